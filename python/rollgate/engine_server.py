@@ -148,6 +148,7 @@ class EngineServer:
     async def _generate(self, body: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
         """(whether as events, the result)."""
         ids, given = list(body["input_ids"]), body.get("sampling_params") or {}
+        version = self.version()        # of the weights that sample; they may be others when it ends
         try:
             out = await self.sample(ids, given)
             if len(out.ids) != len(out.logprobs):
@@ -157,7 +158,6 @@ class EngineServer:
             return False, {"error": {"message": f"{type(e).__name__}: {e}"}}
         reason: dict[str, Any] = {"type": out.finish, **({"length": len(out.ids)} if out.finish == "length" else
                                                          {"matched": out.ids[-1]} if out.ids else {})}
-        version = self.version()
         return bool(body.get("stream")), {"text": "", "output_ids": list(out.ids), "meta_info": {
             "id": body.get("rid", ""), "finish_reason": reason, "prompt_tokens": len(ids), "completion_tokens": len(out.ids),
             "cached_tokens": 0, **({} if version is None else {"weight_version": version}),

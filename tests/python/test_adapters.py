@@ -137,6 +137,9 @@ def test_sampling_parameters_have_one_name():
         hooks.plain({"a": [1, object()]}, "input")
     with pytest.raises(ValueError, match="which runner"):
         hooks.Hook("")
+    for name, value in (("n", 8), ("runner", "other"), ("input", {}), ("queue", "train"), ("id", "x")):
+        with pytest.raises(ValueError, match=f"group.{name} is {value!r}, and the trainer's own"):
+            hooks.Hook("agent", group={name: value})
 
 
 def test_who_waits_no_more_cancels(place):

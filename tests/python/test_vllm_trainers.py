@@ -308,3 +308,42 @@ def test_a_served_engine_fails_calls_and_ends_cancelled_ones(start, caplog):
     t = run(scene())
     assert "out of memory" in caplog.text
     assert t.response_ids.tolist() == sampled_of(t.prompt_ids)[0] and t.versions == (9, 9) and t.truncated is False
+
+
+def test_a_served_engine_tells_the_version_that_sampled():
+    """Weights that change while a sample runs are not its own."""
+    state = {"version": "1"}
+
+    async def sample(ids, given):
+        state["version"] = "2"
+        return Sampled([7], [-0.5], "stop")
+    server = EngineServer(sample, version=lambda: state["version"])
+    _, result = asyncio.run(server._generate({"input_ids": [1], "sampling_params": {}}))
+    assert result["meta_info"]["weight_version"] == "1"
+
+
+def test_an_engine_that_cannot_be_named_is_closed(place):     # noqa: F811
+    """The gateway refuses the name, or is gone: nobody would close the port any more."""
+    async def sample(ids, given):
+        raise AssertionError
+
+    async def scene(url, host, error):
+        server = EngineServer(sample)
+        async with rollgate.AsyncClient(url, retry_s=0) as client:
+            with pytest.raises(error):
+                await server.join(client, "x", host)
+        assert not server._server.is_serving()
+    run(scene(place.url, "no host", rollgate.RollgateError))
+    run(scene("http://127.0.0.1:1", "127.0.0.1", rollgate.errors.Unreachable))
+
+
+def test_trl_knows_an_end_at_the_limit_from_a_cut(monkeypatch):
+    """vLLM says `stop` of an answer whose last allowed token is its end."""
+    serve = TrlServe()
+    ask = adapter(monkeypatch, "trl").VllmServe(f"http://127.0.0.1:{serve.port}")._ask
+    try:
+        finishes = [ask({"max_tokens": n, **stops}, [[1]])[0].finish for n, stops in
+                    ((4, {"stop_token_ids": [END]}), (4, {}), (4, {"stop_token_ids": [5]}), (5, {}))]
+    finally:
+        serve.close()
+    assert finishes == ["stop", "length", "length", "stop"]
