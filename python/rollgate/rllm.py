@@ -12,6 +12,7 @@ gateway's models.py (TraceRecord).
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from typing import Any, Mapping, Optional, Sequence
 
@@ -20,7 +21,10 @@ from rllm_model_gateway.models import TraceRecord
 
 from . import hooks
 from .client import Client
+from .errors import Retryable, RollgateError
 from .records import Export
+
+log = logging.getLogger("rollgate.rllm")
 
 
 class RollgateGatewayManager:
@@ -52,9 +56,14 @@ class RollgateGatewayManager:
         self._validation = getattr(rollout_engine, "val_sampling_params", None) or {}
 
     def stop(self) -> None:
-        """Sessions that were not deleted are aborted."""
+        """Sessions that were not deleted are aborted. One that the gateway refuses to is logged; the others are."""
         for session_id in list(self._ours):
-            self.client.abort(self._ours.pop(session_id)["session_id"])
+            try:
+                self.client.abort(self._ours.pop(session_id)["session_id"])
+            except Retryable:       # the others would wait as long
+                raise
+            except RollgateError as e:
+                log.error("session %s cannot be aborted: %s", session_id, e)
         self.client.close()
 
     # --- sessions ---
@@ -83,9 +92,10 @@ class RollgateGatewayManager:
         return traces(session_id, self.client.session(ours, records=True)["records"], self.client.trajectories(ours, **self.exports))
 
     def delete_sessions(self, session_ids: Sequence[str]) -> int:
-        made = [self._ours.pop(s) for s in session_ids if s in self._ours]
+        made = [s for s in dict.fromkeys(session_ids) if s in self._ours]
         for one in made:
-            self.client.delete(one["session_id"])
+            self.client.delete(self._ours[one]["session_id"])
+            self._ours.pop(one, None)       # not before: stop() aborts what is left
         return len(made)
 
     async def acreate_session(self, session_id: str, is_validation: bool = False,

@@ -8,6 +8,7 @@ finalize_session, abort_session) and gateway/session/types.py (SessionHandle, Tr
 """
 from __future__ import annotations
 
+import logging
 from typing import Any, Callable, Mapping, Optional
 
 from uni_agent.framework.entry import AgentFrameworkRolloutAdapter, AgentFrameworkWorker
@@ -15,6 +16,9 @@ from uni_agent.gateway.session.types import SessionHandle, Trajectory
 
 from . import hooks
 from .calls import plain
+from .errors import Retryable, RollgateError
+
+log = logging.getLogger("rollgate.uni_agent")
 
 
 class RollgateGatewayManager:
@@ -57,9 +61,14 @@ class RollgateGatewayManager:
         self._ours.pop(session_id, None)
 
     async def shutdown(self) -> None:
-        """Sessions that nobody finalized are aborted."""
+        """Sessions that nobody finalized are aborted. One that the gateway refuses to is logged; the others are."""
         for session_id in list(self._ours):
-            await self.abort_session(session_id)
+            try:
+                await self.abort_session(session_id)
+            except Retryable:       # the others would wait as long
+                raise
+            except RollgateError as e:
+                log.error("session %s cannot be aborted: %s", session_id, e)
 
 
 def _trajectory(t: Any) -> Trajectory:

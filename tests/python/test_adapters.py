@@ -1193,4 +1193,25 @@ def test_options_of_adapters_whose_trainers_run_the_agents(monkeypatch, place):
     for messages in (first, [{"role": "user", "content": "two"}]):
         manager.client.chat(sid, messages)
     assert len(manager.get_traces("task:0")) == 1, "of two branches the last, as export.select says"
+    # one that the gateway does not know any more, as after its restart, keeps no other open
+    manager.create_session("task:1")
+
+    async def shut():
+        await uni.create_session("u1_1", sampling_params=PARAMS)
+        client = hooks.connect(place.url)
+        uni._ours["u1_0"] = unknown
+        last = uni._ours["u1_1"]
+        await uni.shutdown()
+        with pytest.raises(rollgate.Ended):
+            await client.session(last)
+    unknown = "w0-" + "0" * 32
+    run(shut())
+    client, last = rollgate.Client(place.url), manager._ours["task:1"]["session_id"]
+    manager._ours["task:0"] = {"session_id": unknown}
+    with pytest.raises(rollgate.errors.UnknownSession):
+        manager.delete_sessions(["task:0", "task:1"])
+    assert set(manager._ours) == {"task:0", "task:1"}, "a deletion that failed forgets nothing"
     manager.stop()
+    with pytest.raises(rollgate.Ended):
+        client.session(last)
+    client.close()
