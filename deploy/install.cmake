@@ -9,7 +9,8 @@ endforeach()
 set(examples ${CMAKE_INSTALL_DATADIR}/doc/rollgate/examples)
 install(FILES ${deploy}/rollgate.yaml DESTINATION ${examples})
 install(FILES ${deploy}/systemd/keys.conf DESTINATION ${CMAKE_INSTALL_DATADIR}/rollgate)
-install(DIRECTORY ${deploy}/kubernetes ${deploy}/compose ${deploy}/monitoring ${deploy}/slurm DESTINATION ${examples} USE_SOURCE_PERMISSIONS)
+install(DIRECTORY ${deploy}/kubernetes ${deploy}/compose ${deploy}/monitoring ${deploy}/slurm
+  DESTINATION ${examples} USE_SOURCE_PERMISSIONS)
 install(FILES ${deploy}/runners.yaml DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/rollgate-runner/examples)
 # Manual pages, completions and settings from the tables of the binary, and units that name the binary's place.
 install(CODE "execute_process(COMMAND ${PYTHON3} ${CMAKE_SOURCE_DIR}/scripts/install_files.py $<TARGET_FILE:rollgate>

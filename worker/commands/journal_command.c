@@ -17,7 +17,6 @@
 #include "common/journal/repair.h"
 #include "common/journal/scan.h"
 #include "common/os/file_lock.h"
-#include "common/os/loop.h"
 #include "common/proc/command_line.h"
 #include "common/proc/config.h"
 #include "common/proc/ids.h"
