@@ -1,24 +1,40 @@
 /* `rollgate nginx-config`: writes an nginx site for several nodes (nginx_site.h). */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "common/base/buf.h"
+#include "common/base/mem.h"
 #include "common/proc/command_line.h"
 #include "common/proc/config.h"
 #include "supervisor/commands.h"
 #include "supervisor/nginx_site.h"
+
+/* A server has one name or several, separated by spaces. */
+static bool are_names(const char *text)
+{
+    char *names = mem_strdup(text), *rest = NULL;
+    bool good = *text != 0 && *text != ' ';
+
+    for (char *name = strtok_r(names, " ", &rest); name; name = strtok_r(NULL, " ", &rest))
+        good = good && nginx_site_is_value(name);
+    free(names);
+    return good;
+}
 
 /* Refuses values that would end a directive. */
 static bool check_site(const struct nginx_site *site)
 {
     const struct {
         const char *flag, *value;
-    } all[] = {{"--server-name", site->name},
-               {"--certificate", site->certificate},
+    } all[] = {{"--certificate", site->certificate},
                {"--certificate-key", site->key},
                {"--site-listen", site->listen}};
 
-    bool good = true;
+    bool good = are_names(site->name);
 
+    if (!good)
+        fprintf(stderr, "--server-name: \"%s\" cannot stand in an nginx file\n", site->name);
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
         if (nginx_site_is_value(all[i].value))
             continue;

@@ -134,7 +134,7 @@ def test_a_worker_that_ends_meanwhile(faulty, upstream, tmp_path):  # noqa: F811
 
 def test_a_helper_that_does_not_come_to_an_end(faulty, upstream, tmp_path):  # noqa: F811
     held = Read(faulty, upstream, tmp_path, helper_timeout="3s", grace="1s")
-    held.gateway.allow("a request's work does not end")
+    held.gateway.allow("an engine's work does not end")
     held.gateway.allow("killed what did not end")
     got = []
     t = threading.Thread(target=lambda: got.append(held.gateway.post(url(held.session), BODY)))
