@@ -13,17 +13,19 @@ import glob
 import hashlib
 import itertools
 import json
+import logging
 import os
 import random
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Iterable, Iterator, Optional, Union, overload
 
-from .records import decode_arrays, from_json, from_msgpack
+from .records import Export, decode_arrays, from_json, from_msgpack
 from .trajectory import Trajectory, pack, pad
 
 if TYPE_CHECKING:
     from .redis_sink import Consumer
 
+log = logging.getLogger("rollgate.datasets")
 Where = Callable[[Trajectory], bool]
 Path = Union[str, "os.PathLike[str]"]
 WINDOW, WAIT_S = 16, 5.0
@@ -42,9 +44,17 @@ def _read_lines(f: BinaryIO) -> Iterator[Trajectory]:
         at += len(line)
 
 
+def _trained(f: BinaryIO, export: Export) -> list[Trajectory]:
+    """No evaluation is: sinks and lines hold none, an export that was asked for may be one."""
+    if export.summary.get("evaluation"):
+        log.warning("%s is of an evaluation: left out", f.name)
+        return []
+    return export.trajectories
+
+
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 READERS: dict[str, Callable[[BinaryIO], Iterable[Trajectory]]] = {
-    ".msgpack": lambda f: from_msgpack(f.read()).trajectories, ".json": lambda f: from_json(f.read()).trajectories, ".jsonl": _read_lines}
+    ".msgpack": lambda f: _trained(f, from_msgpack(f.read())), ".json": lambda f: _trained(f, from_json(f.read())), ".jsonl": _read_lines}
 
 
 def read_file(path: str) -> Iterator[Trajectory]:

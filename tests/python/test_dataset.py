@@ -187,6 +187,19 @@ def test_json_lines_are_read_back(episodes, tmp_path, start):
     same(rollgate.dataset(tmp_path / "two.jsonl"), rollgate.dataset(f"{tmp_path}/*.json"))
 
 
+def test_an_evaluation_is_left_out_with_a_word(start, tmp_path, caplog):
+    gateway = start(workers=1, engine="builtin:echo")
+    with rollgate.Client(gateway.url) as client:
+        for evaluation in (False, True):
+            with client.create_session(evaluation=evaluation) as s:
+                s.chat([{"role": "user", "content": "hi"}])
+            for format in ("json", "msgpack"):
+                (tmp_path / f"{evaluation}.{format}").write_bytes(client.finalize(s.id, format, raw=True))
+        given = list(rollgate.dataset(f"{tmp_path}/*"))
+    assert len(given) == 2 and s.id not in {t.session_id for t in given}
+    assert f"{tmp_path}/True.json is of an evaluation: left out" in caplog.text and f"{tmp_path}/True.msgpack is of" in caplog.text
+
+
 def test_arrays_that_a_session_asked_for_keep_their_types_in_lines(tmp_path):
     t = rollgate.Trajectory({"prompt_ids": [1], "response_ids": [2, 3], "response_mask": [1, 1], "response_logprobs": None, "response_versions": ["a", "b"],
                              "teacher_logprobs": memoryview(numpy.array([0, 1, 2], "f4")), "teacher_logprobs_shape": [3],
