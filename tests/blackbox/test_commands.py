@@ -258,6 +258,22 @@ def test_an_export_writes_a_line_for_each_trajectory(start, tmp_path):
         assert done.returncode == 2 and words in done.stderr, done.stderr
 
 
+def test_lines_hold_no_evaluations(start):
+    """A data set trains its lines. An evaluation is left out, with a word, unless it is asked for by name."""
+    s = start(engine="builtin:echo", workers=1, durability="process")
+    trained, evaluation = (s.post("/sessions", {"evaluation": e}).json()["session_id"] for e in (False, True))
+    for session in (trained, evaluation):
+        s.post(f"/sessions/{session}/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]})
+    s.stop()
+    folder = f"{s.folder}/state/worker-0"
+    done = run("export", folder, "--to", "jsonl")
+    assert done.returncode == 0 and [json.loads(x)["session_id"] for x in done.stdout.splitlines()] == [trained], done.stderr
+    assert f"{evaluation}: an evaluation: left out (--session {evaluation} exports it)" in done.stderr
+    done = run("export", folder, "--to", "jsonl", "--session", evaluation)
+    assert json.loads(done.stdout)["session_id"] == evaluation and "left out" not in done.stderr
+    assert evaluation in run("export", folder).stdout, "whole exports say that they are of an evaluation"
+
+
 COMMANDS = ["serve", "route", "runner", "group", "key", "journal", "export", "config", "tokenize", "detokenize", "render", "check",
             "top", "nginx-config"]
 

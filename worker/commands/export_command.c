@@ -156,6 +156,18 @@ static int export_one(const struct export_request *q, struct replayed *r,
     return rc ? 1 : 0;
 }
 
+/* Lines are data for training, which evaluations are not; sinks get none either. */
+static bool is_left_out(const struct export_request *q, const struct session *s)
+{
+    struct str id = session_id(s);
+
+    if (!q->to || !session_evaluates(s))
+        return false;
+    fprintf(stderr, "%.*s: an evaluation: left out (--session %.*s exports it)\n", (int)id.len,
+            id.p, (int)id.len, id.p);
+    return true;
+}
+
 /* 0 when all went well. */
 static int export_all(const struct export_request *q, struct replayed *r,
                       struct model_scratch *scratch)
@@ -163,7 +175,7 @@ static int export_all(const struct export_request *q, struct replayed *r,
     int status = 0;
 
     for (struct session *s = session_next(r->store, NULL); s; s = session_next(r->store, s)) {
-        if (!session_copying(s))
+        if (!session_copying(s) && !is_left_out(q, s))
             status |= export_one(q, r, scratch, s);
     }
     return status;
