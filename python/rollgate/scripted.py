@@ -68,10 +68,12 @@ class ScriptedEngine:
 
     @property
     def answers(self) -> Answers:
+        """The list, or the function."""
         return self._answers
 
     @answers.setter
     def answers(self, answers: Answers) -> None:
+        """The next call gets the first of these."""
         with self._lock:
             self._answers: Answers = answers if callable(answers) else list(answers)
             self._before = len(self.requests)       # calls that had others
