@@ -222,16 +222,6 @@ bool files_has_manifest(int dirfd)
     return faccessat(dirfd, "MANIFEST", F_OK, 0) == 0 || errno != ENOENT;
 }
 
-int files_keep_manifest(int dirfd, struct err *e)
-{
-    static const char kept[] = "MANIFEST.before-repair";
-
-    (void)unlinkat(dirfd, kept, 0);
-    return linkat(dirfd, "MANIFEST", dirfd, kept, 0) && errno != ENOENT
-               ? err_sys(e, ERR_IO, "cannot keep the journal's manifest as %s", kept)
-               : 0;
-}
-
 static uint64_t segment_bytes(int dirfd, uint32_t number)
 {
     struct stat st;
@@ -354,6 +344,16 @@ static bool is_same_file(int dirfd, const char *a, const char *b)
     struct stat x, y;
 
     return fstatat(dirfd, a, &x, 0) == 0 && fstatat(dirfd, b, &y, 0) == 0 && x.st_ino == y.st_ino;
+}
+
+int files_keep_manifest(int dirfd, struct err *e)
+{
+    static const char kept[] = "MANIFEST.before-repair";
+
+    if (linkat(dirfd, "MANIFEST", dirfd, kept, 0) == 0 || errno == ENOENT ||
+        is_same_file(dirfd, "MANIFEST", kept))
+        return 0;
+    return err_sys(e, ERR_IO, "cannot keep MANIFEST as %s (move an older one away first)", kept);
 }
 
 int files_keep_segment(int dirfd, uint32_t number, struct err *e)

@@ -49,7 +49,8 @@ bool files_has_manifest(int dirfd);
  * first start writes the manifest before the first record. */
 int files_check_manifest(int dirfd, struct err *e);
 
-/* Keeps the manifest, if there is one, under the name MANIFEST.before-repair. */
+/* Keeps the manifest, if there is one, under the name MANIFEST.before-repair. One that an earlier
+ * repair has kept is not overwritten: that is an error. */
 int files_keep_manifest(int dirfd, struct err *e);
 
 /* For a segment that is to be written anew: keeps the old file under the name

@@ -80,9 +80,9 @@ static int copy_whole(int out, uint32_t number, struct str bytes,
         if (out >= 0 && files_append(out, &part, 1, e))
             return -1;
     }
-    if (in.at < bytes.len && out >= 0)
+    if ((in.at < bytes.len || bytes.len == 0) && out >= 0)
         events->bytes_lost(ctx, number, in.at, bytes.len - in.at, true);
-    return known > 0 || in.damaged > 0 || in.at < bytes.len;
+    return known > 0 || in.damaged > 0 || in.at < bytes.len || bytes.len == 0;
 }
 
 /* Writes a segment with damage anew; the old one stays under another name. Returns whether it was

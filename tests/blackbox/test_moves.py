@@ -74,7 +74,7 @@ def test_backup_has_images_secrets_and_engines(start, tmp_path):
     (state / "media/picture").write_bytes(b"p" * 100)
     (state / "media/link").symlink_to("/etc/passwd")
     said = run("backup", str(state), str(tmp_path / "copy"))
-    assert said.returncode == 0, said
+    assert said.returncode == 0 and said.stderr == f"{state}/media/link is a link: not copied\n", said
     copy = tmp_path / "copy"
     assert (copy / "key-secret").read_text() == (state / "key-secret").read_text()
     assert (copy / "media/picture").read_bytes() == b"p" * 100
@@ -259,4 +259,40 @@ def test_repair_copies_what_is_whole_and_keeps_the_old_files(start):
     assert said.returncode == 1 and f"cannot keep {damaged} as {damaged}.before-repair" in said.stderr, said
     assert content(folder) == before
     shutil.move(f"{folder}/{damaged}.before-repair", f"{folder}/older")
+    assert run("journal", "repair", folder).returncode == 0 and run("journal", "check", folder).returncode == 0
+
+
+def test_repair_gives_an_empty_segment_its_head(start):
+    """A power cut may leave a file of no bytes."""
+    gateway = start(engine="builtin:echo", workers=1, journal_segment_bytes=4096)
+    talk = Talk(gateway)
+    for _ in range(8):
+        assert talk.turn() == 200
+    assert gateway.stop() == 0
+    folder = folder_of(gateway)
+    for number in (segments(folder)[-1], segments(folder)[1]):
+        os.truncate(f"{folder}/seg-{number:08}", 0)
+        assert run("journal", "check", folder).returncode == 1
+        said = run("journal", "repair", folder)
+        assert said.returncode == 0 and f"segment {number}: torn tail at offset 0; 0 bytes are not copied" in said.stdout, said
+        assert run("journal", "check", folder).returncode == 0
+
+
+def test_repair_never_overwrites_the_manifest_that_an_earlier_one_kept(start):
+    gateway = start(engine="builtin:echo", workers=1, journal_segment_bytes=4096)
+    talk = Talk(gateway)
+    for _ in range(12):
+        assert talk.turn() == 200
+    assert gateway.stop() == 0
+    folder = folder_of(gateway)
+    first = content(folder)["MANIFEST"]
+    os.remove(f"{folder}/seg-{segments(folder)[1]:08}")
+    assert run("journal", "repair", folder).returncode == 0
+    assert content(folder)["MANIFEST.before-repair"] == first
+    os.remove(f"{folder}/seg-{segments(folder)[1]:08}")
+    before = content(folder)
+    said = run("journal", "repair", folder)
+    assert said.returncode == 1 and "cannot keep MANIFEST as MANIFEST.before-repair (move an older one away first)" in said.stderr, said
+    assert content(folder) == before
+    shutil.move(f"{folder}/MANIFEST.before-repair", f"{folder}/older")
     assert run("journal", "repair", folder).returncode == 0 and run("journal", "check", folder).returncode == 0

@@ -28,6 +28,7 @@
 struct backup {
     struct backup_tally tally;
     time_t since; /* files of an earlier time that are copied already are skipped */
+    bool again;   /* in step 4 */
 };
 
 static int copy_folder(struct backup *b, const char *from, const char *to, struct err *e);
@@ -52,7 +53,8 @@ static bool is_copied(const struct backup *b, const char *to, const struct stat 
     return stat(to, &st) == 0 && st.st_size == from->st_size && from->st_mtime < b->since;
 }
 
-/* Sockets, links and devices are not copied. A file that is gone meanwhile is no error. */
+/* Sockets, links and devices are not copied; links are named once. A file that is gone meanwhile is
+ * no error. */
 static int copy_entry(struct backup *b, const char *from, const char *to, struct err *e)
 {
     struct stat st;
@@ -61,6 +63,8 @@ static int copy_entry(struct backup *b, const char *from, const char *to, struct
         return errno == ENOENT ? 0 : err_sys(e, ERR_IO, "cannot look at %s", from);
     if (S_ISDIR(st.st_mode))
         return copy_folder(b, from, to, e);
+    if (S_ISLNK(st.st_mode) && !b->again)
+        fprintf(stderr, "%s is a link: not copied\n", from);
     if (!S_ISREG(st.st_mode) || is_copied(b, to, &st))
         return 0;
     return backup_copy_file(from, to, &b->tally, e) < 0 ? -1 : 0;
@@ -124,6 +128,7 @@ static int copy_state(struct backup *b, const char *from, const char *to, struct
         rc = copy_folder(b, from, to, e);
     if (rc == 0)
         rc = copy_journals(b, &journals, to, e);
+    b->again = true;
     if (rc == 0)
         rc = copy_folder(b, from, to, e);
     if (rc == 0)
