@@ -59,7 +59,11 @@ int nginx_command(int argc, char **argv)
     site.listen = command_line_take_value(&argc, argv, "--site-listen", "443");
     good = check_site(&site);
     c = commands_load(argc, argv, COMMANDS_SITE);
-    if (!c || !good) {
+    if (c)
+        nginx_site_check(c, &out);
+    if (!c || !good || out.len) {
+        fprintf(stderr, "%.*s", (int)out.len, out.p ? out.p : "");
+        buf_done(&out);
         config_free(c);
         return 2;
     }

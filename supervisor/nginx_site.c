@@ -184,6 +184,15 @@ bool nginx_site_is_value(const char *text)
     return *text != 0;
 }
 
+void nginx_site_check(const struct config *c, struct buf *mistakes)
+{
+    for (size_t i = 0; i < c->peer.n; i++) {
+        if (!nginx_site_is_value(c->peer.at[i]))
+            buf_printf(mistakes, "--peer: \"%s\" cannot be written in an nginx file\n",
+                       c->peer.at[i]);
+    }
+}
+
 void nginx_site_add(const struct config *c, const struct nginx_site *site, struct buf *out)
 {
     add_map(c, out);

@@ -19,6 +19,9 @@ struct nginx_site {
 /* Whether the text is one word that nginx reads as it is. */
 bool nginx_site_is_value(const char *text);
 
+/* Reports settings of the site that would mean something else to nginx. */
+void nginx_site_check(const struct config *c, struct buf *mistakes);
+
 /* Appends maps, upstreams and server, for inside of http { }. */
 void nginx_site_add(const struct config *c, const struct nginx_site *site, struct buf *out);
 

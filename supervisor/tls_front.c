@@ -21,6 +21,7 @@
 #include "common/os/file.h"
 #include "common/proc/config.h"
 #include "common/proc/metrics.h"
+#include "common/proc/redaction.h"
 #include "supervisor/nginx_site.h"
 #include "supervisor/supervisor_internal.h"
 
@@ -116,6 +117,9 @@ void tls_front_check(const struct config *c, struct buf *mistakes)
                    "--front-listen %s: listening beyond loopback needs keys: set "
                    "--admin-key-file (or --insecure)\n",
                    c->front_listen);
+    if (c->run_dir && !nginx_site_is_value(c->run_dir))
+        buf_printf(mistakes, "--run-dir: \"%s\" cannot be written in an nginx file\n", c->run_dir);
+    nginx_site_check(c, mistakes);
     nginx = find_nginx();
     if (!nginx)
         buf_puts(mistakes,
@@ -204,9 +208,11 @@ static int write_file(const struct supervisor *s, struct err *e)
 
 /* --- its output --- */
 
-/* "2026/11/29 16:00:00 [warn] 12#12: *5 text" -> level and text. */
+/* "2026/11/29 16:00:00 [warn] 12#12: *5 text" -> level and text. The text may have the line of a
+ * request, with keys in its query. */
 static void log_line(struct str line)
 {
+    struct buf safe = {0};
     size_t open = str_find(line, STR("["), 0), close_at = str_find(line, STR("]"), 0);
     struct str name = {0};
     enum log_level level = LOG_WARN;
@@ -219,12 +225,14 @@ static void log_line(struct str line)
         level = LOG_ERROR;
     else if (str_eq_c(name, "notice") || str_eq_c(name, "info"))
         level = LOG_INFO;
+    redaction_add(line, &safe);
     if (level == LOG_ERROR)
-        log_error(NULL, "nginx", LOG_S("line", line));
+        log_error(NULL, "nginx", LOG_S("line", buf_str(&safe)));
     else if (level == LOG_WARN)
-        log_warn(NULL, "nginx", LOG_S("line", line));
+        log_warn(NULL, "nginx", LOG_S("line", buf_str(&safe)));
     else
-        log_info(NULL, "nginx", LOG_S("line", line));
+        log_info(NULL, "nginx", LOG_S("line", buf_str(&safe)));
+    buf_done(&safe);
 }
 
 /* Logs all complete lines; one that does not end is cut. */
@@ -282,12 +290,14 @@ static void try_later(struct supervisor *s, int64_t lived_ms)
                    on_again);
 }
 
-/* In the child: becomes nginx. Every descriptor of ours but the standard ones is close-on-exec. */
+/* In the child: becomes nginx. Every descriptor of ours but the standard ones is close-on-exec. HUP
+ * stays blocked: one that comes before nginx has a handler would end it. nginx unblocks it when it
+ * waits for signals, and in its workers. */
 RG_NORETURN static void become_nginx(const struct supervisor *s, const char *binary, int output,
                                      pid_t parent)
 {
     struct buf folder = {0}, file = {0};
-    sigset_t none;
+    sigset_t early;
 
     add_folder(s, "", &folder);
     add_folder(s, "nginx.conf", &file);
@@ -298,8 +308,9 @@ RG_NORETURN static void become_nginx(const struct supervisor *s, const char *bin
     if (getppid() != parent)
         _exit(1);
     (void)dup2(output, STDERR_FILENO);
-    sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    sigemptyset(&early);
+    sigaddset(&early, SIGHUP);
+    (void)sigprocmask(SIG_SETMASK, &early, NULL);
     (void)signal(SIGPIPE, SIG_DFL);
     (void)execl(binary, "nginx", "-e", "stderr", "-p", folder.p, "-c", file.p, (char *)NULL);
     dprintf(STDERR_FILENO, "[emerg] cannot execute %s: %s\n", binary, strerror(errno));
@@ -337,8 +348,11 @@ void tls_front_start(struct supervisor *s)
     if (f->pid && f->output_fd >= 0 && !f->io.mask) /* of before an upgrade */
         f->output_fd =
             loop_add(s->loop, &f->io, f->output_fd, LOOP_IN, on_output, &e) ? -1 : f->output_fd;
-    if (s->config->front == FRONT_NONE || f->pid || s->phase != PHASE_SERVING ||
-        s->upgrade.is_trial)
+    if (s->phase != PHASE_SERVING || s->upgrade.is_trial)
+        return;
+    if (f->pid && s->config->front == FRONT_NONE) /* of before an upgrade with other settings */
+        tls_front_end(s, SIGQUIT);
+    if (f->pid || s->config->front == FRONT_NONE)
         return;
     close_output(f);
     f->stamp = f->seen = stamp_files(s->config);
@@ -366,7 +380,7 @@ bool tls_front_bury(struct supervisor *s, pid_t pid, int wait_status)
     (void)kill(-pid, SIGQUIT); /* workers whose master is gone: they give up the port */
     f->pid = 0;
     process_death(wait_status, how, sizeof(how));
-    if (s->phase != PHASE_SERVING)
+    if (s->phase != PHASE_SERVING || s->config->front == FRONT_NONE)
         return true;
     log_error(NULL, "the front ended, replacing it", LOG_I("died_pid", pid), LOG_T("how", how));
     metrics_count_at(s->page, METRIC_restarts, METRIC_ROLE_FRONT, 0, 1);
@@ -379,7 +393,7 @@ void tls_front_reload(struct supervisor *s)
     struct tls_front *f = s->front;
     struct err e;
 
-    if (!f->pid)
+    if (!f->pid || s->config->front == FRONT_NONE)
         return;
     f->stamp = f->seen = stamp_files(s->config);
     if (write_file(s, &e))
@@ -396,7 +410,7 @@ void tls_front_watch(struct supervisor *s)
     int64_t now = (int64_t)clock_ms();
     uint64_t stamp;
 
-    if (!f->pid || now < f->look_ms)
+    if (!f->pid || s->config->front == FRONT_NONE || now < f->look_ms)
         return;
     f->look_ms = now + LOOK_MS;
     stamp = stamp_files(s->config);

@@ -148,6 +148,49 @@ def test_hup_writes_the_site_again(front, tmp_path):
     g.wait_until(lambda: b"nginx" not in f.request("POST", "/sessions", body)[1], what="nginx passes longer bodies on")
 
 
+def test_a_hup_before_nginx_listens_does_not_end_it(front, tmp_path):
+    """The stand-in becomes nginx only when the test says so: until then a HUP has no handler."""
+    fake, go = tmp_path / "bin", tmp_path / "go"
+    fake.mkdir()
+    os.mkfifo(go)
+    (fake / "nginx").write_text(f'#!/bin/sh\nread word <{go}\nexec {shutil.which("nginx") or "/usr/sbin/nginx"} "$@"\n')
+    (fake / "nginx").chmod(0o755)
+    f = front()
+    f.gateway.env["PATH"] = f"{fake}:{os.environ['PATH']}"
+    f.gateway.start()
+    f.gateway.wait_line("front started")
+    f.gateway.signal(signal.SIGHUP)
+    f.gateway.wait_line("configuration reloaded")
+    go.write_text("go\n")
+    g.wait_until(f.serves, what="nginx serves")
+    assert len(re.findall("front started", f.gateway.log())) == 1, "the first one"
+
+
+def test_an_upgrade_without_a_front_ends_nginx(front, tmp_path):
+    f = front()
+    settings = {name: f.gateway.settings.pop(name) for name in ("front", "tls-certificate", "tls-key")}
+    config = tmp_path / "rollgate.yaml"
+    config.write_text("".join(f"{name}: {value}\n" for name, value in settings.items()))
+    f.gateway.settings["config"] = config
+    f.start()
+    old = front_of(f.gateway)
+    config.write_text("")
+    f.gateway.signal(signal.SIGUSR2)
+    g.wait_until(lambda: not g.alive(old), 60, what="nginx has ended")
+    assert f.gateway.get("/health").status == 200 and not f.serves()
+    assert len(re.findall("front started", f.gateway.log())) == 1
+
+
+def test_a_key_in_a_query_does_not_reach_the_log(front, tmp_path):
+    config = tmp_path / "rollgate.yaml"
+    config.write_text("max-body-bytes: 1MiB\n")
+    f = front(config=config).start()
+    assert f.request("POST", "/sessions?key=SECRETOFQUERY", {"pad": "x" * (2 << 20)})[0] == 413
+    f.gateway.allow("nginx")
+    f.gateway.wait_line("client intended to send too large body.*key=")
+    assert "SECRETOFQUERY" not in f.gateway.log()
+
+
 def test_its_errors_are_lines_of_our_log(front):
     f = front(tls_key=None)
     f.gateway.settings["tls-key"] = f.files["tls_certificate"]  # a certificate is no key
@@ -214,11 +257,19 @@ def test_the_gateway_never_opens_the_private_key(front, tmp_path):
     ({"front_listen": ":8443"}, "--front-listen :8443: listening beyond loopback needs keys"),
     ({"front": "none"}, "has no effect without --front nginx"),
     ({"front": "apache"}, "front"),
+    ({"run_dir": "/tmp/a b"}, '--run-dir: "/tmp/a b" cannot be written in an nginx file'),
+    ({"run_dir": "/tmp/a;daemon on"}, "--run-dir"), ({"tls_certificate": "ODD"}, "cannot stand in an nginx file"),
+    ({"peer": "256-511=unix:/tmp/a;b"}, '--peer: "256-511=unix:/tmp/a;b" cannot be written in an nginx file'),
 ])
 def test_wrong_settings_are_named(front, change, says):
     if change.get("tls_key") == "OPEN":
         f = front()
         os.chmod(f.files["tls_key"], 0o644)
+    elif change.get("tls_certificate") == "ODD":
+        f = front()
+        odd = f.folder / "odd;{'\n"
+        shutil.copy(f.files["tls_certificate"], odd)
+        f.gateway.settings["tls-certificate"] = odd
     else:
         f = front(**change)
     f.gateway.start(wait=False)
