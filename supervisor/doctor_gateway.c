@@ -2,6 +2,7 @@
  * The session is never finalized, so no sink gets it. */
 #include <errno.h>
 #include <netdb.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -239,6 +240,26 @@ static void visit_gateway(struct visit *v)
 
 /* --- which gateway --- */
 
+static volatile sig_atomic_t own_pid; /* of the gateway that this command has started; 0: no such */
+
+/* INT, TERM and HUP end that gateway; then every request fails, and the command cleans up and ends.
+ * The second of them ends the command itself. */
+static void on_end_signal(int signo)
+{
+    (void)signo;
+    if (own_pid > 0)
+        (void)kill((pid_t)own_pid, SIGTERM);
+}
+
+static void catch_ends(void)
+{
+    static const int all[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction a = {.sa_handler = on_end_signal, .sa_flags = SA_RESETHAND | SA_RESTART};
+
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        (void)sigaction(all[i], &a, NULL);
+}
+
 /* NULL after adding a finding. */
 static struct gateway_client *open_client(struct doctor *d, const char *url)
 {
@@ -284,6 +305,7 @@ static void visit_own(struct visit *v)
         doctor_add(v->d, "call", FINDING_ERROR, "free /tmp and loopback", "was not tried: %s",
                    e.text);
     } else {
+        own_pid = g.pid;
         v->client = open_client(v->d, g.url);
         if (v->client && await_own(v, &g))
             visit_gateway(v);
@@ -291,6 +313,7 @@ static void visit_own(struct visit *v)
         v->client = NULL;
     }
     own_gateway_stop(&g);
+    own_pid = 0;
 }
 
 void doctor_check_gateway(struct doctor *d)
@@ -298,6 +321,7 @@ void doctor_check_gateway(struct doctor *d)
     struct visit v = {.d = d};
     struct buf url = {0};
 
+    catch_ends();
     buf_puts(&url, "http://");
     local_address_add(d->config->listen, &url);
     buf_add_c(&url, 0);

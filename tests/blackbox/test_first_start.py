@@ -2,6 +2,7 @@
 import http.server
 import json
 import os
+import pathlib
 import pty
 import re
 import resource
@@ -215,3 +216,26 @@ def test_doctor_examines_the_gateway_that_runs(doctor, tmp_path):
         assert not list(out.iterdir()), "no sink got the session"
     finally:
         running.stop()
+
+
+@pytest.mark.parametrize("signo", [signal.SIGINT, signal.SIGTERM])
+def test_doctor_that_is_ended_leaves_nothing(tmp_path, signo):
+    """The engine takes its time, so the signal comes while the call is under way."""
+    folder = tempfile.mkdtemp(prefix="rgd")
+    process = subprocess.Popen([g.BINARY, "doctor", "--json", f"--listen=127.0.0.1:{g.free_port()}", f"--state-dir={tmp_path}/state", "--workers=1",
+                                "--engine=builtin:echo,delay_ms=60000"], text=True, stdout=subprocess.PIPE, env=dict(os.environ, TMPDIR=folder))
+
+    def family():
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                found += [pid] * (folder.encode() in pathlib.Path(f"/proc/{pid}/environ").read_bytes())
+            except OSError:
+                pass    # it has ended
+        return found
+    g.wait_until(lambda: any(p.stat().st_size > 0 for p in pathlib.Path(folder).glob("*/s/worker-0/seg-*")), 60, "its gateway serves")
+    process.send_signal(signo)
+    told = json.loads(process.communicate(timeout=60)[0])
+    assert process.returncode == 1 and not told["ok"]
+    g.wait_until(lambda: not family(), what="no process is left")
+    os.rmdir(folder)
