@@ -1,6 +1,7 @@
 """docs/deploy.md: its settings and the Kubernetes manifest work as they are, and every file that it names is in deploy/."""
 import os
 import re
+import shutil
 import subprocess
 
 import yaml
@@ -62,6 +63,33 @@ def test_kubernetes_leaves_time_to_drain():
     assert container()["command"][0] in (g.ROOT / "deploy/Containerfile").read_text(encoding="utf-8")
     stop = container()["lifecycle"]["preStop"]["exec"]["command"]
     assert stop == ["/bin/sleep", "5"] and spec["template"]["spec"]["terminationGracePeriodSeconds"] >= grace + 21 + int(stop[1])
+
+
+def test_image_has_the_version_everywhere():
+    version = re.search(r"rollgate VERSION (\S+)", (g.ROOT / "CMakeLists.txt").read_text(encoding="utf-8"))[1]
+    for path in (PAGE, g.ROOT / "deploy/kubernetes/rollgate.yaml", g.ROOT / "deploy/compose/docker-compose.yaml"):
+        found = re.findall(r"\brollgate:(\d[\w.]*)", path.read_text(encoding="utf-8"))
+        assert found and set(found) == {version}, path
+
+
+def test_key_commands_of_the_page_make_a_unit_that_needs_keys(tmp_path):
+    """Section 3, below another root. systemctl is left out: it does not run here."""
+    section = PAGE.read_text(encoding="utf-8").split("## 3. Keys")[1].split("\n## ")[0]
+    lines = re.findall(r"^    (\S.*)$", section, re.M)
+    commands = [line for line in lines if not line.startswith("systemctl")]
+    assert len(commands) == 4 and len(lines) == 5
+    for folder in ("etc/rollgate", "usr/share/rollgate"):
+        (tmp_path / folder).mkdir(parents=True)
+    shutil.copy(g.ROOT / "deploy/systemd/keys.conf", tmp_path / "usr/share/rollgate")
+    script = re.sub(r"(?<=\s)/(?=etc/|usr/)", f"{tmp_path}/", "\n".join(commands))
+    subprocess.run(["sh", "-euc", script], check=True, timeout=60)
+    keys = tmp_path / "etc/rollgate/admin-keys"
+    assert keys.stat().st_mode & 0o777 == 0o600 and re.fullmatch(r"[0-9a-f]{48}\n", keys.read_text(encoding="utf-8"))
+    drop_in = (tmp_path / "etc/systemd/system/rollgate.service.d/keys.conf").read_text(encoding="utf-8")
+    assert "\nLoadCredential=admin-keys:/etc/rollgate/admin-keys\n" in drop_in
+    done = subprocess.run([g.BINARY, "config", "--check", "--listen", "0.0.0.0:8600", "--admin-key-file", keys], capture_output=True, text=True,
+                          timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_files_that_the_page_names_exist():
