@@ -116,9 +116,9 @@ def test_the_end_takes_nginx_along(front):
 @pytest.mark.parametrize("signo", [signal.SIGKILL, signal.SIGTERM])
 def test_a_dead_nginx_is_replaced(front, signo):
     f = front().start()
-    f.gateway.allow("the front ended, replacing it")
+    f.gateway.allow("the front ended, replacing it", "Address already in use")
     old = front_of(f.gateway)
-    os.kill(old, signo)     # KILL: its workers are left, with the port
+    os.kill(old, signo)     # KILL: its workers are left with the port for a moment, and nginx tries again
     g.wait_until(lambda: front_of(f.gateway) != old and f.serves(), what="a new one serves")
     if signo == signal.SIGKILL:
         assert f.gateway.has_line("the front ended, replacing it")
