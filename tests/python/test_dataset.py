@@ -291,6 +291,7 @@ def test_the_redis_sink_is_a_stream(start, server):  # noqa: F811
     gateway = start(engine="builtin:echo", sink=url)
     play(gateway, 6)
     consumer = Consumer(client, "trainer", name="a")
+    g.wait_until(lambda: client.xlen(consumer.stream) == 6, what="the sink delivers all")
     data = rollgate.dataset(consumer, where=lambda t: t.reward != 1, wait_s=5)
     walk = iter(data)
     got = [next(walk).reward for _ in range(3)]
