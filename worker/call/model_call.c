@@ -194,7 +194,8 @@ static void end_later(struct model_call *t)
 {
     if (!t->task) {
         t->waits->changed = (struct waiter){0};
-        (void)task_start(t->env->tasks, t->in.session_id, run_end, t);
+        if (!task_start(t->env->tasks, t->in.session_id, run_end, t))
+            return; /* the worker ends: the call is gone */
     }
     model_call_wake(t);
 }
