@@ -34,7 +34,16 @@ static int split_peer(const char *peer, unsigned *first, unsigned *last, const c
     return 0;
 }
 
-/* Which node a worker index lives on, from --peer and our own range. */
+/* Returns the address of peer p, or NULL if the setting is malformed. */
+static const char *peer_address(const struct config *c, size_t p)
+{
+    unsigned first, last;
+    const char *address;
+
+    return split_peer(c->peer.at[p], &first, &last, &address) ? NULL : address;
+}
+
+/* Maps worker indexes to nodes, from --peer and our own range. */
 static void add_map(const struct config *c, struct buf *out)
 {
     buf_puts(out, "# worker index of the session id in the path or in a session key -> node\n"
@@ -96,10 +105,9 @@ static void add_upstreams(const struct config *c, const struct nginx_site *site,
     local_address_add(site->node, out);
     buf_puts(out, " max_fails=0; }\n");
     for (size_t p = 0; p < c->peer.n; p++) {
-        unsigned first, last;
-        const char *address;
+        const char *address = peer_address(c, p);
 
-        if (!split_peer(c->peer.at[p], &first, &last, &address))
+        if (address)
             buf_printf(out, "upstream rollgate_node_%zu { server %s max_fails=0; }\n", p + 1,
                        address);
     }
@@ -108,10 +116,9 @@ static void add_upstreams(const struct config *c, const struct nginx_site *site,
     local_address_add(site->node, out);
     buf_puts(out, " max_fails=1 fail_timeout=5s;\n");
     for (size_t p = 0; p < c->peer.n; p++) {
-        unsigned first, last;
-        const char *address;
+        const char *address = peer_address(c, p);
 
-        if (!split_peer(c->peer.at[p], &first, &last, &address))
+        if (address)
             buf_printf(out, "    server %s max_fails=1 fail_timeout=5s;\n", address);
     }
     buf_puts(out, "}\n");
@@ -174,7 +181,7 @@ static void add_server(const struct config *c, const struct nginx_site *site, st
                read_s, (long long)c->send_timeout_ms / 1000);
 }
 
-/* What would mean something else to nginx than a value. */
+/* A value has no character that is syntax for nginx. */
 bool nginx_site_is_value(const char *text)
 {
     for (const char *p = text; *p; p++) {

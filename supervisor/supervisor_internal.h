@@ -145,7 +145,7 @@ void tls_front_take(struct supervisor *s);
 /* Whether it runs. */
 bool tls_front_lives(const struct supervisor *s);
 
-/* In a child: closes the pipe of its output. */
+/* Closes the pipe of nginx's output. For children. */
 void tls_front_close(struct supervisor *s);
 void tls_front_done(struct supervisor *s);
 

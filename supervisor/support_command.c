@@ -101,7 +101,7 @@ static void add_metrics(struct str page, struct buf *out)
     }
 }
 
-/* What the gateway says of itself now. */
+/* Adds the gateway's answers about itself. */
 static int add_answers(struct support_bundle *s, struct err *e)
 {
     static const char *const all[][2] = {{"/metrics", "metrics.txt"},

@@ -432,7 +432,7 @@ void tls_front_end(struct supervisor *s, int signo)
 
 /* --- upgrades --- */
 
-/* Before exec. */
+/* Runs right before exec. */
 void tls_front_leave(const struct supervisor *s)
 {
     char text[32];

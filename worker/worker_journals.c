@@ -70,7 +70,7 @@ static void compact(void *ctx)
     w->compacting = false;
 }
 
-/* Of journal i. -1: cancelled. */
+/* Drops absent sessions from journal i. -1: cancelled. */
 MAY_PAUSE static int drop_absent(struct worker_state *w, size_t i)
 {
     const struct call_env *env = &w->service.calls;

@@ -121,7 +121,7 @@ static void fail(struct api_call *c, const struct err *e)
     api_call_sink.failed(c, e);
 }
 
-/* What is stuck keeps all that it reads, and where it writes. */
+/* A hung thread keeps all that it reads and writes. */
 static void on_lost(void *writing)
 {
     const struct api_writing *w = writing;

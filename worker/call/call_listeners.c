@@ -63,7 +63,7 @@ void call_listeners_add(struct model_call *t, struct call_listener *l)
     arm(l, true);
 }
 
-/* It hears nothing more. The call may wait for one that was behind. */
+/* The listener gets nothing more. The call may wait for a listener that was late. */
 void call_listeners_drop(struct model_call *t, struct call_listener *l)
 {
     struct call_listener **at = &t->listeners;
@@ -216,7 +216,7 @@ bool call_listeners_behind(const struct model_call *t)
     return false;
 }
 
-/* It may leave at a pause, and then the call may be gone. */
+/* The listener may leave at a pause. Then the call may be gone. */
 void call_listeners_repeat(struct model_call *t, struct call_listener *l)
 {
     if (!t->head_sent)

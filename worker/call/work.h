@@ -37,7 +37,7 @@ struct work_tools {
  * that. */
 enum { WORK_TEXT_MAX = 24 << 10, WORK_JSON_MAX = 192 << 10, WORK_KNOWN_MAX = 1 << 20 };
 
-/* Of more of either, work is long (task_work.is_long). */
+/* Work on more than one of these is long (task_work.is_long). */
 enum { WORK_TEXT_LONG = 4 * WORK_TEXT_MAX, WORK_JSON_LONG = 4 * WORK_JSON_MAX };
 
 /* Logs that a request's thread hangs, and makes the error for its client. */

@@ -103,7 +103,7 @@ static void put_call(struct export *x, const struct json *call, struct lookup *i
     json_out_end_obj(o);
 }
 
-/* Of message m. Adds their ids. */
+/* Writes the calls of message m, and adds their ids to `ids`. */
 MAY_PAUSE static void put_calls(struct export *x, const struct json *m, struct lookup *ids,
                                 struct json_out *o)
 {

@@ -124,7 +124,7 @@ bool export_has_no_calls(const struct export *x);
 int export_new(struct session *s, const struct model *m, struct model_scratch *scratch,
                const struct export_options *o, struct export **ret, struct err *e);
 
-/* Where an export goes. */
+/* The reader of an export. */
 struct export_out {
     struct buf *bytes; /* written, not yet sent */
 

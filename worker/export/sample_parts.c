@@ -168,7 +168,7 @@ void sample_ids_begin(struct session *session, struct sample_ids *s)
     vec_done(&b);
 }
 
-/* In the scratch arena. NULL: the export has failed. */
+/* The result is in the scratch arena. NULL: the export has failed. */
 MAY_PAUSE static int32_t *read_ids(struct export *x, const struct sample_ids *s)
 {
     int32_t *ids;

@@ -24,7 +24,7 @@ void fragments_free(struct fragments *f);
 void fragments_note(struct fragments *f, struct journal *j, struct str session_id,
                     struct str record, uint32_t number);
 
-/* That call will not commit. */
+/* Drops the fragments of a call that will not commit. */
 void fragments_drop(struct fragments *f, struct journal *j, struct str session_id, uint64_t call);
 
 /* No call will: after a replay no call runs. All are in that journal. */

@@ -187,7 +187,7 @@ MAY_PAUSE static int apply_record(struct residency_load *l, size_t record, struc
     return 0;
 }
 
-/* Some more. 1: there may be others; 0: no; -1. */
+/* Reads and applies some records. 1: there may be others; 0: no; -1. */
 MAY_PAUSE static int read_some(struct residency_load *l, struct record_batch *b)
 {
     struct str id = session_id(l->s);
@@ -234,7 +234,7 @@ static void on_lost(void *ctx)
     read_end(l, err_set(&l->err, ERR_INTERNAL, "a helper is stuck in its messages"));
 }
 
-/* As a task. */
+/* Runs as a task. */
 static void load_session(void *ctx)
 {
     struct residency_load *l = ctx;
@@ -250,7 +250,7 @@ static void load_session(void *ctx)
     read_end(l, rc < 0 ? -1 : check_read(l));
 }
 
-/* Those that may be read now. */
+/* Begins the loads that may run now. */
 static void begin_some(struct residency *r)
 {
     struct residency_load *l;

@@ -6,7 +6,7 @@
 #include "common/codec/json.h"
 #include "common/codec/surrogates.h"
 
-/* What follows /sessions/, up to the next slash. */
+/* Returns the text after /sessions/, up to the next slash. */
 static struct str id_in(struct str path)
 {
     struct str head = STR("/sessions/"), tail = str_sub(path, head.len, SIZE_MAX);

@@ -22,7 +22,7 @@ bool bulk_fragment_read(struct record_in *r, struct bulk_fragment *ret)
     return !r->bad && ret->bytes.len > 0 && ret->piece < BULK_PIECES_MAX;
 }
 
-/* By a half: pages that are not used yet cost nothing, and long pieces are not copied. */
+/* Grows by a half: unused pages cost nothing, and long pieces are not copied. */
 static void reserve(struct bulk_piece *p, size_t need)
 {
     size_t cap = MAX_OF(p->cap + p->cap / 2, need);

@@ -69,7 +69,7 @@ struct ready_answers {
     struct new_messages *at[]; /* own; NULL: it is short, or was not made */
 };
 
-/* Of n answers, without any message yet. */
+/* Makes n answers without messages. */
 struct ready_answers *ready_answers_new(uint32_t n);
 
 /* NULL: it has none of that answer; all may be NULL. */

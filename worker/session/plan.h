@@ -164,7 +164,7 @@ const struct message *plan_new_message(const struct plan *p);
 struct checkpoint *plan_duplicate(const struct plan *p, const struct json *message,
                                   bool *ret_in_use);
 
-/* Where the long bytes of an answer are (call_bulk.h). */
+/* Positions of an answer's long bytes (call_bulk.h). */
 struct answer_place {
     uint32_t piece, apart[ROWS_KINDS]; /* apart: 0 if that block is in `piece` */
     size_t text_at;                    /* of its message, if it was made ready */

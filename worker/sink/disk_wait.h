@@ -29,7 +29,7 @@ void disk_wait_done(struct disk_wait *d);
 MAY_PAUSE RG_MUSTCHECK int disk_wait_for(struct disk_wait *d, int fd, const char *what,
                                          struct err *e);
 
-/* The same of a folder. */
+/* Returns when the names in the folder are on disk. Errors as of disk_wait_for. */
 MAY_PAUSE RG_MUSTCHECK int disk_wait_folder(struct disk_wait *d, const char *path, struct err *e);
 
 /* The kind of an error of the disk, by errno: ERR_STORAGE_FULL or ERR_IO. */

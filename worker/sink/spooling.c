@@ -121,7 +121,7 @@ static int open_part(struct part_file *f, struct err *e)
     return f->failed ? err_sys(e, disk_error_kind(), "cannot write to the spool") : 0;
 }
 
-/* The same bytes under every target's folder. */
+/* Links the same bytes into every target's folder. */
 static int link_all(const struct part_file *f, struct err *e)
 {
     const struct spooling_options *o = &f->spooling->o;
