@@ -189,7 +189,7 @@ class Client(SyncCalls):
         return result
 
     def all_sessions(self, **filters: Any) -> Iterator["SessionState"]:
-        """Every session of every page; Unreachable behind the first page that lacks a worker's."""
+        """Every session of every page; Unreachable after the first page that lacks a worker's."""
         cursor = None
         while True:
             page = self.list_sessions(cursor=cursor, **filters)
