@@ -11,30 +11,36 @@ from concurrent.futures import ThreadPoolExecutor
 REACH_MAX = 25
 COMMON = ["common/base", "common/codec", "common/os", "common/net", "common/proc", "common/journal",
           "common/serve"]
-PURE = ["worker/tokens", "worker/template", "worker/parsers", "worker/image"]
+PURE = [f"worker/text/{name}" for name in ("tokens", "template", "parsers", "image")]
 STORES = ["worker/session", "worker/engine"]
-# room -> rooms it may include besides itself
+# room -> rooms it may include besides itself; a folder without a row belongs to the room above it
 MATRIX = {room: COMMON[:i] for i, room in enumerate(COMMON)}
 MATRIX.update({room: COMMON for room in PURE})
-MATRIX["worker/request"] = ["worker/tokens", "worker/image"] + COMMON
-MATRIX["worker/dialect"] = ["worker/request", "worker/parsers", "worker/tokens", "worker/image"] + COMMON
-MATRIX["worker/media"] = ["worker/image"] + COMMON
-MATRIX["worker/trace"] = COMMON
-MATRIX["worker/model"] = ["worker/request"] + PURE + COMMON
-MATRIX.update({room: ["worker/model"] + MATRIX["worker/model"] for room in STORES})
-MATRIX["worker/engine/wire"] = ["worker/engine"] + MATRIX["worker/engine"]
-MATRIX["worker/export"] = ["worker/media"] + STORES + MATRIX["worker/engine/wire"]
-MATRIX["worker/residency"] = ["worker/session"] + MATRIX["worker/session"]
-MATRIX["worker/ledger"] = ["worker/residency"] + MATRIX["worker/residency"]
-MATRIX["worker/call"] = ["worker/ledger", "worker/engine", "worker/media", "worker/trace"] + MATRIX["worker/ledger"]
-MATRIX["worker/sink"] = ["worker/export", "worker/call"] + MATRIX["worker/call"]
-MATRIX["worker/viewer"] = COMMON
-MATRIX["worker/service"] = ["worker/viewer", "worker/sink", "worker/media", "worker/call", "worker/dialect", "worker/engine"] + \
-    MATRIX["worker/sink"]
-MATRIX["worker/control"] = ["worker/service"] + MATRIX["worker/service"]
-MATRIX["worker/api"] = ["worker/control"] + MATRIX["worker/control"]
-MATRIX["worker"] = ["worker/api", "worker/trace"] + MATRIX["worker/api"]
-MATRIX["worker/commands"] = MATRIX["worker/api"]
+
+
+def add_room(name, *above):
+    """A room may include the rooms in `above`, and what the last of them may include."""
+    MATRIX[name] = list(above) + MATRIX[above[-1]]
+
+
+MATRIX["worker/text/request"] = ["worker/text/tokens", "worker/text/image"] + COMMON
+add_room("worker/dialect", "worker/text/parsers", "worker/text/request")
+add_room("worker/media", "worker/text/image")
+MATRIX["worker/trace"] = MATRIX["worker/viewer"] = COMMON
+add_room("worker/text/model", "worker/text/template", "worker/text/parsers", "worker/text/request")
+for store in STORES:
+    add_room(store, "worker/text/model")
+add_room("worker/engine/wire", "worker/engine")
+add_room("worker/export", "worker/media", *STORES, "worker/engine/wire")
+add_room("worker/residency", "worker/session")
+add_room("worker/ledger", "worker/residency")
+add_room("worker/plane/call", "worker/engine", "worker/media", "worker/trace", "worker/ledger")
+add_room("worker/sink", "worker/export", "worker/plane/call")
+add_room("worker/plane/service", "worker/viewer", "worker/dialect", "worker/sink")
+add_room("worker/plane/control", "worker/plane/service")
+add_room("worker/plane/api", "worker/plane/control")
+add_room("worker", "worker/trace", "worker/plane/api")
+MATRIX["worker/commands"] = MATRIX["worker/plane/api"]
 MATRIX["router"] = COMMON
 MATRIX["dispatcher"] = COMMON
 MATRIX["runner"] = COMMON
@@ -42,24 +48,25 @@ MATRIX["supervisor"] = COMMON + ["runner/runner.h", "router/router.h", "dispatch
                                   "worker/worker.h", "worker/commands"]
 # Single headers that one room of a level lends to its neighbours: values only, no behaviour.
 LENT = {
-    "worker/tokens/span.h": ["worker/session", "worker/engine"],
+    "worker/text/tokens/span.h": ["worker/session", "worker/engine"],
 }
 # Headers with the bodies of a room's structs: nobody outside of the room, whatever the matrix says.
-PRIVATE = ["worker/session/store.h", "worker/session/plan.h", "worker/engine/pool_internal.h",
-           "worker/engine/kv_admission_internal.h", "common/journal/journal_internal.h"]
+PRIVATE = ["worker/session/store/store.h", "worker/session/call/plan.h",
+           "worker/engine/pool/pool_internal.h", "worker/engine/kv/kv_admission_internal.h",
+           "common/journal/journal_internal.h"]
 # Tables of constants, which count for a reach as little as the .def file that they are made of.
 TABLES = ["common/base/limits.h"]
 # third-party header (prefix) -> the files that own it
 OWNERS = {
     "h2o": ["common/os/loop", "common/serve/", "worker/worker"],
     "mbedtls/": ["common/net/tls", "common/proc/ids", "common/proc/keys", "common/os/random", "common/codec/sha256"],
-    "pcre2": ["worker/tokens/"],
+    "pcre2": ["worker/text/tokens/"],
     "yaml": ["common/proc/config", "runner/roster"],
-    "msgpack": ["worker/export/msgpack"],
+    "msgpack": ["worker/export/formats/msgpack"],
     "hiredis": ["worker/sink/redis_target"],
     "systemd/": ["supervisor/"],
     "seccomp": ["common/os/sandbox", "supervisor/sandbox"],
-    "zlib": ["common/net/content_coding", "worker/template/character_name"],
+    "zlib": ["common/net/content_coding", "worker/text/template/character_name"],
     "criterion": [],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Makes the C source that holds the names of characters (worker/template/character_name.h) from scripts/character_names.txt.gz:
+"""Makes the C source that holds the names of characters (worker/text/template/character_name.h)
+from scripts/character_names.txt.gz:
 a line for each, of how much its code is more than the one before (nothing: 1) as hexadecimal digits, a tab, and the name;
 aliases as well. Unified ideographs and syllables of Hangul, whose names are computed, are left out.
 
@@ -49,7 +50,7 @@ def write(out):
         sys.exit(f"the names are {len(packed)} bytes, at most {PACKED_MAX}")
     rows = [",".join(map(str, packed[i:i + 32])) for i in range(0, len(packed), 32)]
     numbers = {"n": text.count(b"\n"), "text_len": len(text), "packed_len": len(packed)}
-    Path(out).write_text('/* Made by scripts/embed_names.py. */\n#include "worker/template/character_name.h"\n\n'
+    Path(out).write_text('/* Made by scripts/embed_names.py. */\n#include "worker/text/template/character_name.h"\n\n'
                          + "".join(f"const size_t character_names_{name} = {n};\n" for name, n in numbers.items())
                          + "const unsigned char character_names_packed[] = {\n" + ",\n".join(rows) + "\n};\n")
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes worker/template/pystr_data.c: the character facts behind Python's str methods.
+"""Writes worker/text/template/pystr_data.c: the character facts behind Python's str methods.
 
 The facts are read from the running interpreter (str.isalpha, str.upper, ...), so the tables
-agree with it by construction. Usage: scripts/gen_pystr_tables.py > worker/template/pystr_data.c
+agree with it by construction. Usage: scripts/gen_pystr_tables.py > worker/text/template/pystr_data.c
 """
 import sys
 import unicodedata
@@ -57,7 +57,7 @@ def main():
     print("/* Made by scripts/gen_pystr_tables.py from Python %d.%d, Unicode %s. Do not edit. */" %
           (sys.version_info[0], sys.version_info[1], unicodedata.unidata_version))
     print("/* clang-format off */")
-    print('#include "worker/template/pystr_data.h"\n')
+    print('#include "worker/text/template/pystr_data.h"\n')
     print("const uint16_t pystr_classes[%d] = {" % len(classes))
     rows(classes, 16, lambda x: "0x%x" % x)
     print("};\n\nconst uint32_t pystr_index_n = %d;" % len(index))

@@ -6,9 +6,9 @@
 
 #include "common/base/log.h"
 #include "common/proc/config.h"
-#include "worker/model/model.h"
 #include "worker/setup.h"
-#include "worker/tokens/tokenizer.h"
+#include "worker/text/model/model.h"
+#include "worker/text/tokens/tokenizer.h"
 #include "worker/worker.h"
 
 /* An upgrade's new binary, and its trial, hear from the environment which tokenizer it was before:

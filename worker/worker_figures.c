@@ -3,10 +3,10 @@
 #include "common/proc/board.h"
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
-#include "worker/api/dispatch.h"
-#include "worker/engine/engine_pool.h"
-#include "worker/session/session.h"
-#include "worker/session/session_totals.h"
+#include "worker/engine/pool/engine_pool.h"
+#include "worker/plane/api/dispatch.h"
+#include "worker/session/store/session.h"
+#include "worker/session/store/session_totals.h"
 #include "worker/worker_state.h"
 
 static void publish_bytes(const struct worker_state *w, struct server_bytes b)

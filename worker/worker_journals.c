@@ -11,7 +11,7 @@
 #include "common/proc/metrics.h"
 #include "worker/residency/places.h"
 #include "worker/residency/residency.h"
-#include "worker/session/session.h"
+#include "worker/session/store/session.h"
 #include "worker/worker_state.h"
 
 bool worker_disk_low(const struct worker_state *w)

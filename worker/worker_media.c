@@ -5,11 +5,11 @@
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
-#include "worker/control/handlers.h"
 #include "worker/media/media_store.h"
+#include "worker/plane/control/handlers.h"
 #include "worker/residency/places.h"
 #include "worker/residency/residency.h"
-#include "worker/session/session.h"
+#include "worker/session/store/session.h"
 #include "worker/setup.h"
 #include "worker/worker_state.h"
 

@@ -16,7 +16,7 @@
 #include "worker/ledger/ledger.h"
 #include "worker/residency/places.h"
 #include "worker/residency/residency.h"
-#include "worker/session/session.h"
+#include "worker/session/store/session.h"
 #include "worker/setup.h"
 #include "worker/sink/sink.h"
 #include "worker/worker_state.h"

@@ -6,7 +6,7 @@
 #define RG_WORKER_WORKER_STATE_H
 
 #include "common/os/loop.h"
-#include "worker/service/service.h"
+#include "worker/plane/service/service.h"
 
 struct engine_home;
 struct fragments;

@@ -2,7 +2,7 @@
 
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
-#include "worker/call/call_trace.h"
+#include "worker/plane/call/call_trace.h"
 #include "worker/trace/span_exporter.h"
 #include "worker/worker_state.h"
 

@@ -3,8 +3,8 @@
  * wrong with one: every error is ERR_INVALID with the field's name, the value and what is allowed.
  *
  * struct field_reader reads one object field by field. A field that is absent or null keeps what
- * the caller had. The functions field_* make the errors; readers by table (worker/api/inputs.h) use
- * them, too.
+ * the caller had. The functions field_* make the errors; readers by table
+ * (worker/plane/api/inputs.h) use them, too.
  */
 #ifndef RG_CODEC_FIELDS_H
 #define RG_CODEC_FIELDS_H

@@ -2,7 +2,7 @@
  * struct sampling: every sampling parameter of one model call, explicit: engines' defaults differ
  * (128 new tokens in SGLang, 16 in vLLM completions, unlimited in llama.cpp), so none is left to
  * them. Filled by a dialect, merged with the session's trusted defaults before a call
- * (worker/call), sent by the engine adapters. JSON values are borrowed from the call's arena.
+ * (worker/plane/call), sent by the engine adapters. JSON values are borrowed from the call's arena.
  */
 #ifndef RG_CODEC_SAMPLING_H
 #define RG_CODEC_SAMPLING_H

@@ -22,10 +22,10 @@
 #include "common/base/mem.h"
 #include "common/codec/sampling.h"
 #include "common/os/loop.h"
-#include "worker/engine/engine.h"
-#include "worker/engine/engine_pool.h"
-#include "worker/engine/engine_request.h"
-#include "worker/engine/engine_result.h"
+#include "worker/engine/pool/engine.h"
+#include "worker/engine/pool/engine_pool.h"
+#include "worker/engine/pool/engine_request.h"
+#include "worker/engine/pool/engine_result.h"
 
 static struct {
     int sessions, tokens, gap_ms;

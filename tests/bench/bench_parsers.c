@@ -4,7 +4,7 @@
 
 #include "common/base/arena.h"
 #include "common/base/buf.h"
-#include "worker/parsers/parser.h"
+#include "worker/text/parsers/parser.h"
 
 #include "bench_clock.h"
 

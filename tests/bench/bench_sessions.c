@@ -12,12 +12,12 @@
 #include "bench_clock.h"
 #include "common/base/check.h"
 #include "tests/model/fake_model.h"
-#include "worker/export/export.h"
-#include "worker/request/chat.h"
-#include "worker/session/session.h"
-#include "worker/session/session_answer.h"
-#include "worker/session/session_call.h"
-#include "worker/session/session_totals.h"
+#include "worker/export/build/export.h"
+#include "worker/session/call/session_answer.h"
+#include "worker/session/call/session_call.h"
+#include "worker/session/store/session.h"
+#include "worker/session/store/session_totals.h"
+#include "worker/text/request/chat.h"
 
 static size_t resident_bytes(void)
 {

@@ -10,8 +10,8 @@
 #include "bench_clock.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
-#include "worker/model/model.h"
-#include "worker/request/chat.h"
+#include "worker/text/model/model.h"
+#include "worker/text/request/chat.h"
 
 static void write_text(struct json_out *o, size_t bytes, unsigned seed)
 {

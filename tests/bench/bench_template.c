@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/template/template.h"
+#include "worker/text/template/template.h"
 
 #include "bench_clock.h"
 

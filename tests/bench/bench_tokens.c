@@ -16,8 +16,8 @@
 
 #include "bench_clock.h"
 #include "common/base/vec.h"
-#include "worker/tokens/span.h"
-#include "worker/tokens/tokenizer.h"
+#include "worker/text/tokens/span.h"
+#include "worker/text/tokens/tokenizer.h"
 
 enum { ROUNDS = 7, MESSAGE_BYTES = 500, MESSAGES_MAX = 2000, HOSTILE_BYTES = 500000 };
 

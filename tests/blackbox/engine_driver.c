@@ -24,12 +24,12 @@
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"
 #include "common/os/loop.h"
-#include "worker/engine/engine.h"
-#include "worker/engine/engine_pool.h"
-#include "worker/engine/engine_request.h"
-#include "worker/engine/engine_result.h"
-#include "worker/engine/passing.h"
-#include "worker/tokens/span.h"
+#include "worker/engine/pool/engine.h"
+#include "worker/engine/pool/engine_pool.h"
+#include "worker/engine/pool/engine_request.h"
+#include "worker/engine/pool/engine_result.h"
+#include "worker/engine/pool/passing.h"
+#include "worker/text/tokens/span.h"
 
 enum { ENGINES_MAX = 16 };
 

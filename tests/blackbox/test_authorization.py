@@ -185,7 +185,7 @@ def test_every_key_of_an_ended_session(gateway, method, path, body, end):
 
 
 def test_the_matrix_has_every_route():
-    table = (g.ROOT / "worker/api/routes.def").read_text()
+    table = (g.ROOT / "worker/plane/api/routes.def").read_text()
     known = {(m, p.split("?")[0]) for m, p, _, _ in ROUTES}
     rows = re.findall(r'^(GLOBAL|SESSION)\("(\w+)", "([^"]*)", (SCOPE_P)?', table, re.M)
     assert len(rows) >= 14

@@ -421,7 +421,7 @@ def test_alternatives_of_a_whole_answer_are_told_in_steps(start, upstream):
     upstream.plan.append({"ids": [97], "prompt_ids": PROMPT, "text": TEXT, "edit": edit, "finish": "length", "whole": True})
     s = new(gateway)
     told = [gateway.post(url(s), {**BODY, "stream": True}, headers={"Idempotency-Key": "a"}).text for _ in range(2)]
-    assert check_counted(told[0], [n], step=4096 + tops, ordered=False)       # TAKE_MAX of worker/call/sample_whole.c
+    assert check_counted(told[0], [n], step=4096 + tops, ordered=False)       # TAKE_MAX of worker/plane/call/sample_whole.c
     assert len(upstream.requests) == 1
 
 
@@ -458,7 +458,7 @@ def test_who_joins_behind_a_long_event_hears_all_of_it(start):
         for t in threads:
             t.join()
         check_counted(got["first"], LONG_SECOND)
-        check_counted(got["second"], LONG_SECOND, step=1024, ordered=False)    # REPEAT_MAX of worker/call/call_listeners.c
+        check_counted(got["second"], LONG_SECOND, step=1024, ordered=False)    # REPEAT_MAX of worker/plane/call/call_listeners.c
         assert len(engine.requests) == 1
 
 

@@ -126,7 +126,7 @@ def test_a_container_build_starts_from_the_sources_alone():
                  "viewer/node_modules/x.js"):
         assert ignored(path), path
     for path in ("CMakeLists.txt", "CMakePresets.json", "scripts/setup", "scripts/progress", "supervisor/main.c",
-                 "worker/api/routes.def"):
+                 "worker/plane/api/routes.def"):
         assert not ignored(path), path
 
 

@@ -15,8 +15,8 @@
 #include "common/base/buf.h"
 #include "common/base/mem.h"
 #include "common/os/file.h"
-#include "worker/image/image_header.h"
-#include "worker/image/vision.h"
+#include "worker/text/image/image_header.h"
+#include "worker/text/image/vision.h"
 
 enum { NUMBERS = 11, LINE_MAX_BYTES = 512 };
 

@@ -8,7 +8,7 @@
 #include "common/base/mem.h"
 #include "common/codec/base64.h"
 #include "common/codec/utf8.h"
-#include "worker/tokens/charsmap.h"
+#include "worker/text/tokens/charsmap.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

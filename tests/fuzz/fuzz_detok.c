@@ -4,7 +4,7 @@
 #include "common/base/check.h"
 #include "common/codec/utf8.h"
 #include "tokens_fuzz_kit.h"
-#include "worker/tokens/tokenizer.h"
+#include "worker/text/tokens/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,7 +3,7 @@
 #include "common/codec/json.h"
 #include "worker/dialect/request_members.h"
 #include "worker/dialect/writers.h"
-#include "worker/request/chat.h"
+#include "worker/text/request/chat.h"
 
 /* Byte 0 picks the dialect; the rest is a request body. It is parsed or refused with a field and a
  * text, and what is accepted has messages or a prompt, and a bounded list of what it drops. */

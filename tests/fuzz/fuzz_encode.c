@@ -8,8 +8,8 @@
 #include "common/codec/utf8.h"
 #include "fuzz_limits.h"
 #include "tokens_fuzz_kit.h"
-#include "worker/tokens/span.h"
-#include "worker/tokens/tokenizer.h"
+#include "worker/text/tokens/span.h"
+#include "worker/text/tokens/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,8 +7,8 @@
 #include "common/base/check.h"
 #include "common/base/limits.h"
 #include "common/base/mem.h"
-#include "worker/image/image_header.h"
-#include "worker/image/vision.h"
+#include "worker/text/image/image_header.h"
+#include "worker/text/image/vision.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

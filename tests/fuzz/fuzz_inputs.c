@@ -5,8 +5,8 @@
 #include "common/base/check.h"
 #include "common/codec/json.h"
 #include "common/codec/utf8.h"
-#include "worker/api/inputs.h"
-#include "worker/api/routes.h"
+#include "worker/plane/api/inputs.h"
+#include "worker/plane/api/routes.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,8 +9,8 @@
 #include "common/codec/json.h"
 #include "worker/dialect/known_body.h"
 #include "worker/dialect/writers.h"
-#include "worker/request/chat.h"
-#include "worker/request/chat_request.h"
+#include "worker/text/request/chat.h"
+#include "worker/text/request/chat_request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,7 +1,7 @@
 /* fuzz: rg_worker. Metrics of engines (kv_told.h): whatever comes, no more is used than there is,
  * and pieces tell what the whole does. */
 #include "common/base/check.h"
-#include "worker/engine/adapter.h"
+#include "worker/engine/pool/adapter.h"
 #include "worker/engine/wire/kv_told.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -3,7 +3,7 @@
 
 #include "common/base/check.h"
 #include "common/codec/json.h"
-#include "worker/parsers/parser.h"
+#include "worker/text/parsers/parser.h"
 
 /*
  * Byte 0 tool kind, 1 reasoning kind (128: typed tools), 2 flags, 3 piece size; the rest is what

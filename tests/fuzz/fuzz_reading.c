@@ -18,9 +18,9 @@
 #include "common/codec/sampling.h"
 #include "common/codec/utf8.h"
 #include "common/os/loop.h"
-#include "worker/engine/engine_pool.h"
-#include "worker/engine/engine_request.h"
-#include "worker/engine/engine_result.h"
+#include "worker/engine/pool/engine_pool.h"
+#include "worker/engine/pool/engine_request.h"
+#include "worker/engine/pool/engine_result.h"
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/reading_internal.h"
 

@@ -5,8 +5,8 @@
 #include "common/base/arena.h"
 #include "common/base/check.h"
 #include "common/codec/msgpack_read.h"
-#include "worker/engine/recorded.h"
-#include "worker/model/model.h"
+#include "worker/engine/builtin/recorded.h"
+#include "worker/text/model/model.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

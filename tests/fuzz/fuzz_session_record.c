@@ -16,12 +16,12 @@
 #include "common/base/check.h"
 #include "common/base/vec.h"
 #include "tests/model/fake_model.h"
-#include "worker/export/export.h"
-#include "worker/session/commit.h"
-#include "worker/session/record.h"
-#include "worker/session/session.h"
-#include "worker/session/session_texts.h"
-#include "worker/session/store.h"
+#include "worker/export/build/export.h"
+#include "worker/session/record/commit.h"
+#include "worker/session/record/record.h"
+#include "worker/session/record/session_texts.h"
+#include "worker/session/store/session.h"
+#include "worker/session/store/store.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

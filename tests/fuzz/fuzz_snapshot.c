@@ -8,8 +8,8 @@
 #include "common/base/arena.h"
 #include "common/base/check.h"
 #include "tests/model/fake_model.h"
-#include "worker/session/session.h"
-#include "worker/session/snapshot.h"
+#include "worker/session/record/snapshot.h"
+#include "worker/session/store/session.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,7 +7,7 @@
 
 #include "common/base/check.h"
 #include "fuzz_limits.h"
-#include "worker/template/template.h"
+#include "worker/text/template/template.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,7 +1,7 @@
 /* fuzz: rg_parsers */
 #include "common/base/check.h"
-#include "worker/parsers/gbnf_sample.h"
-#include "worker/parsers/tool_grammar.h"
+#include "worker/text/parsers/gbnf_sample.h"
+#include "worker/text/parsers/tool_grammar.h"
 
 /*
  * Byte 0 tool kind, 1 reasoning kind, 2 flags; the rest is a JSON Schema: it becomes a grammar that

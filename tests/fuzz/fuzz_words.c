@@ -8,7 +8,7 @@
 #include "common/codec/query.h"
 #include "common/codec/utf8.h"
 #include "worker/engine/wire/refusal.h"
-#include "worker/export/accept.h"
+#include "worker/export/build/accept.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -6,8 +6,8 @@
 
 #include "common/base/check.h"
 #include "common/codec/json.h"
-#include "worker/tokens/byte_level.h"
-#include "worker/tokens/tokenizer.h"
+#include "worker/text/tokens/byte_level.h"
+#include "worker/text/tokens/tokenizer.h"
 
 #define FUZZ_ADDED(id, text, flags) \
     "{\"id\":" #id ",\"content\":\"" text "\"," flags ",\"special\":true}"

@@ -1,5 +1,5 @@
 /*
- * A small stand-in for worker/model, for tests of sessions and exports: ChatML over bytes (ids
+ * A small stand-in for worker/text/model, for tests of sessions and exports: ChatML over bytes (ids
  * 0..255, 256 <|im_start|>, 257 <|im_end|>, 258 <|endoftext|>), the same as the chatml-bytes
  * folder of the shared data, and with fake_drift the ten merges of chatml-drift. Include it in one
  * file of a program. A struct model pointer may be anything.
@@ -9,9 +9,9 @@
 
 #include "common/base/vec.h"
 #include "common/codec/json.h"
-#include "worker/model/model.h"
-#include "worker/request/chat.h"
-#include "worker/tokens/tokenizer.h"
+#include "worker/text/model/model.h"
+#include "worker/text/request/chat.h"
+#include "worker/text/tokens/tokenizer.h"
 
 enum { FAKE_START = 256, FAKE_END = 257, FAKE_EOT = 258 };
 

@@ -15,11 +15,11 @@
 #include "common/base/str.h"
 #include "common/codec/json.h"
 #include "tests/model/fake_model.h"
-#include "worker/export/export.h"
-#include "worker/request/chat.h"
-#include "worker/session/session.h"
-#include "worker/session/session_answer.h"
-#include "worker/session/session_call.h"
+#include "worker/export/build/export.h"
+#include "worker/session/call/session_answer.h"
+#include "worker/session/call/session_call.h"
+#include "worker/session/store/session.h"
+#include "worker/text/request/chat.h"
 
 enum { CALLS_MAX = 4096 };
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/base/buf.h"
-#include "worker/model/model.h"
+#include "worker/text/model/model.h"
 
 enum { TRIALS = 200, TRIALS_MAX = 10000000 };
 

@@ -19,7 +19,7 @@
 #include "worker/commands/html_page.h"
 #include "worker/commands/id_form.h"
 #include "worker/commands/replayed.h"
-#include "worker/export/export.h"
+#include "worker/export/build/export.h"
 #include "worker/media/media_store.h"
 
 enum { FLUSH_BYTES = 1 << 20 };

@@ -10,8 +10,8 @@
 #include "common/base/vec.h"
 #include "common/codec/base64.h"
 #include "common/codec/json.h"
-#include "worker/export/export.h"
-#include "worker/session/branch.h"
+#include "worker/export/build/export.h"
+#include "worker/session/forest/branch.h"
 #include "worker/viewer/assets.h"
 
 static int write_text(FILE *to, struct str text, struct err *e)

@@ -23,7 +23,7 @@
 #include "worker/commands/id_form.h"
 #include "worker/commands/replayed.h"
 #include "worker/ledger/fragments.h"
-#include "worker/session/session.h"
+#include "worker/session/store/session.h"
 
 struct journal_tally {
     const char *dir;

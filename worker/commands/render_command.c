@@ -14,8 +14,8 @@
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/os/file.h"
-#include "worker/model/model.h"
-#include "worker/template/template.h"
+#include "worker/text/model/model.h"
+#include "worker/text/template/template.h"
 
 enum { TEMPLATE_MAX = 64 << 20 };
 

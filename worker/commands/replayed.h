@@ -5,8 +5,8 @@
 #ifndef RG_COMMANDS_REPLAYED_H
 #define RG_COMMANDS_REPLAYED_H
 
-#include "worker/model/model.h"
-#include "worker/session/session.h"
+#include "worker/session/store/session.h"
+#include "worker/text/model/model.h"
 
 struct replayed {
     struct model *model;

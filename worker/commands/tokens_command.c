@@ -10,8 +10,8 @@
 
 #include "common/base/vec.h"
 #include "common/codec/json.h"
-#include "worker/tokens/span.h"
-#include "worker/tokens/tokenizer.h"
+#include "worker/text/tokens/span.h"
+#include "worker/text/tokens/tokenizer.h"
 
 enum { OUT_FLUSH = 1 << 16 };
 

@@ -19,8 +19,8 @@
 #include "worker/dialect/known_body.h"
 #include "worker/dialect/request_members.h"
 #include "worker/dialect/writers.h"
-#include "worker/request/chat.h"
-#include "worker/request/request_limits.h"
+#include "worker/text/request/chat.h"
+#include "worker/text/request/request_limits.h"
 
 static const char *const sampling_fields[] = {
     "temperature",

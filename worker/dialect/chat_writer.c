@@ -7,8 +7,8 @@
 #include "common/base/lookup.h"
 #include "common/codec/json.h"
 #include "worker/dialect/request_fields.h"
-#include "worker/request/answer_sink.h"
-#include "worker/request/chat_request.h"
+#include "worker/text/request/answer_sink.h"
+#include "worker/text/request/chat_request.h"
 
 /* The call of a custom tool that an answer of a stream is in. */
 struct open_custom {

@@ -7,7 +7,7 @@
 #include "common/base/attrs.h"
 #include "worker/dialect/request_members.h"
 #include "worker/dialect/writers.h"
-#include "worker/request/request_limits.h"
+#include "worker/text/request/request_limits.h"
 
 static const char *const sampling_fields[] = {
     "temperature",

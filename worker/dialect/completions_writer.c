@@ -5,8 +5,8 @@
 
 #include "common/base/cancel.h"
 #include "common/codec/json.h"
-#include "worker/request/answer_sink.h"
-#include "worker/request/chat_request.h"
+#include "worker/text/request/answer_sink.h"
+#include "worker/text/request/chat_request.h"
 
 struct completions_writer {
     struct writer w; /* first */

@@ -9,7 +9,7 @@
 #define RG_DIALECT_IMAGE_LIFTS_H
 
 #include "common/base/arena.h"
-#include "worker/request/images.h"
+#include "worker/text/request/images.h"
 
 /* One text that was lifted. */
 struct image_lift {

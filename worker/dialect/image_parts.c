@@ -25,11 +25,11 @@
 #include "common/codec/sha256.h"
 #include "common/net/web_url.h"
 #include "worker/dialect/image_lifts.h"
-#include "worker/image/image_header.h"
-#include "worker/image/vision.h"
-#include "worker/request/chat.h"
-#include "worker/request/chat_request.h"
-#include "worker/request/request_limits.h"
+#include "worker/text/image/image_header.h"
+#include "worker/text/image/vision.h"
+#include "worker/text/request/chat.h"
+#include "worker/text/request/chat_request.h"
+#include "worker/text/request/request_limits.h"
 
 bool image_parts_type(struct str type)
 {

@@ -1,13 +1,13 @@
 /*
  * Pictures in requests, whatever a dialect calls them. Reading content makes a part of each that
  * only holds what the client sent and where it stood; image_parts_settle, at the end of a parse,
- * makes the normalised parts (worker/request/images.h) of them, or refuses.
+ * makes the normalised parts (worker/text/request/images.h) of them, or refuses.
  */
 #ifndef RG_DIALECT_IMAGE_PARTS_H
 #define RG_DIALECT_IMAGE_PARTS_H
 
 #include "worker/dialect/request_fields.h"
-#include "worker/request/images.h"
+#include "worker/text/request/images.h"
 
 struct image_rules;
 

@@ -10,7 +10,7 @@
 
 #include "common/base/mem.h"
 #include "worker/dialect/dialect.h"
-#include "worker/request/chat.h"
+#include "worker/text/request/chat.h"
 
 enum {
     WORN_FACTOR = 6,      /* an arena of so many times the bytes that are known is begun anew, */

@@ -16,8 +16,8 @@
 #include "common/codec/json_build.h"
 #include "worker/dialect/image_parts.h"
 #include "worker/dialect/request_members.h"
-#include "worker/request/chat.h"
-#include "worker/request/request_limits.h"
+#include "worker/text/request/chat.h"
+#include "worker/text/request/request_limits.h"
 
 static const char *const sampling_fields[] = {"temperature",    "top_p",     "top_k",
                                               "min_p",          "seed",      "repetition_penalty",

@@ -8,7 +8,7 @@
 #include "worker/dialect/messages.h"
 
 #include "common/codec/json_build.h"
-#include "worker/request/chat_request.h"
+#include "worker/text/request/chat_request.h"
 
 /* --- the list of tools --- */
 

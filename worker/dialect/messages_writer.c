@@ -6,9 +6,9 @@
 #include "worker/dialect/writers.h"
 
 #include "common/codec/json.h"
-#include "worker/request/answer_sink.h"
-#include "worker/request/chat_request.h"
-#include "worker/request/thought_blocks.h"
+#include "worker/text/request/answer_sink.h"
+#include "worker/text/request/chat_request.h"
+#include "worker/text/request/thought_blocks.h"
 
 enum block { BLOCK_NONE, BLOCK_THINKING, BLOCK_REDACTED, BLOCK_TEXT, BLOCK_TOOL };
 

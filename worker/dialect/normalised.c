@@ -80,7 +80,8 @@ struct json content_alone(struct json list)
 enum { ADJOIN_LEAST = 64 << 10 };
 
 /* The texts of a list of text parts, which are long together, each where the one before it ends:
- * the loop compares such a list as one text (worker/session/message.c) and does not copy it. */
+ * the loop compares such a list as one text (worker/session/forest/message.c) and does not copy it.
+ */
 static void adjoin(struct json *list, struct str all)
 {
     for (uint32_t i = 0; i < list->n; i++) {

@@ -8,11 +8,11 @@
 #include "common/base/limits.h"
 #include "common/codec/json_build.h"
 #include "common/codec/sampling.h"
-#include "worker/parsers/schema_check.h"
-#include "worker/request/chat.h"
-#include "worker/request/chat_request.h"
-#include "worker/request/purpose.h"
-#include "worker/request/request_limits.h"
+#include "worker/text/parsers/schema_check.h"
+#include "worker/text/request/chat.h"
+#include "worker/text/request/chat_request.h"
+#include "worker/text/request/purpose.h"
+#include "worker/text/request/request_limits.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -14,7 +14,7 @@
 #include "common/base/attrs.h"
 #include "common/codec/json_build.h"
 #include "worker/dialect/dialect.h"
-#include "worker/request/chat.h"
+#include "worker/text/request/chat.h"
 
 enum member_use { USE_READ, USE_QUIET, USE_UNUSED, USE_UNKNOWN };
 

@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-#include "worker/request/chat_request.h"
+#include "worker/text/request/chat_request.h"
 
 struct arena;
 struct dialect;

@@ -13,7 +13,7 @@
 #include "common/codec/json_build.h"
 #include "worker/dialect/image_parts.h"
 #include "worker/dialect/request_fields.h"
-#include "worker/request/request_limits.h"
+#include "worker/text/request/request_limits.h"
 
 /* One item that is read. */
 struct client_item {

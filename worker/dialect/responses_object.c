@@ -3,7 +3,7 @@
 
 #include "common/codec/json.h"
 #include "worker/dialect/writers.h"
-#include "worker/request/asked_text.h"
+#include "worker/text/request/asked_text.h"
 
 /* Members of the request that the response object has, too; and what it says without them. */
 static const char *const echoed[][2] = {

@@ -11,7 +11,7 @@
 #include "common/codec/json_build.h"
 #include "worker/dialect/request_fields.h"
 #include "worker/dialect/request_members.h"
-#include "worker/request/chat.h"
+#include "worker/text/request/chat.h"
 
 static bool is_client_search(const struct json *tool)
 {

@@ -6,7 +6,7 @@
 #define RG_DIALECT_RESPONSES_TOOLS_H
 
 #include "common/base/lookup.h"
-#include "worker/request/chat_request.h"
+#include "worker/text/request/chat_request.h"
 
 /* A tool of the request, and its namespace (absent: none). */
 struct response_tool {

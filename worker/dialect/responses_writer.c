@@ -14,8 +14,8 @@
 #include "common/codec/json.h"
 #include "worker/dialect/request_fields.h"
 #include "worker/dialect/writers.h"
-#include "worker/request/answer_sink.h"
-#include "worker/request/thought_blocks.h"
+#include "worker/text/request/answer_sink.h"
+#include "worker/text/request/thought_blocks.h"
 
 /* --- events --- */
 

@@ -7,7 +7,7 @@
 #include "common/codec/utf8.h"
 #include "worker/dialect/responses.h"
 #include "worker/dialect/responses_tools.h"
-#include "worker/request/thought_blocks.h"
+#include "worker/text/request/thought_blocks.h"
 
 void writer_init(struct writer *w, const struct answer_sink *sink, struct arena *a,
                  const struct chat_request *req, const struct json *body, struct buf *out)

@@ -7,7 +7,7 @@
 #define RG_DIALECT_WRITERS_H
 
 #include "worker/dialect/dialect.h"
-#include "worker/request/answer_sink.h"
+#include "worker/text/request/answer_sink.h"
 
 struct json_out;
 

@@ -9,7 +9,7 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/journal/journal.h"
-#include "worker/session/session.h"
+#include "worker/session/store/session.h"
 
 struct fragments {
     struct map calls; /* by session and call */

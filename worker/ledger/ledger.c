@@ -15,7 +15,7 @@
 #include "worker/ledger/fragments.h"
 #include "worker/residency/places.h"
 #include "worker/residency/residency.h"
-#include "worker/session/session.h"
+#include "worker/session/store/session.h"
 
 static struct journal *journal_of(const struct ledger *l, struct str session_id)
 {

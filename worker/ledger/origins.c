@@ -4,10 +4,10 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "worker/ledger/ledger.h"
-#include "worker/model/model.h"
 #include "worker/residency/residency.h"
-#include "worker/session/origin.h"
-#include "worker/session/session.h"
+#include "worker/session/record/origin.h"
+#include "worker/session/store/session.h"
+#include "worker/text/model/model.h"
 
 static const char *same(uint64_t theirs, uint64_t ours)
 {

@@ -3,7 +3,7 @@
 #include "common/base/err.h"
 #include "common/os/task.h"
 #include "worker/residency/residency.h"
-#include "worker/session/session.h"
+#include "worker/session/store/session.h"
 
 struct session_await {
     struct residency_waiter residency;

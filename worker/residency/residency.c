@@ -29,9 +29,9 @@
 #include "common/os/task.h"
 #include "common/proc/metrics.h"
 #include "worker/residency/places.h"
-#include "worker/session/session.h"
-#include "worker/session/session_texts.h"
-#include "worker/session/session_totals.h"
+#include "worker/session/record/session_texts.h"
+#include "worker/session/store/session.h"
+#include "worker/session/store/session_totals.h"
 
 enum { SPILL_STEP = 64 };
 

@@ -2,8 +2,8 @@
 
 #include "common/base/cancel.h"
 #include "common/os/task.h"
-#include "worker/call/work.h"
-#include "worker/export/export.h"
+#include "worker/export/build/export.h"
+#include "worker/plane/call/work.h"
 
 /* In a helper. */
 static int run_work(void *export, void *tool, struct err *e)

@@ -31,11 +31,11 @@
 #include "common/proc/config.h"
 #include "common/proc/ids.h"
 #include "common/proc/metrics.h"
-#include "worker/export/options_text.h"
+#include "worker/export/build/options_text.h"
 #include "worker/ledger/ledger.h"
 #include "worker/residency/places.h"
 #include "worker/residency/residency.h"
-#include "worker/session/session.h"
+#include "worker/session/store/session.h"
 #include "worker/sink/sink_target.h"
 #include "worker/sink/spooling.h"
 

@@ -5,15 +5,15 @@
  * newer one, and remembered. Whether a failure may pass is told to the caller, who decides what to
  * do.
  */
-#include "worker/engine/prompt_asker.h"
+#include "worker/engine/scoring/prompt_asker.h"
 
 #include <stdlib.h>
 
 #include "common/base/mem.h"
 #include "common/net/http1.h"
 #include "common/net/http_client.h"
-#include "worker/engine/engine_pool.h"
-#include "worker/engine/scorers.h"
+#include "worker/engine/pool/engine_pool.h"
+#include "worker/engine/scoring/scorers.h"
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/prompt_scores.h"
 #include "worker/engine/wire/refusal.h"

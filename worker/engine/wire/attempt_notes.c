@@ -1,11 +1,11 @@
 /* What is noted of an engine as its answers show it: what they should tell and do not. */
 #include "common/base/log.h"
 #include "common/net/http_client.h"
-#include "worker/engine/engine_pool.h"
-#include "worker/engine/engine_request.h"
+#include "worker/engine/pool/engine_pool.h"
+#include "worker/engine/pool/engine_request.h"
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/wire_reply.h"
-#include "worker/request/odds.h"
+#include "worker/text/request/odds.h"
 
 /* Some servers leave them out of streams alone; such are asked for whole answers from then on. */
 static void note_experts(struct remote *r, const struct reply *y, bool events)

@@ -6,8 +6,8 @@
 #include "common/base/arena.h"
 #include "common/base/log.h"
 #include "common/net/http1.h"
-#include "worker/engine/engine_pool.h"
-#include "worker/engine/engine_request.h"
+#include "worker/engine/pool/engine_pool.h"
+#include "worker/engine/pool/engine_request.h"
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/refusal.h"
 

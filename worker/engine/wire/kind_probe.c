@@ -9,7 +9,7 @@
 #include "common/codec/json.h"
 #include "common/net/http_client.h"
 #include "common/net/http_fetch.h"
-#include "worker/engine/engine_pool.h"
+#include "worker/engine/pool/engine_pool.h"
 #include "worker/engine/wire/attempt.h"
 
 struct kind_probe {

@@ -10,7 +10,7 @@
 
 #include "common/base/attrs.h"
 #include "common/base/mem.h"
-#include "worker/engine/adapter.h"
+#include "worker/engine/pool/adapter.h"
 
 enum { NUMBER_MAX = 64, LINE_MAX_BYTES = 64 << 10 };
 

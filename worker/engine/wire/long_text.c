@@ -5,8 +5,8 @@
 
 #include "common/base/attrs.h"
 #include "common/base/mem.h"
-#include "worker/engine/engine_pool.h"
-#include "worker/engine/engine_work.h"
+#include "worker/engine/pool/engine_pool.h"
+#include "worker/engine/pool/engine_work.h"
 #include "worker/engine/wire/reading.h"
 
 struct long_text {

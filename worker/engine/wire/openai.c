@@ -3,8 +3,8 @@
  * and `n`. Text in, text out; ids and logprobs are taken where the upstream gives them.
  */
 #include "common/codec/surrogates.h"
-#include "worker/engine/engine_request.h"
-#include "worker/engine/engine_result.h"
+#include "worker/engine/pool/engine_request.h"
+#include "worker/engine/pool/engine_result.h"
 #include "worker/engine/wire/error_words.h"
 #include "worker/engine/wire/overflow.h"
 #include "worker/engine/wire/remote.h"

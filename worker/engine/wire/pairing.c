@@ -4,7 +4,7 @@
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"
 #include "common/net/url.h"
-#include "worker/engine/engine_request.h"
+#include "worker/engine/pool/engine_request.h"
 #include "worker/engine/wire/attempt.h"
 
 enum engine_half remote_half(const void *replica)

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "worker/engine/wire/wire_fields.h"
-#include "worker/tokens/span.h"
+#include "worker/text/tokens/span.h"
 
 struct wire_send;
 

@@ -14,7 +14,7 @@
 
 #include "common/base/err.h"
 #include "common/base/str.h"
-#include "worker/engine/engine.h"
+#include "worker/engine/pool/engine.h"
 
 struct engine_delta;
 struct engine_request;

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "common/codec/json.h"
-#include "worker/engine/engine_result.h"
+#include "worker/engine/pool/engine_result.h"
 #include "worker/engine/wire/reading.h"
 #include "worker/engine/wire/wire_fields.h"
 #include "worker/engine/wire/wire_reply.h"

@@ -6,7 +6,7 @@
 #define RG_WIRE_REFUSAL_H
 
 #include "common/base/arena.h"
-#include "worker/engine/adapter.h"
+#include "worker/engine/pool/adapter.h"
 
 /* Fills e: the client's own mistakes (4xx) keep their status, what lies between gateway and engine
  * (keys, paths) and failures of the engine become 502 or 503 without its words, which may hold

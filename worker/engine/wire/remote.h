@@ -13,7 +13,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/vec.h"
-#include "worker/engine/adapter.h"
+#include "worker/engine/pool/adapter.h"
 
 struct engine_pass;
 struct engine_pass_events;

@@ -8,7 +8,7 @@
 #include "common/base/str.h"
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"
-#include "worker/engine/engine_request.h"
+#include "worker/engine/pool/engine_request.h"
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/remote.h"
 

@@ -7,7 +7,7 @@
 #include "common/base/mem.h"
 #include "common/net/http1.h"
 #include "common/net/http_client.h"
-#include "worker/engine/engine_pool.h"
+#include "worker/engine/pool/engine_pool.h"
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/processed.h"
 #include "worker/engine/wire/score_answer.h"

@@ -7,8 +7,8 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/sampling.h"
-#include "worker/engine/engine_pool.h"
-#include "worker/engine/engine_work.h"
+#include "worker/engine/pool/engine_pool.h"
+#include "worker/engine/pool/engine_work.h"
 #include "worker/engine/wire/processed.h"
 
 enum {

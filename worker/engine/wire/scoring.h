@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "worker/tokens/span.h"
+#include "worker/text/tokens/span.h"
 
 struct reply;
 struct remote;

@@ -15,7 +15,7 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "worker/engine/wire/entries.h"
-#include "worker/request/odds.h"
+#include "worker/text/request/odds.h"
 
 void support_done(struct support *s)
 {

@@ -8,7 +8,7 @@
 #include "common/base/mem.h"
 #include "common/codec/json_build.h"
 #include "common/codec/surrogates.h"
-#include "worker/request/thought_blocks.h"
+#include "worker/text/request/thought_blocks.h"
 
 /* The lists of a message, and what their items have for text. content_parts is `content`. */
 static const struct {

@@ -11,11 +11,11 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
-#include "worker/engine/engine_result.h"
+#include "worker/engine/pool/engine_result.h"
 #include "worker/engine/wire/upstream_finish.h"
 #include "worker/engine/wire/upstream_message.h"
-#include "worker/request/answer_sink.h"
-#include "worker/request/chat_logprobs.h"
+#include "worker/text/request/answer_sink.h"
+#include "worker/text/request/chat_logprobs.h"
 
 enum { USAGE_MAX = 64 << 10 };
 

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "common/codec/json_scan.h"
-#include "worker/engine/engine.h"
+#include "worker/engine/pool/engine.h"
 #include "worker/engine/wire/entries.h"
 #include "worker/engine/wire/support.h"
 

@@ -17,12 +17,12 @@
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"
 #include "common/net/http_client.h"
-#include "worker/engine/engine.h"
-#include "worker/engine/engine_pool.h"
-#include "worker/engine/engine_request.h"
-#include "worker/engine/ready_texts.h"
+#include "worker/engine/pool/engine.h"
+#include "worker/engine/pool/engine_pool.h"
+#include "worker/engine/pool/engine_request.h"
+#include "worker/engine/pool/ready_texts.h"
 #include "worker/engine/wire/remote.h"
-#include "worker/tokens/span.h"
+#include "worker/text/tokens/span.h"
 
 /* An id as it stands in a list, ready to be copied as one word of 8 bytes. */
 struct id_word {

@@ -11,7 +11,7 @@
 #include "common/codec/json.h"
 #include "testing.h"
 #include "worker/dialect/writers.h"
-#include "worker/request/chat_request.h"
+#include "worker/text/request/chat_request.h"
 
 enum { KIT_EVENTS_MAX = 4096 };
 

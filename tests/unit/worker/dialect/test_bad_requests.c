@@ -7,8 +7,8 @@
 #include "file_text.h"
 #include "testing.h"
 #include "worker/dialect/writers.h"
-#include "worker/request/chat_request.h"
-#include "worker/request/request_limits.h"
+#include "worker/text/request/chat_request.h"
+#include "worker/text/request/request_limits.h"
 
 static const struct dialect *dialect_named(struct str name)
 {

@@ -2,7 +2,7 @@
 #include "stream_kit.h"
 
 #include "common/codec/json.h"
-#include "worker/request/answer_sink.h"
+#include "worker/text/request/answer_sink.h"
 
 #define MESSAGES                                                                               \
     "{\"model\":\"m\",\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]," \

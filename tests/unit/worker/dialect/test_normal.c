@@ -10,8 +10,8 @@
 #include "common/codec/json.h"
 #include "testing.h"
 #include "worker/dialect/writers.h"
-#include "worker/request/chat.h"
-#include "worker/request/chat_request.h"
+#include "worker/text/request/chat.h"
+#include "worker/text/request/chat_request.h"
 
 static const struct json *past_r1(void *ctx, struct arena *a, struct str id,
                                   struct str *ret_instructions)

@@ -4,7 +4,7 @@
 #include "testing.h"
 #include "worker/dialect/responses.h"
 #include "worker/dialect/writers.h"
-#include "worker/request/chat_request.h"
+#include "worker/text/request/chat_request.h"
 
 /* Parses it, and holds it against the limit; what is wrong with it is about `param` ("": nothing).
  */

@@ -2,7 +2,7 @@
 #include "stream_kit.h"
 
 #include "common/codec/json.h"
-#include "worker/request/chat.h"
+#include "worker/text/request/chat.h"
 
 #define RESPONSES "{\"model\":\"m\",\"input\":\"hi\",\"stream\":true}"
 

@@ -1,5 +1,5 @@
 #include "common/codec/sampling.h"
-#include "worker/engine/builtin_answer.h"
+#include "worker/engine/builtin/builtin_answer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,14 +11,14 @@
 #include "common/codec/json.h"
 #include "common/os/loop.h"
 #include "testing.h"
-#include "worker/engine/adapter.h"
-#include "worker/engine/engine_pool.h"
-#include "worker/engine/engine_request.h"
-#include "worker/engine/engine_result.h"
-#include "worker/engine/engine_target.h"
-#include "worker/engine/engine_work.h"
-#include "worker/model/model.h"
-#include "worker/tokens/tokenizer.h"
+#include "worker/engine/pool/adapter.h"
+#include "worker/engine/pool/engine_pool.h"
+#include "worker/engine/pool/engine_request.h"
+#include "worker/engine/pool/engine_result.h"
+#include "worker/engine/pool/engine_target.h"
+#include "worker/engine/pool/engine_work.h"
+#include "worker/text/model/model.h"
+#include "worker/text/tokens/tokenizer.h"
 
 struct rig {
     struct model *model;

@@ -5,9 +5,9 @@
 
 #include "common/base/buf.h"
 #include "testing.h"
-#include "worker/engine/adapter.h"
-#include "worker/engine/engine_set.h"
-#include "worker/engine/engine_target.h"
+#include "worker/engine/pool/adapter.h"
+#include "worker/engine/pool/engine_set.h"
+#include "worker/engine/pool/engine_target.h"
 
 static void expect_target(const char *text, const char *name, const char *kind, const char *rest)
 {

@@ -2,8 +2,8 @@
 #include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "testing.h"
-#include "worker/engine/engine_pool.h"
-#include "worker/engine/engine_source.h"
+#include "worker/engine/pool/engine_pool.h"
+#include "worker/engine/pool/engine_source.h"
 
 TEST(engine_source, settings)
 {

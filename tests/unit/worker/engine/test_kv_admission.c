@@ -8,14 +8,14 @@
 #include "common/codec/sampling.h"
 #include "common/proc/board.h"
 #include "testing.h"
-#include "worker/engine/engine_request.h"
-#include "worker/engine/engine_result.h"
-#include "worker/engine/kv_admission.h"
-#include "worker/engine/kv_admission_internal.h"
-#include "worker/engine/kv_room.h"
-#include "worker/engine/pool_internal.h"
-#include "worker/engine/replicas.h"
-#include "worker/tokens/span.h"
+#include "worker/engine/kv/kv_admission.h"
+#include "worker/engine/kv/kv_admission_internal.h"
+#include "worker/engine/kv/kv_room.h"
+#include "worker/engine/pool/engine_request.h"
+#include "worker/engine/pool/engine_result.h"
+#include "worker/engine/pool/pool_internal.h"
+#include "worker/engine/pool/replicas.h"
+#include "worker/text/tokens/span.h"
 
 enum { POOLS = 2, RUNS_MAX = 32, LONG_MS = 3600000, WAIT_MS = 20000 };
 

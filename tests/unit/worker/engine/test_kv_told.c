@@ -1,7 +1,7 @@
 /* What metrics in Prometheus' text tell of a KV cache. */
 #include "common/base/buf.h"
 #include "testing.h"
-#include "worker/engine/adapter.h"
+#include "worker/engine/pool/adapter.h"
 #include "worker/engine/wire/kv_told.h"
 
 struct kv_case {

@@ -3,14 +3,14 @@
 
 #include "common/codec/json_build.h"
 #include "testing.h"
-#include "worker/engine/experts.h"
-#include "worker/engine/fair_queue.h"
+#include "worker/engine/pool/experts.h"
+#include "worker/engine/pool/fair_queue.h"
 #include "worker/engine/wire/npy.h"
 #include "worker/engine/wire/upstream_out.h"
 #include "worker/engine/wire/upstream_text.h"
 #include "worker/engine/wire/wire_fields.h"
 #include "worker/engine/wire/wire_write.h"
-#include "worker/tokens/span.h"
+#include "worker/text/tokens/span.h"
 
 TEST(fair_queue, sessions_take_turns)
 {

@@ -7,11 +7,11 @@
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"
 #include "testing.h"
-#include "worker/engine/adapter.h"
-#include "worker/engine/engine_request.h"
-#include "worker/engine/engine_result.h"
-#include "worker/engine/pool_internal.h"
-#include "worker/engine/replicas.h"
+#include "worker/engine/pool/adapter.h"
+#include "worker/engine/pool/engine_request.h"
+#include "worker/engine/pool/engine_result.h"
+#include "worker/engine/pool/pool_internal.h"
+#include "worker/engine/pool/replicas.h"
 
 enum { ATTEMPTS_MAX = 16, PATIENCE_MS = 5000 };
 

@@ -1,4 +1,4 @@
-#include "worker/engine/ready_texts.h"
+#include "worker/engine/pool/ready_texts.h"
 
 #include <string.h>
 

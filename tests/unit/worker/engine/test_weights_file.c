@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "testing.h"
-#include "worker/engine/weights_file.h"
+#include "worker/engine/pool/weights_file.h"
 
 enum { TELLERS = 8 };
 

@@ -1,4 +1,4 @@
-#include "worker/export/accept.h"
+#include "worker/export/build/accept.h"
 
 #include "testing.h"
 

@@ -3,13 +3,13 @@
 #include "common/base/attrs.h"
 #include "common/base/cancel.h"
 #include "testing.h"
-#include "worker/export/export.h"
+#include "worker/export/build/export.h"
 #include "worker/session/ahead_kit.h"
-#include "worker/session/commit.h"
-#include "worker/session/recall.h"
-#include "worker/session/session.h"
-#include "worker/session/session_answer.h"
-#include "worker/session/store.h"
+#include "worker/session/call/session_answer.h"
+#include "worker/session/record/commit.h"
+#include "worker/session/store/recall.h"
+#include "worker/session/store/session.h"
+#include "worker/session/store/store.h"
 
 enum { PART = 128 << 10, IDS = 300000, BYTES = 8 * IDS };
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "testing.h"
-#include "worker/export/numbers.h"
+#include "worker/export/build/numbers.h"
 
 static void check(float v, const char *want)
 {

@@ -14,10 +14,10 @@
 #include "worker/ledger/ledger.h"
 #include "worker/residency/places.h"
 #include "worker/residency/residency.h"
-#include "worker/session/commit.h"
-#include "worker/session/session.h"
-#include "worker/session/session_answer.h"
-#include "worker/session/session_call.h"
+#include "worker/session/call/session_answer.h"
+#include "worker/session/call/session_call.h"
+#include "worker/session/record/commit.h"
+#include "worker/session/store/session.h"
 
 #define ID STR("w0-1")
 

@@ -16,7 +16,7 @@
 #include "worker/ledger/delivery.h"
 #include "worker/residency/places.h"
 #include "worker/residency/residency.h"
-#include "worker/session/session.h"
+#include "worker/session/store/session.h"
 
 enum { LIMIT_MS = 10000 };
 

@@ -17,9 +17,9 @@
 #include "testing.h"
 #include "worker/residency/places.h"
 #include "worker/session/kit.h"
-#include "worker/session/new_messages.h"
-#include "worker/session/record.h"
-#include "worker/session/session.h"
+#include "worker/session/record/new_messages.h"
+#include "worker/session/record/record.h"
+#include "worker/session/store/session.h"
 
 enum { SESSIONS_MAX = 20, LIMIT_MS = 60000, LONG = 50 << 10 };
 

@@ -4,7 +4,7 @@
 #define RG_UNIT_SESSION_AHEAD_KIT_H
 
 #include "kit.h"
-#include "worker/session/record.h"
+#include "worker/session/record/record.h"
 
 struct session_answer;
 

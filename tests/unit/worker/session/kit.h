@@ -5,8 +5,8 @@
 #include "common/base/arena.h"
 #include "common/base/buf.h"
 #include "common/base/err.h"
-#include "worker/request/chat.h"
-#include "worker/session/session.h"
+#include "worker/session/store/session.h"
+#include "worker/text/request/chat.h"
 
 struct kit {
     struct session_store *store;

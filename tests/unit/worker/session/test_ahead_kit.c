@@ -6,14 +6,14 @@
 
 #include "common/base/mem.h"
 #include "testing.h"
-#include "worker/session/call_bulk.h"
-#include "worker/session/checkpoint.h"
-#include "worker/session/commit.h"
-#include "worker/session/payload.h"
-#include "worker/session/recall.h"
-#include "worker/session/session_answer.h"
-#include "worker/session/session_totals.h"
-#include "worker/session/store.h"
+#include "worker/session/call/session_answer.h"
+#include "worker/session/forest/checkpoint.h"
+#include "worker/session/record/call_bulk.h"
+#include "worker/session/record/commit.h"
+#include "worker/session/store/payload.h"
+#include "worker/session/store/recall.h"
+#include "worker/session/store/session_totals.h"
+#include "worker/session/store/store.h"
 
 struct session_answer ahead_answer(struct kit *k, uint32_t i, uint32_t n_ids, unsigned seed)
 {

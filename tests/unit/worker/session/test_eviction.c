@@ -4,9 +4,9 @@
 #include "common/base/buf.h"
 #include "kit.h"
 #include "testing.h"
-#include "worker/session/session.h"
-#include "worker/session/session_totals.h"
-#include "worker/session/stop.h"
+#include "worker/session/store/session.h"
+#include "worker/session/store/session_totals.h"
+#include "worker/session/store/stop.h"
 
 enum { HOUR = 3600 * 1000 };
 

@@ -1,12 +1,12 @@
-#include "worker/session/forest.h"
+#include "worker/session/forest/forest.h"
 
 #include <stdio.h>
 
 #include "common/codec/json.h"
 #include "costs.h"
 #include "testing.h"
-#include "worker/request/chat.h"
-#include "worker/session/checkpoint.h"
+#include "worker/session/forest/checkpoint.h"
+#include "worker/text/request/chat.h"
 
 static const struct json *said(struct arena *a, unsigned i)
 {

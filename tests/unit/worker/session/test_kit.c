@@ -4,10 +4,10 @@
 
 #include "common/codec/json.h"
 #include "testing.h"
-#include "worker/request/chat.h"
-#include "worker/session/session.h"
-#include "worker/session/session_answer.h"
-#include "worker/session/session_call.h"
+#include "worker/session/call/session_answer.h"
+#include "worker/session/call/session_call.h"
+#include "worker/session/store/session.h"
+#include "worker/text/request/chat.h"
 
 static void applied(struct kit *k, struct buf *record)
 {

@@ -8,9 +8,9 @@
 #include "common/codec/json.h"
 #include "kit.h"
 #include "testing.h"
-#include "worker/session/forest.h"
-#include "worker/session/session_call.h"
-#include "worker/session/store.h"
+#include "worker/session/call/session_call.h"
+#include "worker/session/forest/forest.h"
+#include "worker/session/store/store.h"
 
 enum { READINGS = 512, MESSAGES = 64, TEXT = 96 };
 

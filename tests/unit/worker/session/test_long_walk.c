@@ -6,9 +6,9 @@
 #include "common/codec/json.h"
 #include "kit.h"
 #include "testing.h"
-#include "worker/request/chat.h"
-#include "worker/session/session.h"
-#include "worker/session/session_call.h"
+#include "worker/session/call/session_call.h"
+#include "worker/session/store/session.h"
+#include "worker/text/request/chat.h"
 
 enum { MESSAGES = 5001 };
 

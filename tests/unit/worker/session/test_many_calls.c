@@ -5,11 +5,11 @@
 #include "ahead_kit.h"
 #include "common/codec/json.h"
 #include "testing.h"
-#include "worker/session/checkpoint.h"
-#include "worker/session/new_messages.h"
-#include "worker/session/plan.h"
-#include "worker/session/session_answer.h"
-#include "worker/session/store.h"
+#include "worker/session/call/plan.h"
+#include "worker/session/call/session_answer.h"
+#include "worker/session/forest/checkpoint.h"
+#include "worker/session/record/new_messages.h"
+#include "worker/session/store/store.h"
 
 enum { PART = 16 << 10, IDS = 100 };
 

@@ -2,7 +2,7 @@
 
 #include "common/codec/json.h"
 #include "testing.h"
-#include "worker/session/message.h"
+#include "worker/session/forest/message.h"
 
 struct pair {
     const char *a, *b;

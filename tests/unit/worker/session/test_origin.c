@@ -3,11 +3,11 @@
 #include "common/base/vec.h"
 #include "kit.h"
 #include "testing.h"
-#include "worker/session/commit.h"
-#include "worker/session/record.h"
-#include "worker/session/session.h"
-#include "worker/session/session_answer.h"
-#include "worker/session/session_call.h"
+#include "worker/session/call/session_answer.h"
+#include "worker/session/call/session_call.h"
+#include "worker/session/record/commit.h"
+#include "worker/session/record/record.h"
+#include "worker/session/store/session.h"
 
 #define HELLO "[{\"role\":\"user\",\"content\":\"hello\"}]"
 #define MORE                                                                                  \

@@ -5,10 +5,10 @@
 
 #include "kit.h"
 #include "testing.h"
-#include "worker/session/remains.h"
-#include "worker/session/session.h"
-#include "worker/session/session_call.h"
-#include "worker/session/session_totals.h"
+#include "worker/session/call/session_call.h"
+#include "worker/session/store/remains.h"
+#include "worker/session/store/session.h"
+#include "worker/session/store/session_totals.h"
 
 enum { BRANCHES = 120, ANSWER = 3000 };
 

@@ -1,22 +1,22 @@
 /* What has left memory of a long path comes back in steps, between which the session goes on. */
-#include "worker/session/recall.h"
+#include "worker/session/store/recall.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "ahead_kit.h"
 #include "testing.h"
-#include "worker/request/chat.h"
-#include "worker/session/checkpoint.h"
-#include "worker/session/commit.h"
-#include "worker/session/payload.h"
-#include "worker/session/score.h"
-#include "worker/session/session.h"
-#include "worker/session/session_answer.h"
-#include "worker/session/session_call.h"
-#include "worker/session/session_totals.h"
-#include "worker/session/store.h"
-#include "worker/session/telling.h"
+#include "worker/session/call/session_answer.h"
+#include "worker/session/call/session_call.h"
+#include "worker/session/forest/checkpoint.h"
+#include "worker/session/record/commit.h"
+#include "worker/session/record/score.h"
+#include "worker/session/record/telling.h"
+#include "worker/session/store/payload.h"
+#include "worker/session/store/session.h"
+#include "worker/session/store/session_totals.h"
+#include "worker/session/store/store.h"
+#include "worker/text/request/chat.h"
 
 /* The first answer is longer than what lies in pages of its own, the second is not. */
 enum { PART = 128 << 10, IDS = 600000, FEWER = 100000, BYTES = 8 * (IDS + FEWER) };

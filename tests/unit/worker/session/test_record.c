@@ -1,4 +1,4 @@
-#include "worker/session/record.h"
+#include "worker/session/record/record.h"
 
 #include "testing.h"
 

@@ -5,12 +5,12 @@
 #include "common/codec/json.h"
 #include "kit.h"
 #include "testing.h"
-#include "worker/session/branch.h"
-#include "worker/session/checkpoint.h"
-#include "worker/session/policy.h"
-#include "worker/session/session.h"
-#include "worker/session/session_view.h"
-#include "worker/session/store.h"
+#include "worker/session/forest/branch.h"
+#include "worker/session/forest/checkpoint.h"
+#include "worker/session/forest/policy.h"
+#include "worker/session/store/session.h"
+#include "worker/session/store/session_view.h"
+#include "worker/session/store/store.h"
 
 enum { TURNS = 400, DEEPEST = 6 };
 

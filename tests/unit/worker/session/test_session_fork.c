@@ -1,12 +1,12 @@
 /* The records of a fork, read one at a time while its session goes on. */
-#include "worker/session/session_fork.h"
+#include "worker/session/record/session_fork.h"
 
 #include "common/codec/json.h"
 #include "kit.h"
 #include "testing.h"
-#include "worker/session/checkpoint.h"
-#include "worker/session/record.h"
-#include "worker/session/store.h"
+#include "worker/session/forest/checkpoint.h"
+#include "worker/session/record/record.h"
+#include "worker/session/store/store.h"
 
 /* A session_source; ctx is the kit. */
 static int source(void *ctx, struct str id, const uint32_t *records, size_t n,

@@ -4,11 +4,11 @@
 #include "common/codec/json.h"
 #include "kit.h"
 #include "testing.h"
-#include "worker/session/checkpoint.h"
-#include "worker/session/recall.h"
-#include "worker/session/session.h"
-#include "worker/session/store.h"
-#include "worker/session/telling.h"
+#include "worker/session/forest/checkpoint.h"
+#include "worker/session/record/telling.h"
+#include "worker/session/store/recall.h"
+#include "worker/session/store/session.h"
+#include "worker/session/store/store.h"
 
 enum { ANSWERS = 600, REWARDS = 100, STEP_BYTES = 64 << 10 };
 

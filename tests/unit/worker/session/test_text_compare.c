@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "testing.h"
-#include "worker/session/text_compare.h"
+#include "worker/session/forest/text_compare.h"
 
 static bool blank(char c)
 {

@@ -5,9 +5,9 @@
 #include "common/codec/json.h"
 #include "kit.h"
 #include "testing.h"
-#include "worker/session/session.h"
-#include "worker/session/session_call.h"
-#include "worker/session/session_totals.h"
+#include "worker/session/call/session_call.h"
+#include "worker/session/store/session.h"
+#include "worker/session/store/session_totals.h"
 
 #define U(t) "{\"role\":\"user\",\"content\":\"" t "\"}"
 #define A(t) "{\"role\":\"assistant\",\"content\":\"" t "\"}"

@@ -1,0 +1,578 @@
+#include "worker/engine/kv/kv_admission.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+#include "common/os/loop.h"
+#include "common/proc/metrics.h"
+#include "worker/engine/kv/kv_admission_internal.h"
+#include "worker/engine/kv/kv_room.h"
+#include "worker/engine/pool/engine_request.h"
+#include "worker/engine/pool/engine_result.h"
+#include "worker/engine/pool/pool_call.h"
+#include "worker/engine/pool/pool_internal.h"
+#include "worker/engine/pool/replicas.h"
+
+enum {
+    HELD_TICK_MS = 10, /* other workers give room back, and engines tell, without a word */
+    IDLE_TICK_MS = 1000,
+    GUESS_SHARE = 16, /* before any session has ended, a guess is at most that part of a cache */
+};
+
+struct ticket {
+    struct list_item in_row; /* of admission->row */
+    struct list_head calls;  /* engine_call.held */
+    uint64_t since_us;       /* when the session came first */
+    uint64_t left_ms;        /* when its last call left */
+    size_t len;
+    char session[];
+};
+
+static void tick(struct engine_pool *p);
+
+/* --- how much, and where --- */
+
+/* What the engine makes of the prompt: a picture is more than its placeholder. */
+static uint64_t prompt_tokens(const struct engine_request *q)
+{
+    uint64_t n = q->prompt.n;
+
+    for (size_t i = 0; i < q->n_images; i++)
+        n += q->images[i].tokens;
+    return n;
+}
+
+static uint64_t answers(const struct engine_call *c)
+{
+    return MAX_OF(c->req.answers, 1u);
+}
+
+/* What all answers of the call may have. */
+static uint64_t wanted_tokens(const struct engine_call *c)
+{
+    return pool_answer_tokens(c) * answers(c);
+}
+
+/* What the session is expected to hold there. */
+static uint64_t need(const struct engine_call *c, const struct replica *r)
+{
+    const struct engine_pool *p = c->pool;
+    uint64_t prompt = prompt_tokens(&c->req);
+    uint64_t expected = p->opt.kv_session_tokens;
+
+    if (expected == 0)
+        expected = p->admission->mean_size;
+    if (expected == 0)
+        expected = MIN_OF(prompt + wanted_tokens(c), kv_limit(r) / GUESS_SHARE);
+    return MAX_OF(MAX_OF(prompt, expected), MAX_OF(r->kv.told.unit, (uint64_t)1));
+}
+
+/* What it holds besides while the call runs: each answer has a slot of its own where there are
+ * slots, and the first one's is the session's. */
+static uint64_t besides(const struct engine_call *c, const struct replica *r)
+{
+    return r->kv.told.unit * (answers(c) - 1);
+}
+
+/* From here to admission_left the lease is one that is used. */
+static void join(struct engine_call *c, struct lease *lease)
+{
+    if (!c->leased)
+        lease_begin(lease);
+    c->leased = true;
+}
+
+/* Whether the session's lease is made. */
+static bool take(struct engine_call *c, struct replica *r)
+{
+    uint64_t tokens = need(c, r), extra = besides(c, r);
+    struct lease *lease;
+
+    if (!r->up || !replica_suits(r, &c->req) || !kv_take(r, tokens + extra))
+        return false;
+    lease = lease_new(&c->pool->admission->leases, c->req.session_id, r, tokens, extra, clock_ms());
+    lease->first = c->req.call;
+    join(c, lease);
+    return true;
+}
+
+/* The one with most room, of those that tell. */
+static struct replica *roomiest(const struct engine_pool *p, const struct engine_call *c)
+{
+    struct replica *found = NULL;
+
+    for (size_t i = 0; i < p->replicas->n; i++) {
+        struct replica *r = p->replicas->at[i];
+
+        if (r->up && replica_suits(r, &c->req) && (!found || kv_free(r) > kv_free(found)))
+            found = r;
+    }
+    return found;
+}
+
+/* Whether engines for the call are there, but all of them are down or have not told their caches
+ * yet: that is no want of room, so other sessions do not stand behind it. */
+static bool stands_aside(const struct engine_call *c)
+{
+    const struct replicas *all = c->pool->replicas;
+
+    for (size_t i = 0; i < all->n; i++) {
+        const struct replica *r = all->at[i];
+
+        if (r->up && r->kv.state != KV_ASKED && replica_suits(r, &c->req))
+            return false;
+    }
+    return replicas_any_up(all) && replicas_suit(all, &c->req, false);
+}
+
+/* The session's own replica first, for it may know its prompt, then the one with most room, then
+ * any. Where none is up, the queue is where calls wait, and where those are told that no engine
+ * takes. */
+static bool admit(struct engine_call *c)
+{
+    struct engine_pool *p = c->pool;
+    struct replica_wish w = {.session_id = c->req.session_id, .request = &c->req};
+    struct replica *r = replicas_home(p->replicas, &w);
+
+    if (!replicas_any_up(p->replicas) || !replicas_suit(p->replicas, &c->req, false))
+        return true;
+    if (r && take(c, r))
+        return true;
+    r = roomiest(p, c);
+    if (r && take(c, r))
+        return true;
+    for (size_t i = 0; i < p->replicas->n; i++) {
+        if (take(c, p->replicas->at[i]))
+            return true;
+    }
+    return false;
+}
+
+/* The largest cache that could take the call; 0: one that could does not tell. */
+static uint64_t largest(const struct engine_call *c)
+{
+    const struct engine_pool *p = c->pool;
+    uint64_t most = 0;
+
+    for (size_t i = 0; i < p->replicas->n; i++) {
+        const struct replica *r = p->replicas->at[i];
+
+        if (!replica_suits(r, &c->req))
+            continue;
+        if (r->kv.state != KV_TOLD)
+            return 0;
+        most = MAX_OF(most, r->kv.told.capacity);
+    }
+    return most;
+}
+
+/* --- tickets --- */
+
+static struct ticket *ticket_of(struct admission *a, struct str session)
+{
+    struct ticket *t = map_get(&a->tickets, session);
+
+    if (t)
+        return t;
+    t = mem_zalloc(sizeof(*t) + session.len);
+    t->since_us = clock_us();
+    t->len = session.len;
+    if (session.len > 0)
+        memcpy(t->session, session.p, session.len);
+    (void)map_set(&a->tickets, str_of(t->session, t->len), t);
+    list_append(&a->row, &t->in_row);
+    return t;
+}
+
+static void drop_ticket(struct admission *a, struct ticket *t)
+{
+    list_remove(&t->in_row);
+    (void)map_take(&a->tickets, str_of(t->session, t->len));
+    free(t);
+}
+
+static bool waits(const struct ticket *t)
+{
+    return !list_is_empty(&t->calls);
+}
+
+static struct engine_call *first_call(const struct ticket *t)
+{
+    return LIST_FIRST_OF(&t->calls, struct engine_call, held);
+}
+
+/* The oldest that waits for room; those whose clients have not come back in time are dropped. */
+static struct ticket *oldest(struct admission *a)
+{
+    uint64_t now = clock_ms();
+    struct ticket *t, *next;
+
+    LIST_EACH_SAFE(&a->row, t, next, struct ticket, in_row) {
+        if (waits(t) && !stands_aside(first_call(t)))
+            return t;
+        if (!waits(t) && now - t->left_ms > TICKET_KEPT_MS)
+            drop_ticket(a, t);
+    }
+    return NULL;
+}
+
+/* Tells the other workers and the metrics. */
+static void publish(struct engine_pool *p)
+{
+    const struct ticket *first = oldest(p->admission);
+
+    kv_tell_held(&p->opt, p->admission->n_sessions, first ? first->since_us : 0);
+}
+
+static bool older_elsewhere(const struct engine_pool *p, uint64_t since_us)
+{
+    return kv_older_held(&p->opt, since_us);
+}
+
+/* Off its ticket. */
+static void let_go(struct engine_call *c)
+{
+    struct admission *a = c->pool->admission;
+
+    list_remove(&c->held);
+    fair_take(&a->held, &c->place);
+    if (!waits(c->ticket)) {
+        a->n_sessions--;
+        c->ticket->left_ms = clock_ms();
+    }
+    c->ticket = NULL;
+}
+
+/* All calls of the ticket go to the queue. */
+static void let_in(struct engine_pool *p, struct ticket *t)
+{
+    struct lease *lease = lease_of(&p->admission->leases, str_of(t->session, t->len));
+    struct engine_call *c;
+
+    LIST_EACH(&t->calls, c, struct engine_call, held) {
+        if (lease)
+            join(c, lease);
+    }
+
+    metrics_observe_us(p->opt.metrics, METRIC_kv_hold, clock_us() - t->since_us);
+    while ((c = first_call(t))) {
+        let_go(c);
+        c->queue_us += clock_us() - c->queued_us;
+        loop_timer_stop(p->loop, &c->timer);
+        pool_queue(c);
+    }
+    drop_ticket(p->admission, t);
+}
+
+static void on_tick(struct loop_timer *timer)
+{
+    struct admission *a = CONTAINER_OF(timer, struct admission, tick);
+    struct engine_pool *p = a->pool;
+    uint64_t now = clock_ms(), idle = p->opt.kv_lease_idle_ms;
+    struct ticket *t;
+
+    a->tick_ms = 0;
+    if (now > idle)
+        leases_sweep(&a->leases, now - idle);
+    while (p->pause == ENGINE_RUN && (t = oldest(a)) && !older_elsewhere(p, t->since_us) &&
+           admit(first_call(t)))
+        let_in(p, t);
+    publish(p);
+    tick(p);
+}
+
+/* One that is set already is not put off: calls come more often than it. */
+static void tick(struct engine_pool *p)
+{
+    struct admission *a = p->admission;
+    uint64_t in_ms = a->n_sessions > 0 ? HELD_TICK_MS : IDLE_TICK_MS;
+    uint64_t at_ms = clock_ms() + in_ms;
+
+    if (a->n_sessions == 0 && a->leases.n == 0 && list_is_empty(&a->row))
+        return;
+    if (a->tick_ms > 0 && a->tick_ms <= at_ms)
+        return;
+    a->tick_ms = at_ms;
+    loop_timer_set(p->loop, &a->tick, in_ms, on_tick);
+}
+
+/* --- refusals --- */
+
+/* From 1, among the held sessions of this worker. */
+static size_t rank_of(const struct admission *a, const struct ticket *own)
+{
+    const struct ticket *t;
+    size_t rank = 1;
+
+    LIST_EACH(&a->row, t, struct ticket, in_row) {
+        if (t == own)
+            break;
+        rank += waits(t);
+    }
+    return rank;
+}
+
+static void on_no_place(struct loop_timer *timer)
+{
+    struct engine_call *c = CONTAINER_OF(timer, struct engine_call, timer);
+    struct engine_pool *p = c->pool;
+    const struct admission *a = p->admission;
+    size_t node = kv_count_held(&p->opt, a->n_sessions);
+    struct err e = {0};
+
+    metrics_count_at(p->opt.metrics, METRIC_refusals, METRIC_REFUSAL_KV, 0, 1);
+    if (stands_aside(c)) {
+        (void)err_set(&e, ERR_ENGINE_UNAVAILABLE,
+                      "none of the engines that take this call is up and has told its KV cache "
+                      "(--kv-admission): send it again");
+        pool_fail(c, &e);
+        return;
+    }
+    (void)err_set(&e, ERR_OVERLOADED,
+                  "the engines' KV caches are full of running sessions (--kv-admission): this new "
+                  "session has place %zu of %zu that wait at its worker, of %zu on the node; the "
+                  "place is kept for %d s: send it again",
+                  rank_of(a, c->ticket), a->n_sessions, MAX_OF(node, a->n_sessions),
+                  TICKET_KEPT_MS / 1000);
+    pool_fail(c, &e);
+}
+
+static void on_held_long(struct loop_timer *timer)
+{
+    struct engine_pool *p = CONTAINER_OF(timer, struct engine_call, timer)->pool;
+
+    if (p->pause == ENGINE_RUN)
+        on_no_place(timer);
+    else /* as long as it lasts, and anew afterwards */
+        loop_timer_set(p->loop, timer, MAX_OF(p->opt.kv_hold_ms, (uint64_t)1), on_held_long);
+}
+
+static void on_too_large(struct loop_timer *timer)
+{
+    struct engine_call *c = CONTAINER_OF(timer, struct engine_call, timer);
+    struct err e = {0};
+
+    metrics_count_at(c->pool->opt.metrics, METRIC_refusals, METRIC_REFUSAL_KV, 0, 1);
+    (void)err_context(&e, (struct err_overflow){prompt_tokens(&c->req), 1, largest(c)},
+                      "the prompt has %llu tokens, but the largest KV cache of any engine has %llu",
+                      (unsigned long long)prompt_tokens(&c->req), (unsigned long long)largest(c));
+    pool_fail(c, &e);
+}
+
+/* --- what the pool calls --- */
+
+/* Refused from the loop; until then its session keeps its rank. */
+static void turn_away(struct engine_call *c)
+{
+    struct engine_pool *p = c->pool;
+
+    fair_take(&p->admission->held, &c->place);
+    loop_timer_set(p->loop, &c->timer, 1, on_no_place);
+}
+
+/* Gives the call, which has a ticket, a place. Where all are taken, sessions with more than their
+ * share make room for those with less, as in the queue (find_slot of pool.c). */
+static void find_place(struct engine_call *c)
+{
+    struct engine_pool *p = c->pool;
+    struct fair_queue *held = &p->admission->held;
+    bool full = p->opt.max_queue > 0 && held->n >= p->opt.max_queue;
+    struct fair_item *surplus =
+        full ? fair_surplus(held, c->req.session_id, p->opt.max_queue) : NULL;
+
+    if (surplus)
+        turn_away(CONTAINER_OF(surplus, struct engine_call, place));
+    if (full && !surplus) {
+        turn_away(c);
+        return;
+    }
+    fair_push(held, &c->place, c->req.session_id);
+    loop_timer_set(p->loop, &c->timer, MAX_OF(p->opt.kv_hold_ms, (uint64_t)1), on_held_long);
+}
+
+static void hold(struct engine_call *c)
+{
+    struct engine_pool *p = c->pool;
+    struct admission *a = p->admission;
+    struct ticket *t = ticket_of(a, c->req.session_id);
+
+    a->n_sessions += !waits(t);
+    list_append(&t->calls, &c->held);
+    c->ticket = t;
+    c->state = CALL_RESTING;
+    c->queued_us = clock_us();
+    find_place(c);
+    publish(p);
+    tick(p);
+}
+
+/* Whether as many answers of the call's session are held as may wait. */
+static bool session_is_full(const struct engine_call *c)
+{
+    const struct engine_pool *p = c->pool;
+    uint32_t max = p->opt.max_session_queue;
+
+    return max > 0 && fair_waiting(&p->admission->held, c->req.session_id) >= max;
+}
+
+static bool too_large(const struct engine_call *c)
+{
+    uint64_t most = largest(c);
+
+    return most > 0 && prompt_tokens(&c->req) >= most;
+}
+
+bool admission_holds(struct engine_call *c)
+{
+    struct engine_pool *p = c->pool;
+    struct admission *a = p->admission;
+    struct str session = c->req.session_id;
+    struct lease *lease = lease_of(&a->leases, session);
+    struct ticket *t = lease ? NULL : map_get(&a->tickets, session);
+
+    if (lease)
+        join(c, lease);
+    if (lease || c->req.ran)
+        return false;
+    if (too_large(c)) {
+        c->state = CALL_RESTING;
+        loop_timer_set(p->loop, &c->timer, 1, on_too_large);
+        return true;
+    }
+    if (a->n_sessions == 0 && p->pause == ENGINE_RUN &&
+        !older_elsewhere(p, t ? t->since_us : clock_us()) && admit(c)) {
+        if (t)
+            drop_ticket(a, t);
+        tick(p);
+        return false;
+    }
+    if (session_is_full(c))
+        pool_refuse_session(c);
+    else
+        hold(c);
+    return true;
+}
+
+/* The last one weighs an eighth. */
+static void note_size(struct admission *a, uint64_t size)
+{
+    if (size > 0)
+        a->mean_size = a->mean_size == 0 ? size : a->mean_size - a->mean_size / 8 + size / 8;
+}
+
+void admission_left(struct engine_call *c)
+{
+    struct admission *a = c->pool->admission;
+    struct lease *lease;
+
+    if (c->ticket) {
+        let_go(c);
+        publish(c->pool);
+    }
+    if (!c->leased)
+        return;
+    c->leased = false;
+    lease = lease_of(&a->leases, c->req.session_id);
+    if (!lease)
+        return;
+    lease_shrink(lease, c->stretch);
+    if (c->req.answer == 0 && c->stretch == 0)
+        lease_unbear(lease, c->req.call);
+    c->stretch = 0;
+    lease_end(&a->leases, lease, clock_ms());
+    if (lease->calls == 0 && (lease->over || lease->size == 0)) /* 0: none ever ran */
+        note_size(a, lease_drop(&a->leases, lease));
+}
+
+void admission_runs(struct engine_call *c, struct replica *r)
+{
+    struct leases *l = &c->pool->admission->leases;
+    struct lease *lease = lease_of(l, c->req.session_id);
+
+    if (!lease) /* of a session that ran before, or that no engine was up for */
+        lease = lease_force(l, c->req.session_id, r, need(c, r), clock_ms());
+    lease_to(lease, r);
+    join(c, lease);
+    if (c->stretch == 0 && (c->req.answer > 0 || !lease_bears(lease, c->req.call))) {
+        c->stretch = r->kv.told.unit;
+        lease_stretch(lease, c->req.call, c->stretch);
+    }
+    lease_grow(lease, prompt_tokens(&c->req));
+    tick(c->pool);
+}
+
+void admission_answered(struct engine_call *c, const struct engine_result *answer)
+{
+    struct lease *lease = lease_of(&c->pool->admission->leases, c->req.session_id);
+    uint64_t tokens = answer->ids.n;
+
+    if (lease && answers(c) > 1)
+        tokens = lease_answered(lease, c->req.call, tokens);
+    if (lease)
+        lease_grow(lease, prompt_tokens(&c->req) + tokens);
+}
+
+struct replica *admission_home(const struct engine_pool *p, struct str session)
+{
+    const struct lease *lease = p->admission ? lease_of(&p->admission->leases, session) : NULL;
+
+    return lease ? lease->at : NULL;
+}
+
+void admission_complete_session(struct engine_pool *p, struct str session)
+{
+    struct admission *a = p->admission;
+    struct lease *lease = lease_of(&a->leases, session);
+
+    if (!lease)
+        return;
+    lease->over = true;
+    if (lease->calls == 0)
+        note_size(a, lease_drop(&a->leases, lease));
+}
+
+void admission_end_session(struct engine_pool *p, struct str session)
+{
+    struct admission *a = p->admission;
+    struct lease *lease = lease_of(&a->leases, session);
+    struct ticket *t = map_get(&a->tickets, session);
+
+    if (lease)
+        note_size(a, lease_drop(&a->leases, lease));
+    if (t && !waits(t))
+        drop_ticket(a, t);
+}
+
+void admission_forget(const struct engine_pool *p, const struct replica *r)
+{
+    if (p->admission)
+        leases_forget(&p->admission->leases, r);
+}
+
+void admission_open(struct engine_pool *p)
+{
+    if (p->opt.kv_admission == 0)
+        return;
+    p->admission = mem_zalloc(sizeof(*p->admission));
+    p->admission->pool = p;
+}
+
+void admission_done(struct engine_pool *p)
+{
+    struct admission *a = p->admission;
+    struct ticket *t, *next;
+
+    if (!a)
+        return;
+    loop_timer_stop(p->loop, &a->tick);
+    LIST_EACH_SAFE(&a->row, t, next, struct ticket, in_row)
+        drop_ticket(a, t);
+    publish(p);
+    map_done(&a->tickets);
+    fair_done(&a->held);
+    leases_done(&a->leases);
+    free(a);
+    p->admission = NULL;
+}

@@ -1,0 +1,31 @@
+/*
+ * struct admission from the inside (kv_admission.h): who holds what, and who waits. For
+ * kv_admission.c and its test.
+ */
+#ifndef RG_ENGINE_KV_ADMISSION_INTERNAL_H
+#define RG_ENGINE_KV_ADMISSION_INTERNAL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/list.h"
+#include "common/base/map.h"
+#include "common/os/loop.h"
+#include "worker/engine/kv/leases.h"
+#include "worker/engine/pool/fair_queue.h"
+
+struct engine_pool;
+
+struct admission {
+    struct engine_pool *pool;
+    struct leases leases;
+    struct map tickets; /* session -> struct ticket */
+    struct list_head row;
+    size_t n_sessions;      /* held: sessions with calls */
+    struct fair_queue held; /* their calls; only counted by it */
+    uint64_t mean_size;     /* of the last sessions when they ended, about eight; 0: none has */
+    struct loop_timer tick;
+    uint64_t tick_ms; /* when it comes; 0: it is not set */
+};
+
+#endif

@@ -1,0 +1,74 @@
+/*
+ * A version is what the trainer told last of an adapter; an absent one takes it out, and the last
+ * entry takes its place, for the order means nothing. Names and versions are copies of the book's
+ * own.
+ */
+#include "worker/engine/pool/lora.h"
+
+#include "common/base/vec.h"
+#include "common/codec/json.h"
+
+static struct lora *find(const struct lora_book *b, struct str name)
+{
+    for (size_t i = 0; i < b->n; i++) {
+        if (str_eq(buf_str(&b->at[i].name), name))
+            return &b->at[i];
+    }
+    return NULL;
+}
+
+static void drop(struct lora_book *b, struct lora *l)
+{
+    buf_done(&l->name);
+    buf_done(&l->version);
+    *l = b->at[--b->n];
+}
+
+void lora_done(struct lora_book *b)
+{
+    while (b->n > 0)
+        drop(b, &b->at[b->n - 1]);
+    vec_done(b);
+}
+
+int lora_set(struct lora_book *b, struct str name, struct str version)
+{
+    struct lora *l = find(b, name);
+
+    if (version.len == 0) {
+        if (l)
+            drop(b, l);
+        return 0;
+    }
+    if (!l && b->n >= LORAS_MAX)
+        return -1;
+    if (!l) {
+        l = vec_push(b);
+        *l = (struct lora){0};
+        buf_add_str(&l->name, name);
+    }
+    buf_clear(&l->version);
+    buf_add_str(&l->version, version);
+    return 0;
+}
+
+void lora_write(const struct lora_book *b, struct json_out *o)
+{
+    json_out_arr(o);
+    for (size_t i = 0; i < b->n; i++) {
+        json_out_obj(o);
+        json_out_key(o, "name");
+        json_out_str(o, buf_str(&b->at[i].name));
+        json_out_key(o, "version");
+        json_out_str(o, buf_str(&b->at[i].version));
+        json_out_end_obj(o);
+    }
+    json_out_end_arr(o);
+}
+
+struct str lora_version(const struct lora_book *b, struct str name)
+{
+    const struct lora *l = find(b, name);
+
+    return l ? buf_str(&l->version) : (struct str){0};
+}

@@ -1,0 +1,474 @@
+/*
+ * What a replica says of a call: pieces of its answer, checked, stamped with the versions of the
+ * weights and joined where engines break them off; or that there is none, and what is tried then.
+ */
+#include <errno.h>
+
+#include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "common/base/log.h"
+#include "common/base/vec.h"
+#include "common/codec/json.h"
+#include "common/codec/sampling.h"
+#include "worker/engine/kv/kv_admission.h"
+#include "worker/engine/pool/engine_pool.h"
+#include "worker/engine/pool/engine_result.h"
+#include "worker/engine/pool/experts.h"
+#include "worker/engine/pool/pool_call.h"
+#include "worker/engine/pool/pool_internal.h"
+#include "worker/engine/pool/replicas.h"
+#include "worker/engine/pool/splice.h"
+
+enum {
+    RETRY_MS = 50,  /* before the first repetition, doubled for each further one */
+    RESUME_MS = 20, /* likewise, for engines that abort without having written anything */
+    RESUME_MAX_MS = 2000,
+    ANEW_MAX = 3, /* times one call is asked differently */
+};
+
+static void on_delta(void *ctx, const struct engine_delta *told)
+{
+    struct engine_call *c = ctx;
+    struct engine_delta own = *told;
+    const struct engine_delta *d = &own;
+
+    replica_alive(c->replica);
+    if (c->first_us == 0)
+        c->first_us = clock_us();
+    own.resumed = c->splice->pieces > 0;
+    own.replica = c->replica->target.name;
+    c->given += (uint32_t)d->ids.n;
+    /* Of text that came in deltas the whole answer tells nothing. */
+    c->told = c->told || d->message || (c->req.stream && (d->ids.n > 0 || d->n_chat_lps > 0));
+    if (c->req.stream || d->message || d->n_chat_lps > 0)
+        c->events->delta(c->ctx, d);
+}
+
+static bool is_banned(const struct engine_call *c, int32_t id)
+{
+    for (size_t i = 0; i < c->req.banned.n; i++)
+        if (c->req.banned.at[i] == id)
+            return true;
+    return false;
+}
+
+/* What must hold of every piece; says which does not. */
+static int check_piece(const struct engine_call *c, const struct engine_result *r, struct err *e)
+{
+    const struct engine_pool *p = c->pool;
+    uint32_t at = 0;
+    uint32_t vocab = p->opt.any_text && engine_pool_all_text(p) ? 0 : p->opt.vocab_size;
+
+    for (size_t i = 0; vocab > 0 && i < r->ids.n; i++) {
+        if (r->ids.at[i] < 0 || (uint32_t)r->ids.at[i] >= vocab)
+            return err_set(e, ERR_ENGINE_INVALID,
+                           "the engine's token %zu, id %d, is outside the vocabulary", i,
+                           r->ids.at[i]);
+    }
+    for (size_t i = 0; c->req.banned.n > 0 && i < r->ids.n; i++) {
+        if (is_banned(c, r->ids.at[i]))
+            return err_set(e, ERR_ENGINE_INVALID,
+                           "the engine sampled id %d, which stands for a picture", r->ids.at[i]);
+    }
+    if (r->n_versions > ENGINE_VERSIONS_MAX)
+        return err_set(e, ERR_ENGINE_INVALID,
+                       "the engine told more than %d weight version spans of one answer",
+                       ENGINE_VERSIONS_MAX);
+    for (size_t i = 0; i < r->n_versions; i++) {
+        if (r->versions[i].start != at || r->versions[i].end < at)
+            return err_set(e, ERR_ENGINE_INVALID, "the engine's weight version spans have gaps");
+        at = r->versions[i].end;
+    }
+    if (r->n_versions > 0 && at != r->ids.n)
+        return err_set(e, ERR_ENGINE_INVALID, "the engine's weight version spans do not fit");
+    return 0;
+}
+
+/* Tokens of prompt and answer. */
+static size_t all_tokens(const struct engine_call *c, const struct engine_result *r)
+{
+    return c->n_prompt + (c->splice->pieces > 0 ? c->splice->ids.n : r->ids.n);
+}
+
+/* A piece's block begins at the call's own start, or behind the blocks of the pieces before. */
+static int check_experts(struct engine_call *c, struct engine_result *r, struct err *e)
+{
+    struct experts_block b = {
+        .bytes = r->experts.len, .tokens = all_tokens(c, r), .from = c->req.experts_from};
+    int rc;
+
+    if (!r->experts.p)
+        return 0;
+    rc = experts_check(&c->pool->expert_row_bytes, &b, "routed experts", e);
+    if (rc > 0)
+        r->experts = (struct str){0};
+    r->experts_from = b.from;
+    r->experts_rows = b.rows;
+    return rc < 0 ? -1 : 0;
+}
+
+/* The same for the indexer's top-k, which is told from the first row on, and kept from the first
+ * that the session does not have. */
+static int check_indexer(struct engine_call *c, struct engine_result *r, struct err *e)
+{
+    const struct indexer_ask *ask = &c->req.indexer;
+    struct experts_block b = {.bytes = r->indexer_bytes, .tokens = all_tokens(c, r)};
+    uint64_t row;
+
+    if (r->indexer_bytes == 0) {
+        r->indexer = (struct str){0};
+        return 0;
+    }
+    if (experts_check(&c->pool->indexer_row_bytes, &b, "indexer top-k", e) < 0)
+        return -1;
+    row = b.rows > 0 ? r->indexer_bytes / b.rows : 0;
+    if (b.rows <= ask->from || (ask->from > 0 && row != ask->row_bytes) ||
+        (r->indexer_layers > 0 && row % (r->indexer_layers * sizeof(int32_t)) != 0))
+        return err_set(e, ERR_ENGINE_INVALID,
+                       "the engine's answer is invalid: a row of indexer top-k has %llu bytes",
+                       (unsigned long long)row);
+    r->indexer_from = ask->from;
+    r->indexer_rows = b.rows - ask->from;
+    r->indexer_large = !r->indexer.p || r->indexer_bytes > ask->all_bytes;
+    if (r->indexer_large)
+        r->indexer = (struct str){0};
+    return 0;
+}
+
+/* Leaves an empty block in the place of rows that were computed again: half of them would be those
+ * of another run, and a later turn's rows must not fill their place. */
+static void drop_recomputed(struct engine_result *r)
+{
+    if (!r->recomputed)
+        return;
+    if (r->experts.p) {
+        r->experts = STR("");
+        r->experts_rows = 0;
+        r->experts_buf = NULL;
+    }
+    if (r->indexer.p || r->indexer_large) {
+        r->indexer = STR("");
+        r->indexer_rows = 0;
+        r->indexer_large = false;
+        r->indexer_buf = NULL;
+    }
+}
+
+/* Keeps the routed experts of a piece, and asks for the rest alone: what the next piece computes of
+ * this one's tokens is computed again. */
+static void keep_experts(struct engine_call *c, struct engine_result *r)
+{
+    struct err e = {0};
+
+    /* An engine that gives up may return a part of them: the size of a row must be known. */
+    if (c->pool->expert_row_bytes == 0 || check_experts(c, r, &e) < 0)
+        return;
+    splice_add_experts(c->splice, r);
+    if (c->splice->experts_rows > 0)
+        c->req.experts_from = c->splice->experts_from + c->splice->experts_rows;
+}
+
+/* Whether somebody has set the version: engines call it "default" before. */
+static bool is_set(struct str version)
+{
+    return version.len > 0 && !str_eq_c(version, "default");
+}
+
+/* How many spans have a version: a piece of an answer may have come without. */
+static size_t spans_reported(const struct engine_result *r)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < r->n_versions; i++)
+        n += is_set(r->versions[i].version);
+    return n;
+}
+
+/* What was said around a piece. */
+static void note_heard(struct engine_call *c, const struct engine_result *r)
+{
+    const struct str words[] = {r->version_before, r->version_after};
+
+    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+        if (!is_set(words[i]))
+            continue;
+        c->heard_last = arena_str(&c->arena, words[i]);
+        if (!c->heard_first.p)
+            c->heard_first = c->heard_last;
+    }
+}
+
+/* Whether the engine's words around the answer leave room for the trainer's: who told a version
+ * long ago, and pushes later ones to the engine alone, does not mean this answer with it. */
+static bool stamps_may_hold(const struct engine_call *c, const struct engine_version *v, size_t n)
+{
+    return n == 0 || c->req.lora.len > 0 || !c->heard_first.p ||
+           (str_eq(v[0].version, c->heard_first) && str_eq(v[n - 1].version, c->heard_last));
+}
+
+/* Whether the trainer's spans say nothing else of what the engine has reported: then they hold for
+ * the rest, too. */
+static bool stamps_agree(const struct engine_result *r, const struct engine_version *v, size_t n)
+{
+    for (size_t i = 0; i < r->n_versions; i++) {
+        const struct engine_version *said = &r->versions[i];
+
+        for (size_t k = 0; is_set(said->version) && k < n; k++)
+            if (v[k].start < said->end && said->start < v[k].end &&
+                !str_eq(v[k].version, said->version))
+                return false;
+    }
+    return true;
+}
+
+/* The engine's own word holds over the trainer's: that they differ is told once, until they agree.
+ */
+static void compare_words(const struct engine_call *c, const struct engine_result *r)
+{
+    struct str told = vec_last(&c->stamps).version;
+    struct str reported = r->versions[r->n_versions - 1].version;
+    bool differs = told.len > 0 && !str_eq(told, reported);
+
+    if (!is_set(reported)) /* of its last piece it says nothing */
+        return;
+    if (differs && !c->replica->contradicts)
+        log_warn(NULL, "an engine tells another version of its weights than the trainer",
+                 LOG_T("engine", c->replica->target.name), LOG_S("told", told),
+                 LOG_S("reported", reported));
+    c->replica->contradicts = differs;
+}
+
+/* Weight versions that the trainer told us, for engines that report none, or not of all pieces. */
+static void stamp_versions(struct engine_call *c, struct engine_result *r)
+{
+    size_t n = 0, reported;
+    struct engine_version *v;
+    bool hold;
+
+    if (c->req.lora.len > 0)
+        r->n_versions = 0; /* of the weights below the adapter */
+    if (c->stamps.n == 0 || r->ids.n == 0)
+        return;
+    reported = spans_reported(r);
+    if (reported > 0)
+        compare_words(c, r);
+    if (reported > 0 && reported == r->n_versions)
+        return;
+    v = arena_calloc(&c->arena, c->stamps.n, sizeof(*v));
+    for (size_t i = 0; i < c->stamps.n; i++) {
+        uint32_t start = i == 0 ? 0 : c->stamps.at[i].start;
+
+        if (start >= r->ids.n)
+            break;
+        if (n > 0)
+            v[n - 1].end = start;
+        v[n++] = (struct engine_version){c->stamps.at[i].version, start, (uint32_t)r->ids.n};
+    }
+    hold = stamps_may_hold(c, v, n) && stamps_agree(r, v, n);
+    if (!hold && reported > 0)
+        return; /* what is not reported is not known */
+    r->versions = v;
+    r->n_versions = hold ? n : 0;
+}
+
+static void deliver(struct engine_call *c, struct engine_result *r)
+{
+    struct engine_pool *p = c->pool;
+    uint64_t now = clock_us();
+
+    halves_compare(c, r);
+    stamp_versions(c, r);
+    r->replica = c->replica->target.name;
+    r->queue_us = c->queue_us;
+    r->first_us = (c->first_us ? c->first_us : now) - c->asked_us;
+    r->total_us = now - c->asked_us;
+    r->retries = c->retries;
+    r->resumes = c->resumes;
+    r->takes_stop_ids = !engine_adapter_lists(c->replica->adapter->cannot_take, "stop_token_ids");
+    replica_answered(c->replica, r);
+    if (p->admission)
+        admission_answered(c, r);
+    pool_delivered(c, r);
+}
+
+static void add_to_prompt(struct engine_call *c, struct token_span ids)
+{
+    vec_reserve(&c->prompt, ids.n);
+    if (ids.n > 0)
+        memcpy(c->prompt.at + c->prompt.n, ids.at, ids.n * sizeof(*ids.at));
+    c->prompt.n += ids.n;
+}
+
+/* The engine gave up part way: true when the rest is asked for anew; otherwise r is the answer, or
+ * e says why there is none. */
+static bool resume(struct engine_call *c, struct engine_result *r, struct err *e)
+{
+    uint64_t delay = 0;
+
+    if (!c->pool->opt.resume_aborts) {
+        (void)err_set(e, ERR_ENGINE_UNAVAILABLE, "the engine aborted the generation");
+        return false;
+    }
+    add_to_prompt(c, (struct token_span){c->req.prompt.at, c->prompt.n > 0 ? 0 : c->n_prompt});
+    add_to_prompt(c, r->ids);
+    c->sampling->max_tokens -= (int64_t)r->ids.n;
+    if (c->sampling->max_tokens <= 0) {
+        r->finish = ENGINE_LENGTH;
+        return false;
+    }
+    c->fruitless = r->ids.n > 0 ? 0 : c->fruitless + 1;
+    if (c->fruitless <= 1)
+        c->fruitless_us = clock_us();
+    if (c->fruitless > 0)
+        delay =
+            MIN_OF((uint64_t)RESUME_MS << MIN_OF(c->fruitless - 1, 8u), (uint64_t)RESUME_MAX_MS);
+    if (c->fruitless > 0 && c->pool->opt.timeout_ms > 0 &&
+        clock_us() - c->fruitless_us > c->pool->opt.timeout_ms * 1000) {
+        (void)err_set(e, ERR_ENGINE_TIMEOUT, "the engine kept aborting the generation");
+        return false;
+    }
+    c->resumes++;
+    c->req.prompt = (struct token_span){c->prompt.at, c->prompt.n};
+    pool_again(c, delay);
+    return true;
+}
+
+/* An engine starts a grammar anew with every request, so an answer under one cannot be gone on
+ * with; a grammar that allows any text as well does not mind. */
+static bool must_start_over(const struct engine_call *c, const struct engine_result *r)
+{
+    const struct json *grammar = c->req.sampling->grammar;
+
+    return r->finish == ENGINE_ABORTED && r->ids.n > 0 && grammar &&
+           !json_is_true(json_get(grammar, "text_too"));
+}
+
+/* What came is dropped and asked for again, unless somebody has heard of it already. */
+static void start_over(struct engine_call *c)
+{
+    struct err e = {0};
+
+    if (!c->pool->opt.resume_aborts || c->req.stream) {
+        (void)err_set(&e, ERR_ENGINE_UNAVAILABLE,
+                      "the engine aborted a generation that is bound to a grammar");
+        pool_fail(c, &e);
+        return;
+    }
+    c->stamps.n = 0;
+    c->heard_first = c->heard_last = (struct str){0};
+    c->resumes++;
+    pool_again(c, RESUME_MS);
+}
+
+static void on_done(void *ctx, const struct engine_result *given)
+{
+    struct engine_call *c = ctx;
+    struct engine_result r = *given;
+    struct err e = {0};
+    bool spliced = c->splice->pieces > 0 || r.finish == ENGINE_ABORTED;
+
+    if (check_piece(c, &r, &e) < 0) {
+        pool_fail(c, &e);
+        return;
+    }
+    if (must_start_over(c, &r)) {
+        start_over(c);
+        return;
+    }
+    note_heard(c, &r);
+    if (spliced)
+        splice_add(c->splice, &r);
+    if (r.finish == ENGINE_ABORTED && r.ids.n > 0)
+        keep_experts(c, &r);
+    if (r.finish == ENGINE_ABORTED && resume(c, &r, &e))
+        return;
+    if (e.kind == ERR_NONE)
+        (void)check_experts(c, &r, &e);
+    if (e.kind == ERR_NONE)
+        (void)check_indexer(c, &r, &e);
+    if (e.kind != ERR_NONE) {
+        pool_fail(c, &e);
+        return;
+    }
+    if (spliced)
+        splice_result(c->splice, &r);
+    drop_recomputed(&r);
+    deliver(c, &r);
+}
+
+/* Nothing of the request has reached an engine, and it is the engine's fault: it is down, or about
+ * to be found so. Such a call waits for one to come back. */
+static bool lost(struct engine_call *c, const struct err *e, enum engine_failure how)
+{
+    bool unreachable =
+        how == ENGINE_NOT_READY || (e->sys != 0 && e->sys != ECONNRESET && e->sys != EPIPE);
+
+    if ((how != ENGINE_NO_ANSWER && how != ENGINE_NOT_READY) ||
+        !(unreachable || !replicas_any_up(c->pool->replicas))) {
+        c->lost_us = 0;
+        return false;
+    }
+    if (c->lost_us == 0)
+        c->lost_us = clock_us();
+    return pool_patience_ms(c) > 0;
+}
+
+/* To another replica, or to the same one when there is no other. */
+static void repeat(struct engine_call *c, struct replica *at)
+{
+    uint64_t base = (uint64_t)RETRY_MS << MIN_OF(c->retries, 6u);
+
+    c->retries++;
+    replica_retried(at);
+    if (at == c->replica)
+        c->avoid = at;
+    pool_again(c, base / 2 + str_hash(c->req.session_id, clock_us()) % base);
+}
+
+/* The replica answered 429: true if the call goes to another one that has room now. Each replica of
+ * the pool is asked at most once so. */
+static bool move_to_free_replica(struct engine_call *c, struct replica *at, const struct err *e)
+{
+    replica_full(at, e->retry_after_s);
+    if (at != c->replica || c->told || c->full >= c->pool->replicas->n ||
+        !replicas_any_free(c->pool->replicas, &c->req))
+        return false;
+    c->full++;
+    c->avoid = at;
+    replica_retried(at);
+    pool_again(c, 0);
+    return true;
+}
+
+void pool_failed_at(struct engine_call *c, struct replica *at, const struct err *e,
+                    enum engine_failure how)
+{
+    struct engine_pool *p = c->pool;
+    bool said = how == ENGINE_SAID_5XX || how == ENGINE_FULL;
+    bool repeatable = how == ENGINE_NO_ANSWER || how == ENGINE_NOT_READY ||
+                      (said && p->opt.retry_5xx && !c->told);
+
+    if (how == ENGINE_FULL && move_to_free_replica(c, at, e))
+        return;
+    if (how == ENGINE_ASK_ANEW && c->anew < ANEW_MAX) {
+        c->anew++;
+        pool_again(c, 0);
+        return;
+    }
+    /* One request that makes an engine hang up says little about the others. */
+    if ((how == ENGINE_NO_ANSWER && e->sys != 0) || how == ENGINE_NOT_READY)
+        replica_unreachable(at);
+    if (lost(c, e, how) || (repeatable && c->retries < p->opt.retries))
+        repeat(c, at);
+    else
+        pool_fail(c, e);
+}
+
+static void on_failed(void *ctx, const struct err *e, enum engine_failure how)
+{
+    struct engine_call *c = ctx;
+
+    pool_failed_at(c, c->replica, e, how);
+}
+
+const struct engine_attempt_events pool_answer_events = {on_delta, on_done, on_failed};

@@ -1,0 +1,366 @@
+/* struct engine_pool: the pools beside the policy's, the set of engines of them all, and how it
+ * changes while calls run. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/codec/json.h"
+#include "common/proc/board.h"
+#include "worker/engine/kv/kv_room.h"
+#include "worker/engine/pool/engine_set.h"
+#include "worker/engine/pool/pool_internal.h"
+#include "worker/engine/pool/replicas.h"
+#include "worker/engine/pool/vision_probe.h"
+#include "worker/text/model/model.h"
+
+/* --- pools --- */
+
+struct engine_pool *engine_pool_named(struct engine_pool *p, struct str name)
+{
+    if (!name.len)
+        return NULL;
+    if (str_eq_c(name, ENGINE_POOL_POLICY))
+        return p->first;
+    for (p = p->first->next; p; p = p->next) {
+        if (p->known && str_eq_c(name, p->opt.pool))
+            return p;
+    }
+    return NULL;
+}
+
+const char *engine_pool_name(const struct engine_pool *p)
+{
+    return p->opt.pool;
+}
+
+int engine_pool_check_manned(const struct engine_pool *p, struct err *e)
+{
+    if (!p->opt.pool || p->replicas->n > 0)
+        return 0;
+    return err_set(e, ERR_ENGINE_UNAVAILABLE,
+                   "model: the pool \"%s\" has no engine: all were taken out (/admin/engines)",
+                   p->opt.pool);
+}
+
+void engine_pool_each_name(const struct engine_pool *p, void (*fn)(void *ctx, const char *name),
+                           void *ctx)
+{
+    for (p = p->first->next; p; p = p->next) {
+        if (p->known)
+            fn(ctx, p->opt.pool);
+    }
+}
+
+static struct engine_pool *find_pool(struct engine_pool *first, const char *name)
+{
+    for (struct engine_pool *p = first->next; p; p = p->next) {
+        if (strcmp(p->opt.pool, name) == 0)
+            return p;
+    }
+    return NULL;
+}
+
+static bool has_pool(const struct engine_set *set, const char *name)
+{
+    for (size_t i = 0; i < set->pools.n; i++) {
+        if (strcmp(set->pools.at[i], name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Agents name the served model: that must be the policy's. */
+static int check_served(const struct engine_pool *first, const struct engine_set *set,
+                        struct err *e)
+{
+    const char *served = first->opt.model ? model_info(first->opt.model)->name : NULL;
+
+    if (served && set->pools.n > 0 && strcmp(served, ENGINE_POOL_POLICY) == 0)
+        return err_field(e, "served_model_name",
+                         "served_model_name: \"%s\" is what sessions of a pool ask the policy by: "
+                         "where there are pools, serve the model by another name",
+                         served);
+    if (!served || !has_pool(set, served))
+        return 0;
+    return err_field(e, "engines",
+                     "engines: the pool \"%s\" has the name of the served model, which is the "
+                     "policy's: give the pool another one",
+                     served);
+}
+
+/* Of what the set has of each pool; those that it is the first to name are made. -1: what was
+ * staged is not any more. */
+static int stage_all(struct engine_pool *first, const struct engine_set *set, struct err *e)
+{
+    int rc = check_served(first, set, e);
+
+    for (size_t i = 0; rc == 0 && i < set->pools.n; i++) {
+        if (!find_pool(first, set->pools.at[i]))
+            (void)pool_open_beside(first, set->pools.at[i]);
+    }
+    for (struct engine_pool *p = first; rc == 0 && p; p = p->next) {
+        struct engine_set part;
+
+        engine_set_part(set, p->opt.pool, &part);
+        rc = replicas_stage(p->replicas, &part, e);
+        engine_set_done(&part);
+    }
+    if (rc)
+        engine_pool_untry(first);
+    return rc;
+}
+
+int pools_set(struct engine_pool *first, const struct engine_set *set, struct err *e)
+{
+    if (stage_all(first, set, e))
+        return -1;
+    for (struct engine_pool *p = first; p; p = p->next) {
+        struct engine_set part;
+
+        engine_set_part(set, p->opt.pool, &part);
+        if (replicas_set(p->replicas, &part, e)) /* all are staged: nothing is left to fail */
+            log_error(NULL, "an engine cannot be opened", LOG_T("error", e->text));
+        engine_set_done(&part);
+        p->edition = set->edition;
+        p->known = !p->opt.pool || has_pool(set, p->opt.pool);
+    }
+    return 0;
+}
+
+int engine_pool_set(struct engine_pool *p, const struct engine_set *set, struct err *e)
+{
+    if (pools_set(p, set, e))
+        return -1;
+    log_info(NULL, "the set of engines has changed", LOG_U("edition", set->edition),
+             LOG_U("engines", set->n), LOG_U("pools", set->pools.n + 1));
+    for (; p; p = p->next)
+        pool_changed(p);
+    return 0;
+}
+
+/* --- trials --- */
+
+static void put_silent(const struct engine_pool *p, struct buf *silent)
+{
+    for (size_t i = 0; i < p->replicas->staged.n; i++) {
+        const struct replica *r = p->replicas->staged.at[i];
+
+        if (!r->adapter->probe || r->proven)
+            continue;
+        buf_puts(silent, silent->len > 0 ? ", " : "");
+        buf_puts(silent, r->target.name);
+    }
+}
+
+/* The trial of one pool is over. */
+static void on_tried(void *ctx)
+{
+    struct engine_pool *first = ((struct engine_pool *)ctx)->first;
+    struct buf silent = {0};
+
+    if (--first->on_trial > 0)
+        return;
+    for (const struct engine_pool *p = first; p; p = p->next)
+        put_silent(p, &silent);
+    first->tried(first->tried_ctx, buf_str(&silent));
+    buf_done(&silent);
+}
+
+int engine_pool_try(struct engine_pool *p, const struct engine_set *set,
+                    void (*tried)(void *ctx, struct str silent), void *ctx, struct err *e)
+{
+    if (stage_all(p, set, e))
+        return -1;
+    p->tried = tried;
+    p->tried_ctx = ctx;
+    p->on_trial = 0;
+    for (struct engine_pool *one = p; one; one = one->next) {
+        p->on_trial++;
+        replicas_try(one->replicas, on_tried, one);
+    }
+    return 0;
+}
+
+bool engine_pool_tried(const struct engine_pool *p, const char *text)
+{
+    for (; p; p = p->next) {
+        for (size_t i = 0; i < p->replicas->staged.n; i++) {
+            const struct replica *r = p->replicas->staged.at[i];
+
+            if (strcmp(r->text, text) == 0)
+                return r->proven || !r->adapter->probe;
+        }
+    }
+    return false;
+}
+
+void engine_pool_untry(struct engine_pool *p)
+{
+    for (; p; p = p->next)
+        replicas_unstage(p->replicas);
+}
+
+uint64_t engine_pool_edition(const struct engine_pool *p)
+{
+    return p->edition;
+}
+
+size_t engine_pool_at_number(const struct engine_pool *p, unsigned number)
+{
+    size_t n = 0;
+
+    if (p->opt.board && number < BOARD_ENGINES_MAX)
+        return board_engine_inflight(p->opt.board, number);
+    for (; p; p = p->next) {
+        for (size_t i = 0; i < p->replicas->out.n; i++)
+            n += p->replicas->out.at[i]->number == number ? p->replicas->out.at[i]->inflight : 0;
+    }
+    return n;
+}
+
+/* What the last answers told: null before the first. */
+static void put_answers(const struct replica *r, struct json_out *o)
+{
+    json_out_key(o, "latency_ms");
+    if (r->answer_us > 0)
+        json_out_double(o, (double)r->answer_us / 1000);
+    else
+        json_out_null(o);
+    json_out_key(o, "weight_version");
+    if (r->version.len > 0)
+        json_out_str(o, buf_str(&r->version));
+    else
+        json_out_null(o);
+}
+
+/* null: sessions do not wait for room. */
+static void put_kv(const struct replica *r, struct json_out *o)
+{
+    json_out_key(o, "kv");
+    if (r->all->opt->kv_admission == 0) {
+        json_out_null(o);
+        return;
+    }
+    json_out_obj(o);
+    json_out_key(o, "state");
+    json_out_cstr(o, kv_state_name(r));
+    json_out_key(o, "capacity");
+    json_out_i64(o, (int64_t)r->kv.told.capacity);
+    json_out_key(o, "limit");
+    json_out_i64(o, (int64_t)kv_limit(r));
+    json_out_key(o, "used");
+    json_out_i64(o, (int64_t)r->kv.told.used);
+    json_out_key(o, "leased");
+    json_out_i64(o, (int64_t)kv_leased(r));
+    json_out_end_obj(o);
+}
+
+static const char *state_of(const struct replica *r)
+{
+    if (r->stage == REPLICA_OUT)
+        return "draining";
+    if (!r->up)
+        return "down";
+    return replica_unpaired(r) ? "unpaired" : "up";
+}
+
+/* As engine_set_name has it: one that is alone in its pool is called as the pool is. */
+static const char *shown_name(const struct replica *r)
+{
+    const struct replicas *all = r->all;
+
+    return r->target.pool && !r->target.own && all->n == 1 && all->at[0] == r ? r->target.pool
+                                                                              : r->target.name;
+}
+
+/* The name of the basis of logprobs that its adapter asks for; none where the engine has no field
+ * for that. */
+static struct str asked_basis(const struct replica *r)
+{
+    enum logprob_basis asked = r->adapter->asks_basis;
+    struct str none = {0};
+
+    return asked == BASIS_UNKNOWN ? none : str_cstr(logprob_basis_name(asked));
+}
+
+static void put_replica(const struct replica *r, struct json_out *out)
+{
+    json_out_obj(out);
+    json_out_key(out, "name");
+    json_out_cstr(out, shown_name(r));
+    json_out_key(out, "pool");
+    json_out_cstr(out, r->target.pool ? r->target.pool : ENGINE_POOL_POLICY);
+    json_out_key(out, "kind");
+    json_out_cstr(out, r->target.kind);
+    json_out_key(out, "engine");
+    json_out_cstr(out, r->text);
+    json_out_key(out, "place");
+    json_out_i64(out, r->number);
+    json_out_key(out, "state");
+    json_out_cstr(out, state_of(r));
+    json_out_key(out, "up");
+    json_out_bool(out, r->up);
+    json_out_key(out, "answers"); /* also before the first probe `up` is true */
+    json_out_bool(out, replica_serves(r));
+    json_out_key(out, "logprobs");
+    json_out_obj(out);
+    json_out_key(out, "asked");
+    json_out_str(out, asked_basis(r));
+    json_out_key(out, "given");
+    json_out_cstr(out, logprob_basis_name(replica_basis(r)));
+    json_out_end_obj(out);
+    if (r->adapter->describe)
+        r->adapter->describe(r->impl, out);
+    json_out_key(out, "vision");
+    json_out_str(out, str_cstr(vision_probe_told(r)));
+    json_out_key(out, "inflight");
+    json_out_i64(out, r->inflight);
+    json_out_key(out, "queued");
+    json_out_i64(out, r->queued);
+    json_out_key(out, "requests");
+    json_out_i64(out, (int64_t)r->requests);
+    json_out_key(out, "retries");
+    json_out_i64(out, (int64_t)r->retries);
+    json_out_key(out, "errors");
+    json_out_i64(out, (int64_t)r->errors);
+    put_answers(r, out);
+    put_kv(r, out);
+    json_out_end_obj(out);
+}
+
+/* The next live replica over all pools, by number where pools differ. */
+static const struct replica *next_replica(const struct engine_pool *first, size_t *at)
+{
+    const struct replica *found = NULL;
+    size_t k = 0, of = 0;
+
+    for (const struct engine_pool *p = first; p; p = p->next, k++) {
+        if (at[k] < p->replicas->n && (!found || p->replicas->at[at[k]]->number < found->number)) {
+            found = p->replicas->at[at[k]];
+            of = k;
+        }
+    }
+    at[of]++;
+    return found;
+}
+
+void engine_pool_write(const struct engine_pool *p, struct buf *json)
+{
+    struct json_out o = json_out_to(json);
+    const struct replica *r;
+    size_t n = 0, *at;
+
+    for (const struct engine_pool *one = p; one; one = one->next)
+        n++;
+    at = mem_calloc(n, sizeof(*at));
+    json_out_arr(&o);
+    while ((r = next_replica(p, at)))
+        put_replica(r, &o);
+    free(at);
+    for (; p; p = p->next) {
+        for (size_t i = 0; i < p->replicas->out.n; i++)
+            put_replica(p->replicas->out.at[i], &o);
+    }
+    json_out_end_arr(&o);
+}

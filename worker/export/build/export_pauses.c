@@ -1,0 +1,64 @@
+/* What an export does between its steps: it lets others run, and gives long work to a thread. */
+#include "common/base/cancel.h"
+#include "common/os/helpers.h"
+#include "worker/export/build/export.h"
+#include "worker/export/build/export_format.h"
+#include "worker/session/store/recall.h"
+
+/* Tokens above which a trajectory is work for a helper thread, a millisecond of encoding, and above
+ * which it is long work there. */
+enum { HELPED_TOKENS = 8 << 10, LONG_TOKENS = 4 * HELPED_TOKENS };
+
+void export_count_texts(struct export *x)
+{
+    size_t now = x->kept_bytes + x->rope.text.cap + x->rope.cap * sizeof(*x->rope.at);
+
+    if (x->options.held_bytes && now != x->counted_bytes)
+        atomic_fetch_add_explicit(x->options.held_bytes, now - x->counted_bytes,
+                                  memory_order_relaxed);
+    x->counted_bytes = now;
+}
+
+bool export_pause(struct export *x)
+{
+    export_count_texts(x);
+    return x->failed.kind == ERR_NONE && x->out->flow(x->out, &x->failed) == 0;
+}
+
+bool export_offload(struct export *x, export_work_fn fn)
+{
+    x->work = fn;
+    if (!x->out->offload || x->t.total <= HELPED_TOKENS)
+        fn(x, x->input.scratch);
+    else if (x->out->offload(x->out, x, &x->failed))
+        return false;
+    return x->failed.kind == ERR_NONE;
+}
+
+bool export_work_goes_on(struct export *x)
+{
+    if (!helpers_within())
+        return export_pause(x);
+    helpers_step();
+    return !cancel_wanted();
+}
+
+void export_run_work(struct export *x, struct model_scratch *scratch)
+{
+    x->work(x, scratch);
+}
+
+bool export_work_is_long(const struct export *x)
+{
+    return x->t.total > LONG_TOKENS;
+}
+
+bool export_recall(struct export *x)
+{
+    int rc;
+
+    while ((rc = recall_some(x->recall, RECALL_STEP, &x->failed)) == 1)
+        if (!export_pause(x))
+            return false;
+    return rc == 0;
+}

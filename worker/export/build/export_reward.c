@@ -1,0 +1,120 @@
+/*
+ * Looks for the number where the format does: miles takes metadata.reward of the request, all else
+ * the session's. The check before an export (export_check_reward) and the export itself go through
+ * known(), so an export that was let through does not find out later that it has no reward. The
+ * export takes the session's reward when it is made: one that comes while it is under way must not
+ * be in one pass over a file, or in one of its rows, and not in another.
+ */
+#include "worker/export/build/export_reward.h"
+
+#include <string.h>
+
+#include "common/codec/json.h"
+#include "worker/export/build/export.h"
+#include "worker/export/build/export_format.h"
+#include "worker/session/forest/checkpoint.h"
+#include "worker/session/store/reward.h"
+#include "worker/session/store/session.h"
+#include "worker/session/store/session_view.h"
+
+static bool known(const struct reward *r, const struct export_options *o, double *ret)
+{
+    if (o->format == EXPORT_MILES && json_to_double(json_get(o->metadata, "reward"), ret) == 0)
+        return true;
+    return reward_number(r, ret);
+}
+
+/* Its texts stay with the session; only which there are may change. */
+static const struct reward *copied(struct arena *a, const struct reward *r)
+{
+    struct reward *ret = ARENA_NEW(a, struct reward);
+    size_t bytes = r->members.n * sizeof(*r->members.at);
+
+    ret->members.n = r->members.n;
+    ret->members.at = arena_alloc(a, bytes);
+    if (bytes > 0)
+        memcpy(ret->members.at, r->members.at, bytes);
+    return ret;
+}
+
+/* Whether an agent or a trainer said that the episode did not come to its end. */
+static bool unfinished(const struct session_view *v)
+{
+    const struct reward *r = v->reward;
+
+    if (v->has_finished)
+        return !v->finished;
+    for (size_t i = 0; i < r->members.n; i++)
+        if (str_eq_c(r->members.at[i].key, "finished"))
+            return str_eq_c(r->members.at[i].json, "false");
+    return false;
+}
+
+void export_take_reward(struct export *x)
+{
+    struct session_view v = session_view(x->session);
+
+    x->told = copied(&x->arena, v.reward);
+    x->unfinished = unfinished(&v);
+    x->rewarded = known(x->told, &x->options, &x->reward);
+}
+
+bool export_reward(const struct export *x, double *ret)
+{
+    *ret = x->reward;
+    return x->rewarded;
+}
+
+void export_put_reward(const struct export *x, struct json_out *o)
+{
+    double reward;
+
+    if (export_reward(x, &reward))
+        json_out_double(o, reward);
+    else
+        json_out_null(o);
+}
+
+static bool any_trained(const struct session *s, const struct export_options *o)
+{
+    const struct trajectory_input in = {.train_purposes = o->train_purposes,
+                                        .train_roles = o->train_roles};
+    struct session_view v = session_view(s);
+
+    for (size_t i = 0; i < v.n_checkpoints; i++) {
+        const struct checkpoint *t = v.checkpoints[i];
+
+        if (!t->hidden && !t->text && trajectory_trains(&in, t))
+            return true;
+    }
+    return false;
+}
+
+int export_check_reward(const struct session *s, const struct export_options *o, struct err *e)
+{
+    double reward;
+
+    if (o->require_trained && !any_trained(s, o))
+        return err_set(e, ERR_UNASSEMBLABLE,
+                       "require_trained: no token of the session %.*s would be trained",
+                       (int)session_id(s).len, session_id(s).p);
+    if (!o->require_reward || known(session_view(s).reward, o, &reward))
+        return 0;
+    return err_set(e, ERR_REWARD_MISSING,
+                   "require_reward: the session %.*s has no reward (reward_info needs a number "
+                   "`reward` or `score`, or one number only)",
+                   (int)session_id(s).len, session_id(s).p);
+}
+
+bool export_has_no_calls(const struct export *x)
+{
+    return session_view(x->session).n_calls == 0;
+}
+
+bool export_lacks_reward(const struct export *x)
+{
+    double reward;
+
+    return x->format->needs_reward && session_view(x->session).n_checkpoints > 0 &&
+           !export_reward(x, &reward);
+}

@@ -1,0 +1,41 @@
+/* Format none: what a session came to, without its trajectories. They are built and checked all the
+ * same, so that who closes a session with it knows that every other format can be made. */
+#include "common/codec/json.h"
+#include "worker/export/build/export_format.h"
+#include "worker/export/build/export_reward.h"
+#include "worker/session/store/reward.h"
+#include "worker/session/store/session_view.h"
+#include "worker/session/store/stop.h"
+
+static void none_begin(struct export *x, struct buf *out)
+{
+    (void)x;
+    buf_add_c(out, '{');
+}
+
+static void none_end(struct export *x, struct buf *out)
+{
+    const struct reward *r = x->told;
+    struct json_out o = json_out_to(out);
+
+    json_out_key(&o, "session_id");
+    json_out_str(&o, session_view(x->session).id);
+    json_out_key(&o, "phase");
+    json_out_cstr(&o, session_phase_name(x->session));
+    session_put_stop(x->session, &o);
+    json_out_key(&o, "reward");
+    export_put_reward(x, &o);
+    json_out_key(&o, "reward_info");
+    json_out_obj(&o);
+    for (size_t i = 0; i < r->members.n; i++) {
+        json_out_key_str(&o, r->members.at[i].key);
+        json_out_raw(&o, r->members.at[i].json);
+    }
+    json_out_end_obj(&o);
+    json_out_key(&o, "summary");
+    native_write_summary(x, &o);
+    buf_add_c(out, '}');
+}
+
+const struct format format_none = {
+    .passes = 1, .text_too = true, .begin = none_begin, .end = none_end};

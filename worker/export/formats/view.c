@@ -1,0 +1,140 @@
+/*
+ * What the viewer reads of a branch: a file of tensors with ids, mask, logprobs and alternatives;
+ * beside the native JSON the metadata has `vocabulary`: of every id in the file its text, or its
+ * bytes as base64 where they are no whole characters, and whether it is special.
+ */
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "common/codec/base64.h"
+#include "common/codec/json.h"
+#include "common/codec/utf8.h"
+#include "worker/export/build/trajectory.h"
+#include "worker/export/formats/tensors.h"
+#include "worker/text/model/model.h"
+#include "worker/text/tokens/tokenizer.h"
+
+struct vocabulary {
+    uint8_t *seen; /* by id */
+    size_t n;
+    bool opened, comma;
+};
+
+static void put_base64(struct json_out *o, struct str bytes)
+{
+    size_t n = base64_encoded_len(bytes.len);
+    char *text = mem_calloc(n + 1, 1);
+
+    base64_encode(bytes.p, bytes.len, text);
+    json_out_key(o, "b");
+    json_out_str(o, str_of(text, n));
+    free(text);
+}
+
+static void put_id(const struct model *m, int32_t id, struct json_out *o)
+{
+    struct str bytes = tokenizer_text(model_tokenizer(m), id);
+    struct buf name = {0};
+
+    buf_printf(&name, "%d", (int)id);
+    json_out_key_str(o, buf_str(&name));
+    json_out_obj(o);
+    if (bytes.p && utf8_valid(bytes)) {
+        json_out_key(o, "t");
+        json_out_str(o, bytes);
+    } else if (bytes.p) {
+        put_base64(o, bytes);
+    }
+    if (model_is_special(m, id)) {
+        json_out_key(o, "s");
+        json_out_i64(o, 1);
+    }
+    json_out_end_obj(o);
+    buf_done(&name);
+}
+
+static void open_vocabulary(struct export *x)
+{
+    struct vocabulary *v = x->own;
+
+    if (!v->opened)
+        buf_add_c(tensors_meta(x, "vocabulary"), '{');
+    v->opened = true;
+}
+
+static void note_ids(const struct model *m, struct vocabulary *v, const int32_t *ids, size_t n,
+                     struct json_out *o)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || (size_t)ids[i] >= v->n || v->seen[ids[i]])
+            continue;
+        v->seen[ids[i]] = 1;
+        put_id(m, ids[i], o);
+    }
+}
+
+/* Of a session of another tokenizer nothing is known: an empty object. */
+static void note_vocabulary(struct export *x, const struct trajectory *t)
+{
+    const struct model *m = x->input.model;
+    struct vocabulary *v = x->own;
+    struct json_out o = json_out_to(tensors_meta(x, "vocabulary"));
+
+    open_vocabulary(x);
+    o.comma = v->comma;
+    if (m) {
+        note_ids(m, v, t->ids, t->total, &o);
+        note_ids(m, v, t->odds.top_ids, (size_t)t->n * t->odds.n_top, &o);
+    }
+    v->comma = o.comma;
+}
+
+static void view_begin(struct export *x, struct buf *out)
+{
+    struct vocabulary *v = ARENA_NEW(&x->arena, struct vocabulary);
+    const struct tokenizer *t = x->input.model ? model_tokenizer(x->input.model) : NULL;
+
+    tensors_begin(x, out);
+    if (t)
+        v->n = tokenizer_vocab_size(t);
+    v->seen = arena_zalloc(&x->arena, v->n + 1);
+    x->own = v;
+}
+
+MAY_PAUSE static void view_write(struct export *x, const struct trajectory *t)
+{
+    struct shape n = SHAPE1(t->n);
+
+    if (tensors_sizing(x)) {
+        tensors_note_rest(x, t);
+        note_vocabulary(x, t);
+    }
+    tensors_add(x, "ids", t->index, TENSOR_I32, SHAPE1(t->total), CELLS(RAW, t->ids));
+    tensors_add(x, "response_mask", t->index, TENSOR_U8, n, CELLS(RAW, t->mask));
+    if (t->logprobs)
+        tensors_add(x, "response_logprobs", t->index, TENSOR_F32, n, CELLS(RAW, t->logprobs));
+    if (t->odds.n_top) {
+        struct shape tops = SHAPE2(t->n, t->odds.n_top);
+
+        tensors_add(x, "response_top_ids", t->index, TENSOR_I32, tops, CELLS(RAW, t->odds.top_ids));
+        tensors_add(x, "response_top_logprobs", t->index, TENSOR_F32, tops,
+                    CELLS(RAW, t->odds.top_logprobs));
+    }
+}
+
+MAY_PAUSE static void view_end(struct export *x, struct buf *out)
+{
+    if (tensors_sizing(x)) {
+        open_vocabulary(x);
+        buf_add_c(tensors_meta(x, "vocabulary"), '}');
+        tensors_note_end(x);
+    }
+    tensors_end(x, out);
+}
+
+const struct format format_view = {.passes = TENSOR_PASSES,
+                                   .text_too = true,
+                                   .begin = view_begin,
+                                   .write = view_write,
+                                   .end = view_end,
+                                   .drop = tensors_drop};

@@ -1,0 +1,116 @@
+/* One request is read, on the loop or in a helper: body, hash, and whether the calls in its history
+ * may be one answer's. */
+#include <string.h>
+
+#include "common/base/limits.h"
+#include "common/os/helpers.h"
+#include "common/serve/exchange.h"
+#include "worker/dialect/dialect.h"
+#include "worker/dialect/regroup.h"
+#include "worker/dialect/responses.h"
+#include "worker/plane/api/api_call.h"
+#include "worker/plane/api/known_bodies.h"
+#include "worker/plane/call/work.h"
+#include "worker/text/request/chat.h"
+#include "worker/text/request/chat_request.h"
+
+/* What is new of a shorter body has no more parts than a loop may look at. */
+enum { PARTS_LEAST = 64 << 10 };
+
+static int check_parts(const struct api_call *c, const struct body_text *body, struct err *e)
+{
+    if ((c->knows ? body->tail.len : body->whole.len) < PARTS_LEAST)
+        return 0;
+    return request_limits_parts(c->req->chat->messages, e);
+}
+
+/* What the answer echoes, while a helper has the body. It is no part of what reading may take. */
+static void note_asked(struct api_call *c)
+{
+    size_t used = c->arena.used_bytes;
+
+    if (c->dialect->asked)
+        c->asked = c->dialect->asked(&c->arena, c->req, c->body);
+    c->arena.used_bytes = used;
+}
+
+/* Events of a stream repeat what the request asked, each in one piece. */
+static int check_echo(const struct api_call *c, struct err *e)
+{
+    size_t n = api_call_echo_bytes(c);
+
+    if (!c->req->stream || n <= STREAM_ECHO_MAX)
+        return 0;
+    return err_field(e, "stream",
+                     "stream must be false: its events would repeat %zu bytes of the request "
+                     "(instructions, tools and the like), and may repeat %d",
+                     n, STREAM_ECHO_MAX);
+}
+
+void api_call_drop_body(const struct api_call *c)
+{
+    struct str body = exchange_closed_body(c->x);
+
+    if (helpers_within() && c->came_bytes == 0 && body.len >= BODY_DROP_LEAST)
+        exchange_drop_body(c->x, body);
+}
+
+/* The body, and what work_note_body reads of it is open. */
+static struct str open_ends(const struct exchange *x)
+{
+    struct str body = exchange_closed_body(x);
+    size_t tail = body.len > WORK_HASHED_BYTES ? body.len - WORK_HASHED_BYTES : 0;
+
+    exchange_open_body(x, str_sub(body, 0, WORK_HASHED_BYTES));
+    exchange_open_body(x, str_sub(body, tail, body.len));
+    return body;
+}
+
+/* What is known of its beginning is not hashed again. */
+static int note_work(struct api_call *c, const struct work_tools *tools, struct err *e)
+{
+    struct str body = open_ends(c->x);
+    bool knows = c->known && body.len <= WORK_HASHED_BYTES;
+
+    return work_note_body(&c->body_hash, tools, body,
+                          knows ? known_reading_hashed(c->known, c->dialect, body) : NULL, c->hash,
+                          e);
+}
+
+/* In a helper, when the body is long: see work.h. The call's arena is this function's meanwhile. */
+int api_call_read(void *call, void *tool, struct err *e)
+{
+    struct api_call *c = call;
+    struct body_text body;
+    int rc;
+
+    if (note_work(c, tool, e))
+        return -1;
+    rc = api_call_read_body(c, &body, e);
+    if (rc == 0)
+        rc = check_parts(c, &body, e);
+    body.hash = c->came_bytes ? NULL : c->hash; /* pictures were looked for: another text, maybe */
+    if (rc == 0) {
+        request_hash(&body, c->body, c->hash);
+        long_tools_hash(c->req->chat->tools, c->req->chat->tools_hash);
+        c->req->chat->tools_hashed = true;
+    }
+    if (c->knows)
+        known_reading_end(c->known, exchange_body(c->x), rc == 0 && c->req->n_shown == 0);
+    if (c->knows && rc == 0)
+        known_reading_tell(c->known, c->req->chat);
+    if (rc == 0) {
+        note_asked(c);
+        rc = check_echo(c, e);
+    }
+    api_call_drop_body(c); /* all that is needed of it is in the arena, or known */
+    if (rc) {
+        arena_done(&c->arena); /* here: much memory takes long to give back */
+        return -1;
+    }
+    if (c->dialect == &dialect_compact)
+        c->hash[0] = ~c->hash[0]; /* no repetition of what /responses was asked */
+    c->regroups =
+        regroup_wanted(c->req->chat->messages, c->knows ? known_reading_messages(c->known) : NULL);
+    return 0;
+}

@@ -1,0 +1,153 @@
+/* Whether a request is a retry. The rule is that a client gets the answer it missed and nobody gets
+ * an answer twice: struct delivery (ledger/delivery.h) knows which answers are not confirmed yet.
+ */
+
+#include "common/os/task.h"
+#include "common/proc/config.h"
+#include "common/serve/exchange.h"
+#include "worker/ledger/delivery.h"
+#include "worker/ledger/ledger.h"
+#include "worker/plane/api/api_call.h"
+#include "worker/session/call/session_call.h"
+#include "worker/session/store/session.h"
+#include "worker/session/store/session_past.h"
+#include "worker/text/request/answer_sink.h"
+#include "worker/text/request/chat_request.h"
+
+/* A request that waits is silent: no longer than a model call may be. */
+int api_call_await(struct api_call *c)
+{
+    struct waiter *known = ARENA_NEW(&c->arena, struct waiter);
+    struct exchange_wait w = {.key_start = str_of((const char *)c->hash, sizeof(c->hash)),
+                              .max_ms = (uint64_t)c->service->config->keepalive_ms,
+                              .again = waiter_on_event,
+                              .ctx = known};
+
+    if (!exchange_await(c->x, &w))
+        return 0;
+    return task_wait(known, NULL) || c->front->left ? -1 : 1;
+}
+
+static bool listener_gone(struct call_listener *l)
+{
+    const struct api_call *c = l->ctx;
+
+    return exchange_peer_gone(c->x);
+}
+
+bool api_call_marked(const struct api_call *c)
+{
+    return c->req->idempotency_key.p || c->req->retry_count > 0;
+}
+
+enum missing { MISSING_NONE, MISSING_MAYBE, MISSING_SURELY };
+
+/* A committed call that did not arrive and has no other key than the request. The first whose
+ * answer is lost for sure; maybe: there are only answers under way, which a dying router may yet
+ * lose. */
+static enum missing find_missing(const struct api_call *c, uint64_t *ret_call)
+{
+    enum missing found = MISSING_NONE;
+    const struct delivery *at = NULL;
+    char note[EXCHANGE_NOTE_MAX];
+
+    while ((at = deliveries_missing(c->service->calls.ledger->deliveries, str_cstr(c->id), c->hash,
+                                    c->req->idempotency_key, at))) {
+        *ret_call = delivery_call(at);
+        if (!exchange_under_way(c->x, api_call_note(c, *ret_call, note)))
+            return MISSING_SURELY;
+        found = MISSING_MAYBE;
+    }
+    return found;
+}
+
+/* The committed call whose recorded answer the request means, if any: the one with its key, one
+ * that did not arrive, or with a mark the newest. Maybe: not to be known before an answer under way
+ * has arrived or is lost. */
+static enum missing find_answered(const struct api_call *c, const struct session *s,
+                                  uint64_t *ret_call)
+{
+    struct str key = c->req->idempotency_key, had = {0};
+    bool marked = api_call_marked(c);
+    bool any = marked && session_find_call(s, c->hash, key, ret_call);
+    enum missing found;
+    uint64_t missing;
+
+    if (any && key.p)
+        had = session_call_key(s, *ret_call);
+    if (had.p)
+        return MISSING_SURELY;
+    found = find_missing(c, &missing);
+    if (found == MISSING_SURELY)
+        *ret_call = missing;
+    return any ? MISSING_SURELY : found;
+}
+
+/* The running call that the request repeats: one that nobody waits for any more; with a mark any,
+ * unless there is an answer that did not arrive. */
+static struct model_call *find_running(const struct api_call *c, const struct call_input *in)
+{
+    struct model_call *t = model_call_find(&c->service->calls, in, listener_gone);
+    uint64_t call;
+
+    if (t || !api_call_marked(c) || find_missing(c, &call) == MISSING_SURELY)
+        return t;
+    return model_call_find(&c->service->calls, in, NULL);
+}
+
+/* Joins the running call that the request repeats. False: there is none. */
+MAY_PAUSE static bool joins(struct api_call *c, const struct call_input *in)
+{
+    struct model_call *t = find_running(c, in);
+    struct err e;
+
+    if (!t)
+        return false;
+    api_call_heed(c);
+    if (model_call_join(t, &c->listener, &e) != 0)
+        c->listener.sink->failed(c->listener.ctx, &e);
+    return true;
+}
+
+/* Nothing is running that the request repeats. */
+static void note_new(const struct api_call *c, struct session *s)
+{
+    struct call_env *env = &c->service->calls;
+    uint64_t call;
+
+    /* A sample more of what was answered: after a crash it must be known that that one arrived. */
+    if (session_find_call(s, c->hash, (struct str){0}, &call))
+        ledger_note_deliveries(env->ledger);
+    if (session_reserves_chains(s))
+        model_call_drop_gone(env, str_cstr(c->id), listener_gone);
+}
+
+/* A repeated request whose answer did not arrive joins the running call, replays, or waits until it
+ * is known. The request may be here before the loop has seen what became of the old connection: the
+ * kernel is asked. */
+bool api_call_repeats(struct api_call *c, const struct call_input *in)
+{
+    int waited = 1;
+
+    while (waited == 1) {
+        bool ended = false;
+        struct session *s = session_find(c->service->calls.store, in->session_id, &ended);
+        enum missing found;
+        uint64_t call;
+
+        if (!s || c->anew)
+            return false;
+        exchange_settle(c->x, str_of((const char *)c->hash, sizeof(c->hash)));
+        if (joins(c, in))
+            return true;
+        found = find_answered(c, s, &call);
+        waited = found == MISSING_MAYBE ? api_call_await(c) : 0;
+        if (found == MISSING_SURELY) {
+            api_call_heed(c);
+            return api_call_replay(c, s, call);
+        }
+        if (waited == 0)
+            note_new(c, s);
+    }
+    return waited < 0;
+}

@@ -1,0 +1,62 @@
+/* A request that was read meets its session and the settings: calls that the client sent back in
+ * another grouping, what it wants of the thought,
+ * answers that nobody reads, and what of it has no effect. On the loop. */
+#include "common/base/log.h"
+#include "common/proc/metrics.h"
+#include "common/serve/exchange.h"
+#include "worker/dialect/dialect.h"
+#include "worker/dialect/regroup.h"
+#include "worker/dialect/request_members.h"
+#include "worker/plane/api/api_call.h"
+#include "worker/plane/api/thinking.h"
+#include "worker/plane/call/call_env.h"
+#include "worker/session/store/session.h"
+#include "worker/text/request/chat.h"
+
+void api_call_settle(struct api_call *c)
+{
+    const struct call_env *env = &c->service->calls;
+    bool ended = false;
+    const struct session *s = session_find(env->store, str_cstr(c->id), &ended);
+    const struct engine_pool *p = call_engines(env, c->req->model, s);
+
+    if (!p)
+        return;
+    api_settle_thinking(env, p, &c->arena, c->dialect->name, c->req);
+    api_call_note_locked(c, s, p);
+}
+
+static struct str owner_of(void *ctx, struct str call_id)
+{
+    return session_call_owner(ctx, call_id);
+}
+
+/* The history as the session knows it, where call ids tell. */
+void api_call_regroup(struct api_call *c)
+{
+    bool ended = false;
+    struct session *s = session_find(c->service->calls.store, str_cstr(c->id), &ended);
+
+    if (s && c->regroups)
+        c->req->chat->messages =
+            regroup_calls(&c->arena, c->req->chat->messages, (struct regroup_owner){owner_of, s});
+}
+
+/* What the request brought in vain is not refused, as SDKs demand it, but told. */
+void api_call_tell_dropped(struct api_call *c)
+{
+    const struct dropped_fields *d = &c->req->dropped;
+    struct str unobeyed = request_unobeyed(&c->arena, c->req);
+    struct metrics_page *page = c->service->calls.page;
+    struct log_scope scope = {str_cstr(c->id), str_cstr(c->request_id)};
+
+    if (unobeyed.p)
+        exchange_set_header(c->x, "Rollgate-Not-Obeyed", unobeyed);
+    if (!d->names.p)
+        return;
+    metrics_count_at(page, METRIC_dropped_fields, c->dialect_label, METRIC_DROPPED_UNKNOWN,
+                     d->unknown);
+    metrics_count_at(page, METRIC_dropped_fields, c->dialect_label, METRIC_DROPPED_UNUSED,
+                     d->unused);
+    log_debug(&scope, "fields of the request have no effect", LOG_S("fields", d->names));
+}

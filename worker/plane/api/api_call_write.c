@@ -1,0 +1,275 @@
+/* An answer's text: written on the spot when it is short, else by a helper, for which a task waits.
+ * Logprobs make a long text of few tokens, and n answers are written at once.
+ *
+ *   on_finish        (api_call_answer.c) api_call_write   -> the end of a model call
+ *   api_call_repeats (api_call_repeat.c) api_call_replay  -> all of a recorded one
+ *     write_answer   the dialect's writer; maybe in a helper
+ *     end            the exchange gets what was written
+ *
+ * A helper touches nothing of the exchange, so the client may leave: then the call is freed when
+ * the task has ended. */
+#include "common/codec/json.h"
+#include "common/os/task.h"
+#include "common/proc/metrics.h"
+#include "common/serve/exchange.h"
+#include "worker/dialect/dialect.h"
+#include "worker/plane/api/api_call.h"
+#include "worker/plane/call/replay.h"
+#include "worker/plane/call/work.h"
+#include "worker/session/store/session.h"
+#include "worker/session/store/session_past.h"
+#include "worker/text/request/answer_sink.h"
+#include "worker/text/request/asked_text.h"
+#include "worker/text/request/chat_request.h"
+
+struct api_writing {
+    struct api_call *call;
+    bool is_short, is_long;
+
+    /* the end of a model call: its answers, in told_by's memory, or in the call's */
+    const struct finished_answer *answers;
+    size_t n;
+    struct call_usage usage;
+    struct model_call *told_by; /* held; or NULL */
+
+    struct recorded_call *replay; /* or a recorded one, borrowed from its session */
+};
+
+/* What the loop writes, in half a millisecond: so many bytes of text, where nearly each may be
+ * written as two, and so many logprobs. Debug builds leave more of these to helpers, so that all
+ * tests see it. */
+enum { TEXT_MAX = 256 << 10 };
+#ifdef NDEBUG
+enum { LOGPROBS_MAX = 1 << 10 };
+#else
+enum { LOGPROBS_MAX = 0 };
+#endif
+
+/* A helper takes several milliseconds for more (task_work.is_long). */
+enum { TEXT_LONG = 8 << 20, LOGPROBS_LONG = 8 << 10 };
+
+/* What there is to write. */
+struct written_size {
+    size_t text_bytes; /* or what takes as long; counted to more than TEXT_LONG */
+    size_t logprobs;
+};
+
+size_t api_call_echo_bytes(const struct api_call *c)
+{
+    return c->asked ? c->asked[ASKED_SHARED].len + c->asked[ASKED_OWN].len : 0;
+}
+
+static struct written_size size_of(const struct api_call *c, size_t tokens, size_t text_bytes)
+{
+    size_t each = c->req->logprobs ? 1 + (size_t)c->req->top_logprobs : 0;
+
+    return (struct written_size){text_bytes + api_call_echo_bytes(c), tokens * each};
+}
+
+static bool is_short(struct written_size s)
+{
+    return s.logprobs <= LOGPROBS_MAX && s.text_bytes <= TEXT_MAX;
+}
+
+static bool is_long(struct written_size s)
+{
+    return s.logprobs > LOGPROBS_LONG || s.text_bytes > TEXT_LONG;
+}
+
+/* The end of a stream has little in it, but for Responses, which tells all of it once more. */
+static struct written_size size_of_answers(const struct api_call *c,
+                                           const struct finished_answer *answers, size_t n)
+{
+    size_t tokens = 0, bytes = 0;
+
+    if (c->req->stream && !c->dialect->ends_whole)
+        return (struct written_size){0};
+    for (size_t i = 0; i < n && bytes <= TEXT_LONG; i++) {
+        tokens += answers[i].n_logprobs;
+        bytes += replay_answer_cost(answers[i].message, TEXT_LONG + 1 - bytes);
+    }
+    return size_of(c, tokens, bytes);
+}
+
+/* Maybe in a helper. */
+static int write_answer(void *writing, void *tool, struct err *e)
+{
+    struct api_writing *w = writing;
+    struct dialect_writer *to = w->call->writer;
+
+    if (work_note(tool, w->call->body_hash, e))
+        return -1;
+    if (w->replay)
+        replay_tell(w->replay, to->sink, to, w->call->req->stream);
+    else
+        to->sink->finish(to, w->answers, w->n, &w->usage);
+    return 0;
+}
+
+/* Of a recorded answer, before its head. */
+static void tell_replayed(struct api_call *c)
+{
+    exchange_set_header(c->x, "Rollgate-Replayed", STR("1"));
+    metrics_count(c->service->calls.page, METRIC_replays, 1);
+}
+
+/* Whoever waits to know what became of it asks again; it was not delivered. */
+static void fail(struct api_call *c, const struct err *e)
+{
+    exchange_unnote(c->x);
+    buf_clear(&c->out);
+    api_call_sink.failed(c, e);
+}
+
+/* A hung thread keeps all that it reads and writes. */
+static void on_lost(void *writing)
+{
+    const struct api_writing *w = writing;
+    struct api_call *c = w->call;
+    struct err e = {0};
+
+    work_report_hung(c->body_hash, &e);
+    if (c->left)
+        return;
+    exchange_unnote(c->x);
+    api_call_fail_stuck(c, &e);
+}
+
+MAY_PAUSE static void write_and_end(struct api_writing *w)
+{
+    struct api_call *c = w->call;
+    struct task_work work = {.fn = write_answer,
+                             .ctx = w,
+                             .lane = str_cstr(c->id),
+                             .is_short = w->is_short,
+                             .is_long = w->is_long};
+    struct err e = {0};
+    int rc;
+
+    task_on_lost(on_lost, w);
+    rc = work_offload(&work, &e);
+    if (c->left || e.kind == ERR_CANCELLED)
+        return;
+    if (rc == 0 && w->replay) {
+        rc = api_call_refuse_unread(c, &e); /* others may wait since it was asked for */
+        if (rc == 0)
+            tell_replayed(c);
+    }
+    if (rc == 0)
+        api_call_end(c);
+    else
+        fail(c, &e);
+}
+
+/* The request may lie in what told it, so that goes last. */
+static void run_writing(void *ctx)
+{
+    struct api_writing w = *(struct api_writing *)ctx; /* which the end of the answer frees */
+
+    w.call->writing = task_running;
+    write_and_end(&w);
+    api_call_end_writing(w.call);
+    if (w.told_by)
+        model_call_let(w.told_by);
+}
+
+void api_call_write(struct api_call *c, const struct finished_answer *answers, size_t n,
+                    const struct call_usage *usage)
+{
+    struct written_size size = size_of_answers(c, answers, n);
+    struct api_writing *w;
+
+    if (is_short(size)) {
+        c->writer->sink->finish(c->writer, answers, n, usage);
+        api_call_end(c);
+        return;
+    }
+    w = ARENA_NEW(&c->arena, struct api_writing);
+    *w = (struct api_writing){.call = c,
+                              .is_long = is_long(size),
+                              .answers = answers,
+                              .n = n,
+                              .usage = *usage,
+                              .told_by = c->listener.told_by};
+    if (w->told_by)
+        model_call_hold(w->told_by);
+    (void)task_start(c->service->calls.tasks, str_cstr(c->id), run_writing, w);
+}
+
+/* A part of a batch has no writer: its answers are kept until the others are there. */
+static void tell_part(struct api_call *c, const struct recorded_call *r)
+{
+    tell_replayed(c);
+    replay_tell(r, c->listener.sink, c->listener.ctx, c->listener.stream);
+}
+
+/* --- a recorded answer --- */
+
+/* It goes out where the answer would, which may be noted already: that was not delivered then. */
+static void refuse(struct api_call *c, const struct err *e)
+{
+    if (c->front->left || e->kind == ERR_CANCELLED)
+        return;
+    if (c->writer && c->noted)
+        exchange_unnote(c->x);
+    c->listener.sink->failed(c->listener.ctx, e);
+}
+
+/* Reads back what has left memory. Another request must not find the answer lost meanwhile: it is
+ * noted before. */
+static int read_back(struct api_call *c, struct session *s, uint64_t number, struct recall **ret,
+                     struct err *e)
+{
+    struct session_store *store = c->service->calls.store;
+    int rc = session_past_recall(ret, s, number, e);
+    bool ended = false;
+
+    if (rc == 1 && c->writer) {
+        c->number = number;
+        api_call_note_answer(c);
+    }
+    while (rc == 1) {
+        if (task_pause(e))
+            return -1;
+        if (session_find(store, str_cstr(c->id), &ended) != s)
+            return err_set(e, ERR_SESSION_ENDED, "the session has ended");
+        rc = session_past_recall(ret, s, number, e);
+    }
+    return rc;
+}
+
+MAY_PAUSE static void replay(struct api_call *c, struct recorded_call *r, uint64_t number)
+{
+    struct written_size size;
+    struct api_writing w = {.call = c, .replay = r};
+
+    if (!c->writer) {
+        tell_part(c, r);
+        return;
+    }
+    c->number = number;
+    api_call_note_answer(c);
+    size = size_of(c, replay_tokens(r), replay_cost(r, TEXT_LONG + 1));
+    w.is_short = is_short(size);
+    w.is_long = is_long(size);
+    write_and_end(&w);
+}
+
+/* The session is pinned (api_call.held). */
+bool api_call_replay(struct api_call *c, struct session *s, uint64_t number)
+{
+    struct recall *recall = NULL;
+    struct recorded_call *r = NULL;
+    struct err e = {0};
+
+    if (!c->req->logprobs || read_back(c, s, number, &recall, &e) == 0)
+        r = replay_gather(&c->service->calls, s, &c->arena, number, c->req->logprobs, &e);
+    session_past_let(&recall); /* it is copied */
+    if (!r && e.kind == ERR_NONE)
+        return false;
+    if (r)
+        replay(c, r, number);
+    else
+        refuse(c, &e);
+    return true;
+}

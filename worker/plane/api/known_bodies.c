@@ -1,0 +1,392 @@
+/*
+ * What sessions' requests began with (known_bodies.h): a table by session, in the order of use. A
+ * session has a few, as agents that share it take turns, the newest first. When all is taken, a
+ * session makes room that nobody asked for some time: requests that come round in turn would only
+ * push each other out. A reading makes a body longer, whatever comes of its request: the sweep
+ * counts that.
+ */
+#include "worker/plane/api/known_bodies.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/arena.h"
+#include "common/base/clock.h"
+#include "common/base/list.h"
+#include "common/base/map.h"
+#include "common/base/mem.h"
+#include "common/proc/config.h"
+#include "common/proc/ids.h"
+#include "common/proc/metrics.h"
+#include "worker/dialect/dialect.h"
+#include "worker/dialect/known_body.h"
+#include "worker/plane/api/dispatch.h"
+#include "worker/plane/service/service.h"
+#include "worker/residency/residency.h"
+#include "worker/session/store/session.h"
+#include "worker/text/request/chat.h"
+
+enum {
+    TIPS = 4,        /* of one session */
+    REST_MS = 30000, /* so long nobody asked: it may go for others */
+    ROOM_FACTOR = 3, /* bytes of memory for each of a body, about */
+    LIMIT_PART = 16, /* of --max-worker-memory at most that part */
+
+    BYTES_FACTOR = 8,   /* that are known, to the work of one that is not */
+    ITEM_WORK = 32,     /* of an item that is known, beside its bytes */
+    VALUES_FACTOR = 32, /* bytes of memory of the values that are known: long tools are looked at */
+};
+
+struct tip {
+    struct known_body *body;
+    size_t bytes;
+};
+
+/* One session's. */
+struct known_session {
+    struct list_item item;
+    uint64_t used_ms;
+    struct tip tips[TIPS]; /* the newest first */
+    size_t n;
+    char id[ID_TEXT_MAX];
+};
+
+struct known_bodies {
+    struct map by_id;
+    struct list_head all; /* least recently used first */
+    size_t bytes;         /* of what is here */
+    atomic_size_t held;   /* of all that is not freed yet */
+    uint64_t readings;    /* that were begun */
+};
+
+struct known_reading {
+    struct known_body *tips[TIPS]; /* held */
+    size_t n;
+    struct known_body *best; /* of them; this reading works with it; or NULL */
+    bool looked;             /* for the best */
+    bool works;              /* known_body_begin of it, and not its end */
+    size_t n_items;          /* of the body, that it knows */
+    struct known_reader by;
+    struct known_part part;
+    struct json_trace trace;
+    struct known_kept kept;
+    struct chat_known told; /* behind its end: of the body's items, messages left out */
+};
+
+/* --- the table --- */
+
+static void drop_tip(struct known_bodies *all, struct known_session *s, size_t i)
+{
+    all->bytes -= s->tips[i].bytes;
+    known_body_let(s->tips[i].body);
+    memmove(&s->tips[i], &s->tips[i + 1], (s->n - i - 1) * sizeof(s->tips[0]));
+    s->n--;
+}
+
+static void drop_session(struct known_bodies *all, struct known_session *s)
+{
+    while (s->n > 0)
+        drop_tip(all, s, s->n - 1);
+    list_remove(&s->item);
+    (void)map_take(&all->by_id, str_cstr(s->id));
+    free(s);
+}
+
+void dispatch_done(struct service *a)
+{
+    struct known_bodies *all = a->known;
+    struct known_session *s, *next;
+
+    if (!all)
+        return;
+    LIST_EACH_SAFE(&all->all, s, next, struct known_session, item)
+        drop_session(all, s);
+    map_done(&all->by_id);
+    free(all);
+    a->known = NULL;
+}
+
+static struct known_bodies *known_of(struct service *a)
+{
+    if (!a->known)
+        a->known = mem_zalloc(sizeof(*a->known));
+    return a->known;
+}
+
+/* By readings and calls as well. */
+size_t dispatch_held_bytes(const struct service *a)
+{
+    return a->known ? atomic_load_explicit(&a->known->held, memory_order_relaxed) : 0;
+}
+
+/* What may be held now. */
+static size_t limit_of(const struct service *a)
+{
+    uint64_t most = (uint64_t)a->config->known_bodies_memory, all = a->calls.residency->limit;
+
+    return (size_t)(all ? MIN_OF(most, all / LIMIT_PART) : most);
+}
+
+/* Sessions that rest go, the oldest first, until there is room for so many bytes more; none for
+ * what would not fit alone. */
+static bool make_room(struct service *a, size_t bytes)
+{
+    struct known_bodies *all = known_of(a);
+    size_t limit = limit_of(a);
+    uint64_t now = clock_ms();
+
+    if (bytes > limit)
+        return false;
+    for (;;) {
+        struct known_session *s = LIST_FIRST_OF(&all->all, struct known_session, item);
+
+        if (all->bytes <= limit && bytes <= limit - all->bytes)
+            return true;
+        if (!s || (all->bytes <= limit && now - s->used_ms < REST_MS))
+            return false;
+        drop_session(all, s);
+    }
+}
+
+static struct known_session *session_of(struct known_bodies *all, struct str id)
+{
+    struct known_session *s = map_get(&all->by_id, id);
+
+    if (!s) {
+        s = mem_zalloc(sizeof(*s));
+        memcpy(s->id, id.p, id.len);
+        (void)map_set(&all->by_id, str_cstr(s->id), s);
+    }
+    return s;
+}
+
+/* It is the last to go now. */
+static void use_session(struct known_bodies *all, struct known_session *s)
+{
+    list_remove(&s->item);
+    list_append(&all->all, &s->item);
+    s->used_ms = clock_ms();
+}
+
+/* --- one reading --- */
+
+struct known_reading *known_bodies_look(struct service *a, struct str session_id, size_t bytes)
+{
+    const struct known_session *s = a->known ? map_get(&a->known->by_id, session_id) : NULL;
+    struct known_reading *r;
+
+    if (bytes < (size_t)a->config->known_bodies_least || session_id.len >= ID_TEXT_MAX ||
+        limit_of(a) == 0 || !make_room(a, s ? 0 : bytes * ROOM_FACTOR))
+        return NULL;
+    r = mem_zalloc(sizeof(*r));
+    r->by.sum = &a->known->held;
+    r->by.number = ++a->known->readings;
+    s = map_get(&a->known->by_id, session_id); /* it may have had to go */
+    for (size_t i = 0; s && i < s->n; i++) {
+        known_body_hold(s->tips[i].body);
+        r->tips[r->n++] = s->tips[i].body;
+    }
+    return r;
+}
+
+/* Takes the one that has more of the body than those before. */
+static void try_tip(struct known_reading *r, struct known_body *k, struct str body)
+{
+    size_t n;
+
+    if (!known_body_begin(k))
+        return;
+    n = known_body_match(k, r->by.dialect, body);
+    if (n <= r->n_items) {
+        known_body_end(k);
+        return;
+    }
+    if (r->best)
+        known_body_end(r->best);
+    r->best = k;
+    r->n_items = n;
+}
+
+/* Once. */
+static void look(struct known_reading *r, const struct dialect *d, struct str body)
+{
+    if (r->looked)
+        return;
+    r->looked = true;
+    r->by.dialect = d;
+    hash128_begin(&r->part.hashed);
+    for (size_t i = 0; i < r->n; i++)
+        try_tip(r, r->tips[i], body);
+    r->works = r->best != NULL;
+    if (r->best)
+        known_body_part(r->best, r->n_items, &r->part);
+}
+
+static void stop_work(struct known_reading *r)
+{
+    if (r->works)
+        known_body_end(r->best);
+    r->works = false;
+}
+
+size_t known_reading_work(struct known_reading *r, const struct dialect *d, struct str body)
+{
+    size_t known;
+
+    look(r, d, body);
+    known = r->part.state.bytes;
+    return body.len - known + known / BYTES_FACTOR + r->n_items * ITEM_WORK +
+           r->part.state.used_bytes / VALUES_FACTOR;
+}
+
+const struct hash128 *known_reading_hashed(struct known_reading *r, const struct dialect *d,
+                                           struct str body)
+{
+    look(r, d, body);
+    if (r->part.hashed.bytes >= body.len) /* it ends where a message did: no whole one */
+        hash128_begin(&r->part.hashed);
+    return &r->part.hashed;
+}
+
+size_t known_reading_from(struct known_reading *r, const struct dialect *d, struct str body)
+{
+    look(r, d, body);
+    return r->part.state.bytes;
+}
+
+void known_reading_begin(struct known_reading *r, const struct dialect *d, struct str body,
+                         struct arena *a, struct body_text *ret)
+{
+    size_t used = a->used_bytes;
+
+    look(r, d, body);
+    r->trace.key = str_cstr(d->list);
+    *ret = (struct body_text){.whole = body};
+    if (r->best) {
+        known_body_hold(r->best);
+        arena_hold(a, known_body_let, r->best);
+        ret->head = r->part.head;
+        ret->tail_at = r->part.state.bytes;
+    }
+    ret->tail = arena_str(a, str_sub(body, ret->tail_at, SIZE_MAX));
+    a->used_bytes = used + ((body.len + 1 + 15) & ~(size_t)15); /* as of the whole */
+}
+
+int known_reading_parse(struct known_reading *r, struct arena *a, const struct body_text *body,
+                        const struct json **ret, struct err *e)
+{
+    return json_parse_traced(a, body->tail, r->best ? &r->part.state : NULL, &r->trace, ret, e);
+}
+
+const struct known_messages *known_reading_messages(const struct known_reading *r)
+{
+    return r->best && !r->trace.twice ? &r->part.messages : NULL;
+}
+
+/* Of a list that stands twice none are noted: the first may be known, and is not the body's. */
+static void note_stretches(struct known_reading *r)
+{
+    if (r->kept.body)
+        known_body_stretches(r->kept.body, known_body_items(r->kept.body), &r->told);
+    else if (r->best && !r->trace.twice)
+        known_body_stretches(r->best, r->n_items, &r->told);
+}
+
+void known_reading_end(struct known_reading *r, struct str body, bool keeps)
+{
+    if (keeps) {
+        r->kept = known_body_keep(r->best, r->n_items, &r->by, body, &r->trace);
+        note_stretches(r);
+    }
+    stop_work(r);
+}
+
+void known_reading_tell(const struct known_reading *r, struct chat *chat)
+{
+    if (!r->by.dialect->message)
+        return;
+    chat->known = r->told;
+    chat->known.messages = chat->messages;
+}
+
+void known_reading_free(struct known_reading *r)
+{
+    if (!r)
+        return;
+    stop_work(r); /* its request was given up before it was read */
+    for (size_t i = 0; i < r->n; i++)
+        known_body_let(r->tips[i]);
+    known_body_let(r->kept.body);
+    json_trace_done(&r->trace);
+    free(r);
+}
+
+/* --- what stays --- */
+
+/* The place of what the new one stands for, which goes. */
+static void drop_replaced(struct known_bodies *all, struct known_session *s,
+                          const struct known_body *body)
+{
+    for (size_t i = s->n; i-- > 0;)
+        if (s->tips[i].body == body)
+            drop_tip(all, s, i);
+}
+
+/* What its bodies take by now. */
+static void weigh_session(struct known_bodies *all, struct known_session *s)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        size_t bytes = known_body_bytes(s->tips[i].body);
+
+        all->bytes += bytes - s->tips[i].bytes;
+        s->tips[i].bytes = bytes;
+    }
+}
+
+/* The one that the reading has made, the newest of its session's. */
+static void add_tip(struct known_bodies *all, struct known_session *s, struct known_reading *r)
+{
+    drop_replaced(all, s, r->kept.body);
+    if (r->kept.replaces)
+        drop_replaced(all, s, r->best);
+    if (s->n == TIPS)
+        drop_tip(all, s, TIPS - 1);
+    memmove(&s->tips[1], &s->tips[0], s->n * sizeof(s->tips[0]));
+    s->tips[0] = (struct tip){.body = r->kept.body};
+    s->n++;
+    r->kept.body = NULL; /* the table's now */
+}
+
+void known_bodies_note(struct service *a, struct str session_id, struct known_reading *r)
+{
+    struct known_bodies *all = known_of(a);
+    struct known_session *s =
+        r->kept.body ? session_of(all, session_id) : map_get(&all->by_id, session_id);
+
+    metrics_count(a->calls.page, METRIC_known_bytes, r->part.state.bytes);
+    if (!s)
+        return;
+    use_session(all, s);
+    if (r->kept.body)
+        add_tip(all, s, r);
+    weigh_session(all, s);
+    (void)make_room(a, 0);
+}
+
+void dispatch_sweep(struct service *a)
+{
+    struct known_bodies *all = a->known;
+    struct known_session *s, *next;
+    bool ended = false;
+
+    if (!all)
+        return;
+    LIST_EACH_SAFE(&all->all, s, next, struct known_session, item) {
+        if (session_find(a->calls.store, str_cstr(s->id), &ended))
+            weigh_session(all, s);
+        else
+            drop_session(all, s);
+    }
+    (void)make_room(a, 0);
+}

@@ -1,0 +1,215 @@
+/*
+ * Pictures that a request names by URL: fetched in a thread that may wait, one after the other,
+ * within one time limit that begins when the request has been read. What the session has had from a
+ * URL stays what it was, whatever lies there now: a history that is sent again must be the same
+ * history. So what is on record for the session comes first, and nothing is fetched for it; and
+ * what was fetched is stored and put on record at once, before anybody else can fetch it for the
+ * session. For a session that is yet to be made that is done with the pictures of the request
+ * (call_images_keep).
+ *
+ * What is our own shortage is said as such (503, to be tried again): clients drop a picture for
+ * good when it is told to be at fault.
+ */
+#include "worker/plane/api/picture_fetch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/arena.h"
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+#include "common/codec/json.h"
+#include "common/net/web_fetch.h"
+#include "worker/dialect/image_parts.h"
+#include "worker/media/media_store.h"
+#include "worker/text/request/images.h"
+
+/* A picture while it is fetched: a buffer that doubles as it grows, and the copy that is kept. */
+enum { FETCH_GROWTH = 3 };
+
+/* A note that shows a picture. */
+static bool is_note(struct str text)
+{
+    const struct json *part = NULL;
+    struct arena a = {0};
+    bool is = json_parse(&a, text, &part, NULL) == 0 && image_part_is(part);
+
+    arena_done(&a);
+    return is;
+}
+
+static struct media_pin pin_of(const struct picture_fetch *f, struct str url)
+{
+    return (struct media_pin){.session_id = f->session_id, .url = url, .is_whole = is_note};
+}
+
+/* The part of a note, in the arena. */
+static int take_note(struct arena *a, struct str text, const struct json **ret, struct err *e)
+{
+    return json_parse(a, arena_str(a, text), ret, e);
+}
+
+/* The part that is on record for the session; NULL: none. -1: nobody knows. */
+static int look_up(const struct picture_fetch *f, struct arena *a, struct str url,
+                   const struct json **ret, struct err *e)
+{
+    struct media_pin pin = pin_of(f, url);
+    struct buf text = {0};
+    int rc;
+
+    *ret = NULL;
+    if (!f->session_id.p)
+        return 0;
+    rc = media_store_pinned(f->media, &pin, &text, e);
+    if (rc == 1)
+        rc = take_note(a, buf_str(&text), ret, e);
+    else if (rc == 0)
+        rc = media_store_pin_room(f->media, f->session_id, e);
+    buf_done(&text);
+    return rc;
+}
+
+static int unavailable(struct err *e, const char *text)
+{
+    (void)err_set(e, ERR_OVERLOADED, "%s", text);
+    e->status = 503;
+    return -1;
+}
+
+static void give_back(struct picture_fetch *f, size_t bytes)
+{
+    f->reserved -= bytes;
+    atomic_fetch_sub(f->sum, bytes);
+}
+
+/* Room for one more picture among those of all requests; the first always has some. */
+static int reserve(struct picture_fetch *f, size_t bytes, struct err *e)
+{
+    size_t before = atomic_fetch_add(f->sum, bytes);
+
+    f->reserved += bytes;
+    if (before == 0 || before + bytes <= f->memory_bytes)
+        return 0;
+    give_back(f, bytes);
+    return err_set(e, ERR_MEMORY_FULL,
+                   "images that are being fetched take all the memory there is for them "
+                   "(--max-request-memory)");
+}
+
+/* Notes the failure, and tells whose it is. */
+static int judge(struct picture_fetch *f, struct str url, struct err *e)
+{
+    enum err_kind kind = e->kind;
+    struct web_url u;
+
+    if (kind == ERR_CANCELLED) {
+        f->counts[METRIC_FETCH_CANCELLED]++;
+        return -1;
+    }
+    if (kind == ERR_BODY_TOO_LARGE) {
+        f->counts[METRIC_FETCH_TOO_LARGE]++;
+        return IMAGE_AT_FAULT;
+    }
+    f->why = *e;
+    f->host[0] = '\0';
+    if (!web_url_parse(url, &u))
+        memcpy(f->host, u.host, sizeof(f->host));
+    if (kind == ERR_INVALID ||
+        (kind == ERR_IO && e->sys == 0 && !(f->waited && clock_us() >= f->until_us))) {
+        f->counts[kind == ERR_INVALID ? METRIC_FETCH_REFUSED : METRIC_FETCH_FAILED]++;
+        e->kind = ERR_INVALID_IMAGE;
+        return IMAGE_AT_FAULT;
+    }
+    f->counts[METRIC_FETCH_UNAVAILABLE]++;
+    if (err_retry(e))
+        return -1;
+    return unavailable(e, "images cannot be fetched at the moment; ask again");
+}
+
+/* The file, in the arena; what it takes of the reservation stays reserved. */
+static int fetch(struct picture_fetch *f, struct arena *a, struct str url, struct str *ret,
+                 struct err *e)
+{
+    size_t max = f->rules.image_bytes, room = max * FETCH_GROWTH;
+    struct web_fetch w = {f->web, f->ca_file, f->tls, max, f->until_us};
+    struct buf file = {0};
+    char *bytes;
+    int rc;
+
+    if (reserve(f, room, e)) {
+        f->counts[METRIC_FETCH_UNAVAILABLE]++;
+        return -1;
+    }
+    rc = web_fetch(&w, url, &file, e);
+    if (rc == 0) {
+        f->counts[METRIC_FETCH_FETCHED]++;
+        bytes = arena_alloc_alone(a, file.len + 1);
+        memcpy(bytes, file.p ? file.p : "", file.len);
+        *ret = str_of(bytes, file.len);
+        room -= file.len;
+    } else {
+        rc = judge(f, url, e);
+    }
+    buf_done(&file);
+    give_back(f, room);
+    return rc;
+}
+
+/* image_source.get */
+static int get(void *ctx, struct arena *a, struct str url, struct request_image *ret,
+               const struct json **ret_part, struct err *e)
+{
+    struct picture_fetch *f = ctx;
+
+    if (look_up(f, a, url, ret_part, e)) {
+        f->counts[e->kind == ERR_BODY_TOO_LARGE ? METRIC_FETCH_REFUSED
+                                                : METRIC_FETCH_UNAVAILABLE]++;
+        return -1;
+    }
+    if (!*ret_part)
+        return fetch(f, a, url, &ret->bytes, e);
+    f->counts[METRIC_FETCH_RECORDED]++;
+    return 0;
+}
+
+/* image_source.keep: the file first, so that no note names one that nobody has. */
+static int keep(void *ctx, struct arena *a, struct request_image *image,
+                const struct json **ret_part, struct err *e)
+{
+    struct picture_fetch *f = ctx;
+    struct media_pin pin = pin_of(f, image->url);
+    struct buf held = {0};
+    int rc;
+
+    if (!f->session_id.p)
+        return 0;
+    rc = media_store_put(f->media, f->session_id, image->media, image->bytes, e);
+    if (rc == 0)
+        rc = media_store_pin(f->media, &pin, image->part, &held, e);
+    if (rc == 1)
+        rc = take_note(a, buf_str(&held), ret_part, e);
+    buf_done(&held);
+    give_back(f, image->bytes.len);
+    arena_drop(a, image->bytes.p);
+    image->bytes = (struct str){0};
+    return rc;
+}
+
+int picture_fetch_run(struct picture_fetch *f, struct arena *a, struct chat_request *req,
+                      struct err *e)
+{
+    const struct image_source source = {get, keep, f};
+    uint64_t now = clock_us();
+
+    f->waited = now + f->limit_us / 2 >= f->until_us;
+    if (now >= f->until_us)
+        return unavailable(e, "no thread was free to fetch images within --media-fetch-timeout");
+    return image_parts_fetch(a, &f->rules, &source, req, e);
+}
+
+void picture_fetch_free(struct picture_fetch *f)
+{
+    give_back(f, f->reserved);
+    free(f->ca_file);
+    free(f);
+}

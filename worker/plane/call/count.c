@@ -1,0 +1,100 @@
+/* How many tokens a request's prompt has: the first half of a call, and no more. */
+
+#include "common/base/arena.h"
+#include "common/os/task.h"
+#include "worker/engine/pool/engine_pool.h"
+#include "worker/plane/call/call_env.h"
+#include "worker/plane/call/model_call.h"
+#include "worker/plane/call/prepare_input.h"
+#include "worker/plane/call/work.h"
+#include "worker/residency/residency.h"
+#include "worker/session/call/session_call.h"
+#include "worker/session/store/session.h"
+#include "worker/text/request/chat_request.h"
+
+struct token_count {
+    const struct call_input *in;
+    struct arena *arena;
+    struct session_call_input input;
+    struct session_plan *plan; /* of a chat or of ids */
+    struct token_span prompt;
+};
+
+/* In a helper, maybe. */
+static int render(void *ctx, void *tool, struct err *e)
+{
+    struct token_count *c = ctx;
+    const struct work_tools *tools = tool;
+
+    if (work_note(tools, c->in->work_hash, e))
+        return -1;
+    if (c->plan)
+        return session_prepare_render(c->plan, tools->scratch, &c->prompt, e);
+    return prepare_encode(tools->encoder, c->arena, c->in->req, &c->prompt, e);
+}
+
+MAY_PAUSE static int render_prompt(struct token_count *c, struct err *e)
+{
+    size_t bytes =
+        c->plan ? session_prompt_bytes(c->plan, WORK_TEXT_LONG + 1) : c->in->req->prompt.len;
+    struct task_work w = {.fn = render,
+                          .ctx = c,
+                          .lane = c->in->session_id,
+                          .is_short = bytes <= WORK_TEXT_MAX,
+                          .is_long = bytes > WORK_TEXT_LONG};
+
+    return work_offload(&w, e);
+}
+
+/* The session is pinned. */
+MAY_PAUSE static int count_prompt(struct token_count *c, struct session *s, struct err *e)
+{
+    int rc;
+
+    if (prepare_is_text(c->in->req))
+        return render_prompt(c, e);
+    rc = session_prepare_begin(s, c->arena, &c->input, &c->plan, e);
+    while (rc == 1)
+        rc = task_pause(e) ? -1 : session_prepare_go_on(&c->plan, e);
+    return rc ? rc : render_prompt(c, e);
+}
+
+static int check_engines(const struct call_env *env, const struct session *s,
+                         const struct engine_pool *engines, const struct token_count *c,
+                         struct err *e)
+{
+    if (residency_room(env->residency, s,
+                       c->in->body_bytes + c->in->shared_bytes + c->arena->held_bytes, e))
+        return -1;
+    if (!engines || engine_pool_name(engines))
+        return err_field(e, "model",
+                         "model: the engines of this pool have a model of their own, whose tokens "
+                         "cannot be counted here");
+    return 0;
+}
+
+int call_count_tokens(struct call_env *env, struct arena *arena, const struct call_input *in,
+                      size_t *ret, struct err *e)
+{
+    struct token_count c = {.in = in, .arena = arena};
+    bool ended = false;
+    struct session *s = session_find(env->store, in->session_id, &ended);
+    const struct engine_pool *engines;
+    int rc;
+
+    if (!s)
+        return err_set(e, ended ? ERR_SESSION_ENDED : ERR_UNKNOWN_SESSION, "no such session");
+    engines = call_engines(env, in->req->model, s);
+    if (check_engines(env, s, engines, &c, e) ||
+        prepare_input(env, engines, in, in->req->sampling, &c.input, e))
+        return -1;
+    session_pin(s);
+    c.input.look = true;
+    c.input.text = false;
+    rc = count_prompt(&c, s, e);
+    *ret = c.prompt.n + (c.plan ? (size_t)c.plan->image_extra : 0);
+    if (c.plan)
+        session_release_unused(env->store, c.plan);
+    session_unpin(env->store, s);
+    return rc;
+}

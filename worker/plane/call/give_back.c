@@ -1,0 +1,105 @@
+/* Memory that helpers free (give_back.h). Nobody waits for that but the memory's count. */
+#include "worker/plane/call/give_back.h"
+
+#include <stdlib.h>
+
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "common/base/list.h"
+#include "common/base/mem.h"
+#include "common/os/helpers.h"
+#include "worker/plane/call/call_env.h"
+#include "worker/session/store/remains.h"
+
+/* The loop frees less: a megabyte takes it half a millisecond at most. Debug builds leave more of
+ * it to helpers, so that all tests see it. */
+#ifdef NDEBUG
+enum { GIVE_LEAST = 1 << 20 };
+#else
+enum { GIVE_LEAST = 32 << 10 };
+#endif
+
+struct giving {
+    struct helper_job job;
+    struct arena arena;
+    struct session_remains *remains; /* instead; NULL: none, or none any more */
+    struct list_item item;           /* of env->giving */
+    struct call_env *env;
+    struct buf lane;
+};
+
+/* In a helper. */
+static void run(struct helper_job *j, void *tool)
+{
+    struct giving *g = CONTAINER_OF(j, struct giving, job);
+
+    (void)tool;
+    arena_done(&g->arena);
+    if (g->remains)
+        remains_free(g->remains);
+    g->remains = NULL;
+}
+
+static void end(struct giving *g)
+{
+    list_remove(&g->item);
+    arena_done(&g->arena);
+    if (g->remains)
+        remains_free(g->remains);
+    buf_done(&g->lane);
+    free(g);
+}
+
+/* What is stuck is the helper's for ever. */
+static void on_done(struct helper_job *j, enum helper_end how)
+{
+    struct giving *g = CONTAINER_OF(j, struct giving, job);
+
+    if (how == HELPER_STUCK)
+        list_remove(&g->item);
+    else
+        end(g);
+}
+
+static void push(struct call_env *env, struct giving what, struct str session_id)
+{
+    struct giving *g = mem_alloc(sizeof(*g));
+
+    *g = what;
+    g->job = (struct helper_job){.run = run, .done = on_done};
+    g->env = env;
+    buf_printf(&g->lane, "memory of %.*s", (int)session_id.len, session_id.p);
+    list_append(&env->giving, &g->item);
+    helpers_push(env->helpers, &g->job, buf_str(&g->lane));
+}
+
+void call_give_back(struct call_env *env, struct arena *a, struct str session_id)
+{
+    if (!env->helpers || a->held_bytes < GIVE_LEAST) {
+        arena_done(a);
+        return;
+    }
+    push(env, (struct giving){.arena = *a}, session_id);
+    *a = (struct arena){0};
+}
+
+/* One lane for all: very many that end at once have the share of one session, in one helper. */
+void call_bury(void *ctx, struct session_remains *r)
+{
+    struct call_env *env = ctx;
+
+    if (env->helpers)
+        push(env, (struct giving){.remains = r}, STR("ended sessions"));
+    else
+        remains_free(r);
+}
+
+void call_give_back_end(struct call_env *env, bool lost)
+{
+    struct giving *g, *next;
+
+    LIST_EACH_SAFE(&env->giving, g, next, struct giving, item) {
+        if (!lost)
+            end(g);
+    }
+}

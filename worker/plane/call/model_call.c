@@ -1,0 +1,290 @@
+/* The life of a model call (model_call.h), in two tasks:
+ *
+ *   model_call_ask      in the caller's task: from the parsed request to the engine
+ *     (sample_take.c)   the engine's events: tokens, parsed and sent on as they come
+ *   model_call_go_on    in a task of its own: the rest of long answers, then call_steps.def
+ *
+ * Whoever ends a call while its task runs leaves its memory to that task. Who starts, joins and
+ * leaves calls is in running_calls.c. */
+
+#include "worker/plane/call/model_call.h"
+
+#include "common/base/buf.h"
+#include "worker/engine/pool/engine.h"
+#include "worker/ledger/ledger.h"
+#include "worker/plane/call/call_env.h"
+#include "worker/plane/call/call_listeners.h"
+#include "worker/plane/call/call_trace.h"
+#include "worker/plane/call/call_waits.h"
+#include "worker/plane/call/call_watch.h"
+#include "worker/plane/call/give_back.h"
+#include "worker/plane/call/model_call_internal.h"
+#include "worker/plane/call/sample.h"
+#include "worker/plane/call/work.h"
+#include "worker/session/call/session_call.h"
+#include "worker/session/store/session.h"
+
+/* --- life --- */
+
+static void end_memory(struct model_call *t)
+{
+    struct arena arena = t->arena; /* t itself lies in it */
+
+    call_give_back(t->env, &arena, t->in.session_id);
+}
+
+/* No task runs it. */
+static void end_call(struct model_call *t)
+{
+    if (t->pinned)
+        session_unpin(t->env->store, t->pinned);
+    session_release(t->env->store, t->plan);
+    t->over = true;
+    if (t->n_held == 0)
+        end_memory(t);
+}
+
+void model_call_hold(struct model_call *t)
+{
+    t->n_held++;
+}
+
+void model_call_let(struct model_call *t)
+{
+    if (--t->n_held == 0 && t->over)
+        end_memory(t);
+}
+
+void model_call_free(struct model_call *t)
+{
+    struct call_env *env = t->env;
+
+    if (!t->ended) /* else they have seen its end */
+        call_watch_call(t, true);
+    if (t->trace)
+        call_trace_end(t);
+    model_call_unlist(t);
+    loop_timer_stop(env->loop, &t->waits->rejoin);
+    for (uint32_t i = t->n_samples; i-- > 0;) /* an engine's slot is then free for others alone */
+        sample_end(&t->samples[i]);
+    if (t->tops)
+        buf_done(t->tops);
+    if (!t->durable)
+        ledger_forget(env->ledger, t);
+    if (t->plan) /* it has not committed; a session that has ended may stay for its exports */
+        ledger_give_up(env->ledger, t->in.session_id, t->plan->call);
+    t->freed = t->failing = true;
+    if (!t->task)
+        end_call(t);
+    else if (t->task != task_running)
+        task_cancel(t->task);
+}
+
+/* All listeners get the error; what was reserved is released. */
+static void model_call_fail(struct model_call *t)
+{
+    struct err e = t->err;
+
+    if (e.kind == ERR_BUDGET)
+        model_call_note_budget(t, &e);
+    if (!t->finished) /* else its end is told, and the worker ends meanwhile */
+        model_call_log_end(t, err_code(&e));
+    call_listeners_fail(t, &e, SIZE_MAX);
+    model_call_free(t);
+}
+
+void model_call_fail_now(struct model_call *t, const struct err *e)
+{
+    if (!t->ended)
+        t->err = *e;
+    model_call_fail(t);
+}
+
+void model_call_abandon(struct model_call *t)
+{
+    t->failing = true;
+    model_call_leaving(t);
+    session_let_chain(t->plan);
+}
+
+/* --- its tasks --- */
+
+/* A helper's thread hangs, and may read the call for ever. */
+static void on_lost(void *ctx)
+{
+    struct model_call *t = ctx;
+    struct err e = {0};
+
+    work_report_hung(t->in.work_hash, &e);
+    if (!t->freed)
+        model_call_fail_now(t, &e);
+}
+
+static void begin_task(struct model_call *t)
+{
+    t->task = task_running;
+    task_on_lost(on_lost, t);
+}
+
+/* A call whose session has ended is left to ended_calls.c, one that is cancelled to
+ * model_call_end_all. t may be gone then. */
+static void end_task(struct model_call *t, int rc)
+{
+    t->task = NULL;
+    if (t->freed) {
+        end_call(t);
+    } else if (t->ended) {
+        return;
+    } else if (t->failing && t->gone) {
+        model_call_log_end(t, "client_gone");
+        model_call_free(t);
+    } else if (t->failing || (rc && t->err.kind != ERR_CANCELLED)) {
+        model_call_fail(t);
+    }
+}
+
+/* -1 if the call does not go on after a pause. */
+static int check_going(struct model_call *t, int rc, const struct err *e)
+{
+    if (rc && !t->failing)
+        t->err = *e;
+    return rc || t->failing ? -1 : 0;
+}
+
+int model_call_pause(struct model_call *t)
+{
+    struct err e = {0};
+    int rc = task_pause(&e);
+
+    return check_going(t, rc, &e);
+}
+
+int model_call_wait(struct model_call *t)
+{
+    struct err e = {0};
+    int rc = task_wait(&t->waits->changed, &e);
+
+    return check_going(t, rc, &e);
+}
+
+int model_call_offload(struct model_call *t, const struct task_work *w)
+{
+    struct err e = {0};
+    int rc = work_offload(w, &e);
+
+    return check_going(t, rc, &e);
+}
+
+void model_call_wake(struct model_call *t)
+{
+    waiter_wake(&t->waits->changed);
+}
+
+static void run_end(void *ctx)
+{
+    struct model_call *t = ctx;
+    struct err e = {0};
+
+    begin_task(t);
+    end_task(t, task_wait(&t->waits->changed, &e));
+}
+
+/* The call ends in a later loop iteration: callbacks use it until then. */
+static void end_later(struct model_call *t)
+{
+    if (!t->task) {
+        t->waits->changed = (struct waiter){0};
+        if (!task_start(t->env->tasks, t->in.session_id, run_end, t))
+            return; /* the worker ends: the call is gone */
+    }
+    model_call_wake(t);
+}
+
+void model_call_end_gone(struct model_call *t)
+{
+    model_call_abandon(t);
+    t->gone = true;
+    end_later(t);
+}
+
+void model_call_fail_later(struct model_call *t, const struct err *e)
+{
+    if (t->failing)
+        return;
+    t->failing = true;
+    t->err = *e;
+    model_call_leaving(t);
+    end_later(t);
+}
+
+/* --- after the engine --- */
+
+static enum step_result (*const steps[STEP_COUNT])(struct model_call *t) = {
+
+#define X(name, function) [STEP_AT_##name] = step_##function,
+#include "worker/plane/call/call_steps.def"
+#undef X
+};
+
+MAY_PAUSE static int run_steps(struct model_call *t)
+{
+    t->answered = true;
+    while (t->step < STEP_COUNT) {
+        enum step_result r = steps[t->step](t);
+        int rc = 0;
+
+        if (r == STEP_NEXT)
+            t->step++;
+        else if (r == STEP_AGAIN)
+            rc = model_call_pause(t);
+        else if (r == STEP_WAIT)
+            rc = model_call_wait(t);
+        if (rc || r == STEP_FAILED)
+            return -1;
+    }
+    model_call_free(t);
+    return 0;
+}
+
+/* A call whose client is gone commits nothing, unless a retry joins it in time. */
+MAY_PAUSE static int finish_answers(struct model_call *t)
+{
+    if (sample_take_rest(t))
+        return -1;
+    if (t->n_done < t->n_samples || (!t->listeners && !t->env->finish_on_disconnect))
+        return 0;
+    if (!t->plan->exhausted)
+        call_trace_mark(t, CALL_ANSWERED);
+    return run_steps(t);
+}
+
+static void run_answered(void *ctx)
+{
+    struct model_call *t = ctx;
+
+    begin_task(t);
+    end_task(t, finish_answers(t));
+}
+
+void model_call_go_on(struct model_call *t)
+{
+    if (!t->task && !t->failing && !t->answered)
+        (void)task_start(t->env->tasks, t->in.session_id, run_answered, t);
+}
+
+/* --- before the engine --- */
+
+MAY_PAUSE static int prepare_and_ask(struct model_call *t)
+{
+    if (call_await_turn(t) || call_prepare(t) || call_render(t) || call_place(t) ||
+        call_record_drop(t))
+        return -1;
+    call_generate(t);
+    return t->failing ? -1 : finish_answers(t);
+}
+
+void model_call_ask(struct model_call *t)
+{
+    begin_task(t);
+    end_task(t, prepare_and_ask(t));
+}

@@ -1,0 +1,138 @@
+/* The end of an answer, whose ids are all there: what is new of it becomes text, logprobs and
+ * calls, some in each turn of the loop where it is long. The call goes on when all of its answers
+ * are taken. */
+#include "common/base/arena.h"
+#include "common/base/check.h"
+#include "worker/engine/pool/engine_result.h"
+#include "worker/plane/call/answer_rules.h"
+#include "worker/plane/call/call_env.h"
+#include "worker/plane/call/call_listeners.h"
+#include "worker/plane/call/model_call_internal.h"
+#include "worker/plane/call/sample.h"
+#include "worker/plane/call/sampled_answer.h"
+#include "worker/text/model/model.h"
+#include "worker/text/request/chat_request.h"
+#include "worker/text/tokens/tokenizer.h"
+
+/* The id by which the engine ended the turn: the one that it names, or an added token, as engines
+ * know ends that the model's folder does not list. -1: none. */
+static int32_t ending_id(const struct model_call *t, const struct engine_result *res)
+{
+    int32_t last = res->ids.n > 0 ? res->ids.at[res->ids.n - 1] : -1;
+
+    if (last < 0 || res->finish != ENGINE_STOP)
+        return -1;
+    return res->stop_id == last || tokenizer_is_added(model_tokenizer(t->env->model), last) ? last
+                                                                                            : -1;
+}
+
+enum { TAKE_MAX = 4096 }; /* tokens and their alternatives at a time: in about a millisecond */
+
+/* So many who hear of it take as long together. */
+static size_t take_most(const struct model_call *t)
+{
+    size_t n = call_listeners_count(t);
+
+    return TAKE_MAX / MAX_OF(n, (size_t)1);
+}
+
+/* Takes the next n ids, or what is left with the answer's end. */
+static void take_ids(struct model_call *t, struct sample *r, size_t n)
+{
+    size_t from = r->answer->fed;
+    bool last = r->n_ids - from <= n;
+
+    CHECK(from <= r->n_ids);
+    struct token_span next = {r->ids + from, last ? r->n_ids - from : n};
+
+    sample_logprobs(t, r, next, r->logprobs ? r->logprobs + from : NULL,
+                    r->top ? r->top + from * r->n_top : NULL, r->n_top);
+    if (!last) {
+        sampled_answer_feed(r->answer, next);
+        return;
+    }
+    sampled_answer_finish(r->answer, (struct token_span){r->ids, r->n_ids}, r->end_id);
+    r->taken = true;
+    answer_rules_check(t, r);
+}
+
+/* Tells more of the logprobs that are there, about `most` with their alternatives, and with the
+ * last of them the answer's end. */
+static void take_rows(struct model_call *t, struct sample *r, size_t most)
+{
+    size_t left = r->n_rows - MIN_OF(r->n_rows, r->n_lp);
+    size_t n = left > 0 ? sample_lp_within(r->lp + r->n_lp, left, most) : 0;
+
+    if (n > 0) {
+        r->n_lp += n;
+        sample_tell_logprobs(t, r);
+    }
+    if (n < left)
+        return;
+    sampled_answer_take_end(r->answer);
+    r->taken = true;
+    answer_rules_check_message(t, r);
+}
+
+/* The first long answer that is there and not taken, or NULL. */
+static struct sample *find_untaken(const struct model_call *t)
+{
+    for (uint32_t i = 0; i < t->n_samples; i++)
+        if (t->samples[i].done && !t->samples[i].taken)
+            return &t->samples[i];
+    return NULL;
+}
+
+int sample_take_rest(struct model_call *t)
+{
+    struct sample *r;
+
+    while ((r = find_untaken(t))) {
+        if (r->upstream)
+            take_rows(t, r, take_most(t));
+        else
+            take_ids(t, r, MAX_OF(take_most(t) / (1 + r->n_top), (size_t)1));
+        t->n_done += r->taken;
+        if (model_call_pause(t)) /* what came since is not kept */
+            return -1;
+    }
+    return 0;
+}
+
+/* Ids that came as deltas are taken already; what is new of a long answer is taken in steps. */
+void sample_take_end(struct sample *r, const struct engine_result *res)
+{
+    struct model_call *t = r->model_call;
+    size_t new = r->n_ids - r->answer->fed;
+
+    r->end_id = ending_id(t, res);
+    r->top = t->in.req->logprobs ? res->top : NULL;
+    r->n_top = r->top ? res->n_top : 0;
+    if (new *(1 + r->n_top) <= take_most(t)) {
+        take_ids(t, r, new);
+        r->top = NULL;
+        t->n_done++;
+        model_call_go_on(t);
+        return;
+    }
+    if (r->top) {
+        sample_hold_top(r, res);
+        r->top = r->told_top;
+    }
+    if (t->in.req->logprobs && r->logprobs)
+        sample_lp_reserve(t, r, new);
+    model_call_go_on(t);
+}
+
+void sample_taken(struct sample *r)
+{
+    struct model_call *t = r->model_call;
+
+    size_t most = take_most(t);
+
+    if (r->n_rows == 0 || sample_lp_within(r->lp, r->n_rows, most) == r->n_rows) {
+        take_rows(t, r, most);
+        t->n_done++;
+    }
+    model_call_go_on(t);
+}

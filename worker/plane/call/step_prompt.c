@@ -1,0 +1,72 @@
+/* The step PROMPT: the prompt's ids where an upstream that was asked with messages told those of
+ * its answers and, of the prompt, only how many there are: our own rendering, when the model is the
+ * upstream's and the count is the same. Once for all answers; a long chat is a helper's. */
+#include <string.h>
+
+#include "common/base/vec.h"
+#include "common/os/task.h"
+#include "worker/plane/call/call_env.h"
+#include "worker/plane/call/model_call_internal.h"
+#include "worker/plane/call/sample.h"
+#include "worker/plane/call/work.h"
+#include "worker/text/model/model.h"
+#include "worker/text/request/chat.h"
+#include "worker/text/request/chat_request.h"
+
+/* Answers' ids are kept when all have them, behind one prompt. */
+static bool is_needed(const struct model_call *t)
+{
+    if (!t->env->model_known || !t->in.req->chat->messages)
+        return false;
+    for (uint32_t i = 0; i < t->n_samples; i++) {
+        const struct sample *r = &t->samples[i];
+
+        if (!r->upstream || r->n_ids == 0 || r->prompt_ids.n > 0 || r->prompt_tokens == 0 ||
+            r->prompt_tokens != t->samples[0].prompt_tokens)
+            return false;
+    }
+    return t->n_samples > 0;
+}
+
+/* A chat that cannot be rendered has no such ids. */
+static void render(struct model_call *t, struct model_scratch *scratch)
+{
+    struct token_vec ids = {0};
+    struct err e;
+    int32_t *copy;
+
+    if (model_prompt(t->env->model, scratch, t->in.req->chat, &ids, &e) == 0 &&
+        ids.n == t->samples[0].prompt_tokens) {
+        copy = arena_alloc(&t->arena, ids.n * sizeof(*copy));
+        memcpy(copy, ids.at, ids.n * sizeof(*copy));
+        for (uint32_t i = 0; i < t->n_samples; i++)
+            t->samples[i].prompt_ids = (struct token_span){copy, ids.n};
+    }
+    vec_done(&ids);
+}
+
+/* In a helper, maybe: see work.h. The call's arena is this function's meanwhile. */
+static int run(void *ctx, void *tool, struct err *e)
+{
+    struct model_call *t = ctx;
+    const struct work_tools *tools = tool;
+
+    if (work_note(tools, t->in.work_hash, e))
+        return -1;
+    render(t, tools->scratch);
+    return 0;
+}
+
+enum step_result step_prompt(struct model_call *t)
+{
+    size_t bytes = t->in.body_bytes;
+    struct task_work w = {.fn = run,
+                          .ctx = t,
+                          .lane = t->in.session_id,
+                          .is_short = bytes <= WORK_TEXT_MAX,
+                          .is_long = bytes > WORK_TEXT_LONG};
+
+    if (!is_needed(t))
+        return STEP_NEXT;
+    return model_call_offload(t, &w) ? STEP_FAILED : STEP_NEXT;
+}

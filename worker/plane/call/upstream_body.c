@@ -1,0 +1,419 @@
+/* The request's body for engines that are asked with messages (kind openai) instead of ids. A chat
+ * request is handed on with the client's own fields that say what to answer; requests of other
+ * dialects are rewritten as chat. */
+#include "worker/plane/call/upstream_body.h"
+
+#include <string.h>
+
+#include "common/codec/json.h"
+#include "common/codec/sampling.h"
+#include "common/proc/metrics.h"
+#include "worker/engine/pool/engine_pool.h"
+#include "worker/engine/pool/engine_request.h"
+#include "worker/engine/pool/engine_set.h"
+#include "worker/engine/pool/extra.h"
+#include "worker/plane/call/call_env.h"
+#include "worker/plane/call/model_call_internal.h"
+#include "worker/plane/call/upstream_messages.h"
+#include "worker/text/model/model.h"
+#include "worker/text/request/chat.h"
+#include "worker/text/request/chat_request.h"
+
+/* Numbers that the client or the session set. Others are left to the upstream: some refuse a field
+ * that their model does not take, even with the API's default. */
+static void write_numbers(struct json_out *o, const struct sampling *s)
+{
+    const struct {
+        const char *name;
+        double value;
+    } all[] = {
+        {"temperature", s->temperature},
+        {"top_p", s->top_p},
+        {"min_p", s->min_p},
+        {"presence_penalty", s->presence_penalty},
+        {"frequency_penalty", s->frequency_penalty},
+        {"repetition_penalty", s->repetition_penalty},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        if (s->given & sampling_bit(str_cstr(all[i].name))) {
+            json_out_key(o, all[i].name);
+            json_out_double(o, all[i].value);
+        }
+    }
+    if (s->given & sampling_bit(STR("top_k"))) {
+        json_out_key(o, "top_k");
+        json_out_i64(o, s->top_k);
+    }
+    if (s->has_seed) {
+        json_out_key(o, "seed");
+        json_out_i64(o, s->seed);
+    }
+    if (s->given & sampling_bit(STR("ignore_eos"))) {
+        json_out_key(o, "ignore_eos");
+        json_out_bool(o, s->ignore_eos);
+    }
+}
+
+/* Of the client's own request where that is handed on, else of the chat that it means. */
+static const struct json *messages_of(const struct model_call *t)
+{
+    bool own = str_eq_c(str_cstr(t->in.dialect), "chat");
+
+    return own ? json_get(t->in.body, "messages") : t->in.req->chat->messages;
+}
+
+static const struct json *tools_of(const struct model_call *t)
+{
+    bool own = str_eq_c(str_cstr(t->in.dialect), "chat");
+
+    return own ? json_get(t->in.body, "tools") : t->in.req->chat->tools;
+}
+
+/* Members of a body that are longer are written by upstream_texts. */
+enum { LONG_MEMBER = 1 << 10 };
+
+static const struct chat_text *text_of(const struct model_call *t, struct str name)
+{
+    for (size_t i = 0; i < t->n_upstream_texts; i++)
+        if (str_eq(t->upstream_texts[i].name, name))
+            return &t->upstream_texts[i];
+    return NULL;
+}
+
+static void write_value(struct json_out *o, const struct model_call *t, const char *key,
+                        const struct json *v)
+{
+    if (!v)
+        return;
+    json_out_key(o, key);
+    if (text_of(t, str_cstr(key)))
+        json_out_null(o);
+    else
+        json_out_value(o, v);
+}
+
+/* Returns whether the limit has the API's newer name, which models that think demand. A chat client
+ * chooses; other dialects have a name of their own for it. */
+static bool has_newer_limit(const struct model_call *t)
+{
+    return !str_eq_c(str_cstr(t->in.dialect), "chat") ||
+           json_get(t->in.body, "max_completion_tokens");
+}
+
+/* Merged sampling, by the API's names. */
+static void write_sampling(struct json_out *o, const struct model_call *t, int64_t max_tokens)
+{
+    const struct sampling *s = t->sampling;
+
+    write_numbers(o, s);
+    if (max_tokens > 0) {
+        json_out_key(o, has_newer_limit(t) ? "max_completion_tokens" : "max_tokens");
+        json_out_i64(o, max_tokens);
+    }
+    write_value(o, t, "stop", s->stop);
+    write_value(o, t, "stop_token_ids", s->stop_token_ids);
+    write_value(o, t, "min_tokens", s->min_tokens);
+    write_value(o, t, "repeat_last_n", s->repeat_last_n);
+    write_value(o, t, "allowed_token_ids", s->allowed_token_ids);
+    write_value(o, t, "bad_words", s->bad_words);
+    write_value(o, t, "max_thinking_tokens", s->max_thinking_tokens);
+    write_value(o, t, "logit_bias", s->logit_bias);
+    write_value(o, t, "response_format", t->format); /* tool_choice goes as itself */
+}
+
+/* Whether the list has the name. */
+static bool is_one_of(struct str name, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (str_eq_c(name, names[i]))
+            return true;
+    }
+    return false;
+}
+
+/* An upstream serves others, too: of a request that an agent's code wrote it gets what says what to
+ * answer, beside sampling. Not whose call it is (priority, rid), with which weights or template, or
+ * where to connect to. */
+static const char *const passed[] = {
+    "model",
+    "messages",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "functions",
+    "function_call",
+    "logprobs",
+    "top_logprobs",
+    "reasoning",
+    "reasoning_effort",
+    "thinking",
+    "enable_thinking",
+    "verbosity",
+    "chat_template_kwargs",
+    "min_tokens",
+    "skip_special_tokens",
+    "separate_reasoning",
+    "stream_reasoning",
+    "include_reasoning",
+    "return_token_ids",
+    "return_weight_versions",
+    "return_meta_info",
+    "return_prompt_token_ids",
+    "return_input_ids_in_sglext",
+    "return_output_ids_in_sglext",
+    "user",
+    "metadata",
+};
+
+static bool passes(struct str name)
+{
+    return is_one_of(name, passed, ARRAY_LEN(passed));
+}
+
+/* Tells which other members of a request of Responses write_as_chat passes on. */
+static bool passes_as_chat(struct str name)
+{
+    return str_eq_c(name, "text.verbosity");
+}
+
+member_taken_fn call_upstream_takes(const struct engine_pool *engines, const char *dialect)
+{
+    if (!engine_pool_all_text(engines))
+        return NULL;
+    return strcmp(dialect, "chat") == 0        ? passes
+           : strcmp(dialect, "responses") == 0 ? passes_as_chat
+                                               : NULL;
+}
+
+/* Engines take the template itself from among its arguments. */
+static bool is_kwarg(struct str name)
+{
+    static const char *const never[] = {"chat_template", "tokenize", "return_dict",
+                                        "return_tensors"};
+
+    return !is_one_of(name, never, ARRAY_LEN(never));
+}
+
+static void write_kwargs(struct json_out *o, const struct json *kwargs)
+{
+    json_out_obj(o);
+    for (size_t i = 0; json_is(kwargs, JSON_OBJECT) && i < kwargs->n; i++) {
+        struct str name = json_string(&kwargs->members[i].key);
+
+        if (!is_kwarg(name))
+            continue;
+        json_out_key_str(o, name);
+        json_out_value(o, &kwargs->members[i].value);
+    }
+    json_out_end_obj(o);
+}
+
+/* `policy` chooses engines here; upstreams know the model by its served name. */
+static struct str upstream_model(const struct model_call *t)
+{
+    bool chosen = str_eq_c(t->in.req->model, ENGINE_POOL_POLICY);
+
+    return chosen ? str_cstr(model_info(t->env->model)->name) : t->in.req->model;
+}
+
+static bool names_model(const struct json_member *m)
+{
+    return json_is(&m->value, JSON_STRING) && str_eq_c(json_string(&m->key), "model");
+}
+
+/* The client's own fields, but for those that the trainer sets; how many were left out. */
+static size_t write_passed(struct json_out *o, const struct model_call *t)
+{
+    const struct json *body = t->in.body, *extra = t->sampling->engine_extra;
+    static const char *const ours[] = {"stream", "stream_options", "n"};
+    size_t dropped = 0;
+
+    for (size_t i = 0; i < body->n; i++) {
+        const struct json_member *m = &body->members[i];
+        struct str name = json_string(&m->key);
+
+        if (sampling_known(name) || is_one_of(name, ours, ARRAY_LEN(ours)))
+            continue;
+        if (!passes(name) || json_get_str(extra, name)) {
+            dropped++;
+            continue;
+        }
+        json_out_key_str(o, name);
+        if (text_of(t, name))
+            json_out_null(o);
+        else if (str_eq_c(name, "chat_template_kwargs"))
+            write_kwargs(o, &m->value);
+        else if (names_model(m))
+            json_out_str(o, upstream_model(t));
+        else
+            json_out_value(o, &m->value);
+    }
+    return dropped;
+}
+
+/* Adds the member if it is long, or `always`. */
+static void add_text(struct model_call *t, const char *name, const struct json *v, bool always)
+{
+    struct buf text = {0};
+    struct json_out o = json_out_to(&text);
+
+    if (!v || (!always && json_text_bytes(v, LONG_MEMBER) < LONG_MEMBER))
+        return;
+    if (strcmp(name, "chat_template_kwargs") == 0)
+        write_kwargs(&o, v);
+    else if (strcmp(name, "messages") == 0)
+        upstream_messages_write(&o, v, t->signed_answers);
+    else
+        json_out_value(&o, v);
+    t->upstream_texts[t->n_upstream_texts++] =
+        (struct chat_text){str_cstr(name), arena_str(&t->arena, buf_str(&text))};
+    buf_done(&text);
+}
+
+void upstream_texts(struct model_call *t)
+{
+    const struct sampling *s = t->sampling;
+    bool own = str_eq_c(str_cstr(t->in.dialect), "chat");
+
+    const struct {
+        const char *name;
+        const struct json *v;
+    } sampled[] = {{"stop", s->stop},
+                   {"stop_token_ids", s->stop_token_ids},
+                   {"allowed_token_ids", s->allowed_token_ids},
+                   {"bad_words", s->bad_words},
+                   {"logit_bias", s->logit_bias},
+                   {"response_format", t->format}};
+
+    t->upstream_texts = arena_calloc(&t->arena, ARRAY_LEN(sampled) + ARRAY_LEN(passed) + 1,
+                                     sizeof(*t->upstream_texts));
+    add_text(t, "messages", messages_of(t), true);
+    add_text(t, "tools", tools_of(t), true);
+    for (size_t i = 0; i < ARRAY_LEN(sampled); i++)
+        add_text(t, sampled[i].name, sampled[i].v, false);
+    if (!own)
+        add_text(t, "chat_template_kwargs", json_get(t->in.body, "chat_template_kwargs"), false);
+    for (size_t i = 0; own && i < ARRAY_LEN(passed); i++) {
+        struct str name = str_cstr(passed[i]);
+
+        /* As write_passed: what is ours, or the trainer's, is not the client's. */
+        if (!text_of(t, name) && !sampling_known(name) && !json_get_str(s->engine_extra, name) &&
+            !str_eq_c(name, "model"))
+            add_text(t, passed[i], json_get(t->in.body, passed[i]), false);
+    }
+}
+
+/* One function by its name. */
+static void write_function(struct json_out *o, struct str name)
+{
+    json_out_obj(o);
+    json_out_key(o, "type");
+    json_out_cstr(o, "function");
+    json_out_key(o, "function");
+    json_out_obj(o);
+    json_out_key(o, "name");
+    json_out_str(o, name);
+    json_out_end_obj(o);
+    json_out_end_obj(o);
+}
+
+/* A choice among some tools. */
+static void write_allowed(struct json_out *o, const struct chat_request *req)
+{
+    json_out_obj(o);
+    json_out_key(o, "type");
+    json_out_cstr(o, "allowed_tools");
+    json_out_key(o, "allowed_tools");
+    json_out_obj(o);
+    json_out_key(o, "mode");
+    json_out_cstr(o, req->tool_choice == CHOICE_REQUIRED ? "required" : "auto");
+    json_out_key(o, "tools");
+    json_out_arr(o);
+    for (size_t i = 0; json_at(req->tool_allowed, i); i++)
+        write_function(o, json_string(json_at(req->tool_allowed, i)));
+    json_out_end_arr(o);
+    json_out_end_obj(o);
+    json_out_end_obj(o);
+}
+
+/* tool_choice in Chat Completions' form. */
+static void write_choice(struct json_out *o, const struct chat_request *req)
+{
+    json_out_key(o, "tool_choice");
+    if (req->tool_choice == CHOICE_FUNCTION) {
+        write_function(o, req->tool_function);
+    } else if (req->tool_allowed) {
+        write_allowed(o, req);
+    } else {
+        json_out_cstr(o, req->tool_choice == CHOICE_NONE       ? "none"
+                         : req->tool_choice == CHOICE_REQUIRED ? "required"
+                                                               : "auto");
+    }
+}
+
+/* A request of another dialect, as chat. */
+static void write_as_chat(struct json_out *o, const struct model_call *t)
+{
+    const struct chat_request *req = t->in.req;
+    const struct json *kwargs = json_get(t->in.body, "chat_template_kwargs");
+    const struct json *extra = t->sampling->engine_extra;
+
+    json_out_key(o, "model");
+    json_out_str(o, upstream_model(t));
+    if (req->chat->messages) {
+        json_out_key(o, "messages");
+        json_out_null(o); /* upstream_texts */
+    }
+    if (req->chat->tools && req->chat->tools->n > 0) {
+        json_out_key(o, "tools");
+        json_out_null(o); /* the same */
+        write_choice(o, req);
+        if (!req->parallel_tool_calls) {
+            json_out_key(o, "parallel_tool_calls");
+            json_out_bool(o, false);
+        }
+    }
+    if (json_is(kwargs, JSON_OBJECT)) {
+        json_out_key(o, "chat_template_kwargs");
+        if (text_of(t, STR("chat_template_kwargs")))
+            json_out_null(o);
+        else
+            write_kwargs(o, kwargs);
+    }
+    if (req->thinking.effort.p && !json_get(extra, "reasoning_effort")) {
+        json_out_key(o, "reasoning_effort");
+        json_out_str(o, req->thinking.effort);
+    }
+    if (!json_get(extra, "verbosity"))
+        write_value(o, t, "verbosity", json_get(json_get(t->in.body, "text"), "verbosity"));
+    if (req->logprobs) {
+        json_out_key(o, "logprobs");
+        json_out_bool(o, true);
+        json_out_key(o, "top_logprobs");
+        json_out_i64(o, req->top_logprobs);
+    }
+}
+
+/* The request's body as JSON, in the arena. */
+const struct json *upstream_body(const struct model_call *t, int64_t asked, struct arena *a)
+{
+    struct buf text = {0};
+    struct json_out o = json_out_to(&text);
+    const struct json *extra = t->sampling->engine_extra;
+    const struct json *body = NULL;
+    struct err e;
+
+    json_out_obj(&o);
+    if (str_eq_c(str_cstr(t->in.dialect), "chat"))
+        metrics_count(t->env->page, METRIC_upstream_dropped, write_passed(&o, t));
+    else
+        write_as_chat(&o, t);
+    write_sampling(&o, t, asked);
+    engine_extra_write(&o, extra);
+    json_out_end_obj(&o);
+    if (json_parse(a, arena_str(a, buf_str(&text)), &body, &e))
+        body = NULL;
+    buf_done(&text);
+    return body;
+}

@@ -1,0 +1,269 @@
+/* Long work of a request (work.h), and the threads that do it. While a body is worked on, its hash
+ * stands on the board: if the process dies, the supervisor knows which request to blame
+ * (supervisor/suspects.c), and a quarantined body is refused here. */
+
+#include "worker/plane/call/work.h"
+
+#include <malloc.h>
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/net/tls.h"
+#include "common/os/helpers.h"
+#include "common/os/task.h"
+#include "common/proc/board.h"
+#include "common/proc/metrics.h"
+#include "worker/plane/call/call_env.h"
+#include "worker/plane/call/call_tasks.h"
+#include "worker/plane/call/give_back.h"
+#include "worker/residency/residency.h"
+#include "worker/session/store/session_totals.h"
+#include "worker/text/model/model.h"
+#include "worker/text/tokens/tokenizer.h"
+
+enum { NICE = 5 };
+
+enum { TRIM_LEAST = 32 << 20, TRIM_CALLS = 5 };
+
+#define TRIM STR("trim") /* the key of its jobs */
+
+/* --- in a helper --- */
+
+/* The place of the n-th thread's note, the loop's being the first. */
+static _Atomic uint64_t *note_of(const struct call_env *env, unsigned n)
+{
+    return env->board && n < BOARD_WORKS_MAX ? &env->board->slots[env->slot].works[n] : NULL;
+}
+
+/* What a helper thread needs: encoder, scratch, a place on the board. */
+static void *tools_new(void *ctx)
+{
+    struct call_env *env = ctx;
+    struct work_tools *tools = mem_zalloc(sizeof(*tools));
+
+    tools->board = env->board;
+    tools->note = note_of(env, 1 + atomic_fetch_add(&env->n_tools, 1));
+    tools->scratch = model_scratch_new(env->model);
+    model_scratch_count(tools->scratch, &env->request_bytes);
+    model_scratch_remember(tools->scratch);
+    tools->encoder = encoder_new(model_tokenizer(env->model));
+    return tools;
+}
+
+/* When the thread ends. */
+static void tools_free(void *p)
+{
+    struct work_tools *tools = p;
+
+    model_scratch_free(tools->scratch);
+    encoder_free(tools->encoder);
+    free(tools);
+}
+
+/* str_hash128 has four lanes: several times as fast as str_hash on long texts. */
+static uint64_t hash_part(struct str part, const struct hash128 *known, uint64_t seed,
+                          uint64_t both[2])
+{
+    struct hash128 h;
+
+    hash128_begin(&h);
+    if (known && known->bytes < part.len)
+        h = *known;
+    hash128_end(&h, part, both);
+    return str_hash(str_of((const char *)both, 2 * sizeof(*both)), seed);
+}
+
+/* Bodies up to 4 MiB are hashed whole, longer ones by their length, their beginning and their
+ * end. 0: there is no board. */
+static uint64_t hash_body(const struct board *board, struct str body, const struct hash128 *known,
+                          uint64_t whole[2])
+{
+    uint64_t head, end[2];
+
+    whole[0] = whole[1] = 0;
+    if (!board)
+        return 0;
+    head =
+        hash_part(str_sub(body, 0, WORK_HASHED_BYTES), known, board->hash_seed ^ body.len, whole);
+    if (body.len <= WORK_HASHED_BYTES)
+        return head | 1;
+    whole[0] = whole[1] = 0;
+    return hash_part(
+               str_sub(body, MAX_OF(body.len - WORK_HASHED_BYTES, WORK_HASHED_BYTES), body.len),
+               NULL, head, end) |
+           1;
+}
+
+/* -1: the body is quarantined. */
+int work_note(const struct work_tools *tools, uint64_t body_hash, struct err *e)
+{
+    if (!tools->board || body_hash == 0)
+        return 0;
+    if (board_is_quarantined(tools->board, body_hash, clock_ms()))
+        return err_set(
+            e, ERR_INTERNAL,
+            "workers died at this very request before: it is not tried again for an hour");
+    if (tools->note)
+        atomic_store_explicit(tools->note, body_hash, memory_order_relaxed);
+    return 0;
+}
+
+int work_note_bytes(_Atomic uint64_t *ret_hash, const struct work_tools *tools, struct str body,
+                    struct err *e)
+{
+    return work_note_body(ret_hash, tools, body, NULL, NULL, e);
+}
+
+void work_note_end(const struct work_tools *tools)
+{
+    if (tools->note)
+        atomic_store_explicit(tools->note, 0, memory_order_relaxed);
+}
+
+int work_note_body(_Atomic uint64_t *ret_hash, const struct work_tools *tools, struct str body,
+                   const struct hash128 *known, uint64_t whole[2], struct err *e)
+{
+    uint64_t own[2], hash = hash_body(tools->board, body, known, whole ? whole : own);
+
+    atomic_store_explicit(ret_hash, hash, memory_order_relaxed);
+    return work_note(tools, hash, e);
+}
+
+void work_report_hung(uint64_t body_hash, struct err *ret)
+{
+    log_error(NULL, "a request's work does not end, its thread is given up",
+              LOG_U("body_hash", body_hash));
+    (void)err_set(ret, ERR_INTERNAL, "the request took too long to prepare and was given up");
+}
+
+static int run_offloaded(void *ctx, void *tool, struct err *e)
+{
+    const struct task_work *w = ctx;
+    int rc = w->fn(w->ctx, tool, e);
+
+    work_note_end(tool);
+    return rc;
+}
+
+int work_offload(const struct task_work *w, struct err *e)
+{
+    struct task_work noted = *w, inner = *w;
+
+    noted.fn = run_offloaded;
+    noted.ctx = &inner;
+    return task_offload(&noted, e);
+}
+
+/* --- memory --- */
+
+/* What requests held and hold no more lies between what others hold. It takes a while, and the heap
+ * is locked meanwhile. */
+static void run_trim(struct helper_job *j, void *tool)
+{
+    (void)j;
+    (void)tool;
+    (void)malloc_trim(0);
+}
+
+static void on_trimmed(struct helper_job *j, enum helper_end end)
+{
+    (void)j;
+    (void)end;
+}
+
+void call_memory_held(struct call_env *env, uint64_t request_bytes)
+{
+    struct session_totals t;
+    uint64_t bytes;
+
+    session_store_totals(env->store, &t);
+    bytes = request_bytes + t.bytes;
+    env->most_bytes = MAX_OF(env->most_bytes, bytes);
+    env->low_calls = env->most_bytes - bytes < TRIM_LEAST ? 0 : env->low_calls + 1;
+    if (!env->helpers || env->low_calls < TRIM_CALLS || helpers_busy(env->helpers, TRIM))
+        return;
+    env->low_calls = 0;
+    env->most_bytes = bytes;
+    if (!env->trim)
+        env->trim = mem_zalloc(sizeof(*env->trim));
+    env->trim->run = run_trim;
+    env->trim->done = on_trimmed;
+    env->trim->is_long = true;
+    helpers_push(env->helpers, env->trim, TRIM);
+}
+
+/* --- life --- */
+
+/* Without threads all work is done on the loop. Two are the least, as long work leaves one to short
+ * work. */
+int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms,
+                       void (*on_lost)(void *env, unsigned n), struct err *e)
+{
+    struct helpers_options o = {
+        .threads = MAX_OF(threads, 2u),
+        .limit_ms = limit_ms,
+        .tool_new = tools_new,
+        .tool_free = tools_free,
+        .ctx = env,
+        .on_lost = on_lost,
+        .nice = NICE,
+    };
+
+    if (threads > 0 && helpers_new(env->loop, &o, &env->helpers, e))
+        return -1;
+    call_tasks_use_helpers(
+        env, &(struct work_tools){env->scratch, env->encoder, env->board, note_of(env, 0), NULL});
+    return 0;
+}
+
+/* They wait more than they work: what they have to work with is what they fetch into. */
+static void *no_tools(void *ctx)
+{
+    (void)ctx;
+    return mem_zalloc(sizeof(struct work_tools));
+}
+
+static void no_tools_free(void *p)
+{
+    struct work_tools *tools = p;
+
+    tls_context_free(tools->tls);
+    free(tools);
+}
+
+int call_fetchers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms,
+                        void (*on_lost)(void *env, unsigned n), struct err *e)
+{
+    struct helpers_options o = {
+        .threads = threads,
+        .limit_ms = limit_ms,
+        .tool_new = no_tools,
+        .tool_free = no_tools_free,
+        .ctx = env,
+        .on_lost = on_lost,
+        .nice = NICE,
+    };
+
+    return helpers_new(env->loop, &o, &env->fetchers, e);
+}
+
+void call_fetchers_limit(struct call_env *env, uint64_t limit_ms)
+{
+    if (env->fetchers)
+        helpers_lengthen(env->fetchers, limit_ms);
+}
+
+/* How many threads did not end. */
+unsigned call_helpers_end(struct call_env *env)
+{
+    unsigned lost = helpers_free(env->helpers) + helpers_free(env->fetchers);
+    env->helpers = env->fetchers = NULL;
+    call_give_back_end(env, lost > 0);
+    if (lost > 0)
+        return lost;
+    free(env->trim);
+    env->trim = NULL;
+    return 0;
+}

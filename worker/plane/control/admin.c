@@ -1,0 +1,387 @@
+/*
+ * Weight updates: version stamp, pause and resume of the engine pool. An order given to one worker
+ * goes on to all others ("?local=1" marks those) and is answered when all have obeyed.
+ */
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/codec/json.h"
+#include "common/codec/query.h"
+#include "common/os/loop.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "common/serve/exchange.h"
+#include "worker/engine/pool/engine_pool.h"
+#include "worker/engine/pool/version_round.h"
+#include "worker/engine/pool/weights_file.h"
+#include "worker/plane/control/handlers.h"
+#include "worker/plane/control/sibling.h"
+#include "worker/plane/service/respond.h"
+#include "worker/plane/service/service.h"
+#include "worker/sink/sink.h"
+
+enum { DRAIN_DEFAULT_S = 300, TELL_DEFAULT_S = 30 };
+
+/* One order on its way: this worker's own part and the others'. */
+struct pause_order {
+    struct service *service;
+    struct exchange *x; /* NULL: the client has left */
+    struct loop_timer timer;
+    struct sibling_round *round; /* NULL: the others have answered */
+    unsigned dialect;
+    bool draining; /* waits for this worker's own calls */
+    bool drained;
+    bool others_busy;   /* one of them gave up waiting for its calls */
+    struct buf version; /* that engines are told, */
+    struct buf told;    /* and what came of it, as JSON */
+    size_t failed;
+};
+
+static void order_free(struct pause_order *o)
+{
+    buf_done(&o->version);
+    buf_done(&o->told);
+    free(o);
+}
+
+/* Answers the order once both parts are over: this worker's own drain and the others' answers.
+ * The order lives until then even when its client has left. */
+static void order_end(struct pause_order *o)
+{
+    struct buf body = {0};
+    struct err e = {0};
+
+    if (o->draining || o->round)
+        return;
+    loop_timer_stop(o->service->calls.loop, &o->timer);
+    if (!o->x) {
+        order_free(o);
+        return;
+    }
+    exchange_watch(o->x, NULL, NULL);
+    if (o->failed > 0) {
+        (void)err_set(&e, ERR_WORKER_UNAVAILABLE, "%zu workers did not obey", o->failed);
+        respond_error_to(o->service, o->x, NULL, o->dialect, "", &e);
+    } else {
+        buf_printf(&body, "{\"status\":\"ok\",\"drained\":%s",
+                   o->drained && !o->others_busy ? "true" : "false");
+        if (o->told.len > 0)
+            buf_printf(&body, ",\"engines\":%.*s", (int)o->told.len, o->told.p);
+        heritage_put_unreachable(o->service->heritage, &(struct json_out){&body, true});
+        buf_add_c(&body, '}');
+        respond_count(o->service, o->dialect, 200);
+        exchange_reply(o->x, 200, "application/json", buf_str(&body));
+    }
+    buf_done(&body);
+    order_free(o);
+}
+
+/* One of the others answered; one that could not drain in time makes the whole answer say so. */
+static void on_obeyed(void *ctx, struct str body)
+{
+    struct pause_order *o = ctx;
+    struct arena a = {0};
+    const struct json *v;
+    struct err e;
+
+    if (json_parse(&a, body, &v, &e) != 0 || !json_is_true(json_get(v, "drained")))
+        o->others_busy = true;
+    arena_done(&a);
+}
+
+/* All others have answered, or failed. */
+static void on_round(void *ctx, size_t failed)
+{
+    struct pause_order *o = ctx;
+
+    o->round = NULL;
+    o->failed = failed;
+    order_end(o);
+}
+
+static const struct sibling_round_fns round_fns = {on_obeyed, on_round};
+
+/* This worker's own calls are over, or the time for that is. */
+static void drain_end(struct pause_order *o, bool drained)
+{
+    loop_timer_stop(o->service->calls.loop, &o->timer);
+    o->service->drain = NULL;
+    o->draining = false;
+    o->drained = drained;
+    order_end(o);
+}
+
+static void on_drained(void *ctx)
+{
+    drain_end(ctx, true);
+}
+
+static void on_drain_timeout(struct loop_timer *t)
+{
+    struct pause_order *o = CONTAINER_OF(t, struct pause_order, timer);
+
+    engine_pool_pause(o->service->calls.engines, ENGINE_HOLD, NULL, NULL);
+    drain_end(o, false);
+}
+
+/* Another pause or a resume comes: a drain that still waits is answered, and its time is over. */
+static void pause_anew(struct service *a, enum engine_pause mode)
+{
+    engine_pool_pause(a->calls.engines, mode, NULL, NULL);
+    if (a->drain)
+        drain_end(a->drain, false);
+}
+
+void admin_done(struct service *a)
+{
+    if (a->calls.engines) /* a worker that could not start has none */
+        version_round_stop(a->calls.engines);
+    engines_done(a);
+    if (a->drain)
+        pause_anew(a, ENGINE_HOLD);
+}
+
+static void on_closed(void *ctx, bool delivered)
+{
+    struct pause_order *o = ctx;
+
+    (void)delivered;
+    o->x = NULL;
+}
+
+/* An order that watches its client. */
+static struct pause_order *order_new(struct service_request *r)
+{
+    struct pause_order *o = mem_zalloc(sizeof(*o));
+
+    o->service = r->service;
+    o->x = r->x;
+    o->dialect = r->dialect;
+    exchange_watch(o->x, on_closed, o);
+    return o;
+}
+
+/* Passes the order on, then answers as soon as everybody has obeyed. */
+static void order_give(struct pause_order *o, struct service_request *r)
+{
+    struct arena a = {0};
+    struct buf path = {0};
+
+    if (!query_get(&a, exchange_query(r->x), "local").p) {
+        buf_add_str(&path, exchange_path(r->x));
+        buf_puts(&path, "?local=1");
+        o->round = sibling_ask_all(
+            siblings_of(r->service),
+            &(struct sibling_question){"POST", buf_str(&path), exchange_body(r->x), r->x},
+            &round_fns, o);
+    }
+    buf_done(&path);
+    arena_done(&a);
+    order_end(o);
+}
+
+int weights_follow(struct service *a, struct err *e)
+{
+    uint64_t stamp = weights_stamp(a->heritage->state_dir);
+    struct weights_told told;
+
+    if (stamp == a->weights_seen)
+        return 0;
+    a->weights_seen = stamp; /* a file that cannot be read is told once */
+    if (weights_load(a->heritage->state_dir, &told, e))
+        return -1;
+    engine_pool_follow(a->calls.engines, &told);
+    weights_told_done(&told);
+    return 0;
+}
+
+static bool is_local(struct service_request *r)
+{
+    struct arena a = {0};
+    bool local = query_get(&a, exchange_query(r->x), "local").p != NULL;
+
+    arena_done(&a);
+    return local;
+}
+
+/* Keeps what the trainer tells, and obeys it. */
+static int keep_weights(struct service *a, struct str adapter, struct str version, struct err *e)
+{
+    const struct heritage *h = a->heritage;
+
+    if (weights_tell(h->state_dir, adapter, version, h->config->durability == DURABILITY_POWER, e))
+        return -1;
+    return weights_follow(a, e);
+}
+
+/* The same, but for "?local=1": then another worker has kept it. */
+static int tell_weights(struct service_request *r, struct str adapter, const struct json *version,
+                        struct err *e)
+{
+    return is_local(r) ? weights_follow(r->service, e)
+                       : keep_weights(r->service, adapter, json_text(version), e);
+}
+
+/* The engines have been told, or not: now the gateway is. The other workers read the file, at once
+ * or, when the client has left, as soon as they see its change. */
+static void on_engines_told(void *ctx, struct version_round *round)
+{
+    struct pause_order *o = ctx;
+    struct json_out out = json_out_to(&o->told);
+    struct err e = {0};
+
+    version_round_write(round, &out);
+    if (keep_weights(o->service, (struct str){0}, buf_str(&o->version), &e) == 0) {
+        if (o->x)
+            o->round = sibling_ask_all(
+                siblings_of(o->service),
+                &(struct sibling_question){"POST", STR("/admin/weight_version?local=1"),
+                                           STR("{\"version\":null}"), o->x},
+                &round_fns, o);
+        order_end(o);
+        return;
+    }
+    if (o->x) {
+        exchange_watch(o->x, NULL, NULL);
+        respond_error_to(o->service, o->x, NULL, o->dialect, "", &e);
+    } else {
+        log_error(NULL, "a version of the weights was not kept", LOG_T("error", e.text));
+    }
+    order_free(o);
+}
+
+/* Engines that have a route for it tell the version themselves from then on. */
+static int tell_engines(struct service_request *r, const struct json *body, struct err *e)
+{
+    struct str version = json_text(json_get(body, "version"));
+    double timeout_s = TELL_DEFAULT_S;
+    struct pause_order *o;
+
+    if (version.len == 0)
+        return err_field(e, "version", "version must be one when the engines are told it");
+    (void)json_to_double(json_get(body, "timeout_s"), &timeout_s);
+    o = order_new(r);
+    buf_add_str(&o->version, version);
+    if (version_round_begin(r->service->calls.engines, version, (uint64_t)(timeout_s * 1000),
+                            on_engines_told, o, e) == 0)
+        return 0;
+    exchange_watch(o->x, NULL, NULL);
+    order_free(o);
+    return -1;
+}
+
+/* The version stamps checkpoints that are committed from now on. */
+void admin_weight_version(struct service_request *r)
+{
+    struct err e = {0};
+    const struct json *body = control_body(r), *version = json_get(body, "version");
+    bool engines = json_is_true(json_get(body, "engines")) && !is_local(r);
+
+    if (!version)
+        (void)err_field(&e, "version", "version is missing: the version of the weights");
+    else if (engines)
+        (void)tell_engines(r, body, &e);
+    else
+        (void)tell_weights(r, (struct str){0}, version, &e);
+    if (e.kind != ERR_NONE)
+        respond_error(r, NULL, &e);
+    else if (!engines)
+        order_give(order_new(r), r);
+}
+
+/* The version of one LoRA adapter, for the answers that are sampled with it. */
+void admin_adapters(struct service_request *r)
+{
+    struct err e = {0};
+    const struct json *body = control_body(r), *version = json_get(body, "version");
+    struct str name = json_string(json_get(body, "name"));
+
+    if (!name.len || !version)
+        (void)err_field(&e, name.len ? "version" : "name", "name and version are needed");
+    else
+        (void)tell_weights(r, name, version, &e);
+    if (e.kind != ERR_NONE)
+        respond_error(r, NULL, &e);
+    else
+        order_give(order_new(r), r);
+}
+
+void admin_adapters_get(struct service_request *r)
+{
+    struct buf answer = {0};
+
+    buf_puts(&answer, "{\"adapters\":");
+    engine_pool_write_loras(r->service->calls.engines, &answer);
+    heritage_put_unreachable(r->service->heritage, &(struct json_out){&answer, true});
+    buf_add_c(&answer, '}');
+    respond_json(r, &answer);
+    buf_done(&answer);
+}
+
+/* Mode and time limit; inputs.def has checked both. */
+static void read_pause(const struct service_request *r, bool *ret_drain, double *ret_s)
+{
+    const struct json *body = control_body(r);
+
+    *ret_drain = !str_eq_c(json_string(json_get(body, "mode")), "hold");
+    *ret_s = DRAIN_DEFAULT_S;
+    (void)json_to_double(json_get(body, "timeout_s"), ret_s);
+}
+
+/* Holds new engine calls at once; with `drain` the answer waits for those that run. */
+void admin_pause(struct service_request *r)
+{
+    struct engine_pool *pool = r->service->calls.engines;
+    double timeout_s;
+    bool drain;
+    struct pause_order *o;
+
+    read_pause(r, &drain, &timeout_s);
+    pause_anew(r->service, ENGINE_HOLD);
+    o = order_new(r);
+    if (drain) {
+        o->draining = true;
+        r->service->drain = o;
+        loop_timer_set(r->service->calls.loop, &o->timer, (uint64_t)(timeout_s * 1000),
+                       on_drain_timeout);
+    }
+    order_give(o, r);
+    if (drain) /* then order_give has not ended it. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
+        engine_pool_pause(pool, ENGINE_DRAIN, on_drained, o);
+}
+
+void admin_resume(struct service_request *r)
+{
+    pause_anew(r->service, ENGINE_RUN);
+    order_give(order_new(r), r);
+}
+
+/* The dispatcher's result of a group, for sinks that take whole groups. */
+void admin_group_result(struct service_request *r)
+{
+    struct buf text = {0}, answer = {0};
+    struct err e = {0};
+    const struct json *body = control_body(r);
+    struct str group = json_string(json_get(body, "group"));
+
+    if (!group.p || !json_is(json_get(body, "entry"), JSON_OBJECT)) {
+        (void)err_field(&e, group.p ? "entry" : "group", "group and entry are needed");
+        goto out;
+    }
+    if (group.p[0] == '.' || str_find(group, STR("/"), 0) != SIZE_MAX) {
+        (void)err_field(&e, "group", "group cannot be an id: it names a file");
+        goto out;
+    }
+    json_write(&text, json_get(body, "entry"));
+    (void)sinks_give_group(r->service->sinks, group, buf_str(&text), &e);
+out:
+    if (e.kind != ERR_NONE) {
+        respond_error(r, NULL, &e);
+    } else {
+        buf_puts(&answer, "{\"status\":\"ok\"}");
+        respond_json(r, &answer);
+    }
+    buf_done(&text);
+    buf_done(&answer);
+}

@@ -1,0 +1,51 @@
+/* POST /sessions/{id}/deliver: a finalized session is promised to the sinks. */
+#include "common/base/arena.h"
+#include "worker/export/build/export.h"
+#include "worker/ledger/ledger.h"
+#include "worker/plane/control/exporting_options.h"
+#include "worker/plane/control/handlers.h"
+#include "worker/plane/control/pending.h"
+#include "worker/plane/service/respond.h"
+#include "worker/plane/service/service.h"
+#include "worker/session/store/session.h"
+#include "worker/sink/sink.h"
+
+/* What must be decided before sinks may have it: rollouts (the dispatcher asks once an attempt
+ * counts). Asked again, nothing more happens. */
+static int give_to_sinks(const struct service *a, struct session *s, const struct export_options *o,
+                         struct err *e)
+{
+    struct str given;
+
+    if (session_phase(s) != SESSION_FINALIZED)
+        return err_set(e, ERR_STATE_CONFLICT, "the session %.*s is not finalized",
+                       (int)session_id(s).len, session_id(s).p);
+    if (!a->sinks || session_sink(s, &given) != SESSION_SINK_NONE)
+        return 0;
+    if (sinks_promise(a->sinks, s, o, e))
+        return -1;
+    sinks_take(a->sinks, session_id(s));
+    return 0;
+}
+
+/* The answer does not wait for them, but for the promise to be on the disk. */
+void control_deliver(struct service_request *r)
+{
+    struct err e = {0};
+    struct session *s = control_find(r, true, &e);
+    struct export_options options;
+    const struct json *score;
+    struct arena arena = {0};
+    struct durable_answer *p;
+
+    if (s && exporting_options(r, EXPORT_NONE, &arena, &options, &score, &e) == 0)
+        (void)give_to_sinks(r->service, s, &options, &e);
+    arena_done(&arena);
+    if (e.kind != ERR_NONE) {
+        respond_error(r, NULL, &e);
+        return;
+    }
+    p = durable_answer_new(r, 200);
+    buf_puts(durable_answer_body(p), "{\"status\":\"ok\"}");
+    ledger_settle(r->service->calls.ledger, r->id, (struct ledger_done){durable_answer_send, p});
+}

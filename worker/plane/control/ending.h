@@ -1,0 +1,28 @@
+/*
+ * The one way that the control plane ends a session.
+ */
+#ifndef RG_CONTROL_ENDING_H
+#define RG_CONTROL_ENDING_H
+
+#include "worker/session/store/session.h"
+
+struct err;
+struct export_options;
+struct json;
+struct ledger_done;
+struct service;
+
+/* Ends a session as asked: record, running calls, long polls. `detail` is the request's body or
+ * NULL. */
+int control_end(struct service *a, struct session *s, enum session_end how,
+                const struct json *detail, struct ledger_done done, struct err *e);
+
+/* The same for FINALIZE and EXPIRE: the sinks are promised the session's export, made with these
+ * options (NULL: the defaults), and get it. */
+int control_close(struct service *a, struct session *s, enum session_end how,
+                  const struct export_options *o, struct ledger_done done, struct err *e);
+
+/* Counts a session that was finalized, by whether it has a reward. */
+void ending_count_reward(struct service *a, bool rewarded);
+
+#endif

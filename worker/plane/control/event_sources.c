@@ -1,0 +1,226 @@
+/* Following the events of the other workers and of the dispatcher, while somebody looks at this
+ * worker's /events. Each source is one long GET of its /events?local=1 over its socket, with the
+ * viewer's own keys. Bytes are relayed by whole events; a source's first event (hello) is its
+ * greeting to us and not relayed. A source that ends is asked again after AGAIN_MS, and viewers
+ * are told that they may have missed something (lost). */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "common/net/http1.h"
+#include "common/net/http_client.h"
+#include "common/os/loop.h"
+#include "common/proc/board.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "common/proc/presented.h"
+#include "common/serve/exchange.h"
+#include "worker/plane/control/events.h"
+#include "worker/plane/service/service.h"
+
+enum { AGAIN_MS = 1000, PARTIAL_MAX = 8 << 20, DISPATCHER = BOARD_WORKERS_MAX };
+
+struct event_source {
+    struct event_sources *all;
+    struct http_client *client; /* NULL: not used yet */
+    struct http_call *call;     /* NULL: not followed now */
+    struct buf partial;         /* an event that has not come whole */
+    bool refused;               /* the answer is no stream */
+    bool greeted;               /* the first event, hello, is past */
+};
+
+struct event_sources {
+    struct service *service;
+    void (*relay)(void *ctx, struct str events);
+    void (*lost)(void *ctx);
+    void *ctx;
+    struct buf headers;                     /* with the viewer's keys */
+    struct loop_timer again;                /* looks who is not followed; active: somebody looks */
+    struct event_source at[DISPATCHER + 1]; /* by place */
+};
+
+/* Follows nobody yet. */
+struct event_sources *event_sources_new(struct service *a,
+                                        void (*relay)(void *ctx, struct str events),
+                                        void (*lost)(void *ctx), void *ctx)
+{
+    struct event_sources *s = mem_zalloc(sizeof(*s));
+
+    s->service = a;
+    s->relay = relay;
+    s->lost = lost;
+    s->ctx = ctx;
+    for (size_t i = 0; i < ARRAY_LEN(s->at); i++)
+        s->at[i].all = s;
+    return s;
+}
+
+/* --- one source --- */
+
+static void on_head(void *ctx, const struct http1_head *h)
+{
+    struct event_source *from = ctx;
+
+    from->refused = h->status != 200;
+}
+
+/* The end of the last whole event, behind its empty line. */
+static size_t whole_events(struct str bytes)
+{
+    for (size_t n = bytes.len; n >= 2; n--) {
+        if (bytes.p[n - 1] == '\n' && bytes.p[n - 2] == '\n')
+            return n;
+    }
+    return 0;
+}
+
+/* Hands on what has come whole; the rest waits. */
+static void relay(struct event_source *from)
+{
+    struct str whole = str_sub(buf_str(&from->partial), 0, whole_events(buf_str(&from->partial)));
+    size_t taken = whole.len;
+
+    if (!from->greeted && taken > 0) {
+        size_t hello = str_find(whole, STR("\n\n"), 0) + 2;
+
+        from->greeted = true;
+        whole = str_sub(whole, hello, SIZE_MAX);
+    }
+    if (whole.len > 0)
+        from->all->relay(from->all->ctx, whole);
+    buf_consume(&from->partial, taken);
+}
+
+/* The source ended. Only one that had greeted can have told viewers something. */
+static void forget(struct event_source *from)
+{
+    bool followed = from->greeted;
+
+    from->call = NULL;
+    from->greeted = false;
+    buf_done(&from->partial);
+    if (followed)
+        from->all->lost(from->all->ctx);
+}
+
+/* A source that sends no end of an event is dropped before it fills memory. */
+static void on_body(void *ctx, struct str bytes)
+{
+    struct event_source *from = ctx;
+
+    if (from->refused)
+        return;
+    buf_add_str(&from->partial, bytes);
+    relay(from);
+    if (from->partial.len > PARTIAL_MAX) { /* no event is so long */
+        http_call_cancel(from->call);
+        forget(from);
+    }
+}
+
+static void on_done(void *ctx)
+{
+    forget(ctx);
+}
+
+static void on_failed(void *ctx, const struct err *e, bool began)
+{
+    (void)e;
+    (void)began;
+    forget(ctx);
+}
+
+/* The source's socket in the run folder, by its place. */
+static int open_client(struct event_source *from, size_t place, struct err *e)
+{
+    struct event_sources *s = from->all;
+    const struct heritage *h = s->service->heritage;
+    struct http_client_options o = {.max_idle = 1};
+    char path[128], url[160];
+    int rc = place == DISPATCHER
+                 ? heritage_dispatcher_path(h->run_dir, path, sizeof(path))
+                 : heritage_socket_path(h->run_dir, h->board->worker_base + (uint32_t)place, path,
+                                        sizeof(path));
+
+    if (rc)
+        return err_set(e, ERR_CONFIG, "the run folder's path is too long");
+    (void)snprintf(url, sizeof(url), "unix:%s", path);
+    return http_client_new(s->service->calls.loop, url, &o, &from->client, e);
+}
+
+/* Begins to follow a source that is not followed. */
+static void follow(struct event_source *from, size_t place)
+{
+    static const struct http_events events = {on_head, on_body, on_done, on_failed};
+    struct err e = {0};
+
+    if (from->call || (!from->client && open_client(from, place, &e)))
+        return;
+    from->refused = false;
+    from->call = http_client_start(from->client,
+                                   &(struct http_request){
+                                       .method = "GET",
+                                       .path = STR("/events?local=1"),
+                                       .headers = buf_str(&from->all->headers),
+                                   },
+                                   &events, from);
+}
+
+/* --- all of them --- */
+
+/* Once a second: who is ready and not followed is followed. */
+static void on_again(struct loop_timer *t)
+{
+    struct event_sources *s = CONTAINER_OF(t, struct event_sources, again);
+    const struct heritage *h = s->service->heritage;
+
+    for (uint32_t place = 0; place < BOARD_WORKERS_MAX; place++) {
+        if (place != h->place && board_ready(h->board, BOARD_WORKER0 + place))
+            follow(&s->at[place], place);
+    }
+    if (h->config->dispatcher)
+        follow(&s->at[DISPATCHER], DISPATCHER);
+    loop_timer_set(s->service->calls.loop, t, AGAIN_MS, on_again);
+}
+
+/* The keys of the viewer that came last are used from now on. */
+void event_sources_follow(struct event_sources *s, const struct exchange *x)
+{
+    struct presented shown = {.n = 0};
+
+    exchange_keys(x, &shown);
+    buf_clear(&s->headers);
+    for (size_t i = 0; i < shown.n; i++)
+        buf_printf(&s->headers, "x-api-key: %.*s\r\n", (int)shown.at[i].len, shown.at[i].p);
+    if (!loop_timer_active(&s->again))
+        on_again(&s->again);
+}
+
+/* Nobody looks any more. */
+void event_sources_leave(struct event_sources *s)
+{
+    loop_timer_stop(s->service->calls.loop, &s->again);
+    for (size_t i = 0; i < ARRAY_LEN(s->at); i++) {
+        struct event_source *from = &s->at[i];
+
+        if (from->call)
+            http_call_cancel(from->call);
+        from->call = NULL;
+        from->greeted = false;
+        buf_done(&from->partial);
+    }
+}
+
+/* NULL is allowed. */
+void event_sources_free(struct event_sources *s)
+{
+    if (!s)
+        return;
+    event_sources_leave(s);
+    for (size_t i = 0; i < ARRAY_LEN(s->at); i++) {
+        if (s->at[i].client)
+            http_client_free(s->at[i].client);
+    }
+    buf_done(&s->headers);
+    free(s);
+}

@@ -1,0 +1,305 @@
+/* GET /events and /sessions/{id}/events (events.h): server-sent events for the viewer. Two kinds
+ * of feeds (common/serve/feed): one for all sessions of the gateway, and one for each session
+ * that is looked at. Changes are noted by session id and written once a tick, each session at
+ * most once; the row is read when it is written, so it is the newest. Tokens of running calls go
+ * to the session's feed only.
+ *
+ *   ledger.changed, call_watch  ->  on_changed, on_call, on_tokens  ->  feeds  ->  viewers
+ *   other workers, dispatcher   ->  event_sources.c                 ->  the feed for all
+ *
+ * The hooks are set while at least one viewer is there and NULL otherwise. */
+
+#include "worker/plane/control/events.h"
+
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "common/codec/query.h"
+#include "common/os/loop.h"
+#include "common/proc/heritage.h"
+#include "common/proc/ids.h"
+#include "common/serve/exchange.h"
+#include "common/serve/feed.h"
+#include "worker/ledger/ledger.h"
+#include "worker/plane/call/call_env.h"
+#include "worker/plane/call/call_watch.h"
+#include "worker/plane/control/event_texts.h"
+#include "worker/plane/control/handlers.h"
+#include "worker/plane/service/respond.h"
+#include "worker/plane/service/service.h"
+#include "worker/session/store/session.h"
+#include "worker/text/model/model.h"
+
+enum { ALL_TICK_MS = 250, SESSION_TICK_MS = 50 };
+
+/* The streams of one session. */
+struct session_stream {
+    struct watching *watching;
+    struct list_item item;
+    struct feed feed;
+    char id[ID_TEXT_MAX];
+};
+
+struct watching {
+    struct service *service;
+    struct feed all;
+    struct event_sources *sources;
+    struct list_head sessions; /* struct session_stream */
+    struct call_watch calls;
+};
+
+/* --- what is told --- */
+
+/* The session's row, as GET /sessions lists it. One that is neither in memory nor has a row was
+ * changed without being looked into: it is told when it is. */
+static void write_session(void *ctx, struct str id, struct buf *out)
+{
+    struct watching *w = ctx;
+    bool ended = false;
+    struct session *s = session_find_any(w->service->calls.store, id, &ended);
+    struct buf row = {0};
+
+    if (!s) {
+        event_put_gone(id, ended, out);
+        return;
+    }
+    if (session_copying(s))
+        return; /* its last record tells of it */
+    if (session_resident(s))
+        session_write_row(s, &row);
+    else if (session_kept_row(s).p)
+        buf_add_str(&row, session_kept_row(s));
+    if (row.len > 0)
+        feed_event(out, "session", buf_str(&row));
+    buf_done(&row);
+}
+
+static void write_stream(void *ctx, struct str id, struct buf *out)
+{
+    struct session_stream *t = ctx;
+
+    write_session(t->watching, id, out);
+}
+
+/* --- hooks --- */
+
+/* The feed of that session, if somebody follows it. */
+static struct session_stream *stream_of(struct watching *w, struct str id)
+{
+    struct session_stream *t;
+
+    LIST_EACH(&w->sessions, t, struct session_stream, item) {
+        if (str_eq(str_cstr(t->id), id) && feed_watched(&t->feed))
+            return t;
+    }
+    return NULL;
+}
+
+/* A session's state changed (ledger hook). */
+static void on_changed(void *ctx, struct str id)
+{
+    struct watching *w = ctx;
+    struct session_stream *t = stream_of(w, id);
+
+    feed_note(&w->all, id);
+    if (t)
+        feed_note(&t->feed, id);
+}
+
+/* A call began or ended (call hook). */
+static void on_call(void *ctx, struct str id, const struct call_place *c, bool ended)
+{
+    struct watching *w = ctx;
+    struct session_stream *t = stream_of(w, id);
+
+    feed_note(&w->all, id); /* its row counts calls that run */
+    if (t)
+        event_put_call(c, ended, feed_queue(&t->feed));
+}
+
+/* New tokens of a sample, or, for one who came late, all so far. */
+static void on_tokens(void *ctx, const struct call_tokens *k)
+{
+    struct watching *w = ctx;
+    struct session_stream *t = stream_of(w, k->session_id);
+
+    if (t)
+        event_put_tokens(model_tokenizer(w->service->calls.model), k, feed_queue(&t->feed));
+}
+
+/* Hooks cost something only while somebody looks. */
+static void set_hooks(struct watching *w)
+{
+    struct call_env *env = &w->service->calls;
+    bool watched = feed_watched(&w->all) || !list_is_empty(&w->sessions);
+
+    env->watch = watched ? &w->calls : NULL;
+    env->ledger->changed = watched ? on_changed : NULL;
+    env->ledger->changed_ctx = w;
+}
+
+/* --- viewers come and go --- */
+
+/* The last viewer of all has left: nobody else need be followed. */
+static void on_left(void *ctx)
+{
+    struct watching *w = ctx;
+
+    if (w->all.n_relayed == 0)
+        event_sources_leave(w->sources);
+    set_hooks(w);
+}
+
+void events_sweep(struct service *a)
+{
+    struct watching *w = a->watching;
+    struct session_stream *t, *next;
+
+    if (!w || list_is_empty(&w->sessions))
+        return;
+    LIST_EACH_SAFE(&w->sessions, t, next, struct session_stream, item) {
+        if (feed_watched(&t->feed))
+            continue;
+        list_remove(&t->item);
+        free(t);
+    }
+    set_hooks(w);
+}
+
+static void on_relay(void *ctx, struct str events)
+{
+    struct watching *w = ctx;
+
+    feed_relay(&w->all, events);
+}
+
+/* A worker was replaced: what it told last may be lost. */
+static void on_lost(void *ctx)
+{
+    on_relay(ctx, STR("event: reset\ndata: {\"reason\":\"worker\"}\n\n"));
+}
+
+/* Made at the first viewer. */
+static struct watching *watching_of(struct service *a)
+{
+    struct watching *w = a->watching;
+
+    if (w)
+        return w;
+    w = mem_zalloc(sizeof(*w));
+    w->service = a;
+    w->calls = (struct call_watch){.ctx = w, .call = on_call, .tokens = on_tokens};
+    feed_init(&w->all, a->calls.loop, ALL_TICK_MS);
+    w->all.write = write_session;
+    w->all.left = on_left;
+    w->all.ctx = w;
+    w->sources = event_sources_new(a, on_relay, on_lost, w);
+    a->watching = w;
+    return w;
+}
+
+static int refuse_drain(const struct service *a, struct err *e)
+{
+    return a->draining ? err_set(e, ERR_DRAINING, "the worker ends: ask again") : 0;
+}
+
+/* GET /events; ?local=1 (other workers ask so) tells this worker's events only. */
+void events_get(struct service_request *r)
+{
+    struct watching *w = watching_of(r->service);
+    struct arena a = {0};
+    bool local = query_get(&a, exchange_query(r->x), "local").p != NULL;
+    struct exchange *x = r->x;
+    struct buf hello = {0};
+    struct err e = {0};
+
+    arena_done(&a);
+    if (refuse_drain(r->service, &e)) {
+        respond_error(r, NULL, &e);
+        return;
+    }
+    if (!local)
+        event_sources_follow(w->sources, x);
+    heritage_write_unreachable(r->service->heritage, &hello);
+    if (feed_join(&w->all, x, !local, buf_str(&hello), (struct str){0}, &e)) {
+        respond_error(r, NULL, &e);
+    } else {
+        respond_count(r->service, r->dialect, 200);
+        set_hooks(w);
+    }
+    buf_done(&hello);
+}
+
+/* The session's feed, made if it is not there. */
+static struct session_stream *stream_made(struct watching *w, struct str id)
+{
+    struct session_stream *t = stream_of(w, id);
+
+    if (t)
+        return t;
+    t = mem_zalloc(sizeof(*t));
+    t->watching = w;
+    memcpy(t->id, id.p, MIN_OF(id.len, sizeof(t->id) - 1));
+    feed_init(&t->feed, w->service->calls.loop, SESSION_TICK_MS);
+    t->feed.write = write_stream;
+    t->feed.ctx = t;
+    list_append(&w->sessions, &t->item);
+    return t;
+}
+
+/* Begins with the session's row and what its running calls have sampled so far. */
+void session_events_get(struct service_request *r)
+{
+    struct watching *w = watching_of(r->service);
+    struct buf first = {0};
+    struct session_stream *t;
+    struct err e = {0};
+
+    if (!control_find(r, true, &e) || refuse_drain(r->service, &e)) {
+        respond_error(r, NULL, &e);
+        return;
+    }
+    t = stream_made(w, r->id);
+    write_session(w, r->id, &first);
+    if (feed_join(&t->feed, r->x, false, STR(""), buf_str(&first), &e)) {
+        respond_error(r, NULL, &e);
+    } else {
+        respond_count(r->service, r->dialect, 200);
+        set_hooks(w);
+        call_watch_repeat(&r->service->calls, r->id); /* what runs, for who came late */
+    }
+    buf_done(&first);
+}
+
+/* --- the end --- */
+
+/* The worker ends: viewers are let go and come back to its successor. */
+void events_end(struct service *a)
+{
+    struct watching *w = a->watching;
+    struct session_stream *t, *next;
+
+    if (!w)
+        return;
+    event_sources_leave(w->sources);
+    feed_end(&w->all);
+    LIST_EACH_SAFE(&w->sessions, t, next, struct session_stream, item) {
+        feed_end(&t->feed);
+        list_remove(&t->item);
+        free(t);
+    }
+    set_hooks(w);
+}
+
+/* Frees everything; also called when events_end was. */
+void events_free(struct service *a)
+{
+    struct watching *w = a->watching;
+
+    if (!w)
+        return;
+    events_end(a);
+    event_sources_free(w->sources);
+    free(w);
+    a->watching = NULL;
+}

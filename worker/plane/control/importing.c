@@ -1,0 +1,96 @@
+/*
+ * POST /sessions/import: a new session that goes on from a snapshot. A helper reads and checks it,
+ * and stores its pictures (import_reading_run); then its records are written (copying_write).
+ *
+ * Pictures are stored before there is a session: until its last record is written control_copies
+ * says that they are wanted. An error drops both.
+ */
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+#include "common/serve/exchange.h"
+#include "worker/plane/call/work.h"
+#include "worker/plane/control/copying.h"
+#include "worker/plane/control/handlers.h"
+#include "worker/plane/control/import_reading.h"
+#include "worker/plane/service/answering.h"
+#include "worker/plane/service/respond.h"
+
+struct importing {
+    struct copying copy;
+    struct import_reading *reading; /* own */
+    size_t given;                   /* records */
+};
+
+static int read_snapshot(void *ctx, void *tool, struct err *e)
+{
+    struct importing *v = ctx;
+    struct answering *a = v->copy.answer;
+    int rc = work_note_bytes(&a->body_hash, tool, exchange_body(a->request.x), e);
+
+    if (rc == 0)
+        rc = import_reading_run(v->reading, e);
+    work_note_end(tool);
+    return rc;
+}
+
+static int next_record(struct copying *c, struct str *ret, struct err *e)
+{
+    struct importing *v = CONTAINER_OF(c, struct importing, copy);
+
+    (void)e;
+    *ret = import_reading_record(v->reading, v->given++);
+    return v->given == import_reading_records(v->reading);
+}
+
+MAY_PAUSE static int write_import(struct importing *v, struct err *e)
+{
+    struct task_work reads = {
+        .fn = read_snapshot, .ctx = v, .lane = v->copy.id, .is_long = true}; /* pictures, a disk */
+    int rc;
+
+    answering_hold_body(v->copy.answer);
+    rc = task_offload(&reads, e);
+    answering_let_body(v->copy.answer);
+    v->copy.pictures = import_reading_stored(v->reading);
+    v->copy.from = import_reading_from(v->reading);
+    return rc ? -1 : copying_write(&v->copy, e);
+}
+
+static void import_session(struct answering *a, void *ctx)
+{
+    struct importing *v = ctx;
+    struct err e = {0};
+    int rc;
+
+    v->copy.answer = a;
+    copying_begin(&v->copy);
+    rc = write_import(v, &e);
+    copying_end(&v->copy);
+    if (rc == 0)
+        answering_end(a);
+    else
+        answering_fail(a, "", &e);
+    import_reading_free(v->reading);
+    free(v);
+}
+
+void control_import(struct service_request *r)
+{
+    struct importing *v;
+    struct err e = {0};
+
+    if (service_room(r->service, 1, &e) ||
+        service_body_room(r->service, exchange_closed_body(r->x).len, &e)) {
+        respond_error(r, NULL, &e);
+        return;
+    }
+    v = mem_zalloc(sizeof(*v));
+    v->reading = import_reading_new(r, clock_wall_ms());
+    v->copy = (struct copying){.id = import_reading_id(v->reading),
+                               .now_ms = import_reading_now_ms(v->reading),
+                               .told_as = "imported_from",
+                               .next = next_record};
+    answering_start(r, import_session, v);
+}

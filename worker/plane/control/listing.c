@@ -1,0 +1,563 @@
+/*
+ * GET /sessions over all workers: this worker asks its siblings one after the other for the rows
+ * behind the cursor until the page is full. A long page is sent as it is made. A sibling gets a
+ * page
+ * (?local=1) as a whole, of some 192 KiB at most.
+ *
+ * A worker lists the sessions of its store, then finalized ones that have left the store and are
+ * still kept (past_rows): each is read back for its row, and leaves again.
+ *
+ * A cursor is "<worker index>.<last session id>.<its serial>.<process>": a last session that is
+ * gone is told from those behind it by its serial, as long as the process is the same; else that
+ * worker's rows come from the start. Among the finalized ones it is "<worker index>.past.<last
+ * session id>.<its end>.<last serial of the store's rows>.<process>".
+ */
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/codec/json.h"
+#include "common/codec/query.h"
+#include "common/proc/board.h"
+#include "common/proc/heritage.h"
+#include "common/serve/exchange.h"
+#include "worker/plane/control/handlers.h"
+#include "worker/plane/control/list_page.h"
+#include "worker/plane/control/session_walk.h"
+#include "worker/plane/control/sibling.h"
+#include "worker/plane/service/answering.h"
+#include "worker/plane/service/service.h"
+#include "worker/residency/await_session.h"
+#include "worker/session/store/session.h"
+
+enum { LIMIT_DEFAULT = 100 };
+
+/* A sibling's page ends with the row that passes it. */
+enum { PAGE_BYTES = 192 << 10 };
+
+struct listing {
+    struct service *service;
+    struct answering *answer; /* its `out` has the rows that are not sent yet */
+    struct arena arena;
+    struct str phase, label, reseeded; /* filters, decoded */
+    bool archived;                     /* finalized sessions that have left the store, too */
+    bool local;                        /* a sibling asks */
+    struct str query;                  /* as given */
+    struct str cursor;                 /* of the query; absent: none */
+    uint64_t limit, got;
+    uint32_t workers[BOARD_WORKERS_MAX];
+    size_t n_workers, at;
+    struct str after;         /* cursor in workers[at], without its index; absent: from the start */
+    struct buf last;          /* the same of the last row */
+    struct buf unreachable;   /* indexes of workers that did not answer, then peers; by commas */
+    struct session_walk walk; /* over this worker's own */
+
+    struct {
+        bool begun;
+        struct session_past at; /* the last one looked at; its id is in `id` */
+        struct buf id;
+        uint64_t last_serial; /* of the store's rows: entries behind it were not listed */
+    } past;
+};
+
+static void listing_free(struct listing *v)
+{
+    session_walk_done(&v->walk);
+    buf_done(&v->last);
+    buf_done(&v->unreachable);
+    buf_done(&v->past.id);
+    arena_done(&v->arena);
+    free(v);
+}
+
+static bool any_filter(const struct listing *v)
+{
+    return v->phase.len > 0 || v->label.len > 0 || v->reseeded.len > 0;
+}
+
+/* Holds a row against the filters; a label filter is NAME or NAME=VALUE. */
+static bool row_wanted(const struct listing *v, const struct json *row)
+{
+    const struct json *labels = json_get(row, "labels");
+    struct str label = v->label;
+    size_t eq = str_find(label, STR("="), 0);
+    bool reseeded = json_get(row, "reseeded_from") != NULL;
+
+    if (v->phase.len > 0 && !str_eq(json_string(json_get(row, "phase")), v->phase))
+        return false;
+    if (v->reseeded.len > 0 && str_eq_c(v->reseeded, "true") != reseeded)
+        return false;
+    if (label.len == 0)
+        return true;
+    if (eq == SIZE_MAX)
+        return json_get_str(labels, label) != NULL;
+    return str_eq(json_text(json_get_str(labels, str_sub(label, 0, eq))),
+                  str_sub(label, eq + 1, SIZE_MAX));
+}
+
+/* The label filter's name. */
+static struct str label_name(const struct listing *v)
+{
+    return str_sub(v->label, 0, str_find(v->label, STR("="), 0));
+}
+
+/* Before its row is made, which reads a session back that is not in memory. */
+static bool may_be_wanted(const struct listing *v, const struct session *s)
+{
+    return v->label.len == 0 || session_may_have_label(s, label_name(v));
+}
+
+static bool past_may_be_wanted(const struct listing *v)
+{
+    bool phase_fits =
+        v->phase.len == 0 || str_eq_c(v->phase, "finalized") || str_eq_c(v->phase, "expired");
+
+    return phase_fits && v->past.at.kept &&
+           (v->label.len == 0 || session_past_may_have_label(&v->past.at, label_name(v)));
+}
+
+/* Rows are copied as text. */
+static void add_row(struct listing *v, struct str text)
+{
+    struct buf *out = &v->answer->out;
+
+    buf_puts(out, v->got == 0 ? "{\"sessions\":[" : ",");
+    buf_add_str(out, text);
+    v->got++;
+}
+
+/* No more rows are wanted of anybody. */
+static bool is_full(const struct listing *v)
+{
+    return v->got >= v->limit || (v->local && v->answer->out.len >= PAGE_BYTES);
+}
+
+/* After each row. */
+MAY_PAUSE static int send_rows(struct listing *v, struct err *e)
+{
+    return v->local ? task_pause(e) : answering_flow(v->answer, e);
+}
+
+/* The number of a decimal text up to its end or a dot, which is passed; 0: there is none. */
+static uint64_t take_number(struct str *text)
+{
+    size_t dot = str_find(*text, STR("."), 0);
+    uint64_t n = 0;
+
+    (void)str_to_u64(str_sub(*text, 0, dot), UINT64_MAX, &n);
+    *text = str_sub(*text, dot == SIZE_MAX ? text->len : dot + 1, SIZE_MAX);
+    return n;
+}
+
+/* Tells this process from others that had its place, whose serials are others' too. */
+static uint64_t own_start(void)
+{
+    static uint64_t at_ms;
+
+    if (at_ms == 0)
+        at_ms = (uint64_t)clock_wall_ms();
+    return at_ms;
+}
+
+/* The first own session behind the cursor, or behind the last one looked at. A session that has
+ * left memory and is back has another serial and place: the list goes on where it was. */
+static struct session *own_first(struct listing *v)
+{
+    struct session_store *st = v->service->calls.store;
+    struct str tail = v->after;
+    struct session *s;
+    uint64_t serial;
+    size_t dot;
+    bool ended = false;
+
+    if (v->walk.seen > 0 || !tail.p)
+        return session_walk_next(&v->walk, st);
+    dot = str_find(tail, STR("."), 0);
+    s = session_find_any(st, str_sub(tail, 0, dot), &ended);
+    tail = str_sub(tail, dot == SIZE_MAX ? tail.len : dot + 1, SIZE_MAX);
+    serial = take_number(&tail);
+    if (take_number(&tail) == own_start() && !(s && session_serial(s) == serial)) {
+        v->walk.seen = serial;
+        s = NULL;
+    }
+    return s ? session_next(st, s) : session_walk_next(&v->walk, st);
+}
+
+/* The row of the entered session. */
+MAY_PAUSE static int add_own(struct listing *v, struct session *s, struct buf *row, struct err *e)
+{
+    const struct session_walk *w = &v->walk;
+    struct arena a = {0};
+
+    if (session_walk_row(w, v->service, s, row, e))
+        return -1;
+    if (row->len > 0 && (!any_filter(v) || row_wanted(v, session_row_head(&a, buf_str(row))))) {
+        add_row(v, buf_str(row));
+        buf_clear(&v->last);
+        buf_printf(&v->last, "%.*s.%llu.%llu", (int)w->at_id.len, w->at_id.p,
+                   (unsigned long long)w->at, (unsigned long long)own_start());
+    }
+    arena_done(&a);
+    return 0;
+}
+
+/* This worker's own rows behind the cursor, until the page is full. */
+MAY_PAUSE static int add_own_rows(struct listing *v, struct err *e)
+{
+    struct session_store *st = v->service->calls.store;
+    struct buf row = {0};
+    struct session *s = own_first(v);
+    int rc = 0;
+
+    while (rc == 0 && s && !is_full(v)) {
+        uint64_t turns = task_turns();
+
+        session_walk_enter(&v->walk, s);
+        if (may_be_wanted(v, s) && !session_copying(s))
+            rc = add_own(v, s, &row, e);
+        session_walk_pass(&v->walk);
+        if (rc == 0)
+            rc = send_rows(v, e);
+        if (rc == 0)
+            s = task_turns() == turns ? session_next(st, s) : session_walk_next(&v->walk, st);
+    }
+    buf_done(&row);
+    return rc;
+}
+
+/* --- finalized sessions that have left the store --- */
+
+static void past_begin(struct listing *v)
+{
+    if (v->past.begun)
+        return;
+    v->past.begun = true;
+    v->past.last_serial = session_last_serial(v->service->calls.store);
+}
+
+static void past_done(struct listing *v)
+{
+    buf_clear(&v->past.id);
+    v->past.at = (struct session_past){0};
+    v->past.begun = false;
+}
+
+/* Goes on behind the cursor, if it is one of the second kind. */
+static void past_place(struct listing *v)
+{
+    struct str tail = v->after;
+    size_t dot;
+
+    if (v->past.begun || !str_starts(tail, STR("past.")))
+        return;
+    tail = str_sub(tail, 5, SIZE_MAX);
+    dot = str_find(tail, STR("."), 0);
+    past_begin(v);
+    buf_add_str(&v->past.id, str_sub(tail, 0, dot));
+    tail = str_sub(tail, dot == SIZE_MAX ? tail.len : dot + 1, SIZE_MAX);
+    v->past.at.ended_ms = take_number(&tail);
+    v->past.last_serial = take_number(&tail);
+    if (take_number(&tail) != own_start())
+        v->past.last_serial = 0; /* of a different process: all entries have other serials */
+}
+
+/* Moves to the next one that is not among the store's rows. False: there is none. */
+static bool past_next(struct listing *v)
+{
+    struct session_store *st = v->service->calls.store;
+    bool ended = false;
+    const struct session *s;
+
+    v->past.at.id = buf_str(&v->past.id);
+    if (!session_next_past(st, clock_wall_ms(), &v->past.at))
+        return false;
+    buf_clear(&v->past.id);
+    buf_add_str(&v->past.id, v->past.at.id);
+    s = session_find_any(st, v->past.at.id, &ended);
+    if (s && session_serial(s) <= v->past.last_serial)
+        v->past.at.kept = false; /* it was listed */
+    return true;
+}
+
+/* Writes the row of the one at hand, which leaves memory again. Without a row if it cannot be read
+ * back. */
+MAY_PAUSE static int past_row(struct listing *v, struct buf *row, struct err *e)
+{
+    struct session_store *st = v->service->calls.store;
+    struct str id = buf_str(&v->past.id);
+    bool ended = false, revived = session_find_any(st, id, &ended) == NULL;
+    struct session *s;
+
+    buf_clear(row);
+    if (await_session(v->service->calls.residency, id, true, &s, e))
+        return e->kind == ERR_CANCELLED ? -1 : 0;
+    if (!s)
+        return 0;
+    if (session_resident(s))
+        session_write_row(s, row);
+    session_unpin(st, s);
+    if (revived)
+        session_leave_again(s);
+    return 0;
+}
+
+static void past_add(struct listing *v, struct str row)
+{
+    struct arena a = {0};
+
+    if (row.len > 0 && (!any_filter(v) || row_wanted(v, session_row_head(&a, row))))
+        add_row(v, row);
+    arena_done(&a);
+    buf_clear(&v->last);
+    buf_printf(&v->last, "past.%.*s.%llu.%llu.%llu", (int)v->past.id.len, v->past.id.p,
+               (unsigned long long)v->past.at.ended_ms, (unsigned long long)v->past.last_serial,
+               (unsigned long long)own_start());
+}
+
+/* Rows of finalized sessions, behind the store's, until the page is full. */
+MAY_PAUSE static int add_past_rows(struct listing *v, struct err *e)
+{
+    struct buf row = {0};
+    int rc = 0;
+
+    past_begin(v);
+    while (rc == 0 && !is_full(v) && past_next(v)) {
+        if (past_may_be_wanted(v)) {
+            rc = past_row(v, &row, e);
+            if (rc == 0)
+                past_add(v, buf_str(&row));
+        }
+        if (rc == 0)
+            rc = send_rows(v, e);
+    }
+    buf_done(&row);
+    return rc;
+}
+
+/* The end of the page, with a cursor only if there may be more. */
+static void put_end(struct listing *v)
+{
+    struct json_out missing = {&v->unreachable, v->unreachable.len > 0};
+    struct buf *out = &v->answer->out;
+
+    if (!v->local)
+        heritage_put_peers(v->service->heritage, &missing);
+    if (v->got == 0)
+        buf_puts(out, "{\"sessions\":[");
+    buf_puts(out, "],\"next_cursor\":");
+    if (v->at < v->n_workers && v->last.len > 0)
+        buf_printf(out, "\"%u.%.*s\"", v->workers[v->at], (int)v->last.len, v->last.p);
+    else
+        buf_puts(out, "null");
+    buf_puts(out, ",\"unreachable\":[");
+    buf_add_str(out, buf_str(&v->unreachable));
+    buf_puts(out, "]}");
+}
+
+/* The worker at hand has no more rows, or the page is full. */
+static void next_worker(struct listing *v)
+{
+    if (is_full(v))
+        return;
+    v->at++;
+    v->after = (struct str){0};
+    session_walk_done(&v->walk);
+    past_done(v);
+    buf_clear(&v->last);
+}
+
+static void miss(struct listing *v, int status, const struct err *e)
+{
+    uint32_t index = v->workers[v->at];
+
+    log_warn(NULL, "a worker did not list its sessions", LOG_U("index", index),
+             LOG_I("status", status), LOG_T("error", e->text));
+    buf_printf(&v->unreachable, "%s%u", v->unreachable.len > 0 ? "," : "", index);
+}
+
+static void on_page_row(void *ctx, struct str text)
+{
+    add_row(ctx, text);
+}
+
+/* A question to a sibling, and its answer. */
+struct asking {
+    struct waiter answered;
+    int status;
+    struct buf body;
+    struct err err;
+};
+
+static void on_answer(void *ctx, int status, struct str body, const struct err *e)
+{
+    struct asking *q = ctx;
+
+    q->status = status;
+    buf_add_str(&q->body, body);
+    if (e)
+        q->err = *e;
+    waiter_wake(&q->answered);
+}
+
+/* Adds a sibling's page. One that cannot be reached is left out, and named. */
+static void add_page(struct listing *v, const struct asking *q)
+{
+    struct str cursor = {0};
+    struct err bad = {0};
+
+    if (q->status != 200 ||
+        list_page_read(buf_str(&q->body), &v->arena, on_page_row, v, &cursor, &bad))
+        miss(v, q->status, &q->err);
+    buf_clear(&v->last);
+    buf_add_str(&v->last, cursor);
+    v->after = cursor;
+}
+
+/* The query's filters as they were given: this page's limit and cursor are ours. */
+static void add_filters(struct str query, struct buf *path)
+{
+    static const char *const ours[] = {"limit", "cursor", "local"};
+
+    while (query.len > 0) {
+        size_t amp = str_find(query, STR("&"), 0);
+        struct str pair = str_sub(query, 0, amp == SIZE_MAX ? query.len : amp);
+        struct str name = str_sub(pair, 0, str_find(pair, STR("="), 0));
+        bool filter = pair.len > 0;
+
+        for (size_t i = 0; i < ARRAY_LEN(ours); i++)
+            filter = filter && !str_eq_c(name, ours[i]);
+        if (filter) {
+            buf_add_c(path, '&');
+            buf_add_str(path, pair);
+        }
+        query = str_sub(query, pair.len + 1, SIZE_MAX);
+    }
+}
+
+static struct http_fetch *ask_sibling(struct listing *v, struct asking *q)
+{
+    struct buf path = {0};
+    uint32_t index = v->workers[v->at];
+    struct http_fetch *f;
+
+    buf_printf(&path, "/sessions?local=1&limit=%llu", (unsigned long long)(v->limit - v->got));
+    buf_printf(&path, "&cursor=%u.%.*s", index, (int)v->after.len, v->after.p ? v->after.p : "");
+    add_filters(v->query, &path);
+    f = sibling_ask(siblings_of(v->service), index,
+                    &(struct sibling_question){
+                        .method = "GET", .path = buf_str(&path), .from = v->answer->request.x},
+                    on_answer, q);
+    buf_done(&path);
+    return f;
+}
+
+/* The worker at hand, page by page, for as many rows as are missing. */
+MAY_PAUSE static int add_sibling_rows(struct listing *v, struct err *e)
+{
+    struct asking q = {0};
+    struct http_fetch *f;
+    int rc = 0;
+
+    do {
+        buf_clear(&q.body);
+        f = ask_sibling(v, &q);
+        if (!f)
+            break;
+        rc = task_wait(&q.answered, e);
+        if (rc)
+            http_fetch_cancel(f);
+        else
+            add_page(v, &q);
+        if (rc == 0)
+            rc = send_rows(v, e);
+    } while (rc == 0 && v->after.p && !is_full(v));
+    buf_done(&q.body);
+    return rc;
+}
+
+/* Worker by worker until the page is full. */
+MAY_PAUSE static int add_all(struct listing *v, struct err *e)
+{
+    while (v->at < v->n_workers && !is_full(v)) {
+        int rc = 0;
+
+        if (v->workers[v->at] == v->service->heritage->index) {
+            past_place(v);
+            if (!v->past.begun)
+                rc = add_own_rows(v, e);
+            if (rc == 0 && v->archived && !is_full(v))
+                rc = add_past_rows(v, e);
+        } else {
+            rc = add_sibling_rows(v, e);
+        }
+        if (rc)
+            return -1;
+        next_worker(v);
+    }
+    return 0;
+}
+
+/* Checked by inputs.def. */
+static void read_query(struct listing *v, struct str query)
+{
+    v->limit = LIMIT_DEFAULT;
+    (void)str_to_u64(query_get(&v->arena, query, "limit"), UINT32_MAX, &v->limit);
+    v->phase = query_get(&v->arena, query, "phase");
+    v->label = query_get(&v->arena, query, "label");
+    v->reseeded = query_get(&v->arena, query, "reseeded");
+    v->archived = !str_eq_c(query_get(&v->arena, query, "archived"), "false");
+    v->cursor = query_get(&v->arena, query, "cursor");
+}
+
+/* The workers to ask and where the cursor stands. */
+static int place_cursor(struct listing *v, struct err *e)
+{
+    struct str cursor = v->cursor;
+    size_t dot = str_find(cursor, STR("."), 0);
+    uint64_t index = 0;
+
+    if (v->local) {
+        v->workers[0] = v->service->heritage->index;
+        v->n_workers = 1;
+    } else {
+        v->n_workers = siblings_list(v->service->heritage, v->workers);
+    }
+    if (!cursor.p)
+        return 0;
+    if (dot == SIZE_MAX || str_to_u64(str_sub(cursor, 0, dot), UINT32_MAX, &index))
+        return err_field(e, "cursor", "cursor is not one of ours");
+    while (v->at < v->n_workers && v->workers[v->at] < index)
+        v->at++;
+    if (v->at < v->n_workers && v->workers[v->at] == index)
+        v->after = str_sub(cursor, dot + 1, SIZE_MAX);
+    return 0;
+}
+
+static void list_sessions(struct answering *a, void *ctx)
+{
+    struct listing *v = ctx;
+    struct err e = {0};
+
+    v->answer = a;
+    if (place_cursor(v, &e) == 0 && add_all(v, &e) == 0) {
+        put_end(v);
+        answering_end(a);
+    } else {
+        answering_fail(a, "a list of sessions broke", &e);
+    }
+    listing_free(v);
+}
+
+/* ?local=1 (other workers ask so) lists this worker's sessions only. */
+void listing_get(struct service_request *r)
+{
+    struct listing *v = mem_zalloc(sizeof(*v));
+    struct str query = arena_str(&v->arena, exchange_query(r->x));
+
+    v->service = r->service;
+    v->query = query;
+    v->local = query_get(&v->arena, query, "local").p != NULL;
+    read_query(v, query);
+    answering_start(r, list_sessions, v);
+}

@@ -1,0 +1,46 @@
+/* GET /sessions/{id}, with ?records=1 every call's record too. Every call's prompt is written in
+ * full, so records grow with the square of the session; without them the state grows with its
+ * answers. */
+#include "worker/plane/control/handlers.h"
+#include "worker/plane/service/answering.h"
+#include "worker/session/record/telling.h"
+#include "worker/session/store/session.h"
+
+MAY_PAUSE static int write_steps(struct answering *a, struct session_telling *t, struct err *e)
+{
+    int rc;
+
+    do
+        rc = session_tell(t, e);
+    while (rc == 0 && answering_flow(a, e) == 0);
+    return rc == 1 ? 0 : -1;
+}
+
+MAY_PAUSE static void write_session(struct answering *a, struct session *s, bool records)
+{
+    struct session_telling t = {.session = s, .records = records, .out = json_out_to(&a->out)};
+    struct err e = {0};
+
+    if (write_steps(a, &t, &e) == 0)
+        answering_end(a);
+    else
+        answering_fail(a, "a session's state cannot be told", &e);
+    session_tell_done(&t);
+    session_unpin(a->request.service->calls.store, s);
+}
+
+static void write_state(struct answering *a, void *session)
+{
+    write_session(a, session, false);
+}
+
+static void write_records(struct answering *a, void *session)
+{
+    write_session(a, session, true);
+}
+
+void state_send(struct service_request *r, struct session *s, bool records)
+{
+    session_pin(s);
+    answering_start(r, records ? write_records : write_state, s);
+}

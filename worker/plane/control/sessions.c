@@ -1,0 +1,224 @@
+/* The control plane's plain routes: look, reward, complete, abort, delete. Each change is a
+ * record that goes through the ledger (written, applied), and its answer waits until the record
+ * is durable. */
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/codec/json.h"
+#include "common/codec/query.h"
+#include "common/proc/ids.h"
+#include "common/serve/exchange.h"
+#include "worker/dialect/responses.h"
+#include "worker/engine/pool/engine_pool.h"
+#include "worker/ledger/ledger.h"
+#include "worker/plane/call/model_call.h"
+#include "worker/plane/control/ending.h"
+#include "worker/plane/control/handlers.h"
+#include "worker/plane/control/pending.h"
+#include "worker/plane/service/body_read.h"
+#include "worker/plane/service/respond.h"
+#include "worker/plane/service/service.h"
+#include "worker/session/store/session.h"
+#include "worker/sink/sink.h"
+
+/* `reading` also finds finalized sessions, which may be looked at but not changed. */
+struct session *control_find(struct service_request *r, bool reading, struct err *e)
+{
+    bool ended = false;
+    struct session_store *st = r->service->calls.store;
+    struct session *s = NULL;
+
+    if (r->id_valid)
+        s = reading ? session_find_any(st, r->id, &ended) : session_find(st, r->id, &ended);
+    if (!s && ended)
+        (void)err_set(e, ERR_SESSION_ENDED, "the session has ended");
+    else if (!s)
+        (void)service_no_session(r, e);
+    return s;
+}
+
+const struct json *control_body(const struct service_request *r)
+{
+    return r->body->json;
+}
+
+const struct json *control_take_body(const struct service_request *r, struct arena *a)
+{
+    arena_take(a, &r->body->arena);
+    return r->body->json;
+}
+
+/* --- look --- */
+
+/* The state; with ?records=1 each call's record too. */
+void control_state(struct service_request *r)
+{
+    struct arena a = {0};
+    struct err e = {0};
+    struct session *s = control_find(r, true, &e);
+    struct str records = query_get(&a, exchange_query(r->x), "records");
+    bool with = records.p && !str_eq_c(records, "0") && !str_eq_c(records, "off") &&
+                !str_eq_c(records, "false");
+
+    if (s)
+        state_send(r, s, with);
+    else
+        respond_error(r, NULL, &e);
+    arena_done(&a);
+}
+
+/* --- change --- */
+
+/* On a full disk, too, when the end lets the session's records go. */
+static int write_end(struct ledger *l, struct str id, struct str record, enum session_end how,
+                     struct ledger_done done, struct err *e)
+{
+    bool frees = how == SESSION_END_DELETE || how == SESSION_END_ABORT;
+    int rc = ledger_write(l, id, record, done, e);
+
+    if (rc && frees && e->kind == ERR_STORAGE_FULL && ledger_give_reserve(l, id))
+        rc = ledger_write(l, id, record, done, e);
+    return rc;
+}
+
+/* `done` as in ledger_write. */
+int control_end(struct service *a, struct session *s, enum session_end how,
+                const struct json *detail, struct ledger_done done, struct err *e)
+{
+    struct buf record = {0};
+    char id[ID_TEXT_MAX] = "";
+    struct str sid = session_id(s);
+    int rc = session_end_record(s, how, detail, clock_wall_ms(), &record, e);
+
+    memcpy(id, sid.p, MIN_OF(sid.len, sizeof(id) - 1)); /* s may be gone after apply */
+    if (rc == 0)
+        rc = write_end(a->calls.ledger, str_cstr(id), buf_str(&record), how, done, e);
+    if (rc == 0) {
+        if (how != SESSION_END_COMPLETE)
+            model_call_end_session(&a->calls, str_cstr(id));
+        else
+            engine_pool_complete_session(a->calls.engines, str_cstr(id));
+        waits_wake(a, str_cstr(id));
+    }
+    buf_done(&record);
+    return rc;
+}
+
+/* The promise to the sinks comes before the record: a crash in between leaves a promise that is
+ * settled at the next start, never a finalized session that no sink knows of. */
+int control_close(struct service *a, struct session *s, enum session_end how,
+                  const struct export_options *o, struct ledger_done done, struct err *e)
+{
+    struct str id = session_id(s);
+    char copy[ID_TEXT_MAX] = "";
+    struct sinks *sinks = session_goes_to_sinks(s) ? a->sinks : NULL;
+    bool rewarded = session_is_rewarded(s);
+
+    memcpy(copy, id.p, MIN_OF(id.len, sizeof(copy) - 1));
+    if (sinks_promise(sinks, s, o, e) || control_end(a, s, how, NULL, done, e))
+        return -1;
+    ending_count_reward(a, rewarded);
+    sinks_take(sinks, str_cstr(copy));
+    return 0;
+}
+
+/* Ends the session and answers. */
+static void end_and_reply(struct service_request *r, struct session *s, enum session_end how,
+                          const struct json *detail, int status)
+{
+    struct durable_answer *p = durable_answer_new(r, status);
+    struct err e = {0};
+
+    if (status == 200)
+        buf_puts(durable_answer_body(p), "{\"status\":\"ok\"}");
+    if (control_end(r->service, s, how, detail, (struct ledger_done){durable_answer_send, p}, &e))
+        durable_answer_fail(p, &e);
+}
+
+/* Not while a sink still needs the session's content. */
+void control_delete(struct service_request *r)
+{
+    struct err e = {0};
+    struct session *s = control_find(r, true, &e);
+
+    if (s && sinks_wait_for(r->service->sinks, s)) {
+        (void)err_set(&e, ERR_STATE_CONFLICT,
+                      "the session's export is on its way to the sinks: ask again");
+        s = NULL;
+    }
+    if (s)
+        end_and_reply(r, s, SESSION_END_DELETE, NULL, 204);
+    else
+        respond_error(r, NULL, &e);
+}
+
+/* It has ended already, maybe a moment ago. */
+static void reply_ended(struct service_request *r)
+{
+    struct durable_answer *p = durable_answer_new(r, 204);
+
+    ledger_settle(r->service->calls.ledger, r->id, (struct ledger_done){durable_answer_send, p});
+}
+
+/* Aborting what has ended already is a success. */
+void control_abort(struct service_request *r)
+{
+    struct err e = {0};
+    struct session *s = control_find(r, false, &e);
+
+    if (s)
+        end_and_reply(r, s, SESSION_END_ABORT, control_body(r), 204);
+    else if (e.kind == ERR_SESSION_ENDED)
+        reply_ended(r);
+    else
+        respond_error(r, NULL, &e);
+}
+
+/* The record of a reward, for the session or for one response. */
+static int reward_write(struct service_request *r, struct session *s, const struct json *reward,
+                        struct str response_id, struct ledger_done done, struct err *e)
+{
+    struct buf record = {0};
+    int rc = session_reward_record(s, reward, response_id, clock_wall_ms(), &record, e);
+
+    if (rc == 0)
+        rc = ledger_write(r->service->calls.ledger, r->id, buf_str(&record), done, e);
+    buf_done(&record);
+    return rc;
+}
+
+/* reward_info is kept as it was given. */
+void control_reward(struct service_request *r)
+{
+    struct err e = {0};
+    const struct json *body = control_body(r);
+    struct str id = json_string(json_get(body, "response_id"));
+    struct session *s = control_find(r, false, &e);
+    struct durable_answer *p;
+
+    if (s && json_is_null(json_get(body, "reward_info")))
+        (void)err_field(&e, "reward_info", "reward_info is missing: an object of rewards");
+    if (e.kind != ERR_NONE) {
+        respond_error(r, NULL, &e);
+        return;
+    }
+    p = durable_answer_new(r, 200);
+    buf_puts(durable_answer_body(p), "{\"status\":\"ok\"}");
+    if (id.p) /* as a dialect spelled it, or bare */
+        id = response_bare_id(id);
+    if (reward_write(r, s, json_get(body, "reward_info"), id,
+                     (struct ledger_done){durable_answer_send, p}, &e))
+        durable_answer_fail(p, &e);
+}
+
+/* The body may hold the reward; one record says both. */
+void control_complete(struct service_request *r)
+{
+    struct err e = {0};
+    struct session *s = control_find(r, false, &e);
+
+    if (s) /* the record holds the reward, too */
+        end_and_reply(r, s, SESSION_END_COMPLETE, control_body(r), 200);
+    else
+        respond_error(r, NULL, &e);
+}

@@ -1,0 +1,160 @@
+/* Once a second: steps of the wall clock are noticed, memory is kept below its limits, and all
+ * sessions are looked at: those whose time is over are expired, tombstones and exports past their
+ * time are dropped. Many sessions take a while: a task goes through them, and the next one begins
+ * after it has ended. */
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/os/task.h"
+#include "common/proc/config.h"
+#include "worker/ledger/ledger.h"
+#include "worker/plane/call/call_env.h"
+#include "worker/plane/control/control.h"
+#include "worker/plane/control/discovery.h"
+#include "worker/plane/control/ending.h"
+#include "worker/plane/control/events.h"
+#include "worker/plane/control/handlers.h"
+#include "worker/plane/control/session_walk.h"
+#include "worker/plane/control/sibling.h"
+#include "worker/plane/service/service.h"
+#include "worker/residency/residency.h"
+#include "worker/session/store/session.h"
+#include "worker/session/store/session_totals.h"
+
+enum { STEP_MIN_MS = 500 };
+
+enum { LOOKS = 16, ENDS = 64 }; /* sessions that stay, and ends, between two pauses */
+
+/* On the stack of its task. */
+struct sweep {
+    struct service *service;
+    struct session_walk walk;
+    uint64_t now_ms; /* when it began, by the clock as it is set now */
+    bool stuck;      /* an end could not be written: none is tried any more */
+};
+
+/* Steps of the wall clock (somebody sets it) are no time that has passed. */
+static void watch_clock(struct service *a, uint64_t now_ms)
+{
+    int64_t ahead_ms = (int64_t)(now_ms - clock_ms());
+    int64_t step_ms = ahead_ms - a->clock_ahead_ms;
+
+    if (a->clock_ahead_ms && (step_ms > STEP_MIN_MS || step_ms < -STEP_MIN_MS)) {
+        log_warn(NULL, "the clock was set", LOG_I("by_ms", step_ms));
+        session_clock_stepped(a->calls.store, step_ms);
+        if (a->sweep)
+            a->sweep->now_ms += (uint64_t)step_ms;
+    }
+    a->clock_ahead_ms = ahead_ms;
+}
+
+/* A copy that will not be whole any more (its last record was refused, or the program died): nobody
+ * was told of it. */
+static void drop_copy(struct service *a, struct session *s)
+{
+    struct err e = {0};
+
+    if (control_copies(a, session_id(s)))
+        return;
+    if (control_end(a, s, SESSION_END_DELETE, NULL, (struct ledger_done){0}, &e) != 0)
+        log_warn(NULL, "cannot delete a session that was copied in part", LOG_T("error", e.text));
+}
+
+/* Whether that took more than a look; s may be gone. */
+static bool look_at(struct sweep *w, struct session *s)
+{
+    struct service *a = w->service;
+    struct err e = {0};
+
+    if (session_copying(s)) {
+        drop_copy(a, s);
+        return true;
+    }
+    if (!session_expired(s, w->now_ms))
+        return session_leave_late(s, w->now_ms);
+    if (w->stuck)
+        return false;
+    if (!expiring_takes(a, s) && control_expire(a, s, &e) != 0) {
+        log_warn(NULL, "cannot expire a session", LOG_T("error", e.text));
+        w->stuck = true;
+    }
+    return true;
+}
+
+MAY_PAUSE static int look_at_all(struct sweep *w)
+{
+    struct session_store *st = w->service->calls.store;
+    struct session *s = session_walk_next(&w->walk, st), *next;
+
+    for (unsigned n = 1; s; s = next, n++) {
+        uint64_t turns = task_turns();
+
+        next = session_next(st, s);
+        if (look_at(w, s))
+            n = 0;
+        if (!next || n % LOOKS != 0)
+            continue;
+        session_walk_stop_before(&w->walk, next);
+        if (task_pause(NULL))
+            return -1;
+        if (task_turns() != turns)
+            next = session_walk_next(&w->walk, st);
+    }
+    return 0;
+}
+
+static void sweep_sessions(void *ctx)
+{
+    struct service *a = ctx;
+    struct sweep w = {.service = a, .now_ms = clock_wall_ms()};
+
+    a->sweep = &w;
+    if (look_at_all(&w) == 0)
+        while (session_sweep_ends(a->calls.store, w.now_ms, ENDS) && task_pause(NULL) == 0)
+            ;
+    session_walk_done(&w.walk);
+    a->sweep = NULL;
+}
+
+/* What is looked at in each second, whatever the number of sessions. */
+static void look_around(struct service *a)
+{
+    struct call_env *env = &a->calls;
+    uint64_t max_tokens = (uint64_t)a->config->max_live_tokens;
+    struct session_totals t;
+    struct err e = {0};
+
+    watch_clock(a, clock_wall_ms());
+    if (engines_follow(a, &e))
+        log_error(NULL, "the new set of engines cannot be obeyed", LOG_T("error", e.text));
+    if (weights_follow(a, &e))
+        log_error(NULL, "what was told of the weights cannot be obeyed", LOG_T("error", e.text));
+    discovery_look(a);
+    events_sweep(a);
+    session_store_totals(env->store, &t);
+    if (t.tokens > max_tokens)
+        (void)session_make_room(env->store, t.tokens - max_tokens);
+    residency_watch(env->residency);
+}
+
+void control_sweep(struct service *a)
+{
+    look_around(a);
+    if (!a->sweep)
+        (void)task_start(a->calls.tasks, STR("sweep"), sweep_sessions, a);
+}
+
+void control_sweep_all(struct service *a)
+{
+    look_around(a);
+    sweep_sessions(a);
+}
+
+void control_done(struct service *a)
+{
+    admin_done(a);
+    discovery_done(a);
+    events_free(a);
+    siblings_free(a->siblings);
+}

@@ -1,0 +1,91 @@
+/* Whether there is room for more sessions, and for more answers of one: as both planes ask. */
+#include "common/proc/board.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "common/proc/ids.h"
+#include "common/proc/metrics.h"
+#include "common/serve/exchange.h"
+#include "worker/plane/service/service.h"
+#include "worker/residency/residency.h"
+#include "worker/session/store/session.h"
+#include "worker/session/store/session_totals.h"
+#include "worker/sink/sink.h"
+
+bool service_ends(const struct service *a)
+{
+    const struct heritage *h = a->heritage;
+
+    return atomic_load_explicit(&h->board->draining, memory_order_relaxed) != 0 &&
+           !(h->port_kept && h->config->durability != DURABILITY_NONE);
+}
+
+int service_no_session(const struct service_request *r, struct err *e)
+{
+    const char *fault = r->id_valid ? NULL : ids_fault(r->id);
+
+    if (!r->id.p)
+        return err_set(
+            e, ERR_UNKNOWN_SESSION,
+            "the request names no session: its path begins with /sessions/ID, or it has a "
+            "session's key; an ID has the form %s",
+            ids_form());
+    if (fault)
+        return err_set(e, ERR_UNKNOWN_SESSION,
+                       "no such session: an id has the form %s and this one has not: %s",
+                       ids_form(), fault);
+    return err_set(e, ERR_UNKNOWN_SESSION,
+                   "no such session: this id, of the form %s, is mistyped, of another gateway, or "
+                   "forgotten",
+                   ids_form());
+}
+
+int service_room(struct service *a, int64_t count, struct err *e)
+{
+    const struct config *c = a->config;
+    struct session_totals t;
+
+    if (service_ends(a))
+        return err_set(e, ERR_DRAINING, "the gateway is shutting down");
+    if (a->disk_low) {
+        metrics_count_at(a->calls.page, METRIC_refusals, METRIC_REFUSAL_DISK, 0, 1);
+        return err_set(e, ERR_STORAGE_FULL, "the journal's disk is almost full");
+    }
+    if (sinks_full(a->sinks)) {
+        metrics_count_at(a->calls.page, METRIC_refusals, METRIC_REFUSAL_DISK, 0, 1);
+        return err_set(e, ERR_STORAGE_FULL,
+                       "more trajectories wait for the sinks than --sink-max-waiting allows");
+    }
+    if (residency_room(a->calls.residency, NULL, 0, e))
+        return -1;
+    session_store_totals(a->calls.store, &t);
+    if (t.sessions + (uint64_t)count > (uint64_t)c->max_sessions ||
+        t.tokens > (uint64_t)c->max_live_tokens) {
+        bool sessions = t.tokens <= (uint64_t)c->max_live_tokens;
+
+        metrics_count_at(a->calls.page, METRIC_refusals,
+                         sessions ? METRIC_REFUSAL_SESSIONS : METRIC_REFUSAL_TOKENS, 0, 1);
+        return err_set(e, ERR_OVERLOADED,
+                       sessions ? "too many live sessions" : "too many live tokens");
+    }
+    return 0;
+}
+
+int service_body_room(struct service *a, uint64_t own_bytes, struct err *e)
+{
+    return residency_room(a->calls.residency, NULL, own_bytes, e);
+}
+
+int service_unread_room(struct service *a, const struct exchange *x, struct str session,
+                        struct err *e)
+{
+    uint64_t max = (uint64_t)a->config->max_session_unread_bytes;
+    size_t waiting = exchange_owner_waiting(x, session);
+
+    if (max == 0 || waiting <= max)
+        return 0;
+    metrics_count_at(a->calls.page, METRIC_refusals, METRIC_REFUSAL_UNREAD, 0, 1);
+    return err_set(e, ERR_OVERLOADED,
+                   "%zu bytes of answers wait for this session's clients to read them, more "
+                   "than --max-session-unread-bytes (%llu)",
+                   waiting, (unsigned long long)max);
+}

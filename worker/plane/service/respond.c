@@ -1,0 +1,88 @@
+/*
+ * Every answer of the control plane and every error passes here, so all of them are counted once,
+ * with their dialect and status. An error that says "again" tells clients so by header
+ * (x-should-retry, Retry-After) besides its status, for SDKs look at one or the other. Ended
+ * sessions and used budgets answer what --ended-status says instead of 410, for clients
+ * that repeat a call upon 410.
+ */
+#include "worker/plane/service/respond.h"
+
+#include "common/base/err.h"
+#include "common/proc/config.h"
+#include "common/proc/metrics.h"
+#include "common/serve/exchange.h"
+#include "worker/dialect/writers.h"
+#include "worker/plane/service/miles_errors.h"
+#include "worker/plane/service/service.h"
+
+void respond_count(struct service *a, unsigned dialect, int status)
+{
+    metrics_count_at(a->calls.page, METRIC_requests, dialect, metrics_status(status), 1);
+}
+
+void respond_json(struct service_request *r, const struct buf *body)
+{
+    respond_count(r->service, r->dialect, 200);
+    exchange_reply(r->x, 200, "application/json", buf_str(body));
+}
+
+void respond_json_buf(struct service_request *r, struct buf *body)
+{
+    respond_count(r->service, r->dialect, 200);
+    exchange_reply_buf(r->x, 200, "application/json", body);
+}
+
+void respond_empty(struct service_request *r, int status)
+{
+    respond_count(r->service, r->dialect, status);
+    exchange_reply(r->x, status, "application/json", STR(""));
+}
+
+/* Limits that are refused in places without counters. */
+static void count_refusal(struct service *a, const struct err *e)
+{
+    if (e->kind == ERR_MAX_NODES || e->kind == ERR_DRAINING)
+        metrics_count_at(a->calls.page, METRIC_refusals,
+                         e->kind == ERR_DRAINING ? METRIC_REFUSAL_DRAINING : METRIC_REFUSAL_NODES,
+                         0, 1);
+}
+
+static const int ended_statuses[] = {
+    [ENDED_410] = 410,
+    [ENDED_400] = 400,
+    [ENDED_404] = 404,
+    [ENDED_409] = 409,
+};
+
+void respond_error_to(struct service *a, struct exchange *x, const struct dialect *d,
+                      unsigned label, const char *request_id, const struct err *e)
+{
+    struct buf body = {0}, wait = {0};
+    struct err shown = *e;
+    int status = err_status(e);
+
+    if (e->kind == ERR_SESSION_ENDED || e->kind == ERR_BUDGET)
+        status = shown.status = ended_statuses[a->config->ended_status];
+    exchange_set_header(x, "x-should-retry", err_retry(e) ? STR("true") : STR("false"));
+    buf_add_u64(&wait, e->retry_after_s);
+    if (e->retry_after_s > 0)
+        exchange_set_header(x, "Retry-After", buf_str(&wait));
+    else if (err_retry(e) && (status == 429 || status == 503))
+        exchange_set_header(x, "Retry-After", STR("1"));
+    if (a->config->error_body == ERROR_BODY_MILES && (!d || d->error == openai_write_error))
+        miles_write_error(&shown, exchange_path(x), &body);
+    else if (d)
+        d->error(&shown, str_cstr(request_id), &body);
+    else
+        openai_write_error(&shown, str_cstr(request_id), &body);
+    respond_count(a, label, status);
+    count_refusal(a, e);
+    exchange_reply(x, status, "application/json", buf_str(&body));
+    buf_done(&body);
+    buf_done(&wait);
+}
+
+void respond_error(struct service_request *r, const struct dialect *d, const struct err *e)
+{
+    respond_error_to(r->service, r->x, d, r->dialect, r->request_id, e);
+}

@@ -1,0 +1,586 @@
+/* The first half of a call: where it stands, which ids go to the engine, how long it may get.
+ * What is found out is kept in a plan (plan.h), which the second half (commit.c) records.
+ *
+ *   session_prepare_begin    on the loop: the walk, or its first part (session_prepare_go_on: the
+ *                            next), then the position (policy, cause), what of its path has left
+ *                            memory is read back, in parts likewise, stored ids are copied
+ *   session_prepare_render   on the loop or in a helper: the prompt, from the model's template
+ *   session_prepare_end      on the loop: limits, the call's number
+ *
+ * Once the call has its position the session may go on, or end: render reads nothing of the session
+ * but the plan and what never changes (its options and matcher), so the session may change
+ * meanwhile; payloads of the path are held. A prompt is the stored ids of the parent and a suffix
+ * for the new messages (prompt_append), so stored tokens are never encoded again; without a parent
+ * the whole chat is rendered (prompt_full). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/codec/json.h"
+#include "worker/session/call/plan.h"
+#include "worker/session/forest/checkpoint.h"
+#include "worker/session/forest/policy.h"
+#include "worker/session/store/stop.h"
+#include "worker/session/store/store.h"
+#include "worker/text/model/model.h"
+
+/* --- the prompt --- */
+
+/* The conversation as it is rendered: stored spelling where stored tokens stand for it (a rollback
+ * keeps the context before the dropped answer), the client's own behind that. */
+static void take_stored_spelling(struct plan *p)
+{
+    const struct json *given = p->chat.messages;
+    uint32_t stored = p->rollback ? p->chain->head->node->depth - 1 : p->covered;
+    struct json *all;
+
+    p->n_stored = stored;
+    if (stored == 0)
+        return;
+    all = forest_messages(&p->session->forest, walk_node(&p->walk, stored), given->n - stored,
+                          p->arena);
+    memcpy(all->items + stored, given->items + stored, (given->n - stored) * sizeof(*all->items));
+    p->chat.messages = all;
+}
+
+/* Into made.prompt. */
+static int prompt_full(struct plan *p, struct model_scratch *scratch, struct err *e)
+{
+    struct token_vec ids = {0};
+    int32_t *at;
+
+    if (model_prompt(p->session->store->model, scratch, &p->chat, &ids, e) != 0) {
+        vec_done(&ids);
+        return -1;
+    }
+    at = arena_alloc(p->arena, ids.n * sizeof(*at));
+    if (ids.n)
+        memcpy(at, ids.at, ids.n * sizeof(*at));
+    p->made.prompt = (struct token_span){at, ids.n};
+    p->made.n_context = (uint32_t)ids.n;
+    vec_done(&ids);
+    return 0;
+}
+
+/* Room for the usual suffix right behind the stored ids, so that they are copied once. */
+enum { SUFFIX_ROOM = 4096 };
+
+/* Stored ids without what the suffix trims, then the suffix. */
+static void prompt_append(struct plan *p, const struct model_suffix *x)
+{
+    size_t kept = p->parent->total - x->trim, n = kept + x->ids.n;
+    int32_t *at = p->made.stored;
+
+    if (n > p->parent->total + SUFFIX_ROOM) {
+        at = arena_alloc(p->arena, n * sizeof(*at));
+        memcpy(at, p->made.stored, kept * sizeof(*at));
+    }
+    if (x->ids.n)
+        memcpy(at + kept, x->ids.at, x->ids.n * sizeof(*at));
+    p->made.prompt = (struct token_span){at, n};
+    p->made.reused = kept;
+    p->made.n_context = (uint32_t)x->ids.n;
+    p->made.n_close = x->close;
+    p->made.trim = x->trim;
+}
+
+/* Debug builds compare every suffix, and make the new messages of every second request ready. */
+#ifdef NDEBUG
+enum { AUDITS_ALL = 0 };
+#else
+enum { AUDITS_ALL = 1 };
+#endif
+
+/* Where no suffix can be told (the template shows no answers), the whole chat is rendered. */
+static int prompt_after_parent(struct plan *p, struct model_scratch *scratch, struct err *e)
+{
+    const struct session *s = p->session;
+    struct model_suffix x = {0};
+    struct model_tail tail = {{p->made.stored, p->parent->total}, p->parent->cut};
+    int rc;
+
+    model_scratch_audit(scratch, p->made.audits || AUDITS_ALL);
+    rc = model_suffix(s->store->model, scratch, &p->chat, p->covered, &tail, &x, e);
+    model_scratch_audit(scratch, false);
+    p->made.audited = x.audit != MODEL_AUDIT_NONE;
+    p->made.audit_differs = x.audit == MODEL_AUDIT_DIFFERS;
+    if (rc == 0 && (x.trim > p->parent->n || x.close > x.ids.n))
+        rc = err_set(e, ERR_INTERNAL, "the template's suffix trims more than the answer");
+    if (!p->chain &&
+        (rc == 0 ? x.rewrites && s->options.branch_on_rewrite : e->kind == ERR_UNSUPPORTED)) {
+        p->made.anew = true;
+        rc = prompt_full(p, scratch, e);
+    } else if (rc == 0) {
+        prompt_append(p, &x);
+    }
+    vec_done(&x.ids);
+    return rc;
+}
+
+/* What was made becomes the plan's. */
+static void take_made(struct plan *p)
+{
+    if (p->made.anew) {
+        p->parent = NULL;
+        p->covered = 0;
+        p->pub.cause = CAUSE_TEMPLATE_REWRITE;
+    }
+    p->pub.prompt = p->made.prompt;
+    p->pub.audited = p->made.audited;
+    p->pub.audit_differs = p->made.audit_differs;
+    p->pub.reused = p->made.reused;
+    p->n_context = p->made.n_context;
+    p->n_close = p->made.n_close;
+    p->trim = p->pub.trimmed = p->made.trim;
+}
+
+/* Rows that the path has without a gap, of the last answer's size. What a trim drops was forwarded
+ * under other tokens. */
+static uint32_t rows_known(const struct plan *p, enum rows_kind kind)
+{
+    struct checkpoint **path;
+    uint32_t known = 0;
+
+    if (!p->parent || !p->parent->rows[kind].has)
+        return 0;
+    path = checkpoint_path(p->parent, p->arena);
+    for (uint32_t i = 0; i < p->parent->depth; i++) {
+        const struct checkpoint_rows *r = &path[i]->rows[kind];
+
+        if (r->has && r->from <= known)
+            known = MAX_OF(known, r->from + r->n);
+    }
+    return (uint32_t)MIN_OF((size_t)known, p->pub.reused);
+}
+
+/* --- limits --- */
+
+/* Limit of stored messages and answers. `fresh`: messages that are not stored, or at least so
+ * many. */
+static int check_nodes(const struct session *s, const struct plan *p, uint64_t fresh, struct err *e)
+{
+    if (p->look || (s->forest.nodes.n + fresh + 1 <= s->options.max_nodes &&
+                    s->forest.checkpoints.n < s->options.max_nodes))
+        return 0;
+    return err_set(e, ERR_MAX_NODES, "this session has reached its limit of %u stored messages",
+                   s->options.max_nodes);
+}
+
+/* The chain as it stands, its last answer rolled back where that is so, is what a call without room
+ * is charged with. That answer is not on the call's path, and may have left memory. 1: more of it
+ * is to be read. */
+static int exhaust(struct plan *p, struct err *e)
+{
+    struct checkpoint *t = p->chain ? p->chain->head : NULL;
+    int32_t *ids;
+    int rc;
+
+    if (t && t != p->held)
+        plan_hold(p, t);
+    rc = plan_recall(p, e);
+    if (rc != 0)
+        return rc;
+    p->pub.exhausted = true;
+    p->pub.max_tokens = 0;
+    if (!t)
+        return 0;
+    ids = arena_alloc(p->arena, (size_t)t->total * sizeof(*ids));
+    checkpoint_copy(t, ids);
+    p->kept = p->rollback ? chains_kept(p->session, t, ids) : 0;
+    p->pub.reused = p->rollback ? p->kept : t->total;
+    p->pub.prompt = (struct token_span){ids, p->pub.reused};
+    return 0;
+}
+
+/* How many tokens the engine may generate: the least of what the session, the context and the
+ * client leave. A session whose capacity is used up gets an exhausted call, not an error. 1: as
+ * exhaust. */
+static int clamp(struct plan *p, const struct session_call_input *in, struct err *e)
+{
+    const struct session_options *o = &p->session->options;
+    uint64_t left = UINT32_MAX, used = p->pub.prompt.n + p->pub.image_extra;
+
+    if (p->look)
+        return 0;
+    if (session_exhausts(p->session) && !p->pool.len) {
+        uint64_t capacity = o->prompt_length + o->response_length;
+
+        if (used >= capacity)
+            return exhaust(p, e);
+        left = MIN_OF(left, capacity - used);
+    }
+    if (in->context_length) {
+        if (used >= in->context_length)
+            return err_context(e, (struct err_overflow){used, 1, in->context_length},
+                               "This model's maximum context length is %u tokens. However, your "
+                               "messages resulted in %llu tokens.",
+                               in->context_length, (unsigned long long)used);
+        left = MIN_OF(left, in->context_length - used);
+    }
+    if (session_check_tokens(p->session, p->n_context, &left, e) != 0)
+        return -1;
+    if (in->max_tokens > 0)
+        left = MIN_OF(left, (uint64_t)in->max_tokens);
+    p->pub.max_tokens = (uint32_t)left;
+    return 0;
+}
+
+/* The last look before ids leave: one that the model does not have is somebody's mistake (a journal
+ * of another vocabulary), and engines answer it with anything from a refusal to a crash. Stored ids
+ * were looked at when they were stored (forest.top_id). */
+static int check_ids(const struct plan *p, struct err *e)
+{
+    uint32_t size = model_info(p->session->store->model)->vocab_size;
+    struct token_span ids = p->made.prompt;
+    size_t i = p->made.stored_known ? p->made.reused : 0;
+
+    while (i < ids.n && (uint32_t)ids.at[i] < size)
+        i++;
+    if (i == ids.n || size == 0)
+        return 0;
+    return err_set(e, ERR_FOREIGN,
+                   "token %zu of this conversation is %d; this model's ids are 0 to %u", i,
+                   ids.at[i], size - 1);
+}
+
+/* --- prepare --- */
+
+/* Checkpoints that were captured as text have no tokens to build on: rendered anew. */
+static int leave_text(struct plan *p, struct err *e)
+{
+    if (!p->parent || !p->parent->text)
+        return 0;
+    if (plan_policy(p) != &policy_tree && plan_policy(p) != &policy_timelines)
+        return err_set(e, ERR_STATE_CONFLICT,
+                       "this history was captured as text; tokens cannot continue it");
+    p->parent = NULL;
+    p->covered = 0;
+    return 0;
+}
+
+/* The request extends an answer that was cut by length. */
+static int meet_truncated(const struct session *s, struct plan *p, bool *ret_branches,
+                          struct err *e)
+{
+    *ret_branches = false;
+    if (!p->parent || !checkpoint_truncated(p->parent) || p->look)
+        return 0;
+    if (s->options.on_truncated == TRUNCATED_REFUSE)
+        return err_set(e, ERR_TRUNCATED,
+                       "a truncated generation cannot be extended: the matched answer (message %u) "
+                       "ended with finish_reason 'length'; branch before it instead, or make the "
+                       "session with on_truncated \"continue\" or \"branch\"",
+                       p->covered - 1);
+    if (s->options.on_truncated == TRUNCATED_CONTINUE || p->chain)
+        return 0;
+    while (p->parent && checkpoint_truncated(p->parent))
+        p->parent = p->parent->parent;
+    p->covered = p->parent ? p->parent->node->depth : 0;
+    *ret_branches = true;
+    return 0;
+}
+
+/* However far the messages are known. */
+static int begin_walk(struct session *s, struct plan *p, struct err *e)
+{
+    uint32_t n = p->chat.messages->n;
+
+    if (check_nodes(s, p, n > s->forest.nodes.n ? n - s->forest.nodes.n : 0, e) != 0)
+        return -1;
+    p->env = forest_env(&s->forest, &p->env_key);
+    p->walks = p->env != NULL;
+    forest_walk_begin(p->chat.messages, &p->walk);
+    if (!p->walks)
+        message_read(&p->walk.unmatched, &p->chat.messages->items[0], &s->forest.matcher, p->arena);
+    return 0;
+}
+
+/* What a walk looks at in a turn, in about a millisecond; one message at least. */
+enum { WALK_MESSAGES = 2048, WALK_BYTES = 2 << 20 };
+
+/* Down the trie. False: it goes on. */
+static bool walk_on(struct session *s, struct plan *p)
+{
+    struct walk_room room = {WALK_MESSAGES, WALK_BYTES, true};
+
+    if (!p->walk.last)
+        forest_walk_begin_known(&s->forest, p->env, p->chat.messages, &p->chat.known, &p->walk);
+    if (!forest_walk_on(&s->forest, p->env, p->chat.messages, p->arena, &room, &p->walk))
+        return false;
+    forest_walk_note(&s->forest, &p->walk);
+    return true;
+}
+
+/* The policy's choice of a parent, and what follows from it. */
+static int position(struct session *s, struct plan *p, struct err *e)
+{
+    bool branches;
+
+    if (p->walk.n_matched)
+        p->prompt = p->walk.last;
+    if (check_nodes(s, p, p->walk.n - p->walk.n_matched, e) != 0 ||
+        plan_policy(p)->position(s, p, e) != 0)
+        return -1;
+    if (!p->text && leave_text(p, e) != 0)
+        return -1;
+    if (meet_truncated(s, p, &branches, e) != 0)
+        return -1;
+    cause_find(s, p);
+    if (branches)
+        p->pub.cause = CAUSE_TRUNCATED;
+    take_stored_spelling(p);
+    return 0;
+}
+
+/* Every --audit-every-th. */
+static bool audit_is_due(struct session_store *st)
+{
+    uint64_t every = st->defaults.audit_every;
+
+    return every > 0 && ++st->n_suffixes % every == 0;
+}
+
+/* A completion stands nowhere; of a chat the walk begins. */
+static int stand(struct session *s, struct plan *p, const struct session_call_input *in,
+                 struct err *e)
+{
+    if (!p->chat.messages) {
+        p->pub.cause = CAUSE_NEW_ROOT;
+        p->made.prompt = in->raw;
+        p->made.n_context = (uint32_t)in->raw.n;
+        return in->raw.n == 0 ? err_field(e, "prompt", "the prompt is empty") : 0;
+    }
+    if (!json_is(p->chat.messages, JSON_ARRAY) || p->chat.messages->n == 0)
+        return err_field(e, "messages", "messages must be a non-empty array");
+    return begin_walk(s, p, e);
+}
+
+/* Where a chat's walk has come to an end. What rendering reads of the session is held. */
+static int attach(struct session *s, struct plan *p, struct err *e)
+{
+    if (position(s, p, e) != 0 || plan_count_images(p, e) != 0)
+        return -1;
+    plan_hold(p, p->parent);
+    p->stands = true;
+    return 0;
+}
+
+/* The path is in memory. */
+static void copy_stored(struct session *s, struct plan *p)
+{
+    if (!p->parent || p->text)
+        return;
+    p->made.stored =
+        arena_alloc(p->arena, ((size_t)p->parent->total + SUFFIX_ROOM) * sizeof(*p->made.stored));
+    checkpoint_copy(p->parent, p->made.stored);
+    p->made.stored_known = s->forest.top_id < model_info(s->store->model)->vocab_size;
+    p->made.audits = audit_is_due(s->store);
+}
+
+/* As session_prepare_begin; with an error the plan is gone. */
+static int go_on(struct plan *p, struct session_plan **ret, struct err *e)
+{
+    struct session *s = p->session;
+    int rc = 0;
+
+    *ret = &p->pub;
+    if (p->walks && !walk_on(s, p))
+        return 1;
+    p->walks = false;
+    if (p->chat.messages && !p->stands)
+        rc = attach(s, p, e);
+    if (rc == 0)
+        rc = plan_recall(p, e);
+    if (rc == 0)
+        copy_stored(s, p);
+    if (rc >= 0)
+        return rc;
+    *ret = NULL;
+    session_release(s->store, &p->pub);
+    return -1;
+}
+
+static int check_takes_calls(const struct session *s, const struct session_call_input *in,
+                             struct err *e)
+{
+    if (session_has_ended(s))
+        return err_set(e, ERR_SESSION_ENDED, "this session has ended");
+    if (session_refuse_foreign(s, e) != 0)
+        return -1;
+    if (s->phase == SESSION_COMPLETED && s->options.refuse_completed && !in->look)
+        return err_set(e, ERR_SESSION_ENDED,
+                       "this session was completed, and takes no calls after that (after_complete "
+                       "is refuse)");
+    return in->look ? 0 : session_check_turns(s, e);
+}
+
+int session_prepare_begin(struct session *s, struct arena *a, const struct session_call_input *in,
+                          struct session_plan **ret, struct err *e)
+{
+    struct plan *p;
+
+    *ret = NULL;
+    CHECK(s->residence == RESIDENT);
+    if (check_takes_calls(s, in, e) != 0)
+        return -1;
+    p = plan_new(s, a, in);
+    session_use(s);
+    if (stand(s, p, in, e) != 0) {
+        plan_free(p);
+        return -1;
+    }
+    return go_on(p, ret, e);
+}
+
+int session_prepare_go_on(struct session_plan **plan, struct err *e)
+{
+    struct plan *p = CONTAINER_OF(*plan, struct plan, pub);
+
+    if (!session_has_ended(p->session)) /* all else was asked when it began: its turn is its own */
+        return go_on(p, plan, e);
+    *plan = NULL;
+    session_release(p->session->store, &p->pub);
+    return err_set(e, ERR_SESSION_ENDED, "this session has ended");
+}
+
+struct str session_plan_parent(const struct session_plan *pub)
+{
+    const struct plan *p = (const struct plan *)(const void *)pub;
+
+    return p->parent ? p->parent->response_id : (struct str){0};
+}
+
+const struct json *session_plan_messages(const struct session_plan *pub)
+{
+    const struct plan *p = (const struct plan *)(const void *)pub; /* its first member */
+
+    return p->chat.messages;
+}
+
+/* About how much text session_prepare_render reads, counted up to `enough`: decides whether a
+ * helper does it. Of a text capture it is what is new. */
+size_t session_prompt_bytes(const struct session_plan *pub, size_t enough)
+{
+    const struct plan *p = (const struct plan *)(const void *)pub; /* its first member */
+    const struct json *all = p->chat.messages;
+    bool whole = !p->parent || p->made.audits || model_renders_all(p->session->store->model);
+    uint32_t from = whole ? 0 : p->covered;
+    size_t n = 0;
+
+    if (!all)
+        return 0;
+    if (p->text)
+        from = p->walk.n_matched;
+    if (!p->text || !p->env)
+        n = plan_env_bytes(p, enough);
+    for (uint32_t i = from; i < all->n && n < enough; i++)
+        n += json_text_bytes(&all->items[i], enough - n);
+    return n;
+}
+
+/* Whether a prompt beyond the context is beyond what the session may hold, too. */
+static bool is_exhausted(const struct plan *p)
+{
+    const struct session_options *o = &p->session->options;
+
+    return session_exhausts(p->session) && o->prompt_length + o->response_length <= p->max_ids;
+}
+
+/* A prompt beyond the context exhausts the session, if its own limit is not above that. */
+static int make_prompt(struct plan *p, struct model_scratch *scratch, struct err *e)
+{
+    int rc;
+
+    model_scratch_limit(scratch, p->max_ids);
+    rc = p->parent ? prompt_after_parent(p, scratch, e) : prompt_full(p, scratch, e);
+    model_scratch_limit(scratch, 0);
+    p->made.exhausts = rc != 0 && e->kind == ERR_CONTEXT_LENGTH && is_exhausted(p);
+    if (p->made.exhausts)
+        return 0;
+    return rc == 0 && check_ids(p, e) == 0 ? plan_check_images(p, e) : -1;
+}
+
+/* Of a completion and a text capture nothing is rendered. */
+int session_prepare_render(struct session_plan *pub, struct model_scratch *scratch,
+                           struct token_span *ret, struct err *e)
+{
+    struct plan *p = CONTAINER_OF(pub, struct plan, pub);
+    int rc = p->chat.messages && !p->text ? make_prompt(p, scratch, e) : 0;
+
+    if (rc == 0 && p->chat.messages && !p->made.exhausts)
+        plan_make_ready(p, AUDITS_ALL && p->walk.n % 2);
+    *ret = p->made.prompt;
+    return rc;
+}
+
+/* Whether the policy's engines have answered the session itself: not the one that it was copied
+ * from, and not other pools alone. The newest first: mostly it is one of theirs. */
+static bool has_run(const struct session *s)
+{
+    const struct forest *f = &s->forest;
+
+    for (size_t i = f->calls.n; i > s->copied_calls; i--) {
+        const struct call_record *c = &f->calls.at[i - 1];
+
+        if (c->n_checkpoints > 0 && !checkpoint_pool(f->checkpoints.at[c->first_checkpoint]).len)
+            return true;
+    }
+    return false;
+}
+
+/* Session and parent may have changed: commit.c looks again. What drops an answer must look now:
+ * that is recorded next, and another call may have moved the head while this one was rendered. */
+int session_prepare_end(struct session_plan *pub, const struct session_call_input *in,
+                        struct err *e)
+{
+    struct plan *p = CONTAINER_OF(pub, struct plan, pub);
+    struct session *s = p->session;
+    int rc = 0;
+
+    if (session_has_ended(s))
+        return err_set(e, ERR_SESSION_ENDED, "this session has ended");
+    if (pub->drops && session_check_commit(pub, e) != 0)
+        return -1;
+    take_made(p);
+    if (p->text) {
+        p->pub.max_tokens = in->max_tokens > 0 ? (uint32_t)MIN_OF(in->max_tokens, UINT32_MAX) : 0;
+    } else {
+        for (int k = 0; p->chat.messages && k < ROWS_KINDS; k++)
+            p->pub.rows_known[k] = rows_known(p, (enum rows_kind)k);
+        if (p->parent && p->pub.rows_known[ROWS_INDEXER])
+            p->pub.indexer_row = checkpoint_row_bytes(p->parent, ROWS_INDEXER);
+        rc = p->made.exhausts ? exhaust(p, e) : clamp(p, in, e);
+    }
+    if (rc != 0)
+        return rc;
+    p->pub.call = s->next_call++;
+    p->pub.ran = has_run(s);
+    s->updated_ms = s->idle_ms = in->now_ms;
+    return 0;
+}
+
+/* All three at once. */
+int session_prepare(struct session *s, struct model_scratch *scratch, struct arena *a,
+                    const struct session_call_input *in, struct session_plan **ret, struct err *e)
+{
+    struct session_plan *p;
+    struct token_span prompt;
+
+    int rc = session_prepare_begin(s, a, in, &p, e);
+
+    *ret = NULL;
+    while (rc == 1)
+        rc = session_prepare_go_on(&p, e);
+    if (rc != 0)
+        return -1;
+    rc = session_prepare_render(p, scratch, &prompt, e);
+    do {
+        rc = rc == 0 ? session_prepare_end(p, in, e) : rc;
+    } while (rc == 1);
+    if (rc != 0) {
+        session_release(s->store, p);
+        return -1;
+    }
+    *ret = p;
+    return 0;
+}

@@ -1,0 +1,266 @@
+/*
+ * The tokens of a session. Those of a checkpoint are not stored as one row: its context may begin
+ * with another's (context_run, base), so what a hundred calls share is in memory once. Chains of
+ * bases are at most RUN_DEPTH_MAX long.
+ */
+#include "worker/session/forest/checkpoint.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/arena.h"
+#include "common/base/attrs.h"
+#include "common/base/check.h"
+#include "common/base/mem.h"
+#include "common/codec/json.h"
+#include "worker/session/forest/forest.h"
+#include "worker/session/store/payload.h"
+#include "worker/text/request/odds.h"
+#include "worker/text/tokens/span.h"
+
+enum { RUN_DEPTH_MAX = 16 };
+
+struct checkpoint *checkpoint_shown(struct checkpoint *t)
+{
+    for (; t->instead; t = t->instead)
+        if (t->instead->instead)
+            t->instead = t->instead->instead;
+    return t;
+}
+
+/* --- runs --- */
+
+uint32_t context_run_length(const struct context_run *r)
+{
+    return r->base_n + r->n;
+}
+
+/* The first n ids, from the runs that have them. */
+void context_run_copy(const struct context_run *r, uint32_t n, int32_t *out)
+{
+    while (r && n > 0) {
+        if (n > r->base_n)
+            memcpy(out + r->base_n, payload_bytes(r->payload), (n - r->base_n) * sizeof(*out));
+        n = MIN_OF(n, r->base_n);
+        r = r->base;
+    }
+}
+
+/* By blocks, then id by id. */
+static uint32_t common(const int32_t *a, const int32_t *b, uint32_t n)
+{
+    uint32_t i = 0;
+
+    while (i + 64 <= n && memcmp(a + i, b + i, 64 * sizeof(*a)) == 0)
+        i += 64;
+    while (i < n && a[i] == b[i])
+        i++;
+    return i;
+}
+
+/* Of the run's first `limit` ids. */
+static uint32_t common_within(const struct context_run *r, uint32_t limit, struct token_span ids)
+{
+    uint32_t got = 0, want = MIN_OF(limit, r->base_n);
+
+    if (r->base)
+        got = common_within(r->base, want, ids);
+    if (got < want || limit <= r->base_n || ids.n <= got)
+        return got;
+    return got + common((const int32_t *)(const void *)payload_bytes(r->payload), ids.at + got,
+                        (uint32_t)MIN_OF(MIN_OF(limit - got, r->n), ids.n - got));
+}
+
+uint32_t context_run_common(const struct context_run *r, struct token_span ids)
+{
+    return common_within(r, context_run_length(r), ids);
+}
+
+/* Skips bases that give nothing of their own, so that chains of bases stay short. */
+static const struct context_run *own_base(const struct context_run *base, uint32_t n)
+{
+    while (base && n <= base->base_n)
+        base = base->base;
+    return base;
+}
+
+bool context_run_extends(const struct context_run *base, uint32_t n)
+{
+    base = own_base(base, n);
+    return !base || base->depth < RUN_DEPTH_MAX;
+}
+
+/* Makes the run of base_n ids of `base` and n of its own. Returns how many of the base's must be
+ * copied, because the chain of bases is long enough. */
+uint32_t forest_run(struct forest *f, struct context_run *r, const struct context_run *base,
+                    uint32_t base_n, uint32_t n)
+{
+    uint32_t copied = 0;
+
+    base = own_base(base, base_n);
+    if (base && base->depth < RUN_DEPTH_MAX) {
+        *r = (struct context_run){.base = base, .base_n = base_n, .n = n, .depth = base->depth + 1};
+    } else {
+        copied = base_n;
+        *r = (struct context_run){.n = base_n + n};
+    }
+    f->tokens += r->n;
+    return copied;
+}
+
+/* --- checkpoints --- */
+
+const int32_t *checkpoint_ids(const struct checkpoint *t)
+{
+    return (const int32_t *)(const void *)(payload_bytes(t->payload) + t->at);
+}
+
+const float *checkpoint_logprobs(const struct checkpoint *t)
+{
+    return t->has_logprobs ? (const float *)(const void *)(payload_bytes(t->payload) + t->at) + t->n
+                           : NULL;
+}
+
+/* Where a part of the answer begins, behind the sampled ids and logprobs and these bytes. */
+static const char *part(const struct checkpoint *t, size_t behind)
+{
+    return payload_bytes(t->payload) + t->at + (size_t)t->n * (t->has_logprobs ? 8 : 4) + behind;
+}
+
+size_t checkpoint_rows_here(const struct checkpoint *t, enum rows_kind kind)
+{
+    return t->rows[kind].apart ? 0 : payload_padded(t->rows[kind].len);
+}
+
+void checkpoint_block_copy(const struct checkpoint *t, enum rows_kind kind, size_t n, char *out)
+{
+    const struct checkpoint_rows *r = &t->rows[kind];
+    size_t behind = kind == ROWS_EXPERTS
+                        ? 0
+                        : checkpoint_rows_here(t, ROWS_EXPERTS) + payload_padded(t->odds_len);
+
+    CHECK(n <= r->len);
+    if (n > 0)
+        memcpy(out, r->apart ? payload_bytes(r->apart) : part(t, behind), n);
+}
+
+const char *checkpoint_lacks_experts(const struct checkpoint *t)
+{
+    const struct checkpoint_rows *r = &t->rows[ROWS_EXPERTS];
+
+    if (!r->has)
+        return r->from > 0 ? "routed experts were asked for, and the engine told none" : NULL;
+    if (r->n > 0 && (r->layers == 0 || r->topk == 0))
+        return "routed experts cannot be exported: the model's config.json does not say how many "
+               "layers there are and how many experts a token takes";
+    return NULL;
+}
+
+void checkpoint_write_warnings(const struct checkpoint *t, struct json_out *o)
+{
+    const char *warning = checkpoint_lacks_experts(t);
+
+    if (!warning)
+        return;
+    json_out_key(o, "warnings");
+    json_out_arr(o);
+    json_out_cstr(o, warning);
+    json_out_end_arr(o);
+}
+
+bool checkpoint_odds(const struct checkpoint *t, struct odds *ret)
+{
+    size_t behind = checkpoint_rows_here(t, ROWS_EXPERTS);
+
+    return t->odds_len > 0 && odds_read(str_of(part(t, behind), t->odds_len), t->n, ret) == 0;
+}
+
+/* Never 0, which stands for none. */
+uint64_t ids_hash(uint64_t h, const int32_t *ids, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        h = (h ^ (uint32_t)ids[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        h ^= h >> 29;
+    }
+    return h ? h : 1;
+}
+
+/* All t->total ids: context and answers from the root down to t. */
+void checkpoint_copy(const struct checkpoint *t, int32_t *out)
+{
+    uint32_t limit = t->total;
+
+    while (t) {
+        uint32_t start = checkpoint_start(t);
+        uint32_t before = start - t->n_context;
+
+        if (limit > start)
+            memcpy(out + start, checkpoint_ids(t), (limit - start) * sizeof(*out));
+        if (limit > before)
+            context_run_copy(&t->context, MIN_OF(limit, start) - before, out + before);
+        limit = MIN_OF(limit, before);
+        t = t->parent;
+    }
+}
+
+/* Of the run those within [from, to), each to its place in `out`, which begins with `from`. */
+static void run_copy_part(const struct context_run *r, uint32_t from, uint32_t to, int32_t *out)
+{
+    for (; r && from < to; r = r->base) {
+        uint32_t own = MAX_OF(from, r->base_n);
+
+        if (to > own) {
+            const int32_t *ids = (const int32_t *)(const void *)payload_bytes(r->payload);
+
+            memcpy(out + (own - from), ids + (own - r->base_n), (to - own) * sizeof(*out));
+        }
+        to = MIN_OF(to, r->base_n);
+    }
+}
+
+void checkpoint_copy_part(const struct checkpoint *t, uint32_t from, uint32_t n, int32_t *out)
+{
+    uint32_t to = from + n;
+
+    for (; t && from < to; t = t->parent) {
+        uint32_t start = checkpoint_start(t), before = start - t->n_context;
+        uint32_t answer = MAX_OF(from, start), context = MAX_OF(from, before);
+
+        if (to > answer)
+            memcpy(out + (answer - from), checkpoint_ids(t) + (answer - start),
+                   (to - answer) * sizeof(*out));
+        if (MIN_OF(to, start) > context)
+            run_copy_part(&t->context, context - before, MIN_OF(to, start) - before,
+                          out + (context - from));
+        to = MIN_OF(to, before);
+    }
+}
+
+bool checkpoint_begins(const struct checkpoint *t, const int32_t *ids, size_t n)
+{
+    int32_t *stored;
+    bool same;
+
+    if (t->text || t->total > n)
+        return false;
+    stored = mem_calloc(t->total + (size_t)1, sizeof(*stored));
+    checkpoint_copy(t, stored);
+    same = memcmp(stored, ids, t->total * sizeof(*stored)) == 0;
+    free(stored);
+    return same;
+}
+
+struct str checkpoint_pool(const struct checkpoint *t)
+{
+    return t->node ? t->node->env->pool : (struct str){0};
+}
+
+/* From the root to t. */
+struct checkpoint **checkpoint_path(struct checkpoint *t, struct arena *a)
+{
+    struct checkpoint **path = arena_calloc(a, t->depth, sizeof(struct checkpoint *));
+
+    for (; t; t = t->parent)
+        path[t->depth - 1] = t;
+    return path;
+}

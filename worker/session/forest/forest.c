@@ -1,0 +1,608 @@
+/* The content of a session (forest.h): environments and the trie of messages.
+ *
+ *   env -- "system" -- "user" -- "assistant"   <- checkpoint, older checkpoint
+ *                           `--- "assistant"   <- checkpoint
+ *
+ * A node is found by parent and message, through one hash table for all nodes of the session
+ * (buckets, chained). Equality is the matcher's: two spellings of one message may be one node.
+ * An assistant message as a client sends it back may differ from what was parsed; by_echo finds
+ * the node then. The tokens are in checkpoint.c. */
+
+#include "worker/session/forest/forest.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/codec/json.h"
+#include "common/codec/utf8.h"
+#include "worker/session/forest/checkpoint.h"
+#include "worker/text/request/chat.h"
+
+enum { BUCKETS_FIRST = 64, ECHO_ROOM = 64 << 10 };
+
+void forest_init(struct forest *f, struct matcher mt)
+{
+    *f = (struct forest){.matcher = mt, .counting = mt, .arena = {.tight = true}};
+}
+
+/* Payloads are the session's. */
+void forest_done(struct forest *f)
+{
+    vec_done(&f->envs);
+    vec_done(&f->nodes);
+    vec_done(&f->checkpoints);
+    vec_done(&f->calls);
+    vec_done(&f->by_number);
+    vec_done(&f->seals);
+    free(f->buckets);
+    map_done(&f->by_env);
+    map_done(&f->by_response);
+    map_done(&f->by_echo);
+    map_done(&f->by_call);
+    map_done(&f->by_hash);
+    map_done(&f->by_key);
+    arena_done(&f->arena);
+}
+
+void call_key_put(struct buf *said, const uint64_t body_hash[2], struct str key)
+{
+    buf_add(said, body_hash, 2 * sizeof(*body_hash));
+    buf_add_str(said, key);
+}
+
+struct str forest_str_in(struct arena *a, struct str s)
+{
+    return s.p ? arena_str(a, s) : s;
+}
+
+struct str forest_str(struct forest *f, struct str s)
+{
+    return forest_str_in(&f->arena, s);
+}
+
+/* A copy in the arena; bytes that are no UTF-8 become '?', as it goes into JSON. */
+struct str forest_text_in(struct arena *a, struct str s)
+{
+    char *copy;
+
+    if (!s.p || utf8_valid(s))
+        return forest_str_in(a, s);
+    copy = arena_cstr(a, s);
+    for (size_t i = 0; i < s.len; i++)
+        if ((unsigned char)copy[i] >= 0x80)
+            copy[i] = '?';
+    return str_of(copy, s.len);
+}
+
+struct str forest_text(struct forest *f, struct str s)
+{
+    return forest_text_in(&f->arena, s);
+}
+
+/* The part behind the last '-' or '_': clients write the prefix in their own way. */
+struct str response_key(struct str id)
+{
+    size_t at = id.len;
+
+    while (at > 0 && id.p[at - 1] != '-' && id.p[at - 1] != '_')
+        at--;
+    return str_sub(id, at, id.len);
+}
+
+/* --- environments --- */
+
+static bool same_value(const struct json *a, const struct json *b)
+{
+    return a && b ? json_equal(a, b) : !a && !b;
+}
+
+/* Empty and null mean "none". */
+static const struct json *meaningful(const struct json *v)
+{
+    return json_is_null(v) || v->n == 0 ? NULL : v;
+}
+
+/* Once for each key. */
+static bool are_long(struct env_key *key)
+{
+    if (!key->tools_hashed)
+        long_tools_hash(key->tools, key->tools_hash);
+    key->tools_hashed = true;
+    return key->tools_hash[0] | key->tools_hash[1];
+}
+
+bool forest_same_tools(const struct prompt_env *g, struct env_key *key)
+{
+    if (are_long(key) || g->tools_hash[0] | g->tools_hash[1])
+        return g->tools_hash[0] == key->tools_hash[0] && g->tools_hash[1] == key->tools_hash[1];
+    return same_value(g->tools, meaningful(key->tools));
+}
+
+static bool is_env(const struct prompt_env *g, struct env_key *key)
+{
+    return forest_same_tools(g, key) && same_value(g->kwargs, meaningful(key->kwargs)) &&
+           str_eq(g->pool, key->pool);
+}
+
+static struct str hash_key(const uint64_t *hash)
+{
+    return str_of((const char *)hash, sizeof(*hash));
+}
+
+static uint64_t hash_of_tools(struct env_key *key)
+{
+    const struct json *tools = meaningful(key->tools);
+
+    if (are_long(key))
+        return key->tools_hash[0];
+    return tools ? message_value_hash(tools) : 0;
+}
+
+static uint64_t hash_of_env(struct env_key *key)
+{
+    const struct json *kwargs = meaningful(key->kwargs);
+    uint64_t part[3] = {hash_of_tools(key), kwargs ? message_value_hash(kwargs) : 0,
+                        str_hash(key->pool, 14)};
+
+    return str_hash(str_of((const char *)part, sizeof(part)), 15) | 1;
+}
+
+/* Once for each key: tools may be long. */
+static uint64_t env_hash(struct env_key *key)
+{
+    if (!key->hash)
+        key->hash = hash_of_env(key);
+    return key->hash;
+}
+
+/* NULL: not known yet. */
+struct prompt_env *forest_env(struct forest *f, struct env_key *key)
+{
+    struct prompt_env *g = f->recent_env; /* the likely one */
+    uint64_t hash;
+
+    if (g && !key->hash && is_env(g, key))
+        return g;
+    hash = env_hash(key);
+    g = map_get(&f->by_env, hash_key(&hash));
+    while (g && !is_env(g, key))
+        g = g->alike;
+    if (g)
+        f->recent_env = g;
+    return g;
+}
+
+/* The caller knows that it is new. */
+struct prompt_env *forest_env_add(struct forest *f, struct env_key *key, struct arena *own)
+{
+    const struct json *tools = meaningful(key->tools), *kwargs = meaningful(key->kwargs);
+    struct prompt_env *g = ARENA_NEW(&f->arena, struct prompt_env);
+
+    g->id = (uint32_t)f->envs.n;
+    g->tools = tools && !own ? message_copy(&f->arena, tools) : tools;
+    g->kwargs = kwargs && !own ? message_copy(&f->arena, kwargs) : kwargs;
+    if (own)
+        arena_take(&f->arena, own);
+    g->pool = key->pool.len ? forest_text(f, key->pool) : (struct str){0};
+    g->root.env = g;
+    g->root.id = UINT32_MAX;
+    g->hash = env_hash(key);
+    memcpy(g->tools_hash, key->tools_hash, sizeof(g->tools_hash));
+    g->alike = map_set(&f->by_env, hash_key(&g->hash), g);
+    *vec_push(&f->envs) = f->recent_env = g;
+    return g;
+}
+
+/* --- the trie --- */
+
+static uint64_t key_of(const struct message_node *parent, uint64_t message)
+{
+    uint64_t h = (message ^ ((uint64_t)parent->env->id << 32 ^ parent->id)) * 0xd1b54a32d192ed03u;
+
+    return h ^ (h >> 31);
+}
+
+/* Where the nodes with this hash are chained: a place that is not there yet has them in the one
+ * that it will be split from. */
+static struct message_node **bucket_of(const struct forest *f, uint64_t hash)
+{
+    size_t i = hash & (f->buckets_room - 1);
+
+    return &f->buckets[i < f->n_buckets ? i : i - f->buckets_room / 2];
+}
+
+/* By hash first: comparing messages is dear. Long ones have two: by the brief one most are told
+ * apart; all of a text is hashed only where a stored one is as long. */
+static struct message_node *look_up(const struct forest *f, const struct message_node *parent,
+                                    uint64_t hash, const struct message *m)
+{
+    struct message_node *n;
+    uint64_t whole = 0;
+
+    if (!f->n_buckets)
+        return NULL;
+    for (n = *bucket_of(f, hash); n; n = n->chained) {
+        if (n->hash != hash || n->parent != parent)
+            continue;
+        if (n->msg.hash && !whole)
+            whole = message_hash(m, &f->counting);
+        if ((!n->msg.hash || n->msg.hash == whole) && message_equal(&n->msg, m, &f->counting))
+            return n;
+    }
+    return NULL;
+}
+
+/* For certain, by hashes that both have. */
+static bool differs(const struct message *a, const struct message *b)
+{
+    return a->hash && b->hash && a->hash != b->hash;
+}
+
+/* NULL: there is no such message behind that one. */
+struct message_node *forest_find_child(struct forest *f, struct message_node *parent,
+                                       const struct message *m)
+{
+    struct message_node *n = parent->recent;
+
+    /* The conversation that was extended last is nearly always the one that comes back: comparing
+     * bytes is cheaper than hashing them. */
+    if (!n)
+        return NULL;
+    if (!differs(&n->msg, m) && message_equal(&n->msg, m, &f->counting))
+        return n;
+    n = look_up(f, parent, key_of(parent, message_brief(m, &f->counting)), m);
+    if (n)
+        parent->recent = n;
+    return n;
+}
+
+/* What of the answers with an echo's key is looked at (the newest node's bytes do not count): a
+ * session may have thousands that call the same tool. */
+enum { ECHO_NODES = 64, ECHO_BYTES = 512 << 10, ECHO_CALLS = 8192 };
+
+/* Arguments that are read and compared as values, members in whatever order, take as long as so
+ * many times their bytes of text, as one of several candidates. */
+enum { ECHO_ARGS_COST = 8 };
+
+struct echo_look {
+    const struct message *m;
+    struct message_args args; /* of m */
+    bool ids;                 /* an answer has its first call's id */
+    uint32_t nodes;           /* that were looked at, */
+    uint32_t calls;           /* answers, and calls that were alike, */
+    size_t bytes;             /* and so many of their texts, */
+    size_t thoughts;          /* and of their thoughts */
+};
+
+void forest_note_call(struct forest *f, struct str id, struct checkpoint *t)
+{
+    f->longest_call = MAX_OF(f->longest_call, id.len);
+    f->shape += map_set(&f->by_call, id, t) != NULL; /* it named another answer before */
+}
+
+void forest_note_calls(struct forest *f, size_t from)
+{
+    for (size_t i = from; i < f->checkpoints.n; i++) {
+        struct checkpoint *t = f->checkpoints.at[i];
+        const struct json *calls = json_get(t->message, "tool_calls");
+
+        for (uint32_t k = 0; json_at(calls, k); k++) {
+            struct str id = json_string(json_get(json_at(calls, k), "id"));
+
+            if (id.len)
+                forest_note_call(f, id, t);
+        }
+    }
+}
+
+struct checkpoint *forest_issuer(struct forest *f, struct str id)
+{
+    return id.len > 0 && id.len <= f->longest_call ? map_get(&f->by_call, id) : NULL;
+}
+
+/* Finds the answer that issued the ids of m's calls, by the first one. NULL if that answer follows
+ * another message, or its names differ and `renamed` is false. */
+static struct message_node *find_issued(struct forest *f, const struct message_node *parent,
+                                        struct echo_look *l, bool renamed)
+{
+    struct str id = json_string(json_get(json_at(l->m->calls, 0), "id"));
+    const struct checkpoint *t = forest_issuer(f, id);
+    struct message_node *n = t ? t->node : NULL;
+    enum message_beside beside;
+    struct str bare;
+
+    l->ids = t != NULL;
+    if (!n || n->parent != parent || !n->newest ||
+        message_ids_alike(t->message, l->m, renamed) != l->m->calls->n)
+        return NULL;
+    beside = message_beside(&n->msg, l->m, &f->matcher, &bare);
+    return message_beside_is(beside, t->message, bare, &l->thoughts) ? n : NULL;
+}
+
+/* By the ids of one of the node's answers. They differ in those and in their thoughts alone, so
+ * what the message says beside its calls is compared once, and with a thought where ids are the
+ * same. */
+static bool has_ids_of(const struct forest *f, const struct message_node *n, struct echo_look *l)
+{
+    struct str bare;
+    enum message_beside beside = message_beside(&n->msg, l->m, &f->matcher, &bare);
+
+    for (const struct checkpoint *t = n->newest;
+         t && beside != BESIDE_OTHER && l->calls < ECHO_CALLS && l->thoughts < ECHO_BYTES;
+         t = t->older) {
+        uint32_t alike = message_ids_alike(t->message, l->m, false);
+
+        l->calls += 1 + alike;
+        if (alike != l->m->calls->n)
+            continue;
+        if (message_beside_is(beside, t->message, bare, &l->thoughts))
+            return true;
+    }
+    return false;
+}
+
+/* Whether the message may be one of the node's answers, sent back in the client's way. */
+static bool is_echo_of(const struct forest *f, const struct message_node *n, struct echo_look *l)
+{
+    struct matcher counting = f->matcher;
+    size_t parsed = 0;
+    bool ret;
+
+    if (l->ids && has_ids_of(f, n, l))
+        return true;
+    counting.parsed = &parsed;
+    ret = message_echoes_words(&n->msg, l->m, &counting, &l->args);
+    l->bytes += ECHO_ARGS_COST * parsed;
+    if (f->counting.parsed)
+        *f->counting.parsed += parsed;
+    return ret;
+}
+
+static bool goes_on(struct echo_look *l, const struct message_node *n)
+{
+    if (l->nodes > 0)
+        l->bytes +=
+            l->m->content.len + n->msg.content.len + json_text_bytes(n->msg.calls, ECHO_BYTES);
+    return l->nodes++ < ECHO_NODES && l->bytes < ECHO_BYTES;
+}
+
+/* An upstream may have issued one id twice: answers with the same names are tried before ids
+ * alone. */
+static struct message_node *find_echo(struct forest *f, struct message_node *parent, uint64_t key,
+                                      struct echo_look *l)
+{
+    struct message_node *n = find_issued(f, parent, l, false);
+
+    if (n)
+        return n;
+    for (n = map_get(&f->by_echo, hash_key(&key)); n; n = n->echoed) {
+        if (n->parent != parent || !n->newest)
+            continue;
+        if (!goes_on(l, n))
+            break;
+        if (is_echo_of(f, n, l))
+            return n;
+    }
+    return l->ids ? find_issued(f, parent, l, true) : NULL;
+}
+
+static uint64_t echo_key(const struct message_node *parent, uint64_t hash)
+{
+    return key_of(parent, hash) | 1;
+}
+
+/* As forest_find_child, and also answers that a client sent back in its own way. */
+struct message_node *forest_find_echo(struct forest *f, struct message_node *parent,
+                                      const struct message *m)
+{
+    struct message_node *n = forest_find_child(f, parent, m);
+    struct echo_look look = {0};
+    uint64_t key;
+
+    if (n || f->matcher.kind != MATCHER_CANONICAL || !str_eq_c(m->role, "assistant") ||
+        m->content.len > 2 * f->longest_said + ECHO_ROOM)
+        return n;
+    key = echo_key(parent, message_echo_hash(m));
+    look.m = m;
+    n = find_echo(f, parent, key, &look);
+    message_args_done(&look.args);
+    return n;
+}
+
+static bool notes_echo(const struct forest *f, const struct message_node *n)
+{
+    return !n->echo && f->matcher.kind == MATCHER_CANONICAL;
+}
+
+/* `hash`: message_echo_hash of its message. */
+static void note_echo(struct forest *f, struct message_node *n, uint64_t hash)
+{
+    f->longest_said = MAX_OF(f->longest_said, json_text_bytes(n->msg.json, SIZE_MAX));
+    n->echo = echo_key(n->parent, hash);
+    n->echoed = map_set(&f->by_echo, hash_key(&n->echo), n);
+}
+
+void forest_note_echo(struct forest *f, struct message_node *n)
+{
+    if (notes_echo(f, n))
+        note_echo(f, n, message_echo_hash(&n->msg));
+}
+
+/* Room for one node more, by one bucket more: it gets its nodes out of the one that had them. So a
+ * node costs the same in a large forest (linear hashing: Litwin, VLDB 1980). */
+static void grow(struct forest *f)
+{
+    struct message_node **from, **fresh;
+
+    if (f->n_buckets == 0) {
+        f->buckets = mem_calloc(BUCKETS_FIRST, sizeof(struct message_node *));
+        f->n_buckets = f->buckets_room = BUCKETS_FIRST;
+        return;
+    }
+    if (f->n_buckets == f->buckets_room) {
+        f->buckets_room *= 2;
+        f->buckets = mem_realloc_array(f->buckets, f->buckets_room, sizeof(struct message_node *));
+    }
+    from = &f->buckets[f->n_buckets - f->buckets_room / 2];
+    fresh = &f->buckets[f->n_buckets++];
+    *fresh = NULL;
+    while (*from) {
+        struct message_node *n = *from;
+
+        if (bucket_of(f, n->hash) == fresh) {
+            *from = n->chained;
+            n->chained = *fresh;
+            *fresh = n;
+        } else {
+            from = &n->chained;
+        }
+    }
+}
+
+static void make_room(struct forest *f, uint32_t n)
+{
+    vec_reserve(&f->nodes, n);
+    while (f->n_buckets < f->nodes.n + n)
+        grow(f);
+}
+
+/* A node with its message and its hashes set becomes the newest child; there is none that is
+ * equal. */
+static void place(struct forest *f, struct message_node *parent, struct message_node *n)
+{
+    struct message_node **bucket;
+
+    n->id = (uint32_t)f->nodes.n;
+    n->depth = parent->depth + 1;
+    n->parent = parent;
+    n->env = parent->env;
+    n->hash = key_of(parent, message_brief(&n->msg, &f->matcher));
+    if (json_is(n->msg.json, JSON_OBJECT)) {
+        n->members = n->msg.json->members;
+        n->n_members = n->msg.json->n;
+    }
+    f->shape += parent->recent != NULL; /* its other children were found without this one */
+    *vec_push(&f->nodes) = n;
+    bucket = bucket_of(f, n->hash);
+    n->chained = *bucket;
+    *bucket = n;
+    parent->recent = n;
+}
+
+/* A node with its message set becomes the newest child; there is none that is equal. */
+static void hang(struct forest *f, struct message_node *parent, struct message_node *n)
+{
+    f->has_images = f->has_images || message_shows_images(&n->msg);
+    if (message_is_long(&n->msg))
+        n->msg.hash = message_hash(&n->msg, &f->matcher);
+    make_room(f, 1);
+    place(f, parent, n);
+}
+
+struct message_node *forest_hang(struct forest *f, struct message_node *at,
+                                 struct message_node *const *nodes, uint32_t n)
+{
+    make_room(f, n);
+    for (uint32_t i = 0; i < n; i++) {
+        struct message_node *known = forest_find_child(f, at, &nodes[i]->msg);
+
+        if (!known)
+            place(f, at, nodes[i]);
+        at->latest = known ? known : nodes[i];
+        at = at->latest;
+    }
+    return at;
+}
+
+struct message_node *forest_hang_answer(struct forest *f, struct message_node *parent,
+                                        struct message_node *ready)
+{
+    uint64_t hash = ready->echo;
+    struct message_node *twin = ready->recent, *n;
+
+    ready->echo = 0;
+    ready->recent = NULL;
+    n = twin ? (twin->parent ? twin : twin->latest) : NULL;
+    if (n && n->parent == parent)
+        parent->recent = parent->latest = n;
+    else
+        n = forest_hang(f, parent, &ready, 1);
+    if (n != ready)
+        ready->latest = n;
+    f->has_images = f->has_images || message_shows_images(&n->msg);
+    if (notes_echo(f, n))
+        note_echo(f, n, hash);
+    return n;
+}
+
+/* Finds or makes it. `own`: the message lies in the forest's arena already. A new node lies right
+ * before its text: a walk that compares them goes through memory in one direction. */
+static struct message_node *child(struct forest *f, struct message_node *parent,
+                                  const struct json *message, bool own)
+{
+    struct arena tmp = {0};
+    struct message m;
+    struct message_node *n;
+
+    message_read(&m, message, &f->matcher, &tmp);
+    n = forest_find_child(f, parent, &m);
+    if (!n) {
+        n = ARENA_NEW(&f->arena, struct message_node);
+        message_read(&n->msg, own ? message : message_copy(&f->arena, message), &f->matcher,
+                     &f->arena);
+        hang(f, parent, n);
+    }
+    parent->latest = n;
+    arena_done(&tmp);
+    return n;
+}
+
+struct message_node *forest_child(struct forest *f, struct message_node *parent,
+                                  const struct json *message)
+{
+    return child(f, parent, message, false);
+}
+
+struct message_node *forest_child_of_own(struct forest *f, struct message_node *parent,
+                                         const struct json *message)
+{
+    return child(f, parent, message, true);
+}
+
+struct str node_text(const struct message_node *node)
+{
+    struct str text = json_string(json_get(node->msg.json, "content"));
+
+    return text.p ? text : node->msg.content;
+}
+
+/* Each node tells where the one above it is: on a session that rested that is a wait for memory
+ * each time. Mostly they were made one behind the other, so those above are asked for before. */
+enum { FETCHED_AHEAD = 16 };
+
+struct json *forest_messages(const struct forest *f, const struct message_node *node,
+                             uint32_t extra, struct arena *a)
+{
+    struct json *v = ARENA_NEW(a, struct json);
+    uint32_t depth = node ? node->depth : 0;
+
+    v->kind = JSON_ARRAY;
+    v->n = depth + extra;
+    v->items = arena_alloc(a, ((size_t)v->n + 1) * sizeof(*v->items));
+    memset(v->items + depth, 0, (extra + (size_t)1) * sizeof(*v->items));
+    for (; node && node->depth > 0; node = node->parent) {
+        if (f && node->id >= FETCHED_AHEAD)
+            __builtin_prefetch(f->nodes.at[node->id - FETCHED_AHEAD]);
+        v->items[node->depth - 1] =
+            node->members
+                ? (struct json){.kind = JSON_OBJECT, .n = node->n_members, .members = node->members}
+                : *node->msg.json;
+    }
+    return v;
+}
+
+struct json *node_messages(const struct message_node *node, uint32_t extra, struct arena *a)
+{
+    return forest_messages(NULL, node, extra, a);
+}

@@ -1,0 +1,322 @@
+/*
+ * struct forest: what one session remembers. Two structures over one arena:
+ *
+ * - a trie of messages (struct message_node), one per environment (tools, chat-template kwargs and
+ * the pool of engines that answers, which must be equal for a checkpoint to be reusable), keyed by
+ * (parent, message key): a request is matched in one walk whatever the number of branches;
+ * - checkpoints (struct checkpoint): one generated answer each, hanging at the node of their
+ * assistant message (at none for a completion, which has no messages), linked to the checkpoint
+ * they were built on. A checkpoint stores only what it
+ * added after its parent's tokens (after dropping `trim` of them): `context` (mask 0) and the
+ * sampled ids. Context that another checkpoint already has is shared, not copied (struct
+ * context_run). Ids, logprobs and experts lie in payloads, which may be out of memory (payload.h).
+ *
+ * An example: one environment, two branches. The model answered "4"; then one request went on with
+ * "and 3+3?" and was sampled twice (n = 2), another one went on from the same answer with "why?",
+ * where the template no longer renders the "<end>" that the model had sampled.
+ *
+ *   nodes (messages)                      checkpoints (answers), and what each stores
+ *
+ *   env { tools, kwargs }
+ *   '- root
+ *      '- user "2+2?"
+ *         '- assistant "4" <------------- A   context [<user>2+2?<asst>]      sampled [4<end>]
+ *            |                            ^ parent of B, C and D
+ *            |- user "and 3+3?"           |
+ *            |  |- assistant "6" <------- B   context [<user>and 3+3?<asst>]  sampled [6<end>]
+ *            |  '- assistant "six" <----- C   context = B's run, all of it    sampled [six<end>]
+ *            |                            |     (shared: base = B's run, no ids of its own)
+ *            '- user "why?"               |
+ *               '- assistant "So." <----- D   trim 1: A's <end> is dropped
+ *                                             context [<user>why?<asst>]      sampled [So.<end>]
+ *
+ *   The tokens of B's path are A's context, A's sampled ids, B's context, B's sampled ids; those of
+ *   D's path leave out the last of A's. A path's tokens are what the engine was asked with and
+ * gave, never a new rendering of the messages.
+ *
+ * Checkpoints and nodes are never moved or changed once applied (links, marks and a kept audit
+ * aside), so readers may hold them while the session lives. Single-threaded; only apply.c and the
+ * policies write.
+ */
+#ifndef RG_SESSION_FOREST_H
+#define RG_SESSION_FOREST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "common/base/map.h"
+#include "common/base/str.h"
+#include "common/base/vec.h"
+#include "worker/session/forest/message.h"
+
+struct chain;
+struct chat_known;
+struct checkpoint;
+struct json;
+struct json_member;
+struct new_messages;
+struct prompt_env;
+
+/* What is written of very many nodes at once (forest_hang, and `through`) stands together: each
+ * other line of memory would cost as much again. */
+struct message_node {
+    uint32_t id;    /* order of making, over all environments */
+    uint32_t depth; /* messages on the path; 0: an environment's root, which holds none */
+    uint64_t hash;
+    struct message_node *parent;  /* NULL for an environment's root */
+    struct message_node *chained; /* next in the hash bucket */
+    struct json_member *members;  /* msg.json's: who lists a conversation looks no further */
+    uint32_t n_members;
+    struct message_node
+        *recent; /* the child passed last, by whoever. Of an answer's node that hangs
+                    nowhere: an equal one of the same call before it, or NULL */
+    struct message_node *latest; /* the child that a record passed last. Of an answer's node that
+                                    did not hang: the one that was there */
+    struct prompt_env *env;
+    struct checkpoint *through;  /* a checkpoint whose context rendered this message, or NULL */
+    uint64_t echo;               /* key in forest.by_echo; 0: none. Of an answer's node that hangs
+                                    nowhere yet: message_echo_hash */
+    struct message_node *echoed; /* the next one with that key */
+    struct message msg;
+    uint32_t samples;          /* answers generated right after this message */
+    struct checkpoint *newest; /* newest visible checkpoint at this message, or NULL */
+    struct chain *heads;       /* policy chains: those that end here, newest first */
+    struct chain *backs;       /* those whose last assistant follows here, newest first */
+};
+
+/* What makes an environment; empty and null values mean none. */
+struct env_key {
+    const struct json *tools, *kwargs; /* or NULL */
+    struct str pool;                   /* of engines; absent: the policy's */
+    bool tools_hashed;                 /* tools_hash is there (long_tools_hash); forest_env's, */
+    uint64_t tools_hash[2];            /* where nobody made it before */
+    uint64_t hash;                     /* forest_env's, once it was needed; before: 0 */
+};
+
+struct prompt_env {
+    uint32_t id;
+    uint64_t hash;
+    struct prompt_env *alike;  /* the next one with that hash */
+    const struct json *tools;  /* or NULL */
+    const struct json *kwargs; /* or NULL */
+    struct str pool;           /* of engines; absent: the policy's */
+    uint64_t tools_hash[2];    /* as of its key */
+    struct message_node root;
+};
+
+/* One committed call; its answers are checkpoints, none when it was exhausted. */
+struct call_record {
+    uint64_t number;
+    uint64_t body_hash[2];
+    struct str key; /* Idempotency-Key, or absent */
+    int64_t max_tokens;
+    uint64_t at_ms;
+    uint32_t first_checkpoint, n_checkpoints; /* its answers: checkpoints[first_checkpoint ..] */
+    uint32_t prompt_tokens;
+    float temperature;
+    bool exhausted;
+    struct str asked; /* shared with the calls that asked the same */
+    bool asked_brief; /* its instructions are not in it, but the conversation's first message */
+};
+
+/* The newest calls with a body hash, as index + 1; here because a map's key must not move. */
+struct hash_entry {
+    uint64_t body_hash[2];
+    uint32_t newest;
+    uint32_t newest_plain; /* that came without an Idempotency-Key; 0: none */
+};
+
+/* The newest call with a body hash and an Idempotency-Key, which stand in `said` one behind the
+ * other. */
+struct key_entry {
+    uint32_t newest; /* index + 1 */
+    char said[];
+};
+
+/* What a row of a list says of the answers that no other follows, hidden ones and those of others'
+ * pools left out: kept as they come and go (session_count_leaf), for they may be very many. */
+struct forest_leaves {
+    uint64_t n, audited; /* how many, and of them by an export's audit */
+    uint64_t drift;      /* tokens that differ, of those */
+};
+
+/* Where a walk ended whose messages a reader of requests has had before: message n - 1 under that
+ * reading (chat_stretch) is this node, whose depth is n, as long as the forest has the same
+ * shape. */
+struct walk_end {
+    uint64_t reading;
+    uint64_t shape;
+    struct message_node *node; /* NULL: none */
+};
+
+enum { WALK_ENDS = 4 }; /* as agents that share a session take turns */
+
+struct forest {
+    struct arena arena;
+    struct matcher matcher;
+    struct matcher counting; /* the same for what is looked up, which a walk counts */
+    VEC(struct prompt_env *) envs;
+    struct map by_env;                    /* prompt_env.hash -> the newest environment with it */
+    struct prompt_env *recent_env;        /* the one that was found last, or NULL */
+    VEC(struct message_node *) nodes;     /* by id */
+    VEC(struct checkpoint *) checkpoints; /* by id */
+    VEC(struct call_record) calls;
+    VEC(uint32_t) by_number;       /* indexes of calls, by their numbers */
+    struct message_node **buckets; /* the nodes by their hash */
+    uint32_t n_buckets, buckets_room;
+    struct map by_response;
+    struct map by_call;  /* id of a tool call -> the newest checkpoint that issued it */
+    size_t longest_call; /* bytes of the longest such id: no other is looked up */
+    struct map by_echo;  /* node.echo -> the newest generated message with that key */
+    size_t longest_said; /* bytes of the longest generated message: no echo is much longer */
+    struct map by_hash;  /* body hash -> struct hash_entry */
+    struct map by_key;   /* body hash and Idempotency-Key -> struct key_entry */
+    uint64_t tokens;     /* stored ids, context and sampled */
+    uint32_t top_id;     /* the greatest of them */
+    uint64_t shape;      /* a number that grows when a message may be found elsewhere: a node
+                            gets another child, or other answers; a call's id names another one */
+    struct walk_end ends[WALK_ENDS]; /* the newest first */
+    bool has_images;                 /* some message has a picture */
+    bool has_signed;                 /* some answer is signed (message_is_signed) */
+    VEC(uint64_t) seals;             /* hashes of the seals of answers' thoughts */
+    struct forest_leaves leaves;
+};
+
+/* Writes what a key_entry says: what a call with that body and that key is found by. */
+void call_key_put(struct buf *said, const uint64_t body_hash[2], struct str key);
+
+/* Makes an empty forest whose messages are compared as `mt` says. */
+void forest_init(struct forest *f, struct matcher mt);
+
+/* Frees all of it; payloads are the session's. */
+void forest_done(struct forest *f);
+
+/* Returns the environment with an equal key, or NULL. However many there are, it compares one or
+ * two. */
+struct prompt_env *forest_env(struct forest *f, struct env_key *key);
+
+/* Whether the environment has the key's tools. */
+bool forest_same_tools(const struct prompt_env *g, struct env_key *key);
+
+/* Adds one; there must be none that is equal. The values are copied into the forest's arena, or lie
+ * in `own`, which the forest takes over, and are kept as they are. */
+struct prompt_env *forest_env_add(struct forest *f, struct env_key *key, struct arena *own);
+
+/* One walk of a request through an environment. */
+struct walk {
+    struct message_node *last; /* holds message n_matched - 1, its parents those before; or NULL */
+    uint32_t n_matched;
+    struct message unmatched; /* message n_matched when n_matched < n */
+    uint32_t n;
+
+    /* Of one that forest_walk_begin_known began: */
+    const struct chat_known *known; /* of its messages; or NULL */
+    struct message_node *began;     /* where; NULL: at the root */
+    uint64_t shape;                 /* the forest's, then */
+};
+
+/* What walks may look at: so many messages, and so many bytes of their texts. */
+struct walk_room {
+    uint32_t messages;
+    size_t bytes;
+    bool first; /* one goes, however long it is */
+};
+
+/* Matches messages (a JSON array) from the environment's root as deep as it goes, or as there is
+ * room, which it takes from: begin, then on until that is true. A message for which there is no
+ * room is as one that is not known, and room->messages is 0 then. Between two parts the forest may
+ * have grown: who was known stays known. */
+void forest_walk_begin(const struct json *messages, struct walk *ret);
+
+/* The same, begun where an earlier walk through that environment ended, if the messages so far are
+ * the same by what is known of them: it comes to where one from the root would. */
+void forest_walk_begin_known(const struct forest *f, const struct prompt_env *g,
+                             const struct json *messages, const struct chat_known *known,
+                             struct walk *ret);
+
+/* Takes note of where such a walk has ended, for others. */
+void forest_walk_note(struct forest *f, const struct walk *w);
+
+/* The node of the walk's message n - 1, 0 < n <= n_matched. */
+struct message_node *walk_node(const struct walk *w, uint32_t n);
+
+bool forest_walk_on(struct forest *f, struct prompt_env *g, const struct json *messages,
+                    struct arena *a, struct walk_room *room, struct walk *w);
+
+/* The child of `parent` with this message, made when missing (the message is copied). */
+struct message_node *forest_child(struct forest *f, struct message_node *parent,
+                                  const struct json *message);
+
+/* The same for a message that lies in the forest's arena: it is not copied again. */
+struct message_node *forest_child_of_own(struct forest *f, struct message_node *parent,
+                                         const struct json *message);
+
+/* Hangs n nodes, whose messages were read for the forest's matcher and have their hashes, below
+ * `at`, one below the other, and returns the last one's (`at` for none); messages that are there
+ * already keep their nodes. All lie in the forest's arena. Whether one has a picture
+ * (has_images) is the caller's to note. */
+struct message_node *forest_hang(struct forest *f, struct message_node *at,
+                                 struct message_node *const *nodes, uint32_t n);
+
+/* Hangs the last n of what is ready (new_messages.h) below `at`, one below the other, and returns
+ * the last one's node. The forest takes over their memory. */
+struct message_node *new_messages_hang(struct new_messages *m, uint32_t n, struct forest *f,
+                                       struct message_node *at);
+
+/* The child that matches, or NULL; tmp is for prepared texts. */
+struct message_node *forest_find_child(struct forest *f, struct message_node *parent,
+                                       const struct message *m);
+
+/* The child that matches, or that the message is an echo of (message_is_echo), or NULL. */
+struct message_node *forest_find_echo(struct forest *f, struct message_node *parent,
+                                      const struct message *m);
+
+/* Notes an answer that an upstream signed, and the seals of its thought. */
+void forest_note_signed(struct forest *f, const struct json *message);
+
+/* An answer was generated at this node: its echoes are to be found. */
+void forest_note_echo(struct forest *f, struct message_node *n);
+
+/* Both for an answer whose node is ready (new_answer_make): hangs it below `parent`, unless the
+ * message is there, and returns the message's node. */
+struct message_node *forest_hang_answer(struct forest *f, struct message_node *parent,
+                                        struct message_node *ready);
+
+/* The answer has a call with that id, which lies in the forest's arena. */
+void forest_note_call(struct forest *f, struct str id, struct checkpoint *t);
+
+/* Notes the calls of the answers from checkpoint `from` on. */
+void forest_note_calls(struct forest *f, size_t from);
+
+/* The newest answer that issued a call with that id, or NULL. However long
+ * the id is, no more of it is looked at than an issued one has. */
+struct checkpoint *forest_issuer(struct forest *f, struct str id);
+
+/* The text of the message's content: as it is stored where it is one string, else as it is
+ * compared. */
+struct str node_text(const struct message_node *node);
+
+/* The stored messages up to and including node, as a JSON array in the arena, with room for `extra`
+ * more behind them. forest_messages: the same, faster where the node is f's. */
+struct json *node_messages(const struct message_node *node, uint32_t extra, struct arena *a);
+struct json *forest_messages(const struct forest *f, const struct message_node *node,
+                             uint32_t extra, struct arena *a);
+
+/* What is unique in a response id, which begins as its dialect's ids do: the key of by_response. */
+struct str response_key(struct str id);
+
+/* Interns short texts (labels, versions) in the session's arena. */
+struct str forest_str(struct forest *f, struct str s);
+
+/* The same for text that will stand in JSON: what is no UTF-8 (a header's raw bytes) becomes '?'.
+ */
+struct str forest_text(struct forest *f, struct str s);
+
+/* The same two in another arena, which the forest may take over. */
+struct str forest_str_in(struct arena *a, struct str s);
+struct str forest_text_in(struct arena *a, struct str s);
+
+#endif

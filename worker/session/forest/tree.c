@@ -1,0 +1,52 @@
+/* Policies tree and timelines: every answer is a checkpoint of its own, requests attach at the
+ * deepest one that covers a prefix of theirs. timelines differs at the end: see export/merge.c. */
+
+#include "worker/session/forest/policy.h"
+
+#include "common/base/vec.h"
+#include "worker/session/call/plan.h"
+#include "worker/session/forest/branch.h"
+#include "worker/session/store/store.h"
+
+static void position_deepest(struct plan *p)
+{
+    const struct message_node *at = p->walk.last;
+
+    while (at && at->depth > 0 && !at->newest)
+        at = at->parent;
+    if (!at || at->depth == 0)
+        return;
+    p->parent = at->newest;
+    p->covered = at->depth;
+}
+
+static int tree_position(struct session *s, struct plan *p, struct err *e)
+{
+    (void)s;
+    (void)e;
+    position_deepest(p);
+    return 0;
+}
+
+/* Every answer on which no other stands. */
+static void tree_branches(struct session *s, struct branch_vec *out)
+{
+    for (size_t i = 0; i < s->forest.checkpoints.n; i++) {
+        struct checkpoint *t = s->forest.checkpoints.at[i];
+
+        if (t->children == 0 && !t->hidden)
+            *vec_push(out) = (struct branch){.head = t, .seq = t->seq};
+    }
+}
+
+/* Every call is a timeline of its own until the merge. */
+static void timelines_branches(struct session *s, struct branch_vec *out)
+{
+    session_checkpoints(s, out);
+}
+
+const struct policy policy_tree = {
+    .name = "tree", .position = tree_position, .branches = tree_branches};
+
+const struct policy policy_timelines = {
+    .name = "timelines", .position = tree_position, .branches = timelines_branches};

@@ -1,0 +1,671 @@
+/* A commit record -> checkpoints in the forest. The same function serves a call that was
+ * answered a moment ago, a replay at the start, and a session that comes back into memory; so
+ * memory after a restart is what it was before.
+ *
+ *   commit_record_read    bytes -> struct commit_record       (commit_record.c)
+ *   take_commit           what it means in this session: environment, node, parent, answers
+ *   check_chain           a chain's continuation must fit the chain
+ *   carry_out             payloads, message nodes, checkpoints, the policy's own books
+ *   add_call              the call itself, found again by the hash of its body
+ *
+ * Everything in a record is checked before anything is linked: one that makes no sense is
+ * refused whole (-1 and e), and the session is as it was. */
+#include <string.h>
+
+#include "common/codec/json.h"
+#include "worker/session/forest/checkpoint.h"
+#include "worker/session/forest/policy.h"
+#include "worker/session/record/call_bulk.h"
+#include "worker/session/record/commit_record.h"
+#include "worker/session/record/take_answer.h"
+#include "worker/session/store/payload.h"
+#include "worker/session/store/recall.h"
+#include "worker/session/store/reward.h"
+#include "worker/session/store/store.h"
+
+enum { TOTAL_MAX = INT32_MAX };
+
+/* Where the numbers of an answer are, in the call's bulk. */
+struct answer_pieces {
+    uint32_t own, apart[ROWS_KINDS]; /* apart: 0 if that block is in `own` */
+    struct str told;                 /* of the record; or: */
+    size_t told_bytes;               /* the next of BULK_TOLD */
+};
+
+/* A commit record in its session, before it is carried out. */
+struct commit {
+    struct commit_record rec;
+    struct call_bulk *bulk; /* with COMMIT_BULK, else NULL */
+    struct call_record call;
+    struct prompt_env *env;
+    struct env_key env_key;  /* of a new one */
+    struct arena *ready_env; /* with the values of that, ready; or NULL */
+    struct message_node *base;
+    const struct json **messages; /* NULL: `ready` has them */
+    struct new_messages *ready;   /* of the call that is recorded, or of a long record that is read
+                                     back: the very texts of the record, read and copied */
+    struct checkpoint *parent;
+    struct checkpoint *run;
+    struct checkpoint **answers; /* in the forest's arena, without links */
+    struct answer_pieces *pieces;
+    struct checkpoint **duplicates;
+    enum commit_duplicate *modes;
+    struct checkpoint shared; /* fields that all answers have in common */
+};
+
+static int bad(struct err *e, const char *what)
+{
+    return err_set(e, ERR_IO, "session record: %s", what);
+}
+
+/* An optional value that is not there is NULL. */
+static int read_json(struct str text, struct arena *tmp, bool optional, const struct json **ret,
+                     struct err *e)
+{
+    *ret = NULL;
+    if (!text.p)
+        return optional ? 0 : bad(e, "a value is missing");
+    if (json_parse(tmp, text, ret, e) != 0)
+        return bad(e, "a value is not JSON");
+    return 0;
+}
+
+static struct checkpoint *find_checkpoint(const struct forest *f, uint32_t id)
+{
+    return id < f->checkpoints.n ? f->checkpoints.at[id] : NULL;
+}
+
+/* --- what it means in its session --- */
+
+/* The environment is one of the session's, or is told in the record because it is new. */
+static int find_env(struct session *s, struct arena *tmp, struct commit *c, struct err *e)
+{
+    struct forest *f = &s->forest;
+
+    if (c->rec.flags & COMMIT_NEW_ENV) {
+        c->ready_env = session_new_env(s, c->rec.call, &c->env_key);
+        c->env_key.pool = c->rec.pool;
+        if (!c->ready_env && (read_json(c->rec.tools, tmp, true, &c->env_key.tools, e) != 0 ||
+                              read_json(c->rec.kwargs, tmp, true, &c->env_key.kwargs, e) != 0))
+            return -1;
+        return forest_env(f, &c->env_key) ? bad(e, "a new environment is not new") : 0;
+    }
+    if (c->rec.env >= f->envs.n)
+        return bad(e, "unknown environment");
+    c->env = f->envs.at[c->rec.env];
+    return 0;
+}
+
+/* Environment, node that the messages hang below, and the messages that are new. */
+static int find_place(struct session *s, struct arena *tmp, struct commit *c, struct err *e)
+{
+    struct forest *f = &s->forest;
+    struct record_in texts = c->rec.messages;
+
+    if (find_env(s, tmp, c, e) != 0)
+        return -1;
+    if (c->rec.flags & COMMIT_BASE) {
+        if (c->rec.base >= f->nodes.n || f->nodes.at[c->rec.base]->env != c->env)
+            return bad(e, "unknown node");
+        c->base = f->nodes.at[c->rec.base];
+    }
+    c->ready = session_new_messages(s, c->rec.call);
+    if (c->ready)
+        return 0;
+    c->messages = arena_calloc(tmp, c->rec.n_messages, sizeof(*c->messages));
+    for (uint32_t i = 0; i < c->rec.n_messages; i++)
+        if (read_json(record_str(&texts), tmp, false, &c->messages[i], e) != 0)
+            return -1;
+    return 0;
+}
+
+/* Sums of tokens: they must fit the checkpoint that is stood on, and an int32. */
+static int check_context(struct commit *c, struct err *e)
+{
+    struct checkpoint *t = &c->shared;
+    const struct commit_record *r = &c->rec;
+    uint64_t before = c->parent ? c->parent->total : 0;
+
+    if (t->trim > (c->parent ? c->parent->n : 0))
+        return bad(e, "trims more than the answer");
+    if ((uint64_t)r->common + r->n_context > TOTAL_MAX || t->n_close > r->common + r->n_context)
+        return bad(e, "impossible context");
+    t->n_context = r->common + r->n_context;
+    before += t->n_context;
+    if (before - t->trim > TOTAL_MAX)
+        return bad(e, "too many tokens");
+    t->total = (uint32_t)(before - t->trim);
+    return 0;
+}
+
+/* What the answers have in common: what stands between the parent and them, and why they stand
+ * there (cause). */
+static int take_context(struct forest *f, struct arena *tmp, struct commit *c, struct err *e)
+{
+    const struct commit_record *r = &c->rec;
+    const struct json *fields;
+    struct checkpoint *t = &c->shared;
+
+    t->trim = r->trim;
+    t->n_close = r->close;
+    t->sent = r->sent;
+    if (r->flags & COMMIT_RUN) {
+        c->run = find_checkpoint(f, r->run);
+        if (!c->run || r->common > context_run_length(&c->run->context))
+            return bad(e, "shares more context than there is");
+    }
+    t->cause = r->cause < CAUSE_COUNT ? (enum session_cause)r->cause : CAUSE_NEW_ROOT;
+    t->diff_message = r->diff_message;
+    t->diff_field = forest_text(f, r->diff_field);
+    t->diff_stored = forest_text(f, r->diff_stored);
+    t->diff_request = forest_text(f, r->diff_request);
+    t->label = forest_text(f, r->label);
+    t->parent_label = forest_text(f, r->parent_label);
+    if (read_json(r->dropped_fields, tmp, true, &fields, e) != 0) /* exports write it as it is */
+        return -1;
+    t->dropped_fields = forest_text(f, r->dropped_fields);
+    return check_context(c, e);
+}
+
+static int take_asked(struct forest *f, struct commit *c, struct err *e)
+{
+    uint64_t asked = c->rec.asked;
+
+    c->call.asked_brief = c->rec.flags & COMMIT_ASKED_BRIEF;
+    if (asked == 1)
+        c->call.asked = forest_str(f, c->rec.asked_text);
+    else if (asked - 2 < f->calls.n)
+        c->call.asked = f->calls.at[asked - 2].asked;
+    else if (asked > 0)
+        return bad(e, "asks what no call asked");
+    return 0;
+}
+
+/* A piece is named once. False: it is not there as the answer says. */
+static bool name_pieces(struct commit *c, uint32_t i, const struct commit_answer *a)
+{
+    const struct answer_pieces *x = &c->pieces[i];
+    uint32_t before = i == 0 ? 0 : c->pieces[i - 1].own;
+
+    if (x->own < BULK_PAYLOADS ||
+        (x->own != before && !bulk_name(c->bulk, x->own, bulk_bytes(c->bulk, x->own).len)))
+        return false;
+    for (int k = 0; k < ROWS_KINDS; k++)
+        if (x->apart[k] > 0 && (x->apart[k] <= BULK_PAYLOADS || a->rows[k].block.len == 0 ||
+                                !bulk_name(c->bulk, x->apart[k], a->rows[k].block.len)))
+            return false;
+    return true;
+}
+
+static int take_one(struct session *s, struct commit *c, uint32_t i, const struct commit_answer *a,
+                    struct err *e)
+{
+    struct forest *f = &s->forest;
+
+    c->pieces[i] = (struct answer_pieces){.own = a->piece,
+                                          .apart = {a->apart[0], a->apart[1]},
+                                          .told = a->told,
+                                          .told_bytes = a->told_bytes};
+    if (c->bulk && !name_pieces(c, i, a))
+        return bad(e, "names a piece that is not there");
+    if (take_answer(c->answers[i], a, c->rec.flags, &f->arena, e) != 0 ||
+        take_message(c->answers[i], s, c->rec.call, i, a->message, e) != 0)
+        return -1;
+    if ((uint64_t)c->shared.total + c->answers[i]->n > TOTAL_MAX)
+        return bad(e, "too many tokens");
+    if (a->mode == DUPLICATE_NONE)
+        return 0;
+    c->modes[i] = a->mode;
+    c->duplicates[i] = find_checkpoint(f, a->duplicate);
+    return c->duplicates[i] ? 0 : bad(e, "torn answer");
+}
+
+/* The checkpoints, not linked yet. */
+static int take_answers(struct session *s, struct arena *tmp, struct commit *c, struct err *e)
+{
+    uint32_t n = c->rec.n_answers;
+    struct checkpoint *all = arena_calloc(&s->forest.arena, n, sizeof(*all));
+    struct answer_cursor at = commit_record_answers(&c->rec);
+    size_t told = 0;
+
+    c->answers = arena_calloc(tmp, n, sizeof(struct checkpoint *));
+    c->pieces = arena_calloc(tmp, n, sizeof(*c->pieces));
+    c->duplicates = arena_calloc(tmp, n, sizeof(struct checkpoint *));
+    c->modes = arena_calloc(tmp, n, sizeof(*c->modes));
+    for (uint32_t i = 0; i < n; i++) {
+        struct commit_answer a;
+
+        c->answers[i] = &all[i];
+        commit_record_answer(&c->rec, &at, &a);
+        if (take_one(s, c, i, &a, e) != 0)
+            return -1;
+        told += a.told_bytes;
+    }
+    if (c->bulk && !bulk_name(c->bulk, BULK_TOLD, told))
+        return bad(e, "tells what is not there");
+    return 0;
+}
+
+/* What the record names must be there. */
+static int take_commit(struct session *s, struct arena *tmp, struct commit *c, struct err *e)
+{
+    struct forest *f = &s->forest;
+
+    if (!(c->rec.flags & COMMIT_RAW) && find_place(s, tmp, c, e) != 0)
+        return -1;
+    if (c->rec.flags & COMMIT_PARENT) {
+        c->parent = find_checkpoint(f, c->rec.parent);
+        if (!c->parent || !c->parent->node || (c->rec.flags & COMMIT_RAW))
+            return bad(e, "stands on a checkpoint that does not exist");
+    }
+    return take_context(f, tmp, c, e) != 0 || take_answers(s, tmp, c, e) != 0 ||
+                   take_asked(f, c, e) != 0
+               ? -1
+               : 0;
+}
+
+/* --- carrying out --- */
+
+/* The node of the last message; missing ones are made. */
+static struct message_node *make_place(struct forest *f, struct commit *c)
+{
+    struct prompt_env *g = c->env ? c->env : forest_env_add(f, &c->env_key, c->ready_env);
+    struct message_node *at = c->base ? c->base : &g->root;
+
+    if (c->ready)
+        return new_messages_hang(c->ready, c->rec.n_messages, f, at);
+    for (uint32_t i = 0; i < c->rec.n_messages; i++)
+        at = forest_child(f, at, c->messages[i]);
+    return at;
+}
+
+/* The answer's own message becomes a node, with the checkpoint on top of those that have the
+ * same message. */
+static void link_node(struct session *s, struct checkpoint *t, struct message_node *prompt)
+{
+    struct message_node *ready = t->node;
+    size_t n_before = s->forest.nodes.n;
+
+    t->node = ready ? forest_hang_answer(&s->forest, prompt, ready)
+                    : forest_child_of_own(&s->forest, prompt, t->message);
+    t->older = t->node->newest;
+    t->node->newest = t;
+    if (message_is_signed(t->message))
+        forest_note_signed(&s->forest, t->message);
+    s->forest.shape += s->forest.nodes.n == n_before; /* a node that was there has another answer */
+    if (!ready)
+        forest_note_echo(&s->forest, t->node);
+    prompt->samples++;
+}
+
+/* Nodes of the prompt remember through whom they are reached. Once for all answers of a call: there
+ * may be many of both. */
+static void note_through(struct message_node *prompt, struct checkpoint *t)
+{
+    for (struct message_node *n = prompt; n->depth > 0 && !(t->parent && n == t->parent->node);
+         n = n->parent)
+        n->through = t;
+}
+
+/* A hidden checkpoint stays in the forest (records name it by number), but in no branch. */
+static void unlink_node(struct checkpoint *t)
+{
+    struct checkpoint **at = &t->node->newest;
+
+    while (*at && *at != t)
+        at = &(*at)->older;
+    if (*at)
+        *at = t->older;
+    t->hidden = true;
+}
+
+void checkpoint_hide(struct session *s, struct checkpoint *t)
+{
+    session_count_leaf(s, t, -1);
+    s->forest.shape++;
+    if (t->node)
+        unlink_node(t);
+    t->hidden = true;
+    if (!t->parent)
+        return;
+    t->parent->children--;
+    session_count_leaf(s, t->parent, 1);
+}
+
+/* The newest of a node stands first. */
+static void bring_forward(struct checkpoint *t)
+{
+    struct message_node *n = t->node;
+
+    unlink_node(t);
+    t->hidden = false;
+    t->older = n->newest;
+    n->newest = t;
+}
+
+/* The same answer came again. DUPLICATE_REPLACE: the new one takes the old one's place, with the
+ * reward that was given to it; else the old one stays, as others stand on it, and counts as the
+ * newest. Whichever is hidden names the other one: rewards may come under both ids. */
+static void link_duplicate(struct session *s, struct checkpoint *t, struct checkpoint *duplicate,
+                           enum commit_duplicate mode)
+{
+    s->refreshed++;
+    if (mode == DUPLICATE_REPLACE) {
+        checkpoint_hide(s, duplicate);
+        duplicate->instead = t;
+        reward_move(s, duplicate->response_id, t->response_id);
+        return;
+    }
+    checkpoint_hide(s, t);
+    t->instead = duplicate;
+    duplicate->seq = t->seq;
+    bring_forward(duplicate);
+}
+
+/* Gives the number and the place in the order, and tells the policy. */
+static int link_checkpoint(struct session *s, const struct commit *c, uint32_t i,
+                           struct message_node *prompt, struct err *e)
+{
+    struct forest *f = &s->forest;
+    struct checkpoint *t = c->answers[i], *duplicate = c->duplicates[i];
+
+    t->id = (uint32_t)f->checkpoints.n;
+    t->answer = i;
+    t->seq = s->next_seq++;
+    t->total = c->shared.total + t->n;
+    t->text = t->n == 0 || (t->parent && t->parent->text);
+    *vec_push(&f->checkpoints) = t;
+    f->tokens += t->n;
+    if (t->parent) {
+        session_count_leaf(s, t->parent, -1);
+        t->parent->children++;
+    }
+    if (prompt)
+        link_node(s, t, prompt);
+    else
+        t->node = NULL;
+    if (t->response_id.p)
+        (void)map_set(&f->by_response, response_key(t->response_id), t);
+    session_count_leaf(s, t, 1);
+    if (prompt && duplicate && !duplicate->hidden && duplicate->node == t->node && duplicate != t) {
+        t->cause = CAUSE_SAME_ANSWER;
+        link_duplicate(s, t, duplicate, c->modes[i]);
+    }
+    s->forks[t->cause]++;
+    if (s->residence == RESIDENT)
+        session_count_fork(s->store, t->cause);
+    if (!prompt || prompt->env->pool.len || !s->options.policy->commit)
+        return 0;
+    /* Further answers of one call start chains of their own. */
+    return s->options.policy->commit(s, t, i == 0 ? c->rec.chain : UINT32_MAX,
+                                     i == 0 && (c->rec.flags & COMMIT_ROLLBACK), e);
+}
+
+/* A piece of the bulk; nothing is in one that no fragment had. */
+static struct payload *take_piece(struct session *s, const struct commit *c, uint32_t piece,
+                                  bool fixed)
+{
+    if (bulk_bytes(c->bulk, piece).len == 0)
+        return payload_new(s, c->call.number, 0, fixed);
+    return payload_of_piece(s, c->bulk, piece, fixed);
+}
+
+/* The numbers of context and first answers: out of the record or the bulk, and before that what the
+ * run cannot share. */
+static struct payload *make_first(struct session *s, const struct commit *c, uint32_t before,
+                                  bool copies)
+{
+    size_t size = before * sizeof(int32_t);
+    struct str piece = c->bulk ? bulk_bytes(c->bulk, BULK_PAYLOADS) : (struct str){0};
+    struct payload *p;
+
+    if (c->bulk && !copies)
+        return take_piece(s, c, BULK_PAYLOADS, false);
+    p = payload_new(s, c->call.number,
+                    size + (c->bulk ? piece.len : commit_record_bulk(&c->rec, NULL)), copies);
+    if (before > 0)
+        context_run_copy(&c->run->context, c->rec.common, (int32_t *)(void *)p->bytes);
+    if (!c->bulk)
+        (void)commit_record_bulk(&c->rec, p->bytes + size);
+    else if (piece.len > 0)
+        memcpy(p->bytes + size, piece.p, piece.len);
+    return p;
+}
+
+/* What the answers told stays in memory, as a stored answer is read without a recall. */
+static void take_told(struct session *s, const struct commit *c)
+{
+    const struct payload *told = c->bulk && bulk_bytes(c->bulk, BULK_TOLD).len > 0
+                                     ? take_piece(s, c, BULK_TOLD, true)
+                                     : NULL;
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < c->rec.n_answers; i++) {
+        const struct answer_pieces *x = &c->pieces[i];
+
+        if (x->told_bytes > 0)
+            c->answers[i]->told = str_of(told->bytes + at, x->told_bytes);
+        else if (x->told.p)
+            c->answers[i]->told = forest_str(&s->forest, x->told);
+        at += x->told_bytes;
+    }
+}
+
+/* Reading back what the first one copies may fail; nothing was changed then. */
+static int make_payloads(struct session *s, struct commit *c, struct context_run *run,
+                         struct err *e)
+{
+    struct forest *f = &s->forest;
+    const struct context_run *base = c->run ? &c->run->context : NULL;
+    bool copies = base && !context_run_extends(base, c->rec.common);
+    size_t bulk =
+        c->bulk ? bulk_bytes(c->bulk, BULK_PAYLOADS).len : commit_record_bulk(&c->rec, NULL);
+    struct payload *p;
+    uint32_t piece = BULK_PAYLOADS;
+    size_t at;
+
+    if (copies && session_recall_context(s, c->run, e) != 0)
+        return -1;
+    if (bulk + (uint64_t)c->rec.common * sizeof(int32_t) > UINT32_MAX)
+        return bad(e, "too large");
+    p = make_first(s, c, forest_run(f, run, base, c->rec.common, c->rec.n_context), copies);
+    run->payload = p;
+    at = run->n * sizeof(int32_t);
+    f->top_id = take_top(f->top_id, (const int32_t *)(const void *)p->bytes, run->n);
+    for (uint32_t i = 0; i < c->rec.n_answers; i++) {
+        const struct answer_pieces *x = &c->pieces[i];
+        struct checkpoint *t = c->answers[i];
+
+        if (c->bulk && x->own != piece) {
+            piece = x->own;
+            p = take_piece(s, c, piece, false);
+            at = 0;
+        }
+        for (int k = 0; k < ROWS_KINDS; k++)
+            t->rows[k].apart = x->apart[k] > 0 ? take_piece(s, c, x->apart[k], false) : NULL;
+        at = take_bulk(t, p, at);
+        f->top_id = take_top(f->top_id, checkpoint_ids(t), t->n);
+        t->context = *run;
+    }
+    take_told(s, c);
+    return 0;
+}
+
+/* The payloads first: reading back what one copies may fail. Then the links. */
+static int carry_out(struct session *s, struct commit *c, struct err *e)
+{
+    struct forest *f = &s->forest;
+    struct message_node *prompt;
+    struct context_run run;
+
+    if (make_payloads(s, c, &run, e) != 0)
+        return -1;
+    prompt = c->rec.flags & COMMIT_RAW ? NULL : make_place(f, c);
+    c->call.first_checkpoint = (uint32_t)f->checkpoints.n;
+    c->call.n_checkpoints = c->rec.n_answers;
+    s->trimmed += c->shared.trim;
+    for (uint32_t i = 0; i < c->rec.n_answers; i++) {
+        c->answers[i]->call = (uint32_t)f->calls.n;
+        if (link_checkpoint(s, c, i, prompt, e) != 0)
+            return -1;
+    }
+    forest_note_calls(f, c->call.first_checkpoint);
+    if (prompt && c->rec.n_answers > 0)
+        note_through(prompt, c->answers[c->rec.n_answers - 1]);
+    return 0;
+}
+
+static struct hash_entry *entry_of_body(struct forest *f, const uint64_t hash[2])
+{
+    struct str body = str_of((const char *)hash, 2 * sizeof(*hash));
+    struct hash_entry *ret = map_get(&f->by_hash, body);
+
+    if (!ret) {
+        ret = ARENA_NEW(&f->arena, struct hash_entry);
+        memcpy(ret->body_hash, hash, sizeof(ret->body_hash));
+        (void)map_set(&f->by_hash, str_of((const char *)ret->body_hash, body.len), ret);
+    }
+    return ret;
+}
+
+static struct key_entry *entry_of_key(struct forest *f, const struct call_record *call)
+{
+    struct buf said = {0};
+    struct key_entry *ret;
+
+    call_key_put(&said, call->body_hash, call->key);
+    ret = map_get(&f->by_key, buf_str(&said));
+    if (!ret) {
+        ret = arena_alloc(&f->arena, sizeof(*ret) + said.len);
+        memcpy(ret->said, said.p, said.len);
+        (void)map_set(&f->by_key, str_of(ret->said, said.len), ret);
+    }
+    buf_done(&said);
+    return ret;
+}
+
+/* Calls are numbered as they begin and stored as they end: the last one's place is near the end. */
+static void place_number(struct forest *f)
+{
+    uint32_t added = (uint32_t)f->calls.n - 1;
+    size_t at = f->by_number.n;
+
+    (void)vec_push(&f->by_number);
+    for (; at > 0 && f->calls.at[f->by_number.at[at - 1]].number > f->calls.at[added].number; at--)
+        f->by_number.at[at] = f->by_number.at[at - 1];
+    f->by_number.at[at] = added;
+}
+
+static void add_call(struct session *s, const struct call_record *call)
+{
+    struct forest *f = &s->forest;
+    struct hash_entry *same = entry_of_body(f, call->body_hash);
+
+    *vec_push(&f->calls) = *call;
+    place_number(f);
+    same->newest = (uint32_t)f->calls.n;
+    if (call->key.p)
+        entry_of_key(f, call)->newest = (uint32_t)f->calls.n;
+    else
+        same->newest_plain = (uint32_t)f->calls.n;
+    if (s->next_call <= call->number)
+        s->next_call = call->number + 1;
+}
+
+/* A chain's continuation must fit the chain. */
+static int check_chain(const struct session *s, const struct commit *c, struct err *e)
+{
+    const struct chain *chain;
+
+    if (s->options.policy != &policy_chains)
+        return c->rec.flags & (COMMIT_CHAIN | COMMIT_ROLLBACK) ? bad(e, "names a chain") : 0;
+    if (!(c->rec.flags & COMMIT_CHAIN))
+        return c->rec.flags & COMMIT_ROLLBACK ? bad(e, "rolls nothing back") : 0;
+    if (c->rec.chain >= s->chains.n || s->chains.at[c->rec.chain]->closed)
+        return bad(e, "names a chain that is not open");
+    chain = s->chains.at[c->rec.chain];
+    if (!(c->rec.flags & COMMIT_EXHAUSTED) &&
+        c->parent != (c->rec.flags & COMMIT_ROLLBACK ? chain->head->parent : chain->head))
+        return bad(e, "does not continue its chain");
+    return 0;
+}
+
+/* A call without room: its chain is closed. */
+static int close_chain(struct session *s, struct commit *c, struct err *e)
+{
+    c->call.exhausted = true;
+    c->call.first_checkpoint = (uint32_t)s->forest.checkpoints.n;
+    if (c->rec.kept && !(c->rec.flags & COMMIT_CHAIN))
+        return bad(e, "torn");
+    if (check_chain(s, c, e) != 0)
+        return -1;
+    return c->rec.flags & COMMIT_CHAIN ? chains_close(s, c->rec.chain, c->rec.kept, e) : 0;
+}
+
+/* What the answers have in common; its total is that of the ids before them (link_checkpoint). */
+static void share(struct checkpoint *t, const struct commit *c, uint64_t now_ms)
+{
+    const struct checkpoint *shared = &c->shared;
+
+    t->n_context = shared->n_context;
+    t->n_close = shared->n_close;
+    t->trim = shared->trim;
+    t->sent = shared->sent;
+    t->label = shared->label;
+    t->parent_label = shared->parent_label;
+    t->dropped_fields = shared->dropped_fields;
+    t->cause = shared->cause;
+    t->diff_message = shared->diff_message;
+    t->diff_field = shared->diff_field;
+    t->diff_stored = shared->diff_stored;
+    t->diff_request = shared->diff_request;
+    t->parent = c->parent;
+    t->depth = c->parent ? c->parent->depth + 1 : 1;
+    t->at_ms = now_ms;
+}
+
+/* The record of a call with answers. */
+static int apply_answers(struct session *s, struct commit *c, uint64_t now_ms, struct err *e)
+{
+    struct arena tmp = {0};
+    int rc = take_commit(s, &tmp, c, e);
+
+    if (rc == 0)
+        rc = check_chain(s, c, e);
+    for (uint32_t i = 0; rc == 0 && i < c->rec.n_answers; i++)
+        share(c->answers[i], c, now_ms);
+    if (rc == 0)
+        rc = carry_out(s, c, e);
+    arena_done(&tmp);
+    return rc;
+}
+
+int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms, struct err *e)
+{
+    struct commit c = {0};
+
+    if (commit_record_read(r, &c.rec, e) != 0)
+        return -1;
+    if ((c.rec.flags & (COMMIT_BULK | COMMIT_EXHAUSTED)) == COMMIT_BULK) {
+        c.bulk = session_bulk(s, c.rec.call);
+        if (!c.bulk || !commit_record_attach(&c.rec, c.bulk))
+            return bad(e, "its bulk is not there");
+    }
+    c.call = (struct call_record){.number = c.rec.call,
+                                  .body_hash = {c.rec.body_hash[0], c.rec.body_hash[1]},
+                                  .max_tokens = c.rec.max_tokens,
+                                  .temperature = c.rec.temperature,
+                                  .prompt_tokens = c.rec.prompt_tokens,
+                                  .key = forest_str(&s->forest, c.rec.key),
+                                  .at_ms = now_ms};
+    if ((c.rec.flags & COMMIT_EXHAUSTED ? close_chain(s, &c, e)
+                                        : apply_answers(s, &c, now_ms, e)) != 0)
+        return -1;
+    add_call(s, &c.call);
+    session_drop_bulk(s, c.call.number);
+    s->updated_ms = now_ms;
+    if (s->residence != LOADING)
+        s->idle_ms = now_ms;
+    session_call_recorded(s, c.call.number);
+    return 0;
+}

@@ -1,0 +1,517 @@
+/* Session and answers -> commit record, the bytes that apply.c reads (layout: commit_record.h).
+ * Nothing changes here: the record is journaled first (ledger_write), then applied.
+ *
+ * The plan of a call was made before the engine was asked; while it generated, other calls may
+ * have been recorded. What they stored is taken notice of (plan_renew), and a policy may refuse
+ * the commit (session_check_commit). Large things are told by reference: known messages by their
+ * node, context that another checkpoint begins with by that checkpoint (plan_shared_run), what was
+ * asked by an earlier call (put_asked). */
+
+#include "worker/session/record/commit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/codec/json.h"
+#include "worker/session/call/plan.h"
+#include "worker/session/call/session_answer.h"
+#include "worker/session/forest/checkpoint.h"
+#include "worker/session/forest/policy.h"
+#include "worker/session/record/new_messages.h"
+#include "worker/session/record/record.h"
+#include "worker/session/store/session.h"
+#include "worker/session/store/store.h"
+
+void record_begin(struct buf *b, enum record_type type, struct str id, uint64_t now_ms)
+{
+    record_put_head(b, &(struct record_head){type, RECORD_VERSION, id, now_ms});
+}
+
+/* Whether the new messages are in fragments before the record. */
+static bool has_texts_apart(const struct plan *p)
+{
+    return p->bulk.written && plan_new_texts(p).p;
+}
+
+/* Environment and messages: numbers of what is stored, texts of what is new. */
+static void put_place(struct buf *b, const struct plan *p)
+{
+    uint32_t n = p->walk.n - p->walk.n_matched;
+    struct str ready;
+
+    if (p->env) {
+        record_put_u(b, p->env->id);
+    } else {
+        ready = plan_env_texts(p);
+        if (ready.p) {
+            buf_add_str(b, ready);
+        } else {
+            record_put_json(b, p->chat.tools);
+            record_put_json(b, p->chat.kwargs);
+        }
+        if (p->pool.len)
+            record_put_str(b, p->pool);
+    }
+    if (p->prompt)
+        record_put_u(b, p->prompt->id);
+    record_put_u(b, n);
+    ready = plan_new_texts(p);
+    if (has_texts_apart(p)) {
+        record_put_u(b, p->made.messages->texts.len - ready.len - p->bulk.texts_from);
+        return;
+    }
+    if (ready.p) {
+        buf_add_str(b, ready);
+        return;
+    }
+    for (uint32_t i = p->walk.n_matched; i < p->walk.n; i++)
+        record_put_json(b, &p->chat.messages->items[i]);
+}
+
+/* The hash of the ids that the engine was asked with. What was sent before is not gone through
+ * again: its hash is known with the checkpoint that this one stands on. */
+static uint64_t hash_sent(const struct plan *p)
+{
+    const struct checkpoint *parent = p->parent;
+    struct token_span all = p->pub.prompt;
+    size_t from = parent && parent->sent ? checkpoint_start(parent) : 0;
+
+    return ids_hash(from ? parent->sent : IDS_HASH_NONE, all.at + from, all.n - from);
+}
+
+/* Tokens between parent and answers, and why the call starts where it does. */
+static void put_context(struct buf *b, const struct plan *p)
+{
+    struct token_span rest = plan_own_context(p, p->bulk.common);
+
+    record_put_u(b, p->trim);
+    record_put_u(b, p->n_close);
+    if (!p->text)
+        record_put_u64(b, hash_sent(p));
+    if (p->bulk.run) {
+        record_put_u(b, p->bulk.run->id);
+        record_put_u(b, p->bulk.common);
+    }
+    if (p->bulk.written)
+        record_put_u(b, rest.n);
+    else
+        record_put_ids(b, rest);
+    record_put_u(b, p->pub.cause);
+    record_put_u(b, p->pub.diff_message);
+    record_put_str(b, p->pub.diff_field);
+    record_put_str(b, p->pub.diff_stored);
+    record_put_str(b, p->pub.diff_request);
+    record_put_str(b, p->label);
+    record_put_str(b, p->parent_label);
+    if (p->dropped_fields.p)
+        record_put_str(b, p->dropped_fields);
+}
+
+/* --- answers --- */
+
+/* Which optional parts some answer has. */
+static unsigned parts_of(const struct session_answer *answers, size_t n)
+{
+    unsigned parts = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (answers[i].odds.p)
+            parts |= COMMIT_ODDS;
+        if (answers[i].drifted_tokens)
+            parts |= COMMIT_DRIFT;
+        if (answers[i].rows[ROWS_INDEXER].block.p)
+            parts |= COMMIT_INDEXER;
+        if (answers[i].asked_basis.p)
+            parts |= COMMIT_ASKED;
+    }
+    return parts;
+}
+
+/* Its length alone if the bytes are in fragments before the record. */
+static void put_bulky(const struct plan *p, struct buf *b, struct str text)
+{
+    if (p->bulk.written)
+        record_put_u(b, text.p ? text.len + 1 : 0);
+    else
+        record_put_str(b, text);
+}
+
+static void put_rows(const struct plan *p, struct buf *b, const struct token_rows *r,
+                     uint32_t apart)
+{
+    put_bulky(p, b, r->block);
+    if (p->bulk.written && r->block.p)
+        record_put_u(b, apart);
+    record_put_u(b, r->from);
+    record_put_u(b, r->rows);
+    record_put_u(b, r->layers);
+    record_put_u(b, r->topk);
+}
+
+static void put_message(const struct plan *p, struct buf *b, const struct session_answer *a,
+                        const struct answer_place *place)
+{
+    bool apart = place && a->message_text.p;
+
+    if (p->bulk.written)
+        record_put_u(b, apart);
+    if (apart) {
+        record_put_u(b, place->text_at);
+        record_put_u(b, a->message_text.len);
+    } else if (a->message_text.p) {
+        record_put_str(b, a->message_text);
+    } else {
+        record_put_json(b, a->message);
+    }
+}
+
+/* `alone`: the call's only answer; only such ones are looked up as duplicates. parts: the optional
+ * ones. */
+static void put_answer(const struct plan *p, struct buf *b, const struct session_answer *a,
+                       const struct answer_place *place, unsigned parts, bool alone)
+{
+    bool in_use = false;
+    struct checkpoint *duplicate = alone ? plan_duplicate(p, a->message, &in_use) : NULL;
+    enum commit_duplicate mode = in_use ? DUPLICATE_KEEP : DUPLICATE_REPLACE;
+
+    if (place) {
+        record_put_u(b, place->piece);
+        record_put_u(b, a->ids.n);
+    } else {
+        record_put_ids(b, a->ids);
+    }
+    record_put_u(b, a->logprobs != NULL);
+    if (a->logprobs && !place)
+        record_put_floats(b, a->logprobs, a->ids.n);
+    record_put_u(b, a->n_versions);
+    for (size_t i = 0; i < a->n_versions; i++) {
+        record_put_str(b, a->versions[i].version);
+        record_put_u(b, a->versions[i].start);
+        record_put_u(b, a->versions[i].end);
+    }
+    record_put_u(b, a->cut);
+    record_put_str(b, a->finish_reason);
+    put_message(p, b, a, place);
+    record_put_str(b, a->response_id);
+    record_put_str(b, a->parse_warning);
+    put_rows(p, b, &a->rows[ROWS_EXPERTS], place ? place->apart[ROWS_EXPERTS] : 0);
+    record_put_u(b, a->queue_us);
+    record_put_u(b, a->engine_us);
+    record_put_u(b, a->gateway_us);
+    record_put_u(b, duplicate ? mode : DUPLICATE_NONE);
+    if (duplicate)
+        record_put_u(b, duplicate->id);
+    record_put_str(b, a->logprob_basis);
+    record_put_u(b, a->scored_tokens);
+    record_put_u(b, a->cached_told ? (uint64_t)a->cached_tokens + 1 : 0);
+    if (parts & COMMIT_ODDS)
+        put_bulky(p, b, a->odds);
+    if (parts & COMMIT_DRIFT)
+        record_put_u(b, a->drifted_tokens);
+    if (parts & COMMIT_INDEXER)
+        put_rows(p, b, &a->rows[ROWS_INDEXER], place ? place->apart[ROWS_INDEXER] : 0);
+    if (parts & COMMIT_ASKED)
+        record_put_str(b, a->asked_basis);
+    put_bulky(p, b, a->told);
+}
+
+static bool is_text(struct str a, struct str b)
+{
+    return a.len == b.len && (a.p == b.p || str_eq(a, b));
+}
+
+/* Whether the instructions are the text of the conversation's first message, new or as it is
+ * stored: then they can be told from there. */
+static bool asks_by_prompt(const struct plan *p)
+{
+    const struct json *first = json_at(p->chat.messages, 0);
+
+    if (!p->asked_brief.p || !str_eq_c(json_string(json_get(first, "role")), "system") ||
+        !is_text(json_string(json_get(first, "content")), p->instructions))
+        return false;
+    return p->walk.n_matched == 0 || is_text(node_text(walk_node(&p->walk, 1)), p->instructions);
+}
+
+/* So many calls back, for agents of a session take turns, and so many bytes: texts of one length
+ * that differ at their ends would be long to compare. */
+enum { ASKED_LOOKED_AT = 32, ASKED_COMPARED = 2 << 20 };
+
+/* What the request asked, by reference to a recent call that asked the same. */
+static void put_asked(struct buf *b, const struct forest *f, struct str asked)
+{
+    size_t oldest = f->calls.n > ASKED_LOOKED_AT ? f->calls.n - ASKED_LOOKED_AT : 0;
+    size_t compared = 0;
+    const char *last = NULL;
+
+    for (size_t i = f->calls.n; asked.p && i-- > oldest && compared < ASKED_COMPARED;) {
+        struct str other = f->calls.at[i].asked;
+
+        if (!other.p || other.p == last || other.len != asked.len)
+            continue;
+        if (str_eq(other, asked)) {
+            record_put_u(b, i + 2);
+            return;
+        }
+        last = other.p;
+        compared += asked.len;
+    }
+    record_put_u(b, asked.p != NULL);
+    if (asked.p)
+        record_put_str(b, asked);
+}
+
+static void put_answers(struct buf *b, const struct plan *p, const struct session_answer *answers,
+                        size_t n, unsigned parts)
+{
+    record_put_u(b, n);
+    for (size_t i = 0; i < n; i++)
+        put_answer(p, b, &answers[i], p->bulk.written ? &p->bulk.places[i] : NULL, parts, n == 1);
+    put_asked(b, &p->session->forest, parts & COMMIT_ASKED_BRIEF ? p->asked_brief : p->asked);
+}
+
+/* Which optional parts the record has, and of what kind it is. */
+static unsigned flags_of(const struct plan *p, unsigned parts)
+{
+    unsigned flags = p->pub.exhausted ? 0 : parts;
+
+    if (p->text)
+        flags |= COMMIT_TEXT;
+    else if (!p->pub.exhausted)
+        flags |= COMMIT_SENT;
+    if (p->key.p)
+        flags |= COMMIT_KEY;
+    if (p->dropped_fields.p && !p->pub.exhausted)
+        flags |= COMMIT_DROPPED;
+    if (has_texts_apart(p))
+        flags |= COMMIT_TEXTS;
+    if (!p->chat.messages)
+        flags |= COMMIT_RAW;
+    if (p->rollback)
+        flags |= COMMIT_ROLLBACK;
+    if (p->pub.exhausted)
+        flags |= COMMIT_EXHAUSTED;
+    if (p->kept)
+        flags |= COMMIT_KEPT;
+    if (p->parent)
+        flags |= COMMIT_PARENT;
+    if (p->chain)
+        flags |= COMMIT_CHAIN;
+    if (p->chat.messages && !p->env)
+        flags |= p->pool.len ? COMMIT_NEW_ENV | COMMIT_POOL : COMMIT_NEW_ENV;
+    if (p->prompt)
+        flags |= COMMIT_BASE;
+    if (p->bulk.run)
+        flags |= COMMIT_RUN;
+    if (p->bulk.written)
+        flags |= COMMIT_BULK;
+    return flags;
+}
+
+/* The session may have ended since the plan was made, or a policy's head moved. */
+int session_check_commit(const struct session_plan *pub, struct err *e)
+{
+    const struct plan *p = (const struct plan *)(const void *)pub; /* its first member */
+    const struct session *s = p->session;
+
+    if (s->phase == SESSION_FINALIZED || s->phase == SESSION_ABORTED)
+        return err_set(e, ERR_SESSION_ENDED, "the session ended during the call");
+    return plan_policy(p)->check && p->chat.messages ? plan_policy(p)->check(s, p, e) : 0;
+}
+
+static int check_answers(const struct plan *p, const struct session_answer *answers, size_t n,
+                         struct err *e)
+{
+    if (n == 0)
+        return err_set(e, ERR_ENGINE_INVALID, "the engine gave no answer");
+    for (size_t i = 0; i < n && !p->pub.exhausted; i++)
+        if (answers[i].ids.n == 0 && !answers[i].upstream)
+            return err_set(e, ERR_ENGINE_INVALID, "the engine answered without a token");
+    return 0;
+}
+
+/* --- answers of upstreams that were asked with messages --- */
+
+/* Whether the answers' ids can be kept: their prompt's are known and one for all, and the policy
+ * can place them. */
+static bool has_ids(const struct plan *p, const struct session_answer *answers, size_t n)
+{
+    const struct policy *policy = plan_policy(p);
+    struct token_span prompt = answers[0].prompt;
+
+    for (size_t i = 0; i < n; i++) {
+        struct token_span own = answers[i].prompt;
+
+        if (answers[i].ids.n == 0 || own.n != prompt.n ||
+            (own.at != prompt.at && memcmp(own.at, prompt.at, prompt.n * sizeof(*own.at)) != 0))
+            return false;
+    }
+    return prompt.n > 0 &&
+           ((p->parent && checkpoint_begins(p->parent, prompt.at, prompt.n)) || !p->chat.messages ||
+            policy == &policy_tree || policy == &policy_timelines);
+}
+
+/* What is said of tokens goes with them. */
+static void drop_ids(struct session_answer *a)
+{
+    a->ids = (struct token_span){0};
+    a->logprobs = NULL;
+    a->n_versions = 0;
+    a->odds = a->logprob_basis = a->asked_basis = (struct str){0};
+    memset(a->rows, 0, sizeof(a->rows));
+    a->drifted_tokens = a->scored_tokens = 0;
+}
+
+/* The upstream rendered the prompt: the answer stands on stored tokens when its prompt starts with
+ * them, else it is a root of its own. Without ids it keeps its place among the messages alone. */
+static void settle_upstream(struct plan *p, struct session_answer *answers, size_t n)
+{
+    p->trim = p->n_close = 0;
+    p->text = !has_ids(p, answers, n);
+    for (size_t i = 0; i < n && p->text; i++)
+        drop_ids(&answers[i]);
+    p->pub.prompt = (struct token_span){0};
+    if (!p->text)
+        p->pub.prompt = answers[0].prompt;
+    p->n_context = (uint32_t)p->pub.prompt.n;
+    if (p->text || !p->parent)
+        return;
+    if (checkpoint_begins(p->parent, p->pub.prompt.at, p->pub.prompt.n))
+        p->n_context -= p->parent->total;
+    else
+        p->parent = NULL;
+}
+
+/* What other calls stored since the plan was made: the same new environment, the same new messages.
+ * The checkpoint it stands on does not change. */
+void plan_renew(struct plan *p)
+{
+    struct forest *f = &p->session->forest;
+    struct walk *w = &p->walk;
+
+    if (!p->chat.messages)
+        return;
+    if (!p->env)
+        p->env = forest_env(f, &p->env_key);
+    while (p->env && w->n_matched < w->n) {
+        struct message_node *at = p->prompt ? p->prompt : &p->env->root;
+        const struct message *ready = plan_new_message(p);
+        struct message m;
+
+        if (!ready)
+            message_read(&m, &p->chat.messages->items[w->n_matched], &f->matcher, p->arena);
+        at = forest_find_echo(f, at, ready ? ready : &m);
+        if (!at)
+            return;
+        w->n_matched++;
+        w->last = p->prompt = at;
+    }
+}
+
+/* Room for a record at once: one that grows is moved, and its pages are asked for again. */
+static void reserve(struct buf *record, const struct plan *p, const struct session_answer *answers,
+                    size_t n)
+{
+    enum { BESIDES = 512 };
+
+    size_t bytes = p->bulk.written ? 0 : session_bulk_bytes(&p->pub, answers, n);
+
+    for (size_t i = 0; i < n; i++)
+        if (!answers[i].message_text.p)
+            bytes += json_text_bytes(answers[i].message, SIZE_MAX);
+    (void)buf_reserve(record, bytes + BESIDES);
+}
+
+/* Of a call without room, its chain alone. */
+static void put_exhausted(struct buf *b, const struct plan *p)
+{
+    if (p->chain)
+        record_put_u(b, p->chain->id);
+    if (p->kept)
+        record_put_u(b, p->kept);
+}
+
+/* Whether the answers have ids to keep. Once: nothing but an upstream's answers moves what a plan
+ * stands on, and long prompts are compared for it. */
+static void settle(struct plan *p, struct session_answer *answers, size_t n)
+{
+    if (p->settled)
+        return;
+    p->settled = true;
+    p->text = false;
+    if (answers[0].upstream && !p->pub.exhausted)
+        settle_upstream(p, answers, n);
+}
+
+void session_settle_answers(struct session_plan *pub, struct session_answer *answers, size_t n)
+{
+    struct plan *p = CONTAINER_OF(pub, struct plan, pub);
+    struct err why;
+
+    if (pub->exhausted || n == 0 || session_check_commit(pub, &why) != 0)
+        return;
+    settle(p, answers, n);
+}
+
+void plan_settle_run(struct plan *p)
+{
+    if (p->bulk.settled)
+        return;
+    p->bulk.run = p->pub.exhausted ? NULL : plan_shared_run(p, &p->bulk.common);
+    if (!p->bulk.run)
+        p->bulk.common = 0;
+}
+
+bool session_bulk_record(struct session_plan *pub, struct session_answer *answers, size_t n,
+                         size_t max_bytes, uint64_t now_ms, struct buf *record)
+{
+    struct plan *p = CONTAINER_OF(pub, struct plan, pub);
+    struct err why;
+
+    if (pub->exhausted || check_answers(p, answers, n, &why) != 0 ||
+        session_check_commit(pub, &why) != 0)
+        return false;
+    settle(p, answers, n);
+    return plan_bulk_record(p, answers, n, max_bytes, now_ms, record);
+}
+
+/* Appends the record of the call. Returns -1 and e if it cannot be recorded; then the call has
+ * failed. */
+int session_commit(struct session_plan *pub, struct session_answer *answers, size_t n,
+                   uint64_t now_ms, struct buf *record, struct err *e)
+{
+    struct plan *p = CONTAINER_OF(pub, struct plan, pub);
+    unsigned parts;
+
+    if (check_answers(p, answers, n, e) != 0 || session_check_commit(pub, e) != 0)
+        return -1;
+    plan_renew(p);
+    settle(p, answers, n);
+    parts = parts_of(answers, n);
+    if (!p->pub.exhausted && asks_by_prompt(p))
+        parts |= COMMIT_ASKED_BRIEF;
+    plan_settle_run(p);
+    reserve(record, p, answers, n);
+    record_begin(record, RECORD_COMMIT, p->session->id, now_ms);
+    record_put_u(record, p->pub.call);
+    record_put_u64(record, p->body_hash[0]);
+    record_put_u64(record, p->body_hash[1]);
+    record_put_u(record, p->max_tokens > 0 ? (uint64_t)p->max_tokens : 0);
+    record_put_floats(record, &p->temperature, 1);
+    record_put_u(record, flags_of(p, parts));
+    record_put_u(record, p->text ? answers[0].prompt_tokens : p->pub.prompt.n);
+    if (p->key.p)
+        record_put_str(record, p->key);
+    if (p->pub.exhausted) {
+        put_exhausted(record, p);
+        return 0;
+    }
+    if (p->chat.messages)
+        put_place(record, p);
+    if (p->parent)
+        record_put_u(record, p->parent->id);
+    if (p->chain)
+        record_put_u(record, p->chain->id);
+    put_context(record, p);
+    put_answers(record, p, answers, n, parts);
+    return 0;
+}

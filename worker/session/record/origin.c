@@ -1,0 +1,112 @@
+/* Which model made a session: its fingerprint comes with the record of its beginning, or, where
+ * an older program wrote that, with a record of its own (RECORD_ORIGIN) once a model has adopted
+ * it. */
+#include "worker/session/record/origin.h"
+
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "worker/session/record/commit.h"
+#include "worker/session/record/record.h"
+#include "worker/session/store/store.h"
+
+static const struct model_fingerprint *own(const struct session_store *st)
+{
+    return &model_info(st->model)->fingerprint;
+}
+
+void origin_put(struct buf *record, const struct session_store *st)
+{
+    const struct model_fingerprint *f = own(st);
+
+    record_put_u64(record, f->tokenizer);
+    record_put_u64(record, f->special);
+    record_put_u64(record, f->template);
+}
+
+int origin_read(struct record_in *r, struct model_fingerprint *ret)
+{
+    ret->tokenizer = record_u64(r);
+    ret->special = record_u64(r);
+    ret->template = record_u64(r);
+    return r->bad || r->p != r->end ? -1 : 0;
+}
+
+int session_apply_origin(struct session *s, struct record_in *r, struct err *e)
+{
+    struct model_fingerprint f;
+
+    if (origin_read(r, &f) != 0)
+        return err_set(e, ERR_IO, "session record: torn origin");
+    session_set_origin(s, &f);
+    return 0;
+}
+
+void session_set_origin(struct session *s, const struct model_fingerprint *f)
+{
+    free(s->origin);
+    s->origin = NULL;
+    if (!f || !f->tokenizer)
+        return;
+    s->origin = mem_alloc(sizeof(*s->origin));
+    *s->origin = *f;
+}
+
+static uint64_t tokenizer_of(const struct session *s)
+{
+    return s->origin ? s->origin->tokenizer : 0;
+}
+
+void session_origin_record(const struct session *s, uint64_t now_ms, struct buf *record)
+{
+    record_begin(record, RECORD_ORIGIN, s->id, now_ms);
+    origin_put(record, s->store);
+}
+
+bool session_foreign(const struct session *s)
+{
+    uint64_t theirs = tokenizer_of(s), ours = own(s->store)->tokenizer;
+
+    return theirs && ours && theirs != ours;
+}
+
+/* Returns -1 and e if calls cannot continue this session here. */
+int session_refuse_foreign(const struct session *s, struct err *e)
+{
+    if (!session_foreign(s))
+        return 0;
+    return err_set(e, ERR_FOREIGN,
+                   "this session was made with another tokenizer (%016llx; this gateway's is "
+                   "%016llx): it can be exported and ended, not continued",
+                   (unsigned long long)tokenizer_of(s),
+                   (unsigned long long)own(s->store)->tokenizer);
+}
+
+bool session_unclaimed(const struct session *s)
+{
+    return !s->origin && own(s->store)->tokenizer && !session_has_ended(s) && !session_copying(s);
+}
+
+/* Counts of sessions that have not ended, by what this model would make of them; copies that a
+ * crash cut off are not there. */
+void session_store_origins(const struct session_store *st, struct session_origins *ret)
+{
+    const struct session *s;
+
+    *ret = (struct session_origins){0};
+    LIST_EACH(&st->all, s, struct session, item) {
+        const struct model_fingerprint *f = s->origin;
+
+        if (session_has_ended(s) || session_copying(s) || !own(st)->tokenizer)
+            continue;
+        if (!f) {
+            ret->unclaimed++;
+        } else if (f->tokenizer != own(st)->tokenizer) {
+            ret->first_foreign = ret->foreign ? ret->first_foreign : *f;
+            ret->foreign++;
+        } else {
+            ret->other_special += f->special != own(st)->special;
+            ret->other_template += f->template != own(st)->template;
+        }
+    }
+}

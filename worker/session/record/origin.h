@@ -1,0 +1,22 @@
+/*
+ * Which model made a session (origin.c), and how many came from elsewhere.
+ */
+#ifndef RG_SESSION_ORIGIN_H
+#define RG_SESSION_ORIGIN_H
+
+#include <stddef.h>
+
+#include "worker/text/model/model.h"
+
+struct session_store;
+
+/* How many sessions that have not ended came from elsewhere. */
+struct session_origins {
+    size_t unclaimed, foreign;
+    size_t other_special, other_template; /* of those with this tokenizer */
+    struct model_fingerprint first_foreign;
+};
+
+void session_store_origins(const struct session_store *st, struct session_origins *ret);
+
+#endif

@@ -1,0 +1,113 @@
+/* What an answer of a record says becomes the fields of a checkpoint. What all answers of a call
+ * have in common, and where they stand, is apply.c's. */
+#include "worker/session/record/take_answer.h"
+
+#include "common/base/arena.h"
+#include "common/base/err.h"
+#include "worker/session/forest/checkpoint.h"
+#include "worker/session/forest/forest.h"
+#include "worker/session/record/commit_record.h"
+#include "worker/session/record/new_messages.h"
+#include "worker/session/store/payload.h"
+#include "worker/session/store/store.h"
+#include "worker/text/request/odds.h"
+
+static int bad(struct err *e, const char *what)
+{
+    return err_set(e, ERR_IO, "session record: %s", what);
+}
+
+/* An engine may name more versions than it sampled tokens: their spans are empty. */
+static int take_versions(struct checkpoint *t, const struct commit_answer *a, struct arena *own,
+                         struct err *e)
+{
+    struct checkpoint_version *v = arena_calloc(own, a->n_versions, sizeof(*v));
+    struct record_in r = a->versions;
+    uint32_t at = 0;
+
+    for (uint32_t i = 0; i < a->n_versions; i++) {
+        v[i].version = forest_text_in(own, record_str(&r));
+        v[i].start = record_u32(&r);
+        v[i].end = record_u32(&r);
+        if (v[i].start < at || v[i].end < v[i].start || v[i].end > t->n || !v[i].version.p)
+            return bad(e, "a version span outside the answer");
+        at = v[i].end;
+    }
+    t->n_versions = a->n_versions;
+    t->versions = v;
+    return 0;
+}
+
+int take_answer(struct checkpoint *t, const struct commit_answer *a, unsigned flags,
+                struct arena *own, struct err *e)
+{
+    struct odds odds;
+    bool text = flags & COMMIT_TEXT;
+
+    t->n = a->n;
+    t->has_logprobs = a->has_logprobs;
+    if ((t->n == 0) != text)
+        return bad(e, text ? "a text with tokens" : "an answer without tokens");
+    if (a->odds.p && odds_read(a->odds, a->n, &odds) != 0)
+        return bad(e, "odds of another answer");
+    if (take_versions(t, a, own, e) != 0)
+        return -1;
+    t->cut = a->cut;
+    t->finish_reason = forest_text_in(own, a->finish_reason);
+    t->response_id = forest_text_in(own, a->response_id);
+    t->parse_warning = forest_text_in(own, a->parse_warning);
+    t->odds_len = (uint32_t)a->odds.len;
+    for (int k = 0; k < ROWS_KINDS; k++) {
+        const struct token_rows *x = &a->rows[k];
+
+        t->rows[k] = (struct checkpoint_rows){.has = x->block.p != NULL,
+                                              .len = (uint32_t)x->block.len,
+                                              .from = x->from,
+                                              .n = x->rows,
+                                              .layers = x->layers,
+                                              .topk = x->topk};
+    }
+    t->queue_us = a->queue_us;
+    t->engine_us = a->engine_us;
+    t->gateway_us = a->gateway_us;
+    t->logprob_basis = forest_text_in(own, a->basis);
+    if (flags & COMMIT_ASKED)
+        t->asked_basis = forest_text_in(own, a->asked);
+    t->scored_tokens = a->scored_tokens;
+    t->drifted_tokens = a->drifted;
+    t->cached_told = a->cached > 0;
+    t->cached_tokens = a->cached > 0 ? (uint32_t)(a->cached - 1) : 0;
+    return 0;
+}
+
+int take_message(struct checkpoint *t, struct session *s, uint64_t call, uint32_t i,
+                 struct str text, struct err *e)
+{
+    struct new_messages *ready = session_ready_answer(s, call, i);
+
+    if (ready) {
+        arena_take(&s->forest.arena, &ready->copy);
+        t->node = ready->nodes[0];
+        t->message = t->node->msg.json;
+        return 0;
+    }
+    if (!text.p)
+        return bad(e, "a value is missing");
+    t->message = message_copy_text(&s->forest.arena, text);
+    return t->message ? 0 : bad(e, "a value is not JSON");
+}
+
+size_t take_bulk(struct checkpoint *t, struct payload *payload, size_t at)
+{
+    t->payload = payload;
+    t->at = (uint32_t)at;
+    return at + (size_t)t->n * (t->has_logprobs ? 8 : 4) + payload_padded(t->odds_len) +
+           checkpoint_rows_here(t, ROWS_EXPERTS) + checkpoint_rows_here(t, ROWS_INDEXER);
+}
+
+uint32_t take_top(uint32_t top, const int32_t *ids, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        top = MAX_OF(top, (uint32_t)ids[i]);
+    return top;
+}

@@ -1,0 +1,64 @@
+/*
+ * GET /sessions/{id} in steps: a session with many answers or calls is told a few at a time.
+ */
+#ifndef RG_SESSION_TELLING_H
+#define RG_SESSION_TELLING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/arena.h"
+#include "common/base/map.h"
+#include "common/base/vec.h"
+#include "common/codec/json.h"
+#include "worker/session/forest/branch.h"
+#include "worker/session/record/telling_record.h"
+
+struct err;
+struct message_node;
+struct session;
+
+enum telling_stage {
+    TELLING_HEAD,
+    TELLING_CHAINS,
+    TELLING_REWARDS,
+    TELLING_NODES,
+    TELLING_LEAVES,
+    TELLING_IDS,
+    TELLING_RECORDS,
+};
+
+/* session_write_state in steps, for sessions that a whole answer would hold the loop for. The
+ * caller sets session (which it pins), records and out, and may take what was written between two
+ * steps. Answers, rewards and calls that are recorded meanwhile are not told. */
+struct session_telling {
+    struct session *session;
+    bool records;
+    struct json_out out;
+
+    /* The steps' own. */
+    enum telling_stage stage;
+    size_t at; /* in the stage */
+    size_t n_checkpoints, n_rewards, n_calls, n_chains;
+    struct branch_vec branches;
+    struct arena arena; /* of the nodes' ids */
+    struct map ids;     /* (parent checkpoint, trie node) -> state id */
+    VEC(const struct message_node *)
+    above;                    /* messages above answer `at` that are not told, the lowest first */
+    size_t above_left;        /* of such messages: how many this step may still tell */
+    uint32_t *checkpoint_ids; /* by checkpoint id: state id */
+    bool *hidden;             /* by checkpoint id: it was, when the telling began */
+    uint32_t next_id;
+    const struct checkpoint *path; /* the newest branch's end, or NULL */
+    size_t n_path;                 /* its ids */
+    struct record_telling record;
+};
+
+/* The next step: 1 that was all, 0 there is more, -1 what was evicted cannot be read back. */
+int session_tell(struct session_telling *t, struct err *e);
+
+/* Frees the steps' own, at the end or before. */
+void session_tell_done(struct session_telling *t);
+
+#endif

@@ -1,0 +1,223 @@
+/* The record of a call (telling_record.h). What it tells of never changes, so nothing is kept
+ * between two steps but where they are, and the payloads that a stage reads: they come back before
+ * it, in steps, and are held while it tells. */
+#include "worker/session/record/telling_record.h"
+
+#include "common/base/attrs.h"
+#include "common/base/check.h"
+#include "worker/session/forest/checkpoint.h"
+#include "worker/session/forest/forest.h"
+#include "worker/session/store/recall.h"
+#include "worker/session/store/session.h"
+#include "worker/session/store/store.h"
+
+/* So many ids, or bytes of messages, take about a tenth of a millisecond. */
+enum { STEP_IDS = 4096, STEP_MESSAGES = 64, STEP_TEXT = 32 << 10 };
+
+int record_recall(struct recall **r, struct session *s, const struct checkpoint *t, bool path,
+                  struct err *e)
+{
+    if (!*r) {
+        *r = recall_new(s);
+        if (path)
+            recall_path(*r, t);
+        else
+            recall_checkpoint(*r, t);
+    }
+    return recall_some(*r, RECALL_STEP, e);
+}
+
+void record_let(struct recall **r)
+{
+    recall_free(*r);
+    *r = NULL;
+}
+
+void tell_path_ids(struct json_out *o, const struct checkpoint *t, size_t from, size_t n)
+{
+    int32_t ids[256];
+
+    for (size_t end = from + n; from < end;) {
+        size_t some = MIN_OF(end - from, ARRAY_LEN(ids));
+
+        checkpoint_copy_part(t, (uint32_t)from, (uint32_t)some, ids);
+        for (size_t i = 0; i < some; i++)
+            json_out_i64(o, ids[i]);
+        from += some;
+    }
+}
+
+/* The first of the call's answers, or NULL: it was exhausted. */
+static const struct checkpoint *first_of(const struct session *s, const struct call_record *c)
+{
+    return c->n_checkpoints ? s->forest.checkpoints.at[c->first_checkpoint] : NULL;
+}
+
+static void go_to(struct record_telling *r, enum record_stage stage)
+{
+    record_let(&r->recall);
+    r->stage = stage;
+    r->at = 0;
+}
+
+/* Completions have no messages. */
+static void tell_call_head(struct record_telling *r, struct json_out *o,
+                           const struct call_record *c, const struct checkpoint *first)
+{
+    json_out_obj(o);
+    json_out_member_i64(o, "call", c->number);
+    json_out_member_seconds(o, "timestamp", c->at_ms);
+    json_out_member_bool(o, "exhausted", c->exhausted);
+    json_out_member_i64(o, "prompt_tokens", c->prompt_tokens);
+    if (c->max_tokens)
+        json_out_member_i64(o, "max_tokens", (uint64_t)c->max_tokens);
+    if (!first) {
+        json_out_key(o, "answers");
+        json_out_arr(o);
+        go_to(r, RECORD_TELLS_END);
+    } else if (first->node) {
+        json_out_key(o, "request");
+        json_out_obj(o);
+        json_out_key(o, "messages");
+        json_out_arr(o);
+        r->messages = node_messages(first->node->parent, 0, &r->arena);
+        go_to(r, RECORD_TELLS_MESSAGES);
+    } else {
+        go_to(r, RECORD_TELLS_REQUEST_END);
+    }
+}
+
+static void tell_messages(struct record_telling *r, struct json_out *o)
+{
+    size_t had = o->b->len;
+
+    for (int i = 0; i < STEP_MESSAGES && r->at < r->messages->n; i++) {
+        json_out_value(o, &r->messages->items[r->at++]);
+        if (o->b->len - had > STEP_TEXT)
+            break;
+    }
+    if (r->at < r->messages->n)
+        return;
+    json_out_end_arr(o);
+    go_to(r, RECORD_TELLS_REQUEST_END);
+}
+
+static void tell_request_end(struct record_telling *r, struct json_out *o,
+                             const struct message_node *node)
+{
+    if (node && node->env->tools) {
+        json_out_key(o, "tools");
+        json_out_value(o, node->env->tools);
+    }
+    if (node && node->env->kwargs) {
+        json_out_key(o, "chat_template_kwargs");
+        json_out_value(o, node->env->kwargs);
+    }
+    if (node)
+        json_out_end_obj(o);
+    json_out_key(o, "prompt_ids");
+    json_out_arr(o);
+    go_to(r, RECORD_TELLS_PROMPT);
+}
+
+static int tell_prompt(struct record_telling *r, struct json_out *o, struct session *s,
+                       const struct checkpoint *first, struct err *e)
+{
+    size_t all = checkpoint_start(first), n = MIN_OF(all - r->at, (size_t)STEP_IDS);
+    int rc = record_recall(&r->recall, s, first, true, e);
+
+    if (rc != 0)
+        return rc < 0 ? -1 : 0;
+    tell_path_ids(o, first, r->at, n);
+    r->at += n;
+    if (r->at < all)
+        return 0;
+    json_out_end_arr(o);
+    json_out_key(o, "answers");
+    json_out_arr(o);
+    go_to(r, RECORD_TELLS_ANSWER);
+    return 0;
+}
+
+static void tell_answer(struct record_telling *r, struct json_out *o, const struct checkpoint *t)
+{
+    json_out_obj(o);
+    json_out_member_str(o, "response_id", t->response_id);
+    json_out_member_str(o, "finish_reason", t->finish_reason);
+    json_out_key(o, "message");
+    json_out_value(o, t->message);
+    json_out_key(o, "output_ids");
+    json_out_arr(o);
+    go_to(r, RECORD_TELLS_OUTPUT);
+}
+
+static int tell_output(struct record_telling *r, struct json_out *o, struct session *s,
+                       const struct checkpoint *t, struct err *e)
+{
+    size_t end = MIN_OF(r->at + STEP_IDS, (size_t)t->n);
+    int rc = record_recall(&r->recall, s, t, false, e);
+
+    if (rc != 0)
+        return rc < 0 ? -1 : 0;
+    for (; r->at < end; r->at++)
+        json_out_i64(o, checkpoint_ids(t)[r->at]);
+    if (r->at == t->n)
+        go_to(r, RECORD_TELLS_ANSWER_END);
+    return 0;
+}
+
+static void tell_answer_end(struct record_telling *r, struct json_out *o,
+                            const struct call_record *c, const struct checkpoint *t)
+{
+    json_out_end_arr(o);
+    json_out_member_i64(o, "queue_us", t->queue_us);
+    json_out_member_i64(o, "engine_us", t->engine_us);
+    json_out_member_i64(o, "gateway_us", t->gateway_us);
+    json_out_end_obj(o);
+    go_to(r, ++r->answer < c->n_checkpoints ? RECORD_TELLS_ANSWER : RECORD_TELLS_END);
+}
+
+int record_tell(struct record_telling *r, struct json_out *o, struct session *s, size_t call,
+                struct err *e)
+{
+    const struct call_record *c = &s->forest.calls.at[call];
+    const struct checkpoint *first = first_of(s, c), *t;
+
+    if (r->stage == RECORD_TELLS_HEAD) {
+        tell_call_head(r, o, c, first);
+        return 0;
+    }
+    if (r->stage == RECORD_TELLS_END) {
+        json_out_end_arr(o);
+        json_out_end_obj(o);
+        record_tell_done(r);
+        return 1;
+    }
+    CHECK(first);
+    t = s->forest.checkpoints.at[first->id + r->answer];
+    switch (r->stage) {
+    case RECORD_TELLS_MESSAGES:
+        tell_messages(r, o);
+        return 0;
+    case RECORD_TELLS_REQUEST_END:
+        tell_request_end(r, o, first->node);
+        return 0;
+    case RECORD_TELLS_PROMPT:
+        return tell_prompt(r, o, s, first, e);
+    case RECORD_TELLS_ANSWER:
+        tell_answer(r, o, t);
+        return 0;
+    case RECORD_TELLS_OUTPUT:
+        return tell_output(r, o, s, t, e);
+    default:
+        tell_answer_end(r, o, c, t);
+        return 0;
+    }
+}
+
+void record_tell_done(struct record_telling *r)
+{
+    record_let(&r->recall);
+    arena_done(&r->arena);
+    *r = (struct record_telling){0};
+}

@@ -1,0 +1,376 @@
+/* What of the sessions is in memory. A session that is evicted keeps its entry: id, phase, times,
+ * sums, and the row it showed. Its records tell all else, and are applied once more when it is
+ * needed. Of one that stays, the payloads of its calls may be evicted (payload.c). Both go in one
+ * order: by the store's clock, which each use of a session moves. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+#include "common/codec/json.h"
+#include "worker/session/forest/policy.h"
+#include "worker/session/record/commit_record.h"
+#include "worker/session/store/payload.h"
+#include "worker/session/store/remains.h"
+#include "worker/session/store/session_totals.h"
+#include "worker/session/store/store.h"
+
+bool session_resident(const struct session *s)
+{
+    return s->residence == RESIDENT;
+}
+
+void session_store_lazy(struct session_store *st, bool on)
+{
+    st->lazy = on;
+}
+
+void session_store_evicts(struct session_store *st, bool on)
+{
+    st->evicts = on;
+}
+
+void session_store_source(struct session_store *st, session_source source, void *ctx)
+{
+    st->source = source;
+    st->source_ctx = ctx;
+}
+
+void session_store_woken(struct session_store *st, uint64_t now_ms)
+{
+    struct session *s;
+
+    LIST_EACH(&st->all, s, struct session, item)
+        s->idle_ms = now_ms;
+}
+
+/* --- the order of use --- */
+
+/* To the end of the order of use. */
+void session_touch(struct session *s)
+{
+    struct session_store *st = s->store;
+
+    if (s->unlinked || s->residence != RESIDENT || LIST_LAST_OF(&st->lru, struct session, lru) == s)
+        return;
+    list_remove(&s->lru);
+    list_append(&st->lru, &s->lru);
+    s->used = ++st->clock;
+}
+
+void session_use(struct session *s)
+{
+    session_touch(s);
+    s->used = ++s->store->clock;
+}
+
+/* --- sums --- */
+
+/* What the session holds, in bytes; tables by their room. */
+static uint64_t memory_of(const struct session *s)
+{
+    const struct forest *f = &s->forest;
+
+    return sizeof(*s) + s->id.len + s->row.len + f->arena.held_bytes + s->payload_bytes +
+           s->room_bytes + s->bulk_bytes + map_bytes(&s->bulks) + map_bytes(&f->by_response) +
+           map_bytes(&f->by_hash) + map_bytes(&f->by_key) + map_bytes(&f->by_echo) +
+           map_bytes(&f->by_call) + map_bytes(&f->by_env) + map_bytes(&s->rewards_by_response) +
+           (s->payloads.cap + f->envs.cap + f->nodes.cap + f->checkpoints.cap + f->buckets_room +
+            s->chains.cap) *
+               sizeof(void *) +
+           f->calls.cap * sizeof(struct call_record) + f->by_number.cap * sizeof(uint32_t);
+}
+
+/* The store's sums change by what this session's share has changed. */
+static void take_share(struct session *s, struct session_share fresh)
+{
+    struct session_totals *t = s->store->totals;
+
+    t->nodes += fresh.nodes - s->share.nodes;
+    t->tokens += fresh.tokens - s->share.tokens;
+    t->bytes += fresh.bytes - s->share.bytes;
+    t->evicted_bytes += fresh.evicted_bytes - s->counted_evicted;
+    s->share = fresh;
+    s->counted_evicted = fresh.evicted_bytes;
+}
+
+/* Takes new sums after any change. An evicted session keeps the counts that it had. */
+void session_account(struct session *s)
+{
+    struct session_share fresh = s->share;
+
+    fresh.bytes = memory_of(s);
+    if (s->residence == RESIDENT) {
+        fresh.nodes = s->forest.nodes.n;
+        fresh.tokens = s->forest.tokens;
+        fresh.evicted_bytes = s->payload_evicted;
+    }
+    take_share(s, fresh);
+    s->store->totals->evicted += (s->residence != RESIDENT) - s->counted_as_evicted;
+    s->counted_as_evicted = s->residence != RESIDENT;
+}
+
+/* Out of the sums and the orders of use, for a session that leaves the store. */
+void session_displace(struct session *s)
+{
+    list_remove(&s->lru);
+    payloads_displace(s);
+    take_share(s, (struct session_share){0});
+    s->store->totals->evicted -= s->counted_as_evicted;
+    s->counted_as_evicted = false;
+}
+
+/* --- giving up --- */
+
+void session_forget_options(struct session *s)
+{
+    s->options.sampling = s->options.lock_sampling = s->options.pools = NULL;
+    s->options.labels = s->options.metadata = s->options.score = NULL;
+    s->options.group = s->options.adapter = s->options.pool = (struct str){0};
+    s->options.reseeded_from = (struct str){0};
+}
+
+static void drop_row(struct session *s)
+{
+    free((char *)(uintptr_t)s->row.p);
+    s->row = (struct str){0};
+}
+
+/* All that records can tell again. */
+static void forget_content(struct session *s)
+{
+    session_free_rewards(s);
+    s->reward = (struct reward){0};
+    vec_done(&s->chains);
+    vec_done(&s->scores);
+    session_free_bulks(s);
+    session_free_content(s);
+    forest_init(&s->forest, s->options.matcher);
+    session_forget_options(s);
+    s->filled = false;
+    s->has_finished = s->finished = false;
+    s->complete_reason = s->sink_options = s->budget = s->forked_from = (struct str){0};
+    s->head = NULL;
+    s->next_seq = s->rollbacks = s->record = 0;
+    s->exported_ms = 0;
+    s->rollback_dropped = s->trimmed = s->refreshed = 0;
+    memset(s->forks, 0, sizeof(s->forks));
+}
+
+static bool may_go(const struct session *s)
+{
+    return list_is_empty(&s->plans) && s->pins == 0;
+}
+
+/* The row is what lists show while it is away. */
+static void evict_content(struct session *s)
+{
+    struct buf row = {0};
+
+    session_write_row(s, &row);
+    s->row = str_of(mem_strndup(row.p, row.len), row.len);
+    buf_done(&row);
+    list_remove(&s->lru);
+    s->share.evicted_bytes = s->share.bytes + s->payload_evicted;
+    forget_content(s);
+    s->residence = EVICTED;
+    s->store->totals->evictions++;
+    session_account(s);
+}
+
+void session_rest(struct session *s)
+{
+    if (s->store->evicts && s->residence == RESIDENT && may_go(s))
+        evict_content(s);
+}
+
+/* The first one from `s` (or NULL) on, in the order of use, that may be evicted. */
+static struct session *first_idle(struct session *s)
+{
+    while (s && !may_go(s))
+        s = LIST_NEXT_OF(&s->store->lru, s, struct session, lru);
+    return s;
+}
+
+/* Drops payloads and sessions, least recently used first, until at most `bytes` are held or max
+ * were dropped. Sessions with calls under way, or pinned, stay. Returns how many were dropped. */
+size_t session_evict(struct session_store *st, uint64_t bytes, size_t max)
+{
+    struct session *s = NULL;
+    size_t n = 0;
+
+    if (st->evicts)
+        s = first_idle(LIST_FIRST_OF(&st->lru, struct session, lru));
+    for (; st->evicts && n < max && st->totals->bytes > bytes; n++) {
+        struct payload *p = LIST_FIRST_OF(&st->payload_lru, struct payload, lru);
+
+        if (p && (!s || p->used < s->used)) {
+            payload_evict(p);
+        } else if (s) {
+            struct session *next = first_idle(LIST_NEXT_OF(&st->lru, s, struct session, lru));
+
+            evict_content(s);
+            s = next;
+        } else {
+            break;
+        }
+    }
+    return n;
+}
+
+uint64_t session_evictable(const struct session *s)
+{
+    return s->store->evicts && list_is_empty(&s->plans) && s->pins <= 1 ? s->share.bytes : 0;
+}
+
+struct str session_kept_row(const struct session *s)
+{
+    return s->row;
+}
+
+static uint64_t label_bit(struct str name)
+{
+    return UINT64_C(1) << (str_hash(name, 0) & 63);
+}
+
+/* Known from the session's first record on, whether or not its content is in memory. */
+void session_note_labels(struct session *s, const struct json *labels)
+{
+    s->label_names = 0;
+    for (uint32_t i = 0; json_is(labels, JSON_OBJECT) && i < labels->n; i++)
+        s->label_names |= label_bit(json_string(&labels->members[i].key));
+}
+
+bool session_may_have_label(const struct session *s, struct str name)
+{
+    return (s->label_names & label_bit(name)) != 0;
+}
+
+bool session_past_may_have_label(const struct session_past *p, struct str name)
+{
+    return (p->label_names & label_bit(name)) != 0;
+}
+
+/* --- coming back --- */
+
+/* An ended session whose entry was given up comes back as an evicted one, while it may still be
+ * exported. NULL: it is not kept any more. */
+struct session *session_revive(struct session_store *st, struct str id, uint64_t now_ms)
+{
+    const struct tombstone *t = map_get(&st->tombstones, id);
+    struct session *s;
+
+    if (!t || !t->exportable || map_get(&st->sessions, id) ||
+        t->at_ms + st->defaults.export_retention_ms <= now_ms)
+        return NULL;
+    s = session_new(st, id, now_ms);
+    session_set_phase(s, SESSION_FINALIZED);
+    s->read_ms = now_ms;
+    s->label_names = UINT64_MAX;
+    s->updated_ms = 0; /* its records know */
+    session_account(s);
+    return s;
+}
+
+void session_load_begin(struct session *s)
+{
+    CHECK(s->residence == EVICTED);
+    s->residence = LOADING;
+    s->kept_ms = s->updated_ms;
+    s->pins++;
+}
+
+void session_load_at(struct session *s, size_t record)
+{
+    s->record = (uint32_t)record;
+    s->rests = false;
+}
+
+void session_load_rests(struct session *s)
+{
+    s->rests = true;
+}
+
+bool session_filled(const struct session *s)
+{
+    return s->filled;
+}
+
+bool session_unlinked(const struct session *s)
+{
+    return s->unlinked;
+}
+
+/* `whole`: all of its records were applied. Else it is evicted once more. Returns -1 if it is
+ * not in memory. */
+int session_load_end(struct session *s, bool whole, uint64_t now_ms)
+{
+    bool there = whole && s->filled;
+
+    s->rests = false;
+    if (s->copying == 0) /* of calls that were never recorded */
+        session_free_bulks(s);
+    if (there) {
+        drop_row(s);
+        s->residence = RESIDENT;
+        s->updated_ms = MAX_OF(s->updated_ms, s->kept_ms);
+        s->read_ms = now_ms;
+    } else {
+        forget_content(s);
+        s->residence = EVICTED;
+        s->updated_ms = s->kept_ms;
+    }
+    if (!s->unlinked)
+        session_account(s);
+    session_touch(s);
+    if (!s->options.policy) /* revived, and nothing was found of it */
+        session_unlink(s);
+    session_unpin(s->store, s);
+    return there ? 0 : -1;
+}
+
+/* --- records that come meanwhile --- */
+
+/* A session ends that is not in memory, or not all of it. */
+static int absorb_end(struct session *s, struct record_in *r, uint64_t now_ms, struct err *e)
+{
+    uint64_t how = record_u(r);
+
+    if (r->bad || how > SESSION_END_HOLD)
+        return err_set(e, ERR_IO, "session record: torn end");
+    if (how != SESSION_END_COMPLETE)
+        session_finish(s, (enum session_end)how, now_ms);
+    else if (!session_has_ended(s))
+        session_set_phase(s, SESSION_COMPLETED);
+    return 0;
+}
+
+/* A record of a session that is not in memory: what its entry, times and sums need is taken; the
+ * rest is read with the others when it comes back. */
+int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64_t now_ms,
+                   struct err *e)
+{
+    struct commit_record c;
+
+    if (type == RECORD_ORIGIN)
+        return session_apply_origin(s, r, e);
+    if (type == RECORD_BULK) /* nothing, until its commit */
+        return 0;
+    drop_row(s);
+    if (type != RECORD_EXPORTED)
+        s->updated_ms = s->kept_ms = now_ms; /* kept: also if reading it back fails */
+    if (type == RECORD_END)
+        return absorb_end(s, r, now_ms, e);
+    if (type == RECORD_SINK)
+        return session_apply_sink(s, r, e);
+    if (type != RECORD_COMMIT)
+        return 0;
+    if (commit_record_read(r, &c, e) != 0)
+        return -1;
+    s->idle_ms = now_ms;
+    if (s->next_call <= c.call)
+        s->next_call = c.call + 1;
+    s->share.tokens += c.tokens;
+    s->store->totals->tokens += c.tokens;
+    return 0;
+}

@@ -1,0 +1,185 @@
+/* Looking back at committed calls: the recorded answer of a repeated request, the conversation
+ * behind a response id. */
+#include "common/base/check.h"
+#include "common/codec/json.h"
+#include "worker/session/call/session_answer.h"
+#include "worker/session/call/session_call.h"
+#include "worker/session/forest/checkpoint.h"
+#include "worker/session/forest/policy.h"
+#include "worker/session/store/recall.h"
+#include "worker/session/store/session_past.h"
+#include "worker/session/store/store.h"
+
+/* As index + 1; 0: none. */
+static uint32_t newest_of_key(const struct forest *f, const uint64_t body_hash[2], struct str key)
+{
+    const struct key_entry *found;
+    struct buf said = {0};
+
+    call_key_put(&said, body_hash, key);
+    found = map_get(&f->by_key, buf_str(&said));
+    buf_done(&said);
+    return found ? found->newest : 0;
+}
+
+/* The newest call with that body. With a key, the one with that key, else a call without one. */
+bool session_find_call(const struct session *s, const uint64_t body_hash[2], struct str key,
+                       uint64_t *ret_call)
+{
+    const struct hash_entry *same =
+        map_get(&s->forest.by_hash, str_of((const char *)body_hash, 2 * sizeof(*body_hash)));
+    uint32_t found = same ? same->newest : 0;
+
+    if (same && key.p) {
+        found = newest_of_key(&s->forest, body_hash, key);
+        found = found ? found : same->newest_plain;
+    }
+    if (found)
+        *ret_call = s->forest.calls.at[found - 1].number;
+    return found != 0;
+}
+
+/* The last one with that number, or NULL. */
+static const struct call_record *numbered(const struct session *s, uint64_t number)
+{
+    const struct forest *f = &s->forest;
+    size_t from = 0, to = f->by_number.n;
+
+    while (from < to) {
+        size_t mid = from + (to - from) / 2;
+
+        if (f->calls.at[f->by_number.at[mid]].number <= number)
+            from = mid + 1;
+        else
+            to = mid;
+    }
+    if (from == 0 || f->calls.at[f->by_number.at[from - 1]].number != number)
+        return NULL;
+    return &f->calls.at[f->by_number.at[from - 1]];
+}
+
+enum session_cause session_response_cause(const struct session *s, struct str response_id,
+                                          enum session_cause otherwise)
+{
+    const struct checkpoint *t = map_get(&s->forest.by_response, response_key(response_id));
+
+    return t ? t->cause : otherwise;
+}
+
+struct str session_call_key(const struct session *s, uint64_t call)
+{
+    const struct call_record *c = numbered(s, call);
+
+    return c ? c->key : (struct str){0};
+}
+
+int session_past_recall(struct recall **r, struct session *s, uint64_t call, struct err *e)
+{
+    const struct call_record *c = numbered(s, call);
+
+    if (!*r) {
+        if (!c)
+            return 0;
+        *r = recall_new(s);
+        recall_call(*r, c);
+    }
+    return recall_some(*r, RECALL_STEP, e);
+}
+
+void session_past_let(struct recall **r)
+{
+    recall_free(*r);
+    *r = NULL;
+}
+
+/* A call with its answers, as it is replayed. Ids and logprobs point into the payload and are
+ * good until the session changes. NULL: there is no such call, or it cannot be read back (e). */
+const struct session_past_call *session_past(struct session *s, struct arena *a, uint64_t call,
+                                             bool sampled, struct err *e)
+{
+    const struct call_record *c = numbered(s, call);
+    struct session_past_answer *answers;
+    struct session_past_call *ret;
+
+    CHECK(s->residence == RESIDENT);
+    if (!c || (sampled && session_recall_call(s, c, e) != 0))
+        return NULL;
+    ret = ARENA_NEW(a, struct session_past_call);
+    answers = arena_calloc(a, c->n_checkpoints, sizeof(*answers));
+    ret->call = c->number;
+    ret->n_answers = c->n_checkpoints;
+    ret->prompt_tokens = c->prompt_tokens;
+    ret->answers = answers;
+    for (uint32_t i = 0; i < c->n_checkpoints; i++) {
+        const struct checkpoint *t = s->forest.checkpoints.at[c->first_checkpoint + i];
+
+        ret->completion_tokens += t->n;
+        answers[i].response_id = t->response_id;
+        answers[i].message = t->message;
+        answers[i].finish_reason = t->finish_reason;
+        answers[i].told = t->told;
+        if (!sampled)
+            continue;
+        answers[i].ids = (struct token_span){checkpoint_ids(t), t->n};
+        answers[i].logprobs = checkpoint_logprobs(t);
+    }
+    return ret;
+}
+
+/* The conversation up to and with that answer. NULL: unknown. */
+const struct json *session_messages(const struct session *s, struct arena *a,
+                                    struct str response_id)
+{
+    const struct checkpoint *t = map_get(&s->forest.by_response, response_key(response_id));
+
+    CHECK(s->residence == RESIDENT);
+    return t && t->node ? node_messages(t->node, 0, a) : NULL;
+}
+
+const struct json *session_message(const struct session *s, struct str response_id)
+{
+    const struct checkpoint *t = map_get(&s->forest.by_response, response_key(response_id));
+
+    CHECK(s->residence == RESIDENT);
+    return t && t->node && t->node->depth > 0 ? t->node->msg.json : NULL;
+}
+
+/* The text of the conversation's first message. */
+static struct str first_text(const struct checkpoint *t)
+{
+    const struct message_node *n = t->node;
+
+    while (n && n->depth > 1)
+        n = n->parent;
+    return n ? node_text(n) : (struct str){0};
+}
+
+/* Borrowed from the session. */
+bool session_find_response(const struct session *s, struct str response_id,
+                           struct session_past_response *ret)
+{
+    const struct checkpoint *t = map_get(&s->forest.by_response, response_key(response_id));
+
+    const struct call_record *call;
+
+    if (!t)
+        return false;
+    call = &s->forest.calls.at[t->call];
+    *ret = (struct session_past_response){
+        .finish_reason = t->finish_reason,
+        .asked = call->asked,
+        .instructions = call->asked_brief ? first_text(t) : (struct str){0},
+        .told = t->told,
+        .message = t->message,
+        .prompt_tokens = call->prompt_tokens,
+        .completion_tokens = t->n,
+    };
+    return true;
+}
+
+struct str session_call_owner(struct session *s, struct str call_id)
+{
+    const struct checkpoint *t = forest_issuer(&s->forest, call_id);
+
+    return t ? t->response_id : (struct str){0};
+}

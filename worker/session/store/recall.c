@@ -1,0 +1,334 @@
+/* Evicted payloads come back (recall.h). A step chooses the parts that it reads, in the order of
+ * the journal, and asks the source for their records; a part goes straight to its place in the
+ * payload's room, and the room becomes the payload's bytes when all of its parts are there, so
+ * nobody ever sees half a payload. The room is the payload's own and not the recall's: calls that
+ * go on from one answer at the same time read it once. */
+#include "worker/session/store/recall.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/err.h"
+#include "common/base/mem.h"
+#include "worker/session/forest/checkpoint.h"
+#include "worker/session/record/call_bulk.h"
+#include "worker/session/record/commit_record.h"
+#include "worker/session/record/record.h"
+#include "worker/session/store/payload.h"
+#include "worker/session/store/store.h"
+
+/* --- what is missing --- */
+
+/* Once each, while it is noted. */
+static void note(struct recall *r, struct payload *p)
+{
+    if (p->wanted)
+        return;
+    if (r->holds) {
+        *vec_push(&r->held) = p;
+        payload_hold(p);
+        p->wanted = true;
+    }
+    if (!p->bytes) {
+        *vec_push(&r->missing) = p;
+        p->wanted = true;
+    } else if (list_holds(&p->lru)) {
+        payload_touch(p);
+    }
+}
+
+void recall_context(struct recall *r, const struct checkpoint *t)
+{
+    CHECK(!r->begun);
+    EACH_CONTEXT_RUN(run, t)
+    {
+        note(r, run->payload);
+    }
+}
+
+void recall_checkpoint(struct recall *r, const struct checkpoint *t)
+{
+    CHECK(!r->begun);
+    for (int k = 0; r->rows && k < ROWS_KINDS; k++)
+        if (t->rows[k].apart)
+            note(r, t->rows[k].apart);
+    if (checkpoint_lies_apart(t))
+        note(r, t->payload);
+    recall_context(r, t);
+}
+
+void recall_call(struct recall *r, const struct call_record *c)
+{
+    CHECK(!r->begun);
+    for (uint32_t i = 0; i < c->n_checkpoints; i++)
+        note(r, r->session->forest.checkpoints.at[c->first_checkpoint + i]->payload);
+}
+
+void recall_path(struct recall *r, const struct checkpoint *t)
+{
+    for (; t; t = t->parent)
+        recall_checkpoint(r, t);
+}
+
+/* All is noted: another recall may note the same now. */
+static void begin(struct recall *r)
+{
+    if (r->begun)
+        return;
+    for (size_t i = 0; i < r->missing.n; i++)
+        r->missing.at[i]->wanted = false;
+    for (size_t i = 0; i < r->held.n; i++)
+        r->held.at[i]->wanted = false;
+    r->begun = true;
+}
+
+/* --- parts of payloads --- */
+
+/* A part of a payload, from a record. */
+struct recalled {
+    struct payload *p;
+    uint32_t part;
+    bool came;
+};
+
+struct recall_pieces {
+    VEC(struct recalled) all; /* those of a payload behind each other */
+};
+
+static uint32_t n_pieces(const struct payload *p)
+{
+    return p->parts ? p->parts->n : 1;
+}
+
+static uint32_t piece_begin(const struct payload *p, uint32_t part)
+{
+    return p->parts ? p->parts->at[part].at : 0;
+}
+
+static uint32_t piece_end(const struct payload *p, uint32_t part)
+{
+    return part + 1 < n_pieces(p) ? p->parts->at[part + 1].at : p->size;
+}
+
+static uint32_t record_of(const struct recalled *x)
+{
+    return x->p->parts ? x->p->parts->at[x->part].record : x->p->record;
+}
+
+/* A fragment that has a part alone. */
+static bool take_part(const struct recalled *x, struct record_in *r)
+{
+    struct payload *p = x->p;
+    uint32_t from = piece_begin(p, x->part), to = piece_end(p, x->part);
+    struct bulk_fragment f;
+
+    if (!bulk_fragment_read(r, &f) || f.call != p->call || f.bytes.len != to - from || !p->parts)
+        return false;
+    memcpy(p->room + from, f.bytes.p, f.bytes.len);
+    return true;
+}
+
+/* The bytes, out of the record, which must be the one that made the payload, or a part of it. */
+static bool take_bytes(const struct recalled *x, struct str record)
+{
+    struct record_in r = record_in_of(record);
+    struct payload *p = x->p;
+    struct commit_record c;
+    struct record_head h;
+
+    if (!record_read_head(&r, &h) || h.version != RECORD_VERSION || !str_eq(h.id, p->session->id))
+        return false;
+    if (h.type == RECORD_BULK)
+        return take_part(x, &r);
+    if (h.type != RECORD_COMMIT || commit_record_read(&r, &c, NULL) != 0 || c.call != p->call ||
+        c.flags & COMMIT_BULK || commit_record_bulk(&c, NULL) != p->size)
+        return false;
+    (void)commit_record_bulk(&c, p->room);
+    return true;
+}
+
+static int on_record(void *ctx, size_t i, struct str record, struct err *e)
+{
+    const struct recall_pieces *pieces = ctx;
+    struct recalled *x = &pieces->all.at[i];
+
+    if (!take_bytes(x, record))
+        return err_set(e, ERR_IO, "the journal has something else where a call was recorded");
+    x->came = true;
+    return 0;
+}
+
+/* --- a step --- */
+
+/* What finding and checking a record costs, in bytes that are read in that time. */
+enum { RECORD_WORK = 4 << 10 };
+
+/* The next parts. What another recall has brought meanwhile is there. */
+static void choose(const struct recall *r, size_t max_bytes, struct recall_pieces *ret)
+{
+    size_t bytes = 0;
+
+    for (size_t i = r->missing.n; i > 0 && bytes < max_bytes; i--) {
+        struct payload *p = r->missing.at[i - 1];
+
+        if (p->bytes)
+            continue;
+        if (!p->room)
+            payload_make_room(p);
+        for (uint32_t k = p->n_came; k < n_pieces(p) && bytes < max_bytes; k++) {
+            *vec_push(&ret->all) = (struct recalled){p, k, false};
+            bytes += piece_end(p, k) - piece_begin(p, k) + RECORD_WORK;
+        }
+    }
+}
+
+/* What is whole is there now; of others, the parts that came from the first on count. False: some
+ * did not come. */
+static bool settle(const struct recall_pieces *pieces)
+{
+    bool all = true;
+
+    for (size_t i = 0; i < pieces->all.n; i++) {
+        const struct recalled *x = &pieces->all.at[i];
+
+        if (x->came && x->part == x->p->n_came)
+            x->p->n_came++;
+        else
+            all = false;
+        if (x->p->n_came == n_pieces(x->p))
+            payload_take_room(x->p);
+    }
+    return all;
+}
+
+/* What nobody reads on is given up. */
+static void drop_rooms(const struct recall_pieces *pieces)
+{
+    for (size_t i = 0; i < pieces->all.n; i++) {
+        struct payload *p = pieces->all.at[i].p;
+
+        if (p->room && p->n_readers == 0)
+            payload_drop_room(p);
+    }
+}
+
+/* It stays as it is while this recall, or another one, reads on. */
+static void stay_with(struct recall *r, struct payload *p)
+{
+    struct payload *before = r->reading;
+
+    if (before == p)
+        return;
+    if (before && before->room && --before->n_readers == 0)
+        payload_drop_room(before);
+    if (p)
+        p->n_readers++;
+    r->reading = p;
+}
+
+static int read_step(struct recall *r, size_t max_bytes, struct err *e)
+{
+    struct session_store *st = r->session->store;
+    struct recall_pieces pieces = {0};
+    struct session_reader reader = {on_record, &pieces};
+    uint32_t *records;
+    int rc = 0;
+
+    choose(r, max_bytes, &pieces);
+    if (pieces.all.n > 0) {
+        records = mem_calloc(pieces.all.n, sizeof(*records));
+        for (size_t i = 0; i < pieces.all.n; i++)
+            records[i] = record_of(&pieces.all.at[i]);
+        rc = st->source(st->source_ctx, r->session->id, records, pieces.all.n, &reader, e);
+        free(records);
+    }
+    if (!settle(&pieces) && rc == 0)
+        rc = err_set(e, ERR_IO, "the journal has not all records of the session");
+    if (rc != 0)
+        drop_rooms(&pieces);
+    vec_done(&pieces.all);
+    return rc;
+}
+
+/* Those that are there are not missing any more, and the next one may be there in part. */
+static void shorten(struct recall *r)
+{
+    struct payload *p = NULL;
+
+    while (r->missing.n > 0 && (p = r->missing.at[r->missing.n - 1])->bytes)
+        (void)vec_pop(&r->missing);
+    stay_with(r, r->missing.n > 0 && p->room ? p : NULL);
+}
+
+int recall_some(struct recall *r, size_t max_bytes, struct err *e)
+{
+    struct session *s = r->session;
+    int rc;
+
+    begin(r);
+    if (r->missing.n == 0)
+        return 0;
+    CHECK(s->store->source);
+    session_use(s); /* what it used before is older than this */
+    rc = read_step(r, max_bytes, e);
+    shorten(r);
+    if (!s->unlinked)
+        session_account(s);
+    if (rc != 0)
+        recall_done(r);
+    return rc != 0 ? -1 : r->missing.n > 0;
+}
+
+void recall_done(struct recall *r)
+{
+    begin(r);
+    if (r->reading) {
+        stay_with(r, NULL);
+        if (!r->session->unlinked)
+            session_account(r->session);
+    }
+    for (size_t i = 0; i < r->held.n; i++)
+        payload_let(r->held.at[i]);
+    vec_done(&r->held);
+    vec_done(&r->missing);
+    r->begun = false;
+}
+
+struct recall *recall_new(struct session *s)
+{
+    struct recall *r = mem_alloc(sizeof(*r));
+
+    *r = (struct recall){.session = s, .holds = true};
+    return r;
+}
+
+void recall_free(struct recall *r)
+{
+    if (r)
+        recall_done(r);
+    free(r);
+}
+
+int recall_end(struct recall *r, struct err *e)
+{
+    int rc = recall_some(r, SIZE_MAX, e);
+
+    recall_done(r);
+    return rc;
+}
+
+int session_recall_context(struct session *s, const struct checkpoint *t, struct err *e)
+{
+    struct recall r = {.session = s};
+
+    recall_context(&r, t);
+    return recall_end(&r, e);
+}
+
+int session_recall_call(struct session *s, const struct call_record *c, struct err *e)
+{
+    struct recall r = {.session = s};
+
+    recall_call(&r, c);
+    return recall_end(&r, e);
+}

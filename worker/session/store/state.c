@@ -1,0 +1,560 @@
+/* The state object of GET /sessions/{id} and the rows of GET /sessions, as JSON text. */
+#include <stdlib.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+#include "worker/session/forest/branch.h"
+#include "worker/session/forest/checkpoint.h"
+#include "worker/session/forest/forest.h"
+#include "worker/session/forest/policy.h"
+#include "worker/session/record/telling.h"
+#include "worker/session/store/group.h"
+#include "worker/session/store/reward.h"
+#include "worker/session/store/stop.h"
+#include "worker/session/store/store.h"
+#include "worker/text/request/purpose.h"
+
+const char *session_phase_name(const struct session *s)
+{
+    static const char *const names[] = {"open", "completed", "finalized", "aborted"};
+
+    return s->expired ? "expired" : names[s->phase];
+}
+
+/* Members as they are. */
+static void put_reward(struct json_out *o, const struct reward *r)
+{
+    json_out_obj(o);
+    for (size_t i = 0; i < r->members.n; i++) {
+        json_out_key_str(o, r->members.at[i].key);
+        json_out_raw(o, r->members.at[i].json);
+    }
+    json_out_end_obj(o);
+}
+
+/* The session's; its responses' follow. */
+static void put_rewards(struct json_out *o, const struct session *s)
+{
+    json_out_key(o, "reward");
+    reward_put(&s->reward, o);
+    json_out_key(o, "reward_info");
+    put_reward(o, &s->reward);
+    json_out_key(o, "turn_rewards");
+    json_out_obj(o);
+}
+
+/* Causes that happened. */
+static void put_forks(struct json_out *o, const uint64_t *forks)
+{
+    json_out_key(o, "forks_by_cause");
+    json_out_obj(o);
+    for (int i = 0; i < CAUSE_COUNT; i++)
+        if (i != CAUSE_EXTENDED && forks[i])
+            json_out_member_i64(o, session_cause_name((enum session_cause)i), forks[i]);
+    json_out_end_obj(o);
+}
+
+/* --- the tree --- */
+
+/* State nodes: every answer, and the messages between an answer and the one it was built on. The
+ * trie shares those messages between answers of different parents; here they hang below each. */
+struct tree_key {
+    uint64_t parent, node;
+};
+
+/* The members that all nodes have; the object stays open. */
+static void put_node_head(struct session_telling *x, uint32_t id, int64_t parent)
+{
+    json_out_obj(&x->out);
+    json_out_member_i64(&x->out, "id", id);
+    json_out_key(&x->out, "parent");
+    if (parent < 0)
+        json_out_null(&x->out);
+    else
+        json_out_i64(&x->out, parent);
+}
+
+static struct str tree_key(struct tree_key *k, const struct message_node *n,
+                           const struct checkpoint *parent)
+{
+    *k = (struct tree_key){parent ? parent->id + (uint64_t)1 : 0, n->id};
+    return str_of((const char *)k, sizeof(*k));
+}
+
+enum { ID_NONE = -1, ID_UNTOLD = -2 };
+
+/* The state's id of a message below `parent`. ID_NONE: there is none, what stands below is a root;
+ * ID_UNTOLD: it was not generated, and is not told yet. */
+static int64_t id_of(const struct session_telling *x, const struct message_node *n,
+                     const struct checkpoint *parent)
+{
+    struct tree_key k;
+    const uint32_t *id;
+
+    if (!n || n->depth == 0)
+        return ID_NONE;
+    if (parent && n == parent->node)
+        return x->checkpoint_ids[parent->id];
+    id = map_get(&x->ids, tree_key(&k, n, parent));
+    return id ? (int64_t)*id : ID_UNTOLD;
+}
+
+/* A message that was not generated; the one above it is told. */
+static void put_structural(struct session_telling *x, const struct message_node *n,
+                           const struct checkpoint *parent)
+{
+    int64_t up = id_of(x, n->parent, parent);
+    uint32_t *id = ARENA_NEW(&x->arena, uint32_t);
+
+    *id = x->next_id++;
+    (void)map_set(&x->ids, tree_key(ARENA_NEW(&x->arena, struct tree_key), n, parent), id);
+    put_node_head(x, *id, up);
+    json_out_member_str(&x->out, "role", n->msg.role);
+    json_out_member_bool(&x->out, "generated", false);
+    json_out_end_obj(&x->out);
+}
+
+/* Tells as many of the messages above an answer as the step has left; true when all are told. */
+static bool put_some_above(struct session_telling *x, const struct checkpoint *t)
+{
+    const struct message_node *n = x->above.n == 0 && t->node ? t->node->parent : NULL;
+
+    for (; n && id_of(x, n, t->parent) == ID_UNTOLD; n = n->parent)
+        *vec_push(&x->above) = n;
+    for (; x->above.n > 0 && x->above_left > 0; x->above_left--)
+        put_structural(x, vec_pop(&x->above), t->parent);
+    return x->above.n == 0;
+}
+
+/* What differed, if anything is known. */
+static void put_diff(struct json_out *o, const struct checkpoint *t)
+{
+    if (!t->diff_field.p)
+        return;
+    json_out_key(o, "diff");
+    json_out_obj(o);
+    json_out_member_i64(o, "message", t->diff_message);
+    json_out_member_str(o, "field", t->diff_field);
+    json_out_member_str(o, "stored", t->diff_stored);
+    json_out_member_str(o, "request", t->diff_request);
+    json_out_end_obj(o);
+}
+
+/* A generated node, behind those above it. */
+static void put_checkpoint(struct session_telling *x, const struct session *s,
+                           const struct checkpoint *t)
+{
+    int64_t up = t->node ? id_of(x, t->node->parent, t->parent) : ID_NONE;
+    struct json_out *o = &x->out;
+
+    x->checkpoint_ids[t->id] = x->next_id++;
+    put_node_head(x, x->checkpoint_ids[t->id], up);
+    json_out_member_i64(o, "seq", t->seq);
+    json_out_member_str(o, "role", STR("assistant"));
+    json_out_member_bool(o, "generated", true);
+    json_out_member_bool(o, "truncated", checkpoint_truncated(t));
+    if (t->copied)
+        json_out_member_bool(o, "copied", true);
+    if (checkpoint_pool(t).len)
+        json_out_member_str(o, "pool", checkpoint_pool(t));
+    json_out_member_seconds(o, "committed_at", t->at_ms);
+    json_out_key(o, "completion_span");
+    json_out_arr(o);
+    json_out_i64(o, checkpoint_start(t));
+    json_out_i64(o, t->total);
+    json_out_end_arr(o);
+    json_out_member_i64(o, "num_tokens", t->total);
+    json_out_member_str(o, "response_id", t->response_id);
+    json_out_member_str(o, "finish_reason", t->finish_reason);
+    json_out_member_str(o, "cause", str_cstr(session_cause_name(t->cause)));
+    put_diff(o, t);
+    json_out_member_str(o, "role", role_of(t->label));
+    json_out_member_str(o, "purpose", str_cstr(purpose_name(purpose_of(t->label))));
+    json_out_member_str(o, "label", t->label);
+    json_out_member_str(o, "parent_label", t->parent_label);
+    if (t->dropped_fields.p) {
+        json_out_key(o, "dropped_fields");
+        json_out_raw(o, t->dropped_fields);
+    }
+    json_out_member_i64(o, "call", s->forest.calls.at[t->call].number);
+    json_out_member_i64(o, "trimmed", t->trim);
+    json_out_member_str(o, "logprob_basis", t->logprob_basis);
+    json_out_member_str(o, "logprob_asked", t->asked_basis);
+    json_out_member_i64(o, "scored_tokens", t->scored_tokens);
+    if (t->cached_told)
+        json_out_member_i64(o, "cached_tokens", t->cached_tokens);
+    if (t->drifted_tokens)
+        json_out_member_i64(o, "media_drift", t->drifted_tokens);
+    if (checkpoint_is_recomputed(t))
+        json_out_member_bool(o, "recomputed", true);
+    if (t->parse_warning.p)
+        json_out_member_str(o, "parse_warning", t->parse_warning);
+    checkpoint_write_warnings(t, o);
+    json_out_end_obj(o);
+}
+
+/* The path of a branch. Its answers were told: an answer that is hidden now was seen before. */
+static void put_leaf(struct session_telling *x, const struct branch *leaf)
+{
+    struct json_out *o = &x->out;
+    struct arena tmp = {0};
+    struct checkpoint *t = leaf->head, **path = checkpoint_path(t, &tmp);
+
+    json_out_obj(o);
+    json_out_member_i64(o, "node_id", x->checkpoint_ids[t->id]);
+    json_out_key(o, "path_node_ids");
+    json_out_arr(o);
+    for (uint32_t k = 0; k < t->depth; k++)
+        json_out_i64(o, x->checkpoint_ids[path[k]->id]);
+    json_out_end_arr(o);
+    json_out_end_obj(o);
+    arena_done(&tmp);
+}
+
+/* --- state --- */
+
+/* Members that rows have, too. */
+static void put_head(struct json_out *o, const struct session *s)
+{
+    json_out_member_str(o, "session_id", s->id);
+    json_out_member_str(o, "phase", str_cstr(session_phase_name(s)));
+    if (session_foreign(s))
+        json_out_member_bool(o, "foreign", true);
+    json_out_member_str(o, "history", str_cstr(s->options.policy->name));
+    json_out_member_str(o, "message_matcher", str_cstr(matcher_name(s->options.matcher.kind)));
+    json_out_member_seconds(o, "created_at", s->created_ms);
+    json_out_member_seconds(o, "updated_at", s->updated_ms);
+    if (s->exported_ms)
+        json_out_member_seconds(o, "exported_at", s->exported_ms);
+    if (s->options.dispatched)
+        json_out_member_bool(o, "dispatched", true);
+    if (s->options.evaluation)
+        json_out_member_bool(o, "evaluation", true);
+    if (s->options.adapter.p)
+        json_out_member_str(o, "adapter", s->options.adapter);
+    if (s->options.pool.len)
+        json_out_member_str(o, "model", s->options.pool);
+    if (s->options.pools) {
+        json_out_key(o, "pools");
+        json_out_value(o, s->options.pools);
+    }
+    session_put_stop(s, o);
+    if (s->forked_from.p)
+        json_out_member_str(o, "forked_from", s->forked_from);
+    if (s->has_finished)
+        json_out_member_bool(o, "finished", s->finished);
+    if (s->complete_reason.p)
+        json_out_member_str(o, "reason", s->complete_reason);
+    group_put(s, o);
+    if (s->options.reseeded_from.p)
+        json_out_member_str(o, "reseeded_from", s->options.reseeded_from);
+    json_out_key(o, "labels");
+    if (s->options.labels)
+        json_out_value(o, s->options.labels);
+    else
+        json_out_raw(o, STR("{}"));
+    json_out_key(o, "metadata");
+    if (s->options.metadata)
+        json_out_value(o, s->options.metadata);
+    else
+        json_out_raw(o, STR("{}"));
+}
+
+/* Numbers of the session. */
+static void put_counts(struct json_out *o, const struct session *s, size_t branches)
+{
+    size_t closed = 0, records = s->forest.calls.n;
+
+    for (size_t i = 0; i < s->chains.n; i++)
+        closed += s->chains.at[i]->closed;
+    if (s->options.policy == &policy_linear) /* the checkpoints that still count */
+        records = s->head ? s->head->depth : 0;
+    json_out_member_i64(o, "num_calls", s->forest.calls.n);
+    json_out_member_i64(o, "num_records", records);
+    json_out_member_i64(o, "num_branches", branches);
+    json_out_member_i64(o, "num_nodes", s->forest.nodes.n);
+    json_out_member_i64(o, "num_checkpoints", s->forest.checkpoints.n);
+    json_out_member_i64(o, "num_tokens", s->forest.tokens);
+    json_out_member_i64(o, "num_active_chains", s->chains.n - closed);
+    json_out_member_i64(o, "num_trajectories", closed);
+    json_out_member_i64(o, "num_inflight_generations", s->inflight);
+    json_out_member_i64(o, "rollback_count", s->rollbacks);
+    json_out_member_i64(o, "rollback_dropped_trainable_tokens_total", s->rollback_dropped);
+    json_out_member_i64(o, "refreshed", s->refreshed);
+    json_out_member_i64(o, "trimmed_tokens", s->trimmed);
+    json_out_member_i64(o, "merge_repaired", s->merge_repaired);
+    json_out_member_i64(o, "merge_not_found", s->merge_lost);
+    put_forks(o, s->forks);
+}
+
+/* The member `warnings`: what trainers may miss of its answers, in sentences, each once. */
+static void put_warnings(struct json_out *o, const struct forest *f)
+{
+    const char *told[2] = {NULL};
+    size_t n = 0;
+
+    json_out_key(o, "warnings");
+    json_out_arr(o);
+    for (size_t i = 0; i < f->checkpoints.n && n < ARRAY_LEN(told); i++) {
+        const struct checkpoint *t = f->checkpoints.at[i];
+        const char *why = t->hidden ? NULL : checkpoint_lacks_experts(t);
+
+        if (!why || (n > 0 && told[0] == why))
+            continue;
+        told[n++] = why;
+        json_out_cstr(o, why);
+    }
+    json_out_end_arr(o);
+}
+
+/* What is told is what there is now. */
+static void tell_head(struct session_telling *t)
+{
+    struct session *s = t->session;
+
+    t->n_checkpoints = s->forest.checkpoints.n;
+    t->n_rewards = s->checkpoint_rewards.n;
+    t->n_calls = t->records ? s->forest.calls.n : 0;
+    t->n_chains = session_has_ended(s) ? 0 : s->chains.n;
+    t->checkpoint_ids = mem_calloc(t->n_checkpoints + 1, sizeof(*t->checkpoint_ids));
+    t->hidden = mem_calloc(t->n_checkpoints + 1, sizeof(*t->hidden));
+    for (size_t i = 0; i < t->n_checkpoints; i++)
+        t->hidden[i] = s->forest.checkpoints.at[i]->hidden;
+    session_branches(s, &t->branches); /* resident sessions only */
+    json_out_obj(&t->out);
+    put_head(&t->out, s);
+    put_counts(&t->out, s, t->branches.n);
+    put_warnings(&t->out, &s->forest);
+}
+
+static void tell_reward(struct session_telling *t)
+{
+    const struct reward *r = t->session->checkpoint_rewards.at[t->at];
+
+    json_out_key_str(&t->out, r->response_id);
+    put_reward(&t->out, r);
+}
+
+/* Ids of nodes are given out in the order of writing: a parent always comes before its children.
+ * False: that answer is not told yet, for it has many messages above. */
+static bool tell_node(struct session_telling *t)
+{
+    const struct checkpoint *c = t->session->forest.checkpoints.at[t->at];
+
+    if (t->hidden[t->at])
+        return true;
+    if (!put_some_above(t, c))
+        return false;
+    put_checkpoint(t, t->session, c);
+    return true;
+}
+
+/* The newest branch, or what it goes on to. */
+static void find_path(struct session_telling *t)
+{
+    const struct branch *newest = t->branches.n ? &t->branches.at[t->branches.n - 1] : NULL;
+
+    if (!newest)
+        return;
+    t->path = newest->tail ? newest->tail : newest->head;
+    t->n_path = branch_total(newest);
+}
+
+/* How many pieces the stage has. */
+static size_t stage_size(const struct session_telling *t)
+{
+    switch (t->stage) {
+    case TELLING_HEAD:
+        return 1;
+    case TELLING_CHAINS:
+        return t->n_chains;
+    case TELLING_REWARDS:
+        return t->n_rewards;
+    case TELLING_NODES:
+        return t->n_checkpoints;
+    case TELLING_LEAVES:
+        return t->branches.n;
+    case TELLING_IDS:
+        return t->n_path;
+    case TELLING_RECORDS:
+        return t->n_calls;
+    }
+    return 0;
+}
+
+/* Piece t->at of the stage: of those whose pieces are in memory. False: a part of it. */
+static bool tell_piece(struct session_telling *t)
+{
+    switch (t->stage) {
+    case TELLING_HEAD:
+        tell_head(t);
+        break;
+    case TELLING_CHAINS:
+        chain_put(t->session, t->session->chains.at[t->at], &t->out);
+        break;
+    case TELLING_REWARDS:
+        tell_reward(t);
+        break;
+    case TELLING_NODES:
+        return tell_node(t);
+    case TELLING_LEAVES:
+        put_leaf(t, &t->branches.at[t->at]);
+        break;
+    case TELLING_IDS:
+    case TELLING_RECORDS:
+        break;
+    }
+    return true;
+}
+
+/* Between a stage that is over and the next. Returns 1 behind the last. */
+static int begin_next(struct session_telling *t)
+{
+    struct json_out *o = &t->out;
+
+    switch (t->stage) {
+    case TELLING_HEAD:
+        json_out_key(o, "active_chains");
+        json_out_arr(o);
+        break;
+    case TELLING_CHAINS:
+        json_out_end_arr(o);
+        put_rewards(o, t->session);
+        break;
+    case TELLING_REWARDS:
+        json_out_end_obj(o);
+        json_out_key(o, "tree");
+        json_out_obj(o);
+        json_out_key(o, "nodes");
+        json_out_arr(o);
+        break;
+    case TELLING_NODES:
+        json_out_end_arr(o);
+        json_out_key(o, "leaves");
+        json_out_arr(o);
+        break;
+    case TELLING_LEAVES:
+        json_out_end_arr(o);
+        json_out_end_obj(o);
+        json_out_key(o, "tito_session_mismatch");
+        json_out_arr(o); /* checkpoints are never re-encoded: nothing can mismatch */
+        json_out_end_arr(o);
+        json_out_key(o, "accumulated_token_ids");
+        json_out_arr(o);
+        find_path(t);
+        break;
+    case TELLING_IDS:
+        json_out_end_arr(o);
+        if (t->records) {
+            json_out_key(o, "records");
+            json_out_arr(o);
+        }
+        break;
+    case TELLING_RECORDS:
+        if (t->records)
+            json_out_end_arr(o);
+        json_out_end_obj(o);
+        return 1;
+    }
+    t->stage++;
+    t->at = 0;
+    return 0;
+}
+
+/* How many pieces of the stage one step tells: a tenth of a millisecond's. */
+static size_t pieces_of(enum telling_stage stage)
+{
+    static const size_t n[] = {
+        [TELLING_HEAD] = 1,   [TELLING_CHAINS] = 64, [TELLING_REWARDS] = 64, [TELLING_NODES] = 64,
+        [TELLING_LEAVES] = 8, [TELLING_IDS] = 4096,  [TELLING_RECORDS] = 1,
+    };
+
+    return stage < ARRAY_LEN(n) ? n[stage] : 1;
+}
+
+/* Some pieces, or a part of one record. -1 and e: they cannot be read back. */
+static int tell_some(struct session_telling *t, struct err *e)
+{
+    enum { ABOVE = 256 };
+
+    size_t end = MIN_OF(stage_size(t), t->at + pieces_of(t->stage));
+    int rc;
+
+    t->above_left = ABOVE;
+    if (t->at == stage_size(t))
+        return 0;
+    if (t->stage == TELLING_RECORDS) {
+        rc = record_tell(&t->record, &t->out, t->session, t->at, e);
+        t->at += rc == 1;
+        return rc < 0 ? -1 : 0;
+    }
+    if (t->stage == TELLING_IDS) {
+        rc = record_recall(&t->record.recall, t->session, t->path, true, e);
+        if (rc != 0)
+            return rc < 0 ? -1 : 0;
+        tell_path_ids(&t->out, t->path, t->at, end - t->at);
+        t->at = end;
+        if (t->at == stage_size(t))
+            record_let(&t->record.recall);
+        return 0;
+    }
+    while (t->at < end && tell_piece(t))
+        t->at++;
+    return 0;
+}
+
+int session_tell(struct session_telling *t, struct err *e)
+{
+    if (tell_some(t, e) != 0)
+        return -1;
+    return t->at < stage_size(t) ? 0 : begin_next(t);
+}
+
+void session_tell_done(struct session_telling *t)
+{
+    vec_done(&t->branches);
+    vec_done(&t->above);
+    map_done(&t->ids);
+    arena_done(&t->arena);
+    free(t->checkpoint_ids);
+    free(t->hidden);
+    record_tell_done(&t->record);
+}
+
+/* All at once. */
+int session_write_state(struct session *s, bool records, struct buf *json, struct err *e)
+{
+    struct session_telling t = {.session = s, .records = records, .out = json_out_to(json)};
+    int rc;
+
+    do
+        rc = session_tell(&t, e);
+    while (rc == 0);
+    session_tell_done(&t);
+    return rc < 0 ? -1 : 0;
+}
+
+/* The row of a list, from what is in memory alone. */
+void session_write_row(const struct session *s, struct buf *json)
+{
+    struct json_out o = json_out_to(json);
+    const struct forest_leaves *l = &s->forest.leaves;
+
+    CHECK(s->filled);
+    json_out_obj(&o);
+    put_head(&o, s);
+    json_out_member_i64(&o, "calls", s->forest.calls.n);
+    json_out_member_i64(&o, "tokens", s->forest.tokens);
+    json_out_member_i64(&o, "branches", l->n);
+    json_out_member_i64(&o, "inflight", s->inflight);
+    json_out_key(&o, "drift"); /* known once an export has audited a branch */
+    if (l->audited)
+        json_out_i64(&o, (int64_t)l->drift);
+    else
+        json_out_null(&o);
+    json_out_key(&o, "reward");
+    reward_put(&s->reward, &o);
+    json_out_key(&o, "reward_info");
+    put_reward(&o, &s->reward);
+    json_out_end_obj(&o);
+}

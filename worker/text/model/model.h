@@ -1,0 +1,186 @@
+/*
+ * struct model: a loaded model folder: tokenizer, chat template, turn boundaries, and which
+ * parsers read its answers. Loaded by the supervisor before the fork and immutable afterwards, so
+ * all workers share its pages. Anything that must be written while using it (encoder cache,
+ * template arena) sits in struct model_scratch, one per process.
+ */
+#ifndef RG_MODEL_MODEL_H
+#define RG_MODEL_MODEL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "worker/text/tokens/span.h"
+
+struct chat;
+struct json;
+struct model;
+struct model_scratch;
+struct template;
+struct tokenizer;
+struct vision;
+
+/* Everything borrowed for the call; NULL or empty means "from the folder" / "detect". */
+struct model_options {
+    const char *dir; /* NULL: the built-in byte tokenizer with a ChatML/Hermes template */
+    const char *chat_template_file;
+    const char *served_name; /* default: the folder's last path part, "rollgate-builtin" */
+    const char *tool_parser;
+    const char *reasoning_parser;
+    const char *tito_family;
+    const char *tool_images; /* where pictures of tools' results stand: "auto", "inline", "user" */
+    uint32_t context_length; /* 0: from config.json / tokenizer_config.json */
+};
+
+/* What a stored session must be held against before it goes on with a model: whether ids mean the
+ * same (tokenizer), where turns begin and end (special tokens and stop ids), how messages are
+ * written (template). Each is stable across machines and versions; 0: not known. */
+struct model_fingerprint {
+    uint64_t tokenizer, special, template;
+};
+
+/* What a loaded model turned out to be; strings live as long as the model. */
+struct model_info {
+    const char *name;
+    uint32_t vocab_size;
+    uint32_t context_length; /* 0: unknown */
+    const int32_t *stop_ids; /* ids that end an assistant turn (eos ids and the turn close) */
+    size_t n_stop_ids;
+    const int32_t *lead_ids; /* what stands between the end of a message and the answer: the rest of
+                                the close and the generation prompt */
+    size_t n_lead_ids;
+    const char *tool_parser;
+    const char *reasoning_parser;
+    const char *family;
+    const char *const *append_roles; /* NULL-ended: what the template can write behind an answer;
+                                        NULL: any */
+    bool append_only;                /* earlier turns are never rewritten by the template */
+    bool content_lists;              /* the template handles content as a list of parts */
+    const struct vision *vision;     /* how pictures become tokens; NULL: text only */
+    const char *tool_images;         /* "inline", "user"; NULL: the template takes none of tools */
+    uint32_t moe_layers;             /* routed experts: rows x layers x topk; 0: unknown */
+    uint32_t moe_topk;
+    uint32_t layers;       /* of the model; 0: unknown */
+    uint32_t indexer_topk; /* positions that an indexer chooses of each; 0: there is none */
+    struct model_fingerprint fingerprint;
+};
+
+/* Loads a folder (or the built-in). Refuses by name what it cannot do exactly. */
+int model_load(const struct model_options *o, struct model **ret, struct err *e);
+void model_free(struct model *m);
+
+const struct model_info *model_info(const struct model *m);
+const struct tokenizer *model_tokenizer(const struct model *m);
+
+/* Its chat template (the one for tools, where it has such) and the special tokens that templates
+ * see (bos_token ...), an object; both live as long as the model. For `rollgate render`. */
+const struct template *model_template(const struct model *m, bool tools);
+const struct json *model_special(const struct model *m);
+
+/* Whether model_suffix goes over the history, too: the template refuses stand-ins for it. */
+bool model_renders_all(const struct model *m);
+
+/* Whether the id is one of the tokenizer's special tokens or a stop id. */
+bool model_is_special(const struct model *m, int32_t id);
+
+/* Random conversations of which a suffix was made and held against the whole chat's rendering. */
+struct model_trials {
+    size_t made;
+    size_t same;    /* the whole chat ends with the suffix */
+    size_t differ;  /* it does not: the text would be wrong */
+    size_t leaked;  /* something that stands in would go out: such a call is a 500 */
+    size_t failed;  /* no suffix can be made: such a call renders the whole chat anew */
+    size_t refused; /* the template refuses the chat itself */
+};
+
+/* Makes n of them; `first` gets the first one that is not the same, or stays as it is. */
+void model_try(const struct model *m, uint64_t seed, size_t n, struct model_trials *ret,
+               struct buf *first);
+
+/* What `rollgate check` prints: what was found, what probing the template told, what is refused
+ * or ignored. Appends lines of text. */
+void model_report(const struct model *m, struct buf *out);
+
+/* Appends the verdict for a training run as one line without its end. True if the model is ready as
+ * it is; false if the line has a reservation. */
+bool model_judge(const struct model *m, struct buf *out);
+
+/* A prompt with two pictures, as collapsed ids, that ends in two tokens where the tokenizer would
+ * write one: how an engine takes both is known by its length. -1: there is none. */
+int model_vision_sample(const struct model *m, struct token_vec *ids);
+
+/* Working memory for one thread. What a prompt has taken of it beyond some megabytes goes back with
+ * the end of the call that made it. */
+struct model_scratch *model_scratch_new(const struct model *m);
+void model_scratch_free(struct model_scratch *s);
+
+/* What its renderings hold counts there, too (struct arena's sum), which is the caller's. */
+void model_scratch_count(struct model_scratch *s, atomic_size_t *sum);
+
+/* Renderings that are met again are kept from now on. Only where the model does not change any
+ * more: not while it is probed. */
+void model_scratch_remember(struct model_scratch *s);
+
+/* From now on prompts whose bytes alone make more tokens than that are ERR_CONTEXT_LENGTH before
+ * anything is encoded; 0: no limit. */
+void model_scratch_limit(struct model_scratch *s, uint32_t max_ids);
+
+/* Whether model_suffix compares its text with the whole chat's rendering, which costs the history:
+ * callers do so every so often. */
+void model_scratch_audit(struct model_scratch *s, bool audit);
+
+/* Renders the whole chat with the generation prompt, encodes once; appends to ids. */
+int model_prompt(const struct model *m, struct model_scratch *s, const struct chat *chat,
+                 struct token_vec *ids, struct err *e);
+
+/* Renders the whole chat WITHOUT generation prompt and encodes; for the drift audit. */
+int model_canonical(const struct model *m, struct model_scratch *s, const struct chat *chat,
+                    struct token_vec *ids, struct err *e);
+
+/* The same in steps, for long chats. The first appends the rendering to text; the second the ids
+ * of its next part: 1 when that was the last, 0, -1. *at starts at 0. */
+int model_canonical_text(const struct model *m, struct model_scratch *s, const struct chat *chat,
+                         struct buf *text, struct err *e);
+int model_canonical_part(struct model_scratch *s, struct str text, size_t *at,
+                         struct token_vec *ids, struct err *e);
+
+/* How the checkpoint that is built on ended. */
+struct model_tail {
+    struct token_span last; /* its last ids; only the last one is looked at */
+    bool cut;               /* the turn did not end at one of the model's stop ids */
+};
+
+/* What comparing a suffix with the whole chat's rendering showed. */
+enum model_audit {
+    MODEL_AUDIT_NONE, /* not compared, or the template refuses the whole chat */
+    MODEL_AUDIT_SAME,
+    MODEL_AUDIT_DIFFERS, /* the scratch renders whole chats from now on where that helps */
+};
+
+struct model_suffix {
+    struct token_vec ids; /* to append to checkpoint ids after trimming; caller's (vec_done) */
+    uint32_t trim;        /* drop this many of the checkpoint's last ids first (0 or 1) */
+    uint32_t close;       /* how many of ids close the assistant turn (mask 0) */
+    bool rewrites;        /* the template would render the covered messages differently now; ids is
+                             then the append-only continuation after a stand-in turn */
+    enum model_audit audit;
+};
+
+/*
+ * Given a checkpoint and new messages, which ids follow? chat holds all messages, the first
+ * `covered` of them are inside the checkpoint and the last covered one is an assistant turn the
+ * model wrote. ids: close of that turn + rendering of messages[covered..] + generation prompt.
+ * With covered == n nothing but the close and the generation prompt follows. Cost depends on the
+ * new messages only, not on the history, unless model_renders_all. The caller decides by
+ * --on-template-rewrite what to do when ret->rewrites. ERR_PROMPT_LEAK: text that stood in would be
+ * in ids; nothing may be sent.
+ */
+int model_suffix(const struct model *m, struct model_scratch *s, const struct chat *chat,
+                 size_t covered, const struct model_tail *tail, struct model_suffix *ret,
+                 struct err *e);
+
+#endif

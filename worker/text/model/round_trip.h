@@ -1,0 +1,35 @@
+/*
+ * Whether the parsers read what the template writes: a tool call is rendered, and the text given
+ * to them. A template is the best witness of how its model writes calls.
+ */
+#ifndef RG_MODEL_ROUND_TRIP_H
+#define RG_MODEL_ROUND_TRIP_H
+
+#include "worker/text/model/model_internal.h"
+#include "worker/text/parsers/kinds.h"
+
+enum round_trip {
+    ROUND_TRIP_UNSEEN, /* the template renders no calls, or not this one */
+    ROUND_TRIP_EXACT,
+    ROUND_TRIP_DIFFERS, /* calls are found, but others */
+    ROUND_TRIP_LOST,    /* no call is found */
+};
+
+enum { ROUND_TRIP_CALLS_MAX = 2 };
+
+struct round_trip_plan {
+    enum tool_kind tool;
+    enum reasoning_kind reasoning;
+    uint32_t calls; /* 1 to ROUND_TRIP_CALLS_MAX, in one message */
+};
+
+/* Renders the calls and reads them by these parsers. Appends to `text`, when given, what the
+ * template made of the message. */
+enum round_trip round_trip(const struct model *m, struct model_scratch *s,
+                           const struct round_trip_plan *plan, struct buf *text);
+
+/* Where the tool parser that the marks chose does not read the template's own call, but another
+ * one does: takes that one and says so in the model's notes. */
+void round_trip_choose(struct model *m, struct model_scratch *s);
+
+#endif

@@ -1,0 +1,65 @@
+/*
+ * The trick behind suffix-only rendering: a short stand-in conversation that ends with a copy of
+ * the covered assistant turn (its texts replaced by a mark, its tool calls kept by name and id)
+ * is rendered with and without the new messages. What stands behind the mark is how the template
+ * closes the turn, and what comes next. Cost follows the new messages, never the history.
+ *
+ * Whatever stands in bears the model's mark, a word that is drawn anew at each load: text with the
+ * mark never becomes a suffix. Where a template writes something that stands in behind the turn,
+ * standin_clean refuses, and suffix.c asks again with more that is real.
+ */
+#ifndef RG_MODEL_STANDIN_H
+#define RG_MODEL_STANDIN_H
+
+#include "worker/text/model/model_internal.h"
+
+struct standin_in {
+    const struct json *last;     /* the covered assistant message */
+    const struct json *system;   /* system messages of the covered part; texts are stood in for */
+    uint32_t n_system;           /* unless the template writes them behind earlier turns */
+    uint32_t n_first;            /* so many of them stand before all other messages */
+    const struct json *earlier;  /* an earlier turn that a template may rewrite, or NULL */
+    bool longer;                 /* one more turn in front (probing only) */
+    bool user_between;           /* a user message stands between that and the last one */
+    const struct json *messages; /* the new ones */
+    uint32_t n;
+    const struct json *tools, *kwargs;
+    bool real_tools, real_system; /* not stood in for */
+    const struct json *history;   /* the covered messages before the last one: then nothing stands
+                                     in but the last one's texts; NULL: a short chat does */
+    uint32_t n_history;
+};
+
+struct standin {
+    struct str closing; /* behind the turn's last text, as far as it belongs to the turn */
+    struct str next;    /* the new messages and the generation prompt */
+    bool replaced;      /* closing is one token that stands for another at the end of a chat */
+    bool rewrites;      /* what stands before is rendered differently now */
+    bool bare;          /* the real turn is not shown any more: closing is another turn's */
+};
+
+/* Texts are slices of s->a and s->b. -1 when the template refuses (e is its error). */
+int standin_render(const struct model *m, struct model_scratch *s, const struct standin_in *in,
+                   struct standin *ret, struct err *e);
+
+/* The same; -1 and ERR_PROMPT_LEAK when something that stands in would go out. */
+int standin_clean(const struct model *m, struct model_scratch *s, const struct standin_in *in,
+                  struct standin *ret, struct err *e);
+
+/* Draws the model's mark: a word that no text has by chance, whatever case a template gives it. It
+ * is a valid name of a function and a valid id of a call. */
+void standin_draw_mark(struct model *m);
+
+/* Whether the mark stands in text, in any case. */
+bool standin_marked(const struct model *m, struct str text);
+
+/* Fills earlier and user_between from a chat of which `covered` messages are in the checkpoint, and
+ * system: with all such messages when `all_system`, else with a first one. Looks at no more than a
+ * fixed number of messages otherwise. */
+void standin_look_back(struct arena *a, const struct json *messages, size_t covered,
+                       bool all_system, struct standin_in *ret);
+
+/* A one-function tools list that stands in for the real ones. */
+struct json standin_tools(struct arena *a, const char *name);
+
+#endif

@@ -1,0 +1,323 @@
+/* The text between an answer and the place where the engine goes on (suffix_text.h). The whole
+ * chat is long; what follows an answer depends on little of it. So three ways are tried,
+ * cheapest first:
+ *
+ *   from_standin   a short chat in which marks stand for what is covered
+ *   from_history   the whole chat with and without the new; or real messages before a marked turn
+ *   from_bare      a turn without thought and texts, for templates that refuse the others
+ *
+ * decide() then cuts off what the checkpoint has already, from the token with which the answer
+ * ended. The audit holds the result against the rendering of the whole chat; if that differs,
+ * the whole chat is believed, from then on also for later calls of this scratch (distrusts). */
+
+#include "worker/text/model/suffix_text.h"
+
+#include "worker/text/model/standin.h"
+#include "worker/text/request/chat.h"
+
+enum { CLOSE_MAX = 128 };
+
+/* Where the last stop token ends in text; 0 when there is none. *begin: where it starts. */
+static size_t last_stop(const struct model *m, struct str text, size_t *begin)
+{
+    size_t end = 0;
+
+    for (size_t i = 0; i < m->n_stops; i++) {
+        struct str token = m->stops[i].text;
+        size_t at = 0;
+
+        while (token.len && (at = str_find(text, token, at)) != SIZE_MAX) {
+            if (at + token.len > end) {
+                *begin = at;
+                end = at + token.len;
+            }
+            at += token.len;
+        }
+    }
+    return end;
+}
+
+/* In the arena. */
+struct str suffix_join(struct arena *a, struct str x, struct str y)
+{
+    char *p = arena_alloc(a, x.len + y.len + 1);
+
+    if (x.len)
+        memcpy(p, x.p, x.len);
+    if (y.len)
+        memcpy(p + x.len, y.p, y.len);
+    return str_of(p, x.len + y.len);
+}
+
+/* Decides what of the template's closing the checkpoint has already. */
+static struct suffix_text decide(const struct model *m, const struct standin *x,
+                                 const struct stop *stop, bool has_calls)
+{
+    struct suffix_text p = {
+        .close = x->closing, .next = x->next, .rewrites = x->rewrites, .bare = x->bare};
+    size_t begin = 0, end = last_stop(m, x->closing, &begin);
+
+    if (x->replaced)
+        end = x->closing.len;
+    if (stop && stop->opener) {
+        /* It begins what follows: the template writes it (or another opener) again. */
+        p.trim = true;
+        p.close = STR("");
+        return p;
+    }
+    if (end == 0 && stop && str_starts(x->next, stop->text)) {
+        /* The template closes a turn only when something follows. */
+        p.anchor = stop;
+        p.close = STR("");
+        p.next = str_sub(x->next, stop->text.len, x->next.len);
+        return p;
+    }
+    p.anchor = stop;
+    if (end > 0)
+        p.close = str_sub(x->closing, stop ? end : begin, x->closing.len);
+    else if (has_calls) /* before the close: the rest of the call's syntax, the model's own */
+        p.close = str_ends(x->closing, m->boundaries.close) ? m->boundaries.close : STR("");
+    return p;
+}
+
+/* --- the whole chat --- */
+
+/* The first n messages, and the generation prompt if it is wanted. */
+static int whole_chat(struct model_scratch *s, const struct chat *chat, size_t n, bool prompt,
+                      struct buf *out, struct err *e)
+{
+    struct rendering r = {.messages = chat->messages->items,
+                          .n = (uint32_t)n,
+                          .tools = chat->tools,
+                          .kwargs = chat->kwargs,
+                          .generation_prompt = prompt,
+                          .seconds = s->seconds};
+
+    buf_clear(out);
+    return model_text(s->model, &s->arena, &r, out, e);
+}
+
+/* SIZE_MAX: nowhere. */
+static size_t last_place(struct str text, struct str what)
+{
+    size_t at = 0, ret = SIZE_MAX;
+
+    while (what.len && (at = str_find(text, what, at)) != SIZE_MAX)
+        ret = at++;
+    return ret;
+}
+
+/* What closes the last turn, whose rendering this is: behind what the turn says, or from its last
+ * stop token on, or what closes a plain answer. */
+static struct str close_of(const struct model *m, struct str answer, const struct json *last)
+{
+    struct str says = str_trim(json_string(json_get(last, "content")));
+    size_t begin = 0, at = json_get(last, "tool_calls") ? SIZE_MAX : last_place(answer, says);
+
+    if (at != SIZE_MAX)
+        return str_sub(answer, at + says.len, answer.len);
+    if (last_stop(m, answer, &begin))
+        return str_sub(answer, begin, answer.len);
+    return str_ends(answer, m->boundaries.close) ? m->boundaries.close : STR("");
+}
+
+/* No stand-in at all: what is covered and all are rendered, and the difference is the suffix. */
+static int from_full(struct model_scratch *s, const struct chat *chat, size_t covered,
+                     struct standin *ret, struct err *e)
+{
+    struct str whole, more;
+    size_t begin = 0;
+
+    if (s->model->boundaries.hides[ROLE_ASSISTANT])
+        return err_set(e, ERR_UNSUPPORTED, "the chat template does not show assistant turns");
+    if (whole_chat(s, chat, covered - 1, true, &s->b, e) != 0 ||
+        whole_chat(s, chat, covered, false, &s->a, e) != 0)
+        return -1;
+    while (begin < s->a.len && begin < s->b.len && s->a.p[begin] == s->b.p[begin])
+        begin++;
+    if (whole_chat(s, chat, chat->messages->n, true, &s->b, e) != 0)
+        return -1;
+    whole = buf_str(&s->a);
+    more = buf_str(&s->b);
+    if (!str_starts(more, whole))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "the chat template rewrites earlier turns and refuses a stand-in");
+    *ret = (struct standin){.next = str_sub(more, whole.len, more.len),
+                            .closing = close_of(s->model, str_sub(whole, begin, whole.len),
+                                                json_at(chat->messages, covered - 1))};
+    return 0;
+}
+
+/* --- how much is real --- */
+
+/* The turn without its thought, and without text beside calls: what every template takes. */
+static struct json bare_turn(struct arena *a, const struct json *last)
+{
+    const struct json *calls = json_get(last, "tool_calls");
+    struct json o = make_object(a, 3);
+
+    object_put(&o, "role", json_make_string(STR("assistant")));
+    object_put(&o, "content", json_make_string(calls ? STR("") : STR("x")));
+    if (calls)
+        object_put(&o, "tool_calls", *calls);
+    return o;
+}
+
+bool model_renders_all(const struct model *m)
+{
+    return !m->boundaries.renders || m->boundaries.counts_turns;
+}
+
+/* Stand-ins, then such with real tools and system messages. */
+static int from_standin(struct model_scratch *s, const struct chat *chat, size_t covered,
+                        const struct standin_in *in, struct standin *ret)
+{
+    const struct model *m = s->model;
+    struct standin_in real = *in;
+
+    if (s->distrusts || model_renders_all(m))
+        return -1;
+    if (standin_clean(m, s, in, ret, NULL) == 0)
+        return 0;
+    if (in->real_tools && in->real_system)
+        return -1;
+    real.real_tools = real.real_system = true;
+    real.n_system = real.n_first = 0;
+    real.earlier = NULL;
+    standin_look_back(&s->arena, chat->messages, covered, true, &real);
+    return standin_clean(m, s, &real, ret, NULL);
+}
+
+/* The whole chat as it is; where the template rewrites, the real messages before the last turn,
+ * with a mark for that one's texts. */
+static int from_history(struct model_scratch *s, const struct chat *chat, size_t covered,
+                        const struct standin_in *in, struct standin *ret, struct err *e)
+{
+    struct standin_in real = *in;
+
+    real.history = chat->messages->items;
+    real.n_history = (uint32_t)covered - 1;
+    if (from_full(s, chat, covered, ret, e) == 0 ||
+        standin_clean(s->model, s, &real, ret, NULL) == 0)
+        return 0;
+    return -1;
+}
+
+/* Barer stand-ins: a template that took none of the others rewrites. */
+static int from_bare(struct model_scratch *s, const struct standin_in *in, struct standin *ret,
+                     struct err *e)
+{
+    struct json bare = bare_turn(&s->arena, in->last);
+    struct standin_in simple = *in;
+    struct err why;
+
+    simple.last = &bare;
+    simple.earlier = NULL;
+    simple.real_tools = simple.real_system = true;
+    if (standin_clean(s->model, s, &simple, ret, NULL) != 0) {
+        bare = make_text(&s->arena, "role", "assistant", "content", "x");
+        if (standin_clean(s->model, s, &simple, ret, &why) != 0) {
+            if (why.kind == ERR_PROMPT_LEAK)
+                *e = why;
+            return -1;
+        }
+    }
+    ret->rewrites = ret->bare = true;
+    return 0;
+}
+
+/* --- the audit --- */
+
+/* Whether the whole chat's rendering ends with the text, right behind the token that the checkpoint
+ * ended with, where the template writes that one. */
+static bool ends_so(struct str full, const struct suffix_text *x, const struct stop *stop)
+{
+    struct str before;
+    size_t begin;
+
+    if (!str_ends(full, x->next))
+        return false;
+    if (x->bare)
+        return true;
+    full.len -= x->next.len;
+    if (!str_ends(full, x->close))
+        return false;
+    full.len -= x->close.len;
+    if (!stop || x->trim || !stop->text.len || str_ends(full, stop->text))
+        return true;
+    before = str_sub(full, full.len > CLOSE_MAX ? full.len - CLOSE_MAX : 0, full.len);
+    begin = last_place(before, stop->text);
+    /* behind it stands more than the white space of a close: the template does not write it here */
+    return begin == SIZE_MAX ||
+           str_trim(str_sub(before, begin + stop->text.len, before.len)).len > 0;
+}
+
+struct suffix_job {
+    struct model_scratch *s;
+    const struct chat *chat;
+    size_t covered;
+    const struct stop *stop;
+    bool has_calls;
+};
+
+/* The texts outlive the buffers of the renderings. */
+static void take(const struct suffix_job *j, const struct standin *x, struct suffix_text *ret)
+{
+    struct arena *a = &j->s->arena;
+
+    *ret = decide(j->s->model, x, j->stop, j->has_calls);
+    ret->close = arena_str(a, ret->close);
+    ret->next = arena_str(a, ret->next);
+}
+
+/* Holds the text against the whole chat's rendering, and finds a better one when they differ. */
+static void audit(const struct suffix_job *j, const struct standin_in *in, struct suffix_text *ret)
+{
+    struct model_scratch *s = j->s;
+    struct suffix_text better;
+    struct standin x = {0};
+
+    if (whole_chat(s, j->chat, j->chat->messages->n, true, &s->full, NULL) != 0)
+        return;
+    ret->audit = MODEL_AUDIT_SAME;
+    if (ends_so(buf_str(&s->full), ret, j->stop))
+        return;
+    ret->audit = MODEL_AUDIT_DIFFERS;
+    if (from_history(s, j->chat, j->covered, in, &x, NULL) == 0) {
+        take(j, &x, &better);
+        better.audit = MODEL_AUDIT_DIFFERS;
+        if (ends_so(buf_str(&s->full), &better, j->stop)) {
+            s->distrusts = true;
+            *ret = better;
+        }
+    }
+}
+
+/* Returns -1 and e if the template takes none of the ways. */
+int suffix_text(struct model_scratch *s, const struct chat *chat, size_t covered,
+                const struct stop *stop, struct suffix_text *ret, struct err *e)
+{
+    const struct boundaries *b = &s->model->boundaries;
+    const struct json *last = json_at(chat->messages, covered - 1);
+    const struct json *calls = json_get(last, "tool_calls");
+    struct suffix_job j = {s, chat, covered, stop, json_is(calls, JSON_ARRAY) && calls->n > 0};
+    struct standin_in in = {.last = last,
+                            .tools = chat->tools,
+                            .kwargs = chat->kwargs,
+                            .real_tools = b->tools_in_suffix,
+                            .real_system = b->system_in_suffix,
+                            .messages = chat->messages->items + covered,
+                            .n = chat->messages->n - (uint32_t)covered};
+    struct standin x = {0};
+
+    arena_reset(&s->arena);
+    s->seconds = time(NULL);
+    standin_look_back(&s->arena, chat->messages, covered, in.real_system, &in);
+    if (from_standin(s, chat, covered, &in, &x) != 0 &&
+        from_history(s, chat, covered, &in, &x, e) != 0 && from_bare(s, &in, &x, e) != 0)
+        return -1;
+    take(&j, &x, ret);
+    if (s->audits)
+        audit(&j, &in, ret);
+    return 0;
+}

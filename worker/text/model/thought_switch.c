@@ -1,0 +1,37 @@
+/*
+ * Looks at the template's source, for a template cannot be asked which variables it reads.
+ * enable_thinking is a name that means nothing else. "thinking" is also a message's member in some
+ * templates, so only the forms in which a condition uses it are taken.
+ */
+#include "worker/text/model/thought_switch.h"
+
+#include "worker/text/model/model.h"
+#include "worker/text/template/template.h"
+
+/* "thinking" is also what messages call a thought: only its use as a variable counts. */
+static bool is_variable(const struct template *t)
+{
+    static const char *const uses[] = {" thinking is defined", " not thinking ", "(thinking ",
+                                       " if thinking ",        " if thinking%",  " if thinking-"};
+    struct str source = template_source(t);
+
+    for (size_t i = 0; i < ARRAY_LEN(uses); i++) {
+        if (str_find(source, str_cstr(uses[i]), 0) != SIZE_MAX)
+            return true;
+    }
+    return false;
+}
+
+const char *model_thinking_switch(const struct model *m, bool tools)
+{
+    const struct template *t = model_template(m, tools);
+
+    if (template_mentions(t, "enable_thinking"))
+        return "enable_thinking";
+    return is_variable(t) ? "thinking" : NULL;
+}
+
+bool model_knows_effort(const struct model *m, bool tools)
+{
+    return template_mentions(model_template(m, tools), "reasoning_effort");
+}

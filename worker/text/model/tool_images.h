@@ -1,0 +1,22 @@
+/*
+ * Where pictures of tools' results stand in a prompt (--tool-images): in the tool's message, or,
+ * since many templates drop them there, in a user's message behind the results. Chats as stored
+ * and their hashes know nothing of it: pictures change their place only while a prompt is rendered,
+ * and their order stays.
+ */
+#ifndef RG_MODEL_TOOL_IMAGES_H
+#define RG_MODEL_TOOL_IMAGES_H
+
+#include "worker/text/model/model_internal.h"
+
+/* Renders both forms, and takes `told` ("inline", "user"; "auto" or NULL: the first that the
+ * template shows). Sets m->info.tool_images and the notes for people; behind pictures_probe.
+ * ERR_CONFIG where the form that was told is not shown. */
+int tool_images_choose(struct model *m, struct model_scratch *s, const char *told, struct err *e);
+
+/* The messages to be rendered: the *n given ones, or a list in the arena (then *n is its length).
+ * Borrows from the messages. */
+const struct json *tool_images_place(const struct model *m, struct arena *a,
+                                     const struct json *messages, uint32_t *n);
+
+#endif

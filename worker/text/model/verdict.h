@@ -1,0 +1,17 @@
+/*
+ * What `rollgate check` concludes: which turns stay as written, whether calls are read back, and
+ * what would make it better: other template variables, another family, another parser. Each is
+ * tried, none is guessed.
+ */
+#ifndef RG_MODEL_VERDICT_H
+#define RG_MODEL_VERDICT_H
+
+#include "worker/text/model/model_internal.h"
+
+/* Appends what the verdict means for a training run, in one to three lines. */
+void verdict_explain(const struct model *m, struct buf *out);
+
+/* Appends lines of text. */
+void verdict_report(const struct model *m, struct buf *out);
+
+#endif

@@ -1,0 +1,38 @@
+/*
+ * How each family writes calls, as the grammars that engines enforce need it: what parsers read
+ * stands in families.c.
+ */
+#ifndef RG_PARSERS_CALL_FORMS_H
+#define RG_PARSERS_CALL_FORMS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "worker/text/parsers/kinds.h"
+
+enum arguments {
+    ARGS_JSON,
+    ARGS_TAGS,
+    ARGS_PYTHON,
+    ARGS_BARE /* key:value, texts between text_end[0], the rest JSON */
+};
+
+/*
+ * OPEN CALL (BETWEEN CALL)* CLOSE, all in gbnf notation. In `call` %n stands for the name (inside
+ * quotes) and %a for the arguments; in the params of ARGS_TAGS %k for the key (inside quotes) and
+ * %v for the value. A family with two ways has two rows.
+ */
+struct call_form {
+    enum tool_kind kind;
+    enum arguments args;
+    const char *open, *call, *between, *close;
+    const char *text_param;  /* a parameter whose value is its text */
+    const char *json_param;  /* any other; NULL: the same */
+    const char *text_end[3]; /* what such a text cannot hold */
+    bool single;             /* the turn ends behind a call */
+};
+
+extern const struct call_form call_forms[];
+extern const size_t n_call_forms;
+
+#endif

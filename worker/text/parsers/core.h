@@ -1,0 +1,273 @@
+/*
+ * The machinery that all grammars share: source bytes with absolute offsets, the accounting of
+ * every byte (core_take), literals that may be cut, the life of one call. Internal to parsers/.
+ *
+ * Offsets are absolute: bytes since the start of the completion. in holds [base, base + in.len);
+ * [base, done) has already been given to the sink and goes away when a feed ends.
+ * A grammar reads one block ("unit"): it begins at done (with lead: white space, section tags)
+ * and must not call core_take before the call is committed or accepted.
+ */
+#ifndef RG_PARSERS_CORE_H
+#define RG_PARSERS_CORE_H
+
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "worker/text/parsers/object_scan.h"
+#include "worker/text/parsers/parser.h"
+#include "worker/text/parsers/python_scan.h"
+#include "worker/text/parsers/tool_index.h"
+
+/* What a step found. */
+enum step {
+    STEP_MORE, /* the bytes at hand do not decide */
+    STEP_YES,  /* matched; pos stands behind it. A unit: the call is accepted */
+    STEP_NO,   /* not that. A unit: not a valid call */
+};
+
+struct parser;
+
+struct json_shape;
+struct raw_shape;
+struct tag_shape;
+struct gemma_shape;
+
+/* A message's head in front of its body: MARK word END. It may open the answer without its mark. */
+struct message_head {
+    const char *mark;
+    const char *lead; /* stands before the word when the mark does not; NULL: nothing */
+    const char *end[4];
+};
+
+/* How a family writes calls: the marks that parser.c looks for, and the reader of what stands
+ * between them, shared by families, with its shape. */
+struct grammar {
+    const char *open[2];   /* section begins; a call may follow after white space */
+    const char *begin[4];  /* call begins */
+    char opened;           /* so may one right behind a section's tag; part of the call. 0: none */
+    bool named;            /* behind a section's tag the call's name may stand as well */
+    const char *close[3];  /* section ends */
+    const char *skip[4];   /* syntax wherever it stands between calls */
+    const char *prose[2];  /* a call may begin with this in the middle of text; part of the call */
+    const char *end;       /* call end: where a broken committed call stops, or NULL */
+    const char *within[6]; /* other marks in a call that a vocabulary may have as tokens */
+    /* Reads a call from pos on (behind the begin mark); keeps its place in p->call. */
+    enum step (*run)(struct parser *p);
+    /* A call without a mark, at pos, where only white space stands since the start or the last
+     * call; NULL when the grammar has none. YES: pos stands where run shall start. */
+    enum step (*bare)(struct parser *p);
+    const struct message_head *header;
+    const struct json_shape *json;
+    const struct raw_shape *raw;
+    const struct tag_shape *tags;
+    const struct gemma_shape *gemma;
+};
+
+/* What surrounds a thought, in any of several spellings; NULL-filled. */
+struct think_tags {
+    const char *start[3];
+    const char *end[3];
+    const char *wrap[4]; /* marks around the answer: syntax */
+    bool forced;      /* the model starts inside its thought even if the prompt does not say so */
+    bool call_closes; /* a tool call ends an open thought */
+    bool bare_end;    /* an end tag may open an answer without a thought */
+    bool newlines;    /* newlines behind the end tag are syntax */
+};
+
+enum parser_phase {
+    PHASE_START,
+    PHASE_REASONING,
+    PHASE_CONTENT,
+    PHASE_OPENED,
+    PHASE_HEADER,
+    PHASE_UNIT,
+    PHASE_SKIPPED, /* an element of a list is no call: to the next element */
+    PHASE_BROKEN
+};
+
+/* What a turn's parse_warning says of an answer. */
+enum parser_warning {
+    WARN_BLOCK,    /* no valid call */
+    WARN_MESSAGE,  /* channels: neither text, thought nor a valid call */
+    WARN_UNCLOSED, /* a call without its closing mark */
+    WARN_CUT,      /* the last one, cut */
+    WARN_STREAMED, /* no valid call, and told already */
+    WARN_GIVEN_UP, /* no more blocks are looked at */
+    WARNING_COUNT
+};
+
+enum { CALL_DEPTH_MAX = 64, NAME_MAX_BYTES = 256 };
+
+/* The call being read. */
+struct tool_call {
+    int st;           /* the grammar's state */
+    int stage;        /* the same for a grammar around another */
+    int field;        /* what the value being read is */
+    bool ready;       /* name known, arguments begun: may be committed */
+    bool committed;   /* CALL_BEGIN is out */
+    bool ended;       /* CALL_END as well */
+    bool unclosed;    /* its own closing mark is missing; told when it is accepted */
+    bool prose;       /* it began in the middle of text */
+    bool listed;      /* it stands in brackets */
+    bool wrapped;     /* the only parameter may hold all arguments */
+    bool args_made;   /* arguments are composed in `made`, not the model's own bytes */
+    size_t unsaid;    /* composed: from here on nothing is in `made` yet; 0: all up to pos is */
+    size_t item;      /* first byte of an element of a list; 0: the call is in no list */
+    size_t from;      /* a start that the grammar remembers (key, value) */
+    size_t args_from; /* own bytes: [args_from, args_to) */
+    size_t args_to;   /* 0 while open */
+    size_t args_sent; /* up to here they are out */
+    unsigned n_params;
+    unsigned types;  /* of the parameter being read */
+    struct buf name; /* decoded */
+    struct buf id;   /* the model's own id, when it wrote one */
+    struct buf key;  /* parameter name being read */
+    struct buf made; /* composed arguments that are not out yet */
+    struct object_scan scan;
+    struct python_scan python;
+    size_t closer;    /* pythonic: the quote that closes the broken string at hand; 0: none */
+    size_t mark_from; /* pythonic: the block's closing mark does not begin before this byte */
+    unsigned depth;   /* of nested values */
+    uint8_t levels[CALL_DEPTH_MAX];             /* of each: what its container is */
+    const struct json *schemas[CALL_DEPTH_MAX]; /* of each, or NULL */
+    size_t values[CALL_DEPTH_MAX];              /* of each: where it begins in `made` */
+    uint16_t name_ends[CALL_DEPTH_MAX];         /* of each: where its name ends in `key` */
+};
+
+struct parser {
+    const struct think_tags *think;
+    const struct grammar *grammar; /* NULL: none */
+    enum tool_kind tool;
+    struct tool_index *tools;
+    size_t hold_bytes;
+    struct parse_sink sink;
+    struct buf in;
+    size_t base, done, pos;
+    size_t mark_end;   /* behind the mark of the unit at hand */
+    size_t blank_from; /* all in [blank_from, blank_to) is white space */
+    size_t blank_to;
+    size_t reread;       /* bytes of units that were no calls, which were read anew */
+    size_t looks;        /* for the tool that takes the arguments of a call without a name */
+    bool calls_given_up; /* too many of those: no more calls are looked for */
+    uint32_t warned[WARNING_COUNT];
+    bool headless; /* no header opens the answer */
+    int phase;     /* enum parser_phase */
+    bool final;
+    bool reasoning_open;
+    bool call_closes; /* a call ends an open thought */
+    bool drops_newlines;
+    bool quiet;      /* only white space since the start, the thought or the last call */
+    bool marked;     /* some thought or call was recognised */
+    bool in_section; /* a section with a valid call is open */
+    bool in_list;    /* between the calls of a list */
+    int n_calls;
+    struct tool_call call;
+    bool harmony;               /* channels: `phase` is then enum harmony_phase */
+    enum parse_kind body;       /* harmony: what the open message's body is */
+    bool verbatim;              /* harmony: its end mark is text as well */
+    struct parser_bytes starts; /* parser_steady: what was found for phase and section */
+    int starts_of;              /* which those were; 0: none yet */
+};
+
+static inline size_t core_end(const struct parser *p)
+{
+    return p->base + p->in.len;
+}
+
+static inline char core_at(const struct parser *p, size_t off)
+{
+    return p->in.p[off - p->base];
+}
+
+static inline struct str core_cut(const struct parser *p, size_t from, size_t to)
+{
+    return str_of(p->in.p + (from - p->base), to - from);
+}
+
+/* No byte stands at pos and none will come. */
+static inline bool core_over(const struct parser *p)
+{
+    return p->final && p->pos == core_end(p);
+}
+
+static inline bool core_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+bool core_all_blank(struct str s);
+
+/* Where the white space from `from` on ends, so far. A run of it that is asked for again, as by
+ * each feed while nothing else has come, goes on where it ended. */
+size_t core_blanks_end(struct parser *p, size_t from);
+
+/* Gives the bytes [done, upto) to the sink as `kind`. */
+void core_take(struct parser *p, enum parse_kind kind, size_t upto);
+/* What stands before pos: text, or, while all is quiet, white space that waits for what follows. */
+void core_take_text(struct parser *p);
+/* Tells it the first time; later ones are counted. */
+void core_warn(struct parser *p, enum parser_warning what);
+/* At the end: how often, where it was more than once. */
+void core_warn_counts(struct parser *p);
+
+/* Does `lit` stand at off? MORE when the bytes at hand are a proper prefix. */
+enum step core_lit(const struct parser *p, size_t off, const char *lit);
+
+/* The same at pos; YES moves pos behind it. */
+enum step core_eat(struct parser *p, const char *lit);
+
+/* A closing mark at pos after white space; at the end of all text a cut one will do. */
+enum step core_eat_close(struct parser *p, const char *lit);
+
+/* Skips white space; YES once another byte, or the end of all text, is seen. */
+enum step core_blanks(struct parser *p);
+
+/* Moves pos to the first place at or behind it where one of the n marks stands (YES, *which) or
+ * may begin (MORE); MORE with pos at the end when there is none. NULL marks are skipped. */
+enum step core_find(struct parser *p, const char *const *marks, size_t n, size_t *which);
+
+/* True when pos has gone further than max_bytes from `from`; pos then stands at that limit, so
+ * that what follows does not depend on how far a search happened to get. */
+bool core_beyond(struct parser *p, size_t from, size_t max_bytes);
+
+/* --- the call at hand --- */
+
+/* Forgets the last call. */
+void tool_call_reset(struct parser *p);
+/* The schema of the call's tool: *known is false when tools are given and none has its name. */
+const struct json *tool_call_schema(const struct parser *p, bool *known);
+/* The types of the call's parameter `key`; 0 when it is not declared. */
+unsigned tool_call_types(const struct parser *p, struct str key);
+/* Name known and arguments begun: sets ready; NO when the name is unknown. */
+enum step tool_call_ready(struct parser *p);
+void tool_call_begin(struct parser *p);
+/* What is certain goes out once the unit is longer than hold_bytes. */
+void tool_call_stream(struct parser *p);
+/* A committed call turned out not to be valid; the search for its end goes on from pos. Arguments
+ * that are the model's own bytes go on up to that end; of composed ones, and behind complete ones,
+ * what they have not said is text. */
+void tool_call_breaks(struct parser *p);
+/* The bytes up to pos of such a call. */
+void tool_call_rest(struct parser *p);
+/* Its end, in front of pos. */
+void tool_call_rest_ends(struct parser *p);
+/* The call is good: what is missing goes out; source up to pos is taken. */
+void tool_call_accept(struct parser *p);
+void tool_call_end(struct parser *p, bool broken);
+/* A JSON object at pos becomes the arguments; YES behind its closing brace. */
+enum step tool_call_scan_args(struct parser *p);
+
+/* --- tables (families.c) --- */
+
+/* The grammar of a kind; NULL: none, or channels. */
+const struct grammar *grammar_of(enum tool_kind kind);
+
+/* Of a kind without tags (or channels) all is NULL. */
+const struct think_tags *think_tags_of(enum reasoning_kind kind);
+
+/* Harmony has channels instead of one text: it replaces the whole loop. */
+/* One step; false when nothing more can be decided. */
+bool harmony_step(struct parser *p);
+/* Whether the text is one of its marks, or part of one. */
+bool harmony_reads(struct str token);
+
+#endif

@@ -1,0 +1,115 @@
+/*
+ * struct parser: what a model wrote, split into reasoning, text and tool calls while it comes.
+ *
+ * Input is the completion's text in any cuts, with those special tokens that are marks here
+ * (parser_reads: <|tool_call_begin|> or <|channel|> are special tokens in most vocabularies),
+ * without the token that ended the turn. Output is a sequence of events, the same for any cuts of
+ * the same text (neighbouring deltas of one kind may be split differently).
+ *
+ * Nothing is lost: the texts of TEXT, REASONING and SOURCE events, in order, are the input, byte
+ * for byte. SOURCE is what was understood as syntax (tags, calls, white space around calls); the
+ * CALL_* events say what it meant. A block that is no valid call (bad JSON, unknown name,
+ * unterminated) comes out as TEXT, with a WARNING.
+ *
+ * hold_bytes decides between truth and haste inside a call: up to that many bytes of a block wait
+ * until the block is known to be valid; a longer one is committed and its arguments stream. If a
+ * committed call turns out broken its bytes still go out as arguments, up to its closing mark, and
+ * CALL_END says broken; of arguments that are composed from other notation, what they have not said
+ * by then follows as TEXT.
+ * SIZE_MAX (a reply that is not streamed) never commits early.
+ *
+ * Pure: no I/O, no log, no clock. Grammars: the parsers of SGLang and vLLM, as their
+ * documentation and tests describe them; strict JSON only.
+ */
+#ifndef RG_PARSERS_PARSER_H
+#define RG_PARSERS_PARSER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/str.h"
+#include "worker/text/parsers/kinds.h"
+
+struct json;
+
+enum { PARSER_HOLD_BYTES = 256 }; /* hold_bytes of a streamed reply unless told otherwise */
+
+enum parse_kind {
+    PARSE_TEXT,       /* text: content for the user */
+    PARSE_REASONING,  /* text: thought, without its tags */
+    PARSE_CALL_BEGIN, /* call, text = name, id = the model's own id or absent */
+    PARSE_CALL_ARGS,  /* call, text = next bytes of the JSON arguments */
+    PARSE_CALL_END,   /* call, broken when the arguments are not valid JSON */
+    PARSE_SOURCE,     /* text: bytes that were syntax; for accounting, not for the user */
+    PARSE_WARNING,    /* text: one sentence for the turn's parse_warning */
+};
+
+struct parse_event {
+    enum parse_kind kind;
+    int call;        /* ordinal of the call in this completion, from 0 */
+    bool broken;     /* CALL_END only */
+    struct str text; /* valid during the callback only */
+    struct str id;   /* CALL_BEGIN only */
+};
+
+struct parse_sink {
+    void (*on_event)(void *ctx, const struct parse_event *ev);
+    void *ctx;
+};
+
+struct parser_options {
+    enum tool_kind tool;
+    enum reasoning_kind reasoning;
+    enum thought_state thought; /* parser_thought of the prompt */
+    bool call_closes;           /* a tool call ends the thought, whatever the kind's habit */
+    size_t hold_bytes;
+    /* The request's tools (OpenAI form, or bare {name, parameters}); borrowed until parser_free.
+     * NULL: every name is known and nothing has a schema. */
+    const struct json *tools;
+};
+
+/* Whether the text of a token is a mark that these formats are read by, or part of one. */
+bool parser_reads(const struct parser_options *o, struct str token);
+
+struct parser;
+
+/* Never fails. The parser calls sink during feed and finish. */
+struct parser *parser_new(const struct parser_options *o, struct parse_sink sink);
+void parser_free(struct parser *p);
+
+/* The next bytes (UTF-8; a character may be cut). */
+void parser_feed(struct parser *p, struct str text);
+
+/* A set of bytes: bit c % 64 of word c / 64. */
+struct parser_bytes {
+    uint64_t words[4];
+};
+
+static inline bool parser_bytes_has(const struct parser_bytes *set, char c)
+{
+    return set->words[(unsigned char)c / 64] >> ((unsigned char)c % 64) & 1;
+}
+
+static inline bool parser_bytes_none(const struct parser_bytes *set)
+{
+    return (set->words[0] | set->words[1] | set->words[2] | set->words[3]) == 0;
+}
+
+/* In the middle of text, or of a thought, with nothing held back: the bytes with which a mark may
+ * begin there. As long as none of them comes, all that is fed goes on with the same kind of event,
+ * however it is cut. NULL: it is elsewhere. Valid until the parser is fed. */
+const struct parser_bytes *parser_steady(struct parser *p);
+
+/* The text has ended: what was held back is decided. Call once, feed no more. */
+void parser_finish(struct parser *p);
+
+/* No tag around a thought is longer, in bytes; nor need `tail` below be, once trimmed. */
+enum { PARSER_TAG_MAX = 40 };
+
+/* The state that a prompt which ends with `tail` leaves: the start or end tag is the last thing in
+ * it but white space, or the kind's thoughts are always open. */
+enum thought_state parser_thought(enum reasoning_kind kind, struct str tail);
+
+#endif

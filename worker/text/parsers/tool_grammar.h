@@ -1,0 +1,47 @@
+/*
+ * The constraints that an engine's grammar must enforce, as grammar text (gbnf.h) in the model's
+ * own formats: which tool calls an answer may or must hold, in the family's syntax and with
+ * arguments that follow the tool's schema, and what JSON its text must be. One table describes how
+ * each family writes a call; everything else is made from it.
+ *
+ * The constraint binds behind the thought: a prompt that has opened one lets the model finish it
+ * (and demands that it does), one that may open lets the model open it or not.
+ */
+#ifndef RG_PARSERS_TOOL_GRAMMAR_H
+#define RG_PARSERS_TOOL_GRAMMAR_H
+
+#include <stdbool.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/codec/json.h"
+#include "worker/text/parsers/kinds.h"
+#include "worker/text/parsers/parser.h"
+
+struct tool_grammar {
+    enum tool_kind tool;
+    enum reasoning_kind reasoning;
+    enum thought_state thought;
+    const struct json *tools;   /* in OpenAI form, or NULL: no calls */
+    const struct json *allowed; /* array of names that may be called, or NULL: all */
+    bool required;              /* at least one call, and no text */
+    bool single;                /* at most one call */
+    bool json;                  /* text must be JSON ... */
+    const struct json *schema;  /* ... of this schema, or NULL: any object */
+};
+
+/* Whether anything has to be enforced. */
+static inline bool tool_grammar_needed(const struct tool_grammar *f)
+{
+    return f->required || f->json || (f->tools && (f->single || f->allowed));
+}
+
+/* Whether a thought (or a channel's header) may stand before the answer's text. */
+bool tool_grammar_thinks(const struct tool_grammar *f);
+
+/* Appends the grammar. `lenient` is the same for engines that only apply a grammar behind the
+ * thought if they know of it themselves: an open thought may then be over already. ERR_INVALID when
+ * the format of calls is unknown or the grammar would be too large. */
+int tool_grammar_write(const struct tool_grammar *f, bool lenient, struct buf *out, struct err *e);
+
+#endif

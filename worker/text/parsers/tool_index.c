@@ -1,0 +1,149 @@
+/*
+ * Tools stand in an array, and by name in a map where they are many. A schema that was asked about
+ * has notes: its types, and its properties with those of its unions in one map, in the order in
+ * which a walk would find them, so that the first of equal names stays. Notes are found by the
+ * schema's address. Those of few properties are not worth a map.
+ */
+#include "worker/text/parsers/tool_index.h"
+
+#include <stdlib.h>
+
+#include "common/base/arena.h"
+#include "common/base/attrs.h"
+#include "common/base/map.h"
+#include "common/base/mem.h"
+#include "common/codec/json.h"
+#include "worker/text/parsers/param_value.h"
+
+enum { FEW = 16 }; /* as soon looked through as looked up */
+
+struct tool_index {
+    const struct json *tools;
+    struct indexed_tool *all; /* NULL: not read yet */
+    size_t n;
+    struct map by_name; /* where n > FEW */
+    struct map notes;   /* the address of a schema -> struct schema_notes */
+    struct arena arena; /* the notes */
+};
+
+struct schema_notes {
+    const struct json *schema;
+    unsigned types; /* 0: not asked for yet; value_types is never 0 */
+    bool collected;
+    struct map properties;
+};
+
+struct tool_index *tool_index_new(const struct json *tools)
+{
+    struct tool_index *x = mem_zalloc(sizeof(*x));
+
+    x->tools = tools;
+    return x;
+}
+
+void tool_index_free(struct tool_index *x)
+{
+    struct map_slot *slot;
+    size_t at = 0;
+
+    if (!x)
+        return;
+    while ((slot = map_next(&x->notes, &at)))
+        map_done(&((struct schema_notes *)slot->value)->properties);
+    map_done(&x->notes);
+    map_done(&x->by_name);
+    arena_done(&x->arena);
+    free(x->all);
+    free(x);
+}
+
+static void read_tools(struct tool_index *x)
+{
+    size_t n = json_is(x->tools, JSON_ARRAY) ? x->tools->n : 0;
+
+    x->all = mem_realloc_array(NULL, n + 1, sizeof(*x->all));
+    for (x->n = 0; x->n < n; x->n++) {
+        const struct json *tool = json_at(x->tools, x->n), *f = json_get(tool, "function");
+        struct indexed_tool *of = &x->all[x->n];
+
+        f = f ? f : tool;
+        *of = (struct indexed_tool){json_string(json_get(f, "name")), json_get(f, "parameters")};
+        if (n > FEW && of->name.len > 0 && !map_get(&x->by_name, of->name))
+            (void)map_set(&x->by_name, of->name, of);
+    }
+}
+
+const struct indexed_tool *tool_index_at(struct tool_index *x, size_t i)
+{
+    if (!x->all)
+        read_tools(x);
+    return i < x->n ? &x->all[i] : NULL;
+}
+
+const struct indexed_tool *tool_index_find(struct tool_index *x, struct str name)
+{
+    if (!x->all)
+        read_tools(x);
+    if (x->n > FEW)
+        return map_get(&x->by_name, name);
+    for (size_t i = 0; i < x->n; i++)
+        if (x->all[i].name.len > 0 && str_eq(x->all[i].name, name))
+            return &x->all[i];
+    return NULL;
+}
+
+static struct schema_notes *notes_of(struct tool_index *x, const struct json *schema)
+{
+    struct str address = str_of((const char *)&schema, sizeof(schema));
+    struct schema_notes *notes = map_get(&x->notes, address);
+
+    if (notes)
+        return notes;
+    notes = arena_calloc(&x->arena, 1, sizeof(*notes));
+    notes->schema = schema;
+    (void)map_set(&x->notes, str_of((const char *)&notes->schema, sizeof(schema)), notes);
+    return notes;
+}
+
+static void collect(struct map *into, const struct json *schema, int unions)
+{
+    static const char *const words[] = {"anyOf", "oneOf", "allOf"};
+    const struct json *own = json_get(schema, "properties");
+
+    for (size_t i = 0; json_is(own, JSON_OBJECT) && i < own->n; i++) {
+        struct str key = json_text(&own->members[i].key);
+
+        if (!map_get(into, key))
+            (void)map_set(into, key, &own->members[i].value);
+    }
+    for (size_t u = 0; unions > 0 && u < ARRAY_LEN(words); u++) {
+        const struct json *list = json_get(schema, words[u]);
+
+        for (size_t i = 0; json_at(list, i); i++)
+            collect(into, json_at(list, i), unions - 1);
+    }
+}
+
+const struct json *tool_index_property(struct tool_index *x, const struct json *schema,
+                                       struct str key, int unions)
+{
+    const struct json *own = json_get(schema, "properties");
+    struct schema_notes *notes;
+
+    if (unions == 0 && (!json_is(own, JSON_OBJECT) || own->n <= FEW))
+        return json_get_str(own, key);
+    notes = notes_of(x, schema);
+    if (!notes->collected)
+        collect(&notes->properties, schema, unions);
+    notes->collected = true;
+    return map_get(&notes->properties, key);
+}
+
+unsigned tool_index_types(struct tool_index *x, const struct json *schema)
+{
+    struct schema_notes *notes = notes_of(x, schema);
+
+    if (notes->types == 0)
+        notes->types = value_types(schema);
+    return notes->types;
+}

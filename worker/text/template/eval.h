@@ -1,0 +1,82 @@
+/*
+ * The evaluator: expressions to values (eval.c), attributes and items (attr.c), operators
+ * (operator.c), statements to output (exec.c).
+ */
+#ifndef RG_TEMPLATE_EVAL_H
+#define RG_TEMPLATE_EVAL_H
+
+#include "worker/text/template/callable.h"
+#include "worker/text/template/node.h"
+#include "worker/text/template/run.h"
+
+struct value eval_node(struct template_run *r, const struct node *n);
+
+/* Where the value of an NF_REF node is (read it before evaluating anything else); NULL when it is
+ * no plain look-up after all and eval_node has to say what happens. */
+const struct value *eval_ref(struct template_run *r, const struct node *n);
+
+/* The truth of an expression: 1, 0, -1. */
+int eval_cond(struct template_run *r, const struct node *n);
+
+/* The value of an expression; constants and set variables without a call. */
+static inline struct value eval(struct template_run *r, const struct node *n)
+{
+    if (n->kind == N_CONST)
+        return n->val;
+    if (n->flags & NF_REF) {
+        const struct value *v = eval_ref(r, n);
+
+        return v ? *v : eval_node(r, n);
+    }
+    if (n->kind == N_NAME && n->up == 0 && r->frame->slots[n->slot].t != V_MISSING)
+        return r->frame->slots[n->slot];
+    return eval_node(r, n);
+}
+
+/* Keeps a function with a large frame out of the hot ones around it. */
+#define EVAL_APART __attribute__((noinline))
+
+/* Evaluates call arguments into the arena; false on error. */
+bool eval_args(struct template_run *r, const struct call_args *args, struct argv *ret);
+
+/* Applies a chain of filters whose innermost operand is `v` (filter and set blocks). */
+struct value eval_filter_chain(struct template_run *r, const struct node *n, struct value v);
+
+/* The test of a for statement for one item: 1, 0, -1. */
+int eval_loop_test(struct template_run *r, const struct node *n, struct value item);
+
+enum exec_result { EXEC_ERROR = -1, EXEC_DONE, EXEC_BREAK, EXEC_CONTINUE };
+enum exec_result exec(struct template_run *r, const struct node *n);
+
+/* Gives a scope's variables their first values. */
+void exec_enter(struct template_run *r, const struct scope *s);
+
+/* target = v, with unpacking; false on error. */
+bool exec_assign(struct template_run *r, const struct node *target, struct value v);
+
+/* Runs a for statement's body over v; used by loop(...) of recursive loops as well. */
+enum exec_result exec_loop(struct template_run *r, const struct node *n, struct value v,
+                           uint32_t depth);
+
+/* The output written since `from`, as a string; taken off the output. */
+struct value exec_take(struct template_run *r, size_t from);
+
+/* --- attributes and items --- */
+struct value attr_get(struct template_run *r, struct value v, struct str name);
+struct value attr_item(struct template_run *r, struct value v, struct value key);
+struct value attr_slice(struct template_run *r, struct value v, const struct value part[3]);
+
+/* --- operators --- */
+struct value operator_binary(struct template_run *r, char op, struct value x, struct value y);
+int operator_compare(struct template_run *r, int op, struct value x, struct value y); /* 1, 0, -1 */
+
+/* Whether what this node writes is HTML, so that plain text in it is escaped. */
+static inline bool eval_escapes(const struct template_run *r, const struct node *n)
+{
+    return n->flags & NF_ESCAPE_LATE ? r->autoescape : n->flags & NF_ESCAPE;
+}
+
+/* Text as HTML: escaped unless it is HTML already. v is a V_STR or V_ERR. */
+struct value text_to_html(struct template_run *r, struct value v);
+
+#endif

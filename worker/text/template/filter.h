@@ -1,0 +1,41 @@
+/*
+ * The filters and tests of jinja2 3.1 by name, with tojson as transformers replaces it.
+ * Parameter lists as in callable.h.
+ */
+#ifndef RG_TEMPLATE_FILTER_H
+#define RG_TEMPLATE_FILTER_H
+
+#include "worker/text/template/callable.h"
+
+struct filter {
+    const char *name;
+    const char *params;
+    native_fn fn;
+};
+
+struct test {
+    const char *name;
+    const char *params;
+    int (*fn)(struct template_run *r, struct value v, struct value *a); /* 1, 0, -1 */
+};
+
+const struct filter *filter_find(struct str name);
+const struct test *test_find(struct str name);
+
+/* Applies by argument list. */
+struct value filter_call(struct template_run *r, const struct filter *f, struct value v,
+                         const struct argv *argv);
+int test_call(struct template_run *r, const struct test *t, struct value v,
+              const struct argv *argv);
+
+/* tables of the filter files; each ends with a NULL name */
+extern const struct filter text_filters[], format_filters[], list_filters[], pick_filters[],
+    value_filters[];
+
+/* A key or index, or a dotted path of them, applied to a value (map(attribute=...)). */
+struct value filter_attribute(struct template_run *r, struct value v, struct value path);
+
+/* str(v) as a string value; Markup stays. */
+struct value filter_text(struct template_run *r, struct value v);
+
+#endif

@@ -1,0 +1,72 @@
+/*
+ * Going through values as Python's iter() does; generators that are read once and compute each
+ * item when it is asked for; and the `loop` object of a for statement.
+ */
+#ifndef RG_TEMPLATE_ITER_H
+#define RG_TEMPLATE_ITER_H
+
+#include "worker/text/template/run.h"
+#include "worker/text/template/value.h"
+
+struct iter {
+    struct value of;
+    size_t at; /* index, or byte offset in a string */
+};
+
+/* False with a TypeError when v cannot be iterated. */
+bool iter_init(struct template_run *r, struct iter *it, struct value v);
+
+/* 1 and the next item; 0 at the end; -1 on an error. */
+int iter_next(struct template_run *r, struct iter *it, struct value *ret);
+
+/* All that is left, as a list value (V_ERR on error). A list or tuple itself is not copied:
+ * values are immutable. */
+struct value iter_collect(struct template_run *r, struct value v);
+
+/* A generator: next() is asked until it answers 0 (end) or -1. `args` are its own. */
+struct gen {
+    int (*next)(struct template_run *r, struct gen *g, struct value *ret);
+    struct iter src;
+    const void *fn;                                         /* filter or test that is applied */
+    bool (*prepare)(struct template_run *r, struct gen *g); /* before the first item, or NULL */
+    struct value args[6];
+    uint32_t n_args;
+    bool flag, done;
+    struct list_builder seen; /* unique */
+};
+struct gen *gen_new(struct template_run *r,
+                    int (*next)(struct template_run *, struct gen *, struct value *));
+
+static inline struct value v_gen(struct gen *g)
+{
+    return (struct value){.t = V_GEN, .gen = g};
+}
+
+struct node;
+
+/* One running for statement. */
+struct for_loop {
+    struct iter it;
+    const struct node *node; /* V: its test and target, when it has a test */
+    struct value source;
+    struct frame *frame;     /* in which the statement runs */
+    const struct node *body; /* the statement itself, for recursive calls */
+    struct value current, previous, ahead;
+    struct value changed; /* tuple of loop.changed's last arguments, V_MISSING at first */
+    int64_t index;        /* 1-based; 0 before the first item */
+    int64_t length;       /* -1: not known yet */
+    uint32_t depth;
+    struct list *rest; /* what a generator still held when its length was asked for */
+    uint32_t rest_at;
+};
+
+/* Moves to the next item: 1, 0, -1. */
+int loop_step(struct template_run *r, struct for_loop *l, struct value *ret);
+
+/* loop.length, as an int or V_ERR. */
+struct value loop_length(struct template_run *r, struct for_loop *l);
+
+/* loop.NAME; V_MISSING when it has no such attribute. */
+struct value loop_attr(struct template_run *r, struct for_loop *l, struct str name);
+
+#endif

@@ -1,0 +1,23 @@
+/*
+ * str(), repr() and json.dumps() of values, appended to a buffer. All answer false with the
+ * exception set when a value cannot be written (nesting, tojson of what is no JSON).
+ */
+#ifndef RG_TEMPLATE_PRINT_H
+#define RG_TEMPLATE_PRINT_H
+
+#include "worker/text/template/run.h"
+#include "worker/text/template/value.h"
+
+bool print_str(struct template_run *r, struct buf *out, struct value v);
+bool print_repr(struct template_run *r, struct buf *out, struct value v);
+
+struct dump_options {
+    struct str indent; /* absent: one line */
+    struct str item_separator, key_separator;
+    bool ensure_ascii, sort_keys;
+};
+
+bool print_json(struct template_run *r, struct buf *out, struct value v,
+                const struct dump_options *o);
+
+#endif

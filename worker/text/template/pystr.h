@@ -1,0 +1,59 @@
+/*
+ * Python's view of text over UTF-8: code points, white space, case, classes, repr. Lone surrogates
+ * in three-byte form count as one code point each. Pure.
+ */
+#ifndef RG_TEMPLATE_PYSTR_H
+#define RG_TEMPLATE_PYSTR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "common/base/str.h"
+#include "worker/text/template/pystr_data.h"
+
+/* The code point at byte *at (moved behind it). */
+uint32_t pystr_next(struct str s, size_t *at);
+
+/* Bytes of the character that starts with this byte. */
+static inline size_t pystr_width(unsigned char first)
+{
+    return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+}
+
+/* Code points; byte offset of the n-th one, counted from byte `from`. */
+size_t pystr_len(struct str s);
+size_t pystr_offset(struct str s, size_t from, size_t n);
+
+/* PYSTR_ flags of a code point; its decimal digit value or -1. */
+unsigned pystr_flags(uint32_t cp);
+int pystr_decimal(uint32_t cp);
+
+/* str.strip(): which & 1 left, & 2 right. White space, or any of the characters in chars. */
+struct str pystr_strip(struct str s, int which);
+struct str pystr_strip_chars(struct str s, struct str chars, int which);
+
+enum pystr_case {
+    PYSTR_TO_UPPER,
+    PYSTR_TO_LOWER,
+    PYSTR_TO_TITLE,
+    PYSTR_TO_CAPITAL,
+    PYSTR_TO_SWAPPED,
+    PYSTR_TO_FOLDED
+};
+struct str pystr_case(struct arena *a, struct str s, enum pystr_case to);
+
+/* str.isalpha() and its family; `what` is the method's name behind "is" ("alpha", "upper"). */
+bool pystr_is(struct str s, const char *what);
+
+/* The quotes of repr(s), and what stands between them for the whole or a part of s. */
+char pystr_quote(struct str s);
+void pystr_repr_part(struct buf *out, struct str s, char quote);
+
+/* The next line of s from *at, as str.splitlines cuts; *ret without its line end, *end_len bytes
+ * of the line end. False at the end. */
+bool pystr_line(struct str s, size_t *at, struct str *ret, size_t *end_len);
+
+#endif

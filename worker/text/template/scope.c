@@ -1,0 +1,590 @@
+/* Names to slots (scope.h), in two passes over each scope that take turns: `analyze` goes
+ * through the statements of one scope and collects its names without entering inner scopes; then
+ * `bind` gives the names their slots and, at each inner scope, opens a table, analyzes and binds
+ * that.
+ *
+ *   struct function   one frame at run time: the root, a macro, a call block; counts slots
+ *   struct table      the names of one scope: parent -> the scope around it
+ *   struct symbol     one name in a table: its slot, and how it gets its first value
+ *
+ * The rules are those of jinja2's compiler, oddities included, since templates rely on them: a
+ * name that is set anywhere in a scope belongs to that scope and starts as a copy of the outer
+ * one; a name that only some branches of an `if` set starts like that too; a name only read is
+ * the outer variable, or comes from the context once, when the scope is entered.
+ *
+ * Tables live on the stack, their vectors on the heap; freeze() turns them into the immutable
+ * struct scope that the evaluator uses. */
+
+#include "worker/text/template/scope.h"
+
+#include "common/base/check.h"
+#include "common/base/vec.h"
+
+struct symbol {
+    struct str name;
+    uint32_t slot;
+    bool stored;
+    enum load_kind load;
+    uint32_t up, from;
+};
+
+typedef VEC(struct symbol) symbol_vec;
+
+enum { NAMES_MAX = 4096 }; /* in one scope */
+
+struct function {
+    struct arena *a;
+    struct budget *budget; /* names are searched one by one, and each `if` copies them all */
+    uint32_t *line;        /* the line at which the passes are */
+    uint32_t n_slots;
+};
+
+/* The names of one scope. Branches of an if work on copies; `slots` gives a name the same slot in
+ * all of them. */
+struct table {
+    struct table *parent;
+    struct function *function;
+    symbol_vec symbols;
+    symbol_vec *slots;
+};
+
+static void analyze(struct table *t, struct node *n);
+static void bind(struct table *t, struct node *n);
+
+/* The symbol of that name in one list, or NULL. */
+static struct symbol *find_in(const symbol_vec *v, struct str name)
+{
+    for (size_t i = 0; i < v->n; i++) {
+        if (str_eq(v->at[i].name, name))
+            return &v->at[i];
+    }
+    return NULL;
+}
+
+/* The variable that `name` means here; *up counts functions between. NULL: none yet. */
+static struct symbol *find_ref(struct table *t, struct str name, uint32_t *up)
+{
+    *up = 0;
+    for (; t; t = t->parent) {
+        struct symbol *s = find_in(&t->symbols, name);
+
+        (void)budget_spend(t->function->budget, t->symbols.n / 4);
+        if (s)
+            return s;
+        *up += t->parent && t->parent->function != t->function;
+    }
+    return NULL;
+}
+
+/* Adds the name to the scope, or changes how it is loaded. The slot comes from t->slots, which
+ * the branches of an if share. */
+static struct symbol *define(struct table *t, struct str name, enum load_kind load)
+{
+    struct symbol *s = find_in(&t->symbols, name);
+    struct symbol *slot = find_in(t->slots, name);
+
+    (void)budget_spend(t->function->budget, (t->symbols.n + t->slots->n) / 4);
+    if (t->slots->n > NAMES_MAX)
+        (void)budget_exhaust(t->function->budget, BUDGET_STEPS);
+    if (!slot) {
+        slot = vec_push(t->slots);
+        *slot = (struct symbol){.name = name, .slot = t->function->n_slots++};
+    }
+    if (!s) {
+        s = vec_push(&t->symbols);
+        *s = (struct symbol){.name = name, .slot = slot->slot};
+    }
+    s->load = load;
+    return s;
+}
+
+static void declare(struct table *t, struct str name)
+{
+    define(t, name, LOAD_PARAM)->stored = true;
+}
+
+/* If an outer scope has the name, the first value is a copy of that variable. */
+static void set_alias(struct table *t, struct symbol *s)
+{
+    uint32_t up;
+    struct symbol *outer = t->parent ? find_ref(t->parent, s->name, &up) : NULL;
+
+    if (!outer)
+        return;
+    s->load = LOAD_ALIAS;
+    s->up = up + (t->parent->function != t->function);
+    s->from = outer->slot;
+}
+
+/* The name is set here: from now on it belongs to this scope. */
+static void store(struct table *t, struct str name)
+{
+    struct symbol *s = find_in(&t->symbols, name);
+
+    if (!s) {
+        s = define(t, name, LOAD_NOTHING);
+        set_alias(t, s);
+    }
+    s->stored = true;
+}
+
+static void load(struct table *t, struct str name)
+{
+    uint32_t up;
+
+    if (!find_ref(t, name, &up))
+        (void)define(t, name, LOAD_CONTEXT);
+}
+
+/* --- analysis of one scope, in the order in which Jinja looks --- */
+
+static void copy_table(struct table *to, const struct table *from)
+{
+    *to = (struct table){.parent = from->parent, .function = from->function, .slots = from->slots};
+    if (!budget_spend(from->function->budget, from->symbols.n / 4))
+        return;
+    vec_reserve(&to->symbols, from->symbols.n + 1);
+    for (size_t i = 0; i < from->symbols.n; i++)
+        *vec_push(&to->symbols) = from->symbols.at[i];
+}
+
+/* In how many of the branches a name is set that was not set before the if. */
+static int stores_of(const struct table *t, struct table *branches, struct str name)
+{
+    const struct symbol *before = find_in(&t->symbols, name);
+    int n = 0;
+
+    if (before && before->stored)
+        return 0;
+    for (int i = 0; i < 3; i++) {
+        const struct symbol *s = find_in(&branches[i].symbols, name);
+
+        n += s && s->stored;
+    }
+    return n;
+}
+
+/* Joins what the branches of an `if` found into t. A name that only some of them set needs its
+ * outer value (or the context's) at the scope's start, for the case that another branch runs. */
+static void merge_branches(struct table *t, struct table *branches)
+{
+    struct table before;
+
+    copy_table(&before, t);
+    for (int i = 0; i < 3; i++) {
+        for (size_t k = 0; k < branches[i].symbols.n; k++) {
+            const struct symbol *from = &branches[i].symbols.at[k];
+            struct symbol *to = find_in(&t->symbols, from->name);
+            bool stored = from->stored || (to && to->stored);
+
+            if (!to)
+                to = vec_push(&t->symbols);
+            *to = *from;
+            to->stored = stored;
+            if (!budget_spend(t->function->budget, t->symbols.n / 4))
+                break;
+        }
+    }
+    for (size_t k = 0; k < t->symbols.n; k++) {
+        struct symbol *s = &t->symbols.at[k];
+        int n = budget_spend(t->function->budget, t->symbols.n)
+                    ? stores_of(&before, branches, s->name)
+                    : 0;
+
+        if (n == 0 || n == 3)
+            continue;
+        s->load = LOAD_CONTEXT;
+        set_alias(t, s);
+    }
+    vec_done(&before.symbols);
+}
+
+/* Three branches: the body, all elifs together, and the else body; each begins with the names
+ * known before the if. */
+static void analyze_if(struct table *t, struct node *n)
+{
+    struct table branches[3];
+    struct node *rest = n->c;
+
+    analyze(t, n->a);
+    for (int i = 0; i < 3; i++)
+        copy_table(&branches[i], t);
+    analyze(&branches[0], n->b);
+    if (!(n->flags & NF_ELIF)) {
+        for (; rest && (rest->flags & NF_ELIF); rest = rest->c)
+            analyze_if(&branches[1], rest);
+        if (rest)
+            analyze(&branches[2], rest);
+    }
+    merge_branches(t, branches);
+    for (int i = 0; i < 3; i++)
+        vec_done(&branches[i].symbols);
+}
+
+/* Analyzes the arguments of a call. */
+static void analyze_args(struct table *t, const struct call_args *args)
+{
+    for (uint32_t i = 0; i < args->n_pos; i++)
+        analyze(t, args->pos[i]);
+    for (uint32_t i = 0; i < args->n_named; i++)
+        analyze(t, args->named[i]);
+    analyze(t, args->star);
+    analyze(t, args->star2);
+}
+
+static void analyze_kids(struct table *t, struct node *n)
+{
+    for (uint32_t i = 0; i < n->n; i++)
+        analyze(t, n->kids[i]);
+}
+
+/* A parameter, a target of an assignment, or a name that is read. */
+static void analyze_name(struct table *t, const struct node *n)
+{
+    if (n->flags & NF_PARAM)
+        declare(t, v_bytes(n->val));
+    else if (n->flags & NF_STORE)
+        store(t, v_bytes(n->val));
+    else
+        load(t, v_bytes(n->val));
+}
+
+/* The names of one scope below n. Of nodes with a scope of their own only the parts outside of
+ * it are looked at: the iterable of a for, the targets of a set block. */
+static void analyze(struct table *t, struct node *n)
+{
+    if (!n || !budget_spend(t->function->budget, 1))
+        return;
+    *t->function->line = n->line;
+    switch (n->kind) {
+    case N_NAME:
+        analyze_name(t, n);
+        break;
+    case N_IF:
+        analyze_if(t, n);
+        break;
+    case N_FOR:
+        analyze(t, n->b);
+        break;
+    case N_SET:
+        analyze(t, n->b);
+        analyze(t, n->a);
+        break;
+    case N_MACRO:
+    case N_CALLBLOCK:
+    case N_SETBLOCK:
+        analyze(t, n->a);
+        break;
+    case N_FILTERBLOCK:
+        analyze(t, n->c);
+        break;
+    case N_WITH:
+        for (uint32_t i = 1; i < n->n; i += 2)
+            analyze(t, n->kids[i]);
+        break;
+    case N_SCOPE:
+        break;
+    case N_CALL:
+    case N_FILTER:
+    case N_TEST:
+        analyze(t, n->a);
+        analyze_args(t, n->args);
+        break;
+    default:
+        analyze(t, n->a);
+        analyze(t, n->b);
+        analyze(t, n->c);
+        analyze_kids(t, n);
+    }
+}
+
+/* --- binding: names to slots --- */
+
+static bool args_mention(struct budget *b, const struct call_args *args, const char *name);
+
+/* Whether a name is read anywhere below. */
+static bool mentions(struct budget *b, const struct node *n, const char *name)
+{
+    bool has_args = n && (n->kind == N_CALL || n->kind == N_FILTER || n->kind == N_TEST);
+
+    if (!n || !budget_spend(b, 1))
+        return false;
+    if (n->kind == N_NAME)
+        return !(n->flags & (NF_STORE | NF_PARAM)) && str_eq_c(v_bytes(n->val), name);
+    if (mentions(b, n->a, name) || mentions(b, n->b, name) || mentions(b, n->c, name))
+        return true;
+    for (uint32_t i = 0; i < n->n; i++) {
+        if (mentions(b, n->kids[i], name))
+            return true;
+    }
+    for (uint32_t i = 0; (n->kind == N_MACRO || n->kind == N_CALLBLOCK) && i < n->macro->n_params;
+         i++) {
+        if (mentions(b, n->macro->defaults[i], name))
+            return true;
+    }
+    return has_args && args_mention(b, n->args, name);
+}
+
+/* Whether an argument reads the name. */
+static bool args_mention(struct budget *b, const struct call_args *args, const char *name)
+{
+    for (uint32_t i = 0; i < args->n_pos; i++) {
+        if (mentions(b, args->pos[i], name))
+            return true;
+    }
+    for (uint32_t i = 0; i < args->n_named; i++) {
+        if (mentions(b, args->named[i], name))
+            return true;
+    }
+    return mentions(b, args->star, name) || mentions(b, args->star2, name);
+}
+
+static struct table inner(struct table *parent, struct function *f, symbol_vec *slots)
+{
+    return (struct table){.parent = parent, .function = f, .slots = slots};
+}
+
+/* The scope as the evaluator needs it; ends the table. */
+static struct scope *freeze(struct table *t)
+{
+    struct scope *s = ARENA_NEW(t->function->a, struct scope);
+
+    s->loop_slot = -1;
+    s->loads = arena_alloc(t->function->a, t->symbols.n * sizeof(*s->loads));
+    for (size_t i = 0; i < t->symbols.n; i++) {
+        const struct symbol *y = &t->symbols.at[i];
+
+        if (y->load != LOAD_PARAM)
+            s->loads[s->n_loads++] = (struct scope_load){y->load, y->name, y->slot, y->up, y->from};
+    }
+    return s;
+}
+
+static void end(struct table *t)
+{
+    vec_done(&t->symbols);
+    vec_done(t->slots);
+}
+
+/* -1 once the budget is spent: the compilation fails then. */
+static int32_t slot_of(const struct table *t, const char *name)
+{
+    const struct symbol *s = find_in(&t->symbols, str_cstr(name));
+
+    if (!s && t->function->budget->over)
+        return -1;
+    CHECK(s != NULL);
+    return (int32_t)s->slot;
+}
+
+/* A copy of a loop's target: the loop's test has a scope of its own, where the same names have
+ * other slots. */
+static struct node *clone_target(struct arena *a, const struct node *n)
+{
+    struct node *c = ARENA_NEW(a, struct node);
+
+    *c = *n;
+    c->kids = arena_alloc(a, n->n * sizeof(*c->kids));
+    for (uint32_t i = 0; i < n->n; i++)
+        c->kids[i] = clone_target(a, n->kids[i]);
+    return c;
+}
+
+static void declare_target(struct table *t, const struct node *n)
+{
+    if (n->kind == N_NAME)
+        declare(t, v_bytes(n->val));
+    for (uint32_t i = 0; i < n->n; i++)
+        declare_target(t, n->kids[i]);
+}
+
+/* A for statement has three scopes: the body, the else body, and the test. The iterable belongs
+ * to the scope outside. */
+static void bind_for(struct table *t, struct node *n)
+{
+    symbol_vec slots[3] = {0};
+    struct table body = inner(t, t->function, &slots[0]);
+    struct table other = inner(t, t->function, &slots[1]);
+    struct table test = inner(t, t->function, &slots[2]);
+    bool loop = (n->flags & NF_RECURSIVE) || mentions(t->function->budget, n->kids[0], "loop");
+
+    bind(t, n->b);
+    if (loop)
+        declare(&body, STR("loop"));
+    declare_target(&body, n->a);
+    analyze(&body, n->kids[0]);
+    n->scope = freeze(&body);
+    if (loop)
+        n->scope->loop_slot = slot_of(&body, "loop");
+    bind(&body, n->a);
+    bind(&body, n->kids[0]);
+    end(&body);
+
+    analyze(&other, n->kids[1]);
+    n->else_scope = freeze(&other);
+    bind(&other, n->kids[1]);
+    end(&other);
+
+    if (n->c) {
+        n->kids[2] = clone_target(t->function->a, n->a);
+        declare_target(&test, n->a);
+        analyze(&test, n->c);
+        n->test_scope = freeze(&test);
+        bind(&test, n->kids[2]);
+        bind(&test, n->c);
+    }
+    end(&test);
+}
+
+/* A macro or the body of a call block: a function of its own. */
+static void bind_macro(struct table *t, struct node *n)
+{
+    struct macro_def *m = n->macro;
+    struct function f = {
+        .a = t->function->a, .budget = t->function->budget, .line = t->function->line};
+    symbol_vec slots = {0};
+    struct table body = inner(t, &f, &slots);
+    static const char *const special[] = {"caller", "kwargs", "varargs"};
+    int32_t *const special_slot[] = {&m->caller_slot, &m->kwargs_slot, &m->varargs_slot};
+
+    bind(t, n->a);
+    for (uint32_t i = 0; i < m->n_params; i++)
+        analyze(&body, m->params[i]);
+    for (uint32_t i = 0; i < m->n_params; i++)
+        analyze(&body, m->defaults[i]);
+    analyze(&body, n->b);
+    for (size_t i = 0; i < ARRAY_LEN(special); i++) {
+        bool param = false;
+
+        for (uint32_t k = 0; k < m->n_params; k++)
+            param = param || str_eq_c(v_bytes(m->params[k]->val), special[i]);
+        *special_slot[i] = -1;
+        if (!param && mentions(f.budget, n->b, special[i])) {
+            declare(&body, str_cstr(special[i]));
+            *special_slot[i] = slot_of(&body, special[i]);
+        }
+    }
+    n->scope = freeze(&body);
+    for (uint32_t i = 0; i < m->n_params; i++) {
+        bind(&body, m->params[i]);
+        bind(&body, m->defaults[i]);
+    }
+    bind(&body, n->b);
+    m->n_slots = f.n_slots;
+    end(&body);
+}
+
+/* with, call-less blocks, filter and set blocks: a scope within the function. */
+static void bind_scope(struct table *t, struct node *n)
+{
+    symbol_vec slots = {0};
+    struct table body = inner(t, t->function, &slots);
+
+    if (n->kind == N_WITH) {
+        for (uint32_t i = 0; i < n->n; i += 2) {
+            bind(t, n->kids[i + 1]);
+            declare_target(&body, n->kids[i]);
+        }
+    }
+    if (n->kind == N_SETBLOCK) {
+        bind(t, n->a);
+        analyze(&body, n->c);
+    } else {
+        bind(t, n->c);
+    }
+    analyze(&body, n->b);
+    n->scope = freeze(&body);
+    for (uint32_t i = 0; n->kind == N_WITH && i < n->n; i += 2)
+        bind(&body, n->kids[i]);
+    if (n->kind == N_SETBLOCK)
+        bind(&body, n->c);
+    bind(&body, n->b);
+    end(&body);
+}
+
+/* Binds the names in the arguments of a call. */
+static void bind_args(struct table *t, const struct call_args *args)
+{
+    for (uint32_t i = 0; i < args->n_pos; i++)
+        bind(t, args->pos[i]);
+    for (uint32_t i = 0; i < args->n_named; i++)
+        bind(t, args->named[i]);
+    bind(t, args->star);
+    bind(t, args->star2);
+}
+
+/* Writes frame and slot into the node. */
+static void bind_name(struct table *t, struct node *n)
+{
+    uint32_t up;
+    const struct symbol *s;
+
+    /* What analysis did not see (a set target inside a block that it enters later) is its own. */
+    if (!find_ref(t, v_bytes(n->val), &up))
+        analyze_name(t, n);
+    s = find_ref(t, v_bytes(n->val), &up);
+    if (!s && t->function->budget->over)
+        return;
+    CHECK(s != NULL);
+    n->up = up;
+    n->slot = s->slot;
+}
+
+/* Gives every name below n its slot; opens the scopes of inner statements on the way. */
+static void bind(struct table *t, struct node *n)
+{
+    if (!n || !budget_spend(t->function->budget, 1))
+        return;
+    *t->function->line = n->line;
+    switch (n->kind) {
+    case N_NAME:
+        bind_name(t, n);
+        return;
+    case N_FOR:
+        bind_for(t, n);
+        return;
+    case N_MACRO:
+    case N_CALLBLOCK:
+        bind_macro(t, n);
+        return;
+    case N_WITH:
+    case N_SCOPE:
+    case N_FILTERBLOCK:
+    case N_SETBLOCK:
+        bind_scope(t, n);
+        return;
+    case N_CALL:
+    case N_FILTER:
+    case N_TEST:
+        bind(t, n->a);
+        bind_args(t, n->args);
+        return;
+    case N_IF:
+        for (; n && n->kind == N_IF; n = n->c) {
+            bind(t, n->a);
+            bind(t, n->b);
+        }
+        bind(t, n);
+        return;
+    default:
+        bind(t, n->a);
+        bind(t, n->b);
+        bind(t, n->c);
+        for (uint32_t i = 0; i < n->n; i++)
+            bind(t, n->kids[i]);
+    }
+}
+
+/* The root scope is one more function, with no scope around it. */
+void scope_resolve(struct template *t, struct budget *budget, uint32_t *line)
+{
+    struct function f = {.a = &t->arena, .budget = budget, .line = line};
+    symbol_vec slots = {0};
+    struct table root = inner(NULL, &f, &slots);
+
+    analyze(&root, t->root);
+    t->scope = freeze(&root);
+    bind(&root, t->root);
+    t->n_slots = f.n_slots;
+    end(&root);
+}

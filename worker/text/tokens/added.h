@@ -1,0 +1,58 @@
+/*
+ * struct added: the added vocabulary. Gives each added token the id that the library would give
+ * it, and keeps which of its entries are patterns to look for in raw and in normalized text (the
+ * tries are filled by the loader, since normalized patterns need the normalizer).
+ * Filled while loading, then read-only. Contents are borrowed: the tokenizer's arena holds them.
+ */
+#ifndef RG_TOKENS_ADDED_H
+#define RG_TOKENS_ADDED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/map.h"
+#include "worker/text/tokens/trie.h"
+
+struct added_token;
+struct err;
+struct vocab;
+
+struct added_pattern {
+    struct str content;
+    int32_t id;
+    bool normalized;
+};
+
+struct added_list {
+    struct added_token *at;
+    size_t n, cap;
+};
+
+struct added_patterns {
+    struct added_pattern *at;
+    size_t n, cap;
+};
+
+struct added {
+    struct added_list list;         /* one per content; flags are those of the last entry with it,
+                                       special whether any entry with it is */
+    struct added_patterns patterns; /* special ones first, each in the order of the file */
+    struct map by_content;          /* content -> index + 1 as a pointer */
+    int32_t *by_id;                 /* of id_first and on: index + 1; 0: no added token */
+    size_t id_first;                /* lowest id: most vocabularies have them behind all others */
+    size_t id_count;                /* highest id + 1, 0 when empty */
+    int64_t top;                    /* highest id, -1 when empty */
+    struct trie raw, normalized;    /* values are ids */
+};
+
+/* Takes the entries of the file (ids in them do not count). -1: too many ids. */
+int added_init(struct added *a, const struct added_token *entries, size_t n,
+               const struct vocab *vocab, struct err *e);
+void added_done(struct added *a);
+
+/* The token with this id or content, or NULL. */
+const struct added_token *added_by_id(const struct added *a, int32_t id);
+const struct added_token *added_by_content(const struct added *a, struct str content);
+
+#endif

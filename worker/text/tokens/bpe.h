@@ -1,0 +1,93 @@
+/*
+ * struct bpe: the byte-pair-encoding model. A word becomes symbols (bytes of a byte-level
+ * vocabulary, else characters), then the pair with the lowest rank is merged, leftmost first, until
+ * no pair has a rank: what the reference library's merge loop does.
+ *   - Vocabularies whose merges come in order (all that were trained): the same tokens from left to
+ *     right, in linear time (longest.h).
+ *   - Others, short words: a linear scan for the lowest rank. Long ones: a linked list and a heap,
+ * so 100,000 characters without a break stay O(n log n). Immutable once made; struct bpe_scratch is
+ * the caller's, one per process or thread.
+ */
+#ifndef RG_TOKENS_BPE_H
+#define RG_TOKENS_BPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/base/str.h"
+#include "worker/text/tokens/pair_table.h"
+
+struct budget;
+struct longest;
+struct token_vec;
+struct vocab;
+
+enum { BPE_MERGES_MAX = PAIR_VALUE_MAX, BPE_UNK_NONE = -1, BPE_UNK_ABSENT = -2 };
+
+struct bpe {
+    const struct vocab *vocab;
+    struct pair_table ranks; /* of merges */
+    int32_t *merged;         /* by rank */
+    size_t merge_count;
+    bool byte_level; /* words are raw bytes, pieces in the byte-level alphabet */
+    bool byte_fallback;
+    bool fuse_unk;
+    bool ignore_merges;
+    int32_t unk;             /* id or BPE_UNK_ */
+    int32_t bytes[256];      /* byte_level: a byte's id; else of "<0xNN>"; -1 when absent */
+    struct str prefix;       /* continuing_subword_prefix, or empty; borrowed */
+    struct str suffix;       /* end_of_word_suffix, or empty; borrowed */
+    bool splits_at_space;    /* no merge crosses into U+2581 from another character */
+    struct longest *longest; /* own, from bpe_seal on */
+    size_t quick_len; /* words of up to so many bytes: encoded as fast as a cache finds them */
+};
+
+/* Symbols being merged: a linked list, and a queue of the pairs in it. */
+struct bpe_queue {
+    int32_t *id;
+    uint32_t *rank; /* of the pair that begins there */
+    int32_t *next, *prev;
+    uint32_t *span; /* of a token: the symbols that it is made of */
+    uint64_t *heap; /* 3 * cap; the others hold cap elements */
+    size_t cap;
+};
+
+struct bpe_scratch {
+    struct budget *budget; /* limits of the work under way */
+    int32_t *id; /* symbols of the word, then its tokens; this and the next two hold cap elements */
+    int32_t *token; /* of a long word, those that are sure */
+    uint32_t *span;
+    size_t cap;
+    struct bpe_queue queue;
+    struct buf text; /* a piece being looked up */
+};
+
+/* Makes an empty model over a sealed vocabulary (borrowed) with room for merges. */
+void bpe_init(struct bpe *b, const struct vocab *vocab, size_t merges);
+void bpe_done(struct bpe *b);
+
+struct bpe_merge {
+    struct str left, right;
+};
+
+/* Adds the next merges, in order of rank; a pair given twice takes the later rank. Fails when a
+ * piece or the joined piece is not in the vocabulary. */
+int bpe_add_merges(struct bpe *b, const struct bpe_merge *merges, size_t n, struct err *e);
+
+/* Works out the tables that depend on flags; call once, after flags and merges are set. */
+void bpe_seal(struct bpe *b);
+
+/* The one id that a word of 1..quick_len bytes is; -1: it is several. */
+int32_t bpe_quick(const struct bpe *b, struct str word);
+
+/* Appends the ids of one word. -1 when an unknown character needs an unk_token that the
+ * vocabulary lacks, or the budget of s has run out. */
+int bpe_encode(const struct bpe *b, struct bpe_scratch *s, struct str word, struct token_vec *out,
+               struct err *e);
+
+void bpe_scratch_done(struct bpe_scratch *s);
+
+#endif

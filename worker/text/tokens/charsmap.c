@@ -1,0 +1,236 @@
+/*
+ * Looking up walks the double array: from a node, the next byte leads to node ^ byte, which counts
+ * only if its label is that byte. The first node with a value ends the walk, for the library whose
+ * results these are takes the shortest rule, not the longest.
+ *
+ * The rest is bookkeeping about the head: which characters of the output stand for the first ones
+ * of the original. Replacements may be longer or shorter than what they replace, so each character
+ * of the output is held back until it is known how many of the original it stands for (emit,
+ * settle).
+ */
+#include "worker/text/tokens/charsmap.h"
+
+#include <stdlib.h>
+
+#include "common/base/budget.h"
+#include "common/base/mem.h"
+#include "common/codec/base64.h"
+#include "common/codec/utf8.h"
+#include "worker/text/tokens/grapheme.h"
+#include "worker/text/tokens/unicode.h"
+
+enum { WHOLE_MAX = 6, UNIT_BYTES = 4, HAS_VALUE = 1 << 8 };
+
+#define LABEL_BITS 0x800000ffu
+#define VALUE_BITS 0x7fffffffu
+
+/* --- parsing --- */
+
+static uint32_t read_u32(const unsigned char *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+/* Cuts the decoded bytes into the trie's units and the replacement texts. */
+static int take_parts(struct charsmap *m, const unsigned char *p, size_t n, struct err *e)
+{
+    size_t bytes = n < UNIT_BYTES ? 0 : read_u32(p) / UNIT_BYTES * UNIT_BYTES;
+
+    if (n < UNIT_BYTES || bytes > n - UNIT_BYTES || bytes == 0)
+        return err_set(e, ERR_CONFIG, "normalizer Precompiled: the trie is cut short");
+    p += UNIT_BYTES;
+    m->n_units = bytes / UNIT_BYTES;
+    m->units = mem_calloc(m->n_units, sizeof(*m->units));
+    for (size_t i = 0; i < m->n_units; i++)
+        m->units[i] = read_u32(p + i * UNIT_BYTES);
+    m->texts_len = n - UNIT_BYTES - bytes;
+    m->texts = mem_strndup((const char *)p + bytes, m->texts_len);
+    if (!utf8_valid(str_of(m->texts, m->texts_len)))
+        return err_set(e, ERR_CONFIG, "normalizer Precompiled: the replacements are not UTF-8");
+    return 0;
+}
+
+int charsmap_parse(struct charsmap *m, struct str base64, struct err *e)
+{
+    unsigned char *bytes = mem_calloc(base64_room(base64.len) + 1, 1);
+    size_t n = 0;
+    int rc;
+
+    *m = (struct charsmap){0};
+    if (base64_decode(base64, bytes, &n) != 0)
+        rc = err_set(e, ERR_CONFIG, "normalizer Precompiled: precompiled_charsmap is not Base64");
+    else
+        rc = take_parts(m, bytes, n, e);
+    free(bytes);
+    if (rc != 0)
+        charsmap_done(m);
+    return rc;
+}
+
+void charsmap_done(struct charsmap *m)
+{
+    free(m->units);
+    free(m->texts);
+    *m = (struct charsmap){0};
+}
+
+/* --- looking up --- */
+
+static size_t children_of(uint32_t unit)
+{
+    return (size_t)(unit >> 10) << ((unit & (1u << 9)) >> 6);
+}
+
+/* The value of the shortest key that text begins with. */
+static bool shortest(const struct charsmap *m, struct str text, size_t *value)
+{
+    size_t node = children_of(m->units[0]);
+
+    for (size_t i = 0; i < text.len && text.p[i]; i++) {
+        unsigned char c = (unsigned char)text.p[i];
+        uint32_t unit;
+
+        node ^= c;
+        if (node >= m->n_units)
+            return false;
+        unit = m->units[node];
+        if ((unit & LABEL_BITS) != c)
+            return false;
+        node ^= children_of(unit);
+        if (unit & HAS_VALUE) {
+            *value = node < m->n_units ? m->units[node] & VALUE_BITS : SIZE_MAX;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What takes the place of text. */
+static bool replacement(const struct charsmap *m, struct str text, struct str *ret)
+{
+    const char *end;
+    size_t at;
+
+    if (!shortest(m, text, &at) || at > m->texts_len ||
+        (at < m->texts_len && ((unsigned char)m->texts[at] & 0xc0) == 0x80))
+        return false;
+    end = memchr(m->texts + at, 0, m->texts_len - at);
+    *ret = str_of(m->texts + at, end ? (size_t)(end - m->texts) - at : m->texts_len - at);
+    return true;
+}
+
+/* --- applying --- */
+
+/* Which characters of the output the library aligns to the start of the original: it walks the
+ * original along, one character for each of the output, none for those that were added, and further
+ * ones for those that were dropped. The last one waits: a drop behind it changes it. */
+struct alignment {
+    struct str text;
+    size_t old_head, at; /* in text */
+    bool waits, aligned;
+    long change; /* of the one that waits */
+    size_t end;  /* where it ends in the output */
+    size_t head; /* of the output */
+};
+
+static void walk(struct alignment *a)
+{
+    if (a->at < a->text.len)
+        a->at += unicode_len(a->text.p[a->at]);
+}
+
+/* The waiting character's place is final: notes whether it belongs to the head, and moves along
+ * the original by the characters that it stands for. */
+static void settle(struct alignment *a)
+{
+    if (!a->waits)
+        return;
+    if (a->change > 0 ? a->at < 1 || a->at - 1 < a->old_head : a->at < a->old_head)
+        a->head = a->end;
+    if (a->change <= 0)
+        walk(a);
+    for (long i = a->change; i < 0; i++)
+        walk(a);
+    a->waits = false;
+}
+
+/* Appends a character of the output; the one before it is settled. */
+static void emit(struct alignment *a, struct str bytes, long change, struct buf *out)
+{
+    settle(a);
+    buf_add_str(out, bytes);
+    a->waits = true;
+    a->change = change;
+    a->end = out->len;
+}
+
+/* Characters in s. */
+static size_t count_chars(struct str s)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s.len; i += unicode_len(s.p[i]))
+        n++;
+    return n;
+}
+
+/* Appends `new` for `old`, character for character: surplus ones are additions, missing ones are
+ * drops that belong to the last one emitted. */
+static void replace(struct alignment *a, struct str old, struct str new, struct buf *out)
+{
+    size_t had = count_chars(old), k = 0;
+
+    for (size_t i = 0; i < new.len; k++) {
+        size_t n = unicode_len(new.p[i]);
+
+        emit(a, str_sub(new, i, n), k >= had ? 1 : 0, out);
+        i += n;
+    }
+    if (k < had && a->waits)
+        a->change -= (long)(had - k);
+}
+
+/* Appends what the text becomes; whether a rule matched. A rule's text may have any length. */
+static bool part(const struct charsmap *m, struct alignment *a, struct str text,
+                 struct budget *budget, struct buf *out)
+{
+    struct str new;
+
+    if (!budget_spend(budget, 1) || !replacement(m, text, &new) ||
+        !budget_spend(budget, new.len / 16) || !budget_fits(budget, out->len + new.len))
+        return false;
+    replace(a, text, new, out);
+    return true;
+}
+
+/* See charsmap.h. Text that no rule touches is emitted too, because the alignment needs it. */
+bool charsmap_apply(const struct charsmap *m, struct str text, struct budget *budget, size_t *head,
+                    struct buf *out)
+{
+    struct alignment a = {.text = text, .old_head = *head};
+    bool changed = false;
+
+    for (size_t at = 0; at < text.len && !budget->over;) {
+        struct str cluster = str_sub(text, at, grapheme_len(text, at));
+
+        at += cluster.len;
+        if (cluster.len < WHOLE_MAX && part(m, &a, cluster, budget, out)) {
+            changed = true;
+            continue;
+        }
+        for (size_t i = 0; i < cluster.len && !budget->over;) {
+            struct str c = str_sub(cluster, i, unicode_len(cluster.p[i]));
+
+            i += c.len;
+            if (part(m, &a, c, budget, out))
+                changed = true;
+            else
+                emit(&a, c, 0, out);
+        }
+    }
+    settle(&a);
+    changed = changed && !budget->over;
+    if (changed)
+        *head = a.head;
+    return changed;
+}

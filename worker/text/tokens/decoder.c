@@ -1,0 +1,568 @@
+/* The decoder (decoder.h). Steps form a pipe: put() hands a token or fragment to step `at`,
+ * which calls put() for the next one with what it makes; behind the last step it is appended to
+ * g->out. What a step cannot decide yet stays in its `held`:
+ *
+ *   ByteLevel      the bytes of an unfinished character
+ *   ByteFallback   a run of <0xNN> bytes
+ *   Strip (fused)  trailing characters that may be the end
+ *   BPEDecoder     the last token, whose suffix is dropped at the end
+ *   any fused step that needs the whole text: all of it
+ *
+ * decoding_finish ends the steps from the first to the last, so that what one lets go passes
+ * those behind it. */
+
+#include "worker/text/tokens/decoder.h"
+
+#include <stdlib.h>
+
+#include "common/base/attrs.h"
+#include "common/base/mem.h"
+#include "common/base/vec.h"
+#include "common/codec/hex.h"
+#include "common/codec/json.h"
+#include "common/codec/utf8.h"
+#include "worker/text/tokens/byte_level.h"
+#include "worker/text/tokens/pattern.h"
+#include "worker/text/tokens/regex.h"
+#include "worker/text/tokens/tokenizer_config.h"
+#include "worker/text/tokens/unicode.h"
+
+/* A decoder cannot fail, so what it may do is bounded when it is loaded. */
+enum {
+    DECODER_STEPS_MAX = 256,
+    STRIP_MAX = 1024,  /* characters that are looked through again for each token */
+    GROWTH_MAX = 4096, /* bytes that all Replace steps together make of one */
+};
+
+#define REPLACEMENT "\xef\xbf\xbd"
+
+enum decoder_step_kind {
+    STEP_BYTE_LEVEL,
+    STEP_BYTE_FALLBACK,
+    STEP_FUSE,
+    STEP_STRIP,
+    STEP_REPLACE,
+    STEP_METASPACE,
+    STEP_SUFFIX, /* BPEDecoder */
+    STEP_JOIN,   /* no decoder */
+};
+
+struct decoder_step {
+    enum decoder_step_kind kind;
+    bool fused; /* takes fragments of one token, not tokens */
+    struct pattern *pattern;
+    char *content;
+    size_t content_len;
+    uint32_t start, stop; /* STEP_STRIP */
+    bool first_dropped;   /* STEP_METASPACE: the first token loses the marks */
+};
+
+/* --- parsing --- */
+
+static int parse_step(struct decoder *d, const struct json *v, unsigned depth, struct err *e);
+
+/* The steps of a Sequence, in order, into the flat list. */
+static int parse_sequence(struct decoder *d, const struct json *v, unsigned depth, struct err *e)
+{
+    const struct json *list = json_get(v, "decoders");
+
+    if (!json_is(list, JSON_ARRAY))
+        return err_set(e, ERR_CONFIG, "decoder Sequence: decoders is not a list");
+    for (size_t i = 0; i < list->n; i++)
+        if (parse_step(d, json_at(list, i), depth + 1, e) < 0)
+            return -1;
+    return 0;
+}
+
+static void keep(struct decoder_step *step, struct str content)
+{
+    step->content = mem_strndup(content.p, content.len);
+    step->content_len = content.len;
+}
+
+/* The mark becomes a blank; the first token loses its marks unless the scheme is "never". */
+static int parse_metaspace(struct decoder_step *step, const struct json *v, struct err *e)
+{
+    struct str replacement, scheme = json_string(json_get(v, "prepend_scheme"));
+
+    if (config_char(v, "replacement", &replacement, e) < 0)
+        return -1;
+    keep(step, replacement);
+    step->first_dropped = !str_eq_c(scheme, "never");
+    return 0;
+}
+
+/* Which character is stripped, and how many of it at the front and the end of a token. */
+static int parse_strip(struct decoder_step *step, const struct json *v, struct err *e)
+{
+    struct str content;
+
+    if (config_char(v, "content", &content, e) < 0 ||
+        config_uint(v, "start", STRIP_MAX, &step->start, e) < 0 ||
+        config_uint(v, "stop", STRIP_MAX, &step->stop, e) < 0)
+        return -1;
+    keep(step, content);
+    return 0;
+}
+
+/* A pattern and what takes its place. */
+static int parse_replace(struct decoder_step *step, const struct json *v, struct err *e)
+{
+    struct str content;
+
+    if (config_string(v, "content", &content, e) < 0)
+        return -1;
+    keep(step, content);
+    return config_pattern(v, &step->pattern, e);
+}
+
+/* The suffix that ends a word. */
+static int parse_suffix(struct decoder_step *step, const struct json *v, struct err *e)
+{
+    struct str suffix;
+
+    if (config_string(v, "suffix", &suffix, e) < 0)
+        return -1;
+    if (suffix.len == 0)
+        return err_set(e, ERR_UNSUPPORTED, "decoder BPEDecoder with an empty suffix");
+    step->pattern = pattern_literal(suffix);
+    return 0;
+}
+
+/* What the step's kind needs besides its name. */
+static int parse_options(struct decoder_step *step, const struct json *v, struct err *e)
+{
+    switch (step->kind) {
+    case STEP_STRIP:
+        return parse_strip(step, v, e);
+    case STEP_REPLACE:
+        return parse_replace(step, v, e);
+    case STEP_METASPACE:
+        return parse_metaspace(step, v, e);
+    case STEP_SUFFIX:
+        return parse_suffix(step, v, e);
+    default:
+        return 0;
+    }
+}
+
+static bool fuses(const struct decoder_step *step)
+{
+    return step->fused || step->kind == STEP_FUSE || step->kind == STEP_BYTE_LEVEL;
+}
+
+/* Adds one step. `fused` is noted when a step before it joins all tokens into one. */
+static int parse_step(struct decoder *d, const struct json *v, unsigned depth, struct err *e)
+{
+    static const struct {
+        const char *type;
+        enum decoder_step_kind kind;
+    } known[] = {
+        {"ByteLevel", STEP_BYTE_LEVEL},
+        {"ByteFallback", STEP_BYTE_FALLBACK},
+        {"Fuse", STEP_FUSE},
+        {"Strip", STEP_STRIP},
+        {"Replace", STEP_REPLACE},
+        {"Metaspace", STEP_METASPACE},
+        {"BPEDecoder", STEP_SUFFIX},
+    };
+    struct str type = config_type(v);
+    bool fused = d->n > 0 && fuses(&vec_last(d));
+
+    if (d->n == DECODER_STEPS_MAX)
+        return err_set(e, ERR_UNSUPPORTED, "decoder: more than %d steps are not supported",
+                       DECODER_STEPS_MAX);
+    if (str_eq_c(type, "Sequence") && depth < CONFIG_DEPTH_MAX)
+        return parse_sequence(d, v, depth, e);
+    for (size_t i = 0; i < ARRAY_LEN(known); i++) {
+        if (!str_eq_c(type, known[i].type))
+            continue;
+        *vec_push(d) = (struct decoder_step){.kind = known[i].kind, .fused = fused};
+        return parse_options(&vec_last(d), v, e);
+    }
+    return config_refuse("decoder", v, e);
+}
+
+/* A Replace makes at most its content of each byte, or puts it between two: of a literal's bytes
+ * together. */
+static int check_growth(const struct decoder *d, struct err *e)
+{
+    uint64_t growth = 1;
+
+    for (size_t i = 0; i < d->n; i++) {
+        const struct decoder_step *step = &d->at[i];
+        uint64_t least = step->kind == STEP_REPLACE ? pattern_least(step->pattern) : 0;
+
+        if (step->kind != STEP_REPLACE)
+            continue;
+        growth *=
+            least ? MAX_OF((step->content_len + least - 1) / least, 1U) : step->content_len + 1;
+        if (growth > GROWTH_MAX)
+            return err_set(e, ERR_UNSUPPORTED,
+                           "decoder: step %zu (Replace) makes text more than %d times as long",
+                           i + 1, GROWTH_MAX);
+    }
+    return 0;
+}
+
+/* See decoder.h; no decoder at all joins tokens with blanks, as the library does. */
+int decoder_parse(struct decoder *d, const struct json *v, struct err *e)
+{
+    *d = (struct decoder){0};
+    if (json_is_null(v)) {
+        *vec_push(d) = (struct decoder_step){.kind = STEP_JOIN};
+        return 0;
+    }
+    if (parse_step(d, v, 0, e) < 0 || check_growth(d, e) < 0) {
+        decoder_done(d);
+        return -1;
+    }
+    d->byte_level = d->n == 1 && d->at[0].kind == STEP_BYTE_LEVEL;
+    return 0;
+}
+
+/* Frees the steps. */
+void decoder_done(struct decoder *d)
+{
+    for (size_t i = 0; i < d->n; i++) {
+        free(d->at[i].content);
+        pattern_free(d->at[i].pattern);
+    }
+    vec_done(d);
+}
+
+void decoder_patterns(const struct decoder *d, void (*see)(void *, const struct pattern *),
+                      void *arg)
+{
+    for (size_t i = 0; i < d->n; i++)
+        if (d->at[i].pattern)
+            see(arg, d->at[i].pattern);
+}
+
+/* --- running --- */
+
+void decoding_init(struct decoding *g, const struct decoder *d)
+{
+    *g = (struct decoding){.decoder = d};
+    g->steps = mem_calloc(d->n + 1, sizeof(*g->steps));
+}
+
+/* Frees what the steps hold. */
+void decoding_done(struct decoding *g)
+{
+    for (size_t i = 0; i < g->decoder->n; i++) {
+        buf_done(&g->steps[i].held);
+        buf_done(&g->steps[i].text);
+    }
+    free(g->steps);
+    regex_scratch_free(g->regex);
+}
+
+static void put(struct decoding *g, size_t at, struct str token);
+
+static void put_text(struct decoding *g, size_t at)
+{
+    put(g, at + 1, buf_str(&g->steps[at].text));
+}
+
+/* Bytes of the first maximal part of s that is no character. */
+static size_t broken_len(struct str s)
+{
+    size_t n = 1;
+    uint32_t cp;
+
+    while (n < s.len && n < 4 && utf8_decode(str_of(s.p, n), &cp) == 0)
+        n++;
+    /* n bytes are broken for sure or s ends: the last byte belongs to the next character unless
+     * it alone made the start broken */
+    return n > 1 && utf8_decode(str_of(s.p, n), &cp) < 0 ? n - 1 : n;
+}
+
+/* Appends the characters of s, U+FFFD for broken parts; an unfinished character at the end stays
+ * in s unless `all`. */
+static void write_lossy(struct str *s, bool all, struct buf *out)
+{
+    while (s->len > 0) {
+        size_t valid = utf8_valid_len(*s);
+        uint32_t cp;
+
+        buf_add(out, s->p, valid);
+        *s = str_sub(*s, valid, s->len);
+        if (s->len == 0 || (!all && utf8_decode(*s, &cp) == 0))
+            return;
+        buf_puts(out, REPLACEMENT);
+        *s = str_sub(*s, broken_len(*s), s->len);
+    }
+}
+
+/* Whole characters go on at once (decoding_feed passes the usual token by). */
+static void byte_level(struct decoding *g, size_t at, struct str token)
+{
+    struct decoding_step *step = &g->steps[at];
+    struct str rest;
+
+    if (g->decoder->byte_level)
+        buf_add_str(&step->held, token);
+    else
+        byte_level_read(token, &step->held);
+    rest = buf_str(&step->held);
+    buf_clear(&step->text);
+    write_lossy(&rest, false, &step->text);
+    buf_consume(&step->held, step->held.len - rest.len);
+    put_text(g, at);
+}
+
+/* A held run of bytes ends: its text when it is UTF-8, else U+FFFD for each byte. */
+static void flush_bytes(struct decoding *g, size_t at)
+{
+    struct decoding_step *step = &g->steps[at];
+
+    if (step->held.len == 0)
+        return;
+    buf_clear(&step->text);
+    if (utf8_valid(buf_str(&step->held)))
+        buf_add_str(&step->text, buf_str(&step->held));
+    else
+        for (size_t i = 0; i < step->held.len; i++)
+            buf_puts(&step->text, REPLACEMENT);
+    buf_clear(&step->held);
+    put_text(g, at);
+}
+
+/* The byte of "<0xNN>" or -1. A '+' may stand for the first digit: Rust reads it so. */
+static int fallback_byte(struct str token)
+{
+    int high, low;
+
+    if (token.len != 6 || memcmp(token.p, "<0x", 3) != 0 || token.p[5] != '>')
+        return -1;
+    high = token.p[3] == '+' ? 0 : hex_value(token.p[3]);
+    low = hex_value(token.p[4]);
+    return high < 0 || low < 0 ? -1 : high << 4 | low;
+}
+
+/* Bytes gather until a token comes that is none. */
+static void byte_fallback(struct decoding *g, size_t at, struct str token)
+{
+    int byte = fallback_byte(token);
+
+    if (byte >= 0) {
+        buf_add_c(&g->steps[at].held, (char)byte);
+        return;
+    }
+    flush_bytes(g, at);
+    put(g, at + 1, token);
+}
+
+/* Puts `content` in the place of each match within the token. */
+static void replace(struct decoding *g, size_t at, struct str token, struct str content)
+{
+    struct decoding_step *step = &g->steps[at];
+    const struct decoder_step *conf = &g->decoder->at[at];
+    struct pattern_walk w = {.text = token};
+    size_t done = 0;
+
+    if (!g->regex)
+        g->regex = regex_scratch_new();
+    buf_clear(&step->text);
+    while (pattern_next(conf->pattern, g->regex, &w) == 1) {
+        buf_add(&step->text, token.p + done, w.start - done);
+        buf_add_str(&step->text, content);
+        done = w.end;
+    }
+    buf_add(&step->text, token.p + done, token.len - done);
+    put_text(g, at);
+}
+
+/* Marks become blanks; the first token's are dropped if so configured. */
+static void metaspace(struct decoding *g, size_t at, struct str token)
+{
+    const struct decoder_step *conf = &g->decoder->at[at];
+    struct decoding_step *step = &g->steps[at];
+    struct str mark = str_of(conf->content, conf->content_len);
+    bool first = conf->fused || step->count++ == 0;
+
+    buf_clear(&step->text);
+    while (token.len > 0) {
+        size_t n = unicode_len(token.p[0]);
+
+        if (!str_starts(token, mark))
+            buf_add(&step->text, token.p, n);
+        else if (!(first && conf->first_dropped))
+            buf_add_c(&step->text, ' ');
+        token = str_sub(token, n, token.len);
+    }
+    put_text(g, at);
+}
+
+/* Where the trailing run of the content's characters starts, at most `stop` of them. */
+static size_t tail_start(const struct decoder_step *conf, struct str s)
+{
+    struct str content = str_of(conf->content, conf->content_len);
+    size_t to = s.len;
+
+    for (uint32_t i = 0; i < conf->stop && str_ends(str_sub(s, 0, to), content); i++)
+        to -= content.len;
+    return to;
+}
+
+/* Drops up to `start` characters at the front; *count of them are gone. */
+static struct str strip_front(const struct decoder_step *conf, struct str s, size_t *count,
+                              bool *closed)
+{
+    struct str content = str_of(conf->content, conf->content_len);
+
+    while (!*closed && s.len > 0) {
+        if (*count >= conf->start || !str_starts(s, content)) {
+            *closed = true;
+            break;
+        }
+        s = str_sub(s, content.len, s.len);
+        (*count)++;
+    }
+    return s;
+}
+
+/* Unfused: each token by itself. Fused: the front once, and the end when it is known to be the
+ * end. */
+static void strip(struct decoding *g, size_t at, struct str token)
+{
+    const struct decoder_step *conf = &g->decoder->at[at];
+    struct decoding_step *step = &g->steps[at];
+    size_t to, count = 0;
+    bool closed = false;
+
+    if (!conf->fused) {
+        token = strip_front(conf, token, &count, &closed);
+        put(g, at + 1, str_sub(token, 0, tail_start(conf, token)));
+        return;
+    }
+    buf_add_str(&step->held, strip_front(conf, token, &step->count, &step->closed));
+    to = tail_start(conf, buf_str(&step->held));
+    buf_clear(&step->text);
+    buf_add(&step->text, step->held.p, to);
+    buf_consume(&step->held, to);
+    put_text(g, at);
+}
+
+/* BPEDecoder: the suffix of all tokens but the last becomes a blank, so one token waits. */
+static void suffix(struct decoding *g, size_t at, struct str token)
+{
+    struct decoding_step *step = &g->steps[at];
+
+    if (step->count++ > 0)
+        replace(g, at, buf_str(&step->held), STR(" "));
+    buf_clear(&step->held);
+    buf_add_str(&step->held, token);
+}
+
+static void join(struct decoding *g, size_t at, struct str token)
+{
+    if (g->steps[at].count++ > 0)
+        put(g, at + 1, STR(" "));
+    put(g, at + 1, token);
+}
+
+/* Steps that need the whole token hold fragments until the end. */
+static bool waits(const struct decoder_step *conf)
+{
+    return conf->fused && (conf->kind == STEP_REPLACE || conf->kind == STEP_BYTE_FALLBACK ||
+                           conf->kind == STEP_BYTE_LEVEL || conf->kind == STEP_SUFFIX);
+}
+
+/* One token through one step. */
+static void run_step(struct decoding *g, size_t at, struct str token)
+{
+    const struct decoder_step *conf = &g->decoder->at[at];
+
+    switch (conf->kind) {
+    case STEP_BYTE_LEVEL:
+        byte_level(g, at, token);
+        break;
+    case STEP_BYTE_FALLBACK:
+        byte_fallback(g, at, token);
+        break;
+    case STEP_FUSE:
+        put(g, at + 1, token);
+        break;
+    case STEP_STRIP:
+        strip(g, at, token);
+        break;
+    case STEP_REPLACE:
+        replace(g, at, token, str_of(conf->content, conf->content_len));
+        break;
+    case STEP_METASPACE:
+        metaspace(g, at, token);
+        break;
+    case STEP_SUFFIX:
+        suffix(g, at, token);
+        break;
+    case STEP_JOIN:
+        join(g, at, token);
+        break;
+    }
+}
+
+/* Hands a token to step `at`; behind the last step to the output. */
+static void put(struct decoding *g, size_t at, struct str token)
+{
+    if (at == g->decoder->n)
+        buf_add_str(g->out, token);
+    else if (waits(&g->decoder->at[at]))
+        buf_add_str(&g->steps[at].held, token);
+    else
+        run_step(g, at, token);
+}
+
+/* What a step still holds goes on; its input has ended. */
+static void end_step(struct decoding *g, size_t at)
+{
+    const struct decoder_step *conf = &g->decoder->at[at];
+    struct decoding_step *step = &g->steps[at];
+    struct buf whole = {0};
+    struct str rest;
+
+    if (waits(conf)) {
+        whole = step->held;
+        step->held = (struct buf){0};
+        run_step(g, at, buf_str(&whole));
+        buf_done(&whole);
+    }
+    switch (conf->kind) {
+    case STEP_BYTE_LEVEL:
+        rest = buf_str(&step->held);
+        buf_clear(&step->text);
+        write_lossy(&rest, true, &step->text);
+        put_text(g, at);
+        break;
+    case STEP_BYTE_FALLBACK:
+        flush_bytes(g, at);
+        break;
+    case STEP_SUFFIX:
+        if (step->count > 0)
+            replace(g, at, buf_str(&step->held), STR(""));
+        break;
+    default: /* what STEP_STRIP holds is stripped */
+        break;
+    }
+    buf_clear(&step->held);
+    step->count = 0;
+    step->closed = false;
+}
+
+void decoding_feed(struct decoding *g, struct str token, struct buf *out)
+{
+    g->out = out;
+    /* The usual token of the usual decoder: whole characters, and none held. */
+    if (g->decoder->byte_level && !decoding_waits(g) && utf8_valid(token))
+        buf_add_str(out, token);
+    else
+        put(g, 0, token);
+}
+
+void decoding_finish(struct decoding *g, struct buf *out)
+{
+    g->out = out;
+    for (size_t i = 0; i < g->decoder->n; i++)
+        end_step(g, i);
+}

@@ -1,0 +1,119 @@
+/* Cluster boundaries (grapheme.h) by one pass: `struct cluster` keeps what the rules ask about
+ * the characters so far, `joins` decides about the next one, `add` takes it in. */
+
+#include "worker/text/tokens/grapheme.h"
+
+#include "worker/text/tokens/unicode.h"
+
+enum { HANGUL_FIRST = 0xac00, HANGUL_LAST = 0xd7a3, HANGUL_TAILS = 28 };
+
+/* ASCII and Hangul syllables are computed, others looked up in the generated ranges. */
+static enum grapheme_class class_of(uint32_t cp)
+{
+    size_t low = 0, high = unicode_graphemes_count;
+
+    if (cp >= 0x20 && cp < 0x7f)
+        return GRAPHEME_ANY;
+    if (cp >= HANGUL_FIRST && cp <= HANGUL_LAST)
+        return (cp - HANGUL_FIRST) % HANGUL_TAILS ? GRAPHEME_LVT : GRAPHEME_LV;
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+
+        if (unicode_graphemes[mid].last < cp)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < unicode_graphemes_count && unicode_graphemes[low].first <= cp
+               ? unicode_graphemes[low].class
+               : GRAPHEME_ANY;
+}
+
+/* What of the cluster so far later characters depend on. */
+struct cluster {
+    enum grapheme_class last;
+    unsigned flags; /* regional indicators */
+    bool picture;   /* a pictograph, and nothing behind it but what extends it */
+    bool consonant; /* a consonant, and behind it but what extends it ... */
+    bool linked;    /* ... a linker among that */
+};
+
+static bool is_control(enum grapheme_class c)
+{
+    return c == GRAPHEME_CONTROL || c == GRAPHEME_CR || c == GRAPHEME_LF;
+}
+
+static bool extends(enum grapheme_class c)
+{
+    return c == GRAPHEME_EXTEND || c == GRAPHEME_LINKER || c == GRAPHEME_ZWJ;
+}
+
+/* Rules GB6 to GB8: which parts of a syllable follow each other. */
+static bool joins_hangul(enum grapheme_class last, enum grapheme_class c)
+{
+    switch (last) {
+    case GRAPHEME_L:
+        return c == GRAPHEME_L || c == GRAPHEME_V || c == GRAPHEME_LV || c == GRAPHEME_LVT;
+    case GRAPHEME_LV:
+    case GRAPHEME_V:
+        return c == GRAPHEME_V || c == GRAPHEME_T;
+    case GRAPHEME_LVT:
+    case GRAPHEME_T:
+        return c == GRAPHEME_T;
+    default:
+        return false;
+    }
+}
+
+/* Whether the character belongs to the cluster; the annex's rules GB3 to GB13 in their order. */
+static bool joins(const struct cluster *k, enum grapheme_class c)
+{
+    if (k->last == GRAPHEME_CR && c == GRAPHEME_LF)
+        return true;
+    if (is_control(k->last) || is_control(c))
+        return false;
+    if (joins_hangul(k->last, c) || extends(c) || c == GRAPHEME_SPACINGMARK ||
+        k->last == GRAPHEME_PREPEND)
+        return true;
+    if (c == GRAPHEME_INCB_CONSONANT)
+        return k->consonant && k->linked;
+    if (c == GRAPHEME_EXTENDED_PICTOGRAPHIC)
+        return k->picture && k->last == GRAPHEME_ZWJ;
+    return c == GRAPHEME_REGIONAL_INDICATOR && k->last == GRAPHEME_REGIONAL_INDICATOR &&
+           k->flags % 2 == 1;
+}
+
+/* Takes a character into the cluster. */
+static void add(struct cluster *k, enum grapheme_class c)
+{
+    bool extending = extends(c);
+
+    k->flags = c == GRAPHEME_REGIONAL_INDICATOR ? k->flags + 1 : 0;
+    k->picture = c == GRAPHEME_EXTENDED_PICTOGRAPHIC || (k->picture && extending);
+    k->linked = extending && (k->linked || c == GRAPHEME_LINKER);
+    k->consonant = c == GRAPHEME_INCB_CONSONANT || (k->consonant && extending);
+    k->last = c;
+}
+
+/* Adds characters as long as they join. */
+size_t grapheme_len(struct str text, size_t at)
+{
+    struct cluster k = {0};
+    size_t end = at;
+
+    while (end < text.len) {
+        enum grapheme_class c;
+        uint32_t cp;
+        size_t n = unicode_read(text.p + end, &cp);
+
+        /* the usual: plain ASCII on both sides */
+        if (end > at && cp >= 0x20 && cp < 0x7f && k.last == GRAPHEME_ANY)
+            break;
+        c = class_of(cp);
+        if (end > at && !joins(&k, c))
+            break;
+        add(&k, c);
+        end += n;
+    }
+    return end - at;
+}

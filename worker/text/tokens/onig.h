@@ -1,0 +1,29 @@
+/*
+ * Translates a regular expression in Oniguruma's syntax (as the tokenizers library sets it up:
+ * Ruby-like, Unicode) into a PCRE2 pattern that means the same: every class becomes explicit code
+ * point ranges of the reference's Unicode version, set operations are carried out, anchors and
+ * quantifiers are spelled so that PCRE2 cannot read them differently. Whatever is not understood
+ * is refused by name. Reference: Oniguruma 6.9 doc/RE.
+ */
+#ifndef RG_TOKENS_ONIG_H
+#define RG_TOKENS_ONIG_H
+
+#include <stdbool.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/base/str.h"
+#include "worker/text/tokens/charset.h"
+
+/* What translating found out. */
+struct onig_shape {
+    bool single;        /* the pattern is one class with a greedy quantifier (or none): */
+    struct charset set; /* the class; the caller's (charset_done), also when not single */
+    uint32_t min, max;  /* UINT32_MAX: unbounded */
+};
+
+/* Appends the PCRE2 pattern to out. -1: ERR_UNSUPPORTED (names what) or ERR_CONFIG (not a regular
+ * expression). */
+int onig_translate(struct str pattern, struct buf *out, struct onig_shape *shape, struct err *e);
+
+#endif

@@ -1,0 +1,37 @@
+/*
+ * The part of onig.c that reads character classes and escapes into sets. Internal to onig*.c.
+ */
+#ifndef RG_TOKENS_ONIG_CLASS_H
+#define RG_TOKENS_ONIG_CLASS_H
+
+#include <stdbool.h>
+
+#include "common/base/err.h"
+#include "common/base/str.h"
+#include "worker/text/tokens/charset.h"
+
+/* Where reading stands. */
+struct onig_input {
+    const char *p, *end;
+    const char *start;
+    bool ignore_case;
+    unsigned depth;
+    unsigned sets; /* named ones so far: each takes a walk through all code points */
+    struct err *e;
+};
+
+/* Refuses what stands at p: "regular expression: WHAT at byte N is not supported". Returns -1. */
+int onig_refuse(struct onig_input *in, const char *what);
+
+/* An escape that stands for characters; p is behind the backslash. Fills set and moves p.
+ * *single is the character when it is one, else UINT32_MAX. 1: no such escape (p unmoved). */
+int onig_read_escape(struct onig_input *in, struct charset *set, uint32_t *single, bool in_class);
+
+/* A [class]; p is behind the bracket, then behind its end. The set comes sealed. */
+int onig_read_class(struct onig_input *in, struct charset *set);
+
+/* Adds what a set also matches without regard to case; refuses sets whose case folding it does
+ * not know (non-ASCII letters). Needs and leaves a sealed set. */
+int onig_fold_case(struct onig_input *in, struct charset *set);
+
+#endif

@@ -1,0 +1,61 @@
+/*
+ * What a struct tokenizer is made of. For the files of this folder only; everybody else sees
+ * tokenizer.h.
+ */
+#ifndef RG_TOKENS_TOKENIZER_PARTS_H
+#define RG_TOKENS_TOKENIZER_PARTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/arena.h"
+#include "worker/text/tokens/added.h"
+#include "worker/text/tokens/bpe.h"
+#include "worker/text/tokens/decoder.h"
+#include "worker/text/tokens/normalizer.h"
+#include "worker/text/tokens/pretok.h"
+#include "worker/text/tokens/unigram.h"
+#include "worker/text/tokens/vocab.h"
+
+enum { TEMPLATE_TEXT = -1 }; /* where the text's ids go */
+
+struct tokenizer {
+    struct arena arena; /* strings of the parts below */
+    struct vocab vocab;
+    bool is_unigram; /* the model is `unigram`, else `bpe` */
+    struct bpe bpe;
+    struct unigram unigram;
+    struct added added;
+    struct normalizer normalizer;
+    struct pretok pretok;
+    struct decoder decoder;
+    struct token_vec post; /* the post-processor's template: ids and TEMPLATE_TEXT */
+    size_t vocab_size;
+    size_t longest;     /* text of one token, in bytes; 0: a token may stand for any length */
+    struct buf texts;   /* of all ids, one behind the other ... */
+    uint32_t *texts_at; /* ... id i at [text_at(i), text_at(i + 1)); NULL: pieces are texts */
+    struct buf note;
+    uint64_t fingerprint;
+};
+
+struct json;
+
+/* A bit of texts_at: the id is no added token, and its text is some whole characters. */
+#define TEXT_PLAIN (UINT32_C(1) << 31)
+
+enum { TEXTS_BEHIND = 16 }; /* bytes of t->texts that may be read behind the last text */
+
+/* Where in t->texts the text of the id begins. */
+static inline uint32_t text_at(const struct tokenizer *t, size_t id)
+{
+    return t->texts_at[id] & ~TEXT_PLAIN;
+}
+
+/* root: the parsed tokenizer.json of t, whose parts are loaded. Never 0. */
+uint64_t tokenizer_fingerprint_of(const struct tokenizer *t, const struct json *root);
+
+/* The last step of loading: fills t->longest, and marks what is TEXT_PLAIN. */
+void tokenizer_measure(struct tokenizer *t);
+
+#endif

@@ -1,0 +1,34 @@
+/* The cache of encoded words (word_cache.h): 2^13 sets of two lines of 64 bytes. The newer entry
+ * of a set stands first; a new one pushes it to the second place and the older one out. There is
+ * no clock and no list, so a hit costs one hash and one or two comparisons. */
+
+#include "worker/text/tokens/word_cache.h"
+
+#include <stdlib.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+
+_Static_assert(sizeof(struct word_line) == 64, "a cache line");
+
+void word_cache_init(struct word_cache *c)
+{
+    c->lines = mem_calloc((size_t)WORD_CACHE_WAYS << WORD_CACHE_BITS, sizeof(*c->lines));
+}
+
+void word_cache_done(struct word_cache *c)
+{
+    free(c->lines);
+}
+
+/* Words with more ids than a line holds are not kept. */
+void word_cache_put(struct word_line *set, const struct word_key *word, const int32_t *ids,
+                    size_t n)
+{
+    if (n > WORD_CACHE_IDS_MAX)
+        return;
+    set[1] = set[0];
+    set[0].key = *word;
+    set[0].key.at[2] |= (uint64_t)n << 56;
+    memcpy(set[0].ids, ids, n * sizeof(*ids));
+}
