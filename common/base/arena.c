@@ -34,12 +34,12 @@ struct arena_held {
  * one alone, which is longer than what the C library keeps at hand. */
 static _Thread_local struct {
     struct arena_chunk *first;
-    unsigned room; /* so many more may be kept; 0 where nobody asked for it */
+    unsigned room; /* chunks that may still be kept; 0: this thread keeps none */
 } spare;
 
 void arena_keep_chunks(void)
 {
-#if !ARENA_ADDRESSES_CHECKED /* else that shall see who uses what was given back */
+#if !ARENA_ADDRESSES_CHECKED /* a sanitizer must see uses of freed chunks */
     if (!spare.first)
         spare.room = SPARE_MAX;
 #endif
@@ -56,8 +56,8 @@ static struct arena_chunk *chunk_new(size_t cap)
     return c;
 }
 
-/* What came from the heap stays there, for the next call: pages that are touched for the first time
- * cost more than what is written to them. */
+/* Frees a chunk. glibc's heap keeps its pages for the next call, since touching a page for the
+ * first time costs more than writing to it. */
 static void chunk_free(struct arena_chunk *c)
 {
     if (c->mapped) {
@@ -81,7 +81,7 @@ static size_t next_chunk(const struct arena *a)
     return MIN_OF(MAX_OF(cap, least), (size_t)ARENA_MAX);
 }
 
-/* Chunks came or went. */
+/* Updates the sums of bytes after chunks were added or freed. */
 static void count_held(struct arena *a, size_t before, size_t now)
 {
     a->held_bytes = now;
@@ -89,7 +89,8 @@ static void count_held(struct arena *a, size_t before, size_t now)
         atomic_fetch_add_explicit(a->sum, now - before, memory_order_relaxed);
 }
 
-/* What is left of the old chunk is lost; a request larger than a chunk gets one of its own size. */
+/* Allocates from a new chunk. The unused end of the old chunk is lost. A request larger than a
+ * chunk gets a chunk of its own size. */
 void *arena_alloc_slow(struct arena *a, size_t size_bytes)
 {
     size_t need = size_bytes ? (size_bytes + 15) & ~(size_t)15 : 16;
@@ -135,7 +136,7 @@ void *arena_alloc_alone(struct arena *a, size_t size_bytes)
     return c->bytes;
 }
 
-/* Where the chunk of its own that begins with p stands; of NULL if there is none. */
+/* Finds the link to p's own chunk, as arena_alloc_alone made it; NULL if there is none. */
 static struct arena_chunk **find_alone(struct arena *a, const void *p)
 {
     struct arena_chunk **at = &a->chunks;

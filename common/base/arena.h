@@ -26,16 +26,19 @@ struct arena {
     char *end; /* its end */
     struct arena_chunk *chunks;
     struct arena_held *held;
-    size_t used_bytes;  /* handed out since the last reset, for budgets and metrics */
-    size_t held_bytes;  /* of all chunks: what the process pays for */
-    size_t max_bytes;   /* a budget for used_bytes, set by the owner; 0: none */
-    atomic_size_t *sum; /* of many arenas' held_bytes, on any thread; the owner's, or NULL */
+    size_t used_bytes; /* handed out since the last reset, for budgets and metrics */
+    size_t held_bytes; /* sizes of all chunks: what the process pays for */
+    size_t max_bytes;  /* a budget for used_bytes, set by the owner; 0: none */
+    atomic_size_t
+        *sum;   /* sum of held_bytes of many arenas, on any thread; owned by the caller; or NULL */
     bool tight; /* it stays long: each chunk is a quarter of what is held, not twice the last */
-    unsigned first_bytes; /* of its first chunk, where there are many small ones; 0: the usual */
+    unsigned
+        first_bytes; /* size of the first chunk, for owners of many small arenas; 0: the default */
 };
 
-/* Whether the budget is spent. Memory is given all the same: who fills the arena from outside's
- * bytes asks in its loops and stops, and the owner, who asks at the end, drops what was made. */
+/* Reports whether the budget is spent. Allocation never fails for that reason. Loops that fill the
+ * arena from outside bytes check this and stop; the owner checks it at the end and drops the
+ * result. */
 static inline bool arena_over(const struct arena *a)
 {
     return a->max_bytes && a->used_bytes > a->max_bytes;
@@ -68,7 +71,7 @@ void *arena_grow_alone(struct arena *a, void *p, size_t size_bytes);
 /* Gives back what arena_alloc_alone handed out; NULL, or what it did not, is fine. */
 void arena_drop(struct arena *a, const void *p);
 
-/* As arena_alloc, zeroed. */
+/* Allocates like arena_alloc and sets the bytes to zero. */
 static inline void *arena_zalloc(struct arena *a, size_t size_bytes)
 {
     return memset(arena_alloc(a, size_bytes), 0, size_bytes);
@@ -90,18 +93,18 @@ void arena_hold(struct arena *a, void (*let)(void *thing), void *thing);
 /* Memory of the heap (mem_alloc) becomes part of the arena, which frees it with the rest. */
 void arena_own(struct arena *a, void *p, size_t size_bytes);
 
-/* What `from` has handed out becomes part of `to`, which gives it back with the rest; nothing is
- * copied or moved. `from` is empty afterwards, and holds nothing before (arena_hold, arena_own). */
+/* Moves all memory of `from` to `to`, which frees it with its own; nothing is copied. `from` is
+ * empty afterwards. Before, it must hold nothing by arena_hold or arena_own. */
 void arena_take(struct arena *to, struct arena *from);
 
-/* Formats into the arena. */
+/* Formats a text into memory of the arena; it ends with a NUL. */
 struct str arena_printf(struct arena *a, const char *fmt, ...) RG_PRINTF(2, 3);
 
 /* Gives everything back but keeps one chunk; pointers into the arena are dead. */
 void arena_reset(struct arena *a);
 
-/* From now on this thread keeps some chunks that its arenas give back (64 KiB at most) for the next
- * ones. For a thread that works as long as its process lives: they are never freed. */
+/* Lets this thread keep up to 64 KiB of chunks that its arenas free, for its next arenas. For
+ * threads that live as long as the process: these chunks are never freed. */
 void arena_keep_chunks(void);
 
 /* Whether a sanitizer watches addresses: then no chunk is kept. */
@@ -113,7 +116,7 @@ void arena_keep_chunks(void);
 #define ARENA_ADDRESSES_CHECKED 0
 #endif
 
-/* Frees all. */
+/* Frees all memory; the arena is valid and empty afterwards. */
 void arena_done(struct arena *a);
 
 #endif

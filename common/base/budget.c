@@ -6,7 +6,7 @@
 
 #include "common/base/cancel.h"
 
-/* 10 us: nobody waits long for a cancelled render, and its memory grows little meanwhile. */
+/* 10 us: a cancelled render ends soon, and its memory grows little meanwhile. */
 enum { SLICE = 1024 };
 
 static const size_t nothing;

@@ -9,7 +9,7 @@
  *
  * A step is about 10 ns of work: one node, one item of a list, one word, 64 bytes of text. Limits
  * are thus the same on every machine. A budget that ran out stays so: each later question is
- * answered with false, so a function that cannot fail may go on to the next one that can.
+ * answered with false, so a function that cannot fail may go on.
  */
 #ifndef RG_BASE_BUDGET_H
 #define RG_BASE_BUDGET_H

@@ -15,7 +15,7 @@ void buf_done(struct buf *b)
     *b = (struct buf){0};
 }
 
-/* Also makes the first allocation when `more` is 0, so that p is never NULL afterwards. */
+/* Makes the first allocation even if `more` is 0, so that p is never NULL afterwards. */
 char *buf_reserve(struct buf *b, size_t more)
 {
     if (b->cap - b->len < more || !b->p) {

@@ -22,8 +22,8 @@ struct buf {
 /* Frees the bytes and leaves an empty buffer. */
 void buf_done(struct buf *b);
 
-/* The same for one that holds more than `keep` bytes of memory; others stay as they are. For
- * scratch that a long text has passed through. */
+/* Frees the memory of a scratch buffer if it has more than `keep` bytes, such as after a long text.
+ * A smaller buffer keeps its memory. */
 static inline void buf_done_above(struct buf *b, size_t keep)
 {
     if (b->cap > keep)
@@ -37,7 +37,7 @@ char *buf_reserve(struct buf *b, size_t more);
 /* Drops `n` bytes from the front (moves the rest). */
 void buf_consume(struct buf *b, size_t n);
 
-/* Formats and appends. */
+/* Formats a text and appends it. */
 void buf_printf(struct buf *b, const char *fmt, ...) RG_PRINTF(2, 3);
 void buf_vprintf(struct buf *b, const char *fmt, va_list ap) RG_PRINTF(2, 0);
 

@@ -1,7 +1,6 @@
-/*
- * Long pure work asks cancel_wanted() now and then (each step of a loop whose length a client
- * chooses) and gives up with ERR_CANCELLED when it is. Who runs work in a thread of its own points
- * cancel_flag at the flag that others may set; elsewhere it is NULL and nothing is ever cancelled.
+/* Long pure work calls cancel_wanted() in each step of a loop whose length a client chooses. If it
+ * returns true, the work stops with ERR_CANCELLED. The owner of a thread points cancel_flag at a
+ * flag that other threads may set. On other threads cancel_flag is NULL and no work is cancelled.
  */
 #ifndef RG_BASE_CANCEL_H
 #define RG_BASE_CANCEL_H

@@ -16,7 +16,7 @@ static size_t last_words_len;
 static struct {
     const char *role;
     bool json, journald;
-} form; /* of the line: as the log has it */
+} form; /* format of the line, as the log is set up */
 
 void check_set_last_words(char *page, size_t len)
 {
@@ -68,7 +68,7 @@ void check_failed(const char *file, int line, const char *what)
     if (form.json)
         write_json_line(file, line, what);
     else if (write(STDERR_FILENO, text, (size_t)n) < 0) {
-        /* Nothing is left to tell it to. */
+        /* stderr is closed: no other way to report */
     }
     if (last_words && last_words_len > 0) {
         size_t keep = (size_t)n < last_words_len ? (size_t)n : last_words_len - 1;

@@ -1,8 +1,6 @@
-/*
- * The clocks of a process, each in the one unit it is asked for: durations on the monotonic
- * clock, points in time (of records, answers, ages that outlive a process) on the wall's, and what
- * the calling thread has cost.
- */
+/* The clocks of a process, each in one unit. Durations use the monotonic clock. Points in time that
+ * outlive a process (records, answers, ages) use the wall clock. A third clock gives the processor
+ * time of the calling thread. */
 #ifndef RG_BASE_CLOCK_H
 #define RG_BASE_CLOCK_H
 
@@ -17,7 +15,7 @@ static inline uint64_t clock_read_us(clockid_t id)
     return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
-/* Monotonic microseconds. */
+/* Reads the monotonic clock, in microseconds. */
 static inline uint64_t clock_us(void)
 {
     return clock_read_us(CLOCK_MONOTONIC);
@@ -29,7 +27,7 @@ static inline uint64_t clock_ms(void)
     return clock_us() / 1000;
 }
 
-/* Milliseconds since 1970. */
+/* Reads the wall clock, in milliseconds since 1970. */
 static inline uint64_t clock_wall_ms(void)
 {
     return clock_read_us(CLOCK_REALTIME) / 1000;

@@ -1,7 +1,7 @@
 /* Errors as values (err.h). What a kind means to a client (HTTP status, code, whether to retry,
- * the types of OpenAI's and Anthropic's APIs) stands in one table, err.def. Every setter answers
- * -1, so that a function can end with `return err_set(...)`; e may be NULL where nobody asks
- * why. */
+ * the types of OpenAI's and Anthropic's APIs) is in one table, err.def. Every setter returns -1, so
+ * that a function can end with `return err_set(...)`. e may be NULL if the caller needs no reason.
+ */
 
 #include "common/base/err.h"
 
@@ -30,7 +30,7 @@ RG_PRINTF(3, 0) static void fill(struct err *e, enum err_kind kind, const char *
     (void)vsnprintf(e->text, sizeof(e->text), fmt, ap);
 }
 
-/* Replaces what e held. */
+/* Replaces the error in e and returns -1. */
 int err_set(struct err *e, enum err_kind kind, const char *fmt, ...)
 {
     va_list ap;

@@ -40,13 +40,13 @@ struct err {
 /* Fills e (NULL allowed) and returns -1, so that setting and leaving are one line. */
 int err_set(struct err *e, enum err_kind kind, const char *fmt, ...) RG_PRINTF(3, 4) RG_COLD;
 
-/* The same for a bad request field: kind ERR_INVALID, e->param = field. */
+/* Sets the error of a bad request field: kind ERR_INVALID, e->param = field. Returns -1. */
 int err_field(struct err *e, const char *field, const char *fmt, ...) RG_PRINTF(3, 4) RG_COLD;
 
 /* Like err_set, of kind ERR_CONTEXT_LENGTH: each dialect makes its own words of the figures. */
 int err_context(struct err *e, struct err_overflow o, const char *fmt, ...) RG_PRINTF(3, 4) RG_COLD;
 
-/* The same with errno's text appended; keeps errno in e->sys. */
+/* Sets the error with errno's text appended, and errno in e->sys. Returns -1. */
 int err_sys(struct err *e, enum err_kind kind, const char *fmt, ...) RG_PRINTF(3, 4) RG_COLD;
 
 /* Status, code and x-should-retry of e. */

@@ -28,9 +28,9 @@ enum limit {
 };
 
 struct limit_row {
-    const char *name; /* of the setting in struct config, or of the constant */
+    const char *name; /* name of the setting in struct config, or of the constant */
     bool setting;
-    uint64_t most; /* of a constant */
+    uint64_t most; /* value of a constant */
     const char *unit, *bounds, *protects, *cost;
 };
 

@@ -10,8 +10,8 @@
  * The links are embedded in their owner by value, one item for each list that the owner may be in.
  * The list never allocates and never frees. A zeroed head is an empty list and a zeroed item is in
  * no list, so neither needs an initialiser. A head with items in it must not be moved or copied:
- * its items point at it. An item is in one list at a time; list_remove needs no head and accepts an
- * item that is in none. Every function takes constant time.
+ * its items point at it. An item is in one list at a time. list_remove needs no head and accepts an
+ * item that is in no list. Every function takes constant time.
  */
 #ifndef RG_BASE_LIST_H
 #define RG_BASE_LIST_H

@@ -226,7 +226,7 @@ void log_write(enum log_level level, const struct log_scope *scope, const char *
         add_field(&b, &LOG_U("suppressed", dropped));
     buf_puts(&b, json ? "}}\n" : "\n");
     if (write(STDERR_FILENO, b.p, b.len) < 0) {
-        /* Nobody reads stderr: the line is lost, the work goes on. */
+        /* stderr is closed: the line is lost, the work goes on */
     }
     buf_done(&b);
 }

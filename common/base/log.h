@@ -49,8 +49,8 @@ void log_setup(const char *role, enum log_level max, enum log_format format);
 /* Whether lines are JSON, for what is not written by log_write. */
 bool log_is_json(void);
 
-/* At most so many lines of one text a second (0: no limit); `suppressed` (or NULL) is called for
- * each that does not go out, and the next that does tells how many there were. */
+/* Limits each text to `per_second` lines a second (0: no limit). Calls `suppressed` (or NULL) for
+ * each line that is left out. The next line that goes out contains their number. */
 void log_limit_setup(unsigned per_second, void (*suppressed)(void *ctx), void *ctx);
 
 /* Whether a line of this level would be written; guards costly arguments. */
@@ -74,8 +74,8 @@ void log_write(enum log_level level, const struct log_scope *scope, const char *
             LOG_AT(LOG_DEBUG, scope, msg, ##__VA_ARGS__); \
     } while (0)
 
-/* At most `per_second` lines through one site; the next one let through tells how many were
- * dropped ("suppressed"). Static storage per call site. */
+/* At most `per_second` lines through one call site. The next line contains the number of lines that
+ * were left out ("suppressed"). Static storage per call site. */
 struct log_limit {
     int64_t second;
     unsigned count;

@@ -1,8 +1,8 @@
 /*
- * struct lookup: strings -> numbers (places in a list, as a rule) for the life of an arena: nothing
- * to free on any way out. Keys are borrowed and must live as long; the first entry of a key stays.
- * The hash is seeded by chance, so that nobody outside can prepare keys that collide.
- * Init: {.arena = a}. For what lives longer or loses entries there is struct map.
+ * struct lookup: a table from strings to numbers (mostly indexes in a list) in memory of an arena,
+ * so it is never freed. Keys are borrowed and must live as long; the first entry of a key stays.
+ * The hash has a random seed, so that clients cannot prepare keys that collide. Init: {.arena = a}.
+ * For tables that live longer or lose entries use struct map.
  */
 #ifndef RG_BASE_LOOKUP_H
 #define RG_BASE_LOOKUP_H

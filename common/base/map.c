@@ -4,11 +4,11 @@
  * full.
  *
  * Removal leaves no marks. It moves later entries of the same row back into the hole, each only if
- * its home does not lie behind the hole; else a search would stop at the hole and miss it.
+ * its home is not after the hole. Otherwise a search would stop at the hole and miss it.
  *
  * A table of many slots that is full is not moved at once. Each map_set moves a few of its slots to
- * the new one, and more until a row ends: a row is either there whole or gone whole, so what is
- * left can still be searched and removed from as above. New entries go to the new table alone.
+ * the new one, and more until a row ends: a row moves as a whole, so searches and removals in the
+ * old table still work. New entries go to the new table alone.
  *
  * The hash is seeded, by a number that is chance for each process, so that clients cannot prepare
  * keys that collide.

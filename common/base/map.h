@@ -33,7 +33,7 @@ struct map {
 
 void map_done(struct map *m);
 
-/* The value or NULL. */
+/* Returns the value of the key, or NULL. */
 void *map_get(const struct map *m, struct str key);
 
 /* Sets or replaces; returns the value that stood there before, or NULL. When it replaces, the
@@ -46,14 +46,15 @@ void *map_take(struct map *m, struct str key);
 /* Walks all entries: start with *at = 0; NULL at the end. Order is arbitrary. */
 struct map_slot *map_next(const struct map *m, size_t *at);
 
-/* The same up to the place `end` of map_places: NULL as soon as *at is there. For walks in parts,
- * between which entries may come and go: those that move to a place that was passed are missed. */
+/* Like map_next, up to the position `end` of map_places: returns NULL when *at reaches it. For
+ * walks in steps, between which entries may be added or removed. A walk misses entries that move to
+ * a position that it has passed. */
 struct map_slot *map_next_before(const struct map *m, size_t *at, size_t end);
 
 /* Places for entries in its tables: map_next looks at each. */
 size_t map_places(const struct map *m);
 
-/* What its tables take, in bytes; keys and values are others'. */
+/* Returns the size of its tables in bytes, without keys and values, which it does not own. */
 size_t map_bytes(const struct map *m);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * Every function here asks for at least one byte, so that NULL never means "nothing", and CHECKs
- * the result: no caller has a path for a failed allocation, hence none is untested. Sizes that
- * come from a product are checked for overflow before they are used.
+ * the result. So no caller has an untested path for a failed allocation. Sizes that come from a
+ * product are checked for overflow before they are used.
  */
 #include "common/base/mem.h"
 
@@ -141,7 +141,8 @@ static char *map_pages(size_t size_bytes)
     return p;
 }
 
-/* Where a large page begins: kernels before 6.7 do not look for such a place by themselves. */
+/* Maps memory that begins at a large page. Kernels before 6.7 do not choose such an address by
+ * themselves. */
 static char *map_large(size_t size_bytes)
 {
     const size_t small = (size_t)sysconf(_SC_PAGESIZE);

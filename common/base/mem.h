@@ -22,16 +22,15 @@ void *mem_realloc(void *ptr, size_t size_bytes);
 /* Grows an array to n elements of size_bytes; aborts when the product overflows. */
 void *mem_realloc_array(void *ptr, size_t n, size_t size_bytes);
 
-/* Makes a growing array of the heap longer: p of had_bytes (NULL of 0) becomes size_bytes, at
- * another place maybe; free() gives it up. From 2 MiB on it has address space of 32 MiB, where a
- * large page begins: what is not used takes no memory, and it is copied no more, however long it
- * becomes. (realloc copies it each time it doubles, and touches each page: 16 MiB take 9 ms.) */
+/* Makes a growing heap array longer. p has had_bytes (NULL: 0) and gets size_bytes; the array may
+ * move. Free it with free(). From 2 MiB on it has 32 MiB of address space at a large page, so it is
+ * never copied again; unused address space takes no memory. (realloc copies at each doubling and
+ * touches each page: 9 ms for 16 MiB.) */
 void *mem_grow(void *p, size_t had_bytes, size_t size_bytes);
 
-/* Whole pages of zeroed bytes, which go back to the system as soon as they are given up: for what
- * is long and short-lived, whoever's heap it would lie in. From 2 MiB on they are large pages where
- * the kernel gives some. Given up with mem_unmap, which is done in pieces: other threads that map
- * memory wait meanwhile. */
+/* Maps zeroed pages, which return to the system when they are unmapped. For long, short-lived
+ * memory. From 2 MiB on they are large pages, if the kernel has some. Free them with mem_unmap,
+ * which works in steps, since other threads that map memory wait meanwhile. */
 void *mem_map(size_t size_bytes);
 void mem_unmap(void *ptr, size_t size_bytes);
 
@@ -40,9 +39,9 @@ void mem_unmap(void *ptr, size_t size_bytes);
  * microseconds. */
 void mem_touch(void *p, size_t size_bytes);
 
-/* Where the first large page at or behind p may begin, and how long it is. To be asked for by
- * mem_ask_large just before it is written, as a whole (false: the kernel has none). mem_unask_large
- * takes the wish back, of several in a row in one call: what lies there later may be small. */
+/* Finds the first large page at or after p, and its length. Call mem_ask_large just before you
+ * write the page as a whole; false: the kernel has no large page. mem_unask_large takes back the
+ * request for several pages in a row, so that later content may use small pages. */
 enum { MEM_LARGE_PAGE = 2 << 20 };
 
 char *mem_large_behind(char *p);
@@ -57,9 +56,9 @@ void *mem_remap(void *ptr, size_t size_bytes, size_t new_bytes);
  * and stay with their owner. */
 void mem_drop_pages(const char *p, size_t size_bytes);
 
-/* Moves a table that is read all over, for as long as the process lives, into large pages where
- * the kernel gives some: what is looked up there is found without walks through page tables.
- * Returns its new place, freed with free(); p itself if the table is small. */
+/* Moves a table to large pages, if the kernel gives some, so that lookups need no walks through
+ * page tables. For tables that are read at random for the life of the process. Returns the new
+ * address (free it with free()), or p itself if the table is small. */
 void *mem_to_large_pages(void *p, size_t size_bytes);
 
 /* A NUL-terminated copy of len bytes. */

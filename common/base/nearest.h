@@ -11,7 +11,7 @@
 struct nearest {
     struct str given;
     const char *name; /* the best so far, NULL: none is near */
-    unsigned cost;    /* of it: letters changed, added, left out or swapped */
+    unsigned cost;    /* letters of that name that were changed, added, left out or swapped */
 };
 
 static inline struct nearest nearest_to(struct str given)

@@ -1,13 +1,13 @@
 /* Views of bytes (str.h). An absent str has p == NULL and differs from an empty one; functions
- * here treat both as empty unless they say otherwise. The hashes are for tables and for telling
- * bodies apart: fast, seeded where outsiders choose the keys, not cryptographic. */
+ * here treat both as empty unless they say otherwise. The hashes are for tables and for comparing
+ * bodies. They are fast and not cryptographic; tables whose keys come from clients use a seed. */
 
 #include "common/base/str.h"
 
 #include <strings.h>
 #include <sys/auxv.h>
 
-/* By bytes; a shorter text comes before a longer one that begins with it. */
+/* Compares bytes. A text comes after each of its own prefixes. */
 int str_cmp(struct str a, struct str b)
 {
     size_t n = a.len < b.len ? a.len : b.len;
@@ -109,7 +109,7 @@ uint64_t str_hash(struct str s, uint64_t seed)
     return mix(h ^ k0, k2);
 }
 
-/* The same for the whole life of a process, another one for the next. */
+/* Returns a random seed that stays the same until the process ends. */
 uint64_t str_seed(void)
 {
     /* 16 random bytes that the kernel gives every program it starts: no call, no failure. */

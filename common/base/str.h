@@ -1,5 +1,5 @@
 /*
- * struct str: a borrowed run of bytes, not NUL-terminated, may hold NUL bytes. Whoever made the
+ * struct str: a borrowed run of bytes, not NUL-terminated, may hold NUL bytes. The maker of the
  * bytes owns them. A str whose p is NULL is "absent"; len is then 0.
  */
 #ifndef RG_BASE_STR_H
@@ -94,7 +94,7 @@ struct hash128 {
     size_t bytes;
 };
 
-/* Before the first byte. */
+/* Starts a hash; hash128_add follows. */
 void hash128_begin(struct hash128 *ret);
 
 /* Goes on with `text`, whole: h->bytes of it were taken, no more than it has, and more are taken

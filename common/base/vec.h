@@ -26,8 +26,9 @@
 #define vec_clear(v) ((void)((v)->n = 0))
 #define vec_done(v) (free((v)->at), (v)->at = NULL, (v)->n = (v)->cap = 0)
 
-/* Of the macros above: an array of *cap elements of size_bytes, n of them in use, with room for
- * `more` behind these; doubled as often as it takes, *cap told. Out of memory aborts (mem.h). */
+/* Implements the macros above. Makes space for `more` elements after the n in use; an element has
+ * size_bytes. Doubles the array as often as needed, sets *cap, and returns the array, which may
+ * have moved. Aborts without memory (mem.h). */
 void *vec_grow(void *at, size_t *cap, size_t n, size_t more, size_t size_bytes);
 
 #endif

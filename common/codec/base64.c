@@ -73,7 +73,7 @@ int base64_decode(struct str text, void *out, size_t *ret)
     return 0;
 }
 
-/* Whole groups. */
+/* Decodes whole groups of four letters. */
 static int feed_groups(struct base64_reader *r, struct str groups, struct buf *out)
 {
     size_t n;
@@ -114,7 +114,7 @@ int base64_finish(const struct base64_reader *r)
     return r->n == 0 ? 0 : -1;
 }
 
-/* Pads the last group. */
+/* Encodes n bytes and pads the last group with '='. */
 void base64_encode(const void *bytes, size_t n, char *out)
 {
     const uint8_t *p = bytes;

@@ -11,7 +11,7 @@
 /* The checksum of n bytes; `crc` is 0 for the first piece, then the result of the piece before. */
 uint32_t crc32c(uint32_t crc, const void *bytes, size_t n);
 
-/* The same by table, whatever the machine has; for the tests. */
+/* Computes the sum by table on every machine, for tests. */
 uint32_t crc32c_table(uint32_t crc, const void *bytes, size_t n);
 
 #endif

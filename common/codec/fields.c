@@ -1,6 +1,6 @@
-/* Typed members of a JSON object with errors that tell name, value and what is allowed
- * (fields.h). Absent and null members leave *ret as it was, which holds the default. Values in
- * errors are cut to SHOWN_BYTES, at a character's border. */
+/* Typed members of a JSON object with errors that contain the name, the value and what is allowed
+ * (fields.h). Absent and null members leave *ret, the default, unchanged. Values in errors are cut
+ * to SHOWN_BYTES, at a character's border. */
 
 #include "common/codec/fields.h"
 
@@ -49,7 +49,7 @@ static int fault_value(struct field_reader *f, const char *name, const struct js
     return field_bad(full, v, allowed, f->e);
 }
 
-/* Tells the unknown member; `of` as in fields_known. */
+/* Reports the unknown member; `of` as in fields_known. */
 static int fault_unknown(struct field_reader *f, const char *of, struct str name,
                          const char *const known[], size_t n)
 {
@@ -84,7 +84,7 @@ int fields_known(struct field_reader *f, const char *of, const char *const known
     return 0;
 }
 
-/* From min to max. */
+/* Reads an integer from min to max. */
 int fields_integer(struct field_reader *f, const char *name, int64_t min, int64_t max, int64_t *ret)
 {
     const struct json *v = find(f, name);
@@ -150,7 +150,7 @@ int fields_text(struct field_reader *f, const char *name, size_t max, struct str
     return 0;
 }
 
-/* true or false. */
+/* Reads true or false. */
 int fields_bool(struct field_reader *f, const char *name, bool *ret)
 {
     const struct json *v = find(f, name);

@@ -1,6 +1,6 @@
 /*
- * Reading the fields of a JSON object that a client of the control plane sent, and saying what is
- * wrong with one: every error is ERR_INVALID with the field's name, the value and what is allowed.
+ * Reads the fields of a JSON object from a client of the control plane. Every error is ERR_INVALID
+ * and contains the field's name, its value and what is allowed.
  *
  * struct field_reader reads one object field by field. A field that is absent or null keeps what
  * the caller had. The functions field_* make the errors; readers by table

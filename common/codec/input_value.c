@@ -64,7 +64,7 @@ static int check_text(const struct input_rule *in, const struct json *v, struct 
     return field_bad(in->name, v, allowed, e);
 }
 
-/* One of the choices. */
+/* Checks that the value is one of the choices. */
 static int check_name(const struct input_rule *in, const struct json *v, struct err *e)
 {
     struct str left = str_cstr(in->choices), given = json_string(v);
@@ -82,7 +82,7 @@ static int check_name(const struct input_rule *in, const struct json *v, struct 
     return field_bad(in->name, v, allowed, e);
 }
 
-/* In a query the name alone is enough; a reader may want more. */
+/* Checks a switch. In a query the name alone means true, and a reader may allow further words. */
 static int check_switch(const struct input_rule *in, const struct json *v, struct err *e)
 {
     static const char *const words[] = {"on", "off", "true", "false", "1", "0", ""};
@@ -191,7 +191,7 @@ static int unknown_parameter(const char *where, struct str given, struct err *e)
     return -1;
 }
 
-/* What is in it depends on the engine, which the handler asks. */
+/* Checks the type only: the handler asks the engine which members are allowed. */
 static int check_extra(const struct json *v, struct err *e)
 {
     return json_is_null(v) || json_is(v, JSON_OBJECT)

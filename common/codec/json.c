@@ -7,13 +7,13 @@
  *   stack   1  2            at "]": both go to the arena, an array of two is the value of "a"
  *   stack   a  [2]  b  3    at "}": all four go to the arena, an object of two members
  *
- * Strings without escapes stay in the text. Those with escapes are decoded one behind the other
- * into one buffer: together they cannot be longer than the text that is left when the first one is
- * met. Runs of plain bytes, which most of a body is, are found 16 bytes at a time. Values are
- * looked at in json_value.c and written in json_write.c.
+ * Strings without escapes stay in the text. Those with escapes are decoded one after the other into
+ * one buffer. Together they are not longer than the text that follows the first one's start. Runs
+ * of plain bytes, which most of a body is, are found 16 bytes at a time. json_value.c reads values,
+ * json_write.c writes them.
  *
- * A text that begins as one before it is read from an item of a list on (json_trace.h): what the
- * reader knows there is its stack, and what it has taken of the arena.
+ * A text that begins like an earlier one is read from an item of a list on (json_trace.h). The
+ * reader's state there is its stack and its use of the arena.
  */
 #include "common/codec/json.h"
 
@@ -161,7 +161,7 @@ static inline bool digit_at(const struct json_reader *r)
     return r->at < r->end && (unsigned)(*r->at - '0') < 10;
 }
 
-/* At least one digit. */
+/* Reads one digit or more. */
 static int read_digits(struct json_reader *r)
 {
     if (!digit_at(r))
@@ -198,7 +198,7 @@ static int read_number(struct json_reader *r, struct json *ret)
     return 0;
 }
 
-/* true, false, null. */
+/* Reads true, false or null. */
 static int read_word(struct json_reader *r, struct str word, struct json *ret, struct json value)
 {
     if (!str_starts(str_of(r->at, (size_t)(r->end - r->at)), word))
@@ -256,9 +256,9 @@ static int check_stack(struct json_reader *r)
     return fail_budget(r);
 }
 
-/* An item of the list that is followed has been read. Only objects say themselves where they end,
- * and those with members have just been held against the budget; once the stack was held against
- * it, too, that would have to be done again. */
+/* Records a mark after an item of the followed list. Only objects have an end of their own. An
+ * object with members has just been compared with the budget; any other item would need that
+ * comparison again when reading goes on from the mark. */
 static void note_item(struct json_reader *r, const struct json *item)
 {
     struct json_trace *t = r->trace;
@@ -307,7 +307,7 @@ static int end_array(struct json_reader *r, size_t base, struct json *ret)
     return arena_over(r->arena) ? fail_budget(r) : 0;
 }
 
-/* [...] */
+/* Reads [...]; r->at is at the bracket. */
 static int read_array(struct json_reader *r, struct json *ret)
 {
     size_t base = r->n;
@@ -341,7 +341,7 @@ static bool begins_list(struct json_reader *r, const struct json *key)
     return true;
 }
 
-/* A member's value. */
+/* Reads a member's value, after the colon. */
 static int read_member_value(struct json_reader *r, const struct json *key, struct json *ret)
 {
     int rc;
@@ -421,7 +421,7 @@ static int end_object(struct json_reader *r, size_t base, struct json *ret)
     return arena_over(r->arena) ? fail_budget(r) : 0;
 }
 
-/* {...} */
+/* Reads {...}; r->at is at the brace. */
 static int read_object(struct json_reader *r, struct json *ret)
 {
     size_t base = r->n;

@@ -59,8 +59,8 @@ int json_parse(struct arena *a, struct str text, const struct json **ret, struct
 /* Like json_parse, but U+FFFD takes the place of each lone surrogate: for texts of messages. */
 int json_parse_replacing(struct arena *a, struct str text, const struct json **ret, struct err *e);
 
-/* Like json_parse, but a key that stands twice in one object is an error that names it: for
- * requests in which the one that is left out would be lost in silence. */
+/* Parses like json_parse, but a duplicate key in one object is an error that names it. For
+ * requests, whose duplicates must not be dropped silently. */
 int json_parse_once(struct arena *a, struct str text, const struct json **ret, struct err *e);
 
 /* --- reading; all accept NULL and answer NULL / false / absent --- */
@@ -73,7 +73,7 @@ static inline const struct json *json_get(const struct json *v, const char *key)
     return json_get_str(v, str_cstr(key)); /* the length of a literal is known here */
 }
 
-/* The same for n members in one go: ret[i] is what names[i] names. */
+/* Looks up n keys in one pass: ret[i] is the value of names[i], or NULL. */
 void json_get_each(const struct json *v, const struct str *names, size_t n,
                    const struct json **ret);
 
@@ -85,7 +85,7 @@ static inline bool json_is(const struct json *v, enum json_kind kind)
 /* Bytes of the keys, strings and numbers in v; counting stops at `enough`. */
 size_t json_text_bytes(const struct json *v, size_t enough);
 
-/* Absent or null. */
+/* Reports whether the value is absent or null. */
 static inline bool json_is_null(const struct json *v)
 {
     return !v || v->kind == JSON_NULL;
@@ -170,7 +170,7 @@ void json_out_cstr(struct json_out *o, const char *s);
 void json_out_i64(struct json_out *o, int64_t v);
 void json_out_double(struct json_out *o, double v);
 void json_out_seconds(struct json_out *o,
-                      uint64_t ms); /* as json_out_double of ms / 1000, faster */
+                      uint64_t ms); /* ms / 1000, like json_out_double but faster */
 void json_out_bool(struct json_out *o, bool v);
 void json_out_null(struct json_out *o);
 void json_out_value(struct json_out *o, const struct json *v); /* NULL: null */

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Of eight bytes less '0' each: the top bits of those that are no digits. */
+/* Takes eight bytes less '0' each. Returns the top bits of those that are not digits. */
 static inline uint64_t digits_other(uint64_t v)
 {
     return (((v & 0x7f7f7f7f7f7f7f7fu) + 0x7676767676767676u) | v) & 0x8080808080808080u;

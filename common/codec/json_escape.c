@@ -181,7 +181,7 @@ static void decode_blocks(struct json_reader *r)
 }
 #endif
 
-/* What room to decode so many bytes of text takes of a budget. */
+/* Returns the budget that decoding a text of so many bytes needs. */
 size_t json_decoding_room(size_t bytes)
 {
     return (bytes + OUT_SLACK + 15) & ~(size_t)15;

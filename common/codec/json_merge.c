@@ -37,8 +37,8 @@ static size_t merge_few(struct json_member *m, size_t n, struct json *twice)
     return kept;
 }
 
-/* The same through a table of places. Its seed is an address, so that collisions cannot be
- * prepared from outside. */
+/* Merges many members by a table of indexes. The hash seed is an address, so that clients cannot
+ * prepare collisions. */
 static size_t merge_many(struct json_member *m, size_t n, struct json *twice)
 {
     uint64_t seed = (uint64_t)(uintptr_t)m;

@@ -1,7 +1,7 @@
 /* Numbers of JSON as text, integer and double (json_number.h). To double: up to 19 digits are
- * gathered in an integer; when the power of ten is small the result is exact or one rounded
- * division away (quick_double), everything else goes to strtod. From double: the fewest digits
- * that read back to the same double, in Python's notation. */
+ * gathered in an integer. If the power of ten is small, the result is exact or needs one rounded
+ * division (quick_double). All other numbers go to strtod. From double: the fewest digits that read
+ * back to the same double, in Python's notation. */
 
 #include "common/codec/json_number.h"
 
@@ -20,7 +20,7 @@
  * does not count; no zeros at either end. Zero has no digits. */
 struct decimal {
     const char *first, *last; /* NULL, NULL for zero */
-    int64_t exp;              /* of the last digit */
+    int64_t exp;              /* power of ten of the last digit */
     bool negative;
 };
 
@@ -213,10 +213,8 @@ static uint64_t power_of_five(unsigned k)
 
 enum { DIVIDE_MAX = 27, EXACT_POWER = 22 };
 
-/*
- * w / 10^k, rounded once: both are shifted up to 64 bits, their quotient has 62 bits or more, and
- * what the division left over only matters as "not zero" below them.
- */
+/* Divides w by 10^k and rounds once. Both are shifted up to 64 bits, so the quotient has at least
+ * 62 bits. The remainder below these bits only counts as "not zero". */
 static double divide(uint64_t w, unsigned k)
 {
     uint64_t d = power_of_five(k), quotient;

@@ -19,12 +19,12 @@ int json_number_i64(struct str text, int64_t *ret);
 /* The nearest double (ties to even); -1 when it overflows. */
 int json_number_double(struct str text, double *ret);
 
-/* Reads a number at *at, which the text's end or any other byte may follow, and moves *at behind
- * it. 1 done, 0 when it reaches `end` (more digits could follow), -1 when there is no valid number.
- * Overflow gives an infinity. */
+/* Reads a number at *at and moves *at to the byte after it. Any other byte, or the text's end, may
+ * follow. Returns 1 if done, 0 if the number reaches `end` (more digits could follow), -1 if it is
+ * not valid. An overflow gives an infinity. */
 int json_number_scan(const char **at, const char *end, double *ret);
 
-/* The same for a plain integer from 0 to INT32_MAX; followed by another byte. */
+/* Reads a plain integer from 0 to INT32_MAX like json_number_scan. Another byte must follow. */
 int json_number_scan_id(const char **at, const char *end, int32_t *ret);
 
 /* Whether both are the same real number, whatever their size ("1" and "1.0e0"). */

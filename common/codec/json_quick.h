@@ -1,7 +1,7 @@
 /*
- * Ids and logprobs of the shapes that engines write, read by quick arithmetic. Whatever is not
- * plainly of such a shape is refused, so that the exact reader sees it; what is accepted is exact:
- * every way to read an item gives the same value. Internal to the scanner.
+ * Ids and logprobs of the shapes that engines write, read by quick arithmetic. All other shapes are
+ * refused and go to the exact reader. An accepted value is exact: every way to read an item gives
+ * the same value. Internal to the scanner.
  */
 #ifndef RG_CODEC_JSON_QUICK_H
 #define RG_CODEC_JSON_QUICK_H
@@ -49,9 +49,9 @@ static inline int32_t id_at(const char **p)
     return (int32_t)digits_value(v << (64 - 8 * n));
 }
 
-/* A number by quick arithmetic; NULL: let the exact reader see. The quotient is wrong by less than
- * 3 units in the last place of a double, which cannot change the nearest float unless the double
- * lies beside the middle between two of them. */
+/* Reads a number by quick arithmetic. NULL: the exact reader must read it. The quotient is wrong by
+ * less than 3 units in the last place of a double. That cannot change the nearest float, unless the
+ * double is next to the middle between two floats. */
 static inline const char *quick_float(const char *p, float *ret)
 {
     static const double powers[] = {1,    1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,

@@ -32,7 +32,7 @@ struct json_reader {
     struct json twice;        /* such a key, JSON_NULL: none was seen */
     struct json_trace *trace; /* or NULL */
     unsigned followed;        /* depth of the list that is followed, while it is read; else 0 */
-    size_t uncounted;         /* of the arena's used bytes: what is no value of this text */
+    size_t uncounted;         /* used bytes of the arena that are not values of this text */
     struct err *e;
 };
 
@@ -45,10 +45,10 @@ static inline size_t json_place(const struct json_reader *r, const char *at)
 /* -1 and e: what is wrong with the byte there. */
 int json_fail(struct json_reader *r, const char *at, const char *what);
 
-/* The same for the next byte, which is not expected, or for the end. */
+/* Reports the unexpected next byte, or the text's end. Returns -1. */
 int json_fail_here(struct json_reader *r);
 
-/* What room to decode so many bytes of text takes of a budget. */
+/* Returns the budget that decoding a text of so many bytes needs. */
 size_t json_decoding_room(size_t bytes);
 
 /* json_escape.c: the string that starts at `start` and has its first backslash at r->at. */
@@ -60,7 +60,7 @@ static inline bool json_is_plain(char c)
 }
 
 #ifdef __SSE2__
-/* Which of 16 bytes are a quote, a backslash or a control byte. */
+/* Returns a bit for each of 16 bytes that is a quote, a backslash or a control byte. */
 static inline unsigned json_special_bytes(__m128i c)
 {
     const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\');

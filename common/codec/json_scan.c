@@ -111,7 +111,7 @@ static inline bool in_object(const struct json_scan *s)
 
 /* --- single tokens --- */
 
-/* { or [. */
+/* Opens an object or a list, at its bracket. */
 static int open_container(struct json_scan *s, bool object, struct err *e)
 {
     uint64_t bit = (uint64_t)1 << (s->depth % 64);
@@ -141,7 +141,7 @@ int json_scan_close(struct json_scan *s, struct err *e)
     return 1;
 }
 
-/* true, false, null. */
+/* Reads true, false or null. */
 static int scan_word(struct json_scan *s, struct str word, enum json_token token, struct err *e)
 {
     size_t left = (size_t)(s->end - s->at);
@@ -244,7 +244,7 @@ static int scan_string(struct json_scan *s, bool key, struct err *e)
     return 1;
 }
 
-/* Whatever value comes next. */
+/* Reads the value that begins with c, of any kind. */
 static int scan_value(struct json_scan *s, int c, struct err *e)
 {
     switch (c) {

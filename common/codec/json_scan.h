@@ -1,7 +1,8 @@
 /*
  * struct json_scan: a pull scanner over one JSON document that arrives in pieces of any size, for
- * large answers of engines: no tree, nothing held but a token that a piece cut in two. Walk with
- * json_scan_next; on a key take its value in bulk (ids, logprob triples, base64) or skip it.
+ * large answers of engines. It builds no tree. It keeps only a token that the end of a piece cut in
+ * two. Walk with json_scan_next; on a key take its value in bulk (ids, logprob triples, base64) or
+ * skip it.
  *
  * Every function that needs bytes answers 1 done, 0 more bytes wanted, -1 error. On 0 the scanner
  * has put aside what it needs of the piece: feed the next one and make the same call again. The
@@ -45,7 +46,7 @@ struct json_scan {
 
     const char *at, *end; /* unread bytes, of the piece or of hold */
     struct buf hold;      /* unread bytes of former pieces, and behind them the piece */
-    struct buf decoded;   /* of a string with escapes */
+    struct buf decoded;   /* text of a string with escapes */
     size_t text_max;
     size_t seen;                           /* bytes of an unfinished string that were looked at */
     uint64_t read;                         /* bytes of the document before `at`, for messages */
@@ -54,12 +55,12 @@ struct json_scan {
     uint8_t bulk;        /* inside the value of a bulk call */
     bool skip_string;    /* json_scan_skip: inside a string */
     unsigned skip_depth; /* json_scan_skip: containers open */
-    size_t items;        /* of the array read in bulk */
+    size_t items;        /* items read of the array that is read in bulk */
     bool wide;           /* long arrays by vector instructions; off: by the portable way */
     struct base64_reader base64;
 };
 
-/* Growing arrays: VECs with names (vec_ macros work; whoever made one calls vec_done). */
+/* Growing arrays: VECs with names (vec_ macros work; the maker of one calls vec_done). */
 struct json_ints {
     int32_t *at;
     size_t n, cap;
@@ -92,7 +93,7 @@ int json_scan_item(struct json_scan *s, struct err *e);
 
 /* --- instead of json_scan_next, where a value stands next --- */
 
-/* Passes over the value. */
+/* Skips the value. */
 int json_scan_skip(struct json_scan *s, struct err *e);
 
 /* An array of integers that fit in 32 bits, or null. Items from number `from` on are appended;
@@ -118,7 +119,8 @@ struct base64_window {
     bool over;     /* there are more than max: none are kept */
 };
 
-/* The same of a part; what is outside of the window is decoded, counted and forgotten. */
+/* Decodes like json_scan_base64, but keeps the window only. Bytes outside of it are decoded,
+ * counted and dropped. */
 int json_scan_base64_window(struct json_scan *s, struct base64_window *w, struct buf *out,
                             bool *ret_null, struct err *e);
 

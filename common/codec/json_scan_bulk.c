@@ -35,7 +35,8 @@ static int enter_array(struct json_scan *s, struct err *e)
     return 1;
 }
 
-/* To the next item: 1 it stands at s->at, 2 the array ended, 0, -1. */
+/* Moves to the next item: 1 it begins at s->at, 2 the array ended, 0 more bytes wanted, -1 error.
+ */
 static inline int next_item(struct json_scan *s, struct err *e)
 {
     int c, rc;
@@ -89,7 +90,7 @@ enum {
     COMMAS_AT_ONCE = 6
 };
 
-/* Where the commas are in the 32 bytes at p, the first byte in the lowest bit. */
+/* Finds the commas in the 32 bytes at p; the lowest bit is the first byte. */
 static inline uint32_t commas(const char *p)
 {
 #ifdef __SSE2__
@@ -226,7 +227,7 @@ static size_t chunk_items(const struct json_scan *s, const struct bulk *b, const
     return json_wide_triples(p, s->end, room_for_logprobs(b), room_for_ids(b));
 }
 
-/* Of n items just written behind the others, keeps those from number `from` on. */
+/* Drops the n newly appended items that come before number `from`. */
 static void keep_items(struct json_scan *s, const struct bulk *b, size_t n)
 {
     size_t skip = b->from > s->items ? MIN_OF(b->from - s->items, n) : 0, kept = n - skip;

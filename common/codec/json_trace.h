@@ -1,14 +1,15 @@
 /*
- * Reading a text that begins as one before it did. Bodies of a conversation grow at their end: a
- * list of messages is a member of the body's object, and the next body begins with the same bytes.
+ * Reads a text that begins with the same bytes as an earlier text. Bodies of a conversation grow at
+ * their end: a list of messages is a member of the body's object, and the next body begins with the
+ * same bytes.
  *
  *   {"model": "m", "messages": [{...}, {...}, {...}], "stream": true}
  *    '-- members --'            '- item -'     ^ a mark behind each item that is an object
  *
- * The reader goes over its text once, from the left, so what it knows at a mark depends on the
- * bytes before it alone: the members before the list, the items so far, and what these took of its
- * arena's budget. json_parse_traced notes that; given such a state and the text behind it, it gives
- * the value, the error and the used bytes of the arena that the whole text would have given.
+ * The reader goes over its text once, from the left. Its state at a mark depends only on the bytes
+ * before the mark: the members before the list, the items so far, and the arena's budget that they
+ * used. json_parse_traced records that state. With such a state and the text after the mark it
+ * returns the value, the error and the used bytes that the whole text would give.
  */
 #ifndef RG_CODEC_JSON_TRACE_H
 #define RG_CODEC_JSON_TRACE_H
@@ -22,18 +23,19 @@
 /* Behind an item of the list. */
 struct json_mark {
     size_t end;        /* bytes of the text up to and including the item */
-    size_t used_bytes; /* of the arena, by all values before `end` (but for decoded strings) */
+    size_t used_bytes; /* used bytes of the arena by all values before `end`, without decoded
+                          strings */
 };
 
 /* What was noted. Zeroed but for `key`; json_trace_done frees it. Values are those of the parse. */
 struct json_trace {
-    struct str key; /* of the list: a member of the text's object */
+    struct str key; /* key of the followed list, a member of the text's object */
     bool found;
     bool twice;                  /* the key stands twice: the list is not the body's */
     bool closed;                 /* no further marks: what follows is not to be read from inside */
-    struct json list_key;        /* as it was read */
+    struct json list_key;        /* key of the list, as read */
     VEC(struct json) members;    /* key, value, key, value ... before the list */
-    VEC(struct json_mark) marks; /* of this text's items, in order */
+    VEC(struct json_mark) marks; /* marks of this text's items, in order */
     size_t escaped_at;           /* behind the quote of the first string with escapes; SIZE_MAX */
     size_t surrogate_at;         /* end of the first lone surrogate; SIZE_MAX: there is not one */
 };
@@ -43,7 +45,7 @@ struct json_known {
     size_t bytes; /* mark.end */
     size_t used_bytes;
     size_t escaped_at;   /* SIZE_MAX: behind the mark, if anywhere */
-    size_t surrogate_at; /* the same */
+    size_t surrogate_at; /* first surrogate; SIZE_MAX: after the mark, if anywhere */
     struct json list_key;
     const struct json *members; /* n_members values, two for each member */
     size_t n_members;
@@ -51,9 +53,9 @@ struct json_known {
     size_t n_items;
 };
 
-/* As json_parse_replacing. `known`: `text` is what follows it; NULL: nothing came before. Of the
- * marks those are noted that `known` does not have. There are none unless the parse succeeds and
- * the key stands once; values of `known` become part of the result. */
+/* Parses like json_parse_replacing, from a known state on. `known`: `text` is what follows its
+ * mark; NULL: `text` is the whole. Records marks that `known` does not have; no marks unless the
+ * parse succeeds and the key occurs once. Values of `known` become part of the result. */
 int json_parse_traced(struct arena *a, struct str text, const struct json_known *known,
                       struct json_trace *trace, const struct json **ret, struct err *e);
 

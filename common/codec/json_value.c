@@ -47,7 +47,7 @@ static inline bool is_key(const struct json *k, struct str key)
     return k->n == key.len && k->text[0] == key.p[0] && memcmp(k->text, key.p, key.len) == 0;
 }
 
-/* By a key of any length. */
+/* Looks up a key of any length. */
 static const struct json *get_long(const struct json *v, struct str key)
 {
     for (size_t i = 0; i < v->n; i++)
@@ -69,7 +69,7 @@ const struct json *json_get_str(const struct json *v, struct str key)
     return NULL;
 }
 
-/* Of members with equal keys the first counts. */
+/* Takes the first of members with equal keys. */
 void json_get_each(const struct json *v, const struct str *names, size_t n, const struct json **ret)
 {
     for (size_t k = 0; k < n; k++)
@@ -104,8 +104,8 @@ static bool is_float(struct str text)
     return false;
 }
 
-/* By value: exact as decimals; two texts with fraction or exponent also when they are the same
- * double, because every client rewrites those through one. */
+/* Compares by value, exactly as decimals. Two texts with fraction or exponent are also equal if
+ * they are the same double, because every client rewrites those through a double. */
 static bool number_equal(struct str a, struct str b)
 {
     double x, y;
@@ -163,7 +163,7 @@ static bool object_equal(const struct json *a, const struct json *b)
     return equal;
 }
 
-/* Both may be NULL. */
+/* Compares two values; both may be NULL. */
 bool json_equal(const struct json *a, const struct json *b)
 {
     if (!a || !b)

@@ -33,7 +33,7 @@ static inline size_t chunk_len(const char *p, const char *end)
     return left < BLOCK ? 0 : (size_t)left / BLOCK * BLOCK;
 }
 
-/* Which of the 32 bytes at p are c. */
+/* Returns a bit for each of the 32 bytes at p that is c. */
 WIDE static inline uint32_t bytes_that_are(const char *p, char c)
 {
     __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)p);
@@ -41,8 +41,8 @@ WIDE static inline uint32_t bytes_that_are(const char *p, char c)
     return (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(v, _mm256_set1_epi8(c)));
 }
 
-/* Writes where the commas of a block are, `step` at once, so that hardly a branch depends on how
- * many there are; what is written too much is overwritten by the next block. */
+/* Writes the positions of the commas of a block, `step` at once, to avoid branches on their number.
+ * The next block overwrites surplus positions. */
 WIDE static inline size_t put_places(uint16_t *places, uint32_t commas, size_t at, unsigned step)
 {
     size_t n = (size_t)_mm_popcnt_u32(commas);
@@ -69,7 +69,7 @@ WIDE static inline size_t find_commas(const char *p, size_t len, uint16_t places
     return n;
 }
 
-/* The same for a text that has one space behind every comma, as far as that is true. */
+/* Finds commas in a text with one space after each comma, up to the first comma without it. */
 WIDE static inline size_t find_spaced(const char *p, size_t len, uint16_t places[static PLACES],
                                       unsigned step)
 {
@@ -179,7 +179,7 @@ WIDE size_t json_wide_ints(const char **p, const char *end, int32_t *ids)
 
 /* ------------------------------------------------------------------ logprobs */
 
-/* As plain_float: the digits behind the point all at once. */
+/* Reads a float like plain_float, but all digits after the point at once. */
 WIDE static inline bool wide_float(const char *p, const char *comma, float *ret)
 {
     static const uint8_t keep[56] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
@@ -272,13 +272,13 @@ size_t json_wide_ints(const char **p, const char *end, int32_t *ids)
     return ((void)p, (void)end, (void)ids, 0);
 }
 
-/* The same for logprobs. */
+/* Reads logprobs. */
 size_t json_wide_floats(const char **p, const char *end, float *logprobs)
 {
     return ((void)p, (void)end, (void)logprobs, 0);
 }
 
-/* The same for [logprob, id, null]. */
+/* Reads triples [logprob, id, null]. */
 size_t json_wide_triples(const char **p, const char *end, float *logprobs, int32_t *ids)
 {
     return ((void)p, (void)end, (void)logprobs, (void)ids, 0);

@@ -3,10 +3,10 @@
  * bytes, then the items between them, which no longer wait for one another. Reads what json_quick.h
  * reads, and gives the same values. Internal to json_scan_bulk.c.
  *
- * Each call begins with the item that stands at *p, one space before it included, reads items with
- * a comma behind them, moves *p behind the last one's comma and returns their number: 0 when the
- * next item is not plainly of the shape, or too little is left before `end`. The eight bytes before
- * *p must be readable.
+ * Each call begins with the item at *p, which one space may precede. It reads items that a comma
+ * follows, moves *p to the byte after the last comma and returns their number. It returns 0 if the
+ * next item has another shape, or if too little is left before `end`. The eight bytes before *p
+ * must be readable.
  */
 #ifndef RG_CODEC_JSON_WIDE_H
 #define RG_CODEC_JSON_WIDE_H
@@ -20,16 +20,16 @@ enum {
     JSON_WIDE_ITEMS = JSON_WIDE_CHUNK / 2 + 8 /* what there must be room for */
 };
 
-/* Whether this processor can. */
+/* Reports whether this processor has AVX2. */
 bool json_wide_able(void);
 
 /* Ids of at most eight digits. */
 size_t json_wide_ints(const char **p, const char *end, int32_t *ids);
 
-/* Logprobs. */
+/* Reads logprobs. */
 size_t json_wide_floats(const char **p, const char *end, float *logprobs);
 
-/* [logprob,id,null] */
+/* Reads triples [logprob, id, null]. */
 size_t json_wide_triples(const char **p, const char *end, float *logprobs, int32_t *ids);
 
 #endif

@@ -1,6 +1,6 @@
 /* Writing JSON (json.h): single values, and struct json_out, which puts the commas. Strings are
- * copied in runs of what needs no escape; lone surrogates in three-byte form, which cannot stand
- * in UTF-8, are written as \u escapes, so what json_parse has read is written back. */
+ * copied in runs that need no escape. Lone surrogates in three-byte form are not UTF-8 and are
+ * written as \u escapes, so that a text that json_parse read is written back. */
 
 #include <math.h>
 
@@ -58,7 +58,7 @@ static const char *plain_run(const char *p, const char *end)
     return p;
 }
 
-/* \uXXXX. */
+/* Writes \uXXXX. */
 static char *put_u_escape(char *out, unsigned unit)
 {
     static const char hex[] = "0123456789abcdef";
@@ -74,7 +74,7 @@ static char *put_u_escape(char *out, unsigned unit)
 static const char SHORT_ESCAPES[256] = {['"'] = '"',  ['\\'] = '\\', ['\n'] = 'n', ['\r'] = 'r',
                                         ['\t'] = 't', ['\b'] = 'b',  ['\f'] = 'f'};
 
-/* What the byte or the surrogate at *p is written as; *p is behind it then. */
+/* Writes the escape of the byte or surrogate at *p, and moves *p to the next character. */
 static char *put_special(char *out, const char **p, const char *end)
 {
     const uint8_t *c = (const uint8_t *)*p;
@@ -117,7 +117,7 @@ static void add_escaped(struct buf *b, const char *p, const char *end)
     }
 }
 
-/* In quotes. Most strings need no escape: they are copied whole. */
+/* Writes the string in quotes. Most strings need no escape and are copied whole. */
 void json_write_string(struct buf *b, struct str s)
 {
     const char *end = s.p + s.len, *plain = plain_run(s.p, end);
@@ -248,7 +248,7 @@ void json_out_null(struct json_out *o)
     buf_puts(o->b, "null");
 }
 
-/* Members in their order. */
+/* Writes the members in their order. */
 static void out_object(struct json_out *o, const struct json *v)
 {
     json_out_obj(o);

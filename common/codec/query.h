@@ -11,8 +11,7 @@
  * the value is empty. The one place where a query is split, for router and worker. */
 bool query_split(struct str *left, struct str *ret_name, struct str *ret_value);
 
-/* The same, decoded into the arena; false at the end. Without '=' the value
- * is empty. */
+/* Reads the next pair, decoded into the arena; false at the end. Without '=' the value is empty. */
 bool query_next(struct arena *a, struct str *left, struct str *ret_name, struct str *ret_value);
 
 /* Value of a query parameter, percent-decoded into the arena; absent when not there. */

@@ -1,9 +1,9 @@
 /*
  * One row of `fields` describes one parameter: name, type, range, and where its value stands in
- * struct sampling. Setting, checking, the JSON schema and the list of names all read that table,
- * so a new parameter is a row (and one of sampling_extra, if not every engine has a field for it).
- * Other names that clients use are mapped to the row's name first; errors repeat the name that the
- * client gave.
+ * struct sampling. Setting, checking, the JSON schema and the list of names all read that table, so
+ * a new parameter is one row. If some engine has no field for it, it also needs a row of
+ * sampling_extra. Other names that clients use are mapped to the row's name first; errors repeat
+ * the name that the client gave.
  */
 #include "common/codec/sampling.h"
 
@@ -19,7 +19,7 @@ enum sampling_type {
     FIELD_BOOL,
     FIELD_STOP,
     FIELD_VALUE,
-    FIELD_COUNT, /* an integer, kept as JSON: NULL when nobody gives it */
+    FIELD_COUNT, /* an integer, kept as JSON; NULL: not given */
     FIELD_WORDS, /* a list of strings */
 };
 

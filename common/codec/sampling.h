@@ -1,8 +1,8 @@
 /*
- * struct sampling: every sampling parameter of one model call, explicit: engines' defaults differ
- * (128 new tokens in SGLang, 16 in vLLM completions, unlimited in llama.cpp), so none is left to
- * them. Filled by a dialect, merged with the session's trusted defaults before a call
- * (worker/plane/call), sent by the engine adapters. JSON values are borrowed from the call's arena.
+ * struct sampling: every sampling parameter of one model call. All are explicit, because engines'
+ * defaults differ: 128 new tokens in SGLang, 16 in vLLM completions, no limit in llama.cpp. Filled
+ * by a dialect, merged with the session's trusted defaults before a call (worker/plane/call), sent by the
+ * engine adapters. JSON values are borrowed from the call's arena.
  */
 #ifndef RG_CODEC_SAMPLING_H
 #define RG_CODEC_SAMPLING_H
@@ -32,11 +32,13 @@ struct sampling {
     int64_t seed;              /* valid when has_seed */
     bool has_seed;
     bool ignore_eos;
-    const struct json *stop;                /* array of strings, or NULL */
-    const struct json *stop_token_ids;      /* array of integers, or NULL */
-    const struct json *min_tokens;          /* an integer, or NULL: nobody gives it */
-    const struct json *repeat_last_n;       /* likewise: what llama.cpp's penalties look back at */
-    const struct json *max_thinking_tokens; /* likewise: of one thought; the engine ends it then */
+    const struct json *stop;           /* array of strings, or NULL */
+    const struct json *stop_token_ids; /* array of integers, or NULL */
+    const struct json *min_tokens;     /* an integer; NULL: not given */
+    const struct json
+        *repeat_last_n; /* an integer or NULL: tokens that llama.cpp's penalties look back at */
+    const struct json *max_thinking_tokens; /* an integer or NULL: the engine ends a thought after
+                                               that many tokens */
     const struct json *allowed_token_ids;   /* array of integers, or NULL */
     const struct json *bad_words;           /* array of strings, or NULL */
     const struct json *logit_bias;          /* object id -> bias, or NULL */

@@ -1,4 +1,4 @@
-/* Rules that one option's own row cannot tell (session_rules.h). */
+/* Rules between options, which the row of one option cannot contain (session_rules.h). */
 
 #include "common/codec/session_rules.h"
 
@@ -96,7 +96,7 @@ static bool is_beside(const struct json_member *m)
     return false;
 }
 
-/* What sampling_params has under this name or another spelling of it. */
+/* Finds the parameter in sampling_params under this name or another spelling of it. */
 static const struct json *same_parameter(const struct json *sampling, struct str name)
 {
     for (uint32_t i = 0; json_is(sampling, JSON_OBJECT) && i < sampling->n; i++)

@@ -1,7 +1,7 @@
 /*
- * What options of a session (session_options.def) may not be together, or beyond what the gateway
- * allows: for POST /sessions and for a group's `session`, which is refused at its submission by the
- * same rules. Pure.
+ * Rules for options of a session (session_options.def): which ones exclude each other, and which
+ * values exceed what the gateway allows. POST /sessions and a group's `session` follow the same
+ * rules. Pure.
  */
 #ifndef RG_CODEC_SESSION_RULES_H
 #define RG_CODEC_SESSION_RULES_H

@@ -25,7 +25,7 @@ void surrogates_add(struct surrogates *s, struct str piece, struct buf *out);
 /* Appends what waits: no more comes. */
 void surrogates_end(struct surrogates *s, struct buf *out);
 
-/* Both for a text that is whole. */
+/* Appends a whole text in one call. */
 void surrogates_add_whole(struct str text, struct buf *out);
 
 #endif

@@ -112,7 +112,7 @@ int utf8_decode(struct str s, uint32_t *cp)
     return multibyte(p, p + s.len, cp);
 }
 
-/* Also encodes surrogates, in three bytes, for callers that keep them. */
+/* Encodes a code point. Surrogates get three bytes, for callers that keep them. */
 size_t utf8_encode(char out[static 4], uint32_t cp)
 {
     size_t need = cp < 0x80 ? 1 : cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
