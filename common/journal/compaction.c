@@ -1,8 +1,7 @@
-/* Rewriting a segment without what nobody needs (compaction.h): records that are still wanted
- * are copied in order, in runs as long as they stand together, STEP_BYTES a step. Where each
- * record went is noted (moved), so that places in memory can be changed when the new segment
- * takes the old one's place. Until then nothing refers to the new file, and giving up only
- * removes it. */
+/* Rewrites a segment without dead records (compaction.h). Needed records are copied in order,
+ * adjacent ones in one run, STEP_BYTES a step. `moved` lists the new offset of each record, so that
+ * places in memory can be changed when the new segment replaces the old one. Until then nothing
+ * refers to the new file, and an abandoned compaction only removes it. */
 
 #include "common/journal/compaction.h"
 
@@ -22,10 +21,10 @@ enum { STEP_BYTES = 512 << 10 };
 struct compaction {
     uint32_t old, number;
     int in, out;
-    struct str bytes; /* of the old file */
+    struct str bytes; /* content of the old file */
     struct segment_reader reader;
     struct str run;  /* records that stand together and are wanted, not yet written */
-    uint64_t length; /* of the new file, the run included */
+    uint64_t length; /* length of the new file, including `run` */
     VEC(struct moved) moved;
 };
 

@@ -1,8 +1,7 @@
 /*
- * struct compaction: one closed segment on its way to a new file that has only the records somebody
- * needs. It is carried out in steps of bounded size, between which sessions may be dropped (their
- * records are then copied in vain, as those that are given up) and the journal may grow. The
- * journal swaps the files when it is through.
+ * struct compaction: copies the needed records of one closed segment to a new file. It works in
+ * steps of bounded size. Between steps the journal may grow, and records may become dead, which are
+ * then copied in vain. At the end the journal swaps the files.
  */
 #ifndef RG_JOURNAL_COMPACTION_H
 #define RG_JOURNAL_COMPACTION_H
@@ -12,7 +11,8 @@
 
 struct compaction;
 
-/* Makes the new file. */
+/* Starts a compaction of segment `old` into a new file with this number. Returns 0, or -1 with e.
+ */
 int compaction_new(int dirfd, uint32_t old, uint32_t number, struct compaction **ret,
                    struct err *e);
 
@@ -25,7 +25,7 @@ int compaction_step(struct compaction *c, struct liveness *live, bool sync, stru
 uint32_t compaction_old(const struct compaction *c);
 uint32_t compaction_number(const struct compaction *c);
 
-/* Where the copied records stand now; the caller's, to be freed. */
+/* Returns the new places of the copied records; the caller frees them. */
 struct moved *compaction_take_moved(struct compaction *c, size_t *ret_n);
 
 /* Size of the new file without its head. */

@@ -1,7 +1,7 @@
 /* The files of a journal's folder (files.h): MANIFEST, and seg-NNNNNNNN. The manifest names the
- * segments in order and is replaced by renaming, so it is the old or the new one after a crash;
- * segments that it does not name are strays of a compaction and are removed at the next opening.
- * A lock on the folder keeps a second process out. */
+ * segments in order and is replaced by renaming, so after a crash it is the old or the new one.
+ * Segments that it does not name are left from a compaction; the next opening removes them. A lock
+ * on the folder keeps a second process out. */
 
 #include "common/journal/files.h"
 
@@ -28,7 +28,7 @@ enum { LOCK_PAUSE_MS = 20 };
 #define ROOM_NAME "reserve"
 #define MANIFEST_NAME "rollgate-journal "
 
-/* mkdir -p. */
+/* Makes the folder and its parents, like mkdir -p. */
 static int make_path(const char *dir)
 {
     char path[4096];
@@ -95,7 +95,7 @@ static void segment_name(uint32_t number, char out[32])
 struct manifest_title {
     uint64_t format;
     struct str since; /* the first version that reads it; empty: not named */
-    size_t len;       /* of the line */
+    size_t len;       /* length of the line */
 };
 
 /* Returns -1 if the line is not that of a manifest. */

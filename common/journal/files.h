@@ -53,9 +53,9 @@ int files_check_manifest(int dirfd, struct err *e);
  * repair has kept is not overwritten: that is an error. */
 int files_keep_manifest(int dirfd, struct err *e);
 
-/* For a segment that is to be written anew: keeps the old file under the name
- * seg-N.before-repair, too, and returns a new one with its head, or -1. files_replace_segment gives
- * the new one its name when it is on the disk. */
+/* Prepares a segment for repair. Keeps the old file also under the name seg-N.before-repair, and
+ * returns a new file with its head, or -1. When the new file is on the disk, files_replace_segment
+ * gives it the segment's name. */
 int files_keep_segment(int dirfd, uint32_t number, struct err *e);
 int files_replace_segment(int dirfd, uint32_t number, int fd, struct err *e);
 

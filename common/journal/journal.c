@@ -1,9 +1,9 @@
 /*
  * A journal is a folder: a manifest that names segments in order (files.h), and segments of checked
  * records (segment.h). Appends go to the last segment; a full one is followed by a new one.
- * Sessions that are dropped, and single records that are given up, leave dead bytes behind; a
- * closed segment that is mostly dead is rewritten without them under a new number at the same place
- * in the order, an all-dead one is removed.
+ * Dropped sessions and released records leave dead bytes. A closed segment that is mostly dead is
+ * rewritten without them, under a new number at the same position in the order. A segment with only
+ * dead records is removed.
  */
 #include "common/journal/journal.h"
 
@@ -25,7 +25,9 @@
 #include "common/os/loop.h"
 #include "common/proc/metrics.h"
 
-enum { WASTED_BYTES = 256 << 10 }; /* of the last segment, before it is left because of them */
+enum {
+    WASTED_BYTES = 256 << 10
+}; /* dead bytes at which the last segment is closed, so that it can be rewritten */
 
 /* Kept on the disk for what makes room there: ends of sessions, a manifest, a segment that lives on
  * in a smaller one. */
@@ -36,9 +38,9 @@ static uint32_t last_number(const struct journal *j)
     return j->live.at[j->live.n - 1].number;
 }
 
-/* After a failed fsync nothing is known of the bytes (the kernel may drop them): the only way on
- * that keeps the promise is to start anew from what can be read back. Who has not begun to serve,
- * and a tool, gets an error instead, and ends by that. */
+/* Ends the process after a failed fsync. The state of the bytes is then unknown, since the kernel
+ * may drop them, so only a restart from what can be read back keeps the promise. Before the process
+ * serves, and in a tool, it returns an error instead, which also ends the process. */
 static int sync_failed(struct journal *j, int failed, struct err *e)
 {
     log_error(NULL, "journal: fsync failed", LOG_I("errno", failed));
@@ -75,7 +77,7 @@ struct replay {
     void *ctx;
 };
 
-/* Whose need of the record keeps it: a session's, or nobody's. */
+/* Returns the id of the session whose need keeps the record; empty: no session does. */
 static struct str keeper(struct str id)
 {
     if (str_eq_c(id, JOURNAL_NOTE))
@@ -93,7 +95,7 @@ struct opened {
     uint32_t number;
     int fd;
     bool last;
-    size_t size, good; /* of the file; up to the end of its last whole record */
+    size_t size, good; /* size of the file; end of its last whole record */
     size_t damaged;    /* bytes within that are no records */
 };
 
@@ -172,7 +174,8 @@ out:
     return rc;
 }
 
-/* Also before anything leaves the disk: what made it needless stands behind it. */
+/* Syncs the last segment. Called also before a record leaves the disk, since the record that made
+ * it dead may be in the last segment. */
 static int sync_last(struct journal *j, struct err *e)
 {
     bool all = j->syncer && j->synced == j->asked;
@@ -182,7 +185,7 @@ static int sync_last(struct journal *j, struct err *e)
     return 0;
 }
 
-/* A new last segment. */
+/* Starts a new last segment. */
 static int start_segment(struct journal *j, struct err *e)
 {
     uint32_t number = j->next_number++;
@@ -208,9 +211,9 @@ static int start_segment(struct journal *j, struct err *e)
     return 0;
 }
 
-/* All segments in order; a journal without any gets its first. What the manifest does not name is
- * removed only when all that it names is there, and when it is on the disk itself: after an fsync
- * that failed a power cut could bring back the one before it. */
+/* Replays all segments in order; a journal without any gets its first. Files that the manifest does
+ * not name are removed after that, when all named ones exist and the manifest is on the disk. After
+ * a failed fsync a power cut could bring back the manifest before it. */
 static int replay_all(struct journal *j, const struct replay *r, struct err *e)
 {
     struct numbers v = {0};
@@ -343,7 +346,7 @@ bool journal_give_reserve(struct journal *j)
     return true;
 }
 
-/* Everything up to that ticket is on the disk: its owners are told, in order. */
+/* Calls `durable` of all waiters up to the ticket, in order. */
 static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
 {
     struct journal *j = ctx;
@@ -362,7 +365,7 @@ static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
         struct journal_waiter w = j->waiting.at[j->told++];
 
         if (w.durable)
-            w.durable(w.ctx); /* which may append, await, or forget others */
+            w.durable(w.ctx); /* the callback may append, await, or forget others */
     }
     j->waiting.n -= j->told;
     if (j->told > 0 && j->waiting.n > 0)
@@ -420,7 +423,7 @@ int journal_await(struct journal *j, void (*durable)(void *ctx), void *ctx)
     return 0;
 }
 
-/* Who waits with this ctx is not told any more. */
+/* Removes the waiters with this ctx: their `durable` is not called. */
 void journal_forget(struct journal *j, void *ctx)
 {
     for (size_t i = j->told; i < j->waiting.n; i++)
@@ -477,7 +480,8 @@ static bool say_last_word(struct journal *j, struct str id)
     return true;
 }
 
-/* Nobody needs the session. *words: how many more may be written. False: it is to wait. */
+/* Drops a session that is no longer needed. *words: number of tombstones that may still be written.
+ * False: it must wait. */
 static bool drop_absent(struct journal *j, struct str id, unsigned *words)
 {
     bool over = liveness_is_over(&j->live, id);
@@ -494,7 +498,8 @@ static bool drop_absent(struct journal *j, struct str id, unsigned *words)
     return liveness_let_go(&j->live, id);
 }
 
-/* What is dropped leaves the table, so those of a part are gathered first. */
+/* Drops sessions in steps. Dropping changes the table, so the sessions of a step are gathered
+ * first. */
 bool journal_drop_some(struct journal *j, struct journal_look *l,
                        bool (*needed)(void *ctx, struct str session_id), void *ctx, size_t places)
 {
@@ -528,7 +533,7 @@ size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct s
     return l.dropped;
 }
 
-/* Also closes it if it was read last. */
+/* Forgets the segment; closes its file if it was read last. */
 static void forget_segment(struct journal *j, uint32_t number)
 {
     if (j->read_fd >= 0 && j->read_number == number) {
@@ -538,7 +543,7 @@ static void forget_segment(struct journal *j, uint32_t number)
     files_remove_segment(j->dirfd, number);
 }
 
-/* A segment that nobody needs. */
+/* Removes a segment without needed records. */
 static int remove_dead(struct journal *j, size_t i, struct err *e)
 {
     struct live_segment gone = j->live.at[i];
@@ -557,7 +562,7 @@ static int remove_dead(struct journal *j, size_t i, struct err *e)
     return 0;
 }
 
-/* What was copied so far is thrown away, but where the manifest may name it. */
+/* Abandons the compaction. Its new file is removed, unless the manifest may name it. */
 static void stop_compaction(struct journal *j)
 {
     if (!j->compaction)
@@ -592,7 +597,7 @@ static int swap_segments(struct journal *j, struct err *e)
     return 0;
 }
 
-/* Of that segment. */
+/* Starts the compaction of that segment. */
 static int begin_compaction(struct journal *j, uint32_t number, struct err *e)
 {
     uint32_t fresh = j->next_number++;
@@ -617,7 +622,7 @@ static int go_on_compacting(struct journal *j, struct err *e)
     return -1;
 }
 
-/* Whether the segment that is written to has much in it that nobody needs, and little else. */
+/* Reports whether the last segment holds many dead bytes and few others. */
 static bool is_last_wasted(const struct journal *j)
 {
     const struct live_segment *s = j->live.n > 0 ? &j->live.at[j->live.n - 1] : NULL;
@@ -661,14 +666,14 @@ static int compact(struct journal *j, bool thorough, struct err *e)
         if (is_to_rewrite(j, s, thorough))
             return begin_compaction(j, s->number, e) ? -1 : 1;
         if (j->in_order && dead_bytes(s) > 0)
-            break; /* what is newer waits for it */
+            break; /* newer segments wait for it */
     }
     if (is_last_wasted(j))
         return start_segment(j, e) ? -1 : 1; /* so that it is none that is written to */
     return 0;
 }
 
-/* What is rewritten takes room before it makes some. */
+/* Compacts one step. Rewriting needs disk space before it frees some. */
 int journal_compact(struct journal *j, bool thorough, struct err *e)
 {
     int rc = compact(j, thorough, e);

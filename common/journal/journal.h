@@ -31,7 +31,7 @@ enum journal_durability { JOURNAL_NONE, JOURNAL_PROCESS, JOURNAL_POWER };
 #define JOURNAL_NOTE "~"
 
 struct journal_options {
-    const char *dir; /* of this worker; made when missing */
+    const char *dir; /* folder of this worker's journal; made if missing */
     enum journal_durability durability;
     bool syncs; /* JOURNAL_PROCESS: compaction syncs, as with JOURNAL_POWER: for tools, whose
                  * journal may be one of that */
@@ -41,10 +41,10 @@ struct journal_options {
      * record never before its first ones, without which they would be replayed. For sessions of
      * which no last record is kept (journal_drop_earlier). Room comes back later. */
     bool in_order;
-    /* The other way to that, for owners who keep last records (journal_drop_earlier), and whose
-     * room comes back at once: writes the payload of a record after which a replay makes nothing of
-     * the session. journal_drop_absent appends it to a session that stands in several segments; it
-     * stays until all of the session that is older has left the disk. Or NULL. */
+    /* Writes the payload of a last record (a tombstone), after which a replay builds nothing of the
+     * session. NULL: none is written. For owners that keep last records (journal_drop_earlier) and
+     * must free disk space at once. journal_drop_absent appends it to a session with records in
+     * several segments. It stays until all older records of the session have left the disk. */
     void (*last_word)(struct str session_id, struct buf *payload);
     struct metrics_page *metrics; /* where fsync times go; or NULL */
 };
@@ -53,33 +53,35 @@ struct journal_options {
 typedef int (*journal_replay_fn)(void *ctx, struct str session_id, struct str payload,
                                  struct err *e);
 
-/* Opens (and replays, repairs). One process has it at a time. Another version of the format, or a
- * manifest that is not ours, is an error: nothing is changed then. JOURNAL_NONE keeps nothing on
- * disk and replays nothing. *ret is set before the replay, whose owner may ask for journal_records,
- * which has not yet the record that is replayed, and call journal_give_up; NULL again on error. */
+/* Opens a journal, repairs its end and replays it. One process has it at a time. A different format
+ * version or a foreign manifest is an error that changes nothing. JOURNAL_NONE keeps nothing on
+ * disk and replays nothing. *ret is set before the replay. The replay function may call
+ * journal_give_up and journal_records, which does not contain the current record yet. On error *ret
+ * is NULL. */
 int journal_open(struct loop *loop, const struct journal_options *o, journal_replay_fn replay,
                  void *ctx, struct journal **ret, struct err *e);
 
-/* Flushes and closes. */
+/* Flushes all appended records and closes the journal. */
 void journal_close(struct journal *j);
 
 /* Another --journal-segment-bytes, for segments that begin from now on. */
 void journal_resize(struct journal *j, uint64_t segment_bytes);
 
-/* Appends one record, whose id is 1 to 255 letters, digits, '.' and '-', or JOURNAL_NOTE; when it
- * returns 0 or 1 the bytes have been written (durability process). For `power`, it returns 0, and
- * `durable` (may be NULL) is called later, once a group fsync covers it; for the other levels it
- * returns 1, and `durable` is never called. -1 (ERR_STORAGE_FULL, ERR_IO): nothing was appended. */
+/* Appends one record. Its id is 1 to 255 letters, digits, '.' and '-', or JOURNAL_NOTE. When it
+ * returns 0 or 1, the bytes have been written (durability process). With durability `power` it
+ * returns 0, and calls `durable` (may be NULL) when a group fsync covers the record. Otherwise it
+ * returns 1 and never calls `durable`. -1 (ERR_STORAGE_FULL, ERR_IO): nothing was appended. */
 int journal_append(struct journal *j, struct str session_id, struct str payload,
                    void (*durable)(void *ctx), void *ctx, struct err *e);
 
-/* Waits for what was appended so far. 1: it is as durable as it is to be, and `durable` is never
- * called; 0: `durable` is called later, as journal_append calls it. */
+/* Waits for all records appended so far. Returns 1 if they are as durable as the options ask;
+ * `durable` is never called then. Returns 0 if `durable` is called later, like that of
+ * journal_append. */
 int journal_await(struct journal *j, void (*durable)(void *ctx), void *ctx);
 
-/* The disk is full, and what comes next makes room on it: gives the disk back what the journal kept
- * for that, so that a session can be ended and its segment rewritten. False: there is nothing kept.
- * journal_compact keeps it again once there is room. */
+/* Frees the disk space that the journal keeps in reserve, so that on a full disk a session can be
+ * ended and its segment rewritten. Returns false if there is no reserve. journal_compact makes the
+ * reserve again when there is space. */
 bool journal_give_reserve(struct journal *j);
 
 /* Takes back a pending `durable` call (its owner is gone). */
@@ -95,9 +97,8 @@ size_t journal_records(const struct journal *j, struct str session_id);
 /* Bytes that the session's records take, but for those that are needed no longer. */
 uint64_t journal_session_bytes(const struct journal *j, struct str session_id);
 
-/* This one record of the session is no longer needed, whatever becomes of the others: it is not
- * read back any more, and compacted away later; the others keep their numbers. A restart that still
- * finds it replays it. */
+/* Releases one record of the session. It is not read back again, and a compaction removes it later.
+ * The other records keep their numbers. A restart that still finds it replays it. */
 void journal_give_up(struct journal *j, struct str session_id, uint32_t record);
 
 /* Gets records that are read back; a failure ends the reading. */
@@ -109,17 +110,16 @@ struct journal_reader {
 /* All but the session's last record: it has ended, and that is all there is to be known of it. */
 void journal_drop_earlier(struct journal *j, struct str session_id);
 
-/* Some records of a session once more, for what was freed from memory, without those that were
- * given up: those from number *at on
- * (from 0, in the order of their appending), as many as 64 KB hold, but one at least; *at goes
- * behind them. 1: `each` had them; 0: there are no more (it was dropped, or with JOURNAL_NONE); -1:
- * they cannot be read, or `each` said so. */
+/* Reads records of a session again that were freed from memory, without released ones. It reads
+ * from number *at on (from 0, in the order of appending): at least one record, at most 64 KB if
+ * they are several. *at moves to the next. Returns 1 if `each` got them, 0 if there are no more
+ * (the session was dropped, or JOURNAL_NONE), -1 if they cannot be read or `each` failed. */
 int journal_read(struct journal *j, struct str session_id, size_t *at,
                  const struct journal_reader *reader, struct err *e);
 
-/* The n records of a session with these numbers, in the order in which they lie on the disk, by as
- * few reads as that allows: `each` gets the index into `records`; those that were given up are
- * passed over. -1: not all others can be read. */
+/* Reads the n records of a session with these numbers, in the order of the disk, with as few reads
+ * as possible. `each` gets the index into `records`. Released records are skipped. -1: some other
+ * record cannot be read. */
 int journal_read_some(struct journal *j, struct str session_id, const uint32_t *records, size_t n,
                       const struct journal_reader *reader, struct err *e);
 
@@ -143,21 +143,21 @@ struct journal_look {
 bool journal_drop_some(struct journal *j, struct journal_look *l,
                        bool (*needed)(void *ctx, struct str session_id), void *ctx, size_t places);
 
-/* One step of compaction: removes a segment that nobody needs, or goes on rewriting one that is
- * mostly (with `thorough`: at all) dead; one that is written to and mostly dead is followed by a
- * new one first. A step copies half a megabyte, or the one record that is longer, and with `power`
- * syncs it; those behind the last one of a segment change some of the places of its records in
- * memory. 1: did something, call again; 0: nothing to do; -1: ERR_IO or
- * ERR_STORAGE_FULL (the reserve was given already), all is as it was. */
+/* Runs one step of compaction: removes a dead segment, or rewrites the next piece of one that is
+ * mostly dead (with `thorough`: has any dead byte). If that is the last segment, a new one is
+ * started first. A step copies half a megabyte, or one longer record, and with `power` syncs it.
+ * After the last piece, steps change the places of its records in memory. Returns 1 if it did
+ * something (call again), 0 if nothing is to do. -1: ERR_IO or ERR_STORAGE_FULL (with the reserve
+ * already freed); nothing has changed. */
 int journal_compact(struct journal *j, bool thorough, struct err *e);
 
 struct journal_stats {
-    uint64_t records, bytes;         /* appended since the open */
-    uint64_t replayed;               /* records at the open */
-    uint64_t repairs, lost_bytes;    /* torn tails and damage at the open */
-    uint64_t fsyncs, fsync_us;       /* how many, and how long the last one took */
-    uint64_t reads, read_bytes;      /* of reading back, since the open */
-    uint64_t disk_bytes, live_bytes; /* of all segments; of records that somebody needs */
+    uint64_t records, bytes;      /* appended since the open */
+    uint64_t replayed;            /* records at the open */
+    uint64_t repairs, lost_bytes; /* torn tails and damage at the open */
+    uint64_t fsyncs, fsync_us;    /* how many, and how long the last one took */
+    uint64_t reads, read_bytes;   /* reads of journal_read and journal_read_some since the open */
+    uint64_t disk_bytes, live_bytes; /* bytes of all segments; of needed records */
 };
 
 void journal_stats(const struct journal *j, struct journal_stats *ret);

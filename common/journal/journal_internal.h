@@ -18,7 +18,7 @@ struct loop;
 struct metrics_page;
 struct syncer;
 
-/* Who waits until the record of that ticket is durable. */
+/* A waiter for the record of that ticket to become durable. */
 struct journal_waiter {
     uint64_t ticket;
     void (*durable)(void *ctx);
@@ -30,19 +30,19 @@ struct journal {
     struct metrics_page *metrics;
     enum journal_durability durability;
     uint64_t segment_bytes;
-    bool in_order;                                                 /* of the options */
-    void (*last_word)(struct str session_id, struct buf *payload); /* likewise */
+    bool in_order;                                                 /* journal_options.in_order */
+    void (*last_word)(struct str session_id, struct buf *payload); /* journal_options.last_word */
     struct journal_stats stats;
     int dirfd;
     int fd;          /* the last segment */
-    uint64_t length; /* of the last segment */
+    uint64_t length; /* length of the last segment in bytes */
     uint32_t next_number;
     struct liveness live;
     struct syncer *syncer;
-    bool syncs;             /* what takes a segment's place is on the disk first */
+    bool syncs;             /* `power`: a new file is synced before it replaces a segment */
     uint64_t asked, synced; /* newest tickets of the syncer: of what was appended, is durable */
     struct compaction *compaction; /* under way, or NULL */
-    int read_fd;                   /* of the segment that journal_read used last; -1: none */
+    int read_fd;                   /* file of the segment that journal_read used last; -1: none */
     uint32_t read_number;
 
     struct {
@@ -50,12 +50,12 @@ struct journal {
         size_t n, cap;
     } waiting; /* in ticket order */
 
-    size_t told; /* of those, the first ones, while they are told */
+    size_t told; /* number of the first waiters, while their `durable` is called */
 
     bool reserved; /* RESERVE_BYTES are kept */
     bool broken;   /* a failed append could not be taken back */
-    bool unsure;   /* an fsync failed, so nobody knows what a power cut would leave: nothing is
-                    * written or removed any more */
+    bool unsure; /* an fsync failed: what a power cut would leave is unknown, so nothing is written
+                    or removed */
 };
 
 #endif

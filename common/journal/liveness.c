@@ -22,7 +22,7 @@ struct remains {
 struct live_session {
     struct record_place *at;
     size_t n, cap;
-    uint64_t bytes; /* of those that are needed */
+    uint64_t bytes; /* bytes of its needed records */
     bool over;      /* only the last record is needed, which alone is here */
     bool let_go;    /* and it only for the remains */
 
@@ -58,7 +58,7 @@ static void session_free(struct liveness *v, struct live_session *s)
     free(s);
 }
 
-/* Frees everything. */
+/* Frees all tables; v is empty then. */
 void liveness_done(struct liveness *v)
 {
     struct map_slot *slot;
@@ -76,7 +76,7 @@ void liveness_segment(struct liveness *v, uint32_t number)
     *vec_push(v) = (struct live_segment){.number = number};
 }
 
-/* From the newest, which is asked for most. */
+/* Finds a segment, from the newest on, which is asked for most. */
 static struct live_segment *segment_find(const struct liveness *v, uint32_t number)
 {
     for (size_t i = v->n; i-- > 0;) {
@@ -93,7 +93,7 @@ static int by_from(const void *a, const void *b)
     return (x->from > y->from) - (x->from < y->from);
 }
 
-/* Where what stood at `from` stands now, or NULL. */
+/* Finds the new place of the record that was at `from`; or NULL. */
 static const struct moved *moved_from(const struct moved *m, size_t n, uint64_t from)
 {
     struct moved key = {.from = from};
@@ -101,8 +101,8 @@ static const struct moved *moved_from(const struct moved *m, size_t n, uint64_t 
     return n > 0 ? bsearch(&key, m, n, sizeof(*m), by_from) : NULL;
 }
 
-/* Where the session's record i stands: the table may not know yet that it was moved. Who was given
- * up while it was copied may be in the new segment, too, or nowhere. */
+/* Returns the place of the session's record i. The table may not have its new place yet. A record
+ * that was released while it was copied may be in the new segment, too, or nowhere. */
 static struct record_place place_at(const struct liveness *v, const struct live_session *s,
                                     size_t i)
 {
@@ -172,7 +172,7 @@ static void bury_first(struct liveness *v, const struct live_session *s, size_t 
     }
 }
 
-/* Of a session that nobody asks about any more nothing is left but its last record. */
+/* Removes a session that is no longer asked for, if only its last record is left. */
 static void drop_if_alone(struct liveness *v, struct live_session *s)
 {
     if (!s->let_go || s->remains.n > 0)
@@ -246,8 +246,8 @@ void liveness_move_on(struct liveness *v)
     *r = (struct relocation){0};
 }
 
-/* What comes meanwhile is never in the old segment, so a walk from the first session to the last
- * misses none. */
+/* Starts the change of places. A new session is never in the old segment, so a walk from the first
+ * session to the last misses none. */
 void liveness_moved(struct liveness *v, uint32_t old, uint32_t number, struct moved *m, size_t n)
 {
     CHECK(!liveness_is_moving(v));
@@ -308,8 +308,9 @@ void liveness_drop(struct liveness *v, struct str id)
     session_free(v, s);
 }
 
-/* Where its records but the last one stand, as far as that may leave the disk later than the last
- * one: not beside it, unless it is being copied, perhaps without the last one. */
+/* Remembers the segments of its other records, as far as these may leave the disk later than the
+ * last record. A segment that also holds the last record counts only while it is being copied,
+ * perhaps without the last record. */
 static void note_remains(struct liveness *v, struct live_session *s)
 {
     uint32_t last = place_at(v, s, s->n - 1).number, before = 0;
@@ -339,7 +340,7 @@ static void keep_last(const struct liveness *v, struct live_session *s)
     s->cursor = 0;
 }
 
-/* The same. */
+/* Marks the session as over; only its last record is still needed (liveness.h). */
 void liveness_drop_earlier(struct liveness *v, struct str id)
 {
     struct live_session *s = map_get(&v->sessions, id);
@@ -413,8 +414,8 @@ uint64_t liveness_session_bytes(const struct liveness *v, struct str id)
     return s ? s->bytes : 0;
 }
 
-/* Records of one session stand in one segment in the order of their places in `at`, so it is enough
- * to go on from where the last question ended: a place that was passed is no other record's. */
+/* Decides in the order of the segment. Records of one session are there in the order of `at`, so
+ * the search goes on from where the last one ended: a passed place belongs to no later record. */
 bool liveness_wants(struct liveness *v, struct str id, uint32_t number, uint64_t offset)
 {
     struct live_session *s = map_get(&v->sessions, id);

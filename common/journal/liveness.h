@@ -1,12 +1,12 @@
 /*
- * struct liveness: where the records of each session stand, and how many bytes of each segment
- * somebody still needs. Dropping a session takes its bytes off every segment it is in; giving up
- * single records leaves holes in its numbers, so that the others keep theirs. Memory only: a
- * restart rebuilds it while replaying.
+ * struct liveness: the places of each session's records, and the needed bytes of each segment.
+ * Dropping a session subtracts its bytes from each of its segments. A released record leaves a hole
+ * in the session's numbers, so that the others keep theirs. Memory only: a restart rebuilds it
+ * while replaying.
  *
- * What is needed no longer stays on the disk until its segment is rewritten, and a restart finds
- * it. So of a session that is over (liveness_drop_earlier) it is known which segments still have
- * something of it, and its last record is needed until none has, even if its owner has let it go
+ * A dead record stays on the disk until its segment is rewritten, and a restart finds it. So for a
+ * session that is over (liveness_drop_earlier) the table knows which segments still hold older
+ * records of it. Its last record is needed until no segment does, even if its owner has released it
  * (liveness_let_go).
  */
 #ifndef RG_JOURNAL_LIVENESS_H
@@ -50,7 +50,7 @@ struct relocation {
 
 struct liveness {
     struct map sessions;
-    struct list_head all; /* the same, in the order of their beginnings */
+    struct list_head all; /* the sessions in the order of their first records */
     struct relocation relocation;
     size_t table_bytes; /* memory of the places of records */
     struct live_segment *at;
@@ -62,7 +62,7 @@ struct liveness {
 
 void liveness_done(struct liveness *v);
 
-/* A new last segment. */
+/* Starts a new last segment. */
 void liveness_segment(struct liveness *v, uint32_t number);
 
 /* Segment `number` is gone; its place in the order closes. */
@@ -74,18 +74,18 @@ void liveness_insert(struct liveness *v, size_t i, struct live_segment segment);
 /* No start will find the removed segment any more: whose end waited for that may go. */
 void liveness_left(struct liveness *v, uint32_t number);
 
-/* What is needed of segment `from` is being copied to a new one, `to`. */
+/* Marks segment `from` as being copied to a new segment `to`. */
 void liveness_copying(struct liveness *v, uint32_t from, uint32_t to);
 
-/* Its size. */
+/* Returns the segment's size in bytes. */
 uint64_t liveness_bytes(const struct liveness *v, uint32_t number);
 
 /* Segment `old` is replaced by `number`, `bytes` long, which has its needed records only. */
 void liveness_renumber(struct liveness *v, uint32_t old, uint32_t number, uint64_t bytes);
 
-/* The records of segment `old` stand in segment `number` now, at the places that `m` tells, which
- * is taken over. Holds at once; but what that costs later, for each place that is looked at, goes
- * with liveness_move_on. None may be under way. */
+/* Records that the records of segment `old` are now in segment `number`, at the places in `m`,
+ * which it takes ownership of. Valid at once. The cost for each place in memory follows in
+ * liveness_move_on. No earlier move may be unfinished. */
 void liveness_moved(struct liveness *v, uint32_t old, uint32_t number, struct moved *m, size_t n);
 
 /* Whether that is so, and no other segment may be copied or removed; a step of it. */
@@ -112,8 +112,8 @@ bool liveness_is_over(const struct liveness *v, struct str id);
 /* Whether a segment with some of its records may leave the disk before another one. */
 bool liveness_is_spread(const struct liveness *v, struct str id);
 
-/* A session that is over is not asked about any more: its last record goes as soon as no segment
- * has anything older of it. False: that was told before, or it is not over. */
+/* Releases the last record of a session that is over: it may go as soon as no segment holds an
+ * older record of the session. False: it was released before, or the session is not over. */
 bool liveness_let_go(struct liveness *v, struct str id);
 
 /* How many records the session has had, given up ones too: the number of its next one. */
@@ -122,15 +122,15 @@ size_t liveness_records(const struct liveness *v, struct str id);
 /* Bytes of its records that are needed. */
 uint64_t liveness_session_bytes(const struct liveness *v, struct str id);
 
-/* Whether the record of that id at that place is needed: by the session that has the id now, not
- * by a former one. For the compaction that liveness_copying told of, which asks in the order of the
+/* Reports whether the record of that id at that place is needed by the session that has the id now,
+ * not by an earlier one. For the compaction of liveness_copying, which must ask in the order of the
  * places. */
 bool liveness_wants(struct liveness *v, struct str id, uint32_t number, uint64_t offset);
 
 /* The session's record number i, from 0, of size 0 when it was given up; false behind the last. */
 bool liveness_place(const struct liveness *v, struct str id, size_t i, struct record_place *ret);
 
-/* Bytes of all segments, and those of records that somebody needs. */
+/* Returns the bytes of all segments, and in *ret_live those of needed records. */
 uint64_t liveness_total(const struct liveness *v, uint64_t *ret_live);
 
 #endif

@@ -21,8 +21,8 @@ struct repair_events {
 };
 
 /* Returns 1 if something was repaired, 0 if the folder is whole; -1 with ERR_IO (no folder, in use,
- * a file that cannot be read, a seg-N.before-repair of an earlier repair) or ERR_UNSUPPORTED
- * (another version). Segments that were written anew before the error are whole. */
+ * an unreadable file, a seg-N.before-repair of an earlier repair) or ERR_UNSUPPORTED (another
+ * version). Segments that were rewritten before the error are whole. */
 int journal_repair(const char *dir, const struct repair_events *events, void *ctx, struct err *e);
 
 #endif

@@ -1,7 +1,7 @@
 /* Reading a journal without opening it (scan.h): for commands, and safe beside a worker that
- * writes. All segments are opened before the first is read, as a compaction may remove them, and
- * copied, not mapped, as it gives the room of dead ones back at once; the last one may end in a
- * record that is being written, so it is looked at again a few times before its end is called torn.
+ * writes. All segments are opened before the first is read, since a compaction may remove them.
+ * They are copied, not mapped, since it frees the bytes of dead ones at once. The last one may end
+ * in a record that is being written. So its end is read again a few times before it counts as torn.
  */
 
 #include "common/journal/scan.h"
@@ -132,7 +132,7 @@ int scan_check(const char *dir, struct err *e)
     return rc;
 }
 
-/* See scan.h. */
+/* Reads every segment of the folder in order and reports its records. */
 int scan_journal(const char *dir, const struct scan_events *events, void *ctx, struct err *e)
 {
     int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

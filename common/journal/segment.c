@@ -15,7 +15,7 @@ static void put_u32(unsigned char *p, uint32_t v)
         p[i] = (unsigned char)(v >> (8 * i));
 }
 
-/* Little end first. */
+/* Reads a little-endian number. */
 static uint32_t get_u32(const char *p)
 {
     uint32_t v = 0;

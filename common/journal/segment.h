@@ -10,9 +10,9 @@
  *           9  session id
  *              payload
  *
- * A record is whole or it is nothing. Bytes that do not fit are a torn tail when no whole record
- * follows them, else damage, behind which reading goes on at the next whole record whose id has
- * letters, digits, '.', '-' and '~' only, as all ids have.
+ * A record is whole or it is nothing. Bytes that do not fit are a torn tail if no whole record
+ * follows them. Otherwise they are damage, and reading goes on at the next whole record. Its id
+ * must have letters, digits, '.', '-' and '~' only, like all ids.
  */
 #ifndef RG_JOURNAL_SEGMENT_H
 #define RG_JOURNAL_SEGMENT_H
@@ -31,7 +31,7 @@ enum {
 
 struct journal_record {
     struct str id, payload;
-    size_t size; /* of the whole record in the file */
+    size_t size; /* size of the whole record in the file */
 };
 
 void segment_head(uint32_t number, unsigned char ret[SEGMENT_HEAD]);

@@ -1,7 +1,7 @@
 /* fsync in a thread (syncer.h). Appends that come while one fsync runs are covered together by
  * the next one (group commit): a ticket is covered when an fsync that began after it has ended.
- * The thread works on a duplicate of the descriptor, so the owner may close its own. Where the
- * process has no descriptor left for that, who asks waits for the fsync. */
+ * The thread works on a duplicate of the descriptor, so the owner may close its own. If the process
+ * has no descriptor left for the duplicate, the caller waits for the fsync. */
 
 #include "common/journal/syncer.h"
 
@@ -29,7 +29,7 @@ struct syncer {
     bool stop;
     bool busy;      /* the thread is at an fsync */
     int fd;         /* a duplicate, to be synced; -1: nothing is asked */
-    int source;     /* what it was duplicated from */
+    int source;     /* the descriptor of which `fd` is a duplicate */
     uint64_t asked; /* newest ticket */
     uint64_t done;  /* newest covered ticket */
     int failed;
@@ -84,7 +84,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* On the loop: tells up to which ticket all is on the disk, and errors. */
+/* Runs on the loop: reports the newest ticket that is on the disk, and errors. */
 static void on_wake(struct loop_io *io, unsigned events)
 {
     struct syncer *s = CONTAINER_OF(io, struct syncer, io);
@@ -98,7 +98,7 @@ static void on_wake(struct loop_io *io, unsigned events)
     (void)pthread_mutex_lock(&s->lock);
     done = s->done;
     failed = s->failed;
-    s->failed = 0; /* told; a later group may do better */
+    s->failed = 0; /* reported; a later group may succeed */
     took_us = s->took_us;
     (void)pthread_mutex_unlock(&s->lock);
     s->fn(s->ctx, done, failed, took_us);
@@ -154,8 +154,8 @@ void syncer_free(struct syncer *s)
     free(s);
 }
 
-/* Without a duplicate, with the lock held. Behind the thread's own fsync: its failure may be told
- * to one of the two only, and then covers what both of them were asked for. */
+/* Syncs without a duplicate, with the lock held, after the thread's own fsync. The kernel reports a
+ * failure to only one of the two, so it counts for the tickets of both. */
 static void sync_here(struct syncer *s, int fd)
 {
     uint64_t start_us = clock_us();

@@ -1,7 +1,7 @@
 /*
- * struct syncer: group commit. Owners say that they wrote something and want to know when it is on
- * the disk; one thread calls fdatasync for all who asked since its last call, and the loop hears of
- * it. While one fsync runs the next group gathers.
+ * struct syncer: group commit. An owner asks for what it has written to become durable. One thread
+ * calls fdatasync for all requests since its last call, and reports the result to the loop. While
+ * one fsync runs the next group gathers.
  */
 #ifndef RG_JOURNAL_SYNCER_H
 #define RG_JOURNAL_SYNCER_H
@@ -22,8 +22,8 @@ int syncer_new(struct loop *loop, syncer_fn fn, void *ctx, struct syncer **ret, 
 /* Ends the thread after the fsync at hand. */
 void syncer_free(struct syncer *s);
 
-/* What fd holds now is to be made durable; returns the ticket that will cover it. Before another
- * fd is used the owner syncs the old one itself. */
+/* Asks for fd's present content to become durable; returns the ticket that will cover it. Before a
+ * different fd is used, the owner syncs the old one itself. */
 uint64_t syncer_ask(struct syncer *s, int fd);
 
 #endif

@@ -1,10 +1,10 @@
 /*
  * Reading asks for one byte more than the file has, so that a single read sees the end. A file
- * that tells no size (/proc, a pipe) is read in steps, and the limit holds for those as well.
+ * without a size (/proc, a pipe) is read in steps; the limit applies to it, too.
  *
  * Writing goes by way of a second name: write the part, fsync it if the bytes must survive a power
- * cut, rename it. Readers see the old file or the new one. The folder's own fsync is a call of its
- * own, because who writes many files needs it once.
+ * cut, rename it. Readers see the old file or the new one. The folder has its own fsync call, so
+ * that a writer of many files calls it once.
  */
 #include "common/os/file.h"
 

@@ -18,10 +18,10 @@ int file_read(const char *path, size_t max, struct buf *out, struct err *e);
  * once. For files that someone else may have made. */
 int file_read_regular(const char *path, size_t max, struct buf *out, struct err *e);
 
-/* Makes the file `path` of these bytes, for its owner alone, by way of `part` in the same folder:
- * it is whole under its name, or not there. durable: its bytes are on the disk before it has its
- * name (that the name is, takes file_sync_folder). Returns 0, or -1 with errno; then `part` is
- * gone. */
+/* Makes the file `path` of these bytes, readable by its owner only. It writes `part` in the same
+ * folder and renames it, so `path` is whole or does not exist. durable: the bytes are on the disk
+ * before the rename (file_sync_folder does it for the name). Returns 0, or -1 with errno; then
+ * `part` is removed. */
 int file_write(const char *path, const char *part, struct str bytes, bool durable);
 
 /* Changes when a file comes to be of that name by file_write: each is another inode. 0: there is

@@ -1,18 +1,18 @@
-/* Threads beside the loop (helpers.h). Everything that both know is guarded by one lock, which
- * nobody holds while a job runs. The loop never waits for it: a thread may have lost the processor
- * just while it had it, and threads stand behind loops there. What the loop cannot do at once it
- * does a moment later (lock_now). The way of a job:
+/* Threads beside the loop (helpers.h). One lock guards all that the loop and the threads share. It
+ * is never held while a job runs. The loop never waits for it, because a thread may have lost the
+ * processor while it held the lock. If the lock is taken, the loop tries again a moment later
+ * (lock_now). The way of a job:
  *
  *   loop: helpers_push -> `pushed` -> hand_over -> lane of its key, `waiting`
  *   thread: job_take -> run -> job_finish -> `done`, eventfd
  *   loop: on_wake -> look -> `ended` -> tell -> the job's done()
  *
- * One job of a lane runs at a time, in order; among lanes the one that has used least time goes
- * first, and a newcomer starts at the floor, so it neither jumps the queue nor waits behind
- * history. The last thread takes no long job, and a lane whose first job is one is passed over
- * there. A job beyond its limit is asked to cancel; beyond twice its limit its thread is given
- * up, another one takes its place, and the job's memory is never freed. A job may have the loop
- * do something for it (helpers_ask) and waits meanwhile. */
+ * One job of a lane runs at a time, in order. The lane that has used the least time is served
+ * first. A new lane starts at the least time of the others, so it neither overtakes nor waits for
+ * history. The last thread takes no long job; it skips a lane whose first job is long.e. A job
+ * beyond its limit is asked to cancel; beyond twice its limit its thread is abandoned and replaced,
+ * and the job's memory is never freed. A job may ask the loop to call a function for it
+ * (helpers_ask) and waits meanwhile. */
 
 #include "common/os/helpers.h"
 
@@ -35,22 +35,20 @@
 
 enum {
     WATCH_PARTS = 4,       /* looks at running jobs so often within their limit */
-    FREE_WAIT_MS = 2000,   /* that helpers_free gives what runs */
-    REMEMBER_US = 2000000, /* that an idle key's used time is remembered */
-    TELL_US = 1000,        /* that one turn of the loop tells ends for */
+    FREE_WAIT_MS = 2000,   /* wait of helpers_free for running jobs */
+    REMEMBER_US = 2000000, /* time for which an idle key's used time is remembered */
+    TELL_US = 1000,        /* time in one loop iteration for calls of done() */
     AGAIN_MS = 1,          /* until the loop tries the lock again */
 };
 
-/*
- * The jobs of one key. Lanes are made and freed on the loop; threads take jobs out of them.
- * used_us is what fairness goes by: the time that the key's jobs have taken, counted from the floor
- * at which it came. The lane with the least of it is served first.
- */
+/* The jobs of one key. The loop makes and frees lanes; threads take jobs out of them. used_us is
+ * the time that the key's jobs have used, plus the least time of the other lanes when it came. The
+ * lane with the least used_us is served first. */
 struct helper_lane {
-    struct list_item item;     /* of those with jobs that wait, or of the idle ones */
-    struct list_head jobs;     /* that wait */
+    struct list_item item;     /* in the list of lanes with waiting jobs, or of idle ones */
+    struct list_head jobs;     /* jobs that wait */
     bool running;              /* one of its jobs is in a thread */
-    unsigned untold;           /* jobs whose end was not told */
+    unsigned untold;           /* jobs whose done() was not called yet */
     uint64_t used_us, idle_us; /* idle_us: since when it has none */
     size_t len;
     char key[];
@@ -61,7 +59,7 @@ struct thread {
     struct thread *next;
     pthread_t id;
     struct helper_job *job; /* at hand, or NULL */
-    bool lost;              /* its job is stuck: nobody waits for it */
+    bool lost;              /* its job is stuck: the thread is abandoned */
     bool ended;
 };
 
@@ -86,7 +84,7 @@ struct helpers {
 
     /* The loop's own side of what the lock guards. */
     struct list_head pushed, cancelled; /* jobs to hand over */
-    struct list_head ended;             /* jobs to be told */
+    struct list_head ended;             /* jobs whose done() is to be called */
     struct loop_timer again;
     struct loop_task more_to_tell;
 
@@ -208,7 +206,7 @@ static struct helper_job *next_job(const struct helper_lane *l, bool long_too)
     return !l->running && j && (long_too || !j->is_long) ? j : NULL;
 }
 
-/* Of the lane that has used least, of those that have a job for a thread. */
+/* Takes the next job: from the lane with the least used time that has a job for this thread. */
 static struct helper_job *job_take(struct helpers *h)
 {
     bool long_too = h->n_long + 1 < MAX_OF(h->n_serving, 2u);
@@ -280,7 +278,7 @@ bool helpers_within(void)
     return job_here != NULL;
 }
 
-/* False: the pool ends, nobody will answer. */
+/* Returns false if the pool ends: the loop does not answer then. */
 bool helpers_ask(struct helpers *h, void (*fn)(void *ctx), void *ctx)
 {
     struct question q = {.fn = fn, .ctx = ctx};
@@ -336,7 +334,7 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-/* The lock is held. */
+/* Starts a thread; the caller holds the lock. */
 static int thread_start(struct helpers *h)
 {
     struct thread *t = mem_zalloc(sizeof(*t));
@@ -355,7 +353,7 @@ static int thread_start(struct helpers *h)
 
 /* --- on the loop --- */
 
-/* Stuck jobs, for good: nobody else may know them, and a leak checker counts what nobody knows. */
+/* Stuck jobs are kept in this list for ever, so that a leak checker finds them referenced. */
 static struct list_head lost_jobs;
 
 static void on_again(struct loop_timer *t);
@@ -374,7 +372,7 @@ static bool lock_now(struct helpers *h)
     return false;
 }
 
-/* The job is over and is told in the next turn. */
+/* Moves the ended job to the list whose done() the loop calls in its next iteration. */
 static void end(struct helpers *h, struct helper_job *j)
 {
     list_append(&h->ended, &j->told);
@@ -473,7 +471,7 @@ static void on_again(struct loop_timer *t)
     look(h);
 }
 
-/* Some job has ended, or asks. */
+/* Runs on the loop when a job has ended or asks something. */
 static void on_wake(struct loop_io *io, unsigned events)
 {
     struct helpers *h = CONTAINER_OF(io, struct helpers, io);
@@ -641,7 +639,7 @@ static unsigned wait_for_threads(struct helpers *h)
             atomic_store_explicit(&t->job->cancel, true, memory_order_relaxed);
         (void)sem_post(&h->more);
     }
-    while ((q = h->questions)) { /* nobody is answered any more */
+    while ((q = h->questions)) { /* the questions get no answer now */
         h->questions = q->next;
         (void)sem_post(&q->told);
     }

@@ -1,14 +1,14 @@
 /* The event loop (loop.h): one epoll descriptor, a heap of timers, a list of tasks. A turn is:
  * wait, deliver the events of ready descriptors, fire timers that are due, run the tasks posted
- * so far, then those that were posted behind all others. When its time is over in the middle of
- * this, the next turn begins with the kind that had none. What a callback removes is not delivered
- * any more in the same turn (loop_forget goes through the events that are left).
+ * so far, then those of loop_task_post_behind. If its time ends in the middle, the next turn begins
+ * with the kind that had no time. Events of a removed descriptor are not delivered in the same
+ * turn: loop_forget removes them from the fetched ones.
  *
  * A timer that is put off stays where it is in the heap (heap_ms); only when its old time comes
  * is it moved to the new one (due_ms). Timeouts that are pushed back on every byte therefore
- * cost two stores. Inside of another loop (loop_embed) that one waits no longer than until the next
- * timer, and is told of tasks; a timerfd would do as well, at a system call for each task and two
- * interrupts. */
+ * cost two stores. Inside an outer loop (loop_embed) the outer loop waits until the next timer at
+ * most, and is notified of posted tasks. A timerfd would also work, but costs a system call for
+ * each task and two interrupts. */
 
 #include "common/os/loop.h"
 
@@ -272,7 +272,7 @@ static int run_timers(struct loop *l, uint64_t until_us)
 
 /* ------------------------------------------------------------------ tasks */
 
-/* An outer loop comes back for what is left; within a turn it is told at its end. */
+/* Notifies the outer loop that work is left. Within a turn the notice waits for the turn's end. */
 static void tell_wanted(struct loop *l)
 {
     if (l->wanted && !l->in_turn)
@@ -357,7 +357,7 @@ static int wait_ms(const struct loop *l, int timeout_ms)
     return next > 3600000 ? 3600000 : (int)next;
 }
 
-/* Those of removed descriptors are NULL by now. */
+/* Delivers fetched events. Those of removed descriptors are NULL by now. */
 static int run_events(struct loop *l, uint64_t until_us)
 {
     int calls = 0;
@@ -374,7 +374,7 @@ static int run_events(struct loop *l, uint64_t until_us)
     return calls;
 }
 
-/* What the last turn left is first. */
+/* Fetches events; those that the last turn left come first. */
 static void fetch_events(struct loop *l, int timeout_ms)
 {
     int n;
@@ -425,7 +425,8 @@ static bool has_kind(const struct loop *l, int kind)
     }
 }
 
-/* One after the other until time is over. Whoever has had no time is first in the next turn. */
+/* Runs the kinds one after the other until the time is over. A kind that had no time is first in
+ * the next turn. */
 static int run_kinds(struct loop *l, uint64_t until_us)
 {
     int first = l->first, calls = 0;

@@ -1,12 +1,11 @@
 /*
  * struct loop: one process's event loop over epoll: descriptors, timers, deferred tasks.
  *
- * Descriptors are edge-triggered unless LOOP_LEVEL is given: read until EAGAIN (or remember that
- * more is there), no second event comes for bytes that were left. Handles (struct loop_io,
+ * Descriptors are edge-triggered unless LOOP_LEVEL is given: no second event comes for bytes that
+ * were left, so read until EAGAIN or remember that more is there. Handles (struct loop_io,
  * loop_timer, loop_task) are embedded in their owner by value; the loop only links them, never
- * frees them. After loop_del, loop_timer_stop or loop_task_cancel no call for that handle is
- * made, also not for events already fetched, so the owner may be freed at once, even from its own
- * callback.
+ * frees them. After loop_del, loop_timer_stop or loop_task_cancel the handle is not called again,
+ * not even for fetched events. So the owner may be freed at once, even from its own callback.
  *
  * A turn: wait -> descriptor callbacks -> due timers -> tasks posted before this point -> those
  * posted behind them. Tasks posted by tasks run in the next turn, which then does not wait.
@@ -65,7 +64,7 @@ struct loop_timer {
 
 struct loop_task {
     loop_task_fn fn;
-    struct list_item item; /* of the posted ones */
+    struct list_item item; /* in the list of posted tasks */
 };
 
 /* NULL and e when the kernel refuses an epoll descriptor. */
@@ -90,8 +89,8 @@ void loop_set_fn(struct loop_io *io, loop_io_fn fn);
  * closing it. */
 void loop_del(struct loop *l, struct loop_io *io);
 
-/* The same for a descriptor that is closed right afterwards and was never duplicated: saves the
- * system call. */
+/* Like loop_del, without its system call: for a descriptor that is closed right afterwards and was
+ * never duplicated. */
 void loop_forget(struct loop *l, struct loop_io *io);
 
 /* Monotonic milliseconds (clock_ms); within a turn as of its start. */
@@ -104,7 +103,7 @@ uint64_t loop_turns(const struct loop *l);
  * work, so one timer per connection may be moved at every read. */
 void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t delay_ms, loop_timer_fn fn);
 
-/* Inactive timers are accepted. */
+/* Stops the timer if it is active. */
 void loop_timer_stop(struct loop *l, struct loop_timer *t);
 
 static inline bool loop_timer_active(const struct loop_timer *t)
@@ -122,8 +121,8 @@ static inline uint64_t loop_timer_due_ms(const struct loop_timer *t)
  * take long). Posting a posted task changes nothing. */
 void loop_task_post(struct loop *l, struct loop_task *t, loop_task_fn fn);
 
-/* The same, behind all tasks that were posted otherwise: for work of many parts, each of which
- * posts the next, so that what is short does not wait for the parts of all others. */
+/* Posts the task after all tasks of loop_task_post. For long work in steps, each of which posts the
+ * next, so that short tasks do not wait for it. */
 void loop_task_post_behind(struct loop *l, struct loop_task *t, loop_task_fn fn);
 void loop_task_cancel(struct loop *l, struct loop_task *t);
 
@@ -134,32 +133,34 @@ int loop_poll(struct loop *l, int timeout_ms);
 /* Whether descriptors are ready whose callbacks have not been called yet. */
 bool loop_has_events(const struct loop *l);
 
-/* From now on a turn serves all descriptors that are ready, however long their callbacks take: for
- * who must see an event before an outer loop does. Timers and tasks have one call at least. */
+/* Makes each later turn serve all ready descriptors, however long their callbacks take. For a loop
+ * that must see an event before its outer loop does. Timers and tasks still get one call at least.
+ */
 void loop_serve_all(struct loop *l);
 
-/* Turns until loop_stop. */
+/* Runs turns until loop_stop. */
 void loop_run(struct loop *l);
 void loop_stop(struct loop *l);
 
 /* Milliseconds to the next timer (0 when a task or a callback waits), -1 when there is none. */
 int64_t loop_next_timeout_ms(const struct loop *l);
 
-/* Makes it part of another loop, which waits for loop_fd, no longer than loop_next_timeout_ms, and
- * then calls loop_poll_due. `wanted` tells that this has become 0: a task was posted outside of a
- * turn, or a turn has left something. NULL: it is alone again. */
+/* Makes it part of an outer loop, which waits for loop_fd, at most loop_next_timeout_ms, and then
+ * calls loop_poll_due. `wanted` is called when that timeout becomes 0: a task was posted outside a
+ * turn, or a turn left work. NULL: it is independent again. */
 typedef void (*loop_wanted_fn)(void *ctx);
 void loop_embed(struct loop *l, loop_wanted_fn wanted, void *ctx);
 
-/* As loop_poll, without a look at descriptors: for an outer loop that sees when one is ready. */
+/* Like loop_poll, but does not check descriptors. For an outer loop that knows when one is ready.
+ */
 int loop_poll_due(struct loop *l);
 
 /* The epoll descriptor; the loop's. */
 int loop_fd(const struct loop *l);
 
-/* Tells how long each turn held the loop, that is its callbacks, in microseconds: turns without a
- * callback are left out. Turns of an embedded loop are part of the outer one's, whose owner tells
- * with loop_held. NULL: nobody is told. */
+/* Calls fn with the time in microseconds for which each turn's callbacks held the loop; turns
+ * without callbacks are left out. The owner of an outer loop reports that loop's turns with
+ * loop_held. NULL: no calls. */
 typedef void (*loop_hold_fn)(void *ctx, uint64_t us);
 void loop_on_hold(struct loop *l, loop_hold_fn fn, void *ctx);
 void loop_held(struct loop *l, uint64_t us);

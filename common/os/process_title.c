@@ -1,6 +1,6 @@
 /*
- * The kernel reads a process's command line from the memory where argv began. argv's strings and
- * those of the environment follow each other there, so the title may use the memory of both.
+ * The kernel reads a process's command line from the memory where argv began. The environment's
+ * strings follow those of argv, so the title may use the memory of both.
  */
 #include "common/os/process_title.h"
 

@@ -5,9 +5,9 @@
 #ifndef RG_OS_PROCESS_TITLE_H
 #define RG_OS_PROCESS_TITLE_H
 
-/* Once, at the start of main, before anything keeps a pointer into argv or the environment: copies
- * both, so that the memory which the kernel shows can be written. Returns the copy of argv, which
- * lives as long as the process. */
+/* Copies argv and the environment, so that their memory, which the kernel shows, can be written.
+ * Call it once, first in main, before any pointer into argv or the environment is kept. Returns the
+ * copy of argv, which lives as long as the process. */
 char **process_title_begin(int argc, char **argv);
 
 /* Shows `title`, cut to the room that there is (what argv and the environment took at the start).

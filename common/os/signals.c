@@ -38,7 +38,7 @@ int signals_init(struct signals *s, struct loop *l, const int *list, signals_fn 
     return 0;
 }
 
-/* The signals stay blocked. */
+/* Stops delivery; the signals stay blocked. */
 void signals_done(struct signals *s)
 {
     if (!s->loop)

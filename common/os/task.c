@@ -5,8 +5,8 @@
  *                      '--- on_turn <- loop_task_post_behind <- make_ready <---'
  *
  * A ready task is in the lane of its owner, and the lane is in a ring. Each step of on_turn takes
- * the first task of the next lane, so that owners share the time. A task returns to whoever resumed
- * it: the loop, or another task that started it. */
+ * the first task of the next lane, so that owners share the time. A task returns to its resumer:
+ * the loop, or the task that started it. */
 #include "common/os/task.h"
 
 #include <stdlib.h>
@@ -33,10 +33,10 @@ enum { YIELDS_ALWAYS = true };
 #endif
 
 struct task_lane {
-    struct list_item item;  /* of the ring, while `ready` is not empty */
+    struct list_item item;  /* in the ring, while `ready` is not empty */
     struct list_head ready; /* tasks */
     size_t n;               /* tasks that have not ended */
-    struct str owner;       /* of this block */
+    struct str owner;       /* name of the owner, in this block */
 };
 
 /* Pooled with its stack. */
@@ -44,8 +44,8 @@ struct task {
     struct tasks *all;
     struct task_stack *stack;
     struct task_lane *lane;
-    struct list_item item;  /* of all->living */
-    struct list_item ready; /* of its lane */
+    struct list_item item;  /* in all->living */
+    struct list_item ready; /* in lane->ready */
     task_fn fn;
     void *ctx;
     struct task *outer;     /* the task that resumed it; NULL: the loop */
@@ -67,7 +67,8 @@ struct tasks {
     struct list_head living; /* tasks */
     struct map lanes;        /* by owner */
     size_t n;
-    uint64_t turn_number, left_us; /* of the loop's iteration; its quota that is left */
+    uint64_t turn_number,
+        left_us; /* number of the loop iteration; time of its quota that is left */
     struct task_helpers helpers;
     uint64_t stall_us; /* 0: no limit */
     task_stall_fn on_stall;
@@ -400,7 +401,7 @@ void task_on_lost(void (*fn)(void *ctx), void *ctx)
 
 /* --- life --- */
 
-/* In a signal handler. */
+/* Describes the running task. Called in a signal handler. */
 static bool describe_running(struct task_overflow *ret)
 {
     const struct task *t = task_running;

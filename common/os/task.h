@@ -1,7 +1,7 @@
 /*
  * struct task: a function with a stack of its own that runs on the loop's thread. It pauses so that
- * others run, waits for an event, or waits for a helper thread. Between two of these calls nobody
- * else runs. Across one of them everything may change that the task has not pinned or copied.
+ * others run, waits for an event, or waits for a helper thread. Between two of these calls no other
+ * task runs. During such a call everything may change that the task has not pinned or copied.
  *
  *     static void serve(void *ctx) { ... task_pause(&e) ... task_wait(&w, &e) ... }
  *     task_start(tasks, owner, serve, ctx);
@@ -55,7 +55,7 @@ void tasks_use_helpers(struct tasks *all, const struct task_helpers *h);
 typedef void (*task_stall_fn)(void *ctx, struct str owner, uint64_t us, const void *place);
 void tasks_on_stall(struct tasks *all, uint64_t limit_us, task_stall_fn fn, void *ctx);
 
-/* Each pause yields. The default of debug builds. */
+/* Makes each pause yield, as debug builds do by default. */
 void tasks_yield_always(struct tasks *all, bool always);
 
 /* Number of tasks that have not ended. */
@@ -122,8 +122,8 @@ void task_on_lost(void (*fn)(void *ctx), void *ctx);
 /* The next pause or wait of t returns -1. */
 void task_cancel(struct task *t);
 
-/* From its first change on, a function that changes more than one thing is carried to its end: it
- * is not cancelled until as many task_unshield calls. */
+/* Protects the task from cancellation until as many task_unshield calls. For a function that
+ * changes several things, from its first change on. */
 void task_shield(void);
 void task_unshield(void);
 

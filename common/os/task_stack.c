@@ -35,7 +35,7 @@ struct task_stack {
     void (*run)(void *ctx);
     void *ctx;
     char *bottom;          /* lowest byte above the guard */
-    void *sp, *outside_sp; /* of the side that does not run */
+    void *sp, *outside_sp; /* stack pointers of the side that does not run */
 #if STACK_ASAN
     void *fake, *outside_fake;
     const void *outside_bottom;
@@ -60,7 +60,7 @@ void task_stack_begin(struct task_stack *s)
     }
 }
 
-/* What task_stack_switch loads at the first switch. */
+/* Builds the frame that the first task_stack_switch loads. */
 static void *first_frame(struct task_stack *s)
 {
     uint64_t *sp = (uint64_t *)(void *)(s->bottom + STACK_BYTES - 64) - SAVED_WORDS;

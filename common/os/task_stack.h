@@ -13,13 +13,13 @@ struct task_stack;
 /* `run` is called on the new stack at the first switch and at each switch after it has returned. */
 struct task_stack *task_stack_new(void (*run)(void *ctx), void *ctx);
 
-/* Not while its function runs. */
+/* Frees the stack. Its function must not be running. */
 void task_stack_free(struct task_stack *s);
 
 /* Runs the stack until it calls task_stack_leave or `run` returns. Calls nest. */
 void task_stack_enter(struct task_stack *s);
 
-/* From the stack s back to its task_stack_enter. */
+/* Switches from the stack s back to the caller of task_stack_enter. */
 void task_stack_leave(struct task_stack *s);
 
 /* Names the task in the last words of a process that overflows a stack: `describe` returns the text
