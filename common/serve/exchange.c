@@ -5,11 +5,11 @@
  *                        ^                        |
  *                        `------ on_proceed <-----'    the kernel has taken all of `flying`
  *
- * Much that waits is in parts, for a buffer that grows is moved. pump hands over a part when
- * nothing is flying; on_proceed makes room, calls the owner that waits for it (exchange_on_room)
- * and asks a source for more (exchange_pull). libh2o frees the exchange with the request's pool
- * (exchange_dispose): the last byte is then in the kernel, or the connection has broken. A note on
- * the connection waits for the peer to have it (exchange_note, server_settle). */
+ * Long waiting bytes are in several buffers, since one growing buffer would be copied. pump hands
+ * over a buffer when nothing is flying. on_proceed frees it, calls an owner that waits for space
+ * (exchange_on_room) and asks a source for more (exchange_pull). libh2o frees the exchange with the
+ * request's pool (exchange_dispose): the last byte is then in the kernel, or the connection has
+ * broken. A note on the connection waits for the peer to have it (exchange_note, server_settle). */
 
 #include "common/serve/exchange.h"
 
@@ -24,7 +24,10 @@
 #include "common/os/loop.h"
 #include "common/serve/server_internal.h"
 
-enum { PART_BYTES = 256 << 10 }; /* of what waits: what is appended to it moves no more */
+enum {
+    PART_BYTES = 256 << 10
+}; /* bytes of a waiting buffer after which a new one is begun, so that it is not copied as it grows
+    */
 
 /* Replaces one of that name. */
 void exchange_set_header(struct exchange *x, const char *name, struct str value)
@@ -65,7 +68,7 @@ static void forget_awaiting(struct exchange *x)
     loop_timer_stop(x->conn->server->loop, &x->wait_end);
 }
 
-/* Once at most. */
+/* Calls `closed` of the owner, at most once. */
 static void tell_closed(struct exchange *x, bool delivered)
 {
     exchange_closed_fn fn = x->closed;
@@ -93,9 +96,9 @@ bool exchange_peer_gone(const struct exchange *x)
     return x->over || conn_closed(x->conn);
 }
 
-/* Whether its peer is there. A client that leaves once it has read all of the answer had it, so
- * that it sends no more says nothing of a lent connection, unless that was told before; that it is
- * broken does. */
+/* Reports whether the peer is still there. A client of a lent connection may close its sending side
+ * after it has read the whole answer. So that alone does not mean that it left, unless it was seen
+ * before the answer's end. A broken connection does. */
 static bool peer_stays(const struct server_conn *c)
 {
     struct pollfd p = {.fd = c->fd};
@@ -170,13 +173,13 @@ static void on_sent(struct server_conn *c, bool delivered)
 
 /* --- who reads how much --- */
 
-/* What of an answer libh2o has. */
+/* Returns the bytes of the answer that libh2o has. */
 static struct str flying(const struct exchange *x)
 {
     return x->shared ? shared_answer_bytes(x->shared) : buf_str(&x->flying);
 }
 
-/* What flew has arrived, or nobody wants it. */
+/* Frees the flying bytes: they have arrived, or the exchange is over. */
 static void land(struct exchange *x)
 {
     buf_done(&x->flying);
@@ -286,7 +289,7 @@ static void pull(struct exchange *x)
     x->pulling = false;
 }
 
-/* Tells an owner who waits for room. */
+/* Calls the owner that waits for space (exchange_on_room). */
 static void tell_room(struct exchange *x)
 {
     exchange_more_fn fn = x->room;
@@ -339,8 +342,8 @@ struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req)
     conn->sent = false;
     conn->last_bytes = conn->lent ? conn->sock->input->size : 0;
     conn->confirms = exchange_header(x, HTTP1_CONFIRMS).p != NULL;
-    /* libh2o looks only when it reads the head. A peer that confirms has still to do so, and closes
-     * then, for it was told. */
+    /* libh2o looks only when it reads the head. A peer that confirms must still do so. It closes
+     * afterwards, since it was notified. */
     if ((conn->announced || conn->server->draining) && !conn->lent)
         req->http1_is_persistent = conn->confirms;
     if (conn->lent && conn->server->opt.on_lent)
@@ -610,7 +613,8 @@ bool exchange_finishing(const struct exchange *x)
     return x->owed > 0;
 }
 
-/* What waits to be begun is not asked for again: its handler is called first (begin, server.c). */
+/* Handles that the peer has left. A request that waits to begin and must be finished anyway
+ * (server_options.finishes) stays: its handler is called first (begin, server.c). */
 void exchange_left(struct exchange *x)
 {
     const struct server *s = x->conn->server;
@@ -621,7 +625,7 @@ void exchange_left(struct exchange *x)
         exchange_abandon(x);
 }
 
-/* The peer is gone. */
+/* Ends the exchange because its peer has left. */
 void exchange_abandon(struct exchange *x)
 {
     list_remove(&x->late);

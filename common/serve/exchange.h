@@ -1,8 +1,8 @@
 /*
- * struct exchange: one HTTP request and its answer. Made by the server and given to the handler,
- * who may use it until he has ended the answer (reply, end, fail) or `closed` was called; behind an
- * end only `closed` still comes, once. Answers are sent with backpressure: bytes that the
- * client does not take yet wait here, exchange_waiting tells how many.
+ * struct exchange: one HTTP request and its answer. The server makes it and passes it to the
+ * handler. The handler may use it until it has ended the answer (reply, end, fail) or `closed` was
+ * called. After an end only `closed` follows, once. Answers are sent with backpressure: bytes that
+ * the client does not take yet wait here, exchange_waiting tells how many.
  */
 #ifndef RG_SERVE_EXCHANGE_H
 #define RG_SERVE_EXCHANGE_H
@@ -27,7 +27,7 @@ struct str exchange_authority(const struct exchange *x); /* the Host header */
 struct str exchange_header(const struct exchange *x, const char *name); /* absent: p NULL */
 
 /* The body, of which no byte may be read before exchange_open_body was called with its place: a
- * long one is packed where it is base64. Whoever holds x may call both, on any thread. */
+ * long one is packed where it is base64. The holder of x may call both, on any thread. */
 struct str exchange_closed_body(const struct exchange *x);
 void exchange_open_body(const struct exchange *x, struct str part);
 
@@ -44,7 +44,7 @@ void exchange_keys(const struct exchange *x, struct presented *to);
 void exchange_retain(struct exchange *x);
 void exchange_release(struct exchange *x);
 
-/* Returns the owner by whom requests share the loop (server_options.owner). */
+/* Returns the owner of the request: requests share the loop by owner (server_options.owner). */
 struct str exchange_owner(const struct exchange *x);
 
 /* Keeps the body of the request in memory, too, until exchange_let: another thread reads it. The
@@ -60,8 +60,8 @@ void exchange_let(struct exchange *x);
  * past libh2o, as far as the socket takes it now, and ends the connection. */
 void exchange_strand(struct exchange *x);
 
-/* Gives back memory of a part of the body that nobody reads again; it may read as zeros then.
- * Whoever holds x may call it, on any thread. */
+/* Frees the memory of a fragment of the body that is not read again; it may read as zeros
+ * afterwards. The holder of x may call it, on any thread. */
 void exchange_drop_body(const struct exchange *x, struct str part);
 
 /* A header of the answer, before it starts. The name is a literal, the value is copied. */
@@ -72,9 +72,9 @@ void exchange_set_header(struct exchange *x, const char *name, struct str value)
 typedef void (*exchange_closed_fn)(void *ctx, bool delivered);
 void exchange_watch(struct exchange *x, exchange_closed_fn closed, void *ctx);
 
-/* What x asks is carried out whether or not its peer stays: that the peer left is kept until
- * exchange_heed was called n times (after the latest of these calls), or an answer begins; `closed`
- * comes in a later turn then. The server's end tells at once. */
+/* Carries x's request out even if its peer leaves. That the peer left is kept until exchange_heed
+ * was called n times (after the latest of these calls), or an answer begins. `closed` follows in a
+ * later turn. If the server ends, `closed` is called at once. */
 void exchange_finish(struct exchange *x, unsigned n);
 void exchange_heed(struct exchange *x);
 
@@ -82,10 +82,10 @@ void exchange_heed(struct exchange *x);
  * close x at what a peer that left does not take. */
 bool exchange_finishing(const struct exchange *x);
 
-/* What is to be done when the answer has arrived at the client. A peer that confirms
- * (HTTP1_CONFIRMS) says when it has handed the last byte on, or sends its next request. Without
- * confirmations, an answer counts as delivered once the kernel has accepted its last byte and the
- * peer is still connected: that is less, for the kernel may still lose what it holds. */
+/* An action for when the answer has arrived at the client. A peer that confirms (HTTP1_CONFIRMS)
+ * reports that it has passed on the last byte, or sends its next request. Without confirmations an
+ * answer counts as delivered when the kernel has accepted its last byte and the peer is still
+ * connected. That is a weaker promise, since the kernel may still lose bytes. */
 struct exchange_note {
     struct str key;                             /* EXCHANGE_NOTE_START bytes or more, at most
                                                    EXCHANGE_NOTE_MAX; copied */
@@ -94,24 +94,26 @@ struct exchange_note {
     void *ctx;
 };
 
-/* Before the end of the answer. */
+/* Sets the action of x's answer; call it before the answer's end. */
 void exchange_note(struct exchange *x, const struct exchange_note *note);
 
-/* Takes the note back: the answer does not go out, another one does. Who awaits it goes on. */
+/* Removes the note, because a different answer goes out. Exchanges that wait for the answer
+ * continue. */
 void exchange_unnote(struct exchange *x);
 
-/* Tells now of answers whose key begins so (EXCHANGE_NOTE_START bytes or more) and that have
- * arrived though the loop has not come to it. x is any exchange of the server. Looks at the notes
- * with that start, not at all connections. */
+/* Runs the actions of arrived answers whose key begins with key_start, at once instead of when the
+ * loop comes to them. key_start has EXCHANGE_NOTE_START bytes or more. x is any exchange of the
+ * server. Reads the notes with that start, not all connections. */
 void exchange_settle(struct exchange *x, struct str key_start);
 
 /* Whether an answer with this key is under way on a connection that lives: it will have arrived or
  * be lost. */
 bool exchange_under_way(const struct exchange *x, struct str key);
 
-/* Calls `again` once, when an answer under way whose key begins so has arrived or was lost, or when
- * x has waited for that long in all (0: no limit): who reads slowly holds nobody up for ever.
- * False: it has. Not when x closes before. key_start is borrowed until then. */
+/* Calls `again` once, when a pending answer whose key begins with key_start has arrived or was
+ * lost, or when x has waited for the given time in all (0: no limit). So a slow reader delays
+ * others only for that time. Returns false if x's time is over. Does not call if x closes before.
+ * key_start is borrowed until then. */
 typedef void (*exchange_again_fn)(void *ctx);
 
 struct exchange_wait {
@@ -126,28 +128,29 @@ bool exchange_await(struct exchange *x, const struct exchange_wait *w);
 /* Whether the peer has left, asked of the kernel now: it may know before the loop does. */
 bool exchange_peer_gone(const struct exchange *x);
 
-/* The answer, which has not begun, is for the log alone: its peer has left. A client that half
- * closed its lent connection would read it, so that connection ends here; a router reads it and
- * has nobody to hand it on to. */
+/* Sends the answer, which has not begun, to the log only, since the peer has left. A client that
+ * half closed its lent connection would read the answer, so that connection ends here. A router
+ * reads it and discards it. */
 void exchange_mute(struct exchange *x);
 
 /* The whole answer at once; body is copied, and left out where the status has none (204, 304). */
 void exchange_reply(struct exchange *x, int status, const char *content_type, struct str body);
 
-/* The same; takes what `body` holds, which is empty then: nothing is copied. */
+/* Replies like exchange_reply, but takes the bytes of `body`, which is empty afterwards; nothing is
+ * copied. */
 void exchange_reply_buf(struct exchange *x, int status, const char *content_type, struct buf *body);
 
-/* What waits of this answer counts for this owner (copied), from now on; once. */
+/* Counts this answer's waiting bytes for the owner (copied) from now on. Call it once. */
 void exchange_account(struct exchange *x, struct str owner);
 
 /* Bytes that wait in all answers of an owner; x is any exchange of the server. */
 size_t exchange_owner_waiting(const struct exchange *x, struct str owner);
 
-/* While more than max_bytes wait in the answers of x's owner, if it has one, cuts the one that has
- * most waiting of those that have not ended: its client finds the connection closed, what waits is
- * dropped, as is what is sent from now on, and `closed` follows in a later turn. Where answers that
- * have ended are what waits, one with less than a window is left. How many were cut, x perhaps
- * among them. */
+/* Limits the waiting bytes of the answers of x's owner, if it has one, to max_bytes. While they
+ * exceed it, cuts the unfinished answer with most waiting bytes: its connection closes, its waiting
+ * and later bytes are dropped, and `closed` follows in a later turn. If only finished answers wait,
+ * cuts one with less than a window left. Returns the number of cut answers, x perhaps among them.
+ */
 unsigned exchange_cut_unread(struct exchange *x, size_t max_bytes);
 
 /* A streamed answer (200): head now, then bytes, then end. exchange_send empties `bytes`. */

@@ -71,7 +71,7 @@ static void refuse_coding(struct exchange *x)
     exchange_refuse_body(x, &e);
 }
 
-/* Decodes the next piece. */
+/* Decodes the next piece of the body. */
 static void decode_piece(struct exchange *x)
 {
     struct body_coding *c = x->coding;

@@ -109,7 +109,7 @@ static struct str append_copy(char **at, struct str text)
     return copy;
 }
 
-/* One block. */
+/* Copies the head into one block of memory. */
 static struct exchange_head *copy_head(const struct exchange *x)
 {
     const h2o_headers_t *all = &x->req->headers;

@@ -1,7 +1,7 @@
-/* Events for viewers (feed.h). A change is noted by its key and told once in a tick, whatever
- * its number of changes: a tick renders the notes, oldest first, into one text for all viewers.
- * One that does not read what it gets is behind: it gets nothing until it has read all that was
- * kept for it, and then the event "reset", upon which it asks for everything anew. */
+/* Events for viewers (feed.h). A change is recorded by its key. A tick renders the recorded keys,
+ * oldest first, into one text for all viewers, once each however often they changed. A viewer that
+ * does not read falls behind. It gets no further events until it has read all that was kept for it.
+ * Then it gets the event "reset" and fetches all lists again. */
 
 #include "common/serve/feed.h"
 
@@ -16,9 +16,9 @@
 /* A tick's work is bounded in both; the rest waits for the next one. */
 enum { TICK_NOTES_MAX = 512, TICK_BYTES_MAX = 512 << 10, ALIVE_MS = 15000 };
 
-/* Behind a tick with many notes the next one waits for PAUSE_TIMES the processor time that it
- * took, for all viewers together: telling what changes all the time takes a thousandth of a core,
- * whatever changes and whoever looks, and is at most PAUSE_MS_MAX older. */
+/* Pause after a tick with many notes: PAUSE_TIMES the processor time that it took for all viewers.
+ * So the events of frequent changes cost a thousandth of a core, whatever changes and however many
+ * viewers there are. They are at most PAUSE_MS_MAX older. */
 enum { TICK_NOTES_MANY = 16, PAUSE_TIMES = 1000, PAUSE_MS_MAX = 2000 };
 
 struct feed_viewer {
@@ -58,7 +58,7 @@ static void send_bytes(struct feed_viewer *v, struct str bytes)
     buf_done(&copy);
 }
 
-/* It has read all that was kept for it: from here on it knows what it gets. */
+/* The viewer has read all that was kept for it: from here on it gets events again. */
 static void on_room(void *ctx)
 {
     struct feed_viewer *v = ctx;
@@ -82,7 +82,7 @@ static void tell(struct feed_viewer *v, struct str bytes)
     exchange_on_room(v->x, on_room, v);
 }
 
-/* `relayed`: only those who want other processes' events, too. */
+/* Sends bytes to all viewers; `relayed`: only to those that also want other processes' events. */
 static void tell_all(struct feed *f, struct str bytes, bool relayed)
 {
     struct feed_viewer *v, *next;
@@ -93,7 +93,7 @@ static void tell_all(struct feed *f, struct str bytes, bool relayed)
     }
 }
 
-/* Nobody looks any more. */
+/* Drops the recorded keys: no viewer is left. */
 static void forget_notes(struct feed *f)
 {
     struct feed_note *n, *next;
@@ -123,7 +123,7 @@ static void stop(struct feed *f)
     f->pause_ms = f->tick_ms;
 }
 
-/* A viewer has left. */
+/* Removes a viewer that has left. */
 static void on_closed(void *ctx, bool delivered)
 {
     struct feed_viewer *v = ctx;
@@ -230,7 +230,7 @@ static void on_tick(struct loop_timer *t)
         arm(f);
 }
 
-/* Something about the key has changed. Costs nothing while nobody looks. */
+/* Records a change of the key. Costs nothing without viewers. */
 void feed_note(struct feed *f, struct str key)
 {
     struct feed_note *n;
@@ -245,7 +245,7 @@ void feed_note(struct feed *f, struct str key)
     arm(f);
 }
 
-/* Where an event that has no key is appended; it goes out behind what was noted before. */
+/* Returns the buffer for an event without a key. It goes out after the keys recorded before. */
 struct buf *feed_queue(struct feed *f)
 {
     CHECK(feed_watched(f));

@@ -1,11 +1,12 @@
 /*
- * struct feed: server-sent events about things that change, to everybody who looks. What has
- * changed is named by a key and noted; a tick later the key's events are written, once, and go to
- * all: a thing that changes a thousand times a second is told as often as there are ticks. Nobody
- * looks: nothing is kept, and feed_watched is all that a change costs.
+ * struct feed: server-sent events about changes, for all viewers. A changed object is recorded by
+ * its key. A tick later the key's event is written once and goes to all viewers. So an object that
+ * changes a thousand times a second causes one event per tick. Without viewers nothing is kept, and
+ * a change costs one call of feed_watched.
  *
  * A viewer that does not keep up loses events, never memory: beyond FEED_BEHIND_BYTES it gets
- * nothing more until it has read all, then the event `reset`, upon which it lists anew.
+ * nothing more until it has read all, then the event `reset`, after which it fetches the lists
+ * again.
  */
 #ifndef RG_SERVE_FEED_H
 #define RG_SERVE_FEED_H
@@ -32,11 +33,11 @@ struct feed {
     void *ctx;
     uint64_t tick_ms;
     struct list_head viewers;
-    uint32_t n_viewers, n_relayed; /* of them, those that joined with `relayed` */
+    uint32_t n_viewers, n_relayed; /* number of viewers; number that joined with `relayed` */
     struct map noted;              /* key -> note */
     struct list_head waiting;      /* notes, the oldest first */
     struct buf ready;              /* events that wait for the tick */
-    uint64_t pause_ms; /* before the next tick: more when the last one had much to tell */
+    uint64_t pause_ms; /* time until the next tick: more after a tick with many events */
     struct loop_timer tick, alive;
 };
 
@@ -48,13 +49,14 @@ static inline bool feed_watched(const struct feed *f)
     return f->n_viewers > 0;
 }
 
-/* Takes the exchange over: begins the answer with the event `hello`, whose data is `hello` (JSON;
- * empty: {}), then `first` (maybe empty). relayed: the viewer also gets what feed_relay passes on.
- * -1 and ERR_OVERLOADED beyond FEED_VIEWERS_MAX: the exchange is the caller's. */
+/* Takes ownership of the exchange. Begins the answer with the event `hello`, whose data is `hello`
+ * (JSON; empty: {}), then sends `first` (may be empty). relayed: the viewer also gets the events of
+ * feed_relay. Beyond FEED_VIEWERS_MAX returns -1 with ERR_OVERLOADED, and the exchange remains the
+ * caller's. */
 int feed_join(struct feed *f, struct exchange *x, bool relayed, struct str hello, struct str first,
               struct err *e);
 
-/* The thing of this key has changed. Only while somebody watches. */
+/* Records a change of the object with this key. Call it only while feed_watched. */
 void feed_note(struct feed *f, struct str key);
 
 /* A buffer for events that go out with the next tick, in order; keys noted before come first. */

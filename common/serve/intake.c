@@ -1,20 +1,20 @@
 /*
  * We read what comes on a connection, and libh2o does not: it would read all that a socket has in
- * one step, as long as the peer writes more, into room that it doubles when it is full, copying
- * what is there. So whenever libh2o begins to read (at accept, and after each answer) its reading
- * is stopped in the same turn, before it can wait for anything (intake_take), and our watch on the
- * connection tells when there are bytes (intake_read).
+ * one step, as long as the peer writes, into a buffer that it doubles and copies. So whenever
+ * libh2o begins to read (at accept, and after each answer) its reading is stopped in the same turn,
+ * before it can wait for anything (intake_take), and our watch on the connection reports when there
+ * are bytes (intake_read).
  *
- * The head of a request tells how long it is: room is made for all of it, and libh2o is called
- * when all of it lies in the connection's input, or with each piece if the head tells no length. A
- * long request is read a piece a turn, since of many megabytes one step takes longer than others
- * should wait. Of a long request what has come is packed meanwhile (packed_input.h).
+ * The head of a request contains its length. Memory for all of it is made at once, and libh2o is
+ * called when the connection's input has all of it. If the head has no length, libh2o is called
+ * with each piece. A long request is read one piece a turn, so that others do not wait. Its arrived
+ * bytes are packed meanwhile (packed_input.h).
  *
- * The watch tells each arrival once. What it tells while a request is answered, and what a read
- * that was filled may have left in the socket, is kept in `unread` and looked for afterwards. The
- * end of the peer's bytes is libh2o's to see: it gets its reading back, and closes. Where the peer
- * has left and the rest of its request is not in the socket either, nobody reads what is there:
- * peers that leave by the thousand would keep the loop busy with bytes for nothing.
+ * The watch reports each arrival once. `unread` remembers a report that comes while a request is
+ * answered, and bytes that a full read may have left in the socket. At the end of the peer's bytes
+ * libh2o gets its reading back, and closes. If the peer has left and the rest of its request is not
+ * in the socket, the present bytes are not read: thousands of leaving peers would keep the loop
+ * busy for nothing.
  */
 #include <errno.h>
 #include <sys/ioctl.h>
@@ -31,7 +31,7 @@ enum {
     FIRST_ROOM = 4096,        /* for the first bytes of a request, at least */
     INTAKE_LONG = 1 << 20,    /* requests of more are read in pieces */
     INTAKE_PIECE = 128 << 10, /* read at once: new memory costs a microsecond a kilobyte */
-    LARGE_AFTER = 2 << 20,    /* who has sent so much gets large pages: each is whole at once */
+    LARGE_AFTER = 2 << 20,    /* requests longer than this get large pages: each is whole at once */
     PACK_AT_ONCE = 6,         /* blocks; a piece is two, and the first may begin a page later */
     ROOM_AFTER = 4096,        /* libh2o wants so much before it reads, and makes it otherwise */
 };
@@ -64,8 +64,8 @@ static struct str next_line(struct str input, size_t *at)
     return (struct str){0};
 }
 
-/* Bytes of the request whose head the input begins with; 0: they are not told. An empty line may
- * stand before it (a confirmation). */
+/* Returns the size of the request whose head the input begins with; 0: the head has no length. An
+ * empty line may come first (a confirmation). */
 static size_t told_bytes(struct str input)
 {
     size_t at = 0;
@@ -109,7 +109,8 @@ static void make_room(struct server_conn *c, size_t whole_bytes)
     (void)h2o_buffer_reserve(&c->sock->input, all);
 }
 
-/* In its place it stays. */
+/* Starts packing of a long request whose memory was made at once, if the server's owner wants it
+ * for this path. */
 static void begin_packing(struct server_conn *c)
 {
     const struct server *s = c->server;
@@ -171,7 +172,8 @@ void intake_tell_end(struct server_conn *c)
     read_later(c);
 }
 
-/* What libh2o refuses for its length it gets as it comes. */
+/* Finds the request's length and makes memory for it. A request that libh2o refuses for its length
+ * is passed on as it comes. */
 static void look_at_head(struct server_conn *c)
 {
     size_t whole = told_bytes(input_of(c));
@@ -185,8 +187,9 @@ static void look_at_head(struct server_conn *c)
         begin_packing(c);
 }
 
-/* Where it stands it stays: packed_input_begin is called once there is room for all of it. What
- * came before we took over is packed some blocks at a time. */
+/* Packs the blocks that are whole. The request must not move: packed_input_begin is called when
+ * there is memory for all of it. Bytes that came before intake took over are packed a few blocks at
+ * a time. */
 static void pack(struct server_conn *c)
 {
     const struct packed_input *p = &c->packed;
@@ -199,9 +202,9 @@ static void pack(struct server_conn *c)
     packed_input_add(&c->packed, in->bytes + MIN_OF(in->size, most));
 }
 
-/* The room where the next piece goes is large pages where it can be: a small one that is touched
- * for the first time costs up to 20 us in a virtual machine, by the kernel as it writes and by
- * whoever reads then. Not where blocks are packed: each gives small pages back. */
+/* Asks for large pages for the next piece, if possible. The first touch of a small page costs up to
+ * 20 us in a virtual machine, for the kernel's write and for the reader. Not for memory whose
+ * blocks are packed: each block frees small pages. */
 static void ask_large(struct server_conn *c)
 {
     struct intake *in = &c->intake;
@@ -218,7 +221,7 @@ static void ask_large(struct server_conn *c)
     in->large_to = page + MEM_LARGE_PAGE;
 }
 
-/* Has the pages made of what is there to be read: nobody pays for bytes that may never come. */
+/* Makes the pages for bytes that are in the socket already; other bytes may never come. */
 static void touch(const struct server_conn *c, char *room, size_t piece)
 {
     int left = 0;
@@ -227,9 +230,10 @@ static void touch(const struct server_conn *c, char *room, size_t piece)
         mem_touch(room, MIN_OF(piece, (size_t)left));
 }
 
-/* How much to ask the socket for. Of a request of known length that is not long: all, and some
- * more, so that a read that is not filled shows that nothing is left. Of a lent connection at most
- * a byte more: it tells as much, and what follows is mostly the router's to judge. */
+/* Returns how much to read from the socket. If the rest of the request is known and not long: all
+ * of it and a bit more, so that a read that is not full shows that no bytes are left. For a lent
+ * connection at most one byte more: that is enough to see more, and the router judges what follows.
+ */
 static size_t next_piece(const struct server_conn *c, size_t room)
 {
     size_t whole = c->intake.whole_bytes, had = c->sock->input->size;
@@ -241,7 +245,7 @@ static size_t next_piece(const struct server_conn *c, size_t room)
     return whole > 0 ? room : MIN_OF(room, (size_t)INTAKE_PIECE);
 }
 
-/* Behind the last bytes comes the end, of which the watch has told with them. */
+/* Reports whether the peer's end follows the last bytes; the watch has reported it with them. */
 static bool ends(const struct server_conn *c)
 {
     return c->gone || c->shut || c->refused;
@@ -269,7 +273,7 @@ static ssize_t first_read(struct server_conn *c, char *to, size_t size)
     return n;
 }
 
-/* As read(2). */
+/* Reads the next piece; returns like read(2). */
 static ssize_t read_piece(struct server_conn *c)
 {
     h2o_buffer_t **in = &c->sock->input;
@@ -305,7 +309,7 @@ static bool is_lost(const struct server_conn *c)
            (size_t)MAX_OF(left, 0) < whole - had;
 }
 
-/* As libh2o does at an error of its reading. c is gone then. */
+/* Closes the connection like libh2o does after a read error. c is freed then. */
 static void close_unread(struct server_conn *c)
 {
     h2o_socket_cb had = c->intake.had;
@@ -335,7 +339,7 @@ static bool read_some(struct server_conn *c)
     }
     if (n <= 0) {
         if (c->lent)
-            lent_answers(c); /* nobody would hear one */
+            lent_answers(c); /* no reader is left for an answer */
         end_reading(c);
         return false;
     }

@@ -1,14 +1,14 @@
-/* Requests that wait to be begun: one of each owner in turn (server_options.owner), so that who
- * sends hundreds at once waits behind himself. Owners are there while they have some. */
+/* Requests that wait to begin: one of each owner in turn (server_options.owner), so that an owner's
+ * hundreds of requests delay only its own. An owner exists while it has waiting requests. */
 #include <stdlib.h>
 
 #include "common/base/mem.h"
 #include "common/serve/server_internal.h"
 
 struct late_owner {
-    struct list_item item; /* of server->late */
+    struct list_item item; /* in server->late */
     struct list_head exchanges;
-    struct str name; /* of this block */
+    struct str name; /* name of the owner, in this block */
 };
 
 static struct late_owner *owner_of(struct server *s, const struct exchange *x)

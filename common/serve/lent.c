@@ -5,7 +5,7 @@
  *
  *     before we read of it          the page says that we may have (lent_reads)
  *     after each read (intake.c)    is it the request that we were lent it for? (lent_goes_on)
- *     no, or the router wants it    everything read so far goes back in messages (give_back)
+ *     no, or the router wants it everything read so far goes back in messages (give_back)
  *     its answer begins, is out     the page says so (lent_answers, lent_rests)
  *     it ends by itself             the router hears so, and closes its own descriptor
  *
@@ -13,8 +13,8 @@
  * what clients do are the router's. Giving back makes libh2o close its descriptor, so it happens
  * only where libh2o waits for bytes: in intake_read, after an exchange, or in a task of ours.
  *
- * The connection's watch has a descriptor of its own. libh2o closes its one before it tells, and
- * an epoll entry outlives that, since the router has the socket open.
+ * The connection's watch has a descriptor of its own. libh2o closes its one before its callback,
+ * and the epoll entry outlives that, since the router has the socket open.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,14 +30,14 @@
 enum {
     SWEEP_MS = 1000,
     IDLE_MS = 10000,   /* then a connection goes back */
-    PARTIAL_MS = 2000, /* the same for one whose request does not become whole */
+    PARTIAL_MS = 2000, /* time after which a connection with an incomplete request goes back */
     GIVE_BATCH = 8     /* connections taken in a turn: each brings its own work */
 };
 
 /* A router's channel. Lives until it has ended and all connections are gone. */
 struct lender {
     struct server *server;
-    struct list_item item; /* of server->lenders */
+    struct list_item item; /* in server->lenders */
     struct loop_io io;
     int fd;
     struct lending_page *page;
@@ -50,9 +50,9 @@ struct lender {
 
 struct lent {
     struct lender *lender;
-    struct list_item item; /* of lender->lents */
+    struct list_item item; /* in lender->lents */
     struct server_conn *conn;
-    struct str head;  /* of the requests that it was lent for; owned */
+    struct str head;  /* heads of the requests for which it was lent; owned */
     size_t length_at; /* the digits of its Content-Length */
     uint32_t slot;
     uint32_t served;
@@ -94,7 +94,7 @@ static bool send_message(struct lender *l, const struct lending_message *m, stru
     return true;
 }
 
-/* In order; what the channel does not take waits for it. */
+/* Sends a message to the router, in order. A message that the channel does not accept yet waits. */
 static void tell_router(struct lender *l, const struct lending_message *m, struct str bytes)
 {
     struct buf *waits;
@@ -120,7 +120,7 @@ static struct str send_pieces(struct server_conn *c)
     return left;
 }
 
-/* What becomes of a connection. */
+/* Ends the loan: sends the router the bytes that were read so far. */
 static void let_go(struct lent *t, enum lending_kind kind, struct str bytes)
 {
     struct lending_message m = {.kind = kind, .slot = t->slot, .length_at = t->served};
@@ -161,14 +161,14 @@ static void give_back(struct server_conn *c)
     h2o_socket_cb had = c->intake.had;
 
     if (c->sock->input->size == 0)
-        tell_page(t, LENDING_IDLE); /* else the message tells more */
+        tell_page(t, LENDING_IDLE); /* otherwise the message says more */
     let_go(t, LENDING_BACK, last);
     c->intake.had = NULL;
     had(c->sock, "given back");
 }
 
-/* Not while a request is answered. A peer that was refused has nothing that a router could serve.
- */
+/* Reports whether the connection may return to its router: no request is being answered. A refused
+ * peer has no request for a router to serve. */
 static bool may_go_back(const struct server_conn *c)
 {
     return !c->exchange && c->intake.had && !c->refused;
@@ -254,7 +254,7 @@ static void free_lent(struct lent *t)
     free(t);
 }
 
-/* Once its channel has ended and no connection is left. */
+/* Frees a lender whose channel has ended and that has no connection left. */
 static void free_lender(struct lender *l)
 {
     if (!l->ended || !list_is_empty(&l->lents))
@@ -336,7 +336,8 @@ static bool has_room(const struct server *s)
     return !s->draining && s->n_conns < s->opt.max_connections / 2;
 }
 
-/* That the server ends is no fault of the connection. */
+/* Returns a connection that the server does not accept. The end of the server is not the
+ * connection's fault. */
 static void refuse(struct lender *l, uint32_t slot)
 {
     struct lending_message m = {
@@ -393,7 +394,8 @@ static bool handle(struct lender *l, const struct lending_message *m, struct str
     return true;
 }
 
-/* More that waits is told again: the interest is level-triggered. */
+/* Reads messages of the router. The interest is level-triggered, so it is called again for the
+ * rest. */
 static void on_channel(struct loop_io *io, unsigned events)
 {
     struct lender *l = CONTAINER_OF(io, struct lender, io);

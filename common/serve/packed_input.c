@@ -26,7 +26,7 @@ void packed_input_begin(struct packed_input *p, char *base, size_t whole_bytes)
     p->packed = mem_calloc(p->n_blocks, 1);
 }
 
-/* Whether the block is nothing but base64 tells its decoding. */
+/* Packs a block in place; false if it is not pure base64, as its decoding shows. */
 static bool pack(char *block)
 {
     char bytes[KEPT];

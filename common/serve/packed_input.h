@@ -1,9 +1,9 @@
 /*
- * struct packed_input: a long request takes less memory while it comes and waits to be read, for
- * most of one is pictures in base64. A block of it that is nothing but base64 is decoded in place,
- * and the pages behind go back; opened again it is the same text to the byte. So addresses and
- * lengths stay, and nobody needs to know what the text means. The ends of a request are never
- * packed: they are looked at first.
+ * struct packed_input: a long request that takes less memory while it arrives and waits. Most of
+ * such a request is pictures in base64. A block of pure base64 is decoded in place, and its unused
+ * pages are freed. Opened again, it is the same text to the byte. Addresses and lengths do not
+ * change, and the meaning of the text does not matter. The ends of a request are never packed,
+ * since they are read first.
  *
  * One thread at a time: the loop, until it has lent the request to another (exchange_hold).
  */
@@ -19,12 +19,12 @@
 enum {
     PACKED_BLOCK = 64 << 10, /* whole pages, and the pages of its fourth quarter, too */
     PACKED_LEAST = 8 << 20,  /* shorter requests stay as they are */
-    PACKED_ENDS = (2 << 20) + (64 << 10), /* of a request, at each end: never packed */
+    PACKED_ENDS = (2 << 20) + (64 << 10), /* bytes at each end of a request that are never packed */
 };
 
 /* A zeroed one has no blocks. */
 struct packed_input {
-    char *base;   /* of the request; NULL: there are no blocks */
+    char *base;   /* start of the request; NULL: there are no blocks */
     char *blocks; /* the first, at the start of a page */
     size_t n_blocks;
     size_t seen;     /* blocks that were looked at */
@@ -34,7 +34,7 @@ struct packed_input {
 /* A request of `whole_bytes` comes to stand at `base`, and stays there; what was before is over. */
 void packed_input_begin(struct packed_input *p, char *base, size_t whole_bytes);
 
-/* It has come up to `end`: packs what can be, of the blocks that are whole since. */
+/* Packs the blocks that are whole now: the request has arrived up to `end`. */
 void packed_input_add(struct packed_input *p, const char *end);
 
 /* Whether the newest block that was looked at is packed: it has given pages back. */

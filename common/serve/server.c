@@ -24,13 +24,13 @@
 #include "common/serve/exchange.h"
 #include "common/serve/server_internal.h"
 
-/* Whoever comes brings work to the next turn: few at a time, so that those who are here wait for
- * little of it. */
+/* A new connection brings work to the next turn: few at a time, so that present ones wait little
+ * for it. */
 enum { ACCEPT_BATCH = 2, PAUSE_MS = 100 };
 
-enum { BEGIN_SLICE_US = 1000 }; /* of a turn in which requests are begun */
+enum { BEGIN_SLICE_US = 1000 }; /* time of one turn in which requests are begun */
 
-enum { PATIENCE_MS = 5000 }; /* of a drain, with peers that keep connections open */
+enum { PATIENCE_MS = 5000 }; /* time in which a drain waits for peers that keep connections open */
 
 enum { REQUEST_TIMEOUT_MS = 3600 * 1000 }; /* the router keeps the real deadlines */
 
@@ -59,8 +59,8 @@ static void begin_later(struct server *s, struct exchange *x)
     loop_task_post(s->loop, &s->begin_late, on_begin_late);
 }
 
-/* An encoded body is decoded before, a piece each time. A peer that has left by now gets no answer;
- * the handler hears of that like of any other end. */
+/* Begins a request. An encoded body is decoded first, a piece at a time. A peer that has left by
+ * now gets no answer; the handler is notified as of any end. */
 static void begin(struct server *s, struct exchange *x)
 {
     if (!exchange_decode_body(x)) {
@@ -87,9 +87,9 @@ static void on_begin_late(struct loop_task *t)
         loop_task_post(s->loop, t, on_begin_late);
 }
 
-/* A request that comes alone is begun at once. Where more descriptors are ready, what they have is
- * read first, which costs little: then each owner has one begun after the other, for a while in
- * each turn, with everybody else's work between. */
+/* Begins a single request at once. If more descriptors are ready, their requests are read first,
+ * which costs little. Then each owner's requests begin in turn, for a while in each loop iteration,
+ * with other work between. */
 static int on_request(h2o_handler_t *self, h2o_req_t *req)
 {
     struct server *s = ((struct server_entry *)(void *)self)->server;
@@ -97,7 +97,7 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
 
     note_turn(s);
     if (conn_of(req)->refused) {
-        exchange_reply(x, 499, "text/plain", STR("")); /* it has heard so; goes nowhere */
+        exchange_reply(x, 499, "text/plain", STR("")); /* notified already; goes nowhere */
     } else if (list_is_empty(&s->late) && !loop_has_events(s->loop) &&
                clock_us() - s->turn_us < BEGIN_SLICE_US) {
         begin(s, x);
@@ -125,7 +125,8 @@ static bool server_has_input(const struct server_conn *c, bool empty)
     return had.len > 0 || (waits.len > 0 && !str_eq(waits, line));
 }
 
-/* Those who waited for it look again, for a while in each turn; each may wait once more. */
+/* Calls the exchanges that waited for the delivery, for a while in each turn. Each may wait once
+ * more. */
 static void on_settled(struct loop_task *t)
 {
     struct server *s = CONTAINER_OF(t, struct server, settled);
@@ -146,7 +147,7 @@ static void on_settled(struct loop_task *t)
     }
 }
 
-/* Marks who waits for that delivery; they go on in a task. */
+/* Marks the exchanges that wait for that delivery; a task calls them. */
 static void tell_awaiting(struct server *s, struct str key)
 {
     for (struct exchange *x = s->awaiting; x; x = x->next_awaiting) {
@@ -180,7 +181,7 @@ void server_look(struct server_conn *c)
         server_settle(c, true);
 }
 
-/* What the kernel tells of the connection besides libh2o. */
+/* Handles the kernel's events of the connection, next to libh2o. */
 static void on_watch(struct loop_io *io, unsigned events)
 {
     struct server_conn *c = CONTAINER_OF(io, struct server_conn, watch);
@@ -190,9 +191,9 @@ static void on_watch(struct loop_io *io, unsigned events)
         server_look(c);
         server_count_input(c);
     }
-    /* A peer that sends no more says nothing by it where we shut the connection ourselves (requests
-     * that lay in the socket are still served), and where it may just have read a lent one's answer
-     * to its end. */
+    /* That a peer sends no more means nothing in two cases: we shut the connection ourselves
+     * (requests in the socket are still served), or the peer of a lent one may just have read the
+     * whole answer. */
     if (c->shut || (c->lent && exchange_given(c)))
         events &= ~LOOP_RDHUP;
     left = (events & (LOOP_HUP | LOOP_ERR | LOOP_RDHUP)) && !c->gone;
@@ -201,10 +202,11 @@ static void on_watch(struct loop_io *io, unsigned events)
     if (!c->exchange)
         intake_read(c); /* c may be gone now */
     else if (left)
-        exchange_left(c->exchange); /* the same */
+        exchange_left(c->exchange); /* a request that was not begun keeps its place, too */
 }
 
-/* In the turn in which an exchange has ended; libh2o has begun to read, but not waited yet. */
+/* Takes over reading in the turn in which an exchange has ended. libh2o has begun to read, but not
+ * waited yet. */
 static void on_rest(h2o_timeout_entry_t *t)
 {
     struct server_conn *c = CONTAINER_OF(t, struct server_conn, intake.rest);
@@ -244,7 +246,7 @@ static void on_conn_closed(void *data)
     free(c);
 }
 
-/* Nobody would tell us of what comes: the peer is turned away, and libh2o sees the end. */
+/* Turns the peer away, since no watch would report its bytes; libh2o sees the end. */
 static void refuse_unwatched(struct server_conn *c, const struct err *e)
 {
     log_warn(NULL, "cannot watch a connection", LOG_T("error", e->text));
@@ -309,7 +311,7 @@ static void pause_accepting(struct server *s)
     }
 }
 
-/* Some at a time. */
+/* Accepts some connections a turn. */
 static void on_accept(h2o_socket_t *listener, const char *err)
 {
     struct server *s = listener->data;
@@ -459,7 +461,7 @@ static void turn(struct server *s, int32_t max_wait_ms)
                          wait_ms < 0 || wait_ms > max_wait_ms ? max_wait_ms : (int32_t)wait_ms);
 }
 
-/* Until server_stop. The loop is told how long libh2o has held the thread. */
+/* Runs until server_stop. Reports to the loop how long libh2o has held the thread. */
 void server_run(struct server *s)
 {
     uint64_t called_us = clock_us();
@@ -482,14 +484,14 @@ void server_stop(struct server *s)
     s->stop = true;
 }
 
-/* Once for each connection. */
+/* Announces the drain on the connection, once. */
 void server_announce(struct server_conn *c)
 {
     static const char line[] = "HTTP/1.1 199 Retiring\r\n\r\n";
 
     _Static_assert(HTTP1_RETIRING == 199, "the line names it");
     if (c->lent) {
-        lent_recall(c); /* its peer is a client, who would not understand */
+        lent_recall(c); /* its peer is a client, which does not know the announcement */
         return;
     }
     /* Nothing of ours is being written here, so the socket takes it whole or is broken. */
@@ -498,8 +500,8 @@ void server_announce(struct server_conn *c)
     c->announced = true;
 }
 
-/* Of a peer that does not heed the announcement. What already lies in the socket is served; its
- * next write fails, which tells it that nothing was acted on. */
+/* Shuts the connection of a peer that ignores the announcement. Requests in the socket are still
+ * served. The peer's next write fails, which shows that it had no effect. */
 static void shut(struct server_conn *c)
 {
     if (c->shut)
@@ -556,9 +558,9 @@ struct server_bytes server_bytes(const struct server *s)
                                  s->answer_bytes + s->answers.bytes};
 }
 
-/* Requests at hand end as if their peers had left: what they are answered from goes next. libh2o
- * gets a few turns to notice that its connections were shut. Who is told of one may end others,
- * which are freed then: so it is always the first that comes next, and goes behind the others. */
+/* Ends pending requests as if their peers had left, since their data is freed next. libh2o gets a
+ * few turns to notice that its connections were shut. A callback may end other exchanges, which are
+ * freed then, so the loop always takes the first and moves it to the end. */
 static void close_all(struct server *s)
 {
     struct server_conn *c;

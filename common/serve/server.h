@@ -27,13 +27,13 @@ struct server;
 struct server_options {
     size_t max_body_bytes;       /* the router refused longer ones already */
     size_t max_connections;      /* more wait in the socket's queue */
-    size_t max_unfinished_bytes; /* of all bodies that are not complete; 0: any. Over it, the
-                                    largest is answered 429 and its connection closed */
+    size_t max_unfinished_bytes; /* limit of all incomplete bodies; 0: none. Above it, the largest
+                                    is answered 429 and its connection closed */
     bool (*packs)(struct str request_line); /* whether it is worth it (packed_input.h), because
                                                helpers read the body; NULL: never */
     struct str (*owner)(
-        const struct exchange *x); /* whom a request counts for when many wait to be
-                                      begun; borrowed from it. NULL: all are one's */
+        const struct exchange *x); /* owner of a request, by which waiting requests share the loop;
+                                      borrowed from x. NULL: all have one owner */
     bool (*finishes)(void *ctx, const struct exchange *x); /* whether x, which is not begun, is to
                                                               be begun though its peer has left: its
                                                               handler calls exchange_finish. NULL:
@@ -45,7 +45,7 @@ struct server_options {
 
 typedef void (*server_handler_fn)(void *ctx, struct exchange *x);
 
-/* Takes `loop` in (loop_embed). */
+/* Makes a server that runs `loop` inside libh2o's (loop_embed). */
 int server_new(struct loop *loop, const struct server_options *o, server_handler_fn handler,
                void *ctx, struct server **ret, struct err *e);
 
@@ -59,9 +59,9 @@ void server_listen(struct server *s, int fd);
 void server_run(struct server *s);
 void server_stop(struct server *s);
 
-/* No new connections: the listener is left alone. Answers say "Connection: close" (not to peers
- * that confirm: they close after that), and peers are told to begin no further request on idle
- * connections; what they have begun is served. */
+/* Accepts no new connections: closes its use of the listener. Answers contain "Connection: close",
+ * except to peers that confirm, which close after their confirmation. Peers are asked to begin no
+ * request on idle connections. Requests that have begun are served. */
 void server_drain(struct server *s);
 
 /* Exchanges that are not answered to the last byte. While draining: also requests that have not

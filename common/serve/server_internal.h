@@ -24,11 +24,11 @@ enum { NOTE_ROWS = 256 };
 
 /* What comes on a connection while no request is answered (intake.c). */
 struct intake {
-    size_t whole_bytes;          /* head and body of the request; 0: its head does not tell (yet) */
-    size_t room_bytes;           /* made for it at once; 0: none. Of server->room_bytes */
-    char *large_from, *large_to; /* of the room, where large pages were asked for; NULL: nowhere */
-    bool unread;                 /* the socket may have bytes that our watch tells no more of */
-    h2o_socket_cb had;        /* libh2o's callback for what was read; NULL: it reads, or nobody */
+    size_t whole_bytes; /* head and body of the request; 0: its head contains no length (yet) */
+    size_t room_bytes;  /* made for it at once; 0: none. Of server->room_bytes */
+    char *large_from, *large_to; /* range for which large pages were asked; NULL: none */
+    bool unread;       /* the socket may have bytes that our watch does not report again */
+    h2o_socket_cb had; /* libh2o's callback for what was read; NULL: libh2o reads, or no reader */
     struct loop_task more;    /* there is more to read */
     h2o_timeout_entry_t rest; /* linked: an exchange has ended in this turn */
 };
@@ -39,25 +39,25 @@ struct lent;
 /* One accepted connection; lives from accept to the close of its descriptor. */
 struct server_conn {
     struct server *server;
-    struct list_item item;  /* of server->conns */
-    struct list_item noted; /* of a row of server->noted, while a note is not settled */
+    struct list_item item;  /* in server->conns */
+    struct list_item noted; /* in a row of server->noted, while its note is open */
     struct loop_io watch;   /* EPOLLRDHUP, edge-triggered */
     int fd;
     h2o_socket_t *sock;      /* libh2o's; its input holds what of a request was read so far */
-    size_t unfinished_bytes; /* of them, as counted last */
+    size_t unfinished_bytes; /* bytes of its unfinished request, as counted last */
     struct intake intake;
-    struct packed_input packed; /* of the request at hand, or that comes */
+    struct packed_input packed; /* the present or arriving request */
     struct lent *lent;          /* a client's, which a router has lent; or NULL */
     bool spoken;                /* something has come */
-    size_t last_bytes;          /* of its last request, if it is lent: the next is like it */
+    size_t last_bytes;          /* size of its last request, if it is lent: the next is similar */
     bool refused;               /* it had most of what is too much */
     bool gone;                  /* the peer will send no more */
-    bool announced;             /* told that the server drains */
+    bool announced;             /* the peer was notified that the server drains */
     bool shut;                  /* we read no more: the server drains */
     bool ends;                  /* the server's end has come to it */
     bool confirms;              /* the peer says what its client has been given */
     bool sent;                  /* the last answer went out to its last byte */
-    struct exchange_note note;  /* of the last answer */
+    struct exchange_note note;  /* note of the last answer */
     char note_key[EXCHANGE_NOTE_MAX];
     struct exchange *exchange; /* the request at hand, or NULL */
 };
@@ -66,7 +66,7 @@ struct server_conn {
 struct unread_account {
     size_t bytes;
     struct list_head exchanges;
-    struct str owner; /* of this block */
+    struct str owner; /* name of the owner, in this block */
 };
 
 struct server {
@@ -86,17 +86,17 @@ struct server {
     struct list_head conns;
     struct list_head lenders;          /* routers' channels (lent.c) */
     struct list_head noted[NOTE_ROWS]; /* connections with a note, by the start of its key */
-    size_t unfinished_bytes;           /* of their requests that have not come whole */
+    size_t unfinished_bytes;           /* bytes of requests that are not complete */
     size_t room_bytes;                 /* made for what has not come yet */
-    size_t body_bytes, answer_bytes;   /* of exchanges; answers: without the shared ones */
-    struct shared_answers answers;     /* those that fly */
+    size_t body_bytes, answer_bytes;   /* bytes of exchanges; answers: without the shared ones */
+    struct shared_answers answers;     /* shared answers that fly */
     size_t n_conns;
-    struct loop_timer pause; /* of accepting */
+    struct loop_timer pause; /* pause of accepting */
     size_t busy;
     uint64_t turn_us; /* when the first callback of libh2o's turn came; 0: none yet */
     bool stop, draining;
     uint64_t patience_until_ms; /* draining: until then peers are waited for */
-    struct exchange *awaiting;  /* those that wait for answers under way */
+    struct exchange *awaiting;  /* exchanges that wait for pending answers */
     struct loop_task settled;
     struct list_head late;  /* owners of exchanges whose handler is called in a later turn */
     struct map late_owners; /* by name */
@@ -122,17 +122,17 @@ struct exchange {
     struct server *server;
     unsigned refs;
     struct exchange_head *head; /* own, of a retained one; or NULL */
-    bool over;                  /* nobody is there to be answered */
+    bool over;                  /* no peer is left to be answered */
     VEC(struct buf) parts;      /* to be sent, each long enough; those before the first went */
     size_t first_part, parts_bytes;
     struct buf waiting;             /* to be sent after them */
     struct buf flying;              /* libh2o reads from it */
     struct shared_answer *shared;   /* instead of `flying`, or NULL */
-    struct unread_account *account; /* that it counts for, or NULL */
-    struct list_item accounted;     /* of its exchanges */
+    struct unread_account *account; /* account that it counts for, or NULL */
+    struct list_item accounted;     /* in its account's list of exchanges */
     size_t counted;                 /* bytes that wait, of the account's */
-    size_t own_counted;             /* of server->answer_bytes: nobody shares them */
-    size_t body_bytes;              /* of server->body_bytes */
+    size_t own_counted;             /* its bytes in server->answer_bytes that are not shared */
+    size_t body_bytes;              /* its bytes in server->body_bytes */
     struct body_coding *coding;     /* NULL: the body has no Content-Encoding */
     bool begun, sending, ending, failing, final;
     bool held;      /* exchange_hold: the request is still read */
@@ -140,7 +140,7 @@ struct exchange {
     bool stranded;  /* for ever: exchange_strand */
     bool cut;       /* too much of it waited: exchange_cut_unread */
     unsigned owed;  /* calls of exchange_heed that are to come */
-    bool unheard;   /* the peer left meanwhile, and nobody was told */
+    bool unheard;   /* the peer left meanwhile; `closed` was not called yet */
     exchange_closed_fn closed;
     void *closed_ctx;
     exchange_more_fn more;
@@ -148,9 +148,9 @@ struct exchange {
     bool pulling;          /* inside `more` */
     exchange_more_fn room; /* once */
     void *room_ctx;
-    struct list_item late;     /* of its owner in server->late */
-    struct exchange_wait wait; /* of those in server->awaiting */
-    bool settled;              /* what it waits for */
+    struct list_item late;     /* in its owner's list in server->late */
+    struct exchange_wait wait; /* in server->awaiting */
+    bool settled;              /* the answer that it waits for has arrived or is lost */
     uint64_t wait_until_ms;    /* 0: it has not waited yet */
     struct loop_timer wait_end;
     struct exchange *next_awaiting;
@@ -178,7 +178,7 @@ static inline struct list_head *server_notes(struct server *s, struct str key)
     return &s->noted[str_hash(str_sub(key, 0, EXCHANGE_NOTE_START), 0) % NOTE_ROWS];
 }
 
-/* What was noted is settled: the answer has arrived, or is lost. */
+/* Closes the connection's note: the answer has arrived, or is lost. */
 void server_settle(struct server_conn *c, bool arrived);
 
 /* Settles it if a peer that confirms has done so. */
@@ -197,14 +197,15 @@ void intake_forget(struct server_conn *c);
 /* The peer left before the request at hand was begun: its exchange is given up in a later task. */
 void intake_tell_end(struct server_conn *c);
 
-/* libh2o reads on. */
+/* Lets libh2o read again. */
 void intake_give_back(struct server_conn *c);
 
 /* server.c: an exchange of c ends; what lies unread in the socket is read once libh2o has let go
  * of its request. */
 void server_rest(struct server_conn *c);
 
-/* What of c's request has come counts for --max-worker-body-bytes; over it, somebody is refused. */
+/* Counts the arrived bytes of c's request for --max-worker-body-bytes. Above it, one request is
+ * refused. */
 void server_count_input(struct server_conn *c);
 
 /* Like server_count_input, of c's exchange, whose body is decoded so far. */
@@ -221,7 +222,7 @@ void server_open_lent(struct server *s, int fd, int watch_fd, struct lent *t,
 /* lent.c: whether these are a router's channel. Takes the descriptors (-1: none). */
 bool lent_introduced(struct server *s, struct str first, const int fds[2]);
 
-/* Of a lent connection: something is about to be read of it. */
+/* Marks a lent connection in the page before the first byte of it is read. */
 void lent_reads(struct server_conn *c);
 
 /* Something was. False: it was given back, and c is gone. */
@@ -230,28 +231,28 @@ bool lent_goes_on(struct server_conn *c);
 /* There is nothing to read now. */
 void lent_rests(struct server_conn *c);
 
-/* Something may be written from now on, or nobody is there to read it. */
+/* Marks that answer bytes may be written from now on, or that no peer is left to read them. */
 void lent_answers(struct server_conn *c);
 
 /* An answer went out whole, and the connection is kept. */
 void lent_answered(struct server_conn *c);
 
-/* It goes back as soon as it rests. */
+/* Asks for the connection's return; it goes back when it is idle. */
 void lent_recall(struct server_conn *c);
 
 /* Gives c back if it is to be; true: c is gone. Of any connection. */
 bool lent_leaves(struct server_conn *c);
 
-/* It stays in memory for ever: the router closes it. */
+/* Keeps the connection in memory for ever: the router closes it. */
 void lent_strand(struct server_conn *c);
 
-/* libh2o has closed it. */
+/* Ends the loan of a connection that libh2o has closed. */
 void lent_closed(struct server_conn *c);
 
 /* Messages to routers that wait for room in their channels. */
 size_t lent_unsent(const struct server *s);
 
-/* Nothing more is lent, what rests is closed. Behind the last connection nothing is left. */
+/* Stops lending and closes idle lent connections. Nothing is left after the last connection. */
 void lent_end_all(struct server *s);
 
 /* late.c: x is to be begun in a later turn. */
@@ -260,7 +261,7 @@ void late_add(struct server *s, struct exchange *x);
 /* The next one to be begun, which waits no longer; NULL: there is none. */
 struct exchange *late_next(struct server *s);
 
-/* At the server's end. */
+/* Frees the owners at the server's end. */
 void late_done(struct server *s);
 
 struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req);
@@ -272,35 +273,35 @@ bool exchange_decode_body(struct exchange *x);
 /* Refuses a body that is being decoded; exchange_body_error has the reason. */
 void exchange_refuse_body(struct exchange *x, const struct err *e);
 
-/* Frees what was decoded. */
+/* Frees the decoded body. */
 void exchange_free_coding(struct exchange *x);
 
-/* What waits to be handed to libh2o. */
+/* Counts the bytes that are not handed to libh2o yet. */
 static inline size_t exchange_unsent(const struct exchange *x)
 {
     return x->parts_bytes + x->waiting.len;
 }
 
-/* Nobody wants what waits: it is given up. */
+/* Drops the waiting bytes of an exchange that is over. */
 void exchange_drop_unsent(struct exchange *x);
 
 /* unread.c: what waits of x may have changed. */
 void unread_count(struct exchange *x);
 
-/* It counts for nobody any more. */
+/* Stops counting the exchange for its account. */
 void unread_leave(struct exchange *x);
 
 /* Takes x off those that await, and lets it look again. */
 void exchange_again(struct exchange *x);
 
-/* Whether all of an answer is with libh2o, which has not told yet what became of it: the kernel may
- * have taken it, and the peer have read it and left. */
+/* Reports whether libh2o has all of the answer and has not reported its end. The kernel may have
+ * taken it, and the peer may have read it and left. */
 bool exchange_given(const struct server_conn *c);
 
 /* The peer has left: as exchange_abandon, unless what x asks is carried out all the same. */
 void exchange_left(struct exchange *x);
 
-/* The peer has gone, or the server ends: tells the owner and ends what can be ended. */
+/* Ends the exchange because the peer has left or the server ends; calls its owner. */
 void exchange_abandon(struct exchange *x);
 
 #endif

@@ -1,8 +1,7 @@
 /*
- * struct shared_answers: long answers that wait to be read, one copy of each however many
- * connections wait for it. A recorded answer that is asked for again and again, and never read,
- * takes its bytes once. Answers are told by their bytes alone, so that nothing need be known of
- * where they come from.
+ * struct shared_answers: long answers that wait to be read, one copy of each for all connections. A
+ * recorded answer that is requested again and again, and never read, takes its bytes once. Answers
+ * are compared by their bytes, so their origin does not matter.
  *
  * A zeroed struct is an empty set; it is empty again when all answers are dropped.
  */
@@ -21,7 +20,7 @@ struct shared_answer;
 
 struct shared_answers {
     struct map by_hash;
-    size_t bytes; /* of all answers, each counted once */
+    size_t bytes; /* sum of all answers, each counted once */
 };
 
 /* Takes what `bytes` holds, which is empty then: an equal answer that is there already is given

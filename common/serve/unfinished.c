@@ -52,7 +52,7 @@ static void refuse_unread(struct server_conn *most)
     note_unfinished(most, 0);
 }
 
-/* Whoever holds most, which `of` is when all are equal: nobody with a small request loses it
+/* Refuses the largest unfinished request, or `of` if all are equal. So a small request is not lost
  * because of others. A body that is being decoded is answered by its handler. */
 static void refuse_largest(struct server_conn *of)
 {
@@ -83,8 +83,8 @@ static size_t input_bytes(const struct server_conn *c)
     return MAX_OF(in->size, (size_t)(c->intake.large_to - in->bytes));
 }
 
-/* What is told keeps the limit: others read the figure at any moment, so it is told after the
- * refusals that it asks for. */
+/* Counts the bytes and enforces the limit. Other processes read the figure at any moment, so it is
+ * published after the refusals. */
 static void count_limited(struct server_conn *c, size_t bytes)
 {
     struct server *s = c->server;

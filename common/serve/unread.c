@@ -21,7 +21,7 @@ void unread_count(struct exchange *x)
     x->counted = now;
 }
 
-/* From now on the answer's unread bytes count for the owner. */
+/* Counts the answer's unread bytes for the owner from now on. */
 void exchange_account(struct exchange *x, struct str owner)
 {
     struct map *all = &x->conn->server->unread;
@@ -63,8 +63,8 @@ size_t exchange_owner_waiting(const struct exchange *x, struct str owner)
     return a ? a->bytes : 0;
 }
 
-/* The answer that has most waiting of those that may still grow, if what waits of them is too much,
- * or what waits of all is and it has more than anybody needs who reads. */
+/* Returns the unfinished answer with most waiting bytes, if all unfinished ones together exceed
+ * max_bytes, or if it has more waiting than a reading client needs. Otherwise NULL. */
 static struct exchange *largest_growing(struct unread_account *a, size_t max_bytes)
 {
     struct exchange *most = NULL, *x;
@@ -80,8 +80,8 @@ static struct exchange *largest_growing(struct unread_account *a, size_t max_byt
     return growing > max_bytes || (most && most->counted > EXCHANGE_WINDOW) ? most : NULL;
 }
 
-/* What libh2o has of it goes when that sees the connection's end, in a later turn; so does the
- * exchange: who tells of an answer may be on the stack. */
+/* Cuts the answer. libh2o frees its bytes and the exchange in a later turn, when it sees the
+ * connection's end, since a caller on the stack may still use the exchange. */
 static void cut(struct exchange *x)
 {
     unread_leave(x);
