@@ -257,8 +257,9 @@ static int check_key(struct desk_request *r, unsigned scopes, struct err *e)
 /* A renewal of as many attempts as it may name has some 360 KB: no setting is to stop those. */
 enum { ATTEMPTS_BYTES_MIN = 512 << 10 };
 
-/* What executors send is read on the loop, and an end's result is kept, and told again with its
- * group: long bodies would hold everybody up. Groups are held to limits of their own. */
+/* Checks the body's size. Executors' bodies are read on the loop, and an end's result is kept and
+ * sent again with its group: a long body would delay all others. Groups have limits of their own.
+ */
 static int check_size(const struct desk_request *r, const struct path *path, struct err *e)
 {
     size_t most = (size_t)r->desk->heritage->config->max_control_body_bytes,

@@ -3,11 +3,10 @@
  * first whether the record fits and only then changes anything, so a record that does not fit
  * leaves the book as it was.
  *
- * States change in set_group_state and set_rollout_state alone, which keep the counts of groups
- * and queues and the lanes (book_lanes.h) true. attempt_over and settle follow an end: the rollout
- * gets its verdict, and the group settles once n have succeeded or nothing can change any more.
- * Events follow the change that they tell of, but for `gone`, which comes while the group is still
- * whole.
+ * States change in set_group_state and set_rollout_state alone, which keep the counts of groups and
+ * queues and the lanes (book_lanes.h) true. attempt_over and settle follow an end: the rollout gets
+ * its verdict. The group settles when n have succeeded or nothing can change. Events follow their
+ * change, except `gone`, which comes while the group is still whole.
  */
 #include "dispatcher/book.h"
 
@@ -131,10 +130,10 @@ static void set_rollout_state(struct rollout *r, enum rollout_state state)
         lane_leave(g);
 }
 
-/* Whether an attempt that has ended without an ok says that its runner only fails. It does not
- * where it was told to end (with its group, or as its group's time was over), where its executor
- * was lost or stopped, where its session was refused, and where nobody could be asked what a run
- * came to that had ended well. */
+/* Reports whether the end of an attempt, which is not `ok`, means that its runner fails. Not if the
+ * attempt was asked to end (with its group, or at its group's deadline), its executor was lost or
+ * stopped, or its session was refused. Not if the run ended well but its result could not be
+ * determined. */
 static bool is_failure(const struct attempt *a)
 {
     return a->outcome != OUTCOME_CANCELLED && !a->lost && !a->refused && !a->kill &&
@@ -205,7 +204,7 @@ static void settle(struct book *b, struct group *g, uint64_t at_ms)
     else if (g->succeeded >= g->spec.min && g->succeeded > 0)
         state = GROUP_PARTIAL;
     set_group_state(b, g, state);
-    close_rollouts(b, g, true, ROLLOUT_CANCELLED); /* those beyond n */
+    close_rollouts(b, g, true, ROLLOUT_CANCELLED); /* rollouts beyond n */
     lane_leave(g);
     offer(b, g, at_ms);
 }
@@ -317,7 +316,7 @@ static int apply_end(struct book *b, const struct json *r, struct err *e)
     return 0;
 }
 
-/* The deadline has passed: nothing new begins; what runs is told to end. */
+/* Applies the passed deadline: nothing new begins, and running attempts are asked to end. */
 static int apply_deadline(struct book *b, struct group *g, const struct json *r, struct err *e)
 {
     if (!g || group_settled(g))
@@ -366,7 +365,7 @@ static void remove_group(struct book *b, struct group *g)
         group_free(g);
 }
 
-/* Nobody is offered the group. */
+/* Settles a group that is not offered to a trainer. */
 static void settle_untold(struct book *b, struct group *g, uint64_t at_ms)
 {
     g->settled_at_ms = at_ms;
@@ -434,9 +433,9 @@ static int apply_acked(struct book *b, struct group *g, struct err *e)
     return 0;
 }
 
-/* Whether the record tells of this group, not of another one that had its id before or has it now.
- * A record without the time of submission is of an older program and does not say which one it
- * means: the group that has the id is taken for it. */
+/* Reports whether the record is about this group, not about an earlier or later one with its id. A
+ * record without the time of submission comes from an older program. It counts for the group that
+ * has the id. */
 static bool is_told(const struct group *g, const struct json *r)
 {
     return g && (record_submitted(r) == 0 || record_submitted(r) == g->submitted_at_ms);

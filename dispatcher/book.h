@@ -1,11 +1,10 @@
 /*
  * struct book: all groups, attempts, queues and runners of a dispatcher, in memory.
  *
- * The book changes only through records: whoever wants a change writes a record (book_record.h),
- * appends it to the journal and then gives it to book_apply, the one function that changes anything
- * that must survive. A replay of the journal through book_apply gives the same book. What need not
- * survive (leases, reservations, which executors have called lately) is changed by the functions
- * below it.
+ * The book changes only through records. A change is written as a record (book_record.h), appended
+ * to the journal and then applied by book_apply, the one function that changes anything that must
+ * survive. A replay of the journal through book_apply gives the same book. The functions below it
+ * change what need not survive: leases, reservations, the recent calls of executors.
  *
  * The book does no I/O and reads no clock: times come with the records and the calls. Wall-clock
  * times ("at") are kept in records; leases run on the monotonic clock, so a step of the wall clock
@@ -47,7 +46,7 @@ struct queue {
 struct runner {
     char *name;
     size_t at;                /* its place in book->runners */
-    struct list_item unasked; /* of book->unasked, while that has it */
+    struct list_item unasked; /* in book->unasked, if no group has named it */
     VEC(struct lane *) lanes; /* highest priority first; none: no group has ever named it */
     uint64_t running;         /* attempts */
     uint64_t slots;           /* free ones that executors offer in claims that wait now */
@@ -60,8 +59,7 @@ struct runner {
     uint64_t outcomes[OUTCOMES];
 };
 
-/* What the owner wants to hear of changes, live only; called inside book_apply, behind the change.
- */
+/* Callbacks for changes, live only. Called inside book_apply, after the change. */
 struct book_events {
     void (*attempt_over)(void *ctx, struct attempt *a); /* it has ended */
     void (*settled)(void *ctx, struct group *g);
@@ -76,11 +74,12 @@ struct book {
     VEC(struct queue *) queues;
     VEC(struct runner *) runners;
     struct map runners_by_name;
-    struct list_head unasked; /* runners that book_runner_rest was told of, the oldest first */
+    struct list_head
+        unasked; /* runners of book_runner_rest that no group has named, the oldest first */
     size_t n_unasked;
     uint64_t next_seq, next_settled;
     uint64_t n_waiting; /* groups that are not settled */
-    bool keeps_gone;    /* what goes is kept until book_forget_gone */
+    bool keeps_gone;    /* removed groups are kept until book_forget_gone */
     struct list_head gone;
     struct map gone_groups, gone_attempts; /* by id: the newest; those that count */
     const struct book_events *events;      /* or NULL: replay */
@@ -97,8 +96,8 @@ int book_apply(struct book *b, struct str record, struct err *e);
 struct group *book_group(const struct book *b, struct str id);
 struct attempt *book_attempt(const struct book *b, struct str id);
 
-/* Of groups that have gone, while keeps_gone is set: at a start it is not known yet whether sinks
- * have been given their sessions. book_forget_gone frees them all and keeps no more. */
+/* Finds a removed group while keeps_gone is set: at a start it is unknown whether sinks have
+ * received its sessions. book_forget_gone frees all of them and ends the keeping. */
 struct group *book_gone_group(const struct book *b, struct str id);
 struct attempt *book_gone_attempt(const struct book *b, struct str id);
 void book_forget_gone(struct book *b);
@@ -106,12 +105,12 @@ void book_forget_gone(struct book *b);
 struct queue *book_queue(const struct book *b, struct str name);
 struct runner *book_runner(const struct book *b, struct str name);
 
-/* The same, made when missing: an executor may offer what no group has named. Those that a group
- * has named stay. */
+/* Finds the runner, or makes it: an executor may offer a runner that no group has named. Runners
+ * that a group has named are never removed. */
 struct runner *book_runner_made(struct book *b, struct str name);
 
-/* Nobody offers the runner for now. Of those that no group has ever named UNASKED_MAX are kept:
- * it, or another one, may be gone then. */
+/* Marks the runner as not offered. At most UNASKED_MAX runners that no group has ever named are
+ * kept, so this one or another may be freed. */
 enum { UNASKED_MAX = 1024 };
 
 void book_runner_rest(struct book *b, struct runner *r);
@@ -139,13 +138,13 @@ enum rollout_state book_verdict(const struct attempt *a, enum outcome outcome, b
 /* Back-off before the next attempt after so many infrastructure failures: 1 s, doubling, 60 s. */
 uint64_t book_backoff_ms(uint32_t failures);
 
-/* Whether cancelling the group changes anything: one that has settled keeps its state, and is
- * removed only where it is not to be delivered and has a queue that delivers it. */
+/* Reports whether cancelling changes the group. A settled group keeps its state. It is removed only
+ * if it must not be delivered and has a queue that would deliver it. */
 bool book_cancels(const struct group *g, bool deliver);
 
-/* The next group to be delivered from the queue: settled and not taken, in one of the states
- * (bits 1 << group_state); `submitted`: in the order of submission, never overtaking an earlier
- * group that is not settled. NULL: none. */
+/* Finds the next group to deliver from the queue: settled, not taken, in one of the states (bits 1
+ * << group_state). `submitted`: in the order of submission, never past an earlier group that is not
+ * settled. NULL: there is no such group. */
 struct group *book_next_group(struct queue *q, unsigned states, bool submitted);
 
 #endif

@@ -28,8 +28,8 @@ static struct lane *lane_of(struct runner *r, int64_t priority, const struct que
     return l;
 }
 
-/* Behind the last group that was submitted earlier; `before` is where it is looked for, backwards,
- * or NULL: the list's beginning. */
+/* Inserts the group after the last one that was submitted earlier. The search goes backwards from
+ * `before`; NULL: to the list's beginning. */
 static void list_by_seq(struct list_head *list, struct group *before, struct group *g)
 {
     while (before && before->seq > g->seq)
@@ -188,7 +188,7 @@ static struct rollout *pick(struct group *g, struct str executor, uint64_t wall_
     return second;
 }
 
-/* Of the lane's first begun group of which one may be claimed. */
+/* Picks a claimable rollout of the lane's first begun group that has one. */
 static struct rollout *pick_begun(struct lane *l, struct str executor, uint64_t wall_ms)
 {
     struct rollout *m = NULL;

@@ -1,6 +1,6 @@
 /*
- * Lanes: which groups of a runner, priority and queue have a rollout that waits, and which of them
- * may be claimed next (book_next_rollout).
+ * Lanes: the groups of a runner, priority and queue that have a waiting rollout, and the order in
+ * which they are claimed (book_next_rollout).
  *
  *            submitted                lane_begin                settled, or nothing waits
  *    group ------------> fresh ------------------------> begun ---------------------------> out
@@ -8,10 +8,11 @@
  *                      none of its rollouts is claimable v     | its time has come, or a rollout
  *                                         resting, or aside    | waits anew or was released
  *
- * `begun` is by submission. It may have groups of which nothing may be claimed: book_next_rollout,
- * which finds that out, takes them from it, so each is looked at once and not by every claim. Those
- * that wait for a back-off's end rest; those whose waiting rollouts are all reserved are in no list
- * until one is released. Whatever may make a rollout claimable puts its group into `begun` again.
+ * `begun` is in the order of submission. It may hold groups without a claimable rollout.
+ * book_next_rollout removes these when it finds them, so that not every claim checks them. Groups
+ * that wait for the end of a back-off rest. Groups whose waiting rollouts are all reserved are in
+ * no list until one is released. An event that may make a rollout claimable puts its group into
+ * `begun` again.
  */
 #ifndef RG_DISPATCHER_BOOK_LANES_H
 #define RG_DISPATCHER_BOOK_LANES_H

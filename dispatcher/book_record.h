@@ -1,6 +1,6 @@
 /*
  * The dispatcher's journal records: JSON objects, one a change, kept under the id of their group
- * (common/journal), so that all of a group can be dropped at once when it is acknowledged.
+ * (common/journal), so that all records of a group can be dropped at once when it is acknowledged.
  *
  *   {"t": "group",    "id": G, "at": ms, "group": {submission}}
  *   {"t": "claim",    "id": G, "at": ms, "rollout": k, "attempt": A, "session": S, "executor": X}
@@ -62,17 +62,18 @@ void record_taken(struct str id, uint64_t lease_ms, uint64_t at_ms, struct buf *
 /* `submitted_at_ms` says of which group, as ids are used again. */
 void record_told(struct str id, uint64_t submitted_at_ms, uint64_t at_ms, struct buf *out);
 
-/* RECORD_DEADLINE, RECORD_RETURNED or RECORD_ACKED. */
+/* Writes a record without further members: RECORD_DEADLINE, RECORD_RETURNED or RECORD_ACKED. */
 void record_plain(enum record_kind kind, struct str id, uint64_t at_ms, struct buf *out);
 
 /* --- reading --- */
 enum record_kind record_kind(const struct json *r);
 uint64_t record_at(const struct json *r);
 
-/* Of a taken record: how long the group is the trainer's, in milliseconds. */
+/* Reads from a taken record how long the group is the trainer's, in milliseconds. */
 uint64_t record_lease_ms(const struct json *r);
 
-/* Of a told record: when its group was submitted, by the wall clock; 0: it does not say. */
+/* Reads from a told record when its group was submitted, by the wall clock; 0: the record does not
+ * contain it. */
 uint64_t record_submitted(const struct json *r);
 
 /* OUTCOMES when it names none. */

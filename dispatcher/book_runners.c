@@ -41,7 +41,7 @@ struct runner *book_runner_made(struct book *b, struct str name)
 {
     struct runner *r;
 
-    name.len = strnlen(name.p, name.len); /* as it is kept: a NUL ends it */
+    name.len = strnlen(name.p, name.len); /* the stored name ends at a NUL */
     r = book_runner(b, name);
 
     if (r) {

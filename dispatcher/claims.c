@@ -1,10 +1,10 @@
 /*
  * POST /attempts/claim: an executor offers slots and is given attempts. Each attempt gets a session
  * of its own, made by a worker before the claim is recorded, so that a claim always has one. The
- * steps of one attempt: reserve its rollout, make the session, record the claim, answer. Whatever
- * fails between leaves the rollout waiting; a session without a claim is aborted. The leases of a
- * claim begin with its answer: until then no executor has the attempts, and could renew them.
- * Options that the gateway refuses whoever asks end the attempt and fail its rollout.
+ * steps of one attempt: reserve its rollout, make the session, record the claim, answer. If a step
+ * fails, the rollout goes on waiting, and a session without a claim is aborted. The leases of a
+ * claim begin with its answer, since before it no executor has the attempts and could renew them.
+ * Options that the gateway would always refuse end the attempt and fail its rollout.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,8 @@
 enum {
     SLOTS_MAX = 1024, /* attempts in one answer */
     CLAIM_BYTES =
-        16 << 20, /* of their groups in it, about: who asks reads no answer of any length */
+        16
+        << 20, /* bytes of groups in an answer, about: a claim's answer must not become too long */
     REFUSED_MS = 1000
 };
 

@@ -1,14 +1,14 @@
 /*
- * Sessions that are to end: of attempts that failed (aborted), and of groups that were acknowledged
- * (deleted); and what sinks get: the sessions of attempts that count, once their end is recorded,
- * so that no losing attempt is ever delivered. The worker is asked once the records that decide it
- * are durable: behind a power cut no group is back whose sessions are gone. Aborting leaves a
- * session that is finalized alone, so a deletion follows, which lets go of those that are held
- * though they do not count. A worker that is away is asked again, until it
- * answers. The sweep asks once more behind a restart, and finds sessions whose making was not
- * recorded. Of sessions that are of no known attempt it touches those alone that the dispatcher
- * made (option `dispatched`): a trainer's own session may have a label `attempt`, and forks and
- * imports have that of what they come from.
+ * Sessions that must end or be delivered. Those of failed attempts are aborted, those of
+ * acknowledged groups are deleted. Sinks receive the sessions of attempts that count, after their
+ * end is recorded, so that a losing attempt is never delivered. The worker is asked when the
+ * records that decide it are durable. So after a power cut no group returns whose sessions are
+ * gone. Aborting does not change a finalized session, so a deletion follows, which also frees held
+ * sessions that do not count. If a worker is away, the request is repeated until it answers. After
+ * a restart the sweep repeats the requests, and finds sessions whose making was not recorded. If no
+ * known attempt has a session, the sweep ends it only if the dispatcher made it (option
+ * `dispatched`). A trainer's own session may have a label `attempt`, and forks and imports have the
+ * label of their origin.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,8 @@ struct closing {
     char session[SESSION_ID_MAX];
     enum closing_kind kind;
     char *deliver; /* options of the export for sinks; NULL: they are not to have it, or have it */
-    char *group;   /* that owes it to them; NULL with `deliver` */
+    char *group;   /* options of the export for sinks; NULL: sinks must not get the session, or have
+                      it */
     bool waits;    /* for the records that decide it */
     struct http_fetch *call;
     uint64_t again_ms; /* until it is asked once more */
@@ -83,7 +84,7 @@ static void ask_later(struct closing *c)
     c->again_ms = MIN_OF(c->again_ms * 2, AGAIN_MAX_MS);
 }
 
-/* Whatever the worker says of the session itself is an end of it: 2xx, gone, or never heard of. */
+/* Ends the request. Every answer about the session itself will do: 2xx, gone, or unknown. */
 static void on_answer(void *ctx, int status, struct str body, const struct err *e)
 {
     struct closing *c = ctx;
@@ -266,8 +267,8 @@ static void ask_for_fewer(struct desk *d)
     d->sweep.fewer = MIN_OF(d->sweep.fewer + 1, FEWER_MAX);
 }
 
-/* Until a first pass is over no attempt begins. A worker that starts is no news; what goes on is
- * logged. */
+/* Records that a worker did not answer. Until a first pass has ended no attempt begins. A worker
+ * that is starting is not logged; a lasting failure is. */
 static void mark_failure(struct desk *d, int status, const struct err *e)
 {
     (void)snprintf(d->sweep.why, sizeof(d->sweep.why),

@@ -1,6 +1,6 @@
 /*
- * struct desk: what the parts of the dispatcher share: the book, its journal, the server, the way
- * to the workers, and what is under way.
+ * struct desk: the shared state of the dispatcher's files: the book, its journal, the server, the
+ * connections to the workers, and pending work.
  *
  *   api.c            which route a request has, whether its key allows it
  *   groups.c         submit, show, list, wait, cancel
@@ -25,8 +25,7 @@
  *   dispatcher.c     start, clock, end
  *
  * The order of a change is: journal_append, book_apply, then, once the record is as durable as
- * --durability promises, the answer (desk_write) and what workers are told of it (closings,
- * tellings).
+ * --durability promises, the answer (desk_write) and the orders to workers (closings, tellings).
  */
 #ifndef RG_DISPATCHER_DESK_H
 #define RG_DISPATCHER_DESK_H
@@ -65,7 +64,7 @@ struct desk {
     struct journal *journal;
     struct workers *workers;
     struct book book;
-    struct feed *events; /* who follows /events; from desk_events_init on */
+    struct feed *events; /* followers of /events; made by desk_events_init */
     struct list_head polls;
     struct loop_task wake;     /* look at the polls again */
     struct loop_task compact;  /* the journal's next step */
@@ -89,7 +88,7 @@ struct desk {
         int fewer;                /* times that its pages were made shorter */
         unsigned failures;        /* pages in a row that did not come */
         char why[160];            /* the last failure */
-    } sweep;                      /* closings.c: looking for sessions of nobody */
+    } sweep;                      /* closings.c: search for sessions without an attempt */
 
     uint64_t shown_runners; /* bits: values of the label that metrics have had figures of */
 
@@ -103,17 +102,17 @@ struct desk {
 struct desk_request {
     struct desk *desk;
     struct exchange *x;
-    struct arena arena;      /* of the handler */
+    struct arena arena;      /* memory of the handler */
     struct str executor;     /* the name in an executor's key, or absent */
-    struct str name;         /* what stands for {id} or {queue} in the path, or absent */
+    struct str name;         /* the path's {id} or {queue}, or absent */
     const struct json *body; /* NULL: none */
 };
 
 /* --- writing (desk_journal.c) --- */
 
-/* Appends the record and applies it. As journal_append, it returns 1 if the record is as durable as
- * promised already: `done` is never called then; 0 if `done` (may be NULL) is called later, from
- * the loop; -1 (ERR_STORAGE_FULL, ERR_IO) if nothing has changed. */
+/* Appends the record and applies it. Returns 1 if the record is already as durable as promised;
+ * `done` is never called then. Returns 0 if `done` (may be NULL) is called later, from the loop.
+ * Returns -1 (ERR_STORAGE_FULL, ERR_IO) if nothing has changed. */
 int desk_write(struct desk *d, struct str group, struct str record, void (*done)(void *ctx),
                void *ctx, struct err *e);
 
@@ -126,8 +125,8 @@ void desk_paid(struct desk *d, struct str group);
  * ERR_IO, or what a record says that is not ours to drop. */
 int desk_open_journal(struct desk *d, struct err *e);
 
-/* Now and then: sets disk_low, drops records that nobody needs, and begins to compact: a step in
- * every turn of the loop. */
+/* Maintains the journal; call it now and then. Sets disk_low, drops dead records, and starts a
+ * compaction, which does one step in every turn of the loop. */
 void desk_look_after_journal(struct desk *d);
 
 /* --- keys (desk_keys.c) --- */
@@ -144,7 +143,8 @@ enum { DESK_TICK_MS = 250 };
  * dispatcher was held, the leases go on for that much longer. */
 void desk_check_leases(struct desk *d, uint64_t now_ms);
 
-/* Deadlines, deliveries whose lease is over, and settled groups of no queue that nobody removes. */
+/* Handles passed deadlines, deliveries whose lease is over, and settled groups without a queue that
+ * were not removed. */
 void desk_check_groups(struct desk *d, uint64_t now_ms, uint64_t wall_ms);
 
 /* --- metrics (desk_metrics.c) --- */
@@ -159,7 +159,7 @@ void desk_publish(struct desk *d);
 
 /* --- answers (api.c) --- */
 
-/* Each ends the exchange: who watches it takes the watch back first. */
+/* Sends the answer and ends the exchange. A watch of its end must be removed first. */
 void desk_json(struct exchange *x, int status, const struct buf *body);
 
 /* The error in OpenAI's shape, with x-should-retry. */
@@ -200,8 +200,8 @@ void queues_ack(struct desk_request *r);
 void queues_return(struct desk_request *r);
 void queues_cancel(struct desk_request *r);
 
-/* claims.c, renewals.c, ends.c: what an executor does: it takes attempts for free slots, keeps
- * their leases by renewing them, and tells what each came to. */
+/* claims.c, renewals.c, ends.c: an executor claims attempts for free slots, renews their leases,
+ * and reports their ends. */
 void attempts_claim(struct desk_request *r);
 void attempts_renew(struct desk_request *r);
 void attempts_end(struct desk_request *r);
@@ -209,28 +209,29 @@ void attempts_end(struct desk_request *r);
 /* desk_events.c: follows the dispatcher's events; the answer ends with the client or at a drain. */
 void desk_events_get(struct desk_request *r);
 
-/* running.c: for who looks on. */
+/* running.c: the list of running attempts. */
 void attempts_list(struct desk_request *r);
 
 /* --- events (desk_events.c) --- */
 
 void desk_events_init(struct desk *d);
 
-/* Ends the answers of all who follow. Frees the feed, which has ended or was never followed. */
+/* Ends the answers of all followers. Frees the feed, which has ended or was never followed. */
 void desk_events_end(struct desk *d);
 void desk_events_done(struct desk *d);
 
-/* Tells followers of the group of that id, where there is one: before and behind a record of it. */
+/* Announces a change of the group with that id, if it exists. Call it before and after its record
+ * is applied. */
 void desk_events_note(struct desk *d, struct str group);
 
-/* Tells followers of /events that the group, and with it its queue and runner, have changed or are
- * about to. Costs one comparison when nobody follows. */
+/* Announces to followers of /events that the group, and with it its queue and runner, has changed
+ * or will. Costs one comparison without followers. */
 void desk_events_group(struct desk *d, const struct group *g);
 
-/* The same of a runner alone. */
+/* Announces a change of a runner alone. */
 void desk_events_runner(struct desk *d, const struct runner *r);
 
-/* The server's handler. */
+/* Handles a request of the server. */
 void desk_handle(void *ctx, struct exchange *x);
 
 /* --- polls --- */
@@ -283,11 +284,11 @@ bool claims_paused(struct desk *d);
  * text is valid until the next call. */
 const char *claims_pause_reason(struct desk *d);
 
-/* What waits.h needs to know besides the book. */
+/* Returns the facts that waits.h needs in addition to the book. */
 struct waits_now desk_waits_now(struct desk *d);
 
-/* Once a second: logs and shows on the board that a worker cannot be reached, and tries it again;
- * logs runners that groups wait for and no executor offers. */
+/* Checks the workers once a second. Logs and shows on the board that a worker cannot be reached,
+ * and tries it again. Logs runners that groups wait for and no executor offers. */
 void desk_check_ways(struct desk *d, uint64_t now_ms);
 
 /* How long an attempt is its executor's without a renewal (--attempt-lease); and from now on. */
@@ -298,8 +299,7 @@ void desk_begin_lease(const struct desk *d, struct attempt *a);
  * in result.c. */
 enum { EXECUTOR_WAIT_MAX_S = 55 };
 
-/* Ends an attempt that its executor does not have, or is not heard of any more; why is shown to the
- * trainer. */
+/* Ends an attempt that its executor does not have or no longer renews. The trainer sees `why`. */
 void ends_lost(struct desk *d, struct attempt *a, const char *why, uint64_t at_ms);
 
 /* Ends an attempt that never began, since the gateway refuses its session for good: its rollout has
@@ -310,10 +310,10 @@ void ends_refused(struct desk *d, struct attempt *a, const char *why);
  * agent depends on. */
 const char *desk_find_death(const struct desk *d, const struct attempt *a);
 
-/* Aborts the session, and deletes it if it was finalized; deletes it; or has the sinks given it,
- * which comes before a deletion, too. The worker is asked again and again until it says that it is
- * so. g: the session's group, whose export options the sinks' export is made with; NULL (not for
- * DELIVER): the sinks are not to have it. */
+/* Aborts the session, and deletes it if it was finalized; or deletes it; or delivers it to the
+ * sinks, which also precedes a deletion. The request is repeated until the worker confirms it. g:
+ * the session's group, which has the options of the sinks' export; NULL (not for DELIVER): the
+ * sinks must not get the session. */
 enum closing_kind { CLOSING_ABORT, CLOSING_FORGET, CLOSING_DELIVER };
 
 void closing_start(struct desk *d, const char *session, enum closing_kind kind,
@@ -326,10 +326,9 @@ void telling_start(struct desk *d, const struct group *g);
 void tellings_resume(struct desk *d);
 void tellings_end(struct desk *d);
 
-/* Looks for sessions that were made for attempts that nobody knows (a crash came between their
- * making and their record, the answer of their making was lost, or their group is gone), and ends
- * them. Sets desk->swept after the first pass. Passes are repeated until one has seen all workers;
- * while one runs, a call asks for another behind it. */
+/* Finds sessions that were made for unknown attempts, and ends them. Reasons: a crash between their
+ * making and their record, a lost answer, or a group that is gone. Sets desk->swept after the first
+ * pass. Passes repeat until one has reached all workers. A call during a pass causes one more. */
 void sweep_start(struct desk *d);
 void sweep_end(struct desk *d);
 

@@ -1,6 +1,6 @@
 /*
- * GET /events of the dispatcher: groups, queues and runners that change, for the workers, which
- * pass it on to whoever follows theirs. Keys of the feed: a letter (g, q, r) before the name.
+ * GET /events of the dispatcher: changes of groups, queues and runners, for the workers, which pass
+ * them on to their own followers. Keys of the feed: a letter (g, q, r) before the name.
  */
 #include <stdlib.h>
 
@@ -43,8 +43,7 @@ static void put_outcomes(const struct runner *r, struct json_out *o)
 
 static void put_runner(struct desk *d, struct str name, struct json_out *o)
 {
-    static const struct runner
-        nobodys; /* one that is gone: nobody offers it, nothing asks for it */
+    static const struct runner nobodys; /* a runner that is gone: not offered, not named */
     const struct runner *r = book_runner(&d->book, name);
     struct waits_now now = desk_waits_now(d);
     struct buf why = {0};
@@ -138,7 +137,7 @@ void desk_events_note(struct desk *d, struct str group)
         desk_events_group(d, g);
 }
 
-/* A key's events now. */
+/* Writes the present events of a key. */
 static void put_now(struct desk *d, char letter, const char *name, struct buf *out)
 {
     struct buf key = {0};

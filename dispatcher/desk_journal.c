@@ -1,8 +1,7 @@
 /*
- * The dispatcher's journal: opened and replayed, looked after, and the one way to change the book:
- * a record is journaled, applied, and told to who follows. A group's records stay in the journal
- * while the book has it or sinks are owed some of it
- * (`owed`).
+ * The dispatcher's journal: opening, replay, maintenance, and the only way to change the book: a
+ * record is journaled, applied, and announced to followers. A group's records stay in the journal
+ * while the book has the group or sinks still lack sessions of it (`owed`).
  */
 #include <stdio.h>
 #include <stdlib.h>

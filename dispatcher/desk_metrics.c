@@ -20,7 +20,7 @@ static unsigned runner_label(const struct desk *d, const struct runner *r)
     return metrics_name(d->heritage->metrics, METRIC_NAMES_RUNNER, str_cstr(r->name));
 }
 
-/* The seconds that an executor told for a part of its attempt. */
+/* Observes the seconds that an executor reported for one step of its attempt. */
 static void observe_timing(struct desk *d, const struct json *timings, const char *name,
                            enum metric id)
 {
@@ -106,7 +106,7 @@ static void publish_runners(struct desk *d)
         open[v] |= r->blocked;
     }
     for (unsigned v = 0; v < METRIC_RUNNER_VALUES; v++) {
-        if (!(d->shown_runners >> v & 1)) /* else told: of one that is gone that it has nothing */
+        if (!(d->shown_runners >> v & 1)) /* also published for a removed runner: zero */
             continue;
         metrics_set_at(d->heritage->page, METRIC_attempts_running, v, running[v]);
         metrics_set_at(d->heritage->page, METRIC_slots, v, slots[v]);

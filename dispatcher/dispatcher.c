@@ -1,6 +1,5 @@
 /*
- * Two things: what the dispatcher does when the book tells of a change; and the process, from
- * start to drain.
+ * The reactions to changes of the book, and the process from start to drain.
  *
  *   start    keys, journal (replay fills the book, without events), server; then sweep and
  *            tellings, which take up what a dispatcher before this one left undone
@@ -56,7 +55,7 @@ static void on_settled(void *ctx, struct group *g)
     polls_wake(d);
 }
 
-/* Its sessions were held for the trainer; nobody will ask for them again. */
+/* Ends the sessions of a removed group, which were kept for its trainer. */
 static void on_gone(void *ctx, struct group *g)
 {
     struct desk *d = ctx;

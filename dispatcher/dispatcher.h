@@ -9,8 +9,7 @@
 
 struct heritage;
 
-/* The body of the dispatcher after the fork: serves until it is told to drain. Returns the exit
- * status. */
+/* Runs the dispatcher after the fork, until it is asked to drain. Returns the exit status. */
 int dispatcher_run(const struct heritage *h);
 
 #endif

@@ -1,4 +1,4 @@
-/* What is due by the clock: leases that have run out, deadlines, deliveries nobody acknowledged. */
+/* Events of the clock: leases that have run out, deadlines, deliveries without acknowledgement. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/proc/board.h"

@@ -62,8 +62,7 @@ int durable_write(struct desk_answer *a, struct str group, struct str record, st
 
 void durable_end(struct desk_answer *a, int status)
 {
-    /* What it tells of the book may stand in a record of another request, which came before those
-     * of its own. */
+    /* The answer may depend on a record of an earlier request. */
     if (a->x && !a->wrote)
         a->undurable += journal_await(a->desk->journal, on_durable, a) == 0;
     a->ended = true;

@@ -1,7 +1,7 @@
 /*
- * struct desk_answer: an answer that waits until every record it stands for is as durable as
- * --durability promises: those that it writes, or, where it writes none and tells of what the book
- * has already, all that there are. The order of use:
+ * struct desk_answer: an answer that waits until every record that it depends on is as durable as
+ * --durability promises. These are the records that it writes. If it writes none and only reads the
+ * book, these are all records so far. The order of use:
  *
  *   durable_begin        takes the exchange over
  *   durable_write ...    appends and applies a record, any number of times
@@ -23,7 +23,7 @@ struct exchange;
 
 struct desk_answer {
     struct desk *desk;
-    struct exchange *x; /* NULL: the client has left, or has been told of an error */
+    struct exchange *x; /* NULL: the client has left, or has received an error */
     size_t undurable;   /* records whose callback is still to come */
     bool wrote;         /* at least one record */
     bool ended;         /* no more records */

@@ -1,18 +1,18 @@
 /*
- * POST /attempts/{id}/end: what an attempt came to. One that may count is completed (its reward
- * goes to the session) and finalized before the end is recorded: so what is settled has a durable
- * export. One that does not count is recorded first, then its session is aborted. Whether a session
- * may be finalized, the worker decides: without a trained token, or without a reward where one is
- * required, it refuses (422), and the attempt is an error.
+ * POST /attempts/{id}/end: the end of an attempt. If the attempt may count, its session is
+ * completed with the reward and finalized before the end is recorded. So a settled attempt has a
+ * durable export. If it does not count, the end is recorded first, then its session is aborted.
+ * Whether a session may be finalized, the worker decides: without a trained token, or without a
+ * reward where one is required, it refuses (422), and the attempt is an error.
  *
  * An error is `infra` if the gateway died under the agent (deaths.c). The worker is called first:
  * if it has just died, its answer comes from the next one, when the supervisor knows of the death.
  *
- * A worker that is away or fails is asked again for PATIENCE_MS, and its last word is the reason
- * then. Finalizing has no bound of its own: scorers may be asked first, and a call that was given
- * up and repeated would ask them anew, or end as another attempt what the worker still works on. A
- * worker that hangs is replaced (--hang-timeout). The worker itself has asked an engine again where
- * that may help; what an engine says beside it is a refusal.
+ * If a worker is away or fails, the request is repeated for PATIENCE_MS; its last error becomes the
+ * reason. Finalizing has no time limit of its own. Scorers may be asked first, and an abandoned and
+ * repeated call would ask them again, or would end as another attempt while the worker still works
+ * on it. A hanging worker is replaced (--hang-timeout). The worker repeats requests to engines
+ * itself if that may help, so any other error of an engine is a refusal.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,11 +47,11 @@ struct ending {
     struct exchange *x; /* NULL: the executor has left; it may ask again */
     char attempt[ATTEMPT_ID_LEN + 1];
     enum outcome outcome;
-    struct result result;  /* what the executor told, then what the export has */
+    struct result result;  /* the executor's report, then the values of the export */
     char *complete;        /* body of the session's completion */
     bool failed_reward;    /* fail_reward was posted */
     bool finalized;        /* the session is */
-    enum ending_step step; /* what the worker is asked now */
+    enum ending_step step; /* whether the session is finalized */
     struct http_fetch *call;
     struct loop_timer again;
     char *said;        /* the worker's last word, an error; NULL: it does not answer */
@@ -99,8 +99,8 @@ static void answer_gone(struct exchange *x)
     desk_error(x, &e);
 }
 
-/* What an executor hears of an attempt that has ended: the verdict on what it said itself, or that
- * it came too late. */
+/* Reports whether a second end of an attempt comes too late. If not, its executor gets the verdict
+ * on its own first report. */
 static bool is_too_late(const struct attempt *a)
 {
     return !a || a->lost || a->outcome == OUTCOME_CANCELLED;
@@ -119,7 +119,7 @@ static void answer_ended(struct exchange *x, const struct attempt *a)
     buf_done(&body);
 }
 
-/* The same where the end was told by another request, whose record may not be durable yet. */
+/* Answers an end that another request reported first, whose record may not be durable yet. */
 static void answer_repeated(struct desk *d, struct exchange *x, const struct attempt *a)
 {
     struct desk_answer *answer;
@@ -212,7 +212,7 @@ static void set_infra(struct ending *n, const char *why)
     n->result.beside = true;
 }
 
-/* It does not count after all. */
+/* Makes an attempt that seemed to count one that does not. */
 static void downgrade(struct ending *n, enum outcome outcome, const char *why)
 {
     const struct attempt *a = attempt_of(n);
@@ -281,14 +281,14 @@ static void ask_later(struct ending *n, uint64_t wait_ms)
         give_up(n);
 }
 
-/* What a finalize took, however it came out, is none of the patience. */
+/* Excludes the time of a finalize, successful or not, from PATIENCE_MS. */
 static void leave_out(struct ending *n)
 {
     if (n->step == STEP_FINALIZE)
         n->until_ms += clock_ms() - n->asked_ms;
 }
 
-/* A worker that is away is asked again soon; for ever is too long. */
+/* Asks a worker that is away again soon, but not for ever. */
 static void on_away(struct ending *n)
 {
     free(n->said);
@@ -297,8 +297,9 @@ static void on_away(struct ending *n)
     ask_later(n, AGAIN_MS);
 }
 
-/* It is there, but cannot do it now: asking more often would not help. A scorer that fails after
- * half an hour is not waited for by the dozen. */
+/* Handles a worker's answer that it cannot do it now. The time of the first PATIENT_FAILURES
+ * failed finalizes does not count against PATIENCE_MS, that of later ones does. So a scorer that
+ * fails after half an hour is not asked dozens of times. */
 static void on_failure(struct ending *n, int status, const struct json *v)
 {
     struct str why = error_message(v);
@@ -465,8 +466,8 @@ static char *copy_object(const struct json *v)
     return buf_take(&text);
 }
 
-/* Whether the run came to its end: as the executor says, else as its scorer does, who has seen what
- * came of it, else as the outcome is. */
+/* Reports whether the run came to its end. The executor's report decides, then the scorer's, which
+ * has seen the result, then the outcome. */
 static bool is_finished(const struct json *body, enum outcome outcome)
 {
     const struct json *said = json_get(body, "finished");
@@ -476,7 +477,8 @@ static bool is_finished(const struct json *body, enum outcome outcome)
     return json_is(said, JSON_BOOL) ? json_is_true(said) : outcome == OUTCOME_OK;
 }
 
-/* What the session is completed with: the scorer's reward, whether the run finished, and why. */
+/* Writes the body of the session's completion: the scorer's reward, whether the run finished, and
+ * the reason. */
 static char *write_complete(const struct json *body, bool finished)
 {
     struct buf text = {0};
@@ -544,7 +546,8 @@ static bool is_others(const struct desk_request *r, const struct attempt *a)
              name.p[r->executor.len] == '/');
 }
 
-/* Who names itself is held to it, with and without keys. */
+/* Reports whether the request comes from a different executor than the attempt's, with and without
+ * keys. */
 static bool is_anothers_word(const struct desk_request *r, const struct attempt *a)
 {
     struct str name = json_string(json_get(r->body, "executor"));
@@ -552,7 +555,8 @@ static bool is_anothers_word(const struct desk_request *r, const struct attempt 
     return name.p && !str_eq_c(name, a->executor);
 }
 
-/* The same end is being worked out for an earlier request: ctx is the attempt's id. */
+/* Checks whether the same end is still being worked out for an earlier request; ctx is the
+ * attempt's id. */
 static bool repeat_look(struct poll *p)
 {
     const struct attempt *a = book_attempt(&p->desk->book, str_cstr(p->ctx));
@@ -669,7 +673,8 @@ void attempts_end(struct desk_request *r)
 
 /* --- ends that no executor tells --- */
 
-/* Records the end; nobody waits for it. -1: it is not recorded, which is logged. */
+/* Records the end of an attempt without a waiting request. -1: it is not recorded, which is logged.
+ */
 static int record_untold(struct desk *d, struct attempt *a, enum outcome outcome,
                          enum end_kind kind, const char *why, uint64_t at_ms)
 {

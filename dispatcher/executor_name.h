@@ -10,8 +10,8 @@ struct err;
 
 enum { EXECUTOR_MAX = 128 /* bytes */ };
 
-/* Reads the member "executor". Without it, the name is the one in the executor's key; with both,
- * the member is that name or begins with it and a '/', since several processes may share a key.
+/* Reads the member "executor". Without it, the name is the one in the executor's key. With both,
+ * the member must be that name or begin with it and a '/', since several processes may share a key.
  * ret is NUL-terminated. -1: ERR_INVALID, ERR_WRONG_SCOPE. */
 int executor_name_read(struct desk_request *r, char ret[EXECUTOR_MAX + 1], struct err *e);
 

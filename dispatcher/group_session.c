@@ -87,7 +87,7 @@ static int check_values(const struct json *session, const char *place, struct er
     return rc;
 }
 
-/* What POST /sessions refuses together, or beyond the gateway's limits. */
+/* Checks the options that POST /sessions refuses together, or beyond the gateway's limits. */
 static int check_rules(const struct json *session, const struct config *config, const char *place,
                        struct err *e)
 {
@@ -305,7 +305,7 @@ static void add_other(struct session_sum *s, size_t bytes)
     s->bytes += bytes;
 }
 
-/* Of what all rollouts share, at most. */
+/* Returns an upper bound for what all rollouts share. */
 static struct session_sum bound_shared(const struct session_parts *p)
 {
     const struct json *metadata = json_get(p->session, "metadata");
@@ -382,8 +382,8 @@ static void merge_shared(const struct session_parts *p, struct merged *m)
     arena_done(&a);
 }
 
-/* What a member's object adds to the shared one: *ret_names names, and bytes, which are fewer than
- * none where its values are shorter. */
+/* Sums up what a member's object adds to the shared one: *ret_names gets the number of new names.
+ * Returns the bytes, negative if its values are shorter. */
 static int64_t add_values(const struct shared_part *part, const struct json *object,
                           size_t *ret_names)
 {
@@ -420,7 +420,7 @@ static struct session_sum sum_member(const struct merged *shared, const struct j
     return s;
 }
 
-/* Where the option stands in the submission. */
+/* Returns the path in the submission below which the option is, for errors. */
 static const char *place_of(const char *option)
 {
     return strcmp(option, "metadata") == 0 || strcmp(option, "labels") == 0 ? "" : "session.";
@@ -461,7 +461,7 @@ static int check_rollout(const struct session_parts *p, uint32_t rollout,
     return err_field(e, name, "%s: in the session of rollout %u, %s", name, rollout, inner.text);
 }
 
-/* Within the limits, as far as counting tells. */
+/* Reports whether the session is within the limits, as far as counting shows. */
 static bool is_light(const struct session_parts *p, uint32_t rollout,
                      const struct session_sum *bound, const struct config *config, struct merged *m)
 {

@@ -19,9 +19,9 @@ struct json;
 int group_session_check(const struct json *body, const struct json *defaults,
                         const struct config *config, const char *where, struct err *e);
 
-/* What parts of a submission, each within the limits, come to together in the session of an
- * attempt: members of metadata, bytes of the other options, bytes of all. -1: ERR_INVALID that
- * names the part, the value and the limit. */
+/* Checks the session of an attempt, which is merged from several objects of a submission that are
+ * each within the limits: members of metadata, bytes of the other options, bytes of all. -1:
+ * ERR_INVALID that names the object, the value and the limit. */
 int group_session_check_sum(const struct group_spec *spec, const struct json *body,
                             const struct json *defaults, const struct config *config,
                             const char *where, struct err *e);

@@ -23,7 +23,7 @@ enum { LIST_DEFAULT = 100, LIST_MAX = 1000, WAIT_MAX_S = 3600, WARNING_MAX = 102
 
 /* --- submit --- */
 
-/* What a group is compared by: its text with the defaults filled in, member order aside. */
+/* Compares two groups by their texts with the defaults filled in, member order aside. */
 static bool same_group(struct desk_request *r, const struct group *g, struct str text)
 {
     const struct json *a = NULL, *b = NULL;
@@ -39,7 +39,7 @@ struct candidate {
     bool exists;
 };
 
-/* Sessions of a group tell its size, which is bounded. */
+/* Checks the group's size, which is limited and which its sessions contain. */
 static int check_size(const struct group_spec *g, const char *where, struct err *e)
 {
     if (g->n + g->extra <= GROUP_MAX)
@@ -48,7 +48,7 @@ static int check_size(const struct group_spec *g, const char *where, struct err 
                      g->n + g->extra);
 }
 
-/* What the session of an attempt that is kept with it would refuse: exports have float32. */
+/* Checks the reward of failed attempts as their sessions would: exports have float32. */
 static int check_fail_reward(const struct json *body, const struct json *defaults,
                              const char *where, struct err *e)
 {
@@ -435,7 +435,7 @@ void groups_list(struct desk_request *r)
 
 /* --- wait --- */
 
-/* A group that is waited for: seq tells it from one that has its id later. */
+/* A group that a request waits for; seq distinguishes it from a later one with its id. */
 struct group_wait {
     uint64_t seq;
     struct buf last; /* the group when it was cancelled and removed */

@@ -97,7 +97,7 @@ static bool next_look(struct poll *p)
     return true;
 }
 
-/* Also when there is nothing: the trainer sees why. */
+/* Answers when the wait is over, also without a group, so that the trainer sees why. */
 static void next_over(struct poll *p)
 {
     deliver(p->desk, p->x, p->ctx);
@@ -221,8 +221,8 @@ static void write_count(struct desk_request *r, const char *key, uint64_t n, str
     json_out_end_obj(&o);
 }
 
-/* A record of that kind for each of the groups that are the queue's and for which `fits`. Ids that
- * nobody knows are fine: who repeats itself has been heard before. */
+/* Writes a record of that kind for each named group of the queue for which `fits`. Unknown ids are
+ * no error: a repeated request names groups that are gone. */
 static void write_many(struct desk_request *r, enum record_kind kind, const char *key,
                        bool (*fits)(const struct group *g))
 {

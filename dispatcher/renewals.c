@@ -1,4 +1,5 @@
-/* POST /attempts/renew: the executor lives; it hears which of its attempts it is to end. */
+/* POST /attempts/renew: an executor renews its leases; the answer names the attempts that it must
+ * end. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -221,7 +221,7 @@ void result_write_queue_warning(const struct book *b, struct str name, struct js
     buf_done(&warning);
 }
 
-/* Of the oldest group that is not delivered. */
+/* Returns the age in seconds of the oldest group that is not delivered. */
 static double oldest_s(const struct queue *q, uint64_t now_ms)
 {
     const struct group *g;

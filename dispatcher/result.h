@@ -1,6 +1,6 @@
 /*
- * What the dispatcher tells of groups and queues, as JSON text: the GroupResult that a trainer is
- * given, the rows of lists, and a queue's counts.
+ * Groups and queues as JSON text: the GroupResult for a trainer, the rows of lists, and a queue's
+ * counts.
  */
 #ifndef RG_DISPATCHER_RESULT_H
 #define RG_DISPATCHER_RESULT_H

@@ -1,12 +1,12 @@
 /*
  * group_parse reads a submission in the order id, names, counts, the rest, nested objects, and
- * stops at the first fault. Each field is looked for in the group, then in the defaults of its
- * request. group_write_submission writes the fields in the order of `known`, so a submission that
- * is repeated mostly gives the same bytes, and is told from a conflicting one without being parsed
- * (groups.c).
+ * stops at the first fault. Each field is searched in the group, then in the defaults of its
+ * request. group_write_submission writes the fields in the order of `known`. So a repeated
+ * submission mostly gives the same bytes, and is distinguished from a conflicting one without
+ * parsing (groups.c).
  *
- * group_write_export leaves out `format` and the two require_ options. Those belong to who takes
- * the session: the dispatcher's finalize checks, and wants no trajectories in its answer.
+ * group_write_export leaves out `format` and the two require_ options. These belong to the receiver
+ * of the session: the dispatcher's finalize checks them and wants no trajectories in its answer.
  */
 #include "dispatcher/rollouts.h"
 
@@ -372,7 +372,8 @@ bool group_goes_to_sinks(const struct group *g)
     return goes;
 }
 
-/* The group's export options hold for whoever takes the session: trainer and sinks. */
+/* Writes the group's export options, which apply to every receiver of the session: trainer and
+ * sinks. */
 void group_write_export(const struct group *g, bool checked, struct buf *out)
 {
     struct arena a = {0};

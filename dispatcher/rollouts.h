@@ -1,5 +1,5 @@
 /*
- * struct group: n rollouts of one task, as a trainer submitted it, and what has become of it.
+ * struct group: n rollouts of one task, as a trainer submitted it, and its state.
  *
  *   group     waiting -> running -> finished | partial | failed | cancelled       (settled, once)
  *   rollout   waiting -claim-> running -end-> succeeded | failed | waiting (retry) | cancelled
@@ -59,9 +59,9 @@ enum outcome {
     OUTCOMES
 };
 
-/* What follows a timeout, an error or an infrastructure failure: the attempt counts all the same,
- * if its session could be finalized; another one is made while there are any left; the rollout has
- * failed. */
+/* The consequence of a timeout, an error or an infrastructure failure. KEEP: the attempt counts
+ * anyway, if its session could be finalized. RETRY: another attempt is made while there are any
+ * left. DROP: the rollout has failed. */
 enum on { ON_KEEP, ON_RETRY, ON_DROP };
 
 enum group_delivery { DELIVERY_NONE, DELIVERY_OFFERED, DELIVERY_TAKEN };
@@ -75,13 +75,14 @@ struct group_spec {
     struct str id, queue, runner; /* queue absent: the group is only waited for by its id */
     uint32_t n;                   /* rollouts that are wanted */
     uint32_t extra;               /* rollouts beyond them, begun in case some fail or are late */
-    uint32_t min; /* so many are enough for GROUP_PARTIAL, when no more can succeed */
-    uint32_t attempts, infra_attempts; /* of a rollout, at most: but for infra; with infra */
-    enum on on[OUTCOME_INFRA + 1];     /* by outcome; that of ok is not used */
+    uint32_t min; /* rollouts that are enough for GROUP_PARTIAL if no more can succeed */
+    uint32_t attempts,
+        infra_attempts; /* maximum of attempts of a rollout: without infra ends; with infra ends */
+    enum on on[OUTCOME_INFRA + 1]; /* by outcome; that of ok is not used */
     double fail_reward;
     bool external_reward; /* the trainer scores: an unknown reward is no failure */
     bool has_version;
-    int64_t version; /* of the policy at submission */
+    int64_t version; /* version of the policy at submission */
     int64_t priority;
     uint64_t run_timeout_ms, deadline_ms;
 };
@@ -99,7 +100,7 @@ struct attempt {
     struct rollout *rollout;
     struct attempt *before; /* the rollout's attempt before this one; they are kept until the
                                group goes, so that a repeated end is answered alike */
-    char *executor;         /* who claimed it */
+    char *executor;         /* the executor that claimed it */
     uint32_t number;        /* 1.. of its rollout */
     uint64_t claimed_at_ms; /* wall clock */
     uint64_t lease_due_ms;  /* monotonic; 0: not set yet (after a replay); LEASE_NOT_BEGUN */
@@ -109,8 +110,8 @@ struct attempt {
     bool refused;               /* it never began: the gateway refuses its session for good */
     const char *kill;           /* why the executor is to end it, or NULL */
     enum outcome outcome;       /* once ended */
-    enum rollout_state verdict; /* what the end made of the rollout: WAITING means a retry */
-    struct list_item entry;     /* of those that run */
+    enum rollout_state verdict; /* verdict of the end on the rollout: WAITING means a retry */
+    struct list_item entry;     /* in the list of running attempts */
 };
 
 /* What a rollout's last ended attempt came to; JSON texts are "" when there is none. */
@@ -118,7 +119,7 @@ struct result {
     enum outcome outcome;
     bool has_outcome;
     bool has_reward, has_finished, finished;
-    bool beside; /* it ended for what is no fault of its runner, whoever says so */
+    bool beside; /* it ended for a reason that is not its runner's fault, whatever its end says */
     double reward;
     uint64_t trajectories, trained_tokens;
     bool has_versions;
@@ -148,7 +149,7 @@ struct group {
     struct group_spec spec;
     char *text; /* the submission, a JSON object */
     size_t text_len;
-    struct group_label *labels; /* what it says of them: filters read no text of any length */
+    struct group_label *labels; /* labels of the text, so that filters need not parse it */
     size_t n_labels;
     struct queue *queue; /* NULL: none */
     struct runner *runner;
@@ -162,13 +163,14 @@ struct group {
     uint64_t taken_until_ms;              /* monotonic; 0: not set yet */
     uint32_t waiting, running, succeeded; /* rollouts */
     bool overdue;
-    bool told;                      /* the Redis sinks have its entry */
-    struct rollout *rollouts;       /* n + extra, or NULL: not begun */
-    struct list_item lane_entry;    /* of its runner, while a rollout waits (book_lanes.h) */
-    bool in_lane, resting;          /* a rollout waits; and lane_entry is with those that rest */
-    uint64_t due_ms;                /* wall clock: until when it rests */
-    struct list_item queue_entry;   /* of all groups of the queue, by seq */
-    struct list_item settled_entry; /* of the settled ones, by settling */
+    bool told;                    /* the Redis sinks have its entry */
+    struct rollout *rollouts;     /* n + extra, or NULL: not begun */
+    struct list_item lane_entry;  /* in its lane, while a rollout waits (book_lanes.h) */
+    bool in_lane, resting;        /* a rollout waits; and lane_entry is with those that rest */
+    uint64_t due_ms;              /* wall clock: until when it rests */
+    struct list_item queue_entry; /* in the queue's list of all groups, by seq */
+    struct list_item
+        settled_entry; /* in the queue's list of settled groups, by the time of settling */
     struct list_item all_entry;
 };
 

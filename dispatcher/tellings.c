@@ -1,8 +1,8 @@
 /*
  * Settled groups on their way to the Redis sinks: one entry each in the stream NAME:groups, which
- * names the keys of its members' entries. Once the records that settled it are durable a worker
- * spools it beside the sessions' exports; that is
- * recorded, so that a restart tells only what was not told. At least once, as everything sinks get.
+ * names the keys of its members' entries. When the records that settled it are durable, a worker
+ * spools the entry next to the sessions' exports. That is recorded, so that a restart sends only
+ * missing entries. Each entry arrives at least once, like all that sinks receive.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,7 +110,7 @@ static bool any_redis(const struct desk *d)
     return false;
 }
 
-/* As the members' entries are called: SESSION/INDEX. */
+/* Writes the keys of the members' entries: SESSION/INDEX. */
 static void put_keys(const struct group *g, struct json_out *o)
 {
     json_out_key(o, "keys");
@@ -149,7 +149,7 @@ static char *write_body(const struct group *g)
     json_out_i64(&o, g->succeeded);
     put_keys(g, &o);
     json_out_key(&o, "result");
-    told.deliveries = 0; /* those to trainers: the entry is the same whenever it is written */
+    told.deliveries = 0; /* without deliveries to trainers, so that the entry is always the same */
     result_write_group(&told, NULL, NULL, &o);
     json_out_end_obj(&o);
     json_out_end_obj(&o);

@@ -85,7 +85,8 @@ void waits_no_queue(const struct book *b, struct str name, struct buf *out)
     write_names(names, n, b->queues.n, name, out);
 }
 
-/* Until when all waiting rollouts of the group rest after failures; 0: one of them may begin. */
+/* Returns until when all waiting rollouts of the group rest after failures; 0: one of them may
+ * begin. */
 static uint64_t rests_until_ms(const struct group *g, uint64_t wall_ms)
 {
     uint64_t until_ms = UINT64_MAX;

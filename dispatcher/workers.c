@@ -1,9 +1,8 @@
 /*
  * One HTTP client for each worker place, made when the place is first called and kept. A session's
- * call goes to the place of its id; the socket of a place that was scaled away is served by the
- * worker that adopted it, so no other way has to be known here. Calls without a session go around
- * the workers that are ready. A call that cannot be made still ends through its callback, with the
- * error.
+ * call goes to the place of its id. If a place was scaled away, its adopter serves the socket, so
+ * no other way is needed here. Calls without a session go around the workers that are ready. A call
+ * that cannot be made still ends through its callback, with the error.
  */
 #include "dispatcher/workers.h"
 
@@ -187,7 +186,7 @@ static void on_retried(void *ctx, int status, struct str body, const struct err 
     ((struct workers *)ctx)->retry = NULL;
 }
 
-/* Any answer will do. */
+/* Tries the worker again; any answer will do. */
 void workers_retry(struct workers *w)
 {
     char id[ID_TEXT_MAX], path[64];

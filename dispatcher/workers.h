@@ -38,20 +38,19 @@ void workers_free(struct workers *w);
 struct http_fetch *worker_call(struct workers *w, struct str id, const char *method,
                                struct str path, struct str body, http_fetch_fn fn, void *ctx);
 
-/* Has the next worker in turn make a session. Who claims waits for the slowest session of its
- * claim: the call ends before an executor's own patience does (CALL_MARGIN_MS in
- * runner/executor.c). */
+/* Asks the next worker in turn to make a session. A claim waits for its slowest session, so the
+ * call ends before the executor's patience does (CALL_MARGIN_MS in runner/executor.c). */
 struct http_fetch *worker_make_session(struct workers *w, struct str body, http_fetch_fn fn,
                                        void *ctx);
 
-/* As worker_call with POST for what takes as long as it takes: the call ends with its answer, or
+/* Like worker_call with POST, for requests without a time limit: the call ends with its answer, or
  * with the worker. */
 struct http_fetch *worker_call_long(struct workers *w, struct str id, struct str path,
                                     struct str body, http_fetch_fn fn, void *ctx);
 
-/* Whether an answer refuses the call whoever asks and when. Not where the call itself is not what
- * is refused: the gateway's keys are being changed (401, 403), it came too slowly, or there is no
- * room for now (408, 429). */
+/* Reports whether an answer refuses the call for good. Not if it refuses for another reason: the
+ * gateway's keys are being changed (401, 403), the call came too slowly (408), or there is no
+ * capacity now (429). */
 bool worker_refuses(int status);
 
 #endif

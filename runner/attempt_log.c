@@ -4,9 +4,9 @@
  *   | the first 2 MB, as they came | a ring of nearly 2 MB, written round and round |
  *
  * The disk therefore never holds more than the limit, however much a run prints, and the end of a
- * run that was killed is there. Closing turns the ring the right way round, behind a line that
- * tells how many bytes are missing. The tail in memory is kept apart from the file: a result has
- * it also when the disk is full.
+ * run that was killed is there. Closing writes the ring in order, after a line with the number of
+ * missing bytes. The tail in memory is separate from the file, so that a result has it even if the
+ * disk is full.
  */
 #include "runner/attempt_log.h"
 
@@ -107,7 +107,7 @@ void attempt_log_add(struct attempt_log *l, struct str bytes)
     }
 }
 
-/* Writes the ring anew, oldest byte first, behind a line that tells what is missing. */
+/* Rewrites the ring in order, oldest byte first, after a line with the number of missing bytes. */
 static int unroll(struct attempt_log *l)
 {
     uint64_t split = (l->total - HEAD) % RING;

@@ -52,7 +52,7 @@ static bool find_mount(char ret[LINE])
     return found;
 }
 
-/* Our group: "0::/PATH". */
+/* Finds our own group: "0::/PATH". */
 static char *find_own(void)
 {
     FILE *f = fopen("/proc/self/cgroup", "re");
@@ -102,7 +102,7 @@ static void clear(const char *folder)
     (void)rmdir(folder);
 }
 
-/* Clears the folders of executors that are dead: nobody holds their lock. */
+/* Removes the folders of dead executors, whose locks are free. */
 static void end_leftovers(const char *group)
 {
     DIR *d = opendir(group);

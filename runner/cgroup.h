@@ -1,8 +1,8 @@
 /*
- * Control groups (v2) of runs, where the executor may make some below its own (a systemd unit with
- * Delegate=yes, a container, root): a kill reaches all of a run at once, also when its keeper is
- * dead; and an executor that starts ends what one before it left when all of it was killed
- * together.
+ * Control groups (v2) of runs, if the executor may make groups below its own (a systemd unit with
+ * Delegate=yes, a container, root). A kill reaches all processes of a run at once, even if its
+ * keeper is dead. A new executor kills what an earlier one left when it was killed with its
+ * keepers.
  *
  *     OWN GROUP/rollgate-<pid>/<number of the run>
  *
@@ -19,12 +19,13 @@ void cgroup_open(void);
 /* A folder for one run; the caller frees it by cgroup_remove. NULL: there is none. */
 char *cgroup_make(void);
 
-/* In the run's process, before it executes anything. NULL is accepted, here and below. */
+/* Moves the run's process into the group, before it executes anything. Accepts NULL, as do all
+ * functions below. */
 void cgroup_enter(const char *path);
 void cgroup_kill(const char *path);
 void cgroup_remove(char *path);
 
-/* Removes the executor's folder. */
+/* Removes the executor's folder and its lock. */
 void cgroup_close(void);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * The command line of `rollgate runner`. Options are read in a first pass, as text; then each is
- * turned into its value. All mistakes are collected and told together, those of the runner file
- * with them, and nothing runs if there is one. Paths are made absolute here, because runs work in
- * folders of their own. Without --work-dir a folder is made for this executor and removed at its
+ * turned into its value. All mistakes, including those of the runner file, are collected and
+ * reported together. With a mistake nothing runs. Paths are made absolute here, because runs work
+ * in folders of their own. Without --work-dir a folder is made for this executor and removed at its
  * end.
  */
 #include <errno.h>

@@ -1,8 +1,7 @@
 /*
- * Counts the users of one reading of the runner file. The last one to let go may be inside a
- * callback of an HTTP client that the edition owns, so the edition is freed by a task of the loop,
- * after that callback has returned. Where the loop has ended no task would run: edition_close
- * frees at once.
+ * Counts the users of one reading of the runner file. The last release may come from a callback of
+ * an HTTP client that the edition owns. So a task of the loop frees the edition after that callback
+ * has returned. After the loop's end no task runs: edition_close frees at once.
  */
 #include "runner/edition.h"
 

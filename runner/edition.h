@@ -31,7 +31,7 @@ struct edition *edition_new(struct loop *l, struct roster *roster, const char *c
 struct edition *edition_keep(struct edition *d);
 void edition_drop(struct edition *d);
 
-/* The same when the loop does not run any more: the last user's. */
+/* Releases the last use after the loop has ended, and frees the edition at once. */
 void edition_close(struct edition *d);
 
 #endif

@@ -7,8 +7,8 @@
  *
  * `outcome` and `reason` are set by settle() alone. A timeout stays one, whatever the status of
  * the process that it killed; the executor's own end makes everything `infra`. The end is sent
- * until the gateway answers it; only then is the execution freed. One that was dropped (cancelled,
- * or its lease was lost) is not told at all.
+ * until the gateway answers; only then the execution is freed. The end of a dropped execution
+ * (cancelled, or its lease was lost) is not sent.
  */
 #include "runner/execution.h"
 
@@ -288,7 +288,7 @@ static void on_cancelled(void *ctx, int status, struct str body, const struct er
                  LOG_T("error", e->text));
 }
 
-/* Tells the service; the attempt goes on waiting for its answer, but not for long. */
+/* Asks the service to stop the run; the attempt waits for its answer, but not for long. */
 static void service_stop(struct execution *a)
 {
     struct cancellation *c;
@@ -486,9 +486,9 @@ static void on_retry(struct loop_timer *t)
     end_send(CONTAINER_OF(t, struct execution, timer));
 }
 
-/* What the gateway does not take as it stands (its reward makes it too long) is told as an error
- * without it, or as infra if it was that: untold, the attempt would run into its lease and be tried
- * again and again. */
+/* Replaces an end that the gateway refuses, for example because its reward makes it too long. The
+ * end becomes an error without the reward; an infra end stays infra. Without an accepted end the
+ * attempt would lose its lease and be tried again and again. */
 static void refuse_end(struct execution *a, int status, struct str why)
 {
     char reason[REASON_MAX];

@@ -1,11 +1,11 @@
 /*
  * struct execution: one claimed attempt on its way:
  *
- *   QUEUED (start rate) -> RUN -> SCORE -> END (told to the gateway) -> gone
+ *   QUEUED (start rate) -> RUN -> SCORE -> END (reported) -> gone
  *
- * The run ends by itself, by its timeout, or because the gateway or the executor's end wants it.
- * The scorer comes after every run whose end says something about the agent: not after `infra`,
- * not after a cancellation.
+ * The run ends by itself, by its timeout, or because the gateway or the ending executor stops it.
+ * The scorer follows every run whose end depends on the agent, so not `infra` and not a
+ * cancellation.
  */
 #ifndef RG_RUNNER_EXECUTION_H
 #define RG_RUNNER_EXECUTION_H
@@ -36,11 +36,11 @@ struct execution {
     enum execution_phase phase;
     enum execution_outcome outcome;
     char *reason;
-    bool dropped; /* nobody wants to hear of it: cancelled, or lost */
-    bool stopped; /* told to end */
+    bool dropped; /* its end is not reported: cancelled, or its lease was lost */
+    bool stopped; /* asked to end */
     bool refused; /* its end, as it was at first */
     bool executor_ends;
-    int exit_status, signo; /* of the run; exit_status -1: none */
+    int exit_status, signo; /* exit status and signal of the run; exit_status -1: none */
 
     struct job *job;
     struct http_fetch *service, *end_call;

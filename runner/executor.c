@@ -7,21 +7,21 @@
  * New attempts are not in the renewal that is out. `stale` marks that; after a short gathering the
  * renewal is asked anew. Both kinds share one back-off while the gateway does not answer.
  *
- * A renewal names RENEW_MAX attempts. Of more than that a round has several, one after the other:
- * all but the last are answered at once, and are not asked anew, so that the first attempts are not
- * named again and again while the last ones wait.
+ * A renewal names RENEW_MAX attempts at most. With more attempts, a round has several renewals, one
+ * after the other. All but the last are answered at once and are not repeated, so that the first
+ * attempts are not named again and again while the last ones wait.
  *
- * So there are three waits, and each bounds another thing.
+ * There are three waits:
  *
- * CLAIM_WAIT_S: the gateway holds a claim so long when there is no work. Long: nothing depends on
- * its end, and work ends it at once.
+ * CLAIM_WAIT_S: the gateway holds a claim so long without work. It is long, since work ends it at
+ * once.
  *
- * RENEW_WAIT_MS: the gateway holds a renewal so long when no attempt is to end. Short: a lease
- * counts from this wait's end, so a lost executor is noticed the later the longer it is.
+ * RENEW_WAIT_MS: the gateway holds a renewal so long if no attempt must end. It is short, since a
+ * lease counts from its end: a longer wait notices a lost executor later.
  *
- * REPEAT_MS: the executor waits so long before it renews again when the answer named only attempts
- * that it is ending already: the gateway answers those at once, and without a pause the two would
- * ask and answer without end.
+ * REPEAT_MS: the executor waits so long before the next renewal if the answer named only attempts
+ * that are ending already. The gateway answers those at once, so without a pause the two would ask
+ * and answer without end.
  *
  * The end: drain withdraws the claims, waits for the attempts, stops them when the grace is over,
  * and leaves the loop once neither attempts nor `busy` work are left.
@@ -52,7 +52,7 @@ enum {
     RENEW_MAX = 10000,   /* ids in a renewal, as the gateway allows */
     RENEW_WAIT_MS = 500, /* leases count from a wait's end: a long one hides a lost executor */
     GATHER_MS = 100,     /* so long new attempts are gathered before a renewal names them */
-    REPEAT_MS = 300      /* between renewals that tell nothing new */
+    REPEAT_MS = 300      /* time in which new attempts are gathered before a renewal names them */
 };
 
 /* One long poll for each lane. While it is out, nothing waits for this runner; slots that fall free
@@ -74,7 +74,7 @@ struct executor_head {
     uint64_t retry_ms; /* 0: the last call was answered well */
     uint64_t away_since_ms;
     bool stale;     /* attempts came that the running renewal does not name */
-    uint64_t round; /* of renewals */
+    uint64_t round; /* number of the round of renewals */
     bool more;      /* the last renewal left attempts to the next one of its round */
     int status;     /* to exit with */
 };
@@ -185,7 +185,7 @@ static bool is_answer(struct executor_head *h, const char *what, int status, str
         give_up(h, "the gateway refuses this executor", text);
     } else if (away_ms > (uint64_t)h->x.options->reconnect_ms) {
         give_up(h, "the gateway is away for too long", text);
-        stop_all(h, EXECUTION_STOP_DROPPED); /* nobody hears of their ends */
+        stop_all(h, EXECUTION_STOP_DROPPED); /* their ends cannot be reported */
     } else if (h->retry_ms == 0) {
         log_warn(NULL, "the gateway does not answer, trying again", LOG_T("reason", text));
     }
@@ -404,8 +404,8 @@ static struct offering *offering_new(struct executor_head *h, const char *runner
     return c;
 }
 
-/* From now on the edition's runners are offered, and no others. What is on offer now may be more
- * slots than there are: it is taken back. */
+/* Offers the edition's runners from now on, and no others. Withdraws pending claims, which may
+ * offer more slots than there are. */
 static void take_edition(struct executor_head *h, struct edition *d)
 {
     for (size_t i = 0; i < h->claims.n; i++) {

@@ -1,7 +1,7 @@
 /*
  * struct executor: `rollgate runner`: it claims attempts for its slots, runs them, renews their
- * leases and tells how they ended. A plain client of the gateway; it holds no state that outlives
- * it. The pieces:
+ * leases and reports their ends. A plain client of the gateway; it holds no state that outlives it.
+ * The pieces:
  *
  *   roster.c       the runner file; edition.c: as it was read once
  *   executor.c     claims, renewals, drain
@@ -31,7 +31,7 @@ struct executor_options {
     const char *ca_file;  /* certificates for https; NULL: the system's */
     const char *logs;     /* folder; made */
     const char *work;     /* folder for working folders; made */
-    int64_t grace_ms;     /* of running attempts, once the executor is to end */
+    int64_t grace_ms;     /* time for running attempts when the executor ends */
     int64_t reconnect_ms; /* how long the gateway may be away */
 };
 
@@ -50,14 +50,14 @@ struct executor {
     struct http_client *gateway;
     struct edition *edition; /* the newest */
     struct list_head attempts;
-    struct map by_id; /* the same */
+    struct map by_id; /* the attempts by their ids */
     struct workplaces places;
-    unsigned busy; /* what outlives an attempt: folders removed, cancellations sent */
+    unsigned busy; /* work that outlives an attempt: folders to remove, cancellations to send */
     bool draining;
 };
 
-/* Runs until it is told to end; the exit status. Takes the roster over. -1 with ERR_CONFIG or
- * ERR_IO: it cannot begin. */
+/* Runs until it is stopped, and returns the exit status. Takes ownership of the roster. -1 with
+ * ERR_CONFIG or ERR_IO if it cannot begin. */
 int executor_run(struct roster *roster, const struct executor_options *o, struct err *e);
 
 /* For execution.c: the attempt has ended and left the list; it is freed by its caller. */

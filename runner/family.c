@@ -1,8 +1,8 @@
 /*
- * Reads the stat line of every process of the machine once, then goes from each of them up to root,
- * or to one of whom it is known whether that is an ancestor. The cost is that of /proc, so it is
- * paid at a stop and at an end, not while a run goes on. What forks between reading and signalling
- * is missed; callers that must reach all signal again until none is left (keeper.c).
+ * Reads the stat line of every process of the machine once, then goes from each process up to root,
+ * or to one whose kinship is known. Reading /proc is expensive, so it happens when a run stops or
+ * ends, not while it runs. What forks between reading and signalling is missed; callers that must
+ * reach all signal again until none is left (keeper.c).
  */
 #include "runner/family.h"
 
@@ -73,8 +73,8 @@ static int by_pid(const void *a, const void *b)
     return (x->pid > y->pid) - (x->pid < y->pid);
 }
 
-/* What can be said without its parent. Who is asked for a second time is his own ancestor: his
- * parent's pid was given away while all were read. */
+/* Decides what is known without the parent. A process that is asked for a second time is its own
+ * ancestor: its parent's pid was reused while all were read. */
 static enum kinship kinship(const struct relative *one, pid_t root, bool (*spare)(pid_t pid))
 {
     if (one->kin != KIN_UNKNOWN)

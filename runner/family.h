@@ -21,8 +21,8 @@ struct relative {
 /* Sorts them by pid and finds out which descend from root, as family_signal means it. */
 void family_find(struct relative *all, size_t n, pid_t root, bool (*spare)(pid_t pid));
 
-/* Sends the signal to every living descendant of root; those for which `spare` answers true and
- * theirs are left alone (NULL: nobody is). Returns how many there were. */
+/* Sends the signal to every living descendant of root, except those for which `spare` returns true,
+ * and their descendants (NULL: no exception). Returns the number of signalled processes. */
 unsigned family_signal(pid_t root, int signo, bool (*spare)(pid_t pid));
 
 #endif

@@ -21,7 +21,8 @@ struct group_call {
     struct buf body;
 };
 
-/* One request and its answer. 0 when it is a 2xx, else 1 after telling. */
+/* Sends one request and reads its answer. Returns 0 on a 2xx, otherwise 1 after printing the error.
+ */
 static int call(struct group_call *g, const char *method, const char *path, struct str sent)
 {
     struct arena a = {0};

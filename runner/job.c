@@ -1,8 +1,7 @@
 /*
  * A job has three pipes: the keeper's report, standard output and, if wanted apart, standard
  * error. SIGCHLD ends it: jobs_reap finds the job by its keeper's pid, reads the report, then all
- * output that is still in the pipes, then calls `ended`. Output after that would have nobody to go
- * to.
+ * output that is still in the pipes, then calls `ended`. Later output would have no reader.
  *
  * A keeper that was killed leaves no report. Its descendants become children of the executor, the
  * next subreaper, and are killed here; other keepers are spared.

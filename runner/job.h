@@ -19,7 +19,7 @@ struct job_spec {
     char *const *argv, *const *envp;
     const char *folder;
     uint64_t grace_ms;
-    bool apart; /* standard output and error are told apart */
+    bool apart; /* whether standard output and standard error are reported separately */
 };
 
 struct job_end {

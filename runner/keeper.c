@@ -3,8 +3,8 @@
  * one. Each round reaps, kills what is left if it is time to, and waits; it ends when it has no
  * children any more. While it kills it looks again every 5 ms, for what was forked meanwhile.
  *
- * The run tells a failed exec by a pipe that closes when exec succeeds, so "cannot be started" and
- * "exited with 127" are different things. Descriptor 3 is the report, 4 is that pipe; all others
+ * The run reports a failed exec through a pipe that closes when exec succeeds. So "cannot be
+ * started" differs from "exited with 127". Descriptor 3 is the report, 4 is that pipe; all others
  * of the executor are closed before the run is forked.
  */
 #include "runner/keeper.h"
@@ -27,7 +27,7 @@ enum { REPORT_FD = 3, FAILED_FD = 4, AGAIN_MS = 5 };
 struct keeper {
     const struct keeper_order *order;
     pid_t run;
-    int status;       /* of the run */
+    int status;       /* exit status of the run */
     bool ended;       /* the run has */
     bool killing;     /* nothing may live any more */
     uint64_t kill_ms; /* monotonic; 0: not asked to end */
@@ -148,7 +148,7 @@ static void wait_signal(struct keeper *k, const sigset_t *set)
         k->killing = true;
 }
 
-/* Until nothing is left. */
+/* Reaps and kills until no child is left. */
 static void keep(struct keeper *k, const sigset_t *set)
 {
     while (reap(k)) {

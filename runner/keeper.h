@@ -1,6 +1,6 @@
 /*
- * A keeper: the process between the executor and one run. It is the subreaper of whatever the run
- * starts, so nothing escapes it by forking twice, and it ends only when all of that is gone:
+ * A keeper: the process between the executor and one run. It is the subreaper of all processes that
+ * the run starts, so none escapes by forking twice. It ends when all of them are gone:
  *
  *     executor -> keeper -> the run (own session and group) -> ...
  *
@@ -33,7 +33,7 @@ struct keeper_report {
     int value; /* errno; a wait status */
 };
 
-/* In the forked child. */
+/* Runs the keeper in the forked child; never returns. */
 RG_NORETURN void keeper_run(const struct keeper_order *o);
 
 #endif

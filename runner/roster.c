@@ -129,7 +129,8 @@ static bool is_ours(const char *name)
     return strncmp(name, "ROLLGATE_", 9) == 0;
 }
 
-/* What is wrong with a program; NULL: nothing. A run begins in an empty folder of its own. */
+/* Returns what is wrong with a program, or NULL. The path must work from an empty folder, in which
+ * a run begins. */
 static const char *program_fault(const char *program)
 {
     if (!*program || is_place(str_cstr(program)))
@@ -140,7 +141,7 @@ static const char *program_fault(const char *program)
     return word_fault(program);
 }
 
-/* A list of texts; NULL after telling what is wrong. */
+/* Reads a list of texts; NULL after a reported mistake. */
 static char **read_words(struct roster_reader *r, const yaml_node_t *n, const char *runner,
                          const struct roster_field *f)
 {
@@ -216,7 +217,7 @@ static void read_url(struct roster_reader *r, const yaml_node_t *n, const char *
         *ret = text;
 }
 
-/* "4/s", "30/m", "2.5/s". */
+/* Parses a rate such as "4/s", "30/m" or "2.5/s". */
 static int parse_rate(struct str s, double *ret)
 {
     char number[32], *end;

@@ -1,6 +1,6 @@
 /*
  * struct roster: a runner file, read: how each runner's attempts are run here. A trainer names a
- * runner; what it executes stands in this file alone. All mistakes of a file are told at once.
+ * runner; only this file contains what it executes. All mistakes of a file are reported at once.
  */
 #ifndef RG_RUNNER_ROSTER_H
 #define RG_RUNNER_ROSTER_H
@@ -27,7 +27,7 @@ struct roster_runner {
     char **env;                /* "NAME=value" */
     int64_t slots;
     double start_rate;  /* starts a second; 0: no limit */
-    int64_t timeout_ms; /* of a run */
+    int64_t timeout_ms; /* time limit of a run */
     int64_t score_timeout_ms;
     int64_t grace_ms; /* between TERM and KILL */
 };
@@ -41,11 +41,11 @@ struct roster {
 /* Reads the file's text. -1 after appending a line for each mistake: "PATH:LINE: what". */
 int roster_read(struct str text, const char *path, struct roster *ret, struct buf *mistakes);
 
-/* The same from a file. */
+/* Reads the runner file at the path. */
 int roster_load(const char *path, struct roster *ret, struct buf *mistakes);
 void roster_done(struct roster *p);
 
-/* The runner or NULL. */
+/* Finds a runner by its name; NULL if there is no such runner. */
 const struct roster_runner *roster_find(const struct roster *p, struct str name);
 
 /* The arguments for one task, NULL at the end, in the arena. -1 with ERR_INVALID when the input

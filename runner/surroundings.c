@@ -1,9 +1,9 @@
 /*
- * What a run finds: its working folder, the input's file, and its environment. The environment is
- * made from nothing, never inherited: PATH, what the runner passes on (pass_env), what it sets
- * (env), then what the gateway's clients read; of two of a name the later one counts. The runner
- * file may neither set nor hand on the last ones (roster.c). The scorer gets three more: the
- * session's URL, the key for it, and how the run ended.
+ * The surroundings of a run: its working folder, the file with its input, and its environment. The
+ * environment is not inherited. It has PATH, then variables that the runner passes on (pass_env),
+ * sets (env), and those that the gateway's clients read. A later variable replaces an earlier one
+ * of its name. The runner file must not set or pass on the last group (roster.c). The scorer gets
+ * three more: the session's URL, the key for it, and how the run ended.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /*
  * An attempt takes a spare by two renames, input file first; if either fails the spare is removed
- * and the next one is tried. A spare is one that a run left exactly as it was made (owner, mode,
- * one link, no attributes, empty), since the next attempt must not see a trace of it.
+ * and the next one is tried. A spare is a folder that a run left as it was made: owner, mode, one
+ * link, no attributes, empty. The next attempt must not see a trace of an earlier one.
  *
  * Removal is unlink and rmdir; what these cannot remove goes to `rm -rf` as a job, so the loop
  * does not wait for a large tree. The lock on the folder is exclusive only while leftovers are
@@ -30,7 +30,7 @@
 enum {
     SPARES_MAX = 256,
     TIDY_MS = 1000,
-    ALONE_MS = 1000, /* in which a lock that nobody needs any more is let go of */
+    ALONE_MS = 1000, /* time until an unused lock is released */
     ALONE_GAP_MS = 10,
     FOLDER_MODE = 0700,
     INPUT_MODE = 0600,

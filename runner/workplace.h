@@ -2,12 +2,11 @@
  * struct workplaces: the working folders of attempts, WORK/ATTEMPT, and beside each the file with
  * the task's input, WORK/ATTEMPT.json.
  *
- * A folder that a run leaves as it found it, empty, becomes the next attempt's under that one's
- * name, and its input file is written over: on some disks making and removing costs milliseconds
- * (a mount with `discard` waits for the device at each rmdir), renaming none. What is left over is
- * removed a second after the last attempt, and when the executor ends. What a killed executor left,
- * the next one over the same folder removes (a second later, when nothing of it lives any more),
- * unless another executor works there.
+ * A folder that a run leaves empty and unchanged is renamed for the next attempt, and its input
+ * file is overwritten. On some disks making and removing a folder takes milliseconds (a mount with
+ * `discard` waits for the device at each rmdir); renaming does not. What is left over is removed a
+ * second after the last attempt, and when the executor ends. The next executor in the same folder
+ * removes what a killed one left, a second after its start, unless another executor works there.
  */
 #ifndef RG_RUNNER_WORKPLACE_H
 #define RG_RUNNER_WORKPLACE_H
@@ -25,7 +24,7 @@ struct workplace {
 
 struct workplaces {
     struct executor *x;
-    int lock; /* of WORK; -1: not open */
+    int lock; /* lock of WORK; -1: not open */
     VEC(struct workplace) spares;
     struct loop_timer tidy;
     VEC(char *) leftovers; /* paths */

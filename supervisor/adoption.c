@@ -1,8 +1,8 @@
 /*
- * Who serves which place. A place (a worker index with its socket and journal, or a router's
- * socket) whose process ends for good is given to another process of the role, which adopts it. The
- * board notes by whom (adopter), so that successors inherit it. Journals that are found at the
- * start beyond the number of workers are given away in the same manner.
+ * Decides which process serves which place. A place is a worker index with its socket and journal,
+ * or a router's socket. If its process ends for good, another process of the role adopts the place.
+ * The board records the adopter, so that its successors inherit the place. Journals that are found
+ * at the start beyond the number of workers are given away in the same manner.
  */
 #include <dirent.h>
 #include <signal.h>
@@ -32,7 +32,8 @@ static struct process *choose_adopter(struct supervisor *s, enum heritage_role r
     return best;
 }
 
-/* From now on `to` serves the place: its successors inherit it, the living process is told. */
+/* Makes `to` serve the place: asks the living process to adopt it, and its successors inherit it.
+ */
 static void give(struct supervisor *s, struct process *to, unsigned place)
 {
     bool router = to->heritage.role == ROLE_ROUTER;

@@ -1,4 +1,4 @@
-/* What the supervisor tells of itself: its limits as metrics, and one line at the start. */
+/* Announcements of the supervisor: its limits as metrics, and one line at the start. */
 #include <sys/statvfs.h>
 #include <unistd.h>
 

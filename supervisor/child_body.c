@@ -29,7 +29,7 @@ static bool is_served(const struct heritage *h, int fd)
     return mine;
 }
 
-/* In the child: closes what belongs to the supervisor or to other children. */
+/* Closes, in the child, the descriptors of the supervisor and of other children. */
 static void close_inherited(struct supervisor *s, const struct process *own)
 {
     const struct heritage *h = &own->heritage;
@@ -63,8 +63,9 @@ static void close_inherited(struct supervisor *s, const struct process *own)
     loop_free(s->loop);
 }
 
-/* SIGCHLD is for those who have children; the rest stays blocked until struct child asks for it, so
- * that a SIGTERM sent meanwhile waits instead of being lost or killing a half-made process. */
+/* Resets the signals. Only processes with children keep SIGCHLD. The others stay blocked until
+ * struct child asks for them. So a SIGTERM that comes meanwhile waits, and does not kill a
+ * half-made process. */
 static void reset_signals(void)
 {
     sigset_t set;

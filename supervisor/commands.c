@@ -1,7 +1,7 @@
 /* The commands that run the gateway or ask about its settings (commands.h): serve, route,
- * config. All of them load their settings by commands_load, which prints every mistake at once
- * and answers NULL; `care` says how much is checked, from the syntax alone up to loading the
- * model. */
+ * config. They load their settings by commands_load, which prints all mistakes and returns NULL if
+ * there are some. `care` says how much is checked, from the syntax alone up to loading the model.
+ */
 
 #include "supervisor/commands.h"
 
@@ -48,7 +48,7 @@ static void print_faults(enum log_level level, const char *msg, struct buf *line
     buf_done(lines);
 }
 
-/* What a reload must get right, too. */
+/* Checks what a reload must get right, too. */
 static void check_live(const struct config *c, struct buf *mistakes)
 {
     router_check(c, mistakes);

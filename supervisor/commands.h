@@ -15,7 +15,7 @@ int serve_command(int argc, char **argv);
 /* `rollgate route`: routers alone over given --upstream addresses. */
 int route_command(int argc, char **argv);
 
-/* `rollgate config --check|--dump|--docs|--limits|--man [settings]`. */
+/* Runs `rollgate config --check|--dump|--docs|--limits|--man [settings]`. */
 int config_command(int argc, char **argv);
 
 /* `rollgate nginx-config [--server-name NAME] [--certificate FILE] [--certificate-key FILE]
@@ -25,16 +25,17 @@ int nginx_command(int argc, char **argv);
 /* `rollgate key executor NAME [settings]`: prints the executor's key. */
 int key_command(int argc, char **argv);
 
-/* `rollgate support DIR|FILE.tar [--log FILE] [settings]`: a bundle for a person who helps. */
+/* Runs `rollgate support DIR|FILE.tar [--log FILE] [settings]`: writes a bundle for a person who
+ * helps. */
 int support_command(int argc, char **argv);
 
 /* Loads the settings, or prints every mistake to stderr and returns NULL. */
 enum commands_care {
     COMMANDS_SYNTAX, /* names and values by themselves */
-    COMMANDS_SITE,   /* and where we listen and who our peers are */
+    COMMANDS_SITE,   /* also our addresses and those of our peers */
     COMMANDS_VALUES, /* and what they stand for: addresses, files, names */
-    COMMANDS_ROUTE,  /* the same, and there must be upstreams */
-    COMMANDS_MODEL,  /* the same as VALUES, and the model is loaded to see */
+    COMMANDS_ROUTE,  /* like VALUES, and there must be upstreams */
+    COMMANDS_MODEL,  /* like VALUES, and the model is loaded as a test */
 };
 
 struct config *commands_load(int argc, char **argv, enum commands_care care);
@@ -44,7 +45,8 @@ struct config *commands_load(int argc, char **argv, enum commands_care care);
 void commands_check(const struct config *c, enum commands_care care, struct buf *mistakes,
                     struct buf *warnings);
 
-/* The same for a command with words next to its settings, in any order: config.args has them. */
+/* Loads the settings of a command that has words next to them, in any order; config.args has the
+ * words. */
 struct config *commands_load_words(int argc, char **argv, enum commands_care care);
 
 #endif

@@ -29,7 +29,7 @@ struct visit { /* one gateway that is being checked */
     struct gateway_client *client;
     struct arena arena;
     struct buf answer;
-    const struct json *json; /* of the last answer; NULL: it is no JSON */
+    const struct json *json; /* last answer as JSON; NULL: it is not JSON */
 };
 
 /* Returns the status, 0 if there was no answer. */
@@ -240,7 +240,8 @@ static void visit_gateway(struct visit *v)
 
 /* --- which gateway --- */
 
-static volatile sig_atomic_t own_pid; /* of the gateway that this command has started; 0: no such */
+static volatile sig_atomic_t
+    own_pid; /* pid of the gateway that this command has started; 0: none */
 
 /* INT, TERM and HUP end that gateway; then every request fails, and the command cleans up and ends.
  * The second of them ends the command itself. */
@@ -274,7 +275,7 @@ static struct gateway_client *open_client(struct doctor *d, const char *url)
     return c;
 }
 
-/* True when it serves. */
+/* Waits until the gateway serves; false if it does not. */
 static bool await_own(struct visit *v, struct own_gateway *g)
 {
     uint64_t end = clock_ms() + (uint64_t)v->d->config->start_timeout_ms;

@@ -62,7 +62,7 @@ static int add_key(struct command_words *a, const char *key)
     return 0;
 }
 
-/* Its arguments. */
+/* Adds the executor's command-line arguments. */
 static void add_all(struct command_words *a, const struct supervisor *s)
 {
     static const char *const levels[] = {"error", "warn", "info", "debug"};

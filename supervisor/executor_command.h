@@ -11,8 +11,8 @@
 
 struct supervisor;
 
-/* In the forked child: becomes the executor, or exits with 1 and a line in the log. key "": it is
- * given none. parent: our own pid, without which it is not to live. */
+/* Becomes the executor, in the forked child, or exits with 1 and a log line. key: the key that it
+ * gets; "": none. parent: our own pid, with which the executor ends. */
 RG_NORETURN void executor_command_run(const struct supervisor *s, const char *key, pid_t parent);
 
 #endif

@@ -11,8 +11,8 @@ struct err;
 
 enum { EXECUTOR_KEY_MAX = 256 };
 
-/* Key files are read once before there are children: mistakes in them are told at once, and a
- * secret that is missing is made by one who may write files. -1: what is wrong with them. */
+/* Checks the key files once, before there are children. Mistakes are reported at once. A missing
+ * secret is made here, by the process that may write files. -1: e says what is wrong. */
 int key_files_check(const struct config *c, struct err *e);
 
 /* Appends what is wrong with the keys of fresh settings, a line each. A reload may change keys,

@@ -91,7 +91,7 @@ static void allow_file(const struct rules *r, const char *path)
         allow_around(r, str_cstr(path), READ);
 }
 
-/* What the C library, name resolution and certificates read. */
+/* Allows the files that the C library, name resolution and certificates need. */
 static void allow_system(const struct rules *r)
 {
     static const char *const folders[] = {"/etc",  "/usr", "/lib",        "/lib64",
@@ -102,7 +102,7 @@ static void allow_system(const struct rules *r)
     allow(r, "/dev", READ | LANDLOCK_ACCESS_FS_WRITE_FILE); /* null, urandom, stderr */
 }
 
-/* What stands behind `mark` in a list's entry, up to the next of `ends`; absent: nothing. */
+/* Returns the text after `mark` in a list's entry, up to `end`; absent if there is none. */
 static struct str option_of(struct str entry, struct str mark, char end)
 {
     size_t at = str_find(entry, mark, 0), n = 0;
@@ -130,7 +130,7 @@ static void allow_sinks(const struct rules *r, const struct config *c)
     }
 }
 
-/* The file that tells the engines, or the key file of the router that does. */
+/* Allows the file with the engines' addresses, or the key file of the router that returns them. */
 static void allow_source(const struct rules *r, const char *source)
 {
     struct str all = str_cstr(source ? source : "");

@@ -1,12 +1,12 @@
 /*
- * What of the file system a child may touch from its start on, where the kernel has Landlock (5.19
- * or newer; Debian 12's has):
+ * Limits the part of the file system that a child may use from its start on, if the kernel has
+ * Landlock (5.19 or newer, such as Debian 12's):
  *   - reading: the system's own folders (/etc, /usr, /lib, /proc, /sys, /dev, /run/systemd), those
  *     of the settings' files (keys, certificates, template, configuration), and the model;
  *   - reading and writing: workers and the dispatcher in the state and run folders, workers in file
  *     sinks' and their parents (a folder that vanishes is made again); routers only read there;
  *   - executing: nothing.
- * A file that a reload names must therefore stand where one of before stood, or in /etc.
+ * So a file that a reload names must be in the folder of an earlier one, or in /etc.
  */
 #ifndef RG_SUPERVISOR_LANDLOCK_H
 #define RG_SUPERVISOR_LANDLOCK_H

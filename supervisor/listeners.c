@@ -52,7 +52,7 @@ static void close_one(int *fd, int keep)
     *fd = -1;
 }
 
-/* In a child: closes what it does not serve. */
+/* Closes, in a child, the sockets that it does not serve. */
 void listeners_close_others(struct listeners *l, int keep)
 {
     for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++) {
@@ -121,7 +121,7 @@ static int check_exposure(const struct config *c, const struct sockaddr *a, stru
         c->listen);
 }
 
-/* Says so; errno stays. */
+/* Sets the error that names the address; errno stays. */
 static void cannot_listen(const struct sockaddr *a, socklen_t len, struct err *e)
 {
     int why = errno;
@@ -195,7 +195,7 @@ struct addresses {
     size_t n;
 };
 
-/* Each address once; more than fit are left out. */
+/* Adds an address unless it is there; leaves out those that do not fit. */
 static void add_address(struct addresses *all, const struct addrinfo *found)
 {
     struct resolve_address *a = &all->at[all->n];
@@ -220,7 +220,7 @@ static void add_family(struct addresses *all, const struct addrinfo *found, int 
     }
 }
 
-/* What --listen means, checked: where we may listen. */
+/* Resolves --listen and checks the addresses. */
 static int resolve(const struct config *c, struct addresses *ret, struct err *e)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
@@ -248,7 +248,7 @@ static int resolve(const struct config *c, struct addresses *ret, struct err *e)
     return ret->n > 0 ? 0 : err_set(e, ERR_CONFIG, "--listen: \"%s\" has no address", c->listen);
 }
 
-/* Where a trial listens: a port that the kernel chooses. */
+/* Sets the address of a trial: a loopback port that the kernel chooses. */
 static void any_loopback(struct addresses *ret)
 {
     struct sockaddr_in a = {.sin_family = AF_INET};
@@ -429,7 +429,8 @@ static int lock_folder(struct listeners *l, const struct config *c, struct err *
     return rc == 1 ? folder_taken(c, e) : rc;
 }
 
-/* Listens on a path of the run folder that nobody else uses: the folder is locked. */
+/* Listens on a path of the run folder. No other process uses the path, since the folder is locked.
+ */
 static int listen_unix(const struct sockaddr_un *a, int *ret, struct err *e)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -439,7 +440,8 @@ static int listen_unix(const struct sockaddr_un *a, int *ret, struct err *e)
     if (fd < 0)
         return err_sys(e, ERR_IO, "socket");
     (void)unlink(a->sun_path);
-    /* Who may enter the run folder may connect: the supervisor's children, maybe as --user. */
+    /* Every process that may enter the run folder may connect: the supervisor's children, maybe as
+     * --user. */
     mask = umask(0111);
     bad = bind(fd, (const struct sockaddr *)a, sizeof(*a)) != 0;
     (void)umask(mask);
@@ -465,7 +467,7 @@ int listeners_worker(struct listeners *l, const struct config *c, unsigned place
     return listen_unix(&a, &l->workers[place], e);
 }
 
-/* Like a worker's. */
+/* Opens the dispatcher's socket, like a worker's. */
 int listeners_dispatcher(struct listeners *l, const struct config *c, struct err *e)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -479,7 +481,7 @@ int listeners_dispatcher(struct listeners *l, const struct config *c, struct err
 
 /* --- given sockets --- */
 
-/* Where an inherited unix socket belongs, by its file name; NULL when it is none of ours. */
+/* Finds the field of an inherited unix socket by its file name; NULL if it is not ours. */
 static int *home_of(struct listeners *l, const struct config *c, const struct sockaddr_un *a)
 {
     char path[sizeof(a->sun_path)];
@@ -547,7 +549,7 @@ static int take_given(struct listeners *l, const struct config *c, int fd, struc
     return 0;
 }
 
-/* From systemd: descriptors 3.. of this process. */
+/* Takes the sockets that systemd passes: descriptors 3 and up of this process. */
 static int take_activated(struct listeners *l, const struct config *c, struct err *e)
 {
     const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
@@ -568,8 +570,8 @@ static int take_activated(struct listeners *l, const struct config *c, struct er
     return 0;
 }
 
-/* From the binary before an upgrade: "<0 or 1: kept>fd,fd,". Workers' sockets in another --run-dir
- * are of no use any more. */
+/* Takes the sockets of the binary before an upgrade: "<0 or 1: kept>fd,fd,". Workers' sockets of
+ * another --run-dir are closed. */
 static int take_handed(struct listeners *l, const struct config *c, const char *text, struct err *e)
 {
     int rc = 0;
@@ -645,8 +647,8 @@ static void each_socket(struct listeners *l, int flags, struct buf *list)
     }
 }
 
-/* Before exec: the descriptors stay open and their numbers stand in the environment. The lock is
- * given up, because the new binary takes it again. */
+/* Prepares exec: keeps the descriptors open and puts their numbers into the environment. Releases
+ * the lock, which the new binary takes again. */
 void listeners_hand_over(struct listeners *l)
 {
     struct buf list = {0};

@@ -31,14 +31,14 @@ struct listeners {
     unsigned n_given;
     int also[HERITAGE_ALSO_MAX]; /* on further addresses: of --listen's name, or given */
     unsigned n_also;
-    bool kept; /* the one who gave them keeps them open (systemd): connections may wait for the next
-                  instance while this one drains */
+    bool kept; /* the giver (systemd) keeps them open, so connections may wait for the next instance
+                  while this one drains */
     bool aside; /* a trial (trial.h): on a loopback port of its own */
     int lock_fd;
     char address[80]; /* where we listen, port resolved: "127.0.0.1:8600" */
 };
 
-/* Everything closed. */
+/* Starts with every socket closed. */
 void listeners_init(struct listeners *l);
 
 /* Whether --listen is an address that we may listen on. ERR_CONFIG. */
@@ -58,10 +58,10 @@ int listeners_router(struct listeners *l, const struct config *c, unsigned i, st
 /* Opens the unix socket of a place unless it is open. */
 int listeners_worker(struct listeners *l, const struct config *c, unsigned place, struct err *e);
 
-/* The same of the dispatcher. */
+/* Opens the socket of the dispatcher, or takes the inherited one. */
 int listeners_dispatcher(struct listeners *l, const struct config *c, struct err *e);
 
-/* In a child: closes all but the one descriptor. */
+/* Closes, in a child, all sockets but the descriptor `keep`. */
 void listeners_close_others(struct listeners *l, int keep);
 
 /* Prepares an exec: the sockets are inherited, RG_SOCKETS names their descriptors and the run

@@ -1,8 +1,8 @@
 /* The executor that --runners starts beside the gateway (local_executor.h): when it
  * starts, when it is replaced, and what an upgrade does to it. It is replaced when it dies
- * (with a growing pause) and when an upgrade brings another setting. An upgrade leaves it running;
- * its pid goes to the new binary by the environment (RG_EXECUTOR), with a plus before it while it
- * drains, which a binary that does not know of it reads as a part of the number. */
+ * (with a growing pause) and when an upgrade brings another setting. It runs on during an upgrade.
+ * The new binary gets its pid by the environment (RG_EXECUTOR), with a plus sign first while it
+ * drains. Older binaries read the sign as a part of the number. */
 
 #include "supervisor/local_executor.h"
 
@@ -124,7 +124,7 @@ void local_executor_stop(struct supervisor *s)
 
 /* --- upgrades --- */
 
-/* Before exec: notes pid and roster in the environment. */
+/* Puts pid and roster into the environment before exec. */
 void local_executor_leave(const struct supervisor *s)
 {
     struct buf text = {0};

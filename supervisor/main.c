@@ -17,9 +17,9 @@
 #include "worker/commands/render_command.h"
 #include "worker/commands/tokens_command.h"
 
-/* Rows of commands.def: a command, then what its help tells. */
+/* Rows of commands.def: a command, then lines of its help. */
 static const struct row {
-    const char *name; /* of a command; NULL: a line of the help of the one before */
+    const char *name; /* name of a command; NULL: one more line of help for the command above */
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
     const char *summary, *usage;
     const char *flag, *what; /* an option */
@@ -45,7 +45,7 @@ static const struct row *find(const char *name)
     return NULL;
 }
 
-/* The list of commands. */
+/* Prints the list of commands. */
 static void usage(FILE *to)
 {
     fprintf(to, "rollgate %s\n\nusage: rollgate COMMAND [settings]\n", RG_VERSION);

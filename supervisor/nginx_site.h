@@ -12,7 +12,7 @@ struct config;
 
 struct nginx_site {
     const char *name, *certificate, *key; /* borrowed, as all */
-    const char *listen;                   /* of the site: PORT or ADDRESS:PORT */
+    const char *listen;                   /* address of the site: PORT or ADDRESS:PORT */
     const char *node;                     /* address of this node's gateway */
 };
 

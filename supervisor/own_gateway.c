@@ -1,5 +1,5 @@
-/* Its listening socket is opened here and given to it as systemd does (LISTEN_FDS), so that its
- * port is known before it serves, and no other program can have it (own_gateway.h). */
+/* Opens the listening socket here and passes it like systemd (LISTEN_FDS). So the port is known
+ * before the gateway serves, and no other program can take it (own_gateway.h). */
 #include "supervisor/own_gateway.h"
 
 #include <arpa/inet.h>

@@ -1,7 +1,5 @@
-/*
- * struct own_gateway: a gateway that a command starts for itself, with the command's settings but
- * on a port and in folders of its own, one worker and one router, without an executor and traces.
- */
+/* struct own_gateway: a gateway that a command starts for itself, with the command's settings. It
+ * has its own port and folders, one worker and one router, and neither an executor nor traces. */
 #ifndef RG_SUPERVISOR_OWN_GATEWAY_H
 #define RG_SUPERVISOR_OWN_GATEWAY_H
 

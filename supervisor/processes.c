@@ -1,5 +1,5 @@
-/* What the process table needs beside the table (processes.h): how a death is told, how long to
- * wait before a restart, and which places a process has adopted. Pure but for descriptors. */
+/* Functions of the process table (processes.h): the text about a death, the wait before a restart,
+ * and the places that a process has adopted. Pure but for descriptors. */
 
 #include "supervisor/processes.h"
 

@@ -24,12 +24,12 @@ struct process {
     pid_t pid;          /* 0: none */
     int control_fd;     /* our end of its control socket; -1: none */
     int64_t started_ms; /* loop clock at the fork */
-    int64_t first_ms;   /* the same of the first fork in this slot */
+    int64_t first_ms;   /* loop clock at the first fork in this slot */
     int64_t backoff_ms; /* the next wait before a restart */
     struct loop_timer respawn;
     bool wanted;                    /* a process should live here */
     bool killed;                    /* we killed it: stuck or too slow to start */
-    char why[240];                  /* what it reported when it could not start */
+    char why[240];                  /* its own report of why it could not start */
     struct heritage_place *adopted; /* worker: heritage.adopted points here */
 };
 
@@ -40,8 +40,8 @@ void process_death(int wait_status, char *out, size_t size);
  * remembers between deaths. */
 int64_t process_backoff(int64_t *backoff_ms, int64_t lived_ms);
 
-/* Appends a place to those that the process serves besides its own; false: it had it before (a
- * router's place may be used, left and used again while another accepts there, too). */
+/* Adds a place to those that the process serves besides its own. Returns false if it had the place
+ * already: a router's place may be in use again after another process accepted there, too. */
 bool process_add_place(struct process *p, const struct heritage_place *place);
 void process_done(struct process *p);
 

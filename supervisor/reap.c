@@ -1,7 +1,7 @@
-/* The children once they live: what they report, who is stuck, and what a death leads to.
+/* Living children: their reports, stuck processes, and the consequences of a death.
  *
  *   take_report   ready, failed, adopted (over the status pipe)
- *   reap_stuck    kills who does not report or whose heart does not beat
+ *   reap_stuck kills processes without a report or a heartbeat
  *   reap_all      a death: bury -> after_crash -> again later, or the end
  *
  * Deaths that a request is suspected of (suspects.c) do not count against --max-restarts, so
@@ -21,7 +21,8 @@
 #include "supervisor/supervisor_internal.h"
 #include "supervisor/suspects.h"
 
-/* More than --max-restarts within the window, this one included. */
+/* Reports whether there were more than --max-restarts deaths within the window, this one included.
+ */
 static bool too_many_deaths(struct supervisor *s)
 {
     int64_t now = (int64_t)clock_ms();
@@ -36,7 +37,7 @@ static bool too_many_deaths(struct supervisor *s)
     return (int64_t)kept > s->config->max_restarts;
 }
 
-/* One line per death: who, how, last words. */
+/* Logs one line for a death: process, cause, last words. */
 static void write_obituary(struct supervisor *s, struct process *p, pid_t pid, int wait_status)
 {
     struct board_slot *board = &s->board->slots[p->heritage.slot];
@@ -64,7 +65,7 @@ static void after_crash(struct supervisor *s, struct process *p, pid_t pid, int 
                                                    [ROLE_DISPATCHER] = METRIC_ROLE_DISPATCHER};
     enum metric_label_ROLE role = roles[p->heritage.role];
 
-    if (clean) /* somebody sent it a SIGTERM: it drained and ended as it should */
+    if (clean) /* a SIGTERM from outside: it drained and ended as it should */
         log_warn(NULL, "process ended on a signal not sent by the supervisor, replacing it",
                  LOG_T("process", p->heritage.name), LOG_I("ended_pid", pid));
     else
@@ -117,7 +118,7 @@ static void bury(struct supervisor *s, unsigned slot, pid_t pid, int wait_status
         atomic_store(&s->board->unreached, 0);
     metrics_reset_gauges(p->heritage.page);
     tell_refused(s, slot);
-    reap_take_reports(s); /* what it said before it died */
+    reap_take_reports(s); /* reports that it wrote before its death */
     if (s->phase >= PHASE_ROUTERS) {
         if (!clean && s->phase != PHASE_KILLED)
             write_obituary(s, p, pid, wait_status);
@@ -144,7 +145,8 @@ static void start_waiting(struct supervisor *s)
     }
 }
 
-/* A child of the binary before an upgrade has ended; who waited for its journal may start. */
+/* Handles the end of a child of the binary before an upgrade. A process that waited for its journal
+ * may start. */
 static void bury_previous(struct supervisor *s, pid_t pid)
 {
     for (size_t i = 0; i < s->upgrade.previous.n; i++) {

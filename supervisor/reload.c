@@ -1,7 +1,7 @@
-/* SIGHUP: the settings are read again, checked, applied and told to the children, and the number
- * of routers and workers is brought to what they say.
+/* SIGHUP: the settings are read again, checked, applied and announced to the children. Then the
+ * numbers of routers and workers are adjusted to them.
  *
- * Scaling down never loses a session: places are given to other processes (adoption.c). */
+ * Scaling down never loses a session: other processes adopt the places (adoption.c). */
 
 #include <dirent.h>
 #include <errno.h>
@@ -106,7 +106,7 @@ static void tell_mistakes(const struct buf *mistakes)
     }
 }
 
-/* Children read the shared settings again when they are told. */
+/* Asks the children to read the shared settings again. */
 static void tell_children(struct supervisor *s)
 {
     struct order order = {.kind = ORDER_RELOAD};

@@ -1,10 +1,10 @@
-/* What a child gives up before it reads its first byte (sandbox.h): resource limits that it does
+/* Removes a child's rights before it reads its first byte (sandbox.h): resource limits that it does
  * not need, new privileges by exec, files (landlock.c), capabilities, and system calls
- * (sandbox.def), in this order, as each step may need what a later one takes away.
+ * (sandbox.def). The order matters, since each step may need what a later one removes.
  *
- * A refused call does not kill: it answers an error, is counted, and is noted on the board
- * (on_refused runs in a signal handler, so it only stores numbers); the supervisor logs it by
- * name. */
+ * A refused call does not kill. It returns an error, is counted and is recorded on the board;
+ * on_refused is a signal handler, so it only stores numbers. The supervisor logs the call by name.
+ */
 
 #include "supervisor/sandbox.h"
 
@@ -151,7 +151,7 @@ static int drop_capabilities(struct err *e)
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
 
-    /* The bounding set can only be emptied by who may; without that right it is of no use anyway.
+    /* Without the right to empty the bounding set it cannot be used either.
      */
     for (int cap = 0; cap <= CAP_LAST_CAP; cap++)
         (void)prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
@@ -267,7 +267,7 @@ static int add_rules(scmp_filter_ctx f, unsigned kind)
     return rc;
 }
 
-/* From here on the filter holds for this process and its threads. */
+/* Installs the filter for this process and its threads. */
 static int filter_calls(unsigned kind, struct err *e)
 {
     scmp_filter_ctx f = seccomp_init(TOLD ? SCMP_ACT_TRAP : SCMP_ACT_ERRNO(ENOSYS));
@@ -282,8 +282,8 @@ static int filter_calls(unsigned kind, struct err *e)
     return rc ? err_sys(e, ERR_UNSUPPORTED, "no system call filter") : 0;
 }
 
-/* Goes on after a step that fails, so that as much as possible holds; -1 tells that something is
- * missing. */
+/* Continues after a failed step, so that as much protection as possible holds; -1 says that a step
+ * failed. */
 int sandbox_enter(const struct heritage *h, struct err *e)
 {
     int rc = 0;

@@ -1,19 +1,20 @@
 /*
- * What a child gives up before it reads its first byte from outside, as far as the kernel allows:
+ * Takes away, before a child reads its first byte from outside, as far as the kernel allows:
  *   - new privileges (no_new_privs) and all capabilities, also those in the bounding set;
  *   - core dumps (they would hold prompts and keys), locked memory, message queues and real-time
  *     priorities: RLIMITs of 0;
  *   - the file system but for what landlock.h lists, where the kernel has Landlock;
  *   - all system calls that its kind of process does not need: sandbox.def lists the others.
  *
- * A refused call fails (EPERM where only the arguments are wrong, else ENOSYS, upon which the C
- * library falls back where it can), and is told: the kernel sends SIGSYS, whose handler notes the
- * call on the board for the supervisor's log and counts it (rollgate_sandbox_refused_calls_total).
- * Killing would be stricter against an intruder, but a call that we forgot would then end a
- * worker in the middle of its calls, again and again; a failed call loses nothing.
+ * A refused call fails: with EPERM if only its arguments are not allowed, otherwise with ENOSYS,
+ * after which the C library tries another way. It is reported, too: the kernel sends SIGSYS, whose
+ * handler records the call on the board for the supervisor's log and counts it
+ * (rollgate_sandbox_refused_calls_total). Killing would be stricter against an intruder, but a call
+ * that we forgot would then end a worker in the middle of its calls, again and again; a failed call
+ * loses nothing.
  *
- * The supervisor itself has no filter: it forks, executes the next binary (upgrade), and whatever
- * it gave up, that binary would lack; it reads no byte that comes from a client.
+ * The supervisor itself has no filter. It forks and executes the next binary (upgrade), which would
+ * lack every right that the supervisor has dropped. It reads no byte that comes from a client.
  */
 #ifndef RG_SUPERVISOR_SANDBOX_H
 #define RG_SUPERVISOR_SANDBOX_H

@@ -199,8 +199,8 @@ static void on_respawn(struct loop_timer *t)
         spawn_start(s, p->heritage.slot);
 }
 
-/* To all children of a role (-1: of any), those of before an upgrade included; how many there
- * are. Signal 0 only counts. */
+/* Sends a signal to all children of a role (-1: any), those of before an upgrade included. Returns
+ * their number. Signal 0 only counts. */
 unsigned spawn_signal(struct supervisor *s, int role, int signo)
 {
     unsigned n = 0;

@@ -28,7 +28,7 @@ static uint64_t raise_descriptors(void)
     return limit.rlim_cur;
 }
 
-/* A random name of this run, by which metrics and logs of restarts are told apart. */
+/* Makes a random name of this run, which distinguishes metrics and logs of restarts. */
 static int make_instance(struct supervisor *s, struct err *e)
 {
     struct ids *ids = ids_new(e);
@@ -104,7 +104,7 @@ int supervisor_start(struct supervisor *s, struct err *e)
     if (s->config->durability != DURABILITY_NONE && s->config->upstream.n == 0 &&
         adoption_take_leftovers(s, e))
         goto out;
-    (void)spawn_signal(s, -1, SIGTERM);                          /* those of before an upgrade */
+    (void)spawn_signal(s, -1, SIGTERM); /* children of the binary before an upgrade */
     for (unsigned slot = BOARD_SLOTS; slot-- > BOARD_ROUTER0;) { /* workers before routers */
         if (s->processes[slot].wanted)
             spawn_start(s, slot);

@@ -50,7 +50,7 @@ static void enter(struct supervisor *s, enum supervisor_phase phase, int64_t dea
     loop_timer_set(s->loop, &s->deadline, (uint64_t)MAX_OF(deadline_ms, 1), on_deadline);
 }
 
-/* Nobody is restarted from now on. */
+/* Starts the end of the routers; no process is restarted from now on. */
 static void end_routers(struct supervisor *s)
 {
     atomic_store_explicit(&s->board->draining, 1, memory_order_relaxed);
@@ -85,7 +85,7 @@ static void on_deadline(struct loop_timer *t)
     struct supervisor *s = the(t, offsetof(struct supervisor, deadline));
 
     if (s->phase == PHASE_EXECUTOR)
-        local_executor_signal(s, SIGKILL); /* what it ran dies with it */
+        local_executor_signal(s, SIGKILL); /* its runs die with it */
     else if (s->phase == PHASE_ROUTERS)
         end_workers(s);
     else
@@ -121,7 +121,7 @@ void supervisor_fail(struct supervisor *s, const char *process, const char *reas
     supervisor_stop(s, 1);
 }
 
-/* Everybody is told that the service is up. */
+/* Reports to the environment that the service is up. */
 static void announce(struct supervisor *s)
 {
     s->phase = PHASE_SERVING;
@@ -215,7 +215,7 @@ static void on_signal(struct signals *signals, int signo, int sender)
     }
 }
 
-/* A child has reported. */
+/* Reads a child's report. */
 static void on_report(struct loop_io *io, unsigned events)
 {
     struct supervisor *s = CONTAINER_OF(io, struct supervisor, status_io);
@@ -320,7 +320,7 @@ int supervisor_serve(struct config *c, const struct supervisor_bodies *bodies)
         log_error(NULL, "cannot start", LOG_T("reason", e.text));
         s->exit_status = 1;
     } else {
-        reap_all(s); /* what died during an upgrade */
+        reap_all(s); /* children that died during an upgrade */
         on_tick(&s->tick);
         loop_run(s->loop);
         log_info(NULL, "stopped", LOG_I("exit_status", s->exit_status));

@@ -1,7 +1,7 @@
 /*
  * The supervisor: parent of all processes of a gateway. It opens the sockets, loads the model,
  * forks routers and workers, replaces those that die, and ends them all in order. It serves no
- * request and holds no session; what it does on each signal:
+ * request and holds no session. Its signals:
  *   - SIGTERM, SIGINT: drain: routers finish what runs, then workers flush, then exit 0; a second
  *     one changes nothing
  *   - SIGQUIT: end everything now
@@ -35,8 +35,8 @@ struct supervisor_bodies {
     int (*dispatcher)(const struct heritage *h); /* NULL: there is none */
 };
 
-/* Runs a gateway until it is told to stop. Returns the exit status: 0 after a drain, 1 when it
- * could not start or children died too often. The config stays the caller's. */
+/* Runs a gateway until it is stopped. Returns the exit status: 0 after a drain, 1 if it could not
+ * start or if children died too often. The config remains the caller's. */
 int supervisor_serve(struct config *c, const struct supervisor_bodies *bodies);
 
 #endif

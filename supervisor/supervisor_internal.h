@@ -1,7 +1,7 @@
 /*
- * What the files of the supervisor share. start.c starts; supervisor.c reacts to signals and ends;
- * spawn.c forks, reap.c buries; reload.c reads the settings again and scales, adoption.c says who
- * serves which place; upgrade.c becomes a new binary.
+ * Shared by the files of the supervisor. start.c starts; supervisor.c reacts to signals and ends.
+ * spawn.c forks, reap.c handles deaths. reload.c reads the settings again and scales. adoption.c
+ * decides which process serves which place. upgrade.c becomes a new binary.
  */
 #ifndef RG_SUPERVISOR_SUPERVISOR_INTERNAL_H
 #define RG_SUPERVISOR_SUPERVISOR_INTERNAL_H
@@ -47,7 +47,7 @@ struct supervisor {
     int status_fds[2]; /* children write [1], we read [0] */
     struct loop_io status_io;
     struct loop_timer tick;
-    struct loop_timer deadline; /* of the current phase of a drain */
+    struct loop_timer deadline; /* deadline of the current phase of a drain */
     enum supervisor_phase phase;
     bool asked_reload, asked_upgrade; /* by a signal, not done yet */
     int exit_status;
@@ -72,7 +72,7 @@ void spawn_start(struct supervisor *s, unsigned slot);
 /* Starts it again after a pause that grows while it dies soon: it has lived for lived_ms. */
 void spawn_later(struct supervisor *s, struct process *p, int64_t lived_ms);
 
-/* What the board says of the slot. */
+/* Sets the state of the slot on the board. */
 void spawn_set_state(struct supervisor *s, unsigned slot, enum board_state state);
 enum board_state spawn_state(const struct supervisor *s, unsigned slot);
 
@@ -88,7 +88,7 @@ RG_NORETURN void spawn_be_child(struct supervisor *s, struct process *p, pid_t p
 /* Takes all deaths that have happened. */
 void reap_all(struct supervisor *s);
 
-/* Reads the status pipe. */
+/* Reads reports of children from the status pipe. */
 void reap_take_reports(struct supervisor *s);
 
 /* Every tick: kills children that are stuck or never reported. */
@@ -96,10 +96,10 @@ void reap_stuck(struct supervisor *s);
 
 /* --- start.c --- */
 
-/* From the settings to the first children. -1: it cannot start. */
+/* Starts everything from the settings to the first children. -1: it cannot start. */
 int supervisor_start(struct supervisor *s, struct err *e);
 
-/* take_place.c: folders, keys, sockets. */
+/* Prepares folders, keys and sockets (take_place.c). */
 int supervisor_take_place(struct supervisor *s, struct err *e);
 
 /* announcement.c: one line with all that one asks first when something is odd. remark: the model's.
@@ -138,11 +138,11 @@ void tls_front_watch(struct supervisor *s);
 /* Sends a signal: QUIT finishes its requests, TERM does not. No further start. */
 void tls_front_end(struct supervisor *s, int signo);
 
-/* What an upgrade leaves to the next binary, in the environment; the other takes it there. */
+/* Puts what the next binary needs into the environment, which tls_front_take reads there. */
 void tls_front_leave(const struct supervisor *s);
 void tls_front_take(struct supervisor *s);
 
-/* Whether it runs. */
+/* Reports whether nginx runs. */
 bool tls_front_lives(const struct supervisor *s);
 
 /* Closes the pipe of nginx's output. For children. */
@@ -154,8 +154,8 @@ void tls_front_done(struct supervisor *s);
 /* Makes the loop, with signals and the status pipe. */
 int supervisor_open_loop(struct supervisor *s, struct err *e);
 
-/* In a child that ends: frees what the parent made and the child inherited, so that leak checks
- * mean something. */
+/* Frees, in a child that ends, what it inherited from its parent, so that leak checks find real
+ * leaks only. */
 void supervisor_forget(struct supervisor *s);
 
 /* Begins the end: drain, with this exit status. Does nothing when it has begun. */
@@ -183,8 +183,8 @@ void adoption_give_place(struct supervisor *s, unsigned slot);
  * more, to those that are. */
 int adoption_take_leftovers(struct supervisor *s, struct err *e);
 
-/* Given sockets beyond the number of routers (an upgrade after a scale-down): the kernel sends
- * connections to each of them, so somebody must accept there. */
+/* Makes routers serve inherited sockets beyond their number (an upgrade after a scale-down). The
+ * kernel sends connections to each of these sockets, so a process must accept there. */
 int adoption_serve_given(struct supervisor *s, struct err *e);
 
 #endif

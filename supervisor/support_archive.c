@@ -1,5 +1,5 @@
-/* The tar file is POSIX ustar: a header of 512 bytes before each file, whose bytes are filled up to
- * a multiple of 512, and two empty blocks at the end. */
+/* The tar file is POSIX ustar: each file has a header of 512 bytes and is padded to a multiple of
+ * 512. Two empty blocks end the archive. */
 #include "supervisor/support_archive.h"
 
 #include <errno.h>

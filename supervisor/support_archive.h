@@ -13,7 +13,7 @@
 struct support_archive {
     const char *path; /* borrowed */
     bool tar;
-    int fd; /* of the folder or the tar file */
+    int fd; /* descriptor of the folder or the tar file */
 };
 
 /* Makes the folder or file, which must not exist. */
@@ -23,7 +23,7 @@ int support_archive_open(struct support_archive *a, const char *path, struct err
 int support_archive_add(struct support_archive *a, const char *name, struct str bytes,
                         struct err *e);
 
-/* Ends the archive. */
+/* Writes the end of the archive and closes it. */
 int support_archive_close(struct support_archive *a, struct err *e);
 
 #endif

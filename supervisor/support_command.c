@@ -1,4 +1,4 @@
-/* `rollgate support DIR`: what a person who helps needs to see, and nothing that an agent wrote.
+/* `rollgate support DIR`: the facts that a helping person needs, and nothing that an agent wrote.
  * Every file is made of figures, of settings, or of log lines that log_filter.h lets through, and
  * passes redaction_add as a whole. Journals are counted, never copied. */
 #include <dirent.h>

@@ -1,13 +1,12 @@
 /*
- * struct suspects: request bodies that workers worked at when they died. One that stood there often
- * enough is put under quarantine (struct board): no worker touches it for a while. So a death is
- * known for the work of one request, not of a worker that cannot live.
+ * struct suspects: request bodies that workers worked at when they died. A body that was there
+ * often enough is put under quarantine (struct board): no worker handles it for a while. So a death
+ * by one request differs from a worker that cannot live.
  *
- * What a worker works at is what its loop and its helpers are busy with in that moment; calls that
- * wait for the engine or for a thread are not among it. A body that stood there alone twice is
- * guilty. In company it takes three deaths: who only happens to be there when another's request
- * kills (and comes again, as clients do) is rarely there three times, as the killer goes first
- * once it stands alone.
+ * A worker works at the bodies that its loop and its helpers are busy with; calls that wait for the
+ * engine or for a thread do not count. A body that was there alone twice is guilty. With other
+ * bodies it takes three deaths: an innocent body that its client sends again is rarely there three
+ * times, because the guilty one is found first when it is there alone.
  */
 #ifndef RG_SUPERVISOR_SUSPECTS_H
 #define RG_SUPERVISOR_SUSPECTS_H
@@ -31,9 +30,9 @@ struct suspects {
     struct suspect list[SUSPECTS_MAX]; /* the one not seen for longest gives way */
 };
 
-/* A worker died at now_ms, from_outside: by a SIGKILL that the supervisor has not sent, of which it
- * takes six. Takes what the board says that it worked at. True when this puts a body
- * under quarantine, which is told in the log. */
+/* Records the death of a worker at now_ms with the bodies that the board lists for it.
+ * from_outside: by a SIGKILL that the supervisor has not sent; six such deaths are needed. Returns
+ * true if this puts a body under quarantine, and logs it. */
 bool suspects_take(struct suspects *s, struct board *b, unsigned slot, bool from_outside,
                    uint64_t now_ms);
 

@@ -1,5 +1,6 @@
 /* nginx as a child (tls_front.h). Its master runs in a process group of its own: if the master is
- * killed, its workers would keep the port, so the group is told to finish before the next start. */
+ * killed, its workers would keep the port, so the group is asked to finish before the next start.
+ */
 #include "supervisor/tls_front.h"
 
 #include <errno.h>
@@ -29,10 +30,10 @@ struct tls_front {
     struct supervisor *supervisor;
     pid_t pid;         /* 0: none */
     struct loop_io io; /* its standard error */
-    int output_fd;     /* of that; -1: none */
+    int output_fd;     /* the pipe from its standard error; -1: none */
     struct buf line;   /* a line of it that is not complete */
-    uint64_t stamp;    /* of the certificate and key that it has read */
-    uint64_t seen;     /* of those at the last look */
+    uint64_t stamp;    /* time stamp of the certificate and key that it has read */
+    uint64_t seen;     /* time stamp of those at the last check */
     int64_t started_ms, backoff_ms, look_ms;
     struct loop_timer again;
 };
@@ -69,7 +70,8 @@ static char *find_nginx(void)
 
 /* --- the settings --- */
 
-/* The file is there, and nobody else may read it if it is `secret`. It is not opened. */
+/* Checks that the file exists and, if it is `secret`, that only its owner can read it. Does not
+ * open it. */
 static void check_file(const char *flag, const char *path, bool secret, struct buf *mistakes)
 {
     struct stat st;
@@ -140,7 +142,7 @@ static void add_folder(const struct supervisor *s, const char *name, struct buf 
     buf_printf(out, "%s/nginx%s%s", s->config->run_dir, *name ? "/" : "", name);
 }
 
-/* Root's nginx gives its workers the gateway's user, or nobody. */
+/* Adds the user of nginx's workers if we are root: the gateway's user, or nobody. */
 static void add_user(const struct config *c, struct buf *out)
 {
     /* The supervisor has one thread. */
@@ -153,7 +155,7 @@ static void add_user(const struct config *c, struct buf *out)
         buf_printf(out, "user %s %s;\n", p->pw_name, g->gr_name);
 }
 
-/* All of nginx.conf. */
+/* Writes the whole nginx.conf into `out`. */
 static void add_file(const struct supervisor *s, struct buf *out)
 {
     static const char *const temps[] = {"client_body", "proxy", "fastcgi", "uwsgi", "scgi"};
@@ -290,9 +292,9 @@ static void try_later(struct supervisor *s, int64_t lived_ms)
                    on_again);
 }
 
-/* In the child: becomes nginx. Every descriptor of ours but the standard ones is close-on-exec. HUP
- * stays blocked: one that comes before nginx has a handler would end it. nginx unblocks it when it
- * waits for signals, and in its workers. */
+/* Becomes nginx, in the child. Every descriptor of ours but the standard ones is close-on-exec. HUP
+ * stays blocked, because one that comes before nginx has a handler would end it. nginx unblocks it
+ * when it waits for signals, and in its workers. */
 RG_NORETURN static void become_nginx(const struct supervisor *s, const char *binary, int output,
                                      pid_t parent)
 {
@@ -317,7 +319,7 @@ RG_NORETURN static void become_nginx(const struct supervisor *s, const char *bin
     _exit(127);
 }
 
-/* Forks; -1 with errno. */
+/* Forks and becomes nginx in the child. Returns 0, or -1 with errno. */
 static int fork_nginx(struct supervisor *s, const char *binary, struct err *e)
 {
     struct tls_front *f = s->front;
@@ -432,7 +434,7 @@ void tls_front_end(struct supervisor *s, int signo)
 
 /* --- upgrades --- */
 
-/* Runs right before exec. */
+/* Passes nginx to the next binary, in the environment, right before exec. */
 void tls_front_leave(const struct supervisor *s)
 {
     char text[32];
@@ -446,7 +448,7 @@ void tls_front_leave(const struct supervisor *s)
     (void)setenv(LEFT, text, 1);
 }
 
-/* After exec. */
+/* Takes over the nginx of the binary before, after exec. */
 void tls_front_take(struct supervisor *s)
 {
     struct tls_front *f = mem_zalloc(sizeof(*f));

@@ -1,6 +1,6 @@
 /*
- * nginx as a child of the gateway (serve --front nginx). It is no process of the
- * table, like the local executor: a program of its own with our site, in RUN_DIR/nginx.
+ * nginx as a child of the gateway (serve --front nginx). Like the local executor it is not in the
+ * process table. It is a separate program with our site, in RUN_DIR/nginx.
  *
  *   starts once all others serve; is replaced when it ends, after a back-off, for ever
  *   SIGHUP, or a new certificate or key: the site is written again, and nginx reads it

@@ -94,7 +94,7 @@ static double mean_ms(const struct top_view *now, const char *histogram)
     return n > 0 ? value(now, sum, "") * 1000 / n : 0;
 }
 
-/* Sums over all processes. */
+/* Prints sums over all processes. */
 static void show_totals(const struct top_view *now, const struct top_view *before)
 {
     printf("requests  %8.0f/s   routed %.0f/s   connections %.0f   refused %.0f\n",
@@ -208,7 +208,7 @@ static void show_queues(const struct top_view *now)
         double settled = 0;
 
         if (last.p && str_eq(queue, last))
-            continue; /* the same queue in another state */
+            continue; /* same queue, other state */
         if (!last.p)
             printf("%-14s %10s %10s %10s\n", "queue", "waiting", "running", "settled");
         last = queue;
@@ -304,7 +304,7 @@ static void show_unreachable(const struct top_view *now)
                line.p + head.len);
 }
 
-/* Until the gateway is gone, or once. */
+/* Prints until the gateway is gone, or once. */
 static int watch_gateway(struct gateway_client *c, const char *url, bool once)
 {
     struct top_view looks[2] = {0};

@@ -1,8 +1,8 @@
-/* A trial of a new binary before an upgrade (trial.h): it is started with this gateway's
- * settings, but aside: folders of its own below the run folder, another address, one worker and
- * one router. It must serve and then end with TRIAL_SERVED; what it prints goes to a memory
- * file, whose last line about an error becomes the reason. So a binary or a configuration that
- * cannot start is found while the old one still serves. */
+/* A trial of a new binary before an upgrade (trial.h). It is started with this gateway's settings,
+ * but with its own folders below the run folder, another address, one worker and one router. It
+ * must serve and then end with TRIAL_SERVED. Its output goes to a memory file, whose last error
+ * line becomes the reason. So a binary or a configuration that cannot start is found while the old
+ * one still serves. */
 
 #include "supervisor/trial.h"
 
@@ -77,7 +77,7 @@ RG_NORETURN static void be_trial(const struct trial *t, const char *binary, cons
 
 /* --- in the supervisor --- */
 
-/* -1: nothing was started. */
+/* Starts the trial; -1 if nothing was started. */
 int trial_start(struct trial *t, const char *binary, const struct config *c, const char *address,
                 struct err *e)
 {
@@ -87,7 +87,7 @@ int trial_start(struct trial *t, const char *binary, const struct config *c, con
     if (fd < 0)
         return err_sys(e, ERR_IO, "memfd_create");
     *t = (struct trial){.said_fd = fd, .run_dir = c->run_dir};
-    remove_folder(t); /* of one that was killed together with its supervisor */
+    remove_folder(t); /* folder of a trial that was killed together with its supervisor */
     pid = fork();
     if (pid == 0)
         be_trial(t, binary, c, address, parent);
@@ -134,7 +134,7 @@ bool trial_is_me(void)
     return getenv("RG_TRIAL") != NULL;
 }
 
-/* In the trial itself: the settings that must not touch the real gateway. */
+/* Changes, in the trial itself, the settings that would touch the real gateway. */
 void trial_move_aside(struct config *c)
 {
     const char *folder = getenv("RG_TRIAL");

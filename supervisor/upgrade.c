@@ -1,6 +1,6 @@
 /*
- * What one supervisor leaves to the next passes through exec as descriptors and environment
- * variables. The new one takes them out of its environment at its start, before it has children:
+ * One supervisor passes its state to the next through exec, as descriptors and environment
+ * variables. The new one removes them from its environment at its start, before it has children:
  *
  *   RG_PREVIOUS         the running children: slot, pid, control socket, a worker's places
  *   RG_BINARY           the program's path, remembered because the file may be replaced
@@ -9,9 +9,8 @@
  *   RG_FRONT            nginx, and the pipe of its output (tls_front.c)
  *   RG_EXECUTOR         the runner that belongs to this program (local_executor.c)
  *
- * become() sets all of it, executes, and takes everything back when the exec fails: the supervisor
- * goes on as if nobody had asked. The way back (upgrade_undo) is the same step with the roles
- * exchanged.
+ * become() sets all of it and executes. If the exec fails, it undoes everything and the supervisor
+ * goes on as before. The way back (upgrade_undo) is the same step with the roles exchanged.
  */
 #include "supervisor/upgrade.h"
 
@@ -31,7 +30,7 @@ extern char **environ;
 
 /* --- what is left to the next binary --- */
 
-/* What the next binary must know of a child. */
+/* Describes a child for the next binary. */
 static struct previous as_previous(const struct process *p)
 {
     const struct heritage *h = &p->heritage;

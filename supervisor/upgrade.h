@@ -1,11 +1,11 @@
 /*
- * SIGUSR2: the same process becomes a new binary, and goes on as it was when that is no good.
+ * SIGUSR2: the same process becomes a new binary, or continues unchanged if that one fails.
  *
  *   trial   the new binary starts aside (trial.h). When it does not serve there (missing, not
  *           executable, refuses the configuration, crashes, is late): one line in the log, and
  *           nothing has changed.
  *   exec    sockets and children are inherited. When it fails: the same.
- *   start   the new supervisor loads what it needs, tells the children of before to drain, and
+ *   start   the new supervisor loads what it needs, asks the children of before to drain, and
  *           starts its own. When these do not come to serve, it executes the binary of before, of
  *           which a descriptor was kept, in the same way.
  */
@@ -33,7 +33,7 @@ struct upgrade {
     int before_fd;     /* the program before this one, until all serve; -1: none */
     bool is_trial;     /* this process is one */
     struct trial trial;
-    struct loop_timer deadline; /* of the trial */
+    struct loop_timer deadline; /* deadline of the trial */
     VEC(struct previous) previous;
 };
 
@@ -41,7 +41,7 @@ struct upgrade {
 void upgrade_init(struct supervisor *s);
 void upgrade_done(struct supervisor *s);
 
-/* The same for the board, once there is one: what the admin ordered goes on to hold. */
+/* Passes the orders of the admin to the board, when there is one: they remain in force. */
 void upgrade_take_orders(struct board *b);
 
 /* Starts the trial, unless one runs. */

@@ -1,6 +1,6 @@
 /*
- * --user: whom routers, workers and the dispatcher run as when the supervisor was started as root,
- * which it stays (it binds ports, and its successor in an upgrade needs what it needs).
+ * --user: the user of routers, workers and the dispatcher if the supervisor was started as root.
+ * The supervisor stays root: it binds ports, and its successor in an upgrade needs the same rights.
  */
 #ifndef RG_SUPERVISOR_USER_H
 #define RG_SUPERVISOR_USER_H
@@ -16,11 +16,11 @@ int user_check(const struct config *c, struct err *e);
  * 0. ERR_IO. */
 int user_give(const struct config *c, const char *path, struct err *e);
 
-/* Whether what stands at the path is the user's: a state folder of somebody else's is an error that
- * says how to mend it. Nothing set: 0. ERR_CONFIG. */
+/* Checks that the file or folder at the path is the user's. A state folder of another user is an
+ * error that says how to mend it. Returns 0 without --user. ERR_CONFIG. */
 int user_owns(const struct config *c, const char *path, struct err *e);
 
-/* In a child: becomes the user, for good. Nothing set: 0. ERR_CONFIG. */
+/* Becomes the user, in a child, for good. Does nothing without --user. ERR_CONFIG. */
 int user_become(const struct config *c, struct err *e);
 
 #endif

@@ -148,8 +148,9 @@ size_t exchange_owner_waiting(const struct exchange *x, struct str owner);
 
 /* Limits the waiting bytes of the answers of x's owner, if it has one, to max_bytes. While they
  * exceed it, cuts the unfinished answer with most waiting bytes: its connection closes, its waiting
- * and later bytes are dropped, and `closed` follows in a later turn. If only finished answers wait,
- * cuts one with less than a window left. Returns the number of cut answers, x perhaps among them.
+ * and later bytes are dropped, and `closed` follows in a later turn. If finished answers hold most
+ * of the bytes, an unfinished one with at most a window of waiting bytes is not cut. Returns the
+ * number of cut answers, x perhaps among them.
  */
 unsigned exchange_cut_unread(struct exchange *x, size_t max_bytes);
 

@@ -202,7 +202,7 @@ static void on_watch(struct loop_io *io, unsigned events)
     if (!c->exchange)
         intake_read(c); /* c may be gone now */
     else if (left)
-        exchange_left(c->exchange); /* a request that was not begun keeps its place, too */
+        exchange_left(c->exchange); /* c may be gone now, too */
 }
 
 /* Takes over reading in the turn in which an exchange has ended. libh2o has begun to read, but not

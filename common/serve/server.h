@@ -59,7 +59,7 @@ void server_listen(struct server *s, int fd);
 void server_run(struct server *s);
 void server_stop(struct server *s);
 
-/* Accepts no new connections: closes its use of the listener. Answers contain "Connection: close",
+/* Accepts no new connections; the listener is not closed. Answers contain "Connection: close",
  * except to peers that confirm, which close after their confirmation. Peers are asked to begin no
  * request on idle connections. Requests that have begun are served. */
 void server_drain(struct server *s);
