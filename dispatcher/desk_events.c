@@ -109,7 +109,7 @@ static void note(struct desk *d, char letter, struct str name)
 
     buf_add_c(&key, letter);
     buf_add_str(&key, name);
-    feed_note(d->events, buf_str(&key));
+    feed_record(d->events, buf_str(&key));
     buf_done(&key);
 }
 

@@ -77,8 +77,8 @@ MAY_PAUSE static int drop_absent(struct worker_state *w, size_t i)
     struct journal_look at = {0};
     struct err e;
 
-    while (journal_drop_some(env->residency->places->at[i].journal, &at, session_needed, env->store,
-                             LOOK_PLACES))
+    while (journal_drop_batch(env->residency->places->at[i].journal, &at, session_needed,
+                              env->store, LOOK_PLACES))
         if (task_pause(&e))
             return -1;
     w->many_absent = w->many_absent || at.dropped >= JOURNAL_LAST_WORDS;

@@ -82,7 +82,7 @@ static size_t next_chunk(const struct arena *a)
 }
 
 /* Updates the sums of bytes after chunks were added or freed. */
-static void count_held(struct arena *a, size_t before, size_t now)
+static void count_chunks(struct arena *a, size_t before, size_t now)
 {
     a->held_bytes = now;
     if (a->sum)
@@ -113,7 +113,7 @@ void *arena_alloc_slow(struct arena *a, size_t size_bytes)
     a->at = c->bytes + need;
     a->end = c->bytes + cap;
     a->used_bytes += need;
-    count_held(a, a->held_bytes, a->held_bytes + sizeof(*c) + cap);
+    count_chunks(a, a->held_bytes, a->held_bytes + sizeof(*c) + cap);
     return c->bytes;
 }
 
@@ -132,7 +132,7 @@ void *arena_alloc_alone(struct arena *a, size_t size_bytes)
     c->next = a->chunks->next;
     a->chunks->next = c;
     a->used_bytes += size_bytes;
-    count_held(a, a->held_bytes, a->held_bytes + sizeof(*c) + size_bytes);
+    count_chunks(a, a->held_bytes, a->held_bytes + sizeof(*c) + size_bytes);
     return c->bytes;
 }
 
@@ -167,7 +167,7 @@ void *arena_grow_alone(struct arena *a, void *p, size_t size_bytes)
     c->cap = size_bytes;
     *at = c;
     a->used_bytes += size_bytes - had;
-    count_held(a, a->held_bytes, a->held_bytes + size_bytes - had);
+    count_chunks(a, a->held_bytes, a->held_bytes + size_bytes - had);
     return c->bytes;
 }
 
@@ -180,7 +180,7 @@ void arena_drop(struct arena *a, const void *p)
 
         *at = c->next;
         a->used_bytes -= c->cap;
-        count_held(a, a->held_bytes, a->held_bytes - sizeof(*c) - c->cap);
+        count_chunks(a, a->held_bytes, a->held_bytes - sizeof(*c) - c->cap);
         chunk_free(c);
     }
 }
@@ -231,7 +231,7 @@ struct str arena_printf(struct arena *a, const char *fmt, ...)
 }
 
 /* The newest chunk of an arena is the one that is filled: of both, the one with more room left. */
-void arena_take(struct arena *to, struct arena *from)
+void arena_absorb(struct arena *to, struct arena *from)
 {
     struct arena_chunk *last = from->chunks;
     bool fills = !to->chunks || from->end - from->at > to->end - to->at;
@@ -251,12 +251,12 @@ void arena_take(struct arena *to, struct arena *from)
         to->chunks->next = from->chunks;
     }
     to->used_bytes += from->used_bytes;
-    count_held(to, to->held_bytes, to->held_bytes + from->held_bytes);
-    count_held(from, from->held_bytes, 0);
+    count_chunks(to, to->held_bytes, to->held_bytes + from->held_bytes);
+    count_chunks(from, from->held_bytes, 0);
     *from = (struct arena){0};
 }
 
-static void hold(struct arena *a, struct arena_held what)
+static void push_cleanup(struct arena *a, struct arena_held what)
 {
     struct arena_held *h = mem_alloc(sizeof(*h));
 
@@ -264,28 +264,28 @@ static void hold(struct arena *a, struct arena_held what)
     h->next = a->held;
     a->held = h;
     a->used_bytes += h->size;
-    count_held(a, a->held_bytes, a->held_bytes + h->size);
+    count_chunks(a, a->held_bytes, a->held_bytes + h->size);
 }
 
 /* Its room is not the budget's. */
 void arena_hold(struct arena *a, void (*let)(void *thing), void *thing)
 {
-    hold(a, (struct arena_held){.let = let, .thing = thing});
+    push_cleanup(a, (struct arena_held){.let = let, .thing = thing});
 }
 
 void arena_own(struct arena *a, void *p, size_t size_bytes)
 {
-    hold(a, (struct arena_held){.let = free, .thing = p, .size = size_bytes});
+    push_cleanup(a, (struct arena_held){.let = free, .thing = p, .size = size_bytes});
 }
 
-static void let_all(struct arena *a)
+static void run_cleanups(struct arena *a)
 {
     while (a->held) {
         struct arena_held *h = a->held;
 
         a->held = h->next;
         a->used_bytes -= h->size;
-        count_held(a, a->held_bytes, a->held_bytes - h->size);
+        count_chunks(a, a->held_bytes, a->held_bytes - h->size);
         h->let(h->thing);
         free(h);
     }
@@ -296,7 +296,7 @@ void arena_reset(struct arena *a)
 {
     struct arena_chunk *keep = a->chunks;
 
-    let_all(a);
+    run_cleanups(a);
     if (!keep)
         return;
     while (keep->next) {
@@ -317,19 +317,19 @@ void arena_reset(struct arena *a)
     a->at = keep->bytes;
     a->end = keep->bytes + keep->cap;
     a->used_bytes = 0;
-    count_held(a, a->held_bytes, sizeof(*keep) + keep->cap);
+    count_chunks(a, a->held_bytes, sizeof(*keep) + keep->cap);
 }
 
 /* The arena is empty again and may be used on. */
 void arena_done(struct arena *a)
 {
-    let_all(a);
+    run_cleanups(a);
     while (a->chunks) {
         struct arena_chunk *c = a->chunks;
 
         a->chunks = c->next;
         chunk_free(c);
     }
-    count_held(a, a->held_bytes, 0);
+    count_chunks(a, a->held_bytes, 0);
     *a = (struct arena){0};
 }

@@ -95,7 +95,7 @@ void arena_own(struct arena *a, void *p, size_t size_bytes);
 
 /* Moves all memory of `from` to `to`, which frees it with its own; nothing is copied. `from` is
  * empty afterwards. Before, it must hold nothing by arena_hold or arena_own. */
-void arena_take(struct arena *to, struct arena *from);
+void arena_absorb(struct arena *to, struct arena *from);
 
 /* Formats a text into memory of the arena; it ends with a NUL. */
 struct str arena_printf(struct arena *a, const char *fmt, ...) RG_PRINTF(2, 3);

@@ -57,7 +57,7 @@ void log_limit_setup(unsigned per_second, void (*suppressed)(void *ctx), void *c
 }
 
 /* Whether this line may go out; then also how many before it did not. */
-static bool passes(const char *msg, unsigned *ret_dropped)
+static bool passes_limit(const char *msg, unsigned *ret_dropped)
 {
     size_t i = (((uintptr_t)msg * UINT64_C(0x9e3779b97f4a7c15)) >> 32) %
                (sizeof(sites) / sizeof(sites[0]));
@@ -113,7 +113,7 @@ static size_t add_character(struct buf *b, struct str s)
 }
 
 /* Quotes, backslashes and control characters, as JSON or as text has them. */
-static void add_escaped(struct buf *b, struct str s, bool json)
+static void add_escaped_value(struct buf *b, struct str s, bool json)
 {
     for (size_t i = 0; i < s.len; i++) {
         unsigned char c = (unsigned char)s.p[i];
@@ -130,7 +130,7 @@ static void add_escaped(struct buf *b, struct str s, bool json)
 }
 
 /* Text that needs no quotes in key=value form. */
-static bool is_plain(struct str s)
+static bool needs_no_quotes(struct str s)
 {
     for (size_t i = 0; i < s.len; i++) {
         unsigned char c = (unsigned char)s.p[i];
@@ -160,12 +160,12 @@ static void add_field(struct buf *b, const struct log_field *f)
         buf_add_u64(b, (uint64_t)f->i);
         break;
     default:
-        if (!json && is_plain(f->s)) {
+        if (!json && needs_no_quotes(f->s)) {
             buf_add_str(b, f->s);
             break;
         }
         buf_add_c(b, '"');
-        add_escaped(b, f->s, json);
+        add_escaped_value(b, f->s, json);
         buf_add_c(b, '"');
     }
 }
@@ -186,7 +186,7 @@ static void add_head(struct buf *b, enum log_level level, const char *msg)
         buf_printf(b,
                    "{\"ts\":\"%s.%03ldZ\",\"level\":\"%s\",\"role\":\"%s\",\"pid\":%d,\"msg\":\"",
                    day, now.tv_nsec / 1000000, names[level], setup.role, (int)getpid());
-        add_escaped(b, str_cstr(msg), true);
+        add_escaped_value(b, str_cstr(msg), true);
         buf_add_c(b, '"');
     } else {
         buf_printf(b, "%s.%03ldZ %s %s %d %s", day, now.tv_nsec / 1000000, names[level], setup.role,
@@ -202,7 +202,7 @@ void log_write(enum log_level level, const struct log_scope *scope, const char *
     struct buf b = {0};
     unsigned dropped;
 
-    if (level > setup.max || !passes(msg, &dropped))
+    if (level > setup.max || !passes_limit(msg, &dropped))
         return;
     add_head(&b, level, msg);
     if (scope && scope->session.len)

@@ -5,13 +5,13 @@
 
 #include "common/base/check.h"
 
-static uint32_t hash_of(struct str key)
+static uint32_t hash_key(struct str key)
 {
     return (uint32_t)str_hash(key, str_seed());
 }
 
 /* The slot that holds key, or the free one where it belongs. */
-static struct lookup_slot *find(const struct lookup *l, struct str key, uint32_t hash)
+static struct lookup_slot *find_slot(const struct lookup *l, struct str key, uint32_t hash)
 {
     uint32_t mask = l->cap - 1, i = hash & mask;
 
@@ -23,11 +23,11 @@ static struct lookup_slot *find(const struct lookup *l, struct str key, uint32_t
 
 uint32_t lookup_get(const struct lookup *l, struct str key)
 {
-    return l->n ? find(l, key, hash_of(key))->value : LOOKUP_NONE;
+    return l->n ? find_slot(l, key, hash_key(key))->value : LOOKUP_NONE;
 }
 
 /* Doubles the slots and enters everything anew. */
-static void grow(struct lookup *l)
+static void grow_slots(struct lookup *l)
 {
     const struct lookup_slot *old = l->slots;
     uint32_t n = l->cap;
@@ -39,19 +39,19 @@ static void grow(struct lookup *l)
         l->slots[i].value = LOOKUP_NONE;
     for (uint32_t i = 0; i < n; i++)
         if (old[i].value != LOOKUP_NONE)
-            *find(l, old[i].key, old[i].hash) = old[i];
+            *find_slot(l, old[i].key, old[i].hash) = old[i];
 }
 
 /* False: the key is there already and keeps its value. */
 bool lookup_add(struct lookup *l, struct str key, uint32_t value)
 {
-    uint32_t hash = hash_of(key);
+    uint32_t hash = hash_key(key);
     struct lookup_slot *s;
 
     CHECK(value != LOOKUP_NONE);
     if (l->n >= l->cap / 4 * 3)
-        grow(l);
-    s = find(l, key, hash);
+        grow_slots(l);
+    s = find_slot(l, key, hash);
     if (s->value != LOOKUP_NONE)
         return false;
     *s = (struct lookup_slot){key, hash, value};

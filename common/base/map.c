@@ -51,7 +51,7 @@ size_t map_bytes(const struct map *m)
 }
 
 /* The slot that holds key, or the free slot where it belongs. */
-static struct map_slot *find(const struct map_table *t, struct str key, uint64_t hash)
+static struct map_slot *find_home(const struct map_table *t, struct str key, uint64_t hash)
 {
     size_t mask = t->cap - 1;
     size_t i = (size_t)hash & mask;
@@ -63,7 +63,7 @@ static struct map_slot *find(const struct map_table *t, struct str key, uint64_t
 
 /* Frees the slot, closing the gap: an entry moves back unless it already sits between its home and
  * the hole. Returns what stood there. */
-static void *vacate(struct map_table *t, struct map_slot *s)
+static void *vacate_slot(struct map_table *t, struct map_slot *s)
 {
     size_t mask = t->cap - 1, hole = (size_t)(s - t->slots);
     void *value = s->value;
@@ -88,14 +88,14 @@ void *map_get(const struct map *m, struct str key)
     if (!m->n)
         return NULL;
     hash = str_hash(key, m->seed);
-    value = find(&m->table, key, hash)->value;
+    value = find_home(&m->table, key, hash)->value;
     if (!value && m->leaving)
-        value = find(&m->leaving->table, key, hash)->value;
+        value = find_home(&m->leaving->table, key, hash)->value;
     return value;
 }
 
 /* Moves so many slots of the old table, and on to the end of a row; frees it after its last. */
-static void move(struct map *m, size_t n)
+static void move_slots(struct map *m, size_t n)
 {
     struct map_leaving *o = m->leaving;
 
@@ -103,7 +103,7 @@ static void move(struct map *m, size_t n)
         struct map_slot *s = &o->table.slots[o->at];
 
         if (s->value)
-            *find(&m->table, s->key, s->hash) = *s;
+            *find_home(&m->table, s->key, s->hash) = *s;
         s->value = NULL;
         o->at = (o->at + 1) & (o->table.cap - 1);
         n -= n > 0;
@@ -113,7 +113,7 @@ static void move(struct map *m, size_t n)
 }
 
 /* Makes a table twice as large, and begins to empty the one before at a free slot of it. */
-static void grow(struct map *m)
+static void grow_table(struct map *m)
 {
     struct map_leaving *o;
 
@@ -123,7 +123,7 @@ static void grow(struct map *m)
         return;
     }
     if (m->leaving)
-        move(m, m->leaving->left);
+        move_slots(m, m->leaving->left);
     o = m->leaving = mem_zalloc(sizeof(*o));
     o->table = m->table;
     o->left = o->table.cap;
@@ -132,7 +132,7 @@ static void grow(struct map *m)
     m->table.cap *= 2;
     m->table.slots = mem_calloc(m->table.cap, sizeof(*m->table.slots));
     if (o->table.cap <= AT_ONCE)
-        move(m, o->left);
+        move_slots(m, o->left);
 }
 
 void *map_set(struct map *m, struct str key, void *value)
@@ -142,17 +142,17 @@ void *map_set(struct map *m, struct str key, void *value)
     void *before;
 
     if ((m->n + 1) * 4 > m->table.cap * 3)
-        grow(m);
+        grow_table(m);
     if (m->leaving)
-        move(m, STEP);
+        move_slots(m, STEP);
     hash = str_hash(key, m->seed);
-    s = find(&m->table, key, hash);
+    s = find_home(&m->table, key, hash);
     before = s->value;
     if (!before && m->leaving) {
-        struct map_slot *o = find(&m->leaving->table, key, hash);
+        struct map_slot *o = find_home(&m->leaving->table, key, hash);
 
         if (o->value)
-            before = vacate(&m->leaving->table, o);
+            before = vacate_slot(&m->leaving->table, o);
     }
     m->n += !before;
     *s = (struct map_slot){key, hash, value};
@@ -168,15 +168,15 @@ void *map_take(struct map *m, struct str key)
     if (!m->n)
         return NULL;
     hash = str_hash(key, m->seed);
-    s = find(t, key, hash);
+    s = find_home(t, key, hash);
     if (!s->value && m->leaving) {
         t = &m->leaving->table;
-        s = find(t, key, hash);
+        s = find_home(t, key, hash);
     }
     if (!s->value)
         return NULL;
     m->n--;
-    return vacate(t, s);
+    return vacate_slot(t, s);
 }
 
 /* The old table's places come behind the new one's. */

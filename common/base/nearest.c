@@ -8,7 +8,7 @@
 
 enum { LONG = 40, SHARED_MIN = 3 };
 
-static char plain(char c)
+static char lower_letter(char c)
 {
     if (c >= 'A' && c <= 'Z')
         return (char)(c - 'A' + 'a');
@@ -16,7 +16,7 @@ static char plain(char c)
 }
 
 /* Letters to change, add, leave out or swap with their neighbour. Both are at most LONG long. */
-static unsigned distance(struct str a, struct str b)
+static unsigned edit_distance(struct str a, struct str b)
 {
     unsigned rows[3][LONG + 1];
 
@@ -27,11 +27,11 @@ static unsigned distance(struct str a, struct str b)
 
         row[0] = (unsigned)i;
         for (size_t j = 1; j <= b.len; j++) {
-            char x = plain(a.p[i - 1]), y = plain(b.p[j - 1]);
+            char x = lower_letter(a.p[i - 1]), y = lower_letter(b.p[j - 1]);
             unsigned best = above[j - 1] + (x != y);
 
             best = MIN_OF(best, MIN_OF(above[j], row[j - 1]) + 1);
-            if (i > 1 && j > 1 && x == plain(b.p[j - 2]) && plain(a.p[i - 2]) == y)
+            if (i > 1 && j > 1 && x == lower_letter(b.p[j - 2]) && lower_letter(a.p[i - 2]) == y)
                 best = MIN_OF(best, before[j - 2] + 1);
             row[j] = best;
         }
@@ -40,11 +40,11 @@ static unsigned distance(struct str a, struct str b)
 }
 
 /* "timeout" for "timeout_s", "reward" for "reward_info": one is whole words of the other. */
-static bool begins(struct str longer, struct str shorter)
+static bool begins_with_word(struct str longer, struct str shorter)
 {
     return shorter.len >= SHARED_MIN && longer.len > shorter.len &&
-           plain(longer.p[shorter.len]) == '_' &&
-           distance(str_sub(longer, 0, shorter.len), shorter) == 0;
+           lower_letter(longer.p[shorter.len]) == '_' &&
+           edit_distance(str_sub(longer, 0, shorter.len), shorter) == 0;
 }
 
 /* Keeps the name if it is nearer than those before. */
@@ -56,8 +56,8 @@ void nearest_offer(struct nearest *n, const char *name)
     if (n->given.len == 0 || n->given.len > LONG || known.len == 0 || known.len > LONG)
         return;
     most = (unsigned)MIN_OF(n->given.len, known.len) / 3;
-    cost = distance(n->given, known);
-    if (cost > most && (begins(known, n->given) || begins(n->given, known)))
+    cost = edit_distance(n->given, known);
+    if (cost > most && (begins_with_word(known, n->given) || begins_with_word(n->given, known)))
         cost = most = 1;
     if (cost > MIN_OF(most, 4u) || (n->name && cost >= n->cost))
         return;

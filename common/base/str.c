@@ -38,7 +38,7 @@ size_t str_find(struct str s, struct str needle, size_t from)
     return hit ? (size_t)(hit - s.p) : SIZE_MAX;
 }
 
-static bool is_blank(char c)
+static bool is_trimmed_byte(char c)
 {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
@@ -46,11 +46,11 @@ static bool is_blank(char c)
 /* White space of JSON and HTTP at both ends. */
 struct str str_trim(struct str s)
 {
-    while (s.len > 0 && is_blank(s.p[0])) {
+    while (s.len > 0 && is_trimmed_byte(s.p[0])) {
         s.p++;
         s.len--;
     }
-    while (s.len > 0 && is_blank(s.p[s.len - 1]))
+    while (s.len > 0 && is_trimmed_byte(s.p[s.len - 1]))
         s.len--;
     return s;
 }
@@ -75,7 +75,7 @@ int str_to_u64(struct str s, uint64_t max, uint64_t *ret)
     return 0;
 }
 
-static uint64_t mix(uint64_t a, uint64_t b)
+static uint64_t mix_words(uint64_t a, uint64_t b)
 {
     __uint128_t m = (__uint128_t)a * b;
 
@@ -86,7 +86,7 @@ static uint64_t mix(uint64_t a, uint64_t b)
 uint64_t str_hash(struct str s, uint64_t seed)
 {
     const uint64_t k0 = 0x9e3779b97f4a7c15u, k1 = 0xd1b54a32d192ed03u, k2 = 0x8cb92ba72f3d8dd7u;
-    uint64_t h = seed ^ mix(s.len ^ k0, k1);
+    uint64_t h = seed ^ mix_words(s.len ^ k0, k1);
     const char *p = s.p;
     size_t n = s.len;
     uint64_t a = 0, b = 0;
@@ -94,7 +94,7 @@ uint64_t str_hash(struct str s, uint64_t seed)
     while (n > 16) {
         memcpy(&a, p, 8);
         memcpy(&b, p + 8, 8);
-        h = mix(a ^ k1, b ^ h);
+        h = mix_words(a ^ k1, b ^ h);
         p += 16;
         n -= 16;
     }
@@ -105,8 +105,8 @@ uint64_t str_hash(struct str s, uint64_t seed)
     } else if (n > 0) {
         memcpy(&a, p, n);
     }
-    h = mix(a ^ k2, b ^ h);
-    return mix(h ^ k0, k2);
+    h = mix_words(a ^ k2, b ^ h);
+    return mix_words(h ^ k0, k2);
 }
 
 /* Returns a random seed that stays the same until the process ends. */
@@ -140,7 +140,7 @@ void hash128_on(struct hash128 *h, struct str text)
         for (size_t i = 0; i < LANES; i++) {
             memcpy(&a, text.p + h->bytes + 16 * i, 8);
             memcpy(&b, text.p + h->bytes + 16 * i + 8, 8);
-            h->lane[i] = mix(a ^ MIXED_WITH, b ^ h->lane[i]) + a;
+            h->lane[i] = mix_words(a ^ MIXED_WITH, b ^ h->lane[i]) + a;
         }
 }
 
@@ -153,8 +153,8 @@ void hash128_end(struct hash128 *h, struct str text, uint64_t ret[2])
     hash128_on(h, text);
     last = str_sub(text, h->bytes, SIZE_MAX);
     rest = str_hash(last, lane[0]);
-    ret[0] = mix(lane[0] ^ lane[1], lane[2] ^ k) ^ mix(rest ^ lane[3], k);
-    ret[1] = mix(lane[1] ^ rest, lane[3] ^ ret[0]) ^ str_hash(last, lane[2]);
+    ret[0] = mix_words(lane[0] ^ lane[1], lane[2] ^ k) ^ mix_words(rest ^ lane[3], k);
+    ret[1] = mix_words(lane[1] ^ rest, lane[3] ^ ret[0]) ^ str_hash(last, lane[2]);
 }
 
 void str_hash128(struct str s, uint64_t ret[2])

@@ -14,14 +14,14 @@
 
 enum { SHOWN_BYTES = 48 };
 
-static const struct json *find(const struct field_reader *f, const char *name)
+static const struct json *find_field(const struct field_reader *f, const char *name)
 {
     const struct json *v = json_get(f->body, name);
 
     return v ? v : json_get(f->defaults, name);
 }
 
-static const char *where(const struct field_reader *f)
+static const char *field_path(const struct field_reader *f)
 {
     return f->where ? f->where : "";
 }
@@ -35,7 +35,7 @@ int fields_fault(struct field_reader *f, const char *name, const char *fmt, ...)
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    (void)snprintf(full, sizeof(full), "%s%s", where(f), name);
+    (void)snprintf(full, sizeof(full), "%s%s", field_path(f), name);
     return err_field(f->e, full, "%s %s", full, text);
 }
 
@@ -45,7 +45,7 @@ static int fault_value(struct field_reader *f, const char *name, const struct js
 {
     char full[128];
 
-    (void)snprintf(full, sizeof(full), "%s%s", where(f), name);
+    (void)snprintf(full, sizeof(full), "%s%s", field_path(f), name);
     return field_bad(full, v, allowed, f->e);
 }
 
@@ -62,7 +62,7 @@ static int fault_unknown(struct field_reader *f, const char *of, struct str name
         nearest_offer(&near, known[k]);
         buf_printf(&names, "%s%s", k ? ", " : "", known[k]);
     }
-    (void)snprintf(path, sizeof(path), "%s%s%s%s", where(f), of, of[0] ? "." : "",
+    (void)snprintf(path, sizeof(path), "%s%s%s%s", field_path(f), of, of[0] ? "." : "",
                    field_show_name(name, &shown));
     (void)field_unknown("body field", path, near.name, buf_str(&names), f->e);
     buf_done(&names);
@@ -87,7 +87,7 @@ int fields_known(struct field_reader *f, const char *of, const char *const known
 /* Reads an integer from min to max. */
 int fields_integer(struct field_reader *f, const char *name, int64_t min, int64_t max, int64_t *ret)
 {
-    const struct json *v = find(f, name);
+    const struct json *v = find_field(f, name);
     char allowed[96];
 
     if (json_is_null(v))
@@ -102,7 +102,7 @@ int fields_integer(struct field_reader *f, const char *name, int64_t min, int64_
 /* Finite, from min to max. */
 int fields_number(struct field_reader *f, const char *name, double min, double max, double *ret)
 {
-    const struct json *v = find(f, name);
+    const struct json *v = find_field(f, name);
     char allowed[96] = "a finite number";
 
     if (json_is_null(v))
@@ -118,7 +118,7 @@ int fields_number(struct field_reader *f, const char *name, double min, double m
 int fields_word(struct field_reader *f, const char *name, const char *const words[], size_t n,
                 unsigned *ret)
 {
-    const struct json *v = find(f, name);
+    const struct json *v = find_field(f, name);
     char allowed[128];
     size_t len = 0;
 
@@ -138,7 +138,7 @@ int fields_word(struct field_reader *f, const char *name, const char *const word
 /* A string, not longer than max bytes. */
 int fields_text(struct field_reader *f, const char *name, size_t max, struct str *ret)
 {
-    const struct json *v = find(f, name);
+    const struct json *v = find_field(f, name);
     char allowed[64];
 
     if (json_is_null(v))
@@ -153,7 +153,7 @@ int fields_text(struct field_reader *f, const char *name, size_t max, struct str
 /* Reads true or false. */
 int fields_bool(struct field_reader *f, const char *name, bool *ret)
 {
-    const struct json *v = find(f, name);
+    const struct json *v = find_field(f, name);
 
     if (json_is_null(v))
         return 0;
@@ -166,7 +166,7 @@ int fields_bool(struct field_reader *f, const char *name, bool *ret)
 /* Only that it is an object; its members are read by another reader. */
 int fields_object(struct field_reader *f, const char *name)
 {
-    const struct json *v = find(f, name);
+    const struct json *v = find_field(f, name);
 
     if (json_is_null(v) || json_is(v, JSON_OBJECT))
         return 0;
@@ -191,7 +191,7 @@ int fields_labels(struct field_reader *f, const struct json *labels)
 
 /* --- errors --- */
 
-static struct str cut(struct str s)
+static struct str cut_shown(struct str s)
 {
     struct str head = str_sub(s, 0, SHOWN_BYTES);
 
@@ -201,7 +201,7 @@ static struct str cut(struct str s)
 /* A value as an error shows it. */
 const char *field_show(const struct json *v, struct field_shown *ret)
 {
-    struct str text = cut(json_text(v));
+    struct str text = cut_shown(json_text(v));
     const char *more = text.len < json_text(v).len ? "..." : "";
 
     if (!v)
@@ -227,7 +227,7 @@ const char *field_show(const struct json *v, struct field_shown *ret)
 
 const char *field_show_name(struct str name, struct field_shown *ret)
 {
-    struct str shown = cut(name);
+    struct str shown = cut_shown(name);
 
     (void)snprintf(ret->text, sizeof(ret->text), "%.*s", (int)shown.len, shown.len ? shown.p : "");
     return ret->text;

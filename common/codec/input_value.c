@@ -27,7 +27,7 @@ static int bad_range(const struct input_rule *in, const struct json *v, struct e
 /* --- one value --- */
 
 /* A number that came as text (a query, or a body whose option may also be one). */
-static const struct json *number_of(struct arena *a, const struct json *v, bool as_text)
+static const struct json *to_number(struct arena *a, const struct json *v, bool as_text)
 {
     const struct json *n = NULL;
 
@@ -42,7 +42,7 @@ static const struct json *number_of(struct arena *a, const struct json *v, bool 
 static int check_number(struct arena *a, const struct input_rule *in, const struct json *given,
                         bool as_text, struct err *e)
 {
-    const struct json *v = number_of(a, given, as_text);
+    const struct json *v = to_number(a, given, as_text);
     int64_t n = 0;
     double d = 0;
 
@@ -65,7 +65,7 @@ static int check_text(const struct input_rule *in, const struct json *v, struct 
 }
 
 /* Checks that the value is one of the choices. */
-static int check_name(const struct input_rule *in, const struct json *v, struct err *e)
+static int check_choice(const struct input_rule *in, const struct json *v, struct err *e)
 {
     struct str left = str_cstr(in->choices), given = json_string(v);
     char allowed[200];
@@ -144,7 +144,7 @@ static int check_texts(const struct input_rule *in, const struct json *v, struct
 }
 
 /* Letters, digits and the few marks that names have. */
-static bool is_name(struct str s)
+static bool is_name_text(struct str s)
 {
     for (size_t i = 0; i < s.len; i++) {
         char c = s.p[i];
@@ -163,7 +163,7 @@ static int check_filter(const struct input_rule *in, const struct json *v, struc
     struct str given = json_string(v);
     size_t eq = str_find(given, STR("="), 0);
 
-    if ((eq != SIZE_MAX && eq > 0) || (eq == SIZE_MAX && is_name(given)))
+    if ((eq != SIZE_MAX && eq > 0) || (eq == SIZE_MAX && is_name_text(given)))
         return 0;
     return field_bad(in->name, v, "NAME=VALUE, or NAME for any value", e);
 }
@@ -264,7 +264,7 @@ int input_value_check(struct arena *a, const struct input_rule *in, const struct
     case INPUT_KIND_TEXT:
         return check_text(in, v, e);
     case INPUT_KIND_NAME:
-        return check_name(in, v, e);
+        return check_choice(in, v, e);
     case INPUT_KIND_OBJECT:
         return json_is(v, JSON_OBJECT) ? 0 : field_bad(in->name, v, "an object", e);
     case INPUT_KIND_TEXTS:

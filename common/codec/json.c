@@ -31,7 +31,7 @@
 
 enum { CHECK_EVERY = 4096 };
 
-static int read_value(struct json_reader *r, struct json *ret);
+static int read_any_value(struct json_reader *r, struct json *ret);
 
 int json_fail(struct json_reader *r, const char *at, const char *what)
 {
@@ -86,26 +86,26 @@ int json_fail_here(struct json_reader *r)
     return json_fail(r, r->at, name_mistake(text, json_place(r, r->at) == 0));
 }
 
-static inline bool is_space(char c)
+static inline bool is_json_space(char c)
 {
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
-static inline void skip_space(struct json_reader *r)
+static inline void skip_json_space(struct json_reader *r)
 {
-    while (r->at < r->end && is_space(*r->at))
+    while (r->at < r->end && is_json_space(*r->at))
         r->at++;
 }
 
 /* The next byte after white space, not consumed; 0 at the end (a NUL is never expected). */
-static inline char peek(struct json_reader *r)
+static inline char peek_byte(struct json_reader *r)
 {
-    skip_space(r);
+    skip_json_space(r);
     return r->at < r->end ? *r->at : 0;
 }
 
 /* A place on the stack of values that wait for their container. */
-static inline struct json *push(struct json_reader *r)
+static inline struct json *push_value(struct json_reader *r)
 {
     if (r->n == r->cap) {
         r->cap = r->cap ? r->cap * 2 : 64;
@@ -134,7 +134,7 @@ static inline const char *plain_run(const char *p, const char *end)
 }
 
 /* A string, r->at at its opening quote. */
-static int read_string(struct json_reader *r, struct json *ret)
+static int read_json_string(struct json_reader *r, struct json *ret)
 {
     const char *start = ++r->at;
 
@@ -172,7 +172,7 @@ static int read_digits(struct json_reader *r)
 }
 
 /* Checks the form and keeps the text: no digit is lost. */
-static int read_number(struct json_reader *r, struct json *ret)
+static int read_number_text(struct json_reader *r, struct json *ret)
 {
     const char *start = r->at;
 
@@ -199,7 +199,7 @@ static int read_number(struct json_reader *r, struct json *ret)
 }
 
 /* Reads true, false or null. */
-static int read_word(struct json_reader *r, struct str word, struct json *ret, struct json value)
+static int read_literal(struct json_reader *r, struct str word, struct json *ret, struct json value)
 {
     if (!str_starts(str_of(r->at, (size_t)(r->end - r->at)), word))
         return json_fail_here(r);
@@ -211,7 +211,7 @@ static int read_word(struct json_reader *r, struct str word, struct json *ret, s
 /* --- containers --- */
 
 /* One level deeper; also the place where a long parse notices that it is cancelled. */
-static int enter(struct json_reader *r)
+static int enter_level(struct json_reader *r)
 {
     if (++r->depth > JSON_DEPTH_MAX)
         return json_fail(r, r->at, "nested too deep");
@@ -222,7 +222,7 @@ static int enter(struct json_reader *r)
 }
 
 /* Moves the values from `base` on to the arena. */
-static struct json *take_values(struct json_reader *r, size_t base)
+static struct json *move_values(struct json_reader *r, size_t base)
 {
     size_t bytes = (r->n - base) * sizeof(struct json);
     struct json *items = NULL;
@@ -259,7 +259,7 @@ static int check_stack(struct json_reader *r)
 /* Records a mark after an item of the followed list. Only objects have an end of their own. An
  * object with members has just been compared with the budget; any other item would need that
  * comparison again when reading goes on from the mark. */
-static void note_item(struct json_reader *r, const struct json *item)
+static void mark_item(struct json_reader *r, const struct json *item)
 {
     struct json_trace *t = r->trace;
 
@@ -270,26 +270,26 @@ static void note_item(struct json_reader *r, const struct json *item)
             .end = json_place(r, r->at), .used_bytes = r->arena->used_bytes - r->uncounted};
 }
 
-static int read_item(struct json_reader *r)
+static int read_array_item(struct json_reader *r)
 {
     struct json value = {0};
 
-    if (read_value(r, &value) < 0)
+    if (read_any_value(r, &value) < 0)
         return -1;
-    *push(r) = value;
+    *push_value(r) = value;
     if (RG_UNLIKELY(r->depth == r->followed))
-        note_item(r, &value);
+        mark_item(r, &value);
     return 0;
 }
 
 /* The items behind one that was read. */
 static int read_more_items(struct json_reader *r)
 {
-    while (peek(r) == ',') {
+    while (peek_byte(r) == ',') {
         if (check_stack(r) < 0)
             return -1;
         r->at++;
-        if (read_item(r) < 0)
+        if (read_array_item(r) < 0)
             return -1;
     }
     return 0;
@@ -298,12 +298,12 @@ static int read_more_items(struct json_reader *r)
 /* Its items are those on the stack from `base` on. */
 static int end_array(struct json_reader *r, size_t base, struct json *ret)
 {
-    if (peek(r) != ']')
+    if (peek_byte(r) != ']')
         return json_fail_here(r);
     r->at++;
     r->depth--;
     *ret = (struct json){.kind = JSON_ARRAY, .n = (uint32_t)(r->n - base)};
-    ret->items = take_values(r, base);
+    ret->items = move_values(r, base);
     return arena_over(r->arena) ? fail_budget(r) : 0;
 }
 
@@ -312,9 +312,9 @@ static int read_array(struct json_reader *r, struct json *ret)
 {
     size_t base = r->n;
 
-    if (enter(r) < 0)
+    if (enter_level(r) < 0)
         return -1;
-    if (peek(r) != ']' && (read_item(r) < 0 || read_more_items(r) < 0))
+    if (peek_byte(r) != ']' && (read_array_item(r) < 0 || read_more_items(r) < 0))
         return -1;
     return end_array(r, base, ret);
 }
@@ -332,7 +332,7 @@ static bool begins_list(struct json_reader *r, const struct json *key)
         t->marks.n = 0;
         return false;
     }
-    if (peek(r) != '[')
+    if (peek_byte(r) != '[')
         return false;
     t->found = true;
     t->list_key = *key;
@@ -347,29 +347,29 @@ static int read_member_value(struct json_reader *r, const struct json *key, stru
     int rc;
 
     if (RG_LIKELY(!r->trace) || !begins_list(r, key))
-        return read_value(r, ret);
+        return read_any_value(r, ret);
     r->followed = 2;
-    rc = read_value(r, ret);
+    rc = read_any_value(r, ret);
     r->followed = 0;
     return rc;
 }
 
 /* Key and value, both on the stack. */
-static int read_member(struct json_reader *r)
+static int read_object_member(struct json_reader *r)
 {
     struct json key = {0}, value;
 
-    if (peek(r) != '"')
+    if (peek_byte(r) != '"')
         return json_fail_here(r);
-    if (read_string(r, &key) < 0)
+    if (read_json_string(r, &key) < 0)
         return -1;
-    if (peek(r) != ':')
+    if (peek_byte(r) != ':')
         return json_fail_here(r);
     r->at++;
     if (read_member_value(r, &key, &value) < 0)
         return -1;
-    *push(r) = key;
-    *push(r) = value;
+    *push_value(r) = key;
+    *push_value(r) = value;
     return 0;
 }
 
@@ -384,12 +384,12 @@ static int fail_twice(struct json_reader *r)
                    (int)key.len, key.p);
 }
 
-static int read_members(struct json_reader *r)
+static int read_object_members(struct json_reader *r)
 {
     for (;;) {
-        if (read_member(r) < 0 || check_stack(r) < 0)
+        if (read_object_member(r) < 0 || check_stack(r) < 0)
             return -1;
-        if (peek(r) != ',')
+        if (peek_byte(r) != ',')
             return 0;
         r->at++;
     }
@@ -401,7 +401,7 @@ static int end_object(struct json_reader *r, size_t base, struct json *ret)
     struct json_member *members;
     size_t n;
 
-    if (peek(r) != '}')
+    if (peek_byte(r) != '}')
         return json_fail_here(r);
     r->at++;
     r->depth--;
@@ -417,7 +417,7 @@ static int end_object(struct json_reader *r, size_t base, struct json *ret)
         return fail_twice(r);
     r->n = base + n * 2;
     *ret = (struct json){.kind = JSON_OBJECT, .n = (uint32_t)n};
-    ret->members = (struct json_member *)(void *)take_values(r, base);
+    ret->members = (struct json_member *)(void *)move_values(r, base);
     return arena_over(r->arena) ? fail_budget(r) : 0;
 }
 
@@ -426,29 +426,29 @@ static int read_object(struct json_reader *r, struct json *ret)
 {
     size_t base = r->n;
 
-    if (enter(r) < 0)
+    if (enter_level(r) < 0)
         return -1;
-    if (peek(r) != '}' && read_members(r) < 0)
+    if (peek_byte(r) != '}' && read_object_members(r) < 0)
         return -1;
     return end_object(r, base, ret);
 }
 
 /* The value that begins at the next byte, of any kind. */
-static int read_value(struct json_reader *r, struct json *ret)
+static int read_any_value(struct json_reader *r, struct json *ret)
 {
-    switch (peek(r)) {
+    switch (peek_byte(r)) {
     case '"':
-        return read_string(r, ret);
+        return read_json_string(r, ret);
     case '{':
         return read_object(r, ret);
     case '[':
         return read_array(r, ret);
     case 't':
-        return read_word(r, STR("true"), ret, json_make_bool(true));
+        return read_literal(r, STR("true"), ret, json_make_bool(true));
     case 'f':
-        return read_word(r, STR("false"), ret, json_make_bool(false));
+        return read_literal(r, STR("false"), ret, json_make_bool(false));
     case 'n':
-        return read_word(r, STR("null"), ret, (struct json){.kind = JSON_NULL});
+        return read_literal(r, STR("null"), ret, (struct json){.kind = JSON_NULL});
     case '-':
     case '0':
     case '1':
@@ -460,7 +460,7 @@ static int read_value(struct json_reader *r, struct json *ret)
     case '7':
     case '8':
     case '9':
-        return read_number(r, ret);
+        return read_number_text(r, ret);
     default:
         return json_fail_here(r);
     }
@@ -471,11 +471,11 @@ static int read_value(struct json_reader *r, struct json *ret)
 static void push_all(struct json_reader *r, const struct json *values, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        *push(r) = values[i];
+        *push_value(r) = values[i];
 }
 
 /* The reader as it was when it had read so much of the same text. */
-static void take_up(struct json_reader *r, const struct json_known *k)
+static void restore_state(struct json_reader *r, const struct json_known *k)
 {
     size_t bytes = r->before + (size_t)(r->end - r->start);
 
@@ -488,39 +488,39 @@ static void take_up(struct json_reader *r, const struct json_known *k)
     r->trace->surrogate_at = k->surrogate_at;
     r->has_surrogate = k->surrogate_at != SIZE_MAX;
     if (k->escaped_at != SIZE_MAX) {
-        r->arena->used_bytes += json_decoding_room(bytes - k->escaped_at);
-        r->uncounted += json_decoding_room(bytes - k->escaped_at);
+        r->arena->used_bytes += json_decoding_bytes(bytes - k->escaped_at);
+        r->uncounted += json_decoding_bytes(bytes - k->escaped_at);
     }
     r->arena->used_bytes += k->used_bytes;
 }
 
 /* The object of which all is known up to an item of its list. */
-static int read_on(struct json_reader *r, const struct json_known *k, struct json *ret)
+static int read_known_object(struct json_reader *r, const struct json_known *k, struct json *ret)
 {
     struct json list;
 
-    take_up(r, k);
+    restore_state(r, k);
     if (arena_over(r->arena))
         return fail_budget(r);
     r->followed = 2;
     if (read_more_items(r) < 0 || end_array(r, k->n_members, &list) < 0)
         return -1;
     r->followed = 0;
-    *push(r) = k->list_key;
-    *push(r) = list;
+    *push_value(r) = k->list_key;
+    *push_value(r) = list;
     if (check_stack(r) < 0)
         return -1;
-    if (peek(r) == ',') {
+    if (peek_byte(r) == ',') {
         r->at++;
-        if (read_members(r) < 0)
+        if (read_object_members(r) < 0)
             return -1;
     }
     return end_object(r, 0, ret);
 }
 
 /* The text must be UTF-8 and hold one value. `known`: what stood before it, or NULL. */
-static int parse(struct json_reader *r, struct str text, const struct json_known *known,
-                 const struct json **ret)
+static int parse_text(struct json_reader *r, struct str text, const struct json_known *known,
+                      const struct json **ret)
 {
     struct json *v = arena_alloc(r->arena, sizeof(*v));
     size_t valid = utf8_valid_len(text);
@@ -535,8 +535,8 @@ static int parse(struct json_reader *r, struct str text, const struct json_known
         return err_set(r->e, ERR_INVALID, "JSON: longer than 2 GB");
     if (valid != text.len)
         return json_fail(r, r->start + valid, "invalid UTF-8");
-    rc = known ? read_on(r, known, v) : read_value(r, v);
-    skip_space(r);
+    rc = known ? read_known_object(r, known, v) : read_any_value(r, v);
+    skip_json_space(r);
     if (rc == 0 && r->at != r->end)
         rc = json_fail(r, r->at, "text after the value");
     free(r->stack);
@@ -551,21 +551,21 @@ int json_parse(struct arena *a, struct str text, const struct json **ret, struct
 {
     struct json_reader r = {.arena = a, .e = e};
 
-    return parse(&r, text, NULL, ret);
+    return parse_text(&r, text, NULL, ret);
 }
 
 int json_parse_replacing(struct arena *a, struct str text, const struct json **ret, struct err *e)
 {
     struct json_reader r = {.arena = a, .replaces = true, .e = e};
 
-    return parse(&r, text, NULL, ret);
+    return parse_text(&r, text, NULL, ret);
 }
 
 int json_parse_once(struct arena *a, struct str text, const struct json **ret, struct err *e)
 {
     struct json_reader r = {.arena = a, .once = true, .e = e};
 
-    return parse(&r, text, NULL, ret);
+    return parse_text(&r, text, NULL, ret);
 }
 
 int json_parse_traced(struct arena *a, struct str text, const struct json_known *known,
@@ -575,7 +575,7 @@ int json_parse_traced(struct arena *a, struct str text, const struct json_known 
         .arena = a, .before = known ? known->bytes : 0, .trace = trace, .replaces = true, .e = e};
 
     trace->escaped_at = trace->surrogate_at = SIZE_MAX;
-    return parse(&r, text, known, ret);
+    return parse_text(&r, text, known, ret);
 }
 
 void json_trace_done(struct json_trace *t)

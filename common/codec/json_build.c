@@ -14,7 +14,7 @@ struct json json_empty(enum json_kind kind)
 }
 
 /* Room doubles whenever n is a power of two from 4 on. */
-static bool is_full(uint32_t n)
+static bool needs_growth(uint32_t n)
 {
     return n == 0 || (n >= 4 && (n & (n - 1)) == 0);
 }
@@ -22,7 +22,7 @@ static bool is_full(uint32_t n)
 /* Appends an item to an array. */
 void json_push(struct arena *a, struct json *array, struct json item)
 {
-    if (is_full(array->n)) {
+    if (needs_growth(array->n)) {
         struct json *more = arena_calloc(a, array->n ? (size_t)array->n * 2 : 4, sizeof(*more));
 
         if (array->n)
@@ -35,7 +35,7 @@ void json_push(struct arena *a, struct json *array, struct json item)
 /* Appends a member; a key that is there already is not looked for. */
 void json_put(struct arena *a, struct json *object, const char *key, struct json value)
 {
-    if (is_full(object->n)) {
+    if (needs_growth(object->n)) {
         struct json_member *more =
             arena_calloc(a, object->n ? (size_t)object->n * 2 : 4, sizeof(*more));
 

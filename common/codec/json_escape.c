@@ -39,7 +39,7 @@ static inline void copy_plain(struct json_reader *r)
 }
 
 /* Four hex digits at p, or -1. */
-static int32_t hex4(const char *p, const char *end)
+static int32_t read_hex4(const char *p, const char *end)
 {
     int32_t v = 0;
 
@@ -56,7 +56,7 @@ static int32_t hex4(const char *p, const char *end)
 }
 
 /* r->at is the end of its escape. */
-static void note_surrogate(struct json_reader *r)
+static void record_surrogate(struct json_reader *r)
 {
     if (r->trace && !r->has_surrogate)
         r->trace->surrogate_at = json_place(r, r->at);
@@ -66,13 +66,13 @@ static void note_surrogate(struct json_reader *r)
 /* \uXXXX with r->at behind the u; a pair of surrogate escapes is one character. */
 static int read_unicode_escape(struct json_reader *r, uint8_t *flags)
 {
-    int32_t cp = hex4(r->at, r->end);
+    int32_t cp = read_hex4(r->at, r->end);
 
     if (cp < 0)
         return json_fail(r, r->at, "bad \\u escape");
     r->at += 4;
     if (cp >= 0xd800 && cp < 0xdc00 && r->end - r->at >= 6 && r->at[0] == '\\' && r->at[1] == 'u') {
-        int32_t low = hex4(r->at + 2, r->end);
+        int32_t low = read_hex4(r->at + 2, r->end);
 
         if (low >= 0xdc00 && low < 0xe000) {
             cp = 0x10000 + ((cp - 0xd800) << 10) + (low - 0xdc00);
@@ -81,7 +81,7 @@ static int read_unicode_escape(struct json_reader *r, uint8_t *flags)
     }
     if (cp >= 0xd800 && cp < 0xe000) {
         *flags |= JSON_SURROGATE;
-        note_surrogate(r);
+        record_surrogate(r);
         cp = r->replaces ? 0xfffd : cp;
     }
     if (cp < 0x80)
@@ -182,7 +182,7 @@ static void decode_blocks(struct json_reader *r)
 #endif
 
 /* Returns the budget that decoding a text of so many bytes needs. */
-size_t json_decoding_room(size_t bytes)
+size_t json_decoding_bytes(size_t bytes)
 {
     return (bytes + OUT_SLACK + 15) & ~(size_t)15;
 }

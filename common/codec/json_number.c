@@ -133,7 +133,7 @@ int json_number_i64(struct str text, int64_t *ret)
 /* --- to double --- */
 
 /* Appends the digits at p to *w; *n counts them. *w wraps beyond 19, the caller looks at *n. */
-static inline const char *take_digits(const char *p, const char *end, uint64_t *w, unsigned *n)
+static inline const char *append_digits(const char *p, const char *end, uint64_t *w, unsigned *n)
 {
     static const uint32_t powers[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000};
     unsigned k;
@@ -164,7 +164,7 @@ int json_number_scan_id(const char **at, const char *end, int32_t *ret)
     uint64_t w = 0;
     unsigned n = 0;
 
-    p = take_digits(p, end, &w, &n);
+    p = append_digits(p, end, &w, &n);
     if (p == end)
         return n <= 10 ? 0 : -1;
     if (n == 0 || n > 10 || w > INT32_MAX || (n > 1 && **at == '0'))
@@ -215,7 +215,7 @@ enum { DIVIDE_MAX = 27, EXACT_POWER = 22 };
 
 /* Divides w by 10^k and rounds once. Both are shifted up to 64 bits, so the quotient has at least
  * 62 bits. The remainder below these bits only counts as "not zero". */
-static double divide(uint64_t w, unsigned k)
+static double divide_rounded(uint64_t w, unsigned k)
 {
     uint64_t d = power_of_five(k), quotient;
     int shift_w = __builtin_clzll(w), shift_d = __builtin_clzll(d);
@@ -256,7 +256,7 @@ static inline bool quick_double(uint64_t w, unsigned digits, int64_t exp, double
         return true;
     }
     if (exp < 0 && exp >= -DIVIDE_MAX) {
-        *ret = divide(w, (unsigned)-exp);
+        *ret = divide_rounded(w, (unsigned)-exp);
         return true;
     }
     if (exp >= 0 && exp <= EXACT_POWER && w <= (uint64_t)1 << 53) {
@@ -277,7 +277,7 @@ static int scan_exponent(const char **at, const char *end, int64_t *exp)
 
     if (p < end && (*p == '-' || *p == '+'))
         p++;
-    p = take_digits(p, end, &w, &n);
+    p = append_digits(p, end, &w, &n);
     if (n == 0)
         return p == end ? 0 : -1;
     if (n > 6)
@@ -294,7 +294,7 @@ static int scan_fraction(const char **at, const char *end, const char *first, ui
     const char *from = ++*at;
     unsigned whole = *n;
 
-    *at = take_digits(from, end, w, n);
+    *at = append_digits(from, end, w, n);
     if (*n == whole)
         return *at == end ? 0 : -1;
     *exp = -(int64_t)(*n - whole);
@@ -319,7 +319,7 @@ int json_number_scan(const char **at, const char *end, double *ret)
 
     p += negative;
     from = p;
-    p = take_digits(p, end, &w, &n);
+    p = append_digits(p, end, &w, &n);
     if (n == 0)
         return p == end ? 0 : -1;
     if (n > 1 && *from == '0')
@@ -370,7 +370,7 @@ int json_number_double(struct str text, double *ret)
 
 /* Python's repr: fixed notation for 1e-4 <= |d| < 1e16, else d.ddde+XX. digits has n of them, the
  * decimal point stands behind digit `point`. */
-static size_t place_point(char *out, const char *digits, int n, int point)
+static size_t write_with_point(char *out, const char *digits, int n, int point)
 {
     char *p = out;
 
@@ -404,7 +404,7 @@ static size_t place_point(char *out, const char *digits, int n, int point)
 }
 
 /* Shortest digits of |d| > 0: the fewest significant ones that read back. */
-static int shortest(double d, char digits[static 20], int *point)
+static int shortest_digits(double d, char digits[static 20], int *point)
 {
     char text[40];
     int n = 0;
@@ -438,6 +438,6 @@ size_t json_number_write(char out[static JSON_DOUBLE_TEXT_MAX], double d)
         memcpy(out + sign, "0.0", 3);
         return sign + 3;
     }
-    n = shortest(fabs(d), digits, &point);
-    return sign + place_point(out + sign, digits, n, point);
+    n = shortest_digits(fabs(d), digits, &point);
+    return sign + write_with_point(out + sign, digits, n, point);
 }

@@ -49,7 +49,7 @@ int json_fail(struct json_reader *r, const char *at, const char *what);
 int json_fail_here(struct json_reader *r);
 
 /* Returns the budget that decoding a text of so many bytes needs. */
-size_t json_decoding_room(size_t bytes);
+size_t json_decoding_bytes(size_t bytes);
 
 /* json_escape.c: the string that starts at `start` and has its first backslash at r->at. */
 int json_read_escaped(struct json_reader *r, const char *start, struct json *ret);

@@ -85,17 +85,17 @@ static int fail_here(const struct json_scan *s, struct err *e)
     return json_scan_fail(s, e, "unexpected character");
 }
 
-static inline void advance(struct json_scan *s, size_t n)
+static inline void skip_bytes(struct json_scan *s, size_t n)
 {
     s->at += n;
     s->read += n;
 }
 
 /* The next byte after white space, or -1 at the end of what is there. */
-static inline int peek(struct json_scan *s)
+static inline int peek_input(struct json_scan *s)
 {
     while (s->at < s->end && (*s->at == ' ' || *s->at == '\n' || *s->at == '\r' || *s->at == '\t'))
-        advance(s, 1);
+        skip_bytes(s, 1);
     return s->at < s->end ? (uint8_t)*s->at : -1;
 }
 
@@ -118,7 +118,7 @@ static int open_container(struct json_scan *s, bool object, struct err *e)
 
     if (s->depth == JSON_DEPTH_MAX)
         return json_scan_fail(s, e, "nested too deep");
-    advance(s, 1);
+    skip_bytes(s, 1);
     if (object)
         s->objects[s->depth / 64] |= bit;
     else
@@ -134,7 +134,7 @@ int json_scan_close(struct json_scan *s, struct err *e)
 {
     if (s->depth == 0 || in_object(s) != (*s->at == '}'))
         return fail_here(s, e);
-    advance(s, 1);
+    skip_bytes(s, 1);
     s->token = in_object(s) ? JSON_TOKEN_OBJECT_END : JSON_TOKEN_ARRAY_END;
     s->depth--;
     after_value(s);
@@ -151,7 +151,7 @@ static int scan_word(struct json_scan *s, struct str word, enum json_token token
         return fail_here(s, e);
     if (left < word.len)
         return json_scan_more(s);
-    advance(s, word.len);
+    skip_bytes(s, word.len);
     s->token = token;
     after_value(s);
     return 1;
@@ -171,7 +171,7 @@ static int scan_number(struct json_scan *s, struct err *e)
     if (rc < 0)
         return json_scan_fail(s, e, "bad number");
     s->text = str_of(s->at, (size_t)(p - s->at));
-    advance(s, s->text.len);
+    skip_bytes(s, s->text.len);
     s->token = JSON_TOKEN_NUMBER;
     after_value(s);
     return 1;
@@ -235,7 +235,7 @@ static int scan_string(struct json_scan *s, bool key, struct err *e)
     s->seen = 0;
     if (decode_string(s, quote, end, e) < 0)
         return -1;
-    advance(s, (size_t)(end + 1 - quote));
+    skip_bytes(s, (size_t)(end + 1 - quote));
     s->token = key ? JSON_TOKEN_KEY : JSON_TOKEN_STRING;
     if (key)
         s->expect = EXPECT_COLON;
@@ -277,21 +277,21 @@ static int scan_key(struct json_scan *s, int c, struct err *e)
 /* Passes the colon or comma that is due; *c is the byte behind it. */
 int json_scan_punctuation(struct json_scan *s, int *c, struct err *e)
 {
-    *c = peek(s);
+    *c = peek_input(s);
     if (*c < 0)
         return s->expect == EXPECT_NOTHING ? 1 : json_scan_more(s);
     if (s->expect == EXPECT_COLON) {
         if (*c != ':')
             return fail_here(s, e);
-        advance(s, 1);
+        skip_bytes(s, 1);
         s->expect = EXPECT_VALUE;
     } else if (s->expect == EXPECT_COMMA_OR_END && *c == ',') {
-        advance(s, 1);
+        skip_bytes(s, 1);
         s->expect = in_object(s) ? EXPECT_KEY : EXPECT_VALUE;
     } else {
         return 1;
     }
-    *c = peek(s);
+    *c = peek_input(s);
     return *c < 0 ? json_scan_more(s) : 1;
 }
 
@@ -361,17 +361,17 @@ static const char *skip_plain(const char *p, const char *end, bool string)
 static int skip_string(struct json_scan *s)
 {
     for (;;) {
-        advance(s, (size_t)(skip_plain(s->at, s->end, true) - s->at));
+        skip_bytes(s, (size_t)(skip_plain(s->at, s->end, true) - s->at));
         if (s->at == s->end)
             return json_scan_more(s);
         if (*s->at == '"') {
-            advance(s, 1);
+            skip_bytes(s, 1);
             s->skip_string = false;
             return 1;
         }
         if (s->end - s->at < 2)
             return json_scan_more(s);
-        advance(s, 2);
+        skip_bytes(s, 2);
     }
 }
 
@@ -383,11 +383,11 @@ static int skip_containers(struct json_scan *s)
 
         if (s->skip_string && skip_string(s) == 0)
             return 0;
-        advance(s, (size_t)(skip_plain(s->at, s->end, false) - s->at));
+        skip_bytes(s, (size_t)(skip_plain(s->at, s->end, false) - s->at));
         if (s->at == s->end)
             return json_scan_more(s);
         c = *s->at;
-        advance(s, 1);
+        skip_bytes(s, 1);
         if (c == '"')
             s->skip_string = true;
         else
@@ -412,7 +412,7 @@ int json_scan_skip(struct json_scan *s, struct err *e)
         s->bulk = 1;
         s->skip_string = c == '"';
         s->skip_depth = c == '"' ? 0 : 1;
-        advance(s, 1);
+        skip_bytes(s, 1);
     }
     rc = s->skip_depth ? skip_containers(s) : skip_string(s);
     if (rc > 0) {
@@ -440,7 +440,7 @@ static int enter_string(struct json_scan *s, struct err *e)
     }
     if (c != '"' || (s->expect != EXPECT_VALUE && s->expect != EXPECT_VALUE_OR_END))
         return fail_here(s, e);
-    advance(s, 1);
+    skip_bytes(s, 1);
     s->bulk = 1;
     s->base64 = (struct base64_reader){0};
     return 1;
@@ -463,8 +463,8 @@ static void keep_window(struct base64_window *w, struct buf *out, size_t before)
 }
 
 /* Decodes a piece; with a window it takes what it wants of it. */
-static int take_base64(struct json_scan *s, struct base64_window *w, struct str piece,
-                       struct buf *out)
+static int decode_base64(struct json_scan *s, struct base64_window *w, struct str piece,
+                         struct buf *out)
 {
     size_t before = out->len;
 
@@ -490,21 +490,21 @@ static int scan_base64(struct json_scan *s, size_t max, struct base64_window *w,
 
         if (!w && out->len + base64_room(run.len) > max)
             return json_scan_fail(s, e, "base64 text too long");
-        if (take_base64(s, w, run, out) < 0)
+        if (decode_base64(s, w, run, out) < 0)
             return json_scan_fail(s, e, "bad base64 text");
-        advance(s, run.len);
+        skip_bytes(s, run.len);
         if (s->at == s->end || (*s->at == '\\' && s->end - s->at < 2))
             return json_scan_more(s);
         if (*s->at == '"')
             break;
         /* Some writers escape the slash. */
-        if (s->at[1] != '/' || take_base64(s, w, STR("/"), out) < 0)
+        if (s->at[1] != '/' || decode_base64(s, w, STR("/"), out) < 0)
             return json_scan_fail(s, e, "bad base64 text");
-        advance(s, 2);
+        skip_bytes(s, 2);
     }
     if (base64_finish(&s->base64) < 0)
         return json_scan_fail(s, e, "bad base64 text");
-    advance(s, 1);
+    skip_bytes(s, 1);
     s->bulk = 0;
     after_value(s);
     return 1;

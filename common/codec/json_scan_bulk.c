@@ -1,6 +1,6 @@
 /* Long arrays of ids, numbers and logprob triples (json_scan.h), which are most of what engines
  * send. Three ways, each for what the one before it does not know: whole chunks (json_wide.h, or
- * chunk_ints), single items of the usual form (quick_item), and the exact reader (scan_one). A
+ * chunk_ints), single items of the usual form (quick_item), and the exact reader (scan_item). A
  * quick way never decides that something is wrong: it stops, and the exact one looks. */
 
 #include <math.h>
@@ -37,7 +37,7 @@ static int enter_array(struct json_scan *s, struct err *e)
 
 /* Moves to the next item: 1 it begins at s->at, 2 the array ended, 0 more bytes wanted, -1 error.
  */
-static inline int next_item(struct json_scan *s, struct err *e)
+static inline int next_bulk_item(struct json_scan *s, struct err *e)
 {
     int c, rc;
 
@@ -62,7 +62,7 @@ static inline int next_item(struct json_scan *s, struct err *e)
 
 int json_scan_item(struct json_scan *s, struct err *e)
 {
-    return next_item(s, e);
+    return next_bulk_item(s, e);
 }
 
 /* An item that the piece's end cut: kept for the next piece unless it is absurdly long. */
@@ -91,7 +91,7 @@ enum {
 };
 
 /* Finds the commas in the 32 bytes at p; the lowest bit is the first byte. */
-static inline uint32_t commas(const char *p)
+static inline uint32_t comma_bits(const char *p)
 {
 #ifdef __SSE2__
     const __m128i comma = _mm_set1_epi8(',');
@@ -124,7 +124,7 @@ static size_t find_commas(const char *p, uint16_t places[static CHUNK + 32])
     size_t n = 0;
 
     for (unsigned at = 0; at < CHUNK; at += 32) {
-        uint64_t mask = commas(p + at);
+        uint64_t mask = comma_bits(p + at);
         uint16_t *out = places + n;
 
         n += count_bits((uint32_t)mask);
@@ -165,7 +165,7 @@ static size_t chunk_ints(const char **at, const char *end, int32_t *ids)
 /* "[logprob,id,null]" with at most one space behind commas; NULL: let the exact reader see. */
 static inline const char *quick_triple(const char *p, float *logprob, int32_t *id)
 {
-    uint32_t mask = commas(p);
+    uint32_t mask = comma_bits(p);
     const char *first, *second;
 
     if (*p != '[' || (mask & (mask - 1)) == 0)
@@ -196,20 +196,20 @@ static inline const char *quick_item(const struct bulk *b, const char *p, float 
         p = quick_triple(p, logprob, id);
         return p && *p == ',' ? p + 1 : NULL;
     }
-    mask = commas(p);
+    mask = comma_bits(p);
     if (mask == 0 || !quick_number(p, p + __builtin_ctz(mask), logprob))
         return NULL;
     return p + __builtin_ctz(mask) + 1;
 }
 
 /* Room for a chunk behind the ids that are there. */
-static int32_t *room_for_ids(const struct bulk *b)
+static int32_t *reserve_ids(const struct bulk *b)
 {
     vec_reserve(b->ids, JSON_WIDE_ITEMS);
     return b->ids->at + b->ids->n;
 }
 
-static float *room_for_logprobs(const struct bulk *b)
+static float *reserve_logprobs(const struct bulk *b)
 {
     vec_reserve(b->logprobs, JSON_WIDE_ITEMS);
     return b->logprobs->at + b->logprobs->n;
@@ -219,12 +219,12 @@ static float *room_for_logprobs(const struct bulk *b)
 static size_t chunk_items(const struct json_scan *s, const struct bulk *b, const char **p)
 {
     if (b->kind == INTS)
-        return (s->wide ? json_wide_ints : chunk_ints)(p, s->end, room_for_ids(b));
+        return (s->wide ? json_wide_ints : chunk_ints)(p, s->end, reserve_ids(b));
     if (!s->wide)
         return 0;
     if (b->kind == FLOATS)
-        return json_wide_floats(p, s->end, room_for_logprobs(b));
-    return json_wide_triples(p, s->end, room_for_logprobs(b), room_for_ids(b));
+        return json_wide_floats(p, s->end, reserve_logprobs(b));
+    return json_wide_triples(p, s->end, reserve_logprobs(b), reserve_ids(b));
 }
 
 /* Drops the n newly appended items that come before number `from`. */
@@ -262,7 +262,7 @@ static inline void keep_item(struct json_scan *s, const struct bulk *b, float lo
 
 /* Passes whole items with a comma behind them, as long as there is room to look around without
  * asking: what is left starts with an item. */
-static inline void run(struct json_scan *s, const struct bulk *b)
+static inline void scan_run(struct json_scan *s, const struct bulk *b)
 {
     const char *p = s->at;
 
@@ -292,7 +292,7 @@ static inline void run(struct json_scan *s, const struct bulk *b)
 
 /* ------------------------------------------------------------------ exact reading */
 
-static inline const char *skip_space(const char *p, const char *end)
+static inline const char *skip_white(const char *p, const char *end)
 {
     while (p < end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t'))
         p++;
@@ -300,9 +300,9 @@ static inline const char *skip_space(const char *p, const char *end)
 }
 
 /* Passes white space and the byte `want`; 1, 0, -1. */
-static inline int pass(const char **p, const char *end, char want)
+static inline int skip_byte(const char **p, const char *end, char want)
 {
-    *p = skip_space(*p, end);
+    *p = skip_white(*p, end);
     if (*p == end)
         return 0;
     return *(*p)++ == want ? 1 : -1;
@@ -311,7 +311,7 @@ static inline int pass(const char **p, const char *end, char want)
 /* White space, then a number or null (NaN). */
 static inline int pass_logprob(const char **p, const char *end, double *ret)
 {
-    *p = skip_space(*p, end);
+    *p = skip_white(*p, end);
     if (*p < end && **p == 'n') {
         if (end - *p < 4)
             return 0;
@@ -326,7 +326,7 @@ static inline int pass_logprob(const char **p, const char *end, double *ret)
 
 /* The rest of a triple behind its id: "]", ", null]" or a third element of any kind that has no
  * containers. */
-static inline int pass_rest(const char **at, const char *end)
+static inline int skip_triple_end(const char **at, const char *end)
 {
     const char *p = *at;
 
@@ -339,7 +339,7 @@ static inline int pass_rest(const char **at, const char *end)
         }
         if (p < end)
             p++;
-        p = skip_space(p, end);
+        p = skip_white(p, end);
     }
     if (p >= end)
         return 0;
@@ -351,32 +351,32 @@ static inline int pass_rest(const char **at, const char *end)
 static int scan_triple(const char **p, const char *end, float *logprob, int32_t *id)
 {
     double d = 0;
-    int rc = pass(p, end, '[');
+    int rc = skip_byte(p, end, '[');
 
     if (rc == 1)
         rc = pass_logprob(p, end, &d);
     if (rc == 1)
-        rc = pass(p, end, ',');
+        rc = skip_byte(p, end, ',');
     if (rc != 1)
         return rc;
-    *p = skip_space(*p, end);
+    *p = skip_white(*p, end);
     rc = json_number_scan_id(p, end, id);
     if (rc != 1)
         return rc;
     *logprob = (float)d;
     /* What may follow an id: the end, or a comma and one more element. */
-    *p = skip_space(*p, end);
+    *p = skip_white(*p, end);
     if (*p < end && **p == ']') {
         ++*p;
         return 1;
     }
-    rc = pass(p, end, ',');
-    return rc == 1 ? pass_rest(p, end) : rc;
+    rc = skip_byte(p, end, ',');
+    return rc == 1 ? skip_triple_end(p, end) : rc;
 }
 
 /* One item of any shape that is allowed, at *p; 1, 0, -1. */
-static int scan_one(const struct bulk *b, const char **p, const char *end, float *logprob,
-                    int32_t *id)
+static int scan_item(const struct bulk *b, const char **p, const char *end, float *logprob,
+                     int32_t *id)
 {
     double d = 0;
     int rc;
@@ -400,16 +400,16 @@ static inline int scan_array(struct json_scan *s, const struct bulk *b, const ch
 
     if (rc != 1)
         return rc == 2 ? 1 : rc;
-    while ((rc = next_item(s, e)) == 1) {
+    while ((rc = next_bulk_item(s, e)) == 1) {
         const char *p;
         float logprob = 0;
         int32_t id = 0;
 
-        run(s, b);
-        p = skip_space(s->at, s->end);
+        scan_run(s, b);
+        p = skip_white(s->at, s->end);
         s->read += (uint64_t)(p - s->at);
         s->at = p;
-        rc = scan_one(b, &p, s->end, &logprob, &id);
+        rc = scan_item(b, &p, s->end, &logprob, &id);
         if (rc == 0)
             return cut_item(s, e);
         if (rc < 0)

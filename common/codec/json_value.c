@@ -40,7 +40,7 @@ static inline bool is_short_key(const struct json *k, struct str key)
 }
 
 /* Most keys differ in their length or first byte. */
-static inline bool is_key(const struct json *k, struct str key)
+static inline bool has_key(const struct json *k, struct str key)
 {
     if (key.len <= SHORT_KEY)
         return is_short_key(k, key);
@@ -51,7 +51,7 @@ static inline bool is_key(const struct json *k, struct str key)
 static const struct json *get_long(const struct json *v, struct str key)
 {
     for (size_t i = 0; i < v->n; i++)
-        if (is_key(&v->members[i].key, key))
+        if (has_key(&v->members[i].key, key))
             return &v->members[i].value;
     return NULL;
 }
@@ -76,7 +76,7 @@ void json_get_each(const struct json *v, const struct str *names, size_t n, cons
         ret[k] = NULL;
     for (size_t i = 0; json_is(v, JSON_OBJECT) && i < v->n; i++)
         for (size_t k = 0; k < n; k++)
-            if (!ret[k] && is_key(&v->members[i].key, names[k])) {
+            if (!ret[k] && has_key(&v->members[i].key, names[k])) {
                 ret[k] = &v->members[i].value;
                 break;
             }
@@ -124,7 +124,7 @@ static int by_key(const void *a, const void *b)
 }
 
 /* The members in the order of their keys; the caller frees. */
-static const struct json_member **sorted(const struct json *v)
+static const struct json_member **sort_members(const struct json *v)
 {
     const struct json_member **m = mem_calloc(v->n, sizeof(const struct json_member *));
 
@@ -154,8 +154,8 @@ static bool object_equal(const struct json *a, const struct json *b)
             equal = json_equal(&a->members[i].value, &b->members[i].value);
         return equal;
     }
-    x = sorted(a);
-    y = sorted(b);
+    x = sort_members(a);
+    y = sort_members(b);
     for (size_t i = 0; i < a->n && equal; i++)
         equal = member_equal(x[i], y[i]);
     free(x);

@@ -114,16 +114,16 @@ WIDE static inline __m256i nines_at_most(__m256i v)
 }
 
 /* Four digits of each group of four bytes. */
-WIDE static inline __m256i fours(__m256i v)
+WIDE static inline __m256i four_digits(__m256i v)
 {
     v = _mm256_maddubs_epi16(v, _mm256_set1_epi16(0x010a));
     return _mm256_madd_epi16(v, _mm256_set1_epi32(0x00010064));
 }
 
 /* Eight digits of each eight bytes of a and b: in every half two of a, then two of b. */
-WIDE static inline __m256i eights(__m256i a, __m256i b)
+WIDE static inline __m256i eight_digits(__m256i a, __m256i b)
 {
-    return _mm256_madd_epi16(_mm256_packus_epi32(fours(a), fours(b)),
+    return _mm256_madd_epi16(_mm256_packus_epi32(four_digits(a), four_digits(b)),
                              _mm256_set1_epi32(0x00012710));
 }
 
@@ -141,7 +141,7 @@ WIDE static inline bool eight_ids(const char *base, const uint16_t *places, __m1
     __m128i shifts = _mm_sub_epi16(_mm_set1_epi16(64), _mm_slli_epi16(n, 3));
     __m256i a = four_ids(base, places + 1, shifts);
     __m256i b = four_ids(base, places + 5, _mm_srli_si128(shifts, 8));
-    __m256i id = _mm256_permute4x64_epi64(eights(a, b), 0xd8);
+    __m256i id = _mm256_permute4x64_epi64(eight_digits(a, b), 0xd8);
     __m256i low = _mm256_permutevar8x32_epi32(least, _mm256_cvtepu16_epi32(n));
     __m256i small = _mm256_cmpgt_epi32(low, id);
     __m256i digits = _mm256_and_si256(nines_at_most(a), nines_at_most(b));
@@ -202,7 +202,7 @@ WIDE static inline bool wide_float(const char *p, const char *comma, float *ret)
         v, _mm256_loadu_si256((const __m256i *)(const void *)(keep + QUICK_FRACTION_MAX - n)));
     if (RG_UNLIKELY(_mm256_movemask_epi8(nines_at_most(v)) != -1))
         return false;
-    v = eights(v, v);
+    v = eight_digits(v, v);
     first = (uint64_t)_mm_cvtsi128_si64(_mm256_castsi256_si128(v));
     group[0] = (uint32_t)first;
     group[1] = (uint32_t)(first >> 32);

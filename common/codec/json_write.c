@@ -101,7 +101,7 @@ enum { ESCAPE_STEP = 256 }; /* bytes read before room is made anew */
 
 /* The string's bytes from its first one that may need an escape on. Texts of escapes alone cost a
  * look at a table for each: nothing is searched between two of them. */
-static void add_escaped(struct buf *b, const char *p, const char *end)
+static void write_escaped(struct buf *b, const char *p, const char *end)
 {
     while (p < end) {
         const char *stop = p + MIN_OF(end - p, ESCAPE_STEP), *run;
@@ -129,7 +129,7 @@ void json_write_string(struct buf *b, struct str s)
         memcpy(out + 1, s.p, n);
     b->len += 1 + n;
     if (plain < end)
-        add_escaped(b, plain, end);
+        write_escaped(b, plain, end);
     buf_add_c(b, '"');
 }
 

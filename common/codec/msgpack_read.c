@@ -15,7 +15,7 @@ struct msgpack_reader {
     struct err *err;
 };
 
-static int read_value(struct msgpack_reader *r, struct json *out);
+static int read_msgpack_value(struct msgpack_reader *r, struct json *out);
 
 static int refuse_bytes(struct msgpack_reader *r, const char *why)
 {
@@ -23,7 +23,7 @@ static int refuse_bytes(struct msgpack_reader *r, const char *why)
 }
 
 /* Reads an unsigned big-endian number of n bytes. */
-static int read_number(struct msgpack_reader *r, size_t n, uint64_t *ret)
+static int read_big_endian(struct msgpack_reader *r, size_t n, uint64_t *ret)
 {
     *ret = 0;
     if (r->bytes.len - r->at < n)
@@ -42,7 +42,7 @@ static int read_bytes(struct msgpack_reader *r, uint64_t n, struct str *ret)
     return 0;
 }
 
-static int read_string(struct msgpack_reader *r, uint64_t n, bool text, struct json *out)
+static int read_msgpack_string(struct msgpack_reader *r, uint64_t n, bool text, struct json *out)
 {
     struct str s = {0};
 
@@ -63,11 +63,11 @@ static int read_ext(struct msgpack_reader *r, uint64_t n, struct json *out)
 
     uint64_t kind;
 
-    if (read_number(r, 1, &kind))
+    if (read_big_endian(r, 1, &kind))
         return -1;
     if (kind == 0 || kind >= ARRAY_LEN(kinds) || n % kinds[kind].size != 0)
         return refuse_bytes(r, "it is no array of ids, masks or logprobs (ext types 1, 2, 3)");
-    if (read_string(r, n, false, out))
+    if (read_msgpack_string(r, n, false, out))
         return -1;
     out->flags = kinds[kind].flag;
     return 0;
@@ -91,7 +91,7 @@ static int read_array(struct msgpack_reader *r, uint64_t n, struct json *out)
     out->items = arena_calloc(r->arena, n, sizeof(*out->items));
     r->depth++;
     for (uint64_t i = 0; i < n; i++)
-        if (read_value(r, &out->items[i]))
+        if (read_msgpack_value(r, &out->items[i]))
             return -1;
     r->depth--;
     return 0;
@@ -105,11 +105,11 @@ static int read_map(struct msgpack_reader *r, uint64_t n, struct json *out)
     out->members = arena_calloc(r->arena, n, sizeof(*out->members));
     r->depth++;
     for (uint64_t i = 0; i < n; i++) {
-        if (read_value(r, &out->members[i].key))
+        if (read_msgpack_value(r, &out->members[i].key))
             return -1;
         if (!json_is(&out->members[i].key, JSON_STRING) || out->members[i].key.flags)
             return refuse_bytes(r, "the key before is no text");
-        if (read_value(r, &out->members[i].value))
+        if (read_msgpack_value(r, &out->members[i].value))
             return -1;
     }
     r->depth--;
@@ -137,7 +137,7 @@ static int read_float(struct msgpack_reader *r, size_t n, struct json *out)
     float f;
     double d;
 
-    if (read_number(r, n, &bits))
+    if (read_big_endian(r, n, &bits))
         return -1;
     low = (uint32_t)bits;
     memcpy(&f, &low, sizeof(f));
@@ -150,7 +150,7 @@ static int read_unsigned(struct msgpack_reader *r, size_t n, struct json *out)
 {
     uint64_t v;
 
-    if (read_number(r, n, &v))
+    if (read_big_endian(r, n, &v))
         return -1;
     *out = json_make_string(arena_printf(r->arena, "%llu", (unsigned long long)v));
     out->kind = JSON_NUMBER;
@@ -161,7 +161,7 @@ static int read_signed(struct msgpack_reader *r, size_t n, struct json *out)
 {
     uint64_t v, sign = (uint64_t)1 << (8 * n - 1);
 
-    if (read_number(r, n, &v))
+    if (read_big_endian(r, n, &v))
         return -1;
     *out = json_make_i64(r->arena, (int64_t)((v ^ sign) - sign));
     return 0;
@@ -173,25 +173,29 @@ static int read_sized(struct msgpack_reader *r, uint8_t head, struct json *out)
     uint64_t n;
 
     if (head >= 0xdc) { /* array, map: 16, 32 */
-        if (read_number(r, head & 1 ? 4 : 2, &n))
+        if (read_big_endian(r, head & 1 ? 4 : 2, &n))
             return -1;
         return head < 0xde ? read_array(r, n, out) : read_map(r, n, out);
     }
     if (head >= 0xd9) /* str: 8, 16, 32 */
-        return read_number(r, (size_t)1 << (head - 0xd9), &n) ? -1 : read_string(r, n, true, out);
+        return read_big_endian(r, (size_t)1 << (head - 0xd9), &n)
+                   ? -1
+                   : read_msgpack_string(r, n, true, out);
     if (head >= 0xd4) /* ext of 1 to 16 bytes */
         return read_ext(r, (uint64_t)1 << (head - 0xd4), out);
     if (head >= 0xc7)
-        return read_number(r, (size_t)1 << (head - 0xc7), &n) ? -1 : read_ext(r, n, out);
-    return read_number(r, (size_t)1 << (head - 0xc4), &n) ? -1 : read_string(r, n, false, out);
+        return read_big_endian(r, (size_t)1 << (head - 0xc7), &n) ? -1 : read_ext(r, n, out);
+    return read_big_endian(r, (size_t)1 << (head - 0xc4), &n)
+               ? -1
+               : read_msgpack_string(r, n, false, out);
 }
 
-static int read_value(struct msgpack_reader *r, struct json *out)
+static int read_msgpack_value(struct msgpack_reader *r, struct json *out)
 {
     uint64_t n;
     uint8_t head;
 
-    if (read_number(r, 1, &n))
+    if (read_big_endian(r, 1, &n))
         return -1;
     head = (uint8_t)n;
     if (head < 0x80 || head >= 0xe0) {
@@ -203,7 +207,7 @@ static int read_value(struct msgpack_reader *r, struct json *out)
     if (head < 0xa0)
         return read_array(r, head & 15, out);
     if (head < 0xc0)
-        return read_string(r, head & 31, true, out);
+        return read_msgpack_string(r, head & 31, true, out);
     if (head == 0xc0) {
         out->kind = JSON_NULL;
         return 0;
@@ -228,7 +232,7 @@ int msgpack_read(struct arena *a, struct str *bytes, const struct json **ret, st
     struct msgpack_reader r = {.arena = a, .bytes = *bytes, .err = e};
     struct json *v = ARENA_NEW(a, struct json);
 
-    if (read_value(&r, v))
+    if (read_msgpack_value(&r, v))
         return -1;
     *ret = v;
     *bytes = str_sub(*bytes, r.at, SIZE_MAX);

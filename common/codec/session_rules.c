@@ -107,7 +107,7 @@ static const struct json *same_parameter(const struct json *sampling, struct str
 }
 
 /* sampling_params with `n` members more, behind those that it has. */
-static struct json *widen(struct arena *a, const struct json *sampling, uint32_t n)
+static struct json *copy_widened(struct arena *a, const struct json *sampling, uint32_t n)
 {
     struct json *o = ARENA_NEW(a, struct json);
     uint32_t had = json_is(sampling, JSON_OBJECT) ? sampling->n : 0;
@@ -131,7 +131,7 @@ int session_rules_lift(struct arena *a, const struct json *options, const struct
         beside += is_beside(&options->members[i]);
     if (beside == 0)
         return 0;
-    into = widen(a, sampling, beside);
+    into = copy_widened(a, sampling, beside);
     out = ARENA_NEW(a, struct json);
     *out = (struct json){.kind = JSON_OBJECT};
     out->members = arena_calloc(a, (size_t)options->n + 1, sizeof(*out->members));

@@ -36,7 +36,7 @@ static const uint8_t *skip_ascii(const uint8_t *p, const uint8_t *end)
 }
 
 /* Bytes of the character at p (not ASCII), 0 when cut off by end, -1 when invalid. */
-static int multibyte(const uint8_t *p, const uint8_t *end, uint32_t *cp)
+static int decode_multibyte(const uint8_t *p, const uint8_t *end, uint32_t *cp)
 {
     uint32_t lead = p[0];
     size_t left = (size_t)(end - p);
@@ -89,7 +89,7 @@ size_t utf8_valid_len(struct str s)
                (p[2] & 0xc0) == 0x80)
             p += 3;
         if (p < end && *p >= 0x80) {
-            int n = multibyte(p, end, &cp);
+            int n = decode_multibyte(p, end, &cp);
 
             if (n <= 0)
                 return (size_t)(p - start);
@@ -109,7 +109,7 @@ int utf8_decode(struct str s, uint32_t *cp)
         *cp = *p;
         return 1;
     }
-    return multibyte(p, p + s.len, cp);
+    return decode_multibyte(p, p + s.len, cp);
 }
 
 /* Encodes a code point. Surrogates get three bytes, for callers that keep them. */

@@ -90,8 +90,8 @@ static int copy_record(struct compaction *c, const struct journal_record *rec, s
 }
 
 /* Whether the record that was read last is to be copied. */
-static bool is_wanted(const struct compaction *c, struct liveness *live,
-                      const struct journal_record *rec)
+static bool is_record_needed(const struct compaction *c, struct liveness *live,
+                             const struct journal_record *rec)
 {
     return str_eq_c(rec->id, JOURNAL_NOTE) ||
            liveness_wants(live, rec->id, c->old, c->reader.at - rec->size);
@@ -106,7 +106,7 @@ int compaction_step(struct compaction *c, struct liveness *live, bool sync, stru
 
     while (rc == 1 && c->reader.at < end) {
         rc = segment_reader_next(&c->reader, &rec);
-        if (rc == 1 && is_wanted(c, live, &rec) && copy_record(c, &rec, e))
+        if (rc == 1 && is_record_needed(c, live, &rec) && copy_record(c, &rec, e))
             return -1;
     }
     if (write_run(c, e))
@@ -126,7 +126,7 @@ uint32_t compaction_number(const struct compaction *c)
     return c->number;
 }
 
-struct moved *compaction_take_moved(struct compaction *c, size_t *ret_n)
+struct moved *compaction_detach_moved(struct compaction *c, size_t *ret_n)
 {
     struct moved *m = c->moved.at;
 

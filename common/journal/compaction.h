@@ -26,7 +26,7 @@ uint32_t compaction_old(const struct compaction *c);
 uint32_t compaction_number(const struct compaction *c);
 
 /* Returns the new places of the copied records; the caller frees them. */
-struct moved *compaction_take_moved(struct compaction *c, size_t *ret_n);
+struct moved *compaction_detach_moved(struct compaction *c, size_t *ret_n);
 
 /* Size of the new file without its head. */
 uint64_t compaction_bytes(const struct compaction *c);

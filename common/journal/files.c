@@ -392,7 +392,7 @@ int files_replace_segment(int dirfd, uint32_t number, int fd, struct err *e)
 }
 
 /* A file that nothing is written to. */
-int files_keep_room(int dirfd, size_t bytes)
+int files_make_reserve(int dirfd, size_t bytes)
 {
     int fd = openat(dirfd, ROOM_NAME, O_WRONLY | O_CREAT | O_CLOEXEC, 0600), rc;
 
@@ -401,11 +401,11 @@ int files_keep_room(int dirfd, size_t bytes)
     rc = fallocate(fd, 0, 0, (off_t)bytes);
     (void)close(fd);
     if (rc)
-        files_give_room(dirfd);
+        files_free_reserve(dirfd);
     return rc ? -1 : 0;
 }
 
-void files_give_room(int dirfd)
+void files_free_reserve(int dirfd)
 {
     (void)unlinkat(dirfd, ROOM_NAME, 0);
 }
@@ -449,7 +449,7 @@ int files_map(int fd, bool now, struct str *ret, struct err *e)
 }
 
 /* Reads up to `want` bytes; how many there are now. -1 with ERR_IO. */
-static ssize_t read_part(int fd, char *to, size_t want, struct err *e)
+static ssize_t read_up_to(int fd, char *to, size_t want, struct err *e)
 {
     size_t at = 0;
     struct stat st;
@@ -486,7 +486,7 @@ int files_copy(int fd, struct str *ret, struct err *e)
     p = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return err_sys(e, ERR_IO, "cannot make room for a journal file");
-    n = read_part(fd, p, (size_t)st.st_size, e);
+    n = read_up_to(fd, p, (size_t)st.st_size, e);
     kept = n > 0 ? ((size_t)n + page - 1) / page * page : 0;
     if (kept < (size_t)st.st_size)
         (void)munmap(p + kept, (size_t)st.st_size - kept);

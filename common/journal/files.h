@@ -72,8 +72,8 @@ int files_open_segment(int dirfd, uint32_t number, bool writable, struct err *e)
 
 /* Keeps so many bytes of the disk for later, and gives them back. -1: there is no room, or the file
  * system cannot do it; nothing is kept then. */
-int files_keep_room(int dirfd, size_t bytes);
-void files_give_room(int dirfd);
+int files_make_reserve(int dirfd, size_t bytes);
+void files_free_reserve(int dirfd);
 
 /* Gives up the records of a segment that is to be removed: works on a full disk, too. */
 void files_empty_segment(int dirfd, uint32_t number);

@@ -78,14 +78,14 @@ struct replay {
 };
 
 /* Returns the id of the session whose need keeps the record; empty: no session does. */
-static struct str keeper(struct str id)
+static struct str keeping_session(struct str id)
 {
     if (str_eq_c(id, JOURNAL_NOTE))
         id = (struct str){0};
     return id;
 }
 
-static struct record_place place_of(uint32_t number, uint64_t offset, size_t size)
+static struct record_place make_place(uint32_t number, uint64_t offset, size_t size)
 {
     return (struct record_place){.number = number, .offset = offset, .size = (uint32_t)size};
 }
@@ -111,7 +111,8 @@ static int replay_segment(struct journal *j, struct opened *o, struct str bytes,
     while (segment_reader_next(&in, &rec) == 1) {
         if (r->fn && r->fn(r->ctx, rec.id, rec.payload, e))
             return -1;
-        liveness_add(&j->live, place_of(o->number, in.at - rec.size, rec.size), keeper(rec.id));
+        liveness_add(&j->live, make_place(o->number, in.at - rec.size, rec.size),
+                     keeping_session(rec.id));
         j->stats.replayed++;
     }
     o->size = bytes.len;
@@ -121,7 +122,7 @@ static int replay_segment(struct journal *j, struct opened *o, struct str bytes,
 }
 
 /* A torn tail is cut off the last segment; damage elsewhere is said and left as it is. */
-static int mend(struct journal *j, const struct opened *o, struct err *e)
+static int mend_tail(struct journal *j, const struct opened *o, struct err *e)
 {
     unsigned char head[SEGMENT_HEAD];
     struct iovec part = {head, sizeof(head)};
@@ -159,7 +160,8 @@ static int open_segment(struct journal *j, uint32_t number, bool last, const str
     if (o.fd < 0)
         return -1;
     liveness_segment(&j->live, number);
-    if (files_map(o.fd, true, &bytes, e) || replay_segment(j, &o, bytes, r, e) || mend(j, &o, e))
+    if (files_map(o.fd, true, &bytes, e) || replay_segment(j, &o, bytes, r, e) ||
+        mend_tail(j, &o, e))
         goto out;
     if (last) {
         j->fd = o.fd;
@@ -242,7 +244,7 @@ static int replay_all(struct journal *j, const struct replay *r, struct err *e)
 static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us);
 static void stop_compaction(struct journal *j);
 static int begin_compaction(struct journal *j, uint32_t number, struct err *e);
-static int go_on_compacting(struct journal *j, struct err *e);
+static int continue_compaction(struct journal *j, struct err *e);
 
 /* Whether a segment is being copied, or the table of places does not know yet what became of it. */
 static bool is_compacting(const struct journal *j)
@@ -258,7 +260,7 @@ static int renew_last(struct journal *j, struct err *e)
     int rc = begin_compaction(j, last_number(j), e);
 
     while (rc == 0 && is_compacting(j))
-        rc = go_on_compacting(j, e) < 0 ? -1 : 0;
+        rc = continue_compaction(j, e) < 0 ? -1 : 0;
     if (rc)
         return -1;
     (void)close(j->fd);
@@ -332,17 +334,17 @@ void journal_close(struct journal *j)
 static void keep_reserve(struct journal *j)
 {
     if (j->durability != JOURNAL_NONE && !j->reserved)
-        j->reserved = files_keep_room(j->dirfd, RESERVE_BYTES) == 0;
+        j->reserved = files_make_reserve(j->dirfd, RESERVE_BYTES) == 0;
 }
 
-bool journal_give_reserve(struct journal *j)
+bool journal_free_reserve(struct journal *j)
 {
     if (!j->reserved)
         return false;
     log_warn(NULL, "journal: the disk is full, sessions that end take the reserve",
              LOG_U("bytes", RESERVE_BYTES));
     j->reserved = false;
-    files_give_room(j->dirfd);
+    files_free_reserve(j->dirfd);
     return true;
 }
 
@@ -374,7 +376,7 @@ static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
 }
 
 /* One record at the end of the last segment, whole or not at all. */
-static int write_record(struct journal *j, struct str id, struct str payload, struct err *e)
+static int write_last_record(struct journal *j, struct str id, struct str payload, struct err *e)
 {
     unsigned char head[RECORD_HEAD];
     struct iovec parts[3] = {
@@ -393,7 +395,7 @@ static int write_record(struct journal *j, struct str id, struct str payload, st
         j->broken = ftruncate(j->fd, (off_t)j->length) != 0;
         return -1;
     }
-    liveness_add(&j->live, place_of(last_number(j), j->length, size), keeper(id));
+    liveness_add(&j->live, make_place(last_number(j), j->length, size), keeping_session(id));
     j->length += size;
     j->stats.records++;
     j->stats.bytes += size;
@@ -404,7 +406,7 @@ static int write_record(struct journal *j, struct str id, struct str payload, st
 int journal_append(struct journal *j, struct str session_id, struct str payload,
                    void (*durable)(void *ctx), void *ctx, struct err *e)
 {
-    if (j->durability != JOURNAL_NONE && write_record(j, session_id, payload, e))
+    if (j->durability != JOURNAL_NONE && write_last_record(j, session_id, payload, e))
         return -1;
     if (j->durability == JOURNAL_POWER) {
         j->asked = syncer_ask(j->syncer, j->fd);
@@ -453,9 +455,9 @@ uint64_t journal_session_bytes(const struct journal *j, struct str session_id)
     return liveness_session_bytes(&j->live, session_id);
 }
 
-void journal_give_up(struct journal *j, struct str session_id, uint32_t record)
+void journal_release(struct journal *j, struct str session_id, uint32_t record)
 {
-    liveness_give_up(&j->live, session_id, record);
+    liveness_release(&j->live, session_id, record);
 }
 
 /* The session has ended for good, and says so from now on. False: that cannot be written. */
@@ -468,7 +470,7 @@ static bool say_last_word(struct journal *j, struct str id)
     CHECK(j->last_word);
     j->last_word(id, &payload);
     rc = journal_append(j, id, buf_str(&payload), NULL, NULL, &e);
-    if (rc < 0 && e.kind == ERR_STORAGE_FULL && journal_give_reserve(j))
+    if (rc < 0 && e.kind == ERR_STORAGE_FULL && journal_free_reserve(j))
         rc = journal_append(j, id, buf_str(&payload), NULL, NULL, &e);
     buf_done(&payload);
     if (rc < 0) {
@@ -495,13 +497,13 @@ static bool drop_absent(struct journal *j, struct str id, unsigned *words)
             return false;
         *words = say_last_word(j, id) ? *words - 1 : 0;
     }
-    return liveness_let_go(&j->live, id);
+    return liveness_release_last(&j->live, id);
 }
 
 /* Drops sessions in steps. Dropping changes the table, so the sessions of a step are gathered
  * first. */
-bool journal_drop_some(struct journal *j, struct journal_look *l,
-                       bool (*needed)(void *ctx, struct str session_id), void *ctx, size_t places)
+bool journal_drop_batch(struct journal *j, struct journal_look *l,
+                        bool (*needed)(void *ctx, struct str session_id), void *ctx, size_t places)
 {
     struct {
         struct str *at;
@@ -529,7 +531,7 @@ size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct s
 {
     struct journal_look l = {0};
 
-    (void)journal_drop_some(j, &l, needed, ctx, SIZE_MAX);
+    (void)journal_drop_batch(j, &l, needed, ctx, SIZE_MAX);
     return l.dropped;
 }
 
@@ -589,7 +591,7 @@ static int swap_segments(struct journal *j, struct err *e)
         liveness_renumber(&j->live, number, old, bytes);
         return -1;
     }
-    m = compaction_take_moved(c, &n);
+    m = compaction_detach_moved(c, &n);
     liveness_moved(&j->live, old, number, m, n);
     compaction_free(c);
     j->compaction = NULL;
@@ -607,7 +609,7 @@ static int begin_compaction(struct journal *j, uint32_t number, struct err *e)
 }
 
 /* 1: something was done; -1: given up. */
-static int go_on_compacting(struct journal *j, struct err *e)
+static int continue_compaction(struct journal *j, struct err *e)
 {
     int rc;
 
@@ -652,12 +654,12 @@ static bool is_to_rewrite(const struct journal *j, const struct live_segment *s,
 }
 
 /* 1: more may be done; 0: nothing to do; -1. `thorough` rewrites for any dead byte. */
-static int compact(struct journal *j, bool thorough, struct err *e)
+static int compact_step(struct journal *j, bool thorough, struct err *e)
 {
     if (j->unsure)
         return err_set(e, ERR_IO, "the journal is broken");
     if (is_compacting(j))
-        return go_on_compacting(j, e);
+        return continue_compaction(j, e);
     for (size_t i = 0; i + 1 < j->live.n; i++) {
         const struct live_segment *s = &j->live.at[i];
 
@@ -676,10 +678,10 @@ static int compact(struct journal *j, bool thorough, struct err *e)
 /* Compacts one step. Rewriting needs disk space before it frees some. */
 int journal_compact(struct journal *j, bool thorough, struct err *e)
 {
-    int rc = compact(j, thorough, e);
+    int rc = compact_step(j, thorough, e);
 
-    if (rc < 0 && e->kind == ERR_STORAGE_FULL && journal_give_reserve(j))
-        rc = compact(j, thorough, e);
+    if (rc < 0 && e->kind == ERR_STORAGE_FULL && journal_free_reserve(j))
+        rc = compact_step(j, thorough, e);
     if (rc == 0)
         keep_reserve(j);
     return rc;

@@ -56,7 +56,7 @@ typedef int (*journal_replay_fn)(void *ctx, struct str session_id, struct str pa
 /* Opens a journal, repairs its end and replays it. One process has it at a time. A different format
  * version or a foreign manifest is an error that changes nothing. JOURNAL_NONE keeps nothing on
  * disk and replays nothing. *ret is set before the replay. The replay function may call
- * journal_give_up and journal_records, which does not contain the current record yet. On error *ret
+ * journal_release and journal_records, which does not contain the current record yet. On error *ret
  * is NULL. */
 int journal_open(struct loop *loop, const struct journal_options *o, journal_replay_fn replay,
                  void *ctx, struct journal **ret, struct err *e);
@@ -82,7 +82,7 @@ int journal_await(struct journal *j, void (*durable)(void *ctx), void *ctx);
 /* Frees the disk space that the journal keeps in reserve, so that on a full disk a session can be
  * ended and its segment rewritten. Returns false if there is no reserve. journal_compact makes the
  * reserve again when there is space. */
-bool journal_give_reserve(struct journal *j);
+bool journal_free_reserve(struct journal *j);
 
 /* Takes back a pending `durable` call (its owner is gone). */
 void journal_forget(struct journal *j, void *ctx);
@@ -99,7 +99,7 @@ uint64_t journal_session_bytes(const struct journal *j, struct str session_id);
 
 /* Releases one record of the session. It is not read back again, and a compaction removes it later.
  * The other records keep their numbers. A restart that still finds it replays it. */
-void journal_give_up(struct journal *j, struct str session_id, uint32_t record);
+void journal_release(struct journal *j, struct str session_id, uint32_t record);
 
 /* Gets records that are read back; a failure ends the reading. */
 struct journal_reader {
@@ -120,8 +120,8 @@ int journal_read(struct journal *j, struct str session_id, size_t *at,
 /* Reads the n records of a session with these numbers, in the order of the disk, with as few reads
  * as possible. `each` gets the index into `records`. Released records are skipped. -1: some other
  * record cannot be read. */
-int journal_read_some(struct journal *j, struct str session_id, const uint32_t *records, size_t n,
-                      const struct journal_reader *reader, struct err *e);
+int journal_read_records(struct journal *j, struct str session_id, const uint32_t *records,
+                         size_t n, const struct journal_reader *reader, struct err *e);
 
 /* Drops all sessions that `needed` denies; returns how many. For a look-over now and then. With
  * last_word: JOURNAL_LAST_WORDS get theirs at most, and others wait for the next look-over, as they
@@ -140,8 +140,8 @@ struct journal_look {
  * sessions, of which each has one or none. True: there are more. What comes between two parts, or
  * moves in the table because others came or were dropped, may be missed: it waits for the next
  * look-over. */
-bool journal_drop_some(struct journal *j, struct journal_look *l,
-                       bool (*needed)(void *ctx, struct str session_id), void *ctx, size_t places);
+bool journal_drop_batch(struct journal *j, struct journal_look *l,
+                        bool (*needed)(void *ctx, struct str session_id), void *ctx, size_t places);
 
 /* Runs one step of compaction: removes a dead segment, or rewrites the next piece of one that is
  * mostly dead (with `thorough`: has any dead byte). If that is the last segment, a new one is
@@ -156,7 +156,7 @@ struct journal_stats {
     uint64_t replayed;            /* records at the open */
     uint64_t repairs, lost_bytes; /* torn tails and damage at the open */
     uint64_t fsyncs, fsync_us;    /* how many, and how long the last one took */
-    uint64_t reads, read_bytes;   /* reads of journal_read and journal_read_some since the open */
+    uint64_t reads, read_bytes; /* reads of journal_read and journal_read_records since the open */
     uint64_t disk_bytes, live_bytes; /* bytes of all segments; of needed records */
 };
 

@@ -31,7 +31,7 @@ struct wanted {
 };
 
 /* Places in the order of the disk. */
-static int by_place(const void *a, const void *b)
+static int compare_offsets(const void *a, const void *b)
 {
     const struct record_place *x = &((const struct wanted *)a)->at,
                               *y = &((const struct wanted *)b)->at;
@@ -118,7 +118,7 @@ int journal_read(struct journal *j, struct str session_id, size_t *at,
     size_t bytes = 0;
     int rc;
 
-    while (bytes < READ_STEP && liveness_place(&j->live, session_id, w.name, &w.at)) {
+    while (bytes < READ_STEP && liveness_find(&j->live, session_id, w.name, &w.at)) {
         if (w.at.size > 0)
             *vec_push(&v) = w;
         bytes += w.at.size;
@@ -131,8 +131,8 @@ int journal_read(struct journal *j, struct str session_id, size_t *at,
 }
 
 /* The records by their numbers within the session, read in the order of the disk. */
-int journal_read_some(struct journal *j, struct str session_id, const uint32_t *records, size_t n,
-                      const struct journal_reader *reader, struct err *e)
+int journal_read_records(struct journal *j, struct str session_id, const uint32_t *records,
+                         size_t n, const struct journal_reader *reader, struct err *e)
 {
     struct wanted *w = mem_calloc(n, sizeof(*w));
     size_t there = 0;
@@ -140,12 +140,12 @@ int journal_read_some(struct journal *j, struct str session_id, const uint32_t *
 
     for (size_t i = 0; i < n && rc == 0; i++) {
         w[there].name = i;
-        if (!liveness_place(&j->live, session_id, records[i], &w[there].at))
+        if (!liveness_find(&j->live, session_id, records[i], &w[there].at))
             rc = err_set(e, ERR_IO, "the journal has no such record of the session");
         there += w[there].at.size > 0;
     }
     if (rc == 0 && there > 0) {
-        qsort(w, there, sizeof(*w), by_place);
+        qsort(w, there, sizeof(*w), compare_offsets);
         rc = read_wanted(j, session_id, w, there, reader, e);
     }
     free(w);

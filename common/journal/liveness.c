@@ -103,8 +103,8 @@ static const struct moved *moved_from(const struct moved *m, size_t n, uint64_t 
 
 /* Returns the place of the session's record i. The table may not have its new place yet. A record
  * that was released while it was copied may be in the new segment, too, or nowhere. */
-static struct record_place place_at(const struct liveness *v, const struct live_session *s,
-                                    size_t i)
+static struct record_place current_location(const struct liveness *v, const struct live_session *s,
+                                            size_t i)
 {
     const struct relocation *r = &v->relocation;
     struct record_place p = s->at[i];
@@ -161,7 +161,7 @@ static void bury_first(struct liveness *v, const struct live_session *s, size_t 
     struct live_segment *seg = NULL;
 
     for (size_t i = 0; i < n; i++) {
-        struct record_place p = place_at(v, s, i);
+        struct record_place p = current_location(v, s, i);
 
         if (p.size == 0)
             continue;
@@ -184,7 +184,7 @@ static void drop_if_alone(struct liveness *v, struct live_session *s)
 
 /* Segment `old` has left the disk; `fresh` (0: none) has what was copied of it. Remains beside the
  * last record leave with it, and are none. */
-static void settle_remains(struct liveness *v, uint32_t old, uint32_t fresh)
+static void update_remains(struct liveness *v, uint32_t old, uint32_t fresh)
 {
     struct live_session *s, *next;
 
@@ -195,7 +195,7 @@ static void settle_remains(struct liveness *v, uint32_t old, uint32_t fresh)
             struct remains r = s->remains.at[i];
 
             if (r.number == old &&
-                (!fresh || r.copied_to != fresh || place_at(v, s, 0).number == fresh))
+                (!fresh || r.copied_to != fresh || current_location(v, s, 0).number == fresh))
                 continue;
             if (r.number == old)
                 r = (struct remains){.number = fresh};
@@ -210,7 +210,7 @@ static void settle_remains(struct liveness *v, uint32_t old, uint32_t fresh)
 
 void liveness_left(struct liveness *v, uint32_t number)
 {
-    settle_remains(v, number, 0);
+    update_remains(v, number, 0);
 }
 
 void liveness_copying(struct liveness *v, uint32_t from, uint32_t to)
@@ -233,7 +233,7 @@ void liveness_move_on(struct liveness *v)
         struct live_session *s = r->at;
 
         if (r->record < s->n) {
-            s->at[r->record] = place_at(v, s, r->record);
+            s->at[r->record] = current_location(v, s, r->record);
             r->record++;
         } else {
             r->at = LIST_NEXT_OF(&v->all, s, struct live_session, all_item);
@@ -257,7 +257,7 @@ void liveness_moved(struct liveness *v, uint32_t old, uint32_t number, struct mo
                             .m = m,
                             .n = n,
                             .at = LIST_FIRST_OF(&v->all, struct live_session, all_item)};
-    settle_remains(v, old, number);
+    update_remains(v, old, number);
     liveness_move_on(v);
 }
 
@@ -311,12 +311,12 @@ void liveness_drop(struct liveness *v, struct str id)
 /* Remembers the segments of its other records, as far as these may leave the disk later than the
  * last record. A segment that also holds the last record counts only while it is being copied,
  * perhaps without the last record. */
-static void note_remains(struct liveness *v, struct live_session *s)
+static void remember_remains(struct liveness *v, struct live_session *s)
 {
-    uint32_t last = place_at(v, s, s->n - 1).number, before = 0;
+    uint32_t last = current_location(v, s, s->n - 1).number, before = 0;
 
     for (size_t i = 0; i + 1 < s->n; i++) {
-        uint32_t number = place_at(v, s, i).number;
+        uint32_t number = current_location(v, s, i).number;
         bool copied = number == v->copied_from;
 
         if (number == before || (number == last && !copied) || !segment_find(v, number))
@@ -333,7 +333,7 @@ static void note_remains(struct liveness *v, struct live_session *s)
  * the last one yet, and looks for it from the beginning. */
 static void keep_last(const struct liveness *v, struct live_session *s)
 {
-    struct record_place last = place_at(v, s, s->n - 1);
+    struct record_place last = current_location(v, s, s->n - 1);
 
     vec_done(s);
     *vec_push(s) = last;
@@ -349,7 +349,7 @@ void liveness_drop_earlier(struct liveness *v, struct str id)
         return;
     v->table_bytes -= table_bytes(s);
     bury_first(v, s, s->n - 1);
-    note_remains(v, s);
+    remember_remains(v, s);
     keep_last(v, s);
     v->table_bytes += table_bytes(s);
     s->bytes = s->at[0].size;
@@ -370,11 +370,11 @@ bool liveness_is_spread(const struct liveness *v, struct str id)
 
     if (!s)
         return false;
-    first = place_at(v, s, 0).number;
-    return first != place_at(v, s, s->n - 1).number || first == v->copied_from;
+    first = current_location(v, s, 0).number;
+    return first != current_location(v, s, s->n - 1).number || first == v->copied_from;
 }
 
-bool liveness_let_go(struct liveness *v, struct str id)
+bool liveness_release_last(struct liveness *v, struct str id)
 {
     struct live_session *s = map_get(&v->sessions, id);
 
@@ -386,14 +386,14 @@ bool liveness_let_go(struct liveness *v, struct str id)
 }
 
 /* The place stays, of size 0: so a compaction that finds the record there leaves it out. */
-void liveness_give_up(struct liveness *v, struct str id, size_t i)
+void liveness_release(struct liveness *v, struct str id, size_t i)
 {
     struct live_session *s = map_get(&v->sessions, id);
     struct live_segment *seg;
 
     if (!s || s->over || i >= s->n || s->at[i].size == 0)
         return;
-    seg = segment_find(v, place_at(v, s, i).number);
+    seg = segment_find(v, current_location(v, s, i).number);
     if (seg)
         seg->live_bytes -= s->at[i].size;
     s->bytes -= s->at[i].size;
@@ -433,13 +433,13 @@ bool liveness_wants(struct liveness *v, struct str id, uint32_t number, uint64_t
 }
 
 /* The place of the session's i-th record; false behind the last one. */
-bool liveness_place(const struct liveness *v, struct str id, size_t i, struct record_place *ret)
+bool liveness_find(const struct liveness *v, struct str id, size_t i, struct record_place *ret)
 {
     const struct live_session *s = map_get(&v->sessions, id);
 
     if (!s || i >= s->n)
         return false;
-    *ret = place_at(v, s, i);
+    *ret = current_location(v, s, i);
     return true;
 }
 

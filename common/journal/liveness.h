@@ -7,7 +7,7 @@
  * A dead record stays on the disk until its segment is rewritten, and a restart finds it. So for a
  * session that is over (liveness_drop_earlier) the table knows which segments still hold older
  * records of it. Its last record is needed until no segment does, even if its owner has released it
- * (liveness_let_go).
+ * (liveness_release_last).
  */
 #ifndef RG_JOURNAL_LIVENESS_H
 #define RG_JOURNAL_LIVENESS_H
@@ -98,7 +98,7 @@ void liveness_add(struct liveness *v, struct record_place place, struct str id);
 /* The session's record number i is needed no longer, the others are. A number that is none, a
  * record that was given up before, and a session of which only the last record is needed, are no
  * error. */
-void liveness_give_up(struct liveness *v, struct str id, size_t i);
+void liveness_release(struct liveness *v, struct str id, size_t i);
 
 /* The session's records are needed no longer. */
 void liveness_drop(struct liveness *v, struct str id);
@@ -114,7 +114,7 @@ bool liveness_is_spread(const struct liveness *v, struct str id);
 
 /* Releases the last record of a session that is over: it may go as soon as no segment holds an
  * older record of the session. False: it was released before, or the session is not over. */
-bool liveness_let_go(struct liveness *v, struct str id);
+bool liveness_release_last(struct liveness *v, struct str id);
 
 /* How many records the session has had, given up ones too: the number of its next one. */
 size_t liveness_records(const struct liveness *v, struct str id);
@@ -128,7 +128,7 @@ uint64_t liveness_session_bytes(const struct liveness *v, struct str id);
 bool liveness_wants(struct liveness *v, struct str id, uint32_t number, uint64_t offset);
 
 /* The session's record number i, from 0, of size 0 when it was given up; false behind the last. */
-bool liveness_place(const struct liveness *v, struct str id, size_t i, struct record_place *ret);
+bool liveness_find(const struct liveness *v, struct str id, size_t i, struct record_place *ret);
 
 /* Returns the bytes of all segments, and in *ret_live those of needed records. */
 uint64_t liveness_total(const struct liveness *v, uint64_t *ret_live);

@@ -122,7 +122,7 @@ static bool may_be_record(struct str in)
 }
 
 /* Looks for a whole record behind bytes that are none. */
-static size_t resync(struct str bytes, size_t from, struct journal_record *ret)
+static size_t find_next_record(struct str bytes, size_t from, struct journal_record *ret)
 {
     for (size_t at = from; at + RECORD_HEAD < bytes.len; at++) {
         struct str in = str_sub(bytes, at, SIZE_MAX);
@@ -141,7 +141,7 @@ int segment_reader_next(struct segment_reader *r, struct journal_record *ret)
     if (r->at == 0 || r->at >= r->bytes.len)
         return 0;
     if (segment_record(str_sub(r->bytes, r->at, SIZE_MAX), ret)) {
-        found = resync(r->bytes, r->at + 1, ret);
+        found = find_next_record(r->bytes, r->at + 1, ret);
         if (found == SIZE_MAX)
             return 0;
         r->damaged += found - r->at;

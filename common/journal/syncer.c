@@ -37,7 +37,7 @@ struct syncer {
 };
 
 /* All up to the ticket is on the disk, or the disk refused; with the lock held. */
-static void note(struct syncer *s, uint64_t ticket, int failed, uint64_t start_us)
+static void mark_synced(struct syncer *s, uint64_t ticket, int failed, uint64_t start_us)
 {
     uint64_t one = 1;
 
@@ -63,12 +63,12 @@ static void sync_group(struct syncer *s)
     (void)close(fd);
     (void)pthread_mutex_lock(&s->lock);
     s->busy = false;
-    note(s, ticket, failed, start_us);
+    mark_synced(s, ticket, failed, start_us);
     (void)pthread_cond_signal(&s->more); /* for sync_here: this thread does not wait now */
 }
 
 /* Ends only when nothing is left to be synced. */
-static void *run(void *arg)
+static void *run_syncer(void *arg)
 {
     struct syncer *s = arg;
 
@@ -85,7 +85,7 @@ static void *run(void *arg)
 }
 
 /* Runs on the loop: reports the newest ticket that is on the disk, and errors. */
-static void on_wake(struct loop_io *io, unsigned events)
+static void on_syncer_event(struct loop_io *io, unsigned events)
 {
     struct syncer *s = CONTAINER_OF(io, struct syncer, io);
     uint64_t count;
@@ -120,9 +120,9 @@ int syncer_new(struct loop *loop, syncer_fn fn, void *ctx, struct syncer **ret, 
         (void)err_sys(e, ERR_IO, "no eventfd for fsync");
         goto out;
     }
-    if (loop_add(loop, &s->io, s->wake_fd, LOOP_IN, on_wake, e))
+    if (loop_add(loop, &s->io, s->wake_fd, LOOP_IN, on_syncer_event, e))
         goto out;
-    errno = pthread_create(&s->thread, NULL, run, s);
+    errno = pthread_create(&s->thread, NULL, run_syncer, s);
     if (errno) {
         (void)err_sys(e, ERR_IO, "no thread for fsync");
         goto out;
@@ -162,7 +162,7 @@ static void sync_here(struct syncer *s, int fd)
 
     while (s->busy)
         (void)pthread_cond_wait(&s->more, &s->lock);
-    note(s, s->asked, fdatasync(fd) ? errno : 0, start_us);
+    mark_synced(s, s->asked, fdatasync(fd) ? errno : 0, start_us);
 }
 
 /* The ticket of what was appended so far. */

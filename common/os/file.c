@@ -74,7 +74,7 @@ int file_read_regular(const char *path, size_t max, struct buf *out, struct err 
     return err_set(e, ERR_IO, "%s is not a regular file", path);
 }
 
-static int write_all(int fd, struct str bytes)
+static int write_bytes(int fd, struct str bytes)
 {
     while (bytes.len > 0) {
         ssize_t n = write(fd, bytes.p, bytes.len);
@@ -87,13 +87,13 @@ static int write_all(int fd, struct str bytes)
 }
 
 /* 0, or -1 with errno; what was begun stays. */
-static int write_part(const char *part, struct str bytes, bool durable)
+static int write_new_file(const char *part, struct str bytes, bool durable)
 {
     int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), failure = 0;
 
     if (fd < 0)
         return -1;
-    if (write_all(fd, bytes) || (durable && fsync(fd)))
+    if (write_bytes(fd, bytes) || (durable && fsync(fd)))
         failure = errno;
     if (close(fd) && !failure)
         failure = errno;
@@ -105,7 +105,7 @@ int file_write(const char *path, const char *part, struct str bytes, bool durabl
 {
     int failure;
 
-    if (write_part(part, bytes, durable) == 0 && rename(part, path) == 0)
+    if (write_new_file(part, bytes, durable) == 0 && rename(part, path) == 0)
         return 0;
     failure = errno;
     (void)unlink(part);

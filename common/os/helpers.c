@@ -4,8 +4,8 @@
  * (lock_now). The way of a job:
  *
  *   loop: helpers_push -> `pushed` -> hand_over -> lane of its key, `waiting`
- *   thread: job_take -> run -> job_finish -> `done`, eventfd
- *   loop: on_wake -> look -> `ended` -> tell -> the job's done()
+ *   thread: pop_job -> run -> job_finish -> `done`, eventfd
+ *   loop: on_helpers_event -> collect_ended -> `ended` -> report_end -> the job's done()
  *
  * One job of a lane runs at a time, in order. The lane that has used the least time is served
  * first. A new lane starts at the least time of the others, so it neither overtakes nor waits for
@@ -107,25 +107,25 @@ struct helpers {
 /* The job that this thread runs, or NULL. */
 static _Thread_local struct helper_job *job_here;
 
-static void lock(struct helpers *h)
+static void lock_helpers(struct helpers *h)
 {
     CHECK(pthread_mutex_lock(&h->lock) == 0);
 }
 
-static void unlock(struct helpers *h)
+static void unlock_helpers(struct helpers *h)
 {
     CHECK(pthread_mutex_unlock(&h->lock) == 0);
 }
 
-static void wait_for(sem_t *s)
+static void wait_semaphore(sem_t *s)
 {
     while (sem_wait(s) != 0)
         CHECK(errno == EINTR);
 }
 
-/* The loop is to look. Not under the lock: the loop goes first, and would wait at once for a thread
- * that it has just taken the processor from. */
-static void wake(struct helpers *h)
+/* Makes the loop collect ended jobs. Not under the lock: the loop goes first, and would wait at
+ * once for a thread that it has just taken the processor from. */
+static void wake_loop(struct helpers *h)
 {
     uint64_t one = 1;
 
@@ -154,7 +154,7 @@ static void forget_idle(struct helpers *h, uint64_t now_us)
 }
 
 /* The key's lane, made if there is none; it is not idle any more. */
-static struct helper_lane *lane_of(struct helpers *h, struct str key)
+static struct helper_lane *lane_for_key(struct helpers *h, struct str key)
 {
     struct helper_lane *l = map_get(&h->lanes, key);
 
@@ -207,7 +207,7 @@ static struct helper_job *next_job(const struct helper_lane *l, bool long_too)
 }
 
 /* Takes the next job: from the lane with the least used time that has a job for this thread. */
-static struct helper_job *job_take(struct helpers *h)
+static struct helper_job *pop_job(struct helpers *h)
 {
     bool long_too = h->n_long + 1 < MAX_OF(h->n_serving, 2u);
     struct helper_lane *best = NULL, *l;
@@ -231,7 +231,7 @@ static struct helper_job *job_take(struct helpers *h)
 
 /* Runs the job; false when the thread was given up meanwhile and must leave everything alone. A
  * thread makes its tool at its first job and keeps it. */
-static bool run_job(struct thread *t, struct helper_job *j, void **tool)
+static bool run_on_thread(struct thread *t, struct helper_job *j, void **tool)
 {
     struct helpers *h = t->h;
     bool more;
@@ -241,7 +241,7 @@ static bool run_job(struct thread *t, struct helper_job *j, void **tool)
     h->n_long += j->is_long;
     j->began_us = clock_us();
     atomic_store_explicit(&j->step_us, j->began_us, memory_order_relaxed);
-    unlock(h);
+    unlock_helpers(h);
     if (!*tool && h->opt.tool_new)
         *tool = h->opt.tool_new(h->opt.ctx);
     cancel_flag = &j->cancel;
@@ -249,7 +249,7 @@ static bool run_job(struct thread *t, struct helper_job *j, void **tool)
     j->run(j, *tool);
     job_here = NULL;
     cancel_flag = NULL;
-    lock(h);
+    lock_helpers(h);
     if (t->lost)
         return false;
     t->job = NULL;
@@ -259,11 +259,11 @@ static bool run_job(struct thread *t, struct helper_job *j, void **tool)
     j->lane->running = false;
     job_finish(h, j);
     more = !list_is_empty(&h->waiting);
-    unlock(h);
+    unlock_helpers(h);
     if (more)
         (void)sem_post(&h->more);
-    wake(h);
-    lock(h);
+    wake_loop(h);
+    lock_helpers(h);
     return true;
 }
 
@@ -285,16 +285,16 @@ bool helpers_ask(struct helpers *h, void (*fn)(void *ctx), void *ctx)
     bool stops;
 
     CHECK(sem_init(&q.told, 0, 0) == 0);
-    lock(h);
+    lock_helpers(h);
     stops = h->stop;
     if (!stops) {
         q.next = h->questions;
         h->questions = &q; /* cppcheck-suppress autoVariables; it is off the list at the end */
     }
-    unlock(h);
+    unlock_helpers(h);
     if (!stops) {
-        wake(h);
-        wait_for(&q.told);
+        wake_loop(h);
+        wait_semaphore(&q.told);
     }
     (void)sem_destroy(&q.told);
     return q.answered;
@@ -311,26 +311,26 @@ static void *thread_main(void *arg)
     /* On Linux the niceness is the thread's own. */
     if (h->opt.nice)
         (void)setpriority(PRIO_PROCESS, 0, h->opt.nice);
-    lock(h);
+    lock_helpers(h);
     while (mine && !h->stop) {
-        struct helper_job *j = job_take(h);
+        struct helper_job *j = pop_job(h);
 
         if (!j) {
-            unlock(h);
-            wait_for(&h->more);
-            lock(h);
+            unlock_helpers(h);
+            wait_semaphore(&h->more);
+            lock_helpers(h);
             continue;
         }
-        mine = run_job(t, j, &tool);
+        mine = run_on_thread(t, j, &tool);
     }
-    unlock(h);
+    unlock_helpers(h);
     if (tool && h->opt.tool_free)
         h->opt.tool_free(tool);
-    lock(h);
+    lock_helpers(h);
     t->ended = true;
     h->n_ended++;
     (void)pthread_cond_signal(&h->gone);
-    unlock(h);
+    unlock_helpers(h);
     return NULL;
 }
 
@@ -356,10 +356,10 @@ static int thread_start(struct helpers *h)
 /* Stuck jobs are kept in this list for ever, so that a leak checker finds them referenced. */
 static struct list_head lost_jobs;
 
-static void on_again(struct loop_timer *t);
-static void on_more_to_tell(struct loop_task *t);
+static void on_lock_retry(struct loop_timer *t);
+static void on_more_ended(struct loop_task *t);
 
-/* False: another has the lock, on_again comes. */
+/* False: another has the lock, on_lock_retry comes. */
 static bool lock_now(struct helpers *h)
 {
     int rc = pthread_mutex_trylock(&h->lock);
@@ -368,15 +368,15 @@ static bool lock_now(struct helpers *h)
         return true;
     CHECK(rc == EBUSY);
     if (!loop_timer_active(&h->again))
-        loop_timer_set(h->loop, &h->again, AGAIN_MS, on_again);
+        loop_timer_set(h->loop, &h->again, AGAIN_MS, on_lock_retry);
     return false;
 }
 
 /* Moves the ended job to the list whose done() the loop calls in its next iteration. */
-static void end(struct helpers *h, struct helper_job *j)
+static void end_job(struct helpers *h, struct helper_job *j)
 {
     list_append(&h->ended, &j->told);
-    loop_task_post(h->loop, &h->more_to_tell, on_more_to_tell);
+    loop_task_post(h->loop, &h->more_to_tell, on_more_ended);
 }
 
 /* Jobs that were pushed come into their lanes, those that were cancelled leave them, unless they
@@ -398,15 +398,15 @@ static void hand_over(struct helpers *h)
             continue;
         job_unqueue(j);
         j->queued = false;
-        end(h, j);
+        end_job(h, j);
     }
-    unlock(h);
+    unlock_helpers(h);
     for (; n > 0; n--)
         (void)sem_post(&h->more);
 }
 
 /* The job's end, on the loop. */
-static void tell(struct helpers *h, struct helper_job *j)
+static void report_end(struct helpers *h, struct helper_job *j)
 {
     struct helper_lane *l = j->lane;
     bool cancelled = atomic_load_explicit(&j->cancel, memory_order_relaxed) || j->began_us == 0;
@@ -436,7 +436,7 @@ static void answer_questions(struct question *q)
 }
 
 /* Takes what threads have to say and acts on it. */
-static void look(struct helpers *h)
+static void collect_ended(struct helpers *h)
 {
     uint64_t began_us = clock_us();
     struct question *questions;
@@ -446,40 +446,40 @@ static void look(struct helpers *h)
         questions = h->questions;
         h->questions = NULL;
         list_move_all(&h->done, &h->ended);
-        unlock(h);
+        unlock_helpers(h);
         answer_questions(questions);
     }
     while ((j = LIST_FIRST_OF(&h->ended, struct helper_job, told))) {
-        tell(h, j);
+        report_end(h, j);
         if (clock_us() - began_us < TELL_US)
             continue;
-        loop_task_post(h->loop, &h->more_to_tell, on_more_to_tell); /* the rest in the next turn */
+        loop_task_post(h->loop, &h->more_to_tell, on_more_ended); /* the rest in the next turn */
         break;
     }
 }
 
-static void on_more_to_tell(struct loop_task *t)
+static void on_more_ended(struct loop_task *t)
 {
-    look(CONTAINER_OF(t, struct helpers, more_to_tell));
+    collect_ended(CONTAINER_OF(t, struct helpers, more_to_tell));
 }
 
-static void on_again(struct loop_timer *t)
+static void on_lock_retry(struct loop_timer *t)
 {
     struct helpers *h = CONTAINER_OF(t, struct helpers, again);
 
     hand_over(h);
-    look(h);
+    collect_ended(h);
 }
 
 /* Runs on the loop when a job has ended or asks something. */
-static void on_wake(struct loop_io *io, unsigned events)
+static void on_helpers_event(struct loop_io *io, unsigned events)
 {
     struct helpers *h = CONTAINER_OF(io, struct helpers, io);
     uint64_t count;
 
     (void)events;
     (void)!read(h->wake_fd, &count, sizeof(count));
-    look(h);
+    collect_ended(h);
 }
 
 /* A stuck job's thread is given up and another one takes its place. The lock is held. */
@@ -526,11 +526,11 @@ static void on_watch(struct loop_timer *timer)
         else if (took_us > limit_us)
             atomic_store_explicit(&t->job->cancel, true, memory_order_relaxed);
     }
-    unlock(h);
+    unlock_helpers(h);
     if (busy)
         loop_timer_set(h->loop, &h->watch, h->opt.limit_ms / WATCH_PARTS + 1, on_watch);
     if (h->n_lost > before)
-        wake(h);
+        wake_loop(h);
     if (h->n_lost > before && h->opt.on_lost)
         h->opt.on_lost(h->opt.ctx, h->n_lost);
 }
@@ -544,7 +544,7 @@ void helpers_lengthen(struct helpers *h, uint64_t limit_ms)
 void helpers_push(struct helpers *h, struct helper_job *j, struct str key)
 {
     forget_idle(h, clock_us());
-    j->lane = lane_of(h, key);
+    j->lane = lane_for_key(h, key);
     j->lane->untold++;
     j->pushed_us = clock_us();
     j->began_us = j->ended_us = 0;
@@ -575,7 +575,7 @@ void helpers_cancel(struct helpers *h, struct helper_job *j)
     if (!j->queued) {
         list_remove(&j->item);
         if (!list_holds(&j->told))
-            end(h, j);
+            end_job(h, j);
         return;
     }
     if (!list_holds(&j->later))
@@ -603,15 +603,15 @@ int helpers_new(struct loop *loop, const struct helpers_options *o, struct helpe
         free(h);
         return err_sys(e, ERR_IO, "no eventfd for helper threads");
     }
-    if (loop_add(loop, &h->io, h->wake_fd, LOOP_IN, on_wake, e)) {
+    if (loop_add(loop, &h->io, h->wake_fd, LOOP_IN, on_helpers_event, e)) {
         (void)close(h->wake_fd);
         free(h);
         return -1;
     }
-    lock(h);
+    lock_helpers(h);
     for (unsigned i = 0; i < o->threads && !failed; i++)
         failed = thread_start(h);
-    unlock(h);
+    unlock_helpers(h);
     if (failed) {
         (void)err_sys(e, ERR_IO, "no helper thread");
         (void)helpers_free(h);
@@ -631,7 +631,7 @@ static unsigned wait_for_threads(struct helpers *h)
 
     (void)clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += FREE_WAIT_MS / 1000;
-    lock(h);
+    lock_helpers(h);
     h->stop = true;
     for (struct thread *t = h->threads; t; t = t->next) {
         n++;
@@ -646,7 +646,7 @@ static unsigned wait_for_threads(struct helpers *h)
     while (h->n_ended < n && rc == 0)
         rc = pthread_cond_timedwait(&h->gone, &h->lock, &until);
     n -= h->n_ended;
-    unlock(h);
+    unlock_helpers(h);
     return n;
 }
 

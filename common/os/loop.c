@@ -273,30 +273,31 @@ static int run_timers(struct loop *l, uint64_t until_us)
 /* ------------------------------------------------------------------ tasks */
 
 /* Notifies the outer loop that work is left. Within a turn the notice waits for the turn's end. */
-static void tell_wanted(struct loop *l)
+static void notify_outer_loop(struct loop *l)
 {
     if (l->wanted && !l->in_turn)
         l->wanted(l->wanted_ctx);
 }
 
 /* A task that is posted already keeps its place. */
-static void post(struct loop *l, struct list_head *queue, struct loop_task *t, loop_task_fn fn)
+static void post_to_queue(struct loop *l, struct list_head *queue, struct loop_task *t,
+                          loop_task_fn fn)
 {
     t->fn = fn;
     if (list_holds(&t->item))
         return;
     list_append(queue, &t->item);
-    tell_wanted(l);
+    notify_outer_loop(l);
 }
 
 void loop_task_post(struct loop *l, struct loop_task *t, loop_task_fn fn)
 {
-    post(l, &l->tasks, t, fn);
+    post_to_queue(l, &l->tasks, t, fn);
 }
 
 void loop_task_post_behind(struct loop *l, struct loop_task *t, loop_task_fn fn)
 {
-    post(l, &l->behind, t, fn);
+    post_to_queue(l, &l->behind, t, fn);
 }
 
 static bool has_tasks(const struct loop *l)
@@ -319,7 +320,7 @@ static int run_tasks(struct loop *l, struct list_head *queue, uint64_t until_us)
 
     if (list_is_empty(queue))
         return 0;
-    post(l, queue, &marker, NULL);
+    post_to_queue(l, queue, &marker, NULL);
     for (;;) {
         t = LIST_FIRST_OF(queue, struct loop_task, item);
         if (!t || t == &marker || is_over(calls, until_us))
@@ -461,9 +462,9 @@ static int run_turn(struct loop *l)
     if (took_us > l->lag_us)
         l->lag_us = took_us;
     if (!l->wanted && calls > 0)
-        loop_held(l, took_us);
+        loop_report_hold(l, took_us);
     if (has_tasks(l) || l->event_at < l->event_n)
-        tell_wanted(l);
+        notify_outer_loop(l);
     return calls;
 }
 
@@ -505,13 +506,13 @@ void loop_on_hold(struct loop *l, loop_hold_fn fn, void *ctx)
     l->hold_ctx = ctx;
 }
 
-void loop_held(struct loop *l, uint64_t us)
+void loop_report_hold(struct loop *l, uint64_t us)
 {
     if (l->on_hold)
         l->on_hold(l->hold_ctx, us);
 }
 
-uint64_t loop_take_lag_us(struct loop *l)
+uint64_t loop_fetch_lag_us(struct loop *l)
 {
     uint64_t lag_us = l->lag_us;
 

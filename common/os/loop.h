@@ -160,13 +160,13 @@ int loop_fd(const struct loop *l);
 
 /* Calls fn with the time in microseconds for which each turn's callbacks held the loop; turns
  * without callbacks are left out. The owner of an outer loop reports that loop's turns with
- * loop_held. NULL: no calls. */
+ * loop_report_hold. NULL: no calls. */
 typedef void (*loop_hold_fn)(void *ctx, uint64_t us);
 void loop_on_hold(struct loop *l, loop_hold_fn fn, void *ctx);
-void loop_held(struct loop *l, uint64_t us);
+void loop_report_hold(struct loop *l, uint64_t us);
 
 /* How late the last due timer fired and how long the last turn's callbacks took, in microseconds:
  * the maxima since the last call, for the loop lag metric. */
-uint64_t loop_take_lag_us(struct loop *l);
+uint64_t loop_fetch_lag_us(struct loop *l);
 
 #endif

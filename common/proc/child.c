@@ -111,7 +111,7 @@ static void on_beat(struct loop_timer *t)
     struct child *c = CONTAINER_OF(t, struct child, beat);
     struct metrics_page *page = c->heritage->page;
     struct board_slot *slot = &c->heritage->board->slots[c->heritage->slot];
-    uint64_t lag_us = loop_take_lag_us(c->loop);
+    uint64_t lag_us = loop_fetch_lag_us(c->loop);
 
     atomic_store_explicit(&slot->beat_ms, clock_ms(), memory_order_relaxed);
     metrics_set(page, METRIC_loop_lag_max, lag_us);

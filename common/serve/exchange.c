@@ -1,15 +1,16 @@
 /* One request and its answer over libh2o (exchange.h). Bytes of the answer go through two
  * buffers:
  *
- *   exchange_send -> waiting --pump--> flying --libh2o--> kernel
+ *   exchange_send -> waiting --pump_waiting--> flying --libh2o--> kernel
  *                        ^                        |
  *                        `------ on_proceed <-----'    the kernel has taken all of `flying`
  *
- * Long waiting bytes are in several buffers, since one growing buffer would be copied. pump hands
- * over a buffer when nothing is flying. on_proceed frees it, calls an owner that waits for space
- * (exchange_on_room) and asks a source for more (exchange_pull). libh2o frees the exchange with the
- * request's pool (exchange_dispose): the last byte is then in the kernel, or the connection has
- * broken. A note on the connection waits for the peer to have it (exchange_note, server_settle). */
+ * Long waiting bytes are in several buffers, since one growing buffer would be copied. pump_waiting
+ * hands over a buffer when nothing is flying. on_proceed frees it, calls an owner that waits for
+ * space (exchange_on_space) and asks a source for more (exchange_pull). libh2o frees the exchange
+ * with the request's pool (exchange_dispose): the last byte is then in the kernel, or the
+ * connection has broken. A note on the connection waits for the peer to have it (exchange_note,
+ * server_close_note). */
 
 #include "common/serve/exchange.h"
 
@@ -69,7 +70,7 @@ static void forget_awaiting(struct exchange *x)
 }
 
 /* Calls `closed` of the owner, at most once. */
-static void tell_closed(struct exchange *x, bool delivered)
+static void call_closed(struct exchange *x, bool delivered)
 {
     exchange_closed_fn fn = x->closed;
 
@@ -107,13 +108,13 @@ static bool peer_stays(const struct server_conn *c)
 }
 
 /* Looks now whether answers with such notes have been confirmed. */
-void exchange_settle(struct exchange *x, struct str key_start)
+void exchange_check_delivery(struct exchange *x, struct str key_start)
 {
     struct server_conn *c, *next;
 
     LIST_EACH_SAFE(server_notes(x->conn->server, key_start), c, next, struct server_conn, noted) {
         if (str_starts(c->note.key, key_start))
-            server_look(c);
+            server_check_confirmation(c);
     }
 }
 
@@ -166,21 +167,21 @@ static void on_sent(struct server_conn *c, bool delivered)
 {
     c->sent = true;
     if (c->confirms)
-        server_look(c);
+        server_check_confirmation(c);
     else if (delivered)
-        server_settle(c, true);
+        server_close_note(c, true);
 }
 
 /* --- who reads how much --- */
 
 /* Returns the bytes of the answer that libh2o has. */
-static struct str flying(const struct exchange *x)
+static struct str flying_bytes(const struct exchange *x)
 {
     return x->shared ? shared_answer_bytes(x->shared) : buf_str(&x->flying);
 }
 
 /* Frees the flying bytes: they have arrived, or the exchange is over. */
-static void land(struct exchange *x)
+static void free_flying(struct exchange *x)
 {
     buf_done(&x->flying);
     shared_answer_drop(&x->conn->server->answers, x->shared);
@@ -202,16 +203,16 @@ static void exchange_dispose(void *p)
         on_sent(x->conn, delivered);
     x->conn->exchange = NULL;
     packed_input_done(&x->conn->packed);
-    tell_closed(x, delivered);
+    call_closed(x, delivered);
     unread_leave(x);
     x->conn->server->answer_bytes -= x->own_counted;
     x->conn->server->body_bytes -= x->body_bytes;
     exchange_free_coding(x);
     exchange_drop_unsent(x);
-    land(x);
+    free_flying(x);
     x->over = true;
     x->sending = false;
-    server_rest(x->conn);
+    server_end_exchange(x->conn);
     if (x->conn->server->draining)
         server_announce(x->conn);
     x->req = NULL;
@@ -229,7 +230,7 @@ void exchange_drop_unsent(struct exchange *x)
 }
 
 /* The first part of what waits: it waits no longer. */
-static struct buf next_part(struct exchange *x)
+static struct buf pop_waiting(struct exchange *x)
 {
     struct buf part = x->waiting;
 
@@ -247,7 +248,7 @@ static struct buf next_part(struct exchange *x)
 }
 
 /* One part at a time; an end goes out with the last one. */
-static void pump(struct exchange *x)
+static void pump_waiting(struct exchange *x)
 {
     h2o_iovec_t v;
 
@@ -260,12 +261,12 @@ static void pump(struct exchange *x)
     }
     if (exchange_unsent(x) == 0 && !x->ending)
         return;
-    land(x);
-    x->flying = next_part(x);
+    free_flying(x);
+    x->flying = pop_waiting(x);
     x->final = x->ending && exchange_unsent(x) == 0;
     if (x->final && x->flying.len >= SHARED_ANSWER_LEAST && x->flying.len <= SHARED_ANSWER_MOST)
-        x->shared = shared_answer_take(&x->conn->server->answers, &x->flying);
-    v = h2o_iovec_init(flying(x).p, flying(x).len);
+        x->shared = shared_answer_add(&x->conn->server->answers, &x->flying);
+    v = h2o_iovec_init(flying_bytes(x).p, flying_bytes(x).len);
     x->sending = true;
     unread_count(x);
     h2o_send(x->req, &v, v.len > 0 ? 1 : 0,
@@ -273,7 +274,7 @@ static void pump(struct exchange *x)
 }
 
 /* `more` adds bytes through exchange_send, which may call back here: one at a time. */
-static void pull(struct exchange *x)
+static void pull_more(struct exchange *x)
 {
     if (!x->more || x->pulling)
         return;
@@ -289,8 +290,8 @@ static void pull(struct exchange *x)
     x->pulling = false;
 }
 
-/* Calls the owner that waits for space (exchange_on_room). */
-static void tell_room(struct exchange *x)
+/* Calls the owner that waits for space (exchange_on_space). */
+static void call_on_space(struct exchange *x)
 {
     exchange_more_fn fn = x->room;
 
@@ -308,9 +309,9 @@ static void on_proceed(h2o_generator_t *g, h2o_req_t *req)
     (void)req;
     x->sending = false;
     unread_count(x);
-    tell_room(x);
-    pull(x);
-    pump(x);
+    call_on_space(x);
+    pull_more(x);
+    pump_waiting(x);
 }
 
 /* libh2o gives the answer up; exchange_dispose follows. */
@@ -338,7 +339,7 @@ struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req)
     conn->server->body_bytes += x->body_bytes;
     server_count_unfinished(conn, 0);
     intake_forget(conn);
-    server_settle(conn, conn->sent); /* a next request: the last answer had arrived */
+    server_close_note(conn, conn->sent); /* a next request: the last answer had arrived */
     conn->sent = false;
     conn->last_bytes = conn->lent ? conn->sock->input->size : 0;
     conn->confirms = exchange_header(x, HTTP1_CONFIRMS).p != NULL;
@@ -401,18 +402,18 @@ void exchange_note(struct exchange *x, const struct exchange_note *note)
 
 void exchange_unnote(struct exchange *x)
 {
-    server_settle(x->conn, false);
+    server_close_note(x->conn, false);
 }
 
 /* Status line and headers; nothing can be refused any more. */
-static void begin(struct exchange *x, int status, const char *content_type)
+static void start_answer(struct exchange *x, int status, const char *content_type)
 {
     CHECK(!x->begun);
     x->begun = true;
     x->owed = 0;
     if (x->unheard) {
         exchange_mute(x);
-        intake_tell_end(x->conn);
+        intake_pass_end(x->conn);
     }
     if (x->conn->lent)
         lent_answers(x->conn);
@@ -446,7 +447,7 @@ static void reply_stranded(struct exchange *x, int status, const char *content_t
     buf_done(&answer);
 }
 
-static void reply(struct exchange *x, int status, const char *content_type, struct str body)
+static void send_whole(struct exchange *x, int status, const char *content_type, struct str body)
 {
     bool empty = status == 204 || status == 304;
 
@@ -455,18 +456,18 @@ static void reply(struct exchange *x, int status, const char *content_type, stru
         return;
     }
     x->req->res.content_length = empty ? SIZE_MAX : body.len;
-    begin(x, status, empty ? NULL : content_type);
+    start_answer(x, status, empty ? NULL : content_type);
     if (!empty && !str_eq_c(exchange_method(x), "HEAD"))
         buf_add_str(&x->waiting, body);
     x->ending = true;
-    pump(x);
+    pump_waiting(x);
 }
 
 /* A whole answer; the body is copied. */
 void exchange_reply(struct exchange *x, int status, const char *content_type, struct str body)
 {
     if (!x->over)
-        reply(x, status, content_type, body);
+        send_whole(x, status, content_type, body);
 }
 
 /* The body is taken over. */
@@ -477,18 +478,18 @@ void exchange_reply_buf(struct exchange *x, int status, const char *content_type
         return;
     }
     x->req->res.content_length = body->len;
-    begin(x, status, content_type);
+    start_answer(x, status, content_type);
     x->waiting = *body;
     *body = (struct buf){0};
     x->ending = true;
-    pump(x);
+    pump_waiting(x);
 }
 
 void exchange_start(struct exchange *x, const char *content_type)
 {
     if (x->over)
         return;
-    begin(x, 200, content_type);
+    start_answer(x, 200, content_type);
     x->sending = true;
     h2o_send(x->req, NULL, 0, H2O_SEND_STATE_IN_PROGRESS);
 }
@@ -522,10 +523,10 @@ void exchange_send(struct exchange *x, struct buf *bytes)
     }
     buf_clear(bytes);
     unread_count(x);
-    pump(x);
+    pump_waiting(x);
 }
 
-void exchange_on_room(struct exchange *x, exchange_more_fn room, void *ctx)
+void exchange_on_space(struct exchange *x, exchange_more_fn room, void *ctx)
 {
     x->room = room;
     x->room_ctx = ctx;
@@ -535,13 +536,13 @@ void exchange_pull(struct exchange *x, exchange_more_fn more, void *ctx)
 {
     x->more = more;
     x->more_ctx = ctx;
-    pull(x);
-    pump(x);
+    pull_more(x);
+    pump_waiting(x);
 }
 
 size_t exchange_waiting(const struct exchange *x)
 {
-    return exchange_unsent(x) + (x->sending ? flying(x).len : 0);
+    return exchange_unsent(x) + (x->sending ? flying_bytes(x).len : 0);
 }
 
 void exchange_end(struct exchange *x)
@@ -549,7 +550,7 @@ void exchange_end(struct exchange *x)
     if (x->over)
         return;
     x->ending = true;
-    pump(x);
+    pump_waiting(x);
 }
 
 void exchange_fail(struct exchange *x)
@@ -559,7 +560,7 @@ void exchange_fail(struct exchange *x)
     x->failing = true;
     x->req->http1_is_persistent = 0;
     if (!x->pulling)
-        pump(x); /* x may be gone now */
+        pump_waiting(x); /* x may be gone now */
 }
 
 /* The worker has not acted: a router that sees the connection end without an answer asks its
@@ -590,11 +591,11 @@ static void end_lonely(struct exchange *x)
     }
     exchange_mute(x);
     if (!x->begun) {
-        reply(x, 499, "text/plain", STR(""));
+        send_whole(x, 499, "text/plain", STR(""));
         return;
     }
     x->failing = true;
-    pump(x);
+    pump_waiting(x);
 }
 
 void exchange_finish(struct exchange *x, unsigned n)
@@ -605,7 +606,7 @@ void exchange_finish(struct exchange *x, unsigned n)
 void exchange_heed(struct exchange *x)
 {
     if (x->owed > 0 && --x->owed == 0 && x->unheard)
-        intake_tell_end(x->conn);
+        intake_pass_end(x->conn);
 }
 
 bool exchange_finishing(const struct exchange *x)
@@ -614,7 +615,7 @@ bool exchange_finishing(const struct exchange *x)
 }
 
 /* Handles that the peer has left. A request that waits to begin and must be finished anyway
- * (server_options.finishes) stays: its handler is called first (begin, server.c). */
+ * (server_options.finishes) stays: its handler is called first (start_request, server.c). */
 void exchange_left(struct exchange *x)
 {
     const struct server *s = x->conn->server;
@@ -629,7 +630,7 @@ void exchange_left(struct exchange *x)
 void exchange_abandon(struct exchange *x)
 {
     list_remove(&x->late);
-    tell_closed(x, false);
+    call_closed(x, false);
     if (x->held)
         x->abandoned = true;
     else
@@ -642,7 +643,7 @@ void exchange_hold(struct exchange *x)
     x->held = true;
 }
 
-void exchange_let(struct exchange *x)
+void exchange_unhold(struct exchange *x)
 {
     x->held = false;
     if (x->abandoned)

@@ -47,17 +47,17 @@ void exchange_release(struct exchange *x);
 /* Returns the owner of the request: requests share the loop by owner (server_options.owner). */
 struct str exchange_owner(const struct exchange *x);
 
-/* Keeps the body of the request in memory, too, until exchange_let: another thread reads it. The
+/* Keeps the body of the request in memory, too, until exchange_unhold: another thread reads it. The
  * peer may leave meanwhile (`closed` comes at once). Holds do not nest. */
 void exchange_hold(struct exchange *x);
 
 /* x may be gone then. */
-void exchange_let(struct exchange *x);
+void exchange_unhold(struct exchange *x);
 
-/* Instead of exchange_let: the other thread is stuck, and may read the request for ever. So x, its
- * request and its connection stay in memory until the process ends, and x counts as over: `closed`
- * is not called. An answer by exchange_reply follows at once, unless the peer has left; it goes
- * past libh2o, as far as the socket takes it now, and ends the connection. */
+/* Instead of exchange_unhold: the other thread is stuck, and may read the request for ever. So x,
+ * its request and its connection stay in memory until the process ends, and x counts as over:
+ * `closed` is not called. An answer by exchange_reply follows at once, unless the peer has left; it
+ * goes past libh2o, as far as the socket takes it now, and ends the connection. */
 void exchange_strand(struct exchange *x);
 
 /* Frees the memory of a fragment of the body that is not read again; it may read as zeros
@@ -104,7 +104,7 @@ void exchange_unnote(struct exchange *x);
 /* Runs the actions of arrived answers whose key begins with key_start, at once instead of when the
  * loop comes to them. key_start has EXCHANGE_NOTE_START bytes or more. x is any exchange of the
  * server. Reads the notes with that start, not all connections. */
-void exchange_settle(struct exchange *x, struct str key_start);
+void exchange_check_delivery(struct exchange *x, struct str key_start);
 
 /* Whether an answer with this key is under way on a connection that lives: it will have arrived or
  * be lost. */
@@ -170,7 +170,7 @@ void exchange_end(struct exchange *x);
 /* Calls `room` once, when less than a window of bytes is waiting. `room` must not call
  * exchange_fail, which may free x: x is used behind it. What fails because of it fails from the
  * loop. */
-void exchange_on_room(struct exchange *x, exchange_more_fn room, void *ctx);
+void exchange_on_space(struct exchange *x, exchange_more_fn room, void *ctx);
 
 /* While draining: nothing was done about the request that cannot be done again by the worker's
  * successor. Closes without an answer, upon which the router asks that one. */

@@ -59,7 +59,7 @@ static void send_bytes(struct feed_viewer *v, struct str bytes)
 }
 
 /* The viewer has read all that was kept for it: from here on it gets events again. */
-static void on_room(void *ctx)
+static void on_viewer_caught_up(void *ctx)
 {
     struct feed_viewer *v = ctx;
 
@@ -70,7 +70,7 @@ static void on_room(void *ctx)
 }
 
 /* Unless it is behind, or comes to be. */
-static void tell(struct feed_viewer *v, struct str bytes)
+static void send_to_viewer(struct feed_viewer *v, struct str bytes)
 {
     if (v->behind)
         return;
@@ -79,17 +79,17 @@ static void tell(struct feed_viewer *v, struct str bytes)
         return;
     }
     v->behind = true;
-    exchange_on_room(v->x, on_room, v);
+    exchange_on_space(v->x, on_viewer_caught_up, v);
 }
 
 /* Sends bytes to all viewers; `relayed`: only to those that also want other processes' events. */
-static void tell_all(struct feed *f, struct str bytes, bool relayed)
+static void send_to_all(struct feed *f, struct str bytes, bool relayed)
 {
     struct feed_viewer *v, *next;
 
     LIST_EACH_SAFE(&f->viewers, v, next, struct feed_viewer, item) {
         if (v->relayed || !relayed)
-            tell(v, bytes);
+            send_to_viewer(v, bytes);
     }
 }
 
@@ -115,7 +115,7 @@ static void viewer_free(struct feed_viewer *v)
     free(v);
 }
 
-static void stop(struct feed *f)
+static void stop_ticks(struct feed *f)
 {
     loop_timer_stop(f->loop, &f->tick);
     loop_timer_stop(f->loop, &f->alive);
@@ -124,7 +124,7 @@ static void stop(struct feed *f)
 }
 
 /* Removes a viewer that has left. */
-static void on_closed(void *ctx, bool delivered)
+static void on_viewer_left(void *ctx, bool delivered)
 {
     struct feed_viewer *v = ctx;
     struct feed *f = v->feed;
@@ -132,7 +132,7 @@ static void on_closed(void *ctx, bool delivered)
     (void)delivered;
     viewer_free(v);
     if (f->n_viewers == 0)
-        stop(f);
+        stop_ticks(f);
     if (f->left)
         f->left(f->ctx);
 }
@@ -143,7 +143,7 @@ static void on_alive(struct loop_timer *t)
     struct feed *f = CONTAINER_OF(t, struct feed, alive);
 
     loop_timer_set(f->loop, t, ALIVE_MS, on_alive);
-    tell_all(f, STR(": alive\n\n"), false);
+    send_to_all(f, STR(": alive\n\n"), false);
 }
 
 /* Answers the request with a stream: hello, `first`, then events until the peer leaves. Returns
@@ -163,7 +163,7 @@ int feed_join(struct feed *f, struct exchange *x, bool relayed, struct str hello
     f->n_relayed += relayed;
     if (f->n_viewers++ == 0)
         loop_timer_set(f->loop, &f->alive, ALIVE_MS, on_alive);
-    exchange_watch(x, on_closed, v);
+    exchange_watch(x, on_viewer_left, v);
     exchange_set_header(x, "Cache-Control", STR("no-store"));
     exchange_set_header(x, "X-Accel-Buffering", STR("no"));
     exchange_start(x, "text/event-stream");
@@ -195,12 +195,12 @@ static unsigned write_notes(struct feed *f)
     return i;
 }
 
-static void on_tick(struct loop_timer *t);
+static void on_feed_tick(struct loop_timer *t);
 
-static void arm(struct feed *f)
+static void set_tick(struct feed *f)
 {
     if (!loop_timer_active(&f->tick))
-        loop_timer_set(f->loop, &f->tick, f->pause_ms, on_tick);
+        loop_timer_set(f->loop, &f->tick, f->pause_ms, on_feed_tick);
 }
 
 /* How long to wait behind a tick that wrote so many notes and took so long. */
@@ -214,7 +214,7 @@ static uint64_t pause_behind(const struct feed *f, unsigned told, uint64_t cpu_u
 }
 
 /* Sends what was noted; more waits for the next tick. */
-static void on_tick(struct loop_timer *t)
+static void on_feed_tick(struct loop_timer *t)
 {
     struct feed *f = CONTAINER_OF(t, struct feed, tick);
     uint64_t began_us = clock_thread_cpu_us();
@@ -223,15 +223,15 @@ static void on_tick(struct loop_timer *t)
 
     f->ready = (struct buf){0};
     if (out.len > 0)
-        tell_all(f, buf_str(&out), false);
+        send_to_all(f, buf_str(&out), false);
     buf_done(&out);
     f->pause_ms = pause_behind(f, told, clock_thread_cpu_us() - began_us);
     if (!list_is_empty(&f->waiting))
-        arm(f);
+        set_tick(f);
 }
 
 /* Records a change of the key. Costs nothing without viewers. */
-void feed_note(struct feed *f, struct str key)
+void feed_record(struct feed *f, struct str key)
 {
     struct feed_note *n;
 
@@ -242,7 +242,7 @@ void feed_note(struct feed *f, struct str key)
     memcpy(n + 1, key.p, key.len);
     (void)map_set(&f->noted, n->key, n);
     list_append(&f->waiting, &n->item);
-    arm(f);
+    set_tick(f);
 }
 
 /* Returns the buffer for an event without a key. It goes out after the keys recorded before. */
@@ -254,16 +254,16 @@ struct buf *feed_queue(struct feed *f)
         struct buf out = f->ready;
 
         f->ready = (struct buf){0};
-        tell_all(f, buf_str(&out), false);
+        send_to_all(f, buf_str(&out), false);
         buf_done(&out);
     }
-    arm(f);
+    set_tick(f);
     return &f->ready;
 }
 
 void feed_relay(struct feed *f, struct str events)
 {
-    tell_all(f, events, true);
+    send_to_all(f, events, true);
 }
 
 /* All streams end in good order. */
@@ -275,9 +275,9 @@ void feed_end(struct feed *f)
         struct exchange *x = v->x;
 
         exchange_watch(x, NULL, NULL);
-        exchange_on_room(x, NULL, NULL);
+        exchange_on_space(x, NULL, NULL);
         viewer_free(v);
         exchange_end(x);
     }
-    stop(f);
+    stop_ticks(f);
 }

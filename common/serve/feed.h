@@ -57,7 +57,7 @@ int feed_join(struct feed *f, struct exchange *x, bool relayed, struct str hello
               struct err *e);
 
 /* Records a change of the object with this key. Call it only while feed_watched. */
-void feed_note(struct feed *f, struct str key);
+void feed_record(struct feed *f, struct str key);
 
 /* A buffer for events that go out with the next tick, in order; keys noted before come first. */
 struct buf *feed_queue(struct feed *f);

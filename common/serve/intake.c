@@ -2,8 +2,8 @@
  * We read what comes on a connection, and libh2o does not: it would read all that a socket has in
  * one step, as long as the peer writes, into a buffer that it doubles and copies. So whenever
  * libh2o begins to read (at accept, and after each answer) its reading is stopped in the same turn,
- * before it can wait for anything (intake_take), and our watch on the connection reports when there
- * are bytes (intake_read).
+ * before it can wait for anything (intake_stop_libh2o), and our watch on the connection reports
+ * when there are bytes (intake_read).
  *
  * The head of a request contains its length. Memory for all of it is made at once, and libh2o is
  * called when the connection's input has all of it. If the head has no length, libh2o is called
@@ -38,7 +38,7 @@ enum {
 
 /* The value of a header line as `name` has it ("name:", in lower case); p NULL: this is another
  * line. */
-static struct str value_of(struct str line, struct str name)
+static struct str header_value(struct str line, struct str name)
 {
     struct str rest = str_sub(line, name.len, SIZE_MAX);
 
@@ -50,7 +50,7 @@ static struct str value_of(struct str line, struct str name)
 
 /* The line that begins at `at`, without its "\r\n", behind which *at is then; p NULL: its end has
  * not come. */
-static struct str next_line(struct str input, size_t *at)
+static struct str next_head_line(struct str input, size_t *at)
 {
     const char *from = input.p + *at, *end = input.p + input.len, *feed = from;
 
@@ -66,21 +66,21 @@ static struct str next_line(struct str input, size_t *at)
 
 /* Returns the size of the request whose head the input begins with; 0: the head has no length. An
  * empty line may come first (a confirmation). */
-static size_t told_bytes(struct str input)
+static size_t declared_bytes(struct str input)
 {
     size_t at = 0;
     uint64_t body = 0;
     bool told = false;
-    struct str line = next_line(input, &at), value;
+    struct str line = next_head_line(input, &at), value;
 
     while (line.p) {
         bool leads = at < 4; /* two empty lines at the front are no end */
 
-        line = next_line(input, &at);
+        line = next_head_line(input, &at);
         if (line.p && line.len == 0 && !leads)
             return told ? at + (size_t)body : 0;
-        value = value_of(line, STR("content-length:"));
-        if (value_of(line, STR("transfer-encoding:")).p)
+        value = header_value(line, STR("content-length:"));
+        if (header_value(line, STR("transfer-encoding:")).p)
             return 0;
         if (value.p && (told || str_to_u64(value, SIZE_MAX / 2, &body)))
             return 0;
@@ -96,7 +96,7 @@ static struct str input_of(const struct server_conn *c)
 
 /* For the rest of so long a request at once, so that nothing is copied. It is address space only
  * until it is read into; of that, too, clients may claim as much as they may send. */
-static void make_room(struct server_conn *c, size_t whole_bytes)
+static void reserve_request(struct server_conn *c, size_t whole_bytes)
 {
     struct server *s = c->server;
     size_t all = whole_bytes - c->sock->input->size + ROOM_AFTER;
@@ -133,7 +133,7 @@ void intake_forget(struct server_conn *c)
     loop_task_cancel(c->server->loop, &c->intake.more);
 }
 
-void intake_take(struct server_conn *c)
+void intake_stop_libh2o(struct server_conn *c)
 {
     if (!c->sock->_cb.read)
         return;
@@ -141,7 +141,7 @@ void intake_take(struct server_conn *c)
     h2o_socket_read_stop(c->sock);
 }
 
-void intake_give_back(struct server_conn *c)
+void intake_resume_libh2o(struct server_conn *c)
 {
     h2o_socket_cb had = c->intake.had;
 
@@ -167,22 +167,22 @@ static void read_later(struct server_conn *c)
     loop_task_post(c->server->loop, &c->intake.more, on_more);
 }
 
-void intake_tell_end(struct server_conn *c)
+void intake_pass_end(struct server_conn *c)
 {
     read_later(c);
 }
 
 /* Finds the request's length and makes memory for it. A request that libh2o refuses for its length
  * is passed on as it comes. */
-static void look_at_head(struct server_conn *c)
+static void read_head_length(struct server_conn *c)
 {
-    size_t whole = told_bytes(input_of(c));
+    size_t whole = declared_bytes(input_of(c));
 
     if (whole > c->server->conf.max_request_entity_size)
         return;
     c->intake.whole_bytes = whole;
     if (whole > c->sock->input->size)
-        make_room(c, whole);
+        reserve_request(c, whole);
     if (whole > MAX_OF(c->sock->input->size, (size_t)INTAKE_LONG))
         begin_packing(c);
 }
@@ -190,7 +190,7 @@ static void look_at_head(struct server_conn *c)
 /* Packs the blocks that are whole. The request must not move: packed_input_begin is called when
  * there is memory for all of it. Bytes that came before intake took over are packed a few blocks at
  * a time. */
-static void pack(struct server_conn *c)
+static void pack_arrived(struct server_conn *c)
 {
     const struct packed_input *p = &c->packed;
     const h2o_buffer_t *in = c->sock->input;
@@ -222,7 +222,7 @@ static void ask_large(struct server_conn *c)
 }
 
 /* Makes the pages for bytes that are in the socket already; other bytes may never come. */
-static void touch(const struct server_conn *c, char *room, size_t piece)
+static void touch_pages(const struct server_conn *c, char *room, size_t piece)
 {
     int left = 0;
 
@@ -234,7 +234,7 @@ static void touch(const struct server_conn *c, char *room, size_t piece)
  * of it and a bit more, so that a read that is not full shows that no bytes are left. For a lent
  * connection at most one byte more: that is enough to see more, and the router judges what follows.
  */
-static size_t next_piece(const struct server_conn *c, size_t room)
+static size_t piece_size(const struct server_conn *c, size_t room)
 {
     size_t whole = c->intake.whole_bytes, had = c->sock->input->size;
 
@@ -246,7 +246,7 @@ static size_t next_piece(const struct server_conn *c, size_t room)
 }
 
 /* Reports whether the peer's end follows the last bytes; the watch has reported it with them. */
-static bool ends(const struct server_conn *c)
+static bool is_at_end(const struct server_conn *c)
 {
     return c->gone || c->shut || c->refused;
 }
@@ -284,17 +284,17 @@ static ssize_t read_piece(struct server_conn *c)
     h2o_iovec_t room = h2o_buffer_reserve(in, MAX_OF(least + ROOM_AFTER, first));
     ssize_t n;
 
-    piece = next_piece(c, room.len);
+    piece = piece_size(c, room.len);
     ask_large(c);
     if (whole > INTAKE_LONG)
-        touch(c, room.base, piece);
+        touch_pages(c, room.base, piece);
     if (c->lent)
         lent_reads(c);
     n = c->spoken ? read_again(c, room.base, piece) : first_read(c, room.base, piece);
     if (n > 0)
         (*in)->size += (size_t)n;
-    c->intake.unread = n > 0 && ((size_t)n == piece || ends(c));
-    pack(c);
+    c->intake.unread = n > 0 && ((size_t)n == piece || is_at_end(c));
+    pack_arrived(c);
     return n;
 }
 
@@ -324,11 +324,11 @@ static void end_reading(struct server_conn *c)
     if (is_lost(c))
         close_unread(c);
     else
-        intake_give_back(c);
+        intake_resume_libh2o(c);
 }
 
 /* False if nothing came: there is nothing now, or the peer has left. */
-static bool read_some(struct server_conn *c)
+static bool read_available(struct server_conn *c)
 {
     ssize_t n = is_lost(c) ? 0 : read_piece(c);
 
@@ -345,7 +345,7 @@ static bool read_some(struct server_conn *c)
     }
     server_count_input(c);
     if (c->intake.whole_bytes == 0)
-        look_at_head(c);
+        read_head_length(c);
     return true;
 }
 
@@ -360,7 +360,7 @@ void intake_read(struct server_conn *c)
 {
     h2o_socket_cb had;
 
-    intake_take(c);
+    intake_stop_libh2o(c);
     had = c->intake.had;
     if (!had)
         return;
@@ -369,7 +369,7 @@ void intake_read(struct server_conn *c)
         return;
     }
     do {
-        if (!read_some(c) || (c->lent && !lent_goes_on(c)))
+        if (!read_available(c) || (c->lent && !lent_goes_on(c)))
             return;
     } while (reads_on(c));
     if (c->intake.unread)

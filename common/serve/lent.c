@@ -5,7 +5,7 @@
  *
  *     before we read of it          the page says that we may have (lent_reads)
  *     after each read (intake.c)    is it the request that we were lent it for? (lent_goes_on)
- *     no, or the router wants it everything read so far goes back in messages (give_back)
+ *     no, or the router wants it everything read so far goes back in messages (return_connection)
  *     its answer begins, is out     the page says so (lent_answers, lent_rests)
  *     it ends by itself             the router hears so, and closes its own descriptor
  *
@@ -65,7 +65,7 @@ struct lent {
 
 static void end_lender(struct lender *l);
 
-static void tell_page(const struct lent *t, enum lending_state state)
+static void mark_page(const struct lent *t, enum lending_state state)
 {
     atomic_store_explicit(&t->lender->page->state[t->slot], (unsigned char)state,
                           memory_order_release);
@@ -78,7 +78,7 @@ static uint64_t now_ms(const struct lent *t)
 
 /* ------------------------------------------------------------------ messages to the router */
 
-static void want_room(struct lender *l)
+static void watch_writable(struct lender *l)
 {
     loop_mod(l->server->loop, &l->io, LOOP_IN | LOOP_RDHUP | LOOP_OUT | LOOP_LEVEL);
 }
@@ -95,7 +95,7 @@ static bool send_message(struct lender *l, const struct lending_message *m, stru
 }
 
 /* Sends a message to the router, in order. A message that the channel does not accept yet waits. */
-static void tell_router(struct lender *l, const struct lending_message *m, struct str bytes)
+static void send_to_router(struct lender *l, const struct lending_message *m, struct str bytes)
 {
     struct buf *waits;
 
@@ -105,7 +105,7 @@ static void tell_router(struct lender *l, const struct lending_message *m, struc
     *waits = (struct buf){0};
     buf_add(waits, (const char *)m, sizeof(*m));
     buf_add_str(waits, bytes);
-    want_room(l);
+    watch_writable(l);
 }
 
 /* Sends what was read of a request, but for the last message of it, which is returned. */
@@ -116,17 +116,17 @@ static struct str send_pieces(struct server_conn *c)
 
     packed_input_open(&c->packed, left);
     for (; left.len > LENDING_MESSAGE_MAX; left = str_sub(left, LENDING_MESSAGE_MAX, SIZE_MAX))
-        tell_router(c->lent->lender, &m, str_sub(left, 0, LENDING_MESSAGE_MAX));
+        send_to_router(c->lent->lender, &m, str_sub(left, 0, LENDING_MESSAGE_MAX));
     return left;
 }
 
 /* Ends the loan: sends the router the bytes that were read so far. */
-static void let_go(struct lent *t, enum lending_kind kind, struct str bytes)
+static void end_loan(struct lent *t, enum lending_kind kind, struct str bytes)
 {
     struct lending_message m = {.kind = kind, .slot = t->slot, .length_at = t->served};
 
     t->let_go = true;
-    tell_router(t->lender, &m, bytes);
+    send_to_router(t->lender, &m, bytes);
 }
 
 static void send_unsent(struct lender *l)
@@ -148,53 +148,53 @@ static void send_unsent(struct lender *l)
     memmove(l->unsent.at, l->unsent.at + sent, (l->unsent.n - sent) * sizeof(*l->unsent.at));
     l->unsent.n -= sent;
     if (l->unsent.n > 0)
-        want_room(l);
+        watch_writable(l);
 }
 
 /* ------------------------------------------------------------------ connections */
 
 /* libh2o waits for bytes of it. The connection is gone then. */
-static void give_back(struct server_conn *c)
+static void return_connection(struct server_conn *c)
 {
     struct lent *t = c->lent;
     struct str last = send_pieces(c);
     h2o_socket_cb had = c->intake.had;
 
     if (c->sock->input->size == 0)
-        tell_page(t, LENDING_IDLE); /* otherwise the message says more */
-    let_go(t, LENDING_BACK, last);
+        mark_page(t, LENDING_IDLE); /* otherwise the message says more */
+    end_loan(t, LENDING_BACK, last);
     c->intake.had = NULL;
     had(c->sock, "given back");
 }
 
 /* Reports whether the connection may return to its router: no request is being answered. A refused
  * peer has no request for a router to serve. */
-static bool may_go_back(const struct server_conn *c)
+static bool can_return(const struct server_conn *c)
 {
     return !c->exchange && c->intake.had && !c->refused;
 }
 
-static void on_back(struct loop_task *task)
+static void on_return(struct loop_task *task)
 {
     struct server_conn *c = CONTAINER_OF(task, struct lent, back)->conn;
 
     if (!c->exchange)
-        intake_take(c);
-    if (may_go_back(c))
-        give_back(c); /* else when its exchange has ended */
+        intake_stop_libh2o(c);
+    if (can_return(c))
+        return_connection(c); /* else when its exchange has ended */
 }
 
 void lent_recall(struct server_conn *c)
 {
     c->lent->recalled = true;
-    loop_task_post(c->server->loop, &c->lent->back, on_back);
+    loop_task_post(c->server->loop, &c->lent->back, on_return);
 }
 
 bool lent_leaves(struct server_conn *c)
 {
-    if (!c->lent || !c->lent->recalled || !may_go_back(c))
+    if (!c->lent || !c->lent->recalled || !can_return(c))
         return false;
-    give_back(c);
+    return_connection(c);
     return true;
 }
 
@@ -203,7 +203,7 @@ void lent_reads(struct server_conn *c)
     if (c->sock->input->size > 0)
         return;
     c->lent->since_ms = now_ms(c->lent);
-    tell_page(c->lent, LENDING_ASKED);
+    mark_page(c->lent, LENDING_ASKED);
 }
 
 bool lent_goes_on(struct server_conn *c)
@@ -217,19 +217,19 @@ bool lent_goes_on(struct server_conn *c)
     if (!t->recalled && lending_matches(t->head, t->length_at, in, &whole) &&
         (whole == 0 || in.len <= whole) && whole <= c->server->conf.max_request_entity_size)
         return true;
-    give_back(c);
+    return_connection(c);
     return false;
 }
 
 void lent_rests(struct server_conn *c)
 {
     if (c->sock->input->size == 0)
-        tell_page(c->lent, LENDING_IDLE);
+        mark_page(c->lent, LENDING_IDLE);
 }
 
 void lent_answers(struct server_conn *c)
 {
-    tell_page(c->lent, LENDING_ANSWERED);
+    mark_page(c->lent, LENDING_ANSWERED);
 }
 
 void lent_answered(struct server_conn *c)
@@ -238,13 +238,13 @@ void lent_answered(struct server_conn *c)
 
     t->since_ms = now_ms(t);
     t->served++;
-    tell_page(t, LENDING_IDLE);
+    mark_page(t, LENDING_IDLE);
 }
 
 void lent_strand(struct server_conn *c)
 {
-    tell_page(c->lent, LENDING_ANSWERED);
-    let_go(c->lent, LENDING_CLOSED, (struct str){0});
+    mark_page(c->lent, LENDING_ANSWERED);
+    end_loan(c->lent, LENDING_CLOSED, (struct str){0});
 }
 
 static void free_lent(struct lent *t)
@@ -275,7 +275,7 @@ void lent_closed(struct server_conn *c)
     loop_del(c->server->loop, &c->watch);
     list_remove(&t->item); /* should the channel end now, it is none of those that go back */
     if (!t->let_go)
-        let_go(t, LENDING_CLOSED, (struct str){0});
+        end_loan(t, LENDING_CLOSED, (struct str){0});
     loop_task_cancel(c->server->loop, &t->back);
     free_lent(t);
     free_lender(l);
@@ -331,24 +331,24 @@ static void recall_all(struct lender *l)
 
 /* Whether the server has room for one that could as well stay with its router, and has a descriptor
  * more than others. */
-static bool has_room(const struct server *s)
+static bool has_capacity(const struct server *s)
 {
     return !s->draining && s->n_conns < s->opt.max_connections / 2;
 }
 
 /* Returns a connection that the server does not accept. The end of the server is not the
  * connection's fault. */
-static void refuse(struct lender *l, uint32_t slot)
+static void refuse_loan(struct lender *l, uint32_t slot)
 {
     struct lending_message m = {
         .kind = LENDING_BACK, .slot = slot, .length_at = l->server->draining ? UINT32_MAX : 0};
 
-    tell_router(l, &m, (struct str){0});
+    send_to_router(l, &m, (struct str){0});
 }
 
 /* A connection is here. Takes both descriptors: fd becomes libh2o's. */
-static void take(struct lender *l, const struct lending_message *m, struct str head, int fd,
-                 int watch_fd)
+static void accept_loan(struct lender *l, const struct lending_message *m, struct str head, int fd,
+                        int watch_fd)
 {
     struct lent *t = mem_zalloc(sizeof(*t));
 
@@ -365,25 +365,26 @@ static void take(struct lender *l, const struct lending_message *m, struct str h
 }
 
 /* Without a descriptor, for which this process may have no room, there is nothing to take. */
-static void take_or_refuse(struct lender *l, const struct lending_message *m, struct str head,
-                           int fd)
+static void accept_or_refuse(struct lender *l, const struct lending_message *m, struct str head,
+                             int fd)
 {
-    int watch_fd = fd >= 0 && has_room(l->server) ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+    int watch_fd = fd >= 0 && has_capacity(l->server) ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
 
     if (watch_fd >= 0) {
-        take(l, m, head, fd, watch_fd);
+        accept_loan(l, m, head, fd, watch_fd);
         return;
     }
     if (fd >= 0)
         close(fd);
-    refuse(l, m->slot);
+    refuse_loan(l, m->slot);
 }
 
 /* False: the channel is to be given up. */
-static bool handle(struct lender *l, const struct lending_message *m, struct str bytes, int fd)
+static bool handle_message(struct lender *l, const struct lending_message *m, struct str bytes,
+                           int fd)
 {
     if (m->kind == LENDING_GIVE && bytes.len <= LENDING_HEAD_MAX && m->length_at < bytes.len) {
-        take_or_refuse(l, m, bytes, fd);
+        accept_or_refuse(l, m, bytes, fd);
         return true;
     }
     if (fd >= 0)
@@ -411,7 +412,7 @@ static void on_channel(struct loop_io *io, unsigned events)
 
         if (r < 0)
             break;
-        if (r == 0 || !handle(l, &m, bytes, fd))
+        if (r == 0 || !handle_message(l, &m, bytes, fd))
             end_lender(l);
     }
     free_lender(l);

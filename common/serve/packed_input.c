@@ -27,7 +27,7 @@ void packed_input_begin(struct packed_input *p, char *base, size_t whole_bytes)
 }
 
 /* Packs a block in place; false if it is not pure base64, as its decoding shows. */
-static bool pack(char *block)
+static bool pack_block(char *block)
 {
     char bytes[KEPT];
     size_t n;
@@ -42,7 +42,7 @@ static bool pack(char *block)
 void packed_input_add(struct packed_input *p, const char *end)
 {
     while (p->seen < p->n_blocks && end >= p->blocks + (p->seen + 1) * PACKED_BLOCK) {
-        p->packed[p->seen] = pack(p->blocks + p->seen * PACKED_BLOCK);
+        p->packed[p->seen] = pack_block(p->blocks + p->seen * PACKED_BLOCK);
         p->seen++;
     }
 }

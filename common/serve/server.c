@@ -1,7 +1,7 @@
 /* HTTP/1.1 of a worker over libh2o (server.h). Two loops run in one thread: libh2o's is the
  * outer one and watches our own (loop_embed) as one readable socket, on_inner.
  *
- *   libh2o's loop:  connections -> on_request -> handler (at once, or on_begin_late)
+ *   libh2o's loop:  connections -> on_request -> handler (at once, or on_begin_deferred)
  *                   our loop's descriptor -> on_inner -> loop_poll -> engines, timers, tasks
  *                   nothing of these      -> on_due -> timers and tasks, in the same turn
  *
@@ -45,46 +45,46 @@ static struct server_conn *conn_of(h2o_req_t *req)
     return req->conn->callbacks->get_socket(req->conn)->on_close.data;
 }
 
-static void note_turn(struct server *s)
+static void record_turn(struct server *s)
 {
     if (s->turn_us == 0)
         s->turn_us = clock_us();
 }
 
-static void on_begin_late(struct loop_task *t);
+static void on_begin_deferred(struct loop_task *t);
 
 static void begin_later(struct server *s, struct exchange *x)
 {
-    late_add(s, x);
-    loop_task_post(s->loop, &s->begin_late, on_begin_late);
+    deferred_add(s, x);
+    loop_task_post(s->loop, &s->begin_late, on_begin_deferred);
 }
 
 /* Begins a request. An encoded body is decoded first, a piece at a time. A peer that has left by
  * now gets no answer; the handler is notified as of any end. */
-static void begin(struct server *s, struct exchange *x)
+static void start_request(struct server *s, struct exchange *x)
 {
     if (!exchange_decode_body(x)) {
         begin_later(s, x);
         return;
     }
     if (x->conn->gone)
-        intake_tell_end(x->conn);
+        intake_pass_end(x->conn);
     s->handler(s->handler_ctx, x); /* x may be gone */
 }
 
-static void on_begin_late(struct loop_task *t)
+static void on_begin_deferred(struct loop_task *t)
 {
     struct server *s = CONTAINER_OF(t, struct server, begin_late);
     uint64_t until_us = clock_us() + BEGIN_SLICE_US;
     struct exchange *x;
 
-    while ((x = late_next(s))) {
-        begin(s, x);
+    while ((x = deferred_next(s))) {
+        start_request(s, x);
         if (clock_us() >= until_us)
             break;
     }
     if (!list_is_empty(&s->late))
-        loop_task_post(s->loop, t, on_begin_late);
+        loop_task_post(s->loop, t, on_begin_deferred);
 }
 
 /* Begins a single request at once. If more descriptors are ready, their requests are read first,
@@ -95,12 +95,12 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
     struct server *s = ((struct server_entry *)(void *)self)->server;
     struct exchange *x = exchange_new(conn_of(req), req);
 
-    note_turn(s);
+    record_turn(s);
     if (conn_of(req)->refused) {
         exchange_reply(x, 499, "text/plain", STR("")); /* notified already; goes nowhere */
     } else if (list_is_empty(&s->late) && !loop_has_events(s->loop) &&
                clock_us() - s->turn_us < BEGIN_SLICE_US) {
-        begin(s, x);
+        start_request(s, x);
     } else {
         begin_later(s, x);
     }
@@ -148,7 +148,7 @@ static void on_settled(struct loop_task *t)
 }
 
 /* Marks the exchanges that wait for that delivery; a task calls them. */
-static void tell_awaiting(struct server *s, struct str key)
+static void mark_awaiting(struct server *s, struct str key)
 {
     for (struct exchange *x = s->awaiting; x; x = x->next_awaiting) {
         if (!str_starts(key, x->wait.key_start))
@@ -159,7 +159,7 @@ static void tell_awaiting(struct server *s, struct str key)
 }
 
 /* Whether the last answer of the connection has arrived is known now: its note is used up. */
-void server_settle(struct server_conn *c, bool arrived)
+void server_close_note(struct server_conn *c, bool arrived)
 {
     struct exchange_note note = c->note;
 
@@ -171,14 +171,14 @@ void server_settle(struct server_conn *c, bool arrived)
         note.arrived(note.ctx, note.key);
     if (note.drop)
         note.drop(note.ctx);
-    tell_awaiting(c->server, note.key);
+    mark_awaiting(c->server, note.key);
 }
 
-void server_look(struct server_conn *c)
+void server_check_confirmation(struct server_conn *c)
 {
     if (server_noted(c) && (c->sent || exchange_given(c)) && c->confirms &&
         server_has_input(c, true))
-        server_settle(c, true);
+        server_close_note(c, true);
 }
 
 /* Handles the kernel's events of the connection, next to libh2o. */
@@ -188,7 +188,7 @@ static void on_watch(struct loop_io *io, unsigned events)
     bool left;
 
     if (events & LOOP_IN) {
-        server_look(c);
+        server_check_confirmation(c);
         server_count_input(c);
     }
     /* That a peer sends no more means nothing in two cases: we shut the connection ourselves
@@ -207,19 +207,19 @@ static void on_watch(struct loop_io *io, unsigned events)
 
 /* Takes over reading in the turn in which an exchange has ended. libh2o has begun to read, but not
  * waited yet. */
-static void on_rest(h2o_timeout_entry_t *t)
+static void on_exchange_ended(h2o_timeout_entry_t *t)
 {
     struct server_conn *c = CONTAINER_OF(t, struct server_conn, intake.rest);
 
-    note_turn(c->server);
-    intake_take(c);
+    record_turn(c->server);
+    intake_stop_libh2o(c);
     if (lent_leaves(c))
         return;
     if (!c->exchange && (c->intake.unread || c->refused))
         intake_read(c); /* c may be gone */
 }
 
-void server_rest(struct server_conn *c)
+void server_end_exchange(struct server_conn *c)
 {
     struct server *s = c->server;
 
@@ -239,7 +239,7 @@ static void on_conn_closed(void *data)
     intake_forget(c);
     h2o_timeout_unlink(&c->intake.rest);
     packed_input_done(&c->packed);
-    server_settle(c, false);
+    server_close_note(c, false);
     server_count_unfinished(c, 0);
     c->server->n_conns--;
     list_remove(&c->item);
@@ -271,12 +271,12 @@ static void conn_open(struct server *s, h2o_socket_t *sock, int watch_fd, struct
     s->n_conns++;
     sock->on_close.cb = on_conn_closed;
     sock->on_close.data = c;
-    c->intake.rest.cb = on_rest;
+    c->intake.rest.cb = on_exchange_ended;
     h2o_accept(&s->accept, sock);
     if (loop_add(s->loop, &c->watch, watch_fd, LOOP_IN | LOOP_RDHUP, on_watch, &e))
         refuse_unwatched(c, &e);
     else
-        intake_take(c);
+        intake_stop_libh2o(c);
 }
 
 void server_open_lent(struct server *s, int fd, int watch_fd, struct lent *t,
@@ -318,7 +318,7 @@ static void on_accept(h2o_socket_t *listener, const char *err)
 
     if (err)
         return;
-    note_turn(s);
+    record_turn(s);
     for (int i = 0; i < ACCEPT_BATCH; i++) {
         h2o_socket_t *sock = NULL;
         struct server_conn *c;
@@ -341,7 +341,7 @@ static void on_inner(h2o_socket_t *sock, const char *err)
     struct server *s = sock->data;
 
     (void)err;
-    note_turn(s);
+    record_turn(s);
     h2o_timeout_unlink(&s->due);
     (void)loop_poll(s->loop, 0);
 }
@@ -351,7 +351,7 @@ static void on_due(h2o_timeout_entry_t *t)
 {
     struct server *s = CONTAINER_OF(t, struct server, due);
 
-    note_turn(s);
+    record_turn(s);
     (void)loop_poll_due(s->loop);
 }
 
@@ -362,7 +362,7 @@ static void on_wanted(void *ctx)
     struct server *s = ctx;
 
     if (s->turn_us > 0 && clock_us() - s->turn_us >= BEGIN_SLICE_US)
-        return; /* turn() comes back */
+        return; /* run_turn() comes back */
     if (!h2o_timeout_is_linked(&s->due))
         h2o_timeout_link(s->evloop, &s->ctx.zero_timeout, &s->due);
 }
@@ -438,7 +438,7 @@ void server_listen(struct server *s, int fd)
 /* How long a turn of libh2o's loop, asked for at called_us, has held the thread. Our callbacks know
  * when they came; what libh2o did before them (it reads and parses) shows only in whole
  * milliseconds, since it notes the end of its wait so. */
-static uint64_t held_us(const struct server *s, uint64_t called_us, uint64_t now_us)
+static uint64_t hold_us(const struct server *s, uint64_t called_us, uint64_t now_us)
 {
     uint64_t seen_us = s->turn_us ? now_us - s->turn_us : 0;
     uint64_t woken_us = (h2o_now(s->evloop) + 1) * 1000;
@@ -450,7 +450,7 @@ static uint64_t held_us(const struct server *s, uint64_t called_us, uint64_t now
 }
 
 /* One of both loops. Timers that come due end the wait, and fire in the turn after it. */
-static void turn(struct server *s, int32_t max_wait_ms)
+static void run_turn(struct server *s, int32_t max_wait_ms)
 {
     int64_t wait_ms = loop_next_timeout_ms(s->loop);
 
@@ -469,11 +469,11 @@ void server_run(struct server *s)
     while (!s->stop) {
         uint64_t now_us, us;
 
-        turn(s, INT32_MAX);
+        run_turn(s, INT32_MAX);
         now_us = clock_us();
-        us = held_us(s, called_us, now_us);
+        us = hold_us(s, called_us, now_us);
         if (us > 0)
-            loop_held(s->loop, us);
+            loop_report_hold(s->loop, us);
         called_us = now_us;
     }
     s->stop = false;
@@ -502,7 +502,7 @@ void server_announce(struct server_conn *c)
 
 /* Shuts the connection of a peer that ignores the announcement. Requests in the socket are still
  * served. The peer's next write fails, which shows that it had no effect. */
-static void shut(struct server_conn *c)
+static void shut_connection(struct server_conn *c)
 {
     if (c->shut)
         return;
@@ -547,7 +547,7 @@ size_t server_busy(struct server *s)
         if (patient || server_has_input(c, false))
             waiting++;
         else
-            shut(c);
+            shut_connection(c);
     }
     return s->busy + waiting + (patient ? lent_unsent(s) : 0);
 }
@@ -561,7 +561,7 @@ struct server_bytes server_bytes(const struct server *s)
 /* Ends pending requests as if their peers had left, since their data is freed next. libh2o gets a
  * few turns to notice that its connections were shut. A callback may end other exchanges, which are
  * freed then, so the loop always takes the first and moves it to the end. */
-static void close_all(struct server *s)
+static void close_exchanges(struct server *s)
 {
     struct server_conn *c;
 
@@ -569,16 +569,16 @@ static void close_all(struct server *s)
         c->ends = true;
         list_remove(&c->item);
         list_append(&s->conns, &c->item);
-        intake_take(c);
+        intake_stop_libh2o(c);
         if (lent_leaves(c))
             continue;
         (void)shutdown(c->fd, SHUT_RDWR);
-        intake_give_back(c);
+        intake_resume_libh2o(c);
         if (c->exchange)
             exchange_abandon(c->exchange);
     }
     for (int i = 0; i < 8 && !list_is_empty(&s->conns); i++)
-        turn(s, 1);
+        run_turn(s, 1);
 }
 
 /* After a drain, or at once. */
@@ -589,7 +589,7 @@ void server_free(struct server *s)
     if (!s)
         return;
     server_drain(s);
-    close_all(s);
+    close_exchanges(s);
     lent_end_all(s);
     loop_embed(s->loop, NULL, NULL);
     h2o_timeout_unlink(&s->due);
@@ -597,7 +597,7 @@ void server_free(struct server *s)
     (void)h2o_evloop_run(s->evloop, 0);
     loop_task_cancel(s->loop, &s->settled);
     loop_task_cancel(s->loop, &s->begin_late);
-    late_done(s);
+    deferred_done(s);
     queue = s->ctx.queue;
     h2o_context_dispose(&s->ctx);
     free(queue); /* 2.2.5 destroys it and keeps the memory */

@@ -179,13 +179,13 @@ static inline struct list_head *server_notes(struct server *s, struct str key)
 }
 
 /* Closes the connection's note: the answer has arrived, or is lost. */
-void server_settle(struct server_conn *c, bool arrived);
+void server_close_note(struct server_conn *c, bool arrived);
 
 /* Settles it if a peer that confirms has done so. */
-void server_look(struct server_conn *c);
+void server_check_confirmation(struct server_conn *c);
 
 /* intake.c: stops libh2o's reading, if it reads; from now on we read for it. */
-void intake_take(struct server_conn *c);
+void intake_stop_libh2o(struct server_conn *c);
 
 /* Bytes may have come, and no request is at hand: reads the first of one, or more of it. c may be
  * gone then. */
@@ -195,14 +195,14 @@ void intake_read(struct server_conn *c);
 void intake_forget(struct server_conn *c);
 
 /* The peer left before the request at hand was begun: its exchange is given up in a later task. */
-void intake_tell_end(struct server_conn *c);
+void intake_pass_end(struct server_conn *c);
 
 /* Lets libh2o read again. */
-void intake_give_back(struct server_conn *c);
+void intake_resume_libh2o(struct server_conn *c);
 
 /* server.c: an exchange of c ends; what lies unread in the socket is read once libh2o has let go
  * of its request. */
-void server_rest(struct server_conn *c);
+void server_end_exchange(struct server_conn *c);
 
 /* Counts the arrived bytes of c's request for --max-worker-body-bytes. Above it, one request is
  * refused. */
@@ -255,14 +255,14 @@ size_t lent_unsent(const struct server *s);
 /* Stops lending and closes idle lent connections. Nothing is left after the last connection. */
 void lent_end_all(struct server *s);
 
-/* late.c: x is to be begun in a later turn. */
-void late_add(struct server *s, struct exchange *x);
+/* deferred.c: x is to be begun in a later turn. */
+void deferred_add(struct server *s, struct exchange *x);
 
 /* The next one to be begun, which waits no longer; NULL: there is none. */
-struct exchange *late_next(struct server *s);
+struct exchange *deferred_next(struct server *s);
 
 /* Frees the owners at the server's end. */
-void late_done(struct server *s);
+void deferred_done(struct server *s);
 
 struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req);
 

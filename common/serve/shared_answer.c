@@ -15,7 +15,7 @@ struct shared_answer {
     uint64_t hash[2];
 };
 
-static struct str key_of(const uint64_t hash[2])
+static struct str hash_text(const uint64_t hash[2])
 {
     return str_of((const char *)hash, 2 * sizeof(*hash));
 }
@@ -26,8 +26,8 @@ struct str shared_answer_bytes(const struct shared_answer *a)
 }
 
 /* A new one with one share; `bytes` is empty then. */
-static struct shared_answer *keep(struct shared_answers *all, struct buf *bytes,
-                                  const uint64_t hash[2], bool listed)
+static struct shared_answer *keep_answer(struct shared_answers *all, struct buf *bytes,
+                                         const uint64_t hash[2], bool listed)
 {
     struct shared_answer *a = mem_zalloc(sizeof(*a));
 
@@ -37,20 +37,20 @@ static struct shared_answer *keep(struct shared_answers *all, struct buf *bytes,
     a->listed = listed;
     memcpy(a->hash, hash, sizeof(a->hash));
     if (listed)
-        (void)map_set(&all->by_hash, key_of(a->hash), a);
+        (void)map_set(&all->by_hash, hash_text(a->hash), a);
     all->bytes += a->bytes.len;
     return a;
 }
 
-struct shared_answer *shared_answer_take(struct shared_answers *all, struct buf *bytes)
+struct shared_answer *shared_answer_add(struct shared_answers *all, struct buf *bytes)
 {
     struct shared_answer *had;
     uint64_t hash[2];
 
     str_hash128(buf_str(bytes), hash);
-    had = map_get(&all->by_hash, key_of(hash));
+    had = map_get(&all->by_hash, hash_text(hash));
     if (!had || !str_eq(buf_str(&had->bytes), buf_str(bytes)))
-        return keep(all, bytes, hash, !had);
+        return keep_answer(all, bytes, hash, !had);
     buf_done(bytes);
     had->shares++;
     return had;
@@ -61,7 +61,7 @@ void shared_answer_drop(struct shared_answers *all, struct shared_answer *a)
     if (!a || --a->shares > 0)
         return;
     if (a->listed)
-        (void)map_take(&all->by_hash, key_of(a->hash));
+        (void)map_take(&all->by_hash, hash_text(a->hash));
     if (all->by_hash.n == 0)
         map_done(&all->by_hash);
     all->bytes -= a->bytes.len;

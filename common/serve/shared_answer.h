@@ -25,7 +25,7 @@ struct shared_answers {
 
 /* Takes what `bytes` holds, which is empty then: an equal answer that is there already is given
  * instead. The caller has a share in it until shared_answer_drop. */
-struct shared_answer *shared_answer_take(struct shared_answers *all, struct buf *bytes);
+struct shared_answer *shared_answer_add(struct shared_answers *all, struct buf *bytes);
 
 /* Gives the share up; the last one frees the answer. a may be NULL. */
 void shared_answer_drop(struct shared_answers *all, struct shared_answer *a);

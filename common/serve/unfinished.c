@@ -5,13 +5,13 @@
 #include "common/base/err.h"
 #include "common/serve/server_internal.h"
 
-static void note_unfinished(struct server_conn *c, size_t bytes)
+static void count_unfinished(struct server_conn *c, size_t bytes)
 {
     c->server->unfinished_bytes += bytes - c->unfinished_bytes;
     c->unfinished_bytes = bytes;
 }
 
-static void tell_unfinished(struct server *s, bool refused)
+static void publish_unfinished(struct server *s, bool refused)
 {
     if (s->opt.on_unfinished)
         s->opt.on_unfinished(s->handler_ctx, s->unfinished_bytes, refused);
@@ -22,8 +22,8 @@ void server_count_unfinished(struct server_conn *c, size_t bytes)
 {
     if (c->unfinished_bytes == bytes)
         return;
-    note_unfinished(c, bytes);
-    tell_unfinished(c->server, false);
+    count_unfinished(c, bytes);
+    publish_unfinished(c->server, false);
 }
 
 #define TOO_MANY_BYTES                                               \
@@ -49,7 +49,7 @@ static void refuse_unread(struct server_conn *most)
     (void)shutdown(most->fd, SHUT_RDWR);
     buf_done(&answer);
     most->refused = true;
-    note_unfinished(most, 0);
+    count_unfinished(most, 0);
 }
 
 /* Refuses the largest unfinished request, or `of` if all are equal. So a small request is not lost
@@ -70,7 +70,7 @@ static void refuse_largest(struct server_conn *of)
     } else {
         refuse_unread(most);
     }
-    tell_unfinished(s, true);
+    publish_unfinished(s, true);
 }
 
 /* With the rest of a large page, which is there as a whole. */
@@ -90,9 +90,9 @@ static void count_limited(struct server_conn *c, size_t bytes)
     struct server *s = c->server;
     size_t max = MAX_OF(s->opt.max_unfinished_bytes, s->conf.max_request_entity_size);
 
-    note_unfinished(c, bytes);
+    count_unfinished(c, bytes);
     if (s->opt.max_unfinished_bytes == 0 || s->unfinished_bytes <= max)
-        tell_unfinished(s, false);
+        publish_unfinished(s, false);
     else
         refuse_largest(c);
 }

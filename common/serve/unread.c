@@ -82,7 +82,7 @@ static struct exchange *largest_growing(struct unread_account *a, size_t max_byt
 
 /* Cuts the answer. libh2o frees its bytes and the exchange in a later turn, when it sees the
  * connection's end, since a caller on the stack may still use the exchange. */
-static void cut(struct exchange *x)
+static void cut_answer(struct exchange *x)
 {
     unread_leave(x);
     x->cut = true;
@@ -102,7 +102,7 @@ unsigned exchange_cut_unread(struct exchange *x, size_t max_bytes)
 
         if (!most)
             break;
-        cut(most);
+        cut_answer(most);
         n++;
     }
     return n;

@@ -24,7 +24,7 @@ struct call_fragments {
 static void drop_numbers(struct call_fragments *c, struct journal *j)
 {
     for (size_t i = 0; j && i < c->numbers.n; i++)
-        journal_give_up(j, str_of(c->key, c->id_len), c->numbers.at[i]);
+        journal_release(j, str_of(c->key, c->id_len), c->numbers.at[i]);
     vec_clear(&c->numbers);
 }
 

@@ -61,7 +61,7 @@ void ledger_note_deliveries(struct ledger *l)
 
 bool ledger_give_reserve(struct ledger *l, struct str session_id)
 {
-    return journal_give_reserve(journal_of(l, session_id));
+    return journal_free_reserve(journal_of(l, session_id));
 }
 
 /* Whether nobody may find it yet. */

@@ -388,7 +388,7 @@ static int read_back(void *ctx, struct str session_id, const uint32_t *records, 
     uint64_t start_us = clock_us();
     struct journal_reader reader = {to->each, to->ctx};
     struct journal *j = places_find(r->places, session_id)->journal;
-    int rc = journal_read_some(j, session_id, records, n, &reader, e);
+    int rc = journal_read_records(j, session_id, records, n, &reader, e);
 
     if (rc)
         log_error(&(struct log_scope){.session = session_id}, "a call cannot be read back",

@@ -137,7 +137,7 @@ bool api_call_repeats(struct api_call *c, const struct call_input *in)
 
         if (!s || c->anew)
             return false;
-        exchange_settle(c->x, str_of((const char *)c->hash, sizeof(c->hash)));
+        exchange_check_delivery(c->x, str_of((const char *)c->hash, sizeof(c->hash)));
         if (joins(c, in))
             return true;
         found = find_answered(c, s, &call);

@@ -76,7 +76,7 @@ int api_call_offload(struct api_call *c, const struct task_work *w, struct err *
     exchange_hold(c->x);
     rc = work_offload(w, e);
     c->reads_body = false;
-    exchange_let(c->x);
+    exchange_unhold(c->x);
     return c->left ? cancel_fail(e) : rc;
 }
 

@@ -430,7 +430,7 @@ MAY_PAUSE static int await_known(struct batch *b)
     for (;;) {
         int waited;
 
-        exchange_settle(b->front->x, key);
+        exchange_check_delivery(b->front->x, key);
         if (!exchange_under_way(b->front->x, key))
             return 0;
         waited = api_call_await(b->front);

@@ -129,7 +129,7 @@ MAY_PAUSE static int check_in_helper(struct input_check *v, struct err *e)
     rc = work_offload(&w, e);
     if (!v->left)
         exchange_watch(x, NULL, NULL);
-    exchange_let(x);
+    exchange_unhold(x);
     return v->left ? cancel_fail(e) : rc;
 }
 

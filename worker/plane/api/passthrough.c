@@ -100,7 +100,7 @@ static void on_body(void *ctx, struct str bytes)
     if (exchange_waiting(f->x) > EXCHANGE_WINDOW && !f->paused) {
         f->paused = true;
         engine_pass_pause(f->call);
-        exchange_on_room(f->x, on_room, f);
+        exchange_on_space(f->x, on_room, f);
     }
 }
 

@@ -70,7 +70,7 @@ void upstream_take(struct model_call *t, struct sample *r, const struct engine_r
     const struct json *choice = json_at(json_get(res->openai, "choices"), 0);
     const struct json *usage = json_get(res->openai, "usage");
 
-    arena_take(&t->arena, res->openai_arena);
+    arena_absorb(&t->arena, res->openai_arena);
     r->upstream = true;
     r->prompt_tokens = count_of(json_get(usage, "prompt_tokens"));
     r->completion_tokens = MAX_OF(count_of(json_get(usage, "completion_tokens")), r->n_ids);
@@ -86,7 +86,7 @@ void upstream_take(struct model_call *t, struct sample *r, const struct engine_r
     t->usage.reasoning_tokens +=
         count_of(json_get(json_get(usage, "completion_tokens_details"), "reasoning_tokens"));
     if (r->n_lp == 0 && t->in.req->logprobs && res->rows && res->rows->n > 0) {
-        arena_take(&t->arena, &res->rows->arena);
+        arena_absorb(&t->arena, &res->rows->arena);
         r->lp = res->rows->at;
         r->n_rows = r->cap_lp = res->rows->n;
     }

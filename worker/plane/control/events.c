@@ -101,9 +101,9 @@ static void on_changed(void *ctx, struct str id)
     struct watching *w = ctx;
     struct session_stream *t = stream_of(w, id);
 
-    feed_note(&w->all, id);
+    feed_record(&w->all, id);
     if (t)
-        feed_note(&t->feed, id);
+        feed_record(&t->feed, id);
 }
 
 /* A call began or ended (call hook). */
@@ -112,7 +112,7 @@ static void on_call(void *ctx, struct str id, const struct call_place *c, bool e
     struct watching *w = ctx;
     struct session_stream *t = stream_of(w, id);
 
-    feed_note(&w->all, id); /* its row counts calls that run */
+    feed_record(&w->all, id); /* its row counts calls that run */
     if (t)
         event_put_call(c, ended, feed_queue(&t->feed));
 }

@@ -44,7 +44,7 @@ const struct json *control_body(const struct service_request *r)
 
 const struct json *control_take_body(const struct service_request *r, struct arena *a)
 {
-    arena_take(a, &r->body->arena);
+    arena_absorb(a, &r->body->arena);
     return r->body->json;
 }
 

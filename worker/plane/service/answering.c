@@ -41,7 +41,7 @@ int answering_flow(struct answering *a, struct err *e)
     begin_answer(a);
     exchange_send(x, &a->out);
     while (!a->left && exchange_waiting(x) >= EXCHANGE_WINDOW) {
-        exchange_on_room(x, waiter_on_event, &a->changed);
+        exchange_on_space(x, waiter_on_event, &a->changed);
         if (task_wait(&a->changed, e))
             return -1;
     }
@@ -95,7 +95,7 @@ void answering_hold_body(struct answering *a)
 void answering_let_body(struct answering *a)
 {
     a->reads_body = false;
-    exchange_let(a->request.x);
+    exchange_unhold(a->request.x);
 }
 
 /* Nothing that the thread may read is freed. */
@@ -124,7 +124,7 @@ static void run_answering(void *ctx)
     task_on_lost(on_lost, a);
     a->fn(a, a->ctx);
     exchange_watch(x, NULL, NULL);
-    exchange_on_room(x, NULL, NULL);
+    exchange_on_space(x, NULL, NULL);
     exchange_release(x);
     buf_done(&a->out);
     free(a);

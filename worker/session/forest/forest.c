@@ -183,7 +183,7 @@ struct prompt_env *forest_env_add(struct forest *f, struct env_key *key, struct 
     g->tools = tools && !own ? message_copy(&f->arena, tools) : tools;
     g->kwargs = kwargs && !own ? message_copy(&f->arena, kwargs) : kwargs;
     if (own)
-        arena_take(&f->arena, own);
+        arena_absorb(&f->arena, own);
     g->pool = key->pool.len ? forest_text(f, key->pool) : (struct str){0};
     g->root.env = g;
     g->root.id = UINT32_MAX;

@@ -130,7 +130,7 @@ struct message_node *new_messages_hang(struct new_messages *m, uint32_t n, struc
 {
     CHECK(n <= m->n);
     if (n > 0)
-        arena_take(&f->arena, &m->copy);
+        arena_absorb(&f->arena, &m->copy);
     f->has_images = f->has_images || m->has_images;
     return forest_hang(f, at, m->nodes + (m->n - n), n);
 }

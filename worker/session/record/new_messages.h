@@ -29,7 +29,7 @@ struct new_messages {
     uint32_t from, n;            /* messages [from, from + n) of the request */
     struct buf texts;            /* n of them, as record_put_json writes them */
     size_t *starts;              /* of each in `texts`, which fragments may have dropped */
-    struct arena copy;           /* what the forest takes over (arena_take) */
+    struct arena copy;           /* what the forest takes over (arena_absorb) */
     struct message_node **nodes; /* n of them in `copy`, each right before its message, which is
                                     read and has its hashes; the rest of them is the forest's */
     bool has_images;             /* some message has a picture */

@@ -86,7 +86,7 @@ int take_message(struct checkpoint *t, struct session *s, uint64_t call, uint32_
     struct new_messages *ready = session_ready_answer(s, call, i);
 
     if (ready) {
-        arena_take(&s->forest.arena, &ready->copy);
+        arena_absorb(&s->forest.arena, &ready->copy);
         t->node = ready->nodes[0];
         t->message = t->node->msg.json;
         return 0;

@@ -240,7 +240,7 @@ TEST(arena, one_takes_over_what_another_has)
         }
         held = to.held_bytes + from.held_bytes;
         used = to.used_bytes + from.used_bytes;
-        arena_take(&to, &from);
+        arena_absorb(&to, &from);
         cr_assert_eq(to.held_bytes, held);
         cr_assert_eq(to.used_bytes, used);
         cr_assert_eq(from.held_bytes, 0);

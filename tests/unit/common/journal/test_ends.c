@@ -392,7 +392,7 @@ TEST(journal_ends, a_look_over_in_parts_looks_at_so_many_places_each)
     do {
         size_t before = asked.n;
 
-        more = journal_drop_some(j, &l, is_third, &asked, PLACES);
+        more = journal_drop_batch(j, &l, is_third, &asked, PLACES);
         cr_assert_leq(asked.n - before, (size_t)PLACES);
         if (parts++ == 20) { /* others come and go meanwhile */
             (void)snprintf(id, sizeof(id), "w0-new-3");
@@ -427,7 +427,7 @@ TEST(journal_ends, a_look_over_in_parts_writes_as_many_last_words_as_one)
             append(j, id, many);
         }
     }
-    while (journal_drop_some(j, &l, is_kept, NULL, 64))
+    while (journal_drop_batch(j, &l, is_kept, NULL, 64))
         ;
     cr_assert_eq(l.words, (unsigned)JOURNAL_LAST_WORDS);
     cr_assert_eq(l.dropped, (size_t)JOURNAL_LAST_WORDS);

@@ -357,10 +357,10 @@ TEST(journal, gives_single_records_up)
     cr_assert_eq(journal_records(j, STR("w0-a")), 6);
     cr_assert_gt(journal_session_bytes(j, STR("w0-a")), 3 * sizeof(much));
     for (uint32_t i = 1; i < 6; i += 2)
-        journal_give_up(j, STR("w0-a"), i);
-    journal_give_up(j, STR("w0-a"), 1);
-    journal_give_up(j, STR("w0-a"), 6);
-    journal_give_up(j, STR("w0-who"), 0);
+        journal_release(j, STR("w0-a"), i);
+    journal_release(j, STR("w0-a"), 1);
+    journal_release(j, STR("w0-a"), 6);
+    journal_release(j, STR("w0-who"), 0);
     cr_assert_eq(journal_records(j, STR("w0-a")), 6);
     cr_assert_lt(journal_session_bytes(j, STR("w0-a")), 100);
     append(j, "w0-a", "last");
@@ -402,7 +402,7 @@ TEST(journal, gives_up_what_is_being_copied)
     cr_assert_eq(journal_compact(j, true, &e), 1, "it begins");
     cr_assert_eq(journal_compact(j, true, &e), 1, "the first record is copied");
     for (uint32_t i = 0; i < 3; i++)
-        journal_give_up(j, STR("w0-a"), i);
+        journal_release(j, STR("w0-a"), i);
     for (int i = 0; i < 100 && journal_compact(j, true, &e) == 1; i++)
         ;
     journal_stats(j, &stats);
@@ -427,10 +427,10 @@ TEST(journal, gives_nothing_up_of_who_is_over)
     append(j, "w0-over", "one");
     append(j, "w0-over", "two");
     append(j, "w0-over", "its end");
-    journal_give_up(j, STR("w0-over"), 1);
+    journal_release(j, STR("w0-over"), 1);
     journal_drop_earlier(j, STR("w0-over"));
     for (uint32_t i = 0; i < 3; i++)
-        journal_give_up(j, STR("w0-over"), i);
+        journal_release(j, STR("w0-over"), i);
     cr_assert_gt(journal_session_bytes(j, STR("w0-over")), 0);
     journal_close(j);
     buf_done(&got);
@@ -446,19 +446,19 @@ TEST(journal, keeps_room_back_and_gives_it_once)
 
     make_dir();
     j = open_journal(0, &got);
-    cr_assert_not(journal_give_reserve(j), "nothing is kept yet");
+    cr_assert_not(journal_free_reserve(j), "nothing is kept yet");
     for (int i = 0; i < 2; i++) {
         cr_assert_eq(journal_compact(j, false, &e), 0);
         cr_assert_geq(file_size("reserve"), 16 << 10);
-        cr_assert(journal_give_reserve(j));
+        cr_assert(journal_free_reserve(j));
         cr_assert_eq(file_size("reserve"), -1);
-        cr_assert_not(journal_give_reserve(j));
+        cr_assert_not(journal_free_reserve(j));
     }
     cr_assert_eq(journal_compact(j, false, &e), 0);
     journal_close(j);
     j = open_journal(0, &got);
     cr_assert_eq(journal_compact(j, false, &e), 0);
-    cr_assert(journal_give_reserve(j), "a restart keeps it");
+    cr_assert(journal_free_reserve(j), "a restart keeps it");
     journal_close(j);
     buf_done(&got);
     drop_dir();

@@ -148,8 +148,8 @@ TEST(journal_moving, places_change_in_steps_in_which_nothing_is_lost)
     check_session(j, "b", 0, RECORDS); /* in part */
     check_session(j, "d", 0, RECORDS); /* not yet */
     check_bytes(j);
-    journal_give_up(j, STR("a"), 7);
-    journal_give_up(j, STR("c"), RECORDS - 1);
+    journal_release(j, STR("a"), 7);
+    journal_release(j, STR("c"), RECORDS - 1);
     journal_drop_session(j, STR("b")); /* whose places are changed now */
     append(j, "b", 77);
     append(j, "c", RECORDS);

@@ -103,7 +103,7 @@ static void check_read(struct journal *j, const char *all, const char *some)
         ;
     cr_expect(str_eq_c(buf_str(&got), all), "%.*s", (int)got.len, got.p);
     buf_clear(&got);
-    cr_expect_eq(journal_read_some(j, STR("w0-a"), records, 5, &reader, &e), 0, "%s", e.text);
+    cr_expect_eq(journal_read_records(j, STR("w0-a"), records, 5, &reader, &e), 0, "%s", e.text);
     cr_expect(str_eq_c(buf_str(&got), some), "%.*s", (int)got.len, got.p);
     buf_done(&got);
 }
@@ -125,8 +125,8 @@ TEST(journal_read, passes_over_what_was_given_up)
         cr_assert_geq(journal_append(j, STR("w0-a"), str_of(text, (size_t)n), NULL, NULL, &e), 0);
     }
     for (uint32_t i = 4; i < 8; i++)
-        journal_give_up(j, STR("w0-a"), i);
-    journal_give_up(j, STR("w0-a"), 0);
+        journal_release(j, STR("w0-a"), i);
+    journal_release(j, STR("w0-a"), 0);
     check_read(j, "1:a1 2:a2 3:a3 ", "3:a2 ");
     cr_assert_geq(journal_append(j, STR("w0-a"), STR("a8"), NULL, NULL, &e), 0);
     while (journal_compact(j, true, &e) == 1)
@@ -160,7 +160,7 @@ static uint64_t read_some(struct journal *j, unsigned n, unsigned step)
     for (unsigned i = n; i > 0; i -= step)
         records[n_records++] = i - 1;
     journal_stats(j, &before);
-    cr_assert_eq(journal_read_some(j, STR("w0-a"), records, n_records, &reader, &e), 0, "%s",
+    cr_assert_eq(journal_read_records(j, STR("w0-a"), records, n_records, &reader, &e), 0, "%s",
                  e.text);
     journal_stats(j, &after);
     for (unsigned i = 0; i < n_records; i++) {
@@ -210,7 +210,7 @@ TEST(journal_read, adjacent_records_are_one_read)
     while (journal_compact(j, true, &e) == 1)
         ;
     cr_expect_leq(read_some(j, 61, 1), 2);
-    cr_expect_eq(journal_read_some(j, STR("w0-a"), &none, 1, &reader, &e), -1);
+    cr_expect_eq(journal_read_records(j, STR("w0-a"), &none, 1, &reader, &e), -1);
     journal_close(j);
     loop_free(loop);
     (void)snprintf(command, sizeof(command), "rm -r %s", dir);

@@ -75,12 +75,12 @@ TEST(exchange, who_confirms_is_waited_for)
     second = client(&f, PLAIN);
     run_until(&f, two_came);
     cr_assert(exchange_under_way(f.x[1], str_cstr(key_a)));
-    exchange_settle(f.x[1], str_of(key_a, EXCHANGE_NOTE_START));
+    exchange_check_delivery(f.x[1], str_of(key_a, EXCHANGE_NOTE_START));
     cr_assert_eq(f.arrived, 0);
     say(first, "\r\n");
-    exchange_settle(f.x[1], str_of(key_c, EXCHANGE_NOTE_START));
+    exchange_check_delivery(f.x[1], str_of(key_c, EXCHANGE_NOTE_START));
     cr_assert_eq(f.arrived, 0, "another one's notes are left alone");
-    exchange_settle(f.x[1], str_of(key_a, EXCHANGE_NOTE_START));
+    exchange_check_delivery(f.x[1], str_of(key_a, EXCHANGE_NOTE_START));
     cr_assert_eq(f.arrived, 1, "before the loop has come to it");
     cr_assert_not(exchange_under_way(f.x[1], str_cstr(key_a)));
     exchange_reply(f.x[1], 200, "text/plain", STR("yes"));

@@ -179,7 +179,7 @@ TEST(feed, keeps_nothing_while_nobody_looks)
 
     room_open(&r);
     cr_assert_not(feed_watched(&r.feed));
-    feed_note(&r.feed, STR("a"));
+    feed_record(&r.feed, STR("a"));
     cr_assert(list_is_empty(&r.feed.waiting) && !loop_timer_active(&r.feed.tick));
     room_close(&r);
 }
@@ -191,15 +191,15 @@ TEST(feed, tells_a_thing_once_a_tick_in_the_order_of_change)
     room_open(&r);
     room_join(&r, false, "event: first\ndata: {}\n\n");
     for (int i = 0; i < 1000; i++) {
-        feed_note(&r.feed, STR("b"));
-        feed_note(&r.feed, STR("a"));
+        feed_record(&r.feed, STR("b"));
+        feed_record(&r.feed, STR("a"));
     }
     room_await(&r, "\"key\":\"a\"");
     cr_assert_eq(r.writes, 2);
     cr_assert_lt(heard_at(&r, 0, "event: hello"), heard_at(&r, 0, "event: first"));
     cr_assert_lt(heard_at(&r, 0, "event: first"), heard_at(&r, 0, "\"key\":\"b\""));
     cr_assert_lt(heard_at(&r, 0, "\"key\":\"b\""), heard_at(&r, 0, "\"key\":\"a\""));
-    feed_note(&r.feed, STR("b"));
+    feed_record(&r.feed, STR("b"));
     room_await(&r, "\"key\":\"b\",\"write\":3");
     room_close(&r);
 }
@@ -210,9 +210,9 @@ TEST(feed, queued_events_come_behind_what_was_noted_before)
 
     room_open(&r);
     room_join(&r, false, "");
-    feed_note(&r.feed, STR("early"));
+    feed_record(&r.feed, STR("early"));
     feed_event(feed_queue(&r.feed), "own", STR("{}"));
-    feed_note(&r.feed, STR("late"));
+    feed_record(&r.feed, STR("late"));
     room_await(&r, "late");
     cr_assert_lt(heard_at(&r, 0, "early"), heard_at(&r, 0, "event: own"));
     cr_assert_lt(heard_at(&r, 0, "event: own"), heard_at(&r, 0, "late"));
@@ -227,7 +227,7 @@ TEST(feed, relays_to_those_who_joined_for_it)
     room_join(&r, true, "");
     room_join(&r, false, "");
     feed_relay(&r.feed, STR("event: relayed\ndata: {}\n\n"));
-    feed_note(&r.feed, STR("both"));
+    feed_record(&r.feed, STR("both"));
     room_await(&r, "both");
     room_hear(&r);
     cr_assert(heard_at(&r, 0, "event: relayed") < heard_at(&r, 0, "both"));
@@ -267,7 +267,7 @@ static void note_many(struct feed_room *r, int n)
     r->writes = 0;
     for (int i = 0; i < n; i++) {
         (void)snprintf(key, sizeof(key), "thing-%d", i);
-        feed_note(&r->feed, str_cstr(key));
+        feed_record(&r->feed, str_cstr(key));
     }
 }
 
@@ -303,11 +303,11 @@ TEST(feed, who_does_not_read_loses_events_and_is_told)
     overwhelm(&r);
     room_until(&r, ticked);
     cr_assert_leq(exchange_waiting(r.x[0]), FEED_BEHIND_BYTES);
-    feed_note(&r.feed, STR("lost"));
+    feed_record(&r.feed, STR("lost"));
     room_until(&r, ticked);
     r.deaf = false;
     room_await(&r, "event: reset\ndata: {\"reason\":\"slow\"}\n\n");
-    feed_note(&r.feed, STR("heard-again"));
+    feed_record(&r.feed, STR("heard-again"));
     room_await(&r, "heard-again");
     cr_assert_eq(heard_at(&r, 0, "\"lost\""), SIZE_MAX);
     room_close(&r);
@@ -339,7 +339,7 @@ TEST(feed, the_last_one_takes_the_notes_along)
     room_open(&r);
     r.feed.pause_ms = 3600000; /* no tick comes */
     room_join(&r, true, "");
-    feed_note(&r.feed, STR("never-told"));
+    feed_record(&r.feed, STR("never-told"));
     feed_event(feed_queue(&r.feed), "own", STR("{}"));
     close(r.fd[0]);
     r.fd[0] = -1;

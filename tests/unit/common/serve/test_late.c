@@ -20,7 +20,7 @@ static void check(struct server *s, const char *expected)
     char got[N + 1] = "";
     size_t n = 0;
 
-    while ((x = late_next(s)))
+    while ((x = deferred_next(s)))
         got[n++] = (char)('0' + (x - all));
     got[n] = 0;
     cr_assert_str_eq(got, expected);
@@ -31,14 +31,14 @@ TEST(late, each_owner_has_one_begun_after_the_other)
     struct server s = {.opt = {.owner = owner}};
 
     for (int i = 0; i < N; i++)
-        late_add(&s, &all[i]);
+        deferred_add(&s, &all[i]);
     check(&s, "045123");
     for (int i = 0; i < N; i++)
-        late_add(&s, &all[i]);
+        deferred_add(&s, &all[i]);
     list_remove(&all[0].late); /* its client has left */
     list_remove(&all[4].late);
     check(&s, "1523");
-    late_done(&s);
+    deferred_done(&s);
 }
 
 TEST(late, without_owners_they_come_in_order)
@@ -46,9 +46,9 @@ TEST(late, without_owners_they_come_in_order)
     struct server s = {0};
 
     for (int i = 0; i < N; i++)
-        late_add(&s, &all[i]);
+        deferred_add(&s, &all[i]);
     check(&s, "012345");
-    late_add(&s, &all[1]);
-    late_done(&s);
+    deferred_add(&s, &all[1]);
+    deferred_done(&s);
     cr_assert(!list_holds(&all[1].late));
 }

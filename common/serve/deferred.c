@@ -29,12 +29,12 @@ static struct late_owner *owner_of(struct server *s, const struct exchange *x)
     return o;
 }
 
-void late_add(struct server *s, struct exchange *x)
+void deferred_add(struct server *s, struct exchange *x)
 {
     list_append(&owner_of(s, x)->exchanges, &x->late);
 }
 
-struct exchange *late_next(struct server *s)
+struct exchange *deferred_next(struct server *s)
 {
     struct late_owner *o;
 
@@ -56,9 +56,9 @@ struct exchange *late_next(struct server *s)
     return NULL;
 }
 
-void late_done(struct server *s)
+void deferred_done(struct server *s)
 {
-    while (late_next(s))
+    while (deferred_next(s))
         ;
     map_done(&s->late_owners);
 }
