@@ -122,7 +122,7 @@ static size_t split_names(const char *list, char text[PARAMETERS_BYTES],
     return n;
 }
 
-static bool is_among(struct str name, const char *const *names, size_t n)
+static bool is_one_of(struct str name, const char *const *names, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         if (str_eq_c(name, names[i]))
@@ -154,7 +154,7 @@ static int check_query(struct desk_request *r, const struct path *path, struct e
     while (query_next(&r->arena, &left, &name, &value)) {
         struct str others = left, other, unused;
 
-        if (!is_among(name, known, n))
+        if (!is_one_of(name, known, n))
             return unknown_parameter(path, name, known, n, e);
         while (query_next(&r->arena, &others, &other, &unused)) {
             if (str_eq(other, name)) /* a known one: it is short */
@@ -260,7 +260,7 @@ enum { ATTEMPTS_BYTES_MIN = 512 << 10 };
 /* Checks the body's size. Executors' bodies are read on the loop, and an end's result is kept and
  * sent again with its group: a long body would delay all others. Groups have limits of their own.
  */
-static int check_size(const struct desk_request *r, const struct path *path, struct err *e)
+static int check_body_size(const struct desk_request *r, const struct path *path, struct err *e)
 {
     size_t most = (size_t)r->desk->heritage->config->max_control_body_bytes,
            n = exchange_body(r->x).len;
@@ -316,7 +316,7 @@ void desk_handle(void *ctx, struct exchange *x)
     name_request(&r);
     path = find_path(&r, &e);
     if (check_key(&r, path ? path->scopes : 1u << KEY_ADMIN, &e) || !path ||
-        check_query(&r, path, &e) || check_size(&r, path, &e) || read_body(&r, &e))
+        check_query(&r, path, &e) || check_body_size(&r, path, &e) || read_body(&r, &e))
         desk_error(x, &e);
     else
         path->handler(&r);

@@ -179,7 +179,7 @@ static void close_rollouts(struct book *b, struct group *g, bool running,
     }
 }
 
-static void offer(struct book *b, struct group *g, uint64_t at_ms)
+static void offer_group(struct book *b, struct group *g, uint64_t at_ms)
 {
     g->settled_at_ms = at_ms;
     g->settled_seq = b->next_settled++;
@@ -193,7 +193,7 @@ static void offer(struct book *b, struct group *g, uint64_t at_ms)
 }
 
 /* Settles the group if n have succeeded or none can change any more. */
-static void settle(struct book *b, struct group *g, uint64_t at_ms)
+static void settle_if_decided(struct book *b, struct group *g, uint64_t at_ms)
 {
     enum group_state state = GROUP_FAILED;
 
@@ -206,7 +206,7 @@ static void settle(struct book *b, struct group *g, uint64_t at_ms)
     set_group_state(b, g, state);
     close_rollouts(b, g, true, ROLLOUT_CANCELLED); /* rollouts beyond n */
     lane_leave(g);
-    offer(b, g, at_ms);
+    offer_group(b, g, at_ms);
 }
 
 /* --- records --- */
@@ -312,7 +312,7 @@ static int apply_end(struct book *b, const struct json *r, struct err *e)
     attempt_over(b, a, outcome, verdict);
     if (verdict == ROLLOUT_WAITING && g->overdue)
         set_rollout_state(m, ROLLOUT_FAILED);
-    settle(b, g, record_at(r));
+    settle_if_decided(b, g, record_at(r));
     return 0;
 }
 
@@ -326,7 +326,7 @@ static int apply_deadline(struct book *b, struct group *g, const struct json *r,
     for (uint32_t i = 0; i < group_rollouts(g); i++)
         if (g->rollouts[i].state == ROLLOUT_RUNNING && !g->rollouts[i].last->kill)
             g->rollouts[i].last->kill = "deadline";
-    settle(b, g, record_at(r));
+    settle_if_decided(b, g, record_at(r));
     return 0;
 }
 
@@ -366,7 +366,7 @@ static void remove_group(struct book *b, struct group *g)
 }
 
 /* Settles a group that is not offered to a trainer. */
-static void settle_untold(struct book *b, struct group *g, uint64_t at_ms)
+static void settle_undelivered(struct book *b, struct group *g, uint64_t at_ms)
 {
     g->settled_at_ms = at_ms;
     if (b->events)
@@ -391,9 +391,9 @@ static int apply_cancel(struct book *b, struct group *g, const struct json *r, s
         close_rollouts(b, g, true, ROLLOUT_CANCELLED);
         lane_leave(g);
         if (deliver || !g->queue)
-            offer(b, g, record_at(r));
+            offer_group(b, g, record_at(r));
         else
-            settle_untold(b, g, record_at(r));
+            settle_undelivered(b, g, record_at(r));
     }
     if (!deliver && g->queue)
         remove_group(b, g);
@@ -436,7 +436,7 @@ static int apply_acked(struct book *b, struct group *g, struct err *e)
 /* Reports whether the record is about this group, not about an earlier or later one with its id. A
  * record without the time of submission comes from an older program. It counts for the group that
  * has the id. */
-static bool is_told(const struct group *g, const struct json *r)
+static bool is_about_group(const struct group *g, const struct json *r)
 {
     return g && (record_submitted(r) == 0 || record_submitted(r) == g->submitted_at_ms);
 }
@@ -447,10 +447,10 @@ static struct group *find_gone(const struct book *b, const struct json *r)
     struct str id = json_string(json_get(r, "id"));
     struct group *newest = book_gone_group(b, id), *g;
 
-    if (!newest || is_told(newest, r))
+    if (!newest || is_about_group(newest, r))
         return newest;
     LIST_EACH(&b->gone, g, struct group, all_entry) {
-        if (str_eq(g->spec.id, id) && is_told(g, r))
+        if (str_eq(g->spec.id, id) && is_about_group(g, r))
             return g;
     }
     return NULL;
@@ -459,7 +459,7 @@ static struct group *find_gone(const struct book *b, const struct json *r)
 /* A group may be acknowledged before the sinks have its entry. */
 static int apply_told(struct book *b, struct group *g, const struct json *r, struct err *e)
 {
-    if (!is_told(g, r))
+    if (!is_about_group(g, r))
         g = find_gone(b, r);
     if (!g)
         return 0;

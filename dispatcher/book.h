@@ -75,7 +75,7 @@ struct book {
     VEC(struct runner *) runners;
     struct map runners_by_name;
     struct list_head
-        unasked; /* runners of book_runner_rest that no group has named, the oldest first */
+        unasked; /* runners of book_runner_withdraw that no group has named, the oldest first */
     size_t n_unasked;
     uint64_t next_seq, next_settled;
     uint64_t n_waiting; /* groups that are not settled */
@@ -113,7 +113,7 @@ struct runner *book_runner_made(struct book *b, struct str name);
  * kept, so this one or another may be freed. */
 enum { UNASKED_MAX = 1024 };
 
-void book_runner_rest(struct book *b, struct runner *r);
+void book_runner_withdraw(struct book *b, struct runner *r);
 
 /* Frees them all: the part of book_done that is book_runners.c's. */
 void book_runners_done(struct book *b);

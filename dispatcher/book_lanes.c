@@ -9,7 +9,7 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 
-static struct lane *lane_of(struct runner *r, int64_t priority, const struct queue *q)
+static struct lane *find_lane(struct runner *r, int64_t priority, const struct queue *q)
 {
     struct lane *l;
     size_t at = 0;
@@ -54,7 +54,7 @@ static void leave_list(struct group *g)
 /* Most come at the end. */
 void lane_enter(struct group *g)
 {
-    struct lane *l = lane_of(g->runner, g->spec.priority, g->queue);
+    struct lane *l = find_lane(g->runner, g->spec.priority, g->queue);
     struct list_head *list = g->rollouts ? &l->begun : &l->fresh;
 
     if (!group_waits(g))
@@ -71,7 +71,7 @@ void lane_leave(struct group *g)
 {
     if (group_waits(g) || !g->in_lane)
         return;
-    lane_of(g->runner, g->spec.priority, g->queue)->waiting--;
+    find_lane(g->runner, g->spec.priority, g->queue)->waiting--;
     g->in_lane = false;
     leave_list(g);
 }
@@ -135,7 +135,7 @@ static int by_seq(const void *a, const void *b)
 
 /* Whose time has come is begun again. They are sorted first, so that one walk finds all their
  * places. */
-static void wake(struct lane *l, uint64_t wall_ms)
+static void wake_groups(struct lane *l, uint64_t wall_ms)
 {
     VEC(struct group *) due = {0};
     struct group *g, *next, *before;
@@ -164,13 +164,13 @@ static void wake(struct lane *l, uint64_t wall_ms)
 
 /* --- what is claimed next --- */
 
-static bool claimable(const struct rollout *r, uint64_t wall_ms)
+static bool is_claimable(const struct rollout *r, uint64_t wall_ms)
 {
     return r->state == ROLLOUT_WAITING && !r->reserved && r->not_before_ms <= wall_ms;
 }
 
 /* The first that may be claimed; one that the executor failed last only if there is no other. */
-static struct rollout *pick(struct group *g, struct str executor, uint64_t wall_ms)
+static struct rollout *pick_rollout(struct group *g, struct str executor, uint64_t wall_ms)
 {
     struct rollout *second = NULL;
 
@@ -178,7 +178,7 @@ static struct rollout *pick(struct group *g, struct str executor, uint64_t wall_
     for (uint32_t i = 0; i < group_rollouts(g); i++) {
         struct rollout *r = &g->rollouts[i];
 
-        if (!claimable(r, wall_ms))
+        if (!is_claimable(r, wall_ms))
             continue;
         if (!r->avoid || !str_eq_c(executor, r->avoid))
             return r;
@@ -194,9 +194,9 @@ static struct rollout *pick_begun(struct lane *l, struct str executor, uint64_t 
     struct rollout *m = NULL;
     struct group *g;
 
-    wake(l, wall_ms);
+    wake_groups(l, wall_ms);
     while (!m && (g = LIST_FIRST_OF(&l->begun, struct group, lane_entry)) != NULL) {
-        m = pick(g, executor, wall_ms);
+        m = pick_rollout(g, executor, wall_ms);
         if (!m)
             put_aside(l, g);
     }
@@ -234,7 +234,7 @@ struct rollout *book_next_rollout(struct book *b, struct runner *r, struct str e
         if (begun)
             return begun;
         if (fresh)
-            return pick(fresh, executor, wall_ms);
+            return pick_rollout(fresh, executor, wall_ms);
     }
     return NULL;
 }

@@ -15,7 +15,8 @@
 static const char *const kinds[RECORD_KINDS] = {"group", "claim",    "end",   "deadline", "cancel",
                                                 "taken", "returned", "acked", "told"};
 
-static struct json_out begin(enum record_kind kind, struct str id, uint64_t at_ms, struct buf *out)
+static struct json_out begin_record(enum record_kind kind, struct str id, uint64_t at_ms,
+                                    struct buf *out)
 {
     struct json_out o;
 
@@ -33,7 +34,7 @@ static struct json_out begin(enum record_kind kind, struct str id, uint64_t at_m
 
 void record_group(struct str id, struct str submission, uint64_t at_ms, struct buf *out)
 {
-    struct json_out o = begin(RECORD_GROUP, id, at_ms, out);
+    struct json_out o = begin_record(RECORD_GROUP, id, at_ms, out);
 
     json_out_key(&o, "group");
     json_out_raw(&o, submission);
@@ -42,7 +43,7 @@ void record_group(struct str id, struct str submission, uint64_t at_ms, struct b
 
 void record_claim(struct str id, const struct record_claim *c, uint64_t at_ms, struct buf *out)
 {
-    struct json_out o = begin(RECORD_CLAIM, id, at_ms, out);
+    struct json_out o = begin_record(RECORD_CLAIM, id, at_ms, out);
 
     json_out_key(&o, "rollout");
     json_out_i64(&o, c->rollout);
@@ -77,7 +78,7 @@ static void put_mark(struct json_out *o, const char *key, bool is_set)
 void record_end(const struct attempt *a, enum outcome outcome, enum end_kind kind,
                 const struct result *r, uint64_t at_ms, struct buf *out)
 {
-    struct json_out o = begin(RECORD_END, a->rollout->group->spec.id, at_ms, out);
+    struct json_out o = begin_record(RECORD_END, a->rollout->group->spec.id, at_ms, out);
 
     json_out_member_str(&o, "attempt", str_cstr(a->id));
     json_out_member_str(&o, "outcome", str_cstr(outcome_names[outcome]));
@@ -113,7 +114,7 @@ void record_end(const struct attempt *a, enum outcome outcome, enum end_kind kin
 
 void record_cancel(struct str id, bool deliver, uint64_t at_ms, struct buf *out)
 {
-    struct json_out o = begin(RECORD_CANCEL, id, at_ms, out);
+    struct json_out o = begin_record(RECORD_CANCEL, id, at_ms, out);
 
     json_out_key(&o, "deliver");
     json_out_bool(&o, deliver);
@@ -122,7 +123,7 @@ void record_cancel(struct str id, bool deliver, uint64_t at_ms, struct buf *out)
 
 void record_taken(struct str id, uint64_t lease_ms, uint64_t at_ms, struct buf *out)
 {
-    struct json_out o = begin(RECORD_TAKEN, id, at_ms, out);
+    struct json_out o = begin_record(RECORD_TAKEN, id, at_ms, out);
 
     json_out_key(&o, "lease_ms");
     json_out_i64(&o, (int64_t)lease_ms);
@@ -131,7 +132,7 @@ void record_taken(struct str id, uint64_t lease_ms, uint64_t at_ms, struct buf *
 
 void record_told(struct str id, uint64_t submitted_at_ms, uint64_t at_ms, struct buf *out)
 {
-    struct json_out o = begin(RECORD_TOLD, id, at_ms, out);
+    struct json_out o = begin_record(RECORD_TOLD, id, at_ms, out);
 
     json_out_key(&o, "submitted");
     json_out_i64(&o, (int64_t)submitted_at_ms);
@@ -140,7 +141,7 @@ void record_told(struct str id, uint64_t submitted_at_ms, uint64_t at_ms, struct
 
 void record_plain(enum record_kind kind, struct str id, uint64_t at_ms, struct buf *out)
 {
-    struct json_out o = begin(kind, id, at_ms, out);
+    struct json_out o = begin_record(kind, id, at_ms, out);
 
     json_out_end_obj(&o);
 }
@@ -155,7 +156,7 @@ enum record_kind record_kind(const struct json *r)
     return RECORD_KINDS;
 }
 
-static uint64_t take_count(const struct json *r, const char *key)
+static uint64_t copy_count(const struct json *r, const char *key)
 {
     int64_t n = 0;
 
@@ -165,17 +166,17 @@ static uint64_t take_count(const struct json *r, const char *key)
 
 uint64_t record_at(const struct json *r)
 {
-    return take_count(r, "at");
+    return copy_count(r, "at");
 }
 
 uint64_t record_lease_ms(const struct json *r)
 {
-    return take_count(r, "lease_ms");
+    return copy_count(r, "lease_ms");
 }
 
 uint64_t record_submitted(const struct json *r)
 {
-    return take_count(r, "submitted");
+    return copy_count(r, "submitted");
 }
 
 enum outcome record_outcome(const struct json *r)
@@ -188,14 +189,14 @@ enum outcome record_outcome(const struct json *r)
     return OUTCOMES;
 }
 
-static char *take_word(const struct json *r, const char *key)
+static char *copy_word(const struct json *r, const char *key)
 {
     struct str s = json_string(json_get(r, key));
 
     return s.p ? mem_strndup(s.p, s.len) : NULL;
 }
 
-static char *take_object(const struct json *r, const char *key)
+static char *copy_object(const struct json *r, const char *key)
 {
     const struct json *v = json_get(r, key);
     struct buf text = {0};
@@ -219,11 +220,11 @@ void record_result(const struct json *r, struct result *ret)
     ret->beside = json_is_true(json_get(r, "beside"));
     ret->has_versions = json_to_i64(json_get(r, "min_version"), &ret->min_version) == 0 &&
                         json_to_i64(json_get(r, "max_version"), &ret->max_version) == 0;
-    ret->trajectories = take_count(r, "trajectories");
-    ret->trained_tokens = take_count(r, "trained_tokens");
-    ret->reward_info = take_object(r, "reward_info");
-    ret->timings = take_object(r, "timings");
-    ret->reason = take_word(r, "reason");
-    ret->log = take_word(r, "log");
-    ret->log_tail = take_word(r, "log_tail");
+    ret->trajectories = copy_count(r, "trajectories");
+    ret->trained_tokens = copy_count(r, "trained_tokens");
+    ret->reward_info = copy_object(r, "reward_info");
+    ret->timings = copy_object(r, "timings");
+    ret->reason = copy_word(r, "reason");
+    ret->log = copy_word(r, "log");
+    ret->log_tail = copy_word(r, "log_tail");
 }

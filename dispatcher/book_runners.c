@@ -70,7 +70,7 @@ static void runner_drop(struct book *b, struct runner *r)
     runner_free(r);
 }
 
-void book_runner_rest(struct book *b, struct runner *r)
+void book_runner_withdraw(struct book *b, struct runner *r)
 {
     if (r->lanes.n > 0 || list_holds(&r->unasked))
         return;

@@ -54,7 +54,7 @@ struct claim {
     struct claim_item *items;
 };
 
-static void on_closed(void *ctx, bool delivered)
+static void on_claim_closed(void *ctx, bool delivered)
 {
     (void)delivered;
     ((struct claim *)ctx)->x = NULL;
@@ -155,7 +155,7 @@ static void item_done(struct claim_item *it)
         claim_answer(c);
 }
 
-static void on_durable(void *ctx)
+static void on_claim_durable(void *ctx)
 {
     item_done(ctx);
 }
@@ -172,7 +172,7 @@ static struct rollout *item_rollout(const struct claim_item *it)
     return r->state == ROLLOUT_WAITING && r->reserved ? r : NULL;
 }
 
-/* Records the claim; as desk_write: 1 if it is durable, 0 if `on_durable` is to come. */
+/* Records the claim; as desk_write: 1 if it is durable, 0 if `on_claim_durable` is to come. */
 static int record_item(struct claim_item *it, struct rollout *r, struct str session)
 {
     struct desk *d = it->claim->desk;
@@ -186,7 +186,7 @@ static int record_item(struct claim_item *it, struct rollout *r, struct str sess
     int rc;
 
     record_claim(r->group->spec.id, &claim, clock_wall_ms(), &record);
-    rc = desk_write(d, r->group->spec.id, buf_str(&record), on_durable, it, &e);
+    rc = desk_write(d, r->group->spec.id, buf_str(&record), on_claim_durable, it, &e);
     buf_done(&record);
     if (rc < 0) {
         d->refused_until_ms = clock_ms() + REFUSED_MS;
@@ -205,9 +205,9 @@ static int record_item(struct claim_item *it, struct rollout *r, struct str sess
 }
 
 /* The session was made: the attempt is recorded. One that no rollout waits for any more is aborted.
- * 0: on_durable is to come. */
-static int take_session(struct claim_item *it, struct rollout *r, struct str session,
-                        struct str body)
+ * 0: on_claim_durable is to come. */
+static int start_attempt(struct claim_item *it, struct rollout *r, struct str session,
+                         struct str body)
 {
     char id[SESSION_ID_MAX] = "";
     int rc = r ? record_item(it, r, session) : -1;
@@ -222,7 +222,7 @@ static int take_session(struct claim_item *it, struct rollout *r, struct str ses
 }
 
 /* The attempt is recorded, and that it ends before it has begun: the trainer sees why. 0:
- * on_durable is to come. */
+ * on_claim_durable is to come. */
 static int record_refusal(struct claim_item *it, struct rollout *r, const char *why)
 {
     struct desk *d = it->claim->desk;
@@ -303,7 +303,7 @@ static void on_session(void *ctx, int status, struct str body, const struct err 
     if (session.p)
         d->refused_at_ms = 0;
     if (session.p && session.len < SESSION_ID_MAX)
-        rc = take_session(it, r, session, body);
+        rc = start_attempt(it, r, session, body);
     else if (!worker_refuses(status))
         put_off(d, r, status, status ? body : str_cstr(e->text));
     else if (r)
@@ -327,7 +327,7 @@ struct offer {
     } * at;
 };
 
-static void add_item(struct claim *c, struct rollout *r)
+static void add_claim_item(struct claim *c, struct rollout *r)
 {
     struct claim_item *it;
 
@@ -341,7 +341,7 @@ static void add_item(struct claim *c, struct rollout *r)
     book_reserve(r);
 }
 
-static void choose(struct claim *c, const struct offer *o)
+static void choose_rollouts(struct claim *c, const struct offer *o)
 {
     struct desk *d = c->desk;
     uint64_t wall_ms = clock_wall_ms();
@@ -357,14 +357,14 @@ static void choose(struct claim *c, const struct offer *o)
                                   d);
             if (!r || !claims_runner_lets(d, runner))
                 break;
-            add_item(c, r);
+            add_claim_item(c, r);
             bytes += r->group->text_len;
             got++;
         }
     }
 }
 
-static bool claim_look(struct poll *p)
+static bool check_claim(struct poll *p)
 {
     struct desk *d = p->desk;
     const struct offer *o = p->ctx;
@@ -374,12 +374,12 @@ static bool claim_look(struct poll *p)
     c->desk = d;
     c->x = p->x;
     memcpy(c->executor, o->executor, sizeof(c->executor));
-    choose(c, o);
+    choose_rollouts(c, o);
     if (c->n == 0) {
         free(c);
         return false;
     }
-    exchange_watch(c->x, on_closed, c);
+    exchange_watch(c->x, on_claim_closed, c);
     d->busy++;
     c->waiting = c->n;
     for (size_t i = 0, n = c->n; i < n; i++) {
@@ -411,7 +411,7 @@ static void count_slots(struct desk *d, const struct offer *o, bool waits)
         r->offered_ms = clock_ms();
         desk_events_runner(d, r);
         if (!waits && r->slots == 0)
-            book_runner_rest(&d->book, r);
+            book_runner_withdraw(&d->book, r);
     }
 }
 
@@ -456,7 +456,7 @@ static int read_offer(struct desk_request *r, struct offer *o, uint64_t *wait_ms
     return 0;
 }
 
-static const struct poll_kind claiming = {claim_look, claim_over, claim_drop};
+static const struct poll_kind claiming = {check_claim, claim_over, claim_drop};
 
 void attempts_claim(struct desk_request *r)
 {

@@ -65,11 +65,11 @@ static void closing_free(struct closing *c)
     free(c);
 }
 
-static void ask(struct closing *c);
+static void ask_worker(struct closing *c);
 
-static void on_again(struct loop_timer *t)
+static void on_closing_retry(struct loop_timer *t)
 {
-    ask(CONTAINER_OF(t, struct closing, again));
+    ask_worker(CONTAINER_OF(t, struct closing, again));
 }
 
 static bool is_gone(int status)
@@ -80,12 +80,12 @@ static bool is_gone(int status)
 /* A session may be owed to the sinks for hours: asked less and less often. */
 static void ask_later(struct closing *c)
 {
-    loop_timer_set(c->desk->loop, &c->again, c->again_ms, on_again);
+    loop_timer_set(c->desk->loop, &c->again, c->again_ms, on_closing_retry);
     c->again_ms = MIN_OF(c->again_ms * 2, AGAIN_MAX_MS);
 }
 
 /* Ends the request. Every answer about the session itself will do: 2xx, gone, or unknown. */
-static void on_answer(void *ctx, int status, struct str body, const struct err *e)
+static void on_closing_answer(void *ctx, int status, struct str body, const struct err *e)
 {
     struct closing *c = ctx;
 
@@ -94,7 +94,7 @@ static void on_answer(void *ctx, int status, struct str body, const struct err *
     c->call = NULL;
     if (c->kind == CLOSING_ABORT && status >= 200 && status < 300) {
         c->kind = CLOSING_FORGET; /* finalized, it is held still */
-        ask(c);
+        ask_worker(c);
     } else if ((status >= 200 && status < 300) || is_gone(status)) {
         closing_free(c);
     } else {
@@ -121,10 +121,10 @@ static void on_delivered(void *ctx, int status, struct str body, const struct er
     if (c->kind == CLOSING_DELIVER)
         closing_free(c);
     else
-        ask(c);
+        ask_worker(c);
 }
 
-static void ask(struct closing *c)
+static void ask_worker(struct closing *c)
 {
     static const char *const methods[] = {[CLOSING_ABORT] = "POST", [CLOSING_FORGET] = "DELETE"};
     static const char *const tails[] = {[CLOSING_ABORT] = "/abort", [CLOSING_FORGET] = ""};
@@ -135,15 +135,15 @@ static void ask(struct closing *c)
     c->call =
         worker_call(c->desk->workers, str_cstr(c->session), c->deliver ? "POST" : methods[c->kind],
                     str_cstr(path), c->deliver ? str_cstr(c->deliver) : STR(""),
-                    c->deliver ? on_delivered : on_answer, c);
+                    c->deliver ? on_delivered : on_closing_answer, c);
 }
 
-static void on_durable(void *ctx)
+static void on_closing_durable(void *ctx)
 {
     struct closing *c = ctx;
 
     c->waits = false;
-    ask(c);
+    ask_worker(c);
 }
 
 /* NULL: sinks are not to have the group's sessions. */
@@ -176,9 +176,9 @@ void closing_start(struct desk *d, const char *session, enum closing_kind kind,
         desk_owe(d, g->spec.id);
     }
     list_append(&d->closings, &c->entry);
-    c->waits = journal_await(d->journal, on_durable, c) == 0;
+    c->waits = journal_await(d->journal, on_closing_durable, c) == 0;
     if (!c->waits)
-        ask(c);
+        ask_worker(c);
 }
 
 void closings_end(struct desk *d)
@@ -211,7 +211,7 @@ static bool is_closing(const struct desk *d, const char *session)
 
 /* A session with the label of an attempt: kept while that runs or its group is to be delivered.
  * That of an acknowledged group may not have been given to the sinks yet. */
-static void judge(struct desk *d, const struct json *row)
+static void judge_session(struct desk *d, const struct json *row)
 {
     struct str label = json_string(json_get(json_get(row, "labels"), "attempt"));
     struct str phase = json_string(json_get(row, "phase"));
@@ -300,7 +300,7 @@ static void on_page(void *ctx, int status, struct str body, const struct err *e)
     d->sweep.why[0] = '\0';
     rows = json_get(page, "sessions");
     for (size_t i = 0; rows && i < rows->n; i++)
-        judge(d, json_at(rows, i));
+        judge_session(d, json_at(rows, i));
     /* Indexes of workers come before peers, which have no attempts of this dispatcher. */
     if (json_is(json_at(json_get(page, "unreachable"), 0), JSON_NUMBER)) {
         d->sweep.partial = true;

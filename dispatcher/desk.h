@@ -127,7 +127,7 @@ int desk_open_journal(struct desk *d, struct err *e);
 
 /* Maintains the journal; call it now and then. Sets disk_low, drops dead records, and starts a
  * compaction, which does one step in every turn of the loop. */
-void desk_look_after_journal(struct desk *d);
+void desk_maintain_journal(struct desk *d);
 
 /* --- keys (desk_keys.c) --- */
 
@@ -222,7 +222,7 @@ void desk_events_done(struct desk *d);
 
 /* Announces a change of the group with that id, if it exists. Call it before and after its record
  * is applied. */
-void desk_events_note(struct desk *d, struct str group);
+void desk_events_changed(struct desk *d, struct str group);
 
 /* Announces to followers of /events that the group, and with it its queue and runner, has changed
  * or will. Costs one comparison without followers. */

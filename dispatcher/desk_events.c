@@ -103,7 +103,7 @@ void desk_events_done(struct desk *d)
     free(d->events);
 }
 
-static void note(struct desk *d, char letter, struct str name)
+static void record_change(struct desk *d, char letter, struct str name)
 {
     struct buf key = {0};
 
@@ -116,20 +116,20 @@ static void note(struct desk *d, char letter, struct str name)
 void desk_events_runner(struct desk *d, const struct runner *r)
 {
     if (feed_watched(d->events))
-        note(d, 'r', str_cstr(r->name));
+        record_change(d, 'r', str_cstr(r->name));
 }
 
 void desk_events_group(struct desk *d, const struct group *g)
 {
     if (!feed_watched(d->events))
         return;
-    note(d, 'g', g->spec.id);
+    record_change(d, 'g', g->spec.id);
     if (g->queue)
-        note(d, 'q', str_cstr(g->queue->name));
-    note(d, 'r', str_cstr(g->runner->name));
+        record_change(d, 'q', str_cstr(g->queue->name));
+    record_change(d, 'r', str_cstr(g->runner->name));
 }
 
-void desk_events_note(struct desk *d, struct str group)
+void desk_events_changed(struct desk *d, struct str group)
 {
     const struct group *g = feed_watched(d->events) ? book_group(&d->book, group) : NULL;
 

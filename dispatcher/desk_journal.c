@@ -67,16 +67,16 @@ int desk_write(struct desk *d, struct str group, struct str record, void (*done)
     rc = journal_append(d->journal, group, record, done, ctx, e);
     if (rc < 0)
         return -1;
-    desk_events_note(d, str_cstr(id));
+    desk_events_changed(d, str_cstr(id));
     if (book_apply(&d->book, record, &bad)) /* a bug: what was written is not what is there */
         log_error(NULL, "a record does not apply", LOG_T("group", id), LOG_T("error", bad.text));
     if (!group_needed(d, str_cstr(id)))
         journal_drop_session(d->journal, str_cstr(id));
-    desk_events_note(d, str_cstr(id)); /* a group that was not there before */
+    desk_events_changed(d, str_cstr(id)); /* a group that was not there before */
     return rc;
 }
 
-static int on_replayed(void *ctx, struct str id, struct str payload, struct err *e)
+static int apply_replayed(void *ctx, struct str id, struct str payload, struct err *e)
 {
     struct desk *d = ctx;
     struct err bad;
@@ -111,7 +111,7 @@ int desk_open_journal(struct desk *d, struct err *e)
 
     if (n < 0 || (size_t)n >= sizeof(dir))
         return err_set(e, ERR_CONFIG, "the state folder's path is too long");
-    if (journal_open(d->loop, &o, on_replayed, d, &d->journal, e))
+    if (journal_open(d->loop, &o, apply_replayed, d, &d->journal, e))
         return -1;
     if (d->book.next_seq > 1)
         log_info(NULL, "groups replayed", LOG_U("groups", d->book.groups.n),
@@ -144,7 +144,7 @@ static void on_compact(struct loop_task *t)
     publish_size(d);
 }
 
-void desk_look_after_journal(struct desk *d)
+void desk_maintain_journal(struct desk *d)
 {
     struct statvfs v;
 

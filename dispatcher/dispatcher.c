@@ -71,12 +71,12 @@ static const struct book_events events = {on_attempt_over, on_settled, on_gone};
 
 /* --- time --- */
 
-static void on_tick(struct loop_timer *t)
+static void on_desk_tick(struct loop_timer *t)
 {
     struct desk *d = CONTAINER_OF(t, struct desk, tick);
     static unsigned ticks;
 
-    loop_timer_set(d->loop, t, DESK_TICK_MS, on_tick);
+    loop_timer_set(d->loop, t, DESK_TICK_MS, on_desk_tick);
     desk_check_leases(d, clock_ms());
     if (ticks % 4 == 0) {
         desk_check_groups(d, clock_ms(), clock_wall_ms());
@@ -84,7 +84,7 @@ static void on_tick(struct loop_timer *t)
         desk_publish(d);
     }
     if (ticks++ % TICKS_PER_LOOK == 0)
-        desk_look_after_journal(d);
+        desk_maintain_journal(d);
     /* Back-offs end, refusals and pauses of the gateway pass, breakers let a probe through. */
     if (d->book.n_waiting > 0)
         polls_wake(d);
@@ -97,7 +97,7 @@ struct dispatcher {
     struct desk *desk;
 };
 
-static void on_reload(struct child *c)
+static void on_desk_reload(struct child *c)
 {
     struct desk *d = CONTAINER_OF(c, struct dispatcher, child)->desk;
     struct err e;
@@ -120,7 +120,7 @@ static void on_drain_tick(struct loop_timer *t)
         loop_timer_set(d->loop, t, DRAIN_TICK_MS, on_drain_tick);
 }
 
-static void on_drain(struct child *c)
+static void on_desk_drain(struct child *c)
 {
     struct desk *d = CONTAINER_OF(c, struct dispatcher, child)->desk;
 
@@ -153,7 +153,7 @@ static int open_all(struct desk *d, struct err *e)
     return 0;
 }
 
-static void close_all(struct desk *d)
+static void close_desk(struct desk *d)
 {
     loop_timer_stop(d->loop, &d->tick);
     loop_timer_stop(d->loop, &d->drain);
@@ -188,24 +188,24 @@ int dispatcher_run(const struct heritage *h)
     (void)signal(SIGPIPE, SIG_IGN);
     d->loop = loop_new(&e);
     desk_events_init(d);
-    if (!d->loop || child_init(&self.child, d->loop, h, on_drain, &e))
+    if (!d->loop || child_init(&self.child, d->loop, h, on_desk_drain, &e))
         goto out;
-    self.child.on_reload = on_reload;
+    self.child.on_reload = on_desk_reload;
     if (open_all(d, &e))
         goto out;
     sweep_start(d);
     tellings_resume(d);
-    desk_look_after_journal(d);
+    desk_maintain_journal(d);
     desk_publish(d);
     d->leases_ms = clock_ms(); /* the first tick, too, may come late */
-    loop_timer_set(d->loop, &d->tick, DESK_TICK_MS, on_tick);
+    loop_timer_set(d->loop, &d->tick, DESK_TICK_MS, on_desk_tick);
     child_ready(&self.child, "");
     server_run(d->server);
     status = 0;
 out:
     if (status)
         child_failed(h, e.text);
-    close_all(d);
+    close_desk(d);
     child_done(&self.child);
     loop_free(d->loop);
     free(d);

@@ -12,7 +12,7 @@
 #include "common/serve/exchange.h"
 #include "dispatcher/desk.h"
 
-static void on_closed(void *ctx, bool delivered)
+static void on_desk_answer_closed(void *ctx, bool delivered)
 {
     (void)delivered;
     ((struct desk_answer *)ctx)->x = NULL;
@@ -25,7 +25,7 @@ struct desk_answer *durable_begin(struct desk *d, struct exchange *x)
     a->desk = d;
     a->x = x;
     d->busy++;
-    exchange_watch(x, on_closed, a);
+    exchange_watch(x, on_desk_answer_closed, a);
     return a;
 }
 
@@ -43,7 +43,7 @@ static void send_if_durable(struct desk_answer *a)
     free(a);
 }
 
-static void on_durable(void *ctx)
+static void on_record_durable(void *ctx)
 {
     struct desk_answer *a = ctx;
 
@@ -53,7 +53,7 @@ static void on_durable(void *ctx)
 
 int durable_write(struct desk_answer *a, struct str group, struct str record, struct err *e)
 {
-    int rc = desk_write(a->desk, group, record, on_durable, a, e);
+    int rc = desk_write(a->desk, group, record, on_record_durable, a, e);
 
     a->undurable += rc == 0;
     a->wrote = a->wrote || rc >= 0;
@@ -64,7 +64,7 @@ void durable_end(struct desk_answer *a, int status)
 {
     /* The answer may depend on a record of an earlier request. */
     if (a->x && !a->wrote)
-        a->undurable += journal_await(a->desk->journal, on_durable, a) == 0;
+        a->undurable += journal_await(a->desk->journal, on_record_durable, a) == 0;
     a->ended = true;
     a->status = status;
     send_if_durable(a);

@@ -101,7 +101,7 @@ static void answer_gone(struct exchange *x)
 
 /* Reports whether a second end of an attempt comes too late. If not, its executor gets the verdict
  * on its own first report. */
-static bool is_too_late(const struct attempt *a)
+static bool comes_too_late(const struct attempt *a)
 {
     return !a || a->lost || a->outcome == OUTCOME_CANCELLED;
 }
@@ -110,7 +110,7 @@ static void answer_ended(struct exchange *x, const struct attempt *a)
 {
     struct buf body = {0};
 
-    if (is_too_late(a)) {
+    if (comes_too_late(a)) {
         answer_gone(x);
         return;
     }
@@ -124,7 +124,7 @@ static void answer_repeated(struct desk *d, struct exchange *x, const struct att
 {
     struct desk_answer *answer;
 
-    if (is_too_late(a)) {
+    if (comes_too_late(a)) {
         answer_gone(x);
         return;
     }
@@ -153,7 +153,7 @@ static void ending_fail(struct ending *n, const struct err *e)
     ending_free(n);
 }
 
-static void on_durable(void *ctx)
+static void on_end_durable(void *ctx)
 {
     ending_answer(ctx);
 }
@@ -171,7 +171,7 @@ static void log_end(const struct attempt *a, enum outcome outcome, const struct 
 }
 
 /* Records the end; then the answer. */
-static void record(struct ending *n)
+static void write_end_record(struct ending *n)
 {
     struct attempt *a = attempt_of(n);
     struct buf record = {0};
@@ -185,7 +185,7 @@ static void record(struct ending *n)
     log_end(a, n->outcome, &n->result);
     record_end(a, n->outcome, n->finalized ? END_FINALIZED : END_OPEN, &n->result, clock_wall_ms(),
                &record);
-    rc = desk_write(n->desk, a->rollout->group->spec.id, buf_str(&record), on_durable, n, &e);
+    rc = desk_write(n->desk, a->rollout->group->spec.id, buf_str(&record), on_end_durable, n, &e);
     buf_done(&record);
     if (rc < 0)
         ending_fail(n, &e);
@@ -213,7 +213,7 @@ static void set_infra(struct ending *n, const char *why)
 }
 
 /* Makes an attempt that seemed to count one that does not. */
-static void downgrade(struct ending *n, enum outcome outcome, const char *why)
+static void stop_counting(struct ending *n, enum outcome outcome, const char *why)
 {
     const struct attempt *a = attempt_of(n);
     const char *death = outcome == OUTCOME_ERROR && a ? desk_find_death(n->desk, a) : NULL;
@@ -222,18 +222,18 @@ static void downgrade(struct ending *n, enum outcome outcome, const char *why)
     set_reason(n, why);
     if (death)
         set_infra(n, death);
-    record(n);
+    write_end_record(n);
 }
 
 /* --- the worker's part --- */
 
-static void ask(struct ending *n, enum ending_step step);
+static void ask_ending_step(struct ending *n, enum ending_step step);
 
-static void on_again(struct loop_timer *t)
+static void on_ending_retry(struct loop_timer *t)
 {
     struct ending *n = CONTAINER_OF(t, struct ending, again);
 
-    ask(n, n->step);
+    ask_ending_step(n, n->step);
 }
 
 static struct str error_code(const struct json *v)
@@ -250,7 +250,7 @@ static struct str error_message(const struct json *v)
 
 /* The session's journal has no room: its attempt has not ended, and the executor, which keeps it,
  * says so again later. */
-static bool is_full(const struct json *v)
+static bool is_journal_full(const struct json *v)
 {
     return str_eq_c(error_code(v), "storage_full");
 }
@@ -266,19 +266,19 @@ static void on_full(struct ending *n, const struct json *v)
 }
 
 /* The run may have ended well: then this is not held against its runner. */
-static void give_up(struct ending *n)
+static void end_as_infra(struct ending *n)
 {
     n->result.beside |= n->outcome == OUTCOME_OK;
-    downgrade(n, OUTCOME_INFRA, n->said ? n->said : "the session's worker does not answer");
+    stop_counting(n, OUTCOME_INFRA, n->said ? n->said : "the session's worker does not answer");
 }
 
 static void ask_later(struct ending *n, uint64_t wait_ms)
 {
     n->wait_ms = wait_ms;
     if (clock_ms() < n->until_ms)
-        loop_timer_set(n->desk->loop, &n->again, wait_ms, on_again);
+        loop_timer_set(n->desk->loop, &n->again, wait_ms, on_ending_retry);
     else
-        give_up(n);
+        end_as_infra(n);
 }
 
 /* Excludes the time of a finalize, successful or not, from PATIENCE_MS. */
@@ -314,7 +314,7 @@ static void on_failure(struct ending *n, int status, const struct json *v)
     ask_later(n, MIN_OF(MAX_OF(2 * n->wait_ms, (uint64_t)AGAIN_MS), (uint64_t)AGAIN_MAX_MS));
 }
 
-static void take_counts(struct ending *n, const struct json *v)
+static void read_result_counts(struct ending *n, const struct json *v)
 {
     const struct json *summary = json_get(v, "summary");
     int64_t count = 0;
@@ -356,17 +356,17 @@ static void write_fail_reward(struct ending *n)
 
 /* 422: no trained token, or no reward. What does not end by itself may get the group's
  * fail_reward, once. */
-static void on_refused(struct ending *n, const struct json *v)
+static void on_finalize_refused(struct ending *n, const struct json *v)
 {
     if (!str_eq_c(error_code(v), "reward_missing")) {
-        downgrade(n, OUTCOME_ERROR,
-                  "the model was not called, or nothing that it said is to be trained");
+        stop_counting(n, OUTCOME_ERROR,
+                      "the model was not called, or nothing that it said is to be trained");
     } else if (n->outcome == OUTCOME_OK || n->failed_reward) {
-        downgrade(n, OUTCOME_ERROR, "there is no reward");
+        stop_counting(n, OUTCOME_ERROR, "there is no reward");
     } else {
         n->failed_reward = true;
         write_fail_reward(n);
-        ask(n, STEP_COMPLETE);
+        ask_ending_step(n, STEP_COMPLETE);
     }
 }
 
@@ -382,11 +382,12 @@ static void on_refusal(struct ending *n, struct arena *arena, const struct json 
     struct str why = error_message(v);
     const char *what = n->step == STEP_FINALIZE ? "export" : "reward";
 
-    downgrade(n, OUTCOME_ERROR,
-              arena_printf(arena, "the gateway refuses the %s: %.*s", what, (int)why.len, why.p).p);
+    stop_counting(
+        n, OUTCOME_ERROR,
+        arena_printf(arena, "the gateway refuses the %s: %.*s", what, (int)why.len, why.p).p);
 }
 
-static void on_answer(void *ctx, int status, struct str body, const struct err *e)
+static void on_ending_answer(void *ctx, int status, struct str body, const struct err *e)
 {
     struct ending *n = ctx;
     struct attempt *a = attempt_of(n);
@@ -403,18 +404,18 @@ static void on_answer(void *ctx, int status, struct str body, const struct err *
         ending_answer(n);
     } else if (status == 200 && last) {
         n->finalized = true;
-        take_counts(n, v);
-        record(n);
+        read_result_counts(n, v);
+        write_end_record(n);
     } else if (!last && (status == 200 || status == 410)) {
         /* 410: finalized by an end whose record was lost; its export says what it is */
-        ask(n, STEP_FINALIZE);
+        ask_ending_step(n, STEP_FINALIZE);
     } else if (status == 404 || status == 410) {
-        downgrade(n, OUTCOME_ERROR, "the session has ended before its attempt");
+        stop_counting(n, OUTCOME_ERROR, "the session has ended before its attempt");
     } else if (status == 422 && last) {
-        on_refused(n, v);
+        on_finalize_refused(n, v);
     } else if (is_refusal(status, v)) {
         on_refusal(n, &arena, v);
-    } else if (is_full(v)) {
+    } else if (is_journal_full(v)) {
         on_full(n, v);
     } else if (status == 0) {
         on_away(n);
@@ -424,7 +425,7 @@ static void on_answer(void *ctx, int status, struct str body, const struct err *
     arena_done(&arena);
 }
 
-static void ask(struct ending *n, enum ending_step step)
+static void ask_ending_step(struct ending *n, enum ending_step step)
 {
     static const char *const verbs[] = {[STEP_COMPLETE] = "complete", [STEP_FINALIZE] = "finalize"};
     struct attempt *a = attempt_of(n);
@@ -441,10 +442,10 @@ static void ask(struct ending *n, enum ending_step step)
     if (step == STEP_FINALIZE) {
         group_write_export(a->rollout->group, true, &body);
         n->call = worker_call_long(n->desk->workers, str_cstr(a->session), str_cstr(path),
-                                   buf_str(&body), on_answer, n);
+                                   buf_str(&body), on_ending_answer, n);
     } else {
         n->call = worker_call(n->desk->workers, str_cstr(a->session), "POST", str_cstr(path),
-                              str_cstr(n->complete), on_answer, n);
+                              str_cstr(n->complete), on_ending_answer, n);
     }
     buf_done(&body);
 }
@@ -557,7 +558,7 @@ static bool is_anothers_word(const struct desk_request *r, const struct attempt 
 
 /* Checks whether the same end is still being worked out for an earlier request; ctx is the
  * attempt's id. */
-static bool repeat_look(struct poll *p)
+static bool check_repeated(struct poll *p)
 {
     const struct attempt *a = book_attempt(&p->desk->book, str_cstr(p->ctx));
 
@@ -580,19 +581,19 @@ static void repeat_drop(struct poll *p)
     free(p->ctx);
 }
 
-static void on_closed(void *ctx, bool delivered)
+static void on_ending_closed(void *ctx, bool delivered)
 {
     (void)delivered;
     ((struct ending *)ctx)->x = NULL;
 }
 
 /* The outcome stands: the session is finalized if the attempt may count. */
-static void go_on_with(struct ending *n, struct attempt *a)
+static void begin_outcome(struct ending *n, struct attempt *a)
 {
     if (book_verdict(a, n->outcome, true) == ROLLOUT_SUCCEEDED)
-        ask(n, STEP_COMPLETE);
+        ask_ending_step(n, STEP_COMPLETE);
     else
-        record(n);
+        write_end_record(n);
 }
 
 static void on_alive(void *ctx, int status, struct str body, const struct err *e)
@@ -611,7 +612,7 @@ static void on_alive(void *ctx, int status, struct str body, const struct err *e
         death = "the session's worker is away";
     if (death)
         set_infra(n, death);
-    go_on_with(n, a);
+    begin_outcome(n, a);
 }
 
 static void ask_alive(struct ending *n, const struct attempt *a)
@@ -629,16 +630,16 @@ static void start_end(struct ending *n, struct attempt *a)
     memcpy(n->attempt, a->id, sizeof(n->attempt));
     n->desk->busy++;
     a->ending = true;
-    exchange_watch(n->x, on_closed, n);
+    exchange_watch(n->x, on_ending_closed, n);
     if (n->outcome == OUTCOME_ERROR)
         ask_alive(n, a);
     else
-        go_on_with(n, a);
+        begin_outcome(n, a);
 }
 
 void attempts_end(struct desk_request *r)
 {
-    static const struct poll_kind repeat = {repeat_look, repeat_over, repeat_drop};
+    static const struct poll_kind repeat = {check_repeated, repeat_over, repeat_drop};
     struct attempt *a = book_attempt(&r->desk->book, r->name);
     struct ending *n;
     struct err e = {0};

@@ -70,13 +70,14 @@ static bool is_count(const struct option *o, const struct json *v)
     return str_to_u64(json_text(v), (uint64_t)o->max, &n) == 0 && (double)n >= o->min;
 }
 
-static bool is_text(const struct option *o, const struct json *v)
+static bool is_text_value(const struct option *o, const struct json *v)
 {
     return json_is(v, JSON_STRING) && (double)v->n >= o->min && (double)v->n <= o->max;
 }
 
 /* Whether the option may have the value; `allowed` says what it may be. */
-static bool fits(const struct option *o, const struct json *v, char *allowed, size_t size)
+static bool is_allowed_value(const struct option *o, const struct json *v, char *allowed,
+                             size_t size)
 {
     switch (o->kind) {
     case OPTION_NAME:
@@ -90,7 +91,7 @@ static bool fits(const struct option *o, const struct json *v, char *allowed, si
         return is_count(o, v);
     case OPTION_TEXT:
         (void)snprintf(allowed, size, "a text of %.0f to %.0f bytes", o->min, o->max);
-        return is_text(o, v);
+        return is_text_value(o, v);
     case OPTION_OBJECT:
     default:
         (void)snprintf(allowed, size, "an object");
@@ -98,8 +99,8 @@ static bool fits(const struct option *o, const struct json *v, char *allowed, si
     }
 }
 
-static int fault(const char *where, const char *name, const struct json *v, const char *allowed,
-                 struct err *e)
+static int option_fault(const char *where, const char *name, const struct json *v,
+                        const char *allowed, struct err *e)
 {
     char full[128];
 
@@ -116,7 +117,7 @@ static int check_reward(const struct json *metadata, const char *where, struct e
     if (json_is_null(reward) || (json_is(reward, JSON_NUMBER) && json_to_double(reward, &d) == 0 &&
                                  isfinite(d) && fabs(d) <= (double)FLT_MAX))
         return 0;
-    return fault(where, "metadata.reward", reward, "a number that a float32 holds", e);
+    return option_fault(where, "metadata.reward", reward, "a number that a float32 holds", e);
 }
 
 /* Options that finalize refuses together. */
@@ -127,8 +128,8 @@ static int check_merge(const struct json *given, const char *where, struct err *
     if (!merge.p || str_eq_c(merge, "none") ||
         !str_eq_c(json_string(json_get(given, "select")), "all_checkpoints"))
         return 0;
-    return fault(where, "select", json_get(given, "select"),
-                 "leaves, last or longest where merge joins answers", e);
+    return option_fault(where, "select", json_get(given, "select"),
+                        "leaves, last or longest where merge joins answers", e);
 }
 
 int group_export_check(const struct json *body, const struct json *defaults, const char *where,
@@ -144,8 +145,8 @@ int group_export_check(const struct json *body, const struct json *defaults, con
     for (size_t i = 0; i < ARRAY_LEN(options); i++) {
         const struct json *v = json_get(given, options[i].name);
 
-        if (!json_is_null(v) && !fits(&options[i], v, allowed, sizeof(allowed)))
-            return fault(where, options[i].name, v, allowed, e);
+        if (!json_is_null(v) && !is_allowed_value(&options[i], v, allowed, sizeof(allowed)))
+            return option_fault(where, options[i].name, v, allowed, e);
     }
     return check_reward(json_get(given, "metadata"), where, e) || check_merge(given, where, e) ? -1
                                                                                                : 0;

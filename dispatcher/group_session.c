@@ -33,7 +33,7 @@ static const struct input_rule sampling_rule = {"sampling_params", INPUT_KIND_SA
 
 /* Puts the place before the error's text and parameter; returns -1. Errors of sampling parameters
  * may name the parameter alone. */
-static int placed(const char *place, bool sampling, struct err *e)
+static int prefix_error(const char *place, bool sampling, struct err *e)
 {
     struct err inner = *e;
     size_t n = strlen(sampling_rule.name);
@@ -81,7 +81,7 @@ static int check_values(const struct json *session, const char *place, struct er
 
         rc = input_value_check(&a, rule, &session->members[i].value, false, e);
         if (rc)
-            rc = placed(place, rule->kind == INPUT_KIND_SAMPLING, e);
+            rc = prefix_error(place, rule->kind == INPUT_KIND_SAMPLING, e);
     }
     arena_done(&a);
     return rc;
@@ -103,7 +103,7 @@ static int check_rules(const struct json *session, const struct config *config, 
     if (session_rules_nodes(session, config->max_nodes, e) ||
         session_rules_size(session, config->max_metadata_bytes, e) ||
         session_rules_branch(session, name, e))
-        rc = placed(place, false, e);
+        rc = prefix_error(place, false, e);
     arena_done(&a);
     return rc;
 }
@@ -120,7 +120,7 @@ static int check_members(const struct json *members, const char *where, struct e
         rc = input_value_check(&a, &sampling_rule, given, false, e);
         arena_done(&a);
         if (rc)
-            return placed(place, true, e);
+            return prefix_error(place, true, e);
     }
     return 0;
 }
@@ -226,8 +226,8 @@ static void write_options(const struct session_parts *p, uint32_t rollout,
     json_out_end_obj(&o);
 }
 
-static struct session_parts parts_of(const struct json *body, const struct json *defaults,
-                                     struct str group, uint32_t group_size)
+static struct session_parts collect_objects(const struct json *body, const struct json *defaults,
+                                            struct str group, uint32_t group_size)
 {
     return (struct session_parts){.session = given_of(body, defaults, "session"),
                                   .metadata = given_of(body, defaults, "metadata"),
@@ -247,7 +247,7 @@ void group_session_write(const struct group *g, uint32_t rollout, const char *at
 
     (void)json_parse(&a, str_of(g->text, g->text_len), &text, &e);
     (void)json_parse(&a, arena_printf(&a, "{\"attempt\":\"%s\"}", attempt), &label, &e);
-    parts = parts_of(text, NULL, g->spec.id, group_rollouts(g));
+    parts = collect_objects(text, NULL, g->spec.id, group_rollouts(g));
     write_options(&parts, rollout, label, out);
     arena_done(&a);
 }
@@ -275,7 +275,7 @@ struct merged {
     struct session_sum sum;
 };
 
-static size_t bytes_of(const struct json *v)
+static size_t value_bytes(const struct json *v)
 {
     struct buf text = {0};
     size_t n;
@@ -295,8 +295,8 @@ static size_t members_of(const struct json *v)
 static void add_metadata(struct session_sum *s, const struct json *metadata)
 {
     s->members += members_of(metadata);
-    s->metadata_bytes += bytes_of(metadata);
-    s->bytes += bytes_of(metadata);
+    s->metadata_bytes += value_bytes(metadata);
+    s->bytes += value_bytes(metadata);
 }
 
 static void add_other(struct session_sum *s, size_t bytes)
@@ -311,7 +311,8 @@ static struct session_sum bound_shared(const struct session_parts *p)
     const struct json *metadata = json_get(p->session, "metadata");
     struct session_sum s = {0};
 
-    add_other(&s, OWN_BYTES + bytes_of(p->labels) + bytes_of(p->session) - bytes_of(metadata));
+    add_other(&s,
+              OWN_BYTES + value_bytes(p->labels) + value_bytes(p->session) - value_bytes(metadata));
     add_metadata(&s, p->metadata);
     add_metadata(&s, metadata);
     return s;
@@ -322,7 +323,7 @@ static struct session_sum bound_member(const struct session_sum *shared, const s
     struct session_sum s = *shared;
 
     add_metadata(&s, json_get(member, "metadata"));
-    add_other(&s, bytes_of(json_get(member, "sampling_params")));
+    add_other(&s, value_bytes(json_get(member, "sampling_params")));
     return s;
 }
 
@@ -348,11 +349,11 @@ static void write_dummy(const struct session_parts *p, uint32_t rollout, struct 
     write_options(p, rollout, &label, out);
 }
 
-static void note_values(struct shared_part *part, const struct json *object)
+static void record_values(struct shared_part *part, const struct json *object)
 {
     for (uint32_t i = 0; json_is(object, JSON_OBJECT) && i < object->n; i++)
         (void)map_set(&part->values, json_string(&object->members[i].key),
-                      (void *)(uintptr_t)bytes_of(&object->members[i].value));
+                      (void *)(uintptr_t)value_bytes(&object->members[i].value));
 }
 
 /* The sum of what all rollouts share, as a session has it. */
@@ -370,13 +371,13 @@ static void merge_shared(const struct session_parts *p, struct merged *m)
     (void)json_parse(&a, buf_str(&text), &options, &e);
     m->sum = (struct session_sum){.bytes = text.len,
                                   .members = members_of(json_get(options, "metadata")),
-                                  .metadata_bytes = bytes_of(json_get(options, "metadata"))};
+                                  .metadata_bytes = value_bytes(json_get(options, "metadata"))};
     for (uint32_t i = 0; json_is(options, JSON_OBJECT) && i < options->n; i++)
         if (!str_eq_c(json_string(&options->members[i].key), "metadata"))
-            m->sum.other_bytes += bytes_of(&options->members[i].value);
-    note_values(&m->metadata, p->metadata);
-    note_values(&m->metadata, json_get(p->session, "metadata"));
-    note_values(&m->sampling, json_get(p->session, "sampling_params"));
+            m->sum.other_bytes += value_bytes(&options->members[i].value);
+    record_values(&m->metadata, p->metadata);
+    record_values(&m->metadata, json_get(p->session, "metadata"));
+    record_values(&m->sampling, json_get(p->session, "sampling_params"));
     m->is_made = true;
     buf_done(&text);
     arena_done(&a);
@@ -394,10 +395,10 @@ static int64_t add_values(const struct shared_part *part, const struct json *obj
         const struct json_member *m = &object->members[i];
         size_t had = (size_t)(uintptr_t)map_get(&part->values, json_string(&m->key));
 
-        bytes += (int64_t)bytes_of(&m->value) - (int64_t)had;
+        bytes += (int64_t)value_bytes(&m->value) - (int64_t)had;
         if (had > 0)
             continue;
-        bytes += (int64_t)bytes_of(&m->key) + 2; /* a colon, a comma */
+        bytes += (int64_t)value_bytes(&m->key) + 2; /* a colon, a comma */
         (*ret_names)++;
     }
     return part->values.n == 0 && *ret_names > 0 ? bytes - 1 : bytes;
@@ -421,7 +422,7 @@ static struct session_sum sum_member(const struct merged *shared, const struct j
 }
 
 /* Returns the path in the submission below which the option is, for errors. */
-static const char *place_of(const char *option)
+static const char *option_path(const char *option)
 {
     return strcmp(option, "metadata") == 0 || strcmp(option, "labels") == 0 ? "" : "session.";
 }
@@ -457,7 +458,7 @@ static int check_rollout(const struct session_parts *p, uint32_t rollout,
     buf_done(&options);
     if (rc == 0)
         return 0;
-    (void)snprintf(name, sizeof(name), "%s%s%s", where, place_of(inner.param), inner.param);
+    (void)snprintf(name, sizeof(name), "%s%s%s", where, option_path(inner.param), inner.param);
     return err_field(e, name, "%s: in the session of rollout %u, %s", name, rollout, inner.text);
 }
 
@@ -481,7 +482,7 @@ int group_session_check_sum(const struct group_spec *spec, const struct json *bo
                             const char *where, struct err *e)
 {
     uint32_t n = spec->n + spec->extra;
-    struct session_parts p = parts_of(body, defaults, spec->id, n);
+    struct session_parts p = collect_objects(body, defaults, spec->id, n);
     struct session_sum bound = bound_shared(&p);
     struct merged merged = {0};
     uint32_t given = json_is(p.members, JSON_ARRAY) ? p.members->n : 0;

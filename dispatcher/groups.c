@@ -40,7 +40,7 @@ struct candidate {
 };
 
 /* Checks the group's size, which is limited and which its sessions contain. */
-static int check_size(const struct group_spec *g, const char *where, struct err *e)
+static int check_group_size(const struct group_spec *g, const char *where, struct err *e)
 {
     if (g->n + g->extra <= GROUP_MAX)
         return 0;
@@ -79,7 +79,7 @@ static int check_group(struct desk_request *r, const struct json *body, const st
     if (g && same_group(r, g, ret->text))
         return 0; /* whatever would be said of it today */
     /* Not a part of group_parse: a journal may hold groups of a time when it was not checked. */
-    if (check_size(&spec, where, e) || check_fail_reward(body, defaults, where, e) ||
+    if (check_group_size(&spec, where, e) || check_fail_reward(body, defaults, where, e) ||
         group_export_check(body, defaults, where, e) ||
         group_session_check(body, defaults, config, where, e) ||
         group_session_check_sum(&spec, body, defaults, config, where, e))
@@ -107,7 +107,7 @@ static int check_twice(const struct candidate *all, size_t n, struct err *e)
     return rc;
 }
 
-static int check_room(struct desk *d, const struct candidate *all, size_t n, struct err *e)
+static int check_capacity(struct desk *d, const struct candidate *all, size_t n, struct err *e)
 {
     uint64_t max = (uint64_t)d->heritage->config->queue_max_groups, fresh = 0;
 
@@ -195,7 +195,7 @@ static int remove_new(struct desk *d, struct str id, struct err *e)
 }
 
 /* Takes those back that were written before one failed: all or none. */
-static void take_back(struct desk *d, const struct candidate *all, size_t n)
+static void withdraw_candidates(struct desk *d, const struct candidate *all, size_t n)
 {
     struct err e;
 
@@ -206,7 +206,8 @@ static void take_back(struct desk *d, const struct candidate *all, size_t n)
 }
 
 /* The answer says what is new and what was there already. */
-static void submit(struct desk_request *r, const struct candidate *all, size_t n, bool single)
+static void submit_candidates(struct desk_request *r, const struct candidate *all, size_t n,
+                              bool single)
 {
     struct desk_answer *answer = durable_begin(r->desk, r->x);
     struct buf record = {0};
@@ -221,7 +222,7 @@ static void submit(struct desk_request *r, const struct candidate *all, size_t n
         record_group(all[i].id, all[i].text, clock_wall_ms(), &record);
         rc = durable_write(answer, all[i].id, buf_str(&record), &e);
         if (rc)
-            take_back(r->desk, all, i);
+            withdraw_candidates(r->desk, all, i);
         made = true;
     }
     warn_of_runners(r, all, n);
@@ -238,10 +239,10 @@ void groups_put(struct desk_request *r)
     struct candidate c = {0};
     struct err e = {0};
 
-    if (check_group(r, r->body, NULL, r->name, "", &c, &e) || check_room(r->desk, &c, 1, &e))
+    if (check_group(r, r->body, NULL, r->name, "", &c, &e) || check_capacity(r->desk, &c, 1, &e))
         desk_error(r->x, &e);
     else
-        submit(r, &c, 1, true);
+        submit_candidates(r, &c, 1, true);
 }
 
 static int read_batch(struct desk_request *r, struct candidate **ret, size_t *ret_n, struct err *e)
@@ -283,10 +284,10 @@ void groups_post(struct desk_request *r)
     struct err e = {0};
     size_t n = 0;
 
-    if (read_batch(r, &all, &n, &e) || check_room(r->desk, all, n, &e))
+    if (read_batch(r, &all, &n, &e) || check_capacity(r->desk, all, n, &e))
         desk_error(r->x, &e);
     else
-        submit(r, all, n, false);
+        submit_candidates(r, all, n, false);
 }
 
 /* --- look --- */
@@ -385,7 +386,7 @@ static bool label_matches(const struct group *g, struct str name, struct str val
     return is.p && (!has_value || str_eq(is, value));
 }
 
-static bool wanted(const struct group *g, const struct group_filter *f)
+static bool matches_filter(const struct group *g, const struct group_filter *f)
 {
     if (g->seq <= f->after || (f->states && !(f->states & 1u << g->state)))
         return false;
@@ -412,7 +413,7 @@ void groups_list(struct desk_request *r)
     json_out_key(&o, "groups");
     json_out_arr(&o);
     LIST_EACH(&r->desk->book.all, g, struct group, all_entry) {
-        if (!wanted(g, &f))
+        if (!matches_filter(g, &f))
             continue;
         if (n++ == f.limit)
             break;
@@ -443,7 +444,7 @@ struct group_wait {
 };
 
 /* Groups that are gone have ended, too. */
-static bool wait_look(struct poll *p)
+static bool check_wait(struct poll *p)
 {
     struct group_wait *w = p->ctx;
     const struct group *g = book_group(&p->desk->book, str_cstr(w->id));
@@ -478,7 +479,7 @@ static void wait_drop(struct poll *p)
     free(p->ctx);
 }
 
-static const struct poll_kind waiting = {wait_look, wait_over, wait_drop};
+static const struct poll_kind waiting = {check_wait, wait_over, wait_drop};
 
 void groups_removed(struct desk *d, const struct group *g)
 {

@@ -14,7 +14,7 @@ static void poll_free(struct poll *p)
     free(p);
 }
 
-static void on_closed(void *ctx, bool delivered)
+static void on_poll_closed(void *ctx, bool delivered)
 {
     (void)delivered;
     poll_free(ctx);
@@ -33,11 +33,11 @@ static void on_timeout(struct loop_timer *t)
 }
 
 /* While it looks the exchange is not watched: an answer ends it. */
-static bool look(struct poll *p)
+static bool check_poll(struct poll *p)
 {
     exchange_watch(p->x, NULL, NULL);
     if (!p->kind->look(p)) {
-        exchange_watch(p->x, on_closed, p);
+        exchange_watch(p->x, on_poll_closed, p);
         return false;
     }
     poll_free(p);
@@ -51,7 +51,7 @@ void poll_start(struct desk *d, struct exchange *x, const struct poll_kind *kind
 
     *p = (struct poll){.desk = d, .x = x, .kind = kind, .ctx = ctx};
     list_append(&d->polls, &p->entry);
-    if (look(p))
+    if (check_poll(p))
         return;
     if (wait_ms == 0 || d->draining)
         end_poll(p);
@@ -59,19 +59,19 @@ void poll_start(struct desk *d, struct exchange *x, const struct poll_kind *kind
         loop_timer_set(d->loop, &p->timer, wait_ms, on_timeout);
 }
 
-static void on_wake(struct loop_task *t)
+static void on_poll_wake(struct loop_task *t)
 {
     struct desk *d = CONTAINER_OF(t, struct desk, wake);
     struct poll *p, *next;
 
     LIST_EACH_SAFE(&d->polls, p, next, struct poll, entry)
-        (void)look(p);
+        (void)check_poll(p);
 }
 
 void polls_wake(struct desk *d)
 {
     if (!list_is_empty(&d->polls))
-        loop_task_post(d->loop, &d->wake, on_wake);
+        loop_task_post(d->loop, &d->wake, on_poll_wake);
 }
 
 void polls_end(struct desk *d)

@@ -50,7 +50,7 @@ struct next {
 
 /* Takes up to `max` groups and writes them; an error if there are some and none can be taken. When
  * the trainer has left, the lease brings them back. */
-static void deliver(struct desk *d, struct exchange *x, const struct next *n)
+static void deliver_groups(struct desk *d, struct exchange *x, const struct next *n)
 {
     struct desk_answer *a = durable_begin(d, x);
     struct waits_now now = desk_waits_now(d);
@@ -86,21 +86,21 @@ static void deliver(struct desk *d, struct exchange *x, const struct next *n)
         durable_end(a, 200);
 }
 
-static bool next_look(struct poll *p)
+static bool check_next(struct poll *p)
 {
     const struct next *n = p->ctx;
     struct queue *q = book_queue(&p->desk->book, n->queue);
 
     if (!q || !book_next_group(q, n->states, n->submitted))
         return false;
-    deliver(p->desk, p->x, n);
+    deliver_groups(p->desk, p->x, n);
     return true;
 }
 
 /* Answers when the wait is over, also without a group, so that the trainer sees why. */
 static void next_over(struct poll *p)
 {
-    deliver(p->desk, p->x, p->ctx);
+    deliver_groups(p->desk, p->x, p->ctx);
 }
 
 static void next_drop(struct poll *p)
@@ -173,7 +173,7 @@ static void log_unknown_queue(struct desk *d, struct str name)
 
 void queues_next(struct desk_request *r)
 {
-    static const struct poll_kind kind = {next_look, next_over, next_drop};
+    static const struct poll_kind kind = {check_next, next_over, next_drop};
     struct next given, *kept;
     uint64_t wait_ms;
     struct err e = {0};
@@ -192,7 +192,7 @@ void queues_next(struct desk_request *r)
 
 /* --- acknowledge, return --- */
 
-static int read_ids(struct desk_request *r, const struct json **ret, struct err *e)
+static int read_group_ids(struct desk_request *r, const struct json **ret, struct err *e)
 {
     static const char *const names[] = {"groups"};
     struct field_reader f = {.body = r->body, .e = e};
@@ -232,7 +232,7 @@ static void write_many(struct desk_request *r, enum record_kind kind, const char
     struct desk_answer *answer;
     uint64_t n = 0;
 
-    if (read_ids(r, &ids, &e)) {
+    if (read_group_ids(r, &ids, &e)) {
         desk_error(r->x, &e);
         return;
     }

@@ -62,7 +62,7 @@ static bool renew_answer(struct poll *p, bool empty_too)
     return n > 0 || empty_too;
 }
 
-static bool renew_look(struct poll *p)
+static bool check_renewal(struct poll *p)
 {
     return renew_answer(p, false);
 }
@@ -107,7 +107,7 @@ static int read_renewal(struct desk_request *r, struct renewal *n, uint64_t *wai
 
 void attempts_renew(struct desk_request *r)
 {
-    static const struct poll_kind kind = {renew_look, renew_over, renew_drop};
+    static const struct poll_kind kind = {check_renewal, renew_over, renew_drop};
     struct renewal *n = mem_zalloc(sizeof(*n));
     struct err e = {0};
     uint64_t wait_ms = 0;

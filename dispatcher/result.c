@@ -72,7 +72,7 @@ static void put_member(const struct group *g, uint32_t k, struct json_out *o)
 }
 
 /* min_version and max_version over the members that count. */
-static void put_versions(const struct group *g, struct json_out *o)
+static void put_member_versions(const struct group *g, struct json_out *o)
 {
     int64_t min = INT64_MAX, max = INT64_MIN;
 
@@ -107,8 +107,8 @@ void result_write_waits(const struct book *b, const struct group *g, const struc
 }
 
 /* b and now: see result_write_group. */
-static void put_head(const struct group *g, const struct book *b, const struct waits_now *now,
-                     struct json_out *o)
+static void put_group_head(const struct group *g, const struct book *b, const struct waits_now *now,
+                           struct json_out *o)
 {
     json_out_member_str(o, "id", g->spec.id);
     json_out_member_str(o, "state", str_cstr(group_state_names[g->state]));
@@ -122,7 +122,7 @@ static void put_head(const struct group *g, const struct book *b, const struct w
         json_out_i64(o, g->spec.version);
     else
         json_out_null(o);
-    put_versions(g, o);
+    put_member_versions(g, o);
     put_time(o, "submitted_at", g->submitted_at_ms);
     put_time(o, "settled_at", g->settled_at_ms);
     json_out_member_i64(o, "deliveries", g->deliveries);
@@ -134,7 +134,7 @@ void result_write_row(const struct group *g, const struct book *b, const struct 
                       struct json_out *o)
 {
     json_out_obj(o);
-    put_head(g, b, now, o);
+    put_group_head(g, b, now, o);
     json_out_end_obj(o);
 }
 
@@ -148,7 +148,7 @@ void result_write_group(const struct group *g, const struct book *b, const struc
 
     (void)json_parse(&a, str_of(g->text, g->text_len), &text, &e);
     json_out_obj(o);
-    put_head(g, b, now, o);
+    put_group_head(g, b, now, o);
     for (size_t i = 0; i < ARRAY_LEN(given); i++) {
         json_out_key(o, given[i]);
         if (json_is(json_get(text, given[i]), JSON_OBJECT))
@@ -167,7 +167,7 @@ void result_write_group(const struct group *g, const struct book *b, const struc
 
 /* Whether a group of the queue that has not settled is for the runner: one of its rollouts waits,
  * in a lane, or runs. */
-static bool is_wanted(const struct book *b, const struct runner *r, const struct queue *q)
+static bool is_runner_wanted(const struct book *b, const struct runner *r, const struct queue *q)
 {
     const struct attempt *a;
 
@@ -199,7 +199,7 @@ static void put_blocked(const struct book *b, const struct queue *q, const struc
 
         buf_clear(&why);
         waits_of_runner(r, q, now, &why);
-        if (why.len == 0 || !is_wanted(b, r, q))
+        if (why.len == 0 || !is_runner_wanted(b, r, q))
             continue;
         json_out_obj(o);
         json_out_member_str(o, "runner", str_cstr(r->name));

@@ -41,8 +41,8 @@ static const char *const known_on[] = {"timeout", "error", "infra"};
 static const char *const known_member[] = {"sampling_params", "metadata"};
 
 /* A member of the submission, else the defaults'. */
-static const struct json *find(const struct json *body, const struct json *defaults,
-                               const char *name)
+static const struct json *find_member(const struct json *body, const struct json *defaults,
+                                      const char *name)
 {
     const struct json *v = json_get(body, name);
 
@@ -72,9 +72,9 @@ static int read_id(struct field_reader *f, struct str path_id, struct str *ret)
     return 0;
 }
 
-static int read_on(struct field_reader *f, enum on on[])
+static int read_consequences(struct field_reader *f, enum on on[])
 {
-    const struct json *given = find(f->body, f->defaults, "on");
+    const struct json *given = find_member(f->body, f->defaults, "on");
     struct field_reader inner = {.body = given, .where = f->where, .e = f->e};
 
     on[OUTCOME_TIMEOUT] = ON_KEEP;
@@ -96,9 +96,9 @@ static int read_on(struct field_reader *f, enum on on[])
     return 0;
 }
 
-static int read_members(struct field_reader *f, uint32_t n)
+static int read_member_fields(struct field_reader *f, uint32_t n)
 {
-    const struct json *members = find(f->body, f->defaults, "members");
+    const struct json *members = find_member(f->body, f->defaults, "members");
 
     if (json_is_null(members))
         return 0;
@@ -120,8 +120,8 @@ static int read_members(struct field_reader *f, uint32_t n)
 static int check_session(struct field_reader *f)
 {
     static const char *const ours[] = {"count", "group", "rollout", "group_size", "hold"};
-    const struct json *session = find(f->body, f->defaults, "session");
-    const struct json *const labels[] = {find(f->body, f->defaults, "labels"),
+    const struct json *session = find_member(f->body, f->defaults, "session");
+    const struct json *const labels[] = {find_member(f->body, f->defaults, "labels"),
                                          json_get(session, "labels")};
     static const char *const where[] = {"labels.attempt", "session.labels.attempt"};
 
@@ -141,7 +141,7 @@ static int check_session(struct field_reader *f)
 static int read_objects(struct field_reader *f)
 {
     static const char *const names[] = {"session", "export", "labels", "metadata"};
-    const struct json *labels = find(f->body, f->defaults, "labels");
+    const struct json *labels = find_member(f->body, f->defaults, "labels");
 
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (fields_object(f, names[i]))
@@ -151,7 +151,7 @@ static int read_objects(struct field_reader *f)
 
 static int read_input(struct field_reader *f)
 {
-    const struct json *input = find(f->body, f->defaults, "input");
+    const struct json *input = find_member(f->body, f->defaults, "input");
     struct buf text = {0};
     size_t len;
 
@@ -166,11 +166,11 @@ static int read_input(struct field_reader *f)
     return 0;
 }
 
-static int read_names(struct field_reader *f, struct group_spec *g)
+static int read_group_names(struct field_reader *f, struct group_spec *g)
 {
-    const struct json *queue = find(f->body, f->defaults, "queue");
+    const struct json *queue = find_member(f->body, f->defaults, "queue");
 
-    g->runner = json_string(find(f->body, f->defaults, "runner"));
+    g->runner = json_string(find_member(f->body, f->defaults, "runner"));
     if (!g->runner.p || g->runner.len == 0 || g->runner.len > NAME_MAX_LEN)
         return fields_fault(f, "runner", "must be a string of 1 to %d bytes", NAME_MAX_LEN);
     g->queue = STR("train");
@@ -205,7 +205,7 @@ static int read_counts(struct field_reader *f, struct group_spec *g)
     return 0;
 }
 
-static int read_rest(struct field_reader *f, struct group_spec *g)
+static int read_other_fields(struct field_reader *f, struct group_spec *g)
 {
     unsigned reward = 0;
     double run_s = 3600, deadline_s = 0;
@@ -218,7 +218,7 @@ static int read_rest(struct field_reader *f, struct group_spec *g)
         fields_number(f, "deadline_s", 0, SECONDS_MAX, &deadline_s))
         return -1;
     g->external_reward = reward == 1;
-    g->has_version = !json_is_null(find(f->body, f->defaults, "version"));
+    g->has_version = !json_is_null(find_member(f->body, f->defaults, "version"));
     g->run_timeout_ms = (uint64_t)(run_s * 1000);
     g->deadline_ms = (uint64_t)(deadline_s * 1000);
     return g->has_version ? fields_integer(f, "version", 0, INT64_MAX, &g->version) : 0;
@@ -233,8 +233,9 @@ int group_parse(const struct json *body, const struct json *defaults, struct str
     if (!json_is(body, JSON_OBJECT))
         return err_field(e, where[0] ? where : "groups", "a group must be an object");
     if (fields_known(&f, "", known, ARRAY_LEN(known)) || read_id(&f, id, &ret->id) ||
-        read_names(&f, ret) || read_counts(&f, ret) || read_rest(&f, ret) || read_on(&f, ret->on) ||
-        read_objects(&f) || read_members(&f, ret->n + ret->extra) || read_input(&f))
+        read_group_names(&f, ret) || read_counts(&f, ret) || read_other_fields(&f, ret) ||
+        read_consequences(&f, ret->on) || read_objects(&f) ||
+        read_member_fields(&f, ret->n + ret->extra) || read_input(&f))
         return -1;
     return 0;
 }
@@ -246,7 +247,7 @@ void group_write_submission(const struct json *body, const struct json *defaults
 
     json_out_obj(&o);
     for (size_t i = 0; i < ARRAY_LEN(known); i++) {
-        const struct json *v = find(body, defaults, known[i]);
+        const struct json *v = find_member(body, defaults, known[i]);
 
         if (i == 0) {
             json_out_key(&o, "id");
@@ -259,7 +260,7 @@ void group_write_submission(const struct json *body, const struct json *defaults
     json_out_end_obj(&o);
 }
 
-static struct str put_text(char **at, struct str text)
+static struct str append_text(char **at, struct str text)
 {
     struct str kept = str_of(*at, text.len);
 
@@ -284,8 +285,8 @@ static void keep_labels(struct group *g, const struct json *labels)
     g->labels = mem_alloc(g->n_labels * sizeof(*g->labels) + bytes);
     at = (char *)(g->labels + g->n_labels);
     for (uint32_t i = 0; i < labels->n; i++) {
-        g->labels[i].name = put_text(&at, json_string(&labels->members[i].key));
-        g->labels[i].value = put_text(&at, json_text(&labels->members[i].value));
+        g->labels[i].name = append_text(&at, json_string(&labels->members[i].key));
+        g->labels[i].value = append_text(&at, json_text(&labels->members[i].value));
     }
 }
 

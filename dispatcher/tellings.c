@@ -45,15 +45,15 @@ static void telling_free(struct telling *t)
     free(t);
 }
 
-static void tell(struct telling *t);
+static void ask_to_spool(struct telling *t);
 
-static void on_again(struct loop_timer *timer)
+static void on_telling_retry(struct loop_timer *timer)
 {
-    tell(CONTAINER_OF(timer, struct telling, again));
+    ask_to_spool(CONTAINER_OF(timer, struct telling, again));
 }
 
 /* The group may be acknowledged by now: its records are there until this is done. */
-static void note(struct telling *t)
+static void record_delivery(struct telling *t)
 {
     const struct group *g = book_group(&t->desk->book, str_cstr(t->group));
     struct buf record = {0};
@@ -68,7 +68,7 @@ static void note(struct telling *t)
     buf_done(&record);
 }
 
-static void on_told(void *ctx, int status, struct str body, const struct err *e)
+static void on_telling_answer(void *ctx, int status, struct str body, const struct err *e)
 {
     struct telling *t = ctx;
 
@@ -78,26 +78,26 @@ static void on_told(void *ctx, int status, struct str body, const struct err *e)
         log_error(NULL, "a group's entry is not delivered to the sinks", LOG_T("group", t->group),
                   LOG_I("status", status), LOG_S("answer", str_sub(body, 0, 300)));
     } else if (status != 200) {
-        loop_timer_set(t->desk->loop, &t->again, AGAIN_MS, on_again);
+        loop_timer_set(t->desk->loop, &t->again, AGAIN_MS, on_telling_retry);
         return;
     } else {
-        note(t);
+        record_delivery(t);
     }
     telling_free(t);
 }
 
-static void tell(struct telling *t)
+static void ask_to_spool(struct telling *t)
 {
     t->call = worker_call(t->desk->workers, (struct str){0}, "POST", STR("/admin/group_result"),
-                          str_cstr(t->body), on_told, t);
+                          str_cstr(t->body), on_telling_answer, t);
 }
 
-static void on_durable(void *ctx)
+static void on_telling_durable(void *ctx)
 {
     struct telling *t = ctx;
 
     t->waits = false;
-    tell(t);
+    ask_to_spool(t);
 }
 
 static bool any_redis(const struct desk *d)
@@ -128,7 +128,7 @@ static void put_keys(const struct group *g, struct json_out *o)
     json_out_end_arr(o);
 }
 
-static char *write_body(const struct group *g)
+static char *write_entry(const struct group *g)
 {
     struct group told = *g;
     struct buf body = {0};
@@ -166,12 +166,12 @@ void telling_start(struct desk *d, const struct group *g)
     t->desk = d;
     memcpy(t->group, g->spec.id.p, g->spec.id.len);
     t->submitted_at_ms = g->submitted_at_ms;
-    t->body = write_body(g);
+    t->body = write_entry(g);
     desk_owe(d, g->spec.id);
     list_append(&d->tellings, &t->entry);
-    t->waits = journal_await(d->journal, on_durable, t) == 0;
+    t->waits = journal_await(d->journal, on_telling_durable, t) == 0;
     if (!t->waits)
-        tell(t);
+        ask_to_spool(t);
 }
 
 void tellings_resume(struct desk *d)

@@ -11,7 +11,7 @@ bool waits_is_offered(const struct runner *r, uint64_t mono_ms)
     return r->running > 0 || (r->offered_ms > 0 && mono_ms - r->offered_ms <= OFFERED_MS);
 }
 
-static bool is_full(const struct queue *q, const struct waits_now *now)
+static bool is_queue_full(const struct queue *q, const struct waits_now *now)
 {
     return q && now->settled_max > 0 && q->offered + q->taken >= now->settled_max;
 }
@@ -33,7 +33,7 @@ void waits_of_runner(const struct runner *r, const struct queue *q, const struct
         buf_puts(out, "its attempts fail one after the other");
     else if (!waits_is_offered(r, now->mono_ms))
         buf_puts(out, "no executor offers it");
-    else if (is_full(q, now))
+    else if (is_queue_full(q, now))
         write_full(q, out);
 }
 
@@ -115,7 +115,7 @@ void waits_of_group(const struct book *b, const struct group *g, const struct wa
         waits_of_runner(r, g->queue, now, out);
     } else if (!waits_is_offered(r, now->mono_ms)) {
         waits_not_offered(b, r, now->mono_ms, out);
-    } else if (is_full(g->queue, now)) {
+    } else if (is_queue_full(g->queue, now)) {
         write_full(g->queue, out);
     } else if ((rests_ms = rests_until_ms(g, now->wall_ms)) > 0) {
         buf_printf(out, "after a failure of infrastructure the next attempt begins in %llu s",

@@ -58,7 +58,7 @@ void workers_free(struct workers *w)
 }
 
 /* The place that serves the session's index (adoption followed), or the next one that serves. */
-static int place_of(struct workers *w, struct str id, struct err *e)
+static int choose_worker(struct workers *w, struct str id, struct err *e)
 {
     uint32_t index;
 
@@ -78,7 +78,7 @@ static struct http_client *client_of(struct workers *w, struct str id, struct er
 {
     struct http_client_options o = {.max_idle = 64};
     char path[128], url[160];
-    int place = place_of(w, id, e);
+    int place = choose_worker(w, id, e);
 
     if (place < 0)
         return NULL;
@@ -98,8 +98,8 @@ static struct http_client *client_of(struct workers *w, struct str id, struct er
 }
 
 /* `r` without headers and body. */
-static struct http_fetch *begin(struct workers *w, struct str id, struct http_request *r,
-                                struct str body, http_fetch_fn fn, void *ctx)
+static struct http_fetch *start_call(struct workers *w, struct str id, struct http_request *r,
+                                     struct str body, http_fetch_fn fn, void *ctx)
 {
     struct err e = {0};
     struct http_client *client = client_of(w, id, &e);
@@ -125,7 +125,7 @@ struct http_fetch *worker_call(struct workers *w, struct str id, const char *met
 {
     struct http_request r = {.method = method, .path = path, .total_timeout_ms = ANSWER_TIMEOUT_MS};
 
-    return begin(w, id, &r, body, fn, ctx);
+    return start_call(w, id, &r, body, fn, ctx);
 }
 
 struct http_fetch *worker_make_session(struct workers *w, struct str body, http_fetch_fn fn,
@@ -134,7 +134,7 @@ struct http_fetch *worker_make_session(struct workers *w, struct str body, http_
     struct http_request r = {
         .method = "POST", .path = STR("/sessions"), .total_timeout_ms = SESSION_TIMEOUT_MS};
 
-    return begin(w, (struct str){0}, &r, body, fn, ctx);
+    return start_call(w, (struct str){0}, &r, body, fn, ctx);
 }
 
 struct http_fetch *worker_call_long(struct workers *w, struct str id, struct str path,
@@ -142,7 +142,7 @@ struct http_fetch *worker_call_long(struct workers *w, struct str id, struct str
 {
     struct http_request r = {.method = "POST", .path = path};
 
-    return begin(w, id, &r, body, fn, ctx);
+    return start_call(w, id, &r, body, fn, ctx);
 }
 
 /* errno of the last try to connect to the place; 0: it can be reached, or was not tried. A full

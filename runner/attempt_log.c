@@ -25,7 +25,7 @@
 /* The file while it is written: HEAD bytes as they came, then a ring of RING bytes. */
 enum { HEAD = ATTEMPT_LOG_MAX / 2, RING = ATTEMPT_LOG_MAX / 2 - 128 };
 
-static void tell(struct attempt_log *l, const char *what)
+static void log_trouble(struct attempt_log *l, const char *what)
 {
     log_warn(NULL, what, LOG_T("path", l->path), LOG_T("reason", strerror(errno)));
     if (l->fd >= 0)
@@ -34,7 +34,7 @@ static void tell(struct attempt_log *l, const char *what)
 }
 
 /* A group's id as one name: neither a path nor hidden. */
-static void add_name(struct buf *path, struct str group)
+static void add_group_name(struct buf *path, struct str group)
 {
     if (group.len == 0 || group.p[0] == '.')
         buf_add_c(path, '_');
@@ -49,22 +49,22 @@ void attempt_log_open(struct attempt_log *l, const char *logs, struct str group,
 
     *l = (struct attempt_log){.fd = -1};
     buf_printf(&path, "%s/", logs);
-    add_name(&path, group);
+    add_group_name(&path, group);
     l->path = mem_strndup(path.p, path.len);
     if (mkdir(l->path, 0777) && errno != EEXIST) {
-        tell(l, "an attempt's log cannot be made");
+        log_trouble(l, "an attempt's log cannot be made");
     } else {
         buf_printf(&path, "/%lld.%lld.log", (long long)rollout, (long long)attempt);
         free(l->path);
         l->path = mem_strndup(path.p, path.len);
         l->fd = open(l->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
         if (l->fd < 0)
-            tell(l, "an attempt's log cannot be made");
+            log_trouble(l, "an attempt's log cannot be made");
     }
     buf_done(&path);
 }
 
-static int put(int fd, struct str bytes, uint64_t at)
+static int write_at(int fd, struct str bytes, uint64_t at)
 {
     while (bytes.len > 0) {
         ssize_t n = pwrite(fd, bytes.p, bytes.len, (off_t)at);
@@ -98,8 +98,8 @@ void attempt_log_add(struct attempt_log *l, struct str bytes)
             at = HEAD + (l->total - HEAD) % RING;
             room = HEAD + RING - at;
         }
-        if (put(l->fd, str_sub(bytes, 0, (size_t)MIN_OF(room, bytes.len)), at)) {
-            tell(l, "an attempt's log cannot be written");
+        if (write_at(l->fd, str_sub(bytes, 0, (size_t)MIN_OF(room, bytes.len)), at)) {
+            log_trouble(l, "an attempt's log cannot be written");
             return;
         }
         l->total += MIN_OF(room, bytes.len);
@@ -108,7 +108,7 @@ void attempt_log_add(struct attempt_log *l, struct str bytes)
 }
 
 /* Rewrites the ring in order, oldest byte first, after a line with the number of missing bytes. */
-static int unroll(struct attempt_log *l)
+static int unroll_ring(struct attempt_log *l)
 {
     uint64_t split = (l->total - HEAD) % RING;
     char *ring = mem_alloc(RING);
@@ -120,7 +120,7 @@ static int unroll(struct attempt_log *l)
                    (unsigned long long)(l->total - HEAD - RING));
         buf_add(&out, ring + split, RING - split);
         buf_add(&out, ring, split);
-        rc = put(l->fd, buf_str(&out), HEAD);
+        rc = write_at(l->fd, buf_str(&out), HEAD);
     }
     buf_done(&out);
     free(ring);
@@ -129,8 +129,8 @@ static int unroll(struct attempt_log *l)
 
 void attempt_log_close(struct attempt_log *l)
 {
-    if (l->fd >= 0 && l->total > HEAD + RING && unroll(l))
-        tell(l, "an attempt's log cannot be completed");
+    if (l->fd >= 0 && l->total > HEAD + RING && unroll_ring(l))
+        log_trouble(l, "an attempt's log cannot be completed");
     if (l->fd >= 0)
         close(l->fd);
     l->fd = -1;

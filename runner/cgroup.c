@@ -68,7 +68,7 @@ static char *find_own(void)
     return found;
 }
 
-static int write_word(const char *folder, const char *name, const char *word)
+static int write_control_file(const char *folder, const char *name, const char *word)
 {
     char *path = path_in(folder, name);
     int fd = open(path, O_WRONLY | O_CLOEXEC), rc = -1;
@@ -83,12 +83,12 @@ static int write_word(const char *folder, const char *name, const char *word)
 
 /* Kills what is in a folder's groups and removes them. A group can be removed when the last process
  * is gone, which takes a moment after the kill: rmdir is tried again. */
-static void clear(const char *folder)
+static void kill_groups(const char *folder)
 {
     DIR *d = opendir(folder);
     const struct dirent *one;
 
-    (void)write_word(folder, "cgroup.kill", "1");
+    (void)write_control_file(folder, "cgroup.kill", "1");
     while (d && (one = readdir(d))) {
         char *path =
             one->d_type == DT_DIR && one->d_name[0] != '.' ? path_in(folder, one->d_name) : NULL;
@@ -118,7 +118,7 @@ static void end_leftovers(const char *group)
         fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
             log_info(NULL, "ending what an executor before left", LOG_T("cgroup", path));
-            clear(path);
+            kill_groups(path);
         }
         if (fd >= 0)
             close(fd);
@@ -168,13 +168,13 @@ char *cgroup_make(void)
 void cgroup_enter(const char *path)
 {
     if (path)
-        (void)write_word(path, "cgroup.procs", "0");
+        (void)write_control_file(path, "cgroup.procs", "0");
 }
 
 void cgroup_kill(const char *path)
 {
     if (path)
-        (void)write_word(path, "cgroup.kill", "1");
+        (void)write_control_file(path, "cgroup.kill", "1");
 }
 
 void cgroup_remove(char *path)
@@ -188,7 +188,7 @@ void cgroup_close(void)
 {
     if (!own.folder)
         return;
-    clear(own.folder);
+    kill_groups(own.folder);
     close(own.lock);
     free(own.folder);
     own.folder = NULL;

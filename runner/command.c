@@ -53,7 +53,7 @@ void runner_check(const char *path, struct buf *mistakes)
 
 /* --- the command line --- */
 
-static void tell_unknown(const char *flag, struct buf *mistakes)
+static void add_unknown_flag(const char *flag, struct buf *mistakes)
 {
     struct nearest near = nearest_to(str_of(flag, strcspn(flag, "=")));
 
@@ -66,7 +66,7 @@ static void tell_unknown(const char *flag, struct buf *mistakes)
 }
 
 /* Takes --flag VALUE or --flag=VALUE. Returns how many arguments that were. */
-static int take_option(struct command_line *w, char **argv, int left, struct buf *mistakes)
+static int read_option(struct command_line *w, char **argv, int left, struct buf *mistakes)
 {
     size_t len = strcspn(argv[0], "=");
 
@@ -86,7 +86,7 @@ static int take_option(struct command_line *w, char **argv, int left, struct buf
         *to = argv[1];
         return 2;
     }
-    tell_unknown(argv[0], mistakes);
+    add_unknown_flag(argv[0], mistakes);
     return 1;
 }
 
@@ -116,7 +116,7 @@ static const char *read_gateway(const char *text, struct buf *mistakes)
 }
 
 /* The executor's name: the one given, else HOST.PID, behind the name of its key. */
-static char *read_name(const char *given, const char *key)
+static char *choose_name(const char *given, const char *key)
 {
     struct buf out = {0};
     char host[80] = "";
@@ -132,7 +132,7 @@ static char *read_name(const char *given, const char *key)
     return buf_take(&out);
 }
 
-static int run(struct roster *roster, struct executor_options *o)
+static int run_executor(struct roster *roster, struct executor_options *o)
 {
     char made[] = "/tmp/rollgate-runner-XXXXXX";
     bool own = !o->work;
@@ -165,13 +165,13 @@ int runner_command(int argc, char **argv)
     int rc = 2;
 
     for (int i = 1; i < argc;)
-        i += take_option(&w, argv + i, argc - i, &mistakes);
+        i += read_option(&w, argv + i, argc - i, &mistakes);
     read_duration("--grace", w.grace, &o.grace_ms, &mistakes);
     read_duration("--reconnect", w.reconnect, &o.reconnect_ms, &mistakes);
     runner_log_begin(w.level, w.format, &mistakes);
     o.gateway = read_gateway(w.gateway, &mistakes);
     o.key = w.key_file ? gateway_client_read_key(w.key_file, &mistakes) : NULL;
-    o.name = read_name(w.executor, o.key);
+    o.name = choose_name(w.executor, o.key);
     o.runners = w.runners;
     o.ca_file = w.ca_file;
     o.logs = logs = config_absolute_path("logs", w.logs, &mistakes);
@@ -183,7 +183,7 @@ int runner_command(int argc, char **argv)
     if (mistakes.len > 0)
         runner_log_mistakes(buf_str(&mistakes));
     else
-        rc = run(&roster, &o);
+        rc = run_executor(&roster, &o);
     roster_done(&roster);
     buf_done(&mistakes);
     free((char *)(uintptr_t)o.gateway);

@@ -2,11 +2,11 @@
  * Follows one attempt through the phases drawn in the header. A run is a process (job.h) or one
  * HTTP call of a service; both ways end in run_over, which decides whether the scorer is asked.
  *
- *   claim -> run_begin -> ... -> run_over -> score_begin -> on_scored -> end_begin
+ *   claim -> run_begin -> ... -> run_over -> score_begin -> on_score_ended -> end_begin
  *                                    '---------- no scorer ----------------^
  *
- * `outcome` and `reason` are set by settle() alone. A timeout stays one, whatever the status of
- * the process that it killed; the executor's own end makes everything `infra`. The end is sent
+ * `outcome` and `reason` are set by set_outcome() alone. A timeout stays one, whatever the status
+ * of the process that it killed; the executor's own end makes everything `infra`. The end is sent
  * until the gateway answers; only then the execution is freed. The end of a dropped execution
  * (cancelled, or its lease was lost) is not sent.
  */
@@ -39,7 +39,7 @@ static void end_begin(struct execution *a);
 
 /* --- small things --- */
 
-static void settle(struct execution *a, enum execution_outcome outcome, const char *reason)
+static void set_outcome(struct execution *a, enum execution_outcome outcome, const char *reason)
 {
     a->outcome = outcome;
     free(a->reason);
@@ -68,13 +68,13 @@ static void execution_free(struct execution *a)
     executor_slot_free(x);
 }
 
-static double seconds(uint64_t from_ms, uint64_t to_ms)
+static double seconds_between(uint64_t from_ms, uint64_t to_ms)
 {
     return from_ms && to_ms > from_ms ? (double)(to_ms - from_ms) / 1000 : 0;
 }
 
 /* One line for each attempt. */
-static void tell_end(const struct execution *a, const char *verdict)
+static void log_end(const struct execution *a, const char *verdict)
 {
     log_info(
         NULL, "attempt ended", LOG_S("group", a->group), LOG_I("rollout", a->rollout),
@@ -86,7 +86,7 @@ static void tell_end(const struct execution *a, const char *verdict)
 
 /* --- how a process ended --- */
 
-static void describe(const struct job_end *end, const char *what, char out[160])
+static void describe_end(const struct job_end *end, const char *what, char out[160])
 {
     if (end->lost)
         (void)snprintf(out, 160, "%s: its keeper was killed or stopped", what);
@@ -114,7 +114,7 @@ static bool is_ok(const struct job_end *end)
 /* --- reward --- */
 
 /* A number or an object becomes the reward_info; -1 when the text is neither. */
-static int take_reward(struct execution *a, struct str text)
+static int read_reward(struct execution *a, struct str text)
 {
     struct arena arena = {0};
     const struct json *v = NULL;
@@ -165,23 +165,23 @@ static void on_score_output(void *ctx, bool is_error, struct str bytes)
         buf_consume(&a->line, a->line.len - LINE_MAX_BYTES);
 }
 
-static void on_scored(void *ctx, const struct job_end *end)
+static void on_score_ended(void *ctx, const struct job_end *end)
 {
     struct execution *a = ctx;
     char how[160];
 
     a->job = NULL;
     loop_timer_stop(a->x->loop, &a->timer);
-    describe(end, "the scorer", how);
+    describe_end(end, "the scorer", how);
     if (a->executor_ends)
-        settle(a, EXECUTION_INFRA, "the executor is stopping");
+        set_outcome(a, EXECUTION_INFRA, "the executor is stopping");
     else if (end->lost || is_infra(end))
-        settle(a, EXECUTION_INFRA, how);
-    else if (is_ok(end) && take_reward(a, last_line(buf_str(&a->line))) == 0)
+        set_outcome(a, EXECUTION_INFRA, how);
+    else if (is_ok(end) && read_reward(a, last_line(buf_str(&a->line))) == 0)
         how[0] = '\0';
     else if (a->outcome == EXECUTION_OK)
-        settle(a, EXECUTION_ERROR,
-               is_ok(end) ? "the scorer's last line is neither a number nor an object" : how);
+        set_outcome(a, EXECUTION_ERROR,
+                    is_ok(end) ? "the scorer's last line is neither a number nor an object" : how);
     end_begin(a);
 }
 
@@ -192,7 +192,7 @@ static void on_score_timeout(struct loop_timer *t)
 
 static void score_begin(struct execution *a)
 {
-    static const struct job_events events = {on_score_output, on_scored};
+    static const struct job_events events = {on_score_output, on_score_ended};
     const struct roster_runner *p = a->roster;
     struct job_spec spec = {
         .folder = a->place.folder, .grace_ms = (uint64_t)p->grace_ms, .apart = true};
@@ -203,14 +203,14 @@ static void score_begin(struct execution *a)
     a->score_ms = clock_ms();
     attempt_log_add(&a->log, STR("--- score\n"));
     if (roster_arguments(&a->arena, p->score, json_get(a->claim, "input"), &argv, &e)) {
-        settle(a, EXECUTION_ERROR, e.text);
+        set_outcome(a, EXECUTION_ERROR, e.text);
         end_begin(a);
         return;
     }
     spec.argv = argv;
     spec.envp = surroundings_variables(a, true);
     if (job_start(a->x->loop, &spec, &events, a, &a->job, &e)) {
-        settle(a, EXECUTION_INFRA, e.text);
+        set_outcome(a, EXECUTION_INFRA, e.text);
         end_begin(a);
         return;
     }
@@ -224,7 +224,7 @@ static void run_over(struct execution *a)
     loop_timer_stop(a->x->loop, &a->timer);
     a->ended_ms = clock_ms();
     if (a->executor_ends)
-        settle(a, EXECUTION_INFRA, "the executor is stopping");
+        set_outcome(a, EXECUTION_INFRA, "the executor is stopping");
     if (!a->dropped && !a->executor_ends && a->outcome != EXECUTION_INFRA && a->roster->score)
         score_begin(a);
     else
@@ -243,17 +243,17 @@ static void on_run_ended(void *ctx, const struct job_end *end)
     char how[160];
 
     a->job = NULL;
-    describe(end, "the run", how);
+    describe_end(end, "the run", how);
     if (!end->lost && !end->not_started && WIFEXITED(end->status))
         a->exit_status = WEXITSTATUS(end->status);
     if (!end->lost && !end->not_started && WIFSIGNALED(end->status))
         a->signo = WTERMSIG(end->status);
     if (a->outcome != EXECUTION_TIMEOUT)
-        settle(a,
-               is_ok(end)      ? EXECUTION_OK
-               : is_infra(end) ? EXECUTION_INFRA
-                               : EXECUTION_ERROR,
-               is_ok(end) ? NULL : how);
+        set_outcome(a,
+                    is_ok(end)      ? EXECUTION_OK
+                    : is_infra(end) ? EXECUTION_INFRA
+                                    : EXECUTION_ERROR,
+                    is_ok(end) ? NULL : how);
     run_over(a);
 }
 
@@ -326,7 +326,7 @@ static void on_run_timeout(struct loop_timer *t)
 {
     struct execution *a = CONTAINER_OF(t, struct execution, timer);
 
-    settle(a, EXECUTION_TIMEOUT, "the run took too long");
+    set_outcome(a, EXECUTION_TIMEOUT, "the run took too long");
     run_stop(a);
 }
 
@@ -339,15 +339,15 @@ static void on_service(void *ctx, int status, struct str body, const struct err 
     attempt_log_add(&a->log, body);
     (void)snprintf(how, sizeof(how), "the service answered %d", status);
     if (a->outcome == EXECUTION_TIMEOUT)
-        (void)take_reward(a, body);
+        (void)read_reward(a, body);
     else if (status == 0)
-        settle(a, EXECUTION_INFRA, e->text);
+        set_outcome(a, EXECUTION_INFRA, e->text);
     else if (status >= 500 || status == 429)
-        settle(a, EXECUTION_INFRA, how);
+        set_outcome(a, EXECUTION_INFRA, how);
     else if (status >= 300)
-        settle(a, EXECUTION_ERROR, how);
-    else if (str_trim(body).len > 0 && take_reward(a, body))
-        settle(a, EXECUTION_ERROR, "the service's answer is neither a number nor an object");
+        set_outcome(a, EXECUTION_ERROR, how);
+    else if (str_trim(body).len > 0 && read_reward(a, body))
+        set_outcome(a, EXECUTION_ERROR, "the service's answer is neither a number nor an object");
     run_over(a);
 }
 
@@ -412,13 +412,13 @@ static void run_begin(struct execution *a)
     a->run_ms = now;
     attempt_log_open(&a->log, a->x->options->logs, a->group, a->rollout, a->number);
     (void)json_to_double(json_get(a->claim, "run_timeout_s"), &given_s);
-    given_s -= seconds(a->claimed_ms, now);
+    given_s -= seconds_between(a->claimed_ms, now);
     limit_s = MAX_OF(MIN_OF(limit_s, given_s), 0.001);
     a->deadline_s = (double)clock_wall_ms() / 1000 + limit_s;
     if (p->http) {
         service_begin(a);
     } else if (process_begin(a, &e)) {
-        settle(a, e.kind == ERR_INVALID ? EXECUTION_ERROR : EXECUTION_INFRA, e.text);
+        set_outcome(a, e.kind == ERR_INVALID ? EXECUTION_ERROR : EXECUTION_INFRA, e.text);
         a->ended_ms = clock_ms();
         end_begin(a);
         return;
@@ -461,11 +461,11 @@ static void write_end(struct execution *a, struct buf *out)
     json_out_key(&o, "timings");
     json_out_obj(&o);
     json_out_key(&o, "queued");
-    json_out_double(&o, seconds(a->claimed_ms, a->run_ms ? a->run_ms : now));
+    json_out_double(&o, seconds_between(a->claimed_ms, a->run_ms ? a->run_ms : now));
     json_out_key(&o, "run");
-    json_out_double(&o, seconds(a->run_ms, a->ended_ms));
+    json_out_double(&o, seconds_between(a->run_ms, a->ended_ms));
     json_out_key(&o, "score");
-    json_out_double(&o, seconds(a->score_ms, now));
+    json_out_double(&o, seconds_between(a->score_ms, now));
     json_out_end_obj(&o);
     if (a->log.path) {
         if (!a->refused) { /* a path may be what is refused: longer than one may be, or no text */
@@ -481,7 +481,7 @@ static void write_end(struct execution *a, struct buf *out)
 
 static void end_send(struct execution *a);
 
-static void on_retry(struct loop_timer *t)
+static void on_end_retry(struct loop_timer *t)
 {
     end_send(CONTAINER_OF(t, struct execution, timer));
 }
@@ -500,7 +500,7 @@ static void refuse_end(struct execution *a, int status, struct str why)
              LOG_T("attempt", a->id), LOG_T("reason", reason));
     a->refused = true;
     buf_clear(&a->reward);
-    settle(a, a->outcome == EXECUTION_INFRA ? EXECUTION_INFRA : EXECUTION_ERROR, reason);
+    set_outcome(a, a->outcome == EXECUTION_INFRA ? EXECUTION_INFRA : EXECUTION_ERROR, reason);
     end_send(a);
 }
 
@@ -514,14 +514,14 @@ static void on_end(void *ctx, int status, struct str body, const struct err *e)
     (void)e;
     a->end_call = NULL;
     if (a->dropped && status != 200) {
-        tell_end(a, "lost");
+        log_end(a, "lost");
         execution_free(a);
         return;
     }
     if (status == 0 || status == 408 || status == 429 || status >= 500) {
         a->retry_ms =
             MIN_OF(MAX_OF(a->retry_ms * 2, (uint64_t)RETRY_FIRST_MS), (uint64_t)RETRY_MAX_MS);
-        loop_timer_set(a->x->loop, &a->timer, a->retry_ms, on_retry);
+        loop_timer_set(a->x->loop, &a->timer, a->retry_ms, on_end_retry);
         return;
     }
     if (json_parse(&arena, body, &v, &bad))
@@ -532,13 +532,13 @@ static void on_end(void *ctx, int status, struct str body, const struct err *e)
         return;
     }
     if (status == 200) {
-        tell_end(a, arena_cstr(&arena, json_string(json_get(v, "rollout"))));
+        log_end(a, arena_cstr(&arena, json_string(json_get(v, "rollout"))));
     } else if (status == 410) {
-        tell_end(a, "lost");
+        log_end(a, "lost");
     } else {
         log_error(NULL, "the gateway refuses an attempt's end", LOG_T("attempt", a->id),
                   LOG_I("status", status), LOG_S("answer", str_sub(body, 0, 500)));
-        tell_end(a, "refused");
+        log_end(a, "refused");
     }
     arena_done(&arena);
     execution_free(a);
@@ -563,7 +563,7 @@ static void end_begin(struct execution *a)
         end_send(a);
         return;
     }
-    tell_end(a, "lost");
+    log_end(a, "lost");
     execution_free(a);
 }
 
@@ -579,7 +579,7 @@ static void on_begin(struct loop_task *t)
     run_begin(CONTAINER_OF(t, struct execution, begin));
 }
 
-static const char *copy(struct execution *a, const struct json *v)
+static const char *copy_member(struct execution *a, const struct json *v)
 {
     struct str s = json_string(v);
 
@@ -611,13 +611,13 @@ static struct execution *execution_new(struct executor *x, struct slot_row *lane
     (void)json_parse(&a->arena, arena_str(&a->arena, buf_str(&text)), &a->claim, &e);
     buf_done(&text);
     session = json_get(a->claim, "session");
-    a->id = copy(a, json_get(a->claim, "attempt_id"));
+    a->id = copy_member(a, json_get(a->claim, "attempt_id"));
     a->group = json_string(json_get(a->claim, "group"));
     (void)json_to_i64(json_get(a->claim, "rollout"), &a->rollout);
     (void)json_to_i64(json_get(a->claim, "attempt"), &a->number);
-    a->session = copy(a, json_get(session, "session_id"));
-    a->agent_key = copy(a, json_get(session, "api_key"));
-    a->runner_key = copy(a, json_get(session, "runner_key"));
+    a->session = copy_member(a, json_get(session, "session_id"));
+    a->agent_key = copy_member(a, json_get(session, "api_key"));
+    a->runner_key = copy_member(a, json_get(session, "runner_key"));
     if (!*a->agent_key)
         a->agent_key = "none"; /* clients want one, the gateway does not */
     if (!*a->runner_key)
@@ -665,11 +665,11 @@ void execution_stop(struct execution *a, enum execution_stop why)
     else if (a->phase > EXECUTION_RUN || a->stopped)
         return;
     if (why == EXECUTION_STOP_DEADLINE)
-        settle(a, EXECUTION_TIMEOUT, "the group's deadline passed");
+        set_outcome(a, EXECUTION_TIMEOUT, "the group's deadline passed");
     switch (a->phase) {
     case EXECUTION_QUEUED:
         if (why == EXECUTION_STOP_EXECUTOR)
-            settle(a, EXECUTION_INFRA, "the executor is stopping");
+            set_outcome(a, EXECUTION_INFRA, "the executor is stopping");
         loop_timer_stop(a->x->loop, &a->timer);
         loop_task_cancel(a->x->loop, &a->begin);
         end_begin(a);

@@ -80,9 +80,9 @@ struct executor_head {
 };
 
 static void claim_more(struct offering *c);
-static void renew(struct executor_head *h);
-static void look_for_end(struct executor_head *h);
-static void reload(struct executor_head *h);
+static void renew_leases(struct executor_head *h);
+static void check_end(struct executor_head *h);
+static void reload_roster(struct executor_head *h);
 
 static struct executor_head *head_of(struct executor *x)
 {
@@ -104,24 +104,24 @@ static void on_grace(struct loop_timer *t)
     stop_all(CONTAINER_OF(t, struct executor_head, grace), EXECUTION_STOP_EXECUTOR);
 }
 
-static void withdraw(struct offering *c)
+static void withdraw_claim(struct offering *c)
 {
     http_fetch_cancel(c->post);
     c->post = NULL;
     loop_timer_stop(c->head->x.loop, &c->again);
 }
 
-static void drain(struct executor_head *h, uint64_t grace_ms)
+static void drain_attempts(struct executor_head *h, uint64_t grace_ms)
 {
     if (h->x.draining)
         return;
     h->x.draining = true;
     for (size_t i = 0; i < h->claims.n; i++)
-        withdraw(h->claims.at[i]);
+        withdraw_claim(h->claims.at[i]);
     workplaces_drain(&h->x.places);
     log_info(NULL, "the executor is stopping", LOG_U("grace_ms", grace_ms));
     loop_timer_set(h->x.loop, &h->grace, grace_ms, on_grace);
-    look_for_end(h);
+    check_end(h);
 }
 
 static void on_quit(struct loop_timer *t)
@@ -129,22 +129,22 @@ static void on_quit(struct loop_timer *t)
     loop_stop(CONTAINER_OF(t, struct executor_head, quit)->x.loop);
 }
 
-static void look_for_end(struct executor_head *h)
+static void check_end(struct executor_head *h)
 {
     if (h->x.draining && list_is_empty(&h->x.attempts) && h->x.busy == 0)
         loop_timer_set(h->x.loop, &h->quit, 1, on_quit);
 }
 
 /* Ends the executor, with status 1, for a reason that no further try mends. */
-static void give_up(struct executor_head *h, const char *what, const char *why)
+static void end_with_failure(struct executor_head *h, const char *what, const char *why)
 {
     if (!h->x.draining)
         log_error(NULL, what, LOG_T("gateway", h->x.options->gateway), LOG_T("reason", why));
     h->status = 1;
-    drain(h, 0);
+    drain_attempts(h, 0);
 }
 
-static void on_signal(struct signals *s, int signo, int sender)
+static void on_executor_signal(struct signals *s, int signo, int sender)
 {
     struct executor_head *h = CONTAINER_OF(s, struct executor_head, signals);
 
@@ -152,11 +152,11 @@ static void on_signal(struct signals *s, int signo, int sender)
     if (signo == SIGCHLD)
         jobs_reap();
     else if (signo == SIGHUP)
-        reload(h);
+        reload_roster(h);
     else if (h->x.draining)
         stop_all(h, EXECUTION_STOP_EXECUTOR); /* asked twice */
     else
-        drain(h, (uint64_t)h->x.options->grace_ms);
+        drain_attempts(h, (uint64_t)h->x.options->grace_ms);
 }
 
 /* --- the gateway's answers --- */
@@ -182,9 +182,9 @@ static bool is_answer(struct executor_head *h, const char *what, int status, str
                    body.len ? body.p : e->text);
     /* 408: the bytes of a request came too late, as of a machine that stood still. */
     if (status >= 400 && status < 500 && status != 408 && status != 429) {
-        give_up(h, "the gateway refuses this executor", text);
+        end_with_failure(h, "the gateway refuses this executor", text);
     } else if (away_ms > (uint64_t)h->x.options->reconnect_ms) {
-        give_up(h, "the gateway is away for too long", text);
+        end_with_failure(h, "the gateway is away for too long", text);
         stop_all(h, EXECUTION_STOP_DROPPED); /* their ends cannot be reported */
     } else if (h->retry_ms == 0) {
         log_warn(NULL, "the gateway does not answer, trying again", LOG_T("reason", text));
@@ -202,10 +202,10 @@ static void on_claim_again(struct loop_timer *t)
 
 static void on_gather(struct loop_timer *t)
 {
-    renew(CONTAINER_OF(t, struct executor_head, gather));
+    renew_leases(CONTAINER_OF(t, struct executor_head, gather));
 }
 
-static void take_attempts(struct executor_head *h, const struct json *list)
+static void start_attempts(struct executor_head *h, const struct json *list)
 {
     for (uint32_t i = 0; json_is(list, JSON_ARRAY) && i < list->n; i++) {
         execution_begin(&h->x, json_at(list, i));
@@ -230,9 +230,9 @@ static void on_claimed(void *ctx, int status, struct str body, const struct err 
         return;
     }
     if (json_parse(&arena, body, &v, &bad))
-        give_up(h, "the gateway's answer cannot be read", bad.text);
+        end_with_failure(h, "the gateway's answer cannot be read", bad.text);
     else
-        take_attempts(h, json_get(v, "attempts"));
+        start_attempts(h, json_get(v, "attempts"));
     arena_done(&arena);
     claim_more(c);
 }
@@ -268,18 +268,18 @@ void executor_slot_free(struct executor *x)
 
     for (size_t i = 0; i < h->claims.n; i++)
         claim_more(h->claims.at[i]);
-    look_for_end(h);
+    check_end(h);
 }
 
 /* --- renewals --- */
 
 static void on_renew_again(struct loop_timer *t)
 {
-    renew(CONTAINER_OF(t, struct executor_head, renew_again));
+    renew_leases(CONTAINER_OF(t, struct executor_head, renew_again));
 }
 
 /* Ends what is to end; whether that is news. */
-static bool take_kills(struct executor_head *h, const struct json *kills)
+static bool apply_kills(struct executor_head *h, const struct json *kills)
 {
     bool news = !json_is(kills, JSON_ARRAY) || kills->n == 0;
 
@@ -313,8 +313,8 @@ static void on_renewed(void *ctx, int status, struct str body, const struct err 
         wait_ms = MIN_OF(h->retry_ms, (uint64_t)RENEW_WAIT_MS);
         h->more = false; /* from the first one again */
     } else if (json_parse(&arena, body, &v, &bad)) {
-        give_up(h, "the gateway's answer cannot be read", bad.text);
-    } else if (!take_kills(h, json_get(v, "kill"))) {
+        end_with_failure(h, "the gateway's answer cannot be read", bad.text);
+    } else if (!apply_kills(h, json_get(v, "kill"))) {
         wait_ms = REPEAT_MS;
     }
     arena_done(&arena);
@@ -347,7 +347,7 @@ static bool name_attempts(struct executor_head *h, struct json_out *o)
 
 /* A long poll over all attempts, or the last ones of the round: the gateway answers when one is to
  * end. */
-static void renew(struct executor_head *h)
+static void renew_leases(struct executor_head *h)
 {
     struct execution *first = LIST_FIRST_OF(&h->x.attempts, struct execution, entry);
     struct buf body = {0};
@@ -406,10 +406,10 @@ static struct offering *offering_new(struct executor_head *h, const char *runner
 
 /* Offers the edition's runners from now on, and no others. Withdraws pending claims, which may
  * offer more slots than there are. */
-static void take_edition(struct executor_head *h, struct edition *d)
+static void offer_edition(struct executor_head *h, struct edition *d)
 {
     for (size_t i = 0; i < h->claims.n; i++) {
-        withdraw(h->claims.at[i]);
+        withdraw_claim(h->claims.at[i]);
         h->claims.at[i]->lane.roster = NULL;
     }
     for (size_t i = 0; i < d->roster.n; i++) {
@@ -425,7 +425,7 @@ static void take_edition(struct executor_head *h, struct edition *d)
     h->x.edition = d;
 }
 
-static void tell_mistakes(const struct buf *mistakes)
+static void log_mistakes(const struct buf *mistakes)
 {
     struct str rest = buf_str(mistakes);
 
@@ -439,7 +439,7 @@ static void tell_mistakes(const struct buf *mistakes)
 }
 
 /* SIGHUP: attempts that run go on as they began. */
-static void reload(struct executor_head *h)
+static void reload_roster(struct executor_head *h)
 {
     struct buf mistakes = {0};
     struct roster fresh = {0};
@@ -453,16 +453,16 @@ static void reload(struct executor_head *h)
         if (!d)
             buf_printf(&mistakes, "%s\n", e.text);
     }
-    tell_mistakes(&mistakes);
+    log_mistakes(&mistakes);
     buf_done(&mistakes);
     if (!d)
         return;
-    take_edition(h, d);
+    offer_edition(h, d);
     log_info(NULL, "the runner file was read again", LOG_U("runners", d->roster.n));
     executor_slot_free(&h->x);
 }
 
-static int make_folder(const char *path, struct err *e)
+static int make_work_folder(const char *path, struct err *e)
 {
     if (mkdir(path, 0777) && errno != EEXIST)
         return err_sys(e, ERR_IO, "cannot make the folder %s", path);
@@ -476,11 +476,11 @@ static int open_all(struct executor_head *h, struct roster *roster, struct err *
     struct http_client_options http = {.ca_file = o->ca_file, .max_idle = 64};
     struct edition *d;
 
-    if (make_folder(o->logs, e))
+    if (make_work_folder(o->logs, e))
         return -1;
     h->x.loop = loop_new(e);
     if (!h->x.loop || workplaces_open(&h->x.places, &h->x, e) ||
-        signals_init(&h->signals, h->x.loop, signals, on_signal, e) ||
+        signals_init(&h->signals, h->x.loop, signals, on_executor_signal, e) ||
         http_client_new(h->x.loop, o->gateway, &http, &h->x.gateway, e))
         return -1;
     (void)signal(SIGPIPE, SIG_IGN);
@@ -489,14 +489,14 @@ static int open_all(struct executor_head *h, struct roster *roster, struct err *
     d = edition_new(h->x.loop, roster, o->ca_file, e);
     if (!d)
         return -1;
-    take_edition(h, d);
+    offer_edition(h, d);
     return 0;
 }
 
-static void close_all(struct executor_head *h)
+static void free_executor(struct executor_head *h)
 {
     for (size_t i = 0; i < h->claims.n; i++) {
-        withdraw(h->claims.at[i]);
+        withdraw_claim(h->claims.at[i]);
         free(h->claims.at[i]->lane.name);
         free(h->claims.at[i]);
     }
@@ -526,6 +526,6 @@ int executor_run(struct roster *roster, const struct executor_options *o, struct
         loop_run(h->x.loop);
         rc = h->status;
     }
-    close_all(h);
+    free_executor(h);
     return rc;
 }

@@ -19,7 +19,7 @@
 #include "common/base/vec.h"
 
 /* Parent and state of a process from its stat line; false when it has gone. */
-static bool look(pid_t pid, struct relative *ret)
+static bool read_stat(pid_t pid, struct relative *ret)
 {
     char path[48], text[512], state;
     const char *behind;
@@ -51,7 +51,7 @@ struct relatives {
 };
 
 /* All processes of the machine. */
-static void look_at_all(struct relatives *all)
+static void read_processes(struct relatives *all)
 {
     DIR *proc = opendir("/proc");
     const struct dirent *d;
@@ -59,7 +59,8 @@ static void look_at_all(struct relatives *all)
     while (proc && (d = readdir(proc))) {
         struct relative one;
 
-        if (isdigit((unsigned char)d->d_name[0]) && look((pid_t)strtol(d->d_name, NULL, 10), &one))
+        if (isdigit((unsigned char)d->d_name[0]) &&
+            read_stat((pid_t)strtol(d->d_name, NULL, 10), &one))
             *vec_push(all) = one;
     }
     if (proc)
@@ -75,7 +76,7 @@ static int by_pid(const void *a, const void *b)
 
 /* Decides what is known without the parent. A process that is asked for a second time is its own
  * ancestor: its parent's pid was reused while all were read. */
-static enum kinship kinship(const struct relative *one, pid_t root, bool (*spare)(pid_t pid))
+static enum kinship find_kinship(const struct relative *one, pid_t root, bool (*spare)(pid_t pid))
 {
     if (one->kin != KIN_UNKNOWN)
         return one->kin == KIN_ASKED ? KIN_OTHERS : one->kin;
@@ -94,7 +95,7 @@ void family_find(struct relative *all, size_t n, pid_t root, bool (*spare)(pid_t
         struct relative *one = &all[i];
         enum kinship kin = KIN_UNKNOWN;
 
-        while (one && (kin = kinship(one, root, spare)) == KIN_UNKNOWN) {
+        while (one && (kin = find_kinship(one, root, spare)) == KIN_UNKNOWN) {
             struct relative parent = {.pid = one->parent};
 
             one->kin = KIN_ASKED;
@@ -114,7 +115,7 @@ unsigned family_signal(pid_t root, int signo, bool (*spare)(pid_t pid))
     struct relatives all = {0};
     unsigned sent = 0;
 
-    look_at_all(&all);
+    read_processes(&all);
     family_find(all.at, all.n, root, spare);
     for (size_t i = 0; i < all.n; i++) {
         if (all.at[i].kin != KIN_OURS || all.at[i].dead)

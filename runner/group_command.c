@@ -23,7 +23,7 @@ struct group_call {
 
 /* Sends one request and reads its answer. Returns 0 on a 2xx, otherwise 1 after printing the error.
  */
-static int call(struct group_call *g, const char *method, const char *path, struct str sent)
+static int call_gateway(struct group_call *g, const char *method, const char *path, struct str sent)
 {
     struct arena a = {0};
     const struct json *v = NULL;
@@ -44,7 +44,7 @@ static int call(struct group_call *g, const char *method, const char *path, stru
 
 /* --- showing --- */
 
-static int integer(const struct json *v, const char *name)
+static int get_integer(const struct json *v, const char *name)
 {
     int64_t n = 0;
 
@@ -52,7 +52,7 @@ static int integer(const struct json *v, const char *name)
     return (int)n;
 }
 
-static struct str text(const struct json *v, const char *name)
+static struct str get_member_text(const struct json *v, const char *name)
 {
     struct str s = json_text(json_get(v, name));
 
@@ -61,12 +61,12 @@ static struct str text(const struct json *v, const char *name)
 
 static void row_of(const struct json *g)
 {
-    struct str id = text(g, "id"), state = text(g, "state"), queue = text(g, "queue"),
-               runner = text(g, "runner");
+    struct str id = get_member_text(g, "id"), state = get_member_text(g, "state"),
+               queue = get_member_text(g, "queue"), runner = get_member_text(g, "runner");
 
     printf("%-36.*s %-10.*s %-12.*s %-16.*s %4d of %d\n", (int)id.len, id.p, (int)state.len,
-           state.p, (int)queue.len, queue.p, (int)runner.len, runner.p, integer(g, "succeeded"),
-           integer(g, "n"));
+           state.p, (int)queue.len, queue.p, (int)runner.len, runner.p, get_integer(g, "succeeded"),
+           get_integer(g, "n"));
 }
 
 static void members_of(const struct json *g)
@@ -77,12 +77,13 @@ static void members_of(const struct json *g)
            "reward", "trained", "reason");
     for (uint32_t i = 0; json_is(members, JSON_ARRAY) && i < members->n; i++) {
         const struct json *m = json_at(members, i);
-        struct str state = text(m, "state"), outcome = text(m, "outcome"),
-                   reward = text(m, "reward"), reason = text(m, "reason");
+        struct str state = get_member_text(m, "state"), outcome = get_member_text(m, "outcome"),
+                   reward = get_member_text(m, "reward"), reason = get_member_text(m, "reason");
 
-        printf("%7d %-10.*s %-8.*s %8d %10.*s %8d  %.*s\n", integer(m, "rollout"), (int)state.len,
-               state.p, (int)outcome.len, outcome.p, integer(m, "attempts"), (int)reward.len,
-               reward.p, integer(m, "trained_tokens"), (int)reason.len, reason.p);
+        printf("%7d %-10.*s %-8.*s %8d %10.*s %8d  %.*s\n", get_integer(m, "rollout"),
+               (int)state.len, state.p, (int)outcome.len, outcome.p, get_integer(m, "attempts"),
+               (int)reward.len, reward.p, get_integer(m, "trained_tokens"), (int)reason.len,
+               reason.p);
     }
 }
 
@@ -108,13 +109,13 @@ static void print_logs(const struct json *g)
         struct str line = last_line(json_string(json_get(m, "log_tail")));
 
         if (log.len > 0 || line.len > 0)
-            printf("\nrollout %d log: %.*s\n    %.*s\n", integer(m, "rollout"), (int)log.len,
+            printf("\nrollout %d log: %.*s\n    %.*s\n", get_integer(m, "rollout"), (int)log.len,
                    log.p ? log.p : "", (int)line.len, line.p ? line.p : "");
     }
 }
 
 /* The answer as it came, or as a table. */
-static int show(struct group_call *g)
+static int show_answer(struct group_call *g)
 {
     struct arena a = {0};
     const struct json *v = NULL, *list;
@@ -160,7 +161,7 @@ static void warn_of(struct group_call *g, const char *id)
 
     buf_printf(&path, "/groups/%s", id);
     buf_add_c(&path, '\0');
-    if (call(g, "GET", path.p, (struct str){0}) == 0 &&
+    if (call_gateway(g, "GET", path.p, (struct str){0}) == 0 &&
         json_parse(&a, buf_str(&g->body), &v, &e) == 0 && json_string(json_get(v, "waits")).p)
         fprintf(stderr, "rollgate group: warning: %s waits: %s\n", id,
                 arena_cstr(&a, json_string(json_get(v, "waits"))));
@@ -168,7 +169,7 @@ static void warn_of(struct group_call *g, const char *id)
     arena_done(&a);
 }
 
-static int submit(struct group_call *g, const char *file)
+static int submit_groups(struct group_call *g, const char *file)
 {
     FILE *f = !file || strcmp(file, "-") == 0 ? stdin : fopen(file, "re");
     struct buf body = {0};
@@ -186,14 +187,14 @@ static int submit(struct group_call *g, const char *file)
         body.len += got;
     if (f != stdin)
         (void)fclose(f);
-    rc = call(g, "POST", "/groups", buf_str(&body));
+    rc = call_gateway(g, "POST", "/groups", buf_str(&body));
     buf_done(&body);
     if (rc == 0 && !g->json && json_parse(&a, buf_str(&g->body), &v, &e) == 0) {
         list = json_get(v, "groups");
         for (uint32_t i = 0; json_is(list, JSON_ARRAY) && i < list->n; i++)
             printf("%s\n", arena_cstr(&a, json_string(json_get(json_at(list, i), "id"))));
     } else if (rc == 0) {
-        rc = show(g);
+        rc = show_answer(g);
     }
     if (rc == 0 && json_at(list, 0))
         warn_of(g, arena_cstr(&a, json_string(json_get(json_at(list, 0), "id"))));
@@ -202,7 +203,7 @@ static int submit(struct group_call *g, const char *file)
 }
 
 /* How far it is, on one line of a terminal: what succeeded, the rate, what remains. */
-static bool progress(struct group_call *g, uint64_t began_ms, int *first)
+static bool show_progress(struct group_call *g, uint64_t began_ms, int *first)
 {
     struct arena a = {0};
     const struct json *v = NULL;
@@ -213,17 +214,17 @@ static bool progress(struct group_call *g, uint64_t began_ms, int *first)
     bool settled = true;
 
     if (json_parse(&a, buf_str(&g->body), &v, &e) == 0) {
-        state = text(v, "state");
+        state = get_member_text(v, "state");
         settled = !str_eq_c(state, "waiting") && !str_eq_c(state, "running");
-        done = integer(v, "succeeded");
-        n = integer(v, "n");
+        done = get_integer(v, "succeeded");
+        n = get_integer(v, "n");
         if (*first < 0)
             *first = done;
         if (isatty(STDERR_FILENO) && !settled) {
             double rate = s > 0 ? (done - *first) / s : 0;
 
             fprintf(stderr, "\r%d of %d succeeded, %d running, %.2f/s", done, n,
-                    integer(v, "running"), rate);
+                    get_integer(v, "running"), rate);
             if (rate > 0)
                 fprintf(stderr, ", %.0f s to go   ", (n - done) / rate);
         } else if (isatty(STDERR_FILENO)) {
@@ -268,13 +269,13 @@ static int exit_status(const struct group_call *g)
 
     if (json_parse(&a, buf_str(&g->body), &v, &e) == 0)
         for (size_t i = 0; i < ARRAY_LEN(states); i++)
-            if (str_eq_c(text(v, "state"), states[i].state))
+            if (str_eq_c(get_member_text(v, "state"), states[i].state))
                 status = states[i].status;
     arena_done(&a);
     return status;
 }
 
-static int wait_for(struct group_call *g, const char *id)
+static int wait_for_group(struct group_call *g, const char *id)
 {
     uint64_t began_ms = clock_ms();
     struct buf said = {0};
@@ -286,8 +287,8 @@ static int wait_for(struct group_call *g, const char *id)
     (void)snprintf(long_path, sizeof(long_path), "%s/wait?timeout_s=1", path);
     do {
         seen = g->status == 200 || g->status == 204;
-        if (call(g, "GET", long_path, (struct str){0}) ||
-            (g->status == 204 && call(g, "GET", path, (struct str){0}))) {
+        if (call_gateway(g, "GET", long_path, (struct str){0}) ||
+            (g->status == 204 && call_gateway(g, "GET", path, (struct str){0}))) {
             buf_done(&said);
             if (!seen || g->status != 404)
                 return 1;
@@ -295,10 +296,10 @@ static int wait_for(struct group_call *g, const char *id)
             return EXIT_CANCELLED; /* and removed between two looks */
         }
         write_waits(g, &said);
-    } while (!progress(g, began_ms, &first));
+    } while (!show_progress(g, began_ms, &first));
     rc = exit_status(g);
     buf_done(&said);
-    return show(g) ? 1 : rc;
+    return show_answer(g) ? 1 : rc;
 }
 
 static bool id_is_good(const char *id)
@@ -308,40 +309,40 @@ static bool id_is_good(const char *id)
                strlen(id);
 }
 
-static int run(struct group_call *g, const char *verb, const char *what)
+static int run_verb(struct group_call *g, const char *verb, const char *what)
 {
     char path[1024];
 
     if (strcmp(verb, "submit") == 0)
-        return submit(g, what);
+        return submit_groups(g, what);
     if (strcmp(verb, "list") == 0) {
         if (what && (strlen(what) > 900 || strpbrk(what, " \r\n\t#?"))) {
             fprintf(stderr, "rollgate group: \"%s\" is no query\n", what);
             return 2;
         }
         (void)snprintf(path, sizeof(path), "/groups%s%s", what ? "?" : "", what ? what : "");
-        return call(g, "GET", path, (struct str){0}) || show(g);
+        return call_gateway(g, "GET", path, (struct str){0}) || show_answer(g);
     }
     if (!id_is_good(what)) {
         fprintf(stderr, "rollgate group: \"%s\" is no group's id\n", what);
         return 2;
     }
     if (strcmp(verb, "wait") == 0)
-        return wait_for(g, what);
+        return wait_for_group(g, what);
     if (strcmp(verb, "cancel") == 0) {
         (void)snprintf(path, sizeof(path), "/groups/%s/cancel", what);
-        if (call(g, "POST", path, STR("{}")))
+        if (call_gateway(g, "POST", path, STR("{}")))
             return 1;
         printf("%.*s\n", (int)g->body.len, g->body.p);
         return 0;
     }
     (void)snprintf(path, sizeof(path), "/groups/%s", what);
-    return call(g, "GET", path, (struct str){0}) || show(g);
+    return call_gateway(g, "GET", path, (struct str){0}) || show_answer(g);
 }
 
 /* --- the command line --- */
 
-static int usage(void)
+static int print_group_usage(void)
 {
     fprintf(stderr, "usage: rollgate group submit FILE | list [QUERY] | show ID | wait ID | cancel "
                     "ID [--gateway URL] [--key-file FILE] [--ca-file FILE] [--json]\n");
@@ -360,16 +361,16 @@ int group_command(int argc, char **argv)
 
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] == '-' && argv[i][1])
-            return usage();
+            return print_group_usage();
     }
     while (argc > 1 && verb < ARRAY_LEN(verbs) && strcmp(verbs[verb], argv[1]) != 0)
         verb++;
     if (argc < 2 || argc > 3 || verb == ARRAY_LEN(verbs) ||
         (argc == 2 && strcmp(argv[1], "list") != 0))
-        return usage();
+        return print_group_usage();
     g.client = gateway_client_new(&o, &mistakes);
     if (g.client)
-        rc = run(&g, argv[1], argc > 2 ? argv[2] : NULL);
+        rc = run_verb(&g, argv[1], argc > 2 ? argv[2] : NULL);
     else
         fprintf(stderr, "rollgate group: %.*s", (int)mistakes.len, mistakes.p);
     gateway_client_free(g.client);

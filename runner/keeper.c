@@ -78,7 +78,7 @@ RG_NORETURN static void be_run(const struct keeper_order *o, pid_t keeper)
 }
 
 /* Forks the run; errno's value when it cannot be executed. */
-static int start(struct keeper *k)
+static int start_run(struct keeper *k)
 {
     pid_t me = getpid();
     int pair[2], why = 0;
@@ -105,7 +105,7 @@ static int start(struct keeper *k)
 /* --- the keeper --- */
 
 /* Takes what has ended; false once there are no children any more. */
-static bool reap(struct keeper *k)
+static bool reap_children(struct keeper *k)
 {
     int status;
     pid_t pid;
@@ -149,9 +149,9 @@ static void wait_signal(struct keeper *k, const sigset_t *set)
 }
 
 /* Reaps and kills until no child is left. */
-static void keep(struct keeper *k, const sigset_t *set)
+static void keep_run(struct keeper *k, const sigset_t *set)
 {
-    while (reap(k)) {
+    while (reap_children(k)) {
         if (k->ended || k->killing || (k->kill_ms && clock_ms() >= k->kill_ms))
             kill_all(k);
         wait_signal(k, set);
@@ -178,12 +178,12 @@ void keeper_run(const struct keeper_order *o)
     if (getppid() != o->executor)
         _exit(1);
     arrange_descriptors(o);
-    report.value = start(&k);
+    report.value = start_run(&k);
     if (report.value) {
         report.kind = KEEPER_NOT_STARTED;
         k.ended = true;
     }
-    keep(&k, &set);
+    keep_run(&k, &set);
     if (report.kind != KEEPER_NOT_STARTED)
         report = (struct keeper_report){KEEPER_ENDED, k.status};
     if (write(REPORT_FD, &report, sizeof(report)) < 0)

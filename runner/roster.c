@@ -50,8 +50,8 @@ static const struct roster_field {
 
 /* --- telling --- */
 
-static void mistake(struct roster_reader *r, const yaml_node_t *at, const char *runner,
-                    const char *field, const char *what)
+static void add_mistake(struct roster_reader *r, const yaml_node_t *at, const char *runner,
+                        const char *field, const char *what)
 {
     buf_printf(r->mistakes, "%s:%zu: ", r->path, at ? at->start_mark.line + 1 : 1);
     if (runner)
@@ -59,7 +59,7 @@ static void mistake(struct roster_reader *r, const yaml_node_t *at, const char *
     buf_printf(r->mistakes, "%s\n", what);
 }
 
-static struct str scalar(const yaml_node_t *n)
+static struct str read_scalar(const yaml_node_t *n)
 {
     if (!n || n->type != YAML_SCALAR_NODE)
         return (struct str){0};
@@ -67,16 +67,16 @@ static struct str scalar(const yaml_node_t *n)
 }
 
 /* A scalar as a C string in the roster's arena, or NULL when it is none or holds a NUL. */
-static char *text_of(struct roster_reader *r, const yaml_node_t *n)
+static char *copy_node_text(struct roster_reader *r, const yaml_node_t *n)
 {
-    struct str s = scalar(n);
+    struct str s = read_scalar(n);
 
     if (!s.p || memchr(s.p, 0, s.len))
         return NULL;
     return arena_cstr(&r->roster->arena, s);
 }
 
-static const yaml_node_t *node(struct roster_reader *r, int index)
+static const yaml_node_t *get_node(struct roster_reader *r, int index)
 {
     return yaml_document_get_node(&r->doc, index);
 }
@@ -94,7 +94,7 @@ static size_t pairs_of(const yaml_node_t *n)
 /* --- values --- */
 
 /* "{input}" or "{input.a.b}" as a whole. */
-static bool is_place(struct str word)
+static bool is_placeholder(struct str word)
 {
     return str_starts(word, STR("{input")) && str_ends(word, STR("}")) &&
            (word.len == 7 || (word.len > 8 && word.p[6] == '.')) &&
@@ -105,12 +105,12 @@ static const char *word_fault(const char *word)
 {
     struct str s = str_cstr(word);
 
-    if (str_find(s, STR("{input"), 0) == SIZE_MAX || is_place(s))
+    if (str_find(s, STR("{input"), 0) == SIZE_MAX || is_placeholder(s))
         return NULL;
     return "{input.NAME} must be a whole argument";
 }
 
-static bool is_name(const char *s)
+static bool is_runner_name(const char *s)
 {
     if (!s || !*s || (*s >= '0' && *s <= '9'))
         return false;
@@ -118,7 +118,7 @@ static bool is_name(const char *s)
            strlen(s);
 }
 
-static bool is_ours(const char *name)
+static bool is_own_variable(const char *name)
 {
     static const char *const ours[] = {"OPENAI_BASE_URL", "OPENAI_API_KEY", "ANTHROPIC_BASE_URL",
                                        "ANTHROPIC_API_KEY"};
@@ -133,7 +133,7 @@ static bool is_ours(const char *name)
  * a run begins. */
 static const char *program_fault(const char *program)
 {
-    if (!*program || is_place(str_cstr(program)))
+    if (!*program || is_placeholder(str_cstr(program)))
         return "must begin with a program, not with an input";
     if (*program == '~' || *program == '$' || (*program != '/' && strchr(program, '/')))
         return "must begin with a program: an absolute path, or a name in PATH; runs start in an "
@@ -149,25 +149,25 @@ static char **read_words(struct roster_reader *r, const yaml_node_t *n, const ch
     char **out;
 
     if (count == 0 || count > WORDS_MAX) {
-        mistake(r, n, runner, f->name, "must be a list of 1 to 4096 strings");
+        add_mistake(r, n, runner, f->name, "must be a list of 1 to 4096 strings");
         return NULL;
     }
     out = arena_calloc(&r->roster->arena, count + 1, sizeof(*out));
     for (size_t i = 0; i < count; i++) {
-        const yaml_node_t *item = node(r, n->data.sequence.items.start[i]);
+        const yaml_node_t *item = get_node(r, n->data.sequence.items.start[i]);
         const char *fault = NULL;
 
-        out[i] = text_of(r, item);
+        out[i] = copy_node_text(r, item);
         if (!out[i])
             fault = "must be a list of strings";
         else if (f->kind == ARGV)
             fault = i == 0 ? program_fault(out[i]) : word_fault(out[i]);
-        else if (!is_name(out[i]))
+        else if (!is_runner_name(out[i]))
             fault = "must contain names of variables";
-        else if (is_ours(out[i]))
+        else if (is_own_variable(out[i]))
             fault = "names a variable that rollgate sets itself";
         if (fault) {
-            mistake(r, item, runner, f->name, fault);
+            add_mistake(r, item, runner, f->name, fault);
             return NULL;
         }
     }
@@ -181,18 +181,20 @@ static char **read_variables(struct roster_reader *r, const yaml_node_t *n, cons
     char **out;
 
     if (n->type != YAML_MAPPING_NODE || count > WORDS_MAX) {
-        mistake(r, n, runner, f->name, "must be a mapping of variables to strings");
+        add_mistake(r, n, runner, f->name, "must be a mapping of variables to strings");
         return NULL;
     }
     out = arena_calloc(&r->roster->arena, count + 1, sizeof(*out));
     for (size_t i = 0; i < count; i++) {
         yaml_node_pair_t pair = n->data.mapping.pairs.start[i];
-        const char *name = text_of(r, node(r, pair.key)), *value = text_of(r, node(r, pair.value));
+        const char *name = copy_node_text(r, get_node(r, pair.key)),
+                   *value = copy_node_text(r, get_node(r, pair.value));
 
-        if (!is_name(name) || !value || is_ours(name)) {
-            mistake(r, node(r, pair.key), runner, f->name,
-                    is_name(name) && value ? "sets a variable that rollgate sets itself"
-                                           : "must be a mapping of variables to strings");
+        if (!is_runner_name(name) || !value || is_own_variable(name)) {
+            add_mistake(r, get_node(r, pair.key), runner, f->name,
+                        is_runner_name(name) && value
+                            ? "sets a variable that rollgate sets itself"
+                            : "must be a mapping of variables to strings");
             return NULL;
         }
         out[i] = (char *)(uintptr_t)arena_printf(&r->roster->arena, "%s=%s", name, value).p;
@@ -203,16 +205,16 @@ static char **read_variables(struct roster_reader *r, const yaml_node_t *n, cons
 static void read_url(struct roster_reader *r, const yaml_node_t *n, const char *runner,
                      const struct roster_field *f, const char **ret)
 {
-    const char *text = text_of(r, n);
+    const char *text = copy_node_text(r, n);
     struct url u;
     struct err e;
 
     if (!text)
-        mistake(r, n, runner, f->name, "must be a URL");
+        add_mistake(r, n, runner, f->name, "must be a URL");
     else if (url_parse(str_cstr(text), &u, &e))
-        mistake(r, n, runner, f->name, e.text);
+        add_mistake(r, n, runner, f->name, e.text);
     else if (u.local)
-        mistake(r, n, runner, f->name, "must begin with http:// or https://");
+        add_mistake(r, n, runner, f->name, "must begin with http:// or https://");
     else
         *ret = text;
 }
@@ -233,25 +235,25 @@ static int parse_rate(struct str s, double *ret)
     return *end || !(*ret >= 0.001) || *ret > 100000 ? -1 : 0;
 }
 
-static void read_number(struct roster_reader *r, const yaml_node_t *n, const char *runner,
-                        const struct roster_field *f, void *to)
+static void read_roster_number(struct roster_reader *r, const yaml_node_t *n, const char *runner,
+                               const struct roster_field *f, void *to)
 {
     static const int64_t day_ms = 86400000;
-    struct str s = scalar(n);
+    struct str s = read_scalar(n);
     uint64_t slots;
     int64_t ms;
 
     if (f->kind == SLOTS) {
         if (!s.p || str_to_u64(s, ROSTER_SLOTS_MAX, &slots) || slots == 0)
-            mistake(r, n, runner, f->name, "must be a number from 1 to 10000");
+            add_mistake(r, n, runner, f->name, "must be a number from 1 to 10000");
         else
             *(int64_t *)to = (int64_t)slots;
     } else if (f->kind == RATE) {
         if (!s.p || parse_rate(s, to))
-            mistake(r, n, runner, f->name, "must be a rate such as 4/s or 30/m");
+            add_mistake(r, n, runner, f->name, "must be a rate such as 4/s or 30/m");
     } else if (!s.p || config_parse_duration(s, &ms) || ms < 0 || ms > 30 * day_ms ||
                (ms == 0 && strcmp(f->name, "grace") != 0)) {
-        mistake(r, n, runner, f->name, "must be a duration such as 45m or 20s, up to 720h");
+        add_mistake(r, n, runner, f->name, "must be a duration such as 45m or 20s, up to 720h");
     } else {
         *(int64_t *)to = ms;
     }
@@ -274,7 +276,7 @@ static void read_field(struct roster_reader *r, const yaml_node_t *n, struct ros
         read_url(r, n, p->name, f, (const char **)(void *)to);
         break;
     default:
-        read_number(r, n, p->name, f, to);
+        read_roster_number(r, n, p->name, f, to);
     }
 }
 
@@ -288,8 +290,8 @@ static const struct roster_field *find_field(struct str name)
     return NULL;
 }
 
-static void tell_unknown(struct roster_reader *r, const yaml_node_t *at, const char *runner,
-                         struct str name)
+static void add_unknown_field(struct roster_reader *r, const yaml_node_t *at, const char *runner,
+                              struct str name)
 {
     struct nearest near = nearest_to(name);
     char what[200];
@@ -299,7 +301,7 @@ static void tell_unknown(struct roster_reader *r, const yaml_node_t *at, const c
     (void)snprintf(what, sizeof(what), "unknown setting \"%.*s\"%s%s%s", (int)MIN_OF(name.len, 60u),
                    name.p ? name.p : "", near.name ? "; did you mean \"" : "",
                    near.name ? near.name : "", near.name ? "\"?" : "");
-    mistake(r, at, runner, NULL, what);
+    add_mistake(r, at, runner, NULL, what);
 }
 
 static void check_runner(struct roster_reader *r, const yaml_node_t *n,
@@ -310,12 +312,12 @@ static void check_runner(struct roster_reader *r, const yaml_node_t *n,
     bool http = seen & 1u << (find_field(STR("http")) - fields);
 
     if (run == http)
-        mistake(r, n, p->name, NULL, "needs run or http, and not both");
+        add_mistake(r, n, p->name, NULL, "needs run or http, and not both");
     for (size_t i = 0; http && !run && i < ARRAY_LEN(of_processes); i++)
         if (seen & 1u << (find_field(str_cstr(of_processes[i])) - fields))
-            mistake(r, n, p->name, of_processes[i], "is allowed with run only");
+            add_mistake(r, n, p->name, of_processes[i], "is allowed with run only");
     if (run && seen & 1u << (find_field(STR("cancel")) - fields))
-        mistake(r, n, p->name, "cancel", "is allowed with http only");
+        add_mistake(r, n, p->name, "cancel", "is allowed with http only");
 }
 
 static void read_runner(struct roster_reader *r, const yaml_node_t *n, struct roster_runner *p)
@@ -323,21 +325,21 @@ static void read_runner(struct roster_reader *r, const yaml_node_t *n, struct ro
     uint32_t seen = 0;
 
     if (n->type != YAML_MAPPING_NODE) {
-        mistake(r, n, p->name, NULL, "must be a mapping with run or http");
+        add_mistake(r, n, p->name, NULL, "must be a mapping with run or http");
         return;
     }
     for (size_t i = 0; i < pairs_of(n); i++) {
         yaml_node_pair_t pair = n->data.mapping.pairs.start[i];
-        const yaml_node_t *key = node(r, pair.key);
-        const struct roster_field *f = find_field(scalar(key));
+        const yaml_node_t *key = get_node(r, pair.key);
+        const struct roster_field *f = find_field(read_scalar(key));
         uint32_t bit = f ? 1u << (f - fields) : 0;
 
         if (!f)
-            tell_unknown(r, key, p->name, scalar(key));
+            add_unknown_field(r, key, p->name, read_scalar(key));
         else if (seen & bit)
-            mistake(r, key, p->name, f->name, "set twice");
+            add_mistake(r, key, p->name, f->name, "set twice");
         else
-            read_field(r, node(r, pair.value), p, f);
+            read_field(r, get_node(r, pair.value), p, f);
         seen |= bit;
     }
     check_runner(r, n, p, seen);
@@ -353,28 +355,28 @@ static void read_runners(struct roster_reader *r, const yaml_node_t *n)
     struct roster *p = r->roster;
 
     if (n->type != YAML_MAPPING_NODE || pairs_of(n) == 0 || pairs_of(n) > ROSTER_RUNNERS_MAX) {
-        mistake(r, n, NULL, NULL, "runners: must be a mapping of 1 to 256 runners");
+        add_mistake(r, n, NULL, NULL, "runners: must be a mapping of 1 to 256 runners");
         return;
     }
     p->at = arena_calloc(&p->arena, pairs_of(n), sizeof(*p->at));
     for (size_t i = 0; i < pairs_of(n); i++) {
         yaml_node_pair_t pair = n->data.mapping.pairs.start[i];
-        const yaml_node_t *key = node(r, pair.key);
+        const yaml_node_t *key = get_node(r, pair.key);
         struct roster_runner *one = &p->at[p->n];
 
-        if (!name_is_good(scalar(key))) {
-            mistake(r, key, NULL, NULL, "a runner's name must be a string of 1 to 128 bytes");
+        if (!name_is_good(read_scalar(key))) {
+            add_mistake(r, key, NULL, NULL, "a runner's name must be a string of 1 to 128 bytes");
             continue;
         }
-        *one = (struct roster_runner){.name = text_of(r, key),
+        *one = (struct roster_runner){.name = copy_node_text(r, key),
                                       .slots = 1,
                                       .timeout_ms = 3600000,
                                       .score_timeout_ms = 600000,
                                       .grace_ms = 20000};
-        if (roster_find(p, scalar(key)))
-            mistake(r, key, one->name, NULL, "is defined twice");
+        if (roster_find(p, read_scalar(key)))
+            add_mistake(r, key, one->name, NULL, "is defined twice");
         p->n++;
-        read_runner(r, node(r, pair.value), one);
+        read_runner(r, get_node(r, pair.value), one);
     }
 }
 
@@ -383,22 +385,22 @@ static void read_root(struct roster_reader *r, const yaml_node_t *root)
     bool found = false;
 
     if (!root || root->type != YAML_MAPPING_NODE) {
-        mistake(r, root, NULL, NULL, "the file must be a mapping with \"runners\"");
+        add_mistake(r, root, NULL, NULL, "the file must be a mapping with \"runners\"");
         return;
     }
     for (size_t i = 0; i < pairs_of(root); i++) {
         yaml_node_pair_t pair = root->data.mapping.pairs.start[i];
 
-        if (!str_eq_c(scalar(node(r, pair.key)), "runners") || found) {
-            mistake(r, node(r, pair.key), NULL, NULL,
-                    "the file may contain \"runners\" only, once");
+        if (!str_eq_c(read_scalar(get_node(r, pair.key)), "runners") || found) {
+            add_mistake(r, get_node(r, pair.key), NULL, NULL,
+                        "the file may contain \"runners\" only, once");
             continue;
         }
         found = true;
-        read_runners(r, node(r, pair.value));
+        read_runners(r, get_node(r, pair.value));
     }
     if (!found)
-        mistake(r, root, NULL, NULL, "runners: is missing");
+        add_mistake(r, root, NULL, NULL, "runners: is missing");
 }
 
 int roster_read(struct str text, const char *path, struct roster *ret, struct buf *mistakes)
@@ -409,7 +411,7 @@ int roster_read(struct str text, const char *path, struct roster *ret, struct bu
 
     *ret = (struct roster){0};
     if (!yaml_parser_initialize(&parser)) {
-        mistake(&r, NULL, NULL, NULL, "no YAML parser");
+        add_mistake(&r, NULL, NULL, NULL, "no YAML parser");
         return -1;
     }
     yaml_parser_set_input_string(&parser, (const unsigned char *)text.p, text.len);
@@ -469,7 +471,7 @@ const struct roster_runner *roster_find(const struct roster *p, struct str name)
 /* --- arguments --- */
 
 /* One step into the input: a member, or an item by its number. */
-static const struct json *step(const struct json *v, struct str name)
+static const struct json *step_into(const struct json *v, struct str name)
 {
     uint64_t i;
 
@@ -489,14 +491,14 @@ static const struct json *value_at(const struct json *input, struct str place)
     while (v && rest.len > 0) {
         size_t dot = str_find(rest, STR("."), 0);
 
-        v = step(v, str_sub(rest, 0, MIN_OF(dot, rest.len)));
+        v = step_into(v, str_sub(rest, 0, MIN_OF(dot, rest.len)));
         rest = dot == SIZE_MAX ? STR("") : str_sub(rest, dot + 1, rest.len);
     }
     return v;
 }
 
-static int argument(struct arena *a, struct str word, const struct json *input, char **ret,
-                    struct err *e)
+static int expand_argument(struct arena *a, struct str word, const struct json *input, char **ret,
+                           struct err *e)
 {
     const struct json *v = value_at(input, word);
     struct buf text = {0};
@@ -532,9 +534,9 @@ int roster_arguments(struct arena *a, char *const *words, const struct json *inp
     for (size_t i = 0; i < n; i++) {
         struct str word = str_cstr(words[i]);
 
-        if (!is_place(word))
+        if (!is_placeholder(word))
             (*ret)[i] = words[i];
-        else if (argument(a, word, input, &(*ret)[i], e))
+        else if (expand_argument(a, word, input, &(*ret)[i], e))
             return -1;
     }
     return 0;

@@ -46,7 +46,7 @@ static void set_line(struct variables *v, char *line)
     *vec_push(&v->at) = line;
 }
 
-static void set(struct variables *v, const char *name, const char *value)
+static void set_variable(struct variables *v, const char *name, const char *value)
 {
     set_line(v, arena_cstr(&v->a->arena, arena_printf(&v->a->arena, "%s=%s", name, value)));
 }
@@ -56,11 +56,12 @@ static void set_scorers(struct variables *v)
     struct execution *a = v->a;
     int status = a->signo ? 128 + a->signo : a->exit_status;
 
-    set(v, "ROLLGATE_SESSION_URL",
-        arena_printf(&a->arena, "%s/sessions/%s", a->x->options->gateway, a->session).p);
-    set(v, "ROLLGATE_RUNNER_KEY", a->runner_key);
-    set(v, "ROLLGATE_RUN_EXIT",
-        a->outcome == EXECUTION_TIMEOUT ? "timeout" : arena_printf(&a->arena, "%d", status).p);
+    set_variable(v, "ROLLGATE_SESSION_URL",
+                 arena_printf(&a->arena, "%s/sessions/%s", a->x->options->gateway, a->session).p);
+    set_variable(v, "ROLLGATE_RUNNER_KEY", a->runner_key);
+    set_variable(v, "ROLLGATE_RUN_EXIT",
+                 a->outcome == EXECUTION_TIMEOUT ? "timeout"
+                                                 : arena_printf(&a->arena, "%d", status).p);
 }
 
 char **surroundings_variables(struct execution *a, bool scorer)
@@ -72,22 +73,22 @@ char **surroundings_variables(struct execution *a, bool scorer)
         arena_printf(&a->arena, "%s/sessions/%s", a->x->options->gateway, a->session).p;
     char **out;
 
-    set(&v, "PATH", path ? path : SURROUNDINGS_PATH);
+    set_variable(&v, "PATH", path ? path : SURROUNDINGS_PATH);
     for (char **name = p->pass_env; name && *name; name++) {
         const char *value = getenv(*name);
 
         if (value)
-            set(&v, *name, value);
+            set_variable(&v, *name, value);
     }
     for (char **line = p->env; line && *line; line++)
         set_line(&v, *line);
-    set(&v, "OPENAI_BASE_URL", arena_printf(&a->arena, "%s/v1", url).p);
-    set(&v, "OPENAI_API_KEY", a->agent_key);
-    set(&v, "ANTHROPIC_BASE_URL", url);
-    set(&v, "ANTHROPIC_API_KEY", a->agent_key);
-    set(&v, "ROLLGATE_INPUT", a->place.input);
-    set(&v, "ROLLGATE_ATTEMPT", a->id);
-    set(&v, "ROLLGATE_DEADLINE", arena_printf(&a->arena, "%.3f", a->deadline_s).p);
+    set_variable(&v, "OPENAI_BASE_URL", arena_printf(&a->arena, "%s/v1", url).p);
+    set_variable(&v, "OPENAI_API_KEY", a->agent_key);
+    set_variable(&v, "ANTHROPIC_BASE_URL", url);
+    set_variable(&v, "ANTHROPIC_API_KEY", a->agent_key);
+    set_variable(&v, "ROLLGATE_INPUT", a->place.input);
+    set_variable(&v, "ROLLGATE_ATTEMPT", a->id);
+    set_variable(&v, "ROLLGATE_DEADLINE", arena_printf(&a->arena, "%.3f", a->deadline_s).p);
     if (scorer)
         set_scorers(&v);
     out = arena_calloc(&a->arena, v.at.n + 1, sizeof(*out));

@@ -37,7 +37,7 @@ enum {
     ATTEMPT_DIGITS = 32 /* of an attempt's id, hexadecimal */
 };
 
-static char *path_of(const struct workplaces *w, const char *name, const char *suffix)
+static char *path_in_work(const struct workplaces *w, const char *name, const char *suffix)
 {
     struct buf out = {0};
 
@@ -45,7 +45,7 @@ static char *path_of(const struct workplaces *w, const char *name, const char *s
     return buf_take(&out);
 }
 
-static void forget(struct workplace *place)
+static void free_workplace(struct workplace *place)
 {
     free(place->folder);
     free(place->input);
@@ -105,13 +105,13 @@ static void remove_tree(struct executor *x, const char *path)
     free(r);
 }
 
-static void remove_place(struct workplaces *w, struct workplace *place)
+static void remove_workplace(struct workplaces *w, struct workplace *place)
 {
     if (place->input)
         (void)unlink(place->input);
     if (place->folder && rmdir(place->folder) && errno != ENOENT)
         remove_tree(w->x, place->folder);
-    forget(place);
+    free_workplace(place);
 }
 
 /* --- spares --- */
@@ -161,7 +161,7 @@ static bool is_empty(const char *path)
 static void remove_spares(struct workplaces *w)
 {
     while (w->spares.n > 0)
-        remove_place(w, &vec_pop(&w->spares));
+        remove_workplace(w, &vec_pop(&w->spares));
     vec_done(&w->spares);
 }
 
@@ -194,7 +194,7 @@ void workplace_leave(struct workplaces *w, struct workplace *place, bool ended_w
         !place->input || !is_as_made(place->folder, S_IFDIR, FOLDER_MODE) ||
         !is_as_made(place->input, S_IFREG, INPUT_MODE) || has_attributes(place->folder) ||
         has_attributes(place->input) || !is_empty(place->folder)) {
-        remove_place(w, place);
+        remove_workplace(w, place);
         return;
     }
     *vec_push(&w->spares) = *place;
@@ -234,12 +234,12 @@ static bool rename_spare(struct workplaces *w, const struct workplace *to)
 
         if (rename(from.input, to->input) == 0) {
             if (rename(from.folder, to->folder) == 0) {
-                forget(&from);
+                free_workplace(&from);
                 return true;
             }
             (void)unlink(to->input);
         }
-        remove_place(w, &from);
+        remove_workplace(w, &from);
     }
     return false;
 }
@@ -247,13 +247,13 @@ static bool rename_spare(struct workplaces *w, const struct workplace *to)
 int workplace_make(struct workplaces *w, const char *attempt, struct str input,
                    struct workplace *ret, struct err *e)
 {
-    struct workplace place = {path_of(w, attempt, ""), path_of(w, attempt, ".json")};
+    struct workplace place = {path_in_work(w, attempt, ""), path_in_work(w, attempt, ".json")};
     bool spare = rename_spare(w, &place);
 
     *ret = (struct workplace){0};
     if (!spare && mkdir(place.folder, FOLDER_MODE)) {
         (void)err_sys(e, ERR_IO, "cannot make %s", place.folder);
-        forget(&place);
+        free_workplace(&place);
         return -1;
     }
     *ret = place; /* from here on the caller removes it, also after an error */
@@ -263,7 +263,7 @@ int workplace_make(struct workplaces *w, const char *attempt, struct str input,
 /* --- what was left --- */
 
 /* An attempt's id, with or without ".json". */
-static bool is_place(const char *name)
+static bool is_attempt_name(const char *name)
 {
     size_t n = strspn(name, "0123456789abcdef");
 
@@ -276,8 +276,8 @@ static void find_leftovers(struct workplaces *w)
     const struct dirent *one;
 
     while (d && (one = readdir(d)))
-        if (is_place(one->d_name))
-            *vec_push(&w->leftovers) = path_of(w, one->d_name, "");
+        if (is_attempt_name(one->d_name))
+            *vec_push(&w->leftovers) = path_in_work(w, one->d_name, "");
     if (d)
         (void)closedir(d);
     if (w->leftovers.n == 0)

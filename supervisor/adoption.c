@@ -34,7 +34,7 @@ static struct process *choose_adopter(struct supervisor *s, enum heritage_role r
 
 /* Makes `to` serve the place: asks the living process to adopt it, and its successors inherit it.
  */
-static void give(struct supervisor *s, struct process *to, unsigned place)
+static void assign_to(struct supervisor *s, struct process *to, unsigned place)
 {
     bool router = to->heritage.role == ROLE_ROUTER;
     struct heritage_place given = {.place = place,
@@ -60,28 +60,28 @@ static void give(struct supervisor *s, struct process *to, unsigned place)
     }
 }
 
-void adoption_give_all(struct supervisor *s, struct process *from)
+void adoption_pass_all(struct supervisor *s, struct process *from)
 {
     struct process *to = choose_adopter(s, from->heritage.role);
 
     if (!to)
         return;
-    give(s, to, from->heritage.place);
+    assign_to(s, to, from->heritage.place);
     for (size_t i = 0; i < from->heritage.n_adopted; i++)
-        give(s, to, from->heritage.adopted[i].place);
+        assign_to(s, to, from->heritage.adopted[i].place);
 }
 
-void adoption_give_place(struct supervisor *s, unsigned slot)
+void adoption_pass_slot(struct supervisor *s, unsigned slot)
 {
     struct process *from = &s->processes[slot];
 
     if (from->heritage.role == ROLE_WORKER)
-        adoption_give_all(s, from);
+        adoption_pass_all(s, from);
     process_done(from);
 }
 
 /* "worker-12" -> place 12 - base; -1 when the name is something else or beyond our range. */
-static int place_of_folder(const struct supervisor *s, const char *name)
+static int parse_worker_folder(const struct supervisor *s, const char *name)
 {
     static const struct str head = STR_LIT("worker-");
     struct str text = str_cstr(name);
@@ -94,20 +94,20 @@ static int place_of_folder(const struct supervisor *s, const char *name)
     return (int)(index - s->board->worker_base);
 }
 
-int adoption_take_leftovers(struct supervisor *s, struct err *e)
+int adoption_assign_leftovers(struct supervisor *s, struct err *e)
 {
     DIR *d = opendir(s->config->state_dir);
     struct dirent *entry;
     int rc = 0;
 
     while (d && rc == 0 && (entry = readdir(d))) {
-        int place = place_of_folder(s, entry->d_name);
+        int place = parse_worker_folder(s, entry->d_name);
 
         if (place < 0 || worker_at(s, (unsigned)place)->wanted)
             continue;
         rc = listeners_worker(&s->listeners, s->config, (unsigned)place, e);
         if (rc == 0)
-            give(s, choose_adopter(s, ROLE_WORKER), (unsigned)place);
+            assign_to(s, choose_adopter(s, ROLE_WORKER), (unsigned)place);
     }
     if (d)
         (void)closedir(d);
@@ -119,7 +119,7 @@ int adoption_serve_given(struct supervisor *s, struct err *e)
     for (unsigned i = (unsigned)s->config->routers; i < s->listeners.n_given; i++) {
         if (listeners_router(&s->listeners, s->config, i, e))
             return -1;
-        give(s, choose_adopter(s, ROLE_ROUTER), i);
+        assign_to(s, choose_adopter(s, ROLE_ROUTER), i);
     }
     return 0;
 }

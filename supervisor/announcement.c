@@ -12,7 +12,7 @@
 
 enum { DISK_EVERY_MS = 5000 };
 
-void supervisor_tell_limits(struct supervisor *s)
+void supervisor_publish_limits(struct supervisor *s)
 {
     const struct config *c = s->config;
 

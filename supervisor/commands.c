@@ -21,7 +21,7 @@
 #include "supervisor/tls_front.h"
 #include "worker/worker.h"
 
-static void print(FILE *to, struct buf *b)
+static void print_buffer(FILE *to, struct buf *b)
 {
     if (b->len > 0)
         (void)fwrite(b->p, 1, b->len, to);
@@ -34,7 +34,7 @@ static void print_faults(enum log_level level, const char *msg, struct buf *line
     struct str rest = buf_str(lines);
 
     if (!log_is_json()) {
-        print(stderr, lines);
+        print_buffer(stderr, lines);
         return;
     }
     while (rest.len) {
@@ -178,7 +178,7 @@ int config_command(int argc, char **argv)
     if (man)
         config_manual(&out);
     if (docs || limits || man) {
-        print(stdout, &out);
+        print_buffer(stdout, &out);
         return 0;
     }
     c = commands_load(argc, argv, check ? COMMANDS_MODEL : COMMANDS_SYNTAX);
@@ -188,7 +188,7 @@ int config_command(int argc, char **argv)
         config_dump(c, &out);
     else
         buf_puts(&out, "the configuration is valid\n");
-    print(stdout, &out);
+    print_buffer(stdout, &out);
     config_free(c);
     return 0;
 }

@@ -129,7 +129,7 @@ static void add_failure(struct visit *v, const char *check, const char *request,
 }
 
 /* True if an engine answers. */
-static bool check_engines(struct visit *v)
+static bool visit_engines(struct visit *v)
 {
     uint64_t end = clock_ms() + ENGINE_WAIT_MS;
     const struct json *engines;
@@ -229,7 +229,7 @@ static bool is_paused(struct visit *v)
 
 static void visit_gateway(struct visit *v)
 {
-    if (!check_engines(v))
+    if (!visit_engines(v))
         doctor_add(v->d, "call", FINDING_ERROR, "cure the engine first", "was not tried");
     else if (is_paused(v))
         doctor_add(v->d, "call", FINDING_WARNING, "POST /admin/resume",

@@ -23,12 +23,12 @@ struct command_words {
     VEC(char *) at;
 };
 
-static void add(struct command_words *a, const char *flag, const char *value)
+static void add_option(struct command_words *a, const char *flag, const char *value)
 {
     *vec_push(&a->at) = arena_cstr(&a->arena, arena_printf(&a->arena, "%s=%s", flag, value));
 }
 
-static const char *below(struct command_words *a, const char *folder, const char *name)
+static const char *path_below(struct command_words *a, const char *folder, const char *name)
 {
     return arena_printf(&a->arena, "%s/%s", folder, name).p;
 }
@@ -58,7 +58,7 @@ static int add_key(struct command_words *a, const char *key)
     if (fd < 0 || write(fd, key, strlen(key)) != (ssize_t)strlen(key))
         return -1;
     (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    add(a, "--key-file", path);
+    add_option(a, "--key-file", path);
     return 0;
 }
 
@@ -72,13 +72,13 @@ static void add_all(struct command_words *a, const struct supervisor *s)
     *vec_push(&a->at) = arena_cstr(&a->arena, STR("rollgate"));
     *vec_push(&a->at) = arena_cstr(&a->arena, STR("runner"));
     (void)snprintf(grace, sizeof(grace), "%lldms", (long long)c->grace_ms);
-    add(a, "--runners", s->executor.runners);
-    add(a, "--gateway", gateway_url(a, s->listeners.address));
-    add(a, "--logs", below(a, c->state_dir, "runner-logs"));
-    add(a, "--work-dir", below(a, c->state_dir, "runner-work"));
-    add(a, "--grace", grace);
-    add(a, "--log-level", levels[c->log_level]);
-    add(a, "--log-format", c->log_format == LOG_FORMAT_JSON ? "json" : "text");
+    add_option(a, "--runners", s->executor.runners);
+    add_option(a, "--gateway", gateway_url(a, s->listeners.address));
+    add_option(a, "--logs", path_below(a, c->state_dir, "runner-logs"));
+    add_option(a, "--work-dir", path_below(a, c->state_dir, "runner-work"));
+    add_option(a, "--grace", grace);
+    add_option(a, "--log-level", levels[c->log_level]);
+    add_option(a, "--log-format", c->log_format == LOG_FORMAT_JSON ? "json" : "text");
 }
 
 /* Every descriptor of ours but the key's and the standard ones is close-on-exec. */

@@ -24,7 +24,7 @@ int key_files_check(const struct config *c, struct err *e)
     rc = keys_load(c->admin_key_file, c->key_secret_file, c->state_dir, &keys, e);
     keys_free(keys);
     if (rc == 0 && made && access(secret.p, F_OK) == 0)
-        rc = user_give(c, secret.p, e);
+        rc = user_chown(c, secret.p, e);
     buf_done(&secret);
     return rc;
 }

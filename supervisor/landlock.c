@@ -1,5 +1,5 @@
 /* What the files of the machine are to a child (landlock.h): read the system's and the settings'
- * own, write the state and run folders, nothing else. Each allow() opens the path and adds one
+ * own, write the state and run folders, nothing else. Each allow_path() opens the path and adds one
  * rule. Settings may name files that are replaced by renaming, so their folder is allowed as
  * well. */
 
@@ -39,18 +39,18 @@ struct rules {
     uint64_t handled;
 };
 
-static long abi(void)
+static long landlock_abi(void)
 {
     return syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
 }
 
 bool landlock_here(void)
 {
-    return abi() >= ABI_REFER;
+    return landlock_abi() >= ABI_REFER;
 }
 
 /* A path that is not there gives no right; what is made there later has none either. */
-static void allow(const struct rules *r, const char *path, uint64_t rights)
+static void allow_path(const struct rules *r, const char *path, uint64_t rights)
 {
     struct landlock_path_beneath_attr rule = {.allowed_access = rights & r->handled};
     struct stat st;
@@ -78,10 +78,10 @@ static void allow_around(const struct rules *r, struct str path, uint64_t rights
         n--;
     folder = n > 0 ? mem_strndup(path.p, n) : mem_strdup(".");
     if (n != 1)
-        allow(r, folder, rights);
+        allow_path(r, folder, rights);
     free(folder);
     folder = mem_strndup(path.p, path.len);
-    allow(r, folder, rights);
+    allow_path(r, folder, rights);
     free(folder);
 }
 
@@ -98,8 +98,8 @@ static void allow_system(const struct rules *r)
                                           "/proc", "/sys", "/run/systemd"};
 
     for (size_t i = 0; i < ARRAY_LEN(folders); i++)
-        allow(r, folders[i], READ);
-    allow(r, "/dev", READ | LANDLOCK_ACCESS_FS_WRITE_FILE); /* null, urandom, stderr */
+        allow_path(r, folders[i], READ);
+    allow_path(r, "/dev", READ | LANDLOCK_ACCESS_FS_WRITE_FILE); /* null, urandom, stderr */
 }
 
 /* Returns the text after `mark` in a list's entry, up to `end`; absent if there is none. */
@@ -153,7 +153,7 @@ static void allow_settings(const struct rules *r, const struct config *c)
     allow_file(r, getenv("SSL_CERT_FILE"));
     allow_file(r, c->otlp_headers_file);
     allow_file(r, c->chat_template);
-    allow(r, c->model, READ);
+    allow_path(r, c->model, READ);
     allow_source(r, c->engine_source);
     for (size_t i = 0; i < c->engine.n; i++) {
         struct str key = option_of(str_cstr(c->engine.at[i]), STR("key-file="), ',');
@@ -170,15 +170,15 @@ static void allow_settings(const struct rules *r, const struct config *c)
 }
 
 /* All rules of this child; routers write nothing. */
-static int confine(const struct rules *r, const struct heritage *h, struct err *e)
+static int confine_child(const struct rules *r, const struct heritage *h, struct err *e)
 {
     const struct config *c = h->config;
     bool router = h->role == ROLE_ROUTER;
 
     allow_system(r);
     allow_settings(r, c);
-    allow(r, h->state_dir, router ? READ : READ | WRITE);
-    allow(r, h->run_dir, router ? READ : READ | WRITE);
+    allow_path(r, h->state_dir, router ? READ : READ | WRITE);
+    allow_path(r, h->run_dir, router ? READ : READ | WRITE);
     if (h->role == ROLE_WORKER)
         allow_sinks(r, c);
     return syscall(SYS_landlock_restrict_self, r->fd, 0) ? err_sys(e, ERR_UNSUPPORTED, "Landlock")
@@ -190,7 +190,7 @@ int landlock_enter(const struct heritage *h, struct err *e)
 {
     struct landlock_ruleset_attr attr = {.handled_access_fs = READ | WRITE | NEVER};
     struct rules r = {.fd = -1};
-    long version = abi();
+    long version = landlock_abi();
     int rc;
 
     if (version < ABI_REFER)
@@ -201,7 +201,7 @@ int landlock_enter(const struct heritage *h, struct err *e)
     r.fd = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
     if (r.fd < 0)
         return err_sys(e, ERR_UNSUPPORTED, "Landlock");
-    rc = confine(&r, h, e);
+    rc = confine_child(&r, h, e);
     (void)close(r.fd);
     return rc;
 }

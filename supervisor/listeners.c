@@ -45,7 +45,7 @@ void listeners_init(struct listeners *l)
     l->dispatcher = -1;
 }
 
-static void close_one(int *fd, int keep)
+static void close_unless(int *fd, int keep)
 {
     if (*fd >= 0 && *fd != keep)
         close(*fd);
@@ -56,15 +56,15 @@ static void close_one(int *fd, int keep)
 void listeners_close_others(struct listeners *l, int keep)
 {
     for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++) {
-        close_one(&l->routers[i], keep);
-        close_one(&l->given[i], keep);
+        close_unless(&l->routers[i], keep);
+        close_unless(&l->given[i], keep);
     }
     for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++)
-        close_one(&l->workers[i], keep);
+        close_unless(&l->workers[i], keep);
     while (l->n_also > 0)
-        close_one(&l->also[--l->n_also], keep);
-    close_one(&l->dispatcher, keep);
-    close_one(&l->lock_fd, keep);
+        close_unless(&l->also[--l->n_also], keep);
+    close_unless(&l->dispatcher, keep);
+    close_unless(&l->lock_fd, keep);
 }
 
 void listeners_close(struct listeners *l)
@@ -95,7 +95,7 @@ static int split_address(const char *text, char host[256], char port[16], struct
 }
 
 /* Addresses that only this machine reaches; unix sockets too. */
-static bool is_loopback(const struct sockaddr *a)
+static bool is_loopback_address(const struct sockaddr *a)
 {
     if (a->sa_family == AF_INET) {
         const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)a;
@@ -113,7 +113,7 @@ static bool is_loopback(const struct sockaddr *a)
 /* Listening beyond loopback without keys must be asked for by --insecure. */
 static int check_exposure(const struct config *c, const struct sockaddr *a, struct err *e)
 {
-    if (is_loopback(a) || c->admin_key_file || c->insecure)
+    if (is_loopback_address(a) || c->admin_key_file || c->insecure)
         return 0;
     return err_set(
         e, ERR_CONFIG,
@@ -141,7 +141,7 @@ static void name_address(struct listeners *l, const struct sockaddr_storage *a, 
 /* --- TCP --- */
 
 /* Options that help and that nothing depends on. */
-static void tune(int fd)
+static void set_socket_options(int fd)
 {
     int one = 1, lowat = NOTSENT_LOWAT;
 
@@ -180,7 +180,7 @@ static int listen_tcp(const struct resolve_address *a, bool share, struct err *e
 
     if (fd < 0)
         return -1;
-    tune(fd);
+    set_socket_options(fd);
     if (listen(fd, BACKLOG)) {
         cannot_listen((const struct sockaddr *)&a->addr, a->len, e);
         close(fd);
@@ -221,7 +221,7 @@ static void add_family(struct addresses *all, const struct addrinfo *found, int 
 }
 
 /* Resolves --listen and checks the addresses. */
-static int resolve(const struct config *c, struct addresses *ret, struct err *e)
+static int resolve_listen(const struct config *c, struct addresses *ret, struct err *e)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     struct addrinfo *found;
@@ -282,7 +282,7 @@ int listeners_check(const struct config *c, struct err *e)
 {
     struct addresses all = {0};
 
-    return check_socket_paths(c, e) ? -1 : resolve(c, &all, e);
+    return check_socket_paths(c, e) ? -1 : resolve_listen(c, &all, e);
 }
 
 /* SO_REUSEPORT would silently share the port with another gateway of the same user, so the port is
@@ -339,7 +339,7 @@ static int choose_address(struct listeners *l, const struct config *c, struct re
 {
     struct addresses all = {0};
 
-    if (resolve(c, &all, e))
+    if (resolve_listen(c, &all, e))
         return -1;
     if (l->aside)
         any_loopback(&all);
@@ -370,7 +370,7 @@ int listeners_router(struct listeners *l, const struct config *c, unsigned i, st
 /* --- unix sockets --- */
 
 /* mkdir -p; what exists stays as it is. */
-static int make_folder(const struct config *c, const char *path, struct err *e)
+static int make_socket_folder(const struct config *c, const char *path, struct err *e)
 {
     char part[4096];
     int n = snprintf(part, sizeof(part), "%s", path);
@@ -386,7 +386,7 @@ static int make_folder(const struct config *c, const char *path, struct err *e)
         *p = '/';
     }
     if (mkdir(part, 0700) == 0)
-        return user_give(c, part, e);
+        return user_chown(c, part, e);
     return errno == EEXIST ? 0 : err_sys(e, ERR_IO, "cannot make %s", part);
 }
 
@@ -396,7 +396,7 @@ int listeners_folders(const struct config *c, struct err *e)
     const char *const folders[] = {c->state_dir, c->run_dir};
 
     for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
-        if (make_folder(c, folders[i], e) || user_owns(c, folders[i], e))
+        if (make_socket_folder(c, folders[i], e) || user_owns(c, folders[i], e))
             return -1;
         if (access(folders[i], W_OK | X_OK))
             return err_sys(e, ERR_IO, "cannot write to %s", folders[i]);
@@ -499,7 +499,7 @@ static int *home_of(struct listeners *l, const struct config *c, const struct so
 }
 
 /* Whether the address is another than that of the sockets given so far. */
-static bool elsewhere(const struct listeners *l, const struct sockaddr_storage *a, socklen_t len)
+static bool is_elsewhere(const struct listeners *l, const struct sockaddr_storage *a, socklen_t len)
 {
     struct sockaddr_storage first = {0};
     socklen_t first_len = sizeof(first);
@@ -510,7 +510,7 @@ static bool elsewhere(const struct listeners *l, const struct sockaddr_storage *
 }
 
 /* Finds out what an inherited socket is, by its address, and puts it in its place. */
-static int take_given(struct listeners *l, const struct config *c, int fd, struct err *e)
+static int adopt_socket(struct listeners *l, const struct config *c, int fd, struct err *e)
 {
     union {
         struct sockaddr_storage any;
@@ -537,8 +537,8 @@ static int take_given(struct listeners *l, const struct config *c, int fd, struc
         return err_set(e, ERR_CONFIG, "LISTEN_FDS: too many sockets");
     if (check_exposure(c, (struct sockaddr *)&a, e))
         return -1;
-    tune(fd);
-    if (elsewhere(l, &a.any, len)) {
+    set_socket_options(fd);
+    if (is_elsewhere(l, &a.any, len)) {
         if (l->n_also == HERITAGE_ALSO_MAX)
             return err_set(e, ERR_CONFIG, "LISTEN_FDS: sockets on too many addresses");
         l->also[l->n_also++] = fd;
@@ -550,7 +550,7 @@ static int take_given(struct listeners *l, const struct config *c, int fd, struc
 }
 
 /* Takes the sockets that systemd passes: descriptors 3 and up of this process. */
-static int take_activated(struct listeners *l, const struct config *c, struct err *e)
+static int adopt_activated(struct listeners *l, const struct config *c, struct err *e)
 {
     const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
     uint64_t for_pid = 0, n = 0;
@@ -563,7 +563,7 @@ static int take_activated(struct listeners *l, const struct config *c, struct er
     (void)unsetenv("LISTEN_PID");
     (void)unsetenv("LISTEN_FDNAMES");
     for (uint64_t i = 0; i < n; i++) {
-        if (take_given(l, c, FIRST_GIVEN + (int)i, e))
+        if (adopt_socket(l, c, FIRST_GIVEN + (int)i, e))
             return -1;
     }
     l->kept = l->n_given > 0;
@@ -572,7 +572,8 @@ static int take_activated(struct listeners *l, const struct config *c, struct er
 
 /* Takes the sockets of the binary before an upgrade: "<0 or 1: kept>fd,fd,". Workers' sockets of
  * another --run-dir are closed. */
-static int take_handed(struct listeners *l, const struct config *c, const char *text, struct err *e)
+static int adopt_handed(struct listeners *l, const struct config *c, const char *text,
+                        struct err *e)
 {
     int rc = 0;
 
@@ -591,23 +592,23 @@ static int take_handed(struct listeners *l, const struct config *c, const char *
             !home_of(l, c, &a))
             close(fd);
         else if (rc == 0)
-            rc = take_given(l, c, fd, e);
+            rc = adopt_socket(l, c, fd, e);
     }
     (void)unsetenv("RG_SOCKETS");
     return rc;
 }
 
-static int take_all_given(struct listeners *l, const struct config *c, struct err *e)
+static int adopt_inherited(struct listeners *l, const struct config *c, struct err *e)
 {
     const char *handed = getenv("RG_SOCKETS");
 
-    return handed ? take_handed(l, c, handed, e) : take_activated(l, c, e);
+    return handed ? adopt_handed(l, c, handed, e) : adopt_activated(l, c, e);
 }
 
 /* Workers' sockets are opened when they are started. */
 int listeners_open(struct listeners *l, const struct config *c, struct err *e)
 {
-    if (take_all_given(l, c, e))
+    if (adopt_inherited(l, c, e))
         return -1;
     if (c->upstream.n == 0 && lock_folder(l, c, e)) /* routers alone keep nothing */
         return -1;

@@ -26,14 +26,14 @@
 
 static const char LEFT[] = "RG_EXECUTOR";
 
-static struct supervisor *the_supervisor(struct local_executor *x)
+static struct supervisor *supervisor_of_executor(struct local_executor *x)
 {
     return CONTAINER_OF(x, struct supervisor, executor);
 }
 
-static void on_again(struct loop_timer *t)
+static void on_restart_due(struct loop_timer *t)
 {
-    local_executor_start(the_supervisor(CONTAINER_OF(t, struct local_executor, again)));
+    local_executor_start(supervisor_of_executor(CONTAINER_OF(t, struct local_executor, again)));
 }
 
 static void try_later(struct supervisor *s, int64_t lived_ms)
@@ -41,11 +41,11 @@ static void try_later(struct supervisor *s, int64_t lived_ms)
     struct local_executor *x = &s->executor;
 
     loop_timer_set(s->loop, &x->again, (uint64_t)process_backoff(&x->backoff_ms, lived_ms),
-                   on_again);
+                   on_restart_due);
 }
 
 /* Makes its key and forks. */
-static void begin(struct supervisor *s)
+static void start_executor(struct supervisor *s)
 {
     struct local_executor *x = &s->executor;
     char key[EXECUTOR_KEY_MAX];
@@ -81,7 +81,7 @@ void local_executor_start(struct supervisor *s)
     if (s->phase != PHASE_SERVING || s->upgrade.is_trial)
         return;
     if (!x->pid && wanted && s->bodies->dispatcher)
-        begin(s);
+        start_executor(s);
     else if (x->pid && (!wanted || strcmp(wanted, x->runners) != 0))
         local_executor_signal(s, SIGTERM); /* its successor comes when it has drained */
 }
@@ -139,7 +139,7 @@ void local_executor_leave(const struct supervisor *s)
 }
 
 /* After exec: takes over the one that runs. */
-void local_executor_take(struct supervisor *s)
+void local_executor_inherit(struct supervisor *s)
 {
     const char *text = getenv(LEFT);
     char *end;

@@ -42,9 +42,10 @@ void local_executor_signal(struct supervisor *s, int signo);
 /* Ends all further starts. */
 void local_executor_stop(struct supervisor *s);
 
-/* Puts what the next binary needs into the environment, which local_executor_take reads there. */
+/* Puts what the next binary needs into the environment, which local_executor_inherit reads there.
+ */
 void local_executor_leave(const struct supervisor *s);
-void local_executor_take(struct supervisor *s);
+void local_executor_inherit(struct supervisor *s);
 void local_executor_done(struct supervisor *s);
 
 #endif

@@ -36,7 +36,7 @@ static const struct row {
 };
 
 /* The row of a command, or NULL. */
-static const struct row *find(const char *name)
+static const struct row *find_command(const char *name)
 {
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         if (rows[i].name && strcmp(rows[i].name, name) == 0)
@@ -46,7 +46,7 @@ static const struct row *find(const char *name)
 }
 
 /* Prints the list of commands. */
-static void usage(FILE *to)
+static void print_command_list(FILE *to)
 {
     fprintf(to, "rollgate %s\n\nusage: rollgate COMMAND [settings]\n", RG_VERSION);
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -58,7 +58,7 @@ static void usage(FILE *to)
 /* The page of `rollgate --help`. */
 static int print_commands(void)
 {
-    usage(stdout);
+    print_command_list(stdout);
     printf("\nrollgate COMMAND --help   options and examples of one command\n"
            "rollgate config --docs    every setting of serve, with its default\n");
     return 0;
@@ -104,17 +104,17 @@ static bool wants_help(int argc, char **argv)
 }
 
 /* Help of one command if one is named and known, else of all. */
-static int give_help(int argc, char **argv)
+static int print_help(int argc, char **argv)
 {
     bool word = strcmp(argv[1], "help") == 0;
     const char *name = word ? (argc > 2 ? argv[2] : NULL) : argv[1];
-    const struct row *c = name ? find(name) : NULL;
+    const struct row *c = name ? find_command(name) : NULL;
 
     return c ? help_of(c) : print_commands();
 }
 
 /* With the nearest command, if one is near. */
-static void tell_unknown(const char *name)
+static void print_unknown(const char *name)
 {
     struct nearest near = nearest_to(str_cstr(name));
 
@@ -134,9 +134,9 @@ int main(int argc, char **argv)
     const struct row *c;
 
     argv = process_title_begin(argc, argv);
-    c = argc > 1 ? find(argv[1]) : NULL;
+    c = argc > 1 ? find_command(argv[1]) : NULL;
     if (wants_help(argc, argv))
-        return give_help(argc, argv);
+        return print_help(argc, argv);
     if (argc > 1 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0)) {
         printf("rollgate %s\n", RG_VERSION);
         return 0;
@@ -144,7 +144,7 @@ int main(int argc, char **argv)
     if (c)
         return c->run(argc - 1, argv + 1);
     if (argc > 1)
-        tell_unknown(argv[1]);
-    usage(stderr);
+        print_unknown(argv[1]);
+    print_command_list(stderr);
     return 2;
 }

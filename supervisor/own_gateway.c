@@ -112,7 +112,7 @@ static int make_folders(struct own_gateway *g, const struct config *c, struct er
         if (i > 0 && mkdir(path.p, 0700))
             rc = err_sys(e, ERR_IO, "cannot make %s", path.p);
         else
-            rc = user_give(c, path.p, e);
+            rc = user_chown(c, path.p, e);
     }
     buf_done(&path);
     return rc;

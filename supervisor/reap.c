@@ -1,6 +1,6 @@
 /* Living children: their reports, stuck processes, and the consequences of a death.
  *
- *   take_report   ready, failed, adopted (over the status pipe)
+ *   apply_report   ready, failed, adopted (over the status pipe)
  *   reap_stuck kills processes without a report or a heartbeat
  *   reap_all      a death: bury -> after_crash -> again later, or the end
  *
@@ -57,7 +57,7 @@ static void after_crash(struct supervisor *s, struct process *p, pid_t pid, int 
     bool clean = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
     bool from_outside = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL && !p->killed;
     bool of_a_request =
-        suspects_take(s->suspects, s->board, p->heritage.slot, from_outside, clock_ms());
+        suspects_add_death(s->suspects, s->board, p->heritage.slot, from_outside, clock_ms());
     int64_t lived_ms = (int64_t)clock_ms() - p->started_ms;
 
     static const enum metric_label_ROLE roles[] = {[ROLE_ROUTER] = METRIC_ROLE_ROUTER,
@@ -87,7 +87,7 @@ static void after_crash(struct supervisor *s, struct process *p, pid_t pid, int 
 }
 
 /* A call that the sandbox refused is a bug of ours or an intruder's attempt. */
-static void tell_refused(struct supervisor *s, unsigned slot)
+static void log_refused(struct supervisor *s, unsigned slot)
 {
     uint32_t call =
         atomic_exchange_explicit(&s->board->slots[slot].refused_call, 0, memory_order_relaxed);
@@ -101,7 +101,7 @@ static void tell_refused(struct supervisor *s, unsigned slot)
 }
 
 /* The board and metrics forget the process; then by phase: replaced, or gone. */
-static void bury(struct supervisor *s, unsigned slot, pid_t pid, int wait_status)
+static void remove_dead(struct supervisor *s, unsigned slot, pid_t pid, int wait_status)
 {
     struct process *p = &s->processes[slot];
     bool clean = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
@@ -117,8 +117,8 @@ static void bury(struct supervisor *s, unsigned slot, pid_t pid, int wait_status
     if (slot == BOARD_DISPATCHER)
         atomic_store(&s->board->unreached, 0);
     metrics_reset_gauges(p->heritage.page);
-    tell_refused(s, slot);
-    reap_take_reports(s); /* reports that it wrote before its death */
+    log_refused(s, slot);
+    reap_read_reports(s); /* reports that it wrote before its death */
     if (s->phase >= PHASE_ROUTERS) {
         if (!clean && s->phase != PHASE_KILLED)
             write_obituary(s, p, pid, wait_status);
@@ -130,7 +130,7 @@ static void bury(struct supervisor *s, unsigned slot, pid_t pid, int wait_status
             write_obituary(s, p, pid, wait_status);
         spawn_set_state(s, slot, BOARD_EMPTY);
         if (p->heritage.role != ROLE_DISPATCHER)
-            adoption_give_place(s, slot);
+            adoption_pass_slot(s, slot);
     }
 }
 
@@ -170,7 +170,7 @@ void reap_all(struct supervisor *s)
     /* Several deaths may have come as one signal. */
     while ((pid = waitpid(-1, &wait_status, WNOHANG)) > 0) {
         if (pid == s->upgrade.trial.pid) {
-            upgrade_go_on(s, wait_status);
+            upgrade_continue(s, wait_status);
             continue;
         }
         if (local_executor_bury(s, pid, wait_status) || tls_front_bury(s, pid, wait_status))
@@ -178,7 +178,7 @@ void reap_all(struct supervisor *s)
         bury_previous(s, pid);
         for (unsigned slot = BOARD_ROUTER0; slot < BOARD_SLOTS; slot++) {
             if (s->processes[slot].pid == pid) {
-                bury(s, slot, pid, wait_status);
+                remove_dead(s, slot, pid, wait_status);
                 break;
             }
         }
@@ -187,7 +187,7 @@ void reap_all(struct supervisor *s)
 }
 
 /* Reports name the slot and the pid; one from a process that died meanwhile is ignored. */
-static void take_report(struct supervisor *s, const struct status *r)
+static void apply_report(struct supervisor *s, const struct status *r)
 {
     struct process *p;
 
@@ -213,12 +213,12 @@ static void take_report(struct supervisor *s, const struct status *r)
     }
 }
 
-void reap_take_reports(struct supervisor *s)
+void reap_read_reports(struct supervisor *s)
 {
     struct status r;
 
     while (status_receive(s->status_fds[0], &r) > 0)
-        take_report(s, &r);
+        apply_report(s, &r);
 }
 
 static void end_stuck(struct process *p, const char *what, int64_t for_ms)
@@ -247,7 +247,7 @@ void reap_stuck(struct supervisor *s)
         struct process *p = &s->processes[slot];
         int64_t beat;
 
-        tell_refused(s, slot);
+        log_refused(s, slot);
         check_start(s, p, now);
         if (!p->pid || p->killed)
             continue;

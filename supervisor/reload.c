@@ -31,7 +31,7 @@ extern char **environ;
 /* --- scaling --- */
 
 /* Asks a process to end and not to be replaced. */
-static void retire(struct supervisor *s, unsigned slot)
+static void retire_process(struct supervisor *s, unsigned slot)
 {
     struct process *p = &s->processes[slot];
 
@@ -43,12 +43,12 @@ static void retire(struct supervisor *s, unsigned slot)
      * kernel queues there at that moment: another router accepts on it from now on. A worker's goes
      * on when its journal is closed. */
     if (p->heritage.role == ROLE_ROUTER)
-        adoption_give_all(s, p);
+        adoption_pass_all(s, p);
     if (p->pid) {
         (void)kill(p->pid, SIGTERM);
     } else {
         atomic_store_explicit(&s->board->slots[slot].state, BOARD_EMPTY, memory_order_relaxed);
-        adoption_give_place(s, slot);
+        adoption_pass_slot(s, slot);
     }
 }
 
@@ -70,7 +70,7 @@ static bool is_free(struct supervisor *s, unsigned slot)
 }
 
 /* Starts or retires until `target` processes are wanted; the highest places retire first. */
-static void scale(struct supervisor *s, unsigned first, unsigned n, unsigned target)
+static void scale_role(struct supervisor *s, unsigned first, unsigned n, unsigned target)
 {
     unsigned wanted = count_wanted(s, first, n);
 
@@ -85,7 +85,7 @@ static void scale(struct supervisor *s, unsigned first, unsigned n, unsigned tar
         log_warn(NULL, "no place is left for more processes, ignoring", LOG_U("wanted", target));
     for (unsigned i = n; i-- > 0 && wanted > target;) {
         if (s->processes[first + i].wanted) {
-            retire(s, first + i);
+            retire_process(s, first + i);
             wanted--;
         }
     }
@@ -107,7 +107,7 @@ static void tell_mistakes(const struct buf *mistakes)
 }
 
 /* Asks the children to read the shared settings again. */
-static void tell_children(struct supervisor *s)
+static void notify_children(struct supervisor *s)
 {
     struct order order = {.kind = ORDER_RELOAD};
 
@@ -151,14 +151,14 @@ void reload_config(struct supervisor *s)
                      LOG_S("settings", buf_str(&fixed)));
         config_apply(s->config, fresh);
         logs_setup("supervisor", s->config, s->page);
-        supervisor_tell_limits(s);
+        supervisor_publish_limits(s);
         atomic_store(&s->board->routers, (uint32_t)s->config->routers);
         atomic_fetch_add(&s->board->generation, 1);
-        tell_children(s);
-        scale(s, BOARD_ROUTER0, BOARD_ROUTERS_MAX, (unsigned)s->config->routers);
+        notify_children(s);
+        scale_role(s, BOARD_ROUTER0, BOARD_ROUTERS_MAX, (unsigned)s->config->routers);
         if (s->config->upstream.n == 0) {
             atomic_store(&s->board->workers, (uint32_t)s->config->workers);
-            scale(s, BOARD_WORKER0, BOARD_WORKERS_MAX, (unsigned)s->config->workers);
+            scale_role(s, BOARD_WORKER0, BOARD_WORKERS_MAX, (unsigned)s->config->workers);
         }
         local_executor_signal(s, SIGHUP);
         tls_front_reload(s);

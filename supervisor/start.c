@@ -84,16 +84,16 @@ int supervisor_start(struct supervisor *s, struct err *e)
     (void)signal(SIGPIPE, SIG_IGN);
     file_lock_allow_none(s->config->unlocked_state);
     s->board = board_new();
-    upgrade_take_orders(s->board);
+    upgrade_restore_orders(s->board);
     if (s->upgrade.previous.n == 0)
         atomic_store(&s->board->started_ms, clock_wall_ms());
     s->metrics = metrics_new(BOARD_SLOTS);
     s->page = metrics_page(s->metrics, BOARD_SUPERVISOR, "supervisor");
     logs_setup("supervisor", s->config, s->page);
-    supervisor_tell_limits(s);
+    supervisor_publish_limits(s);
     if (usec && !str_to_u64(str_cstr(usec), INT64_MAX, &watchdog))
         s->watchdog_ms = (int64_t)(watchdog / 1000);
-    if (supervisor_open_loop(s, e) || make_instance(s, e) || supervisor_take_place(s, e))
+    if (supervisor_open_loop(s, e) || make_instance(s, e) || supervisor_claim_folders(s, e))
         goto out;
     if (s->bodies->load && s->bodies->load(s->config, &s->model, &remark, e))
         goto out;
@@ -102,7 +102,7 @@ int supervisor_start(struct supervisor *s, struct err *e)
     if (adoption_serve_given(s, e))
         goto out;
     if (s->config->durability != DURABILITY_NONE && s->config->upstream.n == 0 &&
-        adoption_take_leftovers(s, e))
+        adoption_assign_leftovers(s, e))
         goto out;
     (void)spawn_signal(s, -1, SIGTERM); /* children of the binary before an upgrade */
     for (unsigned slot = BOARD_SLOTS; slot-- > BOARD_ROUTER0;) { /* workers before routers */

@@ -35,19 +35,19 @@ enum {
     EXECUTOR_AFTER_MS = 25000 /* a runner's own grace, between TERM and KILL, as it is by default */
 };
 
-static struct supervisor *the(struct loop_timer *t, size_t offset)
+static struct supervisor *supervisor_of_timer(struct loop_timer *t, size_t offset)
 {
     return (struct supervisor *)(void *)((char *)t - offset);
 }
 
 /* --- the end --- */
 
-static void on_deadline(struct loop_timer *t);
+static void on_phase_deadline(struct loop_timer *t);
 
-static void enter(struct supervisor *s, enum supervisor_phase phase, int64_t deadline_ms)
+static void enter_phase(struct supervisor *s, enum supervisor_phase phase, int64_t deadline_ms)
 {
     s->phase = phase;
-    loop_timer_set(s->loop, &s->deadline, (uint64_t)MAX_OF(deadline_ms, 1), on_deadline);
+    loop_timer_set(s->loop, &s->deadline, (uint64_t)MAX_OF(deadline_ms, 1), on_phase_deadline);
 }
 
 /* Starts the end of the routers; no process is restarted from now on. */
@@ -57,13 +57,13 @@ static void end_routers(struct supervisor *s)
     for (unsigned slot = 0; slot < BOARD_SLOTS; slot++)
         loop_timer_stop(s->loop, &s->processes[slot].respawn);
     /* Routers close what is left at the end of their own grace; a moment more for that. */
-    enter(s, PHASE_ROUTERS, s->config->grace_ms + AFTER_GRACE_MS);
+    enter_phase(s, PHASE_ROUTERS, s->config->grace_ms + AFTER_GRACE_MS);
     (void)spawn_signal(s, ROLE_ROUTER, SIGTERM);
 }
 
 static void end_workers(struct supervisor *s)
 {
-    enter(s, PHASE_WORKERS, WORKERS_MS);
+    enter_phase(s, PHASE_WORKERS, WORKERS_MS);
     tls_front_end(s, SIGTERM);
     (void)spawn_signal(s, -1, SIGTERM);
 }
@@ -76,13 +76,13 @@ static void kill_all(struct supervisor *s)
     tls_front_end(s, SIGKILL);
     if (left)
         log_warn(NULL, "killed what did not end in time", LOG_U("processes", left));
-    enter(s, PHASE_KILLED, KILLED_MS);
+    enter_phase(s, PHASE_KILLED, KILLED_MS);
 }
 
 /* The phase took too long. */
-static void on_deadline(struct loop_timer *t)
+static void on_phase_deadline(struct loop_timer *t)
 {
-    struct supervisor *s = the(t, offsetof(struct supervisor, deadline));
+    struct supervisor *s = supervisor_of_timer(t, offsetof(struct supervisor, deadline));
 
     if (s->phase == PHASE_EXECUTOR)
         local_executor_signal(s, SIGKILL); /* its runs die with it */
@@ -107,7 +107,7 @@ void supervisor_stop(struct supervisor *s, int exit_status)
     tls_front_end(s, SIGQUIT);
     if (s->executor.pid) {
         local_executor_signal(s, SIGTERM);
-        enter(s, PHASE_EXECUTOR, s->config->grace_ms + EXECUTOR_AFTER_MS);
+        enter_phase(s, PHASE_EXECUTOR, s->config->grace_ms + EXECUTOR_AFTER_MS);
     } else {
         end_routers(s);
     }
@@ -122,10 +122,10 @@ void supervisor_fail(struct supervisor *s, const char *process, const char *reas
 }
 
 /* Reports to the environment that the service is up. */
-static void announce(struct supervisor *s)
+static void announce_serving(struct supervisor *s)
 {
     s->phase = PHASE_SERVING;
-    upgrade_settle(s);
+    upgrade_commit(s);
     (void)sd_notifyf(0, "READY=1\nMAINPID=%d\nSTATUS=serving on %s", (int)getpid(),
                      s->listeners.address);
     log_info(NULL, "serving", LOG_T("listen", s->listeners.address));
@@ -144,7 +144,7 @@ static bool all_ready(const struct supervisor *s)
 
 /* Reload and upgrade, as soon as all serve: an upgrade starts while the children of the old binary
  * finish, which may take as long as their calls. */
-static void obey(struct supervisor *s)
+static void run_orders(struct supervisor *s)
 {
     if (s->phase == PHASE_STARTING && (s->asked_reload || s->asked_upgrade))
         log_info(NULL, "reload or upgrade waits until all serve");
@@ -162,12 +162,12 @@ static void obey(struct supervisor *s)
 void supervisor_advance(struct supervisor *s)
 {
     if (s->phase == PHASE_STARTING && all_ready(s)) {
-        announce(s);
+        announce_serving(s);
         if (s->upgrade.is_trial)
             supervisor_stop(s, TRIAL_SERVED);
         local_executor_start(s);
         tls_front_start(s);
-        obey(s);
+        run_orders(s);
     }
     if (s->phase == PHASE_EXECUTOR && !s->executor.pid)
         end_routers(s);
@@ -181,7 +181,7 @@ void supervisor_advance(struct supervisor *s)
 /* --- events --- */
 
 /* TERM and INT stop, QUIT stops at once, HUP reloads, USR2 upgrades. */
-static void on_signal(struct signals *signals, int signo, int sender)
+static void on_supervisor_signal(struct signals *signals, int signo, int sender)
 {
     struct supervisor *s = CONTAINER_OF(signals, struct supervisor, signals);
 
@@ -204,11 +204,11 @@ static void on_signal(struct signals *signals, int signo, int sender)
         break;
     case SIGHUP:
         s->asked_reload = true;
-        obey(s);
+        run_orders(s);
         break;
     case SIGUSR2:
         s->asked_upgrade = true;
-        obey(s);
+        run_orders(s);
         break;
     default:
         break;
@@ -221,14 +221,14 @@ static void on_report(struct loop_io *io, unsigned events)
     struct supervisor *s = CONTAINER_OF(io, struct supervisor, status_io);
 
     (void)events;
-    reap_take_reports(s);
+    reap_read_reports(s);
     supervisor_advance(s);
 }
 
 /* Looks at the children's hearts and feeds systemd's watchdog. */
-static void on_tick(struct loop_timer *t)
+static void on_heart_tick(struct loop_timer *t)
 {
-    struct supervisor *s = the(t, offsetof(struct supervisor, tick));
+    struct supervisor *s = supervisor_of_timer(t, offsetof(struct supervisor, tick));
     int64_t now = (int64_t)clock_ms();
 
     reap_stuck(s);
@@ -239,7 +239,7 @@ static void on_tick(struct loop_timer *t)
         (void)sd_notify(0, "WATCHDOG=1");
         s->watchdog_next = now + s->watchdog_ms / 3;
     }
-    loop_timer_set(s->loop, &s->tick, TICK_MS, on_tick);
+    loop_timer_set(s->loop, &s->tick, TICK_MS, on_heart_tick);
 }
 
 /* --- the loop --- */
@@ -252,7 +252,7 @@ int supervisor_open_loop(struct supervisor *s, struct err *e)
     if (!s->loop)
         return -1;
     /* The reaper stands before there is anything to reap. */
-    if (signals_init(&s->signals, s->loop, watched, on_signal, e))
+    if (signals_init(&s->signals, s->loop, watched, on_supervisor_signal, e))
         return -1;
     if (pipe2(s->status_fds, O_CLOEXEC | O_NONBLOCK))
         return err_sys(e, ERR_IO, "pipe");
@@ -260,7 +260,7 @@ int supervisor_open_loop(struct supervisor *s, struct err *e)
 }
 
 /* Frees everything, for leak checks. */
-static void release(struct supervisor *s)
+static void free_supervisor(struct supervisor *s)
 {
     for (unsigned slot = 0; slot < BOARD_SLOTS; slot++)
         process_done(&s->processes[slot]);
@@ -321,11 +321,11 @@ int supervisor_serve(struct config *c, const struct supervisor_bodies *bodies)
         s->exit_status = 1;
     } else {
         reap_all(s); /* children that died during an upgrade */
-        on_tick(&s->tick);
+        on_heart_tick(&s->tick);
         loop_run(s->loop);
         log_info(NULL, "stopped", LOG_I("exit_status", s->exit_status));
     }
     rc = s->exit_status;
-    release(s);
+    free_supervisor(s);
     return rc;
 }

@@ -89,7 +89,7 @@ RG_NORETURN void spawn_be_child(struct supervisor *s, struct process *p, pid_t p
 void reap_all(struct supervisor *s);
 
 /* Reads reports of children from the status pipe. */
-void reap_take_reports(struct supervisor *s);
+void reap_read_reports(struct supervisor *s);
 
 /* Every tick: kills children that are stuck or never reported. */
 void reap_stuck(struct supervisor *s);
@@ -100,14 +100,14 @@ void reap_stuck(struct supervisor *s);
 int supervisor_start(struct supervisor *s, struct err *e);
 
 /* Prepares folders, keys and sockets (take_place.c). */
-int supervisor_take_place(struct supervisor *s, struct err *e);
+int supervisor_claim_folders(struct supervisor *s, struct err *e);
 
 /* announcement.c: one line with all that one asks first when something is odd. remark: the model's.
  */
 void supervisor_announce(const struct supervisor *s, uint64_t descriptors, struct str remark);
 
 /* Shows the configured limits among the metrics, so that a graph can show figures against them. */
-void supervisor_tell_limits(struct supervisor *s);
+void supervisor_publish_limits(struct supervisor *s);
 
 /* Publishes the free bytes of the state folder's disk, every few seconds. */
 void supervisor_measure_disk(struct supervisor *s);
@@ -138,9 +138,9 @@ void tls_front_watch(struct supervisor *s);
 /* Sends a signal: QUIT finishes its requests, TERM does not. No further start. */
 void tls_front_end(struct supervisor *s, int signo);
 
-/* Puts what the next binary needs into the environment, which tls_front_take reads there. */
+/* Puts what the next binary needs into the environment, which tls_front_inherit reads there. */
 void tls_front_leave(const struct supervisor *s);
-void tls_front_take(struct supervisor *s);
+void tls_front_inherit(struct supervisor *s);
 
 /* Reports whether nginx runs. */
 bool tls_front_lives(const struct supervisor *s);
@@ -173,15 +173,15 @@ void reload_config(struct supervisor *s);
 /* --- adoption.c --- */
 
 /* Gives a process's own place and those that it had adopted to one other process, if one stays. */
-void adoption_give_all(struct supervisor *s, struct process *from);
+void adoption_pass_all(struct supervisor *s, struct process *from);
 
 /* The slot's process, which retires, has ended: a worker's journal is closed now, and its places go
  * to its adopter. */
-void adoption_give_place(struct supervisor *s, unsigned slot);
+void adoption_pass_slot(struct supervisor *s, unsigned slot);
 
 /* Gives the places whose journals lie in the state folder, but whose workers are not wanted any
  * more, to those that are. */
-int adoption_take_leftovers(struct supervisor *s, struct err *e);
+int adoption_assign_leftovers(struct supervisor *s, struct err *e);
 
 /* Makes routers serve inherited sockets beyond their number (an upgrade after a scale-down). The
  * kernel sends connections to each of these sockets, so a process must accept there. */

@@ -142,7 +142,7 @@ struct support_tally {
     unsigned long long records, bytes, torn, damaged;
 };
 
-static void on_record(void *ctx, const struct scan_record *r)
+static void count_record(void *ctx, const struct scan_record *r)
 {
     struct support_tally *t = ctx;
 
@@ -150,7 +150,7 @@ static void on_record(void *ctx, const struct scan_record *r)
     t->bytes += r->payload.len;
 }
 
-static void on_damage(void *ctx, uint32_t segment, uint64_t offset, uint64_t bytes, bool last)
+static void count_damage(void *ctx, uint32_t segment, uint64_t offset, uint64_t bytes, bool last)
 {
     struct support_tally *t = ctx;
 
@@ -179,7 +179,7 @@ static void measure_folder(const char *path, unsigned long long *files, unsigned
 
 static void add_journal(const char *state_dir, const char *name, struct buf *out)
 {
-    static const struct scan_events events = {.record = on_record, .damage = on_damage};
+    static const struct scan_events events = {.record = count_record, .damage = count_damage};
     struct support_tally t = {0};
     unsigned long long files, bytes;
     struct buf path = {0};
@@ -292,7 +292,7 @@ static int add_log(struct support_bundle *s, struct err *e)
     return rc;
 }
 
-static int pack(struct support_bundle *s, const char *path, struct err *e)
+static int pack_files(struct support_bundle *s, const char *path, struct err *e)
 {
     if (support_archive_open(&s->archive, path, e))
         return -1;
@@ -317,7 +317,7 @@ int support_command(int argc, char **argv)
     s.config = c;
     if (c->args.n != 1) {
         fprintf(stderr, "usage: rollgate support DIR|FILE.tar [--log FILE] [settings]\n");
-    } else if (pack(&s, c->args.at[0], &e)) {
+    } else if (pack_files(&s, c->args.at[0], &e)) {
         fprintf(stderr, "rollgate support: %s\n", e.text);
         rc = 1;
     } else {

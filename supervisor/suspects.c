@@ -14,7 +14,7 @@
 enum { ALONE = 3, IN_COMPANY = 2, FROM_OUTSIDE = 1, GUILTY = 6 };
 
 /* The body's place, else one that is free or was not seen for longest. */
-static struct suspect *place_of(struct suspects *s, uint64_t hash)
+static struct suspect *find_suspect(struct suspects *s, uint64_t hash)
 {
     struct suspect *oldest = &s->list[0];
 
@@ -30,10 +30,10 @@ static struct suspect *place_of(struct suspects *s, uint64_t hash)
 }
 
 /* True when the body is quarantined by this death. */
-static bool blame(struct suspects *s, struct board *b, uint64_t hash, unsigned weight,
-                  uint64_t now_ms)
+static bool blame_body(struct suspects *s, struct board *b, uint64_t hash, unsigned weight,
+                       uint64_t now_ms)
 {
-    struct suspect *it = place_of(s, hash);
+    struct suspect *it = find_suspect(s, hash);
 
     if (now_ms - it->last_ms > SUSPECT_MEMORY_MS)
         it->weight = 0;
@@ -47,7 +47,7 @@ static bool blame(struct suspects *s, struct board *b, uint64_t hash, unsigned w
     return true;
 }
 
-static bool is_among(const uint64_t *hashes, size_t n, uint64_t hash)
+static bool is_in_list(const uint64_t *hashes, size_t n, uint64_t hash)
 {
     for (size_t i = 0; i < n; i++)
         if (hashes[i] == hash)
@@ -56,8 +56,8 @@ static bool is_among(const uint64_t *hashes, size_t n, uint64_t hash)
 }
 
 /* Takes the dead worker's notes off the board; true when a request was found guilty. */
-bool suspects_take(struct suspects *s, struct board *b, unsigned slot, bool from_outside,
-                   uint64_t now_ms)
+bool suspects_add_death(struct suspects *s, struct board *b, unsigned slot, bool from_outside,
+                        uint64_t now_ms)
 {
     uint64_t hashes[BOARD_WORKS_MAX];
     size_t n = 0;
@@ -65,14 +65,14 @@ bool suspects_take(struct suspects *s, struct board *b, unsigned slot, bool from
 
     for (unsigned i = 0; i < BOARD_WORKS_MAX; i++) {
         hashes[n] = atomic_load_explicit(&b->slots[slot].works[i], memory_order_relaxed);
-        n += hashes[n] != 0 && !is_among(hashes, n, hashes[n]);
+        n += hashes[n] != 0 && !is_in_list(hashes, n, hashes[n]);
     }
     board_forget_works(b, slot);
     for (size_t i = 0; i < n; i++)
-        guilty |= blame(s, b, hashes[i],
-                        from_outside ? FROM_OUTSIDE
-                        : n == 1     ? ALONE
-                                     : IN_COMPANY,
-                        now_ms);
+        guilty |= blame_body(s, b, hashes[i],
+                             from_outside ? FROM_OUTSIDE
+                             : n == 1     ? ALONE
+                                          : IN_COMPANY,
+                             now_ms);
     return guilty;
 }

@@ -33,7 +33,7 @@ struct suspects {
 /* Records the death of a worker at now_ms with the bodies that the board lists for it.
  * from_outside: by a SIGKILL that the supervisor has not sent; six such deaths are needed. Returns
  * true if this puts a body under quarantine, and logs it. */
-bool suspects_take(struct suspects *s, struct board *b, unsigned slot, bool from_outside,
-                   uint64_t now_ms);
+bool suspects_add_death(struct suspects *s, struct board *b, unsigned slot, bool from_outside,
+                        uint64_t now_ms);
 
 #endif

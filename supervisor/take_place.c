@@ -13,7 +13,7 @@ static int check_files(const struct config *c, struct err *e)
 }
 
 /* A trial checks the gateway's own folders, then makes a folder and a secret of its own. */
-int supervisor_take_place(struct supervisor *s, struct err *e)
+int supervisor_claim_folders(struct supervisor *s, struct err *e)
 {
     if (user_check(s->config, e) || check_files(s->config, e))
         return -1;

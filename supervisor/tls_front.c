@@ -42,7 +42,7 @@ enum { LOOK_MS = 1000, LINE_MAX_BYTES = 2048, CONNECTIONS_MAX = 16384 };
 
 static const char LEFT[] = "RG_FRONT";
 
-static struct supervisor *the_supervisor(struct tls_front *f)
+static struct supervisor *supervisor_of_front(struct tls_front *f)
 {
     return f->supervisor;
 }
@@ -88,7 +88,7 @@ static void check_file(const char *flag, const char *path, bool secret, struct b
         buf_printf(mistakes, "--%s: \"%s\" cannot stand in an nginx file\n", flag, path);
 }
 
-static bool is_loopback(const char *listen_at)
+static bool listens_on_loopback(const char *listen_at)
 {
     return strncmp(listen_at, "127.", 4) == 0 || strncmp(listen_at, "[::1]:", 6) == 0 ||
            strncmp(listen_at, "localhost:", 10) == 0;
@@ -114,7 +114,7 @@ void tls_front_check(const struct config *c, struct buf *mistakes)
         !nginx_site_is_value(c->front_listen))
         buf_printf(mistakes, "--front-listen: \"%s\" is not HOST:PORT\n",
                    c->front_listen ? c->front_listen : "");
-    else if (!is_loopback(c->front_listen) && !c->admin_key_file && !c->insecure)
+    else if (!listens_on_loopback(c->front_listen) && !c->admin_key_file && !c->insecure)
         buf_printf(mistakes,
                    "--front-listen %s: listening beyond loopback needs keys: set "
                    "--admin-key-file (or --insecure)\n",
@@ -257,7 +257,7 @@ static void close_output(struct tls_front *f)
 {
     if (f->output_fd < 0)
         return;
-    loop_del(the_supervisor(f)->loop, &f->io);
+    loop_del(supervisor_of_front(f)->loop, &f->io);
     close(f->output_fd);
     f->output_fd = -1;
 }
@@ -279,9 +279,9 @@ static void on_output(struct loop_io *io, unsigned events)
 
 /* --- its life --- */
 
-static void on_again(struct loop_timer *t)
+static void on_front_restart(struct loop_timer *t)
 {
-    tls_front_start(the_supervisor(CONTAINER_OF(t, struct tls_front, again)));
+    tls_front_start(supervisor_of_front(CONTAINER_OF(t, struct tls_front, again)));
 }
 
 static void try_later(struct supervisor *s, int64_t lived_ms)
@@ -289,7 +289,7 @@ static void try_later(struct supervisor *s, int64_t lived_ms)
     struct tls_front *f = s->front;
 
     loop_timer_set(s->loop, &f->again, (uint64_t)process_backoff(&f->backoff_ms, lived_ms),
-                   on_again);
+                   on_front_restart);
 }
 
 /* Becomes nginx, in the child. Every descriptor of ours but the standard ones is close-on-exec. HUP
@@ -449,7 +449,7 @@ void tls_front_leave(const struct supervisor *s)
 }
 
 /* Takes over the nginx of the binary before, after exec. */
-void tls_front_take(struct supervisor *s)
+void tls_front_inherit(struct supervisor *s)
 {
     struct tls_front *f = mem_zalloc(sizeof(*f));
     const char *text = getenv(LEFT);

@@ -26,7 +26,7 @@ struct top_view {
 };
 
 /* Returns 0, or -1 with the reason in look->page unless /metrics answers 200. */
-static int take_look(struct gateway_client *c, struct top_view *look)
+static int fetch_look_page(struct gateway_client *c, struct top_view *look)
 {
     struct str none = {0};
     int status = gateway_client_call(c, "GET", "/metrics", none, &look->page);
@@ -48,7 +48,7 @@ static int take_look(struct gateway_client *c, struct top_view *look)
 }
 
 /* The sum of all samples of a metric whose labels hold `label` ("" = all). */
-static double value(const struct top_view *look, const char *name, const char *label)
+static double sum_samples(const struct top_view *look, const char *name, const char *label)
 {
     struct str rest = buf_str(&look->page);
     double sum = 0;
@@ -72,14 +72,14 @@ static double value(const struct top_view *look, const char *name, const char *l
 }
 
 /* Per second, between two looks; 0 at the first one. */
-static double rate(const struct top_view *now, const struct top_view *before, const char *name,
-                   const char *label)
+static double rate_of(const struct top_view *now, const struct top_view *before, const char *name,
+                      const char *label)
 {
     double seconds = (double)(now->at_ms - before->at_ms) / 1000;
 
     if (before->page.len == 0 || seconds <= 0)
         return 0;
-    return (value(now, name, label) - value(before, name, label)) / seconds;
+    return (sum_samples(now, name, label) - sum_samples(before, name, label)) / seconds;
 }
 
 /* The mean of a histogram of seconds since the start, in milliseconds. */
@@ -90,51 +90,55 @@ static double mean_ms(const struct top_view *now, const char *histogram)
 
     (void)snprintf(sum, sizeof(sum), "%s_sum", histogram);
     (void)snprintf(count, sizeof(count), "%s_count", histogram);
-    n = value(now, count, "");
-    return n > 0 ? value(now, sum, "") * 1000 / n : 0;
+    n = sum_samples(now, count, "");
+    return n > 0 ? sum_samples(now, sum, "") * 1000 / n : 0;
 }
 
 /* Prints sums over all processes. */
 static void show_totals(const struct top_view *now, const struct top_view *before)
 {
     printf("requests  %8.0f/s   routed %.0f/s   connections %.0f   refused %.0f\n",
-           rate(now, before, "rollgate_requests_total", ""),
-           rate(now, before, "rollgate_routed_requests_total", ""),
-           value(now, "rollgate_connections", ""), value(now, "rollgate_refusals_total", ""));
+           rate_of(now, before, "rollgate_requests_total", ""),
+           rate_of(now, before, "rollgate_routed_requests_total", ""),
+           sum_samples(now, "rollgate_connections", ""),
+           sum_samples(now, "rollgate_refusals_total", ""));
     printf("sessions  %8.0f open   %.0f completed   calls in flight %.0f   queued %.0f\n",
-           value(now, "rollgate_sessions", "\"open\""),
-           value(now, "rollgate_sessions", "\"completed\""),
-           value(now, "rollgate_calls_inflight", ""), value(now, "rollgate_queue_depth", ""));
-    if (value(now, "rollgate_workers_paused", "") > 0)
+           sum_samples(now, "rollgate_sessions", "\"open\""),
+           sum_samples(now, "rollgate_sessions", "\"completed\""),
+           sum_samples(now, "rollgate_calls_inflight", ""),
+           sum_samples(now, "rollgate_queue_depth", ""));
+    if (sum_samples(now, "rollgate_workers_paused", "") > 0)
         printf("PAUSED    %8.0f workers hold their calls until /admin/resume\n",
-               value(now, "rollgate_workers_paused", ""));
+               sum_samples(now, "rollgate_workers_paused", ""));
     printf("tokens    %8.0f/s generated   %.0f/s prompt   %.0f/s reused   %.0f live\n",
-           rate(now, before, "rollgate_generated_tokens_total", ""),
-           rate(now, before, "rollgate_prompt_tokens_total", ""),
-           rate(now, before, "rollgate_reused_tokens_total", ""),
-           value(now, "rollgate_live_tokens", ""));
+           rate_of(now, before, "rollgate_generated_tokens_total", ""),
+           rate_of(now, before, "rollgate_prompt_tokens_total", ""),
+           rate_of(now, before, "rollgate_reused_tokens_total", ""),
+           sum_samples(now, "rollgate_live_tokens", ""));
     printf("turn      %8.1f ms queue   %.1f ms engine   %.2f ms gateway (means)\n",
            mean_ms(now, "rollgate_turn_queue_seconds"),
            mean_ms(now, "rollgate_turn_engine_seconds"),
            mean_ms(now, "rollgate_turn_gateway_seconds"));
     printf("journal   %8.0f B/s   on disk %.1f MB   fsync %.2f ms\n",
-           rate(now, before, "rollgate_journal_written_bytes_total", ""),
-           value(now, "rollgate_journal_bytes", "") / 1e6,
+           rate_of(now, before, "rollgate_journal_written_bytes_total", ""),
+           sum_samples(now, "rollgate_journal_bytes", "") / 1e6,
            mean_ms(now, "rollgate_journal_fsync_seconds"));
     printf("engines   %8.0f running   %.0f failed   healthy in the eyes of workers: %.0f\n",
-           value(now, "rollgate_engine_inflight", ""),
-           value(now, "rollgate_engine_errors_total", ""), value(now, "rollgate_engine_up", ""));
+           sum_samples(now, "rollgate_engine_inflight", ""),
+           sum_samples(now, "rollgate_engine_errors_total", ""),
+           sum_samples(now, "rollgate_engine_up", ""));
     printf("sinks     %8.0f delivered   %.0f waiting (%.1f MB)   %.0f errors\n",
-           value(now, "rollgate_sink_delivered_total", ""), value(now, "rollgate_sink_waiting", ""),
-           value(now, "rollgate_sink_waiting_bytes", "") / 1e6,
-           value(now, "rollgate_sink_errors_total", ""));
-    printf("restarts  %8.0f\n\n", value(now, "rollgate_process_restarts_total", ""));
+           sum_samples(now, "rollgate_sink_delivered_total", ""),
+           sum_samples(now, "rollgate_sink_waiting", ""),
+           sum_samples(now, "rollgate_sink_waiting_bytes", "") / 1e6,
+           sum_samples(now, "rollgate_sink_errors_total", ""));
+    printf("restarts  %8.0f\n\n", sum_samples(now, "rollgate_process_restarts_total", ""));
 }
 
 enum { NAME_SHOWN = 64 };
 
 /* A name that others gave, for a terminal: control characters would move its cursor, or worse. */
-static const char *shown(struct str name, char out[NAME_SHOWN])
+static const char *show_name(struct str name, char out[NAME_SHOWN])
 {
     size_t n = 0;
 
@@ -163,9 +167,9 @@ static void show_processes(const struct top_view *now)
         name = str_sub(name, 0, str_find(name, STR("\""), 0));
         (void)snprintf(label, sizeof(label), "\"%.*s\"", (int)MIN_OF(name.len, (size_t)40), name.p);
         printf("%-14.*s %10.1f %6.0f %10.2f\n", (int)name.len, name.p,
-               value(now, "rollgate_process_resident_memory_bytes", label) / 1e6,
-               value(now, "rollgate_process_open_fds", label),
-               value(now, "rollgate_loop_lag_seconds", label) * 1000);
+               sum_samples(now, "rollgate_process_resident_memory_bytes", label) / 1e6,
+               sum_samples(now, "rollgate_process_open_fds", label),
+               sum_samples(now, "rollgate_loop_lag_seconds", label) * 1000);
     }
 }
 
@@ -186,14 +190,14 @@ static struct str next_value(const struct top_view *now, const char *head, size_
 }
 
 /* A sample of the label's value, where the other label has this text ("": there is none). */
-static double value_of(const struct top_view *now, const char *name, const char *label,
-                       struct str text, const char *more)
+static double labelled_value(const struct top_view *now, const char *name, const char *label,
+                             struct str text, const char *more)
 {
     char all[256];
 
     (void)snprintf(all, sizeof(all), "{%s=\"%.*s\"%s%s", label, (int)MIN_OF(text.len, 128u), text.p,
                    *more ? "," : "}", more);
-    return value(now, name, all);
+    return sum_samples(now, name, all);
 }
 
 /* A line for each queue with groups. */
@@ -213,16 +217,18 @@ static void show_queues(const struct top_view *now)
             printf("%-14s %10s %10s %10s\n", "queue", "waiting", "running", "settled");
         last = queue;
         for (size_t i = 0; i < 4; i++)
-            settled +=
-                value_of(now, "rollgate_groups", "queue", queue,
-                         ((const char *const[]){"state=\"finished\"", "state=\"partial\"",
-                                                "state=\"failed\"", "state=\"cancelled\""})[i]);
-        printf("%-14s %10.0f %10.0f %10.0f\n", shown(queue, name),
-               value_of(now, "rollgate_groups", "queue", queue, "state=\"waiting\""),
-               value_of(now, "rollgate_groups", "queue", queue, "state=\"running\""), settled);
+            settled += labelled_value(
+                now, "rollgate_groups", "queue", queue,
+                ((const char *const[]){"state=\"finished\"", "state=\"partial\"",
+                                       "state=\"failed\"", "state=\"cancelled\""})[i]);
+        printf("%-14s %10.0f %10.0f %10.0f\n", show_name(queue, name),
+               labelled_value(now, "rollgate_groups", "queue", queue, "state=\"waiting\""),
+               labelled_value(now, "rollgate_groups", "queue", queue, "state=\"running\""),
+               settled);
     }
     if (last.p)
-        printf("oldest group   %10.0f s\n\n", value(now, "rollgate_queue_oldest_seconds", ""));
+        printf("oldest group   %10.0f s\n\n",
+               sum_samples(now, "rollgate_queue_oldest_seconds", ""));
 }
 
 /* A line for each runner. */
@@ -240,13 +246,13 @@ static void show_runners(const struct top_view *now)
         if (first)
             printf("%-14s %8s %8s %8s %8s %8s %8s %9s\n", "runner", "running", "free", "ok",
                    "timeout", "error", "infra", "cancelled");
-        printf("%-14s %8.0f %8.0f", shown(runner, name),
-               value_of(now, "rollgate_attempts_running", "runner", runner, ""),
-               value_of(now, "rollgate_slots", "runner", runner, ""));
+        printf("%-14s %8.0f %8.0f", show_name(runner, name),
+               labelled_value(now, "rollgate_attempts_running", "runner", runner, ""),
+               labelled_value(now, "rollgate_slots", "runner", runner, ""));
         for (size_t i = 0; i < ARRAY_LEN(outcomes); i++)
             printf(" %*.0f", i + 1 == ARRAY_LEN(outcomes) ? 9 : 8,
-                   value_of(now, "rollgate_attempts_total", "runner", runner, outcomes[i]));
-        printf("%s\n", value_of(now, "rollgate_breaker_open", "runner", runner, "") > 0
+                   labelled_value(now, "rollgate_attempts_total", "runner", runner, outcomes[i]));
+        printf("%s\n", labelled_value(now, "rollgate_breaker_open", "runner", runner, "") > 0
                            ? "  BLOCKED: it only fails"
                            : "");
     }
@@ -269,8 +275,8 @@ static void show_attempt(const struct json *a)
     (void)json_to_i64(json_get(a, "attempt"), &number);
     (void)json_to_double(json_get(a, "running_s"), &seconds);
     printf("%8.0f s %8lld %8lld  %-14s %-16s %-20s %s\n", seconds, (long long)rollout,
-           (long long)number, shown(runner, names[0]), shown(executor, names[1]),
-           shown(group, names[2]), shown(session, names[3]));
+           (long long)number, show_name(runner, names[0]), show_name(executor, names[1]),
+           show_name(group, names[2]), show_name(session, names[3]));
 }
 
 /* The ten oldest attempts that run. */
@@ -313,7 +319,7 @@ static int watch_gateway(struct gateway_client *c, const char *url, bool once)
     for (unsigned i = 0;; i++) {
         struct top_view *now = &looks[i % 2], *before = &looks[(i + 1) % 2];
 
-        if (take_look(c, now)) {
+        if (fetch_look_page(c, now)) {
             fprintf(stderr, "rollgate top: no figures from %s: %.*s\n", url, (int)now->page.len,
                     now->page.p);
             rc = 1;

@@ -9,8 +9,9 @@
  *   RG_FRONT            nginx, and the pipe of its output (tls_front.c)
  *   RG_EXECUTOR         the runner that belongs to this program (local_executor.c)
  *
- * become() sets all of it and executes. If the exec fails, it undoes everything and the supervisor
- * goes on as before. The way back (upgrade_undo) is the same step with the roles exchanged.
+ * become_program() sets all of it and executes. If the exec fails, it undoes everything and the
+ * supervisor goes on as before. The way back (upgrade_undo) is the same step with the roles
+ * exchanged.
  */
 #include "supervisor/upgrade.h"
 
@@ -45,7 +46,7 @@ static struct previous as_previous(const struct process *p)
 }
 
 /* The text form; see describe_children. */
-static void describe(struct buf *text, const struct previous *old)
+static void describe_process(struct buf *text, const struct previous *old)
 {
     buf_printf(text, "%u:%d:%d", old->slot, (int)old->pid, old->control_fd);
     for (unsigned place = 0; place < BOARD_WORKERS_MAX; place++) {
@@ -63,10 +64,10 @@ static void describe_children(struct supervisor *s, struct buf *text)
         struct previous old = as_previous(&s->processes[slot]);
 
         if (old.pid)
-            describe(text, &old);
+            describe_process(text, &old);
     }
     for (size_t i = 0; i < s->upgrade.previous.n; i++)
-        describe(text, &s->upgrade.previous.at[i]);
+        describe_process(text, &s->upgrade.previous.at[i]);
     buf_add_c(text, 0);
 }
 
@@ -106,7 +107,7 @@ static void forget_orders(void)
 /* Becomes the program that fd is open on, or the one at our path (-1). before_fd: what the program
  * may go back to (-1: nothing). Returns only when that fails, with errno; nothing has changed then.
  */
-static void become(struct supervisor *s, int fd, int before_fd)
+static void become_program(struct supervisor *s, int fd, int before_fd)
 {
     struct buf children = {0};
     VEC(char *) args = {0};
@@ -145,13 +146,13 @@ static void become(struct supervisor *s, int fd, int before_fd)
 
 /* --- SIGUSR2 --- */
 
-static void tell_failure(const struct supervisor *s, const char *reason)
+static void log_failure(const struct supervisor *s, const char *reason)
 {
     log_error(NULL, "the new binary does not run with this configuration, going on as before",
               LOG_T("binary", s->upgrade.binary), LOG_T("reason", reason));
 }
 
-static void on_deadline(struct loop_timer *t)
+static void on_trial_deadline(struct loop_timer *t)
 {
     struct upgrade *u = CONTAINER_OF(t, struct upgrade, deadline);
 
@@ -167,14 +168,14 @@ void upgrade_begin(struct supervisor *s)
     if (u->trial.pid)
         return;
     if (trial_start(&u->trial, u->binary, s->config, s->listeners.address, &e)) {
-        tell_failure(s, e.text);
+        log_failure(s, e.text);
         return;
     }
     log_info(NULL, "trying the new binary", LOG_T("binary", u->binary));
-    loop_timer_set(s->loop, &u->deadline, (uint64_t)s->config->start_timeout_ms, on_deadline);
+    loop_timer_set(s->loop, &u->deadline, (uint64_t)s->config->start_timeout_ms, on_trial_deadline);
 }
 
-void upgrade_go_on(struct supervisor *s, int wait_status)
+void upgrade_continue(struct supervisor *s, int wait_status)
 {
     struct upgrade *u = &s->upgrade;
     struct err e;
@@ -183,22 +184,22 @@ void upgrade_go_on(struct supervisor *s, int wait_status)
     loop_timer_stop(s->loop, &u->deadline);
     if (trial_end(&u->trial, wait_status, &e)) {
         if (s->phase <= PHASE_SERVING)
-            tell_failure(s, e.text);
+            log_failure(s, e.text);
         return;
     }
     if (s->phase > PHASE_SERVING)
         return;
     log_info(NULL, "upgrading", LOG_T("binary", u->binary));
     self = open("/proc/self/exe", O_RDONLY);
-    become(s, -1, self);
-    tell_failure(s, strerror(errno));
+    become_program(s, -1, self);
+    log_failure(s, strerror(errno));
     if (self >= 0)
         close(self);
 }
 
 /* --- in the new binary --- */
 
-static void take_previous(struct upgrade *u, const char *text)
+static void read_previous(struct upgrade *u, const char *text)
 {
     while (text && *text) {
         struct previous old = {0};
@@ -239,21 +240,21 @@ void upgrade_init(struct supervisor *s)
         u->before_fd = (int)strtol(before, NULL, 10);
         (void)fcntl(u->before_fd, F_SETFD, FD_CLOEXEC);
     }
-    take_previous(u, getenv("RG_PREVIOUS"));
-    local_executor_take(s);
-    tls_front_take(s);
+    read_previous(u, getenv("RG_PREVIOUS"));
+    local_executor_inherit(s);
+    tls_front_inherit(s);
     (void)unsetenv("RG_PREVIOUS");
     (void)unsetenv("RG_BINARY");
     (void)unsetenv("RG_BEFORE");
 }
 
-void upgrade_take_orders(struct board *b)
+void upgrade_restore_orders(struct board *b)
 {
     atomic_store(&b->paused, getenv("RG_PAUSED") != NULL);
     forget_orders();
 }
 
-void upgrade_settle(struct supervisor *s)
+void upgrade_commit(struct supervisor *s)
 {
     if (s->upgrade.before_fd >= 0)
         close(s->upgrade.before_fd);
@@ -266,13 +267,13 @@ void upgrade_undo(struct supervisor *s, const char *reason)
         return;
     log_error(NULL, "the new binary does not start, the one before goes on",
               LOG_T("binary", s->upgrade.binary), LOG_T("reason", reason));
-    become(s, s->upgrade.before_fd, -1);
+    become_program(s, s->upgrade.before_fd, -1);
     log_error(NULL, "the binary before does not run any more", LOG_T("reason", strerror(errno)));
-    upgrade_settle(s);
+    upgrade_commit(s);
 }
 
 void upgrade_done(struct supervisor *s)
 {
-    upgrade_settle(s);
+    upgrade_commit(s);
     vec_done(&s->upgrade.previous);
 }

@@ -42,16 +42,16 @@ void upgrade_init(struct supervisor *s);
 void upgrade_done(struct supervisor *s);
 
 /* Passes the orders of the admin to the board, when there is one: they remain in force. */
-void upgrade_take_orders(struct board *b);
+void upgrade_restore_orders(struct board *b);
 
 /* Starts the trial, unless one runs. */
 void upgrade_begin(struct supervisor *s);
 
 /* The trial has ended. Does not return when it served and the exec succeeds. */
-void upgrade_go_on(struct supervisor *s, int wait_status);
+void upgrade_continue(struct supervisor *s, int wait_status);
 
 /* All serve: there is no way back any more. */
-void upgrade_settle(struct supervisor *s);
+void upgrade_commit(struct supervisor *s);
 
 /* The start failed. Returns when there is no binary of before, or it cannot be executed. */
 void upgrade_undo(struct supervisor *s, const char *reason);

@@ -15,7 +15,7 @@
 
 #include "common/proc/config.h"
 
-static int find(const struct config *c, struct passwd *ret, struct err *e)
+static int find_user(const struct config *c, struct passwd *ret, struct err *e)
 {
     /* The supervisor has one thread. */
     // cppcheck-suppress getpwnamCalled
@@ -33,20 +33,20 @@ int user_check(const struct config *c, struct err *e)
 
     if (!c->user)
         return 0;
-    if (find(c, &who, e))
+    if (find_user(c, &who, e))
         return -1;
     if (geteuid() != 0 && geteuid() != who.pw_uid)
         return err_set(e, ERR_CONFIG, "--user %s: only root can become another user", c->user);
     return 0;
 }
 
-int user_give(const struct config *c, const char *path, struct err *e)
+int user_chown(const struct config *c, const char *path, struct err *e)
 {
     struct passwd who = {0};
 
     if (!c->user || geteuid() != 0)
         return 0;
-    if (find(c, &who, e))
+    if (find_user(c, &who, e))
         return -1;
     if (lchown(path, who.pw_uid, who.pw_gid))
         return err_sys(e, ERR_IO, "cannot give %s to --user %s", path, c->user);
@@ -60,7 +60,7 @@ int user_owns(const struct config *c, const char *path, struct err *e)
 
     if (!c->user)
         return 0;
-    if (find(c, &who, e))
+    if (find_user(c, &who, e))
         return -1;
     if (stat(path, &st))
         return err_sys(e, ERR_IO, "cannot look at %s", path);
@@ -78,7 +78,7 @@ int user_become(const struct config *c, struct err *e)
 
     if (!c->user || geteuid() != 0)
         return 0;
-    if (find(c, &who, e))
+    if (find_user(c, &who, e))
         return -1;
     if (initgroups(c->user, who.pw_gid) || setresgid(who.pw_gid, who.pw_gid, who.pw_gid) ||
         setresuid(who.pw_uid, who.pw_uid, who.pw_uid))

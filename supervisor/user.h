@@ -14,7 +14,7 @@ int user_check(const struct config *c, struct err *e);
 
 /* Gives the user a file or folder that the supervisor has just made for the children; nothing set:
  * 0. ERR_IO. */
-int user_give(const struct config *c, const char *path, struct err *e);
+int user_chown(const struct config *c, const char *path, struct err *e);
 
 /* Checks that the file or folder at the path is the user's. A state folder of another user is an
  * error that says how to mend it. Returns 0 without --user. ERR_CONFIG. */

@@ -424,7 +424,7 @@ TEST(book, gone_groups_are_kept_until_they_are_forgotten)
 /* Offers a runner that claims leave at once. */
 static void offer(struct book *b, const char *name)
 {
-    book_runner_rest(b, book_runner_made(b, str_cstr(name)));
+    book_runner_withdraw(b, book_runner_made(b, str_cstr(name)));
 }
 
 /* Executors may offer any name, again and again. */

@@ -26,7 +26,7 @@ static bool die(struct suspects *s, struct board *b, uint64_t one, uint64_t othe
 {
     b->slots[SLOT].works[0] = one;
     b->slots[SLOT].works[3] = other;
-    return suspects_take(s, b, SLOT, false, now_ms);
+    return suspects_add_death(s, b, SLOT, false, now_ms);
 }
 
 /* Whether it comes to what the moment says. */
@@ -65,7 +65,8 @@ TEST(suspects, kills_from_outside_take_six)
 
     for (uint64_t i = 1; i <= 6; i++) {
         b->slots[SLOT].works[0] = KILLER;
-        cr_expect(suspects_take(s, b, SLOT, true, 1000 * i) == (i == 6), "kill %u", (unsigned)i);
+        cr_expect(suspects_add_death(s, b, SLOT, true, 1000 * i) == (i == 6), "kill %u",
+                  (unsigned)i);
     }
     cr_expect(board_is_quarantined(b, KILLER, 6000));
     board_free(b);
