@@ -1,12 +1,11 @@
 /*
  * A reader for each format, all in one way: walk from block to block by the lengths in the file,
- * note size and orientation where they stand, and end at the format's own end. A block that is
- * longer than what is left is "cut off or damaged". Walking to the end finds files that were cut
- * on their way, before an engine is asked with them.
+ * read size and orientation, and end at the format's own end. A block that is longer than what is
+ * left is "cut off or damaged". Walking to the end finds files that were cut on their way, before
+ * an engine is asked with them.
  *
- * Every step is held to the bytes that there are (has, skip); numbers are read byte by byte, so
- * alignment and byte order do not matter. The format is what the bytes say, never what a sender
- * called them.
+ * Every step checks that its bytes exist (has, skip). Numbers are read byte by byte, so alignment
+ * and byte order do not matter. The bytes decide the format, never the name that a sender gave it.
  */
 #include "worker/text/image/image_header.h"
 
@@ -321,7 +320,7 @@ static const char *read_gif(struct image_in *in, struct image_header *h)
 
 enum { BMP_HEAD = 14, BMP_RLE8 = 1, BMP_RLE4 = 2 };
 
-/* Bytes of its pixels; 0: it cannot be told. */
+/* Returns the size of its pixels in bytes; 0: unknown. */
 static uint64_t bmp_pixels(const uint8_t *p, uint32_t head, const struct image_header *h)
 {
     uint32_t bits = little(p + (head == 12 ? 10 : 14), 2);

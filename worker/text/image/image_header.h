@@ -1,7 +1,7 @@
 /*
- * What the first bytes of a picture tell: format, size, orientation; and whether the file goes on
- * to its end. PNG, JPEG, WebP, GIF and BMP. Nothing is decoded: a decoder of hostile bytes has no
- * place in a process that holds sessions. Pure.
+ * Reads the first bytes of a picture: format, size, orientation. Checks that the file is complete.
+ * PNG, JPEG, WebP, GIF and BMP. Nothing is decoded: a decoder of hostile bytes has no place in a
+ * process that holds sessions. Pure.
  */
 #ifndef RG_IMAGE_IMAGE_HEADER_H
 #define RG_IMAGE_IMAGE_HEADER_H
@@ -14,14 +14,14 @@ enum image_format { IMAGE_PNG, IMAGE_JPEG, IMAGE_WEBP, IMAGE_GIF, IMAGE_BMP, IMA
 
 struct image_header {
     enum image_format format;
-    uint32_t width, height; /* as coded: the orientation is not applied */
-    uint8_t orientation;    /* of EXIF, 1 to 8; 1 when nothing is said */
+    uint32_t width, height; /* size as coded: the orientation is not applied */
+    uint8_t orientation;    /* EXIF orientation, 1 to 8; 1 if the file has none */
 };
 
 /* "png", "jpeg", "webp", "gif", "bmp"; also the subtype of the media type image/... */
 const char *image_format_name(enum image_format f);
 
-/* How many bytes tell the format, and whether they do. */
+/* Number of bytes that determine the format, and whether they do. */
 enum { IMAGE_START = 12 };
 
 bool image_format_of(struct str start, enum image_format *ret);

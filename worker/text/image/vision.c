@@ -57,7 +57,7 @@ static void shrink_and_pad(const struct vision *v, double side[2])
         side[i] = ceil(fmin(fmax(1, trunc(side[i] * scale)), limit) / factor) * factor;
 }
 
-/* What the family makes of the sides. NULL, or why it is refused. */
+/* Rounds the sides like the family does. Returns NULL, or why the picture is refused. */
 static const char *resize(const struct vision *v, double side[2])
 {
     double frames = 1;

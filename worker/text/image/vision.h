@@ -1,5 +1,5 @@
 /*
- * struct vision: how a model family turns a picture into tokens, as far as width and height tell.
+ * struct vision: how a model family turns a picture into tokens, computed from width and height.
  * The numbers are those of the model folder's preprocessor_config.json. Pure.
  */
 #ifndef RG_IMAGE_VISION_H
@@ -17,9 +17,9 @@ struct vision {
     enum vision_family family;
     uint32_t patch, merge;           /* pixels of a patch's side; patches of a token's side */
     uint32_t temporal;               /* GLM: frames of a patch */
-    uint64_t min_pixels, max_pixels; /* of the resized picture */
+    uint64_t min_pixels, max_pixels; /* limits of the resized picture */
     int32_t pad;                     /* the token that stands for a picture */
-    int32_t banned[4];               /* what no answer may hold, `pad` first */
+    int32_t banned[4];               /* tokens that no answer may contain, `pad` first */
     uint32_t n_banned;
     /* KIMI: patches of a picture and of one side of it, at most; tokens of any picture, or 0 */
     uint32_t max_patches, side_patches, fixed_tokens;

@@ -1,7 +1,7 @@
 /*
- * Files are read whole into the model's arena and stay there, for templates and configurations are
- * slices of them. A file that is absent is no error; one that is there and cannot be read or
- * parsed is, by its path. Templates are taken in the order of transformers, later ones winning:
+ * Files are read whole into the model's arena and stay there, since templates and configurations
+ * are slices of them. An absent file is no error. A file that cannot be read or parsed is one,
+ * which names the path. Templates are taken in the order of transformers, later ones winning:
  *
  *   tokenizer_config.json, chat_template.json, chat_templates/default.jinja, chat_template.jinja
  *

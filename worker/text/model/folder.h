@@ -18,7 +18,7 @@ struct folder {
     const struct json *preprocessor;
     struct str template_default; /* absent: none found */
     struct str template_tools;   /* the one named tool_use; absent: none */
-    struct str template_from;    /* which file the default came from */
+    struct str template_from;    /* file of the default template */
 };
 
 /* Reads dir into the arena. `template_path` (NULL: none) replaces the folder's templates.

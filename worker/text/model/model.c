@@ -12,8 +12,8 @@
  *   model_probe       what the template does, found by rendering          (probe.c)
  *   tool_images       where pictures of tools' results are shown          (tool_images.c)
  *
- * It runs before the workers are forked; a model is immutable after that, and shared by all
- * threads. What a thread writes to is its model_scratch. */
+ * It runs before the workers are forked. After that a model is immutable and shared by all threads.
+ * A thread writes to its model_scratch only. */
 
 #include "worker/text/model/model.h"
 
@@ -92,7 +92,7 @@ static struct str token_text(const struct json *v)
     return json_is(v, JSON_OBJECT) ? json_string(json_get(v, "content")) : json_string(v);
 }
 
-/* tokenizer_config.json first, then special_tokens_map.json. */
+/* Loads the special tokens: tokenizer_config.json first, then special_tokens_map.json. */
 static void load_special(struct model *m, const struct folder *f)
 {
     m->special = make_object(&m->arena, ARRAY_LEN(special_names));
@@ -107,7 +107,7 @@ static void load_special(struct model *m, const struct folder *f)
 
 /* --- ids that end a turn --- */
 
-/* Once each; ids outside of the vocabulary are none. */
+/* Adds a stop id once; ids outside of the vocabulary are ignored. */
 static void stop_id(struct model *m, int64_t id)
 {
     struct stop *at;
@@ -146,7 +146,7 @@ static int stop_ids_of(struct model *m, const struct json *config, struct err *e
     return 0;
 }
 
-/* From all places that name some. */
+/* Collects the stop ids from all places that name some. */
 static int load_stops(struct model *m, const struct folder *f, struct err *e)
 {
     struct str eos = json_string(json_get(&m->special, "eos_token"));
@@ -185,7 +185,7 @@ static uint32_t config_number(struct model *m, const struct folder *f, const cha
     return 0;
 }
 
-/* 0 where nothing tells. */
+/* Reads facts of the model; 0 if no file has them. */
 static void load_facts(struct model *m, const struct model_options *o, const struct folder *f)
 {
     static const char *const vocab[] = {"vocab_size", NULL};
@@ -240,7 +240,7 @@ static int choose_family(struct model *m, const struct model_options *o, struct 
     return 0;
 }
 
-/* Tells the known ones. Returns -1. */
+/* Reports an unknown parser and lists the known ones. Returns -1. */
 static int unknown_parser(const char *what, const char *name, void (*known)(struct buf *out),
                           struct err *e)
 {
@@ -277,7 +277,7 @@ static struct str why(struct arena *a, const char *flag, const char *family,
     return ret;
 }
 
-/* For model_report. */
+/* Stores the reasons for the chosen parsers, for model_report. */
 static void tell_why(struct model *m, const struct model_options *o, const struct parser_marks *x)
 {
     const struct model_family *f = m->family;
@@ -340,7 +340,7 @@ static uint64_t hash_special(const struct model *m)
     return h;
 }
 
-/* Who made a session is known by it (session/origin.c). */
+/* Computes the fingerprint by which a session knows the model that made it (session/origin.c). */
 static void take_fingerprint(struct model *m)
 {
     struct str tools = m->template_tools ? template_source(m->template_tools) : STR("");
@@ -428,7 +428,7 @@ int model_load(const struct model_options *o, struct model **ret, struct err *e)
     return 0;
 }
 
-/* NULL is fine. */
+/* Frees the model; accepts NULL. */
 void model_free(struct model *m)
 {
     if (!m)
@@ -466,7 +466,7 @@ bool model_is_special(const struct model *m, int32_t id)
     return id >= 0 && (size_t)id < m->n_known && m->is_special[id];
 }
 
-/* One for each thread. */
+/* Makes the scratch of one thread. */
 struct model_scratch *model_scratch_new(const struct model *m)
 {
     struct model_scratch *s = mem_zalloc(sizeof(*s));
@@ -476,7 +476,7 @@ struct model_scratch *model_scratch_new(const struct model *m)
     return s;
 }
 
-/* NULL is fine. */
+/* Frees the scratch; accepts NULL. */
 void model_scratch_free(struct model_scratch *s)
 {
     if (!s)
@@ -525,8 +525,8 @@ void model_scratch_audit(struct model_scratch *s, bool audit)
     s->audits = audit;
 }
 
-/* The last look at a text before it is encoded: nothing that stands in for earlier messages may
- * be left in it, and one that cannot fit the limit is not worth encoding. */
+/* Checks a text last before it is encoded. No stand-in of earlier messages may be left in it, and a
+ * text that cannot fit the limit is not encoded. */
 int may_leave(const struct model_scratch *s, struct str text, struct err *e)
 {
     size_t fewest = s->max_ids ? tokenizer_fewest(s->model->tokenizer, text) : 0;
@@ -560,7 +560,7 @@ static int whole_text(const struct model *m, struct model_scratch *s, const stru
     return model_text(m, &s->arena, &r, text, e);
 }
 
-/* Appends its ids. */
+/* Renders the whole chat and appends its ids. */
 static int render_whole(const struct model *m, struct model_scratch *s, const struct chat *chat,
                         bool generation_prompt, struct token_vec *ids, struct err *e)
 {

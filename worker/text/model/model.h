@@ -36,7 +36,7 @@ struct model_options {
     uint32_t context_length; /* 0: from config.json / tokenizer_config.json */
 };
 
-/* What a stored session must be held against before it goes on with a model: whether ids mean the
+/* The values that a stored session compares before it continues with a model: whether ids mean the
  * same (tokenizer), where turns begin and end (special tokens and stop ids), how messages are
  * written (template). Each is stable across machines and versions; 0: not known. */
 struct model_fingerprint {
@@ -50,8 +50,8 @@ struct model_info {
     uint32_t context_length; /* 0: unknown */
     const int32_t *stop_ids; /* ids that end an assistant turn (eos ids and the turn close) */
     size_t n_stop_ids;
-    const int32_t *lead_ids; /* what stands between the end of a message and the answer: the rest of
-                                the close and the generation prompt */
+    const int32_t *lead_ids; /* ids between the end of a message and the answer: the rest of the
+                                close and the generation prompt */
     size_t n_lead_ids;
     const char *tool_parser;
     const char *reasoning_parser;
@@ -64,7 +64,7 @@ struct model_info {
     const char *tool_images;         /* "inline", "user"; NULL: the template takes none of tools */
     uint32_t moe_layers;             /* routed experts: rows x layers x topk; 0: unknown */
     uint32_t moe_topk;
-    uint32_t layers;       /* of the model; 0: unknown */
+    uint32_t layers;       /* layers of the model; 0: unknown */
     uint32_t indexer_topk; /* positions that an indexer chooses of each; 0: there is none */
     struct model_fingerprint fingerprint;
 };
@@ -101,8 +101,8 @@ struct model_trials {
 void model_try(const struct model *m, uint64_t seed, size_t n, struct model_trials *ret,
                struct buf *first);
 
-/* What `rollgate check` prints: what was found, what probing the template told, what is refused
- * or ignored. Appends lines of text. */
+/* Writes the report of `rollgate check`: the model's files, the results of probing the template,
+ * what is refused or ignored. Appends lines of text. */
 void model_report(const struct model *m, struct buf *out);
 
 /* Appends the verdict for a training run as one line without its end. True if the model is ready as
@@ -118,15 +118,15 @@ int model_vision_sample(const struct model *m, struct token_vec *ids);
 struct model_scratch *model_scratch_new(const struct model *m);
 void model_scratch_free(struct model_scratch *s);
 
-/* What its renderings hold counts there, too (struct arena's sum), which is the caller's. */
+/* Counts the memory of its renderings in `sum` too, which is the caller's (struct arena's sum). */
 void model_scratch_count(struct model_scratch *s, atomic_size_t *sum);
 
 /* Renderings that are met again are kept from now on. Only where the model does not change any
  * more: not while it is probed. */
 void model_scratch_remember(struct model_scratch *s);
 
-/* From now on prompts whose bytes alone make more tokens than that are ERR_CONTEXT_LENGTH before
- * anything is encoded; 0: no limit. */
+/* Limits prompts from now on: if its bytes alone make more tokens than max_ids, a prompt fails with
+ * ERR_CONTEXT_LENGTH before it is encoded. 0: no limit. */
 void model_scratch_limit(struct model_scratch *s, uint32_t max_ids);
 
 /* Whether model_suffix compares its text with the whole chat's rendering, which costs the history:
@@ -141,8 +141,9 @@ int model_prompt(const struct model *m, struct model_scratch *s, const struct ch
 int model_canonical(const struct model *m, struct model_scratch *s, const struct chat *chat,
                     struct token_vec *ids, struct err *e);
 
-/* The same in steps, for long chats. The first appends the rendering to text; the second the ids
- * of its next part: 1 when that was the last, 0, -1. *at starts at 0. */
+/* Renders and encodes in steps, for long chats. The first call appends the rendering to `text`.
+ * Each further one appends the ids of the next step: 1 after the last, 0 if more remain, -1. *at
+ * starts at 0. */
 int model_canonical_text(const struct model *m, struct model_scratch *s, const struct chat *chat,
                          struct buf *text, struct err *e);
 int model_canonical_part(struct model_scratch *s, struct str text, size_t *at,
@@ -171,9 +172,9 @@ struct model_suffix {
 };
 
 /*
- * Given a checkpoint and new messages, which ids follow? chat holds all messages, the first
- * `covered` of them are inside the checkpoint and the last covered one is an assistant turn the
- * model wrote. ids: close of that turn + rendering of messages[covered..] + generation prompt.
+ * Given a checkpoint and new messages, which ids follow? chat holds all messages. The first
+ * `covered` of them are inside the checkpoint, and the last covered one is an assistant turn that
+ * the model wrote. ids: close of that turn + rendering of messages[covered..] + generation prompt.
  * With covered == n nothing but the close and the generation prompt follows. Cost depends on the
  * new messages only, not on the history, unless model_renders_all. The caller decides by
  * --on-template-rewrite what to do when ret->rewrites. ERR_PROMPT_LEAK: text that stood in would be

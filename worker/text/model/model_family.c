@@ -1,8 +1,8 @@
 /*
- * The first family whose marks all stand in the template's source is taken, so families with more
- * marks stand before those with fewer ("qwen3" is last of its kin) and "default", which has none,
- * ends the table. Names of users are compared without case and punctuation; `aliases` has those
- * that other tools use.
+ * The first family whose marks are all in the template's source is chosen. So families with more
+ * marks come before those with fewer ("qwen3" is last of its kin), and "default", which has no
+ * mark, ends the table. Users' names are compared without case and punctuation; `aliases` has the
+ * names of other tools.
  */
 #include "worker/text/model/model_family.h"
 

@@ -17,7 +17,7 @@ struct model_family {
     const char *pin;        /* template variable that keeps the template append-only, or NULL */
     bool pin_value;
     const char *tool_parser;      /* NULL: by the template's markers */
-    const char *reasoning_parser; /* the same */
+    const char *reasoning_parser; /* NULL: by the template's marks */
     bool system_first;            /* trained with system messages in front only */
 };
 
@@ -27,7 +27,7 @@ const struct model_family *family_detect(const struct template *t);
 /* The i-th of all families; NULL behind the last. */
 const struct model_family *model_family_at(size_t i);
 
-/* By name (case, '-', '_' and '.' aside); NULL when unknown. */
+/* Finds a family by name (case, '-', '_' and '.' aside); NULL if unknown. */
 const struct model_family *family_named(const char *name);
 
 /* All names, for an error's text: "qwen3, qwen3.5, ...". */

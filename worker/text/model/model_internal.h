@@ -14,29 +14,30 @@
 /* An id at which generation stops. */
 struct stop {
     int32_t id;
-    struct str text; /* as the tokenizer writes it */
+    struct str text; /* text as the tokenizer writes it */
     bool opener;     /* it also begins the next turn (GLM's <|user|>): not part of the answer */
 };
 
 /* What probing found out about the template. */
 struct boundaries {
-    bool renders;              /* a stand-in conversation can be rendered at all */
-    bool developer;            /* it has that role; else such messages become system ones */
-    bool needs_system;         /* only behind a system message */
-    bool needs_tools;          /* only with tools */
-    bool tool_turns;           /* assistant calls and tool results can be rendered */
-    bool tools_in_suffix;      /* tool definitions are (also) written behind earlier turns */
-    bool counts_turns;         /* what follows depends on how many turns there were: no stand-in */
-    bool system_in_suffix;     /* the system message is written behind earlier turns */
-    bool append_plain;         /* answer, then user: nothing before is rewritten */
-    bool append_tools;         /* the same for call, then result */
-    bool append_thought_call;  /* the same for a call with reasoning_content, then result */
-    bool append_thought;       /* the same for an answer with reasoning_content, then user */
-    bool append_late;          /* the same for an answer, then a system message */
-    bool roles[5];             /* can be appended: tool user system developer assistant */
-    bool wraps[5];             /* by role: text is shown only as a list of parts */
-    bool hides[5];             /* by role: no text is shown at all */
-    const char *role_names[6]; /* those that can, NULL-ended */
+    bool renders;         /* a stand-in conversation can be rendered at all */
+    bool developer;       /* it has that role; else such messages become system ones */
+    bool needs_system;    /* only behind a system message */
+    bool needs_tools;     /* only with tools */
+    bool tool_turns;      /* assistant calls and tool results can be rendered */
+    bool tools_in_suffix; /* tool definitions are (also) written behind earlier turns */
+    bool counts_turns;    /* the text after an answer depends on the number of turns: no stand-in */
+    bool system_in_suffix;    /* the system message is written behind earlier turns */
+    bool append_plain;        /* answer, then user: nothing before is rewritten */
+    bool append_tools;        /* call, then result: nothing before is rewritten */
+    bool append_thought_call; /* call with reasoning_content, then result: nothing before is
+                                 rewritten */
+    bool append_thought; /* answer with reasoning_content, then user: nothing before is rewritten */
+    bool append_late;    /* answer, then a system message: nothing before is rewritten */
+    bool roles[5];       /* can be appended: tool user system developer assistant */
+    bool wraps[5];       /* by role: text is shown only as a list of parts */
+    bool hides[5];       /* by role: no text is shown at all */
+    const char *role_names[6]; /* roles that can be appended, NULL-ended */
     struct str generation_prompt;
     struct str close; /* text between an answer's content and the next turn */
 };
@@ -49,7 +50,7 @@ extern const char *const boundary_roles[5];
 /* Whether the generation prompt opens a thought, so that no answer is without one. */
 bool boundaries_think(const struct boundaries *b);
 
-/* Stands inside what looks like a picture's token in somebody's text, while that is rendered:
+/* Length of the guard inside a text that spells a picture's token, while the text is rendered:
  * digits, which no template changes. */
 enum { MODEL_GUARD_LEN = 16 };
 
@@ -69,9 +70,9 @@ struct model {
     char guard[MODEL_GUARD_LEN + 1];
     struct model_info info;
     struct vision vision;
-    struct str media_texts[4]; /* of vision.banned */
+    struct str media_texts[4]; /* texts of vision.banned */
     bool tool_images_apart;    /* --tool-images user (tool_images.h) */
-    bool tool_images_unlike;   /* that is not what the template alone would have */
+    bool tool_images_unlike;   /* that differs from the template's own way */
     struct tokenizer *tokenizer;
     struct template *template_default;
     struct template *template_tools; /* named "tool_use"; NULL: the default serves */
@@ -96,7 +97,7 @@ struct model_scratch {
     struct buf a, b, full;     /* rendered texts */
     struct standin_memo *memo; /* or NULL: the model may still change */
     struct token_vec ids;
-    uint32_t max_ids; /* of a prompt; 0: no limit */
+    uint32_t max_ids; /* limit of a prompt's ids; 0: none */
     time_t seconds;   /* the time that templates see, one for all renderings of a suffix; 0: now */
     bool audits;      /* suffixes are held against the whole chat's rendering */
     bool distrusts;   /* an audit found that this template's suffixes need the whole chat */
@@ -123,7 +124,7 @@ struct rendering {
     time_t seconds; /* the time that the template sees; 0: now */
 };
 
-/* Appends the text. The arena only grows; who calls it resets it. */
+/* Appends the rendered text. The arena only grows; the caller resets it. */
 int model_text(const struct model *m, struct arena *a, const struct rendering *in, struct buf *out,
                struct err *e);
 

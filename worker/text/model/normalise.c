@@ -124,10 +124,9 @@ static struct json as_list(struct arena *a, struct json text)
 }
 
 /* A message as the template gets it (chat.h's form in, engines' form out): `arguments` texts that
- * are JSON objects become objects, null content becomes "", lists of text parts are joined for
- * templates that do not read lists, texts become such lists for those that read nothing else,
- * developer becomes system where the template has no such role.
- * Borrows from msg; new parts live in the arena. */
+ * are JSON objects become objects, and null content becomes "". Lists of text parts are joined if
+ * the template does not read lists; texts become lists if it reads nothing else. developer becomes
+ * system if the template has no such role. Borrows from msg; new parts live in the arena. */
 static struct json normalise_message(const struct model *m, struct arena *a, const struct json *msg)
 {
     const struct json *content = json_get(msg, "content");

@@ -26,7 +26,7 @@ struct vision_row {
     const char *processor; /* image_processor_type begins so */
     enum vision_family family;
     uint32_t patch;
-    uint64_t min_pixels, max_pixels; /* where the file tells none */
+    uint64_t min_pixels, max_pixels; /* defaults if the file has no numbers */
     const char *tokens[4];           /* the picture's first, then others that no answer may hold */
 };
 
@@ -303,7 +303,7 @@ struct guard_places {
     size_t n, cap;
 };
 
-/* Where the token's text begins that ends behind `end` bytes of `bare`. */
+/* Finds the start of the token's text that ends after `end` bytes of `bare`. */
 static size_t begin_of(const struct model *m, struct str bare)
 {
     for (uint32_t i = 0; i < m->vision.n_banned; i++) {

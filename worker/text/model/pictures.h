@@ -2,9 +2,9 @@
  * Pictures of a model: which family makes tokens of them and by which numbers, whether its template
  * shows them, and how a text that only spells a picture's token stays text.
  *
- * A template writes a picture's placeholder itself, so what a message or a tool says must not
- * become one. While such text is rendered a guard (digits, drawn anew at each load) stands inside;
- * pictures_encode takes it out again and encodes what stood there as ordinary text.
+ * A template writes a picture's placeholder itself, so the text of a message or a tool must not
+ * become one. While such text is rendered it contains a guard (digits, random for each load).
+ * pictures_encode removes the guard and encodes the text as ordinary text.
  */
 #ifndef RG_MODEL_PICTURES_H
 #define RG_MODEL_PICTURES_H

@@ -58,7 +58,7 @@ static struct json call_turn(struct arena *a, const char *thought)
     return *parsed;
 }
 
-/* What stands behind the turn; RGNEXT is looked for. */
+/* Makes a message that follows the turn; its text RGNEXT is searched. */
 static struct json next_message(struct arena *a, const char *role)
 {
     struct json o = make_object(a, 4);
@@ -157,8 +157,8 @@ static bool shows(const struct probe *p, size_t role, bool as_list)
     return as_list;
 }
 
-/* Which roles' texts are to be lists, and which are never shown. User messages stand in the other
- * roles' chats, so they come first. */
+/* Finds the roles whose texts must be lists, and those that are never shown. User messages are in
+ * the other roles' chats, so they come first. */
 static void probe_wraps(const struct probe *p)
 {
     static const size_t order[] = {ROLE_USER, ROLE_ASSISTANT, ROLE_SYSTEM, ROLE_TOOL};
@@ -291,7 +291,8 @@ static void probe_turns(struct probe *p)
             (i == 0 && b->tool_turns) || try(p, plain_turn(a), boundary_roles[i], NULL, &x);
 }
 
-/* What may follow an answer; a template that cannot be probed is asked each time. */
+/* Lists the roles that may follow an answer. If the template cannot be probed, it is asked each
+ * time. */
 static void tell_roles(struct model *m)
 {
     struct boundaries *b = &m->boundaries;
@@ -357,9 +358,8 @@ static bool stands_in(struct str text, struct str token)
     return token.len && str_find(text, token, 0) != SIZE_MAX;
 }
 
-/* A stop id that begins the next turn: it stands before a first user message, or between a call
- * and its result without closing either the call or a plain answer; and it closes no user
- * message. */
+/* Finds stop ids that begin the next turn. Such an id precedes a first user message, or is between
+ * a call and its result without closing the call or a plain answer. It closes no user message. */
 static void probe_openers(const struct probe *p)
 {
     struct model *m = p->m;
@@ -483,7 +483,8 @@ static void choose_pin(struct probe *p)
 
 enum { LEARN_TRIALS = 160, LEARN_SEED = 1000003 };
 
-/* Some templates write behind a turn what probing with single messages does not show. */
+/* Learns by random conversations what a template writes after a turn that single messages do not
+ * show. */
 static void learn_needs(const struct probe *p)
 {
     struct boundaries *b = &p->m->boundaries;

@@ -37,7 +37,8 @@ static const char *yes_no(bool yes)
     return yes ? "yes" : "no";
 }
 
-/* Of what has no thought: a template may rewrite what never comes. */
+/* Describes `kept`, which was probed without thoughts. If every turn has a thought, the probed case
+ * never occurs. */
 static const char *kept_plain(const struct boundaries *b, bool kept)
 {
     return !kept && boundaries_think(b) ? "never without a thought" : yes_no(kept);

@@ -46,7 +46,7 @@ struct call_sample {
     uint32_t calls;
     struct buf before, prompt,
         whole;       /* without the calls, with the generation prompt, with the calls */
-    struct str body; /* what the model would have written, the turn's close too */
+    struct str body; /* text that the model would have written, the turn's close included */
     struct str tail; /* the generation prompt, as far as it stands before the body */
 };
 
@@ -70,8 +70,8 @@ static void on_event(void *ctx, const struct parse_event *ev)
         buf_add_str(&r->arguments[r->calls - 1], ev->text);
 }
 
-/* The body begins behind the generation prompt, or behind as much of it as the template writes in
- * front of a finished turn: up to the end of a mark or a line. */
+/* Cuts the body off after the generation prompt, or after as much of that as the template writes
+ * before a finished turn: up to the end of a mark or a line. */
 static void cut_body(struct call_sample *x)
 {
     struct str whole = buf_str(&x->whole), prompt = buf_str(&x->prompt);

@@ -28,8 +28,8 @@ struct round_trip_plan {
 enum round_trip round_trip(const struct model *m, struct model_scratch *s,
                            const struct round_trip_plan *plan, struct buf *text);
 
-/* Where the tool parser that the marks chose does not read the template's own call, but another
- * one does: takes that one and says so in the model's notes. */
+/* Chooses a different tool parser if the one found by marks does not read the template's own call
+ * and another one does. Records that in the model's notes. */
 void round_trip_choose(struct model *m, struct model_scratch *s);
 
 #endif

@@ -23,7 +23,7 @@ enum { LOOK_BACK_MAX = 64, CALLS_MAX = 8, HEAD_MAX = CALLS_MAX + 7, TOKEN_MAX = 
 
 enum { MARK_DIGIT = 2 }; /* there stands a digit: searched for first, since case cannot change it */
 
-/* Once for each model. */
+/* Draws the random mark of a model, when it is loaded. */
 void standin_draw_mark(struct model *m)
 {
     static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyz";
@@ -38,7 +38,7 @@ void standin_draw_mark(struct model *m)
     m->mark[MODEL_MARK_LEN] = 0;
 }
 
-/* In any case: templates may change it. */
+/* Reports whether the text contains the mark in any letter case, since templates may change it. */
 bool standin_marked(const struct model *m, struct str text)
 {
     size_t at = MARK_DIGIT;
@@ -57,7 +57,7 @@ bool standin_marked(const struct model *m, struct str text)
     return false;
 }
 
-/* What stands in for some text: the mark and a letter that tells which. */
+/* Makes the stand-in of a text: the mark and a letter that says which text. */
 static struct json marked(const struct model *m, struct arena *a, char which)
 {
     char *text = arena_alloc(a, MODEL_MARK_LEN + 1);
@@ -108,8 +108,8 @@ static void collect_system(struct arena *a, const struct json *messages, size_t 
     ret->system = at;
 }
 
-/* Whether a message may have a thought or calls, told by the lengths of its keys: most messages of
- * a long chat need no further look. */
+/* Reports whether a message may have a thought or calls, by the lengths of its keys. Most messages
+ * of a long chat need no further check. */
 static bool may_say_more(const struct json *msg)
 {
     for (uint32_t i = 0; json_is(msg, JSON_OBJECT) && i < msg->n; i++)
@@ -139,7 +139,7 @@ void standin_look_back(struct arena *a, const struct json *messages, size_t cove
     }
 }
 
-/* One tool without parameters. */
+/* Makes a list of one tool without parameters. */
 struct json standin_tools(struct arena *a, const char *name)
 {
     struct json list = {.kind = JSON_ARRAY, .n = 1}, tool, function, parameters;
@@ -222,7 +222,7 @@ static struct json make_result(const struct model *m, struct arena *a, const str
     return o;
 }
 
-/* Role and content. */
+/* Makes a message of role and content. */
 static struct json message(struct arena *a, const char *role, struct json content)
 {
     struct json o = make_object(a, 2);
@@ -266,7 +266,7 @@ static uint32_t put_system(const struct model *m, struct arena *a, const struct 
     return to - from;
 }
 
-/* What stands before the last turn. */
+/* Writes the messages before the last turn; returns their number. */
 static uint32_t put_head(const struct model *m, struct arena *a, const struct standin_in *in,
                          struct json *at)
 {
@@ -319,7 +319,7 @@ static size_t nth_mark_end(struct str text, struct str mark, uint32_t n)
     return at;
 }
 
-/* On whole characters. */
+/* Returns the length of the common beginning, in whole characters. */
 static size_t common_length(struct str x, struct str y)
 {
     size_t n = 0;
@@ -345,7 +345,7 @@ static struct str leading_token(const struct tokenizer *t, struct str text)
     return best;
 }
 
-/* Where the first stop token in text ends; 0 when there is none. */
+/* Returns the end of the first stop token in the text; 0 if there is none. */
 static size_t first_stop(const struct model *m, struct str text)
 {
     size_t best = SIZE_MAX, end = 0;
@@ -361,8 +361,8 @@ static size_t first_stop(const struct model *m, struct str text)
     return end;
 }
 
-/* The turn's closing where it differs from how the template closes the last turn: the one token
- * that took the other's place (gpt-oss: <|end|> for <|return|>), or what both have in common. */
+/* Finds the turn's closing if it differs from that of the last turn: the token that replaced the
+ * other (gpt-oss: <|end|> for <|return|>), or the common text of both. */
 static void closed_differently(const struct model *m, struct str tail, struct str rest,
                                size_t common, struct standin *ret)
 {
@@ -383,8 +383,8 @@ static void closed_differently(const struct model *m, struct str tail, struct st
 }
 
 /* Compares the stand-in alone (whole) with the stand-in and what follows (more). Earlier turns are
- * rewritten when the two differ up to the end of the turn's text, when the turn is closed with
- * another token, or when the turn never stood behind the prompt that the model saw. */
+ * rewritten in three cases: the two differ before the end of the turn's text, the turn is closed
+ * with a different token, or it does not follow the prompt that the model saw. */
 static int split(const struct model *m, struct str whole, struct str more, struct str prompt,
                  struct standin *ret, struct err *e)
 {
@@ -414,8 +414,8 @@ static int split(const struct model *m, struct str whole, struct str more, struc
     return 0;
 }
 
-/* What has nothing new in it goes to s->a: the prompt before the last turn, and the chat up to that
- * turn, which is the last of these messages. *prompt_ends: where the second begins. */
+/* Renders the texts without new messages into s->a: the prompt before the last turn, and the chat
+ * up to that turn, which is the last of these messages. *prompt_ends: the start of the second. */
 static int render_known(const struct model *m, struct model_scratch *s, const struct standin_in *in,
                         const struct rendering *upto, size_t *prompt_ends, struct err *e)
 {
@@ -471,7 +471,7 @@ int standin_render(const struct model *m, struct model_scratch *s, const struct 
                  str_sub(buf_str(&s->a), 0, prompt_ends), ret, e);
 }
 
-/* Also refuses marks in the result. */
+/* Makes the stand-in; refuses marks in the result. */
 int standin_clean(const struct model *m, struct model_scratch *s, const struct standin_in *in,
                   struct standin *ret, struct err *e)
 {

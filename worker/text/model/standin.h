@@ -1,12 +1,12 @@
 /*
  * The trick behind suffix-only rendering: a short stand-in conversation that ends with a copy of
  * the covered assistant turn (its texts replaced by a mark, its tool calls kept by name and id)
- * is rendered with and without the new messages. What stands behind the mark is how the template
- * closes the turn, and what comes next. Cost follows the new messages, never the history.
+ * is rendered with and without the new messages. The text after the mark closes the turn, and is
+ * followed by the new messages. The cost depends on the new messages, never on the history.
  *
- * Whatever stands in bears the model's mark, a word that is drawn anew at each load: text with the
- * mark never becomes a suffix. Where a template writes something that stands in behind the turn,
- * standin_clean refuses, and suffix.c asks again with more that is real.
+ * Every stand-in contains the model's mark, a random word of each load; text with the mark never
+ * becomes a suffix. If a template writes a stand-in after the turn, standin_clean refuses, and
+ * suffix.c tries again with more real messages.
  */
 #ifndef RG_MODEL_STANDIN_H
 #define RG_MODEL_STANDIN_H
@@ -17,7 +17,7 @@ struct standin_in {
     const struct json *last;     /* the covered assistant message */
     const struct json *system;   /* system messages of the covered part; texts are stood in for */
     uint32_t n_system;           /* unless the template writes them behind earlier turns */
-    uint32_t n_first;            /* so many of them stand before all other messages */
+    uint32_t n_first;            /* number of first messages that come before all others */
     const struct json *earlier;  /* an earlier turn that a template may rewrite, or NULL */
     bool longer;                 /* one more turn in front (probing only) */
     bool user_between;           /* a user message stands between that and the last one */
@@ -34,7 +34,7 @@ struct standin {
     struct str closing; /* behind the turn's last text, as far as it belongs to the turn */
     struct str next;    /* the new messages and the generation prompt */
     bool replaced;      /* closing is one token that stands for another at the end of a chat */
-    bool rewrites;      /* what stands before is rendered differently now */
+    bool rewrites;      /* the text before the turn is rendered differently now */
     bool bare;          /* the real turn is not shown any more: closing is another turn's */
 };
 
@@ -42,7 +42,8 @@ struct standin {
 int standin_render(const struct model *m, struct model_scratch *s, const struct standin_in *in,
                    struct standin *ret, struct err *e);
 
-/* The same; -1 and ERR_PROMPT_LEAK when something that stands in would go out. */
+/* Makes the stand-in like standin_render, but returns -1 with ERR_PROMPT_LEAK if a stand-in would
+ * be sent. */
 int standin_clean(const struct model *m, struct model_scratch *s, const struct standin_in *in,
                   struct standin *ret, struct err *e);
 

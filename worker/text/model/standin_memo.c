@@ -66,7 +66,7 @@ static bool few_variables(const struct json *kwargs)
     return kwargs->n <= VARIABLES_MAX;
 }
 
-/* Nothing real is long, or new each time. */
+/* Reports whether the result can be remembered: no real message in it is long or always new. */
 static bool is_plain(const struct standin_in *in)
 {
     return !in->history && !in->real_tools && !in->real_system && !in->earlier &&

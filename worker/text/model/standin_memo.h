@@ -29,7 +29,7 @@ void standin_memo_keep(struct model_scratch *s, size_t prompt_ends);
 
 struct standin_memo *standin_memo_new(const struct model_scratch *s);
 
-/* NULL is fine. */
+/* Frees the memo; accepts NULL. */
 void standin_memo_free(struct standin_memo *memo);
 
 #endif

@@ -1,6 +1,6 @@
-/* The ids that follow an answer (model_suffix): suffix_text.c finds the text between the answer
- * and what the engine is to go on with; here it is encoded as it comes out behind the token that
- * ended the answer (the anchor), because a tokenizer may merge across that border. */
+/* The ids that follow an answer (model_suffix): suffix_text.c finds the text from the answer to the
+ * place where the engine continues. Here it is encoded together with the token that ended the
+ * answer (the anchor), because a tokenizer may merge across that border. */
 
 #include "worker/text/model/suffix_text.h"
 

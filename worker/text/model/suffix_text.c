@@ -7,8 +7,8 @@
  *   from_bare      a turn without thought and texts, for templates that refuse the others
  *
  * decide() then cuts off what the checkpoint has already, from the token with which the answer
- * ended. The audit holds the result against the rendering of the whole chat; if that differs,
- * the whole chat is believed, from then on also for later calls of this scratch (distrusts). */
+ * ended. The audit compares the result with the rendering of the whole chat. If they differ, the
+ * whole chat is used, from then on also for later calls of this scratch (distrusts). */
 
 #include "worker/text/model/suffix_text.h"
 
@@ -17,7 +17,7 @@
 
 enum { CLOSE_MAX = 128 };
 
-/* Where the last stop token ends in text; 0 when there is none. *begin: where it starts. */
+/* Returns the end of the last stop token in the text; 0 if there is none. *begin: its start. */
 static size_t last_stop(const struct model *m, struct str text, size_t *begin)
 {
     size_t end = 0;
@@ -37,7 +37,7 @@ static size_t last_stop(const struct model *m, struct str text, size_t *begin)
     return end;
 }
 
-/* In the arena. */
+/* Joins two texts in the arena. */
 struct str suffix_join(struct arena *a, struct str x, struct str y)
 {
     char *p = arena_alloc(a, x.len + y.len + 1);
@@ -97,7 +97,7 @@ static int whole_chat(struct model_scratch *s, const struct chat *chat, size_t n
     return model_text(s->model, &s->arena, &r, out, e);
 }
 
-/* SIZE_MAX: nowhere. */
+/* Finds the last occurrence; SIZE_MAX if there is none. */
 static size_t last_place(struct str text, struct str what)
 {
     size_t at = 0, ret = SIZE_MAX;
@@ -107,8 +107,8 @@ static size_t last_place(struct str text, struct str what)
     return ret;
 }
 
-/* What closes the last turn, whose rendering this is: behind what the turn says, or from its last
- * stop token on, or what closes a plain answer. */
+/* Finds the closing of the last turn in its rendering: the text after its content, or from its last
+ * stop token on, or the closing of a plain answer. */
 static struct str close_of(const struct model *m, struct str answer, const struct json *last)
 {
     struct str says = str_trim(json_string(json_get(last, "content")));

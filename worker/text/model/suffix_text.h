@@ -1,8 +1,7 @@
 /*
- * The text that goes behind a checkpoint: what closes its last turn, and what comes next. Made with
- * a short stand-in conversation where that is enough (standin.h), with more and more of the real
- * one where the template writes what stands in, and held against the whole chat's rendering when
- * the scratch audits.
+ * The text that follows a checkpoint: the closing of its last turn, and the new messages. Made with
+ * a short stand-in conversation if that is enough (standin.h), otherwise with more and more real
+ * messages. Compared with the whole chat's rendering if the scratch audits.
  */
 #ifndef RG_MODEL_SUFFIX_TEXT_H
 #define RG_MODEL_SUFFIX_TEXT_H
@@ -13,7 +12,7 @@ struct suffix_text {
     const struct stop *anchor; /* the token right before the text, if it is a stop token */
     struct str close, next;    /* the text: both together; in the scratch's arena */
     bool trim;                 /* the checkpoint's last token is not counted: `next` has it again */
-    bool rewrites;             /* what stands before is rendered differently now */
+    bool rewrites;             /* the text before the turn is rendered differently now */
     bool bare;                 /* the template does not show the last turn any more */
     enum model_audit audit;
 };
@@ -23,7 +22,7 @@ struct suffix_text {
 int suffix_text(struct model_scratch *s, const struct chat *chat, size_t covered,
                 const struct stop *stop, struct suffix_text *ret, struct err *e);
 
-/* Both parts as one text in the arena. */
+/* Joins both texts in the arena. */
 struct str suffix_join(struct arena *a, struct str x, struct str y);
 
 #endif

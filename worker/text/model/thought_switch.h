@@ -1,6 +1,7 @@
 /*
- * What a model's chat template knows of thoughts: the variable that switches them, and efforts.
- * Found by its source, as templates do not tell; asked when a request wants something of the kind.
+ * The thought settings of a model's chat template: the variable that switches thoughts, and
+ * efforts. Found in the template's source, since templates do not declare them. Used when a request
+ * wants to change them.
  */
 #ifndef RG_MODEL_THOUGHT_SWITCH_H
 #define RG_MODEL_THOUGHT_SWITCH_H

@@ -7,9 +7,9 @@
  *   ->
  *   tool c1 (text)      tool c2 ("The image ...")      user (line c1, A, line c2, B, "go on")
  *
- * A suffix is rendered from a short chat (standin.h), so a line may say only what is there, too:
- * the names of the calls of the nearest assistant message before the run, and the results
- * themselves.
+ * A suffix is rendered from a short chat (standin.h). So a line may only contain what is in that
+ * chat, too: the names of the calls of the nearest assistant message before the run, and the
+ * results themselves.
  */
 #include "worker/text/model/tool_images.h"
 
@@ -52,8 +52,8 @@ static void show_text(struct placing *p, struct str text)
     json_push(p->a, &p->shown, part);
 }
 
-/* The function that a call names; absent: the assistant made no such call, or nobody knows which.
- */
+/* Returns the name of the function that a call names; absent: the assistant made no such call, or
+ * it is unknown which. */
 static struct str called_name(const struct json *caller, struct str id)
 {
     const struct json *calls = json_get(caller, "tool_calls");
@@ -105,7 +105,8 @@ static void take_result(struct placing *p, const struct json *msg)
     buf_done(&text);
 }
 
-/* Behind the run: in front of what the user says, or as a message of its own. */
+/* Shows the run's pictures after the run: at the start of the user's message, or in a message of
+ * its own. */
 static void show_run(struct placing *p, const struct json *user)
 {
     const struct json *own = json_get(user, "content");

@@ -9,9 +9,9 @@
 
 #include "worker/text/model/model_internal.h"
 
-/* Renders both forms, and takes `told` ("inline", "user"; "auto" or NULL: the first that the
- * template shows). Sets m->info.tool_images and the notes for people; behind pictures_probe.
- * ERR_CONFIG where the form that was told is not shown. */
+/* Renders both forms, and sets the one that `told` names ("inline", "user"; "auto" or NULL: the
+ * first that the template shows). Sets m->info.tool_images and the notes for people. Call it after
+ * pictures_probe. ERR_CONFIG if the template does not show the named form. */
 int tool_images_choose(struct model *m, struct model_scratch *s, const char *told, struct err *e);
 
 /* The messages to be rendered: the *n given ones, or a list in the arena (then *n is its length).

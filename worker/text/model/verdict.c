@@ -1,9 +1,9 @@
 /*
- * Says how the model stands (stand: which continuations are kept, whether calls come back), then
- * tries what might be better: each variable of the template alone, pairs if no single one helps,
- * other families, other parsers. A trial is a copy of the model with one thing changed, probed
- * again (try_copy); the model itself stays as it is. A remedy is told only if nothing is worse
- * with it (is_better).
+ * Describes the model's state (stand: which continuations are kept, whether calls come back). Then
+ * tries remedies: each variable of the template alone, pairs if no single one helps, other
+ * families, other parsers. A trial is a copy of the model with one change, probed again (try_copy);
+ * the model itself is not changed. A remedy is reported only if nothing is worse with it
+ * (is_better).
  */
 #include "worker/text/model/verdict.h"
 
@@ -133,7 +133,7 @@ static void tell_remedy(struct remedy *r, const char *what, const struct standin
     r->made_append_only = r->made_append_only || with->append_only;
 }
 
-/* Tells of a changed copy of the model when it stands better. Frees what probing the copy made. */
+/* Reports a changed copy of the model if its state is better. Frees what probing the copy made. */
 static void try_copy(struct remedy *r, struct model *copy, const char *what)
 {
     struct model_scratch *s = model_scratch_new(copy);
@@ -316,7 +316,8 @@ static void tell_tried(const struct name_list *names, struct buf *tried)
     buf_puts(tried, "all families and tool parsers");
 }
 
-/* Two at a time, until something is told: each pair is a probe of its own, so the names are few. */
+/* Tries two variables at a time until a remedy is found. Each pair needs a probe, so the names are
+ * few. */
 static void try_pairs(struct remedy *r, struct arena *a, const struct name_list *names)
 {
     size_t n = MIN_OF(names->of.n, (size_t)PAIRED_NAMES_MAX);

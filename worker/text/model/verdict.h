@@ -11,7 +11,7 @@
 /* Appends what the verdict means for a training run, in one to three lines. */
 void verdict_explain(const struct model *m, struct buf *out);
 
-/* Appends lines of text. */
+/* Appends the verdict, lines of text. */
 void verdict_report(const struct model *m, struct buf *out);
 
 #endif

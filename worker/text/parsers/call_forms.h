@@ -28,7 +28,7 @@ struct call_form {
     const char *open, *call, *between, *close;
     const char *text_param;  /* a parameter whose value is its text */
     const char *json_param;  /* any other; NULL: the same */
-    const char *text_end[3]; /* what such a text cannot hold */
+    const char *text_end[3]; /* marks that such a text cannot contain */
     bool single;             /* the turn ends behind a call */
 };
 

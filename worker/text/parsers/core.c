@@ -1,12 +1,12 @@
 /*
- * Two halves: the bytes, and the life of a call. All that a grammar reads stands in p->in, at
- * absolute offsets; core_take is the only way for bytes to leave it, so their sum is the input.
- * Literals and marks may be cut anywhere: while a prefix stands at the end, the answer is
- * STEP_MORE, and only the end of all text (final) makes it NO.
+ * Two halves: the bytes, and the life of a call. A grammar reads p->in, at absolute offsets. Bytes
+ * leave it through core_take only, so their sum is the input. Literals and marks may be cut
+ * anywhere: while the text ends with a prefix of one, the answer is STEP_MORE; only the end of all
+ * text (final) makes it NO.
  *
- * A call's events go out late or early: once it is accepted (tool_call_accept), or bit by bit when
- * it has grown longer than hold_bytes (tool_call_stream). One that went out early and turns out
- * wrong is ended by tool_call_breaks and _rest, which give what is left to whoever it belongs to.
+ * A call's events go out when it is accepted (tool_call_accept), or bit by bit when it has grown
+ * longer than hold_bytes (tool_call_stream). A call that went out early and turns out wrong is
+ * ended by tool_call_breaks and _rest, which pass on its remaining bytes.
  */
 #include "worker/text/parsers/core.h"
 

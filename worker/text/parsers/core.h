@@ -90,7 +90,7 @@ enum parser_warning {
     WARN_MESSAGE,  /* channels: neither text, thought nor a valid call */
     WARN_UNCLOSED, /* a call without its closing mark */
     WARN_CUT,      /* the last one, cut */
-    WARN_STREAMED, /* no valid call, and told already */
+    WARN_STREAMED, /* not a valid call, but its arguments have gone out */
     WARN_GIVEN_UP, /* no more blocks are looked at */
     WARNING_COUNT
 };
@@ -100,12 +100,12 @@ enum { CALL_DEPTH_MAX = 64, NAME_MAX_BYTES = 256 };
 /* The call being read. */
 struct tool_call {
     int st;           /* the grammar's state */
-    int stage;        /* the same for a grammar around another */
-    int field;        /* what the value being read is */
+    int stage;        /* state of an outer grammar around another */
+    int field;        /* kind of the value being read */
     bool ready;       /* name known, arguments begun: may be committed */
     bool committed;   /* CALL_BEGIN is out */
     bool ended;       /* CALL_END as well */
-    bool unclosed;    /* its own closing mark is missing; told when it is accepted */
+    bool unclosed;    /* its own closing mark is missing; a warning when it is accepted */
     bool prose;       /* it began in the middle of text */
     bool listed;      /* it stands in brackets */
     bool wrapped;     /* the only parameter may hold all arguments */
@@ -117,7 +117,7 @@ struct tool_call {
     size_t args_to;   /* 0 while open */
     size_t args_sent; /* up to here they are out */
     unsigned n_params;
-    unsigned types;  /* of the parameter being read */
+    unsigned types;  /* types of the parameter being read */
     struct buf name; /* decoded */
     struct buf id;   /* the model's own id, when it wrote one */
     struct buf key;  /* parameter name being read */
@@ -126,11 +126,11 @@ struct tool_call {
     struct python_scan python;
     size_t closer;    /* pythonic: the quote that closes the broken string at hand; 0: none */
     size_t mark_from; /* pythonic: the block's closing mark does not begin before this byte */
-    unsigned depth;   /* of nested values */
-    uint8_t levels[CALL_DEPTH_MAX];             /* of each: what its container is */
-    const struct json *schemas[CALL_DEPTH_MAX]; /* of each, or NULL */
-    size_t values[CALL_DEPTH_MAX];              /* of each: where it begins in `made` */
-    uint16_t name_ends[CALL_DEPTH_MAX];         /* of each: where its name ends in `key` */
+    unsigned depth;   /* number of nested values */
+    uint8_t levels[CALL_DEPTH_MAX];             /* for each nested value: kind of its container */
+    const struct json *schemas[CALL_DEPTH_MAX]; /* for each nested value: its schema, or NULL */
+    size_t values[CALL_DEPTH_MAX];              /* for each nested value: its start in `made` */
+    uint16_t name_ends[CALL_DEPTH_MAX]; /* for each nested value: the end of its name in `key` */
 };
 
 struct parser {
@@ -165,7 +165,7 @@ struct parser {
     enum parse_kind body;       /* harmony: what the open message's body is */
     bool verbatim;              /* harmony: its end mark is text as well */
     struct parser_bytes starts; /* parser_steady: what was found for phase and section */
-    int starts_of;              /* which those were; 0: none yet */
+    int starts_of;              /* phase and section of `starts`; 0: none yet */
 };
 
 static inline size_t core_end(const struct parser *p)
@@ -196,15 +196,16 @@ static inline bool core_blank(char c)
 
 bool core_all_blank(struct str s);
 
-/* Where the white space from `from` on ends, so far. A run of it that is asked for again, as by
- * each feed while nothing else has come, goes on where it ended. */
+/* Returns the end of the white space from `from` on, so far. A repeated search of a growing run
+ * continues where it ended. */
 size_t core_blanks_end(struct parser *p, size_t from);
 
 /* Gives the bytes [done, upto) to the sink as `kind`. */
 void core_take(struct parser *p, enum parse_kind kind, size_t upto);
-/* What stands before pos: text, or, while all is quiet, white space that waits for what follows. */
+/* Takes the bytes before pos: as text, or, while nothing but calls has come, as white space that
+ * waits for what follows. */
 void core_take_text(struct parser *p);
-/* Tells it the first time; later ones are counted. */
+/* Emits the warning the first time; later ones are counted. */
 void core_warn(struct parser *p, enum parser_warning what);
 /* At the end: how often, where it was more than once. */
 void core_warn_counts(struct parser *p);
@@ -212,7 +213,7 @@ void core_warn_counts(struct parser *p);
 /* Does `lit` stand at off? MORE when the bytes at hand are a proper prefix. */
 enum step core_lit(const struct parser *p, size_t off, const char *lit);
 
-/* The same at pos; YES moves pos behind it. */
+/* Matches a literal at pos; YES moves pos after it. */
 enum step core_eat(struct parser *p, const char *lit);
 
 /* A closing mark at pos after white space; at the end of all text a cut one will do. */
@@ -221,17 +222,17 @@ enum step core_eat_close(struct parser *p, const char *lit);
 /* Skips white space; YES once another byte, or the end of all text, is seen. */
 enum step core_blanks(struct parser *p);
 
-/* Moves pos to the first place at or behind it where one of the n marks stands (YES, *which) or
- * may begin (MORE); MORE with pos at the end when there is none. NULL marks are skipped. */
+/* Moves pos to the first position from it on where one of the n marks is (YES, *which) or may begin
+ * (MORE). If there is none, returns MORE with pos at the end. NULL marks are skipped. */
 enum step core_find(struct parser *p, const char *const *marks, size_t n, size_t *which);
 
-/* True when pos has gone further than max_bytes from `from`; pos then stands at that limit, so
- * that what follows does not depend on how far a search happened to get. */
+/* Reports whether pos is more than max_bytes after `from`, and moves it back to that limit. So
+ * later steps do not depend on how far a search happened to get. */
 bool core_beyond(struct parser *p, size_t from, size_t max_bytes);
 
 /* --- the call at hand --- */
 
-/* Forgets the last call. */
+/* Clears the call. */
 void tool_call_reset(struct parser *p);
 /* The schema of the call's tool: *known is false when tools are given and none has its name. */
 const struct json *tool_call_schema(const struct parser *p, bool *known);
@@ -240,7 +241,7 @@ unsigned tool_call_types(const struct parser *p, struct str key);
 /* Name known and arguments begun: sets ready; NO when the name is unknown. */
 enum step tool_call_ready(struct parser *p);
 void tool_call_begin(struct parser *p);
-/* What is certain goes out once the unit is longer than hold_bytes. */
+/* Sends the certain part of a call's events when the unit is longer than hold_bytes. */
 void tool_call_stream(struct parser *p);
 /* A committed call turned out not to be valid; the search for its end goes on from pos. Arguments
  * that are the model's own bytes go on up to that end; of composed ones, and behind complete ones,
@@ -261,7 +262,7 @@ enum step tool_call_scan_args(struct parser *p);
 /* The grammar of a kind; NULL: none, or channels. */
 const struct grammar *grammar_of(enum tool_kind kind);
 
-/* Of a kind without tags (or channels) all is NULL. */
+/* Returns the kind's tags; all are NULL if it has no tags (or has channels). */
 const struct think_tags *think_tags_of(enum reasoning_kind kind);
 
 /* Harmony has channels instead of one text: it replaces the whole loop. */

@@ -11,7 +11,7 @@
 #define ARG_MARKS(suffix) \
     "<arg_key" suffix ">", "</arg_key" suffix ">", "<arg_value" suffix ">", "</arg_value" suffix ">"
 
-/* Sections, calls and parameters of DeepSeek's markup, and of those who took it over. */
+/* Sections, calls and parameters of DeepSeek's markup, and of families that copied it. */
 #define DSML_SHAPE(mark, invoke, parameter)                                               \
     .tags = &(const struct tag_shape)                                                     \
     {                                                                                     \

@@ -164,8 +164,8 @@ static size_t tails_of(const struct str *texts, size_t n, struct str first, stru
     return n_ret;
 }
 
-/* What may follow the beginning that all these tails stand behind: any text that does not go on as
- * one of them. `opening` are the characters that begin a mark. */
+/* Writes what may follow the common beginning of these tails: any text that does not go on as one
+ * of them. `opening` are the characters that begin a mark. */
 static unsigned diverge(struct gbnf *g, const struct str *tails, size_t n,
                         const struct str *opening, size_t n_opening)
 {

@@ -50,11 +50,11 @@ unsigned gbnf_rule(struct gbnf *g, struct buf *expr);
 
 /* --- expressions --- */
 
-/* The text itself, quoted. */
+/* Appends the text itself, quoted. */
 void gbnf_lit(struct buf *expr, struct str text);
 void gbnf_ref(struct buf *expr, unsigned rule);
 
-/* A character inside [...]. */
+/* Appends a character inside [...]. */
 void gbnf_class_char(struct buf *class, uint32_t c);
 
 /* A rule for any text in which none of the n marks (NULL ones are skipped) occurs. The characters

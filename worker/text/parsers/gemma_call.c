@@ -150,7 +150,7 @@ static enum step read_key(struct parser *p)
     return STEP_YES;
 }
 
-/* What stands before a value: a comma (n_params: one was read), a key. */
+/* Writes what precedes a value: a comma (n_params: one was read), a key. */
 static void begin_value(struct tool_call *c)
 {
     buf_puts(&c->made, c->n_params ? ", " : "");

@@ -78,7 +78,7 @@ static void take_header(struct parser *p)
     begin_body(p, str_eq_c(h.channel, "analysis") ? PARSE_REASONING : PARSE_TEXT);
 }
 
-/* Not understood: header, body and end are text. */
+/* Makes header, body and end text, since they were not understood. */
 static void stays_text(struct parser *p, size_t upto)
 {
     core_warn(p, WARN_MESSAGE);
@@ -158,7 +158,8 @@ static bool body_step(struct parser *p)
     return true;
 }
 
-/* Behind the arguments: an end mark, the next header or the end of all text. */
+/* Reads the end of a call after its arguments: an end mark, the next header or the end of all text.
+ */
 static enum step call_closes(struct parser *p)
 {
     size_t which = 0;

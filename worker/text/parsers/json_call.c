@@ -185,7 +185,7 @@ static enum step object_ends(struct parser *p)
     return tool_call_ready(p);
 }
 
-/* In front of an object, or of a list of them. */
+/* Reads up to an object, or to a list of them. */
 static enum step begin_object(struct parser *p)
 {
     struct tool_call *c = &p->call;
@@ -211,9 +211,9 @@ static enum step begin_object(struct parser *p)
     return STEP_YES;
 }
 
-/* Some templates write the call object itself as HTML does, and a model that sees such calls may
- * write them, too: {&#34;name&#34;: &#34;N&#34;, &#34;arguments&#34;: {...}[, &#34;id&#34;: ...]}.
- * struct tool_call's `field` counts the pieces. */
+/* Reads a call object that is escaped like HTML, as some templates write it and so models may, too:
+ * {&#34;name&#34;: &#34;N&#34;, &#34;arguments&#34;: {...}[, &#34;id&#34;: ...]}. struct
+ * tool_call's `field` counts the pieces. */
 static enum step escaped_piece(struct parser *p)
 {
     static const char *const quote[] = {QUOTE};
@@ -260,7 +260,7 @@ static enum step escaped_object(struct parser *p)
     return r;
 }
 
-/* Behind an object of a list: a comma is left for the next call, the bracket ends it. */
+/* Reads on after an object of a list: a comma is left for the next call, the bracket ends it. */
 static enum step behind_object(struct parser *p)
 {
     enum step r = core_blanks(p);

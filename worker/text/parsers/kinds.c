@@ -1,8 +1,8 @@
 /*
  * Names are compared word by word against the lists of kinds.h. The guess from a template goes
- * through tool_marks in order: the first row whose marks all occur wins, so rows with rare marks
- * stand before rows with common ones, and "<tool_call>", which many families write, stands near
- * the end. Thoughts have marks of their own, or are told apart by how the model calls.
+ * through tool_marks in order: the first row whose marks all occur wins. So rows with rare marks
+ * come before rows with common ones, and "<tool_call>", which many families write, is near the end.
+ * Thoughts have marks of their own, or are recognized by the way of calling.
  */
 #include "worker/text/parsers/kinds.h"
 
@@ -213,7 +213,7 @@ static const struct {
     {REASONING_GRANITE, "Here is my thought process", NULL},
 };
 
-/* Of those that write <think>: the way of calling tells more. */
+/* Chooses among the kinds that write <think> by the way of calling. */
 static enum reasoning_kind common_thought(struct str s, enum tool_kind tool)
 {
     if (tool == TOOL_MINIMAX_M2)

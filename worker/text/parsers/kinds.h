@@ -13,10 +13,10 @@ struct buf;
  * here. Engines name theirs after models, so they have several names for one way, and two engines
  * may have different names for it. Each kind has one name of ours (the engines' where they agree);
  * the other names are what SGLang and vLLM (--tool-call-parser) and models call the same way. So
- * the name that an engine is started with can be given to rollgate as it is. It need not be:
- * rollgate asks engines for ids, so their own parsers have no part in it (but for kind openai), and
- * where nothing is given the template's marks decide (parser_detect). A name of theirs that is in
- * no row has no parser here: it is refused, never guessed.
+ * the name that an engine is started with can be given to rollgate as it is. That is optional.
+ * rollgate asks engines for ids, so their own parsers are not used (except for kind openai).
+ * Without the setting the template's marks decide (parser_detect). A name that is in no row has no
+ * parser here and is refused, never guessed.
  */
 #define TOOL_KINDS(X)                                                         \
     X(NONE, "none", "")                                                       \

@@ -2,8 +2,8 @@
  * MiniMax-M3's calls: parameters are elements, their values text or further elements, and every tag
  * stands behind a mark that no text holds:
  *   M<invoke name="NAME"> M<key>text M</key> M<list> M<item>text M</item> M</list> M</invoke>
- * What a text is, and whether elements are a list or an object, the tool's schema says; without
- * one, elements called item are a list. Elements of one name in a row are a list as well. The
+ * The tool's schema says what is a text, and whether elements are a list or an object. Without a
+ * schema, elements called item are a list. Elements of one name in a row are a list as well. The
  * arguments are composed; texts that are text by the schema stream.
  */
 #include <string.h>
@@ -145,7 +145,7 @@ static void end_repeats(struct tool_call *c)
     c->levels[c->depth] &= (uint8_t)~LEVEL_REPEATS;
 }
 
-/* What stands before a value: a comma, a key. False: it cannot stand there. */
+/* Writes what precedes a value: a comma, a key. False: a value cannot be here. */
 static bool begin_member(struct parser *p, struct str tag)
 {
     struct tool_call *c = &p->call;

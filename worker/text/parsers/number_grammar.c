@@ -19,7 +19,7 @@
 
 enum { DIGITS = 16 };
 
-static const int64_t MOST = 9999999999999999; /* what the rule `natural` reads */
+static const int64_t MOST = 9999999999999999; /* largest number that the rule `natural` reads */
 
 #define FRACTION "( \".\" [0-9]{1,16} )? "
 #define EXPONENT "( [eE] ( \"+\" | \"-\" )? [0-9]{1,3} )? "
@@ -55,7 +55,7 @@ static void one_of(char from, char to, struct buf *x)
         buf_printf(x, "[%c-%c] ", from, to);
 }
 
-/* Those of n digits from a up to 99..9, or from 00..0 up to b. */
+/* Writes the numbers of n digits from a up to 99..9, or from 00..0 up to b. */
 static void from_on(const char *a, int n, struct buf *x)
 {
     if (n == 0 || all(a, n, '0')) {
@@ -118,7 +118,7 @@ static void between(const char *a, const char *b, int n, struct buf *x)
 /* The naturals from..to, 0 <= from <= to, as JSON writes them. */
 static void naturals(int64_t from, int64_t to, struct buf *x)
 {
-    int64_t first = 0, last = 9; /* of so many digits */
+    int64_t first = 0, last = 9; /* range of numbers with the present count of digits */
     const char *sep = "";
 
     if (from == 0 && to == MOST) {

@@ -118,7 +118,7 @@ static void number_ended(struct object_scan *s, char c)
     after_value(s, c);
 }
 
-/* Behind a sign, a point or an "e" a digit must come: the state behind it. */
+/* Returns the state after a sign, a point or an "e", after which a digit must come. */
 static uint8_t digit_due(uint8_t state, char c)
 {
     bool digit = is_digit(c);

@@ -2,8 +2,8 @@
  * Typing has two sides. types_within collects what a schema allows, as bits; type names are those
  * that engines accept, many by their beginning. value_write then looks at the text: is it JSON of
  * an allowed type as it stands, a word for true, false or null, a number as Python writes them, a
- * Python literal? What is none of these becomes a string, for a value that a model wrote must not
- * be lost.
+ * Python literal? All other values become strings, since a value that a model wrote must not be
+ * lost.
  */
 #include "worker/text/parsers/param_value.h"
 
@@ -160,7 +160,7 @@ static bool is_integer(struct str s)
            !memchr(s.p, 'E', s.len);
 }
 
-/* true, false or absent. */
+/* Returns "true", "false" or NULL. */
 static const char *boolean_of(struct str s)
 {
     if (str_eq_nocase(s, STR("true")) || str_eq_c(s, "1"))

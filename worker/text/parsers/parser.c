@@ -6,12 +6,12 @@
  *                                                     '-> BROKEN: one that went out already failed
  *
  * Content is searched for all marks of the family at once; which mark it was decides the phase.
- * The family's own reader runs in UNIT. If it says no, only the mark becomes text and what follows
- * is read anew, so that a real call behind a false one is found. An answer that makes this long is
- * text from there on (count_reread).
+ * The family's own reader runs in UNIT. If it says no, only the mark becomes text and the text
+ * after it is read again, so that a real call after a false one is found. If that takes too long,
+ * the rest of the answer is text (count_reread).
  *
- * Whatever is decided depends on the text, never on the cuts in which it came; where a search may
- * have got further with a longer piece, it is put back (core_beyond, unit_step).
+ * Every decision depends on the text, never on its cuts. If a search may have got further with a
+ * longer piece, its position is put back (core_beyond, unit_step).
  */
 #include "worker/text/parsers/parser.h"
 
@@ -166,7 +166,7 @@ static void add_calls(struct mark_list *m, const struct grammar *g)
     add_marks(m, g->begin, ARRAY_LEN(g->begin), MARK_BEGIN);
 }
 
-/* What reasoning_step looks for. */
+/* Lists the marks that reasoning_step searches. */
 static void thought_marks(const struct parser *p, struct mark_list *m)
 {
     add_marks(m, p->think->end, ARRAY_LEN(p->think->end), MARK_THINK_END);
@@ -320,7 +320,7 @@ static enum step try_bare(struct parser *p)
     return r;
 }
 
-/* What parser.c looks for in text. */
+/* Lists the marks that are searched in text. */
 static void content_marks(const struct parser *p, struct mark_list *m)
 {
     const struct grammar *g = p->grammar;
@@ -372,9 +372,9 @@ static bool content_step(struct parser *p)
 /* How much is read anew without a limit, and how many times the text so far beyond that. */
 enum { REREAD_FREE_BYTES = 16 << 10, REREAD_TIMES = 2 };
 
-/* A unit has ended at pos, and is read anew from `from` on. Where units are open up to the same
- * place far behind them (a value's end, and then no call's), each is read up to there: of K of them
- * that would be K times the text. Beyond what any answer needs no more calls are looked for. */
+/* Counts the bytes of a failed unit, which ended at pos and is read again from `from` on. K units
+ * that are all open up to the same far position would be read K times up to there. Beyond what any
+ * real answer needs, no further calls are searched. */
 static void count_reread(struct parser *p, size_t from)
 {
     p->reread += p->pos - MIN_OF(from, p->pos);
@@ -438,7 +438,7 @@ static enum step eat_named(struct parser *p)
     return r;
 }
 
-/* Behind a section's tag: a call must begin, or a section within. */
+/* Handles the state after a section's tag: a call or an inner section must begin. */
 static bool opened_step(struct parser *p)
 {
     const struct grammar *g = p->grammar;

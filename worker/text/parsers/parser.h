@@ -1,5 +1,5 @@
 /*
- * struct parser: what a model wrote, split into reasoning, text and tool calls while it comes.
+ * struct parser: splits a model's text into reasoning, text and tool calls while it comes.
  *
  * Input is the completion's text in any cuts, with those special tokens that are marks here
  * (parser_reads: <|tool_call_begin|> or <|channel|> are special tokens in most vocabularies),
@@ -13,10 +13,9 @@
  *
  * hold_bytes decides between truth and haste inside a call: up to that many bytes of a block wait
  * until the block is known to be valid; a longer one is committed and its arguments stream. If a
- * committed call turns out broken its bytes still go out as arguments, up to its closing mark, and
- * CALL_END says broken; of arguments that are composed from other notation, what they have not said
- * by then follows as TEXT.
- * SIZE_MAX (a reply that is not streamed) never commits early.
+ * committed call turns out broken, its bytes still go out as arguments, up to its closing mark, and
+ * CALL_END says broken. If the arguments are composed from another notation, the unused source
+ * follows as TEXT. SIZE_MAX (a reply that is not streamed) never commits early.
  *
  * Pure: no I/O, no log, no clock. Grammars: the parsers of SGLang and vLLM, as their
  * documentation and tests describe them; strict JSON only.
@@ -34,7 +33,7 @@
 
 struct json;
 
-enum { PARSER_HOLD_BYTES = 256 }; /* hold_bytes of a streamed reply unless told otherwise */
+enum { PARSER_HOLD_BYTES = 256 }; /* hold_bytes of a streamed reply by default */
 
 enum parse_kind {
     PARSE_TEXT,       /* text: content for the user */
@@ -97,9 +96,9 @@ static inline bool parser_bytes_none(const struct parser_bytes *set)
     return (set->words[0] | set->words[1] | set->words[2] | set->words[3]) == 0;
 }
 
-/* In the middle of text, or of a thought, with nothing held back: the bytes with which a mark may
- * begin there. As long as none of them comes, all that is fed goes on with the same kind of event,
- * however it is cut. NULL: it is elsewhere. Valid until the parser is fed. */
+/* Returns the bytes with which a mark may begin, if the parser is inside a text or thought and
+ * holds no bytes. While none of these bytes comes, all that is fed continues the same kind of
+ * event, however it is cut. NULL: the parser is elsewhere. Valid until the next feed. */
 const struct parser_bytes *parser_steady(struct parser *p);
 
 /* The text has ended: what was held back is decided. Call once, feed no more. */
@@ -108,8 +107,9 @@ void parser_finish(struct parser *p);
 /* No tag around a thought is longer, in bytes; nor need `tail` below be, once trimmed. */
 enum { PARSER_TAG_MAX = 40 };
 
-/* The state that a prompt which ends with `tail` leaves: the start or end tag is the last thing in
- * it but white space, or the kind's thoughts are always open. */
+/* Returns the state of thought after a prompt that ends with `tail`. It depends on the last start
+ * or end tag, if only white space follows it, and on whether the kind's thoughts are always open.
+ */
 enum thought_state parser_thought(enum reasoning_kind kind, struct str tail);
 
 #endif

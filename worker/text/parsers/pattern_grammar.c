@@ -1,7 +1,7 @@
 /*
  * Reads the pattern once, from left to right, and writes the expression as it goes. Anything that
  * cannot be a rule sets `bad`, and all that was written is taken back. A pattern matches anywhere
- * in a text, so without ^ or $ any characters may stand at that end.
+ * in a text, so without ^ or $ any characters may be at that end.
  *
  * Sets of characters are kept as ranges of code points, inverted if need be, and written as a
  * class of what JSON holds as it is, and escapes for the rest. `weight` counts how many characters
@@ -208,7 +208,7 @@ static void write_set(struct regex_source *p, const struct set *s)
 
 /* --- the parts of a pattern --- */
 
-/* What stands behind a backslash and is one character; the backslash itself is taken. */
+/* Reads one character that a backslash, already taken, escapes. */
 static uint32_t escaped_char(struct regex_source *p, bool in_class)
 {
     static const char names[] = "tnrf", values[] = "\t\n\r\f";
@@ -239,7 +239,7 @@ static uint32_t class_end(struct regex_source *p, struct set *s)
     return escaped_char(p, true);
 }
 
-/* Behind a '['. */
+/* Reads a class, after its '['. */
 static void read_class(struct regex_source *p)
 {
     struct set s = {.n = 0};

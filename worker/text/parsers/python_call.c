@@ -50,9 +50,9 @@ static void begin_param(struct tool_call *c)
     c->depth = 0;
 }
 
-/* In front of a value's first byte. A text that stands for something else by the schema (templates
- * of Llama 4 write "3" for 3) is read whole, into `key`, and then written as what it stands for:
- * `wrapped`, from `from` on. */
+/* Handles a value's first byte. If the schema wants another type than text (templates of Llama 4
+ * write "3" for 3), the text is read whole into `key`. Then its value is written: `wrapped`, from
+ * `from` on. */
 static void first_byte(struct parser *p)
 {
     struct tool_call *c = &p->call;
@@ -104,7 +104,7 @@ static enum python_step key_byte(struct tool_call *c, char byte)
     return PYTHON_MORE;
 }
 
-/* Behind a value. */
+/* Handles the byte after a value. */
 static enum python_step behind_byte(struct tool_call *c, char byte)
 {
     if (core_blank(byte))
@@ -152,8 +152,8 @@ static enum python_step keep_quote(struct parser *p)
     return PYTHON_MORE;
 }
 
-/* Where the arguments begin that cannot be sent yet. held: what the scanner held before a bad
- * byte, which it may count as taken. */
+/* Finds the first byte of the arguments that cannot be sent yet. held: bytes that the scanner held
+ * before a bad byte, which it may count as taken. */
 static size_t find_unsent(const struct parser *p, bool bad, size_t held)
 {
     const struct tool_call *c = &p->call;
@@ -197,7 +197,7 @@ static enum step read_args(struct parser *p)
     return r == PYTHON_DONE ? STEP_YES : r == PYTHON_BAD ? STEP_NO : STEP_MORE;
 }
 
-/* Behind a call: a comma is left for the next one, the bracket ends the list. */
+/* Reads on after a call: a comma is left for the next one, the bracket ends the list. */
 static enum step after_call(struct parser *p)
 {
     enum step r = core_blanks(p);

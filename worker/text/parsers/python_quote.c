@@ -156,7 +156,7 @@ static size_t find_closer(struct parser *p, size_t end)
     return budget ? found : 0;
 }
 
-/* Where the block ends: in front of its closing mark, or with all text. */
+/* Finds the end of the block: its closing mark, or the end of all text. */
 static enum step find_end(struct parser *p, size_t *end)
 {
     struct tool_call *c = &p->call;

@@ -95,7 +95,7 @@ static bool write_number(struct str word, struct buf *out)
     return valid;
 }
 
-/* True, 12, -1.5, None. */
+/* Writes a word: True, 12, -1.5, None. */
 static bool write_word(struct python_scan *s, struct buf *out)
 {
     static const char *const words[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"},
@@ -173,7 +173,7 @@ static enum python_step begin_key(struct python_scan *s, char c, struct buf *out
     return begin_string(s, c, true, out);
 }
 
-/* As JSON escapes: nothing to encode, and lone surrogates stay valid. */
+/* Writes a code point as JSON escapes, so that lone surrogates stay valid. */
 static void write_code_point(struct buf *out, uint32_t cp)
 {
     if (cp > 0xffff)

@@ -22,7 +22,7 @@ enum python_step {
 
 struct python_scan {
     uint8_t state;
-    uint8_t digits; /* of an escape, still to come */
+    uint8_t digits; /* digits of an escape that are still to come */
     uint8_t n_digits;
     char quote;
     bool is_key;
@@ -30,13 +30,13 @@ struct python_scan {
     bool triple;    /* the string has three quotes on either side */
     uint8_t quotes; /* at the end of a triple-quoted string so far */
     uint16_t depth;
-    int nesting; /* of brackets in the string at hand: those opened less those closed */
+    int nesting; /* open brackets in the present string, less closed ones */
     uint32_t code_point;
     char closes[PYTHON_DEPTH_MAX]; /* the bracket that each open container ends with */
     struct buf word;               /* a number or name that is being read */
 };
 
-/* Forgets all; memory stays. */
+/* Starts again; memory stays allocated. */
 void python_scan_reset(struct python_scan *s);
 void python_scan_done(struct python_scan *s);
 

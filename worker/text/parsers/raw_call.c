@@ -54,7 +54,7 @@ static enum step eat_lead(struct parser *p, const char *lit)
     return r == STEP_YES && lit ? core_eat(p, lit) : r;
 }
 
-/* What stands up to and with `stop`. */
+/* Reads the text up to and including `stop`. */
 static enum step read_word(struct parser *p, const char *stop, struct buf *into)
 {
     size_t which;
@@ -158,7 +158,7 @@ static bool kimi_name(struct parser *p)
     return true;
 }
 
-/* The arguments of a call whose id is a bare ordinal: they tell whose they are. */
+/* Finds the name of a call whose id is a bare ordinal: the tool to which its arguments belong. */
 static enum step kimi_nameless(struct parser *p)
 {
     struct arena a = {0};

@@ -1,8 +1,8 @@
 /*
- * Walks the schema along the words that hold other schemas. Each level knows its place in the level
- * above; the way from the top becomes text only for an error, since schemas have thousands of
- * places and clients send them with every request. A word that it does not know is passed over, and
- * so is what stands deeper than 64 levels: the check finds slips, it does not judge schemas.
+ * Walks the schema along the keywords that contain other schemas. Each level knows its position in
+ * the level above. The path from the top becomes text only for an error, since schemas have
+ * thousands of positions and clients send them with every request. Unknown keywords and levels
+ * below 64 are skipped: the check finds slips, it does not judge schemas.
  */
 #include "worker/text/parsers/schema_check.h"
 
@@ -15,14 +15,14 @@ enum { DEPTH_MAX = 64, NAME_SHOWN = 40, WAY_SHOWN = 255 };
 struct place {
     const struct place *above; /* NULL: above is the schema that was given */
     const char *word;
-    struct str name; /* of "word.name"; absent: another form */
+    struct str name; /* name in "word.name"; absent: another form */
     bool listed;     /* "word[index]" */
     uint32_t index;
     unsigned depth; /* how many places stand above it */
 };
 
 struct check {
-    const char *path; /* of the schema that was given */
+    const char *path; /* path of the given schema */
     struct err *e;
 };
 

@@ -3,8 +3,8 @@
  * which writes its own expression. Larger parts become rules of their own.
  *
  * Members come in the order declared, some of them optional, and commas stand between those that
- * are there. So rules are made from the back, two for each member (struct rest): what may follow
- * if some member stands before, with a comma, and what may follow if none does.
+ * are there. So rules are made from the back, two for each member (struct rest): what may follow an
+ * earlier member, with a comma, and what may follow the opening brace.
  *
  * A $ref becomes one rule, however often it is named, which recursion needs. A rule that could
  * begin with itself would hang an engine: edges note which refs a ref may begin with (may_begin),
@@ -105,7 +105,7 @@ static const struct json *look_up(const struct json *root, struct str ref)
     return root;
 }
 
-/* What a reference names, or NULL; each is looked up once. */
+/* Finds the schema that a reference names, or NULL; each is looked up once. */
 static const struct json *target_of(const struct schema_grammar *s, struct str ref)
 {
     const struct json *found = map_get(s->targets, ref);
@@ -296,7 +296,7 @@ static struct rest rest_of(struct schema_grammar *s, unsigned pair, bool require
     return r;
 }
 
-/* Behind the declared members: further ones of any name, or nothing. */
+/* Writes what may follow the declared members: further ones of any name, or nothing. */
 static struct rest rest_last(struct schema_grammar *s, const struct json *more, bool open,
                              unsigned depth)
 {
@@ -426,8 +426,8 @@ static bool begins_with(struct schema_grammar *s, const struct schema_ref *with)
     return false;
 }
 
-/* Notes that the values of the ref being written may begin as those of `to`; false when that would
- * be a rule that begins with itself, which no engine can follow. */
+/* Records that the values of the present ref may begin like those of `to`. False if that would make
+ * a rule that begins with itself, which no engine can follow. */
 static bool may_begin(struct schema_grammar *s, struct schema_ref *to)
 {
     struct schema_edge *e;

@@ -24,7 +24,7 @@ struct schema_ref;
 
 struct schema_grammar {
     struct gbnf *g;
-    const struct json *root; /* what $ref is looked up in */
+    const struct json *root; /* schema in which $ref is looked up */
     bool python;
     const char *quote; /* stands around texts instead of quotes; keys are bare; NULL: JSON */
     unsigned text;     /* rule of a text that does not hold it */

@@ -18,7 +18,7 @@ void schema_word(const struct schema_grammar *s, const char *name, struct buf *x
 /* A text in quotes, written as the flavour does. */
 void schema_text(const struct schema_grammar *s, struct str text, struct buf *x);
 
-/* Nothing but this value; nothing but one of the list. */
+/* Writes the value; writes a choice of the list's values. */
 void schema_const(const struct schema_grammar *s, const struct json *v, struct buf *x);
 void schema_enum(const struct schema_grammar *s, const struct json *list, struct buf *x);
 

@@ -1,7 +1,5 @@
-/*
- * What the readers that families share are told of a family: one shape a reader. The families'
- * table (families.c) has the values.
- */
+/* Shapes: what a reader that several families share must know of one family. The families' table
+ * (families.c) has the values. */
 #ifndef RG_PARSERS_SHAPES_H
 #define RG_PARSERS_SHAPES_H
 
@@ -34,13 +32,13 @@ struct raw_shape {
 struct tag_shape {
     const char *name_stops[4]; /* the first one, and any of one byte, is part of the name's tag;
                                   others begin what follows */
-    const char *name_rest;     /* what the name's tag ends with behind the first stop, or NULL */
+    const char *name_rest;     /* end of the name's tag after the first stop, or NULL */
     const char *param;         /* parameter begins */
     const char *key_stop;
     const char *kind_forms[3]; /* behind the key: of a text, of JSON, of what the schema says */
     const char *type_tag[2];   /* around a type that may stand between key and value, or NULL */
     const char *value_tag;     /* stands between key and value, or NULL */
-    const char *param_end;     /* what closes the value */
+    const char *param_end;     /* mark that closes the value */
     bool newlines;             /* one newline at either end of a value is layout */
     bool early_stops;          /* the next parameter or the function's end closes a value as well */
     bool loose;                /* typing by what the text is, but for string parameters */

@@ -190,8 +190,8 @@ static enum step body_step(struct parser *p, const struct tag_shape *t)
     return param == STEP_MORE || end == STEP_MORE || section == STEP_MORE ? STEP_MORE : STEP_NO;
 }
 
-/* Whether a key that no schema declares may be one: with a blank, a tag or a colon in it, the
- * model has left out its end, and the rest is a value. */
+/* Reports whether a key that no schema declares may be one. If it has a blank, a tag or a colon,
+ * the model has left out its end, and the rest is a value. */
 static bool key_plain(struct str s)
 {
     return s.len > 0 && name_plain(s) && !memchr(s.p, ':', s.len) && s.p[s.len - 1] != '=';

@@ -1,6 +1,6 @@
 /*
  * The root rule is made of three parts in order: the thought, as far as the prompt leaves it open
- * (write_lead); then the body, which is calls (required), JSON or calls (json), or text in which
+ * (write_lead); then the body. The body is calls (required), JSON or calls (json), or text in which
  * no call begins and then perhaps calls. Calls are made form by form (call_forms.c), tool by tool:
  * a tool's schema becomes the arguments in the form's notation, and the form's text is filled in
  * with name and arguments.
@@ -21,11 +21,11 @@ struct making {
     const struct tool_grammar *f;
     const struct call_form *form;
     struct gbnf g;
-    struct schema_grammar *schemas; /* of the tool at hand */
-    struct buf *args;               /* of the tool at hand */
+    struct schema_grammar *schemas; /* schemas of the present tool */
+    struct buf *args;               /* arguments of the present tool */
     unsigned text;                  /* a parameter's text; 0: not made yet */
     size_t n_params;
-    struct arena arena;    /* of: */
+    struct arena arena;    /* memory of: */
     struct lookup allowed; /* f->allowed, by name */
 };
 
@@ -249,7 +249,7 @@ bool tool_grammar_thinks(const struct tool_grammar *f)
     return is_harmony(f) || (think_tags_of(f->reasoning)->start[0] && f->thought != THOUGHT_CLOSED);
 }
 
-/* What stands before: the thought, as far as the prompt has not closed it. */
+/* Writes the lead: the thought, as far as the prompt has not closed it. */
 static void write_lead(struct making *m, bool lenient, struct buf *x)
 {
     const struct tool_grammar *f = m->f;

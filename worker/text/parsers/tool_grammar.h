@@ -4,8 +4,8 @@
  * arguments that follow the tool's schema, and what JSON its text must be. One table describes how
  * each family writes a call; everything else is made from it.
  *
- * The constraint binds behind the thought: a prompt that has opened one lets the model finish it
- * (and demands that it does), one that may open lets the model open it or not.
+ * The constraint begins after the thought. If the prompt has opened a thought, the model must
+ * finish it first. If it may open one, the model may open it or not.
  */
 #ifndef RG_PARSERS_TOOL_GRAMMAR_H
 #define RG_PARSERS_TOOL_GRAMMAR_H

@@ -1,8 +1,8 @@
 /*
- * Tools stand in an array, and by name in a map where they are many. A schema that was asked about
- * has notes: its types, and its properties with those of its unions in one map, in the order in
- * which a walk would find them, so that the first of equal names stays. Notes are found by the
- * schema's address. Those of few properties are not worth a map.
+ * Tools stand in an array, and by name in a map where they are many. After its first use a schema
+ * has notes: its types, and a map of its properties and those of its unions. The map is filled in
+ * the order of a walk, so that the first of equal names stays. Notes are found by the schema's
+ * address. Few properties are not worth a map.
  */
 #include "worker/text/parsers/tool_index.h"
 
@@ -15,7 +15,7 @@
 #include "common/codec/json.h"
 #include "worker/text/parsers/param_value.h"
 
-enum { FEW = 16 }; /* as soon looked through as looked up */
+enum { FEW = 16 }; /* number of tools up to which a search is as fast as a look-up */
 
 struct tool_index {
     const struct json *tools;

@@ -1,7 +1,7 @@
 /*
- * struct tool_index: a request's tools by name, and what their schemas say of a parameter, found
- * without a walk: an answer may have thousands of calls and parameters, a request as many tools and
- * properties. What a schema says is looked up in it once, when a call first asks for it.
+ * struct tool_index: finds a request's tools by name, and the schema of a parameter, without a
+ * walk. An answer may have thousands of calls and parameters, and a request as many tools and
+ * properties. A schema is read once, when a call first needs it.
  */
 #ifndef RG_PARSERS_TOOL_INDEX_H
 #define RG_PARSERS_TOOL_INDEX_H
@@ -19,8 +19,8 @@ struct indexed_tool {
 
 struct tool_index;
 
-/* Of tools in OpenAI form, or bare {name, parameters}: a list that is borrowed until
- * tool_index_free. Never NULL; nothing is read before the first question. */
+/* Makes an index of tools in OpenAI form, or bare {name, parameters}. The list is borrowed until
+ * tool_index_free. Never NULL; nothing is read before the first look-up. */
 struct tool_index *tool_index_new(const struct json *tools);
 void tool_index_free(struct tool_index *x); /* or NULL */
 
@@ -30,13 +30,13 @@ const struct indexed_tool *tool_index_find(struct tool_index *x, struct str name
 /* The tools in their order; NULL behind the last. */
 const struct indexed_tool *tool_index_at(struct tool_index *x, size_t i);
 
-/* The schema of property `key` of a schema; where it has none of its own, that of the first schema
- * of its anyOf, oneOf, allOf that has, `unions` levels deep (for one schema always as many). NULL:
- * none. */
+/* Finds the schema of property `key`. If the schema has none of its own, that of its first anyOf,
+ * oneOf or allOf that has one, `unions` levels deep (use the same number for a schema each time).
+ * NULL: none. */
 const struct json *tool_index_property(struct tool_index *x, const struct json *schema,
                                        struct str key, int unions);
 
-/* value_types of a schema. */
+/* Returns the value_types of a schema. */
 unsigned tool_index_types(struct tool_index *x, const struct json *schema);
 
 #endif

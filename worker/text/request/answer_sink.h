@@ -1,7 +1,7 @@
 /*
  * struct answer_sink: the one stream of events that every dialect writes its answer from, and the
- * values that it tells. Pure data; dialect modules implement the sink, `call` drives it. What it is
- * told is borrowed for the event.
+ * values of these events. Pure data. Dialects implement the sink, `call` drives it. The values are
+ * borrowed during the event.
  */
 #ifndef RG_REQUEST_ANSWER_SINK_H
 #define RG_REQUEST_ANSWER_SINK_H
@@ -18,7 +18,7 @@ struct json;
 /* Usage of the whole call (all n answers). */
 struct call_usage {
     uint32_t prompt_tokens;
-    uint32_t cached_tokens; /* of the prompt, as the engine tells what it had computed before; known
+    uint32_t cached_tokens; /* tokens of the prompt that the engine had cached, as it reports; known
                                at the end of the call */
     uint32_t completion_tokens;
     uint32_t reasoning_tokens;
@@ -55,8 +55,8 @@ struct finished_answer {
 
 /*
  * Order: head, then per answer any of text / reasoning / tool_* as soon as they are certain, then
- * after the commit finish (all answers at once), or failed at any point (before head: a plain HTTP
- * error; after: the dialect's in-stream error). Deltas are only sent for streams (n answers
+ * after the commit finish (all answers at once). Or failed at any point: before head it is a plain
+ * HTTP error, later the dialect's in-stream error. Deltas are only sent for streams (n answers
  * interleave by index). keepalive: the engine is silent. Exactly one of finish / failed, last.
  */
 struct answer_sink {

@@ -6,10 +6,11 @@
 #define RG_REQUEST_ASKED_TEXT_H
 
 enum asked_text {
-    ASKED_SHARED,       /* what an agent's calls have in common */
+    ASKED_SHARED,       /* text that an agent's calls have in common */
     ASKED_OWN,          /* the rest */
     ASKED_BRIEF,        /* ASKED_SHARED without instructions that are long; absent: they are not */
-    ASKED_INSTRUCTIONS, /* those, which are the text of the prompt's first message, too */
+    ASKED_INSTRUCTIONS, /* these instructions, which are the text of the prompt's first message, too
+                         */
     ASKED_TEXTS
 };
 

@@ -1,6 +1,6 @@
 /*
- * struct chat: one conversation as every layer above the dialects sees it. All values are JSON
- * values in somebody's arena (a call's, usually); this struct borrows them.
+ * struct chat: one conversation as every layer above the dialects sees it. This struct borrows its
+ * JSON values, usually from a call's arena.
  *
  * `messages` is an array of objects in normalised form, whatever dialect they came in:
  *   role              "system" | "developer" | "user" | "assistant" | "tool" | other text
@@ -25,10 +25,10 @@
 
 struct json;
 
-/* Which messages a reader of requests has had before. A stretch is what one reading (each has a
- * number of its own) took note of, and ends before message `end`; the first one begins at `from`,
- * each other where the one before it ends. A message that stands under one number at one place
- * twice is the same both times, and so is all before it. */
+/* The messages that a reader of requests has read before. A stretch is what one reading recorded;
+ * each reading has a number of its own. A stretch ends before message `end`. The first one begins
+ * at `from`, each other where the one before it ends. If two requests have a message of the same
+ * reading at the same position, the message and all before it are equal. */
 struct chat_stretch {
     uint64_t reading;
     uint32_t end;
@@ -54,11 +54,10 @@ struct chat {
 /* Tools of more bytes (json_text_bytes) are long. */
 enum { LONG_TOOLS_LEAST = 64 << 10 };
 
-/* What tools are known by where they are long, else 0, 0: str_hash128 of their JSON. Comparing and
- * hashing values looks at each of them, and a request may bring millions: a request's reader, in a
- * helper where its body is long, writes them once, and the loop compares the hashes. So long tools
- * are the same when their text is, spaces aside, as they are not part of the values. `tools` may be
- * NULL. */
+/* Computes str_hash128 of the tools' JSON if they are long, otherwise 0, 0. Comparing values reads
+ * each of them, and a request may bring millions. So the request's reader, in a helper thread if
+ * its body is long, writes them once, and the loop compares the hashes. Long tools are equal if
+ * their texts are, without white space. `tools` may be NULL. */
 void long_tools_hash(const struct json *tools, uint64_t ret[2]);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * Logprobs as chat completions tell them: [{"token", "logprob", "top_logprobs": [...]}, ...].
+ * Logprobs in the form of chat completions: [{"token", "logprob", "top_logprobs": [...]}, ...].
  */
 #ifndef RG_REQUEST_CHAT_LOGPROBS_H
 #define RG_REQUEST_CHAT_LOGPROBS_H

@@ -18,12 +18,12 @@ struct json;
 struct request_image;
 struct sampling;
 
-/* Whether somebody else than its dialect obeys a member of a request. */
+/* Reports whether a layer other than the dialect uses this member of a request. */
 typedef bool (*member_taken_fn)(struct str name);
 
-/* What a request brought that nobody here obeys; see dialect/request_members.h. */
+/* Numbers of a request's members that have no effect here; see dialect/request_members.h. */
 struct dropped_fields {
-    uint32_t unknown; /* members that nobody knows */
+    uint32_t unknown; /* unknown members */
     uint32_t unused;  /* known ones that ask for what is not done */
     struct str names; /* a JSON list of the first names; absent: none were dropped */
 };
@@ -49,16 +49,16 @@ struct completion_prompt {
 };
 
 struct chat_request {
-    struct str model;                  /* as the client named it; echoed in the answer */
-    const char *id_head;               /* what its dialect's response ids begin with, or NULL */
-    struct chat *chat;                 /* messages, tools, kwargs; messages NULL for completions */
-    const struct json *callable;       /* the tools that calls may name: chat.tools, or more that
-                                          only messages tell of; NULL: none */
-    struct str prompt;                 /* text completion; absent otherwise */
-    struct token_span prompt_ids;      /* token-id completion; n == 0 otherwise */
-    uint32_t prompt_ids_most;          /* where the first of the largest of them stands */
-    uint32_t n_prompts;                /* of a completion; above 1 each is a call of its own, and
-                                          prompt or prompt_ids is the first */
+    struct str model;             /* model as the client named it; echoed in the answer */
+    const char *id_head;          /* start of its dialect's response ids, or NULL */
+    struct chat *chat;            /* messages, tools, kwargs; messages NULL for completions */
+    const struct json *callable;  /* the tools that calls may name: chat.tools, or more that only
+                                     messages contain; NULL: none */
+    struct str prompt;            /* text completion; absent otherwise */
+    struct token_span prompt_ids; /* token-id completion; n == 0 otherwise */
+    uint32_t prompt_ids_most;     /* where the first of the largest of them stands */
+    uint32_t n_prompts; /* number of prompts of a completion; above 1 each is a call of its own, and
+                           prompt or prompt_ids is the first */
     struct sampling *sampling;         /* defaults filled in */
     const struct json *sampling_given; /* object: only the fields the client really sent */
     enum tool_choice tool_choice;
@@ -79,10 +79,10 @@ struct chat_request {
     struct dropped_fields dropped;
     struct json *skipped; /* see request_note_skipped; NULL: nothing */
     struct thinking_wish thinking;
-    struct request_image *images; /* that came with it, n_images of them */
+    struct request_image *images; /* images in the request, n_images of them */
     uint32_t n_images;
     uint32_t n_shown;   /* pictures among its messages, those by URL as well */
-    uint32_t n_awaited; /* of them still to be fetched (image_parts_fetch) */
+    uint32_t n_awaited; /* images still to be fetched (image_parts_fetch) */
     uint32_t n_plain;   /* its first messages, as they were read, have none for certain */
 };
 
@@ -95,7 +95,7 @@ static inline void chat_request_take_prompt(struct chat_request *r,
     r->prompt_ids_most = p->ids_most;
 }
 
-/* tool_choice demands a call. */
+/* Reports whether tool_choice demands a call. */
 static inline bool chat_request_needs_call(const struct chat_request *r)
 {
     return r->tool_choice == CHOICE_REQUIRED || r->tool_choice == CHOICE_FUNCTION;

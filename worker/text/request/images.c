@@ -13,7 +13,7 @@
 #include "common/codec/json_build.h"
 #include "common/codec/sha256.h"
 
-#define BYTES_MAX ((int64_t)1 << 53) /* what every reader of JSON can tell */
+#define BYTES_MAX ((int64_t)1 << 53) /* largest integer that every reader of JSON can represent */
 
 static void put_number(struct arena *a, struct json *o, const char *key, uint64_t v)
 {

@@ -4,9 +4,9 @@
  *   {"type":"image","media":SHA-256 of its bytes,"format":"png",...,"bytes":n,"width":w,"height":h,
  *    "orientation":1,"grid":[1,h,w],"tokens":n}
  *
- * so that a message says all that prompts, checks and exports need; the bytes lie in the media
- * store. `grid` and `tokens` are what this model makes of it. All but the hash follows from the
- * bytes and the model, so two parts are equal when their hashes are.
+ * so that a message contains all that prompts, checks and exports need. The media store has the
+ * bytes. `grid` and `tokens` are this model's values for the image. All members but the hash follow
+ * from the bytes and the model, so two parts are equal if their hashes are.
  */
 #ifndef RG_REQUEST_IMAGES_H
 #define RG_REQUEST_IMAGES_H
@@ -25,10 +25,10 @@ struct request_image {
     struct str media; /* SHA-256, in hexadecimal digits */
     struct str bytes; /* the file, until it is stored: a chunk of its own (arena_alloc_alone) */
     struct str url;   /* from where it was fetched; absent: it came in the request */
-    struct str part;  /* of a fetched one: image_part_make's, as JSON */
+    struct str part;  /* JSON of image_part_make, if it was fetched */
 };
 
-/* A picture of a conversation, as its part tells. */
+/* An image of a conversation, as read from its part. */
 struct image_part {
     struct str media, format;
     uint32_t width, height, orientation, tokens;

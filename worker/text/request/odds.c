@@ -4,9 +4,9 @@
  *   n_top | flags | n_ids | top_ids     top_logprobs | counts | ids    logprobs
  *                           n * n_top   n * n_top      n        n_ids  n_ids
  *
- * The last three are there as the flags say. Nothing is copied when it is read: the arrays point
- * into the block, so its length is checked to the word, and counts must be positive and sum up to
- * n_ids. The number of tokens is not in it; whoever stores the block knows it.
+ * The last three are there as the flags say. Reading copies nothing: the arrays point into the
+ * block. So its length must be exact, and counts must be positive and sum up to n_ids. The block
+ * does not contain the number of tokens, which its owner stores.
  */
 #include "worker/text/request/odds.h"
 

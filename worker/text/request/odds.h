@@ -1,7 +1,7 @@
 /*
- * struct odds: what else could have been sampled at each of n sampled tokens: the best of the
- * vocabulary with their logprobs, and the support, which is what was left to sample from behind
- * top-k, top-p and the like. Kept with an answer as one block of 32-bit words. Pure.
+ * struct odds: the alternatives of each of n sampled tokens: the best tokens of the vocabulary with
+ * their logprobs, and the support, which is the set of tokens left by top-k, top-p and similar
+ * rules. Kept with an answer as one block of 32-bit words. Pure.
  */
 #ifndef RG_REQUEST_ODDS_H
 #define RG_REQUEST_ODDS_H
@@ -22,12 +22,12 @@ struct odds_support {
 struct odds {
     uint32_t n;                /* tokens */
     uint32_t n_top;            /* 0: no alternatives are kept */
-    const int32_t *top_ids;    /* n x n_top, best first; -1: the engine told fewer */
+    const int32_t *top_ids;    /* n x n_top, best first; -1: the engine returned fewer */
     const float *top_logprobs; /* n x n_top; -inf where the id is -1 */
     struct odds_support support;
 };
 
-/* Bytes of the block. */
+/* Returns the size of the block in bytes. */
 size_t odds_bytes(const struct odds *o);
 
 /* Writes the block, of odds_bytes and aligned to 4, but for the alternatives (o's are not looked

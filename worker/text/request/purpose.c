@@ -30,7 +30,7 @@ static enum purpose word_of(struct str label)
     return PURPOSE_SUB_AGENT;
 }
 
-/* Where the name ends before :PURPOSE; label.len: nothing of that kind follows. */
+/* Finds the end of the name before :PURPOSE; returns label.len if no purpose follows. */
 static size_t name_end(struct str label)
 {
     size_t at = label.len;

@@ -1,7 +1,7 @@
 /*
- * What a model call is for and who spoke, by the label that its request came with: NAME, PURPOSE,
- * or NAME:PURPOSE (a sub-agent's own compaction). The one table of purposes as agents spell them.
- * Which headers give the label is the dialects' to say (request_fields.c). Pure.
+ * Reads the purpose and the speaker of a model call from the label of its request: NAME, PURPOSE,
+ * or NAME:PURPOSE (a sub-agent's own compaction). Has the one table of purposes as agents spell
+ * them. The dialects know which headers contain the label (request_fields.c). Pure.
  */
 #ifndef RG_REQUEST_PURPOSE_H
 #define RG_REQUEST_PURPOSE_H
@@ -23,7 +23,7 @@ enum purpose {
 
 enum purpose purpose_of(struct str label);
 
-/* Who spoke: "main", or the name of a sub-agent. Borrowed from the label. */
+/* Returns the speaker: "main", or the name of a sub-agent. Borrowed from the label. */
 struct str role_of(struct str label);
 
 /* "main", "sub_agent", "compaction", "title", "memory", "review". */

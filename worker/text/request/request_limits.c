@@ -1,8 +1,7 @@
 /*
- * Two kinds of limits. Counts and lengths are looked up in the body before it is read by its
- * dialect, by the names that any dialect has, so they cost next to nothing. Memory is a budget of
- * the arena: the lesser of a fixed one and one that grows with the body; which of the two it was
- * decides the setting that the error names.
+ * Two kinds of limits. Counts and lengths are looked up in the body before its dialect reads it, by
+ * the names of all dialects, so they cost little. Memory is a budget of the arena: the smaller of a
+ * fixed one and one that grows with the body. The error names the setting of the smaller one.
  */
 #include "worker/text/request/request_limits.h"
 
@@ -145,7 +144,7 @@ static int check_stops(const struct json *body, struct err *e)
     return 0;
 }
 
-/* What an engine must not say. */
+/* Checks the length of bad_words, the words that an answer must not contain. */
 static int check_words(const struct json *body, struct err *e)
 {
     return limit_check(LIMIT_REQUEST_WORD_BYTES_MAX, "bad_words",

@@ -18,17 +18,17 @@ struct vision;
 /* What of pictures is taken. */
 struct image_rules {
     const struct vision *vision; /* NULL: none; the model takes text only */
-    uint64_t image_bytes;        /* of one picture */
-    uint32_t images;             /* of one request */
+    uint64_t image_bytes;        /* limit of one image */
+    uint32_t images;             /* number of images in one request */
     bool fetches;                /* http and https addresses may be fetched (--media-fetch) */
 };
 
 /* How much one request may ask for; 0: no limit. */
 struct request_limits {
-    uint64_t memory_bytes;   /* of the arena of one request */
+    uint64_t memory_bytes;   /* limit of the arena of one request */
     uint32_t growth;         /* bytes of arena for each byte of the body, above some for all */
-    uint64_t schema_bytes;   /* of tools and response formats: keys and values */
-    uint64_t recorded_bytes; /* of metadata, and of template arguments, likewise */
+    uint64_t schema_bytes;   /* limit of tools and response formats: keys and values */
+    uint64_t recorded_bytes; /* limit of metadata, and of template arguments: keys and values */
     uint32_t tools, stops, messages;
     uint32_t vocabulary; /* ids that the model has: of lists of ids and words; 0: not known */
     uint32_t context;    /* tokens of the model's context, of prompts of ids */

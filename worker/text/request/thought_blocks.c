@@ -1,5 +1,5 @@
-/* Texts of a list may differ from the thought, which other members told. Then the thought is one
- * block, with the first signature of a text. */
+/* Texts of a list may differ from the thought, which comes from other members. Then the thought is
+ * one block, with the first signature of a text. */
 #include "worker/text/request/thought_blocks.h"
 
 #include "common/base/arena.h"

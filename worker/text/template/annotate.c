@@ -33,9 +33,9 @@ static bool is_text(const struct node *n)
     return n->kind == N_CONST && n->val.t == V_STR;
 }
 
-/* Attributes and items with a fixed name. Those whose name some type has as a method ask the type
- * before the keys of a dict (NF_TYPE_ATTR); others are a look-up in a variable's dict (NF_REF, op
- * counts how many in a row). */
+/* Attributes and items with a fixed name. If some type has a method of that name, the type is asked
+ * before the keys of a dict (NF_TYPE_ATTR). Otherwise it is a look-up in a variable's dict (NF_REF,
+ * op counts the look-ups in a row). */
 static void prepare_attribute(struct node *n)
 {
     const struct node *of = n->a;

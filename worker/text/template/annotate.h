@@ -1,7 +1,7 @@
 /*
- * The last pass over a compiled template: leaves on every node what the evaluator would otherwise
- * find out again each time (which attributes are plain look-ups, which tests take no arguments,
- * what a printed sum consists of). It changes nothing that a template can observe.
+ * The last pass over a compiled template. It stores on every node facts that the evaluator would
+ * otherwise find out each time: attributes that are plain look-ups, tests without arguments, the
+ * operands of a printed sum. It does not change the results of a template.
  */
 #ifndef RG_TEMPLATE_ANNOTATE_H
 #define RG_TEMPLATE_ANNOTATE_H

@@ -2,9 +2,9 @@
  *
  * As in jinja2 the two notations try both tables, in different order: v.name asks the type's
  * attributes and methods first and a dict's keys last; v[key] asks the items first and, when the
- * key is a text, the attributes afterwards. What neither has is an undefined value that
- * remembers its name, so that the error says which one it was. Methods that change a value and
- * the double-underscore names are undefined of the kind UNDEF_UNSAFE: the sandbox hides them. */
+ * key is a text, the attributes afterwards. If neither has it, the result is an undefined value
+ * that remembers its name for the error. Methods that change a value and the double-underscore
+ * names are undefined of the kind UNDEF_UNSAFE: the sandbox hides them. */
 
 #include <stdio.h>
 
@@ -78,7 +78,7 @@ static struct value macro_attr(struct template_run *r, struct value v, struct st
     return v_tuple(l);
 }
 
-/* What getattr() finds besides methods; V_MISSING when nothing. */
+/* Returns what getattr() finds besides methods; V_MISSING if there is nothing. */
 static struct value data_attr(struct template_run *r, struct value v, struct str name)
 {
     struct dict_entry *e;

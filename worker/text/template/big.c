@@ -150,7 +150,7 @@ void big_digits(struct buf *out, const struct big *b, unsigned base, bool upper)
     }
 }
 
-/* By way of the decimal text: strtod rounds correctly, which the sum of digits would not. */
+/* Converts by the decimal text: strtod rounds correctly, which the sum of digits would not. */
 double big_to_double(const struct big *b)
 {
     struct buf text = {0};

@@ -26,7 +26,7 @@ const struct big *big_from_i64(struct arena *a, int64_t v);
 /* Decimal digits with an optional sign, already checked. NULL when too long. */
 const struct big *big_from_text(struct arena *a, struct str digits);
 
-/* An integral finite double. */
+/* Converts an integral finite double exactly. */
 const struct big *big_from_double(struct arena *a, double d);
 
 /* True and *ret when it fits. */

@@ -196,8 +196,8 @@ bool method_forbidden(struct value self, struct str name)
     return self.t == V_DICT && in_names(dict_forbidden, name);
 }
 
-/* Also true for names with two leading underscores, which the sandbox treats apart on every
- * type. */
+/* Reports whether any type has such a method. Also true for names with two leading underscores,
+ * which the sandbox treats specially on every type. */
 bool method_any(struct str name)
 {
     const struct method *const tables[] = {str_methods,   str_search_methods, dict_methods,

@@ -37,7 +37,7 @@ struct callable {
     struct value self;
     const struct method *method;
     const struct macro_def *macro;
-    const struct node *node; /* of the macro */
+    const struct node *node; /* node of the macro */
     struct frame *frame;     /* in which it was defined */
 };
 

@@ -16,7 +16,7 @@ int value_less(struct template_run *r, struct value x, struct value y);
 /* needle in hay; 1, 0, -1. Undefined hays are empty. */
 int value_contains(struct template_run *r, struct value hay, struct value needle);
 
-/* bool(v). */
+/* Returns bool(v) of Python. */
 bool value_truth(struct template_run *r, struct value v);
 
 /* len(v), or -1 with the TypeError set. */

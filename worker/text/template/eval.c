@@ -189,7 +189,7 @@ static EVAL_APART struct value eval_getattr(struct template_run *r, const struct
     return attr_get(r, v, v_bytes(n->val));
 }
 
-/* a[b] and a[x:y:z]. */
+/* Evaluates a[b] and a[x:y:z]. */
 static EVAL_APART struct value eval_getitem(struct template_run *r, const struct node *n)
 {
     struct value v = eval(r, n->a);

@@ -11,8 +11,8 @@
 
 struct value eval_node(struct template_run *r, const struct node *n);
 
-/* Where the value of an NF_REF node is (read it before evaluating anything else); NULL when it is
- * no plain look-up after all and eval_node has to say what happens. */
+/* Returns a pointer to the value of an NF_REF node, valid until anything else is evaluated. NULL:
+ * it is not a plain look-up here, so call eval_node, which also makes the error. */
 const struct value *eval_ref(struct template_run *r, const struct node *n);
 
 /* The truth of an expression: 1, 0, -1. */

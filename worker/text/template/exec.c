@@ -1,7 +1,7 @@
-/* Statements (eval.h). exec runs one node: text goes straight to r->out; a result tells whether
- * a loop is being left. What captures output (macros, set and filter blocks) needs no second
- * buffer: it notes the length of the output, lets the body write behind it, and takes that part
- * off again (exec_take).
+/* Statements (eval.h). exec runs one node. Text goes straight to r->out; the result says whether a
+ * loop is being left. Macros, set and filter blocks capture output without a second buffer. They
+ * remember the length of the output, let the body append to it, and cut that text off again
+ * (exec_take).
  *
  * After each write out_ok checks the output budget. */
 
@@ -161,7 +161,7 @@ static EVAL_APART bool print_escaped(struct template_run *r, const struct node *
     return v.t != V_ERR && print_str(r, r->out, v) && out_ok(r);
 }
 
-/* {{ expression }}. */
+/* Prints {{ expression }}. */
 static bool print_node(struct template_run *r, const struct node *n)
 {
     struct value v;
@@ -210,8 +210,8 @@ int eval_loop_test(struct template_run *r, const struct node *n, struct value it
     return exec_assign(r, n->kids[2], item) ? eval_cond(r, n->c) : -1;
 }
 
-/* Each item: a new set of loop variables (exec_enter), the `loop` object if the body mentions
- * it, the target, the body. */
+/* Runs the body for each item: a new set of loop variables (exec_enter), the `loop` object if the
+ * body mentions it, the target, the body. */
 enum exec_result exec_loop(struct template_run *r, const struct node *n, struct value v,
                            uint32_t depth)
 {

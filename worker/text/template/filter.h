@@ -22,7 +22,7 @@ struct test {
 const struct filter *filter_find(struct str name);
 const struct test *test_find(struct str name);
 
-/* Applies by argument list. */
+/* Applies the filter with arguments from a list. */
 struct value filter_call(struct template_run *r, const struct filter *f, struct value v,
                          const struct argv *argv);
 int test_call(struct template_run *r, const struct test *t, struct value v,

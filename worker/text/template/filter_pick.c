@@ -1,9 +1,9 @@
 /* Filters that answer with a generator: map, select and their family, batch, slice, unique.
  *
  * A filter f_NAME only sets a generator up; next_NAME makes one item each time it is asked
- * (iter.h). What the arguments mean is looked at when the first item is asked for (`prepare`),
- * as Python's generators do: a wrong argument of a generator that nobody reads is no error. The
- * comment at each next_NAME says what it keeps in args[]. */
+ * (iter.h). The arguments are checked when the first item is requested (`prepare`), like in Python:
+ * a wrong argument of a generator that is never read is no error. The comment at each next_NAME
+ * says what it keeps in args[]. */
 #include "worker/text/template/compare.h"
 #include "worker/text/template/eval.h"
 #include "worker/text/template/filter.h"
@@ -16,7 +16,7 @@ static int next_selected(struct template_run *r, struct gen *g, struct value *re
 static bool prepare_map(struct template_run *r, struct gen *g);
 static bool prepare_select(struct template_run *r, struct gen *g);
 
-/* What a generator finds out when its first item is asked for. */
+/* Prepares a generator when its first item is requested. */
 static bool prepared(struct template_run *r, struct gen *g)
 {
     bool (*prepare)(struct template_run *, struct gen *) = g->prepare;
@@ -44,7 +44,7 @@ static struct value start(struct template_run *r, struct value v,
     return v_gen(*ret);
 }
 
-/* What map and select hand on: positional arguments from `from`, named ones as they are. */
+/* Collects what map and select pass on: positional arguments from `from`, named ones unchanged. */
 static struct argv rest_args(struct template_run *r, struct list *pos, uint32_t from,
                              struct dict *named)
 {
@@ -174,8 +174,8 @@ static bool prepare_select(struct template_run *r, struct gen *g)
     return true;
 }
 
-/* select, reject, selectattr, rejectattr: `keep` tells whether items that pass are kept or
- * dropped, `attr` whether an attribute of the item is tested. */
+/* select, reject, selectattr, rejectattr: with `keep` items that pass are kept, otherwise dropped;
+ * with `attr` an attribute of the item is tested. */
 static struct value select(struct template_run *r, struct value v, struct value *a, bool keep,
                            bool attr)
 {

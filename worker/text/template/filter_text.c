@@ -54,7 +54,7 @@ static struct value f_center(struct template_run *r, struct value v, struct valu
     return by_method(r, "center", v, a, 1);
 }
 
-/* Words begin behind these. */
+/* Reports whether a word begins after this character. */
 static bool begins_word(uint32_t cp)
 {
     return cp == '-' || cp == '(' || cp == '{' || cp == '[' || cp == '<' ||
@@ -236,9 +236,9 @@ static size_t find_line_end(struct chunk *c, struct str line, size_t at, const s
     return used == 0 ? c->end : at;
 }
 
-/* One paragraph cut into lines of at most `width` characters, as Python's textwrap does: blanks
- * are dropped where a line ends and begins, long words fill what is left of a line. False when the
- * budget is spent. */
+/* Cuts one paragraph into lines of at most `width` characters, as Python's textwrap does. Blanks
+ * are dropped at the ends of lines; long words fill the rest of a line. False: the budget is spent.
+ */
 static bool wrap_line(struct template_run *r, struct buf *out, struct str line,
                       const struct wrapping *w)
 {

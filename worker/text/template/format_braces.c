@@ -72,7 +72,7 @@ static struct value field_root(struct braces *b, struct str name)
     return b->args->at[i];
 }
 
-/* name.attr[item]... */
+/* Evaluates name.attr[item]... */
 static struct value field_value(struct braces *b, struct str path)
 {
     size_t end = 0;
@@ -122,7 +122,7 @@ static bool at_char(struct str s, size_t *at, const char *set, char *ret)
     return true;
 }
 
-/* [[fill]align][sign][#][0][width][grouping][.precision][type] */
+/* Parses [[fill]align][sign][#][0][width][grouping][.precision][type]. */
 static bool read_spec(struct braces *b, struct str s, struct format_spec *ret)
 {
     size_t at = 0, fill = s.len ? MIN_OF(pystr_width((unsigned char)s.p[0]), s.len) : 0;
@@ -183,7 +183,7 @@ static bool write_field(struct braces *b, struct buf *out, struct value v, struc
     return read_spec(b, spec_text, &spec) && format_value(b->r, out, v, &spec);
 }
 
-/* The same into a text that is HTML. */
+/* Formats a value into a text that is HTML. */
 static bool write_html(struct braces *b, struct buf *out, struct value v, struct str spec_text)
 {
     struct buf text = {0};

@@ -253,7 +253,7 @@ static struct value loop_neighbour(struct template_run *r, struct for_loop *l, b
     return l->previous;
 }
 
-/* What needs no look at the other items. */
+/* Returns members of `loop` that need no other items. */
 static struct value loop_position(const struct for_loop *l, struct str name)
 {
     switch (name.len) {

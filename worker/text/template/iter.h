@@ -56,7 +56,7 @@ struct for_loop {
     int64_t index;        /* 1-based; 0 before the first item */
     int64_t length;       /* -1: not known yet */
     uint32_t depth;
-    struct list *rest; /* what a generator still held when its length was asked for */
+    struct list *rest; /* items that a generator still had when its length was requested */
     uint32_t rest_at;
 };
 

@@ -2,7 +2,7 @@
  * is cut into tokens until its end. Positions are byte offsets into the normalised source: every
  * line end is "\n", and one at the very end is dropped.
  *
- * White space around a tag is settled here, so the parser never sees it:
+ * White space around a tag is handled here, so the parser never sees it:
  *   "-" at a mark       strips all white space on that side
  *   "{%" and "{#"       alone on their line lose the blanks before them (lstrip_blocks)
  *   "%}" and "#}"       swallow one line end behind them (trim_blocks)
@@ -209,7 +209,8 @@ static struct str without_underscores(struct lexer *x, struct str s)
 
 static const char decimal[] = "0123456789";
 
-/* Where an integer of base 2, 8 or 16 at the current place ends, or `otherwise`. */
+/* Finds the end of an integer of base 2, 8 or 16 at the current position, or returns `otherwise`.
+ */
 static size_t based_end(const struct lexer *x, size_t otherwise)
 {
     static const struct {
@@ -231,8 +232,8 @@ static size_t based_end(const struct lexer *x, size_t otherwise)
     return otherwise;
 }
 
-/* Where the fraction and the exponent behind the digits up to `end` end; `end`: there is neither.
- */
+/* Finds the end of the fraction and exponent after the digits up to `end`; returns `end` if there
+ * are none. */
 static size_t float_end(const struct lexer *x, size_t end)
 {
     size_t exponent;
@@ -283,7 +284,7 @@ static int lex_string(struct lexer *x)
     return 0;
 }
 
-/* Where the run of word characters at x->at ends, which may be at once. */
+/* Finds the end of the run of word characters at x->at, which may be empty. */
 static size_t name_end(const struct lexer *x)
 {
     size_t end = x->at;
@@ -409,7 +410,7 @@ static struct str normalise_newlines(struct arena *a, struct str s)
     return str_of(p, n);
 }
 
-/* Where the next "{{", "{%" or "{#" is, or the end. */
+/* Finds the next "{{", "{%" or "{#", or the end. */
 static size_t next_tag(const struct lexer *x)
 {
     size_t at = x->at;

@@ -53,7 +53,7 @@ static struct value m_get(struct template_run *r, struct value self, struct valu
     return a[1].t == V_MISSING ? v_none() : a[1];
 }
 
-/* A shallow copy. */
+/* Makes a shallow copy. */
 static struct value m_dict_copy(struct template_run *r, struct value self, struct value *a)
 {
     struct dict *from = dict_need(r->a, self.dict), *d;

@@ -194,7 +194,7 @@ static bool split_words(struct template_run *r, struct value self, int64_t max,
     return true;
 }
 
-/* The same from the right: pieces come last first, and split() turns them round. */
+/* Splits from the right: pieces come last first, and split() reverses them. */
 static bool split_words_right(struct template_run *r, struct value self, int64_t max,
                               struct list_builder *b)
 {
@@ -241,7 +241,7 @@ static bool split_at(struct template_run *r, struct value self, struct str sep, 
     return add_part(r, b, self, from, self.n);
 }
 
-/* The same from the right, last piece first. */
+/* Splits at `sep` from the right, last piece first. */
 static bool split_at_right(struct template_run *r, struct value self, struct str sep, int64_t max,
                            struct list_builder *b)
 {

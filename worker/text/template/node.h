@@ -82,7 +82,7 @@ struct macro_def {
     struct node **params;   /* N_NAME */
     struct node **defaults; /* aligned with params; NULL: none */
     uint32_t n_params;
-    uint32_t n_slots;                               /* of its frame */
+    uint32_t n_slots;                               /* slots of its frame */
     int32_t caller_slot, kwargs_slot, varargs_slot; /* -1: not used in the body */
 };
 

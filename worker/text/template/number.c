@@ -103,8 +103,8 @@ int number_cmp(struct arena *a, struct value x, struct value y)
     return big_cmp(number_to_big(a, x), number_to_big(a, y));
 }
 
-/* x % y with the sign of y, or x // y: the quotient without the remainder is whole but for
- * rounding, which floor takes away; it may be one too little then. y is not 0. */
+/* x % y with the sign of y, or x // y. The quotient without the remainder is whole except for
+ * rounding, which floor removes; it may be one too small then. y is not 0. */
 static struct value float_divmod(double x, double y, bool remainder)
 {
     double m = fmod(x, y), quotient = (x - m) / y, whole;

@@ -9,7 +9,7 @@
 #include "worker/text/template/run.h"
 #include "worker/text/template/value.h"
 
-/* What json.loads makes of a JSON number's text: an int, or the nearest float. */
+/* Converts a JSON number's text like json.loads: an int, or the nearest float. */
 struct value number_from_json(struct arena *a, struct str text);
 
 /* An int value of decimal digits with an optional sign; V_ERR when absurdly long. */

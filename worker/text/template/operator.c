@@ -71,7 +71,7 @@ static struct value repeat_text(struct template_run *r, struct value v, uint64_t
     return v_like(v_str(str_of(p, n)), v);
 }
 
-/* The same for lists and tuples. */
+/* Repeats a list or tuple. */
 static struct value repeat_list(struct template_run *r, struct value v, uint64_t times)
 {
     struct list *from = list_need(r->a, v.list), *l;

@@ -260,7 +260,7 @@ static struct call_args *freeze_args(struct template_parser *p, struct arg_vecs 
     return args;
 }
 
-/* At "(". */
+/* Parses the arguments, from "(" to ")". */
 static struct call_args *parse_args(struct template_parser *p)
 {
     struct arg_vecs v = {0};
@@ -299,7 +299,7 @@ static struct node *parse_call(struct template_parser *p, struct node *callee)
     return n;
 }
 
-/* What stands between [ and ]: an expression or a slice. */
+/* Parses the text between [ and ]: an expression or a slice. */
 static struct node *parse_subscribed(struct template_parser *p)
 {
     struct node *n;
@@ -389,7 +389,7 @@ struct node *parse_postfix(struct template_parser *p, struct node *n)
 
 enum { DOTTED_MAX = 256 }; /* bytes of a filter's or test's name */
 
-/* name.name.name */
+/* Parses name.name.name */
 static struct str parse_dotted(struct template_parser *p)
 {
     struct str name = p->t->text;
@@ -412,8 +412,8 @@ static struct str parse_dotted(struct template_parser *p)
     return arena_str(p->a, name);
 }
 
-/* An error of the whole template, told after all that the parser finds: an `if` behind it may yet
- * say that the code is perhaps never reached. */
+/* Adds an error of the whole template, reported after all errors of the parser. A later `if` may
+ * still show that the code is perhaps never reached. */
 static void unknown(struct template_parser *p, const struct node *n)
 {
     if (!p->soft && !p->unknown)
@@ -484,7 +484,7 @@ static struct node *parse_test(struct template_parser *p, struct node *of)
     return negated ? parse_node2(p, N_NOT, n, NULL) : n;
 }
 
-/* What may follow an operand: filters, tests, calls of their results. */
+/* Parses what may follow an operand: filters, tests, calls of their results. */
 struct node *parse_filter_expr(struct template_parser *p, struct node *n)
 {
     while (!p->error->kind) {

@@ -49,7 +49,7 @@ static bool repr_seq(struct template_run *r, struct buf *out, struct value v)
     return ok;
 }
 
-/* {key: value, ...}. */
+/* Writes {key: value, ...}. */
 static bool repr_dict(struct template_run *r, struct buf *out, struct dict *d)
 {
     bool ok = true;
@@ -70,7 +70,7 @@ static bool repr_dict(struct template_run *r, struct buf *out, struct dict *d)
     return ok;
 }
 
-/* dict_keys([...]) and its kin. */
+/* Writes dict_keys([...]) and similar views. */
 static bool repr_view(struct template_run *r, struct buf *out, struct value v)
 {
     static const char *const names[] = {"dict_keys(", "dict_values(", "dict_items("};

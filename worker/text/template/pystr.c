@@ -2,9 +2,8 @@
  * about characters come from the generated tables of pystr_data.c; ASCII has short ways around
  * them.
  *
- * The text is valid UTF-8 but for lone surrogates in three-byte form, which JSON can bring in; a
- * byte cut off at the end counts as a character by itself, so nothing here reads behind the
- * text. */
+ * The text is valid UTF-8 except for lone surrogates in three-byte form, which come from JSON. A
+ * cut character at the end counts byte by byte, so no function here reads after the text. */
 
 #include "worker/text/template/pystr.h"
 

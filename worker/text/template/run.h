@@ -17,7 +17,7 @@
 
 /* The variables of one template function (the root, a macro, a caller block). */
 struct frame {
-    struct frame *up; /* of the function around it */
+    struct frame *up; /* frame of the function around it */
     uint32_t n;
     struct value slots[];
 };
@@ -28,15 +28,15 @@ struct template_run {
     struct dict *context;
     struct frame *frame;
     const struct template_options *o;
-    size_t out_start; /* of this render in out */
+    size_t out_start; /* start of this render in out */
     size_t max_out;
     struct budget budget; /* its bytes are those of the arena */
-    uint32_t line;        /* of the node being evaluated */
-    bool autoescape;      /* what {% autoescape %} says just now */
+    uint32_t line;        /* line of the node being evaluated */
+    bool autoescape;      /* as set by the innermost {% autoescape %} */
     char *tip;            /* end of the string that was concatenated last, and of its room */
     char *tip_end;
     struct str final_text; /* continue_final_message: what the final message says */
-    struct value undef;    /* what eval_ref found missing last */
+    struct value undef;    /* missing value that eval_ref found last */
     struct template_error error;
 };
 
@@ -44,7 +44,7 @@ struct template_run {
 struct value run_fail(struct template_run *r, const char *kind, const char *fmt, ...)
     RG_PRINTF(3, 4);
 
-/* The same with a message of any length and any bytes. */
+/* Raises an exception with a message of any length and any bytes. */
 struct value run_raise(struct template_run *r, const char *kind, struct str message);
 
 /* Use of an undefined value where it must not be used. */

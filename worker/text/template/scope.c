@@ -148,7 +148,7 @@ static void copy_table(struct table *to, const struct table *from)
         *vec_push(&to->symbols) = from->symbols.at[i];
 }
 
-/* In how many of the branches a name is set that was not set before the if. */
+/* Counts the branches that set a name which was not set before the `if`. */
 static int stores_of(const struct table *t, struct table *branches, struct str name)
 {
     const struct symbol *before = find_in(&t->symbols, name);

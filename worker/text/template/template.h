@@ -28,7 +28,7 @@ struct template;
 struct template_error {
     const char *kind; /* "TemplateError", "UndefinedError", "TypeError", ...; NULL: no error */
     struct str message;
-    uint32_t line;  /* of the template; 0: unknown */
+    uint32_t line;  /* line in the template; 0: unknown */
     char text[256]; /* storage of a compile error's message */
 };
 
@@ -39,7 +39,7 @@ struct template_options {
     struct str continue_field;    /* or behind this field of it, e.g. reasoning_content */
     uint64_t max_steps;           /* nodes evaluated; default 50 million */
     size_t max_output_bytes;      /* default 256 MiB */
-    size_t max_memory_bytes;      /* of the arena; default 1 GiB */
+    size_t max_memory_bytes;      /* limit of the arena; default 1 GiB */
     uint32_t max_depth;           /* nested calls and expressions; default 800 */
     struct template_error *error; /* filled on failure when given */
 };

@@ -428,7 +428,7 @@ static struct node *parse_named_block(struct template_parser *p)
     return n;
 }
 
-/* What the nodes below an autoescape are marked with, within those that `outer` marks. */
+/* Returns the marks of the nodes below an autoescape, among those that `outer` marks. */
 static uint16_t escape_marks(const struct node *whether, uint16_t outer)
 {
     struct value v = whether->val;
@@ -584,7 +584,7 @@ static struct node *parse_data(struct template_parser *p)
     return data;
 }
 
-/* Behind "{%": the statement up to "%}", or NULL at an end tag. */
+/* Parses the statement after "{%" up to "%}"; NULL at an end tag. */
 static struct node *parse_tag(struct template_parser *p, const char *const *ends)
 {
     struct node *n;

@@ -159,7 +159,7 @@ static void odd_digits(struct buf *out, double d, bool upper)
         buf_puts(out, upper ? "INF" : "inf");
 }
 
-/* By a type letter that C has, or by '%' or 'n'. */
+/* Formats by a type letter that C has, or by '%' or 'n'. */
 static void typed_digits(struct buf *out, double d, const struct format_spec *s)
 {
     char format[8] = {'%', 0};
@@ -273,7 +273,7 @@ struct percent {
     struct str text;
     size_t at;
     struct value arg;
-    uint32_t used; /* of a tuple */
+    uint32_t used; /* used items of a tuple */
     bool by_name;
     bool html; /* the text is: what goes into it is escaped */
 };
@@ -426,7 +426,7 @@ static bool percent_one(struct percent *p, struct buf *out)
     return format_value(p->r, out, v, &s);
 }
 
-/* What has a __getitem__ and is no text or tuple may stay unused. */
+/* Reports whether the value has a __getitem__ and is neither text nor tuple; it may stay unused. */
 static bool is_mapping(struct value v)
 {
     return v.t == V_DICT || v.t == V_LIST || v.t == V_RANGE || v.t == V_UNDEF;

@@ -7,10 +7,10 @@
 #include "worker/text/template/run.h"
 #include "worker/text/template/value.h"
 
-/* text % arg */
+/* Formats text % arg. */
 struct value format_percent(struct template_run *r, struct value text, struct value arg);
 
-/* text.format(*args, **named) */
+/* Formats text.format(*args, **named). */
 struct value format_braces(struct template_run *r, struct value text, struct value args,
                            struct value named);
 
@@ -22,7 +22,7 @@ struct format_spec {
     char grouping;   /* , or _ */
     char type;
     bool alternate, zero;
-    bool percent;             /* of text % values: integers take a precision */
+    bool percent;             /* for text % values: integers may have a precision */
     int64_t width, precision; /* -1: not given */
 };
 

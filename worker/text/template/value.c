@@ -1,10 +1,10 @@
 /* Values of templates (value.h): names of types, lists, dicts, and values from JSON.
  *
- * Messages can be large and templates read little of them, so an array or object of JSON becomes
- * a list or dict that only remembers its source (src); list_need and dict_need convert one level
- * when somebody looks inside. Dicts keep the order of insertion in at[]; beyond DICT_SCAN_MAX
- * entries an open-addressing index of the string keys (index[] = position + 1, 0 = empty) is
- * built at the first look-up and brought up to date at later ones. */
+ * Messages can be large and templates read little of them. So an array or object of JSON becomes a
+ * list or dict that only remembers its source (src); list_need and dict_need convert one level at
+ * its first use. Dicts keep the order of insertion in at[]; beyond DICT_SCAN_MAX entries an
+ * open-addressing index of the string keys (index[] = position + 1, 0 = empty) is built at the
+ * first look-up and brought up to date at later ones. */
 
 #include "worker/text/template/value.h"
 
@@ -92,7 +92,8 @@ void list_convert(struct arena *a, struct list *l)
         l->at[i] = v_from_json(a, &j->items[i]);
 }
 
-/* The same for a dict. Keys of JSON objects are unique already (the reader keeps the last). */
+/* Converts one level of an object. Keys of JSON objects are unique already (the reader keeps the
+ * last). */
 void dict_convert(struct arena *a, struct dict *d)
 {
     const struct json *j = d->src;

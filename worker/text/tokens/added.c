@@ -1,6 +1,6 @@
-/* The added vocabulary (added.h). A content that stands in the file several times is settled as
- * the reference library settles it: the last entry's flags win, it is special when any entry is,
- * and its id is the vocabulary's if that has it, else the next one behind all ids so far. */
+/* The added vocabulary (added.h). If a content occurs several times in the file, the reference
+ * library's rules apply: the last entry's flags win, and it is special if any entry is. Its id is
+ * the vocabulary's if that has it, otherwise the next one after all ids so far. */
 
 #include "worker/text/tokens/added.h"
 

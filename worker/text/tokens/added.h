@@ -1,8 +1,8 @@
 /*
- * struct added: the added vocabulary. Gives each added token the id that the library would give
- * it, and keeps which of its entries are patterns to look for in raw and in normalized text (the
- * tries are filled by the loader, since normalized patterns need the normalizer).
- * Filled while loading, then read-only. Contents are borrowed: the tokenizer's arena holds them.
+ * struct added: the added vocabulary. Gives each added token the id that the library would give it.
+ * Keeps the entries that are searched as patterns in raw and in normalized text. The loader fills
+ * the tries, since normalized patterns need the normalizer. Filled while loading, then read-only.
+ * Contents are borrowed: the tokenizer's arena holds them.
  */
 #ifndef RG_TOKENS_ADDED_H
 #define RG_TOKENS_ADDED_H
@@ -39,7 +39,7 @@ struct added {
                                        special whether any entry with it is */
     struct added_patterns patterns; /* special ones first, each in the order of the file */
     struct map by_content;          /* content -> index + 1 as a pointer */
-    int32_t *by_id;                 /* of id_first and on: index + 1; 0: no added token */
+    int32_t *by_id;                 /* from id_first on: index + 1; 0: not an added token */
     size_t id_first;                /* lowest id: most vocabularies have them behind all others */
     size_t id_count;                /* highest id + 1, 0 when empty */
     int64_t top;                    /* highest id, -1 when empty */

@@ -96,7 +96,7 @@ static int add_batch(struct bpe *b, const struct bpe_merge *merges, size_t n, st
     size_t skip = 0;
 
     for (size_t i = 0; i < b->prefix.len; i += unicode_len(b->prefix.p[i]))
-        skip++; /* as the library: a count of characters, used as bytes */
+        skip++; /* a count of characters, used as bytes, like the library does */
     for (size_t i = 0; i < n; i++) {
         hash[i][0] = vocab_hash(b->vocab, merges[i].left);
         hash[i][1] = vocab_hash(b->vocab, merges[i].right);
@@ -146,8 +146,9 @@ static bool drops_nothing(const struct bpe *b)
     return all || b->unk >= 0;
 }
 
-/* Whether words can be cut before each U+2581 without changing the result: no merge may join a
- * character with one that follows it, and nothing may depend on where a word begins or ends. */
+/* Reports whether words can be cut before each U+2581 without changing the result. No merge may
+ * join a character with a U+2581 after it, and nothing may depend on where a word begins or ends.
+ */
 static bool splits_at_space(const struct bpe *b)
 {
     if (b->byte_level || !drops_nothing(b) || b->prefix.len || b->suffix.len || b->ignore_merges ||
@@ -323,7 +324,7 @@ static struct str affixed(const struct bpe *b, struct bpe_scratch *s, struct str
     return buf_str(&s->text);
 }
 
-/* One symbol a character. */
+/* Makes one symbol of each character. */
 static int char_symbols(const struct bpe *b, struct symbols *y, struct str word, struct err *e)
 {
     for (size_t i = 0; i < word.len;) {
@@ -472,12 +473,12 @@ static size_t merge_symbols(const struct bpe *b, struct bpe_scratch *s, const in
 }
 
 /*
- * A long word in windows. What makes that exact: tokens are the merged form of their symbols if and
- * only if every two neighbours are that of theirs. (The first merge across a border would be the
- * lowest of all, so also of the two tokens it joins, whose merges before it are the same in both.)
- * So a window's tokens may be kept but for the last ones, which the text behind it may change;
- * where the next window begins, the two tokens that meet are merged alone, and if they do not stay
- * as they are, the last kept one is given up and read again.
+ * A long word in windows. The result is exact: tokens are the merged form of their symbols if and
+ * only if every two neighbours are the merged form of theirs. (The first merge across a border
+ * would have the lowest rank of all, so also of the two tokens that it joins, whose earlier merges
+ * are the same in both.) So a window's tokens are final except the last ones, which later text may
+ * change. At the border to the next window the two tokens that meet are merged alone. If they
+ * change, the last final token is dropped and read again.
  */
 struct window_merge {
     const int32_t *symbols;

@@ -29,7 +29,7 @@ enum { BPE_MERGES_MAX = PAIR_VALUE_MAX, BPE_UNK_NONE = -1, BPE_UNK_ABSENT = -2 }
 
 struct bpe {
     const struct vocab *vocab;
-    struct pair_table ranks; /* of merges */
+    struct pair_table ranks; /* ranks of the merges */
     int32_t *merged;         /* by rank */
     size_t merge_count;
     bool byte_level; /* words are raw bytes, pieces in the byte-level alphabet */
@@ -48,9 +48,9 @@ struct bpe {
 /* Symbols being merged: a linked list, and a queue of the pairs in it. */
 struct bpe_queue {
     int32_t *id;
-    uint32_t *rank; /* of the pair that begins there */
+    uint32_t *rank; /* rank of the pair that begins there */
     int32_t *next, *prev;
-    uint32_t *span; /* of a token: the symbols that it is made of */
+    uint32_t *span; /* symbols that the token consists of */
     uint64_t *heap; /* 3 * cap; the others hold cap elements */
     size_t cap;
 };
@@ -58,7 +58,7 @@ struct bpe_queue {
 struct bpe_scratch {
     struct budget *budget; /* limits of the work under way */
     int32_t *id; /* symbols of the word, then its tokens; this and the next two hold cap elements */
-    int32_t *token; /* of a long word, those that are sure */
+    int32_t *token; /* final tokens of a long word */
     uint32_t *span;
     size_t cap;
     struct bpe_queue queue;

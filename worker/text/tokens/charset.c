@@ -147,7 +147,7 @@ void charset_seal(struct charset *s)
     s->n = out + 1;
 }
 
-/* What lies between the ranges. */
+/* Replaces the set by the characters that it does not contain. */
 void charset_negate(struct charset *s)
 {
     struct charset out = {0};

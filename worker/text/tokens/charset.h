@@ -23,7 +23,7 @@ struct charset {
 void charset_done(struct charset *s);
 
 void charset_add(struct charset *s, uint32_t first, uint32_t last);
-void charset_add_flags(struct charset *s, uint32_t flags); /* of unicode.h, any of them */
+void charset_add_flags(struct charset *s, uint32_t flags); /* any of the flags of unicode.h */
 void charset_add_set(struct charset *s, const struct charset *other);
 
 /* Adds a property of Oniguruma by name (case, spaces, '_' and '-' do not matter); false: unknown.
@@ -35,7 +35,7 @@ void charset_seal(struct charset *s);
 void charset_negate(struct charset *s);
 void charset_intersect(struct charset *s, struct charset *other); /* seals other too */
 
-/* Needs a sealed set. */
+/* Reports whether the sealed set contains the character. */
 bool charset_has(const struct charset *s, uint32_t cp);
 
 #endif

@@ -1,11 +1,11 @@
 /*
  * Looking up walks the double array: from a node, the next byte leads to node ^ byte, which counts
- * only if its label is that byte. The first node with a value ends the walk, for the library whose
- * results these are takes the shortest rule, not the longest.
+ * only if its label is that byte. The first node with a value ends the walk, because the reference
+ * library takes the shortest rule, not the longest.
  *
  * The rest is bookkeeping about the head: which characters of the output stand for the first ones
- * of the original. Replacements may be longer or shorter than what they replace, so each character
- * of the output is held back until it is known how many of the original it stands for (emit,
+ * of the original. Replacements may be longer or shorter than the replaced text. So each character
+ * of the output waits until the number of original characters for which it stands is known (emit,
  * settle).
  */
 #include "worker/text/tokens/charsmap.h"
@@ -105,7 +105,7 @@ static bool shortest(const struct charsmap *m, struct str text, size_t *value)
     return false;
 }
 
-/* What takes the place of text. */
+/* Finds the replacement of the text; false if there is none. */
 static bool replacement(const struct charsmap *m, struct str text, struct str *ret)
 {
     const char *end;
@@ -121,16 +121,16 @@ static bool replacement(const struct charsmap *m, struct str text, struct str *r
 
 /* --- applying --- */
 
-/* Which characters of the output the library aligns to the start of the original: it walks the
- * original along, one character for each of the output, none for those that were added, and further
- * ones for those that were dropped. The last one waits: a drop behind it changes it. */
+/* The characters of the output that the library aligns to the start of the original. It walks along
+ * the original: one character for each of the output, none for an added one, and further ones for
+ * dropped ones. The last character waits, since a drop after it changes it. */
 struct alignment {
     struct str text;
     size_t old_head, at; /* in text */
     bool waits, aligned;
-    long change; /* of the one that waits */
+    long change; /* change of the waiting character */
     size_t end;  /* where it ends in the output */
-    size_t head; /* of the output */
+    size_t head; /* length of the output's head */
 };
 
 static void walk(struct alignment *a)
@@ -164,7 +164,7 @@ static void emit(struct alignment *a, struct str bytes, long change, struct buf 
     a->end = out->len;
 }
 
-/* Characters in s. */
+/* Counts the characters in s. */
 static size_t count_chars(struct str s)
 {
     size_t n = 0;

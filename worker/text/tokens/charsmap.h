@@ -5,7 +5,7 @@
  * 0..7 and 31), whether a value hangs below (bit 8), and where its children lie (bits 10..30, times
  * 256 with bit 9); the value is an offset into the replacements.
  *
- * The bytes come from files: whatever leads outside of them is no match. Read-only once parsed.
+ * The bytes come from files: an index outside of them is no match. Read-only once parsed.
  */
 #ifndef RG_TOKENS_CHARSMAP_H
 #define RG_TOKENS_CHARSMAP_H
@@ -26,14 +26,13 @@ struct charsmap {
     size_t texts_len;
 };
 
-/* From the Base64 of the file. ERR_CONFIG when it is none, or its texts are not UTF-8. */
+/* Parses the file's Base64. ERR_CONFIG if it is invalid, or its texts are not UTF-8. */
 int charsmap_parse(struct charsmap *m, struct str base64, struct err *e);
 void charsmap_done(struct charsmap *m);
 
-/* Appends the normalized text. The rules see a cluster of less than six bytes as a whole, and take
- * the shortest rule that it begins with; of other clusters they see each character. *head as in
- * normalizer.h. False: no rule matched, what was appended is not to be read; or the budget has run
- * out. */
+/* Appends the normalized text. A cluster of less than six bytes is looked up as a whole, and its
+ * shortest rule is applied; longer clusters are looked up character by character. *head as in
+ * normalizer.h. False: no rule matched, so ignore what was appended; or the budget has run out. */
 bool charsmap_apply(const struct charsmap *m, struct str text, struct budget *budget, size_t *head,
                     struct buf *out);
 

@@ -1,6 +1,6 @@
-/* The decoder (decoder.h). Steps form a pipe: put() hands a token or fragment to step `at`,
- * which calls put() for the next one with what it makes; behind the last step it is appended to
- * g->out. What a step cannot decide yet stays in its `held`:
+/* The decoder (decoder.h). Steps form a pipe. put() passes a token or fragment to step `at`, which
+ * calls put() for the next step with its result. After the last step the text is appended to
+ * g->out. Bytes that a step cannot decide yet wait in its `held`:
  *
  *   ByteLevel      the bytes of an unfinished character
  *   ByteFallback   a run of <0xNN> bytes
@@ -8,8 +8,8 @@
  *   BPEDecoder     the last token, whose suffix is dropped at the end
  *   any fused step that needs the whole text: all of it
  *
- * decoding_finish ends the steps from the first to the last, so that what one lets go passes
- * those behind it. */
+ * decoding_finish ends the steps from the first to the last, so that released bytes pass the steps
+ * after it. */
 
 #include "worker/text/tokens/decoder.h"
 
@@ -92,7 +92,7 @@ static int parse_metaspace(struct decoder_step *step, const struct json *v, stru
     return 0;
 }
 
-/* Which character is stripped, and how many of it at the front and the end of a token. */
+/* Parses the stripped character, and its number at the front and the end of a token. */
 static int parse_strip(struct decoder_step *step, const struct json *v, struct err *e)
 {
     struct str content;
@@ -129,7 +129,7 @@ static int parse_suffix(struct decoder_step *step, const struct json *v, struct 
     return 0;
 }
 
-/* What the step's kind needs besides its name. */
+/* Parses the options of the step's kind. */
 static int parse_options(struct decoder_step *step, const struct json *v, struct err *e)
 {
     switch (step->kind) {
@@ -221,7 +221,7 @@ int decoder_parse(struct decoder *d, const struct json *v, struct err *e)
     return 0;
 }
 
-/* Frees the steps. */
+/* Frees the steps; d is empty then. */
 void decoder_done(struct decoder *d)
 {
     for (size_t i = 0; i < d->n; i++) {
@@ -395,7 +395,7 @@ static void metaspace(struct decoding *g, size_t at, struct str token)
     put_text(g, at);
 }
 
-/* Where the trailing run of the content's characters starts, at most `stop` of them. */
+/* Finds the start of the trailing run of the content's characters, at most `stop` of them. */
 static size_t tail_start(const struct decoder_step *conf, struct str s)
 {
     struct str content = str_of(conf->content, conf->content_len);
@@ -514,7 +514,7 @@ static void put(struct decoding *g, size_t at, struct str token)
         run_step(g, at, token);
 }
 
-/* What a step still holds goes on; its input has ended. */
+/* Passes on what the step still holds; its input has ended. */
 static void end_step(struct decoding *g, size_t at)
 {
     const struct decoder_step *conf = &g->decoder->at[at];

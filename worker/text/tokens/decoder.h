@@ -32,8 +32,8 @@ void decoder_patterns(const struct decoder *d, void (*see)(void *, const struct 
                       void *arg);
 
 struct decoding_step {
-    struct buf held; /* what cannot go on yet */
-    struct buf text; /* what this step just made */
+    struct buf held; /* bytes that cannot be passed on yet */
+    struct buf text; /* text that this step just made */
     size_t count;    /* tokens seen; characters stripped */
     bool closed;     /* no more to strip at the front */
 };
@@ -48,7 +48,7 @@ struct decoding {
 void decoding_init(struct decoding *g, const struct decoder *d);
 void decoding_done(struct decoding *g);
 
-/* Of a decoder that is byte_level: whether part of a character waits for the rest. */
+/* Reports whether a fragment of a character waits for its rest. For a byte_level decoder. */
 static inline bool decoding_waits(const struct decoding *g)
 {
     return g->steps[0].held.len > 0;

@@ -41,7 +41,7 @@ struct encoder {
     struct regex_scratch *regex;
     struct normalizer_scratch normalizer;
     struct pretok_scratch pretok;
-    struct token_vec *out; /* of the call under way */
+    struct token_vec *out; /* ids of the present call */
     struct budget budget;  /* limits of the call under way */
     struct plain_places plain;
     const char *whole; /* the text that they are places of */
@@ -62,7 +62,7 @@ struct encoder *encoder_new(const struct tokenizer *t)
     return enc;
 }
 
-/* NULL is allowed. */
+/* Frees the encoder; accepts NULL. */
 void encoder_free(struct encoder *enc)
 {
     if (!enc)
@@ -91,8 +91,8 @@ static int run_model(struct encoder *enc, struct str word, struct err *e)
     return bpe_encode(&enc->t->bpe, &enc->bpe, word, enc->out, e);
 }
 
-/* What encode_word leaves: a word that the cache does not know, or ids for which there is no room.
- */
+/* Encodes what encode_word leaves: a word that the cache does not know, or ids for which there is
+ * no space. */
 static APART int encode_slowly(struct encoder *enc, struct str word, struct err *e)
 {
     const struct word_line *line;
@@ -116,8 +116,8 @@ static APART int encode_slowly(struct encoder *enc, struct str word, struct err 
     return 0;
 }
 
-/* By the cache when the word fits into a line of it and takes longer to encode than to look up,
- * else by the model. */
+/* Encodes a word. The cache is used if the word fits into a line of it and takes longer to encode
+ * than to look up; otherwise the model. */
 static inline int encode_word(struct encoder *enc, struct str word, struct err *e)
 {
     const struct bpe *bpe = &enc->t->bpe;
@@ -204,7 +204,7 @@ static bool stands_alone(struct str text, const struct trie_match *m)
     return !is_word(cp);
 }
 
-/* Where the white space before `at` starts, not before `floor`. */
+/* Finds the start of the white space before `at`, not before `floor`. */
 static size_t space_before(struct str text, size_t at, size_t floor)
 {
     while (at > floor) {
@@ -218,8 +218,8 @@ static size_t space_before(struct str text, size_t at, size_t floor)
     return at;
 }
 
-/* Where the white space at `at` ends. *known is a run of white space that was found before, so
- * that many tokens in one run cost one walk. */
+/* Finds the end of the white space at `at`. *known is a run of white space that was found before,
+ * so that many tokens in one run cost one walk. */
 static size_t space_after(struct str text, size_t at, struct text_run *known)
 {
     if (at >= known->start && at <= known->end)
@@ -237,7 +237,7 @@ static size_t space_after(struct str text, size_t at, struct text_run *known)
     return at;
 }
 
-/* What is done with text between added tokens. */
+/* Handles the text between added tokens. */
 typedef int rest_fn(struct encoder *enc, struct pretok_piece piece, struct err *e);
 
 /* Text between two added tokens, with the share of the head that falls into it. */
@@ -279,9 +279,10 @@ static bool is_plain(const struct encoder *enc, struct str text, size_t at)
     return false;
 }
 
-/* Appends the ids of the added tokens found in the piece, and lets `rest` do what lies between.
- * White space that a token swallows is not searched again, but matches inside it count: so does
- * the library. at: NULL, or it starts there and ends behind a token that lies a part further. */
+/* Appends the ids of the added tokens in the piece, and calls `rest` for the text between them.
+ * White space that a token swallows is not searched again, but matches inside it count, as in the
+ * library. at: NULL, or the start of this step; the step ends after a token when it is long enough,
+ * and sets *at. */
 static int split_added(struct encoder *enc, const struct trie *trie, struct pretok_piece piece,
                        rest_fn *rest, size_t *at, struct err *e)
 {
@@ -353,7 +354,7 @@ static void begin_budget(struct encoder *enc, struct str text)
                 BYTES_LEAST + (uint64_t)text.len * BYTES_A_BYTE, 0, NULL);
 }
 
-/* What a long text has taken goes back. */
+/* Frees the memory that a long text needed. */
 static void ease(struct encoder *enc)
 {
     if (enc->bpe.cap > SCRATCH_KEEP || enc->bpe.queue.cap > SCRATCH_KEEP)

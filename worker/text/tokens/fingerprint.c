@@ -21,7 +21,7 @@ static uint64_t mix_number(uint64_t h, uint64_t v)
     return mix(h, &v, sizeof(v));
 }
 
-/* What each id stands for. */
+/* Mixes in the text of each id. */
 static uint64_t mix_pieces(uint64_t h, const struct tokenizer *t)
 {
     for (size_t id = 0; id < t->vocab_size; id++)

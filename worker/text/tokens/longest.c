@@ -1,6 +1,6 @@
-/* Encoding by the longest tokens that bear each other (longest.h): a walk with steps back.
- * room.closed has a bit for each place from which no way led on; such a place is not tried
- * again, so every place is left at most once and the cost stays linear. */
+/* Encodes by the longest tokens that are stable as neighbours (longest.h): a walk with steps back.
+ * room.closed has a bit for each position from which no way led on. Such a position is not tried
+ * again, so every position is left at most once and the cost stays linear. */
 
 #include "worker/text/tokens/longest.h"
 

@@ -3,15 +3,16 @@
  *
  * A row of tokens is what its bytes merge into if and only if every two neighbours are what theirs
  * merge into. So the tokens of a word are found from left to right: the longest token that begins
- * here and bears its left neighbour; where none does, the last one is given up for a shorter one.
- * What stands before a place is the merged form of the bytes before it, which is one and no other:
- * a place from which no way led on is never entered again, and the cost is linear in the word.
+ * here and is stable next to its left neighbour. If there is none, the last token is replaced by a
+ * shorter one. The tokens before a position are the merged form of the bytes before it, which is
+ * unique. So a position from which no way led on is never entered again, and the cost is linear in
+ * the word.
  *
- * Whether two neighbours bear each other is asked by undoing their merges, the last one first: at
- * no time may the two tokens that then touch have a merge that comes before what happened to them
- * next. That needs merges in order: no pair ranks lower than the merges that make its two parts, so
- * that merging runs through the ranks once, each from left to right. Which merges a token is made
- * by, and whether they are in order, is worked out when the model is loaded; other models merge.
+ * Two neighbours are stable if undoing their merges, the last one first, never makes two tokens
+ * touch that have a merge before the one undone next. That needs merges in order: no pair ranks
+ * lower than the merges that make its two tokens. Then merging runs through the ranks once, each
+ * from left to right. Which merges a token is made by, and whether they are in order, is worked out
+ * when the model is loaded; other models merge.
  */
 #ifndef RG_TOKENS_LONGEST_H
 #define RG_TOKENS_LONGEST_H
@@ -29,7 +30,7 @@ enum { LONGEST_ROW_MAX = 1024 };
 /* How a token comes about. */
 struct token_origin {
     int32_t left, right; /* its last merge; -1: it is a byte */
-    uint32_t order;      /* of that merge, rank + 1; 0: a byte */
+    uint32_t order;      /* rank of that merge + 1; 0: a byte */
     uint32_t len;        /* in bytes; 0: no text merges into it */
     int32_t shorter;     /* the longest token that it begins with; -1: none */
 };
@@ -41,8 +42,8 @@ struct token_start {
 };
 
 struct longest {
-    const struct pair_table *ranks; /* of the merges; borrowed */
-    struct token_origin *origins;   /* by id; NULL: this model is not told so */
+    const struct pair_table *ranks; /* ranks of the merges; borrowed */
+    struct token_origin *origins;   /* by id; NULL: this model is not encoded in this way */
     struct token_start *nodes;      /* 0-255: the bytes; and one more behind the last */
     uint8_t *last;                  /* by node: its last byte */
     uint32_t *twos;                 /* the node of two bytes; 0: none */

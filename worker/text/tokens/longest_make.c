@@ -1,8 +1,8 @@
-/* What longest.h needs to know of a vocabulary, worked out once. Steps: the pair of each rank
- * (read_pairs), how each token comes about (find_origins), whether merges are in order, the text
- * of each token (spell), the tokens sorted by text, and at last the trie (make_nodes), level by
- * level so that the children of a node have numbers in a row. Models that fail a step are left
- * without origins and merge. */
+/* Computes, once, the facts of a vocabulary that longest.h needs. Steps: the pair of each rank
+ * (read_pairs), how each token comes about (find_origins), whether merges are in order, the text of
+ * each token (spell), the tokens sorted by text, and at last the trie (make_nodes), level by level
+ * so that the children of a node have numbers in a row. Models that fail a step are left without
+ * origins and merge. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ struct longest_making {
     struct longest *l;
     const struct longest_merges *merges;
     int32_t (*pairs)[2]; /* by rank; -1: the pair has another rank, too, which counts */
-    uint8_t *text;       /* of all tokens, one behind the other ... */
+    uint8_t *text;       /* text of all tokens, one after the other ... */
     size_t *at;          /* ... by id */
     struct spelling *sorted;
     size_t n;      /* tokens that are merged */

@@ -60,7 +60,7 @@ static size_t find_unsafe(enum normal_form form, struct str text, size_t at, siz
     return at;
 }
 
-/* Where the stretch of unsafe characters ends. */
+/* Finds the end of the stretch of unsafe characters. */
 static size_t skip_unsafe(enum normal_form form, struct str text, size_t at)
 {
     while (at < text.len) {
@@ -167,8 +167,8 @@ static void order(struct marks *m)
     }
 }
 
-/* In place: each character joins the last starter unless one of its own class or a starter
- * stands between. */
+/* Composes in place: each character joins the last starter unless one of its own class or a starter
+ * is between them. */
 static void compose(struct marks *m)
 {
     size_t out = 0, starter = SIZE_MAX;

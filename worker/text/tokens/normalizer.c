@@ -1,7 +1,6 @@
 /* The normalizer (normalizer.h): parsing its configuration into a flat list of steps, and
- * applying them. Each step reads the text of the one before and writes to the other of two
- * scratch buffers; a step that changes nothing, or only cuts (Strip), leaves the text where it
- * is.
+ * applying them. Each step reads the text of the one before and writes to the other of two scratch
+ * buffers. A step that changes nothing, or only cuts (Strip), leaves the text in its buffer.
  *
  * Each step also keeps *head, the count of leading bytes that the library aligns to the very
  * start of the original: one step of the pre_tokenizer depends on that number, so it follows the
@@ -78,7 +77,7 @@ static int parse_content(struct normalizer_step *step, const struct json *v, con
     return 0;
 }
 
-/* SentencePiece's compiled rules. */
+/* Parses SentencePiece's compiled rules. */
 static int parse_charsmap(struct normalizer_step *step, const struct json *v, struct err *e)
 {
     struct str base64;
@@ -89,7 +88,7 @@ static int parse_charsmap(struct normalizer_step *step, const struct json *v, st
     return charsmap_parse(step->charsmap, base64, e);
 }
 
-/* What the step's kind needs besides its name. */
+/* Parses the options of the step's kind. */
 static int parse_options(struct normalizer_step *step, const struct json *v, struct err *e)
 {
     switch (step->kind) {
@@ -151,7 +150,7 @@ static int parse_step(struct normalizer *n, const struct json *v, unsigned depth
     return config_refuse("normalizer", v, e);
 }
 
-/* See normalizer.h. */
+/* Parses the "normalizer" of a tokenizer.json into steps. */
 int normalizer_parse(struct normalizer *n, const struct json *v, struct err *e)
 {
     *n = (struct normalizer){0};
@@ -274,7 +273,7 @@ static void prepend(const struct normalizer_step *step, struct str text, size_t 
 
 enum { MATCH_STEPS = 8 };
 
-/* What replaces a match is aligned to the match's last byte. */
+/* Replaces each match. The library aligns the replacement to the match's last byte. */
 static int replace(const struct normalizer_step *step, struct normalizer_scratch *s,
                    struct str text, size_t *head, struct buf *out)
 {

@@ -32,7 +32,7 @@ struct onig {
     struct onig_shape *shape;
     bool dot_all, extended;
     unsigned depth;
-    unsigned atoms;     /* of the whole pattern, for the shape */
+    unsigned atoms;     /* atoms of the whole pattern, for the shape */
     uint32_t last_char; /* the literal before this atom, folded, for sequences that fold to one */
 };
 
@@ -154,7 +154,7 @@ static int read_dot(struct onig *o)
     return 0;
 }
 
-/* [...] as an atom. */
+/* Reads [...] as an atom. */
 static int read_class_atom(struct onig *o)
 {
     struct charset set = {0};
@@ -556,7 +556,7 @@ static int read_alternatives(struct onig *o)
     return 0;
 }
 
-/* See onig.h. */
+/* Translates the whole pattern into PCRE2. */
 int onig_translate(struct str pattern, struct buf *out, struct onig_shape *shape, struct err *e)
 {
     struct onig o = {

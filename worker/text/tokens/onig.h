@@ -1,9 +1,9 @@
 /*
  * Translates a regular expression in Oniguruma's syntax (as the tokenizers library sets it up:
  * Ruby-like, Unicode) into a PCRE2 pattern that means the same: every class becomes explicit code
- * point ranges of the reference's Unicode version, set operations are carried out, anchors and
- * quantifiers are spelled so that PCRE2 cannot read them differently. Whatever is not understood
- * is refused by name. Reference: Oniguruma 6.9 doc/RE.
+ * point ranges of the reference's Unicode version, and set operations are carried out. Anchors and
+ * quantifiers are written so that PCRE2 cannot read them differently. Unknown syntax is refused by
+ * name. Reference: Oniguruma 6.9 doc/RE.
  */
 #ifndef RG_TOKENS_ONIG_H
 #define RG_TOKENS_ONIG_H

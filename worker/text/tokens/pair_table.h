@@ -1,7 +1,7 @@
 /*
  * struct pair_table: (a, b) -> value, open addressing over 64-bit slots: a 21 bits, b 21 bits,
- * value + 1 in 22 bits. At most half of the slots are taken. A filter beside it, small enough for
- * the processor's cache, tells most pairs that are not there.
+ * value + 1 in 22 bits. At most half of the slots are taken. A separate filter, small enough for
+ * the processor's cache, recognizes most absent pairs.
  */
 #ifndef RG_TOKENS_PAIR_TABLE_H
 #define RG_TOKENS_PAIR_TABLE_H

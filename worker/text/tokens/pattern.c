@@ -26,7 +26,7 @@ struct pattern {
     const struct split_family *family;
     struct charset set; /* BY_RUN: set{min,max} */
     uint32_t min, max;
-    bool ascii[128]; /* of the set */
+    bool ascii[128]; /* ASCII characters of the set */
     struct regex *regex;
 };
 

@@ -1,8 +1,8 @@
 /*
- * struct pattern: what a Split, Replace or other splitting step looks for: a literal, single
- * characters of a kind, or a regular expression (by hand for the known families, a class run,
- * else PCRE2). pattern_next walks a text as the reference library's find_iter does.
- * Immutable once made.
+ * struct pattern: the search of a Split, Replace or other splitting step: a literal, single
+ * characters of a kind, or a regular expression. Known families have hand-written matchers, class
+ * runs a loop, all others PCRE2. pattern_next walks a text as the reference library's find_iter
+ * does. Immutable once made.
  */
 #ifndef RG_TOKENS_PATTERN_H
 #define RG_TOKENS_PATTERN_H

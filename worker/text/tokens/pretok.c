@@ -38,7 +38,8 @@ enum prepend_scheme { PREPEND_FIRST, PREPEND_NEVER, PREPEND_ALWAYS };
 struct pretok_stage {
     enum stage_kind kind;
     struct pattern *pattern;
-    const struct split_family *family; /* of an Isolated Split that runs by one, else NULL */
+    const struct split_family
+        *family; /* family of an Isolated Split that has a hand-written matcher, or NULL */
     enum behavior behavior;
     bool invert;
     enum prepend_scheme scheme;
@@ -172,7 +173,7 @@ static int parse_delimiter(struct pretok *p, const struct json *v, struct err *e
     return 0;
 }
 
-/* Where Metaspace puts its mark in front; the library's default is "always". */
+/* Parses where Metaspace puts its mark in front; the library's default is "always". */
 static int parse_scheme(const struct json *v, enum prepend_scheme *ret, struct err *e)
 {
     const struct json *scheme = json_get(v, "prepend_scheme");
@@ -355,7 +356,7 @@ struct splitter {
     const struct pretok_piece *piece;
     enum behavior behavior;
     bool held, was_match;
-    size_t start, end; /* of the held part */
+    size_t start, end; /* bounds of the held fragment */
 };
 
 static int release(struct splitter *s)

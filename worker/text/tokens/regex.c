@@ -39,7 +39,7 @@ enum {
 struct regex {
     pcre2_code *code;
     bool jitted;
-    size_t items; /* what one character may cost */
+    size_t items; /* worst number of steps for one character */
 };
 
 struct regex_scratch {
@@ -116,7 +116,7 @@ struct regex_scratch *regex_scratch_new(void)
     return s;
 }
 
-/* See regex.h. */
+/* Frees the scratch memory; accepts NULL. */
 void regex_scratch_free(struct regex_scratch *s)
 {
     if (!s)
@@ -170,7 +170,7 @@ static void plan_call(const struct regex *r, struct regex_search *q)
     q->last = MIN_OF(q->last, q->stop);
 }
 
-/* The start behind `last`. */
+/* Returns the start after `last`. */
 static size_t next_start(const struct regex_search *q)
 {
     size_t at = q->last + 1;

@@ -1,7 +1,7 @@
 /*
- * struct regex: a regular expression of a tokenizer.json on PCRE2 (10.42), compiled by the JIT
- * when the machine allows it (regex_jitted tells). Immutable once made, shared by forked
- * processes; what a match needs sits in struct regex_scratch. Owner of PCRE2.
+ * struct regex: a regular expression of a tokenizer.json on PCRE2 (10.42), compiled by the JIT if
+ * the machine allows it (regex_jitted). Immutable once made, shared by forked processes. struct
+ * regex_scratch holds the memory of a match. Owner of PCRE2.
  */
 #ifndef RG_TOKENS_REGEX_H
 #define RG_TOKENS_REGEX_H

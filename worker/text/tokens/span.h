@@ -1,7 +1,7 @@
 /*
- * Token ids as the layers above `tokens` hand them around. An id is an int32_t >= 0.
- * struct token_vec is VEC(int32_t) with a name: the vec_ macros of common/base/vec.h work on it,
- * whoever made it calls vec_done. struct token_span borrows.
+ * Token ids as the layers above `tokens` pass them. An id is an int32_t >= 0. struct token_vec is
+ * VEC(int32_t) with a name: the vec_ macros of common/base/vec.h work on it, and its maker calls
+ * vec_done. struct token_span borrows.
  */
 #ifndef RG_TOKENS_SPAN_H
 #define RG_TOKENS_SPAN_H

@@ -6,9 +6,9 @@
  * - match_plain: words are runs of letters, with one other character in front;
  * - match_cased_words: words are cut where the case turns (UPPER*LOWER+).
  *
- * A matcher tries the alternatives of the pattern in their order at one place and answers the
- * end of the first that matches. Greedy runs that would have to give characters back are written
- * so that the place to fall back to is known. */
+ * A matcher tries the alternatives of the pattern in their order at one position and returns the
+ * end of the first that matches. Greedy runs that would have to backtrack are written so that the
+ * position to return to is known. */
 
 #include "worker/text/tokens/split_family.h"
 
@@ -36,8 +36,8 @@
 struct split_family {
     struct str pattern;
     size_t (*match)(const struct split_family *f, struct str text, size_t at);
-    uint32_t letters;    /* what a word is made of */
-    uint32_t no_prefix;  /* what cannot stand before a word (nor \r and \n) */
+    uint32_t letters;    /* flags of the characters of words */
+    uint32_t no_prefix;  /* flags of characters that cannot precede a word (nor \r and \n) */
     uint32_t punct_any;  /* punctuation: any of these flags (0: no matter) ... */
     uint32_t punct_none; /* ... and none of these */
     unsigned digits;     /* most numerals in one piece; 0: numerals match nothing */
@@ -150,7 +150,7 @@ static size_t match_punct(const struct split_family *f, struct str s, size_t at)
     return at;
 }
 
-/* At most `most` numerals. */
+/* Matches at most `most` numerals. */
 static size_t match_digits(struct str s, size_t at, unsigned most)
 {
     uint32_t flags;
@@ -165,7 +165,7 @@ static size_t match_digits(struct str s, size_t at, unsigned most)
     return at;
 }
 
-/* What all patterns but GPT-2's end with: numerals, [ ]punctuation, white space. */
+/* Matches the end of all patterns but GPT-2's: numerals, [ ]punctuation, white space. */
 static size_t match_rest(const struct split_family *f, struct str s, size_t at, uint32_t flags)
 {
     if ((flags & UC_N) && f->digits)
@@ -203,7 +203,7 @@ static size_t match_glue(struct str s, size_t at)
     return end > at + 1 ? end : NONE;
 }
 
-/* Where the ASCII letters at `at` end. */
+/* Finds the end of the ASCII letters at `at`. */
 static inline size_t ascii_letters(struct str s, size_t at)
 {
 #ifdef __SSE2__
@@ -225,7 +225,7 @@ static inline size_t ascii_letters(struct str s, size_t at)
     return at;
 }
 
-/* [^\r\n..]?LETTER+ | ... */
+/* Matches [^\r\n..]?LETTER+ | ... for any text. */
 static APART size_t match_plain_any(const struct split_family *f, struct str s, size_t at)
 {
     uint32_t flags, next;
@@ -252,8 +252,8 @@ static APART size_t match_plain_any(const struct split_family *f, struct str s, 
     return match_rest(f, s, at, flags);
 }
 
-/* The same, in short where a run of ASCII letters ends before ASCII: all letters are what words of
- * these families are made of, and in ASCII nothing else is. */
+/* Like match_plain_any, but fast if a run of ASCII letters ends before ASCII. Words of these
+ * families consist of all letters, and ASCII has no other word characters. */
 static size_t match_plain(const struct split_family *f, struct str s, size_t at)
 {
     unsigned char c = (unsigned char)s.p[at];
@@ -284,7 +284,7 @@ enum {
     LOWER_PART = UC_LL | UC_LM | UC_LO | UC_M
 };
 
-/* The end of LOWER*. */
+/* Finds the end of LOWER*. */
 static size_t lower_run(const struct split_family *f, struct str s, size_t at)
 {
     while (at < s.len) {
@@ -320,7 +320,8 @@ static size_t match_cased(const struct split_family *f, struct str s, size_t at,
     return p > at ? end : NONE;
 }
 
-/* Both forms of a word, each tried with and without the character in front, then the rest. */
+/* Matches both forms of a word, each tried with and without the preceding character, then the rest.
+ */
 static size_t match_cased_words(const struct split_family *f, struct str s, size_t at)
 {
     uint32_t flags;

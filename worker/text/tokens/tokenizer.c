@@ -203,7 +203,7 @@ void detok_finish(struct detok *d, struct buf *out)
     decoding_finish(&d->decoding, out);
 }
 
-/* The same code as for ids that arrive one by one, so both give the same text. */
+/* Decodes through the same code as ids that arrive one by one, so both give the same text. */
 void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n,
                       bool skip_special_tokens, struct buf *out)
 {

@@ -7,14 +7,14 @@
  * process shares its pages. Whatever changes while working (scratch, the bounded cache of words)
  * sits in a struct encoder or struct detok, one per process or thread.
  *
- * Where 0.23 differs from 0.22 (it decodes normalized added tokens in their normalized form, and
- * settles contents given twice otherwise), 0.22 is followed: that is what transformers runs.
+ * 0.23 differs from 0.22 in normalized added tokens, which it decodes in their normalized form, and
+ * in contents that occur twice. There 0.22 is followed, which transformers uses.
  *
  * As in the library, the ids of added tokens are those that the vocabulary gives (a token of the
  * vocabulary keeps its id, others continue behind it), whatever "id" says in the file.
- * `truncation` and `padding` of the file are not applied: transformers switches both off for chat
- * templates, and a gateway that cuts prompts in silence is wrong (tokenizer_note names them).
- * Not here: chat templates, files other than tokenizer.json. Pure but for tokenizer_load's read.
+ * `truncation` and `padding` of the file are not applied (tokenizer_note names them). transformers
+ * switches both off for chat templates, and a gateway must not cut prompts silently. Not here: chat
+ * templates, files other than tokenizer.json. Pure but for tokenizer_load's read.
  */
 #ifndef RG_TOKENS_TOKENIZER_H
 #define RG_TOKENS_TOKENIZER_H
@@ -34,7 +34,7 @@ struct token_vec;
 
 /* One entry of "added_tokens", as the library resolved it. */
 struct added_token {
-    struct str content; /* as in the file; lives as long as the tokenizer */
+    struct str content; /* content as in the file; lives as long as the tokenizer */
     int32_t id;
     bool special; /* dropped by skip_special_tokens */
     bool single_word;
@@ -50,7 +50,7 @@ bool tokenizer_jit_works(void);
  * what). *ret is the caller's: tokenizer_free. */
 int tokenizer_load(const char *path, struct tokenizer **ret, struct err *e);
 
-/* The same from the file's text, which may be freed afterwards. */
+/* Parses the text of a tokenizer.json, which may be freed afterwards. */
 int tokenizer_parse(struct str json, struct tokenizer **ret, struct err *e);
 
 /* The built-in byte tokenizer: ids 0..255 are bytes, 256 <|im_start|>, 257 <|im_end|>,
@@ -75,8 +75,8 @@ struct str tokenizer_text(const struct tokenizer *t, int32_t id);
 /* Highest id + 1; every id that encoding gives is below. */
 size_t tokenizer_vocab_size(const struct tokenizer *t);
 
-/* A number of tokens that the text does not fall short of, told by its bytes alone: nothing is
- * encoded. 0 where nothing can be said. */
+/* Returns a lower bound for the number of tokens of the text, from its bytes alone, without
+ * encoding. 0: no bound is known. */
 size_t tokenizer_fewest(const struct tokenizer *t, struct str text);
 
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
@@ -99,8 +99,8 @@ bool tokenizer_byte_level(const struct tokenizer *t);
  * its spelling); the same on every machine, so it may be stored. Never 0. */
 uint64_t tokenizer_fingerprint(const struct tokenizer *t);
 
-/* What `rollgate check` should say about this file (parts ignored, patterns that run on PCRE2),
- * one sentence a line; "" when nothing. */
+/* Returns notes on this file for `rollgate check` (ignored fields, patterns that run on PCRE2), one
+ * sentence a line; "" if there are none. */
 const char *tokenizer_note(const struct tokenizer *t);
 
 /* --- encoding --- */
@@ -126,9 +126,9 @@ struct plain_places {
 int encoder_encode_plain(struct encoder *enc, struct str text, const struct plain_places *plain,
                          struct token_vec *out, struct err *e);
 
-/* The same without the post-processor's ids, in parts that end behind an added token once some
- * 32 KB were passed; *at starts at 0 and tells where it stands. 1: that was the last part, 0, -1.
- */
+/* Encodes without the post-processor's ids, in steps that end after an added token when some 32 KB
+ * have passed. *at starts at 0 and is the position of the next step. Returns 1 after the last step,
+ * 0 if more remain, -1 on error. */
 int encoder_encode_part(struct encoder *enc, struct str text, size_t *at, struct token_vec *out,
                         struct err *e);
 
@@ -140,9 +140,9 @@ void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n,
                       bool skip_special_tokens, struct buf *out);
 
 /*
- * struct detok: decoding as ids arrive. All that detok_feed and detok_finish append together
- * equals tokenizer_decode of all ids, however they are cut; text comes out as soon as no later id
- * can change it (byte-level: at most 3 bytes wait). Borrows t.
+ * struct detok: decoding as ids arrive. The texts of detok_feed and detok_finish together equal
+ * tokenizer_decode of all ids, however the ids are cut. Text is appended when no later id can
+ * change it (byte-level: at most 3 bytes wait). Borrows t.
  */
 struct detok *detok_new(const struct tokenizer *t, bool skip_special_tokens);
 void detok_free(struct detok *d); /* NULL allowed */
@@ -150,8 +150,8 @@ void detok_free(struct detok *d); /* NULL allowed */
 /* Appends the text that this id makes certain, perhaps none. */
 void detok_feed(struct detok *d, int32_t id, struct buf *out);
 
-/* The same of the first ids that are plain (tokenizer_plain), all at once, as long as out has fewer
- * than `until` bytes. Returns how many it took; 0 also while part of a character waits. */
+/* Decodes the first ids that are plain (tokenizer_plain) in one call, while out has fewer than
+ * `until` bytes. Returns the number of decoded ids; 0 also if a fragment of a character waits. */
 size_t detok_feed_plain(struct detok *d, const int32_t *ids, size_t n, size_t until,
                         struct buf *out);
 

@@ -49,7 +49,7 @@ int config_string(const struct json *v, const char *key, struct str *ret, struct
     return 0;
 }
 
-/* Exactly one character. */
+/* Reads a text of exactly one character. */
 int config_char(const struct json *v, const char *key, struct str *ret, struct err *e)
 {
     if (config_string(v, key, ret, e) < 0)
@@ -59,7 +59,7 @@ int config_char(const struct json *v, const char *key, struct str *ret, struct e
     return 0;
 }
 
-/* From 0 to max. */
+/* Reads an integer from 0 to max. */
 int config_uint(const struct json *v, const char *key, uint32_t max, uint32_t *ret, struct err *e)
 {
     int64_t n;

@@ -33,7 +33,7 @@ static int follow_link(const char *path, struct buf *file, struct err *e)
     return rc;
 }
 
-/* Errors name the file. */
+/* Loads the file; errors name it. */
 int tokenizer_load(const char *path, struct tokenizer **ret, struct err *e)
 {
     struct buf file = {0};

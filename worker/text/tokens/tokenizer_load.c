@@ -209,7 +209,7 @@ static bool is_unigram(const struct json *model)
                                    : json_is(json_get(model, "vocab"), JSON_ARRAY);
 }
 
-/* By the type, or by the shape of the vocabulary in old files without one. */
+/* Loads the model by its type, or by the shape of the vocabulary in old files without a type. */
 static int load_model(struct tokenizer *t, const struct json *model, struct err *e)
 {
     const struct json *merges = json_get(model, "merges");
@@ -303,7 +303,7 @@ static int load_patterns(struct tokenizer *t, struct err *e)
     return rc;
 }
 
-/* added_tokens may be absent. */
+/* Loads the added tokens; the list may be absent. */
 static int load_added(struct tokenizer *t, const struct json *list, struct err *e)
 {
     struct added_token *entries;
@@ -435,7 +435,7 @@ static void note_pattern(void *arg, const struct pattern *p)
         buf_printf(&t->note, "a pattern runs on %s\n", pattern_engine(p));
 }
 
-/* What an operator should know of this tokenizer, one line each. */
+/* Collects notes on this tokenizer for an operator, one line each. */
 static void load_notes(struct tokenizer *t, const struct json *root)
 {
     static const char *const ignored[] = {"truncation", "padding"};

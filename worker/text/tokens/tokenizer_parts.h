@@ -1,7 +1,5 @@
-/*
- * What a struct tokenizer is made of. For the files of this folder only; everybody else sees
- * tokenizer.h.
- */
+/* The members of a struct tokenizer, for the files of this folder only. All other files use
+ * tokenizer.h. */
 #ifndef RG_TOKENS_TOKENIZER_PARTS_H
 #define RG_TOKENS_TOKENIZER_PARTS_H
 
@@ -33,7 +31,7 @@ struct tokenizer {
     struct token_vec post; /* the post-processor's template: ids and TEMPLATE_TEXT */
     size_t vocab_size;
     size_t longest;     /* text of one token, in bytes; 0: a token may stand for any length */
-    struct buf texts;   /* of all ids, one behind the other ... */
+    struct buf texts;   /* texts of all ids, one after the other ... */
     uint32_t *texts_at; /* ... id i at [text_at(i), text_at(i + 1)); NULL: pieces are texts */
     struct buf note;
     uint64_t fingerprint;
@@ -46,7 +44,7 @@ struct json;
 
 enum { TEXTS_BEHIND = 16 }; /* bytes of t->texts that may be read behind the last text */
 
-/* Where in t->texts the text of the id begins. */
+/* Returns where the text of the id begins in t->texts. */
 static inline uint32_t text_at(const struct tokenizer *t, size_t id)
 {
     return t->texts_at[id] & ~TEXT_PLAIN;

@@ -1,7 +1,8 @@
 /*
  * struct trie: a set of byte patterns, found leftmost-longest. Filled while loading, then
- * read-only. Children hang in sibling lists; the first byte goes through a table, so that text
- * without any first byte is skipped at memory speed; where all begin alike, memchr looks for it.
+ * read-only. Children are in sibling lists. The first byte is looked up in a table, so that text
+ * without any first byte is skipped at memory speed. If all patterns begin with the same byte,
+ * memchr finds it.
  */
 #ifndef RG_TOKENS_TRIE_H
 #define RG_TOKENS_TRIE_H
@@ -16,7 +17,7 @@ struct budget;
 
 struct trie_node {
     int32_t child, sibling; /* node numbers; 0: none */
-    int32_t value;          /* of the pattern that ends here, or -1 */
+    int32_t value;          /* value of the pattern that ends here, or -1 */
     unsigned char byte;
 };
 
@@ -24,7 +25,7 @@ struct trie {
     struct trie_node *at;
     size_t n, cap;
     int32_t first[256]; /* node of each first byte, or 0 */
-    unsigned heads;     /* so many bytes have one; head: the newest of them */
+    unsigned heads;     /* number of bytes that have a first node; head: the newest of them */
     unsigned char head;
 };
 

@@ -31,7 +31,7 @@ const struct unicode_mapping *unicode_map(const struct unicode_mapping *table, s
     return low < count && table[low].cp == cp ? &table[low] : NULL;
 }
 
-/* 0 for almost all characters, which a flag tells without a search. */
+/* Returns 0 for almost all characters, which a flag shows without a search. */
 uint8_t unicode_combining_class(uint32_t cp)
 {
     size_t low = 0, high = unicode_ccc_count;

@@ -27,9 +27,9 @@ enum unicode_flag {
     UC_SPACE = 1 << 10, /* \s, White_Space */
     UC_WORD = 1 << 11,  /* \w of Oniguruma */
     UC_HAN = 1 << 12,
-    UC_MARK = 1 << 13,        /* what StripAccents drops */
-    UC_PUNCTUATION = 1 << 14, /* what Punctuation splits at */
-    UC_NUMERIC = 1 << 15,     /* what Digits splits at */
+    UC_MARK = 1 << 13,        /* dropped by StripAccents */
+    UC_PUNCTUATION = 1 << 14, /* split at by Punctuation */
+    UC_NUMERIC = 1 << 15,     /* \w of Rust's regex: Whitespace, single_word */
     UC_RUST_WORD = 1 << 16,   /* \w of Rust's regex: Whitespace, single_word */
     UC_CCC = 1 << 17,         /* combining class is not 0 */
     UC_NFC_UNSAFE = 1 << 18,  /* text without any of these is in NFC */
@@ -177,7 +177,7 @@ static inline size_t unicode_read_back(const char *p, uint32_t *cp)
 const struct unicode_mapping *unicode_map(const struct unicode_mapping *table, size_t count,
                                           uint32_t cp);
 
-/* Canonical combining class. */
+/* Returns the canonical combining class. */
 uint8_t unicode_combining_class(uint32_t cp);
 
 /* The primary composite of two characters (Hangul included), or 0. */

@@ -1,7 +1,7 @@
 /* The unigram model (unigram.h): of all ways to cut a word into pieces, the one with the highest
- * sum of scores (Viterbi). best[i] is the best way to byte i; each place offers its score plus
- * that of every piece that begins there. Where no piece is the next character, an unknown one is
- * offered at a low score. The way is then followed back from the end.
+ * sum of scores (Viterbi). best[i] is the best way to byte i. Each position offers its score plus
+ * that of every piece that begins there. If no piece is the next character, an unknown one is
+ * offered at a low score. At the end the best way is followed backwards.
  *
  * Pieces stand in a trie whose nodes have their children's numbers in a row, with the labels in
  * an array of their own, so that a step is one memchr. */
@@ -22,12 +22,12 @@ static const double UNKNOWN_COST = 10.0;
 struct unigram_node {
     uint32_t child; /* the first one */
     uint16_t n;
-    int32_t id; /* of the piece that ends here, or -1 */
+    int32_t id; /* id of the piece that ends here, or -1 */
 };
 
 struct unigram_best {
     double score;
-    uint32_t start; /* of the piece that ends here */
+    uint32_t start; /* start of the piece that ends here */
     int32_t id;     /* NOWHERE: no way ends here */
 };
 

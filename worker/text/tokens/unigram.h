@@ -1,10 +1,10 @@
 /*
- * struct unigram: the model of SentencePiece's unigram tokenizers. Each piece has a score; of all
- * ways to cut a word into pieces the one with the greatest sum is taken (Viterbi, forward, as the
- * reference library does it: sums in double precision, a later way has to be greater to win). A
- * character that is no piece costs the least score less ten, and neighbours of that kind are one
- * unknown token, or their bytes' tokens with byte_fallback.
- * Immutable once made; struct unigram_scratch is the caller's, one per process or thread.
+ * struct unigram: the model of SentencePiece's unigram tokenizers. Each piece has a score. Of all
+ * ways to cut a word into pieces the one with the greatest sum is taken. The algorithm is Viterbi,
+ * forward, like in the reference library: sums in double precision, and a later way wins only if it
+ * is greater. A character that is no piece costs the least score less ten, and neighbours of that
+ * kind are one unknown token, or their bytes' tokens with byte_fallback. Immutable once made;
+ * struct unigram_scratch is the caller's, one per process or thread.
  */
 #ifndef RG_TOKENS_UNIGRAM_H
 #define RG_TOKENS_UNIGRAM_H
@@ -32,7 +32,7 @@ struct unigram {
     bool has_bytes;             /* every byte has a token "<0xNN>" */
     int32_t bytes[256];         /* or -1 */
     struct unigram_node *nodes; /* a trie of the pieces; a node's children lie side by side */
-    unsigned char *labels;      /* of each node: the byte that leads to it */
+    unsigned char *labels;      /* byte that leads to each node */
     size_t n_nodes;
 };
 
@@ -42,7 +42,7 @@ struct unigram_scratch {
     struct budget *budget;   /* limits of the work under way */
     struct unigram_best *at; /* by the byte where a way ends */
     size_t cap;
-    struct token_vec ends; /* of the tokens, last first */
+    struct token_vec ends; /* ends of the tokens, last first */
 };
 
 /* Over a sealed vocabulary whose ids are 0..n-1 (borrowed); takes scores (n of them, from malloc).

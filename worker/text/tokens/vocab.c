@@ -1,6 +1,6 @@
 /* The vocabulary (vocab.h): texts one behind the other in a pool, entries with place, length and
  * id, an open-addressing hash from text to entry, and by_id from id to entry (number + 1; 0:
- * none). Made once and read-only after vocab_seal; hash and prefetch are apart from the look-up
+ * none). Made once and read-only after vocab_seal. Hash and prefetch are separate from the look-up,
  * so that loading can overlap memory accesses. */
 
 #include "worker/text/tokens/vocab.h"
@@ -30,7 +30,7 @@ void vocab_init(struct vocab *v, size_t n, size_t bytes)
     v->slots = mem_calloc(v->mask + 1, sizeof(*v->slots));
 }
 
-/* Frees everything. */
+/* Frees all tables; v is empty then. */
 void vocab_done(struct vocab *v)
 {
     buf_done(&v->pool);
@@ -118,7 +118,7 @@ int vocab_seal(struct vocab *v, struct err *e)
     return 0;
 }
 
-/* Also asks the processor to fetch the slot. */
+/* Hashes the piece and asks the processor to fetch its slot. */
 uint32_t vocab_hash(const struct vocab *v, struct str piece)
 {
     uint32_t hash = (uint32_t)str_hash(piece, 0);

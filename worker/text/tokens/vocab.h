@@ -49,7 +49,7 @@ int vocab_add(struct vocab *v, struct str piece, int64_t id, struct err *e);
 /* Builds the way back from ids; call once after the last vocab_add. -1: two pieces have one id. */
 int vocab_seal(struct vocab *v, struct err *e);
 
-/* The id or -1. */
+/* Returns the id of the piece, or -1. */
 int32_t vocab_id(const struct vocab *v, struct str piece);
 
 /* Looking up in three steps, so that the cache misses of many pieces overlap: hash and prefetch

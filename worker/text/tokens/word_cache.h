@@ -15,11 +15,14 @@
 
 enum { WORD_CACHE_KEY_MAX = 22, WORD_CACHE_IDS_MAX = 10 };
 
-enum { WORD_CACHE_BITS = 13, WORD_CACHE_WAYS = 2 }; /* so many sets, of so many lines */
+enum {
+    WORD_CACHE_BITS = 13,
+    WORD_CACHE_WAYS = 2
+}; /* logarithm of the number of sets; lines per set */
 
 /* A word in three numbers: its first 8 bytes; the next 8, or its last 8; its last 6, and its length
- * above them. In a word of less than 22 bytes they overlap, or are 0. The length tells which bytes
- * stand where, so no two words have the same. The highest byte is 0. */
+ * above them. In a word of less than 22 bytes they overlap, or are 0. The length determines the
+ * positions of the bytes, so no two words have the same key. The highest byte is 0. */
 struct word_key {
     uint64_t at[3];
 };
@@ -36,7 +39,7 @@ struct word_cache {
 void word_cache_init(struct word_cache *c);
 void word_cache_done(struct word_cache *c);
 
-/* Of a word of 1..WORD_CACHE_KEY_MAX bytes. */
+/* Makes the key of a word of 1..WORD_CACHE_KEY_MAX bytes. */
 static inline struct word_key word_key(struct str word)
 {
     struct word_key k = {{0, 0, (uint64_t)word.len << 48}};
