@@ -6,7 +6,7 @@
  *   tools        -> chat.tools, printed by the template as the client wrote them
  *   functions    -> the same, for clients of the API before tools; answered with function_call
  *   tool_choice  -> tool_choice, tool_function or tool_allowed
- *   sampling_fields -> sampling, and sampling_given for what has to be told again
+ *   sampling_fields -> sampling, and sampling_given for values that are echoed
  *
  * Members that are left out here are not refused: request_members.def says which are read, and
  * the others are counted as dropped. */
@@ -145,8 +145,8 @@ static int read_content(struct arena *a, const struct json *content, uint32_t at
     return content_text(a, content, path_at(path, "messages[%u].content", at), joined, ret, e);
 }
 
-/* Of an assistant's message what stands beside its content: a refusal is what was said, and what
- * was spoken cannot be read here. */
+/* Reads the members next to an assistant message's content: a refusal counts as its text, and audio
+ * cannot be read here. */
 static int read_beside(struct arena *a, const struct json *v, uint32_t at, struct json *content,
                        struct err *e)
 {
@@ -209,7 +209,8 @@ static int read_tool(struct arena *a, const struct json *v, uint32_t at, struct 
     struct json content;
     char path[FIELD_PATH_MAX];
 
-    /* Some harnesses leave it out (and the legacy role "function" has none): the order tells. */
+    /* Some harnesses leave it out (and the legacy role "function" has no id): then the order
+     * decides. */
     if (!id.p && !json_is_null(given))
         return err_field(e, path_at(path, "messages[%u].tool_call_id", at),
                          "messages[%u].tool_call_id must be a string", at);
@@ -319,7 +320,7 @@ static struct json unmarked(struct arena *a, const struct json *v)
     return all;
 }
 
-/* As the client sent it: templates print definitions whole. */
+/* Keeps the definition as the client sent it: templates print definitions whole. */
 static struct json as_sent(struct arena *a, const struct json *v)
 {
     struct json tool = unmarked(a, v);
@@ -332,8 +333,8 @@ static struct json as_sent(struct arena *a, const struct json *v)
     return tool;
 }
 
-/* Adds one tool. Custom tools become functions with one text as argument; kinds that only their
- * vendor's server runs are skipped (request_note_dropped tells the client). */
+/* Adds one tool. Custom tools become functions with one text as argument. Kinds that only their
+ * vendor's server runs are skipped; request_note_dropped reports them to the client. */
 static int read_tool_def(const struct json *v, uint32_t i, struct tool_list *tools, struct err *e)
 {
     struct str type = json_string(json_get(v, "type"));
@@ -487,7 +488,7 @@ static int read_logprobs(const struct json *body, struct chat_request *req, stru
     return 0;
 }
 
-/* Nothing but text can be asked for as output. */
+/* Refuses a request for any output but text. */
 static int refuse_audio(const struct json *body, struct err *e)
 {
     const struct json *list;

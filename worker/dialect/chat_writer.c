@@ -267,7 +267,8 @@ static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
     close_custom(ctx, index);
 }
 
-/* The logprobs object of a chunk or of a whole choice; cut short when nobody wants it any more. */
+/* Writes the logprobs object of a chunk or of a whole choice; stops early if the answer is
+ * cancelled. */
 static void write_logprobs(struct json_out *o, const struct token_logprob *lp, size_t n)
 {
     json_out_obj(o);

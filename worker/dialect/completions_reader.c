@@ -1,6 +1,6 @@
 /* POST /v1/completions: text or token-id prompts. A prompt is a string or a list of token ids; a
- * list of either makes several prompts, of which n_prompts tells the number and each becomes a
- * model call of its own in the api layer. Prompts are taken as they are: no template, no roles. */
+ * list of either makes n_prompts prompts, each of which becomes a model call of its own in the api
+ * layer. Prompts are taken as they are: no template, no roles. */
 #include "common/base/limits.h"
 #include "worker/dialect/request_fields.h"
 
@@ -100,7 +100,7 @@ static int read_prompt(struct arena *a, const struct json *body, struct chat_req
     return 0;
 }
 
-/* What would change the answer and cannot be honoured. */
+/* Refuses members that would change the answer and are not supported. */
 static int refuse_others(const struct json *body, const struct chat_request *req, struct err *e)
 {
     bool echo = false;
@@ -119,8 +119,8 @@ static int refuse_others(const struct json *body, const struct chat_request *req
     return 0;
 }
 
-/* n is read before the prompt, because their product is bounded. logprobs is a number here: how
- * many alternatives to tell. */
+/* Parses a request. n is read before the prompt, because their product is limited. logprobs is a
+ * number here: how many alternatives to return. */
 static int completions_parse(struct arena *a, const struct json *body,
                              const struct dialect_headers *headers, const struct dialect_past *past,
                              struct chat_request *ret, struct err *e)

@@ -37,8 +37,8 @@ static size_t characters(struct str s)
     return n;
 }
 
-/* Parallel lists: tokens, their logprobs, a map of alternatives for each, and offsets; cut short
- * when nobody wants them any more. */
+/* Writes parallel lists: tokens, their logprobs, a map of alternatives for each, and offsets. Stops
+ * early if the answer is cancelled. */
 static void write_logprobs(struct completions_writer *cw, struct json_out *o, uint32_t index,
                            const struct token_logprob *lp, size_t n)
 {

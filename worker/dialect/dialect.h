@@ -48,8 +48,8 @@ struct dialect_writer;
 
 struct dialect {
     const char *name;    /* label in metrics: "chat", "messages", "responses", "completions" */
-    const char *id_head; /* of the ids of its responses; NULL: it makes none */
-    bool ends_whole;     /* the end of its streams tells all of the answer once more */
+    const char *id_head; /* start of its responses' ids; NULL: they have no ids */
+    bool ends_whole;     /* the end of its streams contains the whole answer again */
     unsigned members;    /* its rows in request_members.def (IN_...); 0: none */
     const char *list;    /* the member that has the conversation (known_body.h); NULL: none */
 
@@ -91,7 +91,7 @@ struct dialect_writer {
  * (Groq, Azure), /deployments/NAME (Azure; only before a dialect's path). */
 struct str dialect_path(struct str path);
 
-/* By request path below /v1 ("/chat/completions" ...), or NULL. */
+/* Finds a dialect by the request path below /v1 ("/chat/completions" ...), or NULL. */
 const struct dialect *dialect_for_path(struct str path);
 
 /* The i-th of the paths that dialects serve (behind /v1), or NULL behind the last. */

@@ -1,9 +1,9 @@
 /*
- * The body is walked from quote to quote. A string is lifted when it is long, has no escapes, and
- * is either a data URL (its base64 alone goes) or the value of a member "data" (Messages), and when
- * its base64 is strict: then the bytes say what the text was, to the letter, and undo can write it
- * again. Everything else stays, however odd it is. Quotes pair as in JSON; in a body that is no
- * JSON they may not, and it is put back when it fails to parse.
+ * The body is walked from quote to quote. A string is lifted if it is long, has no escapes, and is
+ * either a data URL (only its base64 goes) or the value of a member "data" (Messages). Its base64
+ * must be strict, so that undo can write the same text again from the bytes. Everything else stays,
+ * however odd it is. Quotes pair as in JSON. If the body is not JSON they may not; then the parse
+ * fails and the strings are put back.
  */
 #include "worker/dialect/image_lifts.h"
 
@@ -81,7 +81,7 @@ static bool is_data_member(struct str body, size_t quote)
     return str_ends(str_sub(body, 0, at), key);
 }
 
-/* Where the base64 begins in a string; SIZE_MAX: it is none that is lifted. */
+/* Returns the start of the base64 in a string; SIZE_MAX: the string is not lifted. */
 static size_t base64_start(struct str body, size_t quote, struct str text)
 {
     size_t comma;

@@ -1,9 +1,8 @@
 /*
  * A long body is mostly pictures: before it is read as JSON, their base64 is lifted out of it and
- * decoded, and a few characters stand in its place. So no copy of the text is made, and who gave it
- * may drop it as it goes. What was lifted and turns out to be no picture's is put back
- * (image_lifts_undo), hence the reader of JSON and dialects sees what it would have seen anyway.
- * Pure.
+ * decoded, and a few characters replace it. So no copy of the text is made, and its owner may free
+ * it step by step. A lifted text that is not a picture's is put back (image_lifts_undo), so the
+ * reader of JSON and dialects sees the original text. Pure.
  */
 #ifndef RG_DIALECT_IMAGE_LIFTS_H
 #define RG_DIALECT_IMAGE_LIFTS_H
@@ -15,7 +14,7 @@
 struct image_lift {
     struct str stand_in; /* in the body that is read: '#', which is no base64, and the hash */
     struct request_image image; /* in the arena */
-    size_t at, len;             /* of the text in the body that came */
+    size_t at, len;             /* position of the text in the body, as it came */
     bool used;                  /* it was a picture's */
 };
 
@@ -24,7 +23,7 @@ struct image_lifts {
     size_t n, cap;
     size_t least;     /* shorter texts stay where they are, */
     size_t max_bytes; /* and so do those of more bytes */
-    size_t reached;   /* of the body that came, so far */
+    size_t reached;   /* bytes of the body that were read so far */
     /* Bytes of it that are looked at now for the first time, in order; may be NULL. */
     void (*reach)(void *ctx, struct str part);
     /* Bytes of it that are not looked at again; may be NULL. */

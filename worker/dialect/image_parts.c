@@ -4,12 +4,12 @@
  * image_parts_settle then turns each into the normalised part:
  *
  *   find_text     where the dialect put base64 or a URL; file ids are refused
- *   find_bytes    those that were lifted out of the body, else base64 -> bytes, within the limit of
+ *   find_bytes those that were lifted out of the body, else base64 -> bytes, within the limit of
  *                 one picture
  *   make_part     header -> format and size, family -> grid and tokens, bytes -> SHA-256
  *
- * Those by http or https stay as they are where such may be fetched at all; image_parts_fetch has
- * somebody else bring their bytes and goes on with make_part.
+ * Pictures by http or https stay as they are if they may be fetched at all; image_parts_fetch gets
+ * their bytes from an image_source and goes on with make_part.
  *
  * Texts around pictures are joined afterwards, in messages that have some: clients cut them
  * differently, and equal messages must be equal parts.
@@ -54,8 +54,8 @@ struct image_settling {
     const struct image_source *source; /* NULL: what is to be fetched stays */
     struct chat_request *req;
     uint32_t from;  /* its first messages have none */
-    const char *at; /* of the part at hand */
-    bool by_url;    /* what find_text found is to be fetched */
+    const char *at; /* number of first messages without pictures */
+    bool by_url;    /* position of the present part, for errors */
     struct err *e;
 };
 
@@ -268,7 +268,7 @@ static int settle_part(struct image_settling *s, struct json *part)
 
 /* --- by URL --- */
 
-/* It came from the same place earlier in the request; NULL: not. */
+/* Finds a picture from the same URL earlier in the request; NULL: there is none. */
 static const struct request_image *find_fetched(const struct image_settling *s, struct str url)
 {
     for (uint32_t i = 0; i < s->req->n_images; i++)
@@ -277,7 +277,7 @@ static const struct request_image *find_fetched(const struct image_settling *s, 
     return NULL;
 }
 
-/* What stood in the way, in the words of all that is wrong with pictures. */
+/* Reports why a picture cannot be fetched, in the common form of errors about pictures. */
 static int cannot_fetch(const struct image_settling *s, struct str url)
 {
     char why[sizeof(s->e->text)];
@@ -294,7 +294,7 @@ static int cannot_fetch(const struct image_settling *s, struct str url)
     return -1;
 }
 
-/* What the session knows from that place, as this model takes it. */
+/* Uses the picture that the session has from that URL, in the form for this model. */
 static int use_pinned(const struct image_settling *s, const struct json *known, struct json *ret)
 {
     struct image_part part;

@@ -1,8 +1,9 @@
 /*
- * What a body began with (known_body.h). It grows at its end: each body adds a piece of raw bytes,
- * which end with an item of the list, and what they were read to. Texts of the values lie in the
- * pieces, or decoded beside them. A body that leaves the known one cuts it there; what is cut off
- * stays in the arena, so one that has more of that than it is worth is begun anew.
+ * The beginning of a body (known_body.h). It grows at its end: each body adds a piece of raw bytes,
+ * which ends with an item of the list, and the values that were read from it. Texts of the values
+ * are in the pieces, or decoded separately. If a body differs from the known one, the known one is
+ * cut there. The cut bytes stay in the arena, so a known body with too many of them is started
+ * again.
  */
 #include "worker/dialect/known_body.h"
 
@@ -26,19 +27,20 @@ struct known_piece {
 struct known_body {
     atomic_uint holders;
     atomic_bool busy;
-    atomic_size_t bytes; /* of memory */
+    atomic_size_t bytes; /* bytes of memory */
     const struct dialect *dialect;
     struct arena arena;
     struct json list_key;
-    size_t escaped_at, surrogate_at; /* as json_trace has them */
+    size_t escaped_at, surrogate_at; /* positions as in json_trace */
     struct hash128 hashed;
     VEC(struct json) members;
     VEC(struct known_piece) pieces;
-    VEC(struct json_mark) marks; /* of each item, as are the next */
+    VEC(struct json_mark)
+    marks; /* marks of the items; the next vectors also have a row for each item */
     VEC(struct json) items;
     VEC(struct json) made;
     VEC(uint32_t) made_bytes;
-    size_t calls_at[2]; /* which of the made ones are the first with tool_calls; SIZE_MAX: none */
+    size_t calls_at[2]; /* indexes of the first two made messages with tool_calls; SIZE_MAX: none */
 };
 
 /* --- life --- */
@@ -98,7 +100,8 @@ static bool begins_with(struct str body, size_t at, struct str raw)
     return body.len - at >= raw.len && memcmp(body.p + at, raw.p, raw.len) == 0;
 }
 
-/* Of a piece that the body does not have whole: from item `n` on, whose place is `at`. */
+/* Compares the items of a piece that the body does not have as a whole, from item `n` on, which
+ * begins at `at`. */
 static size_t match_items(const struct known_body *k, const struct known_piece *piece, size_t n,
                           size_t at, struct str body)
 {

@@ -26,7 +26,7 @@ struct known_body;
 /* The messages of a body that are known, as the dialect made them. */
 struct known_messages {
     const struct json *made;
-    const uint32_t *made_bytes; /* that making each took of the arena */
+    const uint32_t *made_bytes; /* bytes of the arena that making each message used */
     uint32_t n;
     uint32_t with_calls; /* how many have tool_calls: 0, 1, or 2 for more */
 };
@@ -36,7 +36,7 @@ struct known_part {
     struct json_known state;
     struct known_messages messages; /* n 0: the dialect makes none by itself */
     struct str head;                /* in which the members before the list lie, from byte 0 on */
-    struct hash128 hashed;          /* of no more bytes than are known */
+    struct hash128 hashed;          /* hash of the known bytes, or fewer */
 };
 
 /* Whose reading a body was. */
@@ -46,7 +46,7 @@ struct known_reader {
     uint64_t number;    /* no two readings of a process have the same (chat_stretch) */
 };
 
-/* The caller's alone. */
+/* Makes a known body with the caller as its only holder. */
 struct known_body *known_body_new(const struct known_reader *by);
 
 void known_body_hold(struct known_body *k);
@@ -64,8 +64,8 @@ size_t known_body_match(const struct known_body *k, const struct dialect *d, str
 /* The state behind the first n items, n > 0. Arrays are borrowed until known_body_keep. */
 void known_body_part(const struct known_body *k, size_t n, struct known_part *ret);
 
-/* Which readings took note of its first n items (chat_known), as messages of a dialect that makes
- * one of each. Leaves ret->messages to the caller. */
+/* Lists the readings that recorded its first n items (chat_known), for a dialect that makes one
+ * message of each item. Leaves ret->messages to the caller. */
 void known_body_stretches(const struct known_body *k, size_t n, struct chat_known *ret);
 
 /* Bytes of memory that it takes, as of the last known_body_keep. Asked on any thread. */
@@ -77,8 +77,8 @@ struct known_kept {
     bool replaces;           /* it stands for the one that was given, which is no more of use */
 };
 
-/* Takes note of a body that was read well, of which the first n items were known by k (NULL: by
- * nobody) and `trace` has the others. It has no pictures. */
+/* Records a body that was read without error. k knew its first n items (NULL: there was no known
+ * body), and `trace` has the others. The body has no pictures. */
 struct known_kept known_body_keep(struct known_body *k, size_t n, const struct known_reader *by,
                                   struct str body, const struct json_trace *trace);
 

@@ -17,14 +17,15 @@ struct anthropic_tools {
 int anthropic_read_tools(struct arena *a, const struct json *body, struct anthropic_tools *ret,
                          struct err *e);
 
-/* An array of both. */
+/* Makes one array of both lists. */
 const struct json *anthropic_all_tools(struct arena *a, const struct anthropic_tools *tools);
 
 /* tool_choice and parallel_tool_calls. Tools stand in req already. */
 int anthropic_read_choice(const struct json *body, struct chat_request *req, struct err *e);
 
-/* content, if it is a list, with text blocks in place of those that can be told as text: references
- * to tools, added and removed tools, search results, documents of text. Added tools are noted. */
+/* Replaces blocks that can be written as text: references to tools, added and removed tools, search
+ * results, documents of text. Returns the content, if it is a list, with text blocks in their
+ * places. Records added tools. */
 const struct json *blocks_as_text(struct arena *a, const struct json *content,
                                   struct anthropic_tools *tools);
 

@@ -1,9 +1,9 @@
 /* POST /v1/messages and /v1/messages/count_tokens: the request.
  *
  * A message of Anthropic's API is a list of blocks; ours are flat. One user message with tool
- * results becomes several: text blocks are gathered (parts) until a result comes, then what was
- * gathered is a user message (flush_user) and the result is a tool message behind it. The blocks
- * of one assistant message become one assistant turn (struct spoken).
+ * results becomes several. Text blocks are gathered (parts) until a result comes. Then the gathered
+ * blocks become a user message (flush_user), and the result a tool message after it. The blocks of
+ * one assistant message become one assistant turn (struct spoken).
  *
  *   user: [text, tool_result, text]   ->   user, tool, user
  *   assistant: [thinking, text, tool_use, tool_use]   ->   assistant with two tool_calls
@@ -342,7 +342,7 @@ static int read_messages(struct messages_reader *r, const struct json *body)
 
 /* --- the rest --- */
 
-/* What is wrong with it; request_thinking takes it over. */
+/* Checks the member; request_thinking uses it. */
 static int check_thinking(const struct json *body, struct err *e)
 {
     static const char *const types[] = {"enabled", "disabled", "adaptive"};
@@ -364,8 +364,8 @@ static int check_thinking(const struct json *body, struct err *e)
     return err_field(e, "thinking.type", "thinking.type must be enabled, disabled or adaptive");
 }
 
-/* What messages and count_tokens have in common. The choice of a tool comes after the messages,
- * because a message can add tools. */
+/* Reads the members that messages and count_tokens share. The choice of a tool comes after the
+ * messages, because a message can add tools. */
 static int parse_both(struct arena *a, const struct json *body,
                       const struct dialect_headers *headers, const struct dialect_past *past,
                       struct chat_request *ret, struct err *e)
@@ -408,8 +408,9 @@ static int read_format(struct arena *a, const struct json *body, struct chat_req
     return request_flat_format(a, format, path, req, e);
 }
 
-/* Anthropic's server edits the history that its model sees. Which thoughts of earlier turns a model
- * sees is its template's to say; any other edit would be a history that nobody sent. */
+/* Checks the edits of the history that Anthropic's server would make. The template decides which
+ * thoughts of earlier turns the model sees. Any other edit would make a history that no client
+ * sent. */
 static int check_edits(const struct json *body, struct err *e)
 {
     const struct json *context, *edits;

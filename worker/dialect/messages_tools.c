@@ -37,7 +37,8 @@ static int read_tool(const struct json *v, uint32_t i, struct tool_list *tools, 
     return 0;
 }
 
-/* A search that the vendor's server would do: here nobody does it, so nothing may be hidden. */
+/* Reports whether the vendor's server would search the tools: there is no search here, so no tool
+ * may be hidden. */
 static bool is_searched_elsewhere(const struct json *list)
 {
     for (size_t i = 0; json_at(list, i); i++)
@@ -70,7 +71,7 @@ int anthropic_read_tools(struct arena *a, const struct json *body, struct anthro
     return 0;
 }
 
-/* What can be called: the shown tools, then the hidden ones. */
+/* Lists what can be called: the shown tools, then the hidden ones. */
 const struct json *anthropic_all_tools(struct arena *a, const struct anthropic_tools *tools)
 {
     const struct json *const both[] = {&tools->shown.all, &tools->hidden.all};

@@ -15,7 +15,7 @@ enum block { BLOCK_NONE, BLOCK_THINKING, BLOCK_REDACTED, BLOCK_TEXT, BLOCK_TOOL 
 struct anthropic_writer {
     struct writer w; /* first */
     enum block open;
-    uint32_t index;     /* of the open or next block */
+    uint32_t index;     /* index of the open or next block */
     struct grown blank; /* white space that no block was opened for yet */
     struct told_seals told;
 };
@@ -34,7 +34,7 @@ static void end_event(struct anthropic_writer *aw, struct json_out *o)
     sse_end(&aw->w);
 }
 
-/* The cache members are 0: what an engine cached is not told in this dialect. */
+/* Writes the usage. The cache members are 0: this dialect does not report what an engine cached. */
 static void write_usage(struct json_out *o, const struct call_usage *u)
 {
     json_out_obj(o);
@@ -508,7 +508,8 @@ void anthropic_write_error(const struct err *e, struct str request_id, struct bu
     json_out_end_obj(&o);
 }
 
-/* Before the head nothing was sent: the api layer then answers with a status instead. */
+/* Fails a stream. Before the head nothing was sent, so the api layer then answers with a status
+ * instead. */
 static void on_failed(void *ctx, const struct err *e)
 {
     struct anthropic_writer *aw = ctx;

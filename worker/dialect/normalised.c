@@ -79,9 +79,8 @@ struct json content_alone(struct json list)
 
 enum { ADJOIN_LEAST = 64 << 10 };
 
-/* The texts of a list of text parts, which are long together, each where the one before it ends:
- * the loop compares such a list as one text (worker/session/forest/message.c) and does not copy it.
- */
+/* Puts the texts of a list of text parts, which are long together, next to each other in memory. So
+ * the loop can compare the list as one text without a copy (worker/session/forest/message.c). */
 static void adjoin(struct json *list, struct str all)
 {
     for (uint32_t i = 0; i < list->n; i++) {
@@ -154,7 +153,7 @@ void tools_add_as_sent(struct tool_list *tools, struct str name, struct json too
     json_push(tools->names.arena, &tools->all, tool);
 }
 
-/* The first tool of a name stays: the model would not tell two apart. */
+/* Adds a tool. The first tool of a name stays, since the model could not distinguish two. */
 void tools_add(struct tool_list *tools, struct str name, const struct json *description,
                const struct json *parameters)
 {
@@ -174,7 +173,7 @@ void tools_add(struct tool_list *tools, struct str name, const struct json *desc
     json_push(a, &tools->all, tool);
 }
 
-/* A tool with one text as input is told to the model as a function with one string argument. */
+/* Adds a tool with one text as input; the model sees a function with one string argument. */
 void tools_add_freeform(struct tool_list *tools, struct str name, const struct json *description)
 {
     static const char schema[] = "{\"type\":\"object\",\"properties\":{\"input\":{\"type\":"

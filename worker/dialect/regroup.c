@@ -3,8 +3,8 @@
  *   assistant(call 1)  tool(1)  assistant(call 2)  tool(2)
  *   becomes  assistant(call 1, call 2)  tool(1)  tool(2)
  *
- * when both ids were issued by one answer (owner.get) and the later messages say nothing
- * besides. So the history equals what the model generated and finds its checkpoint again. */
+ * if one answer issued both ids (owner.get) and the later messages contain nothing else. So the
+ * history equals what the model generated and finds its checkpoint again. */
 
 #include "worker/dialect/regroup.h"
 
@@ -27,7 +27,8 @@ static struct glance glance_at(const struct json *m)
     return (struct glance){at[0], at[1], at[2]};
 }
 
-/* Who issued the calls of an assistant message that says nothing else; absent: nobody known. */
+/* Finds the answer that issued the calls of an assistant message without other content; absent:
+ * unknown. */
 static struct str issuer(const struct glance *g, struct regroup_owner owner)
 {
     struct str id = json_string(json_get(json_at(g->calls, 0), "id"));
@@ -90,7 +91,7 @@ const struct json *regroup_calls(struct arena *a, const struct json *messages,
 {
     struct json out = json_empty(JSON_ARRAY); /* the messages, once something moves */
     struct str last = {0};     /* issuer of out's message `at`, behind which only results stand */
-    struct json *calls = NULL; /* that message's, once they grow: each is moved once */
+    struct json *calls = NULL; /* calls of that message, once they grow: each is moved once */
     uint32_t at = 0;
     size_t room = REGROUP_BLANKS_MAX;
     bool moves = false;

@@ -1,6 +1,6 @@
 /*
- * Parallel tool calls that a client sends back one by one, each followed by its result, become the
- * one assistant turn that they were: call ids tell. Pure.
+ * Some clients send parallel tool calls back one by one, each followed by its result. Regrouping
+ * joins them to the assistant turn that they were, by their call ids. Pure.
  */
 #ifndef RG_DIALECT_REGROUP_H
 #define RG_DIALECT_REGROUP_H

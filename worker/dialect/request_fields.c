@@ -118,9 +118,9 @@ static struct str idempotency_key(struct arena *a, struct str given)
     return arena_str(a, str_of((const char *)hash, sizeof(hash)));
 }
 
-/* What a request told of its agent. */
+/* The agent that sent a request, as its headers and metadata name it. */
 struct speaker {
-    struct str name;    /* of a sub-agent; absent: the main one */
+    struct str name;    /* name of a sub-agent; absent: the main agent */
     struct str purpose; /* a word of purpose.h's table; absent: none was said */
 };
 

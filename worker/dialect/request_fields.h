@@ -48,7 +48,7 @@ int request_sampling(struct arena *a, const struct json *body, const char *const
 int request_format(struct arena *a, const struct json *format, const char *path,
                    struct chat_request *req, struct err *e);
 
-/* The same with the schema beside its type, as Responses and Messages have it. */
+/* Reads a format whose schema is next to its type, as in Responses and Messages. */
 int request_flat_format(struct arena *a, const struct json *format, const char *path,
                         struct chat_request *req, struct err *e);
 
@@ -120,7 +120,7 @@ void spoken_flush(struct arena *a, struct spoken *s, struct json *messages);
 /* Formats a path for errors. */
 const char *path_at(char out[FIELD_PATH_MAX], const char *fmt, ...) RG_PRINTF(2, 3);
 
-/* Marks the request as a compaction, whoever speaks. */
+/* Marks the request as a compaction, whichever agent sent it. */
 void request_compacts(struct arena *a, struct chat_request *req);
 
 #endif

@@ -1,7 +1,7 @@
-/* What of a request had no effect (request_members.h). The table of request_members.def has a
- * row for each known member: READ by the parser, QUIET (whose the request is or how it is
- * billed: no answer depends on it), UNUSED (known, dropped). What has no row is unknown. Names
- * of inner members are "object.name".
+/* Finds the members of a request that had no effect (request_members.h). The table of
+ * request_members.def has a row for each known member: READ by the parser, QUIET (owner or billing
+ * of the request, without effect on the answer), UNUSED (known, dropped). A member without a row is
+ * unknown. Names of inner members are "object.name".
  *
  * The walk looks at each member of the body once and one level into objects that have inner
  * rows. Counts are complete; names are kept up to DROPPED_NAMES_MAX, each once, cut to
@@ -46,7 +46,7 @@ const char *request_member_at(const struct dialect *d, size_t i)
 
 /* --- one name --- */
 
-/* What is done with a member of the body. */
+/* Returns the use of a member of the body. */
 static enum member_use use_of(unsigned dialects, struct str name)
 {
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
@@ -64,7 +64,7 @@ static bool is_inner(const struct member *m, unsigned dialects, struct str objec
            str_starts(str_of(m->name, m->len), object);
 }
 
-/* What is done with object.name. */
+/* Returns the use of object.name. */
 static enum member_use inner_use_of(unsigned dialects, struct str object, struct str name)
 {
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {

@@ -23,26 +23,25 @@ enum {
 
 enum { DROPPED_NAMES_MAX = 16, DROPPED_NAME_MAX = 64 };
 
-/* A reader tells of an item of `list` (the member that it stands in) of which no model reads
- * anything: what another server sealed, or did. Counted as dropped each time, and named once, as
- * "list.KIND". */
+/* Records an item of the member `list` that no model reads, such as one that another server sealed
+ * or made. Counted as dropped each time, and named once, as "list.KIND". */
 void request_note_skipped(struct arena *a, const char *list, struct str kind,
                           struct chat_request *req);
 
-/* Fills req->dropped from the body (a JSON object) of a request of that dialect, which its reader
- * has read: what the reader skipped, members that are not null and not read, as "name" or
- * "object.name", tools of kinds that nobody runs here, as "tools.KIND", and members in which U+FFFD
- * took the place of half a character, as "name[i].lone_surrogate". `taken`, or NULL: names
- * that somebody else obeys. The dialect's own names are looked up once for each member; without a
- * dropped one nothing is allocated. */
+/* Fills req->dropped from the body (a JSON object) of a request of that dialect, after its reader.
+ * Dropped are: items that the reader skipped; members that are not null and not read, as "name" or
+ * "object.name"; tools of kinds that do not run here, as "tools.KIND"; and members in which U+FFFD
+ * replaced half a character, as "name[i].lone_surrogate". `taken`, or NULL: names that other layers
+ * use. The dialect's own names are looked up once for each member; without a dropped one nothing is
+ * allocated. */
 void request_note_dropped(struct arena *a, const struct dialect *d, const struct json *body,
                           member_taken_fn taken, struct chat_request *req);
 
 /* A member that the reader took and that cannot be obeyed after all: dropped like the others. */
 void request_note_unobeyed(struct arena *a, const char *name, struct chat_request *req);
 
-/* What had no effect, efforts that the template does not know included, as a header's value: names
- * between commas, bytes that no header has as '?'. Absent: nothing. */
+/* Returns the members without effect, unknown efforts of the template included, as a header's
+ * value: names between commas, bytes that a header cannot have as '?'. Absent: there are none. */
 struct str request_unobeyed(struct arena *a, const struct chat_request *req);
 
 /* The i-th member that the dialect's requests are read for, "object.name" for inner ones; NULL

@@ -32,7 +32,7 @@ struct str response_bare_id(struct str id);
 /* Longer ids than RESPONSE_ID_MAX are refused: -1 and ERR_INVALID with the path. */
 int responses_check_id(const char *path, struct str id, struct err *e);
 
-/* dialect.recorded. */
+/* Implements dialect.recorded. */
 int responses_recorded(struct arena *a, const struct json *body, uint64_t max_bytes, struct err *e);
 
 /* POST /responses/compact. */
@@ -41,8 +41,8 @@ extern const struct dialect dialect_compact;
 /* Whether the request's last item asks for a compaction. */
 bool responses_compacts(const struct json *body);
 
-/* What a compaction item holds of a summary, and the summary of one that is ours; absent: it is
- * not. In the arena. */
+/* compaction_seal makes the content of a compaction item from a summary. The other reads the
+ * summary of an item that we made; absent: it is not ours. In the arena. */
 struct str compaction_seal(struct arena *a, struct str summary);
 struct str compaction_open(struct arena *a, struct str sealed);
 
@@ -51,7 +51,7 @@ struct dialect_writer *compact_writer_new(struct arena *a, const struct chat_req
 const struct str *compact_asked(struct arena *a, const struct chat_request *req,
                                 const struct json *body);
 
-/* Those members of a request that its response object echoes (dialect.asked). */
+/* Lists the members of a request that its response object echoes (dialect.asked). */
 const struct str *responses_asked(struct arena *a, const struct chat_request *req,
                                   const struct json *body);
 

@@ -4,8 +4,8 @@
  *
  *   computer      action, actions   a picture of the screen
  *   local_shell   action            a text
- *   shell         action            a list of {stdout, stderr, outcome}, told as JSON
- *   apply_patch   operation         status and output, told as JSON */
+ *   shell         action            a list of {stdout, stderr,outcome}, as JSONN
+ *   apply_patch   operation         status and output, as JSON */
 #include "worker/dialect/responses_client_tools.h"
 
 #include "common/base/attrs.h"
@@ -37,8 +37,8 @@ struct client_member {
 
 static const struct client_tool {
     const char *call, *output, *name;
-    struct client_member given[2]; /* of the call: one of them must be there */
-    const char *lacks;             /* what must be there, where none is */
+    struct client_member given[2]; /* members of the call of which one must be present */
+    const char *lacks;             /* the missing member to name, if none is present */
     bool by_id;                    /* the item's own id may stand for call_id */
     client_result_fn result;
 } all_tools[] = {
@@ -138,8 +138,8 @@ int responses_read_client_call(struct arena *a, const struct json *item, uint32_
     return 0;
 }
 
-/* The picture of the computer's screen. Who has acknowledged which of its checks is between the
- * client and who made them: the model reads nothing of it. */
+/* Reads the picture of the computer's screen. Acknowledged safety checks are between the client and
+ * their maker, so the model does not read them. */
 static int read_screenshot(const struct client_item *c, struct json *ret)
 {
     const struct json *output = json_get(c->item, "output");
@@ -173,7 +173,7 @@ static int read_text(const struct client_item *c, struct json *ret)
     return 0;
 }
 
-/* What each command wrote, and how it ended. */
+/* Reads what each command wrote, and how it ended. */
 static int read_streams(const struct client_item *c, struct json *ret)
 {
     const struct json *output = json_get(c->item, "output");

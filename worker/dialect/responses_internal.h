@@ -30,18 +30,19 @@ struct responses_writer {
     enum item open;
     uint32_t n_items;                /* finished ones */
     uint32_t of_kind[ITEM_KINDS];    /* begun ones */
-    struct str id;                   /* of the open item */
-    struct grown text;               /* of the open item: text, thought or arguments */
-    struct str call_id, name, space; /* of the open call; space absent: none */
+    struct str id;                   /* id of the open item */
+    struct grown text;               /* text of the open item: text, thought or arguments */
+    struct str call_id, name, space; /* the open call; space absent: none */
     struct str seal;                 /* the upstream's of the open thought; absent: none */
     struct told_seals told;
-    struct grown blank;    /* white space that no message was opened for yet */
-    struct grown output;   /* finished items, JSON with commas */
-    struct grown logprobs; /* of all tokens so far, JSON with commas between those of one message */
-    size_t logprobs_told;  /* bytes of them that the messages before have */
+    struct grown blank;  /* white space that no message was opened for yet */
+    struct grown output; /* finished items, JSON with commas */
+    struct grown
+        logprobs; /* logprobs of all tokens so far, JSON with commas between those of one message */
+    size_t logprobs_told;   /* bytes of them that the messages before have */
     const char *incomplete; /* why the answer is; NULL: it is whole */
     bool compacts;          /* the answer is one item: what the model wrote, as a compaction */
-    bool alone;             /* of /responses/compact: the answer is no response */
+    bool alone;             /* answer of /responses/compact: it is not a response object */
 };
 
 /* Whether the request asks for encrypted_content of thoughts. */
@@ -55,7 +56,7 @@ void responses_part(struct responses_writer *rw, struct json_out *o, struct str 
 /* The member of a stored request that asked for a compaction. */
 #define COMPACTED "rollgate.compacted"
 
-/* The answer of /responses/compact. */
+/* Writes the answer of /responses/compact. */
 void compaction_object(struct responses_writer *rw, struct json_out *o,
                        const struct call_usage *usage);
 

@@ -10,7 +10,7 @@
 #include "worker/dialect/responses_internal.h"
 #include "worker/dialect/writers.h"
 
-/* include: ["reasoning.encrypted_content"]. */
+/* Reports whether the request includes "reasoning.encrypted_content". */
 bool responses_wants_encrypted(const struct responses_writer *rw)
 {
     const struct json *include = json_get(rw->w.body, "include");
@@ -57,8 +57,8 @@ void responses_part(struct responses_writer *rw, struct json_out *o, struct str 
     json_out_end_obj(o);
 }
 
-/* A thought; its summary is empty, as the whole thought is told. Its encrypted_content is the
- * upstream's seal. Without one it only names the response; clients send it back unread. */
+/* Writes a thought. Its summary is empty, since the whole thought is written. Its encrypted_content
+ * is the upstream's seal. Without one it only names the response; clients send it back unread. */
 static void write_reasoning_item(struct responses_writer *rw, struct json_out *o, bool done)
 {
     begin_item(o, "reasoning", rw->id, done);
@@ -80,7 +80,7 @@ static void write_reasoning_item(struct responses_writer *rw, struct json_out *o
     json_out_end_obj(o);
 }
 
-/* The answer's text. */
+/* Writes the item of the answer's text. */
 static void write_message_item(struct responses_writer *rw, struct json_out *o, bool done)
 {
     begin_item(o, "message", rw->id, done);

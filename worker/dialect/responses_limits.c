@@ -42,7 +42,8 @@ static int too_long(const char *name, size_t bytes, uint64_t max_bytes, struct e
                      name, bytes, (unsigned long long)max_bytes);
 }
 
-/* Which of the tools are told is looked at only when all of them would be too long. */
+/* Checks the size of the recorded members. Skipped tools are only subtracted if all tools together
+ * would be too long. */
 int responses_recorded(struct arena *a, const struct json *body, uint64_t max_bytes, struct err *e)
 {
     size_t sum = json_text_bytes(json_get(body, "model"), SIZE_MAX), n;

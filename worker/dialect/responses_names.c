@@ -82,7 +82,7 @@ struct str responses_flat_name(const struct response_tools *tools, struct str sp
     return spelled(tools->names.arena, space, name);
 }
 
-/* From the model's name back to the tool. */
+/* Finds the tool by the model's name for it. */
 const struct json *responses_tool(const struct response_tools *tools, struct str flat,
                                   struct str *ret_space)
 {

@@ -29,7 +29,7 @@ const char *responses_echoed(size_t i)
     return i < ARRAY_LEN(echoed) ? echoed[i][0] : NULL;
 }
 
-/* Tools are told whole, wherever in the request they were. */
+/* Echoes the tools as a whole, from all places of the request. */
 static const struct json *echo_of(struct arena *a, const struct json *body, const char *key)
 {
     return strcmp(key, "tools") == 0 ? responses_tools_of(a, body) : json_get(body, key);
@@ -50,7 +50,7 @@ static void echo(struct responses_writer *rw, struct json_out *o, const char *ke
         json_out_value(o, v);
 }
 
-/* One nested count. */
+/* Writes one nested count. */
 static void usage_details(struct json_out *o, const char *of, const char *what, int64_t n)
 {
     json_out_key(o, of);
@@ -136,7 +136,7 @@ void compaction_object(struct responses_writer *rw, struct json_out *o,
     json_out_end_obj(o);
 }
 
-/* What each call of an agent asks anew. */
+/* Reports whether the member is sent with each call of an agent. */
 static bool is_own(const char *key)
 {
     return strcmp(key, "metadata") == 0 || strcmp(key, "previous_response_id") == 0;
@@ -145,8 +145,8 @@ static bool is_own(const char *key)
 /* More bytes of instructions are not kept a second time beside the prompt that has them. */
 enum { INSTRUCTIONS_LONG = 4 << 10 };
 
-/* Which members of a request are told: those that all calls of an agent share, which are stored
- * once, all or without instructions; or those of this call. */
+/* Reports whether the member is echoed from this store: members that all calls of an agent share,
+ * which are stored once, with or without instructions; or those of this call. */
 static bool is_asked(const char *key, enum asked_text which)
 {
     if (which == ASKED_BRIEF && strcmp(key, "instructions") == 0)

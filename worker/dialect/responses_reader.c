@@ -1,8 +1,8 @@
 /* POST /v1/responses: the request. Items become messages; an assistant's items become one turn.
  *
  * The input is a flat list of items. reasoning, message (assistant), function_call and their kin
- * belong to one turn of the model: they gather in r->spoken until an item of somebody else
- * comes, and spoken_flush makes them one assistant message. Results and user messages follow it.
+ * belong to one turn of the model: they gather in r->spoken until an item of another role comes.
+ * Then spoken_flush makes one assistant message of them. Results and user messages follow it.
  *
  *   reasoning, message, function_call, function_call, function_call_output
  *   ->  assistant(thought, text, 2 calls), tool
@@ -41,7 +41,7 @@ struct responses_reader {
     const struct dialect_past *past;
     struct json *messages;
     struct chat_request *req;
-    struct str instructions;     /* of the previous response */
+    struct str instructions;     /* all tools that the request brings */
     struct response_tools tools; /* all that the request brings */
     uint32_t n_leading;          /* items in front that only bring tools */
     bool compacts;               /* the input ends with a compaction_trigger */
@@ -67,7 +67,7 @@ static int bad_item(struct responses_reader *r, const char *field, const char *w
     return err_field(r->e, path, "%s must be %s", path, what);
 }
 
-/* What names a call: an id or a tool's name. */
+/* Checks a name of a call: an id or a tool's name. */
 static int check_name(struct responses_reader *r, const char *field, struct str text)
 {
     char path[FIELD_PATH_MAX];
@@ -150,7 +150,7 @@ static int read_reference(struct responses_reader *r, const struct json *item)
     return 0;
 }
 
-/* An item of which the model reads nothing: the answer tells. */
+/* Skips an item that the model does not read; the answer reports it. */
 static int skip(struct responses_reader *r, const struct json *item)
 {
     request_note_skipped(r->a, "input", json_string(json_get(item, "type")), r->req);
@@ -294,7 +294,7 @@ static int read_message(struct responses_reader *r, const struct json *item)
     return 0;
 }
 
-/* Tools that come in the middle of a history are told where they come. */
+/* Reads tools that come in the middle of a history; the model sees them at that point. */
 static int read_more_tools(struct responses_reader *r, const struct json *item)
 {
     struct json text;
@@ -341,8 +341,8 @@ static int read_found(struct responses_reader *r, const struct json *item)
     return 0;
 }
 
-/* What another agent of Codex writes to this one. The vendor's server would have encrypted a task
- * that its model gave; ours is what our model wrote. */
+/* Reads a message of another Codex agent to this one. The vendor's server would have encrypted a
+ * task from its model; ours is the text of our model. */
 static int read_agent(struct responses_reader *r, const struct json *item)
 {
     static const char *const keys[] = {"text", "encrypted_content"};
@@ -368,8 +368,8 @@ static int read_agent(struct responses_reader *r, const struct json *item)
     return 0;
 }
 
-/* What a compaction left of the conversation: the model reads it as a user's message. One that
- * another server sealed cannot be read, and is told as skipped. */
+/* Reads the rest of a compacted conversation, which the model sees as a user's message. A
+ * compaction that another server sealed cannot be read, and is reported as skipped. */
 static int read_compaction(struct responses_reader *r, const struct json *item)
 {
     struct str text = compaction_open(r->a, json_string(json_get(item, "encrypted_content")));
@@ -591,7 +591,7 @@ static int read_format(struct arena *a, const struct json *body, struct chat_req
     return request_flat_format(a, json_get(text, "format"), "text.format", req, e);
 }
 
-/* State that only the vendor's server has, and work that nobody would wait for. */
+/* Refuses state that only the vendor's server has, and background work. */
 static int refuse_others(const struct json *body, struct err *e)
 {
     bool background = false;
@@ -633,7 +633,7 @@ static int read_include(const struct json *body, struct chat_request *req, struc
     return 0;
 }
 
-/* What both paths read behind the messages. */
+/* Reads the members after the messages, on both paths. */
 static int read_rest(struct arena *a, const struct json *body, const struct dialect_past *past,
                      struct chat_request *ret, struct err *e)
 {
@@ -663,7 +663,7 @@ static int responses_parse(struct arena *a, const struct json *body,
     return read_rest(a, body, past, ret, e);
 }
 
-/* A compaction of all items, whole: nobody streams it. */
+/* Parses a compaction of all items. It is never streamed. */
 static int compact_parse(struct arena *a, const struct json *body,
                          const struct dialect_headers *headers, const struct dialect_past *past,
                          struct chat_request *ret, struct err *e)

@@ -1,8 +1,8 @@
 /*
  * The tools of a Responses request: its own list, and the items in its input that bring some:
- * additional_tools, and what a search that the client does itself has found. Those in front of
- * everything are as good as the list (Codex sends all its tools so for newer models); later ones
- * can be called, and are told where they stand.
+ * additional_tools, and the results of a search by the client. Items before all others count like
+ * the list (Codex sends all its tools so for newer models). Tools of later items can be called, and
+ * the model sees them at that point.
  */
 #include "worker/dialect/responses_tools.h"
 
@@ -23,7 +23,8 @@ static bool is_client_search(const struct json *tool)
 struct tools_reader {
     const struct response_tools *given;
     struct tool_list list;
-    struct chat_request *told; /* of kinds that are skipped; NULL: the body's own list tells */
+    struct chat_request
+        *told; /* request in which skipped kinds are recorded; NULL: the body's own list does it */
     struct err *e;
 };
 
@@ -78,7 +79,7 @@ static int read_tool(struct tools_reader *l, const struct json *v, const char *p
     return 0;
 }
 
-/* In front of everything nothing was searched yet. */
+/* Reports whether the item is additional_tools. Before all others there is no search result. */
 static bool is_additional(const struct json *item)
 {
     return str_eq_c(json_string(json_get(item, "type")), "additional_tools");
@@ -151,7 +152,7 @@ static int read_item(struct tools_reader *l, const struct json *item, uint32_t i
     return read_list(l, json_get(item, "tools"), path);
 }
 
-/* Each definition on a line of its own, as the template would print it. */
+/* Writes each definition on a line of its own, as the template would print it. */
 int responses_tools_text(struct arena *a, const struct response_tools *given,
                          const struct json *item, uint32_t at, struct json *ret, struct err *e)
 {
@@ -198,7 +199,7 @@ int responses_read_tools(struct arena *a, const struct json *body, struct chat_r
     return 0;
 }
 
-/* Bytes of the lists that were read, and of what the model is told of them. */
+/* Returns the bytes of the lists that were read, less those that the model sees. */
 static size_t untold(const struct tools_reader *l, size_t bytes)
 {
     size_t told = json_text_bytes(&l->list.all, SIZE_MAX);
@@ -206,7 +207,7 @@ static size_t untold(const struct tools_reader *l, size_t bytes)
     return bytes > told ? bytes - told : 0;
 }
 
-/* Lists of leading tools are told as one, later ones each where it stands. */
+/* Sums up the lists: leading ones as one, later ones each at its point. */
 size_t responses_tools_untold(const struct arena *a, const struct json *body)
 {
     const struct json *input = json_get(body, "input"), *list = json_get(body, "tools");

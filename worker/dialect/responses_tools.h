@@ -35,16 +35,16 @@ const struct json *responses_tool(const struct response_tools *tools, struct str
 
 /* All tools that a request brings, as it sent them; NULL: none. */
 const struct json *responses_tools_of(struct arena *a, const struct json *body);
-/* About how many bytes of them no prompt has: members that the model is not told, tools of other
- * kinds, further ones of the same name. The tools have been read. */
+/* Estimates the bytes of the tools that no prompt has: members that the model does not see, tools
+ * of other kinds, further ones of the same name. Call it after the tools were read. */
 size_t responses_tools_untold(const struct arena *a, const struct json *body);
 /* How many items in front of the input only bring tools. */
 uint32_t responses_leading_tools(const struct json *body);
-/* Into chat.tools and callable. */
+/* Reads the tools into chat.tools and callable. */
 int responses_read_tools(struct arena *a, const struct json *body, struct chat_request *req,
                          struct err *e);
-/* What the model is told of the tools that input[at] brings; an empty text: there are none. `given`
- * are all tools of the request. */
+/* Writes the text by which the model sees the tools that input[at] brings; an empty text: there are
+ * none. `given` are all tools of the request. */
 int responses_tools_text(struct arena *a, const struct response_tools *given,
                          const struct json *item, uint32_t at, struct json *ret, struct err *e);
 

@@ -115,8 +115,8 @@ static void text_event(struct responses_writer *rw, bool done, struct str text)
     end_event(rw, &o);
 }
 
-/* The events that end an item, and the item itself for the response object. A custom tool's text
- * is told at the end, because it must be unwrapped first. */
+/* Writes the events that end an item, and keeps the item for the response object. A custom tool's
+ * text comes at the end, because it must be unwrapped first. */
 static void close_item(struct responses_writer *rw)
 {
     struct buf item = {0};
@@ -261,8 +261,8 @@ static void on_sealed(void *ctx, uint32_t index, struct str seal, bool signs_tex
         add_seal(rw, seal);
 }
 
-/* Opens the item of a call. The model's name leads to the request's tool, which tells the kind
- * and the namespace. */
+/* Opens the item of a call. The model's name leads to the request's tool, which has the kind and
+ * the namespace. */
 static void begin_call(struct responses_writer *rw, struct str id, struct str name)
 {
     struct str space;
@@ -305,7 +305,8 @@ static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
         close_item(rw);
 }
 
-/* They go out with the finished part only: each with the first message that ends behind it. */
+/* Keeps logprobs, which go out with the finished part only: each with the first message that ends
+ * after it. */
 static void on_logprobs(void *ctx, uint32_t index, const struct token_logprob *lp, size_t n)
 {
     struct responses_writer *rw = ctx;
@@ -366,8 +367,8 @@ static void whole_items(struct responses_writer *rw, const struct json *m)
     close_item(rw);
 }
 
-/* Codex ends its run without exactly one item of this kind: also what the model cut short, or did
- * not write at all, is told in it. */
+/* Writes the compaction item. Codex ends its run unless there is exactly one item of this kind. So
+ * the item is written even if the model's text is cut or empty. */
 static void compaction(struct responses_writer *rw, const struct json *m)
 {
     struct str text = json_string(json_get(m, "content"));
@@ -465,7 +466,7 @@ static void on_failed(void *ctx, const struct err *failure)
 
 static const struct answer_sink responses_sink = ANSWER_SINK_ON_AND(.sealed = on_sealed);
 
-/* Knows the request's tools, to tell calls of custom tools and namespaces apart. */
+/* Makes a writer. The request's tools distinguish calls of custom tools and namespaces. */
 struct dialect_writer *responses_writer_new(struct arena *a, const struct chat_request *req,
                                             const struct json *body, struct buf *out)
 {

@@ -70,7 +70,7 @@ void openai_write_error(const struct err *e, struct str request_id, struct buf *
     json_out_end_obj(&o);
 }
 
-/* The same object in Chat Completions and Completions. */
+/* Writes the usage object of Chat Completions and Completions. */
 void openai_usage(struct json_out *o, const struct call_usage *u)
 {
     json_out_obj(o);
@@ -113,7 +113,8 @@ void openai_stream_end(struct writer *w, const struct call_usage *u,
     buf_puts(w->out, "data: [DONE]\n\n");
 }
 
-/* Before the head nothing was sent: the api layer then answers with a status instead. */
+/* Fails a stream. Before the head nothing was sent, so the api layer then answers with a status
+ * instead. */
 void openai_stream_failed(struct writer *w, const struct err *e)
 {
     struct json_out o;

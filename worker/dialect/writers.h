@@ -44,7 +44,7 @@ void openai_write_error(const struct err *e, struct str request_id, struct buf *
 void responses_write_error(const struct err *e, struct str request_id, struct buf *out);
 void anthropic_write_error(const struct err *e, struct str request_id, struct buf *out);
 
-/* The answer of count_tokens. */
+/* Writes the answer of count_tokens. */
 void anthropic_write_count(size_t n_tokens, struct buf *out);
 
 /* {"message","type","param","code"}: the inside of an OpenAI error. */
@@ -68,7 +68,7 @@ void sse_end(struct writer *w);
  * without choices that `begin_chunk` opens; then [DONE]. */
 void openai_stream_end(struct writer *w, const struct call_usage *u,
                        void (*begin_chunk)(struct writer *w, struct json_out *o));
-/* Its in-stream error. */
+/* Writes OpenAI's in-stream error. */
 void openai_stream_failed(struct writer *w, const struct err *e);
 
 /* "chat.completion" usage; key prompt_tokens ... */
@@ -76,7 +76,7 @@ void openai_usage(struct json_out *o, const struct call_usage *u);
 
 /* Appends the text of a token for people: broken UTF-8 as U+FFFD. */
 void logprob_text(struct buf *out, const struct token_logprob *lp);
-/* The same as a JSON string. */
+/* Writes the token's text as a JSON string. */
 void logprob_token(struct json_out *o, const struct token_logprob *lp);
 /* One entry of logprobs.content, with top_logprobs. */
 void logprob_entry(struct json_out *o, const struct token_logprob *lp);

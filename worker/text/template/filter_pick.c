@@ -1,9 +1,9 @@
-/* Filters that answer with a generator: map, select and their family, batch, slice, unique.
+/* Filters that return a generator: map, select and their family, batch, slice, unique.
  *
- * A filter f_NAME only sets a generator up; next_NAME makes one item each time it is asked
- * (iter.h). The arguments are checked when the first item is requested (`prepare`), like in Python:
- * a wrong argument of a generator that is never read is no error. The comment at each next_NAME
- * says what it keeps in args[]. */
+ * A filter f_NAME only makes a generator; next_NAME makes one item in each calld (iter.h). The
+ * arguments are checked when the first item is requested (`prepare`), like in Python: a wrong
+ * argument of a generator that is never read is no error. The comment at each next_NAME lists what
+ * args[] holds. */
 #include "worker/text/template/compare.h"
 #include "worker/text/template/eval.h"
 #include "worker/text/template/filter.h"
