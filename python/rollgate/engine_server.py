@@ -3,15 +3,21 @@ their log-probabilities out). Adapters of trainers without an inference server o
 from __future__ import annotations
 
 import asyncio
+import atexit
+import functools
 import json
 import logging
+import os
 import socket
+import ssl
 from typing import Any, Awaitable, Callable, Mapping, NamedTuple, Optional, Sequence
 
 from .aio import AsyncClient
+from .client import Client
+from .errors import RollgateError
 
 log = logging.getLogger("rollgate.engine")
-HEAD_MAX, BODY_MAX = 1 << 16, 1 << 28
+HEAD_MAX, BODY_MAX, LEAVE_S = 1 << 16, 1 << 28, 10.0
 
 
 class Sampled(NamedTuple):
@@ -64,6 +70,17 @@ def engine_setting(trainer: str, host: Optional[str], port: int) -> tuple[str, s
     return name, f"{name}=sglang:http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
+def remove_engine(pid: int, url: str, key: Optional[str], tls: Optional[ssl.SSLContext], name: str) -> None:
+    """Removes an engine from the gateway, in the process that named it. A failure is logged: a process that ends has no caller."""
+    if os.getpid() != pid:
+        return
+    try:
+        with Client(url, key, timeout=LEAVE_S, retry_s=0, tls=tls) as client:
+            client.remove_engines([name])
+    except RollgateError as e:
+        log.warning("the engine %s stays in the gateway: %s", name, e)
+
+
 class EngineServer:
     """sample(ids, parameters) gives Sampled; parameters are SGLang's `sampling_params`. version(): of the weights, None: not known.
     A request whose connection closes cancels its sample."""
@@ -73,6 +90,7 @@ class EngineServer:
         self._running: dict[str, asyncio.Future[Any]] = {}
         self._server: Optional[asyncio.Server] = None
         self._writers: set[asyncio.StreamWriter] = set()
+        self._stay: Optional[asyncio.Task[None]] = None
 
     async def start(self, host: Optional[str] = None) -> int:
         """Serves on the running loop, at bind_address(host); the port. It asks for no key."""
@@ -80,14 +98,34 @@ class EngineServer:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def join(self, client: AsyncClient, trainer: str, host: Optional[str] = None) -> str:
-        """Starts, and names itself to the gateway; the engine's name there. Closed where that fails."""
+        """Starts, and names itself to the gateway; the engine's name there. Closed where that fails. leave() removes the engine again;
+        so do the end of asyncio.run and the end of the process."""
         name, setting = engine_setting(trainer, host, await self.start(host))
         try:
             await client.add_engines([setting])
         except BaseException:
             await self.close()
             raise
+        remove = functools.partial(remove_engine, os.getpid(), client.address.url, client.key, client._tls, name)
+        atexit.register(remove)
+        self._stay = asyncio.ensure_future(self._remove_at_end(remove))
+        self._stay._log_destroy_pending = False  # type: ignore[attr-defined]     # a loop that is never closed ends with the process
         return name
+
+    async def _remove_at_end(self, remove: Callable[[], None]) -> None:
+        """Waits to be cancelled: by leave(), or by asyncio.run at its end."""
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            atexit.unregister(remove)
+            await asyncio.to_thread(remove)
+            await self.close()
+
+    async def leave(self) -> None:
+        """Removes the engine from the gateway, and closes its port."""
+        if self._stay:
+            self._stay.cancel()
+            await asyncio.gather(self._stay, return_exceptions=True)
 
     async def close(self) -> None:
         """Closes the port and its connections; samples that run are cancelled."""

@@ -55,7 +55,8 @@ class RollgateExecutor(AgentExecutorBase):
         if images:
             raise ValueError("OpenRLHF's images are not sent to agents: an agent brings its own")
         if self.engine:
-            self._serving = self._serving or asyncio.ensure_future(self._serve(llm_engine))
+            if self._serving is None or self._serving.get_loop() is not asyncio.get_running_loop():
+                self._serving = asyncio.ensure_future(self._serve(llm_engine))
             await asyncio.shield(self._serving)
         given = {name: getattr(sampling_params, name, None) for name in PARAMETERS}
         member = await self.hook.one({"prompt": prompt, "label": label}, given, evaluation=self.is_evaluation(prompt, label))

@@ -47,7 +47,6 @@ class RollgateRollouts:
         self._loop: Optional[asyncio.AbstractEventLoop] = None
         self._thread: Optional[threading.Thread] = None
         self._server: Optional[EngineServer] = None
-        self._engine: Optional[str] = None      # as the gateway has it
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
         """TRL's dict. RolloutFailed; ValueError: images, or log-probabilities that are wanted and not there."""
@@ -67,7 +66,7 @@ class RollgateRollouts:
             raise
 
     def close(self) -> None:
-        """After training: the engine is served no more, and connections are closed. A later call begins again."""
+        """Removes the engine from the gateway, and closes connections. A later call begins again. The end of the process does so, too."""
         if self._loop is None or self._thread is None:
             return
         asyncio.run_coroutine_threadsafe(self._leave(), self._loop).result()
@@ -77,17 +76,14 @@ class RollgateRollouts:
         self._loop = self._thread = None
 
     async def _leave(self) -> None:
-        if self._engine:
-            await connect(self.hook.url, self.hook.key).remove_engines([self._engine])
-            self._engine = None
         if self._server:
-            await self._server.close()
+            await self._server.leave()
             self._server = None
         for client in clients_of(asyncio.get_running_loop()).values():
             await client.close()
 
     async def _batch(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
-        if self.engine and not self._engine:
+        if self.engine and not self._server:
             await self._serve(trainer.args)
         tasks = [asyncio.ensure_future(self._row(prompt, trainer)) for prompt in prompts]
         try:
@@ -118,7 +114,7 @@ class RollgateRollouts:
             raise ValueError("engine='trl' needs use_vllm=True and vllm_mode='server': a colocated vLLM samples in the trainer's own thread")
         base = (args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}").rstrip("/")
         server = EngineServer(VllmServe(base).sample)
-        self._engine = await server.join(connect(self.hook.url, self.hook.key), "trl", self.host)
+        await server.join(connect(self.hook.url, self.hook.key), "trl", self.host)
         self._server = server
 
 

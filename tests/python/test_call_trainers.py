@@ -12,7 +12,7 @@ import rollgate
 from rollgate import hooks
 from test_adapters import EXPORT, ONCE, SESSION, adapter, agent, evaluations, fake, place, run     # noqa: F401
 from test_executor import Running
-from test_vllm_trainers import prompts_and_samples
+from test_vllm_trainers import engines_of, prompts_and_samples
 
 SAMPLED = [40, 41, 42, 1]
 
@@ -193,6 +193,7 @@ def test_tinker_cookbook_through_its_sampling_client(tinker, start):
             first = await strategy.execute(tinker.RollgateGroup("shares hot", n=2), policy_of(client))
             return first, await strategy.execute(tinker.RollgateGroup("x", evaluation=True), policy_of(newer))
     first, second = run(scene())
+    assert engines_of(gateway) == [], "the loop that served it has ended"
     assert len(first.trajectories) == 2 and first.errors == []
     for t in first.trajectories:
         assert len(t.transitions) == 5 and [x.reward for x in t.transitions] == [0, 0, 0, 0, 0.5] and t.stop_reason == "completed"

@@ -3,6 +3,9 @@ fake of their engines that the adapter serves to a gateway without engines."""
 import asyncio
 import http.server
 import json
+import os
+import subprocess
+import sys
 import threading
 import types
 
@@ -31,6 +34,11 @@ def prompts_and_samples(gateway):
             for record in client.session(s["session_id"], records=True)["records"]:
                 for answer in record["answers"]:
                     yield record["prompt_ids"], answer["output_ids"]
+
+
+def engines_of(gateway):
+    """Their names, without those that the gateway lets finish before it forgets them."""
+    return [e["name"] for e in gateway.get("/admin/engines").json()["engines"] if e["state"] != "draining"]
 
 
 # --- TRL f2cd577: trainer/grpo_trainer.py, scripts/vllm_serve.py ---
@@ -132,12 +140,11 @@ def test_trl_through_its_own_server(monkeypatch, start, rollouts_of):
     assert all(path == "/generate/" and set(body) <= TrlServe.FIELDS and body["n"] == 1 and body["temperature"] == 0.5
                and body["generation_kwargs"]["seed"] == 5 for path, body in serve.requests)
     assert sum(len(body["prompts"]) for _, body in serve.requests) == 5 and evaluations(gateway) == 0
-    engines = gateway.get("/admin/engines").json()["engines"]
-    assert [e["name"].split("-")[0] for e in engines] == ["trl"], "named once"
+    assert [name.split("-")[0] for name in engines_of(gateway)] == ["trl"], "named once"
     with pytest.raises(ValueError, match="vllm_mode='server'"):
         rollouts_of(module, gateway.url, engine="trl")([conversation("x")], trl_trainer(use_vllm=True, vllm_mode="colocate"))
     rollouts.close()
-    g.wait_until(lambda: gateway.get("/admin/engines").json()["engines"] == [], 20, "it is served no more")
+    assert engines_of(gateway) == []
     serve.close()
 
 
@@ -224,14 +231,21 @@ def test_openrlhf_through_its_own_engine(openrlhf, start):
         def __init__(self):
             super().__init__("agent", gateway.url, group=ONCE, host="127.0.0.1")
     executor = AgentExecutor()
+
+    async def step():
+        made = await actor.generate_responses(executor, "one", "42", asked, 2048, 3)
+        return made, await asyncio.to_thread(engines_of, gateway)
     with Running(gateway, agent):
-        rows = [experience_of(r) for r in run(actor.generate_responses(executor, "one", "42", asked, 2048, 3))]
+        made, engines = run(step())
+        again, _ = run(step())
+    rows = [experience_of(r) for r in made + again]
     seen = [a + b for a, b in prompts_and_samples(gateway)]
     for ids, mask, logprobs, reward, score, info in rows:
         assert ids in seen and sum(mask) == 4 and mask[-4:] == [1] * 4 and reward == score == 0.5 and info == {"acc": 1.0}
         assert [p for p, on in zip(logprobs, mask) if on] == pytest.approx(sampled_of(ids[:-4])[1])
-    assert len(actor.asked) == 3 and all(p.temperature == 0.5 and p.logprobs == 1 and p.min_tokens == 1 for _, p in actor.asked)
-    assert len(gateway.get("/admin/engines").json()["engines"]) == 1, "one engine, however many rollouts"
+    assert len(actor.asked) == 6 and all(p.temperature == 0.5 and p.logprobs == 1 and p.min_tokens == 1 for _, p in actor.asked)
+    assert len(engines) == 1, "one engine, however many rollouts"
+    assert engines_of(gateway) == [], "the loop that served it has ended"
     with rollgate.Client(gateway.url) as client:
         inputs = [client.group(x["id"])["input"] for x in client.list_groups()["groups"] if "input" in client.group(x["id"])]
         assert all(i == {"prompt": "one", "label": "42"} for i in inputs)
@@ -335,6 +349,40 @@ def test_an_engine_that_cannot_be_named_is_closed(place):     # noqa: F811
         assert not server._server.is_serving()
     run(scene(place.url, "no host", rollgate.RollgateError))
     run(scene("http://127.0.0.1:1", "127.0.0.1", rollgate.errors.Unreachable))
+
+
+ACTOR = """
+import asyncio, os, sys, threading
+import rollgate
+from rollgate.engine_server import EngineServer
+
+loop = asyncio.new_event_loop()
+threading.Thread(target=loop.run_forever, daemon=True).start()      # as Ray runs an actor's
+
+async def join():
+    server = EngineServer(None)
+    async with rollgate.AsyncClient(sys.argv[1]) as client:
+        print(await server.join(client, "actor", "127.0.0.1"), flush=True)
+asyncio.run_coroutine_threadsafe(join(), loop).result()
+if os.fork() == 0:
+    sys.exit()
+os.wait()
+print(*(e["name"] for e in rollgate.Client(sys.argv[1]).engines()["engines"] if e["state"] != "draining"), flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_an_engine_leaves_the_gateway_with_its_process(start):
+    """Whose loop is never closed. A forked process that ends removes nothing; a gateway that is gone is a line in the log."""
+    gateway = start(engine="none", model=g.MODELS / "chatml-bytes")
+    for end, error in ((lambda: None, ""), (gateway.stop, "stays in the gateway")):
+        with subprocess.Popen([sys.executable, "-c", ACTOR, gateway.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, env={**os.environ, "PYTHONPATH": str(g.ROOT / "python")}) as actor:
+            name, still = actor.stdout.readline(), actor.stdout.readline()
+            end()
+            _, said = actor.communicate("\n", timeout=60)
+        assert name == still and name.startswith("actor-") and actor.returncode == 0
+        assert error in said and (error or said == "") and (error or engines_of(gateway) == [])
 
 
 def test_trl_knows_an_end_at_the_limit_from_a_cut(monkeypatch):
