@@ -6,22 +6,32 @@ import contextlib
 import itertools
 import json
 import os
-from typing import Any, Iterable, Iterator
+from typing import Any, Iterable, Iterator, Optional
 
 from .trajectory import Trajectory
 
+# arrays that a session asks for: bytes with two columns more, as of routed_experts
+ARRAYS = ("routed_experts", "indexer_topk", "response_top_ids", "response_top_logprobs", "response_support_counts", "response_support_ids",
+          "response_support_logprobs", *(f"{by}_{what}" for by in ("teacher", "reference", "self") for what in ("logprobs", "top_ids", "top_logprobs")))
+DTYPES = {"i": "int32", "f": "float32"}
 # column -> pyarrow's type by name; JSON: text that holds what has no fixed columns
 COLUMNS = {"session_id": "string", "trajectory_index": "int32", "uid": "string", "group": "string", "rollout": "int32", "group_size": "int32",
            "prompt_ids": "list<int32>", "response_ids": "list<int32>", "response_mask": "list<uint8>", "response_logprobs": "list<float32>",
            "response_versions": "list<string>", "reward": "float64", "reward_info": "json", "turn_rewards": "json", "num_turns": "int32",
-           "messages": "json", "turns": "json", "extra_fields": "json", "attempt": "json", "images": "json", "left_out": "list<string>"}
+           "messages": "json", "turns": "json", "extra_fields": "json", "attempt": "json", "images": "json",
+           **{f"{name}{end}": kind for name in ARRAYS for end, kind in (("", "binary"), ("_shape", "list<int32>"), ("_dtype", "string"))}}
 PLAIN = ("prompt_ids", "response_ids", "response_mask", "response_logprobs")     # lists of numbers in JSON
-DTYPES = {"i": "int32", "f": "float32"}
+
+
+def array_dtype(t: Trajectory, name: str) -> Optional[str]:
+    """The name of its items' type."""
+    value = t.get(name)
+    return t.get(f"{name}_dtype") or (DTYPES[value.format] if isinstance(value, memoryview) else None)
 
 
 def _cell(t: Trajectory, name: str, kind: str) -> Any:
-    if name == "left_out":
-        return [k for k, v in t.items() if isinstance(v, (bytes, memoryview)) and k not in COLUMNS] or None
+    if name.endswith("_dtype"):
+        return array_dtype(t, name.removesuffix("_dtype"))
     value: Any = t.session_id if name == "session_id" else t.num_turns if name == "num_turns" else t.get(name)
     if value is None:
         return None
@@ -29,13 +39,19 @@ def _cell(t: Trajectory, name: str, kind: str) -> Any:
         return json.dumps(value)
     if kind == "list<string>":
         return [str(v) for v in value]
+    if kind == "binary":
+        return bytes(value)
     return list(value) if kind.startswith("list") else value
 
 
 def rows_of(trajectories: Iterable[Trajectory]) -> Iterator[dict[str, Any]]:
-    """A flat row for each: ids and logprobs as lists, versions as texts, messages and the like as JSON. `left_out` names the arrays that
-    have no column (`routed_experts`, scores ...)."""
+    """A flat row for each: ids and logprobs as lists, versions as texts, messages and the like as JSON, and arrays that
+    the session asked for (ARRAYS) as bytes, with columns NAME_shape and NAME_dtype. A trajectory without one has null. ValueError: an array
+    that has no column."""
     for t in trajectories:
+        unknown = [name for name, value in t.items() if isinstance(value, (bytes, memoryview)) and name not in COLUMNS]
+        if unknown:
+            raise ValueError(f"{', '.join(unknown)} of session {t.session_id}: this version of rollgate has no column for it")
         yield {name: _cell(t, name, kind) for name, kind in COLUMNS.items()}
 
 
@@ -104,8 +120,7 @@ def _json_fields(t: Trajectory) -> dict[str, Any]:
             out[name] = memoryview(value).tolist()
         else:
             out[name] = base64.b64encode(memoryview(value).cast("B")).decode()
-            if isinstance(value, memoryview) and value.format in DTYPES:
-                out[f"{name}_dtype"] = DTYPES[value.format]
+            out[f"{name}_dtype"] = array_dtype(t, name)
     return out
 
 

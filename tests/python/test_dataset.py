@@ -1,5 +1,6 @@
 """rollgate.dataset: trajectories of files and of the Redis sink, in order or shuffled, from where a checkpoint left off."""
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -200,47 +201,53 @@ def test_an_evaluation_is_left_out_with_a_word(start, tmp_path, caplog):
     assert f"{tmp_path}/True.json is of an evaluation: left out" in caplog.text and f"{tmp_path}/True.msgpack is of" in caplog.text
 
 
+def asked_for():
+    """A trajectory with arrays that its session asked for."""
+    return rollgate.Trajectory({"prompt_ids": [1], "response_ids": [2, 3], "response_mask": [1, 1], "response_logprobs": None, "response_versions": ["a", "b"],
+                                "teacher_logprobs": memoryview(numpy.array([0, 1, 2], "f4")), "teacher_logprobs_shape": [3],
+                                "routed_experts": memoryview(bytes([1, 2])), "routed_experts_shape": [2, 1, 1], "routed_experts_dtype": "uint8"},
+                               session_id="s")
+
+
 def test_arrays_that_a_session_asked_for_keep_their_types_in_lines(tmp_path):
-    t = rollgate.Trajectory({"prompt_ids": [1], "response_ids": [2, 3], "response_mask": [1, 1], "response_logprobs": None, "response_versions": ["a", "b"],
-                             "teacher_logprobs": memoryview(numpy.array([0, 1, 2], "f4")), "teacher_logprobs_shape": [3],
-                             "routed_experts": memoryview(bytes([1, 2])), "routed_experts_shape": [2, 1, 1], "routed_experts_dtype": "uint8"},
-                            session_id="s")
+    t = asked_for()
     assert columns.write_jsonl(f"{tmp_path}/x.jsonl", [t]) == 1
     (back,) = rollgate.dataset(f"{tmp_path}/x.jsonl")
     assert back.array("teacher_logprobs").tolist() == [0, 1, 2] and back.array("teacher_logprobs").dtype == "f4"
     assert back.routed_experts.tolist() == t.routed_experts.tolist() and back.session_id == "s"
-    assert next(columns.rows_of([t]))["left_out"] == ["teacher_logprobs", "routed_experts"]
+    row, again = columns.rows_of([t, back])
+    assert row == again and (row["routed_experts"], row["routed_experts_shape"], row["routed_experts_dtype"]) == (b"\x01\x02", [2, 1, 1], "uint8")
+    assert numpy.frombuffer(row["teacher_logprobs"], row["teacher_logprobs_dtype"]).tolist() == [0, 1, 2] and row["indexer_topk"] is None
+    with pytest.raises(ValueError, match="critic_values of session s: .* no column"):
+        list(columns.rows_of([rollgate.Trajectory({**t, "critic_values": b"1"}, session_id="s")]))
 
 
-ROWS = """
-import { asyncBufferFromFile, parquetReadObjects } from 'hyparquet'
-const rows = await parquetReadObjects({ file: await asyncBufferFromFile(process.argv[2]) })
-console.log(JSON.stringify(rows, (k, v) => typeof v === 'bigint' ? Number(v) : v))
-"""
+def test_every_array_of_an_export_has_a_column():
+    """docs/trajectories.md, section 1: the rows whose type in msgpack is an array's."""
+    rows = [line.split("|") for line in (g.ROOT / "docs/trajectories.md").read_text().split("## 2.")[0].split("\n") if line.startswith("| `")]
+    arrays = {name for row in rows if len(row) == 6 and re.search("ext [123]|^ bin", row[3]) for name in re.findall("`([a-z_]+)`", row[1])}
+    assert len(arrays) == 20 and arrays == {*columns.ARRAYS, *columns.PLAIN}
 
 
 def test_parquet_and_arrow_or_what_they_need(episodes, tmp_path):
-    """pyarrow is no package of Debian 12: where it is absent the error names the extra. Where it is, npm's hyparquet reads the file."""
-    data = rollgate.dataset(f"{episodes}/*")
-    rows = list(columns.rows_of(data))
-    assert [r["reward"] for r in rows] == rewards(rollgate.dataset(f"{episodes}/*")) and set(rows[0]) == set(columns.COLUMNS)
+    """No Debian before forky has pyarrow: where it is absent the error names the extra. Where it is, npm's hyparquet reads the file."""
+    columns.write_jsonl(f"{tmp_path}/x.jsonl", [*rollgate.dataset(f"{episodes}/*"), asked_for()])
+    rows = list(columns.rows_of(rollgate.dataset(f"{tmp_path}/x.jsonl")))
+    assert [r["reward"] for r in rows] == [*rewards(rollgate.dataset(f"{episodes}/*")), None] and set(rows[0]) == set(columns.COLUMNS)
     assert json.loads(rows[0]["messages"])[0]["role"] == "user" and rows[0]["response_ids"] and rows[0]["num_turns"] == 1
+    write_arrow, write_parquet = (getattr(rollgate.dataset(f"{tmp_path}/x.jsonl"), f"write_{kind}") for kind in ("arrow", "parquet"))
     try:
         import pyarrow
     except ImportError:
-        for write in (data.write_parquet, data.write_arrow):
+        for write in (write_arrow, write_parquet):
             with pytest.raises(ImportError, match=r"need pyarrow: install rollgate\[arrow\]"):
                 write(f"{tmp_path}/x")
         return
-    assert rollgate.dataset(f"{episodes}/*").write_arrow(f"{tmp_path}/x.arrow") == 6
+    assert write_arrow(f"{tmp_path}/x.arrow") == write_parquet(f"{tmp_path}/x.parquet", rows=4) == 7
     with pyarrow.ipc.open_file(f"{tmp_path}/x.arrow") as f:
         assert f.read_all().to_pylist() == rows
-    assert rollgate.dataset(f"{episodes}/*").write_parquet(f"{tmp_path}/x.parquet", rows=4) == 6
-    (tmp_path / "rows.mjs").write_text(ROWS)
-    subprocess.run(["npm", "install", "--no-fund", "--no-audit", "hyparquet@1.33.0"], cwd=tmp_path, check=True, capture_output=True)
-    done = subprocess.run(["node", "rows.mjs", "x.parquet"], cwd=tmp_path, check=True, capture_output=True, text=True)
-    for mine, its in zip(rows, json.loads(done.stdout), strict=True):
-        assert mine["response_ids"] == its["response_ids"] and mine["reward"] == its["reward"]
+    done = subprocess.run(["node", g.ROOT / "tests/python/readers/rows.mjs", f"{tmp_path}/x.parquet"], check=True, stdout=subprocess.PIPE, text=True)
+    assert json.loads(done.stdout) == [{k: list(v) if isinstance(v, bytes) else v for k, v in row.items()} for row in rows]
 
 
 class Table:
@@ -266,7 +273,7 @@ class Table:
 
             def write_table(self, table):
                 log.rows.append(table)
-        names = {name: (lambda name=name: name) for name in ("string", "int32", "uint8", "float32", "float64")}
+        names = {name: (lambda name=name: name) for name in ("string", "int32", "uint8", "float32", "float64", "binary")}
         made = types.ModuleType("pyarrow")
         made.__dict__.update(names, list_=lambda kind: f"list<{kind}>", schema=dict, ipc=types.SimpleNamespace(new_file=Writer),
                              Table=types.SimpleNamespace(from_pylist=lambda rows, schema: rows))
