@@ -8,6 +8,7 @@ DIR has the sources as uni-agent/ and miles/. Without it, a clone of the pinned 
 NAME.expected with its reason, and each test there must fail. Suites whose sources cannot be had are named, and do not fail the run."""
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -41,6 +42,9 @@ def clone(name, url, commit):
 
 
 def head_of(folder):
+    """Its commit; empty: it is no repository, or git is not installed."""
+    if not shutil.which("git"):
+        return ""
     done = subprocess.run(["git", "-C", folder, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     return done.stdout.strip()
 

@@ -82,9 +82,12 @@ def program(tmp_path, text):
     return mypy("--ignore-missing-imports", "program.py", cwd=tmp_path)
 
 
-@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
-def test_the_package_is_strictly_typed(version):
-    assert "Success" in mypy("--config-file", "pyproject.toml", "--python-version", version, cwd=g.ROOT / "python")
+@pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])
+def test_the_package_is_strictly_typed_from_the_oldest_python_that_it_requires(version):
+    import tomllib
+    oldest = tomllib.loads((g.ROOT / "python/pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")
+    said = mypy("--config-file", "pyproject.toml", "--python-version", version, cwd=g.ROOT / "python")
+    assert ("Success" in said) == (tuple(map(int, version.split("."))) >= tuple(map(int, oldest.split(".")))), said
 
 
 def test_the_example_is_strictly_typed():

@@ -376,8 +376,9 @@ def test_an_engine_leaves_the_gateway_with_its_process(start):
     """Whose loop is never closed. A forked process that ends removes nothing; a gateway that is gone is a line in the log."""
     gateway = start(engine="none", model=g.MODELS / "chatml-bytes")
     for end, error in ((lambda: None, ""), (gateway.stop, "stays in the gateway")):
-        with subprocess.Popen([sys.executable, "-c", ACTOR, gateway.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              text=True, env={**os.environ, "PYTHONPATH": str(g.ROOT / "python")}) as actor:
+        command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", ACTOR, gateway.url]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env={**os.environ, "PYTHONPATH": str(g.ROOT / "python")}) as actor:
             name, still = actor.stdout.readline(), actor.stdout.readline()
             end()
             _, said = actor.communicate("\n", timeout=60)
