@@ -63,7 +63,7 @@ def settings_page(docs):
     return "\n".join(out) + "\n"
 
 
-KINDS = {"COUNTER": "counter", "COUNTER_US": "counter", "GAUGE": "gauge", "PROCESS": "gauge", "PROCESS_US": "gauge",
+KINDS = {"COUNTER": "counter", "COUNTER_US": "counter", "SUM": "gauge", "GAUGE": "gauge", "PROCESS": "gauge", "PROCESS_US": "gauge",
          "HISTOGRAM": "histogram"}
 
 

@@ -9,7 +9,9 @@
 #include <sys/random.h>
 
 #include "common/base/check.h"
+#include "common/base/clock.h"
 #include "common/base/str.h"
+#include "common/proc/run_board.h"
 
 /* Made by the supervisor before it forks. */
 struct board *board_new(void)
@@ -20,14 +22,17 @@ struct board *board_new(void)
 
     CHECK(map != MAP_FAILED);
     b = map;
+    b->run = run_board_new((uint64_t)clock_wall_ms());
     CHECK(getrandom(&b->hash_seed, sizeof(b->hash_seed), 0) == sizeof(b->hash_seed));
     return b;
 }
 
 void board_free(struct board *b)
 {
-    if (b)
-        (void)munmap(b, sizeof(*b));
+    if (!b)
+        return;
+    run_board_free(b->run);
+    (void)munmap(b, sizeof(*b));
 }
 
 /* The oldest entry gives way when the list is full. */

@@ -18,6 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct run_board;
+
 enum {
     BOARD_ROUTERS_MAX = 64,
     BOARD_WORKERS_MAX = 256,
@@ -85,8 +87,9 @@ struct board {
     _Atomic uint32_t
         unreached; /* 1 + place of a worker that the dispatcher cannot reach; 0: none */
     _Atomic uint64_t
-        started_ms;     /* wall clock: when the gateway began; 0: it took an upgrade over */
-    uint64_t hash_seed; /* of those hashes; no client knows it; board_new draws it */
+        started_ms;        /* wall clock: when the gateway began; 0: it took an upgrade over */
+    struct run_board *run; /* mapped by board_new, at the same address in all processes */
+    uint64_t hash_seed;    /* of those hashes; no client knows it; board_new draws it */
     struct board_slot slots[BOARD_SLOTS];
 };
 

@@ -24,7 +24,7 @@
  * A gauge cell carries GAUGE_SET once it was set, so that a labelled gauge nobody uses (engine 15)
  * is not shown, and one that fell to 0 is.
  */
-enum metric_kind { COUNTER, COUNTER_US, GAUGE, PROCESS, PROCESS_US, HISTOGRAM };
+enum metric_kind { COUNTER, COUNTER_US, SUM, GAUGE, PROCESS, PROCESS_US, HISTOGRAM };
 
 enum { NAME_MAX_BYTES = 32, NAMED_MAX_BYTES = 64, NAMED_MAX = 32 };
 
@@ -69,6 +69,7 @@ enum {
 
 #define WIDTH_COUNTER(a, b) ((a) * (b))
 #define WIDTH_COUNTER_US(a, b) ((a) * (b))
+#define WIDTH_SUM(a, b) ((a) * (b))
 #define WIDTH_GAUGE(a, b) ((a) * (b))
 #define WIDTH_PROCESS(a, b) ((a) * (b))
 #define WIDTH_PROCESS_US(a, b) ((a) * (b))
@@ -230,6 +231,12 @@ void metrics_count_at(struct metrics_page *page, enum metric id, unsigned v1, un
         atomic_fetch_add_explicit(&page->cells[cell_of(id, v1, v2)], n, memory_order_relaxed);
 }
 
+void metrics_add_at(struct metrics_page *page, enum metric id, unsigned v1, int64_t n)
+{
+    CHECK(rows[id].kind == SUM || n >= 0);
+    metrics_count_at(page, id, v1, 0, (uint64_t)n);
+}
+
 void metrics_set_cell(struct metrics_page *page, enum metric id, unsigned v1, unsigned v2,
                       uint64_t value)
 {
@@ -306,6 +313,18 @@ static uint64_t sum_cell(const struct metrics *m, unsigned cell, bool *ret_set)
     return sum;
 }
 
+/* The sum over pages of a cell that may be negative. */
+static int64_t sum_signed(const struct metrics *m, unsigned cell)
+{
+    uint32_t n = atomic_load_explicit(&m->in_use->n, memory_order_acquire);
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        sum +=
+            atomic_load_explicit(&page_at(m, m->in_use->at[i])->cells[cell], memory_order_relaxed);
+    return (int64_t)sum;
+}
+
 uint64_t metrics_read(const struct metrics *m, enum metric id, unsigned v1, unsigned v2)
 {
     bool set = false;
@@ -380,6 +399,16 @@ static void render_sums(const struct metrics *m, enum metric id, struct buf *out
     }
 }
 
+/* Millionths become decimals. */
+static void render_signed(const struct metrics *m, enum metric id, struct buf *out)
+{
+    int64_t v = sum_signed(m, offsets[id]);
+    uint64_t size = v < 0 ? -(uint64_t)v : (uint64_t)v;
+
+    buf_printf(out, "%s %s", rows[id].name, v < 0 ? "-" : "");
+    add_value(out, size, true);
+}
+
 /* One line for each process. */
 static void render_processes(const struct metrics *m, enum metric id, struct buf *out)
 {
@@ -420,8 +449,9 @@ static void render_histogram(const struct metrics *m, enum metric id, struct buf
 void metrics_render(const struct metrics *m, struct buf *out)
 {
     static const char *const types[] = {
-        [COUNTER] = "counter", [COUNTER_US] = "counter", [GAUGE] = "gauge",
-        [PROCESS] = "gauge",   [PROCESS_US] = "gauge",   [HISTOGRAM] = "histogram"};
+        [COUNTER] = "counter",    [COUNTER_US] = "counter", [SUM] = "gauge",
+        [GAUGE] = "gauge",        [PROCESS] = "gauge",      [PROCESS_US] = "gauge",
+        [HISTOGRAM] = "histogram"};
 
     buf_puts(out, "# HELP rollgate_build_info The running version\n"
                   "# TYPE rollgate_build_info gauge\n"
@@ -435,6 +465,8 @@ void metrics_render(const struct metrics *m, struct buf *out)
             render_histogram(m, id, out);
         else if (rows[id].kind == PROCESS || rows[id].kind == PROCESS_US)
             render_processes(m, id, out);
+        else if (rows[id].kind == SUM)
+            render_signed(m, id, out);
         else
             render_sums(m, id, out);
     }

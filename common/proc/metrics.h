@@ -61,6 +61,9 @@ static inline void metrics_count(struct metrics_page *page, enum metric id, uint
     metrics_count_at(page, id, 0, 0, n);
 }
 
+/* Counters and sums: adds n, which only a sum (kind SUM, in millionths) may have negative. */
+void metrics_add_at(struct metrics_page *page, enum metric id, unsigned v1, int64_t n);
+
 /* Gauges: set, or move by a signed amount. Values never go below 0. */
 void metrics_set_at(struct metrics_page *page, enum metric id, unsigned v1, uint64_t value);
 void metrics_set_cell(struct metrics_page *page, enum metric id, unsigned v1, unsigned v2,

@@ -1,0 +1,195 @@
+/* The trainer's logprobs against the sampler's (run_board.h): tallies by weight version and
+ * position, and the worst tokens. */
+#include <math.h>
+#include <string.h>
+
+#include "common/base/attrs.h"
+#include "common/proc/metrics.h"
+#include "common/proc/run_board.h"
+#include "common/proc/run_board_internal.h"
+
+const uint32_t run_positions[RUN_POSITIONS] = {0, 16, 64, 256, 1024, 4096, 16384};
+
+/* Bucket i holds |difference| up to SMALLEST * 10^(i / PER_DECADE); the last one holds the rest. */
+enum { PER_DECADE = 8 };
+
+static const double SMALLEST = 1e-5, UNIT = 1e9;
+
+unsigned run_position_bucket(uint32_t position)
+{
+    unsigned i = RUN_POSITIONS - 1;
+
+    while (i > 0 && position < run_positions[i])
+        i--;
+    return i;
+}
+
+static unsigned scale_of(double abs)
+{
+    double at = abs <= SMALLEST ? 0 : ceil(log10(abs / SMALLEST) * PER_DECADE);
+
+    return at < RUN_SCALE - 1 ? (unsigned)at : RUN_SCALE - 1;
+}
+
+void run_mismatch_add(struct run_mismatch *m, double difference)
+{
+    double abs = fabs(difference);
+
+    m->tokens++;
+    m->sum += llround(difference * UNIT);
+    m->sum_abs += llround(abs * UNIT);
+    m->max = MAX_OF(m->max, abs);
+    m->scale[scale_of(abs)]++;
+}
+
+void run_mismatch_merge(struct run_mismatch *m, const struct run_mismatch *other)
+{
+    m->tokens += other->tokens;
+    m->sum += other->sum;
+    m->sum_abs += other->sum_abs;
+    m->max = MAX_OF(m->max, other->max);
+    for (int i = 0; i < RUN_SCALE; i++)
+        m->scale[i] += other->scale[i];
+}
+
+double run_mismatch_p99(const struct run_mismatch *m)
+{
+    uint64_t want = (uint64_t)m->tokens - (uint64_t)m->tokens / 100, seen = 0;
+
+    for (int i = 0; i < RUN_SCALE - 1; i++) {
+        seen += m->scale[i];
+        if (seen >= want)
+            return MIN_OF(m->max, SMALLEST * pow(10, (double)i / PER_DECADE));
+    }
+    return m->max;
+}
+
+/* The row of a version: its own, or a free one, or the one that was silent longest, which goes to
+ * the last row. */
+static struct run_mismatch_row *find_version(struct run_board *b, struct str version)
+{
+    struct run_mismatch_row *oldest = b->mismatch, *last = &b->mismatch[RUN_ROWS_MAX - 1];
+    char text[RUN_NAME_MAX];
+
+    run_copy_text(text, sizeof(text), version);
+    for (struct run_mismatch_row *r = b->mismatch; r < last; r++) {
+        if (r->newest_ms > 0 && strcmp(r->version, text) == 0)
+            return r;
+        if (r->newest_ms < oldest->newest_ms)
+            oldest = r;
+    }
+    if (oldest->newest_ms > 0) {
+        for (int i = 0; i < RUN_POSITIONS; i++)
+            run_mismatch_merge(&last->positions[i], &oldest->positions[i]);
+        last->newest_ms = MAX_OF(last->newest_ms, oldest->newest_ms);
+        *oldest = (struct run_mismatch_row){0};
+    }
+    memcpy(oldest->version, text, sizeof(text));
+    return oldest;
+}
+
+void run_board_add_mismatch(struct run_board *b, struct metrics_page *page, struct str version,
+                            const struct run_mismatch positions[RUN_POSITIONS], uint64_t now_ms)
+{
+    struct run_mismatch all = {0};
+    struct run_mismatch_row *row;
+
+    if (!b)
+        return;
+    run_board_lock(b);
+    row = version.len > 0 ? find_version(b, version) : &b->mismatch[RUN_ROWS_MAX - 1];
+    row->newest_ms = now_ms;
+    for (int i = 0; i < RUN_POSITIONS; i++) {
+        run_mismatch_merge(&row->positions[i], &positions[i]);
+        run_mismatch_merge(&all, &positions[i]);
+    }
+    run_board_unlock(b);
+    metrics_add_at(page, METRIC_reported_tokens, 0, all.tokens);
+    metrics_add_at(page, METRIC_reported_difference, 0, llround((double)all.sum / 1e3));
+    metrics_add_at(page, METRIC_reported_abs_difference, 0, llround((double)all.sum_abs / 1e3));
+}
+
+/* --- the worst tokens --- */
+
+static double distance(const struct run_token *t)
+{
+    return fabs((double)t->trained - (double)t->sampled);
+}
+
+/* Removes what is older than the rings. */
+static void remove_old(struct run_board *b, uint64_t now_ms)
+{
+    const uint64_t age_ms = (uint64_t)RUN_MINUTES * 60 * 1000;
+    size_t n = 0;
+
+    for (size_t i = 0; i < b->n_worst; i++)
+        if (b->worst[i].at_ms + age_ms > now_ms)
+            b->worst[n++] = b->worst[i];
+    b->n_worst = n;
+}
+
+bool run_board_wants_token(struct run_board *b, double difference, uint64_t now_ms)
+{
+    bool wanted;
+
+    if (!b)
+        return false;
+    run_board_lock(b);
+    remove_old(b, now_ms);
+    wanted = b->n_worst < RUN_WORST || distance(&b->worst[RUN_WORST - 1]) < fabs(difference);
+    run_board_unlock(b);
+    return wanted;
+}
+
+static bool is_same(const struct run_token *a, const struct run_token *b)
+{
+    return a->position == b->position && strcmp(a->session, b->session) == 0 &&
+           strcmp(a->response, b->response) == 0 && strcmp(a->reported, b->reported) == 0;
+}
+
+/* A report that replaces an earlier one replaces its token. */
+static void remove_same(struct run_board *b, const struct run_token *t)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < b->n_worst; i++)
+        if (!is_same(&b->worst[i], t))
+            b->worst[n++] = b->worst[i];
+    b->n_worst = n;
+}
+
+void run_board_add_token(struct run_board *b, const struct run_token *t, uint64_t now_ms)
+{
+    size_t at;
+
+    if (!b)
+        return;
+    run_board_lock(b);
+    remove_old(b, now_ms);
+    remove_same(b, t);
+    at = b->n_worst < RUN_WORST ? b->n_worst++ : RUN_WORST;
+    for (; at > 0 && distance(&b->worst[at - 1]) < distance(t); at--)
+        if (at < RUN_WORST)
+            b->worst[at] = b->worst[at - 1];
+    if (at < RUN_WORST)
+        b->worst[at] = *t;
+    run_board_unlock(b);
+}
+
+void run_board_read_mismatch(struct run_board *b, struct run_mismatch_row ret[RUN_ROWS_MAX])
+{
+    run_board_lock(b);
+    memcpy(ret, b->mismatch, sizeof(b->mismatch));
+    run_board_unlock(b);
+}
+
+size_t run_board_read_worst(struct run_board *b, struct run_token ret[RUN_WORST])
+{
+    size_t n;
+
+    run_board_lock(b);
+    n = b->n_worst;
+    memcpy(ret, b->worst, n * sizeof(*ret));
+    run_board_unlock(b);
+    return n;
+}
