@@ -1,8 +1,10 @@
 /* The dispatcher's metrics: what has ended is counted, what is under way is shown every second. */
 #include "common/base/clock.h"
 #include "common/codec/json.h"
+#include "common/proc/board.h"
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
+#include "common/proc/run_board.h"
 #include "dispatcher/desk.h"
 
 static unsigned queue_label(const struct desk *d, const struct queue *q)
@@ -20,14 +22,17 @@ static unsigned runner_label(const struct desk *d, const struct runner *r)
     return metrics_name(d->heritage->metrics, METRIC_NAMES_RUNNER, str_cstr(r->name));
 }
 
-/* Observes the seconds that an executor reported for one step of its attempt. */
-static void observe_timing(struct desk *d, const struct json *timings, const char *name,
-                           enum metric id)
+/* Observes the seconds that an executor reported for one step of its attempt; returns them in
+ * microseconds. */
+static int64_t observe_timing(struct desk *d, const struct json *timings, const char *name,
+                              enum metric id)
 {
     double s = 0;
 
-    if (json_to_double(json_get(timings, name), &s) == 0 && s > 0 && s < 1e9)
-        metrics_observe_us(d->heritage->page, id, (uint64_t)(s * 1e6));
+    if (json_to_double(json_get(timings, name), &s) != 0 || s <= 0 || s >= 1e9)
+        return 0;
+    metrics_observe_us(d->heritage->page, id, (uint64_t)(s * 1e6));
+    return (int64_t)(s * 1e6);
 }
 
 void desk_count_claim(struct desk *d, const struct attempt *a)
@@ -39,20 +44,26 @@ void desk_count_claim(struct desk *d, const struct attempt *a)
                            (a->claimed_at_ms - submitted_at_ms) * 1000);
 }
 
+_Static_assert(RUN_ATTEMPT_CANCELLED - RUN_ATTEMPT_OK == (int)OUTCOME_CANCELLED, "as enum outcome");
+
 void desk_count_attempt(struct desk *d, const struct attempt *a)
 {
+    const struct group *g = a->rollout->group;
     const char *text = a->rollout->result.timings;
+    struct run_event event = {.names[RUN_TASK] = group_label(g, STR("task"))};
     struct arena arena = {0};
     const struct json *timings = NULL;
     struct err e;
 
-    metrics_count_at(d->heritage->page, METRIC_attempts, runner_label(d, a->rollout->group->runner),
-                     a->outcome, 1);
+    metrics_count_at(d->heritage->page, METRIC_attempts, runner_label(d, g->runner), a->outcome, 1);
+    event.counts.at[RUN_ATTEMPT_OK + (int)a->outcome] = 1;
     if (text && json_parse(&arena, str_cstr(text), &timings, &e) == 0) {
-        observe_timing(d, timings, "run", METRIC_attempt_run);
-        observe_timing(d, timings, "score", METRIC_attempt_score);
+        event.counts.at[RUN_ATTEMPT_RUN] = observe_timing(d, timings, "run", METRIC_attempt_run);
+        event.counts.at[RUN_ATTEMPT_SCORE] =
+            observe_timing(d, timings, "score", METRIC_attempt_score);
     }
     arena_done(&arena);
+    run_board_add(d->heritage->board->run, d->heritage->page, &event, clock_wall_ms());
 }
 
 void desk_count_settled(struct desk *d, const struct group *g)
