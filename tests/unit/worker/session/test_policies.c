@@ -123,8 +123,6 @@ TEST(store, bad_options_name_their_field)
                  {"{\"message_matcher\":\"vague\"}", "message_matcher"},
                  {"{\"idempotent_retry\":\"yes\"}", "idempotent_retry"},
                  {"{\"prompt_length\":-1}", "prompt_length"},
-                 {"{\"prompt_length\":0}", "prompt_length"},
-                 {"{\"response_length\":0}", "response_length"},
                  {"{\"ttl_s\":1.5}", "ttl_s"},
                  {"{\"labels\":[]}", "labels"},
                  {"{\"lock_sampling\":[1]}", "lock_sampling"},
