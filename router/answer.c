@@ -14,15 +14,10 @@
 
 #include "common/proc/config.h"
 #include "common/proc/metrics.h"
+#include "router/client_tls.h"
 #include "router/heads.h"
 #include "router/hub.h"
 #include "router/upstreams.h"
-
-/* Stays asked for: TCP tells only after a refusal. */
-static void want_out(struct conn *c)
-{
-    loop_mod(c->hub->loop, &c->io, LOOP_IN | LOOP_RDHUP | LOOP_OUT);
-}
 
 /* Writes to the client; what it refuses is parked. */
 static enum verdict write_down(struct conn *c, struct iovec *iov, int n, int flags)
@@ -32,7 +27,7 @@ static enum verdict write_down(struct conn *c, struct iovec *iov, int n, int fla
     if (flow_write(&c->down, c->fd, iov, n, flags, &taken) != 0)
         return VERDICT_CLOSE;
     if (!taken)
-        want_out(c);
+        conn_want_out(c);
     return VERDICT_MORE;
 }
 
@@ -262,7 +257,7 @@ static enum verdict read_down(struct conn *c, size_t *budget, struct err *e)
 /* Only where nothing is parked and a long rest is known. */
 static bool may_splice(struct conn *c)
 {
-    if (!conn_answered(c) || c->down.body != HTTP1_LENGTH || !c->link->unix_socket ||
+    if (c->tls || !conn_answered(c) || c->down.body != HTTP1_LENGTH || !c->link->unix_socket ||
         c->partial.len > 0)
         return false;
     if (c->down.pipe[0] >= 0)
@@ -308,7 +303,17 @@ static enum verdict flush_down(struct conn *c)
         return VERDICT_CLOSE;
     if (taken)
         return VERDICT_MORE;
-    want_out(c);
+    conn_want_out(c);
+    return VERDICT_WAIT;
+}
+
+/* TLS: the proper end goes out before the connection does, but after a whole answer only. */
+static enum verdict say_farewell(struct conn *c)
+{
+    c->farewell = c->answer != ANSWER_CUT && conn_ends(c) && !client_tls_end(c);
+    if (!c->farewell)
+        return VERDICT_OVER;
+    conn_want_out(c);
     return VERDICT_WAIT;
 }
 
@@ -321,7 +326,7 @@ enum verdict answer_pump(struct conn *c, size_t *budget, struct err *e)
         if (c->down.done) {
             if (c->link != NULL)
                 answer_complete(c);
-            return VERDICT_OVER;
+            return c->tls ? say_farewell(c) : VERDICT_OVER;
         }
         if (c->link == NULL || c->link->state != LINK_OPEN || !c->link->readable || *budget == 0)
             return VERDICT_WAIT;

@@ -25,7 +25,7 @@ static bool is_listened(const struct config *c, const struct web_url *u)
 {
     struct web_url listen;
 
-    return !web_host_parse(str_cstr(c->listen), &listen) && strcmp(listen.host, u->host) == 0;
+    return !web_host_parse(str_cstr(c->listen_at), &listen) && strcmp(listen.host, u->host) == 0;
 }
 
 static int refuse_host(const char *host, struct err *e)

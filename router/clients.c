@@ -13,17 +13,18 @@
 
 #include <errno.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "common/proc/board.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
+#include "router/client_tls.h"
 #include "router/gate.h"
 #include "router/hub.h"
 #include "router/lendings.h"
 #include "router/local.h"
 #include "router/relay.h"
-#include "router/upstreams.h"
 
 enum { FIRST_REQUEST_MS = 500, NEXT_REQUEST_MS = 5000, IN_READ = 16 * 1024 };
 
@@ -109,7 +110,7 @@ static ssize_t read_client(struct conn *c, char *to, size_t size)
     ssize_t n;
 
     do
-        n = recv(c->fd, to, size, 0);
+        n = conn_read(c, to, size);
     while (n < 0 && errno == EINTR);
     if (n < 0 && errno == EAGAIN) {
         c->readable = false;
@@ -119,7 +120,7 @@ static ssize_t read_client(struct conn *c, char *to, size_t size)
         conn_close(c);
         return -1;
     }
-    if ((size_t)n < size && !c->hup)
+    if ((size_t)n < size && !c->hup && !c->tls)
         c->readable = false;
     return n;
 }
@@ -157,6 +158,8 @@ static bool read_head(struct conn *c)
 {
     ssize_t n;
 
+    if (c->tls && !client_tls_ready(c))
+        return client_tls_shake(c);
     if (c->in.len > c->in_seen) { /* pipelined */
         try_head(c, buf_str(&c->in), false);
         return true;
@@ -213,6 +216,10 @@ static void too_slow(struct conn *c)
         c->body_trickles = true;
         c->stuck = false;   /* its deadline is over, and is set anew */
         c->readable = true; /* what has come is looked for before anybody is late */
+        return;
+    }
+    if (c->state == CONN_HEAD && c->tls && !client_tls_ready(c)) {
+        client_tls_expire(c);
         return;
     }
     if (!partial_head && !waits_for_body) {
@@ -342,15 +349,22 @@ void clients_add(struct hub *h, int fd, struct str address)
 {
     struct conn *c = conn_open(h, fd, address, on_client);
 
-    if (c != NULL)
+    if (c != NULL && h->tls != NULL && client_tls_open(c) == 0)
+        conn_set_deadline(c, (uint64_t)h->config->header_timeout_ms);
+    else if (c != NULL && h->tls == NULL)
         conn_set_deadline(c, (uint64_t)h->config->idle_timeout_ms);
 }
 
 /* Answers an error to a connection that was accepted only for that. */
 void clients_refuse(struct hub *h, int fd, struct str address, const struct err *e)
 {
-    struct conn *c = conn_open(h, fd, address, on_client);
+    struct conn *c;
 
+    if (h->tls != NULL) { /* a handshake for an error alone is what an attacker wants */
+        close(fd);
+        return;
+    }
+    c = conn_open(h, fd, address, on_client);
     if (c == NULL)
         return;
     c->refused = true;

@@ -18,7 +18,8 @@ void clients_init(struct hub *h);
 /* Takes over an accepted socket that counts under `address` (callers.h). */
 void clients_add(struct hub *h, int fd, struct str address);
 
-/* The same for one that is over the limit: answers the error and closes. */
+/* The same for one that is over the limit: answers the error and closes.
+ * TLS: closes without an answer. */
 void clients_refuse(struct hub *h, int fd, struct str address, const struct err *e);
 
 /* Closes the oldest connection that has proved nothing: none of its requests went to a worker.

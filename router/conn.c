@@ -11,9 +11,11 @@
 
 #include "common/base/check.h"
 #include "common/base/mem.h"
+#include "common/net/tls.h"
 #include "common/proc/config.h"
 #include "common/proc/metrics.h"
 #include "router/callers.h"
+#include "router/client_tls.h"
 #include "router/hub.h"
 #include "router/reply.h"
 #include "router/upstreams.h"
@@ -67,8 +69,8 @@ void conn_set_state(struct conn *c, enum conn_state state)
 {
     static const unsigned from[] = {
         [CONN_HEAD] = 1u << CONN_RELAY | 1u << CONN_LENT,
-        [CONN_RELAY] = 1u << CONN_HEAD | 1u << CONN_RELAY, /* an answer of ours instead */
-        [CONN_LINGER] = 1u << CONN_RELAY,
+        [CONN_RELAY] = 1u << CONN_HEAD | 1u << CONN_RELAY,  /* an answer of ours instead */
+        [CONN_LINGER] = 1u << CONN_HEAD | 1u << CONN_RELAY, /* a handshake failed */
         [CONN_LENT] = 1u << CONN_HEAD,
         [CONN_CLOSED] = 1u << CONN_HEAD | 1u << CONN_RELAY | 1u << CONN_LINGER | 1u << CONN_LENT,
     };
@@ -90,6 +92,16 @@ static void run_again(struct loop_task *t)
 void conn_again(struct conn *c)
 {
     loop_task_post(c->hub->loop, &c->task, run_again);
+}
+
+void conn_want_out(struct conn *c)
+{
+    loop_mod(c->hub->loop, &c->io, LOOP_IN | LOOP_RDHUP | LOOP_OUT);
+}
+
+ssize_t conn_read(struct conn *c, void *to, size_t size)
+{
+    return c->tls ? client_tls_read(c, to, size) : recv(c->fd, to, size, 0);
 }
 
 /* Deadlines that were moved while the timer stood are set anew. */
@@ -230,11 +242,15 @@ static void end_exchange(struct conn *c)
 void conn_close(struct conn *c)
 {
     struct hub *h = c->hub;
+    bool shaken;
 
     if (c->state == CONN_CLOSED)
         return;
+    if (c->tls && client_tls_ready(c) && c->state == CONN_HEAD)
+        (void)client_tls_end(c); /* in the middle of an answer the client must see a cut */
     end_exchange(c);
     conn_set_state(c, CONN_CLOSED);
+    shaken = client_tls_free(c);
     conn_known(c);
     callers_leave(&h->callers, c->address);
     callers_leave(&h->callers, c->key);
@@ -244,11 +260,14 @@ void conn_close(struct conn *c)
     buf_done(&c->lent.head);
     conn_not_lent(c);
     loop_timer_stop(h->loop, &c->timer);
-    if (c->lent.ever)
+    if (c->lent.ever || shaken)
         loop_del(h->loop, &c->io);
     else
         loop_forget(h->loop, &c->io);
-    close(c->fd);
+    if (shaken)
+        shutdown(c->fd, SHUT_RDWR); /* the end of the handshake's job closes it */
+    else
+        close(c->fd);
     list_remove(&c->item);
     h->conn_count--;
     h->refused -= c->refused;
@@ -261,7 +280,7 @@ void conn_close(struct conn *c)
 
 /* ------------------------------------------------------------------ the end of an exchange */
 
-static void linger(struct conn *c)
+void conn_linger(struct conn *c)
 {
     shutdown(c->fd, SHUT_WR);
     conn_set_state(c, CONN_LINGER);
@@ -277,6 +296,11 @@ static void reset_on_close(const struct conn *c)
     (void)setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
 }
 
+bool conn_ends(const struct conn *c)
+{
+    return c->closing || !c->up.done || c->hup || c->hub->draining;
+}
+
 /* The answer is with the client: the next request, or a close in good order. */
 void conn_finish(struct conn *c)
 {
@@ -290,9 +314,9 @@ void conn_finish(struct conn *c)
         conn_close(c);
         return;
     }
-    if (c->closing || !c->up.done || c->hup || c->hub->draining) {
+    if (conn_ends(c)) {
         if (!c->up.done || c->in.len > 0) {
-            linger(c);
+            conn_linger(c);
         } else {
             /* First: a close that finds bytes which nobody read drops what the kernel still keeps
              * of the answer. */
@@ -331,6 +355,8 @@ void conn_fail(struct conn *c, const struct err *e)
     end_exchange(c);
     flow_clear(&c->up);
     flow_clear(&c->down);
+    if (c->tls)
+        tls_abandon(c->down.tls);
     flow_begin(&c->down, HTTP1_NO_BODY, 0);
     c->stuck = false; /* what is parked from here on is something else */
     reply_error(&c->down.parked, &to, e);

@@ -7,7 +7,7 @@
  *     | '--- answer is out ------'    |                                          |
  *     LENT        any of them --------+----------------> CLOSED <----------------'
  *
- *     HEAD    waiting for (the rest of) a request head
+ *     HEAD    waiting for (the rest of) a request head; before that, for a TLS handshake
  *     RELAY   an exchange: the request flows up, the answer flows down; or our own answer does
  *     LINGER  the answer is out but the client still sends: its bytes are read and dropped for at
  *             most 2 s, so that it sees the answer and not a reset
@@ -29,12 +29,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "common/os/loop.h"
 #include "common/proc/ids.h"
 #include "router/flow.h"
 
 struct caller;
+struct client_tls;
 struct hub;
 struct link;
 
@@ -76,6 +78,7 @@ struct conn {
     struct list_item item;     /* of hub->conns */
     struct list_item stranger; /* of hub->strangers, while no request of it has passed the gate */
     int fd;
+    struct client_tls *tls;   /* NULL: plain */
     enum conn_state state;    /* set by conn_set_state only */
     enum upload_phase upload; /* of the request at hand */
     enum answer_phase answer; /* to it */
@@ -126,6 +129,7 @@ struct conn {
     unsigned tries;     /* upstreams that refused */
     bool resent;        /* sent a second time */
     bool refused;       /* one of hub->refused */
+    bool farewell;      /* TLS: the answer is out, its proper end is not */
     bool stuck;         /* the deadline is for the client to take what is parked, */
     uint64_t stuck_at;  /* and was set when it had taken so many bytes (down.given_bytes) */
     bool confirms;      /* the worker is to be told when the client has the answer */
@@ -168,6 +172,13 @@ void conn_gather(struct conn *c, bool on);
 /* The connection goes on in the next turn (hub->run). */
 void conn_again(struct conn *c);
 
+/* Asks for an event when the client takes bytes. It stays asked for, because TCP reports that after
+ * a refusal only. */
+void conn_want_out(struct conn *c);
+
+/* Reads from the client, as recv(2). */
+ssize_t conn_read(struct conn *c, void *to, size_t size);
+
 /* At this time at the latest hub->run looks whether somebody is too slow: `late` is set. */
 void conn_set_deadline(struct conn *c, uint64_t delay_ms);
 void conn_no_deadline(struct conn *c);
@@ -182,6 +193,13 @@ void conn_forget_body(struct conn *c);
  * answer; the connection ends when its framing or body is in doubt. Nothing may have been answered.
  * The answer is parked: the exchange ends like any other. */
 void conn_fail(struct conn *c, const struct err *e);
+
+/* Ends our direction of the connection. Bytes that the client still sends are dropped for a while.
+ */
+void conn_linger(struct conn *c);
+
+/* Returns whether the connection ends when the answer is written. */
+bool conn_ends(const struct conn *c);
 
 /* The exchange is over and all of it is written: next request, linger or close. */
 void conn_finish(struct conn *c);

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 
 #include "common/base/check.h"
+#include "common/net/tls.h"
 
 enum {
     WINDOW_MIN = 64 * 1024, /* smaller ones save no memory to speak of and cost downloads */
@@ -141,6 +142,43 @@ static ssize_t send_all(int fd, struct iovec *iov, int n, int flags, size_t tota
     return send(fd, whole, total, flags);
 }
 
+/* As sendmsg(2), through TLS: pieces are put together to whole records, each of which costs a
+ * header, a tag and a system call. */
+static ssize_t send_records(struct tls *t, int fd, const struct iovec *iov, int n)
+{
+    char record[TLS_RECORD];
+    size_t len = 0, sent = 0, at = 0;
+    int i = 0;
+
+    while (i < n || len > 0) {
+        ssize_t r;
+
+        while (i < n && len < sizeof(record)) {
+            size_t some = MIN_OF(iov[i].iov_len - at, sizeof(record) - len);
+
+            if (some > 0)
+                memcpy(record + len, (char *)iov[i].iov_base + at, some);
+            len += some;
+            at += some;
+            if (at == iov[i].iov_len) {
+                i++;
+                at = 0;
+            }
+        }
+        if (len == 0)
+            break;
+        r = tls_or_plain_write(t, fd, str_of(record, len));
+        if (r < 0)
+            errno = EPIPE;
+        if (r <= 0)
+            return sent > 0 || r == 0 ? (ssize_t)sent : -1;
+        sent += (size_t)r;
+        len -= (size_t)r;
+        memmove(record, record + r, len);
+    }
+    return (ssize_t)sent;
+}
+
 /* *ret_taken: the sink took all. -1: it is gone. */
 int flow_write(struct flow *f, int fd, struct iovec *iov, int n, int flags, bool *ret_taken)
 {
@@ -154,7 +192,8 @@ int flow_write(struct flow *f, int fd, struct iovec *iov, int n, int flags, bool
     for (int i = 0; i < n; i++)
         total += iov[i].iov_len;
     do
-        r = send_all(fd, iov, n, flags | MSG_NOSIGNAL, total);
+        r = f->tls ? send_records(f->tls, fd, iov, n)
+                   : send_all(fd, iov, n, flags | MSG_NOSIGNAL, total);
     while (r < 0 && errno == EINTR);
     if (r < 0 && errno != EAGAIN)
         return -1;
@@ -196,6 +235,7 @@ static int flush_pipe(struct flow *f, int fd, bool *ret_taken)
 int flow_flush(struct flow *f, int fd, bool *ret_taken)
 {
     size_t left = f->parked.len - f->parked_at;
+    struct iovec rest = {.iov_base = f->parked.p + f->parked_at, .iov_len = left};
     ssize_t r;
 
     *ret_taken = true;
@@ -204,7 +244,8 @@ int flow_flush(struct flow *f, int fd, bool *ret_taken)
     if (left == 0)
         return 0;
     do
-        r = send(fd, f->parked.p + f->parked_at, left, MSG_NOSIGNAL);
+        r = f->tls ? send_records(f->tls, fd, &rest, 1)
+                   : send(fd, f->parked.p + f->parked_at, left, MSG_NOSIGNAL);
     while (r < 0 && errno == EINTR);
     if (r < 0 && errno != EAGAIN)
         return -1;

@@ -19,6 +19,8 @@
 #include "common/net/chunked.h"
 #include "common/net/http1.h"
 
+struct tls;
+
 struct flow {
     enum http1_body body;
     uint64_t left_bytes; /* HTTP1_LENGTH: still to come from the source */
@@ -30,6 +32,7 @@ struct flow {
     uint64_t given_bytes; /* to the sink, of all bodies so far */
     int pipe[2];          /* the hub's (hub_take_pipe), -1: none */
     size_t piped_bytes;   /* that lie in it */
+    struct tls *tls;      /* that the sink speaks, over its socket; NULL: none */
     bool done;            /* the source has given everything */
     bool strip;           /* chunked, for a sink that does not know it: pass the payload only */
 };

@@ -40,6 +40,15 @@ static char *put_length(char *to, uint64_t n)
     return PUT(put_number(PUT(to, "Content-Length: "), n), "\r\n");
 }
 
+static bool has_proto(const struct http1_head *h)
+{
+    for (size_t i = 0; i < h->n; i++) {
+        if (str_eq_nocase(h->headers[i].name, STR("x-forwarded-proto")))
+            return true;
+    }
+    return false;
+}
+
 /* Our header lines of the request and the empty line. */
 static size_t request_lines(const struct http1_head *h, const struct heads_request *r,
                             char extra[HEADS_EXTRA])
@@ -48,6 +57,8 @@ static size_t request_lines(const struct http1_head *h, const struct heads_reque
 
     if (r->confirms)
         to = PUT(to, HTTP1_CONFIRMS ": 1\r\n");
+    if (r->encrypted && !has_proto(h))
+        to = PUT(to, "X-Forwarded-Proto: https\r\n");
     if (r->host.len > 0) {
         to = put_text(PUT(to, "Host: "), r->host.p, MIN_OF(r->host.len, (size_t)HEADS_HOST_MAX));
         to = PUT(to, "\r\n");

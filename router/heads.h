@@ -10,7 +10,7 @@
 #include "common/net/http1.h"
 
 enum {
-    HEADS_EXTRA = 256,                /* bytes of our own lines, at most */
+    HEADS_EXTRA = 320,                /* bytes of our own lines, at most */
     HEADS_IOV = HTTP1_HEADERS_MAX + 8 /* entries, one for a part of the body included */
 };
 
@@ -24,6 +24,7 @@ struct heads_answer {
 /* What a request's head says in addition to what the client said. */
 struct heads_request {
     bool confirms;   /* the answer will be confirmed (link_confirm) */
+    bool encrypted;  /* the client speaks TLS: says so, unless a proxy has written it */
     struct str host; /* of another gateway: the Host that it gets, at most HEADS_HOST_MAX bytes;
                         the client's goes into X-Forwarded-Host. Absent: Host stays */
     struct str

@@ -14,6 +14,7 @@
 #include "common/base/mem.h"
 #include "common/net/http1.h"
 #include "common/net/own_names.h"
+#include "common/net/tls_server.h"
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
 
@@ -45,6 +46,7 @@ void hub_done(struct hub *h)
     }
     map_done(&h->callers);
     own_names_free(h->own_names);
+    tls_server_free(h->tls);
     free(h->scratch);
     free(h->head);
 }

@@ -16,6 +16,7 @@
 
 struct config;
 struct conn;
+struct helpers;
 struct heritage;
 struct http1_head;
 struct keys;
@@ -23,6 +24,7 @@ struct lendings;
 struct loop;
 struct metrics_page;
 struct own_names;
+struct tls_server;
 struct upstreams;
 
 enum {
@@ -36,6 +38,9 @@ struct hub {
     const struct heritage *heritage;
     const struct config *config; /* its; changes in place */
     const struct keys *keys;     /* NULL: no admin keys are set */
+    struct tls_server *tls;      /* NULL: clients speak plain HTTP */
+    struct helpers *shakers;     /* the thread of TLS handshakes (client_tls.h); or NULL */
+    struct list_head shakes;     /* handshakes that are pending there */
     struct loop *loop;
     struct upstreams *upstreams;
     struct lendings *lendings;

@@ -69,7 +69,7 @@ void lendings_note(struct conn *c, int upstream)
     size_t length_at;
 
     buf_done(&c->lent.head);
-    if (after == 0 || upstream < 0 || upstream >= BOARD_WORKERS_MAX ||
+    if (c->tls || after == 0 || upstream < 0 || upstream >= BOARD_WORKERS_MAX ||
         !upstreams_confirmed(h->upstreams, upstream) || !is_model_call(h->head) ||
         !lending_plain(h->head, &head, &length_at)) {
         c->lent.alike = 0;

@@ -110,11 +110,12 @@ int relay_start(struct conn *c, int upstream, struct str body, struct err *e)
     int n;
 
     /* A head with all the headers that there may be has no room for one of ours. */
-    c->confirms =
-        upstreams_confirmed(c->hub->upstreams, upstream) && c->hub->head->n < HTTP1_HEADERS_MAX;
+    c->confirms = upstreams_confirmed(c->hub->upstreams, upstream) &&
+                  c->hub->head->n + (c->tls ? 1 : 0) < HTTP1_HEADERS_MAX;
     n = heads_request(c->hub->head,
                       &(struct heads_request){
                           .confirms = c->confirms,
+                          .encrypted = c->tls != NULL,
                           .host = upstreams_authority(c->hub->upstreams, upstream),
                           .forwarded = name_forwarder(c, upstream, forwarder),
                       },
@@ -184,7 +185,7 @@ static void set_deadline(struct conn *c)
     uint64_t body_ms = waits ? bodies_patience_ms(c) : 0;
 
     c->body_waits = waits;
-    if (flow_parked(&c->down)) {
+    if (flow_parked(&c->down) || c->farewell) {
         await_reader(c);
         return;
     }

@@ -4,6 +4,7 @@
 #include "router/router.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include "common/base/buf.h"
 #include "common/base/log.h"
@@ -13,6 +14,7 @@
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/keys.h"
+#include "router/client_tls.h"
 #include "router/clients.h"
 #include "router/front.h"
 #include "router/lendings.h"
@@ -99,6 +101,8 @@ static void on_reload(struct child *c)
         log_error(NULL, "peers are unchanged", LOG_T("reason", e.text));
     if (load_keys(r, r->hub.config, &e) != 0)
         log_error(NULL, "keys are unchanged", LOG_T("reason", e.text));
+    if (client_tls_load(&r->hub, &e) != 0)
+        log_error(NULL, "the certificate is unchanged", LOG_T("reason", e.text));
     lendings_recall(r->hub.lendings); /* a worker does not check what a reload forbids */
 }
 
@@ -112,25 +116,30 @@ static int start(struct router *r, const struct heritage *h, struct loop *l, str
     hub_init(&r->hub, h, l, u);
     clients_init(&r->hub);
     (void)signal(SIGPIPE, SIG_IGN);
-    if (load_keys(r, h->config, e) != 0 || child_init(&r->child, l, h, on_drain, e) != 0)
+    if (load_keys(r, h->config, e) != 0 || client_tls_load(&r->hub, e) != 0 ||
+        child_init(&r->child, l, h, on_drain, e) != 0)
         return -1;
     r->child.on_reload = on_reload;
     r->child.on_adopt = on_adopt;
     return front_init(&r->front, &r->hub, e);
 }
 
-/* Closes everything. */
-static void stop(struct router *r)
+/* Closes everything. False: a TLS handshake does not end. */
+static bool stop(struct router *r)
 {
+    bool ended;
+
     front_done(&r->front);
     child_done(&r->child);
     r->hub.on_empty = NULL;
     clients_close_all(&r->hub);
     loop_poll(r->hub.loop, 0); /* frees what was just closed */
+    ended = client_tls_stop(&r->hub);
     lendings_free(r->hub.lendings);
     upstreams_free(r->hub.upstreams);
     keys_free(r->keys);
     hub_done(&r->hub);
+    return ended;
 }
 
 size_t router_capacity(size_t descriptors)
@@ -143,6 +152,7 @@ void router_check(const struct config *c, struct buf *mistakes)
     struct err e;
 
     upstreams_check(c, mistakes);
+    client_tls_check(c, mistakes);
     for (size_t i = 0; i < c->allowed_hosts.n; i++) {
         if (web_hosts_check(str_cstr(c->allowed_hosts.at[i]), &e) != 0)
             buf_printf(mistakes, "--allowed-hosts: %s\n", e.text);
@@ -166,8 +176,8 @@ int router_run(const struct heritage *h)
         log_error(NULL, "the router cannot start", LOG_T("reason", e.text));
         child_failed(h, e.text);
     }
-    if (r.hub.loop != NULL)
-        stop(&r);
+    if (r.hub.loop != NULL && !stop(&r))
+        _exit(status);
     loop_free(l);
     return status;
 }

@@ -128,7 +128,7 @@ static enum verdict read_up(struct conn *c, size_t *budget, struct err *e)
     ssize_t n;
 
     do
-        n = recv(c->fd, c->hub->scratch, want, 0);
+        n = conn_read(c, c->hub->scratch, want);
     while (n < 0 && errno == EINTR);
     if (n < 0 && errno == EAGAIN) {
         c->readable = false;
@@ -136,7 +136,7 @@ static enum verdict read_up(struct conn *c, size_t *budget, struct err *e)
     }
     if (n <= 0)
         return VERDICT_CLOSE; /* the client is gone */
-    if ((size_t)n < want && !c->hup)
+    if ((size_t)n < want && !c->hup && !c->tls)
         c->readable = false;
     buf_add(&c->in, c->hub->scratch, c->in.len > 0 ? (size_t)n : 0);
     v = feed_up(c, c->in.len > 0 ? buf_str(&c->in) : str_of(c->hub->scratch, (size_t)n), &used, e);
@@ -172,7 +172,7 @@ static enum verdict splice_in(struct conn *c, size_t *budget)
 /* Only where nothing is parked and a long rest is known. */
 static bool may_splice(struct conn *c)
 {
-    if (c->up.body != HTTP1_LENGTH || !c->link->unix_socket || c->in.len > 0)
+    if (c->tls || c->up.body != HTTP1_LENGTH || !c->link->unix_socket || c->in.len > 0)
         return false;
     if (c->up.pipe[0] >= 0)
         return true;

@@ -74,7 +74,7 @@ static int try_port(const char *listen_at)
 /* True if a gateway runs at --listen. */
 static bool check_port(struct visit *v)
 {
-    const char *at = v->d->config->listen;
+    const char *at = v->d->config->listen_at;
     int failure = try_port(at), status;
 
     if (failure == 0) {
@@ -92,6 +92,14 @@ static bool check_port(struct visit *v)
     if (v->json && json_get(v->json, "session_server_instance_id")) {
         doctor_add(v->d, "port", FINDING_OK, NULL, "%s: a gateway runs here", at);
         return true;
+    }
+    if (status == 0 && v->d->config->listen_tls) {
+        doctor_add(v->d, "port", FINDING_ERROR,
+                   v->d->config->tls_client_ca ? "doctor shows no certificate: ask with curl --cert"
+                                               : "reload the gateway if its certificate is new",
+                   "%s cannot be asked over TLS: %.*s", at,
+                   (int)MIN_OF(v->answer.len, (size_t)ANSWER_SHOWN), v->answer.p);
+        return false;
     }
     doctor_add(
         v->d, "port", FINDING_ERROR, "find it with `ss -ltnp`, or choose a different --listen",
@@ -262,11 +270,13 @@ static void catch_ends(void)
 }
 
 /* NULL after adding a finding. */
-static struct gateway_client *open_client(struct doctor *d, const char *url)
+static struct gateway_client *open_client(struct doctor *d, struct gateway_client_options o)
 {
-    struct gateway_client_options o = {.url = url, .key_file = d->config->admin_key_file};
     struct buf mistakes = {0};
-    struct gateway_client *c = gateway_client_new(&o, &mistakes);
+    struct gateway_client *c;
+
+    o.key_file = d->config->admin_key_file;
+    c = gateway_client_new(&o, &mistakes);
 
     if (!c)
         doctor_add(d, "call", FINDING_ERROR, "run rollgate doctor as the gateway's user", "%.*s",
@@ -307,7 +317,7 @@ static void visit_own(struct visit *v)
                    e.text);
     } else {
         own_pid = g.pid;
-        v->client = open_client(v->d, g.url);
+        v->client = open_client(v->d, (struct gateway_client_options){.url = g.url});
         if (v->client && await_own(v, &g))
             visit_gateway(v);
         gateway_client_free(v->client);
@@ -320,13 +330,12 @@ static void visit_own(struct visit *v)
 void doctor_check_gateway(struct doctor *d)
 {
     struct visit v = {.d = d};
+    struct gateway_client_options o = {0};
     struct buf url = {0};
 
     catch_ends();
-    buf_puts(&url, "http://");
-    local_address_add(d->config->listen, &url);
-    buf_add_c(&url, 0);
-    v.client = open_client(d, url.p);
+    local_address_use(d->config, &o, &url);
+    v.client = open_client(d, o);
     if (v.client) {
         bool runs = check_port(&v);
 

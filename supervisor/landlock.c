@@ -181,6 +181,11 @@ static int confine_child(const struct rules *r, const struct heritage *h, struct
     allow_path(r, h->run_dir, router ? READ : READ | WRITE);
     if (h->role == ROLE_WORKER)
         allow_sinks(r, c);
+    if (router && c->listen_tls) {
+        allow_file(r, c->tls_certificate);
+        allow_file(r, c->tls_key);
+        allow_file(r, c->tls_client_ca);
+    }
     return syscall(SYS_landlock_restrict_self, r->fd, 0) ? err_sys(e, ERR_UNSUPPORTED, "Landlock")
                                                          : 0;
 }

@@ -229,14 +229,14 @@ static int resolve_listen(const struct config *c, struct addresses *ret, struct 
     uint64_t number;
     int rc;
 
-    if (split_address(c->listen, host, port, e))
+    if (split_address(c->listen_at, host, port, e))
         return -1;
     if (str_to_u64(str_cstr(port), UINT16_MAX, &number))
         return err_set(e, ERR_CONFIG, "--listen: \"%s\" is not a port", port);
     hints.ai_family = host[0] ? AF_UNSPEC : AF_INET;
     rc = resolve_names(host[0] ? host : NULL, port, &hints, &found);
     if (rc)
-        return err_set(e, ERR_CONFIG, "--listen: \"%s\": %s", c->listen, gai_strerror(rc));
+        return err_set(e, ERR_CONFIG, "--listen: \"%s\": %s", c->listen_at, gai_strerror(rc));
     *ret = (struct addresses){0};
     add_family(ret, found, AF_INET);
     add_family(ret, found, AF_INET6);
@@ -245,7 +245,7 @@ static int resolve_listen(const struct config *c, struct addresses *ret, struct 
         if (check_exposure(c, (const struct sockaddr *)&ret->at[i].addr, e))
             return -1;
     }
-    return ret->n > 0 ? 0 : err_set(e, ERR_CONFIG, "--listen: \"%s\" has no address", c->listen);
+    return ret->n > 0 ? 0 : err_set(e, ERR_CONFIG, "--listen: \"%s\" has no address", c->listen_at);
 }
 
 /* Sets the address of a trial: a loopback port that the kernel chooses. */

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "common/base/buf.h"
+#include "common/proc/config.h"
+#include "common/proc/gateway_client.h"
 
 void local_address_add(const char *listen, struct buf *out)
 {
@@ -19,4 +21,16 @@ void local_address_add(const char *listen, struct buf *out)
         }
     }
     buf_puts(out, listen);
+}
+
+void local_address_use(const struct config *c, struct gateway_client_options *o, struct buf *url)
+{
+    buf_puts(url, c->listen_tls ? "https://" : "http://");
+    local_address_add(c->listen_at, url);
+    buf_add_c(url, 0);
+    o->url = url->p;
+    if (!o->ca_file && c->listen_tls) {
+        o->ca_file = c->tls_certificate;
+        o->pinned = true;
+    }
 }

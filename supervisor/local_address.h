@@ -5,8 +5,15 @@
 #define RG_SUPERVISOR_LOCAL_ADDRESS_H
 
 struct buf;
+struct config;
+struct gateway_client_options;
 
 /* Appends `listen` ("HOST:PORT"). A host that stands for all addresses becomes loopback. */
 void local_address_add(const char *listen, struct buf *out);
+
+/* Makes o reach the gateway at --listen. The URL, NUL-terminated, is appended to `url`, which must
+ * outlive o. Over TLS the gateway must show --tls-certificate, whose names matter to others only.
+ */
+void local_address_use(const struct config *c, struct gateway_client_options *o, struct buf *url);
 
 #endif

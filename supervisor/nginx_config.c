@@ -67,8 +67,13 @@ int nginx_command(int argc, char **argv)
         config_free(c);
         return 2;
     }
+    if (c->listen_tls) {
+        fprintf(stderr, "--listen: nginx reaches the port by plain HTTP: leave out \",tls\"\n");
+        config_free(c);
+        return 2;
+    }
     buf_puts(&out, "# Written by `rollgate nginx-config`: include it inside http { }.\n");
-    site.node = c->listen;
+    site.node = c->listen_at;
     nginx_site_add(c, &site, &out);
     (void)fwrite(out.p, 1, out.len, stdout);
     buf_done(&out);

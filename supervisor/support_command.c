@@ -22,7 +22,7 @@
 #include "supervisor/local_address.h"
 #include "supervisor/support_archive.h"
 
-enum { LOG_BYTES_MAX = 32 << 20 };
+enum { LOG_BYTES_MAX = 32 << 20, ANSWER_SHOWN = 300 };
 
 struct support_bundle {
     const struct config *config;
@@ -112,10 +112,7 @@ static int add_answers(struct support_bundle *s, struct err *e)
     struct gateway_client *c;
     int rc = 0;
 
-    buf_puts(&url, "http://");
-    local_address_add(s->config->listen, &url);
-    buf_add_c(&url, 0);
-    o.url = url.p;
+    local_address_use(s->config, &o, &url);
     c = gateway_client_new(&o, &s->left_out);
     for (size_t i = 0; c && rc == 0 && i < ARRAY_LEN(all); i++) {
         int status = gateway_client_call(c, "GET", all[i][0], (struct str){0}, &answer);
@@ -126,9 +123,13 @@ static int add_answers(struct support_bundle *s, struct err *e)
             add_metrics(buf_str(&answer), &text);
             rc = add_file(s, all[i][1], buf_str(&text), e);
             buf_done(&text);
-        } else
+        } else if (status == 0) {
+            buf_printf(&s->left_out, "%s: %s: %.*s\n", all[i][1], o.url,
+                       (int)MIN_OF(answer.len, (size_t)ANSWER_SHOWN), answer.p);
+        } else {
             buf_printf(&s->left_out, "%s: the gateway at %s answered with status %d\n", all[i][1],
                        s->config->listen, status);
+        }
     }
     gateway_client_free(c);
     buf_done(&url);

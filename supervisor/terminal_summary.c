@@ -44,15 +44,16 @@ static void add_engine(const struct supervisor *s, struct buf *out)
 static void print_summary(const struct supervisor *s)
 {
     const struct config *c = s->config;
+    const char *scheme = c->listen_tls ? "https" : "http";
     struct buf out = {0};
 
-    buf_printf(&out, "address  http://%s", s->listeners.address);
+    buf_printf(&out, "address  %s://%s", scheme, s->listeners.address);
     if (c->front != FRONT_NONE)
         buf_printf(&out, ", and https://%s%s", c->front_listen[0] == ':' ? "0.0.0.0" : "",
                    c->front_listen);
     buf_puts(&out, "\nviewer   ");
     if (c->ui) {
-        buf_puts(&out, "http://");
+        buf_printf(&out, "%s://", scheme);
         local_address_add(s->listeners.address, &out);
         buf_puts(&out, "/ui");
     } else {

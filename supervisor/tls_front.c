@@ -70,21 +70,22 @@ static char *find_nginx(void)
 
 /* --- the settings --- */
 
-/* Checks that the file exists and, if it is `secret`, that only its owner can read it. Does not
- * open it. */
-static void check_file(const char *flag, const char *path, bool secret, struct buf *mistakes)
+/* The file is there, and nobody else may read it if it is `secret`. It is not opened. */
+static void check_file(const struct config *c, const char *flag, const char *path, bool secret,
+                       struct buf *mistakes)
 {
     struct stat st;
 
     if (!path)
-        buf_printf(mistakes, "--%s: --front nginx needs it\n", flag);
+        buf_printf(mistakes, "--%s: %s needs it\n", flag,
+                   c->listen_tls ? "--listen ADDRESS,tls" : "--front nginx");
     else if (stat(path, &st))
         buf_printf(mistakes, "--%s: %s: %s\n", flag, path, strerror(errno));
     else if (!S_ISREG(st.st_mode))
         buf_printf(mistakes, "--%s: %s is not a file\n", flag, path);
     else if (secret && (st.st_mode & 0007))
         buf_printf(mistakes, "--%s: %s can be read by every user: chmod 600 it\n", flag, path);
-    else if (!nginx_site_is_value(path))
+    else if (!c->listen_tls && !nginx_site_is_value(path))
         buf_printf(mistakes, "--%s: \"%s\" cannot stand in an nginx file\n", flag, path);
 }
 
@@ -94,22 +95,50 @@ static bool listens_on_loopback(const char *listen_at)
            strncmp(listen_at, "localhost:", 10) == 0;
 }
 
+/* Both ways to TLS, which exclude each other, have the same files. */
+static void check_files(const struct config *c, struct buf *mistakes)
+{
+    check_file(c, "tls-certificate", c->tls_certificate, false, mistakes);
+    check_file(c, "tls-key", c->tls_key, true, mistakes);
+}
+
+/* --listen ADDRESS,tls. Those who would reach the port by plain HTTP are refused. */
+static void check_listen(const struct config *c, struct buf *mistakes)
+{
+    static const char tail[] = "by plain HTTP, which --listen ADDRESS,tls refuses";
+
+    check_files(c, mistakes);
+    if (c->front != FRONT_NONE)
+        buf_printf(mistakes, "--front: nginx reaches the port %s\n", tail);
+    if (c->peer.n > 0)
+        buf_printf(mistakes, "--peer: nodes reach each other %s\n", tail);
+    if (c->runners)
+        buf_printf(mistakes, "--runners: its executor reaches the port %s: use `rollgate runner`\n",
+                   tail);
+}
+
 void tls_front_check(const struct config *c, struct buf *mistakes)
 {
     const char *colon = c->front_listen ? strrchr(c->front_listen, ':') : NULL;
     uint64_t port;
     char *nginx;
 
+    if (c->listen_tls) {
+        check_listen(c, mistakes);
+        return;
+    }
+    if (c->tls_client_ca)
+        buf_puts(mistakes, "--tls-client-ca: has no effect without --listen ADDRESS,tls\n");
     if (c->front == FRONT_NONE) {
         if (c->tls_certificate || c->tls_key)
-            buf_printf(mistakes, "--tls-%s: has no effect without --front nginx\n",
+            buf_printf(mistakes,
+                       "--tls-%s: has no effect without --front nginx or --listen ADDRESS,tls\n",
                        c->tls_certificate ? "certificate" : "key");
         return;
     }
     if (c->upstream.n > 0)
         buf_puts(mistakes, "--front: `rollgate route` starts none; use `rollgate nginx-config`\n");
-    check_file("tls-certificate", c->tls_certificate, false, mistakes);
-    check_file("tls-key", c->tls_key, true, mistakes);
+    check_files(c, mistakes);
     if (!colon || str_to_u64(str_cstr(colon + 1), 65535, &port) || port == 0 ||
         !nginx_site_is_value(c->front_listen))
         buf_printf(mistakes, "--front-listen: \"%s\" is not HOST:PORT\n",

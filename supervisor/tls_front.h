@@ -16,8 +16,8 @@
 struct buf;
 struct config;
 
-/* Appends a line for each setting of the front that is wrong: missing files, a key that others may
- * read, an address that needs keys, no nginx. */
+/* Appends a line for each setting of the front, or of --listen ADDRESS,tls, that is wrong: missing
+ * files, a key that others may read, an address that needs keys, no nginx. */
 void tls_front_check(const struct config *c, struct buf *mistakes);
 
 #endif

@@ -15,6 +15,7 @@
 #include "common/proc/gateway_client.h"
 #include "common/proc/metrics.h"
 #include "supervisor/commands.h"
+#include "supervisor/local_address.h"
 
 enum { EVERY_S = 1 };
 
@@ -358,10 +359,8 @@ int top_command(int argc, char **argv)
     struct buf mistakes = {0}, url = {0};
     int rc = 2;
 
-    if (c && !o.url) {
-        buf_printf(&url, "http://%s%s%c", c->listen[0] == ':' ? "127.0.0.1" : "", c->listen, 0);
-        o.url = url.p;
-    }
+    if (c && !o.url)
+        local_address_use(c, &o, &url);
     if (c && !o.key_file && c->admin_key_file && *c->admin_key_file)
         o.key_file = c->admin_key_file;
     if (c)

@@ -64,7 +64,7 @@ RG_NORETURN static void be_trial(const struct trial *t, const char *binary, cons
     (void)unsetenv("NOTIFY_SOCKET");
     (void)unsetenv("WATCHDOG_USEC");
     (void)setenv("RG_TRIAL", folder_of(t), 1);
-    buf_printf(&listen, "--listen=%s", address);
+    buf_printf(&listen, "--listen=%s%s", address, c->listen_tls ? ",tls" : "");
     *vec_push(&args) = (char *)(uintptr_t)binary;
     for (int i = 0; i < c->argc; i++)
         *vec_push(&args) = c->argv[i];

@@ -16,11 +16,11 @@
 #include "common/codec/base64.h"
 #include "common/net/encoded_file.h"
 #include "common/net/http_conn.h"
+#include "common/net/tls.h"
 
 enum {
     HEAD_MAX = 64 * 1024,
     SEND_PER_TURN = 192 * 1024,
-    TLS_RECORD = 16 * 1024,
     CONNECT_TIMEOUT_MS = 5000,
     IDLE_MAX = 64,
 };
@@ -646,6 +646,8 @@ int http_client_new(struct loop *loop, const char *url, const struct http_client
     c->host = mem_strndup(c->url.host.p, c->url.host.len);
     if (c->url.tls && tls_context_new(o->ca_file, o->insecure_tls, &c->tls, e) < 0)
         goto out;
+    if (c->url.tls && o->pinned)
+        tls_context_pin(c->tls);
     if (!c->url.local)
         resolve_init(&c->resolve, loop, c->host, c->url.port);
     c->scratch = mem_alloc(SCRATCH_BYTES);

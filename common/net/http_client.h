@@ -26,6 +26,7 @@ struct loop;
 struct http_client_options {
     const char *ca_file; /* for https: NULL or "": the system's */
     bool insecure_tls;
+    bool pinned; /* the server must show the first certificate of ca_file (tls_context_pin) */
     uint64_t connect_timeout_ms; /* 0: 5 s; covers the TLS handshake */
     size_t max_idle;             /* connections kept for later calls; 0: 64 */
 };

@@ -13,13 +13,14 @@
 #include <mbedtls/ctr_drbg.h>
 #include <mbedtls/entropy.h>
 #include <mbedtls/error.h>
-#include <mbedtls/ssl.h>
 #include <mbedtls/x509_crt.h>
 
 #include "common/base/cancel.h"
+#include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/net/tls_internal.h"
 
 /* The file of trusted certificates: `given`, else the one that SSL_CERT_FILE names (as OpenSSL's
  * programs read it), else Debian's. */
@@ -32,30 +33,23 @@ static const char *choose_bundle(const char *given)
     return named && *named ? named : "/etc/ssl/certs/ca-certificates.crt";
 }
 
+/* A call that has read so much without a byte for its caller fails (server). */
+enum { TLS_READ_MAX = 64 * 1024 };
+
 struct tls_context {
     mbedtls_ssl_config config;
     mbedtls_entropy_context entropy;
     mbedtls_ctr_drbg_context random;
     mbedtls_x509_crt roots;
     bool insecure;
+    bool pinned; /* only the first certificate of roots will do */
 };
 
 struct tls_session {
     mbedtls_ssl_session mbed;
 };
 
-struct tls {
-    mbedtls_ssl_context ssl;
-    struct tls_context *context;
-    char *host;
-    bool by_address; /* host is an address: checked by us, mbedTLS knows names only */
-    bool offered;    /* a session was offered */
-    bool refused;    /* the certificate was */
-    int fd;
-    uint64_t until_us; /* nothing is read later; 0: no limit */
-};
-
-static int fail(struct err *e, enum err_kind kind, const char *what, int code)
+int tls_fail(struct err *e, enum err_kind kind, const char *what, int code)
 {
     char why[128];
 
@@ -63,7 +57,7 @@ static int fail(struct err *e, enum err_kind kind, const char *what, int code)
     return err_set(e, kind, "TLS: %s: %s", what, why);
 }
 
-static const char *const alpn[] = {"http/1.1", NULL};
+const char *const tls_protocols[] = {"http/1.1", NULL};
 
 /* What all connections of a context share. */
 static int configure(struct tls_context *c, struct err *e)
@@ -72,9 +66,9 @@ static int configure(struct tls_context *c, struct err *e)
                                          MBEDTLS_SSL_TRANSPORT_STREAM, MBEDTLS_SSL_PRESET_DEFAULT);
 
     if (rc == 0)
-        rc = mbedtls_ssl_conf_alpn_protocols(&c->config, (const char **)(uintptr_t)alpn);
+        rc = mbedtls_ssl_conf_alpn_protocols(&c->config, (const char **)(uintptr_t)tls_protocols);
     if (rc != 0)
-        return fail(e, ERR_CONFIG, "set-up", rc);
+        return tls_fail(e, ERR_CONFIG, "set-up", rc);
     mbedtls_ssl_conf_authmode(&c->config,
                               c->insecure ? MBEDTLS_SSL_VERIFY_NONE : MBEDTLS_SSL_VERIFY_REQUIRED);
     mbedtls_ssl_conf_ca_chain(&c->config, &c->roots, NULL);
@@ -99,13 +93,13 @@ int tls_context_new(const char *ca_file, bool insecure, struct tls_context **ret
     mbedtls_x509_crt_init(&c->roots);
     rc = mbedtls_ctr_drbg_seed(&c->random, mbedtls_entropy_func, &c->entropy, NULL, 0);
     if (rc != 0) {
-        (void)fail(e, ERR_CONFIG, "random numbers", rc);
+        (void)tls_fail(e, ERR_CONFIG, "random numbers", rc);
         goto out;
     }
     /* Positive: so many certificates of the bundle were of a kind unknown to mbedTLS. */
     rc = insecure ? 0 : mbedtls_x509_crt_parse_file(&c->roots, bundle);
     if (rc < 0) {
-        (void)fail(e, ERR_CONFIG, bundle, rc);
+        (void)tls_fail(e, ERR_CONFIG, bundle, rc);
         goto out;
     }
     if (configure(c, e) < 0)
@@ -117,6 +111,23 @@ int tls_context_new(const char *ca_file, bool insecure, struct tls_context **ret
 out:
     tls_context_free(c);
     return -1;
+}
+
+/* Accepts the pinned certificate whatever is wrong with it or its chain, and no other one. */
+static int check_pinned(void *ctx, mbedtls_x509_crt *shown, int depth, uint32_t *flags)
+{
+    const struct tls_context *c = ctx;
+    const mbedtls_x509_buf *pinned = &c->roots.raw;
+    bool same = shown->raw.len == pinned->len && memcmp(shown->raw.p, pinned->p, pinned->len) == 0;
+
+    *flags = depth > 0 || same ? 0 : MBEDTLS_X509_BADCERT_OTHER;
+    return 0;
+}
+
+void tls_context_pin(struct tls_context *c)
+{
+    c->pinned = true;
+    mbedtls_ssl_conf_verify(&c->config, check_pinned, c);
 }
 
 /* NULL is allowed. */
@@ -154,15 +165,24 @@ static int on_send(void *ctx, const unsigned char *p, size_t n)
  * is looked at here. */
 static int on_receive(void *ctx, unsigned char *p, size_t n)
 {
-    const struct tls *t = ctx;
+    struct tls *t = ctx;
     ssize_t got;
 
     if (t->until_us && (cancel_wanted() || clock_us() >= t->until_us))
         return MBEDTLS_ERR_SSL_WANT_READ;
+    if (t->server && t->may_read < n)
+        return MBEDTLS_ERR_SSL_INVALID_RECORD; /* records without end that carry nothing */
     got = recv(t->fd, p, n, 0);
-    if (got >= 0)
+    if (got >= 0) {
+        t->may_read -= t->server ? (size_t)got : 0;
         return (int)got;
+    }
     return errno == EAGAIN || errno == EINTR ? MBEDTLS_ERR_SSL_WANT_READ : -1;
+}
+
+void tls_attach(struct tls *t)
+{
+    mbedtls_ssl_set_bio(&t->ssl, t, on_send, on_receive, NULL);
 }
 
 /* Bytes of the address in network order, or 0 when host is a name. */
@@ -183,16 +203,16 @@ int tls_new(struct tls_context *c, const char *host, int fd, struct tls **ret, s
     t->context = c;
     t->fd = fd;
     t->host = mem_strdup(host);
-    t->by_address = address_bytes(host, address) > 0;
+    t->by_address = !c->pinned && address_bytes(host, address) > 0;
     mbedtls_ssl_init(&t->ssl);
     rc = mbedtls_ssl_setup(&t->ssl, &c->config);
     if (rc == 0)
-        rc = mbedtls_ssl_set_hostname(&t->ssl, t->by_address ? NULL : host);
+        rc = mbedtls_ssl_set_hostname(&t->ssl, t->by_address || c->pinned ? NULL : host);
     if (rc != 0) {
         tls_free(t);
-        return fail(e, ERR_ENGINE_UNAVAILABLE, "set-up", rc);
+        return tls_fail(e, ERR_ENGINE_UNAVAILABLE, "set-up", rc);
     }
-    mbedtls_ssl_set_bio(&t->ssl, t, on_send, on_receive, NULL);
+    tls_attach(t);
     *ret = t;
     return 0;
 }
@@ -213,6 +233,8 @@ void tls_free(struct tls *t)
     if (!t)
         return;
     mbedtls_ssl_free(&t->ssl);
+    if (t->server)
+        tls_server_release(t->server);
     free(t->host);
     free(t);
 }
@@ -237,11 +259,12 @@ static int handshake_failed(struct tls *t, int code, struct err *e)
     char why[256];
 
     if (code != MBEDTLS_ERR_X509_CERT_VERIFY_FAILED || flags == 0 || flags == UINT32_MAX)
-        return fail(e, ERR_ENGINE_UNAVAILABLE, t->host, code);
+        return tls_fail(e, ERR_ENGINE_UNAVAILABLE, t->host, code);
     if (mbedtls_x509_crt_verify_info(why, sizeof(why), "", flags) > 0)
         why[strcspn(why, "\n")] = 0;
     t->refused = true;
-    return err_set(e, ERR_ENGINE_UNAVAILABLE, "TLS: %s: certificate refused: %s", t->host, why);
+    return err_set(e, ERR_ENGINE_UNAVAILABLE, "TLS: %s: certificate refused: %s", t->host,
+                   t->context->pinned ? "it is not the one in the given file" : why);
 }
 
 /* Keeps the session of this handshake for the next one. */
@@ -288,8 +311,10 @@ int tls_handshake(struct tls *t, struct tls_session **session, struct err *e)
 /* 0: nothing now; TLS_CLOSED: a clean end; -1. */
 ssize_t tls_read(struct tls *t, void *p, size_t n)
 {
-    int rc = mbedtls_ssl_read(&t->ssl, p, n);
+    int rc;
 
+    t->may_read = TLS_READ_MAX;
+    rc = mbedtls_ssl_read(&t->ssl, p, n);
     if (rc > 0)
         return rc;
     if (rc == MBEDTLS_ERR_SSL_WANT_READ || rc == MBEDTLS_ERR_SSL_WANT_WRITE)
@@ -297,13 +322,31 @@ ssize_t tls_read(struct tls *t, void *p, size_t n)
     return rc == MBEDTLS_ERR_SSL_PEER_CLOSE_NOTIFY ? TLS_CLOSED : -1;
 }
 
+/* A record that the kernel refuses stays in mbedTLS. mbedTLS then expects the same bytes again, and
+ * reports them as written when the record is out: never more of them may be offered meanwhile. */
 static ssize_t tls_write(struct tls *t, struct str bytes)
 {
-    int rc = mbedtls_ssl_write(&t->ssl, (const unsigned char *)bytes.p, bytes.len);
+    size_t n = t->staged_bytes > 0 ? t->staged_bytes : MIN_OF(bytes.len, (size_t)TLS_RECORD);
+    int rc;
 
+    CHECK(n <= bytes.len);
+    if (t->stale) { /* mbedTLS sends what it has, and takes nothing of these bytes */
+        rc = mbedtls_ssl_write(&t->ssl, (const unsigned char *)bytes.p, n);
+        if (rc <= 0)
+            return rc == MBEDTLS_ERR_SSL_WANT_WRITE ? 0 : -1;
+        t->stale = false;
+    }
+    rc = mbedtls_ssl_write(&t->ssl, (const unsigned char *)bytes.p, n);
+    t->staged_bytes = rc == MBEDTLS_ERR_SSL_WANT_WRITE ? n : 0;
     if (rc > 0)
         return rc;
     return rc == MBEDTLS_ERR_SSL_WANT_READ || rc == MBEDTLS_ERR_SSL_WANT_WRITE ? 0 : -1;
+}
+
+void tls_abandon(struct tls *t)
+{
+    t->stale = t->stale || t->staged_bytes > 0;
+    t->staged_bytes = 0;
 }
 
 ssize_t tls_or_plain_write(struct tls *t, int fd, struct str bytes)
@@ -318,7 +361,7 @@ ssize_t tls_or_plain_write(struct tls *t, int fd, struct str bytes)
     return sent < 0 && errno == EAGAIN ? 0 : sent;
 }
 
-void tls_close(struct tls *t)
+bool tls_close(struct tls *t)
 {
-    (void)mbedtls_ssl_close_notify(&t->ssl);
+    return mbedtls_ssl_close_notify(&t->ssl) != MBEDTLS_ERR_SSL_WANT_WRITE;
 }

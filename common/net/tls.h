@@ -1,8 +1,8 @@
 /*
  * TLS to servers, through mbedTLS 2.28 (TLS 1.2): certificates and names are checked, SNI is sent,
  * sessions are resumed. struct tls_context holds what all connections of one kind share; struct tls
- * is one connection over a non-blocking socket that the caller owns. The only file that knows
- * mbedTLS is tls.c.
+ * is one connection over a non-blocking socket that the caller owns. Connections of our own server
+ * (tls_server.h) are read, written and closed by the same calls.
  */
 #ifndef RG_NET_TLS_H
 #define RG_NET_TLS_H
@@ -23,6 +23,9 @@ struct tls_session; /* for the next connection to the same server */
  * `insecure` checks nothing and logs a warning. */
 int tls_context_new(const char *ca_file, bool insecure, struct tls_context **ret, struct err *e);
 void tls_context_free(struct tls_context *c);
+
+/* Accepts only servers that show the first certificate of ca_file, whatever its names and dates. */
+void tls_context_pin(struct tls_context *c);
 
 /* fd stays the caller's and must outlive the result. host: name or address to be checked against
  * the certificate. *session, when not NULL, is offered; tls_handshake renews it. */
@@ -52,7 +55,14 @@ ssize_t tls_read(struct tls *t, void *p, size_t n);
  * has to become ready first; -1 failed. */
 ssize_t tls_or_plain_write(struct tls *t, int fd, struct str bytes);
 
-/* Tells the peer that nothing more follows; best effort. */
-void tls_close(struct tls *t);
+/* Longest plaintext of one write, in bytes. */
+enum { TLS_RECORD = 16 * 1024 };
+
+/* A write that moved nothing must be repeated with the same bytes. After this call other bytes may
+ * follow: the encrypted ones still go out, and no write reports them. */
+void tls_abandon(struct tls *t);
+
+/* Sends the peer the proper end; best effort. False: the socket has to become writable first. */
+bool tls_close(struct tls *t);
 
 #endif

@@ -203,6 +203,23 @@ static void resolve(struct config *c)
         c->run_dir = run && *run && !strchr(run, ':') ? mem_strdup(run) : join(c->state_dir, "run");
 }
 
+/* --listen ADDRESS[,tls]. */
+static void split_listen(struct config *c, struct buf *mistakes)
+{
+    struct str all = str_cstr(c->listen ? c->listen : "");
+    size_t comma = str_find(all, STR(","), 0);
+    struct str option;
+
+    c->listen_at = mem_strndup(all.p, MIN_OF(comma, all.len));
+    if (comma == SIZE_MAX)
+        return;
+    option = str_sub(all, comma + 1, SIZE_MAX);
+    c->listen_tls = str_eq(option, STR("tls"));
+    if (!c->listen_tls)
+        buf_printf(mistakes, "--listen: \"%.*s\" is no option: tls is the only one\n",
+                   (int)MIN_OF(option.len, (size_t)100), option.p);
+}
+
 /* A bare id names no worker: all sessions are those of one. */
 static void check_bare_ids(const struct config *c, struct buf *mistakes)
 {
@@ -236,6 +253,7 @@ struct config *config_load_rest(int argc, char *const *argv, struct buf *mistake
     load_flags(&l, argc, argv);
     compat_apply(&l);
     check_bare_ids(l.config, mistakes);
+    split_listen(l.config, mistakes);
     l.config->worker_base_given =
         l.source[config_row_find(STR("worker-base")) - config_rows] != CONFIG_FROM_DEFAULT;
     resolve(l.config);

@@ -39,6 +39,8 @@ struct config_list {
 struct config {
 #define X(type, field, flag, deflt, min, max, set, reload, help) CONFIG_C_##type field;
 #include "common/proc/config.def"
+    char *listen_at;         /* --listen without its options */
+    bool listen_tls;         /* they have tls */
     bool worker_base_given;  /* --worker-base was set, maybe to 0: there are other nodes */
     struct config_list args; /* what stood on the command line beside flags */
 

@@ -340,5 +340,6 @@ void config_free(struct config *c)
     }
     list_clear(&c->args);
     list_clear(&c->replaced);
+    free(c->listen_at);
     free(c);
 }

@@ -59,7 +59,7 @@ char *gateway_client_read_key(const char *path, struct buf *mistakes)
 struct gateway_client *gateway_client_new(const struct gateway_client_options *o,
                                           struct buf *mistakes)
 {
-    struct http_client_options http = {.ca_file = o->ca_file, .max_idle = 4};
+    struct http_client_options http = {.ca_file = o->ca_file, .pinned = o->pinned, .max_idle = 4};
     struct gateway_client *c = mem_zalloc(sizeof(*c));
     struct err e;
 

@@ -5,6 +5,8 @@
 #ifndef RG_PROC_GATEWAY_CLIENT_H
 #define RG_PROC_GATEWAY_CLIENT_H
 
+#include <stdbool.h>
+
 #include "common/base/buf.h"
 #include "common/base/str.h"
 
@@ -14,6 +16,7 @@ struct gateway_client_options {
     const char *url;      /* http://HOST:PORT, https://... or unix:/PATH */
     const char *key_file; /* NULL: no key is sent */
     const char *ca_file;  /* certificates for https; NULL: the system's */
+    bool pinned;          /* the gateway must show the first one of ca_file, whatever it names */
 };
 
 /* Removes --gateway, --key-file and --ca-file from argv. `url`: the gateway if argv names none. */
