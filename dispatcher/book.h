@@ -135,7 +135,8 @@ void book_release(struct rollout *r);
  * is tried again. `refused` of the attempt is set before. */
 enum rollout_state book_verdict(const struct attempt *a, enum outcome outcome, bool finalized);
 
-/* Back-off before the next attempt after so many infrastructure failures: 1 s, doubling, 60 s. */
+/* Returns the back-off before the next attempt after so many infrastructure failures: 1 s,
+ * doubling, at most 60 s. */
 uint64_t book_backoff_ms(uint32_t failures);
 
 /* Reports whether cancelling changes the group. A settled group keeps its state. It is removed only

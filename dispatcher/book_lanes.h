@@ -19,11 +19,11 @@
 
 #include "dispatcher/book.h"
 
-/* A rollout of the group has come to wait, or the group itself is new: it is looked at by the next
- * claim. Does nothing if none waits. */
+/* Enters a group with a waiting rollout, or a new one: the next claim checks it. Does nothing if no
+ * rollout waits. */
 void lane_enter(struct group *g);
 
-/* A rollout has ceased to wait, or the group has settled: it leaves if none waits any more. */
+/* Removes the group if no rollout of it waits: one has ceased to wait, or the group has settled. */
 void lane_leave(struct group *g);
 
 /* Makes the group's rollouts, if there are none: it is begun. */

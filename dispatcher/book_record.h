@@ -12,8 +12,8 @@
  *   {"t": "returned" | "acked", "id": G, "at": ms}
  *   {"t": "told", "id": G, "at": ms, "submitted"?: ms}
  *
- * A group settles by what its records say (book.c: settle); there is no record of that. `at` is the
- * wall clock in milliseconds.
+ * Settling follows from a group's records (book.c: settle_if_decided); it has no record of its own.
+ * `at` is the wall clock in milliseconds.
  */
 #ifndef RG_DISPATCHER_BOOK_RECORD_H
 #define RG_DISPATCHER_BOOK_RECORD_H

@@ -77,7 +77,7 @@ struct desk {
     char refused_why[256];     /* the last refusal, for `blocked` */
     char unknown_queue[GROUP_ID_MAX + 1]; /* the last queue without a group that was asked for */
     uint64_t unknown_queue_ms;            /* monotonic: when that was logged */
-    uint64_t leases_ms;                   /* monotonic: when leases were looked at, or the start */
+    uint64_t leases_ms; /* monotonic: time of the last check of leases, or of the start */
     bool draining, disk_low;
 
     struct {
@@ -131,7 +131,7 @@ void desk_maintain_journal(struct desk *d);
 
 /* --- keys (desk_keys.c) --- */
 
-/* Reads the keys, anew when they were read before. -1: those are unchanged. */
+/* Reads the keys, or reads them again. -1: an earlier set remains unchanged. */
 int desk_open_keys(struct desk *d, struct err *e);
 void desk_close_keys(struct desk *d);
 

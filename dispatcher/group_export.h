@@ -7,8 +7,8 @@ struct err;
 struct json;
 
 /* The names, values and limits of finalize's body (common/codec/exports.def). `body` and `defaults`
- * are submissions; `where` ("groups[3]." or "") stands before the name in the error. -1:
- * ERR_INVALID that names the option. */
+ * are submissions; `where` ("groups[3]." or "") precedes the name in the error. -1: ERR_INVALID
+ * that names the option. */
 int group_export_check(const struct json *body, const struct json *defaults, const char *where,
                        struct err *e);
 

@@ -12,10 +12,10 @@ struct group;
 struct group_spec;
 struct json;
 
-/* The names, values and limits of POST /sessions (common/codec/session_options.def), but for
- * those that the group sets itself (group_parse). What is in engine_extra alone is left to the
- * engines of the day. `body` and `defaults` are submissions; `where` ("groups[3]." or "") stands
- * before the name in the error. -1: ERR_INVALID that names the option. */
+/* Checks the names, values and limits of POST /sessions (common/codec/session_options.def), except
+ * those that the group sets itself (group_parse). The content of engine_extra is left to the
+ * engines. `body` and `defaults` are submissions; `where` ("groups[3]." or "") precedes the name in
+ * the error. -1: ERR_INVALID that names the option. */
 int group_session_check(const struct json *body, const struct json *defaults,
                         const struct config *config, const char *where, struct err *e);
 

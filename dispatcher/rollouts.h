@@ -114,7 +114,7 @@ struct attempt {
     struct list_item entry;     /* in the list of running attempts */
 };
 
-/* What a rollout's last ended attempt came to; JSON texts are "" when there is none. */
+/* Result of a rollout's last ended attempt; JSON texts are "" if there is none. */
 struct result {
     enum outcome outcome;
     bool has_outcome;
@@ -140,7 +140,7 @@ struct rollout {
     struct result result;
 };
 
-/* A label of a group; its strings stand behind the group's last one, in the same block. */
+/* A label of a group; its strings follow the group's last label, in the same block. */
 struct group_label {
     struct str name, value;
 };
@@ -174,7 +174,7 @@ struct group {
     struct list_item all_entry;
 };
 
-/* Whether nothing about the group can change any more. */
+/* Reports whether the group can no longer change. */
 static inline bool group_settled(const struct group *g)
 {
     return g->state >= GROUP_FINISHED;
@@ -185,9 +185,9 @@ static inline uint32_t group_rollouts(const struct group *g)
     return g->spec.n + g->spec.extra;
 }
 
-/* Reads and checks one submission: `body` with `defaults` (or NULL) for what it leaves out; `id`
- * (or absent) is the one in the path. Strings of *ret are borrowed from the trees. -1: ERR_INVALID
- * that names the field; `where` ("groups[3]." or "") stands before the name. */
+/* Reads and checks one submission: `body`, with `defaults` (or NULL) for missing members; `id` (or
+ * absent) is the one in the path. Strings of *ret are borrowed from the trees. -1: ERR_INVALID that
+ * names the field; `where` ("groups[3]." or "") precedes the name. */
 int group_parse(const struct json *body, const struct json *defaults, struct str id,
                 const char *where, struct group_spec *ret, struct err *e);
 

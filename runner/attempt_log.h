@@ -25,10 +25,10 @@ void attempt_log_open(struct attempt_log *l, const char *logs, struct str group,
                       int64_t attempt);
 void attempt_log_add(struct attempt_log *l, struct str bytes);
 
-/* Puts the end of a long log behind its beginning and closes the file. */
+/* Writes the end of a long log after its beginning and closes the file. */
 void attempt_log_close(struct attempt_log *l);
 
-/* The last bytes, as UTF-8: what is none becomes '?'. */
+/* Appends the last bytes as UTF-8; invalid bytes become '?'. */
 void attempt_log_tail(const struct attempt_log *l, struct buf *out);
 void attempt_log_done(struct attempt_log *l);
 

@@ -6,17 +6,17 @@
  *
  *     OWN GROUP/rollgate-<pid>/<number of the run>
  *
- * The folder of an executor is locked while that lives. Where nothing is delegated, killing is
- * left to the keepers (keeper.h). No controller is switched on.
+ * The folder of an executor is locked while that lives. Without delegation the keepers kill alone
+ * (keeper.h). No controller is switched on.
  */
 #ifndef RG_RUNNER_CGROUP_H
 #define RG_RUNNER_CGROUP_H
 
-/* Makes the executor's folder and ends what dead ones have left beside it. Once in a process;
- * without cgroups the functions below do nothing. */
+/* Makes the executor's folder, and ends what dead executors have left next to it. Call it once in a
+ * process. Without cgroups the functions below do nothing. */
 void cgroup_open(void);
 
-/* A folder for one run; the caller frees it by cgroup_remove. NULL: there is none. */
+/* Makes a folder for one run; cgroup_remove frees it. NULL: there are no cgroups. */
 char *cgroup_make(void);
 
 /* Moves the run's process into the group, before it executes anything. Accepts NULL, as do all

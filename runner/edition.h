@@ -1,6 +1,6 @@
 /*
- * struct edition: a runner file as it was read once, with the ways to its services. A reload makes
- * a new one; attempts keep the one that they began with, and the last to let go frees it.
+ * struct edition: one reading of the runner file, with the clients of its services. A reload makes
+ * a new edition. Attempts keep the one that they began with; the last release frees it.
  */
 #ifndef RG_RUNNER_EDITION_H
 #define RG_RUNNER_EDITION_H
@@ -9,7 +9,7 @@
 #include "common/os/loop.h"
 #include "runner/roster.h"
 
-/* Of an http runner; all NULL for one that runs processes. */
+/* Clients of an http runner; all NULL for a runner of processes. */
 struct service_way {
     struct http_client *client, *canceller; /* canceller: may be NULL */
     char *path, *cancel_path;

@@ -1,6 +1,6 @@
 /*
- * struct job: one run (or scorer) as a process on the loop: what it writes, how it ended. It is
- * over when nothing of it lives any more; see keeper.h.
+ * struct job: one run (or scorer) as a process on the loop: its output and its end. It is over when
+ * none of its processes lives (keeper.h).
  */
 #ifndef RG_RUNNER_JOB_H
 #define RG_RUNNER_JOB_H

@@ -17,7 +17,7 @@
 #include "common/base/attrs.h"
 
 struct keeper_order {
-    char *const *argv;  /* argv[0] is looked for in the executor's PATH */
+    char *const *argv;  /* argv[0] is searched in the executor's PATH */
     char *const *envp;  /* all of the run's environment */
     const char *folder; /* where it works */
     const char *cgroup; /* NULL: none */
@@ -26,7 +26,7 @@ struct keeper_order {
     pid_t executor;
 };
 
-/* What comes on report_fd: one of them, at the keeper's end. */
+/* The report on report_fd: one, at the keeper's end. */
 struct keeper_report {
     enum { KEEPER_NOT_STARTED = 1, KEEPER_ENDED } kind;
 

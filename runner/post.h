@@ -11,8 +11,8 @@
 
 struct buf;
 
-/* path: behind the client's URL. key: NULL or of the Authorization header. body is taken over.
- * total_timeout_ms 0: none. */
+/* Sends a POST. path: appended to the client's URL. key: for the Authorization header, or NULL.
+ * Takes ownership of body. total_timeout_ms 0: no limit. */
 struct http_fetch *post_start(struct http_client *c, const char *path, const char *key,
                               struct buf *body, uint64_t total_timeout_ms, http_fetch_fn fn,
                               void *ctx);

@@ -21,7 +21,7 @@ enum {
 /* One of both: `run` (a process) or `http` (a service). Lists end with NULL. */
 struct roster_runner {
     const char *name;
-    char **run, **score;       /* arguments; "{input.a.b}" stands for a value of the task's input */
+    char **run, **score; /* arguments; "{input.a.b}" is replaced by a value of the task's input */
     const char *http, *cancel; /* URLs; cancel may be NULL */
     char **pass_env;           /* names of variables that are passed on */
     char **env;                /* "NAME=value" */

@@ -1,6 +1,6 @@
 /*
- * The executor's commands. What they print goes to stdout, what is wrong to stderr; they return the
- * exit status: 0, 1 (failed), 2 (usage or configuration).
+ * The executor's commands. They print to stdout, and errors to stderr. They return the exit status:
+ * 0, 1 (failed), 2 (usage or configuration).
  */
 #ifndef RG_RUNNER_RUNNER_H
 #define RG_RUNNER_RUNNER_H

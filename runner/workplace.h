@@ -1,10 +1,10 @@
 /*
- * struct workplaces: the working folders of attempts, WORK/ATTEMPT, and beside each the file with
- * the task's input, WORK/ATTEMPT.json.
+ * struct workplaces: the working folders of attempts, WORK/ATTEMPT, each next to the file with the
+ * task's input, WORK/ATTEMPT.json.
  *
  * A folder that a run leaves empty and unchanged is renamed for the next attempt, and its input
  * file is overwritten. On some disks making and removing a folder takes milliseconds (a mount with
- * `discard` waits for the device at each rmdir); renaming does not. What is left over is removed a
+ * `discard` waits for the device at each rmdir); renaming does not. Remaining folders are removed a
  * second after the last attempt, and when the executor ends. The next executor in the same folder
  * removes what a killed one left, a second after its start, unless another executor works there.
  */
@@ -42,8 +42,9 @@ void workplaces_close(struct workplaces *w);
 RG_MUSTCHECK int workplace_make(struct workplaces *w, const char *attempt, struct str input,
                                 struct workplace *ret, struct err *e);
 
-/* The attempt is over. Of one that ended well, so that nothing of it lives for certain, the place
- * may become a spare; else it is removed, beside other work where that takes long. */
+/* Releases the place of an attempt that is over. If it ended well, so that none of its processes
+ * lives, the folder may become a spare. Otherwise it is removed, in the background if that takes
+ * long. */
 void workplace_leave(struct workplaces *w, struct workplace *place, bool ended_well);
 
 #endif

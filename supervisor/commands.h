@@ -33,7 +33,7 @@ int support_command(int argc, char **argv);
 enum commands_care {
     COMMANDS_SYNTAX, /* names and values by themselves */
     COMMANDS_SITE,   /* also our addresses and those of our peers */
-    COMMANDS_VALUES, /* and what they stand for: addresses, files, names */
+    COMMANDS_VALUES, /* also their meaning: addresses, files, names */
     COMMANDS_ROUTE,  /* like VALUES, and there must be upstreams */
     COMMANDS_MODEL,  /* like VALUES, and the model is loaded as a test */
 };

@@ -8,7 +8,7 @@ struct buf;
 struct config;
 struct gateway_client_options;
 
-/* Appends `listen` ("HOST:PORT"). A host that stands for all addresses becomes loopback. */
+/* Appends `listen` ("HOST:PORT"). A host that means all addresses becomes loopback. */
 void local_address_add(const char *listen, struct buf *out);
 
 /* Makes o reach the gateway at --listen. The URL, NUL-terminated, is appended to `url`, which must

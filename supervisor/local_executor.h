@@ -28,8 +28,8 @@ struct local_executor {
     struct loop_timer again;
 };
 
-/* Starts it when one is configured and none lives; one of before an upgrade goes on with its file,
- * or ends when that is not configured any more. */
+/* Starts the executor if one is configured and none lives. An executor of before an upgrade
+ * continues with its file, or ends if none is configured now. */
 void local_executor_start(struct supervisor *s);
 
 /* Whether the process that ended was it; then it is replaced as long as we serve. */

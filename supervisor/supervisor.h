@@ -6,7 +6,7 @@
  *     one changes nothing
  *   - SIGQUIT: end everything now
  *   - SIGHUP: read the configuration again: more or fewer processes, other live settings
- *   - SIGUSR2: upgrade: try the binary anew, then become it on the same sockets (upgrade.h)
+ *   - SIGUSR2: upgrade: try the new binary, then become it on the same sockets (upgrade.h)
  *   - SIGCHLD: reap
  * It never daemonizes. The bodies of the children are given by the caller (commands.c; tests give
  * bodies of their own).
@@ -32,7 +32,7 @@ struct supervisor_bodies {
     /* The main of a child; returns its exit status. */
     int (*worker)(const struct heritage *h);
     int (*router)(const struct heritage *h);
-    int (*dispatcher)(const struct heritage *h); /* NULL: there is none */
+    int (*dispatcher)(const struct heritage *h); /* NULL: no dispatcher */
 };
 
 /* Runs a gateway until it is stopped. Returns the exit status: 0 after a drain, 1 if it could not

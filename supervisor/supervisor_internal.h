@@ -179,8 +179,8 @@ void adoption_pass_all(struct supervisor *s, struct process *from);
  * to its adopter. */
 void adoption_pass_slot(struct supervisor *s, unsigned slot);
 
-/* Gives the places whose journals lie in the state folder, but whose workers are not wanted any
- * more, to those that are. */
+/* Gives the places whose journals are in the state folder, but whose workers are not wanted, to
+ * wanted workers. */
 int adoption_assign_leftovers(struct supervisor *s, struct err *e);
 
 /* Makes routers serve inherited sockets beyond their number (an upgrade after a scale-down). The

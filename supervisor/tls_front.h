@@ -7,8 +7,8 @@
  *   SIGUSR2: it stays, and the next binary is its parent from then on
  *   the end: it finishes its requests while the routers drain, and is killed with the last worker
  *
- * What it does for the supervisor is declared in supervisor_internal.h. What it prints becomes
- * lines of our log ("nginx"). The gateway never opens the private key.
+ * What it does for the supervisor is declared in supervisor_internal.h. Its output becomes lines of
+ * our log ("nginx"). The gateway never opens the private key.
  */
 #ifndef RG_SUPERVISOR_TLS_FRONT_H
 #define RG_SUPERVISOR_TLS_FRONT_H

@@ -50,7 +50,7 @@ void upgrade_begin(struct supervisor *s);
 /* The trial has ended. Does not return when it served and the exec succeeds. */
 void upgrade_continue(struct supervisor *s, int wait_status);
 
-/* All serve: there is no way back any more. */
+/* Ends the way back: all processes serve. */
 void upgrade_commit(struct supervisor *s);
 
 /* The start failed. Returns when there is no binary of before, or it cannot be executed. */

@@ -1,9 +1,9 @@
 /*
  * struct arena: memory of one lifetime (a turn, a compiled template). Allocation is a pointer
- * bump; everything is given back at once by arena_reset (keeps the newest chunk for reuse) or
- * arena_done. Nothing in an arena has a destructor, but it may hold what its values point into
- * (arena_hold). Returned memory is 16-byte aligned.
- * A zeroed struct is a valid empty arena.
+ * bump; all memory is freed at once by arena_reset (keeps the newest chunk for reuse) or
+ * arena_done. Values in an arena have no destructor, but the arena may own other things that they
+ * point into (arena_hold). Returned memory is 16-byte aligned. A zeroed struct is a valid empty
+ * arena.
  */
 #ifndef RG_BASE_ARENA_H
 #define RG_BASE_ARENA_H
@@ -61,14 +61,14 @@ static inline void *arena_alloc(struct arena *a, size_t size_bytes)
     return arena_alloc_slow(a, size_bytes);
 }
 
-/* Memory that arena_drop may give back before the rest. */
+/* Allocates memory that arena_drop may free before the rest of the arena. */
 void *arena_alloc_alone(struct arena *a, size_t size_bytes);
 
 /* Makes what arena_alloc_alone handed out larger, at another place maybe: nothing of the old one is
  * left, and long ones are not copied. NULL: arena_alloc_alone. */
 void *arena_grow_alone(struct arena *a, void *p, size_t size_bytes);
 
-/* Gives back what arena_alloc_alone handed out; NULL, or what it did not, is fine. */
+/* Frees memory of arena_alloc_alone at once. Accepts NULL and other memory, which stays. */
 void arena_drop(struct arena *a, const void *p);
 
 /* Allocates like arena_alloc and sets the bytes to zero. */
@@ -86,8 +86,7 @@ void *arena_calloc(struct arena *a, size_t n, size_t size_bytes);
 struct str arena_str(struct arena *a, struct str s);
 char *arena_cstr(struct arena *a, struct str s);
 
-/* Has `let` called with `thing` once the arena's memory is given back, on whatever thread that is.
- */
+/* Makes the arena call `let` with `thing` after its memory is freed, on the freeing thread. */
 void arena_hold(struct arena *a, void (*let)(void *thing), void *thing);
 
 /* Memory of the heap (mem_alloc) becomes part of the arena, which frees it with the rest. */

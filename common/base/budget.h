@@ -27,7 +27,7 @@ enum budget_limit { BUDGET_LEFT, BUDGET_STEPS, BUDGET_BYTES, BUDGET_DEPTH, BUDGE
 enum { BUDGET_DEFAULT_STEPS = 50 * 1000 * 1000, BUDGET_DEFAULT_BYTES = 1 << 30 };
 
 struct budget {
-    uint64_t fuel;  /* steps until memory and the cancel flag are looked at again */
+    uint64_t fuel;  /* steps until memory and the cancel flag are checked again */
     uint64_t steps; /* steps left after these */
     uint64_t max_bytes;
     const size_t *used; /* bytes in use: those of an arena, or `held` ... */
@@ -57,7 +57,7 @@ static inline bool budget_spend(struct budget *b, uint64_t steps)
     return true;
 }
 
-/* Takes the steps of a walk over so many bytes. */
+/* Spends the steps of a walk over so many bytes. */
 static inline bool budget_spend_bytes(struct budget *b, uint64_t bytes)
 {
     return budget_spend(b, bytes / 64 + 1);

@@ -30,8 +30,8 @@ static inline void buf_done_above(struct buf *b, size_t keep)
         buf_done(b);
 }
 
-/* Makes room for `more` bytes behind len and returns where they go; len is unchanged. A long one is
- * not copied when it grows (mem_grow). */
+/* Makes space for `more` bytes after len and returns its address; len does not change. A long
+ * buffer is not copied when it grows (mem_grow). */
 char *buf_reserve(struct buf *b, size_t more);
 
 /* Drops `n` bytes from the front (moves the rest). */

@@ -19,7 +19,7 @@ static inline bool cancel_wanted(void)
            atomic_load_explicit(cancel_flag, memory_order_relaxed);
 }
 
-/* The error of work that was given up. Always -1. */
+/* Sets the error of cancelled work. Returns -1. */
 int cancel_fail(struct err *e);
 
 #endif

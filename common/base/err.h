@@ -1,7 +1,7 @@
 /*
  * struct err: why a function failed. Lives on the caller's stack; the callee fills it.
  * Functions return 0 / -1 (streaming ones 1 done, 0 more, -1 error) with `struct err *e` last.
- * Kinds, HTTP status, code and retry flag stand in err.def only.
+ * Kinds, HTTP status, code and retry flag are in err.def only.
  */
 #ifndef RG_BASE_ERR_H
 #define RG_BASE_ERR_H

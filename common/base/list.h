@@ -40,7 +40,7 @@ static inline bool list_is_empty(const struct list_head *l)
     return l->ends.next == NULL || l->ends.next == &l->ends;
 }
 
-/* Puts the item behind `before`, which is in a list. The item must be in none. */
+/* Inserts the item after `before`, which is in a list. The item must not be in a list. */
 static inline void list_insert(struct list_item *before, struct list_item *item)
 {
     item->prev = before;
@@ -79,7 +79,7 @@ static inline void list_remove(struct list_item *item)
     item->next = item->prev = NULL;
 }
 
-/* Moves all items of `from` behind those of `to`; `from` is empty afterwards. */
+/* Moves all items of `from` to the end of `to`; `from` is empty afterwards. */
 static inline void list_move_all(struct list_head *from, struct list_head *to)
 {
     struct list_item *before = list_front(to)->prev;
@@ -105,15 +105,15 @@ static inline void *list_owner(const struct list_head *l, struct list_item *item
 #define LIST_LAST_OF(l, type, member) \
     ((type *)list_owner((l), (l)->ends.prev, offsetof(type, member)))
 
-/* The owner behind `at`, which is in the list, and the one in front of it, or NULL. */
+/* The owner after `at`, which is in the list, and the one before it, or NULL. */
 #define LIST_NEXT_OF(l, at, type, member) \
     ((type *)list_owner((l), (at)->member.next, offsetof(type, member)))
 #define LIST_PREV_OF(l, at, type, member) \
     ((type *)list_owner((l), (at)->member.prev, offsetof(type, member)))
 
-/* A loop over the owners, first to last; `at` is NULL behind a loop that was not left. The body
- * must not remove `at` from the list: LIST_EACH_SAFE, whose `then` is the owner that comes next,
- * lets it remove `at`, but not `then`. */
+/* A loop over the owners, first to last; `at` is NULL after a complete loop. The body must not
+ * remove `at` from the list. With LIST_EACH_SAFE it may remove `at`, but not `then`, the next
+ * owner. */
 #define LIST_EACH(l, at, type, member)                          \
     for ((at) = LIST_FIRST_OF((l), type, member); (at) != NULL; \
          (at) = LIST_NEXT_OF((l), (at), type, member))

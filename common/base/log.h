@@ -4,9 +4,9 @@
  *     {"ts":..., "level":..., "role":..., "pid":..., "msg":..., "fields":{"key":...}}
  *                                                (--log-format json); "session", "request" and
  *     "suppressed" before "fields" if there are such. No line has other keys.
- * Under systemd (JOURNAL_STREAM set) a "<n>" priority prefix stands in front.
- * Pure layers (tokens, template, parsers, http1, sse, json) never log; they return struct err.
- * Never pass keys, prompts or completions above debug.
+ * Under systemd (JOURNAL_STREAM set) each line begins with a "<n>" priority prefix. Pure layers
+ * (tokens, template, parsers, http1, sse, json) never log; they return struct err. Never pass keys,
+ * prompts or completions above debug.
  *
  *     log_info(&scope, "worker started", LOG_U("index", i), LOG_T("path", path));
  */
@@ -23,7 +23,7 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 enum log_format { LOG_TEXT, LOG_JSON };
 
-/* What every line of one piece of work carries; empty parts are left out. */
+/* Fields that every line of one piece of work has; empty ones are left out. */
 struct log_scope {
     struct str session;
     struct str request;

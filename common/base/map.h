@@ -36,8 +36,8 @@ void map_done(struct map *m);
 /* Returns the value of the key, or NULL. */
 void *map_get(const struct map *m, struct str key);
 
-/* Sets or replaces; returns the value that stood there before, or NULL. When it replaces, the
- * stored key becomes the new one. */
+/* Sets or replaces a value; returns the value before, or NULL. If it replaces, the stored key
+ * becomes the new one. */
 void *map_set(struct map *m, struct str key, void *value);
 
 /* Removes and returns the value, or NULL. */

@@ -87,8 +87,8 @@ uint64_t str_hash(struct str s, uint64_t seed);
 /* 128 bits of the same kind, four blocks abreast: for long texts. */
 void str_hash128(struct str s, uint64_t ret[2]);
 
-/* What str_hash128 has come to behind the first `bytes` of a text. Texts that begin alike have it
- * in common; copied as any value. */
+/* State of str_hash128 after the first `bytes` of a text. Texts with the same beginning share it;
+ * it can be copied like any value. */
 struct hash128 {
     uint64_t lane[4];
     size_t bytes;
@@ -97,8 +97,8 @@ struct hash128 {
 /* Starts a hash; hash128_add follows. */
 void hash128_begin(struct hash128 *ret);
 
-/* Goes on with `text`, whole: h->bytes of it were taken, no more than it has, and more are taken
- * now, all but its last block of at most 64 bytes. */
+/* Continues with the whole `text`, of which h->bytes have been hashed already. Hashes all further
+ * bytes except its last block of at most 64 bytes. */
 void hash128_on(struct hash128 *h, struct str text);
 
 /* str_hash128 of `text`, which begins with what h has taken and is longer, unless that is nothing.

@@ -14,7 +14,7 @@
         size_t n, cap; \
     }
 
-/* Makes room for `more` elements behind n. */
+/* Makes space for `more` elements after n. */
 #define vec_reserve(v, more) \
     ((void)((v)->at = vec_grow((v)->at, &(v)->cap, (v)->n, (more), sizeof(*(v)->at))))
 

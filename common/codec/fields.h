@@ -21,7 +21,7 @@ struct json;
 struct field_reader {
     const struct json *body;
     const struct json *defaults; /* for what the body leaves out; or NULL */
-    const char *where;           /* stands before the names in errors; "" or NULL: nothing */
+    const char *where;           /* prefix of the names in errors; "" or NULL: none */
     struct err *e;
 };
 

@@ -4,7 +4,7 @@
 
 extern const char format_list[];
 
-/* The list begins behind a comma. */
+/* The list without its first comma and space. */
 #define FORMAT_LIST (format_list + 2)
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * What one value of a control-plane request may be: the kinds of the tables that requests are held
- * against (worker/plane/api/inputs.def, common/codec/session_options.def). Pure.
+ * The kinds of values in control-plane requests, for the tables that requests are checked against
+ * (worker/plane/api/inputs.def, common/codec/session_options.def). Pure.
  */
 #ifndef RG_CODEC_INPUT_VALUE_H
 #define RG_CODEC_INPUT_VALUE_H

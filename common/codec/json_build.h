@@ -11,7 +11,7 @@
 /* An empty array or object. */
 struct json json_empty(enum json_kind kind);
 
-/* Appends; what is behind item, key and value is borrowed. */
+/* Appends; the content of item, key and value is borrowed. */
 void json_push(struct arena *a, struct json *array, struct json item);
 void json_put(struct arena *a, struct json *object, const char *key, struct json value);
 

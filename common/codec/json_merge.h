@@ -9,8 +9,9 @@
 struct json;
 struct json_member;
 
-/* Drops members whose key came before: the last value stands at the first key's place, as in
- * Python's dict. Returns how many are left; *twice becomes such a key, if there is one. */
+/* Drops members with an earlier member of their key: the last value takes the first one's position,
+ * as in Python's dict. Returns the number of members left. *twice becomes such a key, if there is
+ * one. */
 size_t json_merge_keys(struct json_member *members, size_t n, struct json *twice);
 
 #endif

@@ -11,13 +11,13 @@
 #include "common/base/attrs.h"
 #include "common/codec/json_digits.h"
 
-enum { QUICK_FRACTION_MAX = 24 }; /* digits behind the point that quick_sum takes */
+enum { QUICK_FRACTION_MAX = 24 }; /* most digits after the point that quick_sum reads */
 
-/* The id whose digits end before `comma` and start at p, behind at most one space; -1: let the
- * exact reader see. Looks at the eight bytes before the comma. */
+/* Reads the id whose digits end before `comma` and start at p, after at most one space. -1: the
+ * exact reader must read it. Reads the eight bytes before the comma. */
 static inline int32_t id_before(const char *p, const char *comma)
 {
-    /* Of n digits the first is not 0 unless it is the only one. */
+    /* smallest number of n digits: the first digit is not 0 unless it is the only one */
     static const uint32_t least[] = {0, 0, 10, 100, 1000, 10000, 100000, 1000000};
     uint32_t id;
     size_t n;
@@ -35,7 +35,7 @@ static inline int32_t id_before(const char *p, const char *comma)
     return (int32_t)id;
 }
 
-/* The id at *p with a comma behind it, which is passed; -1: let the exact reader see. */
+/* Reads the id at *p and passes it and the comma after it. -1: the exact reader must read it. */
 static inline int32_t id_at(const char **p)
 {
     unsigned n;
@@ -103,8 +103,8 @@ static inline const char *quick_float(const char *p, float *ret)
     return p;
 }
 
-/* "-d." or "-dd." at *p, which moves behind it; the sign's place is the caller's to remember.
- * False: look closer. */
+/* Reads "-d." or "-dd." at *p and moves *p after it; the caller remembers the sign's position.
+ * False: another shape. */
 static inline bool quick_whole(const char **p, unsigned *ret)
 {
     const char *at = *p + (**p == '-');
@@ -123,9 +123,9 @@ static inline bool quick_whole(const char **p, unsigned *ret)
     return true;
 }
 
-/* whole.ddd with the digits behind the point in groups of eight, zeros behind the last. All terms
- * have one sign, so that the sum is wrong by a few units in the last place; as in quick_float,
- * farther from the middle. False: look closer. */
+/* Computes whole.ddd from the digits after the point in groups of eight, padded with zeros. All
+ * terms have one sign, so the sum is wrong by a few units in the last place. False, as in
+ * quick_float: too near to the middle. */
 static inline bool quick_sum(unsigned whole, const uint32_t group[3], bool negative, float *ret)
 {
     double d = (double)(int64_t)(whole * UINT64_C(10000000000000000) +
@@ -141,8 +141,8 @@ static inline bool quick_sum(unsigned whole, const uint32_t group[3], bool negat
     return true;
 }
 
-/* "-d.ddd" or "-dd.ddd" with 1 to 24 digits behind the point up to `comma`; false: look closer. One
- * way for all lengths: what is behind the number counts as zeros. Looks at 27 bytes. */
+/* Reads "-d.ddd" or "-dd.ddd" with 1 to 24 digits after the point up to `comma`; false: another
+ * shape. One way for all lengths: bytes after the number count as zeros. Reads 27 bytes. */
 static inline bool plain_float(const char *p, const char *comma, float *ret)
 {
     static const uint8_t keep[48] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,

@@ -25,8 +25,8 @@ struct json_reader {
     size_t n, cap;
     char *out; /* where the next decoded string goes; NULL before the first */
     unsigned depth;
-    size_t check_at;          /* with so many values on the stack the budget is checked */
-    bool once;                /* a key that stands twice in one object is an error */
+    size_t check_at;          /* number of values on the stack at which the budget is checked */
+    bool once;                /* a duplicate key in one object is an error */
     bool replaces;            /* U+FFFD takes the place of lone surrogates */
     bool has_surrogate;       /* a lone one was read */
     struct json twice;        /* such a key, JSON_NULL: none was seen */

@@ -45,10 +45,10 @@ struct json_scan {
     unsigned depth;
 
     const char *at, *end; /* unread bytes, of the piece or of hold */
-    struct buf hold;      /* unread bytes of former pieces, and behind them the piece */
+    struct buf hold;      /* unread bytes of earlier pieces, followed by the new piece */
     struct buf decoded;   /* text of a string with escapes */
     size_t text_max;
-    size_t seen;                           /* bytes of an unfinished string that were looked at */
+    size_t seen;                           /* bytes of an unfinished string that were scanned */
     uint64_t read;                         /* bytes of the document before `at`, for messages */
     uint64_t objects[JSON_DEPTH_MAX / 64]; /* bit per depth: an object, not an array */
     uint8_t expect;
@@ -88,7 +88,7 @@ int json_scan_next(struct json_scan *s, struct err *e);
 /* Whether the document is complete and nothing but white space was left. */
 bool json_scan_complete(const struct json_scan *s);
 
-/* Inside an array: 1 an item stands next, 2 the array's end was there and is passed, 0, -1. */
+/* Moves on inside an array: 1 an item comes next, 2 the array has ended, 0, -1. */
 int json_scan_item(struct json_scan *s, struct err *e);
 
 /* --- instead of json_scan_next, where a value stands next --- */
@@ -112,7 +112,7 @@ int json_scan_triples(struct json_scan *s, size_t from, struct json_floats *logp
 int json_scan_base64(struct json_scan *s, size_t max, struct buf *out, bool *ret_null,
                      struct err *e);
 
-/* Of a base64 string of which a part is wanted: the bytes from `from` on, at most `max` of them. */
+/* A window of a base64 string: the bytes from `from` on, at most `max` of them. */
 struct base64_window {
     uint64_t from, max;
     uint64_t seen; /* bytes so far; the owner sets it to 0 */

@@ -4,7 +4,7 @@
  * same bytes.
  *
  *   {"model": "m", "messages": [{...}, {...}, {...}], "stream": true}
- *    '-- members --'            '- item -'     ^ a mark behind each item that is an object
+ *    '-- members --'            '- item -'     ^ a mark after each item that is an object
  *
  * The reader goes over its text once, from the left. Its state at a mark depends only on the bytes
  * before the mark: the members before the list, the items so far, and the arena's budget that they
@@ -20,31 +20,32 @@
 #include "common/base/vec.h"
 #include "common/codec/json.h"
 
-/* Behind an item of the list. */
+/* State after an item of the list. */
 struct json_mark {
     size_t end;        /* bytes of the text up to and including the item */
     size_t used_bytes; /* used bytes of the arena by all values before `end`, without decoded
                           strings */
 };
 
-/* What was noted. Zeroed but for `key`; json_trace_done frees it. Values are those of the parse. */
+/* The record of a parse. Zeroed but for `key`; json_trace_done frees it. Values are those of the
+ * parse. */
 struct json_trace {
     struct str key; /* key of the followed list, a member of the text's object */
     bool found;
-    bool twice;                  /* the key stands twice: the list is not the body's */
+    bool twice;                  /* the key occurs twice: the list is not the body's */
     bool closed;                 /* no further marks: what follows is not to be read from inside */
     struct json list_key;        /* key of the list, as read */
     VEC(struct json) members;    /* key, value, key, value ... before the list */
     VEC(struct json_mark) marks; /* marks of this text's items, in order */
-    size_t escaped_at;           /* behind the quote of the first string with escapes; SIZE_MAX */
-    size_t surrogate_at;         /* end of the first lone surrogate; SIZE_MAX: there is not one */
+    size_t escaped_at;   /* position after the quote of the first string with escapes; SIZE_MAX */
+    size_t surrogate_at; /* end of the first lone surrogate; SIZE_MAX: there is not one */
 };
 
 /* The state at a mark. */
 struct json_known {
     size_t bytes; /* mark.end */
     size_t used_bytes;
-    size_t escaped_at;   /* SIZE_MAX: behind the mark, if anywhere */
+    size_t escaped_at;   /* first string with escapes; SIZE_MAX: after the mark, if anywhere */
     size_t surrogate_at; /* first surrogate; SIZE_MAX: after the mark, if anywhere */
     struct json list_key;
     const struct json *members; /* n_members values, two for each member */

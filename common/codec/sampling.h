@@ -17,7 +17,7 @@ struct buf;
 struct json;
 struct json_out;
 
-/* What sessions may give in their sampling_params beside the parameters, and requests may not. */
+/* Member of sampling_params that sessions may have next to the parameters, and requests may not. */
 #define SAMPLING_ENGINE_EXTRA "engine_extra"
 
 struct sampling {
@@ -64,7 +64,7 @@ bool sampling_known(struct str name);
 /* The parameter's bit in sampling.given; 0: the name is unknown. */
 uint32_t sampling_bit(struct str name);
 
-/* Every name that is known, other spellings included, by number; NULL behind the last. */
+/* Returns every known name, other spellings included, by number; NULL after the last. */
 const char *sampling_name_at(size_t i);
 
 /* Writes the JSON schema of the values that a known name takes. */
@@ -78,8 +78,8 @@ void sampling_names(struct buf *out);
 int sampling_set(struct arena *a, struct sampling *s, struct str name, const struct json *v,
                  struct err *e);
 
-/* The parameters that not every engine takes, one by one: the value of the i-th, or NULL when it is
- * not set; *name is NULL behind the last. */
+/* Returns the value of the i-th parameter that not every engine has, or NULL if it is not set;
+ * *name is NULL after the last. */
 const struct json *sampling_extra(const struct sampling *s, size_t i, const char **name);
 
 /* Whether tokens are sampled from the softmax of the model's logits as they are. */

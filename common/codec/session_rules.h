@@ -24,8 +24,8 @@ int session_rules_nodes(const struct json *options, int64_t most, struct err *e)
  * of all other options with SESSION_OPTIONS_MAX. 0, or -1 and ERR_INVALID. */
 int session_rules_size(const struct json *options, int64_t max_metadata_bytes, struct err *e);
 
-/* Sampling parameters that stand beside sampling_params are put into it (*ret: in the arena, or
- * `options` itself). -1 and ERR_INVALID: one stands in both, with two values. */
+/* Moves sampling parameters next to sampling_params into it (*ret: in the arena, or `options`
+ * itself). -1 and ERR_INVALID: one is in both, with two values. */
 int session_rules_lift(struct arena *a, const struct json *options, const struct json **ret,
                        struct err *e);
 

@@ -11,7 +11,7 @@ enum { SHA256_HEX_LEN = 64 };
 /* Writes the hash as lower-case hexadecimal digits, and a NUL. */
 void sha256_hex(struct str bytes, char out[SHA256_HEX_LEN + 1]);
 
-/* The same of pieces: begin, add each, end (which frees), or drop (NULL is fine). */
+/* The hash of several pieces: begin, add each, end (which frees), or drop (accepts NULL). */
 struct sha256;
 struct sha256 *sha256_begin(void);
 void sha256_add(struct sha256 *h, struct str piece);

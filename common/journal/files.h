@@ -33,13 +33,13 @@ int files_lock(int dirfd, uint64_t wait_ms, struct err *e);
 /* Whether another process has it. True also if that is not known: locks are refused. */
 bool files_in_use(int dirfd);
 
-/* Reads the manifest; a folder without one has no segments. *older: its first line is not that of
- * this version, and must be written anew before any record. -1 with ERR_UNSUPPORTED if the format
- * is of a later version, which the text names. */
+/* Reads the manifest; a folder without one has no segments. *older: its first line is of an older
+ * version and must be rewritten before any record. -1 with ERR_UNSUPPORTED if the format is of a
+ * later version, which the text names. */
 int files_read_manifest(int dirfd, struct numbers *ret, bool *older, struct err *e);
 
-/* Replaces the manifest. `sync`: its bytes are on the disk before it has its name; that it has that
- * name after a power cut takes an fsync of the folder. -1: the old one stands. */
+/* Replaces the manifest. `sync`: its bytes are on the disk before it has its name; only an fsync of
+ * the folder makes the name survive a power cut. -1: the old manifest remains. */
 int files_write_manifest(int dirfd, const uint32_t *numbers, size_t n, bool sync, struct err *e);
 
 /* Whether there is a manifest, readable or not. */
@@ -70,12 +70,12 @@ void files_remove_strays(int dirfd, const uint32_t *numbers, size_t n);
 int files_create_segment(int dirfd, uint32_t number, struct err *e);
 int files_open_segment(int dirfd, uint32_t number, bool writable, struct err *e);
 
-/* Keeps so many bytes of the disk for later, and gives them back. -1: there is no room, or the file
- * system cannot do it; nothing is kept then. */
+/* Reserves bytes of the disk, and frees them again. -1: the disk has no space, or the file system
+ * cannot reserve; nothing is reserved then. */
 int files_make_reserve(int dirfd, size_t bytes);
 void files_free_reserve(int dirfd);
 
-/* Gives up the records of a segment that is to be removed: works on a full disk, too. */
+/* Frees the records of a segment that will be removed; works on a full disk, too. */
 void files_empty_segment(int dirfd, uint32_t number);
 void files_remove_segment(int dirfd, uint32_t number);
 

@@ -26,8 +26,8 @@ enum { JOURNAL_LAST_WORDS = 1024 };
 
 enum journal_durability { JOURNAL_NONE, JOURNAL_PROCESS, JOURNAL_POWER };
 
-/* Records under this id are notes beside the sessions (worker/ledger/delivery.h): replayed like the
- * others, but they alone keep no segment alive. */
+/* Records under this id are notes next to the sessions (worker/ledger/delivery.h). They are
+ * replayed like others, but do not keep a segment. */
 #define JOURNAL_NOTE "~"
 
 struct journal_options {
@@ -37,9 +37,9 @@ struct journal_options {
                  * journal may be one of that */
     uint64_t segment_bytes;
     uint64_t wait_ms; /* for another process that has it open to end */
-    /* What is dropped leaves the disk in the order in which it was appended: a session's last
-     * record never before its first ones, without which they would be replayed. For sessions of
-     * which no last record is kept (journal_drop_earlier). Room comes back later. */
+    /* Dropped records leave the disk in the order of their appending: a session's last record never
+     * before its first ones, which would be replayed without it. For sessions whose last record is
+     * not kept (journal_drop_earlier). Disk space is freed later. */
     bool in_order;
     /* Writes the payload of a last record (a tombstone), after which a replay builds nothing of the
      * session. NULL: none is written. For owners that keep last records (journal_drop_earlier) and
@@ -90,8 +90,8 @@ void journal_forget(struct journal *j, void *ctx);
 /* Records of this session are no longer needed (ended and delivered): compacted away later. */
 void journal_drop_session(struct journal *j, struct str session_id);
 
-/* How many records the session has had, given up ones too: the number of its next one. 0 with
- * JOURNAL_NONE. */
+/* Counts the records that the session has had, including released ones: the number of its next one.
+ * 0 with JOURNAL_NONE. */
 size_t journal_records(const struct journal *j, struct str session_id);
 
 /* Bytes that the session's records take, but for those that are needed no longer. */
@@ -129,17 +129,16 @@ int journal_read_records(struct journal *j, struct str session_id, const uint32_
 size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct str session_id),
                            void *ctx);
 
-/* Where a look-over in parts stands. Zeroed: at its beginning. */
+/* Position of journal_drop_batch. Zeroed: at the start. */
 struct journal_look {
     size_t at;      /* the next place to look at */
     unsigned words; /* last words that were written */
     size_t dropped; /* sessions, so far */
 };
 
-/* journal_drop_absent a part at a time, for a loop: looks at so many places of the table of
- * sessions, of which each has one or none. True: there are more. What comes between two parts, or
- * moves in the table because others came or were dropped, may be missed: it waits for the next
- * look-over. */
+/* Does journal_drop_absent in steps, for a loop. Each step reads so many slots of the table of
+ * sessions, each with one session or none. True: there are more. Sessions that are added or move in
+ * the table between two steps may be missed until the next round. */
 bool journal_drop_batch(struct journal *j, struct journal_look *l,
                         bool (*needed)(void *ctx, struct str session_id), void *ctx, size_t places);
 
@@ -162,7 +161,7 @@ struct journal_stats {
 
 void journal_stats(const struct journal *j, struct journal_stats *ret);
 
-/* Memory that the journal takes to know where its records stand. */
+/* Returns the memory of the journal's table of record places, in bytes. */
 size_t journal_table_bytes(const struct journal *j);
 
 #endif

@@ -28,13 +28,13 @@ struct live_segment {
     uint64_t total_bytes;
 };
 
-/* One record in its segment's file; size 0: it was given up. */
+/* Place of a record in its segment's file; size 0: it was released. */
 struct record_place {
     uint32_t number, size;
     uint64_t offset;
 };
 
-/* Where a rewritten segment has what stood at `from`; in the order of `from`. */
+/* New offset in a rewritten segment of the record that was at `from`; in the order of `from`. */
 struct moved {
     uint64_t from, to;
 };
@@ -68,10 +68,11 @@ void liveness_segment(struct liveness *v, uint32_t number);
 /* Segment `number` is gone; its place in the order closes. */
 void liveness_remove(struct liveness *v, uint32_t number);
 
-/* Takes that back: it stands at place i again. */
+/* Undoes liveness_remove: the segment is at index i again. */
 void liveness_insert(struct liveness *v, size_t i, struct live_segment segment);
 
-/* No start will find the removed segment any more: whose end waited for that may go. */
+/* Reports that no start will find the removed segment. Sessions whose end waited for that may go.
+ */
 void liveness_left(struct liveness *v, uint32_t number);
 
 /* Marks segment `from` as being copied to a new segment `to`. */
@@ -95,9 +96,8 @@ void liveness_move_on(struct liveness *v);
 /* A record went to that place; `id` absent: it needs not be kept. */
 void liveness_add(struct liveness *v, struct record_place place, struct str id);
 
-/* The session's record number i is needed no longer, the others are. A number that is none, a
- * record that was given up before, and a session of which only the last record is needed, are no
- * error. */
+/* Releases the session's record number i; the others remain. An unknown number, a record released
+ * before, and a session of which only the last record is needed are no errors. */
 void liveness_release(struct liveness *v, struct str id, size_t i);
 
 /* The session's records are needed no longer. */
@@ -116,7 +116,8 @@ bool liveness_is_spread(const struct liveness *v, struct str id);
  * older record of the session. False: it was released before, or the session is not over. */
 bool liveness_release_last(struct liveness *v, struct str id);
 
-/* How many records the session has had, given up ones too: the number of its next one. */
+/* Counts the records that the session has had, including released ones: the number of its next one.
+ */
 size_t liveness_records(const struct liveness *v, struct str id);
 
 /* Bytes of its records that are needed. */
@@ -127,7 +128,8 @@ uint64_t liveness_session_bytes(const struct liveness *v, struct str id);
  * places. */
 bool liveness_wants(struct liveness *v, struct str id, uint32_t number, uint64_t offset);
 
-/* The session's record number i, from 0, of size 0 when it was given up; false behind the last. */
+/* Finds the session's record number i, from 0, of size 0 if it was released; false after the last.
+ */
 bool liveness_find(const struct liveness *v, struct str id, size_t i, struct record_place *ret);
 
 /* Returns the bytes of all segments, and in *ret_live those of needed records. */

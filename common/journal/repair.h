@@ -1,7 +1,7 @@
 /*
- * Repair of a journal folder that is damaged, for `rollgate journal repair`. A segment with damage
- * is written anew with its whole records, and the manifest without missing segments. The old files
- * stay as seg-N.before-repair and MANIFEST.before-repair.
+ * Repairs a damaged journal folder, for `rollgate journal repair`. A segment with damage is
+ * rewritten with its whole records, and the manifest without missing segments. The old files stay
+ * as seg-N.before-repair and MANIFEST.before-repair.
  */
 #ifndef RG_JOURNAL_REPAIR_H
 #define RG_JOURNAL_REPAIR_H

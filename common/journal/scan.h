@@ -1,7 +1,7 @@
 /*
  * Reading a journal folder without opening it for writing: for `rollgate journal check|dump`.
- * Nothing is repaired or removed. A running gateway's folder may be read, too: all that stood in it
- * at the beginning is seen.
+ * Repairs and removes nothing. A running gateway's folder may be read, too: the scan sees all that
+ * is in it at the beginning.
  */
 #ifndef RG_JOURNAL_SCAN_H
 #define RG_JOURNAL_SCAN_H

@@ -36,7 +36,7 @@ struct journal_record {
 
 void segment_head(uint32_t number, unsigned char ret[SEGMENT_HEAD]);
 
-/* What the bytes begin with. */
+/* Result of reading a segment's first bytes. */
 enum segment_kind {
     SEGMENT_OURS,
     SEGMENT_TORN,    /* too short for a head */
@@ -47,20 +47,21 @@ enum segment_kind {
 /* The record's first RECORD_HEAD bytes. id is at most 255 bytes, the whole below RECORD_MAX. */
 void segment_record_head(struct str id, struct str payload, unsigned char ret[RECORD_HEAD]);
 
-/* Reads the whole record at the start of the bytes; -1 when there is none. */
+/* Reads the whole record at the start of the bytes; -1 if there is no whole record. */
 int segment_record(struct str in, struct journal_record *ret);
 
 /* Reads a segment's records in order. */
 struct segment_reader {
     struct str bytes; /* the whole file */
-    size_t at;        /* behind the last whole record */
+    size_t at;        /* offset after the last whole record */
     size_t damaged;   /* bytes skipped so far */
 };
 
 /* -1 with ERR_UNSUPPORTED for another version. A damaged head costs itself only. */
 int segment_reader_init(struct segment_reader *r, struct str bytes, uint32_t number, struct err *e);
 
-/* 1: a record, that begins at r->at - ret->size; 0: no more. Bytes behind r->at are then torn. */
+/* Reads the next record, which begins at r->at - ret->size: 1; 0: no more, and bytes after r->at
+ * are torn. */
 int segment_reader_next(struct segment_reader *r, struct journal_record *ret);
 
 #endif

@@ -19,7 +19,7 @@ typedef void (*syncer_fn)(void *ctx, uint64_t ticket, int failed, uint64_t took_
 
 int syncer_new(struct loop *loop, syncer_fn fn, void *ctx, struct syncer **ret, struct err *e);
 
-/* Ends the thread after the fsync at hand. */
+/* Ends the thread after the present fsync. */
 void syncer_free(struct syncer *s);
 
 /* Asks for fd's present content to become durable; returns the ticket that will cover it. Before a

@@ -24,9 +24,8 @@ int file_read_regular(const char *path, size_t max, struct buf *out, struct err 
  * `part` is removed. */
 int file_write(const char *path, const char *part, struct str bytes, bool durable);
 
-/* Changes when a file comes to be of that name by file_write: each is another inode. 0: there is
- * none.
- */
+/* Returns a number that changes when file_write replaces the file: each has its own inode. 0: there
+ * is no file. */
 uint64_t file_stamp(const char *path);
 
 /* Returns the path without symbolic links resolved, from / on; the caller frees it. A relative one

@@ -1,5 +1,5 @@
 /*
- * struct helpers: threads beside a loop, for pure work that would hold the loop too long. A job
+ * struct helpers: threads next to a loop, for pure work that would hold the loop too long. A job
  * runs in one thread; its done() is called on the loop. Jobs have a key (a session). Jobs of one
  * key run one after the other, in the order of their pushing. Keys share the threads by used time,
  * so that a key with long or many jobs delays the others by its share only. A running job cannot be
@@ -61,8 +61,8 @@ struct helper_job {
 
 struct helpers_options {
     unsigned threads;  /* 1..; of one alone nothing is kept for short jobs */
-    uint64_t limit_ms; /* for one job, or one step of it (helpers_step); it is cancelled then, and
-                          stuck when it goes on as long again; 0: none */
+    uint64_t limit_ms; /* time limit of a job or of one step of it (helpers_step); then it is
+                          cancelled, and after twice the time stuck; 0: no limit */
     void *(*tool_new)(void *ctx); /* makes what a thread works with, on that thread; or NULL */
     void (*tool_free)(void *tool);
     void (*on_lost)(void *ctx, unsigned n); /* n threads in all are lost to stuck jobs; or NULL */

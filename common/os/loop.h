@@ -7,8 +7,8 @@
  * frees them. After loop_del, loop_timer_stop or loop_task_cancel the handle is not called again,
  * not even for fetched events. So the owner may be freed at once, even from its own callback.
  *
- * A turn: wait -> descriptor callbacks -> due timers -> tasks posted before this point -> those
- * posted behind them. Tasks posted by tasks run in the next turn, which then does not wait.
+ * A turn: wait -> descriptor callbacks -> due timers -> tasks posted before this point -> tasks of
+ * loop_task_post_behind. Tasks posted by tasks run in the next turn, which then does not wait.
  * Callbacks that have taken a millisecond end the turn: the next begins with the kind that had no
  * time, and others come between (an outer loop's connections). Those of one kind keep their order.
  * So no turn takes longer than a millisecond and the longest callback (but see loop_serve_all).
@@ -57,7 +57,7 @@ struct loop_io {
 
 struct loop_timer {
     loop_timer_fn fn;
-    uint64_t due_ms;  /* when it is to fire; may lie behind heap_ms (moved lazily) */
+    uint64_t due_ms;  /* time at which it fires; may be after heap_ms (moved lazily) */
     uint64_t heap_ms; /* its key in the heap */
     size_t slot;      /* 1 + place in the heap; 0: inactive */
 };

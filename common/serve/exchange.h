@@ -2,7 +2,7 @@
  * struct exchange: one HTTP request and its answer. The server makes it and passes it to the
  * handler. The handler may use it until it has ended the answer (reply, end, fail) or `closed` was
  * called. After an end only `closed` follows, once. Answers are sent with backpressure: bytes that
- * the client does not take yet wait here, exchange_waiting tells how many.
+ * the client does not accept yet wait here (exchange_waiting counts them).
  */
 #ifndef RG_SERVE_EXCHANGE_H
 #define RG_SERVE_EXCHANGE_H
@@ -21,7 +21,7 @@ struct presented;
 /* All borrowed until the answer has ended. Header names in lower case. */
 struct str exchange_method(const struct exchange *x);
 struct str exchange_path(const struct exchange *x);      /* raw bytes, without the query */
-struct str exchange_query(const struct exchange *x);     /* behind the '?', may be empty */
+struct str exchange_query(const struct exchange *x);     /* the text after the '?', may be empty */
 struct str exchange_body(const struct exchange *x);      /* opens all of it */
 struct str exchange_authority(const struct exchange *x); /* the Host header */
 struct str exchange_header(const struct exchange *x, const char *name); /* absent: p NULL */
@@ -39,8 +39,8 @@ const struct err *exchange_body_error(const struct exchange *x);
 void exchange_keys(const struct exchange *x, struct presented *to);
 
 /* Keeps x and the head of its request in memory until exchange_release. `closed` comes when the
- * answer has ended or the peer has left; after that nothing is sent any more. A server that drains
- * counts x as busy until the release. */
+ * answer has ended or the peer has left; after that nothing is sent. A draining server counts x as
+ * busy until the release. */
 void exchange_retain(struct exchange *x);
 void exchange_release(struct exchange *x);
 
@@ -78,8 +78,8 @@ void exchange_watch(struct exchange *x, exchange_closed_fn closed, void *ctx);
 void exchange_finish(struct exchange *x, unsigned n);
 void exchange_heed(struct exchange *x);
 
-/* Whether some of those calls are still to come. Until then nothing may be sent: libh2o would
- * close x at what a peer that left does not take. */
+/* Reports whether some of those calls are still to come. Until then nothing may be sent: libh2o
+ * would close x if its peer has left. */
 bool exchange_finishing(const struct exchange *x);
 
 /* An action for when the answer has arrived at the client. A peer that confirms (HTTP1_CONFIRMS)
@@ -168,7 +168,7 @@ void exchange_pull(struct exchange *x, exchange_more_fn more, void *ctx);
 void exchange_end(struct exchange *x);
 
 /* Calls `room` once, when less than a window of bytes is waiting. `room` must not call
- * exchange_fail, which may free x: x is used behind it. What fails because of it fails from the
+ * exchange_fail, which may free x while it is in use. An error of `room` must be handled from the
  * loop. */
 void exchange_on_space(struct exchange *x, exchange_more_fn room, void *ctx);
 

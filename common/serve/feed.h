@@ -62,7 +62,7 @@ void feed_record(struct feed *f, struct str key);
 /* A buffer for events that go out with the next tick, in order; keys noted before come first. */
 struct buf *feed_queue(struct feed *f);
 
-/* Whole events of another feed, for the viewers that joined with `relayed`; at once. */
+/* Sends whole events of another feed, at once, to the viewers that joined with `relayed`. */
 void feed_relay(struct feed *f, struct str events);
 
 /* Ends all answers; `left` is not called. */

@@ -27,17 +27,18 @@ struct packed_input {
     char *base;   /* start of the request; NULL: there are no blocks */
     char *blocks; /* the first, at the start of a page */
     size_t n_blocks;
-    size_t seen;     /* blocks that were looked at */
+    size_t seen;     /* blocks that were examined */
     uint8_t *packed; /* a byte a block: 1 while it is packed; ours */
 };
 
-/* A request of `whole_bytes` comes to stand at `base`, and stays there; what was before is over. */
+/* Starts packing a request of `whole_bytes` at `base`, which does not move. Ends the packing of an
+ * earlier request. */
 void packed_input_begin(struct packed_input *p, char *base, size_t whole_bytes);
 
 /* Packs the blocks that are whole now: the request has arrived up to `end`. */
 void packed_input_add(struct packed_input *p, const char *end);
 
-/* Whether the newest block that was looked at is packed: it has given pages back. */
+/* Reports whether the newest examined block is packed, so that its pages are freed. */
 bool packed_input_packs(const struct packed_input *p);
 
 /* Makes the part of the request readable: opens the blocks that it touches. */

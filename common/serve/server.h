@@ -68,7 +68,7 @@ void server_drain(struct server *s);
  * come whole, and for 5 s connections that the peer has not closed; later those are shut. */
 size_t server_busy(struct server *s);
 
-/* What requests and answers take now: bodies, whole or not; answers that wait to be read. */
+/* Present memory of requests and answers: bodies, complete or not; answers that wait to be read. */
 struct server_bytes {
     size_t bodies, answers;
 };

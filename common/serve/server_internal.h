@@ -1,6 +1,6 @@
 /*
- * What server.c, exchange.c and their kin share: connections and exchanges with their libh2o
- * halves.
+ * Shared by server.c, exchange.c and other files of this folder: connections and exchanges with
+ * their libh2o halves.
  */
 #ifndef RG_SERVE_SERVER_INTERNAL_H
 #define RG_SERVE_SERVER_INTERNAL_H
@@ -22,10 +22,10 @@
 
 enum { NOTE_ROWS = 256 };
 
-/* What comes on a connection while no request is answered (intake.c). */
+/* Input of a connection while no request is answered (intake.c). */
 struct intake {
     size_t whole_bytes; /* head and body of the request; 0: its head contains no length (yet) */
-    size_t room_bytes;  /* made for it at once; 0: none. Of server->room_bytes */
+    size_t room_bytes;  /* memory made for it at once; 0: none. Part of server->room_bytes */
     char *large_from, *large_to; /* range for which large pages were asked; NULL: none */
     bool unread;       /* the socket may have bytes that our watch does not report again */
     h2o_socket_cb had; /* libh2o's callback for what was read; NULL: libh2o reads, or no reader */
@@ -59,10 +59,10 @@ struct server_conn {
     bool sent;                  /* the last answer went out to its last byte */
     struct exchange_note note;  /* note of the last answer */
     char note_key[EXCHANGE_NOTE_MAX];
-    struct exchange *exchange; /* the request at hand, or NULL */
+    struct exchange *exchange; /* the present request, or NULL */
 };
 
-/* What waits of all answers that count for one owner. Lives while there are any. */
+/* Waiting bytes of all answers that count for one owner. Lives while there are any. */
 struct unread_account {
     size_t bytes;
     struct list_head exchanges;
@@ -187,21 +187,22 @@ void server_check_confirmation(struct server_conn *c);
 /* intake.c: stops libh2o's reading, if it reads; from now on we read for it. */
 void intake_stop_libh2o(struct server_conn *c);
 
-/* Bytes may have come, and no request is at hand: reads the first of one, or more of it. c may be
- * gone then. */
+/* Reads the start of a request, or more of it; called when bytes may have come and no request is
+ * present. c may be gone then. */
 void intake_read(struct server_conn *c);
 
-/* The request is at hand, or the connection is no more. */
+/* Forgets the input: the request is complete, or the connection has ended. */
 void intake_forget(struct server_conn *c);
 
-/* The peer left before the request at hand was begun: its exchange is given up in a later task. */
+/* Handles that the peer left before the present request was begun: a later task abandons its
+ * exchange. */
 void intake_pass_end(struct server_conn *c);
 
 /* Lets libh2o read again. */
 void intake_resume_libh2o(struct server_conn *c);
 
-/* server.c: an exchange of c ends; what lies unread in the socket is read once libh2o has let go
- * of its request. */
+/* server.c: ends an exchange of c. Unread bytes in the socket are read after libh2o has released
+ * its request. */
 void server_end_exchange(struct server_conn *c);
 
 /* Counts the arrived bytes of c's request for --max-worker-body-bytes. Above it, one request is
@@ -211,7 +212,7 @@ void server_count_input(struct server_conn *c);
 /* Like server_count_input, of c's exchange, whose body is decoded so far. */
 void server_count_decoded(struct server_conn *c, size_t bytes);
 
-/* Counts what lies of c's request while it is not complete, or not any more. */
+/* Counts the bytes of c's request while it is incomplete; 0: it is complete. */
 void server_count_unfinished(struct server_conn *c, size_t bytes);
 
 /* A lent connection of this descriptor, which becomes libh2o's, watched by the other one, which
@@ -225,7 +226,7 @@ bool lent_introduced(struct server *s, struct str first, const int fds[2]);
 /* Marks a lent connection in the page before the first byte of it is read. */
 void lent_reads(struct server_conn *c);
 
-/* Something was. False: it was given back, and c is gone. */
+/* Decides after a read of a lent connection. False: it was returned, and c is gone. */
 bool lent_goes_on(struct server_conn *c);
 
 /* There is nothing to read now. */
@@ -240,7 +241,7 @@ void lent_answered(struct server_conn *c);
 /* Asks for the connection's return; it goes back when it is idle. */
 void lent_recall(struct server_conn *c);
 
-/* Gives c back if it is to be; true: c is gone. Of any connection. */
+/* Returns c to its router if it must go back; true: c is gone. Accepts any connection. */
 bool lent_leaves(struct server_conn *c);
 
 /* Keeps the connection in memory for ever: the router closes it. */
@@ -258,7 +259,7 @@ void lent_end_all(struct server *s);
 /* deferred.c: x is to be begun in a later turn. */
 void deferred_add(struct server *s, struct exchange *x);
 
-/* The next one to be begun, which waits no longer; NULL: there is none. */
+/* Removes and returns the next exchange to begin; NULL: there is none. */
 struct exchange *deferred_next(struct server *s);
 
 /* Frees the owners at the server's end. */

@@ -12,8 +12,9 @@
 #include "common/base/map.h"
 #include "common/base/str.h"
 
-/* The look costs about a tenth of a microsecond a kilobyte: shorter ones are not worth it, and for
- * longer ones it would keep others waiting. Of those few fit what may wait for a session. */
+/* The comparison costs about a tenth of a microsecond a kilobyte. For shorter answers it does not
+ * pay; for longer ones it would delay others, and only few of these fit into what may wait for a
+ * session. */
 enum { SHARED_ANSWER_LEAST = 64 << 10, SHARED_ANSWER_MOST = 8 << 20 };
 
 struct shared_answer;

@@ -20,21 +20,21 @@ struct image_rules;
 struct json;
 struct known_messages;
 
-/* Header look-up of the request at hand; absent when it is not there. Names in lower case. */
+/* Header look-up of the present request; absent if it is not there. Names in lower case. */
 struct dialect_headers {
     struct str (*get)(const void *ctx, const char *name);
     const void *ctx;
 };
 
-/* What else a request is read with: the rules of pictures, and earlier items of the session by id,
- * for previous_response_id and item_reference (Responses). Each function may be NULL where nothing
+/* Further input for reading a request: the rules of pictures, and earlier items of the session by
+ * id, for previous_response_id and item_reference (Responses). Each function may be NULL if nothing
  * is stored. Results live in the arena. */
 struct dialect_past {
     /* All messages up to and including that response, an array; NULL: unknown id. *ret_instructions
      * are those of its request, or absent. */
     const struct json *(*response)(void *ctx, struct arena *a, struct str response_id,
                                    struct str *ret_instructions);
-    /* That response's own message alone, as it stands in the session; NULL: unknown id. */
+    /* Returns that response's own message alone, as the session stores it; NULL: unknown id. */
     const struct json *(*message)(void *ctx, struct str response_id);
     /* Whether an answer of the session has that seal, an upstream's. NULL: no session. */
     bool (*sealed)(void *ctx, struct str seal);
@@ -69,13 +69,13 @@ struct dialect {
     struct dialect_writer *(*writer)(struct arena *a, const struct chat_request *req,
                                      const struct json *body, struct buf *out);
 
-    /* What a stored answer must echo of its request: texts in the arena or of the body, by enum
-     * asked_text. NULL: nothing. */
+    /* Lists what a stored answer must echo of its request: texts in the arena or of the body, by
+     * enum asked_text. NULL: nothing. */
     const struct str *(*asked)(struct arena *a, const struct chat_request *req,
                                const struct json *body);
 
-    /* What is recorded of a request that was parsed, and stands in no prompt, has no more than so
-     * many bytes; or -1 and ERR_INVALID with the field. NULL: nothing is. */
+    /* Checks that the recorded members of a parsed request that are in no prompt have at most so
+     * many bytes; or -1 and ERR_INVALID with the field. NULL: none are recorded. */
     int (*recorded)(struct arena *a, const struct json *body, uint64_t max_bytes, struct err *e);
 
     /* The error body in the dialect's shape (before any byte was sent). */
@@ -94,7 +94,7 @@ struct str dialect_path(struct str path);
 /* Finds a dialect by the request path below /v1 ("/chat/completions" ...), or NULL. */
 const struct dialect *dialect_for_path(struct str path);
 
-/* The i-th of the paths that dialects serve (behind /v1), or NULL behind the last. */
+/* Returns the i-th path that dialects serve (after /v1), or NULL after the last. */
 const char *dialect_path_at(size_t i);
 const char *dialect_summary_at(size_t i); /* one sentence for /openapi.json */
 

@@ -24,14 +24,15 @@ struct image_lifts {
     size_t least;     /* shorter texts stay where they are, */
     size_t max_bytes; /* and so do those of more bytes */
     size_t reached;   /* bytes of the body that were read so far */
-    /* Bytes of it that are looked at now for the first time, in order; may be NULL. */
+    /* Called with bytes of the body when they are read for the first time, in order; may be NULL.
+     */
     void (*reach)(void *ctx, struct str part);
-    /* Bytes of it that are not looked at again; may be NULL. */
+    /* Called with bytes of the body that are not read again; may be NULL. */
     void (*gone)(void *ctx, struct str part);
     void *ctx;
 };
 
-/* Of base64: worth lifting. */
+/* Shortest base64 that is lifted. */
 enum { IMAGE_LIFT_LEAST = 16 << 10 };
 
 /* Whether there may be pictures worth lifting from byte `at` on, which is in no string. */
@@ -41,8 +42,8 @@ bool image_lifts_any(struct str body, size_t at);
  * max_bytes, reach and gone. */
 struct str image_lifts_take(struct image_lifts *l, struct arena *a, struct str body);
 
-/* The picture whose stand-in this is, as it lies in the body that was read; NULL: it is another
- * text. */
+/* Finds the picture whose stand-in this is, as it is in the body that was read; NULL: another text.
+ */
 struct image_lift *image_lifts_find(const struct image_lifts *l, struct str text);
 
 /* Whether all that was lifted were pictures. */

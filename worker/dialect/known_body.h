@@ -1,12 +1,12 @@
 /*
- * struct known_body: what a request's body began with, as bytes and as what was read from them, for
- * the next body of the conversation, which begins alike: up to the last message that both have, it
- * is compared and not read. What is known follows from those bytes alone (json_trace.h), and from
- * the dialect, which makes each message of its item without looking at others; so a request that is
- * read with its help is the same, to the used bytes of its arena.
+ * struct known_body: the beginning of a request's body, as bytes and as the values read from them.
+ * The next body of the conversation begins with the same bytes: up to the last common message it is
+ * compared and not read again. The values depend on those bytes alone (json_trace.h), and on the
+ * dialect, which makes each message of its item without reading others. So a request that is read
+ * with its help is the same, to the used bytes of its arena.
  *
- * Several may hold one: its memory goes with the last, on any thread. One reading at a time works
- * with it (known_body_begin); values that a reading took from it stay as they are.
+ * It may have several holders; the last one frees it, on any thread. One reading at a time uses it
+ * (known_body_begin); values that a reading took from it do not change.
  */
 #ifndef RG_DIALECT_KNOWN_BODY_H
 #define RG_DIALECT_KNOWN_BODY_H
@@ -31,7 +31,7 @@ struct known_messages {
     uint32_t with_calls; /* how many have tool_calls: 0, 1, or 2 for more */
 };
 
-/* What one reading goes on from. Zeroed: from nothing. */
+/* The state from which one reading continues. Zeroed: from the start. */
 struct known_part {
     struct json_known state;
     struct known_messages messages; /* n 0: the dialect makes none by itself */
@@ -39,10 +39,10 @@ struct known_part {
     struct hash128 hashed;          /* hash of the known bytes, or fewer */
 };
 
-/* Whose reading a body was. */
+/* The reader of a body. */
 struct known_reader {
     const struct dialect *dialect;
-    atomic_size_t *sum; /* counts the memory of what is kept, beside others' */
+    atomic_size_t *sum; /* counts the memory of known bodies, with that of others */
     uint64_t number;    /* no two readings of a process have the same (chat_stretch) */
 };
 
@@ -61,8 +61,8 @@ void known_body_end(struct known_body *k);
 /* How many items of the body's list are known. Compares bytes. */
 size_t known_body_match(const struct known_body *k, const struct dialect *d, struct str body);
 
-/* The state behind the first n items, n > 0. Arrays are borrowed until known_body_keep. */
-void known_body_part(const struct known_body *k, size_t n, struct known_part *ret);
+/* Gets the state after the first n items, n > 0. Arrays are borrowed until known_body_keep. */
+void known_body_state(const struct known_body *k, size_t n, struct known_part *ret);
 
 /* Lists the readings that recorded its first n items (chat_known), for a dialect that makes one
  * message of each item. Leaves ret->messages to the caller. */
@@ -71,10 +71,10 @@ void known_body_stretches(const struct known_body *k, size_t n, struct chat_know
 /* Bytes of memory that it takes, as of the last known_body_keep. Asked on any thread. */
 size_t known_body_bytes(const struct known_body *k);
 
-/* What came of known_body_keep. */
+/* Result of known_body_keep. */
 struct known_kept {
     struct known_body *body; /* held once more; NULL: nothing */
-    bool replaces;           /* it stands for the one that was given, which is no more of use */
+    bool replaces;           /* it replaces the given one, which is no longer of use */
 };
 
 /* Records a body that was read without error. k knew its first n items (NULL: there was no known

@@ -1,8 +1,7 @@
 /*
  * Anthropic Messages, what is apart from the messages themselves: tools, shown and hidden, and
- * blocks that become text. A tool with defer_loading is no part of the prompt until a
- * tool_reference names it: then its definition stands there, so that what came before it stays as
- * it is.
+ * blocks that become text. A tool with defer_loading is not in the prompt until a tool_reference
+ * names it. Then its definition is written at that point, so that earlier text does not change.
  */
 #ifndef RG_DIALECT_MESSAGES_H
 #define RG_DIALECT_MESSAGES_H
@@ -20,7 +19,7 @@ int anthropic_read_tools(struct arena *a, const struct json *body, struct anthro
 /* Makes one array of both lists. */
 const struct json *anthropic_all_tools(struct arena *a, const struct anthropic_tools *tools);
 
-/* tool_choice and parallel_tool_calls. Tools stand in req already. */
+/* Reads tool_choice and parallel_tool_calls. req has its tools already. */
 int anthropic_read_choice(const struct json *body, struct chat_request *req, struct err *e);
 
 /* Replaces blocks that can be written as text: references to tools, added and removed tools, search

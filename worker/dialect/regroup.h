@@ -10,7 +10,7 @@
 struct json;
 struct known_messages;
 
-/* What names the answer that issued the call; absent when it is not known. */
+/* Finds the answer that issued the call; absent if it is unknown. */
 struct regroup_owner {
     struct str (*get)(void *ctx, struct str call_id);
     void *ctx;

@@ -56,8 +56,8 @@ int request_flat_format(struct arena *a, const struct json *format, const char *
 int request_kwargs(struct arena *a, const struct json *body, const struct json *effort,
                    const char *effort_path, struct chat_request *req, struct err *e);
 
-/* thinking {type, budget_tokens} and enable_thinking, as far as they have a form that is known; the
- * budget becomes max_thinking_tokens. Behind request_sampling. */
+/* Reads thinking {type, budget_tokens} and enable_thinking, in all known forms; the budget becomes
+ * max_thinking_tokens. Call it after request_sampling. */
 int request_thinking(struct arena *a, const struct json *body, struct chat_request *req,
                      struct err *e);
 
@@ -114,7 +114,7 @@ static inline void spoken_init(struct spoken *s)
     *s = (struct spoken){.calls = {.kind = JSON_ARRAY}};
 }
 
-/* Adds the turn to messages, if there is one, and starts anew. */
+/* Adds the turn to messages, if there is one, and starts again. */
 void spoken_flush(struct arena *a, struct spoken *s, struct json *messages);
 
 /* Formats a path for errors. */

@@ -44,8 +44,8 @@ void request_note_unobeyed(struct arena *a, const char *name, struct chat_reques
  * value: names between commas, bytes that a header cannot have as '?'. Absent: there are none. */
 struct str request_unobeyed(struct arena *a, const struct chat_request *req);
 
-/* The i-th member that the dialect's requests are read for, "object.name" for inner ones; NULL
- * behind the last. */
+/* Returns the i-th member that the dialect's requests are read for, "object.name" for inner ones;
+ * NULL after the last. */
 const char *request_member_at(const struct dialect *d, size_t i);
 
 #endif

@@ -23,7 +23,7 @@ struct finished_answer;
 struct json;
 struct str;
 
-/* What encrypted_content of our thoughts begins with: R follows, for nothing is sealed. */
+/* The start of our thoughts' encrypted_content: R follows, since nothing is sealed. */
 #define RESPONSES_THOUGHT_SEAL "rollgate-"
 
 /* R of any id that we issued. */

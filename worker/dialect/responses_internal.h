@@ -60,8 +60,8 @@ void responses_part(struct responses_writer *rw, struct json_out *o, struct str 
 void compaction_object(struct responses_writer *rw, struct json_out *o,
                        const struct call_usage *usage);
 
-/* The i-th member of a request that is recorded with its call, most of them to be echoed; NULL
- * behind the last. */
+/* Returns the i-th member of a request that is recorded with its call, most of them to be echoed;
+ * NULL after the last. */
 const char *responses_echoed(size_t i);
 
 /* The response with the items that are done; usage and e may be NULL. */

@@ -1,6 +1,6 @@
 /*
  * The tools of OpenAI Responses: in the request, in items of its input, and in namespaces. A model
- * has one flat list of names; what stands here goes there and back.
+ * has one flat list of names; these functions translate to it and back.
  */
 #ifndef RG_DIALECT_RESPONSES_TOOLS_H
 #define RG_DIALECT_RESPONSES_TOOLS_H

@@ -1,5 +1,5 @@
 /*
- * What the dialects' answer writers share, and their entries. A writer turns the events of one
+ * Shared by the dialects' answer writers, and their entries. A writer turns the events of one
  * struct answer_sink into bytes in `out`: SSE events of a stream, or one JSON text at finish. Pure.
  * All memory comes from the request's arena; a writer has no destructor.
  */
@@ -105,7 +105,7 @@ static inline struct str grown_str(const struct grown *g)
     return str_of(g->p ? g->p : "", g->len);
 }
 
-/* White space only (what clients drop beside a call). */
+/* Reports whether the text is white space only, which clients drop next to a call. */
 bool text_blank(struct str s);
 
 #endif

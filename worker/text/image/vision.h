@@ -18,7 +18,7 @@ struct vision {
     uint32_t patch, merge;           /* pixels of a patch's side; patches of a token's side */
     uint32_t temporal;               /* GLM: frames of a patch */
     uint64_t min_pixels, max_pixels; /* limits of the resized picture */
-    int32_t pad;                     /* the token that stands for a picture */
+    int32_t pad;                     /* the token of a picture's placeholder */
     int32_t banned[4];               /* tokens that no answer may contain, `pad` first */
     uint32_t n_banned;
     /* KIMI: patches of a picture and of one side of it, at most; tokens of any picture, or 0 */

@@ -32,7 +32,8 @@ struct model_options {
     const char *tool_parser;
     const char *reasoning_parser;
     const char *tito_family;
-    const char *tool_images; /* where pictures of tools' results stand: "auto", "inline", "user" */
+    const char
+        *tool_images; /* where pictures of tools' results are shown: "auto", "inline", "user" */
     uint32_t context_length; /* 0: from config.json / tokenizer_config.json */
 };
 
@@ -43,7 +44,7 @@ struct model_fingerprint {
     uint64_t tokenizer, special, template;
 };
 
-/* What a loaded model turned out to be; strings live as long as the model. */
+/* Facts of a loaded model; strings live as long as the model. */
 struct model_info {
     const char *name;
     uint32_t vocab_size;
@@ -56,16 +57,16 @@ struct model_info {
     const char *tool_parser;
     const char *reasoning_parser;
     const char *family;
-    const char *const *append_roles; /* NULL-ended: what the template can write behind an answer;
-                                        NULL: any */
-    bool append_only;                /* earlier turns are never rewritten by the template */
-    bool content_lists;              /* the template handles content as a list of parts */
-    const struct vision *vision;     /* how pictures become tokens; NULL: text only */
-    const char *tool_images;         /* "inline", "user"; NULL: the template takes none of tools */
-    uint32_t moe_layers;             /* routed experts: rows x layers x topk; 0: unknown */
+    const char *const *
+        append_roles; /* NULL-ended: roles that the template can write after an answer; NULL: any */
+    bool append_only; /* earlier turns are never rewritten by the template */
+    bool content_lists;          /* the template handles content as a list of parts */
+    const struct vision *vision; /* how pictures become tokens; NULL: text only */
+    const char *tool_images;     /* "inline", "user"; NULL: the template takes none of tools */
+    uint32_t moe_layers;         /* routed experts: rows x layers x topk; 0: unknown */
     uint32_t moe_topk;
     uint32_t layers;       /* layers of the model; 0: unknown */
-    uint32_t indexer_topk; /* positions that an indexer chooses of each; 0: there is none */
+    uint32_t indexer_topk; /* positions that an indexer chooses for each; 0: no indexer */
     struct model_fingerprint fingerprint;
 };
 
@@ -81,19 +82,20 @@ const struct tokenizer *model_tokenizer(const struct model *m);
 const struct template *model_template(const struct model *m, bool tools);
 const struct json *model_special(const struct model *m);
 
-/* Whether model_suffix goes over the history, too: the template refuses stand-ins for it. */
+/* Reports whether model_suffix also renders the history, because the template refuses stand-ins for
+ * it. */
 bool model_renders_all(const struct model *m);
 
 /* Whether the id is one of the tokenizer's special tokens or a stop id. */
 bool model_is_special(const struct model *m, int32_t id);
 
-/* Random conversations of which a suffix was made and held against the whole chat's rendering. */
+/* Results of random conversations, whose suffixes are compared with the whole chat's rendering. */
 struct model_trials {
     size_t made;
     size_t same;    /* the whole chat ends with the suffix */
     size_t differ;  /* it does not: the text would be wrong */
-    size_t leaked;  /* something that stands in would go out: such a call is a 500 */
-    size_t failed;  /* no suffix can be made: such a call renders the whole chat anew */
+    size_t leaked;  /* stand-ins would be in the prompt: such a call fails with 500 */
+    size_t failed;  /* no suffix can be made: such a call renders the whole chat */
     size_t refused; /* the template refuses the chat itself */
 };
 
@@ -109,20 +111,20 @@ void model_report(const struct model *m, struct buf *out);
  * it is; false if the line has a reservation. */
 bool model_judge(const struct model *m, struct buf *out);
 
-/* A prompt with two pictures, as collapsed ids, that ends in two tokens where the tokenizer would
- * write one: how an engine takes both is known by its length. -1: there is none. */
+/* Appends a prompt with two pictures, as collapsed ids, that ends in two tokens where the tokenizer
+ * would write one. Its length shows how an engine treats both. -1: there is no such prompt. */
 int model_vision_sample(const struct model *m, struct token_vec *ids);
 
-/* Working memory for one thread. What a prompt has taken of it beyond some megabytes goes back with
- * the end of the call that made it. */
+/* Working memory of one thread. Memory beyond some megabytes is freed at the end of the call that
+ * used it. */
 struct model_scratch *model_scratch_new(const struct model *m);
 void model_scratch_free(struct model_scratch *s);
 
 /* Counts the memory of its renderings in `sum` too, which is the caller's (struct arena's sum). */
 void model_scratch_count(struct model_scratch *s, atomic_size_t *sum);
 
-/* Renderings that are met again are kept from now on. Only where the model does not change any
- * more: not while it is probed. */
+/* Keeps repeated renderings from now on. Only for a model that does not change, so not while it is
+ * probed. */
 void model_scratch_remember(struct model_scratch *s);
 
 /* Limits prompts from now on: if its bytes alone make more tokens than max_ids, a prompt fails with
@@ -151,11 +153,11 @@ int model_canonical_part(struct model_scratch *s, struct str text, size_t *at,
 
 /* How the checkpoint that is built on ended. */
 struct model_tail {
-    struct token_span last; /* its last ids; only the last one is looked at */
+    struct token_span last; /* its last ids; only the last one is used */
     bool cut;               /* the turn did not end at one of the model's stop ids */
 };
 
-/* What comparing a suffix with the whole chat's rendering showed. */
+/* Result of comparing a suffix with the whole chat's rendering. */
 enum model_audit {
     MODEL_AUDIT_NONE, /* not compared, or the template refuses the whole chat */
     MODEL_AUDIT_SAME,
@@ -166,8 +168,8 @@ struct model_suffix {
     struct token_vec ids; /* to append to checkpoint ids after trimming; caller's (vec_done) */
     uint32_t trim;        /* drop this many of the checkpoint's last ids first (0 or 1) */
     uint32_t close;       /* how many of ids close the assistant turn (mask 0) */
-    bool rewrites;        /* the template would render the covered messages differently now; ids is
-                             then the append-only continuation after a stand-in turn */
+    bool rewrites; /* the template would render the covered messages differently now; ids is then
+                      the append-only continuation of a stand-in turn */
     enum model_audit audit;
 };
 
@@ -177,8 +179,8 @@ struct model_suffix {
  * the model wrote. ids: close of that turn + rendering of messages[covered..] + generation prompt.
  * With covered == n nothing but the close and the generation prompt follows. Cost depends on the
  * new messages only, not on the history, unless model_renders_all. The caller decides by
- * --on-template-rewrite what to do when ret->rewrites. ERR_PROMPT_LEAK: text that stood in would be
- * in ids; nothing may be sent.
+ * --on-template-rewrite what to do when ret->rewrites. ERR_PROMPT_LEAK: a stand-in would be in ids;
+ * nothing may be sent.
  */
 int model_suffix(const struct model *m, struct model_scratch *s, const struct chat *chat,
                  size_t covered, const struct model_tail *tail, struct model_suffix *ret,

@@ -12,7 +12,7 @@ struct template;
 
 struct model_family {
     const char *name;
-    const char *marks[3];   /* all must stand in the template's source; NULL ends */
+    const char *marks[3];   /* all must be in the template's source; NULL ends */
     const char *without[2]; /* none of these may */
     const char *pin;        /* template variable that keeps the template append-only, or NULL */
     bool pin_value;
@@ -24,7 +24,7 @@ struct model_family {
 /* The family whose marks the template bears; never NULL ("default" matches all). */
 const struct model_family *family_detect(const struct template *t);
 
-/* The i-th of all families; NULL behind the last. */
+/* Returns the i-th of all families; NULL after the last. */
 const struct model_family *model_family_at(size_t i);
 
 /* Finds a family by name (case, '-', '_' and '.' aside); NULL if unknown. */

@@ -1,5 +1,5 @@
 /*
- * What the files of worker/text/model share: the loaded model, its scratch, and rendering.
+ * Shared by the files of worker/text/model: the loaded model, its scratch, and rendering.
  */
 #ifndef RG_MODEL_MODEL_INTERNAL_H
 #define RG_MODEL_MODEL_INTERNAL_H
@@ -18,16 +18,16 @@ struct stop {
     bool opener;     /* it also begins the next turn (GLM's <|user|>): not part of the answer */
 };
 
-/* What probing found out about the template. */
+/* Facts about the template, found by probing. */
 struct boundaries {
     bool renders;         /* a stand-in conversation can be rendered at all */
     bool developer;       /* it has that role; else such messages become system ones */
-    bool needs_system;    /* only behind a system message */
+    bool needs_system;    /* renders only after a system message */
     bool needs_tools;     /* only with tools */
     bool tool_turns;      /* assistant calls and tool results can be rendered */
-    bool tools_in_suffix; /* tool definitions are (also) written behind earlier turns */
+    bool tools_in_suffix; /* tool definitions are (also) written after earlier turns */
     bool counts_turns;    /* the text after an answer depends on the number of turns: no stand-in */
-    bool system_in_suffix;    /* the system message is written behind earlier turns */
+    bool system_in_suffix;    /* the system message is written after earlier turns */
     bool append_plain;        /* answer, then user: nothing before is rewritten */
     bool append_tools;        /* call, then result: nothing before is rewritten */
     bool append_thought_call; /* call with reasoning_content, then result: nothing before is
@@ -66,12 +66,12 @@ struct model_trial {
 struct model {
     struct arena arena;
     struct model_trial *trial;     /* NULL once the model is loaded */
-    char mark[MODEL_MARK_LEN + 1]; /* in all that stands in for something (standin.h) */
+    char mark[MODEL_MARK_LEN + 1]; /* part of every stand-in (standin.h) */
     char guard[MODEL_GUARD_LEN + 1];
     struct model_info info;
     struct vision vision;
     struct str media_texts[4]; /* texts of vision.banned */
-    bool tool_images_apart;    /* --tool-images user (tool_images.h) */
+    bool tool_images_apart;    /* the result differs from the template's own way */
     bool tool_images_unlike;   /* that differs from the template's own way */
     struct tokenizer *tokenizer;
     struct template *template_default;
@@ -99,11 +99,11 @@ struct model_scratch {
     struct token_vec ids;
     uint32_t max_ids; /* limit of a prompt's ids; 0: none */
     time_t seconds;   /* the time that templates see, one for all renderings of a suffix; 0: now */
-    bool audits;      /* suffixes are held against the whole chat's rendering */
+    bool audits;      /* suffixes are compared with the whole chat's rendering */
     bool distrusts;   /* an audit found that this template's suffixes need the whole chat */
 };
 
-/* Each of its texts and lists may keep so many bytes of memory between calls. */
+/* Bytes of memory that each of its texts and lists may keep between calls. */
 enum { MODEL_SCRATCH_KEEP = 1 << 20 };
 
 /* Long ones go back, and all of the arena. At the end of what makes a prompt: its callers keep
@@ -132,8 +132,8 @@ int model_text(const struct model *m, struct arena *a, const struct rendering *i
  * refused (its renderings then go through full renders). */
 void model_probe(struct model *m, struct model_scratch *s);
 
-/* Probes the turns of a model whose template variables have changed: boundaries, append_roles and
- * append_only are what they are now. For copies that are only looked at: stop ids stay. */
+/* Probes the turns of a model again after its template variables have changed: updates boundaries,
+ * append_roles and append_only. For copies made for trials: stop ids do not change. */
 void model_probe_again(struct model *m, struct model_scratch *s);
 
 /* --- small JSON makers, in the arena --- */

@@ -1,7 +1,7 @@
 /*
  * Trials: random conversations with tools, calls, thoughts, late system messages and template
- * variables, each held against the whole chat's rendering. Loading a model makes a few, to learn
- * how much of a conversation its template needs behind a turn; `rollgate check` makes more.
+ * variables, each compared with the whole chat's rendering. Loading a model makes a few, to learn
+ * how much of a conversation its template needs after a turn. `rollgate check` makes more.
  */
 #ifndef RG_MODEL_REHEARSAL_H
 #define RG_MODEL_REHEARSAL_H

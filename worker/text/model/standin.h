@@ -15,27 +15,27 @@
 
 struct standin_in {
     const struct json *last;     /* the covered assistant message */
-    const struct json *system;   /* system messages of the covered part; texts are stood in for */
-    uint32_t n_system;           /* unless the template writes them behind earlier turns */
+    const struct json *system;   /* system messages of the covered part; their texts are replaced */
+    uint32_t n_system;           /* their number; 0: the template writes them after earlier turns */
     uint32_t n_first;            /* number of first messages that come before all others */
     const struct json *earlier;  /* an earlier turn that a template may rewrite, or NULL */
     bool longer;                 /* one more turn in front (probing only) */
-    bool user_between;           /* a user message stands between that and the last one */
+    bool user_between;           /* a user message is between that and the last one */
     const struct json *messages; /* the new ones */
     uint32_t n;
     const struct json *tools, *kwargs;
-    bool real_tools, real_system; /* not stood in for */
-    const struct json *history;   /* the covered messages before the last one: then nothing stands
-                                     in but the last one's texts; NULL: a short chat does */
+    bool real_tools, real_system; /* kept, not replaced */
+    const struct json *history;   /* the covered messages before the last one: then only the last
+                                     one's texts are replaced; NULL: a short chat replaces them */
     uint32_t n_history;
 };
 
 struct standin {
-    struct str closing; /* behind the turn's last text, as far as it belongs to the turn */
+    struct str closing; /* text after the turn's last text, as far as it belongs to the turn */
     struct str next;    /* the new messages and the generation prompt */
-    bool replaced;      /* closing is one token that stands for another at the end of a chat */
+    bool replaced;      /* closing is one token, which replaces another at the end of a chat */
     bool rewrites;      /* the text before the turn is rendered differently now */
-    bool bare;          /* the real turn is not shown any more: closing is another turn's */
+    bool bare;          /* the real turn is not shown: closing is another turn's */
 };
 
 /* Texts are slices of s->a and s->b. -1 when the template refuses (e is its error). */
@@ -51,7 +51,7 @@ int standin_clean(const struct model *m, struct model_scratch *s, const struct s
  * is a valid name of a function and a valid id of a call. */
 void standin_draw_mark(struct model *m);
 
-/* Whether the mark stands in text, in any case. */
+/* Reports whether the text contains the mark, in any letter case. */
 bool standin_marked(const struct model *m, struct str text);
 
 /* Fills earlier and user_between from a chat of which `covered` messages are in the checkpoint, and
@@ -60,7 +60,7 @@ bool standin_marked(const struct model *m, struct str text);
 void standin_look_back(struct arena *a, const struct json *messages, size_t covered,
                        bool all_system, struct standin_in *ret);
 
-/* A one-function tools list that stands in for the real ones. */
+/* Makes a list with one function, the stand-in of the real tools. */
 struct json standin_tools(struct arena *a, const char *name);
 
 #endif

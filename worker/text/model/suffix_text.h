@@ -13,7 +13,7 @@ struct suffix_text {
     struct str close, next;    /* the text: both together; in the scratch's arena */
     bool trim;                 /* the checkpoint's last token is not counted: `next` has it again */
     bool rewrites;             /* the text before the turn is rendered differently now */
-    bool bare;                 /* the template does not show the last turn any more */
+    bool bare;                 /* the template does not show the last turn now */
     enum model_audit audit;
 };
 

@@ -1,8 +1,7 @@
 /*
- * Where pictures of tools' results stand in a prompt (--tool-images): in the tool's message, or,
- * since many templates drop them there, in a user's message behind the results. Chats as stored
- * and their hashes know nothing of it: pictures change their place only while a prompt is rendered,
- * and their order stays.
+ * Places pictures of tools' results in a prompt (--tool-images): in the tool's message, or, since
+ * many templates drop them there, in a user's message after the results. Stored chats and their
+ * hashes do not depend on it: pictures move only while a prompt is rendered, and keep their order.
  */
 #ifndef RG_MODEL_TOOL_IMAGES_H
 #define RG_MODEL_TOOL_IMAGES_H

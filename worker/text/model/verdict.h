@@ -1,7 +1,7 @@
 /*
- * What `rollgate check` concludes: which turns stay as written, whether calls are read back, and
- * what would make it better: other template variables, another family, another parser. Each is
- * tried, none is guessed.
+ * The conclusions of `rollgate check`: which turns stay as written, whether calls are read back,
+ * and what would improve that: other template variables, another family, another parser. Each
+ * remedy is tried, not guessed.
  */
 #ifndef RG_MODEL_VERDICT_H
 #define RG_MODEL_VERDICT_H

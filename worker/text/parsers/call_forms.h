@@ -1,6 +1,6 @@
 /*
- * How each family writes calls, as the grammars that engines enforce need it: what parsers read
- * stands in families.c.
+ * The form of each family's calls, for the grammars that engines enforce. The forms that parsers
+ * read are in families.c.
  */
 #ifndef RG_PARSERS_CALL_FORMS_H
 #define RG_PARSERS_CALL_FORMS_H
@@ -18,9 +18,9 @@ enum arguments {
 };
 
 /*
- * OPEN CALL (BETWEEN CALL)* CLOSE, all in gbnf notation. In `call` %n stands for the name (inside
- * quotes) and %a for the arguments; in the params of ARGS_TAGS %k for the key (inside quotes) and
- * %v for the value. A family with two ways has two rows.
+ * OPEN CALL (BETWEEN CALL)* CLOSE, all in gbnf notation. In `call`, %n is the name (inside quotes)
+ * and %a the arguments. In the params of ARGS_TAGS, %k is the key (inside quotes) and %v the value.
+ * A family with two forms has two rows.
  */
 struct call_form {
     enum tool_kind kind;
@@ -29,7 +29,7 @@ struct call_form {
     const char *text_param;  /* a parameter whose value is its text */
     const char *json_param;  /* any other; NULL: the same */
     const char *text_end[3]; /* marks that such a text cannot contain */
-    bool single;             /* the turn ends behind a call */
+    bool single;             /* the turn ends after a call */
 };
 
 extern const struct call_form call_forms[];

@@ -17,10 +17,10 @@
 #include "worker/text/parsers/python_scan.h"
 #include "worker/text/parsers/tool_index.h"
 
-/* What a step found. */
+/* Result of a step. */
 enum step {
-    STEP_MORE, /* the bytes at hand do not decide */
-    STEP_YES,  /* matched; pos stands behind it. A unit: the call is accepted */
+    STEP_MORE, /* the present bytes do not decide */
+    STEP_YES,  /* matched; pos is after it. A unit: the call is accepted */
     STEP_NO,   /* not that. A unit: not a valid call */
 };
 
@@ -34,26 +34,27 @@ struct gemma_shape;
 /* A message's head in front of its body: MARK word END. It may open the answer without its mark. */
 struct message_head {
     const char *mark;
-    const char *lead; /* stands before the word when the mark does not; NULL: nothing */
+    const char *lead; /* text before the word when the mark is not there; NULL: nothing */
     const char *end[4];
 };
 
-/* How a family writes calls: the marks that parser.c looks for, and the reader of what stands
- * between them, shared by families, with its shape. */
+/* How a family writes calls: the marks that parser.c searches, and the reader of the text between
+ * them, which families share, with its shape. */
 struct grammar {
-    const char *open[2];   /* section begins; a call may follow after white space */
-    const char *begin[4];  /* call begins */
-    char opened;           /* so may one right behind a section's tag; part of the call. 0: none */
-    bool named;            /* behind a section's tag the call's name may stand as well */
+    const char *open[2];  /* section begins; a call may follow after white space */
+    const char *begin[4]; /* call begins */
+    char opened; /* a call may begin with this byte right after a section's tag; it is part of the
+                    call. 0: none */
+    bool named;  /* after a section's tag the call's name may follow directly */
     const char *close[3];  /* section ends */
-    const char *skip[4];   /* syntax wherever it stands between calls */
+    const char *skip[4];   /* syntax wherever it is between calls */
     const char *prose[2];  /* a call may begin with this in the middle of text; part of the call */
     const char *end;       /* call end: where a broken committed call stops, or NULL */
     const char *within[6]; /* other marks in a call that a vocabulary may have as tokens */
-    /* Reads a call from pos on (behind the begin mark); keeps its place in p->call. */
+    /* Reads a call from pos on (after the begin mark); keeps its state in p->call. */
     enum step (*run)(struct parser *p);
-    /* A call without a mark, at pos, where only white space stands since the start or the last
-     * call; NULL when the grammar has none. YES: pos stands where run shall start. */
+    /* Finds a call without a mark at pos, if only white space is between it and the start or the
+     * last call. NULL: the grammar has no such calls. YES: pos is where run starts. */
     enum step (*bare)(struct parser *p);
     const struct message_head *header;
     const struct json_shape *json;
@@ -62,7 +63,7 @@ struct grammar {
     const struct gemma_shape *gemma;
 };
 
-/* What surrounds a thought, in any of several spellings; NULL-filled. */
+/* Tags around a thought, in any of several spellings; NULL-filled. */
 struct think_tags {
     const char *start[3];
     const char *end[3];
@@ -70,7 +71,7 @@ struct think_tags {
     bool forced;      /* the model starts inside its thought even if the prompt does not say so */
     bool call_closes; /* a tool call ends an open thought */
     bool bare_end;    /* an end tag may open an answer without a thought */
-    bool newlines;    /* newlines behind the end tag are syntax */
+    bool newlines;    /* newlines after the end tag are syntax */
 };
 
 enum parser_phase {
@@ -84,14 +85,14 @@ enum parser_phase {
     PHASE_BROKEN
 };
 
-/* What a turn's parse_warning says of an answer. */
+/* Warnings about an answer, as a turn's parse_warning names them. */
 enum parser_warning {
     WARN_BLOCK,    /* no valid call */
     WARN_MESSAGE,  /* channels: neither text, thought nor a valid call */
     WARN_UNCLOSED, /* a call without its closing mark */
     WARN_CUT,      /* the last one, cut */
     WARN_STREAMED, /* not a valid call, but its arguments have gone out */
-    WARN_GIVEN_UP, /* no more blocks are looked at */
+    WARN_GIVEN_UP, /* no further blocks are searched */
     WARNING_COUNT
 };
 
@@ -107,7 +108,7 @@ struct tool_call {
     bool ended;       /* CALL_END as well */
     bool unclosed;    /* its own closing mark is missing; a warning when it is accepted */
     bool prose;       /* it began in the middle of text */
-    bool listed;      /* it stands in brackets */
+    bool listed;      /* it is in brackets */
     bool wrapped;     /* the only parameter may hold all arguments */
     bool args_made;   /* arguments are composed in `made`, not the model's own bytes */
     size_t unsaid;    /* composed: from here on nothing is in `made` yet; 0: all up to pos is */
@@ -124,7 +125,7 @@ struct tool_call {
     struct buf made; /* composed arguments that are not out yet */
     struct object_scan scan;
     struct python_scan python;
-    size_t closer;    /* pythonic: the quote that closes the broken string at hand; 0: none */
+    size_t closer;    /* pythonic: the quote that closes the present broken string; 0: none */
     size_t mark_from; /* pythonic: the block's closing mark does not begin before this byte */
     unsigned depth;   /* number of nested values */
     uint8_t levels[CALL_DEPTH_MAX];             /* for each nested value: kind of its container */
@@ -142,12 +143,12 @@ struct parser {
     struct parse_sink sink;
     struct buf in;
     size_t base, done, pos;
-    size_t mark_end;   /* behind the mark of the unit at hand */
+    size_t mark_end;   /* end of the present unit's mark */
     size_t blank_from; /* all in [blank_from, blank_to) is white space */
     size_t blank_to;
-    size_t reread;       /* bytes of units that were no calls, which were read anew */
+    size_t reread;       /* bytes of failed units, which were read again */
     size_t looks;        /* for the tool that takes the arguments of a call without a name */
-    bool calls_given_up; /* too many of those: no more calls are looked for */
+    bool calls_given_up; /* too many of those: no further calls are searched */
     uint32_t warned[WARNING_COUNT];
     bool headless; /* no header opens the answer */
     int phase;     /* enum parser_phase */
@@ -183,7 +184,7 @@ static inline struct str core_cut(const struct parser *p, size_t from, size_t to
     return str_of(p->in.p + (from - p->base), to - from);
 }
 
-/* No byte stands at pos and none will come. */
+/* Reports whether pos is at the end of all text. */
 static inline bool core_over(const struct parser *p)
 {
     return p->final && p->pos == core_end(p);
@@ -210,7 +211,7 @@ void core_warn(struct parser *p, enum parser_warning what);
 /* At the end: how often, where it was more than once. */
 void core_warn_counts(struct parser *p);
 
-/* Does `lit` stand at off? MORE when the bytes at hand are a proper prefix. */
+/* Reports whether `lit` is at off. MORE if the present bytes are a proper prefix of it. */
 enum step core_lit(const struct parser *p, size_t off, const char *lit);
 
 /* Matches a literal at pos; YES moves pos after it. */
@@ -243,18 +244,18 @@ enum step tool_call_ready(struct parser *p);
 void tool_call_begin(struct parser *p);
 /* Sends the certain part of a call's events when the unit is longer than hold_bytes. */
 void tool_call_stream(struct parser *p);
-/* A committed call turned out not to be valid; the search for its end goes on from pos. Arguments
- * that are the model's own bytes go on up to that end; of composed ones, and behind complete ones,
- * what they have not said is text. */
+/* Marks a committed call as not valid; the search for its end continues from pos. Arguments that
+ * are the model's own bytes continue up to that end. For composed arguments, and after complete
+ * ones, the unused source is text. */
 void tool_call_breaks(struct parser *p);
 /* The bytes up to pos of such a call. */
 void tool_call_rest(struct parser *p);
 /* Its end, in front of pos. */
-void tool_call_rest_ends(struct parser *p);
-/* The call is good: what is missing goes out; source up to pos is taken. */
+void tool_call_remainder_ends(struct parser *p);
+/* Accepts the call: sends its missing events and takes the source up to pos. */
 void tool_call_accept(struct parser *p);
 void tool_call_end(struct parser *p, bool broken);
-/* A JSON object at pos becomes the arguments; YES behind its closing brace. */
+/* Reads a JSON object at pos as the arguments; YES after its closing brace. */
 enum step tool_call_scan_args(struct parser *p);
 
 /* --- tables (families.c) --- */

@@ -16,7 +16,7 @@
 
 #include "common/base/buf.h"
 
-/* What an engine is asked to compile; a larger grammar is refused before it goes out. */
+/* Largest grammar that an engine is asked to compile; a larger one is refused before. */
 enum { GBNF_BYTES_MAX = 1 << 20 };
 
 struct gbnf {

@@ -1,6 +1,7 @@
 /*
- * A sentence of a grammar in the notation of gbnf.h (client-written ones too): the shortest, the
- * first of equals. What the built-in engine says when an answer is forced. Pure.
+ * Finds a sentence of a grammar in the notation of gbnf.h, also of client-written ones: the
+ * shortest, the first of equals. The built-in engine answers with it if a grammar is enforced.
+ * Pure.
  */
 #ifndef RG_PARSERS_GBNF_SAMPLE_H
 #define RG_PARSERS_GBNF_SAMPLE_H

@@ -73,8 +73,8 @@ struct buf;
     X(PLAMO3, "plamo3", "")                                                   \
     X(MUSE, "muse_glimmer", "muse")
 
-/* The same of --reasoning-parser (the engines' flag has the same name): a kind is a pair of marks
- * and a habit. */
+/* The kinds of --reasoning-parser, in the same form (the engines' flag has the same name): a kind
+ * is a pair of marks and a habit. */
 #define REASONING_KINDS(X)                                                                       \
     X(NONE, "none", "identity minimax_append_think minimax_m2_append_think")                     \
     X(QWEN3, "qwen3",                                                                            \
@@ -135,7 +135,7 @@ void reasoning_kind_names(struct buf *out);
 const char *tool_kind_name(enum tool_kind kind);
 const char *reasoning_kind_name(enum reasoning_kind kind);
 
-/* What in a template's source decided; NULL where there is nothing more. Literals. */
+/* The texts in a template's source that decided; NULL after the last. Literals. */
 struct parser_marks {
     const char *tool[2], *reasoning[2];
 };
@@ -144,7 +144,7 @@ struct parser_marks {
 struct parser_marks parser_detect(struct str template_source, enum tool_kind *tool,
                                   enum reasoning_kind *reasoning);
 
-/* What a prompt says about the thought. */
+/* State of the thought at the end of a prompt. */
 enum thought_state {
     THOUGHT_MAYBE, /* nothing: the model opens it or not */
     THOUGHT_OPEN,  /* it is open, or always is */

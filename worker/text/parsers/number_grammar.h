@@ -10,7 +10,7 @@
 #include "common/codec/json.h"
 
 /* Appends an expression for the numbers (`whole`: integers) that a schema allows: minimum, maximum,
- * exclusiveMinimum, exclusiveMaximum (numbers, or true beside the former). */
+ * exclusiveMinimum, exclusiveMaximum (numbers, or true next to the former two). */
 void number_grammar(const struct json *schema, bool whole, struct buf *expr);
 
 #endif

@@ -42,11 +42,11 @@ void value_write_loose(struct buf *out, struct str raw, unsigned types);
 /* Appends text as the inside of a JSON string, without quotes; any cut of it may be given. */
 void value_escape(struct buf *out, struct str text);
 
-/* Appends text as XML means it: the inside of CDATA sections, elsewhere the five named entities and
- * numbered ones; what is none stays. */
+/* Appends text decoded like XML: CDATA sections without their marks, elsewhere the five named
+ * entities and numbered ones; other text is unchanged. */
 void value_unescape_xml(struct buf *out, struct str text);
 
-/* Appends the text of a quoted JSON string; 0 / -1 when it is none. */
+/* Appends the text of a quoted JSON string. Returns 0, or -1 if it is not one. */
 int value_unquote(struct buf *out, struct str quoted);
 
 bool value_is_object(struct str text);

@@ -7,9 +7,9 @@
  * the same text (neighbouring deltas of one kind may be split differently).
  *
  * Nothing is lost: the texts of TEXT, REASONING and SOURCE events, in order, are the input, byte
- * for byte. SOURCE is what was understood as syntax (tags, calls, white space around calls); the
- * CALL_* events say what it meant. A block that is no valid call (bad JSON, unknown name,
- * unterminated) comes out as TEXT, with a WARNING.
+ * for byte. SOURCE is syntax (tags, calls, white space around calls); the CALL_* events carry its
+ * meaning. A block that is not a valid call (bad JSON, unknown name, unterminated) becomes TEXT,
+ * with a WARNING.
  *
  * hold_bytes decides between truth and haste inside a call: up to that many bytes of a block wait
  * until the block is known to be valid; a longer one is committed and its arguments stream. If a

@@ -16,9 +16,9 @@ bool python_name_byte(char c);
 /* Takes one byte of the call's parameters. DONE: the parenthesis that closes them. */
 enum python_step python_params_byte(struct tool_call *c, char byte);
 
-/* Decides about a quote at pos that would close the string at hand. YES: it does. NO: it is text,
- * and p->call.closer is the quote that closes; if that is 0, no quote does, or several could.
- * MORE: the bytes that decide have not come. */
+/* Decides whether a quote at pos closes the present string. YES: it does. NO: it is text, and
+ * p->call.closer is the quote that closes; if that is 0, no quote does, or several could. MORE: the
+ * deciding bytes have not come. */
 enum step python_quote_closes(struct parser *p);
 
 #endif

@@ -26,7 +26,7 @@ struct schema_grammar {
     struct gbnf *g;
     const struct json *root; /* schema in which $ref is looked up */
     bool python;
-    const char *quote; /* stands around texts instead of quotes; keys are bare; NULL: JSON */
+    const char *quote; /* written around texts instead of quotes; keys are bare; NULL: JSON */
     unsigned text;     /* rule of a text that does not hold it */
     unsigned n_refs;
     unsigned searches;   /* for rules that begin with themselves ... */
@@ -55,7 +55,7 @@ void schema_each_property(const struct schema_grammar *s, const struct json *sch
                           void *ctx);
 
 /* Appends key SEP value pairs, comma-separated, optional ones left out: the inside of an object or
- * of a Python call. `key_of` writes what stands before the value. */
+ * of a Python call. `key_of` writes what precedes the value. */
 void schema_members(struct schema_grammar *s, const struct json *schema,
                     void (*key_of)(struct buf *expr, struct str key), struct buf *expr);
 

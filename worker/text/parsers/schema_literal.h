@@ -1,6 +1,6 @@
 /*
- * The leaves of a schema's grammar (schema_grammar.h): values that are given literally, strings
- * with their formats and lengths, and how often something stands. Each appends to an expression.
+ * The leaves of a schema's grammar (schema_grammar.h): literal values, strings with their formats
+ * and lengths, and repetitions. Each appends to an expression.
  */
 #ifndef RG_PARSERS_SCHEMA_LITERAL_H
 #define RG_PARSERS_SCHEMA_LITERAL_H
@@ -28,7 +28,7 @@ void schema_string(const struct schema_grammar *s, const struct json *schema, st
 /* The schema's bound of that name, if it is worth counting out, else `otherwise`. */
 uint64_t schema_bound(const struct json *schema, const char *name, uint64_t otherwise);
 
-/* {min,max}, {min,} (max UINT64_MAX) or * behind what was written. */
+/* Appends {min,max}, {min,} (max UINT64_MAX) or * to the expression. */
 void schema_times(uint64_t min, uint64_t max, struct buf *x);
 
 #endif

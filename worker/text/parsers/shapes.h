@@ -11,7 +11,7 @@ struct json_shape {
     const char *end;              /* must close every call, or NULL */
     bool keyed;                   /* {"NAME": {arguments}} */
     bool bare;       /* calls may open the answer and follow each other without marks */
-    bool lists;      /* they may stand in brackets, with commas */
+    bool lists;      /* they may be in brackets, with commas */
     bool needs_args; /* an object without arguments is no call */
     bool escaped;    /* the object's own quotes may be written &#34; */
 };
@@ -19,7 +19,7 @@ struct json_shape {
 /* raw_call.c: NAME outside, arguments as one JSON object. */
 struct raw_shape {
     const char *lead;      /* between the mark and what follows, or NULL */
-    const char *id_end;    /* an id stands before the name, up to here, or NULL */
+    const char *id_end;    /* an id precedes the name, up to here, or NULL */
     const char *name_end;  /* ends the name */
     const char *args_lead; /* around the arguments, or NULL */
     const char *args_tail;
@@ -35,16 +35,16 @@ struct tag_shape {
     const char *name_rest;     /* end of the name's tag after the first stop, or NULL */
     const char *param;         /* parameter begins */
     const char *key_stop;
-    const char *kind_forms[3]; /* behind the key: of a text, of JSON, of what the schema says */
-    const char *type_tag[2];   /* around a type that may stand between key and value, or NULL */
-    const char *value_tag;     /* stands between key and value, or NULL */
+    const char *kind_forms[3]; /* after the key: of a text, of JSON, of what the schema says */
+    const char *type_tag[2];   /* around a type that may be between key and value, or NULL */
+    const char *value_tag;     /* between key and value, or NULL */
     const char *param_end;     /* mark that closes the value */
     bool newlines;             /* one newline at either end of a value is layout */
     bool early_stops;          /* the next parameter or the function's end closes a value as well */
     bool loose;                /* typing by what the text is, but for string parameters */
     bool json_text;            /* a text parameter may be a quoted JSON string */
-    bool json_body;            /* one JSON object may stand instead of the parameters */
-    bool json_call;            /* a whole call as JSON may stand instead of the name */
+    bool json_body;            /* one JSON object may replace the parameters */
+    bool json_call;            /* a whole call as JSON may replace the name */
     bool self_closes;          /* the other stops of the name close the call */
     bool xml;                  /* CDATA, entities, and white space around values */
     bool entities;             /* in names and keys */

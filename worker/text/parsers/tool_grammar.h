@@ -36,12 +36,12 @@ static inline bool tool_grammar_needed(const struct tool_grammar *f)
     return f->required || f->json || (f->tools && (f->single || f->allowed));
 }
 
-/* Whether a thought (or a channel's header) may stand before the answer's text. */
+/* Reports whether a thought (or a channel's header) may precede the answer's text. */
 bool tool_grammar_thinks(const struct tool_grammar *f);
 
-/* Appends the grammar. `lenient` is the same for engines that only apply a grammar behind the
- * thought if they know of it themselves: an open thought may then be over already. ERR_INVALID when
- * the format of calls is unknown or the grammar would be too large. */
+/* Appends the grammar. `lenient`: for engines that apply a grammar after the thought only if they
+ * detect it themselves; an open thought may then be over already. ERR_INVALID when the format of
+ * calls is unknown or the grammar would be too large. */
 int tool_grammar_write(const struct tool_grammar *f, bool lenient, struct buf *out, struct err *e);
 
 #endif

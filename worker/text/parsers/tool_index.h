@@ -27,7 +27,7 @@ void tool_index_free(struct tool_index *x); /* or NULL */
 /* The tool with that name, of several the first; NULL: none. */
 const struct indexed_tool *tool_index_find(struct tool_index *x, struct str name);
 
-/* The tools in their order; NULL behind the last. */
+/* Returns the tools in their order; NULL after the last. */
 const struct indexed_tool *tool_index_at(struct tool_index *x, size_t i);
 
 /* Finds the schema of property `key`. If the schema has none of its own, that of its first anyOf,

@@ -30,7 +30,7 @@ struct dropped_fields {
 
 enum thinking_mode { THINKING_UNSAID, THINKING_ON, THINKING_OFF, THINKING_ADAPTIVE, THINKING_ODD };
 
-/* What a request wants of the model's thought; fields by their paths, NULL: not given. An effort's
+/* A request's wishes for the model's thought; fields by their paths, NULL: not given. An effort's
  * value is in chat.kwargs, a budget's in sampling.max_thinking_tokens. */
 struct thinking_wish {
     enum thinking_mode mode;
@@ -45,7 +45,7 @@ enum tool_choice { CHOICE_AUTO, CHOICE_NONE, CHOICE_REQUIRED, CHOICE_FUNCTION };
 struct completion_prompt {
     struct str text;       /* absent: it is ids */
     struct token_span ids; /* n == 0: it is text */
-    uint32_t ids_most;     /* where the first of the largest of them stands */
+    uint32_t ids_most;     /* position of the first of the largest of them */
 };
 
 struct chat_request {
@@ -56,7 +56,7 @@ struct chat_request {
                                      messages contain; NULL: none */
     struct str prompt;            /* text completion; absent otherwise */
     struct token_span prompt_ids; /* token-id completion; n == 0 otherwise */
-    uint32_t prompt_ids_most;     /* where the first of the largest of them stands */
+    uint32_t prompt_ids_most;     /* position of the first of the largest of them */
     uint32_t n_prompts; /* number of prompts of a completion; above 1 each is a call of its own, and
                            prompt or prompt_ids is the first */
     struct sampling *sampling;         /* defaults filled in */

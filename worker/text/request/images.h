@@ -47,7 +47,7 @@ bool image_part_is(const struct json *part);
  * limit. */
 int image_part_check(const struct json *part, struct err *e);
 
-/* Reads one that image_part_is. What is missing is 0. */
+/* Reads a part that passes image_part_is. Missing members are 0. */
 void image_part_read(const struct json *part, struct image_part *ret);
 
 /* Whether two parts say the same. */
@@ -57,8 +57,8 @@ bool image_part_equal(const struct image_part *a, const struct image_part *b);
 void images_each(const struct json *messages, uint32_t from,
                  void (*each)(void *ctx, const struct json *part), void *ctx);
 
-/* How many there are in messages [from, n), and how many ids a prompt has beyond those that are
- * sent: each stands there as one. */
+/* Number of images in messages [from, n), and the ids that a prompt has beyond the sent ones: each
+ * image is one id there. */
 struct images_sum {
     uint32_t n;
     uint64_t extra;

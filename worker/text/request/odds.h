@@ -11,7 +11,7 @@
 
 #include "common/base/str.h"
 
-/* The support of n tokens, one behind the other. counts NULL: none is known. */
+/* The support of n tokens, one after the other. counts NULL: unknown. */
 struct odds_support {
     const int32_t *counts; /* n: how many ids each token has here, at least 1 */
     const int32_t *ids;    /* n_ids: the sum of counts */
@@ -30,12 +30,12 @@ struct odds {
 /* Returns the size of the block in bytes. */
 size_t odds_bytes(const struct odds *o);
 
-/* Writes the block, of odds_bytes and aligned to 4, but for the alternatives (o's are not looked
- * at): *ret_ids and *ret_logprobs are where n x n_top of each belong. */
+/* Writes the block, of odds_bytes and aligned to 4, without the alternatives (o's are not read).
+ * *ret_ids and *ret_logprobs point to where n x n_top of each belong. */
 void odds_begin(const struct odds *o, char *block, int32_t **ret_ids, float **ret_logprobs);
 
-/* Reads a block of n tokens; the arrays are borrowed, and aligned when the block is. Returns -1 if
- * it is none. */
+/* Reads a block of n tokens; the arrays are borrowed, and aligned if the block is. Returns -1 if
+ * the block is not valid. */
 int odds_read(struct str block, uint32_t n, struct odds *ret);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * struct request_limits, and holding a request against it, whatever its dialect. Lists
- * are counted in the body as it came; memory is counted in the request's arena, whose budget stops
- * the reading (arena_over). A limit of 0 is none.
+ * struct request_limits, and checking a request of any dialect against it. Lists are counted in the
+ * body as it came; memory is counted in the request's arena, whose budget stops the reading
+ * (arena_over). A limit of 0 is none.
  */
 #ifndef RG_REQUEST_REQUEST_LIMITS_H
 #define RG_REQUEST_REQUEST_LIMITS_H
@@ -15,7 +15,7 @@ struct err;
 struct json;
 struct vision;
 
-/* What of pictures is taken. */
+/* The limits of pictures. */
 struct image_rules {
     const struct vision *vision; /* NULL: none; the model takes text only */
     uint64_t image_bytes;        /* limit of one image */
@@ -34,10 +34,11 @@ struct request_limits {
     uint32_t context;    /* tokens of the model's context, of prompts of ids */
 };
 
-/* What every request may take, however short it is: history that it only names is read, too. */
+/* Memory that every request may use, however short it is: history that it only names is read, too.
+ */
 enum { REQUEST_MEMORY_FREE = 64 << 20 };
 
-/* The arena's budget for a request with a body of so many bytes. */
+/* Returns the arena's budget for a request with a body of so many bytes. */
 size_t request_limits_budget(const struct request_limits *l, size_t body_bytes);
 
 /* The arena is within its budget, or -1 and ERR_BODY_TOO_LARGE with the limit's name. */
@@ -47,8 +48,8 @@ int request_limits_memory(const struct request_limits *l, const struct arena *a,
  * prompts of ids ERR_CONTEXT_LENGTH. */
 int request_limits_lists(const struct request_limits *l, const struct json *body, struct err *e);
 
-/* A body (an object) with so many prompts, 1 or more, is within that, or -1 and ERR_INVALID with
- * the field "prompt", what it takes and the limit. */
+/* Checks that a body (an object) with so many prompts, 1 or more, is within the budget. -1 and
+ * ERR_INVALID with the field "prompt", its size and the limit. */
 int request_limits_batch(const struct json *body, uint32_t n_prompts, struct err *e);
 
 /* Texts, content parts and tool calls of the messages (an array or NULL) are within the limits, or

@@ -10,8 +10,8 @@
 
 #include "common/base/str.h"
 
-/* The code point that the name, or one of Unicode's aliases, stands for; -1: none. The case of
- * ASCII letters does not matter but, as in Python, in names of Hangul's syllables and of unified
+/* Returns the code point of the name, or of one of Unicode's aliases; -1: unknown. The case of
+ * ASCII letters does not matter, except, as in Python, in names of Hangul syllables and unified
  * ideographs. The first call unpacks the table, which the process keeps (1.4 MB). Any thread. */
 int32_t character_by_name(struct str name);
 

@@ -1,5 +1,5 @@
 /*
- * What the files of str methods share: reading arguments.
+ * Shared by the files of str methods: reading arguments.
  */
 #ifndef RG_TEMPLATE_METHOD_STR_H
 #define RG_TEMPLATE_METHOD_STR_H

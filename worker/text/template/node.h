@@ -1,6 +1,7 @@
 /*
  * The tree a template is compiled to. Nodes live in the template's arena and never change after
- * compilation, so forked processes share them. Which children a kind uses stands behind it.
+ * compilation, so forked processes share them. The comment at a kind lists the children that it
+ * uses.
  */
 #ifndef RG_TEMPLATE_NODE_H
 #define RG_TEMPLATE_NODE_H

@@ -14,7 +14,7 @@
 #include "common/base/str.h"
 #include "worker/text/template/pystr_data.h"
 
-/* The code point at byte *at (moved behind it). */
+/* Returns the code point at byte *at and moves *at after it. */
 uint32_t pystr_next(struct str s, size_t *at);
 
 /* Bytes of the character that starts with this byte. */
@@ -45,10 +45,10 @@ enum pystr_case {
 };
 struct str pystr_case(struct arena *a, struct str s, enum pystr_case to);
 
-/* str.isalpha() and its family; `what` is the method's name behind "is" ("alpha", "upper"). */
+/* str.isalpha() and its family; `what` is the method's name after "is" ("alpha", "upper"). */
 bool pystr_is(struct str s, const char *what);
 
-/* The quotes of repr(s), and what stands between them for the whole or a part of s. */
+/* Returns the quotes of repr(s); writes the text between them for all or a piece of s. */
 char pystr_quote(struct str s);
 void pystr_repr_part(struct buf *out, struct str s, char quote);
 

@@ -1,6 +1,6 @@
 /*
- * struct template_run: one rendering under way: arena, output, budgets, and the exception that
- * V_ERR stands for. Internal to worker/text/template.
+ * struct template_run: one rendering: arena, output, budgets, and the exception of V_ERR. Internal
+ * to worker/text/template.
  */
 #ifndef RG_TEMPLATE_RUN_H
 #define RG_TEMPLATE_RUN_H
@@ -79,7 +79,7 @@ bool run_spend_chars(struct template_run *r, struct str s);
 /* Counts the steps of escape_html, and asks for the memory of what it makes. */
 bool run_spend_escapes(struct template_run *r, struct str s);
 
-/* One level deeper; false, with the exception set, when there is none. */
+/* Enters one more level; false, with the exception set, if that is too deep. */
 static inline bool run_enter(struct template_run *r)
 {
     return budget_enter(&r->budget) || run_over(r);

@@ -35,8 +35,8 @@ struct template_error {
 /* Zero means the default. */
 struct template_options {
     const struct tm *now;         /* local time for strftime_now; NULL: the call fails */
-    bool continue_final_message;  /* cut the output behind the last message's content */
-    struct str continue_field;    /* or behind this field of it, e.g. reasoning_content */
+    bool continue_final_message;  /* cut the output after the last message's content */
+    struct str continue_field;    /* or after this field of it, e.g. reasoning_content */
     uint64_t max_steps;           /* nodes evaluated; default 50 million */
     size_t max_output_bytes;      /* default 256 MiB */
     size_t max_memory_bytes;      /* limit of the arena; default 1 GiB */

@@ -23,7 +23,7 @@ struct template_parser {
     unsigned loops;  /* for statements around, within the same function */
     uint16_t escape; /* NF_ESCAPE, NF_ESCAPE_LATE: of every node that is made */
     bool soft;       /* unknown filters only fail when reached: inside if and inline if */
-    const struct node *unknown; /* the first filter or test that is none, outside of those */
+    const struct node *unknown; /* the first unknown filter or test outside of those */
     struct node dummy;
 };
 
@@ -79,7 +79,7 @@ bool parse_fixed(const struct node *n, bool filters);
 /* An expression, or several with commas as a tuple; stops before name `stop` (may be NULL). */
 struct node *parse_tuple(struct template_parser *p, bool with_cond, const char *stop);
 
-/* "|name(args)..." applied to n; with `inline_start` the first name stands without "|". */
+/* Parses "|name(args)..." applied to n; with `inline_start` the first name has no "|". */
 struct node *parse_filters(struct template_parser *p, struct node *n, bool inline_start);
 
 /* A target of set, for, with: a name, an attribute of a namespace, a tuple of names. */

@@ -40,7 +40,7 @@ struct added {
     struct added_patterns patterns; /* special ones first, each in the order of the file */
     struct map by_content;          /* content -> index + 1 as a pointer */
     int32_t *by_id;                 /* from id_first on: index + 1; 0: not an added token */
-    size_t id_first;                /* lowest id: most vocabularies have them behind all others */
+    size_t id_first;                /* lowest id: most vocabularies have them after all others */
     size_t id_count;                /* highest id + 1, 0 when empty */
     int64_t top;                    /* highest id, -1 when empty */
     struct trie raw, normalized;    /* values are ids */

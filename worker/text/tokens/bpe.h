@@ -42,7 +42,7 @@ struct bpe {
     struct str suffix;       /* end_of_word_suffix, or empty; borrowed */
     bool splits_at_space;    /* no merge crosses into U+2581 from another character */
     struct longest *longest; /* own, from bpe_seal on */
-    size_t quick_len; /* words of up to so many bytes: encoded as fast as a cache finds them */
+    size_t quick_len; /* words of up to this many bytes are encoded as fast as a cache finds them */
 };
 
 /* Symbols being merged: a linked list, and a queue of the pairs in it. */

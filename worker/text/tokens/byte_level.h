@@ -1,6 +1,6 @@
 /*
  * The byte-level alphabet of GPT-2: a printable character for each byte. Bytes 0x21..0x7e,
- * 0xa1..0xac and 0xae..0xff stand for themselves, the other 68 for U+0100 onwards in order.
+ * 0xa1..0xac and 0xae..0xff represent themselves, the other 68 are U+0100 onwards in order.
  */
 #ifndef RG_TOKENS_BYTE_LEVEL_H
 #define RG_TOKENS_BYTE_LEVEL_H

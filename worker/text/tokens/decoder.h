@@ -1,8 +1,8 @@
 /*
  * struct decoder: the "decoder" of a tokenizer.json as a flat list of steps, each a transducer, so
  * that decoding whole and decoding as ids arrive are the same code. Up to Fuse or ByteLevel a step
- * takes whole tokens; behind it there is one token, which comes in fragments.
- * struct decoding is the running state. The decoder is read-only once parsed.
+ * gets whole tokens; after it there is one token, which comes in fragments. struct decoding is the
+ * running state. The decoder is read-only once parsed.
  */
 #ifndef RG_TOKENS_DECODER_H
 #define RG_TOKENS_DECODER_H

@@ -35,7 +35,7 @@ struct token_origin {
     int32_t shorter;     /* the longest token that it begins with; -1: none */
 };
 
-/* What some token begins with. The ends of all nodes that begin alike stand in a row. */
+/* A text with which some token begins. The nodes of its continuations are in a row. */
 struct token_start {
     uint32_t longer; /* the first node that has one byte more */
     int32_t token;   /* -1: none ends here */
@@ -44,7 +44,7 @@ struct token_start {
 struct longest {
     const struct pair_table *ranks; /* ranks of the merges; borrowed */
     struct token_origin *origins;   /* by id; NULL: this model is not encoded in this way */
-    struct token_start *nodes;      /* 0-255: the bytes; and one more behind the last */
+    struct token_start *nodes;      /* 0-255: the bytes; one more after the last */
     uint8_t *last;                  /* by node: its last byte */
     uint32_t *twos;                 /* the node of two bytes; 0: none */
 };

@@ -15,8 +15,8 @@ static inline bool longest_bear(const struct longest *l, int32_t a, int32_t b)
     uint32_t bound;
 
     while (x->order || y->order) {
-        /* Of equal pairs the left one merges first: so b's merge is the later of two equal ones,
-         * and gives way to one of its own rank across the border. */
+        /* The left one of equal pairs merges first. So b's merge is the later of two equal ones,
+         * and yields to a merge of its own rank across the border. */
         if (y->order >= x->order) {
             bound = y->order;
             b = y->left;

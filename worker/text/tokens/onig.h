@@ -15,7 +15,7 @@
 #include "common/base/str.h"
 #include "worker/text/tokens/charset.h"
 
-/* What translating found out. */
+/* Facts found while translating. */
 struct onig_shape {
     bool single;        /* the pattern is one class with a greedy quantifier (or none): */
     struct charset set; /* the class; the caller's (charset_done), also when not single */

@@ -10,7 +10,7 @@
 #include "common/base/str.h"
 #include "worker/text/tokens/charset.h"
 
-/* Where reading stands. */
+/* Position of the reader. */
 struct onig_input {
     const char *p, *end;
     const char *start;
@@ -20,14 +20,14 @@ struct onig_input {
     struct err *e;
 };
 
-/* Refuses what stands at p: "regular expression: WHAT at byte N is not supported". Returns -1. */
+/* Refuses the syntax at p: "regular expression: WHAT at byte N is not supported". Returns -1. */
 int onig_refuse(struct onig_input *in, const char *what);
 
-/* An escape that stands for characters; p is behind the backslash. Fills set and moves p.
- * *single is the character when it is one, else UINT32_MAX. 1: no such escape (p unmoved). */
+/* Reads an escape that means characters; p is after the backslash. Fills set and moves p. *single
+ * is the character if it is one, else UINT32_MAX. 1: no such escape (p does not move). */
 int onig_read_escape(struct onig_input *in, struct charset *set, uint32_t *single, bool in_class);
 
-/* A [class]; p is behind the bracket, then behind its end. The set comes sealed. */
+/* Reads a [class]; p is after the bracket, then after its end. The set is sealed. */
 int onig_read_class(struct onig_input *in, struct charset *set);
 
 /* Adds what a set also matches without regard to case; refuses sets whose case folding it does

@@ -43,8 +43,9 @@ struct pattern_walk {
     size_t start, end; /* the match */
 };
 
-/* The next match: 1 with start and end, 0 none is left, -1 the budget of the scratch has run out.
- * Empty matches directly behind a match are passed over, and nothing matches in an empty text. */
+/* Finds the next match: 1 with start and end, 0 if none is left, -1 if the budget of the scratch
+ * has run out. Empty matches directly after a match are skipped, and nothing matches in an empty
+ * text. */
 int pattern_next(const struct pattern *p, struct regex_scratch *scratch, struct pattern_walk *w);
 
 #endif

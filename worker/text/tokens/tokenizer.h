@@ -4,8 +4,8 @@
  * exactly is refused by name when loading (ERR_UNSUPPORTED), never approximated.
  *
  * A tokenizer is immutable once loaded and holds no file open: load it before the fork and every
- * process shares its pages. Whatever changes while working (scratch, the bounded cache of words)
- * sits in a struct encoder or struct detok, one per process or thread.
+ * process shares its pages. Changing state (scratch, the bounded cache of words) is in a struct
+ * encoder or struct detok, one per process or thread.
  *
  * 0.23 differs from 0.22 in normalized added tokens, which it decodes in their normalized form, and
  * in contents that occur twice. There 0.22 is followed, which transformers uses.
@@ -39,7 +39,7 @@ struct added_token {
     bool special; /* dropped by skip_special_tokens */
     bool single_word;
     bool lstrip, rstrip;
-    bool normalized; /* looked for after normalization */
+    bool normalized; /* searched after normalization */
 };
 
 /* Whether this machine runs compiled patterns. A hardened unit can switch that off without a word;
@@ -68,8 +68,8 @@ int32_t tokenizer_id(const struct tokenizer *t, struct str piece);
 /* The token as the file writes it; absent when the id is unknown. */
 struct str tokenizer_piece(const struct tokenizer *t, int32_t id);
 
-/* The bytes that the token stands for: byte-level pieces turned into bytes (may be part of a
- * character), others as the file writes them. Absent when the id is unknown. */
+/* Returns the bytes of the token: byte-level pieces turned into bytes (perhaps a fragment of a
+ * character), others as the file writes them. Absent if the id is unknown. */
 struct str tokenizer_text(const struct tokenizer *t, int32_t id);
 
 /* Highest id + 1; every id that encoding gives is below. */
@@ -84,8 +84,8 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
 /* Whether it is one of "added_tokens", special or not: no piece of ordinary text. */
 bool tokenizer_is_added(const struct tokenizer *t, int32_t id);
 
-/* How many of the first of these ids are ordinary text, each some whole characters whatever stands
- * around it: no added tokens. 0 where decoding is not byte-level. */
+/* Counts the first ids that are ordinary text, each some whole characters whatever surrounds it,
+ * and no added tokens. 0 if decoding is not byte-level. */
 size_t tokenizer_plain(const struct tokenizer *t, const int32_t *ids, size_t n);
 
 /* Added tokens in the order of the file (duplicates left out). */
@@ -116,8 +116,8 @@ void encoder_free(struct encoder *enc); /* NULL allowed */
 int encoder_encode(struct encoder *enc, struct str text, bool add_special_tokens,
                    struct token_vec *out, struct err *e);
 
-/* The same, but where the n texts of added tokens stand that begin at these bytes (ascending), they
- * are ordinary text. */
+/* Encodes like encoder_encode, but the n texts of added tokens that begin at these bytes
+ * (ascending) are ordinary text. */
 struct plain_places {
     const size_t *at;
     size_t n;

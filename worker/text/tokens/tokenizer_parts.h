@@ -30,7 +30,7 @@ struct tokenizer {
     struct decoder decoder;
     struct token_vec post; /* the post-processor's template: ids and TEMPLATE_TEXT */
     size_t vocab_size;
-    size_t longest;     /* text of one token, in bytes; 0: a token may stand for any length */
+    size_t longest;     /* longest text of one token, in bytes; 0: a token may have any length */
     struct buf texts;   /* texts of all ids, one after the other ... */
     uint32_t *texts_at; /* ... id i at [text_at(i), text_at(i + 1)); NULL: pieces are texts */
     struct buf note;
@@ -42,7 +42,7 @@ struct json;
 /* A bit of texts_at: the id is no added token, and its text is some whole characters. */
 #define TEXT_PLAIN (UINT32_C(1) << 31)
 
-enum { TEXTS_BEHIND = 16 }; /* bytes of t->texts that may be read behind the last text */
+enum { TEXTS_BEHIND = 16 }; /* bytes of t->texts that may be read after the last text */
 
 /* Returns where the text of the id begins in t->texts. */
 static inline uint32_t text_at(const struct tokenizer *t, size_t id)

@@ -58,7 +58,7 @@ uint32_t vocab_hash(const struct vocab *v, struct str piece);
 void vocab_prefetch(const struct vocab *v, uint32_t hash);
 int32_t vocab_id_at(const struct vocab *v, struct str piece, uint32_t hash);
 
-/* The piece; absent when there is none. */
+/* Returns the piece; absent if the id is unknown. */
 struct str vocab_piece(const struct vocab *v, int32_t id);
 
 #endif

@@ -78,7 +78,7 @@ static inline struct word_line *word_cache_set(const struct word_cache *c,
     return c->lines + WORD_CACHE_WAYS * (h >> (64 - WORD_CACHE_BITS));
 }
 
-/* All but the count of ids, which stands in the highest byte. */
+/* Compares all but the count of ids, which is in the highest byte. */
 static inline bool word_line_is(const struct word_line *line, const struct word_key *word)
 {
     return line->key.at[0] == word->at[0] && line->key.at[1] == word->at[1] &&
