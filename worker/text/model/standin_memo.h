@@ -1,11 +1,10 @@
 /*
- * What a stand-in's chat looks like before anything new stands behind it: the same for turn after
- * turn of plain talk, whatever is said there, since marks stand for that. So each thread keeps the
- * last few such renderings beside all that the template saw: messages, tools, variables, and the
- * time where it asks for that.
+ * The rendering of a stand-in's chat without new messages. In plain talk it is equal for turn after
+ * turn, since marks replace the texts. So each thread keeps the last few such renderings with all
+ * that the template read: messages, tools, variables, and the time if it uses the time.
  *
- * Turns with calls are not kept: their ids are new each time. Nor are chats in which something real
- * stands.
+ * Turns with calls are not kept, since their ids are new each time. Chats with real messages are
+ * not kept either.
  */
 #ifndef RG_MODEL_STANDIN_MEMO_H
 #define RG_MODEL_STANDIN_MEMO_H
