@@ -1,6 +1,6 @@
 /* Budgets of unfinished request bodies (bodies.h), by key and by address. When a
- * caller's bodies are together above its budget, the connection with the largest one is marked
- * and refused at its next turn, so a flood hurts whoever sends it. */
+ * caller's bodies are together above its budget, the connection with the largest one is marked and
+ * refused at its next turn, so a flood only hurts its sender. */
 
 #include "router/bodies.h"
 
@@ -51,7 +51,8 @@ bool bodies_may_gather(const struct conn *c)
            surely_fits(c->key, budget_of(config, config->max_key_body_bytes), more);
 }
 
-/* What may be too much already is looked for. */
+/* Makes the connections of a caller read their unseen bytes, if its bodies may exceed the budget.
+ */
 static void look_at_unseen(struct hub *h, const struct caller *who, uint64_t budget)
 {
     struct conn *c;

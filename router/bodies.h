@@ -1,8 +1,7 @@
 /*
- * Request bodies that are under way: how much of them has been taken, from whom, and how fast they
- * come. Workers keep a body until it is complete, so whoever has the largest unfinished ones is
- * refused (429) when his session's or his address's budget is used up, and a body that trickles is
- * cut (408).
+ * Unfinished request bodies: their received bytes, their callers, and their speed. Workers keep a
+ * body until it is complete. So if the budget of a session or an address is used up, the connection
+ * with its largest body is refused (429). A body that trickles is cut (408).
  */
 #ifndef RG_ROUTER_BODIES_H
 #define RG_ROUTER_BODIES_H

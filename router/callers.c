@@ -1,5 +1,5 @@
-/* Who a connection belongs to (callers.h): an address or a proved key, as short names in a
- * map, with the number of their connections. A caller lives as long as a connection of it. */
+/* The callers of connections (callers.h): an address or a proved key, as short names in a map, with
+ * the number of their connections. A caller lives as long as a connection of it. */
 
 #include "router/callers.h"
 

@@ -1,7 +1,7 @@
 /*
- * struct caller: those who are counted together: the connections of one network address, or those
- * that last proved one key. It lives as long as a connection counts under it, and belongs
- * to the hub's map. A router counts what comes to itself.
+ * struct caller: connections that are counted together: those of one network address, or those that
+ * last proved one key. It lives as long as a connection counts under it, and belongs to the hub's
+ * map. A router counts what comes to itself.
  */
 #ifndef RG_ROUTER_CALLERS_H
 #define RG_ROUTER_CALLERS_H
@@ -30,14 +30,15 @@ struct caller {
  * which one host has to itself; all others together. */
 struct str caller_of_address(const struct sockaddr_storage *from, char text[CALLER_NAME_MAX]);
 
-/* The same for a key of that scope (an agent's, a runner's, an executor's) and its id: what an
- * agent does with its key takes nothing from the runner's of the same session. */
+/* Makes the name of a caller by a key of that scope (an agent's, a runner's, an executor's) and its
+ * id. The scopes are counted separately, so an agent's use of its key takes nothing from the runner
+ * of the same session. */
 struct str caller_of_key(enum key_scope scope, struct str id, char text[CALLER_NAME_MAX]);
 
 /* How many connections count under a name. */
 size_t callers_connections(const struct map *all, struct str name);
 
-/* Counts one more connection. */
+/* Counts one more connection of the caller. */
 struct caller *callers_join(struct map *all, struct str name);
 
 /* The connection counts no longer; NULL is accepted. */

@@ -1,7 +1,7 @@
 /* The accepting side of a router (front.h): listeners, limits of connections, refusals. A router
- * accepts while it has room. When it is full, the oldest connection that has proved nothing yet
- * makes room; if there is none, a bounded number of connections is accepted only to be told so.
- * After that accepting pauses, and the kernel's queue holds the rest. */
+ * accepts while it has capacity. When it is full, the oldest connection that has proved nothing yet
+ * is closed. If there is none, a limited number of connections is accepted and refused with an
+ * answer. After that accepting pauses, and the kernel's queue holds the rest. */
 
 #include "router/front.h"
 
@@ -28,8 +28,8 @@
 enum {
     ACCEPT_BATCH = 8, /* in a turn: each brings its own work to the next one */
     PAUSE_MS = 100,
-    REFUSALS_MAX = 256,       /* connections beyond the limit that are being told so */
-    UNSENT_BYTES = 64 * 1024, /* what the kernel may hold unsent for a slow reader */
+    REFUSALS_MAX = 256,       /* connections beyond the limit that get their refusal */
+    UNSENT_BYTES = 64 * 1024, /* bytes that the kernel may hold unsent for a slow reader */
     RESERVED_DESCRIPTORS = 64
 };
 
@@ -40,7 +40,7 @@ static int listen_on(struct front_listener *l, struct err *e)
     return loop_add(l->front->hub->loop, &l->io, l->fd, LOOP_IN | LOOP_LEVEL, on_listener, e);
 }
 
-/* Accepting goes on. */
+/* Accepts again after a pause. */
 static void on_pause_end(struct loop_timer *t)
 {
     struct front *f = CONTAINER_OF(t, struct front, pause);
@@ -71,7 +71,7 @@ static void pause_accepting(struct front *f, const char *why)
     loop_timer_set(f->hub->loop, &f->pause, PAUSE_MS, on_pause_end);
 }
 
-/* The router is full. */
+/* Refuses a connection because the router is full. */
 static void refuse(struct front *f, int fd, struct str address)
 {
     struct err e;
@@ -89,7 +89,8 @@ static bool has_its_share(const struct front *f, struct str address)
            callers_connections(&f->hub->callers, address) >= f->max_address_connections;
 }
 
-/* Refusals are told and let go at once; only clients that do not listen keep theirs for a while. */
+/* Returns the descriptors kept for refusals. A refusal is sent and closed at once; only clients
+ * that do not read keep theirs for a while. */
 static size_t spare_for_refusals(size_t descriptors)
 {
     return MIN_OF(descriptors / 64, (size_t)REFUSALS_MAX);
@@ -122,8 +123,9 @@ static bool may_refuse(const struct front *f)
     return f->hub->refused < f->refusals;
 }
 
-/* The address has its share. Nobody makes room for it: it is told so among the refusals, or, when
- * there are as many as may be, closed without a word; others are accepted all the same. */
+/* Refuses a connection of an address that has its share. No other connection is closed for it. It
+ * gets an answer if fewer than REFUSALS_MAX do now; otherwise it is closed without one. Other
+ * addresses are accepted as before. */
 static void refuse_more(struct front *f, int fd, struct str address)
 {
     struct err e;
@@ -181,7 +183,7 @@ static void on_listener(struct loop_io *io, unsigned events)
             return;
 }
 
-/* From settings and descriptors. */
+/* Sets the limits from settings and descriptors. */
 static void set_limits(struct front *f)
 {
     struct rlimit r = {.rlim_cur = 0};
@@ -265,7 +267,7 @@ void front_take_queued(struct front *f)
             ;
 }
 
-/* Accepts nothing more; while the whole service stops, it goes on, so that clients are told why. */
+/* Stops accepting. If the whole service stops, it accepts on, so that clients get the reason. */
 void front_drain(struct front *f)
 {
     const struct heritage *h = f->hub->heritage;
@@ -278,7 +280,7 @@ void front_drain(struct front *f)
     stop_listening(f);
 }
 
-/* Closes the listeners. */
+/* Closes the listeners and timers. */
 void front_done(struct front *f)
 {
     if (f->hub == NULL)

@@ -1,9 +1,9 @@
 /*
- * struct front: the listening sockets of a router. Accepts in batches; beyond the connection limit
- * (as set, or as there are descriptors: one for an idle connection, two for one with a request) the
- * oldest that has proved nothing makes room, or it answers 503; and when the process has none left
- * it stops accepting for a moment instead of spinning. The supervisor keeps its own copy of the
- * socket.
+ * struct front: the listening sockets of a router. Accepts in batches; The connection limit is set,
+ * or follows from the descriptors: one for an idle connection, two for one with a request. Beyond
+ * it the oldest connection that has proved nothing is closed, or the new one gets 503. Without a
+ * free descriptor the process stops accepting for a moment. The supervisor keeps its own copy of
+ * the socket.
  */
 #ifndef RG_ROUTER_FRONT_H
 #define RG_ROUTER_FRONT_H
@@ -26,7 +26,7 @@ struct front {
     unsigned n;
     struct loop_timer pause; /* active: nothing is accepted */
     struct hub *hub;
-    size_t max_connections;         /* as set, 0: as many as there are descriptors */
+    size_t max_connections;         /* limit as set; 0: by the number of descriptors */
     size_t max_address_connections; /* 0: none of its own */
     size_t capacity;                /* connections and the links they use */
     size_t refusals;                /* beyond either */
@@ -47,9 +47,9 @@ int front_add(struct front *f, int fd, struct err *e);
 /* Accepts all that is queued now on sockets that are listened on. */
 void front_take_queued(struct front *f);
 
-/* The router has been told to end. Alone (retired, replaced): stops accepting; another router has
- * the socket or will. With the whole service: goes on, because new requests are to hear 503
- * `draining` while running ones finish. */
+/* Handles the drain of the router. If it ends alone (retired, replaced), it stops accepting, since
+ * another router has the socket or will have it. If the whole service ends, it accepts on: new
+ * requests get 503 `draining` while running ones finish. */
 void front_drain(struct front *f);
 
 /* Stops accepting; a zeroed front is accepted. */

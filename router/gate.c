@@ -49,8 +49,8 @@ unsigned gate_dialect(struct str target)
     return METRIC_DIALECT_CONTROL;
 }
 
-/* Whether a good key of that kind may ask for such a path at all: executors and nobody else but
- * admins for /attempts, sessions' keys for the rest. */
+/* Reports whether a valid key of that kind may be used for such a path at all. For /attempts:
+ * executors and admins; for the rest: sessions' keys. */
 static bool admits(const struct route *route, enum key_scope scope)
 {
     if (scope == KEY_ADMIN)
@@ -58,8 +58,8 @@ static bool admits(const struct route *route, enum key_scope scope)
     return !route->admins && (scope == KEY_EXECUTOR) == (route->kind == ROUTE_DISPATCHER);
 }
 
-/* Refuses a key that does not cover the session of the path, one of a kind that the path is not
- * for, and a key in the query, which costs most to look for: last. */
+/* Refuses a key that does not cover the session of the path, and a key of a kind that the path does
+ * not accept. Refuses a key in the query last, since that costs the most. */
 static int check_key(const struct keys *k, const struct http1_head *head, const struct route *route,
                      struct err *e)
 {
@@ -74,7 +74,7 @@ static int check_key(const struct keys *k, const struct http1_head *head, const 
                : 0;
 }
 
-/* Counts what it refuses. */
+/* Checks the keys and counts refusals. */
 static int check_keys(const struct hub *h, const struct http1_head *head, const struct route *route,
                       struct err *e)
 {
@@ -254,8 +254,8 @@ static int take_key(struct conn *c, const struct route *route, struct err *e)
     return 0;
 }
 
-/* What a router answers itself proves nothing; nor does a good request without a key where this
- * router verifies keys, which is one for what is open to everybody. */
+/* Admits the request. A request that the router answers itself proves nothing. Neither does a
+ * request without a key to an open path, if this router verifies keys. */
 int gate_admit(struct conn *c, const struct route *route, struct err *e)
 {
     if (route_is_local(route))

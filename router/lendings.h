@@ -19,8 +19,8 @@ struct hub;
 struct lendings;
 struct str;
 
-/* Calls `back` for each connection that has come back and waits for a request in state HEAD: what
- * it has is in its `in`, what may be in its socket is not read. */
+/* Calls `back` for each connection that has come back and waits for a request in state HEAD. Its
+ * bytes so far are in its `in`; its socket was not read. */
 typedef void (*lendings_back_fn)(struct conn *c);
 struct lendings *lendings_new(struct hub *h, lendings_back_fn back);
 

@@ -168,7 +168,7 @@ static int check(const struct conn *c, const struct http1_head *h, enum route_ki
         return 0;
     if (proof.scope == KEY_NONE)
         return err_set(e, ERR_MISSING_KEY, "metrics need an admin key");
-    if (proof.scope != KEY_ADMIN) /* a session's key reads no metric, whoever else may */
+    if (proof.scope != KEY_ADMIN) /* a session's key does not read metrics */
         return err_set(e, ERR_WRONG_SCOPE, "metrics need an admin key");
     return 0;
 }

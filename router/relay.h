@@ -1,6 +1,6 @@
 /*
  * The exchange of one request: sends the head on without its hop-by-hop lines, streams both bodies
- * with backpressure, relays early and interim answers, resends once when an idle link turns out
+ * with backpressure, and relays early and interim answers. It resends once if an idle link was
  * dead, and never completes an answer that broke off.
  */
 #ifndef RG_ROUTER_RELAY_H

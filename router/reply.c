@@ -44,7 +44,7 @@ static const char *reason_of(int status)
     }
 }
 
-/* Status line and headers. */
+/* Writes the status line and headers. */
 static void begin(struct buf *out, const struct reply_to *to, int status, const char *type,
                   size_t len_bytes)
 {
@@ -95,7 +95,7 @@ void reply_error(struct buf *out, const struct reply_to *to, const struct err *e
     buf_done(&body);
 }
 
-/* Any other body. */
+/* Writes an answer with any body. */
 void reply_body(struct buf *out, const struct reply_to *to, int status, const char *content_type,
                 struct str body)
 {

@@ -40,7 +40,7 @@ static bool below(struct str path, struct str root)
     return str_starts(path, root) && (path.len == root.len || path.p[root.len] == '/');
 }
 
-/* /sessions/{id}/... */
+/* Finds the route of /sessions/{id}/... */
 static void find_by_path(struct str path, struct route *ret)
 {
     static const struct str root = STR_LIT("/sessions/");
@@ -67,7 +67,7 @@ static void find_by_key(struct route *ret)
     ret->index = ret->proof.index;
 }
 
-/* Paths outside of sessions. */
+/* Finds the route of paths outside of sessions. */
 static void find_by_target(struct str path, struct route *ret)
 {
     *ret = (struct route){.kind = ROUTE_ANY,
@@ -94,8 +94,8 @@ static void find_by_target(struct str path, struct route *ret)
                       str_eq(path, STR("/events"));
 }
 
-/* Whether the request reads and brings nothing. Anything else at a path that is open for everybody
- * would go there with its body, which a worker takes to the end before it refuses it. */
+/* Reports whether the request reads only and has no body. Any other request at a path that is open
+ * to all would go to a worker, which reads its whole body before it refuses it. */
 static bool only_reads(const struct http1_head *h)
 {
     return h->body == HTTP1_NO_BODY &&

@@ -46,7 +46,7 @@ struct route {
     bool renews;        /* an executor's renewal */
     struct str session; /* the id in the path when well-formed, else absent; borrows the head */
     struct str place;   /* whatever stands there in the path; absent: it is no session's path */
-    struct proof proof; /* of the key that was shown */
+    struct proof proof; /* id in the path, valid or not; absent: the path has no session */
 };
 
 /* Whether the router answers itself. */

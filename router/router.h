@@ -16,9 +16,9 @@ struct buf;
 struct config;
 struct heritage;
 
-/* The body of a router process after the fork: serves h->listen_fd until it is told to drain (see
- * heritage.h), lets running requests finish within the grace time and returns the exit status.
- * Everything in h must outlive the call. */
+/* Runs the router after the fork. Serves h->listen_fd until it is asked to drain (see heritage.h),
+ * and lets running requests finish within the grace time. Returns the exit status. Everything in h
+ * must outlive the call. */
 int router_run(const struct heritage *h);
 
 /* Appends a line for each setting that a router could not start with. */

@@ -33,7 +33,7 @@
 #include "worker/session/store/session.h"
 #include "worker/session/store/session_totals.h"
 
-enum { SPILL_STEP = 64 };
+enum { EVICT_STEP = 64 };
 
 /* What requests may hold without being counted: also below a small limit calls come through. */
 enum { REQUESTS_FREE = 16 << 20 };
@@ -118,7 +118,7 @@ static size_t evict_some(struct residency *r)
 {
     uint64_t room = r->limit - r->limit / 8, others = held_by_requests(r, 0);
 
-    return session_evict(r->store, room > others ? room - others : 0, SPILL_STEP);
+    return session_evict(r->store, room > others ? room - others : 0, EVICT_STEP);
 }
 
 /* Begins a sixteenth below the limit and makes room for another. */
@@ -127,7 +127,7 @@ static uint64_t high_water(const struct residency *r)
     return r->limit - r->limit / 16;
 }
 
-/* Some, when there is too much. Returns the steps that took; SPILL_STEP: there may be more. */
+/* Some, when there is too much. Returns the steps that took; EVICT_STEP: there may be more. */
 static size_t make_room(struct residency *r)
 {
     size_t n;
@@ -414,7 +414,7 @@ static void on_evict(struct loop_task *t)
     size_t n = evict_some(r);
 
     count_moves(r);
-    if (n == SPILL_STEP) {
+    if (n == EVICT_STEP) {
         loop_task_post(r->loop, t, on_evict);
         return;
     }

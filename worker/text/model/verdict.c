@@ -1,9 +1,9 @@
 /*
- * Describes the model's state (stand: which continuations are kept, whether calls come back). Then
- * tries remedies: each variable of the template alone, pairs if no single one helps, other
- * families, other parsers. A trial is a copy of the model with one change, probed again (try_copy);
- * the model itself is not changed. A remedy is reported only if nothing is worse with it
- * (is_better).
+ * Describes the model's state (measure_standing: which continuations are kept, whether calls come
+ * back). Then tries remedies: each variable of the template alone, pairs if no single one helps,
+ * other families, other parsers. A trial is a copy of the model with one change, probed again
+ * (try_copy); the model itself is not changed. A remedy is reported only if nothing is worse with
+ * it (is_better).
  */
 #include "worker/text/model/verdict.h"
 

@@ -1,8 +1,8 @@
 /*
  * Writing rules is simple but for gbnf_text_without: engines' grammars have no "not this text". It
  * is made of rules that follow the marks letter by letter: any character that begins no mark, or
- * such a character and then something that does not go on as that mark (diverge, one rule for each
- * prefix that marks share).
+ * such a character and then something that does not go on as that mark (write_diverging, one rule
+ * for each prefix that marks share).
  *
  *   without "</a>":   [^<]* ( "<" x1 )*        x1: ( [^/<] [^<]* | "/" x2 )?     x2: ...
  *

@@ -3,10 +3,10 @@
  *   "{0.name[key]!r:>10}"     root 0 (position, name or empty), then attributes and items,
  *                             conversion r, specification >10
  *
- * expand copies text and finds the fields; field evaluates one of them: field_value walks to the
- * value, convert applies !s, !r or !a, and the specification, which may hold fields itself (one
- * level), is expanded and given to format_value (text_format.h). Errors carry Python's types and
- * words. */
+ * expand_fields copies text and finds the fields; replace_field evaluates one of them: field_value
+ * walks to the value, convert_value applies !s, !r or !a, and the specification, which may hold
+ * fields itself (one level), is expanded and given to format_value (text_format.h). Errors carry
+ * Python's types and words. */
 #include <ctype.h>
 
 #include "worker/text/template/escape.h"

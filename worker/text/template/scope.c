@@ -1,7 +1,7 @@
-/* Names to slots (scope.h), in two passes over each scope that take turns: `analyze` goes
+/* Names to slots (scope.h), in two passes over each scope that take turns: `analyze_node` goes
  * through the statements of one scope and collects its names without entering inner scopes; then
- * `bind` gives the names their slots and, at each inner scope, opens a table, analyzes and binds
- * that.
+ * `bind_names` gives the names their slots and, at each inner scope, opens a table, analyzes and
+ * binds that.
  *
  *   struct function   one frame at run time: the root, a macro, a call block; counts slots
  *   struct table      the names of one scope: parent -> the scope around it

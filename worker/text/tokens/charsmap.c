@@ -5,8 +5,8 @@
  *
  * The rest is bookkeeping about the head: which characters of the output stand for the first ones
  * of the original. Replacements may be longer or shorter than the replaced text. So each character
- * of the output waits until the number of original characters for which it stands is known (emit,
- * settle).
+ * of the output waits until the number of original characters for which it stands is known
+ * (emit_character, settle).
  */
 #include "worker/text/tokens/charsmap.h"
 
