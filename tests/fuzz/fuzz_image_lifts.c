@@ -42,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size > 0)
         memcpy(tight, data, size);
     turn(str_of(tight, size));
-    rest = image_lifts_take(&l, &a, str_of(tight, size));
+    rest = image_lifts_lift(&l, &a, str_of(tight, size));
     for (size_t i = 0; i < l.n; i++) {
         struct str stand_in = l.all[i].stand_in;
 

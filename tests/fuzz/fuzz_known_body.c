@@ -74,7 +74,7 @@ static void read_body(struct reading *r, struct str body, const struct known_bod
 
     *r = (struct reading){.trace.key = STR("messages"), .arena.max_bytes = max_bytes};
     if (n > 0)
-        known_body_part(k, n, &r->part);
+        known_body_state(k, n, &r->part);
     r->rc = json_parse_traced(&r->arena, str_sub(body, r->part.state.bytes, SIZE_MAX),
                               n > 0 ? &r->part.state : NULL, &r->trace, &r->body, &r->err);
     if (r->rc != 0 || !json_is(r->body, JSON_OBJECT))
@@ -126,7 +126,7 @@ static void check_known(const struct known_body *k, struct str body, uint64_t re
     struct known_part part;
     struct chat_known told;
 
-    known_body_part(k, n, &part);
+    known_body_state(k, n, &part);
     CHECK(part.hashed.bytes <= part.state.bytes);
     str_hash128(body, whole);
     hash128_end(&part.hashed, body, on);
@@ -160,10 +160,10 @@ static void compare(struct known_body **k, struct str body, size_t max_bytes)
             same(&whole, &known);
         CHECK(known_body_bytes(kept.body) > 0);
         if (kept.body != *k) {
-            arena_hold(&known.arena, known_body_let, *k);
+            arena_hold(&known.arena, known_body_release, *k);
             *k = kept.body;
         } else {
-            known_body_let(kept.body);
+            known_body_release(kept.body);
         }
     }
     done(&whole);
@@ -188,7 +188,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             break;
         compare(&k, buf_str(&body), max_bytes);
     }
-    known_body_let(k);
+    known_body_release(k);
     buf_done(&body);
     return 0;
 }

@@ -221,7 +221,7 @@ int model_canonical_text(const struct model *m, struct model_scratch *s, const s
     return 0;
 }
 
-int model_canonical_part(struct model_scratch *s, struct str text, size_t *at,
+int model_canonical_step(struct model_scratch *s, struct str text, size_t *at,
                          struct token_vec *ids, struct err *e)
 {
     (void)s;

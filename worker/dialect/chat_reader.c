@@ -147,8 +147,8 @@ static int read_content(struct arena *a, const struct json *content, uint32_t at
 
 /* Reads the members next to an assistant message's content: a refusal counts as its text, and audio
  * cannot be read here. */
-static int read_beside(struct arena *a, const struct json *v, uint32_t at, struct json *content,
-                       struct err *e)
+static int read_refusal(struct arena *a, const struct json *v, uint32_t at, struct json *content,
+                        struct err *e)
 {
     struct str refusal = json_string(json_get(v, "refusal"));
     struct grown text = {0};
@@ -176,7 +176,7 @@ static int read_assistant(struct arena *a, const struct json *v, uint32_t at, st
     char path[FIELD_PATH_MAX];
 
     if (read_content(a, json_get(v, "content"), at, true, &content, e) ||
-        read_beside(a, v, at, &content, e))
+        read_refusal(a, v, at, &content, e))
         return -1;
     *ret = json_message(a, "assistant", content);
     if (!json_is(thought, JSON_STRING))
@@ -201,8 +201,8 @@ static int read_assistant(struct arena *a, const struct json *v, uint32_t at, st
 }
 
 /* The result of a tool. The id is optional: see below. */
-static int read_tool(struct arena *a, const struct json *v, uint32_t at, struct json *ret,
-                     struct err *e)
+static int read_tool_result(struct arena *a, const struct json *v, uint32_t at, struct json *ret,
+                            struct err *e)
 {
     const struct json *given = json_get(v, "tool_call_id");
     struct str id = json_string(given);
@@ -242,8 +242,8 @@ static int read_plain(struct arena *a, const struct json *v, uint32_t at, struct
 }
 
 /* One message by its role; a name is kept for every role. */
-static int read_message(struct arena *a, const struct json *v, uint32_t at, struct json *ret,
-                        struct err *e)
+static int read_chat_message(struct arena *a, const struct json *v, uint32_t at, struct json *ret,
+                             struct err *e)
 {
     struct str role = json_string(json_get(v, "role"));
     const struct json *name = json_get(v, "name");
@@ -256,7 +256,7 @@ static int read_message(struct arena *a, const struct json *v, uint32_t at, stru
     if (str_eq_c(role, "assistant"))
         r = read_assistant(a, v, at, ret, e);
     else if (str_eq_c(role, "tool") || str_eq_c(role, "function"))
-        r = read_tool(a, v, at, ret, e);
+        r = read_tool_result(a, v, at, ret, e);
     else if (str_eq_c(role, "system") || str_eq_c(role, "developer") || str_eq_c(role, "user"))
         r = read_plain(a, v, at, ret, e);
     else
@@ -274,9 +274,9 @@ static int read_message(struct arena *a, const struct json *v, uint32_t at, stru
 
 /* messages: a non-empty list. Those that are known take of the arena's budget what making them
  * took. */
-static int read_messages(struct arena *a, const struct json *body,
-                         const struct known_messages *known, struct chat_request *req,
-                         struct err *e)
+static int read_chat_messages(struct arena *a, const struct json *body,
+                              const struct known_messages *known, struct chat_request *req,
+                              struct err *e)
 {
     const struct json *list;
     struct json messages = json_empty(JSON_ARRAY);
@@ -293,7 +293,7 @@ static int read_messages(struct arena *a, const struct json *body,
     for (uint32_t i = n_known; i < list->n; i++) {
         struct json m = json_empty(JSON_NULL);
 
-        if (read_message(a, &list->items[i], i, &m, e))
+        if (read_chat_message(a, &list->items[i], i, &m, e))
             return -1;
         json_push(a, &messages, m);
     }
@@ -305,7 +305,7 @@ static int read_messages(struct arena *a, const struct json *body,
 /* --- tools --- */
 
 /* v without its cache mark, which moves from request to request. */
-static struct json unmarked(struct arena *a, const struct json *v)
+static struct json copy_unmarked(struct arena *a, const struct json *v)
 {
     struct json all = json_empty(JSON_OBJECT);
 
@@ -323,18 +323,18 @@ static struct json unmarked(struct arena *a, const struct json *v)
 /* Keeps the definition as the client sent it: templates print definitions whole. */
 static struct json as_sent(struct arena *a, const struct json *v)
 {
-    struct json tool = unmarked(a, v);
+    struct json tool = copy_unmarked(a, v);
 
     if (!json_get(json_get(v, "function"), "cache_control"))
         return tool;
     tool = json_empty(JSON_OBJECT);
     json_put(a, &tool, "type", *json_get(v, "type"));
-    json_put(a, &tool, "function", unmarked(a, json_get(v, "function")));
+    json_put(a, &tool, "function", copy_unmarked(a, json_get(v, "function")));
     return tool;
 }
 
 /* Adds one tool. Custom tools become functions with one text as argument. Kinds that only their
- * vendor's server runs are skipped; request_note_dropped reports them to the client. */
+ * vendor's server runs are skipped; request_find_dropped reports them to the client. */
 static int read_tool_def(const struct json *v, uint32_t i, struct tool_list *tools, struct err *e)
 {
     struct str type = json_string(json_get(v, "type"));
@@ -372,8 +372,8 @@ static int read_tool_def(const struct json *v, uint32_t i, struct tool_list *too
 }
 
 /* tools: what the template prints is also what may be called. */
-static int read_tools(struct arena *a, const struct json *body, struct chat_request *req,
-                      struct err *e)
+static int read_chat_tools(struct arena *a, const struct json *body, struct chat_request *req,
+                           struct err *e)
 {
     const struct json *list;
     struct tool_list tools = tool_list_in(a);
@@ -430,8 +430,8 @@ static bool is_choice(struct str word)
 }
 
 /* tool_choice: a word, an object naming one tool, or a choice among some of them. */
-static int read_choice(struct arena *a, const struct json *body, struct chat_request *req,
-                       struct err *e)
+static int read_chat_choice(struct arena *a, const struct json *body, struct chat_request *req,
+                            struct err *e)
 {
     const struct json *v = json_get(body, "tool_choice");
     struct str word = json_string(v);
@@ -510,8 +510,8 @@ static int chat_parse(struct arena *a, const struct json *body,
     const struct json *store;
 
     if (request_begin(a, body, headers, ret, e) ||
-        read_messages(a, body, past ? past->known : NULL, ret, e) || read_tools(a, body, ret, e) ||
-        read_choice(a, body, ret, e) ||
+        read_chat_messages(a, body, past ? past->known : NULL, ret, e) ||
+        read_chat_tools(a, body, ret, e) || read_chat_choice(a, body, ret, e) ||
         request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e) ||
         request_format(a, json_get(body, "response_format"), "response_format", ret, e) ||
         request_kwargs(a, body, json_get(body, "reasoning_effort"), "reasoning_effort", ret, e) ||
@@ -521,14 +521,14 @@ static int chat_parse(struct arena *a, const struct json *body,
         field_u32(body, "n", 1, FIELD_N_MAX, &ret->n, e) || read_logprobs(body, ret, e) ||
         chat_read_stream_options(body, ret, e) || field_kind(body, "store", JSON_BOOL, &store, e))
         return -1;
-    return image_parts_settle(a, past, ret, e);
+    return image_parts_normalise(a, past, ret, e);
 }
 
 const struct dialect dialect_chat = {.name = "chat",
                                      .id_head = "chatcmpl-",
                                      .members = IN_CHAT,
                                      .list = "messages",
-                                     .message = read_message,
+                                     .message = read_chat_message,
                                      .parse = chat_parse,
                                      .writer = chat_writer_new,
                                      .error = openai_write_error};

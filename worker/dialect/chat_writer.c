@@ -25,7 +25,7 @@ struct chat_writer {
 };
 
 /* Events come with ctx = the writer itself. */
-static struct writer *of(void *ctx)
+static struct writer *writer_of(void *ctx)
 {
     return ctx;
 }
@@ -37,7 +37,7 @@ static bool is_custom_tool(const struct json *tool)
 
 /* Enters all tools if one of them is custom. The first tool of a name counts: the model is offered
  * that one. */
-static void read_tools(struct chat_writer *cw)
+static void read_custom_tools(struct chat_writer *cw)
 {
     const struct json *tools = json_get(cw->w.body, "tools");
     uint32_t first = 0;
@@ -56,12 +56,12 @@ static void read_tools(struct chat_writer *cw)
 static bool is_custom(struct chat_writer *cw, struct str name)
 {
     if (!cw->has_tools)
-        read_tools(cw);
+        read_custom_tools(cw);
     return lookup_get(&cw->tools, name) == true;
 }
 
 /* {"id", "object", "created", "model": and the object stays open. */
-static void begin_body(struct writer *w, struct json_out *o, const char *object)
+static void begin_chat_body(struct writer *w, struct json_out *o, const char *object)
 {
     json_out_obj(o);
     json_out_key(o, "id");
@@ -76,7 +76,7 @@ static void begin_body(struct writer *w, struct json_out *o, const char *object)
 
 static void begin_chunk_body(struct writer *w, struct json_out *o)
 {
-    begin_body(w, o, "chat.completion.chunk");
+    begin_chat_body(w, o, "chat.completion.chunk");
 }
 
 /* A chunk up to the inside of its delta. */
@@ -111,9 +111,9 @@ static void end_chunk(struct writer *w, struct json_out *o, struct str finish_re
 }
 
 /* Streams open each of the n answers with its role. */
-static void on_head(void *ctx, const struct answer_head *h)
+static void on_chat_head(void *ctx, const struct answer_head *h)
 {
-    struct writer *w = of(ctx);
+    struct writer *w = writer_of(ctx);
     struct json_out o;
 
     writer_begin(w, h);
@@ -128,7 +128,7 @@ static void on_head(void *ctx, const struct answer_head *h)
 }
 
 /* A chunk with one member; whole answers need none. */
-static void delta(struct writer *w, uint32_t index, const char *key, struct str text)
+static void write_delta(struct writer *w, uint32_t index, const char *key, struct str text)
 {
     struct json_out o;
 
@@ -140,14 +140,14 @@ static void delta(struct writer *w, uint32_t index, const char *key, struct str 
     end_chunk(w, &o, (struct str){0});
 }
 
-static void on_text(void *ctx, uint32_t index, struct str text)
+static void on_chat_text(void *ctx, uint32_t index, struct str text)
 {
-    delta(of(ctx), index, "content", text);
+    write_delta(writer_of(ctx), index, "content", text);
 }
 
-static void on_reasoning(void *ctx, uint32_t index, struct str text)
+static void on_chat_reasoning(void *ctx, uint32_t index, struct str text)
 {
-    delta(of(ctx), index, "reasoning_content", text);
+    write_delta(writer_of(ctx), index, "reasoning_content", text);
 }
 
 /* Asked with functions instead of tools: answered with a function_call. */
@@ -230,7 +230,8 @@ static void close_custom(struct chat_writer *cw, uint32_t index)
                   freeform_input(cw->w.a, grown_str(&c->arguments)));
 }
 
-static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
+static void on_chat_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id,
+                               struct str name)
 {
     struct chat_writer *cw = ctx;
     const struct str id_name[2] = {id, name};
@@ -247,7 +248,7 @@ static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str i
         call_fragment(&cw->w, index, tool, custom, id_name, STR(""));
 }
 
-static void on_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str text)
+static void on_chat_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str text)
 {
     struct chat_writer *cw = ctx;
 
@@ -261,7 +262,7 @@ static void on_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str te
         call_fragment(&cw->w, index, tool, false, NULL, text);
 }
 
-static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
+static void on_chat_tool_end(void *ctx, uint32_t index, uint32_t tool)
 {
     (void)tool;
     close_custom(ctx, index);
@@ -283,9 +284,9 @@ static void write_logprobs(struct json_out *o, const struct token_logprob *lp, s
 }
 
 /* A chunk of its own: deltas are held by parsers, logprobs need not wait for them. */
-static void on_logprobs(void *ctx, uint32_t index, const struct token_logprob *lp, size_t n)
+static void on_chat_logprobs(void *ctx, uint32_t index, const struct token_logprob *lp, size_t n)
 {
-    struct writer *w = of(ctx);
+    struct writer *w = writer_of(ctx);
     struct json_out o;
 
     if (!w->req->stream || !w->req->logprobs || !n)
@@ -303,9 +304,9 @@ static void on_logprobs(void *ctx, uint32_t index, const struct token_logprob *l
 }
 
 /* An empty delta: every client takes it, and proxies see bytes. */
-static void on_keepalive(void *ctx)
+static void on_chat_keepalive(void *ctx)
 {
-    struct writer *w = of(ctx);
+    struct writer *w = writer_of(ctx);
     struct json_out o;
 
     if (!w->req->stream)
@@ -400,7 +401,7 @@ static void write_custom_call(struct chat_writer *cw, struct json_out *o, const 
     json_out_end_obj(o);
 }
 
-static void write_calls(struct chat_writer *cw, struct json_out *o, const struct json *calls)
+static void write_tool_calls(struct chat_writer *cw, struct json_out *o, const struct json *calls)
 {
     json_out_arr(o);
     for (size_t i = 0; json_at(calls, i); i++) {
@@ -442,7 +443,7 @@ static void write_message(struct chat_writer *cw, struct json_out *o, const stru
         json_out_value(o, json_get(json_at(calls, 0), "function"));
     } else if (calls) {
         json_out_key(o, "tool_calls");
-        write_calls(cw, o, calls);
+        write_tool_calls(cw, o, calls);
     }
     json_out_end_obj(o);
 }
@@ -459,7 +460,7 @@ static void write_whole(struct writer *w, const struct finished_answer *answers,
     for (size_t i = 0; i < n; i++)
         room += json_string(json_get(answers[i].message, "content")).len;
     buf_reserve(w->out, room);
-    begin_body(w, &o, "chat.completion");
+    begin_chat_body(w, &o, "chat.completion");
     json_out_key(&o, "system_fingerprint"); /* OpenRouter's client demands it, others a string */
     json_out_cstr(&o, "fp_rollgate");
     json_out_key(&o, "choices");
@@ -505,10 +506,10 @@ static void signed_chunk(struct chat_writer *cw, const struct finished_answer *t
 }
 
 /* Streams: the finish reason of each answer, then usage and [DONE]. */
-static void on_finish(void *ctx, const struct finished_answer *answers, size_t n,
-                      const struct call_usage *usage)
+static void on_chat_finish(void *ctx, const struct finished_answer *answers, size_t n,
+                           const struct call_usage *usage)
 {
-    struct writer *w = of(ctx);
+    struct writer *w = writer_of(ctx);
     struct json_out o;
 
     if (!w->req->stream) {
@@ -524,16 +525,16 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
     openai_stream_end(w, usage, begin_chunk_body);
 }
 
-static void on_failed(void *ctx, const struct err *e)
+static void on_chat_failed(void *ctx, const struct err *e)
 {
-    openai_stream_failed(of(ctx), e);
+    openai_stream_failed(writer_of(ctx), e);
 }
 
-/* The sink is one static table of the functions above (ANSWER_SINK_ON). */
+/* The sink is one static table of the functions above (ANSWER_SINK_OF). */
 struct dialect_writer *chat_writer_new(struct arena *a, const struct chat_request *req,
                                        const struct json *body, struct buf *out)
 {
-    static const struct answer_sink sink = ANSWER_SINK_ON;
+    static const struct answer_sink sink = ANSWER_SINK_OF(chat, .sealed = NULL);
     struct chat_writer *cw = ARENA_NEW(a, struct chat_writer);
 
     writer_init(&cw->w, &sink, a, req, body, out);

@@ -34,8 +34,8 @@ static const char *const sampling_fields[] = {
 enum { LOGPROBS_MAX = 20 };
 
 /* A prompt of token ids; whether the model has them is checked by the call. */
-static int read_ids(struct arena *a, const struct json *list, const char *path,
-                    struct completion_prompt *ret, struct err *e)
+static int read_prompt_ids(struct arena *a, const struct json *list, const char *path,
+                           struct completion_prompt *ret, struct err *e)
 {
     int32_t *ids = arena_calloc(a, list->n, sizeof(*ids));
     uint32_t most = 0;
@@ -54,15 +54,15 @@ static int read_ids(struct arena *a, const struct json *list, const char *path,
 }
 
 /* One prompt: text or ids, not empty. */
-static int read_one(struct arena *a, const struct json *v, const char *path,
-                    struct completion_prompt *ret, struct err *e)
+static int read_single_prompt(struct arena *a, const struct json *v, const char *path,
+                              struct completion_prompt *ret, struct err *e)
 {
     if (!json_is(v, JSON_STRING) && !json_is(v, JSON_ARRAY))
         return err_field(e, path, "%s must be a string or a list of token ids", path);
     if (v->n == 0)
         return err_field(e, path, "%s must not be empty", path);
     if (v->kind == JSON_ARRAY)
-        return read_ids(a, v, path, ret, e);
+        return read_prompt_ids(a, v, path, ret, e);
     *ret = (struct completion_prompt){.text = json_string(v)};
     return 0;
 }
@@ -79,7 +79,7 @@ static int read_prompt(struct arena *a, const struct json *body, struct chat_req
     if (json_is_null(v))
         return err_field(e, "prompt", "prompt is missing");
     if (v->kind != JSON_ARRAY || v->n == 0 || v->items[0].kind == JSON_NUMBER) {
-        if (read_one(a, v, "prompt", &one, e))
+        if (read_single_prompt(a, v, "prompt", &one, e))
             return -1;
         chat_request_take_prompt(req, &one);
         return 0;
@@ -92,7 +92,7 @@ static int read_prompt(struct arena *a, const struct json *body, struct chat_req
         return -1;
     all = arena_calloc(a, v->n, sizeof(*all));
     for (uint32_t i = 0; i < v->n; i++)
-        if (read_one(a, &v->items[i], path_at(path, "prompt[%u]", i), &all[i], e))
+        if (read_single_prompt(a, &v->items[i], path_at(path, "prompt[%u]", i), &all[i], e))
             return -1;
     req->n_prompts = v->n;
     req->prompts = all;

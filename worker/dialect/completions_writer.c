@@ -14,7 +14,7 @@ struct completions_writer {
 };
 
 /* {"id", "object", "created", "model": and the object stays open. */
-static void begin_body(struct writer *w, struct json_out *o)
+static void begin_completion_body(struct writer *w, struct json_out *o)
 {
     json_out_obj(o);
     json_out_key(o, "id");
@@ -28,7 +28,7 @@ static void begin_body(struct writer *w, struct json_out *o)
 }
 
 /* Characters: every byte that is no continuation byte. */
-static size_t characters(struct str s)
+static size_t count_characters(struct str s)
 {
     size_t n = 0;
 
@@ -72,7 +72,7 @@ static void write_logprobs(struct completions_writer *cw, struct json_out *o, ui
     json_out_arr(o);
     for (size_t i = 0; i < n && !cancel_wanted(); i++) {
         json_out_i64(o, (int64_t)cw->offsets[index]);
-        cw->offsets[index] += characters(lp[i].bytes);
+        cw->offsets[index] += count_characters(lp[i].bytes);
     }
     json_out_end_arr(o);
     json_out_end_obj(o);
@@ -93,13 +93,13 @@ static void write_choice(struct json_out *o, uint32_t index, struct str text,
 }
 
 /* One event with one choice; lp NULL: without logprobs, finish_reason absent: null. */
-static void chunk(struct completions_writer *cw, uint32_t index, struct str text,
-                  struct str finish_reason, const struct token_logprob *lp, size_t n)
+static void write_chunk(struct completions_writer *cw, uint32_t index, struct str text,
+                        struct str finish_reason, const struct token_logprob *lp, size_t n)
 {
     struct json_out o;
 
     sse_begin(&cw->w, NULL, &o);
-    begin_body(&cw->w, &o);
+    begin_completion_body(&cw->w, &o);
     json_out_key(&o, "choices");
     json_out_arr(&o);
     write_choice(&o, index, text, finish_reason);
@@ -113,56 +113,58 @@ static void chunk(struct completions_writer *cw, uint32_t index, struct str text
     sse_end(&cw->w);
 }
 
-static void on_head(void *ctx, const struct answer_head *h)
+static void on_completion_head(void *ctx, const struct answer_head *h)
 {
     struct completions_writer *cw = ctx;
 
     writer_begin(&cw->w, h);
 }
 
-static void on_text(void *ctx, uint32_t index, struct str text)
+static void on_completion_text(void *ctx, uint32_t index, struct str text)
 {
     struct completions_writer *cw = ctx;
 
     if (cw->w.req->stream && text.len)
-        chunk(cw, index, text, (struct str){0}, NULL, 0);
+        write_chunk(cw, index, text, (struct str){0}, NULL, 0);
 }
 
-static void on_reasoning(void *ctx, uint32_t index, struct str text)
+static void on_completion_reasoning(void *ctx, uint32_t index, struct str text)
 {
-    on_text(ctx, index, text);
+    on_completion_text(ctx, index, text);
 }
 
 /* A completion is text only: the turn runs no parser for it. */
-static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
+static void on_completion_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id,
+                                     struct str name)
 {
     (void)ctx, (void)index, (void)tool, (void)id, (void)name;
 }
 
-static void on_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str text)
+static void on_completion_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str text)
 {
     (void)ctx, (void)index, (void)tool, (void)text;
 }
 
-static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
+static void on_completion_tool_end(void *ctx, uint32_t index, uint32_t tool)
 {
     (void)ctx, (void)index, (void)tool;
 }
 
-static void on_logprobs(void *ctx, uint32_t index, const struct token_logprob *lp, size_t n)
+static void on_completion_logprobs(void *ctx, uint32_t index, const struct token_logprob *lp,
+                                   size_t n)
 {
     struct completions_writer *cw = ctx;
 
     if (cw->w.req->stream && cw->w.req->logprobs && n)
-        chunk(cw, index, STR(""), (struct str){0}, lp, n);
+        write_chunk(cw, index, STR(""), (struct str){0}, lp, n);
 }
 
-static void on_keepalive(void *ctx)
+static void on_completion_keepalive(void *ctx)
 {
     struct completions_writer *cw = ctx;
 
     if (cw->w.req->stream)
-        chunk(cw, 0, STR(""), (struct str){0}, NULL, 0);
+        write_chunk(cw, 0, STR(""), (struct str){0}, NULL, 0);
 }
 
 /* The one JSON object of a request without `stream`. */
@@ -171,7 +173,7 @@ static void write_whole(struct completions_writer *cw, const struct finished_ans
 {
     struct json_out o = json_out_to(cw->w.out);
 
-    begin_body(&cw->w, &o);
+    begin_completion_body(&cw->w, &o);
     json_out_key(&o, "choices");
     json_out_arr(&o);
     for (size_t i = 0; i < n; i++) {
@@ -191,8 +193,8 @@ static void write_whole(struct completions_writer *cw, const struct finished_ans
 }
 
 /* Streams: an empty chunk with the finish reason of each answer, then usage and [DONE]. */
-static void on_finish(void *ctx, const struct finished_answer *answers, size_t n,
-                      const struct call_usage *usage)
+static void on_completion_finish(void *ctx, const struct finished_answer *answers, size_t n,
+                                 const struct call_usage *usage)
 {
     struct completions_writer *cw = ctx;
 
@@ -201,11 +203,11 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
         return;
     }
     for (size_t i = 0; i < n; i++)
-        chunk(cw, answers[i].index, STR(""), answers[i].finish_reason, NULL, 0);
-    openai_stream_end(&cw->w, usage, begin_body);
+        write_chunk(cw, answers[i].index, STR(""), answers[i].finish_reason, NULL, 0);
+    openai_stream_end(&cw->w, usage, begin_completion_body);
 }
 
-static void on_failed(void *ctx, const struct err *e)
+static void on_completion_failed(void *ctx, const struct err *e)
 {
     openai_stream_failed(ctx, e);
 }
@@ -214,7 +216,7 @@ static void on_failed(void *ctx, const struct err *e)
 struct dialect_writer *completions_writer_new(struct arena *a, const struct chat_request *req,
                                               const struct json *body, struct buf *out)
 {
-    static const struct answer_sink sink = ANSWER_SINK_ON;
+    static const struct answer_sink sink = ANSWER_SINK_OF(completion, .sealed = NULL);
     struct completions_writer *cw = ARENA_NEW(a, struct completions_writer);
 
     writer_init(&cw->w, &sink, a, req, body, out);

@@ -19,7 +19,7 @@ enum { DATA_HEAD_MAX = 128, STAND_IN_LEN = 1 + SHA256_HEX_LEN, LOOK_BYTES = 256 
 
 /* --- finding --- */
 
-static void reach(struct image_lifts *l, struct str body, size_t end)
+static void pass_bytes(struct image_lifts *l, struct str body, size_t end)
 {
     if (end <= l->reached)
         return;
@@ -35,7 +35,7 @@ static size_t find_quote(struct image_lifts *l, struct str body, size_t at)
         size_t end = MIN_OF(body.len, at + LOOK_BYTES);
         const char *quote;
 
-        reach(l, body, end);
+        pass_bytes(l, body, end);
         quote = memchr(body.p + at, '"', end - at);
         if (quote)
             return (size_t)(quote - body.p);
@@ -128,7 +128,7 @@ bool image_lifts_any(struct str body, size_t at)
 
 /* --- lifting --- */
 
-static struct image_lift *add(struct image_lifts *l, struct arena *a)
+static struct image_lift *add_lift(struct image_lifts *l, struct arena *a)
 {
     struct image_lift *all;
 
@@ -143,7 +143,7 @@ static struct image_lift *add(struct image_lifts *l, struct arena *a)
 }
 
 /* Decodes a text and notes it; what is not strict base64 stays. */
-static void lift(struct image_lifts *l, struct arena *a, struct str body, struct str text)
+static void lift_text(struct image_lifts *l, struct arena *a, struct str body, struct str text)
 {
     char *bytes, *hex;
     size_t n;
@@ -157,7 +157,7 @@ static void lift(struct image_lifts *l, struct arena *a, struct str body, struct
     }
     hex = arena_alloc(a, SHA256_HEX_LEN + 1);
     sha256_hex(str_of(bytes, n), hex);
-    *add(l, a) = (struct image_lift){
+    *add_lift(l, a) = (struct image_lift){
         .image = {.media = str_of(hex, SHA256_HEX_LEN), .bytes = str_of(bytes, n)},
         .at = (size_t)(text.p - body.p),
         .len = text.len,
@@ -172,43 +172,43 @@ static void lift_all(struct image_lifts *l, struct arena *a, struct str body)
     size_t at = 0;
 
     while (!arena_over(a) && next_text(l, body, &at, &text))
-        lift(l, a, body, text);
+        lift_text(l, a, body, text);
 }
 
 /* --- the body that is read --- */
 
-static char *put(char *to, struct str text)
+static char *put_bytes(char *to, struct str text)
 {
     if (text.len > 0)
         memcpy(to, text.p, text.len);
     return to + text.len;
 }
 
-struct str image_lifts_take(struct image_lifts *l, struct arena *a, struct str body)
+struct str image_lifts_lift(struct image_lifts *l, struct arena *a, struct str body)
 {
     size_t len = body.len, at = 0;
     char *text, *to;
 
     lift_all(l, a, body);
-    reach(l, body, body.len);
+    pass_bytes(l, body, body.len);
     for (size_t i = 0; i < l->n; i++)
         len = len - l->all[i].len + STAND_IN_LEN;
     text = to = arena_alloc(a, len + 1);
     for (size_t i = 0; i < l->n; i++) {
         struct image_lift *x = &l->all[i];
 
-        to = put(to, str_sub(body, at, x->at - at));
+        to = put_bytes(to, str_sub(body, at, x->at - at));
         x->stand_in = str_of(to, STAND_IN_LEN);
         *to++ = '#';
-        to = put(to, x->image.media);
+        to = put_bytes(to, x->image.media);
         at = x->at + x->len;
     }
-    to = put(to, str_sub(body, at, body.len));
+    to = put_bytes(to, str_sub(body, at, body.len));
     *to = 0;
     return str_of(text, len);
 }
 
-static int by_place(const void *key, const void *lift)
+static int compare_offsets_of_lifts(const void *key, const void *lift)
 {
     const char *at = *(const char *const *)key;
     const char *place = ((const struct image_lift *)lift)->stand_in.p;
@@ -221,7 +221,7 @@ struct image_lift *image_lifts_find(const struct image_lifts *l, struct str text
     struct image_lift *x = NULL;
 
     if (l && l->n > 0)
-        x = bsearch(&text.p, l->all, l->n, sizeof(*l->all), by_place);
+        x = bsearch(&text.p, l->all, l->n, sizeof(*l->all), compare_offsets_of_lifts);
     return x && text.len == x->stand_in.len ? x : NULL;
 }
 
@@ -245,12 +245,12 @@ struct str image_lifts_undo(const struct image_lifts *l, struct arena *a, struct
     for (size_t i = 0; i < l->n; i++) {
         const struct image_lift *x = &l->all[i];
 
-        to = put(to, str_of(at, (size_t)(x->stand_in.p - at)));
+        to = put_bytes(to, str_of(at, (size_t)(x->stand_in.p - at)));
         base64_encode(x->image.bytes.p, x->image.bytes.len, to);
         to += x->len;
         at = x->stand_in.p + STAND_IN_LEN;
     }
-    to = put(to, str_of(at, (size_t)(end - at)));
+    to = put_bytes(to, str_of(at, (size_t)(end - at)));
     *to = 0;
     return str_of(text, len);
 }

@@ -40,7 +40,7 @@ bool image_lifts_any(struct str body, size_t at);
 
 /* The body without its pictures, in the arena; all of it when it has none. `l` has least,
  * max_bytes, reach and gone. */
-struct str image_lifts_take(struct image_lifts *l, struct arena *a, struct str body);
+struct str image_lifts_lift(struct image_lifts *l, struct arena *a, struct str body);
 
 /* Finds the picture whose stand-in this is, as it is in the body that was read; NULL: another text.
  */
@@ -49,7 +49,7 @@ struct image_lift *image_lifts_find(const struct image_lifts *l, struct str text
 /* Whether all that was lifted were pictures. */
 bool image_lifts_used(const struct image_lifts *l);
 
-/* The body as it came, in the arena: what image_lifts_take made of it is `rest`. */
+/* The body as it came, in the arena: what image_lifts_lift made of it is `rest`. */
 struct str image_lifts_undo(const struct image_lifts *l, struct arena *a, struct str rest);
 
 #endif

@@ -1,15 +1,15 @@
 /*
  * A picture goes through two steps. While content is read it becomes {"given": what the client
  * sent, "at": its place}, because only the end of a parse knows the whole request;
- * image_parts_settle then turns each into the normalised part:
+ * image_parts_normalise then turns each into the normalised part:
  *
  *   find_text     where the dialect put base64 or a URL; file ids are refused
  *   find_bytes those that were lifted out of the body, else base64 -> bytes, within the limit of
  *                 one picture
- *   make_part     header -> format and size, family -> grid and tokens, bytes -> SHA-256
+ *   make_image     header -> format and size, family -> grid and tokens, bytes -> SHA-256
  *
  * Pictures by http or https stay as they are if they may be fetched at all; image_parts_fetch gets
- * their bytes from an image_source and goes on with make_part.
+ * their bytes from an image_source and goes on with make_image.
  *
  * Texts around pictures are joined afterwards, in messages that have some: clients cut them
  * differently, and equal messages must be equal parts.
@@ -150,7 +150,7 @@ static struct str without_blanks(struct arena *a, struct str text)
     return str_of(out, n);
 }
 
-static int too_large(const struct image_settling *s)
+static int fail_too_large(const struct image_settling *s)
 {
     (void)err_field(s->e, s->at, "%s is an image of more than %llu bytes", s->at,
                     (unsigned long long)s->rules->image_bytes);
@@ -158,19 +158,20 @@ static int too_large(const struct image_settling *s)
     return -1;
 }
 
-static int decode(const struct image_settling *s, struct str text, struct request_image *ret)
+static int decode_base64_image(const struct image_settling *s, struct str text,
+                               struct request_image *ret)
 {
     struct str base64 = without_blanks(s->a, text);
     char *bytes;
     size_t n;
 
     if (base64_room(base64.len) > s->rules->image_bytes + 2)
-        return too_large(s);
+        return fail_too_large(s);
     bytes = arena_alloc_alone(s->a, base64_room(base64.len) + 1);
     if (base64_decode(base64, bytes, &n) != 0)
         return bad_image(s, "its data is not base64");
     if (n > s->rules->image_bytes)
-        return too_large(s);
+        return fail_too_large(s);
     ret->bytes = str_of(bytes, n);
     return 0;
 }
@@ -181,7 +182,7 @@ static int find_bytes(const struct image_settling *s, struct str text, struct re
     struct image_lift *lift = image_lifts_find(s->lifts, text);
 
     if (!lift)
-        return decode(s, text, ret);
+        return decode_base64_image(s, text, ret);
     lift->used = true;
     *ret = lift->image;
     return 0;
@@ -203,7 +204,7 @@ static void keep_image(const struct image_settling *s, const struct request_imag
     req->images[req->n_images++] = *image;
 }
 
-static int make_part(const struct image_settling *s, struct request_image *image, struct json *ret)
+static int make_image(const struct image_settling *s, struct request_image *image, struct json *ret)
 {
     struct image_header header;
     struct vision_grid grid;
@@ -239,7 +240,7 @@ static int check_memory(const struct image_settling *s)
     return arena_over(s->a) ? err_set(s->e, ERR_BODY_TOO_LARGE, "the images are too large") : 0;
 }
 
-static int settle_part(struct image_settling *s, struct json *part)
+static int normalise_image(struct image_settling *s, struct json *part)
 {
     const struct json *given = json_get(part, "given");
     struct str type = json_string(json_get(given, "type"));
@@ -260,7 +261,7 @@ static int settle_part(struct image_settling *s, struct json *part)
         s->req->n_awaited++;
         return 0;
     }
-    if (find_bytes(s, text, &image) || make_part(s, &image, part))
+    if (find_bytes(s, text, &image) || make_image(s, &image, part))
         return -1;
     keep_image(s, &image);
     return check_memory(s);
@@ -285,7 +286,7 @@ static int cannot_fetch(const struct image_settling *s, struct str url)
 
     (void)snprintf(why, sizeof(why), "%s", s->e->text);
     if (s->e->kind == ERR_BODY_TOO_LARGE)
-        return too_large(s);
+        return fail_too_large(s);
     web_url_show(url, &shown);
     (void)err_field(s->e, s->at, "Could not process image: '%.*s' was not fetched: %s (%s)",
                     (int)shown.len, shown.p, why, s->at);
@@ -313,7 +314,7 @@ static int use_pinned(const struct image_settling *s, const struct json *known, 
     return 0;
 }
 
-static int fetch_part(struct image_settling *s, struct json *part)
+static int fetch_image(struct image_settling *s, struct json *part)
 {
     const struct request_image *same;
     const struct json *known = NULL;
@@ -327,14 +328,14 @@ static int fetch_part(struct image_settling *s, struct json *part)
     same = find_fetched(s, url);
     if (same) {
         image = *same;
-        return make_part(s, &image, part);
+        return make_image(s, &image, part);
     }
     rc = s->source->get(s->source->ctx, s->a, url, &image, &known, s->e);
     if (rc)
         return rc == IMAGE_AT_FAULT ? cannot_fetch(s, url) : -1;
     if (known)
         return use_pinned(s, known, part);
-    if (make_part(s, &image, part))
+    if (make_image(s, &image, part))
         return -1;
     image.url = url;
     whole = json_text_of(s->a, part);
@@ -377,7 +378,7 @@ static void join_texts(struct arena *a, struct json *content)
 }
 
 /* The content of one message. Its texts are joined when the last of its pictures is there. */
-static int settle_content(struct image_settling *s, struct json *content)
+static int normalise_content(struct image_settling *s, struct json *content)
 {
     uint32_t awaited = s->req->n_awaited;
     bool any = false;
@@ -389,7 +390,7 @@ static int settle_content(struct image_settling *s, struct json *content)
             continue;
         any = true;
         s->at = arena_cstr(s->a, json_string(json_get(part, "at")));
-        if (s->source ? fetch_part(s, part) : settle_part(s, part))
+        if (s->source ? fetch_image(s, part) : normalise_image(s, part))
             return -1;
     }
     if (any && s->req->n_awaited == awaited)
@@ -405,21 +406,21 @@ static struct json *content_of(struct json *message)
     return NULL;
 }
 
-static int settle_all(struct image_settling *s)
+static int normalise_all(struct image_settling *s)
 {
     const struct json *all = s->req->chat->messages;
 
     for (uint32_t i = s->from; all && i < all->n; i++) {
         struct json *content = content_of(&all->items[i]);
 
-        if (content && content->kind == JSON_ARRAY && settle_content(s, content))
+        if (content && content->kind == JSON_ARRAY && normalise_content(s, content))
             return -1;
     }
     return 0;
 }
 
-int image_parts_settle(struct arena *a, const struct dialect_past *past, struct chat_request *req,
-                       struct err *e)
+int image_parts_normalise(struct arena *a, const struct dialect_past *past,
+                          struct chat_request *req, struct err *e)
 {
     struct image_settling s = {.a = a, .req = req, .from = req->n_plain, .e = e};
 
@@ -427,7 +428,7 @@ int image_parts_settle(struct arena *a, const struct dialect_past *past, struct 
         s.rules = past->images;
         s.lifts = past->lifts;
     }
-    return settle_all(&s);
+    return normalise_all(&s);
 }
 
 int image_parts_fetch(struct arena *a, const struct image_rules *rules,
@@ -436,5 +437,5 @@ int image_parts_fetch(struct arena *a, const struct image_rules *rules,
     struct image_settling s = {.a = a, .rules = rules, .source = source, .req = req, .e = e};
 
     req->n_awaited = 0;
-    return settle_all(&s);
+    return normalise_all(&s);
 }

@@ -1,7 +1,7 @@
 /*
  * Pictures in requests of all dialects. Reading content makes a part of each that only holds what
- * the client sent and its position. At the end of a parse image_parts_settle makes normalised parts
- * (worker/text/request/images.h) of them, or refuses.
+ * the client sent and its position. At the end of a parse image_parts_normalise makes normalised
+ * parts (worker/text/request/images.h) of them, or refuses.
  */
 #ifndef RG_DIALECT_IMAGE_PARTS_H
 #define RG_DIALECT_IMAGE_PARTS_H
@@ -14,7 +14,7 @@ struct image_rules;
 /* Whether a part of that type is a picture: image_url, input_image, image. */
 bool image_parts_type(struct str type);
 
-/* The part that waits for image_parts_settle. `at` is its place, for errors. */
+/* The part that waits for image_parts_normalise. `at` is its place, for errors. */
 struct json image_parts_wait(struct arena *a, const struct json *given, const char *at);
 
 /* A source of pictures by their URL. */
@@ -34,15 +34,15 @@ struct image_source {
     void *ctx;
 };
 
-/* Fetches the pictures that image_parts_settle left in req (n_awaited), within the rules. May run
- * in a thread. Errors like those of image_parts_settle. */
+/* Fetches the pictures that image_parts_normalise left in req (n_awaited), within the rules. May
+ * run in a thread. Errors like those of image_parts_normalise. */
 int image_parts_fetch(struct arena *a, const struct image_rules *rules,
                       const struct image_source *source, struct chat_request *req, struct err *e);
 
 /* Makes the normalised parts. past NULL: the model accepts text only. ERR_INVALID if this model, or
  * this gateway, does not accept it; ERR_INVALID_IMAGE for a picture that engines could not decode;
  * ERR_BODY_TOO_LARGE. */
-int image_parts_settle(struct arena *a, const struct dialect_past *past, struct chat_request *req,
-                       struct err *e);
+int image_parts_normalise(struct arena *a, const struct dialect_past *past,
+                          struct chat_request *req, struct err *e);
 
 #endif

@@ -62,7 +62,7 @@ void known_body_hold(struct known_body *k)
     atomic_fetch_add_explicit(&k->holders, 1, memory_order_relaxed);
 }
 
-void known_body_let(void *known)
+void known_body_release(void *known)
 {
     struct known_body *k = known;
 
@@ -95,7 +95,7 @@ static size_t known_bytes(const struct known_body *k)
     return k->marks.n ? vec_last(&k->marks).end : 0;
 }
 
-static bool begins_with(struct str body, size_t at, struct str raw)
+static bool has_bytes_at(struct str body, size_t at, struct str raw)
 {
     return body.len - at >= raw.len && memcmp(body.p + at, raw.p, raw.len) == 0;
 }
@@ -110,7 +110,7 @@ static size_t match_items(const struct known_body *k, const struct known_piece *
     for (; n < piece->n_items; n++) {
         size_t end = k->marks.at[n].end;
 
-        if (!begins_with(body, at, str_sub(piece->raw, at - from, end - at)))
+        if (!has_bytes_at(body, at, str_sub(piece->raw, at - from, end - at)))
             break;
         at = end;
     }
@@ -124,7 +124,7 @@ size_t known_body_match(const struct known_body *k, const struct dialect *d, str
     for (size_t i = 0; d == k->dialect && i < k->pieces.n; i++) {
         const struct known_piece *piece = &k->pieces.at[i];
 
-        if (!begins_with(body, at, piece->raw))
+        if (!has_bytes_at(body, at, piece->raw))
             return match_items(k, piece, n, at, body);
         at += piece->raw.len;
         n = piece->n_items;
@@ -132,7 +132,7 @@ size_t known_body_match(const struct known_body *k, const struct dialect *d, str
     return n;
 }
 
-void known_body_part(const struct known_body *k, size_t n, struct known_part *ret)
+void known_body_state(const struct known_body *k, size_t n, struct known_part *ret)
 {
     const struct json_mark *m = &k->marks.at[n - 1];
 
@@ -178,7 +178,7 @@ size_t known_body_items(const struct known_body *k)
 /* --- growing --- */
 
 /* Forgets all behind the first n items. */
-static void cut(struct known_body *k, size_t n)
+static void cut_items(struct known_body *k, size_t n)
 {
     size_t bytes = n ? k->marks.at[n - 1].end : 0, at = 0;
 
@@ -293,7 +293,7 @@ static bool is_worn(const struct known_body *k)
     return k->arena.used_bytes / WORN_FACTOR > known_bytes(k) + WORN_FREE / WORN_FACTOR;
 }
 
-static void weigh(struct known_body *k)
+static void count_known_bytes(struct known_body *k)
 {
     size_t bytes =
         sizeof(*k) + k->arena.held_bytes + k->members.cap * sizeof(struct json) +
@@ -314,11 +314,11 @@ static struct known_kept keep_anew(const struct known_reader *by, struct str raw
     struct known_body *k = known_body_new(by);
 
     if (add_first(k, by, raw)) {
-        known_body_let(k);
+        known_body_release(k);
         return (struct known_kept){0};
     }
     hash128_on(&k->hashed, raw);
-    weigh(k);
+    count_known_bytes(k);
     return (struct known_kept){k, replaces};
 }
 
@@ -335,11 +335,11 @@ struct known_kept known_body_keep(struct known_body *k, size_t n, const struct k
     raw = str_sub(body, 0, vec_last(&trace->marks).end);
     if (known == 0 || known < known_bytes(k) / 2 || is_worn(k))
         return keep_anew(by, raw, known > 0 && is_worn(k));
-    cut(k, n);
+    cut_items(k, n);
     rc = add_more(k, by, str_sub(raw, known, SIZE_MAX), trace);
     if (rc)
-        cut(k, n);
-    weigh(k);
+        cut_items(k, n);
+    count_known_bytes(k);
     if (rc)
         return (struct known_kept){0};
     hash128_on(&k->hashed, raw);

@@ -52,7 +52,7 @@ struct known_body *known_body_new(const struct known_reader *by);
 void known_body_hold(struct known_body *k);
 
 /* `known`: a struct known_body, or NULL. Fits arena_hold. */
-void known_body_let(void *known);
+void known_body_release(void *known);
 
 /* False: another reading works with it. */
 bool known_body_begin(struct known_body *k);

@@ -256,7 +256,7 @@ static int read_assistant_block(struct messages_reader *r, const struct json *bl
     } else if (str_eq_c(type, "compaction")) {
         return refuse_summary(at, e);
     } else if (!is_of_session(r, block)) {
-        request_note_skipped(a, "messages", type, r->req);
+        request_add_skipped(a, "messages", type, r->req);
     }
     return 0;
 }
@@ -288,7 +288,7 @@ static int read_assistant(struct messages_reader *r, const struct json *content,
 }
 
 /* system and developer messages may also stand in the middle. */
-static int read_message(struct messages_reader *r, const struct json *v, uint32_t i)
+static int read_anthropic_message(struct messages_reader *r, const struct json *v, uint32_t i)
 {
     struct err *e = r->e;
     struct str role = json_string(json_get(v, "role"));
@@ -316,7 +316,7 @@ static int read_message(struct messages_reader *r, const struct json *v, uint32_
 }
 
 /* The system prompt first, then the messages in order. */
-static int read_messages(struct messages_reader *r, const struct json *body)
+static int read_anthropic_messages(struct messages_reader *r, const struct json *body)
 {
     const struct json *list;
     const struct json *system = json_get(body, "system");
@@ -333,7 +333,7 @@ static int read_messages(struct messages_reader *r, const struct json *body)
             json_push(r->a, &r->messages, json_message(r->a, "system", text));
     }
     for (uint32_t i = 0; i < list->n; i++)
-        if (read_message(r, &list->items[i], i))
+        if (read_anthropic_message(r, &list->items[i], i))
             return -1;
     if (!r->messages.n)
         return err_field(r->e, "messages", "messages have no content");
@@ -376,7 +376,7 @@ static int parse_both(struct arena *a, const struct json *body,
     if (!json_is_null(json_get(body, "thread")))
         return err_field(e, "thread", "threads are not supported: send the whole history");
     if (request_begin(a, body, headers, ret, e) || anthropic_read_tools(a, body, &r.tools, e) ||
-        read_messages(&r, body))
+        read_anthropic_messages(&r, body))
         return -1;
     ret->chat->messages = json_keep(a, r.messages);
     if (r.tools.shown.all.n)
@@ -393,8 +393,8 @@ static int parse_both(struct arena *a, const struct json *body,
 }
 
 /* output_config.format, or as output_format: a format that is not known is let be, as betas are. */
-static int read_format(struct arena *a, const struct json *body, struct chat_request *req,
-                       struct err *e)
+static int read_output_format(struct arena *a, const struct json *body, struct chat_request *req,
+                              struct err *e)
 {
     const struct json *format = json_get(json_get(body, "output_config"), "format");
     const char *path = "output_config.format";
@@ -448,17 +448,17 @@ static int messages_parse(struct arena *a, const struct json *body,
         return err_field(e, "max_tokens", "max_tokens is required");
     if (!json_is_null(stops) && stops->kind != JSON_ARRAY)
         return err_field(e, "stop_sequences", "stop_sequences must be a list of strings");
-    if (read_format(a, body, ret, e) ||
+    if (read_output_format(a, body, ret, e) ||
         request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e))
         return -1;
-    return image_parts_settle(a, past, ret, e);
+    return image_parts_normalise(a, past, ret, e);
 }
 
 static int count_parse(struct arena *a, const struct json *body,
                        const struct dialect_headers *headers, const struct dialect_past *past,
                        struct chat_request *ret, struct err *e)
 {
-    return parse_both(a, body, headers, past, ret, e) ? -1 : image_parts_settle(a, past, ret, e);
+    return parse_both(a, body, headers, past, ret, e) ? -1 : image_parts_normalise(a, past, ret, e);
 }
 
 const struct dialect dialect_messages = {.name = "messages",

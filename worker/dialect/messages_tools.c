@@ -13,7 +13,8 @@
 /* --- the list of tools --- */
 
 /* Adds one tool of kind custom (the default); other kinds are the vendor's own and skipped. */
-static int read_tool(const struct json *v, uint32_t i, struct tool_list *tools, struct err *e)
+static int read_anthropic_tool(const struct json *v, uint32_t i, struct tool_list *tools,
+                               struct err *e)
 {
     struct str type = json_string(json_get(v, "type"));
     struct str name = json_string(json_get(v, "name"));
@@ -61,7 +62,7 @@ int anthropic_read_tools(struct arena *a, const struct json *body, struct anthro
     for (uint32_t i = 0; list && i < list->n; i++) {
         bool hide = !show_all && json_is_true(json_get(&list->items[i], "defer_loading"));
 
-        if (read_tool(&list->items[i], i, hide ? &ret->hidden : &ret->shown, e))
+        if (read_anthropic_tool(&list->items[i], i, hide ? &ret->hidden : &ret->shown, e))
             return -1;
     }
     if (!ret->shown.all.n) { /* and nothing to search them with */
@@ -131,7 +132,7 @@ static void put_tool(struct buf *b, const struct anthropic_tools *tools, struct 
         buf_add_str(b, name);
 }
 
-static struct str name_of(const struct json *reference)
+static struct str reference_name(const struct json *reference)
 {
     struct str name = json_string(json_get(reference, "tool_name"));
 
@@ -143,7 +144,7 @@ static bool put_added(struct buf *b, const struct json *block, struct anthropic_
 {
     const struct json *v = json_get(block, "tool");
     const struct json *definition = json_get(v, "definition");
-    struct str name = definition ? json_string(json_get(definition, "name")) : name_of(v);
+    struct str name = definition ? json_string(json_get(definition, "name")) : reference_name(v);
 
     if (!name.len)
         return false;
@@ -191,15 +192,15 @@ static bool put_block(struct buf *b, const struct json *block, struct anthropic_
     const struct json *source = json_get(block, "source");
     struct str form = json_string(json_get(source, "type"));
 
-    if (str_eq_c(type, "tool_reference") && name_of(block).len) {
-        put_tool(b, tools, name_of(block));
+    if (str_eq_c(type, "tool_reference") && reference_name(block).len) {
+        put_tool(b, tools, reference_name(block));
         return true;
     }
     if (str_eq_c(type, "tool_addition"))
         return put_added(b, block, tools);
     if (str_eq_c(type, "tool_removal")) {
         buf_puts(b, "Removed tool: ");
-        buf_add_str(b, name_of(json_get(block, "tool")));
+        buf_add_str(b, reference_name(json_get(block, "tool")));
         return true;
     }
     if (str_eq_c(type, "search_result"))

@@ -28,7 +28,7 @@ static void begin_event(struct anthropic_writer *aw, struct json_out *o, const c
     json_out_cstr(o, name);
 }
 
-static void end_event(struct anthropic_writer *aw, struct json_out *o)
+static void end_anthropic_event(struct anthropic_writer *aw, struct json_out *o)
 {
     json_out_end_obj(o);
     sse_end(&aw->w);
@@ -66,7 +66,7 @@ static void begin_message(struct anthropic_writer *aw, struct json_out *o)
 }
 
 /* message_start carries the whole message without content and with the prompt's tokens. */
-static void on_head(void *ctx, const struct answer_head *h)
+static void on_anthropic_head(void *ctx, const struct answer_head *h)
 {
     struct anthropic_writer *aw = ctx;
     struct json_out o;
@@ -85,7 +85,7 @@ static void on_head(void *ctx, const struct answer_head *h)
     json_out_key(&o, "usage");
     write_usage(&o, &h->usage);
     json_out_end_obj(&o);
-    end_event(aw, &o);
+    end_anthropic_event(aw, &o);
 }
 
 /* The upstream's own signature; without one it names the answer that the thought belongs to.
@@ -114,7 +114,7 @@ static void begin_delta(struct anthropic_writer *aw, struct json_out *o, const c
 static void end_delta(struct anthropic_writer *aw, struct json_out *o)
 {
     json_out_end_obj(o);
-    end_event(aw, o);
+    end_anthropic_event(aw, o);
 }
 
 /* Ends the open block, if there is one; a thought ends with its signature, the upstream's own if it
@@ -133,7 +133,7 @@ static void close_signed(struct anthropic_writer *aw, struct str own)
     begin_event(aw, &o, "content_block_stop");
     json_out_key(&o, "index");
     json_out_i64(&o, aw->index++);
-    end_event(aw, &o);
+    end_anthropic_event(aw, &o);
     aw->open = BLOCK_NONE;
 }
 
@@ -170,7 +170,7 @@ static void text_delta(struct anthropic_writer *aw, const char *type, const char
 }
 
 /* White space alone opens no text block: clients drop such blocks, and a call may follow. */
-static void on_text(void *ctx, uint32_t index, struct str text)
+static void on_anthropic_text(void *ctx, uint32_t index, struct str text)
 {
     struct anthropic_writer *aw = ctx;
     struct json_out o;
@@ -187,7 +187,7 @@ static void on_text(void *ctx, uint32_t index, struct str text)
         json_out_key(&o, "text");
         json_out_cstr(&o, "");
         json_out_end_obj(&o);
-        end_event(aw, &o);
+        end_anthropic_event(aw, &o);
     }
     text_delta(aw, "text_delta", "text", text);
     aw->blank.len = 0;
@@ -205,11 +205,11 @@ static void open_thinking(struct anthropic_writer *aw)
     json_out_key(&o, "signature");
     json_out_cstr(&o, "");
     json_out_end_obj(&o);
-    end_event(aw, &o);
+    end_anthropic_event(aw, &o);
 }
 
 /* Opens a thinking block when none is open. */
-static void on_reasoning(void *ctx, uint32_t index, struct str text)
+static void on_anthropic_reasoning(void *ctx, uint32_t index, struct str text)
 {
     struct anthropic_writer *aw = ctx;
 
@@ -222,13 +222,13 @@ static void on_reasoning(void *ctx, uint32_t index, struct str text)
 
 /* Ends the open thought with its signature. One that came too late for that is a block of its own,
  * without a text; data is a redacted block. */
-static void on_sealed(void *ctx, uint32_t index, struct str seal, bool signs_text)
+static void on_anthropic_sealed(void *ctx, uint32_t index, struct str seal, bool signs_text)
 {
     struct anthropic_writer *aw = ctx;
     struct json_out o;
 
     (void)index;
-    if (!aw->w.req->stream || !told_seals_add(&aw->told, aw->w.a, seal))
+    if (!aw->w.req->stream || !sent_seals_add(&aw->told, aw->w.a, seal))
         return;
     if (signs_text) {
         open_thinking(aw);
@@ -239,12 +239,13 @@ static void on_sealed(void *ctx, uint32_t index, struct str seal, bool signs_tex
     json_out_key(&o, "data");
     json_out_str(&o, seal);
     json_out_end_obj(&o);
-    end_event(aw, &o);
+    end_anthropic_event(aw, &o);
     close_block(aw);
 }
 
 /* A call's block starts with an empty input; the arguments come as JSON text in deltas. */
-static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
+static void on_anthropic_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id,
+                                    struct str name)
 {
     struct anthropic_writer *aw = ctx;
     struct json_out o;
@@ -262,10 +263,10 @@ static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str i
     json_out_obj(&o);
     json_out_end_obj(&o);
     json_out_end_obj(&o);
-    end_event(aw, &o);
+    end_anthropic_event(aw, &o);
 }
 
-static void on_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str text)
+static void on_anthropic_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str text)
 {
     struct anthropic_writer *aw = ctx;
 
@@ -274,7 +275,7 @@ static void on_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str te
         text_delta(aw, "input_json_delta", "partial_json", text);
 }
 
-static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
+static void on_anthropic_tool_end(void *ctx, uint32_t index, uint32_t tool)
 {
     struct anthropic_writer *aw = ctx;
 
@@ -283,13 +284,14 @@ static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
         close_block(aw);
 }
 
-static void on_logprobs(void *ctx, uint32_t index, const struct token_logprob *lp, size_t n)
+static void on_anthropic_logprobs(void *ctx, uint32_t index, const struct token_logprob *lp,
+                                  size_t n)
 {
     (void)ctx, (void)index, (void)lp, (void)n; /* the dialect has none */
 }
 
 /* ping is an event of the dialect's own. */
-static void on_keepalive(void *ctx)
+static void on_anthropic_keepalive(void *ctx)
 {
     struct anthropic_writer *aw = ctx;
     struct json_out o;
@@ -297,7 +299,7 @@ static void on_keepalive(void *ctx)
     if (!aw->w.req->stream)
         return;
     begin_event(aw, &o, "ping");
-    end_event(aw, &o);
+    end_anthropic_event(aw, &o);
 }
 
 /* --- the whole message --- */
@@ -321,7 +323,8 @@ static void write_input(struct arena *a, struct json_out *o, struct str argument
 }
 
 /* One tool_use block for each call. */
-static void write_calls(struct anthropic_writer *aw, struct json_out *o, const struct json *calls)
+static void write_tool_uses(struct anthropic_writer *aw, struct json_out *o,
+                            const struct json *calls)
 {
     for (size_t i = 0; json_at(calls, i); i++) {
         const struct json *call = json_at(calls, i);
@@ -383,7 +386,7 @@ static void write_content(struct anthropic_writer *aw, struct json_out *o, const
         json_out_str(o, text);
         json_out_end_obj(o);
     }
-    write_calls(aw, o, json_get(m, "tool_calls"));
+    write_tool_uses(aw, o, json_get(m, "tool_calls"));
 }
 
 /* "stop" is stop_sequence when a stop string ended the answer, else end_turn. */
@@ -402,8 +405,8 @@ static void write_stop(struct json_out *o, const struct finished_answer *t)
 }
 
 /* n is 1 in this dialect. */
-static void on_finish(void *ctx, const struct finished_answer *answers, size_t n,
-                      const struct call_usage *usage)
+static void on_anthropic_finish(void *ctx, const struct finished_answer *answers, size_t n,
+                                const struct call_usage *usage)
 {
     struct anthropic_writer *aw = ctx;
     struct json_out o = json_out_to(aw->w.out);
@@ -419,7 +422,7 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
         json_out_end_obj(&o);
         return;
     }
-    writer_send_late_seals(&aw->w, answers[0].message, on_sealed);
+    writer_send_unsent_seals(&aw->w, answers[0].message, on_anthropic_sealed);
     close_block(aw);
     begin_event(aw, &o, "message_delta");
     json_out_key(&o, "delta");
@@ -428,9 +431,9 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
     json_out_end_obj(&o);
     json_out_key(&o, "usage");
     write_usage(&o, usage);
-    end_event(aw, &o);
+    end_anthropic_event(aw, &o);
     begin_event(aw, &o, "message_stop");
-    end_event(aw, &o);
+    end_anthropic_event(aw, &o);
 }
 
 /* --- errors --- */
@@ -510,7 +513,7 @@ void anthropic_write_error(const struct err *e, struct str request_id, struct bu
 
 /* Fails a stream. Before the head nothing was sent, so the api layer then answers with a status
  * instead. */
-static void on_failed(void *ctx, const struct err *e)
+static void on_anthropic_failed(void *ctx, const struct err *e)
 {
     struct anthropic_writer *aw = ctx;
     struct json_out o;
@@ -519,7 +522,7 @@ static void on_failed(void *ctx, const struct err *e)
         return;
     begin_event(aw, &o, "error");
     write_error(&o, e);
-    end_event(aw, &o);
+    end_anthropic_event(aw, &o);
     aw->w.base.failed_in_stream = true;
 }
 
@@ -531,7 +534,7 @@ void anthropic_write_count(size_t n_tokens, struct buf *out)
 struct dialect_writer *anthropic_writer_new(struct arena *a, const struct chat_request *req,
                                             const struct json *body, struct buf *out)
 {
-    static const struct answer_sink sink = ANSWER_SINK_ON_AND(.sealed = on_sealed);
+    static const struct answer_sink sink = ANSWER_SINK_OF(anthropic, .sealed = on_anthropic_sealed);
     struct anthropic_writer *aw = ARENA_NEW(a, struct anthropic_writer);
 
     writer_init(&aw->w, &sink, a, req, body, out);

@@ -81,7 +81,7 @@ enum { ADJOIN_LEAST = 64 << 10 };
 
 /* Puts the texts of a list of text parts, which are long together, next to each other in memory. So
  * the loop can compare the list as one text without a copy (worker/session/forest/message.c). */
-static void adjoin(struct json *list, struct str all)
+static void join_memory(struct json *list, struct str all)
 {
     for (uint32_t i = 0; i < list->n; i++) {
         struct json *text = &list->items[i].members[1].value; /* text_part */
@@ -125,7 +125,7 @@ int content_text(struct arena *a, const struct json *v, const char *path, bool j
         buf_add_str(&all, text);
     }
     if (!joined && !images && list.n > 1 && all.len >= ADJOIN_LEAST)
-        adjoin(&list, arena_str(a, buf_str(&all)));
+        join_memory(&list, arena_str(a, buf_str(&all)));
     *ret = joined || !list.n ? json_make_string(arena_str(a, buf_str(&all))) : list;
     r = 0;
 out:

@@ -29,7 +29,7 @@ static struct glance glance_at(const struct json *m)
 
 /* Finds the answer that issued the calls of an assistant message without other content; absent:
  * unknown. */
-static struct str issuer(const struct glance *g, struct regroup_owner owner)
+static struct str find_issuer(const struct glance *g, struct regroup_owner owner)
 {
     struct str id = json_string(json_get(json_at(g->calls, 0), "id"));
 
@@ -100,7 +100,7 @@ const struct json *regroup_calls(struct arena *a, const struct json *messages,
         const struct json *m = &messages->items[i];
         struct glance g = glance_at(m);
         bool assistant = str_eq_c(json_string(g.role), "assistant");
-        struct str who = assistant ? issuer(&g, owner) : (struct str){0};
+        struct str who = assistant ? find_issuer(&g, owner) : (struct str){0};
 
         if (who.len && str_eq(who, last) && says_nothing(json_string(g.content), &room)) {
             for (uint32_t k = 0; k < i && !moves; k++)

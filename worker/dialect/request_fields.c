@@ -17,7 +17,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static const struct json *given(const struct json *o, const char *name)
+static const struct json *given_member(const struct json *o, const char *name)
 {
     const struct json *v = json_get(o, name);
 
@@ -27,7 +27,7 @@ static const struct json *given(const struct json *o, const char *name)
 /* See request_fields.h: null counts as absent. */
 int field_bool(const struct json *o, const char *name, bool *ret, struct err *e)
 {
-    const struct json *v = given(o, name);
+    const struct json *v = given_member(o, name);
 
     if (!v)
         return 0;
@@ -39,7 +39,7 @@ int field_bool(const struct json *o, const char *name, bool *ret, struct err *e)
 
 int field_str(const struct json *o, const char *name, struct str *ret, struct err *e)
 {
-    const struct json *v = given(o, name);
+    const struct json *v = given_member(o, name);
 
     if (!v)
         return 0;
@@ -52,7 +52,7 @@ int field_str(const struct json *o, const char *name, struct str *ret, struct er
 int field_u32(const struct json *o, const char *name, uint32_t min, uint32_t max, uint32_t *ret,
               struct err *e)
 {
-    const struct json *v = given(o, name);
+    const struct json *v = given_member(o, name);
     int64_t n;
 
     if (!v)
@@ -72,7 +72,7 @@ int field_kind(const struct json *o, const char *name, enum json_kind kind, cons
         [JSON_STRING] = "a string", [JSON_ARRAY] = "a list",       [JSON_OBJECT] = "an object",
     };
 
-    *ret = given(o, name);
+    *ret = given_member(o, name);
     if (*ret && (*ret)->kind != kind)
         return err_field(e, name, "%s must be %s", name, kinds[kind]);
     return 0;
@@ -98,7 +98,7 @@ const char *path_at(char out[FIELD_PATH_MAX], const char *fmt, ...)
 /* --- what every dialect reads alike --- */
 
 /* A header's value in the arena: a call may outlive the exchange that brought it. */
-static struct str header(struct arena *a, const struct dialect_headers *h, const char *name)
+static struct str copy_header(struct arena *a, const struct dialect_headers *h, const char *name)
 {
     struct str v = h && h->get ? h->get(h->ctx, name) : (struct str){0};
 
@@ -127,7 +127,7 @@ struct speaker {
 static const struct json *turn_metadata(struct arena *a, const struct dialect_headers *h)
 {
     const struct json *v = NULL;
-    struct str text = header(a, h, "x-codex-turn-metadata");
+    struct str text = copy_header(a, h, "x-codex-turn-metadata");
 
     return text.len && json_parse(a, text, &v, NULL) == 0 ? v : NULL;
 }
@@ -144,7 +144,7 @@ static bool is_spawned(struct str kind)
 static struct speaker codex_speaker(struct arena *a, const struct dialect_headers *h)
 {
     const struct json *turn = turn_metadata(a, h);
-    struct str kind = header(a, h, "x-openai-subagent");
+    struct str kind = copy_header(a, h, "x-openai-subagent");
     struct speaker s = {.name = json_string(json_get(turn, "agent_name"))};
     struct str request = json_string(json_get(turn, "request_kind"));
 
@@ -152,7 +152,7 @@ static struct speaker codex_speaker(struct arena *a, const struct dialect_header
         s.name = (struct str){0};
     if (!kind.len)
         kind = json_string(json_get(turn, "subagent_kind"));
-    if (str_eq_c(header(a, h, "x-openai-memgen-request"), "true"))
+    if (str_eq_c(copy_header(a, h, "x-openai-memgen-request"), "true"))
         s.purpose = STR("memory_consolidation");
     else if (str_eq_c(request, "compaction") || str_eq_c(request, "memory"))
         s.purpose = request;
@@ -168,12 +168,12 @@ static struct speaker codex_speaker(struct arena *a, const struct dialect_header
 /* OpenClaw: the key of a sub-agent's session ends in :subagent:ID. */
 static struct str openclaw_agent(struct arena *a, const struct dialect_headers *h)
 {
-    struct str key = header(a, h, "x-openclaw-session-key");
+    struct str key = copy_header(a, h, "x-openclaw-session-key");
     size_t at = str_find(key, STR(":subagent:"), 0);
 
     if (at != SIZE_MAX)
         return str_sub(key, at + strlen(":subagent:"), key.len);
-    return header(a, h, "x-openclaw-agent-id");
+    return copy_header(a, h, "x-openclaw-agent-id");
 }
 
 /* The agents that have a header for one thing each; Codex has several. */
@@ -182,12 +182,12 @@ static struct speaker speaker_of(struct arena *a, const struct dialect_headers *
     struct speaker s = codex_speaker(a, h);
 
     if (!s.name.len)
-        s.name = header(a, h, "x-claude-code-agent-id");
-    if (!s.name.len && header(a, h, "x-parent-session-id").len) /* opencode's sub-agents */
-        s.name = header(a, h, "x-session-id");
+        s.name = copy_header(a, h, "x-claude-code-agent-id");
+    if (!s.name.len && copy_header(a, h, "x-parent-session-id").len) /* opencode's sub-agents */
+        s.name = copy_header(a, h, "x-session-id");
     if (!s.name.len)
         s.name = openclaw_agent(a, h);
-    if (str_eq_c(header(a, h, "x-deepseek-harness-compact"), "1"))
+    if (str_eq_c(copy_header(a, h, "x-deepseek-harness-compact"), "1"))
         s.purpose = STR("compact");
     return s;
 }
@@ -218,13 +218,13 @@ static void read_headers(struct arena *a, const struct dialect_headers *h, struc
     struct speaker speaker = speaker_of(a, h);
     uint64_t n;
 
-    ret->label = header(a, h, "rollgate-label");
+    ret->label = copy_header(a, h, "rollgate-label");
     if (!ret->label.len)
         ret->label = label_of(a, &speaker);
     for (size_t i = 0; i < ARRAY_LEN(parents) && !ret->parent_label.len; i++)
-        ret->parent_label = header(a, h, parents[i]);
-    ret->idempotency_key = idempotency_key(a, header(a, h, "idempotency-key"));
-    if (str_to_u64(header(a, h, "x-stainless-retry-count"), 1000, &n) == 0)
+        ret->parent_label = copy_header(a, h, parents[i]);
+    ret->idempotency_key = idempotency_key(a, copy_header(a, h, "idempotency-key"));
+    if (str_to_u64(copy_header(a, h, "x-stainless-retry-count"), 1000, &n) == 0)
         ret->retry_count = (uint32_t)n;
 }
 
@@ -400,14 +400,15 @@ static enum thinking_mode thinking_mode_of(struct str type)
 int request_thinking(struct arena *a, const struct json *body, struct chat_request *req,
                      struct err *e)
 {
-    const struct json *v = given(body, "thinking"), *on = given(body, "enable_thinking");
-    const struct json *budget = given(v, "budget_tokens");
+    const struct json *v = given_member(body, "thinking"),
+                      *on = given_member(body, "enable_thinking");
+    const struct json *budget = given_member(v, "budget_tokens");
     struct thinking_wish *w = &req->thinking;
     struct err inner = {0};
 
     if (req->sampling->max_thinking_tokens)
-        w->budget_field =
-            given(body, "max_thinking_tokens") ? "max_thinking_tokens" : "thinking_token_budget";
+        w->budget_field = given_member(body, "max_thinking_tokens") ? "max_thinking_tokens"
+                                                                    : "thinking_token_budget";
     if (on && !v) {
         w->mode_field = "enable_thinking";
         w->mode = on->kind != JSON_BOOL ? THINKING_ODD
@@ -417,7 +418,7 @@ int request_thinking(struct arena *a, const struct json *body, struct chat_reque
     if (!v)
         return 0;
     w->mode_field = "thinking";
-    w->mode = thinking_mode_of(json_string(given(v, "type")));
+    w->mode = thinking_mode_of(json_string(given_member(v, "type")));
     if (!budget || w->mode == THINKING_OFF || req->sampling->max_thinking_tokens)
         return 0;
     w->budget_field = "thinking.budget_tokens";
@@ -426,7 +427,7 @@ int request_thinking(struct arena *a, const struct json *body, struct chat_reque
     return 0;
 }
 
-static struct str name_of(const struct json *tool)
+static struct str tool_name_of(const struct json *tool)
 {
     return json_string(json_get(json_get(tool, "function"), "name"));
 }
@@ -434,7 +435,7 @@ static struct str name_of(const struct json *tool)
 static bool is_callable(const struct chat_request *req, struct str name)
 {
     for (size_t i = 0; json_at(req->callable, i); i++)
-        if (str_eq(name_of(json_at(req->callable, i)), name))
+        if (str_eq(tool_name_of(json_at(req->callable, i)), name))
             return true;
     return false;
 }
@@ -464,7 +465,7 @@ int request_allowed(struct arena *a, const struct json *choice, const char *path
     if (!str_eq_c(mode, "auto") && !str_eq_c(mode, "required"))
         return err_field(e, path_at(at, "%s.mode", path), "%s.mode must be auto or required", path);
     for (uint32_t i = 0; json_at(req->callable, i); i++)
-        (void)lookup_add(&callable, name_of(json_at(req->callable, i)), i);
+        (void)lookup_add(&callable, tool_name_of(json_at(req->callable, i)), i);
     for (uint32_t i = 0; i < list->n; i++) {
         const struct json *tool = &list->items[i];
         const struct json *inner = json_get(tool, "function");

@@ -62,7 +62,7 @@ int request_thinking(struct arena *a, const struct json *body, struct chat_reque
                      struct err *e);
 
 /* Text as string or list of parts. Lists: *ret is a list of {"type":"text"} and of pictures, which
- * image_parts_settle must see, or, with `joined`, one string without pictures. Null is the empty
+ * image_parts_normalise must see, or, with `joined`, one string without pictures. Null is the empty
  * string. Other parts are refused by name. */
 int content_text(struct arena *a, const struct json *v, const char *path, bool joined,
                  struct json *ret, struct err *e);

@@ -107,7 +107,7 @@ static bool is_listed(const struct json *names, struct str name)
 }
 
 /* At most DROPPED_NAME_MAX bytes, ending where a character ends. */
-static struct str shortened(struct str name)
+static struct str cut_name(struct str name)
 {
     size_t n = name.len;
 
@@ -131,14 +131,14 @@ static void list_name(struct arena *a, struct json *names, struct str object, st
         buf_add_c(&path, '.');
     }
     buf_add_str(&path, name);
-    text = shortened(buf_str(&path));
+    text = cut_name(buf_str(&path));
     if (!is_listed(names, text))
         json_push(a, names, json_make_string(arena_str(a, text)));
     buf_done(&path);
 }
 
-void request_note_skipped(struct arena *a, const char *list, struct str kind,
-                          struct chat_request *req)
+void request_add_skipped(struct arena *a, const char *list, struct str kind,
+                         struct chat_request *req)
 {
     if (!req->skipped) {
         req->skipped = ARENA_NEW(a, struct json);
@@ -149,7 +149,7 @@ void request_note_skipped(struct arena *a, const char *list, struct str kind,
 }
 
 /* Counts a dropped member and notes its name. */
-static void drop(struct dropping *d, struct str object, struct str name, enum member_use use)
+static void drop_member(struct dropping *d, struct str object, struct str name, enum member_use use)
 {
     if (use == USE_UNUSED)
         d->to->unused++;
@@ -169,7 +169,7 @@ static bool is_taken(const struct dropping *d, struct str object, struct str nam
 }
 
 /* The members of an object that the table knows by its parts. */
-static void look_inside(struct dropping *d, const struct json_member *outer)
+static void check_inner_members(struct dropping *d, const struct json_member *outer)
 {
     struct str object = json_string(&outer->key);
 
@@ -179,12 +179,12 @@ static void look_inside(struct dropping *d, const struct json_member *outer)
         enum member_use use = inner_use_of(d->dialects, object, name);
 
         if (use >= USE_UNUSED && !json_is_null(&m->value) && !is_taken(d, object, name))
-            drop(d, object, name, use);
+            drop_member(d, object, name, use);
     }
 }
 
 /* One member of the body. */
-static void look_at(struct dropping *d, const struct json_member *m)
+static void check_member(struct dropping *d, const struct json_member *m)
 {
     struct str name = json_string(&m->key);
     enum member_use use = use_of(d->dialects, name);
@@ -192,9 +192,9 @@ static void look_at(struct dropping *d, const struct json_member *m)
     if (use < USE_UNUSED || json_is_null(&m->value) || (d->taken && d->taken(name)))
         return;
     if (use == USE_UNKNOWN && json_is(&m->value, JSON_OBJECT) && has_inner(d->dialects, name))
-        look_inside(d, m);
+        check_inner_members(d, m);
     else
-        drop(d, (struct str){0}, name, use);
+        drop_member(d, (struct str){0}, name, use);
 }
 
 /* --- texts --- */
@@ -211,7 +211,7 @@ static bool has_surrogate(const struct json *v)
 }
 
 /* Notes "NAME.lone_surrogate" for the member, or "NAME[i].lone_surrogate" for an item of a list. */
-static void look_for_surrogates(struct dropping *d, const struct json_member *m)
+static void find_surrogates(struct dropping *d, const struct json_member *m)
 {
     static const struct str kind = STR_LIT("lone_surrogate");
     const struct json *v = &m->value;
@@ -219,17 +219,18 @@ static void look_for_surrogates(struct dropping *d, const struct json_member *m)
 
     for (uint32_t i = 0; v->kind == JSON_ARRAY && i < v->n; i++) {
         if (has_surrogate(&v->items[i]))
-            drop(d, arena_printf(d->a, "%.*s[%u]", (int)name.len, name.p, i), kind, USE_UNUSED);
+            drop_member(d, arena_printf(d->a, "%.*s[%u]", (int)name.len, name.p, i), kind,
+                        USE_UNUSED);
     }
     if (v->kind != JSON_ARRAY && has_surrogate(v))
-        drop(d, name, kind, USE_UNUSED);
+        drop_member(d, name, kind, USE_UNUSED);
 }
 
 /* --- the end --- */
 
 /* A final message of the assistant is closed, and a new one is sampled: notes that it is not
  * continued, as "LIST[i].continuation". */
-static void look_at_end(struct dropping *d, const struct json *body, const struct chat *chat)
+static void check_continuation(struct dropping *d, const struct json *body, const struct chat *chat)
 {
     const struct json *messages = chat->messages;
     const char *list = d->dialects & IN_RESPONSES ? "input" : "messages";
@@ -238,7 +239,8 @@ static void look_at_end(struct dropping *d, const struct json *body, const struc
 
     if (str_eq_c(json_string(json_get(last, "role")), "assistant") && json_is(items, JSON_ARRAY) &&
         items->n > 0)
-        drop(d, arena_printf(d->a, "%s[%u]", list, items->n - 1), STR("continuation"), USE_UNUSED);
+        drop_member(d, arena_printf(d->a, "%s[%u]", list, items->n - 1), STR("continuation"),
+                    USE_UNUSED);
 }
 
 /* --- tools --- */
@@ -260,7 +262,7 @@ static bool is_offered(unsigned dialects, const struct json *tool, struct str ty
 
 /* Tools of kinds that the reader skips are noted as "tools.KIND". A namespace has no other in it.
  */
-static void look_at_tools(struct dropping *d, const struct json *tools, bool inner)
+static void check_tool_kinds(struct dropping *d, const struct json *tools, bool inner)
 {
     for (uint32_t i = 0; json_is(tools, JSON_ARRAY) && i < tools->n; i++) {
         const struct json *tool = &tools->items[i];
@@ -268,15 +270,15 @@ static void look_at_tools(struct dropping *d, const struct json *tools, bool inn
         bool space = str_eq_c(type, "namespace");
 
         if (!is_offered(d->dialects, tool, type) || (space && inner))
-            drop(d, STR("tools"), type, USE_UNUSED);
+            drop_member(d, STR("tools"), type, USE_UNUSED);
         else if (space && (d->dialects & IN_RESPONSES))
-            look_at_tools(d, json_get(tool, "tools"), true);
+            check_tool_kinds(d, json_get(tool, "tools"), true);
     }
 }
 
 /* `taken` set means that an upstream obeys more than the table says; with a body of Chat
  * Completions, which it gets as it is, also the tools. */
-void request_note_dropped(struct arena *a, const struct dialect *d, const struct json *body,
+void request_find_dropped(struct arena *a, const struct dialect *d, const struct json *body,
                           member_taken_fn taken, struct chat_request *req)
 {
     struct dropping x = {.a = a,
@@ -292,13 +294,13 @@ void request_note_dropped(struct arena *a, const struct dialect *d, const struct
     for (uint32_t i = 0; req->skipped && i < req->skipped->n; i++)
         json_push(a, &x.names, req->skipped->items[i]);
     for (uint32_t i = 0; i < body->n; i++)
-        look_at(&x, &body->members[i]);
+        check_member(&x, &body->members[i]);
     for (uint32_t i = 0; i < body->n && (body->flags & JSON_SURROGATE); i++)
-        look_for_surrogates(&x, &body->members[i]);
+        find_surrogates(&x, &body->members[i]);
     if (!(taken && (d->members & IN_CHAT)) && !(d->members & IN_COMPLETIONS))
-        look_at_tools(&x, json_get(body, "tools"), false);
+        check_tool_kinds(&x, json_get(body, "tools"), false);
     if (!(taken && (d->members & IN_CHAT)) && !(d->members & IN_COMPLETIONS))
-        look_at_end(&x, body, req->chat);
+        check_continuation(&x, body, req->chat);
     if (x.names.n) {
         struct json text = json_text_of(a, &x.names);
 
@@ -308,7 +310,7 @@ void request_note_dropped(struct arena *a, const struct dialect *d, const struct
 
 /* --- what could not be obeyed --- */
 
-void request_note_unobeyed(struct arena *a, const char *name, struct chat_request *req)
+void request_add_unobeyed(struct arena *a, const char *name, struct chat_request *req)
 {
     const struct json *had = NULL;
     struct json names = json_empty(JSON_ARRAY), text;
@@ -325,7 +327,7 @@ void request_note_unobeyed(struct arena *a, const char *name, struct chat_reques
     req->dropped.names = json_string(&text);
 }
 
-static void add_name(struct buf *b, struct str name)
+static void add_header_name(struct buf *b, struct str name)
 {
     if (b->len)
         buf_puts(b, ", ");
@@ -341,10 +343,10 @@ struct str request_unobeyed(struct arena *a, const struct chat_request *req)
 
     if (req->dropped.names.p && json_parse(a, req->dropped.names, &names, NULL) == 0) {
         for (uint32_t i = 0; i < names->n; i++)
-            add_name(&b, json_string(&names->items[i]));
+            add_header_name(&b, json_string(&names->items[i]));
     }
     if (req->thinking.effort_lost)
-        add_name(&b, str_cstr(req->thinking.effort_field));
+        add_header_name(&b, str_cstr(req->thinking.effort_field));
     if (b.len)
         ret = arena_str(a, buf_str(&b));
     buf_done(&b);

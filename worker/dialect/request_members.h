@@ -25,8 +25,8 @@ enum { DROPPED_NAMES_MAX = 16, DROPPED_NAME_MAX = 64 };
 
 /* Records an item of the member `list` that no model reads, such as one that another server sealed
  * or made. Counted as dropped each time, and named once, as "list.KIND". */
-void request_note_skipped(struct arena *a, const char *list, struct str kind,
-                          struct chat_request *req);
+void request_add_skipped(struct arena *a, const char *list, struct str kind,
+                         struct chat_request *req);
 
 /* Fills req->dropped from the body (a JSON object) of a request of that dialect, after its reader.
  * Dropped are: items that the reader skipped; members that are not null and not read, as "name" or
@@ -34,11 +34,11 @@ void request_note_skipped(struct arena *a, const char *list, struct str kind,
  * replaced half a character, as "name[i].lone_surrogate". `taken`, or NULL: names that other layers
  * use. The dialect's own names are looked up once for each member; without a dropped one nothing is
  * allocated. */
-void request_note_dropped(struct arena *a, const struct dialect *d, const struct json *body,
+void request_find_dropped(struct arena *a, const struct dialect *d, const struct json *body,
                           member_taken_fn taken, struct chat_request *req);
 
 /* A member that the reader took and that cannot be obeyed after all: dropped like the others. */
-void request_note_unobeyed(struct arena *a, const char *name, struct chat_request *req);
+void request_add_unobeyed(struct arena *a, const char *name, struct chat_request *req);
 
 /* Returns the members without effect, unknown efforts of the template included, as a header's
  * value: names between commas, bytes that a header cannot have as '?'. Absent: there are none. */

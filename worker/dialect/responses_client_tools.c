@@ -26,7 +26,7 @@ struct client_item {
 typedef int (*client_result_fn)(const struct client_item *c, struct json *ret);
 
 static int read_screenshot(const struct client_item *c, struct json *ret);
-static int read_text(const struct client_item *c, struct json *ret);
+static int read_item_text(const struct client_item *c, struct json *ret);
 static int read_streams(const struct client_item *c, struct json *ret);
 static int read_patched(const struct client_item *c, struct json *ret);
 
@@ -54,7 +54,7 @@ static const struct client_tool {
      .given = {{"action", "an object", JSON_OBJECT}},
      .lacks = "an object",
      .by_id = true,
-     .result = read_text},
+     .result = read_item_text},
     {.call = "shell_call",
      .output = "shell_call_output",
      .name = "shell",
@@ -88,7 +88,7 @@ bool responses_client_result(struct str type)
     return tool_of(type, true) != NULL;
 }
 
-static int bad(const struct client_item *c, const char *field, const char *what)
+static int fail_item(const struct client_item *c, const char *field, const char *what)
 {
     char path[FIELD_PATH_MAX];
 
@@ -105,7 +105,7 @@ static int read_id(const struct client_item *c, const struct client_tool *tool, 
     if (!ret->len && tool->by_id)
         *ret = json_string(json_get(c->item, "id"));
     if (!ret->len)
-        return bad(c, "call_id", "a non-empty string");
+        return fail_item(c, "call_id", "a non-empty string");
     if (ret->len > REQUEST_CALL_TEXT_MAX)
         return field_call_text(path_at(path, "input[%u].call_id", c->at), *ret, c->e);
     return 0;
@@ -128,11 +128,11 @@ int responses_read_client_call(struct arena *a, const struct json *item, uint32_
         if (json_is_null(v))
             continue;
         if (!json_is(v, m->kind))
-            return bad(&c, m->name, m->must);
+            return fail_item(&c, m->name, m->must);
         json_put(a, &arguments, m->name, *v);
     }
     if (!arguments.n)
-        return bad(&c, tool->given[0].name, tool->lacks);
+        return fail_item(&c, tool->given[0].name, tool->lacks);
     text = json_text_of(a, &arguments);
     *ret = tool_call_json(a, id, str_cstr(tool->name), json_string(&text));
     return 0;
@@ -148,24 +148,24 @@ static int read_screenshot(const struct client_item *c, struct json *ret)
     char path[FIELD_PATH_MAX];
 
     if (!json_is(output, JSON_OBJECT))
-        return bad(c, "output", "an object of type computer_screenshot");
+        return fail_item(c, "output", "an object of type computer_screenshot");
     if (!str_eq_c(type, "computer_screenshot") && !str_eq_c(type, "input_image"))
-        return bad(c, "output.type", "computer_screenshot");
+        return fail_item(c, "output.type", "computer_screenshot");
     if (!json_is_null(checks) && checks->kind != JSON_ARRAY)
-        return bad(c, "acknowledged_safety_checks", "a list");
+        return fail_item(c, "acknowledged_safety_checks", "a list");
     path_at(path, "input[%u].output", c->at);
     *ret = json_empty(JSON_ARRAY);
     json_push(c->a, ret, image_parts_wait(c->a, output, path));
     return 0;
 }
 
-static int read_text(const struct client_item *c, struct json *ret)
+static int read_item_text(const struct client_item *c, struct json *ret)
 {
     const struct json *output = json_get(c->item, "output");
     char path[FIELD_PATH_MAX];
 
     if (json_is_null(output))
-        return bad(c, "output", "a string or a list of parts");
+        return fail_item(c, "output", "a string or a list of parts");
     path_at(path, "input[%u].output", c->at);
     if (content_text(c->a, output, path, false, ret, c->e))
         return -1;
@@ -179,7 +179,7 @@ static int read_streams(const struct client_item *c, struct json *ret)
     const struct json *output = json_get(c->item, "output");
 
     if (!json_is(output, JSON_STRING) && !json_is(output, JSON_ARRAY))
-        return bad(c, "output", "a list of outputs or a string");
+        return fail_item(c, "output", "a list of outputs or a string");
     *ret = output->kind == JSON_STRING ? *output : json_text_of(c->a, output);
     return 0;
 }
@@ -195,11 +195,11 @@ static int read_patched(const struct client_item *c, struct json *ret)
         if (json_is_null(v))
             continue;
         if (v->kind != JSON_STRING)
-            return bad(c, names[i], "a string");
+            return fail_item(c, names[i], "a string");
         json_put(c->a, &told, names[i], *v);
     }
     if (!told.n)
-        return bad(c, "status", "completed or failed");
+        return fail_item(c, "status", "completed or failed");
     *ret = json_text_of(c->a, &told);
     return 0;
 }

@@ -58,6 +58,6 @@ int responses_recorded(struct arena *a, const struct json *body, uint64_t max_by
     }
     if (sum + json_text_bytes(responses_tools_of(a, body), SIZE_MAX) <= max_bytes)
         return 0;
-    n = responses_tools_untold(a, body);
+    n = responses_tools_unseen(a, body);
     return sum + n > max_bytes ? too_long("tools", n, max_bytes, e) : 0;
 }

@@ -10,18 +10,18 @@ static bool is_space(const struct json *t)
     return str_eq_c(json_string(json_get(t, "type")), "namespace");
 }
 
-static struct str name_of(const struct json *t)
+static struct str response_tool_name(const struct json *t)
 {
     return json_string(json_get(t, "name"));
 }
 
-static struct str spelled(struct arena *a, struct str space, struct str name)
+static struct str flat_name(struct arena *a, struct str space, struct str name)
 {
     return arena_printf(a, "%.*s__%.*s", (int)space.len, space.p, (int)name.len, name.p);
 }
 
 /* An upper bound of the tools in a list and its namespaces. */
-static uint32_t count(const struct json *tools)
+static uint32_t count_tools_most(const struct json *tools)
 {
     uint32_t n = 0;
 
@@ -34,20 +34,20 @@ static uint32_t count(const struct json *tools)
 }
 
 /* Enters a tool under its name, and under the name with its namespace. */
-static void note(struct response_tools *r, const struct json *tool, struct str space)
+static void add_tool_name(struct response_tools *r, const struct json *tool, struct str space)
 {
-    struct str name = name_of(tool);
+    struct str name = response_tool_name(tool);
 
     if (!name.p || is_space(tool))
         return;
     r->at[r->n] = (struct response_tool){tool, space};
     (void)lookup_add(&r->names, name, r->n);
     if (space.len && space.len <= TOOL_NAME_MAX && name.len <= TOOL_NAME_MAX)
-        (void)lookup_add(&r->spelled, spelled(r->names.arena, space, name), r->n);
+        (void)lookup_add(&r->spelled, flat_name(r->names.arena, space, name), r->n);
     r->n++;
 }
 
-static bool searches(const struct json *tool)
+static bool is_search(const struct json *tool)
 {
     return str_eq_c(json_string(json_get(tool, "type")), "tool_search") &&
            str_eq_c(json_string(json_get(tool, "execution")), "client");
@@ -59,15 +59,15 @@ void response_tools_read(struct response_tools *ret, struct arena *a, const stru
     const struct json *all = responses_tools_of(a, body);
 
     *ret = (struct response_tools){.names = {.arena = a}, .spelled = {.arena = a}};
-    ret->at = arena_calloc(a, count(all), sizeof(*ret->at));
+    ret->at = arena_calloc(a, count_tools_most(all), sizeof(*ret->at));
     for (size_t i = 0; json_at(all, i); i++) {
         const struct json *t = json_at(all, i);
         const struct json *inner = is_space(t) ? json_get(t, "tools") : NULL;
 
-        ret->client_search |= searches(t);
-        note(ret, t, (struct str){0});
+        ret->client_search |= is_search(t);
+        add_tool_name(ret, t, (struct str){0});
         for (size_t k = 0; json_at(inner, k); k++)
-            note(ret, json_at(inner, k), name_of(t));
+            add_tool_name(ret, json_at(inner, k), response_tool_name(t));
     }
 }
 
@@ -79,7 +79,7 @@ struct str responses_flat_name(const struct response_tools *tools, struct str sp
 
     if (first == LOOKUP_NONE || str_eq(tools->at[first].space, space))
         return name;
-    return spelled(tools->names.arena, space, name);
+    return flat_name(tools->names.arena, space, name);
 }
 
 /* Finds the tool by the model's name for it. */

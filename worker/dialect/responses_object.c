@@ -36,8 +36,8 @@ static const struct json *echo_of(struct arena *a, const struct json *body, cons
 }
 
 /* A member of the request as it was sent, or the API's default as JSON text. */
-static void echo(struct responses_writer *rw, struct json_out *o, const char *key,
-                 const char *otherwise)
+static void echo_member(struct responses_writer *rw, struct json_out *o, const char *key,
+                        const char *otherwise)
 {
     const struct json *v = echo_of(rw->w.a, rw->w.body, key);
 
@@ -113,7 +113,7 @@ void responses_object(struct responses_writer *rw, struct json_out *o, const cha
         json_out_raw(o, grown_str(&rw->output));
     json_out_end_arr(o);
     for (size_t i = 0; i < ARRAY_LEN(echoed); i++)
-        echo(rw, o, echoed[i][0], echoed[i][1]);
+        echo_member(rw, o, echoed[i][0], echoed[i][1]);
     json_out_key(o, "usage");
     if (usage)
         write_usage(o, usage);

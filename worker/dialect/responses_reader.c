@@ -151,9 +151,9 @@ static int read_reference(struct responses_reader *r, const struct json *item)
 }
 
 /* Skips an item that the model does not read; the answer reports it. */
-static int skip(struct responses_reader *r, const struct json *item)
+static int skip_item(struct responses_reader *r, const struct json *item)
 {
-    request_note_skipped(r->a, "input", json_string(json_get(item, "type")), r->req);
+    request_add_skipped(r->a, "input", json_string(json_get(item, "type")), r->req);
     return 0;
 }
 
@@ -187,7 +187,7 @@ static int read_reasoning(struct responses_reader *r, const struct json *item)
     }
     grown_add(r->a, &r->spoken.thought, json_string(&text));
     r->spoken.any = true;
-    return text.n || !is_sealed(item) || is_of_session(r, item) ? 0 : skip(r, item);
+    return text.n || !is_sealed(item) || is_of_session(r, item) ? 0 : skip_item(r, item);
 }
 
 /* A call that the model made. The text of a custom tool is wrapped into arguments again, as the
@@ -267,7 +267,7 @@ static int read_output(struct responses_reader *r, const struct json *item)
 }
 
 /* An assistant's message joins the turn; the others end it. */
-static int read_message(struct responses_reader *r, const struct json *item)
+static int read_item_message(struct responses_reader *r, const struct json *item)
 {
     struct str role = json_string(json_get(item, "role"));
     const struct json *content = json_get(item, "content");
@@ -375,7 +375,7 @@ static int read_compaction(struct responses_reader *r, const struct json *item)
     struct str text = compaction_open(r->a, json_string(json_get(item, "encrypted_content")));
 
     if (!text.p)
-        return skip(r, item);
+        return skip_item(r, item);
     spoken_flush(r->a, &r->spoken, r->messages);
     text = arena_printf(r->a, "%s\n\n%.*s", compacted, (int)text.len, text.p);
     json_push(r->a, r->messages, json_message(r->a, "user", json_make_string(text)));
@@ -399,7 +399,7 @@ static bool is_foreign(struct str type)
 }
 
 /* One item by its type; an item without a type is a message. */
-static int read_item(struct responses_reader *r, const struct json *item)
+static int read_input_item(struct responses_reader *r, const struct json *item)
 {
     const struct json *kind = json_get(item, "type");
     struct str type = json_string(kind);
@@ -409,7 +409,7 @@ static int read_item(struct responses_reader *r, const struct json *item)
     if (!json_is_null(kind) && !type.p)
         return bad_item(r, "type", "a string");
     if (!type.p || str_eq_c(type, "message"))
-        return read_message(r, item);
+        return read_item_message(r, item);
     if (str_eq_c(type, "function_call"))
         return read_call(r, item, false);
     if (str_eq_c(type, "custom_tool_call"))
@@ -437,7 +437,7 @@ static int read_item(struct responses_reader *r, const struct json *item)
     if (str_eq_c(type, "ghost_snapshot")) /* Codex' note to itself, for its undo */
         return 0;
     if (is_foreign(type))
-        return skip(r, item);
+        return skip_item(r, item);
     return bad_item(r, "type", "a known kind of item");
 }
 
@@ -464,7 +464,7 @@ static int read_items(struct responses_reader *r, const struct json *input)
         return err_field(r->e, "input", "input must be a string or a list of items");
     for (r->at = 0; r->at < input->n; r->at++)
         if (is_trigger(&input->items[r->at]) ? read_trigger(r, input)
-                                             : read_item(r, &input->items[r->at]))
+                                             : read_input_item(r, &input->items[r->at]))
             return -1;
     spoken_flush(r->a, &r->spoken, r->messages);
     return 0;
@@ -500,7 +500,7 @@ static int read_previous(struct responses_reader *r, const struct json *body)
     return 0;
 }
 
-static bool begins_with(const struct json *messages, struct str instructions)
+static bool begins_with_instructions(const struct json *messages, struct str instructions)
 {
     const struct json *first = json_at(messages, 0);
 
@@ -517,18 +517,20 @@ static int read_instructions(struct responses_reader *r, const struct json *body
 
     if (field_str(body, "instructions", &text, r->e))
         return -1;
-    if (!text.len || begins_with(r->messages, text))
+    if (!text.len || begins_with_instructions(r->messages, text))
         return 0;
     json_push(r->a, &all, json_message(r->a, "system", json_make_string(text)));
-    for (uint32_t i = before.len && begins_with(r->messages, before); i < r->messages->n; i++)
+    for (uint32_t i = before.len && begins_with_instructions(r->messages, before);
+         i < r->messages->n; i++)
         json_push(r->a, &all, r->messages->items[i]);
     *r->messages = all;
     return 0;
 }
 
 /* See the steps at the head of this file. */
-static int read_messages(struct arena *a, const struct json *body, const struct dialect_past *past,
-                         bool compact, struct chat_request *req, struct err *e)
+static int read_input_messages(struct arena *a, const struct json *body,
+                               const struct dialect_past *past, bool compact,
+                               struct chat_request *req, struct err *e)
 {
     struct json messages = json_empty(JSON_ARRAY);
     struct responses_reader r = {.a = a, .past = past, .messages = &messages, .req = req, .e = e};
@@ -550,8 +552,8 @@ static int read_messages(struct arena *a, const struct json *body, const struct 
 /* --- the rest --- */
 
 /* tool_choice: a word, one tool by name, or a choice among some. */
-static int read_choice(struct arena *a, const struct json *body, struct chat_request *req,
-                       struct err *e)
+static int read_response_choice(struct arena *a, const struct json *body, struct chat_request *req,
+                                struct err *e)
 {
     const struct json *v = json_get(body, "tool_choice");
     struct str word = json_string(v);
@@ -581,8 +583,8 @@ static int read_choice(struct arena *a, const struct json *body, struct chat_req
 }
 
 /* text.format, in the flat form. */
-static int read_format(struct arena *a, const struct json *body, struct chat_request *req,
-                       struct err *e)
+static int read_text_format(struct arena *a, const struct json *body, struct chat_request *req,
+                            struct err *e)
 {
     const struct json *text;
 
@@ -634,15 +636,17 @@ static int read_include(const struct json *body, struct chat_request *req, struc
 }
 
 /* Reads the members after the messages, on both paths. */
-static int read_rest(struct arena *a, const struct json *body, const struct dialect_past *past,
-                     struct chat_request *ret, struct err *e)
+static int read_other_members(struct arena *a, const struct json *body,
+                              const struct dialect_past *past, struct chat_request *ret,
+                              struct err *e)
 {
     const struct json *reasoning;
     bool compacts = ret->tool_choice == CHOICE_NONE;
 
-    if (responses_read_tools(a, body, ret, e) || (!compacts && read_choice(a, body, ret, e)) ||
+    if (responses_read_tools(a, body, ret, e) ||
+        (!compacts && read_response_choice(a, body, ret, e)) ||
         request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e) ||
-        read_format(a, body, ret, e) || read_include(body, ret, e) ||
+        read_text_format(a, body, ret, e) || read_include(body, ret, e) ||
         field_kind(body, "reasoning", JSON_OBJECT, &reasoning, e) ||
         request_kwargs(a, body, json_get(reasoning, "effort"), "reasoning.effort", ret, e) ||
         field_bool(body, "parallel_tool_calls", &ret->parallel_tool_calls, e) ||
@@ -650,7 +654,7 @@ static int read_rest(struct arena *a, const struct json *body, const struct dial
         field_u32(body, "top_logprobs", 0, FIELD_TOP_LOGPROBS_MAX, &ret->top_logprobs, e))
         return -1;
     ret->include_usage = true;
-    return image_parts_settle(a, past, ret, e);
+    return image_parts_normalise(a, past, ret, e);
 }
 
 /* store is only echoed: every answer is stored with its session. */
@@ -658,9 +662,10 @@ static int responses_parse(struct arena *a, const struct json *body,
                            const struct dialect_headers *headers, const struct dialect_past *past,
                            struct chat_request *ret, struct err *e)
 {
-    if (request_begin(a, body, headers, ret, e) || read_messages(a, body, past, false, ret, e))
+    if (request_begin(a, body, headers, ret, e) ||
+        read_input_messages(a, body, past, false, ret, e))
         return -1;
-    return read_rest(a, body, past, ret, e);
+    return read_other_members(a, body, past, ret, e);
 }
 
 /* Parses a compaction of all items. It is never streamed. */
@@ -672,9 +677,9 @@ static int compact_parse(struct arena *a, const struct json *body,
         return -1;
     if (ret->stream)
         return err_field(e, "stream", "stream must be false: a compaction comes whole");
-    if (read_messages(a, body, past, true, ret, e))
+    if (read_input_messages(a, body, past, true, ret, e))
         return -1;
-    return read_rest(a, body, past, ret, e);
+    return read_other_members(a, body, past, ret, e);
 }
 
 const struct dialect dialect_compact = {.name = "responses",

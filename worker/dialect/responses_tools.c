@@ -30,8 +30,8 @@ struct tools_reader {
 
 /* Adds a tool, or those of a namespace one level deep, by its flat name. Kinds that only the
  * vendor's server runs are skipped, and so is a namespace in a namespace. */
-static int read_tool(struct tools_reader *l, const struct json *v, const char *path,
-                     struct str space)
+static int read_response_tool(struct tools_reader *l, const struct json *v, const char *path,
+                              struct str space)
 {
     struct err *e = l->e;
     struct str type = json_string(json_get(v, "type"));
@@ -51,7 +51,7 @@ static int read_tool(struct tools_reader *l, const struct json *v, const char *p
     if (str_eq_c(type, "namespace") && !space.p) {
         for (uint32_t i = 0; json_at(inner, i); i++) {
             path_at(at, "%s.tools[%u]", path, i);
-            if (read_tool(l, json_at(inner, i), at, name.p ? name : STR("")))
+            if (read_response_tool(l, json_at(inner, i), at, name.p ? name : STR("")))
                 return -1;
         }
         return 0;
@@ -62,7 +62,7 @@ static int read_tool(struct tools_reader *l, const struct json *v, const char *p
     }
     if (!str_eq_c(type, "function") && !str_eq_c(type, "custom")) {
         if (l->told)
-            request_note_skipped(l->list.names.arena, "tools", type, l->told);
+            request_add_skipped(l->list.names.arena, "tools", type, l->told);
         return 0;
     }
     if (!name.len)
@@ -138,13 +138,13 @@ static int read_list(struct tools_reader *l, const struct json *list, const char
         return err_field(l->e, path, "%s must be a list", path);
     for (uint32_t i = 0; json_at(list, i); i++) {
         path_at(at, "%s[%u]", path, i);
-        if (read_tool(l, json_at(list, i), at, (struct str){0}))
+        if (read_response_tool(l, json_at(list, i), at, (struct str){0}))
             return -1;
     }
     return 0;
 }
 
-static int read_item(struct tools_reader *l, const struct json *item, uint32_t i)
+static int read_tools_item(struct tools_reader *l, const struct json *item, uint32_t i)
 {
     char path[FIELD_PATH_MAX];
 
@@ -160,7 +160,7 @@ int responses_tools_text(struct arena *a, const struct response_tools *given,
     const struct json *all = &l.list.all;
     struct buf text = {0};
 
-    if (read_item(&l, item, at))
+    if (read_tools_item(&l, item, at))
         return -1;
     for (uint32_t i = 0; i < all->n; i++) {
         buf_puts(&text, i ? "\nNew tool: " : "New tool: ");
@@ -187,12 +187,12 @@ int responses_read_tools(struct arena *a, const struct json *body, struct chat_r
         return -1;
     l.told = req;
     for (; i < n_leading; i++)
-        if (read_item(&l, json_at(input, i), i))
+        if (read_tools_item(&l, json_at(input, i), i))
             return -1;
     if (all->n)
         req->callable = req->chat->tools = json_keep(a, *all);
     for (; json_at(input, i); i++)
-        if (brings_tools(json_at(input, i)) && read_item(&l, json_at(input, i), i))
+        if (brings_tools(json_at(input, i)) && read_tools_item(&l, json_at(input, i), i))
             return -1;
     if (all->n)
         req->callable = json_keep(a, *all);
@@ -200,7 +200,7 @@ int responses_read_tools(struct arena *a, const struct json *body, struct chat_r
 }
 
 /* Returns the bytes of the lists that were read, less those that the model sees. */
-static size_t untold(const struct tools_reader *l, size_t bytes)
+static size_t count_unseen(const struct tools_reader *l, size_t bytes)
 {
     size_t told = json_text_bytes(&l->list.all, SIZE_MAX);
 
@@ -208,7 +208,7 @@ static size_t untold(const struct tools_reader *l, size_t bytes)
 }
 
 /* Sums up the lists: leading ones as one, later ones each at its point. */
-size_t responses_tools_untold(const struct arena *a, const struct json *body)
+size_t responses_tools_unseen(const struct arena *a, const struct json *body)
 {
     const struct json *input = json_get(body, "input"), *list = json_get(body, "tools");
     uint32_t n_leading = responses_leading_tools(body);
@@ -224,14 +224,14 @@ size_t responses_tools_untold(const struct arena *a, const struct json *body)
         if (!brings_tools(json_at(input, i)))
             continue;
         if (i >= n_leading) {
-            n += untold(&l, bytes);
+            n += count_unseen(&l, bytes);
             l.list = tool_list_in(&tmp);
             bytes = 0;
         }
         bytes += json_text_bytes(json_get(json_at(input, i), "tools"), SIZE_MAX);
-        (void)read_item(&l, json_at(input, i), i);
+        (void)read_tools_item(&l, json_at(input, i), i);
     }
-    n += untold(&l, bytes);
+    n += count_unseen(&l, bytes);
     arena_done(&tmp);
     return n;
 }

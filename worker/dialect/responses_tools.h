@@ -37,7 +37,7 @@ const struct json *responses_tool(const struct response_tools *tools, struct str
 const struct json *responses_tools_of(struct arena *a, const struct json *body);
 /* Estimates the bytes of the tools that no prompt has: members that the model does not see, tools
  * of other kinds, further ones of the same name. Call it after the tools were read. */
-size_t responses_tools_untold(const struct arena *a, const struct json *body);
+size_t responses_tools_unseen(const struct arena *a, const struct json *body);
 /* How many items in front of the input only bring tools. */
 uint32_t responses_leading_tools(const struct json *body);
 /* Reads the tools into chat.tools and callable. */

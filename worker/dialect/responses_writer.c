@@ -30,7 +30,7 @@ static void begin_event(struct responses_writer *rw, struct json_out *o, const c
     json_out_i64(o, rw->sequence++);
 }
 
-static void end_event(struct responses_writer *rw, struct json_out *o)
+static void end_response_event(struct responses_writer *rw, struct json_out *o)
 {
     json_out_end_obj(o);
     sse_end(&rw->w);
@@ -65,7 +65,7 @@ static void item_event(struct responses_writer *rw, const char *type, bool done)
     begin_item_event(rw, &o, type);
     json_out_key(&o, "item");
     responses_item(rw, &o, done);
-    end_event(rw, &o);
+    end_response_event(rw, &o);
 }
 
 /* content_part.added or .done; calls have no parts. */
@@ -78,7 +78,7 @@ static void part_event(struct responses_writer *rw, const char *type, struct str
     begin_inner(rw, &o, type);
     json_out_key(&o, "part");
     responses_part(rw, &o, text);
-    end_event(rw, &o);
+    end_response_event(rw, &o);
 }
 
 /* delta or done events of text, thought, arguments, input. */
@@ -112,7 +112,7 @@ static void text_event(struct responses_writer *rw, bool done, struct str text)
         json_out_arr(&o);
         json_out_end_arr(&o);
     }
-    end_event(rw, &o);
+    end_response_event(rw, &o);
 }
 
 /* Writes the events that end an item, and keeps the item for the response object. A custom tool's
@@ -172,7 +172,7 @@ static void open_item(struct responses_writer *rw, enum item kind)
 /* --- the sink --- */
 
 /* Whether deltas go out as they come. */
-static bool tells(const struct responses_writer *rw)
+static bool sends_deltas(const struct responses_writer *rw)
 {
     return rw->w.req->stream && !rw->compacts;
 }
@@ -186,11 +186,11 @@ static void response_event(struct responses_writer *rw, const char *type, const 
     begin_event(rw, &o, type);
     json_out_key(&o, "response");
     responses_object(rw, &o, status, usage, e);
-    end_event(rw, &o);
+    end_response_event(rw, &o);
 }
 
 /* created and in_progress, before anything is generated. */
-static void on_head(void *ctx, const struct answer_head *h)
+static void on_response_head(void *ctx, const struct answer_head *h)
 {
     struct responses_writer *rw = ctx;
 
@@ -201,7 +201,7 @@ static void on_head(void *ctx, const struct answer_head *h)
     response_event(rw, "response.in_progress", "in_progress", NULL, NULL);
 }
 
-static void add_text(struct responses_writer *rw, struct str text)
+static void add_item_text(struct responses_writer *rw, struct str text)
 {
     grown_add(rw->w.a, &rw->text, text);
     if (rw->open != ITEM_CUSTOM)
@@ -209,12 +209,12 @@ static void add_text(struct responses_writer *rw, struct str text)
 }
 
 /* White space alone opens no message: a call may follow, and clients drop empty messages. */
-static void on_text(void *ctx, uint32_t index, struct str text)
+static void on_response_text(void *ctx, uint32_t index, struct str text)
 {
     struct responses_writer *rw = ctx;
 
     (void)index;
-    if (!tells(rw) || !text.len)
+    if (!sends_deltas(rw) || !text.len)
         return;
     if (rw->open != ITEM_MESSAGE) {
         grown_add(rw->w.a, &rw->blank, text);
@@ -223,21 +223,21 @@ static void on_text(void *ctx, uint32_t index, struct str text)
         text = grown_str(&rw->blank);
         open_item(rw, ITEM_MESSAGE);
     }
-    add_text(rw, text);
+    add_item_text(rw, text);
     rw->blank.len = 0;
 }
 
 /* Opens a reasoning item when none is open. */
-static void on_reasoning(void *ctx, uint32_t index, struct str text)
+static void on_response_reasoning(void *ctx, uint32_t index, struct str text)
 {
     struct responses_writer *rw = ctx;
 
     (void)index;
-    if (!tells(rw) || !text.len)
+    if (!sends_deltas(rw) || !text.len)
         return;
     if (rw->open != ITEM_REASONING)
         open_item(rw, ITEM_REASONING);
-    add_text(rw, text);
+    add_item_text(rw, text);
 }
 
 /* Ends the open thought with its seal. One that finds none open is an item of its own, without a
@@ -252,12 +252,12 @@ static void add_seal(struct responses_writer *rw, struct str seal)
     close_item(rw);
 }
 
-static void on_sealed(void *ctx, uint32_t index, struct str seal, bool signs_text)
+static void on_response_sealed(void *ctx, uint32_t index, struct str seal, bool signs_text)
 {
     struct responses_writer *rw = ctx;
 
     (void)index, (void)signs_text;
-    if (tells(rw) && told_seals_add(&rw->told, rw->w.a, seal))
+    if (sends_deltas(rw) && sent_seals_add(&rw->told, rw->w.a, seal))
         add_seal(rw, seal);
 }
 
@@ -278,36 +278,38 @@ static void begin_call(struct responses_writer *rw, struct str id, struct str na
     open_item(rw, search ? ITEM_SEARCH : custom ? ITEM_CUSTOM : ITEM_CALL);
 }
 
-static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
+static void on_response_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id,
+                                   struct str name)
 {
     struct responses_writer *rw = ctx;
 
     (void)index, (void)tool;
-    if (tells(rw))
+    if (sends_deltas(rw))
         begin_call(rw, id, name);
 }
 
-static void on_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str text)
+static void on_response_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str text)
 {
     struct responses_writer *rw = ctx;
 
     (void)index, (void)tool;
-    if (tells(rw) && text.len)
-        add_text(rw, text);
+    if (sends_deltas(rw) && text.len)
+        add_item_text(rw, text);
 }
 
-static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
+static void on_response_tool_end(void *ctx, uint32_t index, uint32_t tool)
 {
     struct responses_writer *rw = ctx;
 
     (void)index, (void)tool;
-    if (tells(rw))
+    if (sends_deltas(rw))
         close_item(rw);
 }
 
 /* Keeps logprobs, which go out with the finished part only: each with the first message that ends
  * after it. */
-static void on_logprobs(void *ctx, uint32_t index, const struct token_logprob *lp, size_t n)
+static void on_response_logprobs(void *ctx, uint32_t index, const struct token_logprob *lp,
+                                 size_t n)
 {
     struct responses_writer *rw = ctx;
 
@@ -325,7 +327,7 @@ static void on_logprobs(void *ctx, uint32_t index, const struct token_logprob *l
 }
 
 /* An event that counts like any other; the SDKs skip types that they do not know. */
-static void on_keepalive(void *ctx)
+static void on_response_keepalive(void *ctx)
 {
     struct responses_writer *rw = ctx;
     struct json_out o;
@@ -333,7 +335,7 @@ static void on_keepalive(void *ctx)
     if (!rw->w.req->stream)
         return;
     begin_event(rw, &o, "keepalive");
-    end_event(rw, &o);
+    end_response_event(rw, &o);
 }
 
 /* The items of a whole message, as the stream would have had them. */
@@ -348,28 +350,28 @@ static void whole_items(struct responses_writer *rw, const struct json *m)
         if (blocks[i].text.len) {
             if (rw->open != ITEM_REASONING)
                 open_item(rw, ITEM_REASONING);
-            add_text(rw, blocks[i].text);
+            add_item_text(rw, blocks[i].text);
         }
         if (blocks[i].seal.len)
             add_seal(rw, blocks[i].seal);
     }
     if (!text_blank(text)) {
         open_item(rw, ITEM_MESSAGE);
-        add_text(rw, text);
+        add_item_text(rw, text);
     }
     for (size_t i = 0; json_at(calls, i); i++) {
         const struct json *f = json_get(json_at(calls, i), "function");
 
         begin_call(rw, json_string(json_get(json_at(calls, i), "id")),
                    json_string(json_get(f, "name")));
-        add_text(rw, json_string(json_get(f, "arguments")));
+        add_item_text(rw, json_string(json_get(f, "arguments")));
     }
     close_item(rw);
 }
 
 /* Writes the compaction item. Codex ends its run unless there is exactly one item of this kind. So
  * the item is written even if the model's text is cut or empty. */
-static void compaction(struct responses_writer *rw, const struct json *m)
+static void write_compaction(struct responses_writer *rw, const struct json *m)
 {
     struct str text = json_string(json_get(m, "content"));
 
@@ -380,8 +382,8 @@ static void compaction(struct responses_writer *rw, const struct json *m)
 
 /* n is 1 in this dialect. A whole answer goes through the same items as a stream, without the
  * events. */
-static void on_finish(void *ctx, const struct finished_answer *answers, size_t n,
-                      const struct call_usage *usage)
+static void on_response_finish(void *ctx, const struct finished_answer *answers, size_t n,
+                               const struct call_usage *usage)
 {
     struct responses_writer *rw = ctx;
     bool filtered = str_eq_c(answers[0].finish_reason, "content_filter");
@@ -392,12 +394,12 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
     if (cut)
         rw->incomplete = filtered ? "content_filter" : "max_output_tokens";
     if (rw->compacts) {
-        compaction(rw, answers[0].message);
+        write_compaction(rw, answers[0].message);
     } else if (!rw->w.req->stream) {
-        on_logprobs(rw, 0, answers[0].logprobs, answers[0].n_logprobs);
+        on_response_logprobs(rw, 0, answers[0].logprobs, answers[0].n_logprobs);
         whole_items(rw, answers[0].message);
     } else {
-        writer_send_late_seals(&rw->w, answers[0].message, on_sealed);
+        writer_send_unsent_seals(&rw->w, answers[0].message, on_response_sealed);
     }
     close_item(rw);
     /* An empty answer is an empty message, so that a client's history has the turn. */
@@ -443,7 +445,7 @@ void responses_write_error(const struct err *e, struct str request_id, struct bu
 
 /* The stream ends with this event. Codex reads of a full context window in the failed response
  * alone. */
-static void on_failed(void *ctx, const struct err *failure)
+static void on_response_failed(void *ctx, const struct err *failure)
 {
     struct responses_writer *rw = ctx;
     const struct err own = own_words(failure), *e = &own;
@@ -458,13 +460,14 @@ static void on_failed(void *ctx, const struct err *failure)
     json_out_cstr(&o, e->text);
     json_out_key(&o, "param");
     json_out_str(&o, e->param[0] ? str_cstr(e->param) : (struct str){0});
-    end_event(rw, &o);
+    end_response_event(rw, &o);
     if (e->kind == ERR_CONTEXT_LENGTH)
         response_event(rw, "response.failed", "failed", NULL, e);
     rw->w.base.failed_in_stream = true;
 }
 
-static const struct answer_sink responses_sink = ANSWER_SINK_ON_AND(.sealed = on_sealed);
+static const struct answer_sink responses_sink =
+    ANSWER_SINK_OF(response, .sealed = on_response_sealed);
 
 /* Makes a writer. The request's tools distinguish calls of custom tools and namespaces. */
 struct dialect_writer *responses_writer_new(struct arena *a, const struct chat_request *req,

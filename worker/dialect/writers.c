@@ -161,7 +161,7 @@ void logprob_token(struct json_out *o, const struct token_logprob *lp)
 }
 
 /* Token as text, its logprob, and its exact bytes. */
-static void one_logprob(struct json_out *o, const struct token_logprob *lp)
+static void write_logprob(struct json_out *o, const struct token_logprob *lp)
 {
     json_out_key(o, "token");
     logprob_token(o, lp);
@@ -177,12 +177,12 @@ static void one_logprob(struct json_out *o, const struct token_logprob *lp)
 void logprob_entry(struct json_out *o, const struct token_logprob *lp)
 {
     json_out_obj(o);
-    one_logprob(o, lp);
+    write_logprob(o, lp);
     json_out_key(o, "top_logprobs");
     json_out_arr(o);
     for (uint32_t i = 0; i < lp->n_top; i++) {
         json_out_obj(o);
-        one_logprob(o, &lp->top[i]);
+        write_logprob(o, &lp->top[i]);
         json_out_end_obj(o);
     }
     json_out_end_arr(o);
@@ -221,7 +221,7 @@ bool text_blank(struct str s)
     return str_trim(s).len == 0;
 }
 
-bool told_seals_add(struct told_seals *t, struct arena *a, struct str seal)
+bool sent_seals_add(struct told_seals *t, struct arena *a, struct str seal)
 {
     for (size_t i = 0; i < t->n; i++) {
         if (str_eq(t->at[i], seal))
@@ -235,9 +235,9 @@ bool told_seals_add(struct told_seals *t, struct arena *a, struct str seal)
     return true;
 }
 
-void writer_send_late_seals(struct writer *w, const struct json *message,
-                            void (*sealed)(void *ctx, uint32_t index, struct str seal,
-                                           bool signs_text))
+void writer_send_unsent_seals(struct writer *w, const struct json *message,
+                              void (*sealed)(void *ctx, uint32_t index, struct str seal,
+                                             bool signs_text))
 {
     struct thought_block *blocks;
     size_t n = thought_blocks_read(w->a, message, &blocks);

@@ -88,12 +88,12 @@ struct told_seals {
 };
 
 /* Notes a seal, copied into the arena. Returns false if it was noted before. */
-bool told_seals_add(struct told_seals *t, struct arena *a, struct str seal);
+bool sent_seals_add(struct told_seals *t, struct arena *a, struct str seal);
 
 /* Passes the seals of a whole message to `sealed`, at the end of a stream. */
-void writer_send_late_seals(struct writer *w, const struct json *message,
-                            void (*sealed)(void *ctx, uint32_t index, struct str seal,
-                                           bool signs_text));
+void writer_send_unsent_seals(struct writer *w, const struct json *message,
+                              void (*sealed)(void *ctx, uint32_t index, struct str seal,
+                                             bool signs_text));
 
 /* An id: prefix and the bare response id. */
 void write_id(struct json_out *o, const char *prefix, struct str id);

@@ -110,7 +110,7 @@ bool drift_next(struct drift_audit *a)
 
     if (a->failed)
         return false;
-    rc = model_canonical_part(a->scratch, buf_str(&a->text), &a->at, &a->canonical, &e);
+    rc = model_canonical_step(a->scratch, buf_str(&a->text), &a->at, &a->canonical, &e);
     a->failed = rc < 0;
     return rc == 0;
 }

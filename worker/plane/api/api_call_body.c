@@ -173,7 +173,7 @@ static int api_call_parse(struct api_call *c, const struct body_text *body, stru
         rc = check_recorded(c, body->whole.len, e);
     if (rc == 0) {
         look(&engines, look_at_engines);
-        request_note_dropped(&c->arena, c->dialect, c->body, engines.takes, c->req);
+        request_find_dropped(&c->arena, c->dialect, c->body, engines.takes, c->req);
     }
     if (request_limits_memory(&c->limits, &c->arena, e) || rc)
         return -1;
@@ -236,7 +236,7 @@ static struct body_text take_body(struct api_call *c)
                                      .gone = on_gone,
                                      .ctx = c};
     c->arena.max_bytes = request_limits_budget(&c->limits, body.len);
-    return whole_text(image_lifts_take(c->lifts, &c->arena, body));
+    return whole_text(image_lifts_lift(c->lifts, &c->arena, body));
 }
 
 int api_call_read_body(struct api_call *c, struct body_text *ret, struct err *e)

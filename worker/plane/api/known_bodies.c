@@ -79,7 +79,7 @@ struct known_reading {
 static void drop_tip(struct known_bodies *all, struct known_session *s, size_t i)
 {
     all->bytes -= s->tips[i].bytes;
-    known_body_let(s->tips[i].body);
+    known_body_release(s->tips[i].body);
     memmove(&s->tips[i], &s->tips[i + 1], (s->n - i - 1) * sizeof(s->tips[0]));
     s->n--;
 }
@@ -220,7 +220,7 @@ static void look(struct known_reading *r, const struct dialect *d, struct str bo
         try_tip(r, r->tips[i], body);
     r->works = r->best != NULL;
     if (r->best)
-        known_body_part(r->best, r->n_items, &r->part);
+        known_body_state(r->best, r->n_items, &r->part);
 }
 
 static void stop_work(struct known_reading *r)
@@ -265,7 +265,7 @@ void known_reading_begin(struct known_reading *r, const struct dialect *d, struc
     *ret = (struct body_text){.whole = body};
     if (r->best) {
         known_body_hold(r->best);
-        arena_hold(a, known_body_let, r->best);
+        arena_hold(a, known_body_release, r->best);
         ret->head = r->part.head;
         ret->tail_at = r->part.state.bytes;
     }
@@ -316,8 +316,8 @@ void known_reading_free(struct known_reading *r)
         return;
     stop_work(r); /* its request was given up before it was read */
     for (size_t i = 0; i < r->n; i++)
-        known_body_let(r->tips[i]);
-    known_body_let(r->kept.body);
+        known_body_release(r->tips[i]);
+    known_body_release(r->kept.body);
     json_trace_done(&r->trace);
     free(r);
 }

@@ -18,5 +18,5 @@ void api_call_note_locked(struct api_call *c, const struct session *s,
         return;
     names = sampling_list_overruled(a, c->req, session_sampling(s), session_lock_sampling(s));
     for (uint32_t i = 0; i < names.n; i++)
-        request_note_unobeyed(a, arena_cstr(a, json_string(&names.items[i])), c->req);
+        request_add_unobeyed(a, arena_cstr(a, json_string(&names.items[i])), c->req);
 }

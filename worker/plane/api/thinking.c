@@ -75,11 +75,11 @@ static void note(struct arena *a, bool mode_lost, bool budget_lost, struct chat_
     bool both = str_starts(str_cstr(budget), STR("thinking."));
 
     if (mode_lost && both && !budget_lost)
-        request_note_unobeyed(a, "thinking.type", req);
+        request_add_unobeyed(a, "thinking.type", req);
     else if (mode_lost)
-        request_note_unobeyed(a, w->mode_field, req);
+        request_add_unobeyed(a, w->mode_field, req);
     if (budget_lost && !(mode_lost && both))
-        request_note_unobeyed(a, budget, req);
+        request_add_unobeyed(a, budget, req);
 }
 
 void api_settle_thinking(const struct call_env *env, const struct engine_pool *engines,

@@ -29,12 +29,12 @@ struct image_in {
     size_t n, at;
 };
 
-static bool has(const struct image_in *in, size_t n)
+static bool has_bytes(const struct image_in *in, size_t n)
 {
     return n <= in->n - in->at;
 }
 
-static bool skip(struct image_in *in, uint64_t n)
+static bool skip_image_bytes(struct image_in *in, uint64_t n)
 {
     if (n > in->n - in->at)
         return false;
@@ -42,7 +42,7 @@ static bool skip(struct image_in *in, uint64_t n)
     return true;
 }
 
-static uint32_t big(const uint8_t *p, unsigned bytes)
+static uint32_t read_big_number(const uint8_t *p, unsigned bytes)
 {
     uint32_t v = 0;
 
@@ -51,7 +51,7 @@ static uint32_t big(const uint8_t *p, unsigned bytes)
     return v;
 }
 
-static uint32_t little(const uint8_t *p, unsigned bytes)
+static uint32_t read_little_number(const uint8_t *p, unsigned bytes)
 {
     uint32_t v = 0;
 
@@ -67,13 +67,13 @@ enum { EXIF_ORIENTATION = 0x0112, EXIF_ENTRY = 12 };
 /* The orientation in a TIFF block, or 0. */
 static uint8_t tiff_orientation(const uint8_t *p, size_t n)
 {
-    uint32_t (*number)(const uint8_t *p, unsigned bytes) = little;
+    uint32_t (*number)(const uint8_t *p, unsigned bytes) = read_little_number;
     uint32_t at, entries;
 
     if (n < 10)
         return 0;
     if (p[0] == 'M' && p[1] == 'M')
-        number = big;
+        number = read_big_number;
     else if (p[0] != 'I' || p[1] != 'I')
         return 0;
     at = number(p + 4, 4);
@@ -91,7 +91,7 @@ static uint8_t tiff_orientation(const uint8_t *p, size_t n)
     return 0;
 }
 
-static void take_exif(struct image_header *h, const uint8_t *p, size_t n)
+static void read_exif(struct image_header *h, const uint8_t *p, size_t n)
 {
     uint8_t said;
 
@@ -111,21 +111,21 @@ static const char *read_png(struct image_in *in, struct image_header *h)
     bool first = true;
 
     in->at = 8;
-    while (has(in, 12)) {
+    while (has_bytes(in, 12)) {
         const uint8_t *chunk = in->p + in->at;
-        uint32_t len = big(chunk, 4);
+        uint32_t len = read_big_number(chunk, 4);
 
-        if (len > INT32_MAX || !skip(in, 12 + (uint64_t)len))
+        if (len > INT32_MAX || !skip_image_bytes(in, 12 + (uint64_t)len))
             return truncated;
         if (first && (len != 13 || memcmp(chunk + 4, "IHDR", 4) != 0))
             return "the PNG does not begin with its header";
         if (first) {
-            h->width = big(chunk + 8, 4);
-            h->height = big(chunk + 12, 4);
+            h->width = read_big_number(chunk + 8, 4);
+            h->height = read_big_number(chunk + 12, 4);
         }
         first = false;
         if (memcmp(chunk + 4, "eXIf", 4) == 0)
-            take_exif(h, chunk + 8, len);
+            read_exif(h, chunk + 8, len);
         if (memcmp(chunk + 4, "IEND", 4) == 0)
             return NULL;
     }
@@ -150,15 +150,15 @@ static bool stands_alone(uint8_t marker)
 /* The next marker, behind whatever fills the way to it (coded data, 0xff); -1: there is none. */
 static int next_marker(struct image_in *in)
 {
-    while (has(in, 2)) {
+    while (has_bytes(in, 2)) {
         const uint8_t *ff = memchr(in->p + in->at, 0xff, in->n - in->at);
 
         if (!ff)
             return -1;
         in->at = (size_t)(ff - in->p) + 1;
-        while (has(in, 1) && in->p[in->at] == 0xff)
+        while (has_bytes(in, 1) && in->p[in->at] == 0xff)
             in->at++;
-        if (!has(in, 1))
+        if (!has_bytes(in, 1))
             return -1;
         if (in->p[in->at++] != 0)
             return in->p[in->at - 1];
@@ -172,17 +172,17 @@ static bool jpeg_segment(struct image_in *in, uint8_t marker, struct image_heade
     const uint8_t *p = in->p + in->at;
     uint32_t len;
 
-    if (!has(in, 2))
+    if (!has_bytes(in, 2))
         return false;
-    len = big(p, 2);
-    if (len < 2 || !skip(in, len))
+    len = read_big_number(p, 2);
+    if (len < 2 || !skip_image_bytes(in, len))
         return false;
     if (is_sof(marker) && len >= 8 && h->width == 0) {
-        h->height = big(p + 3, 2);
-        h->width = big(p + 5, 2);
+        h->height = read_big_number(p + 3, 2);
+        h->width = read_big_number(p + 5, 2);
     }
     if (marker == APP1 && len > 8 && memcmp(p + 2, "Exif\0\0", 6) == 0)
-        take_exif(h, p + 2, len - 2);
+        read_exif(h, p + 2, len - 2);
     return true;
 }
 
@@ -211,17 +211,17 @@ static const char *read_jpeg(struct image_in *in, struct image_header *h)
 static bool webp_chunk(const uint8_t *name, const uint8_t *p, uint32_t len, struct image_header *h)
 {
     if (memcmp(name, "VP8X", 4) == 0 && len >= 10) {
-        h->width = little(p + 4, 3) + 1;
-        h->height = little(p + 7, 3) + 1;
+        h->width = read_little_number(p + 4, 3) + 1;
+        h->height = read_little_number(p + 7, 3) + 1;
     } else if (memcmp(name, "VP8 ", 4) == 0 && len >= 10) {
         if (memcmp(p + 3, "\x9d\x01\x2a", 3) != 0)
             return false;
         if (h->width == 0) {
-            h->width = little(p + 6, 2) & 0x3fff;
-            h->height = little(p + 8, 2) & 0x3fff;
+            h->width = read_little_number(p + 6, 2) & 0x3fff;
+            h->height = read_little_number(p + 8, 2) & 0x3fff;
         }
     } else if (memcmp(name, "VP8L", 4) == 0 && len >= 5) {
-        uint32_t bits = little(p + 1, 4);
+        uint32_t bits = read_little_number(p + 1, 4);
 
         if (p[0] != 0x2f)
             return false;
@@ -230,28 +230,28 @@ static bool webp_chunk(const uint8_t *name, const uint8_t *p, uint32_t len, stru
             h->height = (bits >> 14 & 0x3fff) + 1;
         }
     } else if (memcmp(name, "EXIF", 4) == 0) {
-        take_exif(h, p, len);
+        read_exif(h, p, len);
     }
     return true;
 }
 
 static const char *read_webp(struct image_in *in, struct image_header *h)
 {
-    uint32_t size = little(in->p + 4, 4);
+    uint32_t size = read_little_number(in->p + 4, 4);
 
     if (size < 4 || size > in->n - 8)
         return truncated;
     in->n = 8 + (size_t)size;
     in->at = 12;
-    while (has(in, 8)) {
+    while (has_bytes(in, 8)) {
         const uint8_t *chunk = in->p + in->at;
-        uint32_t len = little(chunk + 4, 4);
+        uint32_t len = read_little_number(chunk + 4, 4);
 
-        if (!skip(in, 8 + (uint64_t)len))
+        if (!skip_image_bytes(in, 8 + (uint64_t)len))
             return truncated;
         if (!webp_chunk(chunk, chunk + 8, len, h))
             return "the WebP's picture has no header";
-        (void)skip(in, len & 1); /* the last one's padding may be left out */
+        (void)skip_image_bytes(in, len & 1); /* the last one's padding may be left out */
     }
     return h->width ? NULL : "the WebP holds no picture";
 }
@@ -261,12 +261,12 @@ static const char *read_webp(struct image_in *in, struct image_header *h)
 /* Over a list of blocks, each with its length before it. */
 static bool gif_blocks(struct image_in *in)
 {
-    while (has(in, 1)) {
+    while (has_bytes(in, 1)) {
         uint8_t n = in->p[in->at++];
 
         if (n == 0)
             return true;
-        if (!skip(in, n))
+        if (!skip_image_bytes(in, n))
             return false;
     }
     return false;
@@ -281,26 +281,26 @@ static bool gif_frame(struct image_in *in, struct image_header *h, bool first)
 {
     const uint8_t *p = in->p + in->at;
 
-    if (!has(in, 9))
+    if (!has_bytes(in, 9))
         return false;
     if (first) { /* a first frame beyond the screen makes it larger */
-        h->width = MAX_OF(h->width, little(p, 2) + little(p + 4, 2));
-        h->height = MAX_OF(h->height, little(p + 2, 2) + little(p + 6, 2));
+        h->width = MAX_OF(h->width, read_little_number(p, 2) + read_little_number(p + 4, 2));
+        h->height = MAX_OF(h->height, read_little_number(p + 2, 2) + read_little_number(p + 6, 2));
     }
-    return skip(in, 9 + gif_table(p[8]) + 1) && gif_blocks(in);
+    return skip_image_bytes(in, 9 + gif_table(p[8]) + 1) && gif_blocks(in);
 }
 
 static const char *read_gif(struct image_in *in, struct image_header *h)
 {
     bool first = true;
 
-    if (!has(in, 13))
+    if (!has_bytes(in, 13))
         return truncated;
-    h->width = little(in->p + 6, 2);
-    h->height = little(in->p + 8, 2);
-    if (!skip(in, 13 + gif_table(in->p[10])))
+    h->width = read_little_number(in->p + 6, 2);
+    h->height = read_little_number(in->p + 8, 2);
+    if (!skip_image_bytes(in, 13 + gif_table(in->p[10])))
         return truncated;
-    while (has(in, 1)) {
+    while (has_bytes(in, 1)) {
         uint8_t kind = in->p[in->at++];
 
         if (kind == 0x3b)
@@ -309,7 +309,7 @@ static const char *read_gif(struct image_in *in, struct image_header *h)
             if (!gif_frame(in, h, first))
                 return truncated;
             first = false;
-        } else if (kind != 0x21 || !skip(in, 1) || !gif_blocks(in)) {
+        } else if (kind != 0x21 || !skip_image_bytes(in, 1) || !gif_blocks(in)) {
             return truncated;
         }
     }
@@ -323,11 +323,11 @@ enum { BMP_HEAD = 14, BMP_RLE8 = 1, BMP_RLE4 = 2 };
 /* Returns the size of its pixels in bytes; 0: unknown. */
 static uint64_t bmp_pixels(const uint8_t *p, uint32_t head, const struct image_header *h)
 {
-    uint32_t bits = little(p + (head == 12 ? 10 : 14), 2);
-    uint32_t kind = head == 12 ? 0 : little(p + 16, 4);
+    uint32_t bits = read_little_number(p + (head == 12 ? 10 : 14), 2);
+    uint32_t kind = head == 12 ? 0 : read_little_number(p + 16, 4);
 
     if (kind == BMP_RLE8 || kind == BMP_RLE4)
-        return little(p + 20, 4);
+        return read_little_number(p + 20, 4);
     return ((uint64_t)h->width * bits + 31) / 32 * 4 * h->height;
 }
 
@@ -337,14 +337,14 @@ static const char *read_bmp(struct image_in *in, struct image_header *h)
     uint32_t from, head;
     uint64_t pixels;
 
-    if (!has(in, BMP_HEAD + 12))
+    if (!has_bytes(in, BMP_HEAD + 12))
         return truncated;
-    from = little(in->p + 10, 4);
-    head = little(p, 4);
-    if (head != 12 && (head < 40 || !has(in, BMP_HEAD + 40)))
+    from = read_little_number(in->p + 10, 4);
+    head = read_little_number(p, 4);
+    if (head != 12 && (head < 40 || !has_bytes(in, BMP_HEAD + 40)))
         return truncated;
-    h->width = little(p + 4, head == 12 ? 2 : 4);
-    h->height = head == 12 ? little(p + 6, 2) : little(p + 8, 4);
+    h->width = read_little_number(p + 4, head == 12 ? 2 : 4);
+    h->height = head == 12 ? read_little_number(p + 6, 2) : read_little_number(p + 8, 4);
     if (head != 12 && h->height > INT32_MAX) /* top down */
         h->height = 0 - h->height;
     if (h->width > IMAGE_SIDE_MAX || h->height > IMAGE_SIDE_MAX)
@@ -357,7 +357,7 @@ static const char *read_bmp(struct image_in *in, struct image_header *h)
 
 /* --- which --- */
 
-static bool begins(const struct image_in *in, const char *text, size_t n)
+static bool begins_with_bytes(const struct image_in *in, const char *text, size_t n)
 {
     return in->n >= n && memcmp(in->p, text, n) == 0;
 }
@@ -366,15 +366,16 @@ bool image_format_of(struct str start, enum image_format *ret)
 {
     struct image_in in = {(const uint8_t *)start.p, start.len, 0};
 
-    if (begins(&in, "\x89PNG\r\n\x1a\n", 8))
+    if (begins_with_bytes(&in, "\x89PNG\r\n\x1a\n", 8))
         *ret = IMAGE_PNG;
-    else if (begins(&in, "\xff\xd8\xff", 3))
+    else if (begins_with_bytes(&in, "\xff\xd8\xff", 3))
         *ret = IMAGE_JPEG;
-    else if (begins(&in, "RIFF", 4) && in.n >= IMAGE_START && memcmp(in.p + 8, "WEBP", 4) == 0)
+    else if (begins_with_bytes(&in, "RIFF", 4) && in.n >= IMAGE_START &&
+             memcmp(in.p + 8, "WEBP", 4) == 0)
         *ret = IMAGE_WEBP;
-    else if (begins(&in, "GIF87a", 6) || begins(&in, "GIF89a", 6))
+    else if (begins_with_bytes(&in, "GIF87a", 6) || begins_with_bytes(&in, "GIF89a", 6))
         *ret = IMAGE_GIF;
-    else if (begins(&in, "BM", 2))
+    else if (begins_with_bytes(&in, "BM", 2))
         *ret = IMAGE_BMP;
     else
         return false;

@@ -10,7 +10,7 @@ enum { ASPECT_MAX = 200, TOKENS_MAX = 1 << 20 };
 
 /* Multiples of `factor` near the sides, with frames * h * w between the bounds. nearbyint rounds
  * halves to even, as Python does. */
-static void fit(const struct vision *v, double frames, double side[2])
+static void fit_sides(const struct vision *v, double frames, double side[2])
 {
     double factor = (double)v->patch * v->merge;
     double max = (double)v->max_pixels, min = (double)v->min_pixels;
@@ -34,7 +34,7 @@ static void fit(const struct vision *v, double frames, double side[2])
 }
 
 /* GLM makes a side that is shorter than a token's as long, and the other one with it. */
-static void stretch(const struct vision *v, double side[2])
+static void stretch_sides(const struct vision *v, double side[2])
 {
     double factor = (double)v->patch * v->merge;
     double scale = fmax(factor / side[0], factor / side[1]);
@@ -58,7 +58,7 @@ static void shrink_and_pad(const struct vision *v, double side[2])
 }
 
 /* Rounds the sides like the family does. Returns NULL, or why the picture is refused. */
-static const char *resize(const struct vision *v, double side[2])
+static const char *resize_sides(const struct vision *v, double side[2])
 {
     double frames = 1;
 
@@ -68,11 +68,11 @@ static const char *resize(const struct vision *v, double side[2])
     }
     if (v->family == VISION_GLM) {
         frames = v->temporal;
-        stretch(v, side);
+        stretch_sides(v, side);
     }
     if (fmax(side[0], side[1]) / fmin(side[0], side[1]) > ASPECT_MAX)
         return "one side is more than 200 times the other";
-    fit(v, frames, side);
+    fit_sides(v, frames, side);
     return NULL;
 }
 
@@ -80,7 +80,7 @@ const char *vision_grid(const struct vision *v, uint32_t width, uint32_t height,
                         struct vision_grid *ret)
 {
     double side[2] = {height, width};
-    const char *why = resize(v, side);
+    const char *why = resize_sides(v, side);
 
     *ret = (struct vision_grid){0};
     if (why)

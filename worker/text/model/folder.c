@@ -20,7 +20,7 @@
 enum { FILE_MAX = 64 << 20 };
 
 /* The file's bytes in the arena; absent when it does not exist. */
-static int read_text(struct arena *a, const char *path, struct str *ret, struct err *e)
+static int read_text_file(struct arena *a, const char *path, struct str *ret, struct err *e)
 {
     struct buf file = {0};
     struct err why;
@@ -37,15 +37,15 @@ static int read_text(struct arena *a, const char *path, struct str *ret, struct 
     return rc;
 }
 
-static int read_json(struct arena *a, const char *dir, const char *name, const struct json **ret,
-                     struct err *e)
+static int read_json_file(struct arena *a, const char *dir, const char *name,
+                          const struct json **ret, struct err *e)
 {
     char *path = arena_cstr(a, arena_printf(a, "%s/%s", dir, name));
     struct err cause;
     struct str text;
 
     *ret = NULL;
-    if (read_text(a, path, &text, e) != 0)
+    if (read_text_file(a, path, &text, e) != 0)
         return -1;
     if (!text.p)
         return 0;
@@ -81,7 +81,7 @@ static int template_file(struct arena *a, const char *dir, const char *name, str
 {
     struct str text;
 
-    if (read_text(a, arena_cstr(a, arena_printf(a, "%s/%s", dir, name)), &text, e) != 0)
+    if (read_text_file(a, arena_cstr(a, arena_printf(a, "%s/%s", dir, name)), &text, e) != 0)
         return -1;
     if (text.p)
         *ret = text;
@@ -93,7 +93,7 @@ static int read_templates(struct arena *a, const char *dir, struct folder *f, st
     const struct json *legacy;
     struct str file = {0};
 
-    if (read_json(a, dir, "chat_template.json", &legacy, e) != 0)
+    if (read_json_file(a, dir, "chat_template.json", &legacy, e) != 0)
         return -1;
     template_of_config(f->tokenizer_config, "tokenizer_config.json", f);
     template_of_config(legacy, "chat_template.json", f);
@@ -112,15 +112,16 @@ int folder_read(struct arena *a, const char *dir, const char *template_path, str
                 struct err *e)
 {
     *ret = (struct folder){0};
-    if (dir && (read_json(a, dir, "tokenizer_config.json", &ret->tokenizer_config, e) != 0 ||
-                read_json(a, dir, "special_tokens_map.json", &ret->special_tokens_map, e) != 0 ||
-                read_json(a, dir, "generation_config.json", &ret->generation_config, e) != 0 ||
-                read_json(a, dir, "config.json", &ret->config, e) != 0 ||
-                read_json(a, dir, "preprocessor_config.json", &ret->preprocessor, e) != 0))
+    if (dir &&
+        (read_json_file(a, dir, "tokenizer_config.json", &ret->tokenizer_config, e) != 0 ||
+         read_json_file(a, dir, "special_tokens_map.json", &ret->special_tokens_map, e) != 0 ||
+         read_json_file(a, dir, "generation_config.json", &ret->generation_config, e) != 0 ||
+         read_json_file(a, dir, "config.json", &ret->config, e) != 0 ||
+         read_json_file(a, dir, "preprocessor_config.json", &ret->preprocessor, e) != 0))
         return -1;
     if (!template_path || !*template_path)
         return dir ? read_templates(a, dir, ret, e) : 0;
-    if (read_text(a, template_path, &ret->template_default, e) != 0)
+    if (read_text_file(a, template_path, &ret->template_default, e) != 0)
         return -1;
     if (!ret->template_default.p)
         return err_set(e, ERR_IO, "cannot read the chat template %s", template_path);

@@ -32,7 +32,7 @@
 #include "worker/text/parsers/kinds.h"
 #include "worker/text/request/chat.h"
 
-static bool given(const char *s)
+static bool is_given(const char *s)
 {
     return s && *s;
 }
@@ -62,7 +62,7 @@ static int load_templates(struct model *m, const struct model_options *o, const 
 {
     struct str source = f->template_default;
 
-    if (!source.p && !given(o->dir))
+    if (!source.p && !is_given(o->dir))
         source = builtin_template();
     if (!source.p)
         source = f->template_tools;
@@ -74,7 +74,7 @@ static int load_templates(struct model *m, const struct model_options *o, const 
     if (f->template_tools.p && template_compile(f->template_tools, "chat template tool_use",
                                                 &m->template_tools, NULL, e) != 0)
         return -1;
-    if (given(o->dir))
+    if (is_given(o->dir))
         buf_printf(&m->notes, "chat template from %.*s%s\n", (int)f->template_from.len,
                    f->template_from.p ? f->template_from.p : "",
                    m->template_tools ? ", another one for requests with tools" : "");
@@ -230,7 +230,7 @@ static const char *base_name(struct arena *a, const char *dir)
 static int choose_family(struct model *m, const struct model_options *o, struct err *e)
 {
     m->family = family_detect(m->template_default);
-    if (!given(o->tito_family))
+    if (!is_given(o->tito_family))
         return 0;
     m->family = family_named(o->tito_family);
     m->family_forced = true;
@@ -254,8 +254,8 @@ static int unknown_parser(const char *what, const char *name, void (*known)(stru
 }
 
 /* "the template has "<tool_call>"", or what else chose. */
-static struct str why(struct arena *a, const char *flag, const char *family,
-                      const char *const *marks)
+static struct str reason_text(struct arena *a, const char *flag, const char *family,
+                              const char *const *marks)
 {
     struct buf b = {0};
     struct str ret;
@@ -278,14 +278,16 @@ static struct str why(struct arena *a, const char *flag, const char *family,
 }
 
 /* Stores the reasons for the chosen parsers, for model_report. */
-static void tell_why(struct model *m, const struct model_options *o, const struct parser_marks *x)
+static void store_reasons(struct model *m, const struct model_options *o,
+                          const struct parser_marks *x)
 {
     const struct model_family *f = m->family;
 
-    m->tool_why = why(&m->arena, given(o->tool_parser) ? "--tool-parser" : NULL,
-                      f->tool_parser ? f->name : NULL, x->tool);
-    m->reasoning_why = why(&m->arena, given(o->reasoning_parser) ? "--reasoning-parser" : NULL,
-                           f->reasoning_parser ? f->name : NULL, x->reasoning);
+    m->tool_why = reason_text(&m->arena, is_given(o->tool_parser) ? "--tool-parser" : NULL,
+                              f->tool_parser ? f->name : NULL, x->tool);
+    m->reasoning_why =
+        reason_text(&m->arena, is_given(o->reasoning_parser) ? "--reasoning-parser" : NULL,
+                    f->reasoning_parser ? f->name : NULL, x->reasoning);
 }
 
 /* A name that was given counts first, then the family's, then the marks. */
@@ -293,9 +295,9 @@ static int choose_parsers(struct model *m, const struct model_options *o, struct
 {
     enum reasoning_kind reasoning = REASONING_NONE;
     enum tool_kind tool = TOOL_NONE;
-    const char *want_tool = given(o->tool_parser) ? o->tool_parser : m->family->tool_parser;
+    const char *want_tool = is_given(o->tool_parser) ? o->tool_parser : m->family->tool_parser;
     const char *want_reasoning =
-        given(o->reasoning_parser) ? o->reasoning_parser : m->family->reasoning_parser;
+        is_given(o->reasoning_parser) ? o->reasoning_parser : m->family->reasoning_parser;
     const struct template *t = m->template_tools ? m->template_tools : m->template_default;
     struct parser_marks marks = parser_detect(template_source(t), &tool, &reasoning);
 
@@ -306,7 +308,7 @@ static int choose_parsers(struct model *m, const struct model_options *o, struct
     m->info.tool_parser = tool_kind_name(tool);
     m->info.reasoning_parser = reasoning_kind_name(reasoning);
     m->info.family = m->family->name;
-    tell_why(m, o, &marks);
+    store_reasons(m, o, &marks);
     return 0;
 }
 
@@ -341,7 +343,7 @@ static uint64_t hash_special(const struct model *m)
 }
 
 /* Computes the fingerprint by which a session knows the model that made it (session/origin.c). */
-static void take_fingerprint(struct model *m)
+static void compute_fingerprint(struct model *m)
 {
     struct str tools = m->template_tools ? template_source(m->template_tools) : STR("");
 
@@ -372,9 +374,9 @@ static int fault_folder(const char *dir, struct err *e)
 }
 
 /* -1 and e; then the model is to be freed. */
-static int load(struct model *m, const struct model_options *o, struct err *e)
+static int load_model_folder(struct model *m, const struct model_options *o, struct err *e)
 {
-    const char *dir = given(o->dir) ? o->dir : NULL;
+    const char *dir = is_given(o->dir) ? o->dir : NULL;
     struct folder f;
     struct stat st;
     struct model_trial trial = {0};
@@ -383,8 +385,8 @@ static int load(struct model *m, const struct model_options *o, struct err *e)
 
     if (dir && (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode)))
         return fault_folder(dir, e);
-    if (folder_read(&m->arena, dir, given(o->chat_template_file) ? o->chat_template_file : NULL, &f,
-                    e) != 0 ||
+    if (folder_read(&m->arena, dir, is_given(o->chat_template_file) ? o->chat_template_file : NULL,
+                    &f, e) != 0 ||
         load_tokenizer(m, dir, e) != 0 || load_templates(m, o, &f, e) != 0)
         return -1;
     load_special(m, &f);
@@ -394,23 +396,23 @@ static int load(struct model *m, const struct model_options *o, struct err *e)
     pictures_load(m, &f);
     if (choose_family(m, o, e) != 0 || choose_parsers(m, o, e) != 0)
         return -1;
-    m->info.name = given(o->served_name) ? arena_cstr(&m->arena, str_cstr(o->served_name))
-                   : dir                 ? base_name(&m->arena, dir)
-                                         : "rollgate-builtin";
+    m->info.name = is_given(o->served_name) ? arena_cstr(&m->arena, str_cstr(o->served_name))
+                   : dir                    ? base_name(&m->arena, dir)
+                                            : "rollgate-builtin";
     standin_draw_mark(m);
     m->trial = &trial;
     s = model_scratch_new(m);
     model_probe(m, s);
     pictures_probe(m, s);
-    rc = tool_images_choose(m, s, given(o->tool_images) ? o->tool_images : NULL, e);
-    if (!given(o->tool_parser) && !m->family->tool_parser)
+    rc = tool_images_choose(m, s, is_given(o->tool_images) ? o->tool_images : NULL, e);
+    if (!is_given(o->tool_parser) && !m->family->tool_parser)
         round_trip_choose(m, s);
     model_scratch_free(s);
     m->trial = NULL;
     if (trial.failed)
         return err_set(e, ERR_CONFIG, "a chat of a few messages is too much: %s", trial.cause.text);
     mark_special(m);
-    take_fingerprint(m);
+    compute_fingerprint(m);
     return rc;
 }
 
@@ -420,7 +422,7 @@ int model_load(const struct model_options *o, struct model **ret, struct err *e)
     struct model *m = mem_zalloc(sizeof(*m));
 
     *ret = NULL;
-    if (load(m, o, e) != 0) {
+    if (load_model_folder(m, o, e) != 0) {
         model_free(m);
         return -1;
     }
@@ -496,7 +498,7 @@ void model_scratch_count(struct model_scratch *s, atomic_size_t *sum)
     s->arena.sum = sum;
 }
 
-void scratch_rest(struct model_scratch *s)
+void scratch_release(struct model_scratch *s)
 {
     struct arena empty = {.sum = s->arena.sum};
 
@@ -572,7 +574,7 @@ static int render_whole(const struct model *m, struct model_scratch *s, const st
         rc = may_leave(s, buf_str(&s->a), e);
     if (rc == 0)
         rc = pictures_encode(s, buf_str(&s->a), ids, e);
-    scratch_rest(s);
+    scratch_release(s);
     return rc;
 }
 
@@ -593,15 +595,15 @@ int model_canonical_text(const struct model *m, struct model_scratch *s, const s
 {
     int rc = whole_text(m, s, chat, false, text, e);
 
-    scratch_rest(s);
+    scratch_release(s);
     return rc;
 }
 
-int model_canonical_part(struct model_scratch *s, struct str text, size_t *at,
+int model_canonical_step(struct model_scratch *s, struct str text, size_t *at,
                          struct token_vec *ids, struct err *e)
 {
     if (*at > 0 || !pictures_guarded(s->model, text))
-        return encoder_encode_part(s->encoder, text, at, ids, e);
+        return encoder_encode_step(s->encoder, text, at, ids, e);
     *at = text.len;
     return pictures_encode(s, text, ids, e) == 0 ? 1 : -1;
 }

@@ -148,7 +148,7 @@ int model_canonical(const struct model *m, struct model_scratch *s, const struct
  * starts at 0. */
 int model_canonical_text(const struct model *m, struct model_scratch *s, const struct chat *chat,
                          struct buf *text, struct err *e);
-int model_canonical_part(struct model_scratch *s, struct str text, size_t *at,
+int model_canonical_step(struct model_scratch *s, struct str text, size_t *at,
                          struct token_vec *ids, struct err *e);
 
 /* How the checkpoint that is built on ended. */

@@ -61,7 +61,7 @@ static const struct model_family families[] = {
     {"default", {0}, {0}, NULL, false, NULL, NULL, false},
 };
 
-static bool bears(const struct template *t, const struct model_family *f)
+static bool has_marks(const struct template *t, const struct model_family *f)
 {
     struct str s = template_source(t);
 
@@ -80,7 +80,7 @@ const struct model_family *family_detect(const struct template *t)
 {
     const struct model_family *f = families;
 
-    while (!bears(t, f)) /* the last one bears no marks */
+    while (!has_marks(t, f)) /* the last one bears no marks */
         f++;
     return f;
 }
@@ -97,7 +97,7 @@ static int next_letter(const char **p)
     return **p ? tolower((unsigned char)*(*p)++) : 0;
 }
 
-static bool same_name(const char *a, const char *b)
+static bool is_same_family(const char *a, const char *b)
 {
     for (;;) {
         int x = next_letter(&a), y = next_letter(&b);
@@ -128,11 +128,11 @@ const struct model_family *family_named(const char *name)
                    {"deepseekv32", "deepseek-v3.x"}};
 
     for (size_t i = 0; i < ARRAY_LEN(aliases); i++) {
-        if (same_name(name, aliases[i].alias))
+        if (is_same_family(name, aliases[i].alias))
             name = aliases[i].name;
     }
     for (size_t i = 0; i < ARRAY_LEN(families); i++) {
-        if (same_name(name, families[i].name))
+        if (is_same_family(name, families[i].name))
             return &families[i];
     }
     return NULL;

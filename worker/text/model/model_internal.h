@@ -108,7 +108,7 @@ enum { MODEL_SCRATCH_KEEP = 1 << 20 };
 
 /* Long ones go back, and all of the arena. At the end of what makes a prompt: its callers keep
  * nothing that lies there. */
-void scratch_rest(struct model_scratch *s);
+void scratch_release(struct model_scratch *s);
 
 /* -1 and ERR_PROMPT_LEAK for a text that bears the model's mark, ERR_CONTEXT_LENGTH for one that
  * cannot fit, by its bytes. Every text passes here before it is encoded for a prompt. */

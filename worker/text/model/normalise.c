@@ -102,7 +102,7 @@ static bool join_parts(struct arena *a, const struct json *parts, struct json *r
     return ok;
 }
 
-static bool wraps(const struct model *m, struct str role)
+static bool wraps_role(const struct model *m, struct str role)
 {
     for (size_t i = 0; i < ARRAY_LEN(boundary_roles); i++) {
         if (str_eq_c(role, boundary_roles[i]))
@@ -147,7 +147,7 @@ static struct json normalise_message(const struct model *m, struct arena *a, con
     else if (json_is(content, JSON_ARRAY) && m->info.vision)
         ret = copy_with(a, &ret, "content", pictures_bare(a, content));
     content = json_get(&ret, "content");
-    if (json_is(content, JSON_STRING) && wraps(m, json_string(json_get(&ret, "role"))))
+    if (json_is(content, JSON_STRING) && wraps_role(m, json_string(json_get(&ret, "role"))))
         ret = copy_with(a, &ret, "content", as_list(a, *content));
     return pictures_guard(m, a, &ret);
 }
@@ -187,7 +187,7 @@ static int build_context(const struct model *m, struct arena *a, const struct re
 {
     uint32_t n_kwargs = json_is(in->kwargs, JSON_OBJECT) ? in->kwargs->n : 0;
     struct json messages = {.kind = JSON_ARRAY, .n = in->n};
-    const struct json *shown = tool_images_place(m, a, in->messages, &messages.n);
+    const struct json *shown = tool_images_move(m, a, in->messages, &messages.n);
     struct json none = {.kind = JSON_NULL};
     bool tools = json_is(in->tools, JSON_ARRAY) && in->tools->n > 0;
 

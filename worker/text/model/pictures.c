@@ -39,7 +39,7 @@ static const struct vision_row rows[] = {
 static const struct vision_row kimi = {
     NULL, VISION_KIMI, 14, 0, 0, {"<|media_pad|>", "<|kimi_k25_video_placeholder|>"}};
 
-static uint64_t number_of(const struct json *v, uint64_t missing, uint64_t max)
+static uint64_t read_bound(const struct json *v, uint64_t missing, uint64_t max)
 {
     int64_t n;
 
@@ -51,10 +51,10 @@ static uint64_t bound_of(const struct json *p, const char *name, const char *edg
 {
     const struct json *v = json_get(p, name);
 
-    return number_of(json_is_null(v) ? json_get(json_get(p, "size"), edge) : v, missing, 1u << 30);
+    return read_bound(json_is_null(v) ? json_get(json_get(p, "size"), edge) : v, missing, 1u << 30);
 }
 
-static void take_tokens(struct model *m, const struct vision_row *row)
+static void find_picture_tokens(struct model *m, const struct vision_row *row)
 {
     struct vision *v = &m->vision;
 
@@ -87,20 +87,20 @@ static struct vision kimi_numbers(const struct json *p)
     if (json_is(merge, JSON_ARRAY)) /* of both sides, which are equal */
         merge = json_at(merge, 0);
     return (struct vision){
-        .patch = (uint32_t)number_of(json_get(p, "patch_size"), kimi.patch, 1024),
-        .merge = (uint32_t)number_of(merge, 2, 64),
-        .max_patches = (uint32_t)number_of(json_get(p, "in_patch_limit"), 16384, 1u << 30),
-        .side_patches = (uint32_t)number_of(json_get(p, "patch_limit_on_one_side"), 512, 1u << 16),
-        .fixed_tokens = (uint32_t)number_of(json_get(p, "fixed_output_tokens"), 0, 1u << 20),
+        .patch = (uint32_t)read_bound(json_get(p, "patch_size"), kimi.patch, 1024),
+        .merge = (uint32_t)read_bound(merge, 2, 64),
+        .max_patches = (uint32_t)read_bound(json_get(p, "in_patch_limit"), 16384, 1u << 30),
+        .side_patches = (uint32_t)read_bound(json_get(p, "patch_limit_on_one_side"), 512, 1u << 16),
+        .fixed_tokens = (uint32_t)read_bound(json_get(p, "fixed_output_tokens"), 0, 1u << 20),
     };
 }
 
-static struct vision numbers(const struct json *p, const struct vision_row *row)
+static struct vision read_vision_numbers(const struct json *p, const struct vision_row *row)
 {
     return (struct vision){
-        .patch = (uint32_t)number_of(json_get(p, "patch_size"), row->patch, 1024),
-        .merge = (uint32_t)number_of(json_get(p, "merge_size"), 2, 64),
-        .temporal = (uint32_t)number_of(json_get(p, "temporal_patch_size"), 2, 64),
+        .patch = (uint32_t)read_bound(json_get(p, "patch_size"), row->patch, 1024),
+        .merge = (uint32_t)read_bound(json_get(p, "merge_size"), 2, 64),
+        .temporal = (uint32_t)read_bound(json_get(p, "temporal_patch_size"), 2, 64),
         .min_pixels = bound_of(p, "min_pixels", "shortest_edge", row->min_pixels),
         .max_pixels = bound_of(p, "max_pixels", "longest_edge", row->max_pixels),
     };
@@ -119,10 +119,10 @@ void pictures_load(struct model *m, const struct folder *f)
                        (int)MIN_OF(type.len, 80), type.p);
         return;
     }
-    *v = row == &kimi ? kimi_numbers(json_get(p, "media_proc_cfg")) : numbers(p, row);
+    *v = row == &kimi ? kimi_numbers(json_get(p, "media_proc_cfg")) : read_vision_numbers(p, row);
     v->family = row->family;
     v->pad = -1;
-    take_tokens(m, row);
+    find_picture_tokens(m, row);
     if (v->pad < 0)
         buf_printf(&m->notes, "images are not supported: the tokenizer has no %s\n",
                    row->tokens[0]);
@@ -229,7 +229,7 @@ static size_t next_literal(const struct model *m, struct str text, size_t from, 
     return best;
 }
 
-static bool spells(const struct model *m, const struct json *v)
+static bool spells_token(const struct model *m, const struct json *v)
 {
     size_t len;
 
@@ -238,12 +238,12 @@ static bool spells(const struct model *m, const struct json *v)
         return v->n > 2 && next_literal(m, json_string(v), 0, &len) != SIZE_MAX;
     case JSON_ARRAY:
         for (uint32_t i = 0; i < v->n; i++)
-            if (spells(m, &v->items[i]))
+            if (spells_token(m, &v->items[i]))
                 return true;
         return false;
     case JSON_OBJECT:
         for (uint32_t i = 0; i < v->n; i++)
-            if (spells(m, &v->members[i].key) || spells(m, &v->members[i].value))
+            if (spells_token(m, &v->members[i].key) || spells_token(m, &v->members[i].value))
                 return true;
         return false;
     default:
@@ -290,7 +290,7 @@ static struct json guard_copy(const struct model *m, struct arena *a, const stru
 
 struct json pictures_guard(const struct model *m, struct arena *a, const struct json *v)
 {
-    return m->info.vision && spells(m, v) ? guard_copy(m, a, v) : *v;
+    return m->info.vision && spells_token(m, v) ? guard_copy(m, a, v) : *v;
 }
 
 bool pictures_guarded(const struct model *m, struct str text)

@@ -73,8 +73,8 @@ static struct json next_message(struct arena *a, const char *role)
 }
 
 /* One covered turn and one new message; false when the template refuses. */
-static bool try(const struct probe *p, struct json turn, const char *role, const struct json *tools,
-                struct standin *ret)
+static bool try_turn(const struct probe *p, struct json turn, const char *role,
+                     const struct json *tools, struct standin *ret)
 {
     struct json next = next_message(&p->s->arena, role);
     struct standin_in in = {
@@ -85,7 +85,7 @@ static bool try(const struct probe *p, struct json turn, const char *role, const
 }
 
 /* Renders; a template that insists on tools gets some. */
-static bool takes(const struct probe *p, const struct rendering *r, struct buf *out)
+static bool accepts_chat(const struct probe *p, const struct rendering *r, struct buf *out)
 {
     struct json small = standin_tools(&p->s->arena, "rg_call");
     struct rendering with = *r;
@@ -99,8 +99,8 @@ static bool takes(const struct probe *p, const struct rendering *r, struct buf *
 }
 
 /* One message, behind a system message where the template needs one. */
-static bool render(const struct probe *p, const struct json *message, bool generation,
-                   struct buf *out)
+static bool render_probe(const struct probe *p, const struct json *message, bool generation,
+                         struct buf *out)
 {
     struct rendering r = {.n = 1, .tools = p->tools, .generation_prompt = generation};
     struct json msgs[2];
@@ -111,7 +111,7 @@ static bool render(const struct probe *p, const struct json *message, bool gener
         r.n = 2;
     }
     msgs[r.n - 1] = *message;
-    return takes(p, &r, out);
+    return accepts_chat(p, &r, out);
 }
 
 /* Content as a list of parts: read when the text comes out and the part's own spelling does not. */
@@ -125,7 +125,7 @@ static bool reads_lists(const struct probe *p)
     message = make_object(&p->s->arena, 2);
     object_put(&message, "role", json_make_string(STR("user")));
     object_put(&message, "content", list);
-    if (!render(p, &message, false, &p->s->a))
+    if (!render_probe(p, &message, false, &p->s->a))
         return false;
     text = buf_str(&p->s->a);
     return str_find(text, STR("RGPART"), 0) != SIZE_MAX &&
@@ -134,7 +134,7 @@ static bool reads_lists(const struct probe *p)
 }
 
 /* Whether a message of the role shows its text when that is a string, or a list of one part. */
-static bool shows(const struct probe *p, size_t role, bool as_list)
+static bool shows_text(const struct probe *p, size_t role, bool as_list)
 {
     struct arena *a = &p->s->arena;
     struct json msgs[4], small = standin_tools(a, "rg_call");
@@ -152,7 +152,8 @@ static bool shows(const struct probe *p, size_t role, bool as_list)
     if (role > ROLE_USER)
         msgs[r.n++] = make_text(a, "role", "user", "content", "x");
     b->wraps[role] = as_list;
-    as_list = takes(p, &r, &p->s->a) && str_find(buf_str(&p->s->a), STR("RGNEXT"), 0) != SIZE_MAX;
+    as_list =
+        accepts_chat(p, &r, &p->s->a) && str_find(buf_str(&p->s->a), STR("RGNEXT"), 0) != SIZE_MAX;
     b->wraps[role] = was;
     return as_list;
 }
@@ -167,9 +168,9 @@ static void probe_wraps(const struct probe *p)
     for (size_t i = 0; i < ARRAY_LEN(order); i++) {
         size_t role = order[i];
 
-        if (shows(p, role, false))
+        if (shows_text(p, role, false))
             continue;
-        b->wraps[role] = p->m->info.content_lists && shows(p, role, true);
+        b->wraps[role] = p->m->info.content_lists && shows_text(p, role, true);
         b->hides[role] = !b->wraps[role];
     }
     b->wraps[ROLE_DEVELOPER] = b->wraps[ROLE_SYSTEM];
@@ -193,7 +194,7 @@ static void probe_generation_prompt(const struct probe *p)
     struct boundaries *b = &p->m->boundaries;
     struct json user = next_message(&p->s->arena, "user");
 
-    if (!render(p, &user, false, &p->s->a) || !render(p, &user, true, &p->s->b))
+    if (!render_probe(p, &user, false, &p->s->a) || !render_probe(p, &user, true, &p->s->b))
         return;
     if (str_starts(buf_str(&p->s->b), buf_str(&p->s->a)) &&
         str_find(buf_str(&p->s->b), STR("RGNEXT"), p->s->a.len) == SIZE_MAX)
@@ -202,7 +203,7 @@ static void probe_generation_prompt(const struct probe *p)
 }
 
 /* Whether something that stood in comes behind the turn. */
-static bool tells(const struct probe *p, const struct standin *x)
+static bool leaks_standin(const struct probe *p, const struct standin *x)
 {
     return standin_marked(p->m, x->next) || standin_marked(p->m, x->closing);
 }
@@ -223,7 +224,7 @@ static bool system_behind(const struct probe *p, const struct json *tools)
                             .real_tools = true};
     struct standin x;
 
-    return standin_render(p->m, p->s, &in, &x, NULL) == 0 && tells(p, &x);
+    return standin_render(p->m, p->s, &in, &x, NULL) == 0 && leaks_standin(p, &x);
 }
 
 /* Whether the same message is rendered otherwise behind a longer chat ("[Round 3]"). */
@@ -252,7 +253,7 @@ static bool can_render(struct probe *p, const struct json *tools, struct standin
         b->needs_system = i & 1;
         b->needs_tools = i & 2;
         p->tools = b->needs_tools ? tools : NULL;
-        if (try(p, plain_turn(&p->s->arena), "user", NULL, ret))
+        if (try_turn(p, plain_turn(&p->s->arena), "user", NULL, ret))
             return true;
     }
     b->needs_system = b->needs_tools = false;
@@ -273,27 +274,28 @@ static void probe_turns(struct probe *p)
         return;
     b->append_plain = !x.rewrites;
     b->close = arena_str(&p->m->arena, standin_marked(p->m, x.closing) ? STR("") : x.closing);
-    b->append_thought = try(p, thought_turn(a), "user", NULL, &x) && !x.rewrites;
-    b->append_late = try(p, plain_turn(a), "system", NULL, &x) && !x.rewrites;
+    b->append_thought = try_turn(p, thought_turn(a), "user", NULL, &x) && !x.rewrites;
+    b->append_late = try_turn(p, plain_turn(a), "system", NULL, &x) && !x.rewrites;
     b->tools_in_suffix = false;
-    b->tool_turns = try(p, call_turn(a, ""), "tool", small, &x);
+    b->tool_turns = try_turn(p, call_turn(a, ""), "tool", small, &x);
     b->append_tools = b->tool_turns && !x.rewrites;
     b->append_thought_call =
-        try(p, call_turn(a, "\"reasoning_content\":\"y\","), "tool", small, &x) && !x.rewrites;
+        try_turn(p, call_turn(a, "\"reasoning_content\":\"y\","), "tool", small, &x) && !x.rewrites;
     for (size_t i = 1; i < ARRAY_LEN(boundary_roles) && !b->tools_in_suffix; i++)
-        b->tools_in_suffix = try(p, plain_turn(a), boundary_roles[i], small, &x) && tells(p, &x);
-    b->tools_in_suffix =
-        b->tools_in_suffix || (try(p, call_turn(a, ""), "tool", small, &x) && tells(p, &x));
+        b->tools_in_suffix =
+            try_turn(p, plain_turn(a), boundary_roles[i], small, &x) && leaks_standin(p, &x);
+    b->tools_in_suffix = b->tools_in_suffix ||
+                         (try_turn(p, call_turn(a, ""), "tool", small, &x) && leaks_standin(p, &x));
     b->counts_turns = counts_turns(p);
     b->system_in_suffix = system_behind(p, NULL) || system_behind(p, small);
     for (size_t i = 0; i < ARRAY_LEN(boundary_roles); i++)
         b->roles[i] =
-            (i == 0 && b->tool_turns) || try(p, plain_turn(a), boundary_roles[i], NULL, &x);
+            (i == 0 && b->tool_turns) || try_turn(p, plain_turn(a), boundary_roles[i], NULL, &x);
 }
 
 /* Lists the roles that may follow an answer. If the template cannot be probed, it is asked each
  * time. */
-static void tell_roles(struct model *m)
+static void list_roles(struct model *m)
 {
     struct boundaries *b = &m->boundaries;
     size_t n = 0;
@@ -312,7 +314,7 @@ static void tell_roles(struct model *m)
 
 /* --- stop ids --- */
 
-static void add_stop(struct model *m, int32_t id)
+static void add_probed_stop(struct model *m, int32_t id)
 {
     struct stop *at;
 
@@ -350,7 +352,7 @@ static void stop_from_close(struct model *m)
         }
     }
     if (id >= 0)
-        add_stop(m, id);
+        add_probed_stop(m, id);
 }
 
 static bool stands_in(struct str text, struct str token)
@@ -371,16 +373,16 @@ static void probe_openers(const struct probe *p)
     struct standin x;
     size_t at;
 
-    if (!render(p, &user, false, &p->s->a))
+    if (!render_probe(p, &user, false, &p->s->a))
         return;
     at = str_find(buf_str(&p->s->a), STR("RGNEXT"), 0);
     head = arena_str(a, str_sub(buf_str(&p->s->a), 0, at));
     after = arena_str(a, str_sub(buf_str(&p->s->a), at, p->s->a.len));
     plain = between = call = STR("");
-    if (try(p, plain_turn(a), "user", NULL, &x))
+    if (try_turn(p, plain_turn(a), "user", NULL, &x))
         plain =
             arena_printf(a, "%.*s%.*s", (int)x.closing.len, x.closing.p, (int)x.next.len, x.next.p);
-    if (m->boundaries.tool_turns && try(p, call_turn(a, ""), "tool", &small, &x)) {
+    if (m->boundaries.tool_turns && try_turn(p, call_turn(a, ""), "tool", &small, &x)) {
         call = arena_str(a, x.closing);
         between = arena_str(a, str_sub(x.next, 0, str_find(x.next, STR("RGNEXT"), 0)));
     }
@@ -395,7 +397,7 @@ static void probe_openers(const struct probe *p)
 }
 
 /* The generation prompt, and what the close has behind its last stop token. */
-static void tell_lead(const struct probe *p)
+static void store_lead(const struct probe *p)
 {
     struct boundaries *b = &p->m->boundaries;
     struct model_info *info = &p->m->info;
@@ -502,7 +504,7 @@ static void learn_needs(const struct probe *p)
     }
 }
 
-static void take_family_pin(struct model *m)
+static void apply_family_pin(struct model *m)
 {
     const char *pin = m->family->pin;
 
@@ -524,7 +526,7 @@ void model_probe_again(struct model *m, struct model_scratch *s)
     b->generation_prompt = STR("");
     probe_turns(&p);
     probe_generation_prompt(&p);
-    tell_roles(m);
+    list_roles(m);
     m->info.append_only = is_append_only(b);
     arena_reset(&s->arena);
 }
@@ -534,7 +536,7 @@ void model_probe(struct model *m, struct model_scratch *s)
     struct probe p = {.m = m, .s = s};
     int32_t *ids;
 
-    take_family_pin(m);
+    apply_family_pin(m);
     m->info.content_lists = true; /* so that lists reach the template */
     m->info.content_lists = reads_lists(&p);
     probe_wraps(&p);
@@ -542,7 +544,7 @@ void model_probe(struct model *m, struct model_scratch *s)
     probe_turns(&p);
     probe_generation_prompt(&p);
     choose_pin(&p);
-    tell_roles(m);
+    list_roles(m);
     stop_from_close(m);
     probe_openers(&p);
     m->info.append_only = is_append_only(&m->boundaries);
@@ -551,7 +553,7 @@ void model_probe(struct model *m, struct model_scratch *s)
         ids[i] = m->stops[i].id;
     m->info.stop_ids = ids;
     m->info.n_stop_ids = m->n_stops;
-    tell_lead(&p);
+    store_lead(&p);
     learn_needs(&p);
     arena_reset(&s->arena);
 }

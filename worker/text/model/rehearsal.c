@@ -15,7 +15,7 @@
 
 enum { TURNS_MAX = 5, MESSAGES_MAX = TURNS_MAX * 5 + 3, TOOLS_MAX = 3, CALLS_MAX = 2 };
 
-static uint32_t below(struct trial_random *r, uint32_t n)
+static uint32_t random_below(struct trial_random *r, uint32_t n)
 {
     r->state ^= r->state << 13;
     r->state ^= r->state >> 7;
@@ -23,31 +23,32 @@ static uint32_t below(struct trial_random *r, uint32_t n)
     return (uint32_t)((r->state >> 11) % n);
 }
 
-static bool one_in(struct trial_random *r, uint32_t n)
+static bool draw_chance(struct trial_random *r, uint32_t n)
 {
-    return below(r, n) == 0;
+    return random_below(r, n) == 0;
 }
 
-static struct json words(struct trial_random *r, struct arena *a)
+static struct json make_words(struct trial_random *r, struct arena *a)
 {
     static const char *const some[] = {"alpha", "\"b\"", "two\nlines", "na\xc3\xafve", "{}",
                                        "3.50",  "<b>",   "d'oh",       "[1, 2]",       "end."};
     struct buf b = {0};
     struct json ret;
 
-    for (uint32_t n = 1 + below(r, 5); n > 0; n--)
-        buf_printf(&b, "%s%u%s", some[below(r, ARRAY_LEN(some))], below(r, 10), n > 1 ? " " : "");
+    for (uint32_t n = 1 + random_below(r, 5); n > 0; n--)
+        buf_printf(&b, "%s%u%s", some[random_below(r, ARRAY_LEN(some))], random_below(r, 10),
+                   n > 1 ? " " : "");
     ret = json_make_string(arena_str(a, buf_str(&b)));
     buf_done(&b);
     return ret;
 }
 
-static struct json plain(struct trial_random *r, struct arena *a, const char *role)
+static struct json make_plain(struct trial_random *r, struct arena *a, const char *role)
 {
     struct json o = make_object(a, 2);
 
     object_put(&o, "role", json_make_string(str_cstr(role)));
-    object_put(&o, "content", words(r, a));
+    object_put(&o, "content", make_words(r, a));
     return o;
 }
 
@@ -57,7 +58,7 @@ static const char *const tool_names[TOOLS_MAX] = {"list_files", "search", "run"}
 
 static struct json make_tools(struct trial_random *r, struct arena *a)
 {
-    struct json list = {.kind = JSON_ARRAY, .n = 1 + below(r, TOOLS_MAX)};
+    struct json list = {.kind = JSON_ARRAY, .n = 1 + random_below(r, TOOLS_MAX)};
 
     list.items = arena_alloc(a, list.n * sizeof(*list.items));
     for (uint32_t i = 0; i < list.n; i++) {
@@ -66,9 +67,9 @@ static struct json make_tools(struct trial_random *r, struct arena *a)
         struct json property = make_object(a, 2), properties = make_object(a, 1);
 
         object_put(&property, "type", json_make_string(STR("string")));
-        object_put(&property, "description", words(r, a));
+        object_put(&property, "description", make_words(r, a));
         object_put(&properties, "p", property);
-        function->members[1].value = words(r, a);
+        function->members[1].value = make_words(r, a);
         function->members[2].value.members[1].value = properties;
         list.items[i] = one.items[0];
     }
@@ -80,28 +81,30 @@ static struct json make_call(struct trial_random *r, struct arena *a, const stru
     struct json call = make_object(a, 3), function = make_object(a, 2);
     struct json arguments = make_object(a, 2);
 
-    object_put(&arguments, "p", words(r, a));
-    if (one_in(r, 2))
-        object_put(&arguments, "n", json_make_bool(one_in(r, 2)));
-    object_put(&function, "name", json_make_string(str_cstr(tool_names[below(r, tools->n)])));
+    object_put(&arguments, "p", make_words(r, a));
+    if (draw_chance(r, 2))
+        object_put(&arguments, "n", json_make_bool(draw_chance(r, 2)));
+    object_put(&function, "name",
+               json_make_string(str_cstr(tool_names[random_below(r, tools->n)])));
     object_put(&function, "arguments", arguments);
-    object_put(&call, "id", json_make_string(arena_printf(a, "call%05u", below(r, 99999))));
+    object_put(&call, "id", json_make_string(arena_printf(a, "call%05u", random_below(r, 99999))));
     object_put(&call, "type", json_make_string(STR("function")));
     object_put(&call, "function", function);
     return call;
 }
 
 /* An answer; its calls are its last member when there are some. */
-static struct json answer(struct trial_random *r, struct arena *a, const struct json *tools)
+static struct json make_answer(struct trial_random *r, struct arena *a, const struct json *tools)
 {
     struct json calls = {.kind = JSON_ARRAY}, o = make_object(a, 4);
 
-    if (tools->n && one_in(r, 2))
-        calls.n = 1 + below(r, CALLS_MAX);
+    if (tools->n && draw_chance(r, 2))
+        calls.n = 1 + random_below(r, CALLS_MAX);
     object_put(&o, "role", json_make_string(STR("assistant")));
-    object_put(&o, "content", calls.n && one_in(r, 2) ? json_make_string(STR("")) : words(r, a));
-    if (one_in(r, 3))
-        object_put(&o, "reasoning_content", words(r, a));
+    object_put(&o, "content",
+               calls.n && draw_chance(r, 2) ? json_make_string(STR("")) : make_words(r, a));
+    if (draw_chance(r, 3))
+        object_put(&o, "reasoning_content", make_words(r, a));
     calls.items = arena_alloc(a, CALLS_MAX * sizeof(*calls.items));
     for (uint32_t i = 0; i < calls.n; i++)
         calls.items[i] = make_call(r, a, tools);
@@ -110,12 +113,12 @@ static struct json answer(struct trial_random *r, struct arena *a, const struct 
     return o;
 }
 
-static struct json result(struct trial_random *r, struct arena *a, const struct json *call)
+static struct json make_result(struct trial_random *r, struct arena *a, const struct json *call)
 {
     struct json o = make_object(a, 4);
 
     object_put(&o, "role", json_make_string(STR("tool")));
-    object_put(&o, "content", words(r, a));
+    object_put(&o, "content", make_words(r, a));
     object_put(&o, "tool_call_id", *json_get(call, "id"));
     object_put(&o, "name", *json_get(json_get(call, "function"), "name"));
     return o;
@@ -134,11 +137,11 @@ static struct json make_kwargs(const struct model *m, struct trial_random *r, st
     struct json o = make_object(a, ARRAY_LEN(trial_switches) + 1);
 
     for (size_t i = 0; i < ARRAY_LEN(trial_switches); i++) {
-        if (template_mentions(m->template_default, trial_switches[i]) && one_in(r, 3))
-            object_put(&o, trial_switches[i], json_make_bool(one_in(r, 2)));
+        if (template_mentions(m->template_default, trial_switches[i]) && draw_chance(r, 3))
+            object_put(&o, trial_switches[i], json_make_bool(draw_chance(r, 2)));
     }
-    if (template_mentions(m->template_default, "reasoning_effort") && one_in(r, 3))
-        object_put(&o, "reasoning_effort", json_make_string(str_cstr(levels[below(r, 3)])));
+    if (template_mentions(m->template_default, "reasoning_effort") && draw_chance(r, 3))
+        object_put(&o, "reasoning_effort", json_make_string(str_cstr(levels[random_below(r, 3)])));
     return o;
 }
 
@@ -148,30 +151,32 @@ void trial_talk(const struct model *m, struct trial_random *r, struct arena *a,
                 struct trial_talk *ret)
 {
     struct json *at = arena_alloc(a, MESSAGES_MAX * sizeof(*at));
-    uint32_t n = 0, turns = 1 + below(r, TURNS_MAX), last = below(r, turns), covered = 0;
-    bool late = one_in(r, 3);
+    uint32_t n = 0, turns = 1 + random_below(r, TURNS_MAX), last = random_below(r, turns),
+             covered = 0;
+    bool late = draw_chance(r, 3);
 
     *ret = (struct trial_talk){.tools = {.kind = JSON_ARRAY}};
-    if (one_in(r, 2))
+    if (draw_chance(r, 2))
         ret->tools = make_tools(r, a);
     ret->kwargs = make_kwargs(m, r, a);
-    if (one_in(r, 2))
-        at[n++] = plain(r, a, "system");
-    at[n++] = plain(r, a, "user");
+    if (draw_chance(r, 2))
+        at[n++] = make_plain(r, a, "system");
+    at[n++] = make_plain(r, a, "user");
     for (uint32_t i = 0; i < turns; i++) {
-        struct json turn = answer(r, a, &ret->tools);
+        struct json turn = make_answer(r, a, &ret->tools);
         const struct json *calls = json_get(&turn, "tool_calls");
 
         at[n++] = turn;
         covered = i == last ? n : covered;
         for (uint32_t k = 0; calls && k < calls->n; k++)
-            at[n++] = result(r, a, &calls->items[k]);
-        if (calls && one_in(r, 2))
+            at[n++] = make_result(r, a, &calls->items[k]);
+        if (calls && draw_chance(r, 2))
             continue;
-        if (late && one_in(r, 3))
-            at[n++] = plain(r, a, "system");
-        if (n == covered || one_in(r, 4) || json_get(&at[n - 1], "tool_calls") || i < turns - 1)
-            at[n++] = plain(r, a, "user");
+        if (late && draw_chance(r, 3))
+            at[n++] = make_plain(r, a, "system");
+        if (n == covered || draw_chance(r, 4) || json_get(&at[n - 1], "tool_calls") ||
+            i < turns - 1)
+            at[n++] = make_plain(r, a, "user");
     }
     ret->messages = (struct json){.kind = JSON_ARRAY, .n = n, .items = at};
     ret->covered = covered;
@@ -182,8 +187,8 @@ void trial_talk(const struct model *m, struct trial_random *r, struct arena *a,
 
 /* --- running them --- */
 
-static void show(const struct trial_talk *t, const struct suffix_text *x, const struct buf *full,
-                 struct buf *out)
+static void show_trial(const struct trial_talk *t, const struct suffix_text *x,
+                       const struct buf *full, struct buf *out)
 {
     size_t n = x ? x->close.len + x->next.len : 0;
 
@@ -224,8 +229,8 @@ static bool is_bad(const struct model_trials *t)
 }
 
 /* One trial; talks that the template refuses whole count as refused alone. */
-static void one(const struct model *m, struct model_scratch *s, const struct trial_talk *t,
-                bool cut, struct model_trials *ret, struct buf *first)
+static void run_trial(const struct model *m, struct model_scratch *s, const struct trial_talk *t,
+                      bool cut, struct model_trials *ret, struct buf *first)
 {
     const struct stop *stop = cut ? NULL : closing_stop(m);
     bool was_bad = is_bad(ret);
@@ -254,7 +259,7 @@ static void one(const struct model *m, struct model_scratch *s, const struct tri
         false; /* the audit has put the right text in place of the wrong one */
     rc = suffix_text(s, &t->chat, t->covered, stop, &x, NULL);
     s->audits = true;
-    show(t, rc == 0 ? &x : NULL, &s->full, first);
+    show_trial(t, rc == 0 ? &x : NULL, &s->full, first);
 }
 
 void trial_run(const struct model *m, struct model_scratch *s, const struct trial_plan *plan,
@@ -271,7 +276,7 @@ void trial_run(const struct model *m, struct model_scratch *s, const struct tria
         arena_reset(&a);
         trial_talk(m, &r, &a, &t);
         s->distrusts = false; /* each one is to show what a first suffix is */
-        one(m, s, &t, i % 8 == 7, ret, first);
+        run_trial(m, s, &t, i % 8 == 7, ret, first);
         if (plan->until_first && is_bad(ret))
             break;
     }

@@ -3,7 +3,7 @@
 
 enum { LABEL_BYTES = 20 }; /* width of the labels of a report */
 
-static void quoted(struct buf *out, const char *label, struct str text)
+static void report_quoted(struct buf *out, const char *label, struct str text)
 {
     buf_printf(out, "%-20s ", label);
     if (text.p)
@@ -13,23 +13,23 @@ static void quoted(struct buf *out, const char *label, struct str text)
     buf_add_c(out, '\n');
 }
 
-static void line(struct buf *out, const char *label, const char *text)
+static void report_line(struct buf *out, const char *label, const char *text)
 {
     buf_printf(out, "%-20s %s\n", label, text);
 }
 
 /* A parser and why it was chosen. */
-static void parser(struct buf *out, const char *label, const char *name, struct str why)
+static void report_parser(struct buf *out, const char *label, const char *name, struct str why)
 {
     buf_printf(out, "%-20s %s (%.*s)\n", label, name, (int)why.len, why.p);
 }
 
-static void number(struct buf *out, const char *label, uint64_t n)
+static void report_number(struct buf *out, const char *label, uint64_t n)
 {
     if (n)
         buf_printf(out, "%-20s %llu\n", label, (unsigned long long)n);
     else
-        line(out, label, "unknown");
+        report_line(out, label, "unknown");
 }
 
 static const char *yes_no(bool yes)
@@ -61,9 +61,9 @@ static void report_stops(const struct model *m, struct buf *out)
     }
     buf_puts(out, m->n_stops ? "\n" : " none\n");
     if (m->boundaries.renders && !closes)
-        line(out, "",
-             "none of them stands where the template closes a turn: answers may run on to "
-             "max_tokens");
+        report_line(out, "",
+                    "none of them stands where the template closes a turn: answers may run on to "
+                    "max_tokens");
 }
 
 /* Roles whose texts are made lists of parts, or are not shown. */
@@ -87,9 +87,9 @@ static void report_boundaries(const struct model *m, struct buf *out)
     bool any = false;
 
     if (!b->renders)
-        line(out, "turn boundaries",
-             "the template refuses stand-in turns: every turn costs a full render");
-    line(out, "append-only", m->info.append_only ? "yes" : "no, see --on-template-rewrite");
+        report_line(out, "turn boundaries",
+                    "the template refuses stand-in turns: every turn costs a full render");
+    report_line(out, "append-only", m->info.append_only ? "yes" : "no, see --on-template-rewrite");
     buf_printf(out,
                "%-20s answer, then user: %s; call, then result: %s; "
                "thought and call, then result: %s; thought, then user: %s; "
@@ -99,8 +99,8 @@ static void report_boundaries(const struct model *m, struct buf *out)
                b->tool_turns ? yes_no(b->append_thought_call) : "not supported",
                yes_no(b->append_thought),
                b->roles[ROLE_SYSTEM] ? yes_no(b->append_late) : "not supported");
-    quoted(out, "generation prompt", b->generation_prompt);
-    quoted(out, "turn close", b->close);
+    report_quoted(out, "generation prompt", b->generation_prompt);
+    report_quoted(out, "turn close", b->close);
     buf_printf(out, "%-20s", "roles to append");
     for (size_t i = 0; i < ARRAY_LEN(boundary_roles); i++) {
         if (b->roles[i])
@@ -110,11 +110,12 @@ static void report_boundaries(const struct model *m, struct buf *out)
     buf_puts(out, any ? "\n" : " none\n");
     report_texts(b, out);
     if (b->counts_turns)
-        line(out, "turn numbers", "are written by the template: every turn costs a full render");
+        report_line(out, "turn numbers",
+                    "are written by the template: every turn costs a full render");
     if (b->system_in_suffix)
-        line(out, "system message", "is written behind earlier turns");
+        report_line(out, "system message", "is written behind earlier turns");
     if (b->tools_in_suffix)
-        line(out, "tools", "are written behind earlier turns as well");
+        report_line(out, "tools", "are written behind earlier turns as well");
 }
 
 void model_report(const struct model *m, struct buf *out)
@@ -122,9 +123,9 @@ void model_report(const struct model *m, struct buf *out)
     const struct model_info *i = &m->info;
 
     verdict_explain(m, out);
-    line(out, "model", i->name);
-    number(out, "vocabulary", i->vocab_size);
-    number(out, "context length", i->context_length);
+    report_line(out, "model", i->name);
+    report_number(out, "vocabulary", i->vocab_size);
+    report_number(out, "context length", i->context_length);
     if (i->moe_topk)
         buf_printf(out, "%-20s %u layers, %u experts a token\n", "routed experts", i->moe_layers,
                    i->moe_topk);
@@ -132,15 +133,16 @@ void model_report(const struct model *m, struct buf *out)
         buf_printf(out, "%-20s %u positions\n", "indexer top-k", i->indexer_topk);
     report_boundaries(m, out);
     report_stops(m, out);
-    line(out, "content lists", i->content_lists ? "read by the template" : "joined to one text");
-    parser(out, "tool parser", i->tool_parser, m->tool_why);
-    parser(out, "reasoning parser", i->reasoning_parser, m->reasoning_why);
+    report_line(out, "content lists",
+                i->content_lists ? "read by the template" : "joined to one text");
+    report_parser(out, "tool parser", i->tool_parser, m->tool_why);
+    report_parser(out, "reasoning parser", i->reasoning_parser, m->reasoning_why);
     buf_printf(out, "%-20s %s%s\n", "family", i->family, m->family_forced ? " (as told)" : "");
     if (m->pin)
         buf_printf(out, "%-20s %s=%s unless the request says otherwise\n", "pinned", m->pin,
                    m->pin_value ? "true" : "false");
     buf_add_str(out, buf_str(&m->notes));
-    buf_puts(out, tokenizer_note(m->tokenizer));
+    buf_puts(out, tokenizer_remarks(m->tokenizer));
     verdict_report(m, out);
 }
 

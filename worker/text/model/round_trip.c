@@ -139,8 +139,8 @@ static bool is_call(const struct read_back *r, uint32_t i)
     return same;
 }
 
-static enum round_trip reads(const struct call_sample *x, enum tool_kind tool,
-                             enum reasoning_kind reasoning)
+static enum round_trip reads_call_back(const struct call_sample *x, enum tool_kind tool,
+                                       enum reasoning_kind reasoning)
 {
     struct parser_options o = {.tool = tool,
                                .reasoning = reasoning,
@@ -171,14 +171,14 @@ enum round_trip round_trip(const struct model *m, struct model_scratch *s,
 
     arena_reset(&s->arena);
     if (render_calls(m, &s->arena, &x))
-        r = reads(&x, plan->tool, plan->reasoning);
+        r = reads_call_back(&x, plan->tool, plan->reasoning);
     if (text)
         buf_add_str(text, x.body);
     sample_done(&x);
     return r;
 }
 
-static void take_parser(struct model *m, enum tool_kind kind)
+static void set_parser(struct model *m, enum tool_kind kind)
 {
     const char *marked = m->info.tool_parser;
 
@@ -201,11 +201,12 @@ void round_trip_choose(struct model *m, struct model_scratch *s)
     (void)tool_kind_named(str_cstr(m->info.tool_parser), &tool);
     (void)reasoning_kind_named(str_cstr(m->info.reasoning_parser), &reasoning);
     arena_reset(&s->arena);
-    if (render_calls(m, &s->arena, &x) && reads(&x, tool, reasoning) != ROUND_TRIP_EXACT) {
+    if (render_calls(m, &s->arena, &x) &&
+        reads_call_back(&x, tool, reasoning) != ROUND_TRIP_EXACT) {
         for (int k = TOOL_NONE + 1; k < TOOL_KIND_COUNT; k++) {
-            if (reads(&x, (enum tool_kind)k, reasoning) != ROUND_TRIP_EXACT)
+            if (reads_call_back(&x, (enum tool_kind)k, reasoning) != ROUND_TRIP_EXACT)
                 continue;
-            take_parser(m, (enum tool_kind)k);
+            set_parser(m, (enum tool_kind)k);
             break;
         }
     }

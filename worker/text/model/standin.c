@@ -1,7 +1,7 @@
 /* A short chat that stands in for a long one (standin.h). It is made of marks, words that are
  * drawn at random when the model is loaded, so that they occur in no prompt. It is rendered up
- * to the last covered turn, and with what follows; split() compares both behind that turn's
- * mark:
+ * to the last covered turn, and with what follows; split_renderings() compares both behind that
+ * turn's mark:
  *
  *   whole   ... MARK closing
  *   more    ... MARK closing next          common part: closing, the rest: next
@@ -58,7 +58,7 @@ bool standin_marked(const struct model *m, struct str text)
 }
 
 /* Makes the stand-in of a text: the mark and a letter that says which text. */
-static struct json marked(const struct model *m, struct arena *a, char which)
+static struct json make_marked(const struct model *m, struct arena *a, char which)
 {
     char *text = arena_alloc(a, MODEL_MARK_LEN + 1);
 
@@ -120,8 +120,8 @@ static bool may_say_more(const struct json *msg)
 }
 
 /* Thoughts, and text beside calls, are what templates drop later. */
-void standin_look_back(struct arena *a, const struct json *messages, size_t covered,
-                       bool all_system, struct standin_in *ret)
+void standin_find_earlier(struct arena *a, const struct json *messages, size_t covered,
+                          bool all_system, struct standin_in *ret)
 {
     bool user = false;
     size_t n = 0;
@@ -168,7 +168,7 @@ static struct json make_call(const struct model *m, struct arena *a, struct json
     struct json call = make_object(a, 3), function = make_object(a, 2);
     struct json arguments = make_object(a, 1);
 
-    object_put(&arguments, m->mark, marked(m, a, which));
+    object_put(&arguments, m->mark, make_marked(m, a, which));
     object_put(&function, "name", name);
     object_put(&function, "arguments", arguments);
     object_put(&call, "id", id);
@@ -202,9 +202,9 @@ static struct json copy_turn(const struct model *m, struct arena *a, const struc
     struct json o = make_object(a, 4);
 
     object_put(&o, "role", json_make_string(STR("assistant")));
-    object_put(&o, "content", says ? marked(m, a, which) : json_make_string(STR("")));
+    object_put(&o, "content", says ? make_marked(m, a, which) : json_make_string(STR("")));
     if (has_text(turn, "reasoning_content"))
-        object_put(&o, "reasoning_content", marked(m, a, THOUGHT));
+        object_put(&o, "reasoning_content", make_marked(m, a, THOUGHT));
     if (has_calls(turn))
         object_put(&o, "tool_calls", copy_calls(m, a, json_get(turn, "tool_calls"), which));
     return o;
@@ -217,13 +217,13 @@ static struct json make_result(const struct model *m, struct arena *a, const str
     struct json o = make_object(a, 3);
 
     object_put(&o, "role", json_make_string(STR("tool")));
-    object_put(&o, "content", marked(m, a, RESULT));
+    object_put(&o, "content", make_marked(m, a, RESULT));
     object_put(&o, "tool_call_id", id ? *id : json_make_string(str_cstr(m->mark)));
     return o;
 }
 
 /* Makes a message of role and content. */
-static struct json message(struct arena *a, const char *role, struct json content)
+static struct json make_message(struct arena *a, const char *role, struct json content)
 {
     struct json o = make_object(a, 2);
 
@@ -243,7 +243,7 @@ static uint32_t put_earlier(const struct model *m, struct arena *a, const struct
     for (uint32_t i = 0; has_calls(in->earlier) && i < MIN_OF(calls->n, CALLS_MAX); i++)
         at[n++] = make_result(m, a, &calls->items[i]);
     if (in->user_between)
-        at[n++] = message(a, "user", marked(m, a, USER));
+        at[n++] = make_message(a, "user", make_marked(m, a, USER));
     return n;
 }
 
@@ -259,7 +259,7 @@ static uint32_t put_system(const struct model *m, struct arena *a, const struct 
         if (!in->real_system) {
             *at = make_object(a, 2);
             object_put(at, "role", *json_get(&in->system[i], "role"));
-            object_put(at, "content", says ? marked(m, a, SYSTEM) : json_make_string(STR("")));
+            object_put(at, "content", says ? make_marked(m, a, SYSTEM) : json_make_string(STR("")));
         }
         at++;
     }
@@ -278,12 +278,12 @@ static uint32_t put_head(const struct model *m, struct arena *a, const struct st
     }
     n = put_system(m, a, in, 0, in->n_first, at);
     if (n == 0 && m->boundaries.needs_system)
-        at[n++] = message(a, "system", marked(m, a, SYSTEM));
+        at[n++] = make_message(a, "system", make_marked(m, a, SYSTEM));
     if (in->longer) {
-        at[n++] = message(a, "user", marked(m, a, USER));
-        at[n++] = message(a, "assistant", marked(m, a, EARLIER));
+        at[n++] = make_message(a, "user", make_marked(m, a, USER));
+        at[n++] = make_message(a, "assistant", make_marked(m, a, EARLIER));
     }
-    at[n++] = message(a, "user", marked(m, a, USER));
+    at[n++] = make_message(a, "user", make_marked(m, a, USER));
     n += put_system(m, a, in, in->n_first, in->n_system, at + n);
     if (in->earlier)
         n += put_earlier(m, a, in, at + n);
@@ -385,8 +385,8 @@ static void closed_differently(const struct model *m, struct str tail, struct st
 /* Compares the stand-in alone (whole) with the stand-in and what follows (more). Earlier turns are
  * rewritten in three cases: the two differ before the end of the turn's text, the turn is closed
  * with a different token, or it does not follow the prompt that the model saw. */
-static int split(const struct model *m, struct str whole, struct str more, struct str prompt,
-                 struct standin *ret, struct err *e)
+static int split_renderings(const struct model *m, struct str whole, struct str more,
+                            struct str prompt, struct standin *ret, struct err *e)
 {
     char turn[MODEL_MARK_LEN + 1];
     struct str mark = str_of(turn, sizeof(turn)), tail, rest;
@@ -467,8 +467,8 @@ int standin_render(const struct model *m, struct model_scratch *s, const struct 
     r.generation_prompt = true;
     if (model_text(m, &s->arena, &r, &s->b, e) != 0)
         return -1;
-    return split(m, str_sub(buf_str(&s->a), prompt_ends, s->a.len), buf_str(&s->b),
-                 str_sub(buf_str(&s->a), 0, prompt_ends), ret, e);
+    return split_renderings(m, str_sub(buf_str(&s->a), prompt_ends, s->a.len), buf_str(&s->b),
+                            str_sub(buf_str(&s->a), 0, prompt_ends), ret, e);
 }
 
 /* Makes the stand-in; refuses marks in the result. */

@@ -57,8 +57,8 @@ bool standin_marked(const struct model *m, struct str text);
 /* Fills earlier and user_between from a chat of which `covered` messages are in the checkpoint, and
  * system: with all such messages when `all_system`, else with a first one. Looks at no more than a
  * fixed number of messages otherwise. */
-void standin_look_back(struct arena *a, const struct json *messages, size_t covered,
-                       bool all_system, struct standin_in *ret);
+void standin_find_earlier(struct arena *a, const struct json *messages, size_t covered,
+                          bool all_system, struct standin_in *ret);
 
 /* Makes a list with one function, the stand-in of the real tools. */
 struct json standin_tools(struct arena *a, const char *name);

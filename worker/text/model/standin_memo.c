@@ -49,7 +49,7 @@ void standin_memo_free(struct standin_memo *memo)
     free(memo);
 }
 
-static bool is_short(const struct json *v)
+static bool is_short_value(const struct json *v)
 {
     return v->kind != JSON_ARRAY && v->kind != JSON_OBJECT &&
            (v->kind != JSON_STRING || v->n <= VARIABLE_BYTES);
@@ -61,20 +61,20 @@ static bool few_variables(const struct json *kwargs)
     if (!kwargs || kwargs->kind != JSON_OBJECT)
         return !kwargs;
     for (uint32_t i = 0; i < kwargs->n; i++)
-        if (!is_short(&kwargs->members[i].key) || !is_short(&kwargs->members[i].value))
+        if (!is_short_value(&kwargs->members[i].key) || !is_short_value(&kwargs->members[i].value))
             return false;
     return kwargs->n <= VARIABLES_MAX;
 }
 
 /* Reports whether the result can be remembered: no real message in it is long or always new. */
-static bool is_plain(const struct standin_in *in)
+static bool is_memorable(const struct standin_in *in)
 {
     return !in->history && !in->real_tools && !in->real_system && !in->earlier &&
            !json_get(in->last, "tool_calls") && few_variables(in->kwargs);
 }
 
 /* Adds a text behind its length, so that no two rows of texts look alike. */
-static void add_text(struct buf *out, struct str text)
+static void add_length_and_text(struct buf *out, struct str text)
 {
     uint32_t n = (uint32_t)text.len;
 
@@ -83,23 +83,23 @@ static void add_text(struct buf *out, struct str text)
 }
 
 /* Adds a value: its kind, then a text, or a count and what it holds, or its JSON and a 0. */
-static void add_value(struct buf *out, const struct json *v)
+static void add_json_value(struct buf *out, const struct json *v)
 {
     buf_add_c(out, (char)v->kind);
     switch ((enum json_kind)v->kind) {
     case JSON_STRING:
-        add_text(out, json_text(v));
+        add_length_and_text(out, json_text(v));
         break;
     case JSON_ARRAY:
         buf_add(out, &v->n, sizeof(v->n));
         for (uint32_t i = 0; i < v->n; i++)
-            add_value(out, &v->items[i]);
+            add_json_value(out, &v->items[i]);
         break;
     case JSON_OBJECT:
         buf_add(out, &v->n, sizeof(v->n));
         for (uint32_t i = 0; i < v->n; i++) {
-            add_text(out, json_text(&v->members[i].key));
-            add_value(out, &v->members[i].value);
+            add_length_and_text(out, json_text(&v->members[i].key));
+            add_json_value(out, &v->members[i].value);
         }
         break;
     default:
@@ -119,13 +119,13 @@ bool standin_memo_find(struct model_scratch *s, const struct standin_in *in,
     if (!memo)
         return false;
     buf_clear(&memo->asked);
-    if (!is_plain(in))
+    if (!is_memorable(in))
         return false;
     buf_add_c(&memo->asked, r->tools ? 't' : ' ');
     buf_add(&memo->asked, &seconds, sizeof(seconds));
-    add_value(&memo->asked, &messages);
+    add_json_value(&memo->asked, &messages);
     if (r->kwargs)
-        add_value(&memo->asked, r->kwargs);
+        add_json_value(&memo->asked, r->kwargs);
     for (size_t i = 0; i < PLACES; i++) {
         if (!str_eq(buf_str(&memo->places[i].key), buf_str(&memo->asked)))
             continue;

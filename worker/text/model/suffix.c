@@ -61,8 +61,8 @@ static int count_close(struct model_scratch *s, const struct suffix_text *p,
     return rc;
 }
 
-static int make(struct model_scratch *s, const struct chat *chat, size_t covered,
-                const struct stop *end, struct model_suffix *ret, struct err *e)
+static int make_suffix(struct model_scratch *s, const struct chat *chat, size_t covered,
+                       const struct stop *end, struct model_suffix *ret, struct err *e)
 {
     struct suffix_text x;
     int rc;
@@ -90,7 +90,7 @@ int model_suffix(const struct model *m, struct model_scratch *s, const struct ch
     *ret = (struct model_suffix){0};
     if (covered == 0 || !json_at(chat->messages, covered - 1))
         return err_set(e, ERR_INTERNAL, "a suffix needs a covered assistant message");
-    rc = make(s, chat, covered, end_of(m, tail), ret, e);
-    scratch_rest(s);
+    rc = make_suffix(s, chat, covered, end_of(m, tail), ret, e);
+    scratch_release(s);
     return rc;
 }

@@ -6,9 +6,9 @@
  *   from_history   the whole chat with and without the new; or real messages before a marked turn
  *   from_bare      a turn without thought and texts, for templates that refuse the others
  *
- * decide() then cuts off what the checkpoint has already, from the token with which the answer
- * ended. The audit compares the result with the rendering of the whole chat. If they differ, the
- * whole chat is used, from then on also for later calls of this scratch (distrusts). */
+ * decide_closing() then cuts off what the checkpoint has already, from the token with which the
+ * answer ended. The audit compares the result with the rendering of the whole chat. If they differ,
+ * the whole chat is used, from then on also for later calls of this scratch (distrusts). */
 
 #include "worker/text/model/suffix_text.h"
 
@@ -50,8 +50,8 @@ struct str suffix_join(struct arena *a, struct str x, struct str y)
 }
 
 /* Decides what of the template's closing the checkpoint has already. */
-static struct suffix_text decide(const struct model *m, const struct standin *x,
-                                 const struct stop *stop, bool has_calls)
+static struct suffix_text decide_closing(const struct model *m, const struct standin *x,
+                                         const struct stop *stop, bool has_calls)
 {
     struct suffix_text p = {
         .close = x->closing, .next = x->next, .rewrites = x->rewrites, .bare = x->bare};
@@ -98,7 +98,7 @@ static int whole_chat(struct model_scratch *s, const struct chat *chat, size_t n
 }
 
 /* Finds the last occurrence; SIZE_MAX if there is none. */
-static size_t last_place(struct str text, struct str what)
+static size_t find_last(struct str text, struct str what)
 {
     size_t at = 0, ret = SIZE_MAX;
 
@@ -112,7 +112,7 @@ static size_t last_place(struct str text, struct str what)
 static struct str close_of(const struct model *m, struct str answer, const struct json *last)
 {
     struct str says = str_trim(json_string(json_get(last, "content")));
-    size_t begin = 0, at = json_get(last, "tool_calls") ? SIZE_MAX : last_place(answer, says);
+    size_t begin = 0, at = json_get(last, "tool_calls") ? SIZE_MAX : find_last(answer, says);
 
     if (at != SIZE_MAX)
         return str_sub(answer, at + says.len, answer.len);
@@ -184,7 +184,7 @@ static int from_standin(struct model_scratch *s, const struct chat *chat, size_t
     real.real_tools = real.real_system = true;
     real.n_system = real.n_first = 0;
     real.earlier = NULL;
-    standin_look_back(&s->arena, chat->messages, covered, true, &real);
+    standin_find_earlier(&s->arena, chat->messages, covered, true, &real);
     return standin_clean(m, s, &real, ret, NULL);
 }
 
@@ -246,7 +246,7 @@ static bool ends_so(struct str full, const struct suffix_text *x, const struct s
     if (!stop || x->trim || !stop->text.len || str_ends(full, stop->text))
         return true;
     before = str_sub(full, full.len > CLOSE_MAX ? full.len - CLOSE_MAX : 0, full.len);
-    begin = last_place(before, stop->text);
+    begin = find_last(before, stop->text);
     /* behind it stands more than the white space of a close: the template does not write it here */
     return begin == SIZE_MAX ||
            str_trim(str_sub(before, begin + stop->text.len, before.len)).len > 0;
@@ -261,17 +261,18 @@ struct suffix_job {
 };
 
 /* The texts outlive the buffers of the renderings. */
-static void take(const struct suffix_job *j, const struct standin *x, struct suffix_text *ret)
+static void copy_texts(const struct suffix_job *j, const struct standin *x, struct suffix_text *ret)
 {
     struct arena *a = &j->s->arena;
 
-    *ret = decide(j->s->model, x, j->stop, j->has_calls);
+    *ret = decide_closing(j->s->model, x, j->stop, j->has_calls);
     ret->close = arena_str(a, ret->close);
     ret->next = arena_str(a, ret->next);
 }
 
 /* Holds the text against the whole chat's rendering, and finds a better one when they differ. */
-static void audit(const struct suffix_job *j, const struct standin_in *in, struct suffix_text *ret)
+static void audit_suffix(const struct suffix_job *j, const struct standin_in *in,
+                         struct suffix_text *ret)
 {
     struct model_scratch *s = j->s;
     struct suffix_text better;
@@ -284,7 +285,7 @@ static void audit(const struct suffix_job *j, const struct standin_in *in, struc
         return;
     ret->audit = MODEL_AUDIT_DIFFERS;
     if (from_history(s, j->chat, j->covered, in, &x, NULL) == 0) {
-        take(j, &x, &better);
+        copy_texts(j, &x, &better);
         better.audit = MODEL_AUDIT_DIFFERS;
         if (ends_so(buf_str(&s->full), &better, j->stop)) {
             s->distrusts = true;
@@ -312,12 +313,12 @@ int suffix_text(struct model_scratch *s, const struct chat *chat, size_t covered
 
     arena_reset(&s->arena);
     s->seconds = time(NULL);
-    standin_look_back(&s->arena, chat->messages, covered, in.real_system, &in);
+    standin_find_earlier(&s->arena, chat->messages, covered, in.real_system, &in);
     if (from_standin(s, chat, covered, &in, &x) != 0 &&
         from_history(s, chat, covered, &in, &x, e) != 0 && from_bare(s, &in, &x, e) != 0)
         return -1;
-    take(&j, &x, ret);
+    copy_texts(&j, &x, ret);
     if (s->audits)
-        audit(&j, &in, ret);
+        audit_suffix(&j, &in, ret);
     return 0;
 }

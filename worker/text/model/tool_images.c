@@ -79,7 +79,7 @@ static void show_line(struct placing *p, const struct json *msg)
 }
 
 /* The result keeps its texts, with a line end where a picture stood between two. */
-static void take_result(struct placing *p, const struct json *msg)
+static void append_result(struct placing *p, const struct json *msg)
 {
     const struct json *content = json_get(msg, "content");
     struct buf text = {0};
@@ -130,10 +130,10 @@ static void show_run(struct placing *p, const struct json *user)
     p->shown = json_empty(JSON_ARRAY);
 }
 
-static void take_message(struct placing *p, const struct json *msg)
+static void append_message(struct placing *p, const struct json *msg)
 {
     if (is_shown_apart(msg)) {
-        take_result(p, msg);
+        append_result(p, msg);
         return;
     }
     if (p->shown.n && !is_role(msg, "tool")) {
@@ -148,8 +148,8 @@ static void take_message(struct placing *p, const struct json *msg)
     json_push(p->a, &p->out, *msg);
 }
 
-const struct json *tool_images_place(const struct model *m, struct arena *a,
-                                     const struct json *messages, uint32_t *n)
+const struct json *tool_images_move(const struct model *m, struct arena *a,
+                                    const struct json *messages, uint32_t *n)
 {
     struct placing p = {.a = a, .shown = json_empty(JSON_ARRAY), .out = json_empty(JSON_ARRAY)};
     uint32_t i = 0;
@@ -161,7 +161,7 @@ const struct json *tool_images_place(const struct model *m, struct arena *a,
     if (i == *n)
         return messages;
     for (i = 0; i < *n; i++)
-        take_message(&p, &messages[i]);
+        append_message(&p, &messages[i]);
     if (p.shown.n)
         show_run(&p, NULL);
     *n = p.out.n;
@@ -176,7 +176,7 @@ static const char *const forms[FORMS] = {"inline", "user"};
 
 /* A call, and its result with two pictures and a text. The call's id is one that every template
  * takes. */
-static uint32_t sample(struct arena *a, struct json *at)
+static uint32_t make_sample(struct arena *a, struct json *at)
 {
     static const char text[] =
         "[{\"role\":\"user\",\"content\":\"x\"},"
@@ -208,7 +208,7 @@ static bool form_shows(struct model *m, struct model_scratch *s, int form)
     tools = standin_tools(a, "rg_call");
     if (m->boundaries.needs_system)
         msgs[r.n++] = make_text(a, "role", "system", "content", "x");
-    r.n += sample(a, msgs + r.n);
+    r.n += make_sample(a, msgs + r.n);
     for (size_t i = 0; i < 2 && shows; i++) {
         r.generation_prompt = i == 0;
         if (i == 1) {
@@ -222,7 +222,7 @@ static bool form_shows(struct model *m, struct model_scratch *s, int form)
     return shows;
 }
 
-static void tell(struct model *m, bool told)
+static void add_note(struct model *m, bool told)
 {
     static const char *const says[FORMS] = {
         "images: a tool's picture stays in the tool's message (--tool-images inline",
@@ -271,6 +271,6 @@ int tool_images_choose(struct model *m, struct model_scratch *s, const char *tol
     m->info.tool_images = told ? forms[form] : best < FORMS ? forms[best] : NULL;
     m->tool_images_apart = (told ? form : best) == FORM_USER;
     m->tool_images_unlike = told && form != best;
-    tell(m, told != NULL);
+    add_note(m, told != NULL);
     return 0;
 }

@@ -15,7 +15,7 @@ int tool_images_choose(struct model *m, struct model_scratch *s, const char *tol
 
 /* The messages to be rendered: the *n given ones, or a list in the arena (then *n is its length).
  * Borrows from the messages. */
-const struct json *tool_images_place(const struct model *m, struct arena *a,
-                                     const struct json *messages, uint32_t *n);
+const struct json *tool_images_move(const struct model *m, struct arena *a,
+                                    const struct json *messages, uint32_t *n);
 
 #endif

@@ -45,7 +45,7 @@ static enum tool_kind tool_of(const struct model *m)
     return tool;
 }
 
-static struct standing stand(const struct model *m, struct model_scratch *s)
+static struct standing measure_standing(const struct model *m, struct model_scratch *s)
 {
     const struct boundaries *b = &m->boundaries;
     bool calls = b->tool_turns, late = b->roles[ROLE_SYSTEM], plain = !boundaries_think(b);
@@ -108,7 +108,7 @@ static bool is_better(const struct standing *now, const struct standing *with)
     return !now->append_only && some_won && !some_lost;
 }
 
-static void tell_remedy(struct remedy *r, const char *what, const struct standing *with)
+static void report_remedy(struct remedy *r, const char *what, const struct standing *with)
 {
     unsigned won = with->kept & ~r->now->kept;
     const char *between = ": ";
@@ -140,9 +140,9 @@ static void try_copy(struct remedy *r, struct model *copy, const char *what)
     struct standing with;
 
     model_probe_again(copy, s);
-    with = stand(copy, s);
+    with = measure_standing(copy, s);
     if (is_better(r->now, &with))
-        tell_remedy(r, what, &with);
+        report_remedy(r, what, &with);
     model_scratch_free(s);
     arena_done(&copy->arena);
 }
@@ -237,7 +237,7 @@ static void try_parsers(struct remedy *r, struct model_scratch *s)
         char what[80];
 
         (void)snprintf(what, sizeof(what), "--tool-parser %s", tool_kind_name(best));
-        tell_remedy(r, what, &with);
+        report_remedy(r, what, &with);
     }
 }
 
@@ -249,7 +249,7 @@ struct name_list {
     VEC(const char *) of;
 };
 
-static bool is_name(char c)
+static bool is_variable_byte(char c)
 {
     return (pystr_flags((unsigned char)c) & PYSTR_ID_CONTINUE) != 0;
 }
@@ -275,8 +275,8 @@ static bool asks_if_given(struct str behind)
     return str_starts(behind, STR("defined"));
 }
 
-static void add_name(const struct model *m, struct arena *a, struct str name,
-                     struct name_list *names)
+static void add_variable(const struct model *m, struct arena *a, struct str name,
+                         struct name_list *names)
 {
     static const char *const taken[] = {"messages", "tools", "documents", "add_generation_prompt"};
     bool skip = json_get_str(&m->special, name) || (m->pin && str_eq_c(name, m->pin));
@@ -296,19 +296,19 @@ static void find_names(const struct model *m, struct arena *a, struct name_list 
 
     for (size_t i = 0; i < ARRAY_LEN(trial_switches); i++)
         if (template_mentions(model_template(m, true), trial_switches[i]))
-            add_name(m, a, str_cstr(trial_switches[i]), names);
+            add_variable(m, a, str_cstr(trial_switches[i]), names);
     for (size_t at = 0; at < s.len;) {
         size_t end = at;
 
-        while (end < s.len && is_name(s.p[end]))
+        while (end < s.len && is_variable_byte(s.p[end]))
             end++;
         if (end > at && (at == 0 || s.p[at - 1] != '.') && asks_if_given(str_sub(s, end, s.len)))
-            add_name(m, a, str_sub(s, at, end - at), names);
+            add_variable(m, a, str_sub(s, at, end - at), names);
         at = end + 1;
     }
 }
 
-static void tell_tried(const struct name_list *names, struct buf *tried)
+static void report_tried(const struct name_list *names, struct buf *tried)
 {
     buf_puts(tried, names->of.n ? "template variables " : "");
     for (size_t i = 0; i < names->of.n; i++)
@@ -347,7 +347,7 @@ static void try_variables(struct remedy *r, struct buf *tried)
     }
     if (r->told == 0)
         try_pairs(r, &a, &names);
-    tell_tried(&names, tried);
+    report_tried(&names, tried);
     vec_done(&names.of);
     arena_done(&a);
 }
@@ -362,8 +362,8 @@ static const char *trip_name(enum round_trip r)
     return names[r];
 }
 
-static void tell_trips(const struct model *m, struct model_scratch *s, const struct standing *now,
-                       struct buf *out)
+static void report_trips(const struct model *m, struct model_scratch *s, const struct standing *now,
+                         struct buf *out)
 {
     struct round_trip_plan plan = {tool_of(m), REASONING_NONE, is_lost(now->trip[0]) ? 1 : 2};
     struct buf text = {0};
@@ -380,7 +380,7 @@ static void tell_trips(const struct model *m, struct model_scratch *s, const str
     buf_done(&text);
 }
 
-static void tell_turns(const struct model *m, const struct standing *now, struct buf *out)
+static void report_turns(const struct model *m, const struct standing *now, struct buf *out)
 {
     if (!m->boundaries.renders) {
         buf_puts(out, "NOT append-only, every turn costs a full render");
@@ -393,7 +393,7 @@ static void tell_turns(const struct model *m, const struct standing *now, struct
         buf_puts(out, ", every turn costs a full render");
 }
 
-static void tell_calls(const struct standing *now, struct buf *out)
+static void report_calls(const struct standing *now, struct buf *out)
 {
     if (now->trip[0] == ROUND_TRIP_UNSEEN)
         buf_puts(out, "the template writes no tool calls");
@@ -423,7 +423,7 @@ static void explain_turns(const struct model *m, const struct standing *now, str
 void verdict_explain(const struct model *m, struct buf *out)
 {
     struct model_scratch *s = model_scratch_new(m);
-    struct standing now = stand(m, s);
+    struct standing now = measure_standing(m, s);
 
     buf_printf(out, "%-20s ", "result");
     explain_turns(m, &now, out);
@@ -446,15 +446,15 @@ void verdict_explain(const struct model *m, struct buf *out)
 void verdict_report(const struct model *m, struct buf *out)
 {
     struct model_scratch *s = model_scratch_new(m);
-    struct standing now = stand(m, s);
+    struct standing now = measure_standing(m, s);
     struct remedy r = {.m = m, .now = &now, .out = out};
     struct buf tried = {0};
 
-    tell_trips(m, s, &now, out);
+    report_trips(m, s, &now, out);
     buf_printf(out, "%-20s ", "verdict");
-    tell_turns(m, &now, out);
+    report_turns(m, &now, out);
     buf_puts(out, "; ");
-    tell_calls(&now, out);
+    report_calls(&now, out);
     buf_add_c(out, '\n');
     if (!now.append_only || is_lost(now.trip[0]) || is_lost(now.trip[1])) {
         try_variables(&r, &tried);

@@ -1,6 +1,6 @@
 /*
  * Two halves: the bytes, and the life of a call. A grammar reads p->in, at absolute offsets. Bytes
- * leave it through core_take only, so their sum is the input. Literals and marks may be cut
+ * leave it through core_output only, so their sum is the input. Literals and marks may be cut
  * anywhere: while the text ends with a prefix of one, the answer is STEP_MORE; only the end of all
  * text (final) makes it NO.
  *
@@ -41,7 +41,7 @@ static void core_emit(struct parser *p, enum parse_kind kind, struct str text)
     p->sink.on_event(p->sink.ctx, &ev);
 }
 
-void core_take(struct parser *p, enum parse_kind kind, size_t upto)
+void core_output(struct parser *p, enum parse_kind kind, size_t upto)
 {
     if (upto <= p->done)
         return;
@@ -49,12 +49,12 @@ void core_take(struct parser *p, enum parse_kind kind, size_t upto)
     p->done = upto;
 }
 
-void core_take_text(struct parser *p)
+void core_output_text(struct parser *p)
 {
     if (p->quiet && core_blanks_end(p, p->done) >= p->pos)
         return;
     p->quiet = false;
-    core_take(p, PARSE_TEXT, p->pos);
+    core_output(p, PARSE_TEXT, p->pos);
 }
 
 /* The sentence, and what follows the number of times. */
@@ -288,7 +288,7 @@ void tool_call_stream(struct parser *p)
     if (!c->committed)
         tool_call_begin(p);
     send_args(p);
-    core_take(p, PARSE_SOURCE, c->args_made && c->unsaid ? c->unsaid : p->pos);
+    core_output(p, PARSE_SOURCE, c->args_made && c->unsaid ? c->unsaid : p->pos);
 }
 
 void tool_call_end(struct parser *p, bool broken)
@@ -311,19 +311,19 @@ void tool_call_breaks(struct parser *p)
         tool_call_end(p, c->args_made);
 }
 
-void tool_call_rest(struct parser *p)
+void tool_call_pass_remainder(struct parser *p)
 {
     if (p->call.ended)
-        core_take_text(p);
+        core_output_text(p);
     else
         tool_call_stream(p);
 }
 
-void tool_call_rest_ends(struct parser *p)
+void tool_call_remainder_ends(struct parser *p)
 {
     if (!p->call.ended)
         tool_call_end(p, true);
-    core_take(p, PARSE_SOURCE, p->pos);
+    core_output(p, PARSE_SOURCE, p->pos);
     p->quiet = true;
 }
 
@@ -332,7 +332,7 @@ void tool_call_accept(struct parser *p)
     if (!p->call.committed)
         tool_call_begin(p);
     send_args(p);
-    core_take(p, PARSE_SOURCE, p->pos);
+    core_output(p, PARSE_SOURCE, p->pos);
     tool_call_end(p, false);
     if (p->call.unclosed)
         core_warn(p, WARN_UNCLOSED);

@@ -1,11 +1,11 @@
 /*
  * The machinery that all grammars share: source bytes with absolute offsets, the accounting of
- * every byte (core_take), literals that may be cut, the life of one call. Internal to parsers/.
+ * every byte (core_output), literals that may be cut, the life of one call. Internal to parsers/.
  *
  * Offsets are absolute: bytes since the start of the completion. in holds [base, base + in.len);
  * [base, done) has already been given to the sink and goes away when a feed ends.
  * A grammar reads one block ("unit"): it begins at done (with lead: white space, section tags)
- * and must not call core_take before the call is committed or accepted.
+ * and must not call core_output before the call is committed or accepted.
  */
 #ifndef RG_PARSERS_CORE_H
 #define RG_PARSERS_CORE_H
@@ -202,10 +202,10 @@ bool core_all_blank(struct str s);
 size_t core_blanks_end(struct parser *p, size_t from);
 
 /* Gives the bytes [done, upto) to the sink as `kind`. */
-void core_take(struct parser *p, enum parse_kind kind, size_t upto);
+void core_output(struct parser *p, enum parse_kind kind, size_t upto);
 /* Takes the bytes before pos: as text, or, while nothing but calls has come, as white space that
  * waits for what follows. */
-void core_take_text(struct parser *p);
+void core_output_text(struct parser *p);
 /* Emits the warning the first time; later ones are counted. */
 void core_warn(struct parser *p, enum parser_warning what);
 /* At the end: how often, where it was more than once. */
@@ -249,7 +249,7 @@ void tool_call_stream(struct parser *p);
  * ones, the unused source is text. */
 void tool_call_breaks(struct parser *p);
 /* The bytes up to pos of such a call. */
-void tool_call_rest(struct parser *p);
+void tool_call_pass_remainder(struct parser *p);
 /* Its end, in front of pos. */
 void tool_call_remainder_ends(struct parser *p);
 /* Accepts the call: sends its missing events and takes the source up to pos. */

@@ -166,8 +166,8 @@ static size_t tails_of(const struct str *texts, size_t n, struct str first, stru
 
 /* Writes what may follow the common beginning of these tails: any text that does not go on as one
  * of them. `opening` are the characters that begin a mark. */
-static unsigned diverge(struct gbnf *g, const struct str *tails, size_t n,
-                        const struct str *opening, size_t n_opening)
+static unsigned write_diverging(struct gbnf *g, const struct str *tails, size_t n,
+                                const struct str *opening, size_t n_opening)
 {
     struct buf x = {0};
     struct str next[2 * TAILS_MAX]; /* not to stand here: what goes on, then what opens */
@@ -195,7 +195,7 @@ static unsigned diverge(struct gbnf *g, const struct str *tails, size_t n,
             continue; /* the mark would be complete */
         buf_puts(&x, "| ");
         gbnf_lit(&x, next[i]);
-        gbnf_ref(&x, diverge(g, rest, n_rest, opening, n_opening));
+        gbnf_ref(&x, write_diverging(g, rest, n_rest, opening, n_opening));
     }
     buf_puts(&x, ")?");
     rule = gbnf_rule(g, &x);
@@ -225,7 +225,7 @@ unsigned gbnf_text_without(struct gbnf *g, const char *const *marks, size_t n)
 
         buf_puts(&x, i ? "| " : "");
         gbnf_lit(&x, opening[i]);
-        gbnf_ref(&x, diverge(g, rest, n_rest, opening, n_opening));
+        gbnf_ref(&x, write_diverging(g, rest, n_rest, opening, n_opening));
     }
     buf_puts(&x, ")*");
     rule = gbnf_rule(g, &x);

@@ -2,8 +2,8 @@
  * The grammar is read into a tree: a rule's body is a choice of sequences of items. Then each rule
  * gets the cost of its shortest sentence: all begin at ENDLESS, and passes over all rules lower
  * them until nothing changes. Going through a rule costs 1, so the cheapest way is never a circle;
- * say() follows it and always comes to an end. Optional parts are left out, as their least number
- * of times is 0.
+ * write_sentence() follows it and always comes to an end. Optional parts are left out, as their
+ * least number of times is 0.
  */
 #include "worker/text/parsers/gbnf_sample.h"
 
@@ -40,11 +40,11 @@ struct grammar_reading {
     unsigned depth;
 };
 
-static struct grammar_symbol *read_choice(struct grammar_reading *r);
+static struct grammar_symbol *read_sample_choice(struct grammar_reading *r);
 
 /* --- reading --- */
 
-static void skip(struct grammar_reading *r)
+static void skip_layout(struct grammar_reading *r)
 {
     while (r->p < r->end && (strchr(" \t\r\n", *r->p) || *r->p == '#')) {
         if (*r->p == '#')
@@ -61,7 +61,7 @@ static bool name_char(char c)
            c == '_' || c == '.';
 }
 
-static struct str read_name(struct grammar_reading *r)
+static struct str read_rule_name(struct grammar_reading *r)
 {
     const char *from = r->p;
 
@@ -70,7 +70,7 @@ static struct str read_name(struct grammar_reading *r)
     return str_of(from, (size_t)(r->p - from));
 }
 
-static bool eat(struct grammar_reading *r, const char *what)
+static bool eat_mark(struct grammar_reading *r, const char *what)
 {
     size_t n = strlen(what);
 
@@ -84,10 +84,10 @@ static bool eat(struct grammar_reading *r, const char *what)
 static bool at_definition(struct grammar_reading *r)
 {
     const char *was = r->p;
-    bool is = read_name(r).len > 0;
+    bool is = read_rule_name(r).len > 0;
 
-    skip(r);
-    is = is && eat(r, "::=");
+    skip_layout(r);
+    is = is && eat_mark(r, "::=");
     r->p = was;
     return is;
 }
@@ -114,7 +114,7 @@ static struct grammar_symbol *node_new(struct grammar_reading *r, enum grammar_s
     return n;
 }
 
-static uint32_t read_hex(struct grammar_reading *r, unsigned digits)
+static uint32_t read_code_point(struct grammar_reading *r, unsigned digits)
 {
     uint32_t v = 0;
 
@@ -143,7 +143,7 @@ static uint32_t read_char(struct grammar_reading *r)
         const char *known = kind ? strchr(from, kind) : NULL;
 
         if (kind == 'x' || kind == 'u' || kind == 'U')
-            return read_hex(r, kind == 'x' ? 2 : kind == 'u' ? 4 : 8);
+            return read_code_point(r, kind == 'x' ? 2 : kind == 'u' ? 4 : 8);
         return known ? (unsigned char)to[known - from] : (unsigned char)kind;
     }
     c &= more ? 0x3fu >> more : 0x7fu;
@@ -159,7 +159,7 @@ static void put_char(struct buf *out, uint32_t c)
     buf_add(out, bytes, utf8_encode(bytes, c <= 0x10ffff ? c : '?'));
 }
 
-static struct grammar_symbol *literal(struct grammar_reading *r, struct buf *text)
+static struct grammar_symbol *add_literal(struct grammar_reading *r, struct buf *text)
 {
     struct grammar_symbol *n = node_new(r, LITERAL);
 
@@ -174,11 +174,11 @@ static struct grammar_symbol *read_literal(struct grammar_reading *r)
 
     while (r->p < r->end && *r->p != '"')
         put_char(&text, read_char(r));
-    if (!eat(r, "\"")) {
+    if (!eat_mark(r, "\"")) {
         buf_done(&text);
         return NULL;
     }
-    return literal(r, &text);
+    return add_literal(r, &text);
 }
 
 /* Does the class at r->p have c? Moves behind its bracket. */
@@ -202,7 +202,7 @@ static bool class_has(struct grammar_reading *r, uint32_t c)
 static struct grammar_symbol *read_class(struct grammar_reading *r)
 {
     static const char plain[] = "ax0 .-_/\n";
-    bool negated = eat(r, "^");
+    bool negated = eat_mark(r, "^");
     const char *from = r->p;
     uint32_t c = negated || from == r->end ? 0 : read_char(r);
     struct buf text = {0};
@@ -213,13 +213,13 @@ static struct grammar_symbol *read_class(struct grammar_reading *r)
     }
     r->p = from;
     (void)class_has(r, 0);
-    if (!eat(r, "]") || !c)
+    if (!eat_mark(r, "]") || !c)
         return NULL;
     put_char(&text, c);
-    return literal(r, &text);
+    return add_literal(r, &text);
 }
 
-static unsigned read_number(struct grammar_reading *r)
+static unsigned read_repeat(struct grammar_reading *r)
 {
     unsigned n = 0;
 
@@ -230,49 +230,49 @@ static unsigned read_number(struct grammar_reading *r)
 
 static bool read_times(struct grammar_reading *r, struct grammar_symbol *n)
 {
-    if (eat(r, "*") || eat(r, "?")) {
+    if (eat_mark(r, "*") || eat_mark(r, "?")) {
         n->min = 0;
-    } else if (eat(r, "{")) {
-        n->min = read_number(r);
-        if (eat(r, ","))
-            (void)read_number(r);
-        return eat(r, "}");
+    } else if (eat_mark(r, "{")) {
+        n->min = read_repeat(r);
+        if (eat_mark(r, ","))
+            (void)read_repeat(r);
+        return eat_mark(r, "}");
     } else {
-        (void)eat(r, "+");
+        (void)eat_mark(r, "+");
     }
     return true;
 }
 
-static struct grammar_symbol *read_item(struct grammar_reading *r)
+static struct grammar_symbol *read_symbol(struct grammar_reading *r)
 {
     struct grammar_symbol *n;
 
-    if (eat(r, "\""))
+    if (eat_mark(r, "\""))
         return read_literal(r);
-    if (eat(r, "["))
+    if (eat_mark(r, "["))
         return read_class(r);
-    if (eat(r, "(")) {
-        n = read_choice(r);
-        return n && eat(r, ")") ? n : NULL;
+    if (eat_mark(r, "(")) {
+        n = read_sample_choice(r);
+        return n && eat_mark(r, ")") ? n : NULL;
     }
     if (r->p == r->end || !name_char(*r->p))
         return NULL;
     n = node_new(r, RULE);
-    n->rule = rule_named(r, read_name(r));
+    n->rule = rule_named(r, read_rule_name(r));
     return n;
 }
 
-static struct grammar_symbol *read_sequence(struct grammar_reading *r)
+static struct grammar_symbol *read_symbol_row(struct grammar_reading *r)
 {
     struct grammar_symbol *seq = node_new(r, SEQUENCE), **last = &seq->parts;
 
     for (;;) {
         struct grammar_symbol *n;
 
-        skip(r);
+        skip_layout(r);
         if (r->p == r->end || *r->p == '|' || *r->p == ')' || at_definition(r))
             return seq;
-        n = read_item(r);
+        n = read_symbol(r);
         if (!n || !read_times(r, n))
             return NULL;
         *last = node_new(r, SEQUENCE); /* an item may be repeated: a node of its own */
@@ -283,31 +283,31 @@ static struct grammar_symbol *read_sequence(struct grammar_reading *r)
     }
 }
 
-static struct grammar_symbol *read_choice(struct grammar_reading *r)
+static struct grammar_symbol *read_sample_choice(struct grammar_reading *r)
 {
     struct grammar_symbol *choice = node_new(r, CHOICE), **last = &choice->parts;
 
     if (r->depth++ > NESTING_MAX)
         return NULL;
     do {
-        *last = read_sequence(r);
+        *last = read_symbol_row(r);
         if (!*last)
             return NULL;
         last = &(*last)->next;
-    } while (eat(r, "|"));
+    } while (eat_mark(r, "|"));
     r->depth--;
     return choice;
 }
 
 static bool read_rules(struct grammar_reading *r)
 {
-    for (skip(r); r->p < r->end; skip(r)) {
-        struct rule *rule = rule_named(r, read_name(r));
+    for (skip_layout(r); r->p < r->end; skip_layout(r)) {
+        struct rule *rule = rule_named(r, read_rule_name(r));
 
-        skip(r);
-        if (!eat(r, "::="))
+        skip_layout(r);
+        if (!eat_mark(r, "::="))
             return false;
-        rule->body = read_choice(r);
+        rule->body = read_sample_choice(r);
         if (!rule->body)
             return false;
     }
@@ -316,7 +316,7 @@ static bool read_rules(struct grammar_reading *r)
 
 /* --- the shortest sentence --- */
 
-static unsigned times(unsigned n, unsigned cost)
+static unsigned multiply_cost(unsigned n, unsigned cost)
 {
     return n == 0 ? 0 : cost >= ENDLESS / n ? ENDLESS : n * cost;
 }
@@ -334,7 +334,7 @@ static unsigned cost_of(const struct grammar_symbol *n)
     case SEQUENCE:
         for (const struct grammar_symbol *x = n->parts; x && sum < ENDLESS; x = x->next)
             sum += cost_of(x);
-        return times(n->min, sum >= ENDLESS ? ENDLESS : sum);
+        return multiply_cost(n->min, sum >= ENDLESS ? ENDLESS : sum);
     case CHOICE:
         for (const struct grammar_symbol *x = n->parts; x; x = x->next)
             least = MIN_OF(least, cost_of(x));
@@ -358,7 +358,7 @@ static void find_costs(struct grammar_reading *r)
 }
 
 /* n has a cost, so all it needs is defined. */
-static void say(const struct grammar_symbol *n, struct buf *out)
+static void write_sentence(const struct grammar_symbol *n, struct buf *out)
 {
     const struct grammar_symbol *best;
 
@@ -369,18 +369,18 @@ static void say(const struct grammar_symbol *n, struct buf *out)
         buf_add_str(out, n->text);
         break;
     case RULE:
-        say(n->rule->body, out);
+        write_sentence(n->rule->body, out);
         break;
     case SEQUENCE:
         for (unsigned i = 0; i < n->min; i++)
             for (const struct grammar_symbol *x = n->parts; x; x = x->next)
-                say(x, out);
+                write_sentence(x, out);
         break;
     case CHOICE:
         for (const struct grammar_symbol *x = n->parts; x; x = x->next)
             if (cost_of(x) < cost_of(best))
                 best = x;
-        say(best, out);
+        write_sentence(best, out);
     }
 }
 
@@ -398,7 +398,7 @@ int gbnf_sample(struct str grammar, struct buf *out, struct err *e)
     else if (root->cost >= GBNF_SAMPLE_MAX)
         rc = err_set(e, ERR_INVALID, "the grammar has no short sentence");
     else
-        say(root->body, out);
+        write_sentence(root->body, out);
     map_done(&r.names);
     arena_done(&r.arena);
     return rc;

@@ -10,7 +10,7 @@
 
 enum { ST_NAME, ST_KEY, ST_VALUE, ST_STRING, ST_QUOTED, ST_WORD, ST_AFTER, ST_CLOSE };
 
-static enum step read_name(struct parser *p)
+static enum step read_gemma_name(struct parser *p)
 {
     static const char *const stop[] = {"{"};
     struct tool_call *c = &p->call;
@@ -41,7 +41,7 @@ static enum step read_name(struct parser *p)
 }
 
 /* A container begins; false: too deep. */
-static bool push(struct tool_call *c, char bracket)
+static bool push_bracket(struct tool_call *c, char bracket)
 {
     if (c->depth == CALL_DEPTH_MAX)
         return false;
@@ -51,7 +51,7 @@ static bool push(struct tool_call *c, char bracket)
     return true;
 }
 
-static enum step pop(struct parser *p, char byte)
+static enum step pop_bracket(struct parser *p, char byte)
 {
     struct tool_call *c = &p->call;
 
@@ -119,7 +119,7 @@ static enum step plain_key(struct parser *p)
         return r;
     key = str_trim(core_cut(p, c->from, p->pos));
     if (which == 1)
-        return key.len == 0 ? pop(p, '}') : STEP_NO;
+        return key.len == 0 ? pop_bracket(p, '}') : STEP_NO;
     if (!key_plain(p, key))
         return STEP_NO;
     buf_add_str(&c->key, key);
@@ -127,7 +127,7 @@ static enum step plain_key(struct parser *p)
     return STEP_YES;
 }
 
-static enum step read_key(struct parser *p)
+static enum step read_gemma_key(struct parser *p)
 {
     struct tool_call *c = &p->call;
     const char *mark;
@@ -151,7 +151,7 @@ static enum step read_key(struct parser *p)
 }
 
 /* Writes what precedes a value: a comma (n_params: one was read), a key. */
-static void begin_value(struct tool_call *c)
+static void begin_gemma_value(struct tool_call *c)
 {
     buf_puts(&c->made, c->n_params ? ", " : "");
     if (c->levels[c->depth - 1] != '{')
@@ -174,8 +174,8 @@ static enum step read_value(struct parser *p)
     if (r == STEP_MORE)
         return r;
     if (core_at(p, p->pos) == ']' && c->levels[c->depth - 1] == '[')
-        return pop(p, ']');
-    begin_value(c);
+        return pop_bracket(p, ']');
+    begin_gemma_value(c);
     c->n_params = 0;
     c->from = p->pos;
     c->field = 0;
@@ -185,7 +185,7 @@ static enum step read_value(struct parser *p)
         c->st = ST_STRING;
     } else if (strchr("{[", core_at(p, p->pos))) {
         p->pos++;
-        r = push(c, core_at(p, p->pos - 1)) ? STEP_YES : STEP_NO;
+        r = push_bracket(c, core_at(p, p->pos - 1)) ? STEP_YES : STEP_NO;
         c->unsaid = p->pos;
         return r;
     } else {
@@ -302,7 +302,7 @@ static enum step behind_value(struct parser *p)
     if (core_over(p))
         return STEP_NO;
     if (core_at(p, p->pos) != ',')
-        return pop(p, core_at(p, p->pos));
+        return pop_bracket(p, core_at(p, p->pos));
     p->pos++;
     c->n_params = 1;
     c->st = c->levels[c->depth - 1] == '{' ? ST_KEY : ST_VALUE;
@@ -313,8 +313,8 @@ static enum step behind_value(struct parser *p)
 enum step gemma_call_run(struct parser *p)
 {
     static enum step (*const steps[])(struct parser * p) = {
-        [ST_NAME] = read_name,     [ST_KEY] = read_key,       [ST_VALUE] = read_value,
-        [ST_STRING] = read_string, [ST_QUOTED] = read_quoted, [ST_WORD] = read_word,
+        [ST_NAME] = read_gemma_name, [ST_KEY] = read_gemma_key, [ST_VALUE] = read_value,
+        [ST_STRING] = read_string,   [ST_QUOTED] = read_quoted, [ST_WORD] = read_word,
         [ST_AFTER] = behind_value,
     };
     enum step r = STEP_YES;

@@ -45,7 +45,7 @@ static struct header read_header(struct str s)
     return h;
 }
 
-static void begin_body(struct parser *p, enum parse_kind kind)
+static void begin_channel_body(struct parser *p, enum parse_kind kind)
 {
     p->body = kind;
     p->phase = H_BODY;
@@ -62,7 +62,7 @@ static struct str called_function(const struct parser *p, struct str recipient)
 }
 
 /* Header [done, pos) has ended: what is the body? */
-static void take_header(struct parser *p)
+static void apply_header(struct parser *p)
 {
     struct header h = read_header(core_cut(p, p->done, p->pos));
 
@@ -74,18 +74,18 @@ static void take_header(struct parser *p)
         p->phase = H_CALL;
         return;
     }
-    core_take(p, PARSE_SOURCE, p->pos);
-    begin_body(p, str_eq_c(h.channel, "analysis") ? PARSE_REASONING : PARSE_TEXT);
+    core_output(p, PARSE_SOURCE, p->pos);
+    begin_channel_body(p, str_eq_c(h.channel, "analysis") ? PARSE_REASONING : PARSE_TEXT);
 }
 
 /* Makes header, body and end text, since they were not understood. */
 static void stays_text(struct parser *p, size_t upto)
 {
     core_warn(p, WARN_MESSAGE);
-    core_take(p, PARSE_TEXT, upto);
+    core_output(p, PARSE_TEXT, upto);
     p->pos = p->done;
     p->verbatim = true; /* the end mark is text as well */
-    begin_body(p, PARSE_TEXT);
+    begin_channel_body(p, PARSE_TEXT);
 }
 
 static bool outside_step(struct parser *p)
@@ -106,7 +106,7 @@ static bool outside_step(struct parser *p)
     enum step r = core_find(p, marks, ARRAY_LEN(marks), &which);
 
     if (!p->quiet || core_blanks_end(p, p->done) < p->pos) {
-        core_take(p, PARSE_TEXT, p->pos);
+        core_output(p, PARSE_TEXT, p->pos);
         p->quiet = false;
     }
     if (r != STEP_YES)
@@ -115,7 +115,7 @@ static bool outside_step(struct parser *p)
         p->phase = H_HEADER;
     } else {
         p->pos += strlen(marks[which]);
-        core_take(p, PARSE_SOURCE, p->pos);
+        core_output(p, PARSE_SOURCE, p->pos);
         p->marked = true;
     }
     return true;
@@ -133,7 +133,7 @@ static bool header_step(struct parser *p)
         return false;
     if (r == STEP_YES && !beyond && which == 0) {
         p->pos += strlen(stops[0]);
-        take_header(p);
+        apply_header(p);
     } else {
         stays_text(p, p->pos);
     }
@@ -145,12 +145,12 @@ static bool body_step(struct parser *p)
     size_t which = 0;
     enum step r = core_find(p, marks, ARRAY_LEN(marks), &which);
 
-    core_take(p, p->body, p->pos);
+    core_output(p, p->body, p->pos);
     if (r != STEP_YES)
         return false;
     if (which >= 3) {
         p->pos += strlen(marks[which]);
-        core_take(p, p->verbatim ? PARSE_TEXT : PARSE_SOURCE, p->pos);
+        core_output(p, p->verbatim ? PARSE_TEXT : PARSE_SOURCE, p->pos);
     }
     p->verbatim = false;
     p->quiet = true;
@@ -239,10 +239,10 @@ static bool broken_step(struct parser *p)
     size_t which = 0;
     enum step r = core_find(p, marks, ARRAY_LEN(marks), &which);
 
-    tool_call_rest(p);
+    tool_call_pass_remainder(p);
     if (r != STEP_YES && !p->final)
         return false;
-    tool_call_rest_ends(p);
+    tool_call_remainder_ends(p);
     p->phase = H_OUTSIDE;
     return true;
 }

@@ -89,7 +89,7 @@ static bool value_ends(struct parser *p, size_t to)
 }
 
 /* Looks at what the byte at pos did to the scanner; only members of the call object count. */
-static bool follow(struct parser *p, uint8_t before, unsigned depth)
+static bool follow_byte(struct parser *p, uint8_t before, unsigned depth)
 {
     const struct object_scan *s = &p->call.scan;
     char byte = core_at(p, p->pos);
@@ -126,12 +126,12 @@ static enum step scan_dictionary(struct parser *p)
     enum python_step r = PYTHON_MORE;
 
     while (r == PYTHON_MORE && p->pos < core_end(p)) {
-        c->unsaid = p->pos - python_scan_held(&c->python);
+        c->unsaid = p->pos - python_scan_pending(&c->python);
         r = python_scan_byte(&c->python, core_at(p, p->pos), &c->made);
         p->pos += r != PYTHON_BAD;
     }
     if (r == PYTHON_MORE)
-        c->unsaid = p->pos - python_scan_held(&c->python);
+        c->unsaid = p->pos - python_scan_pending(&c->python);
     if (r != PYTHON_DONE)
         return r == PYTHON_MORE ? STEP_MORE : STEP_NO;
     c->scan.state = SCAN_AFTER;
@@ -163,7 +163,7 @@ static enum step scan_object(struct parser *p)
             return r;
         r = STEP_YES;
         object_scan_byte(s, core_at(p, p->pos));
-        if (s->state == SCAN_BAD || !follow(p, before, depth))
+        if (s->state == SCAN_BAD || !follow_byte(p, before, depth))
             return STEP_NO;
         p->pos++;
         if (s->state == SCAN_DONE)

@@ -28,7 +28,7 @@ static const struct names reasoning_names[] = {
 #undef X
 };
 
-static bool same_name(struct str s, struct str name)
+static bool is_same_kind(struct str s, struct str name)
 {
     if (s.len != name.len || s.len == 0)
         return false;
@@ -56,10 +56,10 @@ static int find_name(struct str s, const struct names *names, size_t n)
     for (size_t i = 0; i < n; i++) {
         struct str others = str_cstr(names[i].others);
 
-        if (same_name(s, str_cstr(names[i].name)))
+        if (is_same_kind(s, str_cstr(names[i].name)))
             return (int)i;
         while (others.len)
-            if (same_name(s, next_word(&others)))
+            if (is_same_kind(s, next_word(&others)))
                 return (int)i;
     }
     return -1;
@@ -181,7 +181,7 @@ static const struct {
     {TOOL_LLAMA3_JSON, "<|header_start|>", "\"parameters\""},
 };
 
-static bool has(struct str s, const char *mark)
+static bool has_mark(struct str s, const char *mark)
 {
     return !mark || str_find(s, str_cstr(mark), 0) != SIZE_MAX;
 }
@@ -220,7 +220,7 @@ static enum reasoning_kind common_thought(struct str s, enum tool_kind tool)
         return REASONING_MINIMAX;
     if (tool == TOOL_ERNIE45)
         return REASONING_ERNIE45;
-    if (tool == TOOL_JAMBA && has(s, "<answer>"))
+    if (tool == TOOL_JAMBA && has_mark(s, "<answer>"))
         return REASONING_HUNYUAN;
     if (tool == TOOL_KIMI_K2)
         return REASONING_KIMI_K2;
@@ -228,7 +228,7 @@ static enum reasoning_kind common_thought(struct str s, enum tool_kind tool)
         return REASONING_GLM45;
     /* DeepSeek-R1's first template only cuts thoughts away: the model opens them unasked. Others
      * that only cut thoughts away serve models that need not think. */
-    if (!has(s, "<think>") && has(s, "<｜Assistant｜>"))
+    if (!has_mark(s, "<think>") && has_mark(s, "<｜Assistant｜>"))
         return REASONING_DEEPSEEK_R1;
     return REASONING_QWEN3;
 }
@@ -240,13 +240,13 @@ static enum reasoning_kind detect_reasoning(struct str s, enum tool_kind tool, c
         return REASONING_HARMONY;
     }
     for (size_t i = 0; i < ARRAY_LEN(thought_marks); i++) {
-        if (has(s, thought_marks[i].mark) && has(s, thought_marks[i].also)) {
+        if (has_mark(s, thought_marks[i].mark) && has_mark(s, thought_marks[i].also)) {
             marks[0] = thought_marks[i].mark;
             marks[1] = thought_marks[i].also;
             return thought_marks[i].kind;
         }
     }
-    if (!has(s, "</think>"))
+    if (!has_mark(s, "</think>"))
         return REASONING_NONE;
     marks[0] = "</think>";
     return common_thought(s, tool);
@@ -259,7 +259,8 @@ struct parser_marks parser_detect(struct str template_source, enum tool_kind *to
 
     *tool = TOOL_NONE;
     for (size_t i = 0; i < ARRAY_LEN(tool_marks) && *tool == TOOL_NONE; i++) {
-        if (has(template_source, tool_marks[i].mark) && has(template_source, tool_marks[i].also)) {
+        if (has_mark(template_source, tool_marks[i].mark) &&
+            has_mark(template_source, tool_marks[i].also)) {
             *tool = tool_marks[i].kind;
             ret.tool[0] = tool_marks[i].mark;
             ret.tool[1] = tool_marks[i].also;

@@ -27,7 +27,7 @@ static unsigned types_here(const struct parser *p)
     return schema ? tool_index_types(p->tools, schema) : 0;
 }
 
-static enum step read_name(struct parser *p)
+static enum step read_element_name(struct parser *p)
 {
     static const char *const stop[] = {"\">"};
     struct tool_call *c = &p->call;
@@ -272,7 +272,7 @@ enum step nested_call_run(struct parser *p)
     enum step r = STEP_YES;
 
     while (r == STEP_YES && p->call.st != ST_DONE)
-        r = p->call.st == ST_NAME     ? read_name(p)
+        r = p->call.st == ST_NAME     ? read_element_name(p)
             : p->call.st == ST_INSIDE ? read_inside(p)
                                       : read_tag(p);
     return r;

@@ -1,7 +1,7 @@
 /*
- * Bounds become choices of digit patterns. naturals() splits a range by its number of digits, and
- * between() follows both bounds digit by digit: as long as they are equal one digit is possible,
- * and from then on one bound at a time matters (from_on, up_to).
+ * Bounds become choices of digit patterns. write_naturals() splits a range by its number of digits,
+ * and write_between() follows both bounds digit by digit: as long as they are equal one digit is
+ * possible, and from then on one bound at a time matters (from_on, up_to).
  *
  *   37..52   3 [7-9]  |  4 [0-9]  |  5 [0-2]
  *
@@ -32,7 +32,7 @@ struct number_bounds {
 
 /* --- digits --- */
 
-static bool all(const char *digits, int n, char c)
+static bool are_all(const char *digits, int n, char c)
 {
     for (int i = 0; i < n; i++) {
         if (digits[i] != c)
@@ -47,7 +47,7 @@ static void any_digits(int n, struct buf *x)
         buf_printf(x, "[0-9]{%d} ", n);
 }
 
-static void one_of(char from, char to, struct buf *x)
+static void write_digit(char from, char to, struct buf *x)
 {
     if (from == to)
         buf_printf(x, "\"%c\" ", from);
@@ -58,16 +58,16 @@ static void one_of(char from, char to, struct buf *x)
 /* Writes the numbers of n digits from a up to 99..9, or from 00..0 up to b. */
 static void from_on(const char *a, int n, struct buf *x)
 {
-    if (n == 0 || all(a, n, '0')) {
+    if (n == 0 || are_all(a, n, '0')) {
         any_digits(n, x);
         return;
     }
     buf_puts(x, "( ");
-    one_of(a[0], a[0], x);
+    write_digit(a[0], a[0], x);
     from_on(a + 1, n - 1, x);
     if (a[0] < '9') {
         buf_puts(x, "| ");
-        one_of((char)(a[0] + 1), '9', x);
+        write_digit((char)(a[0] + 1), '9', x);
         any_digits(n - 1, x);
     }
     buf_puts(x, ") ");
@@ -75,26 +75,26 @@ static void from_on(const char *a, int n, struct buf *x)
 
 static void up_to(const char *b, int n, struct buf *x)
 {
-    if (n == 0 || all(b, n, '9')) {
+    if (n == 0 || are_all(b, n, '9')) {
         any_digits(n, x);
         return;
     }
     buf_puts(x, "( ");
     if (b[0] > '0') {
-        one_of('0', (char)(b[0] - 1), x);
+        write_digit('0', (char)(b[0] - 1), x);
         any_digits(n - 1, x);
         buf_puts(x, "| ");
     }
-    one_of(b[0], b[0], x);
+    write_digit(b[0], b[0], x);
     up_to(b + 1, n - 1, x);
     buf_puts(x, ") ");
 }
 
 /* a <= b, both of n digits. */
-static void between(const char *a, const char *b, int n, struct buf *x)
+static void write_between(const char *a, const char *b, int n, struct buf *x)
 {
     while (n > 0 && a[0] == b[0]) {
-        one_of(a[0], a[0], x);
+        write_digit(a[0], a[0], x);
         a++;
         b++;
         n--;
@@ -102,21 +102,21 @@ static void between(const char *a, const char *b, int n, struct buf *x)
     if (n == 0)
         return;
     buf_puts(x, "( ");
-    one_of(a[0], a[0], x);
+    write_digit(a[0], a[0], x);
     from_on(a + 1, n - 1, x);
     if (a[0] + 1 < b[0]) {
         buf_puts(x, "| ");
-        one_of((char)(a[0] + 1), (char)(b[0] - 1), x);
+        write_digit((char)(a[0] + 1), (char)(b[0] - 1), x);
         any_digits(n - 1, x);
     }
     buf_puts(x, "| ");
-    one_of(b[0], b[0], x);
+    write_digit(b[0], b[0], x);
     up_to(b + 1, n - 1, x);
     buf_puts(x, ") ");
 }
 
 /* The naturals from..to, 0 <= from <= to, as JSON writes them. */
-static void naturals(int64_t from, int64_t to, struct buf *x)
+static void write_naturals(int64_t from, int64_t to, struct buf *x)
 {
     int64_t first = 0, last = 9; /* range of numbers with the present count of digits */
     const char *sep = "";
@@ -133,7 +133,7 @@ static void naturals(int64_t from, int64_t to, struct buf *x)
             (void)snprintf(a, sizeof(a), "%lld", (long long)MAX_OF(from, first));
             (void)snprintf(b, sizeof(b), "%lld", (long long)MIN_OF(to, last));
             buf_puts(x, sep);
-            between(a, b, n, x);
+            write_between(a, b, n, x);
             sep = "| ";
         }
         first = last + 1;
@@ -144,7 +144,7 @@ static void naturals(int64_t from, int64_t to, struct buf *x)
 
 /* --- bounds --- */
 
-static bool small(double d)
+static bool is_small(double d)
 {
     return d >= -1e15 && d <= 1e15;
 }
@@ -157,24 +157,24 @@ static struct number_bounds bounds_of(const struct json *schema, bool whole)
     const struct json *under = json_get(schema, "exclusiveMaximum");
     double d;
 
-    if (json_to_double(json_get(schema, "minimum"), &d) == 0 && small(d)) {
+    if (json_to_double(json_get(schema, "minimum"), &d) == 0 && is_small(d)) {
         b.has_low = true;
         b.low =
             (int64_t)(whole ? ceil(d) : floor(d)) + (whole && json_is_true(over) && d == ceil(d));
     }
-    if (json_to_double(over, &d) == 0 && small(d)) {
+    if (json_to_double(over, &d) == 0 && is_small(d)) {
         int64_t low = (int64_t)floor(d) + whole;
 
         b.low = b.has_low ? MAX_OF(b.low, low) : low;
         b.has_low = true;
     }
-    if (json_to_double(json_get(schema, "maximum"), &d) == 0 && small(d)) {
+    if (json_to_double(json_get(schema, "maximum"), &d) == 0 && is_small(d)) {
         b.has_high = true;
         b.below = !whole && json_is_true(under) && d == ceil(d);
         b.high =
             (int64_t)(whole ? floor(d) : ceil(d)) - (whole && json_is_true(under) && d == floor(d));
     }
-    if (json_to_double(under, &d) == 0 && small(d)) {
+    if (json_to_double(under, &d) == 0 && is_small(d)) {
         int64_t high = (int64_t)ceil(d) - whole;
 
         if (!b.has_high || high <= b.high) {
@@ -187,11 +187,11 @@ static struct number_bounds bounds_of(const struct json *schema, bool whole)
 }
 
 /* The sizes from..to of numbers of one sign: every one below `to` with a fraction, `to` without. */
-static void sizes(int64_t from, int64_t to, bool below, struct buf *x)
+static void write_sizes(int64_t from, int64_t to, bool below, struct buf *x)
 {
     buf_puts(x, "( ");
     if (from < to) {
-        naturals(from, to - 1, x);
+        write_naturals(from, to - 1, x);
         buf_puts(x, FRACTION);
     }
     if (!below || from == to)
@@ -199,35 +199,35 @@ static void sizes(int64_t from, int64_t to, bool below, struct buf *x)
     buf_puts(x, ") ");
 }
 
-static void integers(const struct number_bounds *b, struct buf *x)
+static void write_integers(const struct number_bounds *b, struct buf *x)
 {
     bool below = !b->has_low || b->low < 0, above = !b->has_high || b->high >= 0;
 
     buf_puts(x, "( ");
     if (below) {
         buf_puts(x, "\"-\" ");
-        naturals(b->has_high && b->high < 0 ? -b->high : 1, b->has_low ? -b->low : MOST, x);
+        write_naturals(b->has_high && b->high < 0 ? -b->high : 1, b->has_low ? -b->low : MOST, x);
     }
     buf_puts(x, below && above ? "| " : "");
     if (above)
-        naturals(b->has_low && b->low > 0 ? b->low : 0, b->has_high ? b->high : MOST, x);
+        write_naturals(b->has_low && b->low > 0 ? b->low : 0, b->has_high ? b->high : MOST, x);
     buf_puts(x, ") ");
 }
 
-static void numbers(const struct number_bounds *b, struct buf *x)
+static void write_numbers(const struct number_bounds *b, struct buf *x)
 {
     bool below = !b->has_low || b->low < 0, above = !b->has_high || b->high >= 0;
 
     buf_puts(x, "( ");
     if (below && b->has_low) {
         buf_puts(x, "\"-\" ");
-        sizes(b->has_high && b->high < 0 ? -b->high : 0, -b->low, false, x);
+        write_sizes(b->has_high && b->high < 0 ? -b->high : 0, -b->low, false, x);
     } else if (below) {
         buf_puts(x, "\"-\" natural " FRACTION EXPONENT);
     }
     buf_puts(x, below && above ? "| " : "");
     if (above && b->has_high)
-        sizes(b->has_low && b->low > 0 ? b->low : 0, b->high, b->below, x);
+        write_sizes(b->has_low && b->low > 0 ? b->low : 0, b->high, b->below, x);
     else if (above)
         buf_puts(x, "natural " FRACTION EXPONENT);
     buf_puts(x, ") ");
@@ -240,7 +240,7 @@ void number_grammar(const struct json *schema, bool whole, struct buf *expr)
     if ((!b.has_low && !b.has_high) || (b.has_low && b.has_high && b.low > b.high))
         buf_puts(expr, whole ? "integer " : "number ");
     else if (whole)
-        integers(&b, expr);
+        write_integers(&b, expr);
     else
-        numbers(&b, expr);
+        write_numbers(&b, expr);
 }

@@ -11,19 +11,19 @@
 
 #include <string.h>
 
-static bool is_blank(char c)
+static bool is_json_blank(char c)
 {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-static bool is_digit(char c)
+static bool is_json_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
 
 static bool is_hex(char c)
 {
-    return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+    return is_json_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
 void object_scan_init(struct object_scan *s)
@@ -38,7 +38,7 @@ static bool in_object(const struct object_scan *s)
     return (s->stack[at / 8] >> (at % 8)) & 1;
 }
 
-static void push(struct object_scan *s, bool object)
+static void push_container(struct object_scan *s, bool object)
 {
     unsigned at = s->depth;
 
@@ -57,7 +57,7 @@ static void value_ended(struct object_scan *s)
     s->state = s->depth ? SCAN_AFTER : SCAN_DONE;
 }
 
-static void pop(struct object_scan *s, char c)
+static void pop_container(struct object_scan *s, char c)
 {
     if (in_object(s) != (c == '}')) {
         s->state = SCAN_BAD;
@@ -73,10 +73,10 @@ static void begin_word(struct object_scan *s, const char *rest)
     s->state = SCAN_WORD;
 }
 
-static void begin_value(struct object_scan *s, char c)
+static void begin_scanned_value(struct object_scan *s, char c)
 {
     if (c == '{' || c == '[') {
-        push(s, c == '{');
+        push_container(s, c == '{');
     } else if (c == '"') {
         s->is_key = false;
         s->state = SCAN_STRING;
@@ -90,7 +90,7 @@ static void begin_value(struct object_scan *s, char c)
         s->state = SCAN_MINUS;
     } else if (c == '0') {
         s->state = SCAN_ZERO;
-    } else if (is_digit(c)) {
+    } else if (is_json_digit(c)) {
         s->state = SCAN_DIGITS;
     } else {
         s->state = SCAN_BAD;
@@ -102,8 +102,8 @@ static void after_value(struct object_scan *s, char c)
     if (c == ',')
         s->state = in_object(s) ? SCAN_KEY : SCAN_VALUE;
     else if (c == '}' || c == ']')
-        pop(s, c);
-    else if (!is_blank(c))
+        pop_container(s, c);
+    else if (!is_json_blank(c))
         s->state = SCAN_BAD;
 }
 
@@ -121,7 +121,7 @@ static void number_ended(struct object_scan *s, char c)
 /* Returns the state after a sign, a point or an "e", after which a digit must come. */
 static uint8_t digit_due(uint8_t state, char c)
 {
-    bool digit = is_digit(c);
+    bool digit = is_json_digit(c);
 
     if (state == SCAN_MINUS && c == '0')
         return SCAN_ZERO;
@@ -140,7 +140,7 @@ static void in_number(struct object_scan *s, char c)
 
     if (state == SCAN_MINUS || state == SCAN_DOT || state == SCAN_EXP || state == SCAN_EXP_SIGN)
         s->state = digit_due(state, c);
-    else if (is_digit(c) && state != SCAN_ZERO)
+    else if (is_json_digit(c) && state != SCAN_ZERO)
         return;
     else if (c == '.' && (state == SCAN_ZERO || state == SCAN_DIGITS))
         s->state = SCAN_DOT;
@@ -186,22 +186,22 @@ static void in_word(struct object_scan *s, char c)
 
 static void before_token(struct object_scan *s, char c)
 {
-    if (is_blank(c))
+    if (is_json_blank(c))
         return;
     if (s->state == SCAN_COLON) {
         s->state = c == ':' ? SCAN_VALUE : SCAN_BAD;
     } else if (s->state == SCAN_VALUE) {
-        begin_value(s, c);
+        begin_scanned_value(s, c);
     } else if (s->state == SCAN_FIRST_ITEM) {
         if (c == ']')
-            pop(s, c);
+            pop_container(s, c);
         else
-            begin_value(s, c);
+            begin_scanned_value(s, c);
     } else if (c == '"') {
         s->is_key = true;
         s->state = SCAN_STRING;
     } else if (c == '}' && s->state == SCAN_FIRST_KEY) {
-        pop(s, c);
+        pop_container(s, c);
     } else {
         s->state = SCAN_BAD;
     }

@@ -149,14 +149,14 @@ bool value_is_object(struct str text)
     return s.len && s.p[0] == '{' && object_scan_valid(s);
 }
 
-static bool is_number(struct str s)
+static bool is_json_number(struct str s)
 {
     return s.len && (s.p[0] == '-' || (s.p[0] >= '0' && s.p[0] <= '9')) && object_scan_valid(s);
 }
 
 static bool is_integer(struct str s)
 {
-    return is_number(s) && !memchr(s.p, '.', s.len) && !memchr(s.p, 'e', s.len) &&
+    return is_json_number(s) && !memchr(s.p, '.', s.len) && !memchr(s.p, 'e', s.len) &&
            !memchr(s.p, 'E', s.len);
 }
 
@@ -194,9 +194,9 @@ static bool write_python(struct buf *out, struct str s)
 }
 
 /* Text that is already JSON of one of the types. */
-static bool fits(struct str s, unsigned types)
+static bool fits_types(struct str s, unsigned types)
 {
-    return (types & TYPE_INTEGER && is_integer(s)) || (types & TYPE_NUMBER && is_number(s)) ||
+    return (types & TYPE_INTEGER && is_integer(s)) || (types & TYPE_NUMBER && is_json_number(s)) ||
            (types & (TYPE_OBJECT | TYPE_ARRAY) && is_container(s));
 }
 
@@ -240,9 +240,9 @@ void value_write(struct buf *out, struct str raw, unsigned types)
     /* "null" means null unless only text is allowed. */
     if (types && !value_verbatim(types) && str_eq_nocase(s, STR("null")))
         word = "null";
-    if (word && !fits(s, types))
+    if (word && !fits_types(s, types))
         buf_puts(out, word);
-    else if (fits(s, types))
+    else if (fits_types(s, types))
         buf_add_str(out, s);
     else if (write_number(out, s, types))
         return;
@@ -283,7 +283,7 @@ void value_write_loose(struct buf *out, struct str raw, unsigned types)
 enum { ENTITY_MAX = 10 }; /* bytes of the longest: &#1114111; */
 
 /* The character of &NAME; or &#N; at `at`: its bytes are appended, and what was read returned. */
-static size_t entity(struct buf *out, struct str s, size_t at)
+static size_t read_entity(struct buf *out, struct str s, size_t at)
 {
     static const char *const names[] = {"&lt;", "<",      "&gt;", ">",      "&amp;",
                                         "&",    "&quot;", "\"",   "&apos;", "'"};
@@ -320,7 +320,7 @@ void value_unescape_xml(struct buf *out, struct str text)
     bool closes = true; /* a section's end may come */
 
     while (at < text.len) {
-        size_t n = text.p[at] == '&' ? entity(out, text, at) : 0;
+        size_t n = text.p[at] == '&' ? read_entity(out, text, at) : 0;
 
         if (closes && text.p[at] == '<' && str_starts(str_sub(text, at, text.len), begin)) {
             size_t to = str_find(text, end, at);

@@ -1,6 +1,6 @@
 /*
- * The loop and its phases. step() runs the phase at hand until nothing more can be decided; what
- * is undecided stays in p->in for the next feed.
+ * The loop and its phases. run_phase() runs the phase at hand until nothing more can be decided;
+ * what is undecided stays in p->in for the next feed.
  *
  *   START -> REASONING -> CONTENT <-> OPENED, HEADER, UNIT: a call
  *                                                     '-> BROKEN: one that went out already failed
@@ -109,7 +109,7 @@ static bool start_step(struct parser *p)
     if (opens == STEP_MORE || ends == STEP_MORE)
         return false;
     if (opens == STEP_YES || ends == STEP_YES) {
-        core_take(p, PARSE_SOURCE, p->pos);
+        core_output(p, PARSE_SOURCE, p->pos);
         p->marked = true;
     }
     p->pos = p->done;
@@ -121,15 +121,15 @@ static bool start_step(struct parser *p)
 }
 
 /* The thought so far goes out; one of white space only is none. */
-static void take_thought(struct parser *p, bool ends)
+static void output_thought(struct parser *p, bool ends)
 {
     if (p->quiet && core_blanks_end(p, p->done) >= p->pos) {
         if (ends)
-            core_take(p, PARSE_SOURCE, p->pos);
+            core_output(p, PARSE_SOURCE, p->pos);
         return;
     }
     p->quiet = false;
-    core_take(p, PARSE_REASONING, p->pos);
+    core_output(p, PARSE_REASONING, p->pos);
 }
 
 /* --- marks to look for --- */
@@ -181,13 +181,13 @@ static bool reasoning_step(struct parser *p)
 
     thought_marks(p, &m);
     if (core_find(p, m.at, m.n, &which) != STEP_YES) {
-        take_thought(p, p->final);
+        output_thought(p, p->final);
         return false;
     }
-    take_thought(p, true);
+    output_thought(p, true);
     if (m.kind[which] == MARK_THINK_END) {
         p->pos += strlen(m.at[which]);
-        core_take(p, PARSE_SOURCE, p->pos);
+        core_output(p, PARSE_SOURCE, p->pos);
     }
     p->marked = true;
     p->quiet = true;
@@ -204,7 +204,7 @@ static bool drop_newlines(struct parser *p)
         ;
     p->drops_newlines = p->pos == core_end(p);
     if (p->pos > p->done)
-        core_take(p, PARSE_SOURCE, p->pos);
+        core_output(p, PARSE_SOURCE, p->pos);
     p->pos = p->done;
     return !p->drops_newlines;
 }
@@ -219,7 +219,7 @@ static void begin_call(struct parser *p)
 
 static void at_mark(struct parser *p, const char *mark, enum mark_kind kind)
 {
-    core_take_text(p);
+    core_output_text(p);
     p->pos += strlen(mark);
     p->mark_end = p->pos;
     p->in_list = false;
@@ -239,7 +239,7 @@ static void at_mark(struct parser *p, const char *mark, enum mark_kind kind)
         p->pos -= strlen(mark);
         break;
     default:
-        core_take(p, PARSE_SOURCE, p->pos);
+        core_output(p, PARSE_SOURCE, p->pos);
         p->in_section = p->in_section && kind != MARK_CLOSE;
         p->marked = true;
         p->quiet = true;
@@ -280,7 +280,7 @@ static enum step read_header(struct parser *p)
     if (r != STEP_YES)
         return r;
     p->mark_end = at;
-    core_take(p, PARSE_SOURCE, p->pos);
+    core_output(p, PARSE_SOURCE, p->pos);
     p->quiet = p->headless = p->marked = true;
     p->phase = PHASE_CONTENT;
     return r;
@@ -362,7 +362,7 @@ static bool content_step(struct parser *p)
     }
     content_marks(p, &m);
     if (core_find(p, m.at, m.n, &which) != STEP_YES) {
-        core_take_text(p);
+        core_output_text(p);
         return false;
     }
     at_mark(p, m.at[which], (enum mark_kind)m.kind[which]);
@@ -393,7 +393,7 @@ static void unit_fails(struct parser *p)
 
     if (!prose || p->call.ready)
         core_warn(p, WARN_BLOCK);
-    core_take(p, PARSE_TEXT, prose ? MIN_OF(p->done + 1, core_end(p)) : p->mark_end);
+    core_output(p, PARSE_TEXT, prose ? MIN_OF(p->done + 1, core_end(p)) : p->mark_end);
     count_reread(p, p->done);
     p->pos = p->done;
     p->quiet = false;
@@ -408,7 +408,7 @@ static bool header_step(struct parser *p)
     p->pos = p->mark_end;
     r = read_header(p);
     if (r == STEP_NO) {
-        core_take(p, PARSE_TEXT, p->mark_end);
+        core_output(p, PARSE_TEXT, p->mark_end);
         p->pos = p->done;
         p->quiet = false;
         p->phase = PHASE_CONTENT;
@@ -515,7 +515,7 @@ static bool skipped_step(struct parser *p)
     }
     core_warn(p, WARN_BLOCK);
     count_reread(p, c->item);
-    core_take(p, PARSE_TEXT, p->pos);
+    core_output(p, PARSE_TEXT, p->pos);
     p->quiet = true;
     p->in_list = true;
     p->phase = PHASE_CONTENT;
@@ -562,18 +562,18 @@ static bool broken_step(struct parser *p)
     size_t which = 0;
     enum step r = core_find(p, marks, ARRAY_LEN(marks), &which);
 
-    tool_call_rest(p);
+    tool_call_pass_remainder(p);
     if (r != STEP_YES && !p->final)
         return false;
     if (r == STEP_YES && which == 0)
         p->pos += strlen(g->end);
-    tool_call_rest_ends(p);
+    tool_call_remainder_ends(p);
     p->in_section = true;
     p->phase = PHASE_CONTENT;
     return true;
 }
 
-static bool step(struct parser *p)
+static bool run_phase(struct parser *p)
 {
     if (p->harmony)
         return harmony_step(p);
@@ -603,7 +603,7 @@ void parser_feed(struct parser *p, struct str text)
     size_t keep;
 
     buf_add_str(&p->in, text);
-    while (step(p))
+    while (run_phase(p))
         ;
     /* A committed call may still need the start of what it is reading. */
     keep = p->done;
@@ -640,10 +640,10 @@ const struct parser_bytes *parser_steady(struct parser *p)
 void parser_finish(struct parser *p)
 {
     p->final = true;
-    while (step(p))
+    while (run_phase(p))
         ;
     /* White space that waited for something: part of the syntax only if there was any. */
-    core_take(p, p->marked ? PARSE_SOURCE : PARSE_TEXT, core_end(p));
+    core_output(p, p->marked ? PARSE_SOURCE : PARSE_TEXT, core_end(p));
     core_warn_counts(p);
 }
 
@@ -667,7 +667,7 @@ enum thought_state parser_thought(enum reasoning_kind kind, struct str tail)
     return THOUGHT_MAYBE;
 }
 
-static bool is_among(const char *const *marks, size_t n, struct str token)
+static bool is_mark_in(const char *const *marks, size_t n, struct str token)
 {
     for (size_t i = 0; i < n; i++) {
         if (marks[i] && str_find(str_cstr(marks[i]), token, 0) != SIZE_MAX)
@@ -678,13 +678,13 @@ static bool is_among(const char *const *marks, size_t n, struct str token)
 
 static bool grammar_reads(const struct grammar *g, struct str token)
 {
-    return is_among(g->open, ARRAY_LEN(g->open), token) ||
-           is_among(g->begin, ARRAY_LEN(g->begin), token) ||
-           is_among(g->close, ARRAY_LEN(g->close), token) ||
-           is_among(g->skip, ARRAY_LEN(g->skip), token) ||
-           is_among(g->within, ARRAY_LEN(g->within), token) || is_among(&g->end, 1, token) ||
-           (g->header && (is_among(&g->header->mark, 1, token) ||
-                          is_among(g->header->end, ARRAY_LEN(g->header->end), token)));
+    return is_mark_in(g->open, ARRAY_LEN(g->open), token) ||
+           is_mark_in(g->begin, ARRAY_LEN(g->begin), token) ||
+           is_mark_in(g->close, ARRAY_LEN(g->close), token) ||
+           is_mark_in(g->skip, ARRAY_LEN(g->skip), token) ||
+           is_mark_in(g->within, ARRAY_LEN(g->within), token) || is_mark_in(&g->end, 1, token) ||
+           (g->header && (is_mark_in(&g->header->mark, 1, token) ||
+                          is_mark_in(g->header->end, ARRAY_LEN(g->header->end), token)));
 }
 
 bool parser_reads(const struct parser_options *o, struct str token)
@@ -694,7 +694,7 @@ bool parser_reads(const struct parser_options *o, struct str token)
 
     if (o->tool == TOOL_GPT_OSS || o->reasoning == REASONING_HARMONY)
         return harmony_reads(token);
-    return is_among(t->start, ARRAY_LEN(t->start), token) ||
-           is_among(t->end, ARRAY_LEN(t->end), token) ||
-           is_among(t->wrap, ARRAY_LEN(t->wrap), token) || (g && grammar_reads(g, token));
+    return is_mark_in(t->start, ARRAY_LEN(t->start), token) ||
+           is_mark_in(t->end, ARRAY_LEN(t->end), token) ||
+           is_mark_in(t->wrap, ARRAY_LEN(t->wrap), token) || (g && grammar_reads(g, token));
 }

@@ -47,11 +47,11 @@ struct regex_part {
     unsigned weight;
 };
 
-static struct regex_part read_choice(struct regex_source *p, unsigned depth);
+static struct regex_part read_pattern_choice(struct regex_source *p, unsigned depth);
 
 /* --- characters --- */
 
-static uint32_t peek(const struct regex_source *p)
+static uint32_t peek_character(const struct regex_source *p)
 {
     uint32_t c;
 
@@ -60,7 +60,7 @@ static uint32_t peek(const struct regex_source *p)
     return utf8_decode(str_sub(p->in, p->at, p->in.len), &c) > 0 ? c : NONE;
 }
 
-static uint32_t next(struct regex_source *p)
+static uint32_t next_character(struct regex_source *p)
 {
     uint32_t c = NONE;
     int n = p->at < p->in.len ? utf8_decode(str_sub(p->in, p->at, p->in.len), &c) : 0;
@@ -74,20 +74,20 @@ static uint32_t next(struct regex_source *p)
     return c;
 }
 
-static bool take(struct regex_source *p, uint32_t c)
+static bool eat_character(struct regex_source *p, uint32_t c)
 {
-    if (peek(p) != c)
+    if (peek_character(p) != c)
         return false;
     p->at++;
     return true;
 }
 
-static uint32_t hex(struct regex_source *p, int digits)
+static uint32_t read_pattern_hex(struct regex_source *p, int digits)
 {
     uint32_t value = 0;
 
     for (int i = 0; i < digits; i++) {
-        uint32_t c = next(p), low = c | 0x20;
+        uint32_t c = next_character(p), low = c | 0x20;
 
         if (c >= '0' && c <= '9')
             value = value * 16 + (c - '0');
@@ -101,7 +101,7 @@ static uint32_t hex(struct regex_source *p, int digits)
 
 /* --- sets --- */
 
-static void add(struct regex_source *p, struct set *s, uint32_t from, uint32_t to)
+static void add_range(struct regex_source *p, struct set *s, uint32_t from, uint32_t to)
 {
     p->bad = p->bad || s->n == RANGES_MAX || from > to;
     if (!p->bad)
@@ -109,7 +109,7 @@ static void add(struct regex_source *p, struct set *s, uint32_t from, uint32_t t
 }
 
 /* All that the set does not hold. */
-static void invert(struct set *s)
+static void invert_set(struct set *s)
 {
     struct set out = {.n = 0};
     uint32_t at = 0;
@@ -148,15 +148,15 @@ static bool add_named(struct regex_source *p, struct set *s, uint32_t c)
     if (c > 0x7f || (kind != 'd' && kind != 'w' && kind != 's'))
         return false;
     for (size_t i = 0; i < n; i++)
-        add(p, &named, from[i].from, from[i].to);
+        add_range(p, &named, from[i].from, from[i].to);
     if (c != kind)
-        invert(&named);
+        invert_set(&named);
     for (unsigned i = 0; i < named.n; i++)
-        add(p, s, named.at[i].from, named.at[i].to);
+        add_range(p, s, named.at[i].from, named.at[i].to);
     return true;
 }
 
-static bool holds(const struct set *s, uint32_t c)
+static bool holds_character(const struct set *s, uint32_t c)
 {
     for (unsigned i = 0; i < s->n; i++) {
         if (c >= s->at[i].from && c <= s->at[i].to)
@@ -166,7 +166,7 @@ static bool holds(const struct set *s, uint32_t c)
 }
 
 /* A character of the set as JSON writes it: itself, or escaped where it must be. */
-static void write_set(struct regex_source *p, const struct set *s)
+static void write_json_set(struct regex_source *p, const struct set *s)
 {
     static const char escaped[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
     static const struct code_range plain[] = {{' ', '!'}, {'#', '['}, {']', LAST}};
@@ -195,7 +195,7 @@ static void write_set(struct regex_source *p, const struct set *s)
         sep = "";
     }
     for (size_t i = 0; i < sizeof(names) - 1; i++) {
-        if (!holds(s, (unsigned char)escaped[i]))
+        if (!holds_character(s, (unsigned char)escaped[i]))
             continue;
         buf_puts(p->x, sep);
         gbnf_lit(p->x, str_of((const char[]){'\\', names[i]}, 2));
@@ -212,13 +212,13 @@ static void write_set(struct regex_source *p, const struct set *s)
 static uint32_t escaped_char(struct regex_source *p, bool in_class)
 {
     static const char names[] = "tnrf", values[] = "\t\n\r\f";
-    uint32_t c = next(p);
+    uint32_t c = next_character(p);
     const char *name = c < 0x80 && c ? strchr(names, (int)c) : NULL;
 
     if (name)
         return (unsigned char)values[name - names];
     if (c == 'x' || c == 'u')
-        return hex(p, c == 'x' ? 2 : 4);
+        return read_pattern_hex(p, c == 'x' ? 2 : 4);
     if (in_class && c == 'b')
         return '\b';
     /* Of the others only what means nothing by itself may be escaped. */
@@ -230,9 +230,9 @@ static uint32_t escaped_char(struct regex_source *p, bool in_class)
 /* One end of a range, or a named set (added; NONE is returned). */
 static uint32_t class_end(struct regex_source *p, struct set *s)
 {
-    if (!take(p, '\\'))
-        return next(p);
-    if (add_named(p, s, peek(p))) {
+    if (!eat_character(p, '\\'))
+        return next_character(p);
+    if (add_named(p, s, peek_character(p))) {
         p->at++;
         return NONE;
     }
@@ -243,26 +243,26 @@ static uint32_t class_end(struct regex_source *p, struct set *s)
 static void read_class(struct regex_source *p)
 {
     struct set s = {.n = 0};
-    bool inverse = take(p, '^');
+    bool inverse = eat_character(p, '^');
 
-    p->bad = p->bad || peek(p) == ']';
-    while (!p->bad && !take(p, ']')) {
+    p->bad = p->bad || peek_character(p) == ']';
+    while (!p->bad && !eat_character(p, ']')) {
         uint32_t from = class_end(p, &s), to = from;
 
         if (from == NONE)
             continue;
-        if (peek(p) == '-' && p->at + 1 < p->in.len && p->in.p[p->at + 1] != ']') {
+        if (peek_character(p) == '-' && p->at + 1 < p->in.len && p->in.p[p->at + 1] != ']') {
             p->at++;
             to = class_end(p, &s);
             p->bad = p->bad || to == NONE;
         }
-        add(p, &s, from, to);
+        add_range(p, &s, from, to);
     }
     if (p->bad)
         return;
     if (inverse)
-        invert(&s);
-    write_set(p, &s);
+        invert_set(&s);
+    write_json_set(p, &s);
 }
 
 static void write_char(struct regex_source *p, uint32_t c)
@@ -271,50 +271,51 @@ static void write_char(struct regex_source *p, uint32_t c)
     char bytes[4];
 
     if (c < ' ' || c == '"' || c == '\\')
-        write_set(p, &one);
+        write_json_set(p, &one);
     else if (c >= 0xd800 && c < 0xe000)
         p->bad = true;
     else
         gbnf_lit(p->x, str_of(bytes, utf8_encode(bytes, c)));
 }
 
-static struct regex_part read_group(struct regex_source *p, unsigned depth)
+static struct regex_part read_pattern_group(struct regex_source *p, unsigned depth)
 {
     struct regex_part inner = {0};
 
-    if (take(p, '?') && !take(p, ':')) {
-        (void)take(p, 'P'); /* Python's way to name one */
-        p->bad = p->bad || !take(p, '<') || peek(p) == '=' || peek(p) == '!';
-        while (!p->bad && !take(p, '>'))
-            (void)next(p);
+    if (eat_character(p, '?') && !eat_character(p, ':')) {
+        (void)eat_character(p, 'P'); /* Python's way to name one */
+        p->bad = p->bad || !eat_character(p, '<') || peek_character(p) == '=' ||
+                 peek_character(p) == '!';
+        while (!p->bad && !eat_character(p, '>'))
+            (void)next_character(p);
     }
     if (p->bad || depth == DEPTH_MAX) {
         p->bad = true;
         return inner;
     }
     buf_puts(p->x, "( ");
-    inner = read_choice(p, depth + 1);
+    inner = read_pattern_choice(p, depth + 1);
     buf_puts(p->x, ") ");
-    p->bad = p->bad || !take(p, ')');
+    p->bad = p->bad || !eat_character(p, ')');
     return inner;
 }
 
-static struct regex_part read_one(struct regex_source *p, unsigned depth)
+static struct regex_part read_pattern_atom(struct regex_source *p, unsigned depth)
 {
     struct regex_part one = {.weight = 1};
     struct set s = {.n = 0};
-    uint32_t c = next(p);
+    uint32_t c = next_character(p);
 
     if (c == '(')
-        return read_group(p, depth);
+        return read_pattern_group(p, depth);
     if (c == '[') {
         read_class(p);
     } else if (c == '.') {
         buf_puts(p->x, "char ");
     } else if (c == '\\') {
-        if (add_named(p, &s, peek(p))) {
+        if (add_named(p, &s, peek_character(p))) {
             p->at++;
-            write_set(p, &s);
+            write_json_set(p, &s);
         } else {
             write_char(p, escaped_char(p, false));
         }
@@ -333,8 +334,8 @@ static void read_counts(struct regex_source *p, uint32_t *min, uint32_t *max)
     size_t digits[2] = {0, 0};
     bool comma = false;
 
-    while (!p->bad && !take(p, '}')) {
-        uint32_t c = next(p);
+    while (!p->bad && !eat_character(p, '}')) {
+        uint32_t c = next_character(p);
 
         if (c == ',' && !comma) {
             comma = true;
@@ -355,19 +356,19 @@ static void read_times(struct regex_source *p, struct regex_part *one)
 {
     uint32_t min = 1, max = 1;
 
-    if (take(p, '*')) {
+    if (eat_character(p, '*')) {
         min = 0;
         max = UINT32_MAX;
-    } else if (take(p, '+')) {
+    } else if (eat_character(p, '+')) {
         max = UINT32_MAX;
-    } else if (take(p, '?')) {
+    } else if (eat_character(p, '?')) {
         min = 0;
-    } else if (take(p, '{')) {
+    } else if (eat_character(p, '{')) {
         read_counts(p, &min, &max);
     } else {
         return;
     }
-    (void)take(p, '?'); /* lazy: the same texts */
+    (void)eat_character(p, '?'); /* lazy: the same texts */
     /* What may be empty must not be repeated: a rule would go round in circles. */
     p->bad = p->bad || one->empty || max == 0;
     one->empty = min == 0;
@@ -383,22 +384,22 @@ static void read_times(struct regex_source *p, struct regex_part *one)
 }
 
 /* The end of an alternative: '$' counts outside of all groups. */
-static bool ends(const struct regex_source *p, size_t at)
+static bool ends_alternative(const struct regex_source *p, size_t at)
 {
     return at == p->in.len || p->in.p[at] == '|' || p->in.p[at] == ')';
 }
 
-static struct regex_part read_sequence(struct regex_source *p, unsigned depth)
+static struct regex_part read_pattern_sequence(struct regex_source *p, unsigned depth)
 {
     struct regex_part all = {.empty = true};
     size_t start;
 
-    if (depth == 0 && !take(p, '^'))
+    if (depth == 0 && !eat_character(p, '^'))
         buf_puts(p->x, "char* ");
     start = p->x->len;
-    while (!p->bad && !ends(p, p->at) &&
-           !(depth == 0 && p->in.p[p->at] == '$' && ends(p, p->at + 1))) {
-        struct regex_part one = read_one(p, depth);
+    while (!p->bad && !ends_alternative(p, p->at) &&
+           !(depth == 0 && p->in.p[p->at] == '$' && ends_alternative(p, p->at + 1))) {
+        struct regex_part one = read_pattern_atom(p, depth);
 
         read_times(p, &one);
         all.empty = all.empty && one.empty;
@@ -407,20 +408,20 @@ static struct regex_part read_sequence(struct regex_source *p, unsigned depth)
     }
     if (p->x->len == start)
         buf_puts(p->x, "\"\" ");
-    if (depth == 0 && !take(p, '$'))
+    if (depth == 0 && !eat_character(p, '$'))
         buf_puts(p->x, "char* ");
     return all;
 }
 
-static struct regex_part read_choice(struct regex_source *p, unsigned depth)
+static struct regex_part read_pattern_choice(struct regex_source *p, unsigned depth)
 {
-    struct regex_part any = read_sequence(p, depth);
+    struct regex_part any = read_pattern_sequence(p, depth);
 
-    while (!p->bad && take(p, '|')) {
+    while (!p->bad && eat_character(p, '|')) {
         struct regex_part more;
 
         buf_puts(p->x, "| ");
-        more = read_sequence(p, depth);
+        more = read_pattern_sequence(p, depth);
         any.empty = any.empty || more.empty;
         any.weight += more.weight;
         p->bad = p->bad || any.weight > WEIGHT_MAX;
@@ -434,7 +435,7 @@ bool pattern_grammar(struct str pattern, struct buf *expr)
     size_t start = expr->len;
 
     buf_puts(expr, "( ");
-    (void)read_choice(&p, 0);
+    (void)read_pattern_choice(&p, 0);
     buf_puts(expr, ") ");
     if (!p.bad && p.at == pattern.len)
         return true;

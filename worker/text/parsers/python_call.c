@@ -20,7 +20,7 @@ bool python_name_byte(char c)
            c == '.' || c == '-';
 }
 
-static enum step read_name(struct parser *p)
+static enum step read_python_name(struct parser *p)
 {
     struct tool_call *c = &p->call;
 
@@ -66,7 +66,7 @@ static void first_byte(struct parser *p)
     buf_clear(&c->key);
 }
 
-static void unwrap(struct tool_call *c)
+static void write_unwrapped(struct tool_call *c)
 {
     struct buf text = {0};
 
@@ -128,7 +128,7 @@ enum python_step python_params_byte(struct tool_call *c, char byte)
     if (r == PYTHON_DONE || r == PYTHON_BEFORE)
         c->field = BEHIND_VALUE;
     if (c->field == BEHIND_VALUE && c->wrapped)
-        unwrap(c);
+        write_unwrapped(c);
     if (r == PYTHON_BEFORE)
         return behind_byte(c, byte);
     return r == PYTHON_DONE ? PYTHON_MORE : r;
@@ -161,12 +161,12 @@ static size_t find_unsent(const struct parser *p, bool bad, size_t held)
     if (c->field == IN_VALUE && c->wrapped)
         return c->from;
     if (c->field == IN_VALUE)
-        return p->pos - (bad ? held : python_scan_held(&c->python));
+        return p->pos - (bad ? held : python_scan_pending(&c->python));
     return c->key.len ? c->args_sent : 0;
 }
 
 /* The parameters, up to the parenthesis that closes the call. */
-static enum step read_args(struct parser *p)
+static enum step read_python_args(struct parser *p)
 {
     struct tool_call *c = &p->call;
 
@@ -175,7 +175,7 @@ static enum step read_args(struct parser *p)
     size_t held = 0;
 
     while (p->pos < core_end(p)) {
-        held = python_scan_held(&c->python);
+        held = python_scan_pending(&c->python);
         if (c->field == IN_KEY && c->key.len == 0)
             c->args_sent = p->pos;
         first_byte(p);
@@ -257,9 +257,9 @@ enum step python_call_run(struct parser *p)
     if (r == STEP_YES && c->st <= ST_OPEN)
         r = open_list(p);
     if (r == STEP_YES && c->st == ST_NAME)
-        r = read_name(p);
+        r = read_python_name(p);
     if (r == STEP_YES && c->st == ST_ARGS)
-        r = read_args(p);
+        r = read_python_args(p);
     if (r == STEP_YES)
         r = after_call(p);
     return r;
@@ -287,9 +287,9 @@ enum step python_lines_run(struct parser *p)
         }
     }
     if (r == STEP_YES && c->st == ST_NAME)
-        r = read_name(p);
+        r = read_python_name(p);
     if (r == STEP_YES && c->st == ST_ARGS)
-        r = read_args(p);
+        r = read_python_args(p);
     return r;
 }
 

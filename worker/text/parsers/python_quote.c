@@ -52,7 +52,7 @@ static bool read_params(struct quote_scan *r)
 }
 
 /* Reads NAME( of a further call. */
-static bool read_head(struct quote_scan *r)
+static bool read_call_head(struct quote_scan *r)
 {
     size_t from = r->at;
 
@@ -68,7 +68,7 @@ static bool read_head(struct quote_scan *r)
 }
 
 /* Whether the rest is parameters and then calls, `least` of them or more, and nothing else. */
-static bool read_rest(struct quote_scan *r, unsigned least)
+static bool reads_to_end(struct quote_scan *r, unsigned least)
 {
     bool lines = r->p->grammar->run == python_lines_run;
 
@@ -87,12 +87,12 @@ static bool read_rest(struct quote_scan *r, unsigned least)
             return false;
         r->at += !lines;
         skip_blanks(r);
-        if (!read_head(r))
+        if (!read_call_head(r))
             return false;
     }
 }
 
-static bool fits(struct parser *p, size_t quote, size_t end, unsigned least, size_t *budget)
+static bool fits_as_end(struct parser *p, size_t quote, size_t end, unsigned least, size_t *budget)
 {
     struct quote_scan r = {.p = p, .at = quote, .end = end, .budget = *budget};
     bool good;
@@ -102,7 +102,7 @@ static bool fits(struct parser *p, size_t quote, size_t end, unsigned least, siz
     r.call.python = p->call.python;
     r.call.python.word = (struct buf){0}; /* empty in a string */
     r.call.python.fresh = false;
-    good = read_rest(&r, least);
+    good = reads_to_end(&r, least);
     p->reread += *budget - r.budget;
     *budget = r.budget;
     buf_done(&r.call.key);
@@ -141,13 +141,13 @@ static size_t find_closer(struct parser *p, size_t end)
     unsigned least = count_calls(p, p->pos, end);
     size_t budget = TRIED_BYTES + TRIED_TIMES * (end - p->pos), found = 0;
 
-    if (fits(p, p->pos, end, least, &budget)) /* a template of Gemma 3 writes no commas */
+    if (fits_as_end(p, p->pos, end, least, &budget)) /* a template of Gemma 3 writes no commas */
         return p->pos;
     for (size_t at = p->pos + 1; at < end && budget > 0; at++) {
         if (core_at(p, at) == '\\')
             at++;
         else if (core_at(p, at) == quote && may_follow(p, at + 1, end) &&
-                 fits(p, at, end, least, &budget)) {
+                 fits_as_end(p, at, end, least, &budget)) {
             if (found)
                 return 0;
             found = at;

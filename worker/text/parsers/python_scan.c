@@ -42,7 +42,7 @@ void python_scan_done(struct python_scan *s)
     buf_done(&s->word);
 }
 
-static bool blank(char c)
+static bool is_python_blank(char c)
 {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
@@ -52,7 +52,7 @@ static bool ends_word(char c)
     return strchr(" \t\r\n,:()[]{}'\"", c) != NULL; /* NUL as well */
 }
 
-static enum python_step ended(struct python_scan *s)
+static enum python_step end_text(struct python_scan *s)
 {
     if (s->depth == 0)
         return PYTHON_DONE;
@@ -60,7 +60,7 @@ static enum python_step ended(struct python_scan *s)
     return PYTHON_MORE;
 }
 
-static bool is_digit(char c)
+static bool is_python_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
@@ -76,14 +76,14 @@ static bool write_number(struct str word, struct buf *out)
         buf_add_c(&text, '-');
     if (word.p[0] == '-' || word.p[0] == '+')
         at++;
-    while (at + 1 < word.len && word.p[at] == '0' && is_digit(word.p[at + 1]))
+    while (at + 1 < word.len && word.p[at] == '0' && is_python_digit(word.p[at + 1]))
         at++;
     if (at < word.len && word.p[at] == '.')
         buf_add_c(&text, '0');
     for (; at < word.len; at++) {
         bool ends = at + 1 == word.len || (word.p[at + 1] | 32) == 'e';
 
-        digits = digits || is_digit(word.p[at]);
+        digits = digits || is_python_digit(word.p[at]);
         buf_add_c(&text, word.p[at]);
         if (word.p[at] == '.' && ends)
             buf_add_c(&text, '0');
@@ -137,12 +137,12 @@ static enum python_step open_container(struct python_scan *s, char c, struct buf
 static enum python_step close_container(struct python_scan *s, struct buf *out)
 {
     buf_add_c(out, s->closes[--s->depth] == '}' ? '}' : ']');
-    return ended(s);
+    return end_text(s);
 }
 
-static enum python_step begin_value(struct python_scan *s, char c, struct buf *out)
+static enum python_step begin_python_value(struct python_scan *s, char c, struct buf *out)
 {
-    if (blank(c))
+    if (is_python_blank(c))
         return PYTHON_MORE;
     if (s->state != VALUE && c == s->closes[s->depth - 1])
         return close_container(s, out);
@@ -162,7 +162,7 @@ static enum python_step begin_value(struct python_scan *s, char c, struct buf *o
 
 static enum python_step begin_key(struct python_scan *s, char c, struct buf *out)
 {
-    if (blank(c))
+    if (is_python_blank(c))
         return PYTHON_MORE;
     if (c == '}')
         return close_container(s, out);
@@ -225,7 +225,7 @@ static enum python_step close_string(struct python_scan *s, struct buf *out)
     s->triple = false;
     buf_add_c(out, '"');
     if (!s->is_key)
-        return ended(s);
+        return end_text(s);
     s->state = COLON;
     return PYTHON_MORE;
 }
@@ -280,7 +280,7 @@ static enum python_step after_byte(struct python_scan *s, char c, struct buf *ou
 {
     char close = s->closes[s->depth - 1];
 
-    if (blank(c))
+    if (is_python_blank(c))
         return PYTHON_MORE;
     if (c == close)
         return close_container(s, out);
@@ -309,7 +309,7 @@ enum python_step python_scan_byte(struct python_scan *s, char c, struct buf *out
     case KEY_NEXT:
         return begin_key(s, c, out);
     case COLON:
-        if (blank(c))
+        if (is_python_blank(c))
             return PYTHON_MORE;
         buf_puts(out, ": ");
         s->state = VALUE;
@@ -329,7 +329,7 @@ enum python_step python_scan_byte(struct python_scan *s, char c, struct buf *out
     case AFTER:
         return after_byte(s, c, out);
     default:
-        return begin_value(s, c, out);
+        return begin_python_value(s, c, out);
     }
 }
 
@@ -338,7 +338,7 @@ bool python_scan_closes(const struct python_scan *s, char c)
     return s->state == STRING && c == s->quote;
 }
 
-size_t python_scan_held(const struct python_scan *s)
+size_t python_scan_pending(const struct python_scan *s)
 {
     switch (s->state) {
     case EMPTY:

@@ -47,7 +47,7 @@ enum python_step python_scan_byte(struct python_scan *s, char c, struct buf *out
 bool python_scan_closes(const struct python_scan *s, char c);
 
 /* Bytes taken that are not in out yet. */
-size_t python_scan_held(const struct python_scan *s);
+size_t python_scan_pending(const struct python_scan *s);
 
 /* The text has ended: DONE when a literal has, just now. */
 enum python_step python_scan_end(struct python_scan *s, struct buf *out);

@@ -31,7 +31,7 @@ static enum step read_upto(struct parser *p, const char *const *marks, size_t n,
     return STEP_YES;
 }
 
-static enum step read_args(struct parser *p)
+static enum step read_json_args(struct parser *p)
 {
     enum step r;
 
@@ -77,7 +77,7 @@ static enum step raw_step(struct parser *p)
     case ST_FENCE:
         return eat_lead(p, shape->args_lead);
     case ST_ARGS:
-        return read_args(p);
+        return read_json_args(p);
     case ST_UNFENCE:
         return shape->args_tail ? core_eat_close(p, shape->args_tail) : STEP_YES;
     default:
@@ -101,7 +101,7 @@ enum { LOOKS_MAX = 1 << 18 };
 
 /* Whether the tool takes arguments of these names: all are declared, none that it needs is missing.
  */
-static bool takes(struct parser *p, const struct json *schema, const struct json *args)
+static bool has_params(struct parser *p, const struct json *schema, const struct json *args)
 {
     const struct json *required = json_get(schema, "required");
 
@@ -127,7 +127,7 @@ static bool kimi_only_tool(struct parser *p, const struct json *args)
         tool = tool_index_at(p->tools, i);
         if (!tool)
             break;
-        if (args && !takes(p, tool->parameters, args))
+        if (args && !has_params(p, tool->parameters, args))
             continue;
         if (only)
             return false;
@@ -190,7 +190,7 @@ static enum step kimi_step(struct parser *p)
             r = STEP_NO;
         return r == STEP_YES ? core_eat(p, stop) : r;
     case ST_ARGS:
-        return p->call.name.len ? read_args(p) : kimi_nameless(p);
+        return p->call.name.len ? read_json_args(p) : kimi_nameless(p);
     case ST_CLOSE:
         return core_eat_close(p, "<|tool_call_end|>");
     default:
@@ -243,7 +243,7 @@ enum step mistral_call_run(struct parser *p)
         r = mistral_name(p);
     if (r != STEP_YES)
         return r;
-    return p->call.stage == STAGE_LIST ? json_call_run(p) : read_args(p);
+    return p->call.stage == STAGE_LIST ? json_call_run(p) : read_json_args(p);
 }
 
 /* --- steps in a row --- */
@@ -281,7 +281,7 @@ enum step raw_call_bare(struct parser *p)
         return STEP_NO;
     best = core_eat(p, shape->bare);
     if (best == STEP_YES) {
-        core_take(p, PARSE_SOURCE, p->pos);
+        core_output(p, PARSE_SOURCE, p->pos);
         p->marked = true;
         return STEP_NO;
     }

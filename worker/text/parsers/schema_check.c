@@ -85,7 +85,7 @@ static int check_type(const struct check *c, const struct place *at, const struc
 
 static int check_schema(const struct check *c, const struct json *schema, const struct place *at);
 
-static struct place place_below(const struct place *above, const char *word)
+static struct place position_below(const struct place *above, const char *word)
 {
     return (struct place){.above = above, .word = word, .depth = above ? above->depth + 1 : 1};
 }
@@ -93,7 +93,7 @@ static struct place place_below(const struct place *above, const char *word)
 static int check_named(const struct check *c, const struct json *all, const char *word,
                        const struct place *above)
 {
-    struct place at = place_below(above, word);
+    struct place at = position_below(above, word);
 
     for (uint32_t i = 0; json_is(all, JSON_OBJECT) && i < all->n; i++) {
         at.name = str_sub(json_string(&all->members[i].key), 0, NAME_SHOWN);
@@ -106,7 +106,7 @@ static int check_named(const struct check *c, const struct json *all, const char
 static int check_listed(const struct check *c, const struct json *all, const char *word,
                         const struct place *above)
 {
-    struct place at = place_below(above, word);
+    struct place at = position_below(above, word);
 
     at.listed = true;
     for (uint32_t i = 0; json_is(all, JSON_ARRAY) && i < all->n; i++) {
@@ -129,7 +129,7 @@ static int check_schema(const struct check *c, const struct json *schema, const 
     if (check_type(c, at, json_get(schema, "type")))
         return -1;
     for (size_t i = 0; i < ARRAY_LEN(one); i++) {
-        struct place below = place_below(at, one[i]);
+        struct place below = position_below(at, one[i]);
 
         if (check_schema(c, json_get(schema, one[i]), &below))
             return -1;

@@ -1,6 +1,6 @@
 /*
- * write_value goes through a schema from the outside in: $ref, const, enum, branches, then a type,
- * which writes its own expression. Larger parts become rules of their own.
+ * write_schema_value goes through a schema from the outside in: $ref, const, enum, branches, then a
+ * type, which writes its own expression. Larger parts become rules of their own.
  *
  * Members come in the order declared, some of them optional, and commas stand between those that
  * are there. So rules are made from the back, two for each member (struct rest): what may follow an
@@ -49,8 +49,8 @@ struct properties {
 /* Against schemas that would cost more than they say. */
 enum { VISITS_MAX = 8192, REFS_MAX = 1024, STEPS_MAX = 1 << 21 };
 
-static void write_value(struct schema_grammar *s, const struct json *schema, unsigned depth,
-                        struct buf *x);
+static void write_schema_value(struct schema_grammar *s, const struct json *schema, unsigned depth,
+                               struct buf *x);
 
 void schema_grammar_init(struct schema_grammar *s, struct gbnf *g, const struct json *root,
                          bool python)
@@ -91,7 +91,7 @@ static const struct json *step_into(const struct json *v, struct str step)
     return found;
 }
 
-static const struct json *look_up(const struct json *root, struct str ref)
+static const struct json *find_definition(const struct json *root, struct str ref)
 {
     if (!str_starts(ref, STR("#")))
         return NULL;
@@ -111,7 +111,7 @@ static const struct json *target_of(const struct schema_grammar *s, struct str r
     const struct json *found = map_get(s->targets, ref);
 
     if (!found) {
-        found = look_up(s->root, ref);
+        found = find_definition(s->root, ref);
         (void)map_set(s->targets, ref, found ? (void *)(uintptr_t)found : s->targets);
     }
     return found == (const void *)s->targets ? NULL : found;
@@ -131,7 +131,7 @@ static unsigned value_rule(struct schema_grammar *s, const struct json *schema, 
     struct buf x = {0};
     unsigned rule;
 
-    write_value(s, schema, depth, &x);
+    write_schema_value(s, schema, depth, &x);
     rule = gbnf_rule(s->g, &x);
     buf_done(&x);
     return rule;
@@ -208,8 +208,8 @@ static size_t json_size(const struct json *v)
 }
 
 /* The members of a schema and of all that allOf joins to it. */
-static void gather(const struct schema_grammar *s, const struct json *schema, unsigned depth,
-                   struct properties *p)
+static void gather_properties(const struct schema_grammar *s, const struct json *schema,
+                              unsigned depth, struct properties *p)
 {
     const struct json *o, *all, *required;
 
@@ -223,7 +223,7 @@ static void gather(const struct schema_grammar *s, const struct json *schema, un
     }
     all = json_get(schema, "allOf");
     for (size_t i = 0; json_at(all, i); i++)
-        gather(s, json_at(all, i), depth + 1, p);
+        gather_properties(s, json_at(all, i), depth + 1, p);
     for (uint32_t i = 0; json_is(o, JSON_OBJECT) && i < o->n; i++)
         add_property(p, &o->members[i]);
     p->any = p->any || json_is(o, JSON_OBJECT);
@@ -238,7 +238,7 @@ static void properties_of(const struct schema_grammar *s, const struct json *sch
                           struct properties *p)
 {
     *p = (struct properties){0};
-    gather(s, schema, 0, p);
+    gather_properties(s, schema, 0, p);
     for (size_t i = 0; i < p->required.n; i++) {
         struct schema_property *at = property_at(p, p->required.at[i]);
 
@@ -272,7 +272,8 @@ struct rest {
     unsigned behind, begin;
 };
 
-static struct rest rest_of(struct schema_grammar *s, unsigned pair, bool required, struct rest next)
+static struct rest follow_member(struct schema_grammar *s, unsigned pair, bool required,
+                                 struct rest next)
 {
     struct buf x = {0};
     struct rest r;
@@ -297,8 +298,8 @@ static struct rest rest_of(struct schema_grammar *s, unsigned pair, bool require
 }
 
 /* Writes what may follow the declared members: further ones of any name, or nothing. */
-static struct rest rest_last(struct schema_grammar *s, const struct json *more, bool open,
-                             unsigned depth)
+static struct rest follow_last(struct schema_grammar *s, const struct json *more, bool open,
+                               unsigned depth)
 {
     struct buf x = {0};
     struct rest r;
@@ -307,7 +308,7 @@ static struct rest rest_last(struct schema_grammar *s, const struct json *more, 
     if (open) {
         schema_word(s, "string", &x);
         buf_puts(&x, "ws \":\" ws ");
-        write_value(s, more, depth, &x);
+        write_schema_value(s, more, depth, &x);
         pair = gbnf_rule(s->g, &x);
         buf_puts(&x, "( ws \",\" ws ");
         gbnf_ref(&x, pair);
@@ -332,13 +333,13 @@ static struct rest rest_last(struct schema_grammar *s, const struct json *more, 
 static void write_members(struct schema_grammar *s, const struct properties *p, bool open,
                           unsigned depth, void (*key_of)(struct buf *, struct str), struct buf *x)
 {
-    struct rest next = rest_last(s, p->more, open, depth);
+    struct rest next = follow_last(s, p->more, open, depth);
     struct buf pair = {0};
 
     for (size_t i = p->list.n; i-- > 0;) {
         key_of(&pair, p->list.at[i].key);
-        write_value(s, p->list.at[i].value, depth, &pair);
-        next = rest_of(s, gbnf_rule(s->g, &pair), p->list.at[i].required, next);
+        write_schema_value(s, p->list.at[i].value, depth, &pair);
+        next = follow_member(s, gbnf_rule(s->g, &pair), p->list.at[i].required, next);
     }
     gbnf_ref(x, next.begin);
     buf_done(&pair);
@@ -405,7 +406,8 @@ static void write_object(struct schema_grammar *s, const struct json *schema, un
 
 /* --- any schema --- */
 
-static bool reaches(struct schema_grammar *s, struct schema_ref *from, const struct schema_ref *to)
+static bool reaches_ref(struct schema_grammar *s, struct schema_ref *from,
+                        const struct schema_ref *to)
 {
     if (from == to)
         return true;
@@ -413,12 +415,12 @@ static bool reaches(struct schema_grammar *s, struct schema_ref *from, const str
         return false;
     from->seen = s->searches;
     for (const struct schema_edge *e = from->begins; e; e = e->next, s->steps++)
-        if (reaches(s, e->to, to))
+        if (reaches_ref(s, e->to, to))
             return true;
     return false;
 }
 
-static bool begins_with(struct schema_grammar *s, const struct schema_ref *with)
+static bool begins_with_ref(struct schema_grammar *s, const struct schema_ref *with)
 {
     for (const struct schema_edge *e = s->current->begins; e; e = e->next, s->steps++)
         if (e->to == with)
@@ -432,12 +434,12 @@ static bool may_begin(struct schema_grammar *s, struct schema_ref *to)
 {
     struct schema_edge *e;
 
-    if (!s->current || begins_with(s, to))
+    if (!s->current || begins_with_ref(s, to))
         return true;
     s->searches++;
     if (s->steps > STEPS_MAX)
         s->g->beyond = true;
-    if (s->g->beyond || reaches(s, to, s->current))
+    if (s->g->beyond || reaches_ref(s, to, s->current))
         return false;
     e = ARENA_NEW(&s->arena, struct schema_edge);
     *e = (struct schema_edge){.next = s->current->begins, .to = to};
@@ -478,7 +480,7 @@ static void write_ref(struct schema_grammar *s, const struct json *schema, unsig
     }
     if (fresh) {
         s->current = r;
-        write_value(s, to, depth, &rule);
+        write_schema_value(s, to, depth, &rule);
         s->current = was;
         gbnf_define(s->g, r->rule, &rule);
         buf_done(&rule);
@@ -541,7 +543,7 @@ static void write_union(struct schema_grammar *s, const struct json *list, unsig
     buf_puts(x, "( ");
     for (uint32_t i = 0; i < list->n; i++) {
         buf_puts(x, i ? "| " : "");
-        write_value(s, &list->items[i], depth, x);
+        write_schema_value(s, &list->items[i], depth, x);
     }
     buf_puts(x, ") ");
 }
@@ -567,7 +569,7 @@ static void write_types(struct schema_grammar *s, const struct json *schema, uns
 
 /* The branches of anyOf / oneOf, unless the schema has members of its own, which they then only
  * narrow. */
-static const struct json *branches(const struct json *schema)
+static const struct json *branches_of(const struct json *schema)
 {
     const struct json *any = json_get(schema, "anyOf");
 
@@ -576,8 +578,8 @@ static const struct json *branches(const struct json *schema)
     return json_is(any, JSON_ARRAY) && any->n > 0 && !json_get(schema, "properties") ? any : NULL;
 }
 
-static void write_value(struct schema_grammar *s, const struct json *schema, unsigned depth,
-                        struct buf *x)
+static void write_schema_value(struct schema_grammar *s, const struct json *schema, unsigned depth,
+                               struct buf *x)
 {
     const struct json *all = json_get(schema, "allOf");
     const struct json *values = json_get(schema, "enum");
@@ -590,15 +592,15 @@ static void write_value(struct schema_grammar *s, const struct json *schema, uns
         schema_const(s, json_get(schema, "const"), x);
     else if (json_is(values, JSON_ARRAY) && values->n > 0)
         schema_enum(s, values, x);
-    else if (branches(schema))
-        write_union(s, branches(schema), depth + 1, x);
+    else if (branches_of(schema))
+        write_union(s, branches_of(schema), depth + 1, x);
     else if (json_is(all, JSON_ARRAY) && all->n == 1 && !json_get(schema, "properties"))
-        write_value(s, &all->items[0], depth + 1, x);
+        write_schema_value(s, &all->items[0], depth + 1, x);
     else
         write_types(s, schema, depth + 1, x);
 }
 
 void schema_value(struct schema_grammar *s, const struct json *schema, struct buf *expr)
 {
-    write_value(s, schema, 0, expr);
+    write_schema_value(s, schema, 0, expr);
 }

@@ -46,7 +46,7 @@ static void self_close(struct parser *p, const char *mark)
 }
 
 /* NAME.NAME, where no tool has that name. */
-static void undouble(struct parser *p)
+static void halve_double_name(struct parser *p)
 {
     struct buf *name = &p->call.name;
     size_t half = name->len / 2;
@@ -58,7 +58,7 @@ static void undouble(struct parser *p)
         name->len = half;
 }
 
-static enum step read_name(struct parser *p, const struct tag_shape *t)
+static enum step read_tag_name(struct parser *p, const struct tag_shape *t)
 {
     struct tool_call *c = &p->call;
     struct str name;
@@ -80,7 +80,7 @@ static enum step read_name(struct parser *p, const struct tag_shape *t)
     if (!name_plain(buf_str(&c->name)))
         return STEP_NO;
     if (t->doubled)
-        undouble(p);
+        halve_double_name(p);
     c->args_made = true;
     c->from = p->pos;
     c->st = t->name_rest ? ST_NAME_REST : ST_BODY;
@@ -92,7 +92,7 @@ static enum step read_name(struct parser *p, const struct tag_shape *t)
 }
 
 /* The rest of the name's tag: attributes that mean nothing. */
-static enum step read_name_rest(struct parser *p, const struct tag_shape *t)
+static enum step skip_name_attributes(struct parser *p, const struct tag_shape *t)
 {
     size_t which;
     enum step r = core_find(p, &t->name_rest, 1, &which);
@@ -107,7 +107,7 @@ static enum step read_name_rest(struct parser *p, const struct tag_shape *t)
 }
 
 /* The one parameter `arguments` or `input`, that no schema declares, holds all arguments. */
-static bool unwrap(struct parser *p, const struct json *schema)
+static bool unwrap_arguments(struct parser *p, const struct json *schema)
 {
     struct tool_call *c = &p->call;
     struct arena a = {0};
@@ -140,7 +140,7 @@ static enum step call_over(struct parser *p)
 
         c->wrapped = false;
         c->ready = true;
-        if (c->n_params == 1 && unwrap(p, tool_call_schema(p, &known)))
+        if (c->n_params == 1 && unwrap_arguments(p, tool_call_schema(p, &known)))
             return STEP_YES;
         c->made.len--;
     }
@@ -209,7 +209,7 @@ static bool may_wrap(const struct parser *p, const struct json *schema)
            !tool_index_property(p->tools, schema, key, 0);
 }
 
-static enum step read_key(struct parser *p, const struct tag_shape *t)
+static enum step read_tag_key(struct parser *p, const struct tag_shape *t)
 {
     struct tool_call *c = &p->call;
     const struct json *schema;
@@ -334,7 +334,7 @@ static struct str value_text(const struct parser *p, const struct tag_shape *t, 
     return s;
 }
 
-static bool verbatim(const struct parser *p, const struct tag_shape *t)
+static bool is_verbatim(const struct parser *p, const struct tag_shape *t)
 {
     unsigned types = p->call.types;
 
@@ -355,7 +355,7 @@ static void compose_piece(struct parser *p, const struct tag_shape *t)
     struct tool_call *c = &p->call;
     struct str s = core_cut(p, c->from, p->pos);
 
-    if (!verbatim(p, t) || t->xml || (t->json_text && may_be_quoted(p)))
+    if (!is_verbatim(p, t) || t->xml || (t->json_text && may_be_quoted(p)))
         return;
     if (c->field == VALUE_WAITS) {
         s = value_text(p, t, p->pos);
@@ -379,7 +379,7 @@ static bool may_be_json(const struct parser *p, const struct tag_shape *t)
     if (t->xml)
         return false;
     if (t->loose)
-        return !verbatim(p, t);
+        return !is_verbatim(p, t);
     return types & (TYPE_OBJECT | TYPE_ARRAY) && !(types & TYPE_STRING);
 }
 
@@ -436,7 +436,7 @@ static enum step compose_json(struct parser *p, const struct tag_shape *t)
 }
 
 /* The whole value, from `from` to pos. */
-static void write_value(struct parser *p, const struct tag_shape *t)
+static void write_tag_value(struct parser *p, const struct tag_shape *t)
 {
     struct str raw = value_text(p, t, p->pos);
     struct tool_call *c = &p->call;
@@ -464,13 +464,13 @@ static enum step compose_value(struct parser *p, const struct tag_shape *t)
 
     if (compose_json(p, t) != STEP_YES)
         return STEP_NO;
-    if (verbatim(p, t))
+    if (is_verbatim(p, t))
         compose_piece(p, t);
     if (c->field == VALUE_TEXT) {
         buf_add_c(&c->made, '"');
     } else if (c->field == VALUE_WAITS) {
         begin_param(p);
-        write_value(p, t);
+        write_tag_value(p, t);
     } else if (c->scan.state != SCAN_DONE) {
         return STEP_NO;
     }
@@ -519,13 +519,13 @@ static enum step tags_step(struct parser *p, const struct tag_shape *t)
 {
     switch (p->call.st) {
     case ST_NAME:
-        return read_name(p, t);
+        return read_tag_name(p, t);
     case ST_NAME_REST:
-        return read_name_rest(p, t);
+        return skip_name_attributes(p, t);
     case ST_BODY:
         return body_step(p, t);
     case ST_KEY:
-        return read_key(p, t);
+        return read_tag_key(p, t);
     case ST_KIND:
         return read_kind(p, t);
     case ST_TYPE:

@@ -161,7 +161,7 @@ static void write_args(struct making *m, const struct json *schema)
 
 /* --- calls --- */
 
-static bool is_allowed(const struct making *m, struct str name)
+static bool is_allowed_tool(const struct making *m, struct str name)
 {
     return !m->f->allowed || (name.p && lookup_get(&m->allowed, name) != LOOKUP_NONE);
 }
@@ -196,7 +196,7 @@ static unsigned write_form(struct making *m)
         const struct json *tool = json_at(m->f->tools, i);
         const struct json *function = json_get(tool, "function");
 
-        if (!is_allowed(m, json_string(json_get(function ? function : tool, "name"))))
+        if (!is_allowed_tool(m, json_string(json_get(function ? function : tool, "name"))))
             continue;
         buf_puts(&x, x.len ? "| " : "");
         write_tool(m, tool, &x);
@@ -218,7 +218,7 @@ static unsigned write_form(struct making *m)
 }
 
 /* Appends "a | b" for the forms of the kind; false when it has none. */
-static bool write_calls(struct making *m, struct buf *x)
+static bool write_call_forms(struct making *m, struct buf *x)
 {
     size_t was = x->len;
 
@@ -335,7 +335,7 @@ static int write_body(struct making *m, struct buf *x, struct err *e)
 {
     const struct tool_grammar *f = m->f;
     struct buf calls = {0}, json = {0}, text = {0};
-    bool any = f->tools && write_calls(m, &calls);
+    bool any = f->tools && write_call_forms(m, &calls);
 
     if (f->required && !any) {
         (void)err_set(

@@ -57,7 +57,7 @@ void tool_index_free(struct tool_index *x)
     free(x);
 }
 
-static void read_tools(struct tool_index *x)
+static void index_tools(struct tool_index *x)
 {
     size_t n = json_is(x->tools, JSON_ARRAY) ? x->tools->n : 0;
 
@@ -76,14 +76,14 @@ static void read_tools(struct tool_index *x)
 const struct indexed_tool *tool_index_at(struct tool_index *x, size_t i)
 {
     if (!x->all)
-        read_tools(x);
+        index_tools(x);
     return i < x->n ? &x->all[i] : NULL;
 }
 
 const struct indexed_tool *tool_index_find(struct tool_index *x, struct str name)
 {
     if (!x->all)
-        read_tools(x);
+        index_tools(x);
     if (x->n > FEW)
         return map_get(&x->by_name, name);
     for (size_t i = 0; i < x->n; i++)
@@ -105,7 +105,7 @@ static struct schema_notes *notes_of(struct tool_index *x, const struct json *sc
     return notes;
 }
 
-static void collect(struct map *into, const struct json *schema, int unions)
+static void collect_properties(struct map *into, const struct json *schema, int unions)
 {
     static const char *const words[] = {"anyOf", "oneOf", "allOf"};
     const struct json *own = json_get(schema, "properties");
@@ -120,7 +120,7 @@ static void collect(struct map *into, const struct json *schema, int unions)
         const struct json *list = json_get(schema, words[u]);
 
         for (size_t i = 0; json_at(list, i); i++)
-            collect(into, json_at(list, i), unions - 1);
+            collect_properties(into, json_at(list, i), unions - 1);
     }
 }
 
@@ -134,7 +134,7 @@ const struct json *tool_index_property(struct tool_index *x, const struct json *
         return json_get_str(own, key);
     notes = notes_of(x, schema);
     if (!notes->collected)
-        collect(&notes->properties, schema, unions);
+        collect_properties(&notes->properties, schema, unions);
     notes->collected = true;
     return map_get(&notes->properties, key);
 }

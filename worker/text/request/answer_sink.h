@@ -76,13 +76,17 @@ struct answer_sink {
     void (*sealed)(void *ctx, uint32_t index, struct str seal, bool signs_text);
 };
 
-/* The sink of a file that names its functions on_head, on_text ..., and one that has more. */
-#define ANSWER_SINK_ON_AND(more)                                                                  \
-    {                                                                                             \
-        .head = on_head, .text = on_text, .reasoning = on_reasoning, .tool_begin = on_tool_begin, \
-        .tool_args = on_tool_args, .tool_end = on_tool_end, .logprobs = on_logprobs,              \
-        .keepalive = on_keepalive, .finish = on_finish, .failed = on_failed, more                 \
-    }
+/* The sink of a file that names its functions on_NAME_head, on_NAME_text ..., and one more member;
+ * ANSWER_SINK_ON_AND and ANSWER_SINK_ON: without NAME. */
+#define ANSWER_SINK_OF(name, more) ANSWER_SINK_WITH(on_##name##_, more)
+#define ANSWER_SINK_ON_AND(more) ANSWER_SINK_WITH(on_, more)
 #define ANSWER_SINK_ON ANSWER_SINK_ON_AND(.sealed = NULL)
+#define ANSWER_SINK_WITH(on, more)                                                          \
+    {                                                                                       \
+        .head = on##head, .text = on##text, .reasoning = on##reasoning,                     \
+        .tool_begin = on##tool_begin, .tool_args = on##tool_args, .tool_end = on##tool_end, \
+        .logprobs = on##logprobs, .keepalive = on##keepalive, .finish = on##finish,         \
+        .failed = on##failed, more                                                          \
+    }
 
 #endif

@@ -77,7 +77,7 @@ struct chat_request {
     struct str idempotency_key;
     uint32_t retry_count; /* x-stainless-retry-count */
     struct dropped_fields dropped;
-    struct json *skipped; /* see request_note_skipped; NULL: nothing */
+    struct json *skipped; /* see request_add_skipped; NULL: nothing */
     struct thinking_wish thinking;
     struct request_image *images; /* images in the request, n_images of them */
     uint32_t n_images;

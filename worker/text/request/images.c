@@ -15,7 +15,7 @@
 
 #define BYTES_MAX ((int64_t)1 << 53) /* largest integer that every reader of JSON can represent */
 
-static void put_number(struct arena *a, struct json *o, const char *key, uint64_t v)
+static void put_image_number(struct arena *a, struct json *o, const char *key, uint64_t v)
 {
     json_put(a, o, key, json_make_i64(a, (int64_t)v));
 }
@@ -29,12 +29,12 @@ struct json image_part_make(struct arena *a, const struct image_part *p)
     json_put(a, &part, "type", json_make_string(STR("image")));
     json_put(a, &part, "media", json_make_string(p->media));
     json_put(a, &part, "format", json_make_string(p->format));
-    put_number(a, &part, "bytes", p->bytes);
-    put_number(a, &part, "width", p->width);
-    put_number(a, &part, "height", p->height);
-    put_number(a, &part, "orientation", p->orientation);
+    put_image_number(a, &part, "bytes", p->bytes);
+    put_image_number(a, &part, "width", p->width);
+    put_image_number(a, &part, "height", p->height);
+    put_image_number(a, &part, "orientation", p->orientation);
     json_put(a, &part, "grid", grid);
-    put_number(a, &part, "tokens", p->tokens);
+    put_image_number(a, &part, "tokens", p->tokens);
     return part;
 }
 
@@ -91,7 +91,7 @@ int image_part_check(const struct json *part, struct err *e)
     return check_number(&f, "bytes", BYTES_MAX) != 0 ? -1 : check_grid(&f);
 }
 
-static uint64_t number_of(const struct json *v)
+static uint64_t read_whole_number(const struct json *v)
 {
     int64_t n = 0;
 
@@ -105,14 +105,14 @@ void image_part_read(const struct json *part, struct image_part *ret)
     *ret = (struct image_part){
         .media = json_string(json_get(part, "media")),
         .format = json_string(json_get(part, "format")),
-        .bytes = number_of(json_get(part, "bytes")),
-        .width = (uint32_t)number_of(json_get(part, "width")),
-        .height = (uint32_t)number_of(json_get(part, "height")),
-        .orientation = (uint32_t)number_of(json_get(part, "orientation")),
-        .tokens = (uint32_t)number_of(json_get(part, "tokens")),
+        .bytes = read_whole_number(json_get(part, "bytes")),
+        .width = (uint32_t)read_whole_number(json_get(part, "width")),
+        .height = (uint32_t)read_whole_number(json_get(part, "height")),
+        .orientation = (uint32_t)read_whole_number(json_get(part, "orientation")),
+        .tokens = (uint32_t)read_whole_number(json_get(part, "tokens")),
     };
     for (size_t i = 0; i < ARRAY_LEN(ret->grid); i++)
-        ret->grid[i] = (uint32_t)number_of(json_at(grid, i));
+        ret->grid[i] = (uint32_t)read_whole_number(json_at(grid, i));
 }
 
 bool image_part_equal(const struct image_part *a, const struct image_part *b)
@@ -137,7 +137,7 @@ void images_each(const struct json *messages, uint32_t from,
 static void add_up(void *ctx, const struct json *part)
 {
     struct images_sum *s = ctx;
-    uint64_t tokens = number_of(json_get(part, "tokens"));
+    uint64_t tokens = read_whole_number(json_get(part, "tokens"));
 
     s->n++;
     s->extra += tokens ? tokens - 1 : 0;

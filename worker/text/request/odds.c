@@ -35,7 +35,7 @@ size_t odds_bytes(const struct odds *o)
                            o->support.counts ? o->support.n_ids : 0);
 }
 
-static char *put(char *to, const void *p, size_t words)
+static char *put_words(char *to, const void *p, size_t words)
 {
     if (words > 0)
         memcpy(to, p, words * WORD);
@@ -47,16 +47,16 @@ void odds_begin(const struct odds *o, char *block, int32_t **ret_ids, float **re
     const struct odds_support *s = &o->support;
     uint32_t head[HEAD_WORDS] = {o->n_top, flags_of(s), s->counts ? (uint32_t)s->n_ids : 0};
     size_t tops = (size_t)o->n * o->n_top;
-    char *to = put(block, head, HEAD_WORDS);
+    char *to = put_words(block, head, HEAD_WORDS);
 
     *ret_ids = (void *)to;
     *ret_logprobs = (void *)(to + tops * WORD);
     to += 2 * tops * WORD;
     if (!s->counts)
         return;
-    to = put(put(to, s->counts, o->n), s->ids, s->n_ids);
+    to = put_words(put_words(to, s->counts, o->n), s->ids, s->n_ids);
     if (s->logprobs)
-        (void)put(to, s->logprobs, s->n_ids);
+        (void)put_words(to, s->logprobs, s->n_ids);
 }
 
 static int32_t word_at(const char *p, size_t i)

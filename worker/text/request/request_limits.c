@@ -38,7 +38,7 @@ int request_limits_memory(const struct request_limits *l, const struct arena *a,
 }
 
 /* A setting of 0 allows any number. */
-static int check(enum limit setting, const char *field, size_t n, uint64_t max, struct err *e)
+static int check_limit(enum limit setting, const char *field, size_t n, uint64_t max, struct err *e)
 {
     return max == 0 || n <= max ? 0 : limit_refuse(setting, field, n, max, e);
 }
@@ -60,7 +60,7 @@ static size_t count_tools(const struct json *list)
 
 /* Ids and words that sampling goes by, as a list or as the names of an object. A list as long as
  * the vocabulary names all there is. */
-static int check_ids(const struct request_limits *l, const struct json *body, struct err *e)
+static int check_sampled_ids(const struct request_limits *l, const struct json *body, struct err *e)
 {
     static const char *const fields[] = {"allowed_token_ids", "stop_token_ids", "logit_bias",
                                          "bad_words"};
@@ -123,8 +123,8 @@ static int check_recorded(const struct request_limits *l, const struct json *bod
     static const char *const fields[] = {"metadata", "chat_template_kwargs"};
 
     for (size_t i = 0; i < ARRAY_LEN(fields) && l->recorded_bytes; i++)
-        if (check(LIMIT_max_metadata_bytes, fields[i],
-                  json_text_bytes(json_get(body, fields[i]), SIZE_MAX), l->recorded_bytes, e))
+        if (check_limit(LIMIT_max_metadata_bytes, fields[i],
+                        json_text_bytes(json_get(body, fields[i]), SIZE_MAX), l->recorded_bytes, e))
             return -1;
     return limit_check(LIMIT_REQUEST_ARGUMENTS_MAX, "chat_template_kwargs",
                        count_values(json_get(body, "chat_template_kwargs"), SIZE_MAX), e);
@@ -160,24 +160,26 @@ int request_limits_lists(const struct request_limits *l, const struct json *body
     size_t bytes = 0;
 
     if (limit_check(LIMIT_REQUEST_MEMBERS_MAX, "body", body->n, e) ||
-        check(LIMIT_max_tools, "tools", count_tools(json_get(body, "tools")), l->tools, e) ||
-        check(LIMIT_max_tools, "functions", length_of(json_get(body, "functions")), l->tools, e))
+        check_limit(LIMIT_max_tools, "tools", count_tools(json_get(body, "tools")), l->tools, e) ||
+        check_limit(LIMIT_max_tools, "functions", length_of(json_get(body, "functions")), l->tools,
+                    e))
         return -1;
     for (size_t i = 0; i < ARRAY_LEN(stops); i++)
-        if (check(LIMIT_max_stops, stops[i], length_of(json_get(body, stops[i])), l->stops, e))
+        if (check_limit(LIMIT_max_stops, stops[i], length_of(json_get(body, stops[i])), l->stops,
+                        e))
             return -1;
     if (check_stops(body, e))
         return -1;
     for (size_t i = 0; i < ARRAY_LEN(messages); i++)
-        if (check(LIMIT_max_messages, messages[i], length_of(json_get(body, messages[i])),
-                  l->messages, e))
+        if (check_limit(LIMIT_max_messages, messages[i], length_of(json_get(body, messages[i])),
+                        l->messages, e))
             return -1;
     for (size_t i = 0; i < ARRAY_LEN(schemas) && l->schema_bytes; i++) {
         bytes += json_text_bytes(json_get(body, schemas[i]), SIZE_MAX);
-        if (check(LIMIT_max_schema_bytes, schemas[i], bytes, l->schema_bytes, e))
+        if (check_limit(LIMIT_max_schema_bytes, schemas[i], bytes, l->schema_bytes, e))
             return -1;
     }
-    if (check_ids(l, body, e) || check_words(body, e) ||
+    if (check_sampled_ids(l, body, e) || check_words(body, e) ||
         check_prompts(l, json_get(body, "prompt"), e))
         return -1;
     return check_recorded(l, body, e);

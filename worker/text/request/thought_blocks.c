@@ -30,7 +30,7 @@ static bool is_thought(const struct json *item)
     return !str_eq_c(type, "text") && !str_eq_c(type, "output_text") && !str_eq_c(type, "refusal");
 }
 
-static struct thought_block read_item(const struct json *item)
+static struct thought_block read_thought_item(const struct json *item)
 {
     static const char *const texts[] = {"text", "summary", "thinking"};
     struct thought_block b = {.seal = thought_item_seal(item)};
@@ -42,7 +42,7 @@ static struct thought_block read_item(const struct json *item)
 }
 
 /* Returns whether the blocks' texts are the thought. */
-static bool spell(const struct thought_block *b, size_t n, struct str thought)
+static bool spells_thought(const struct thought_block *b, size_t n, struct str thought)
 {
     size_t at = 0;
 
@@ -83,7 +83,7 @@ static size_t read_list(const struct json *list, struct thought_block *b)
     bool any = false;
 
     for (size_t i = 0; json_at(list, i) && n < BLOCKS_MAX; i++) {
-        struct thought_block x = read_item(json_at(list, i));
+        struct thought_block x = read_thought_item(json_at(list, i));
 
         if (!is_thought(json_at(list, i)) || (x.text.len == 0 && x.seal.len == 0))
             continue;
@@ -110,7 +110,7 @@ size_t thought_blocks_read(struct arena *a, const struct json *message, struct t
         n = read_list(list, b);
         if (n == 0)
             continue;
-        if (spell(b + 1, n, thought)) {
+        if (spells_thought(b + 1, n, thought)) {
             *ret = b + 1;
             return n;
         }

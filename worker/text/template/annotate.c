@@ -15,17 +15,17 @@
 
 enum { REF_DEPTH_MAX = 8, SUM_PARTS_MAX = 16 };
 
-static void prepare(struct arena *a, struct node *n);
+static void annotate_node(struct arena *a, struct node *n);
 
 /* Annotates the arguments of one call, filter or test; absent ones are NULL. */
 static void prepare_args(struct arena *a, const struct call_args *args)
 {
     for (uint32_t i = 0; i < args->n_pos; i++)
-        prepare(a, args->pos[i]);
+        annotate_node(a, args->pos[i]);
     for (uint32_t i = 0; i < args->n_named; i++)
-        prepare(a, args->named[i]);
-    prepare(a, args->star);
-    prepare(a, args->star2);
+        annotate_node(a, args->named[i]);
+    annotate_node(a, args->star);
+    annotate_node(a, args->star2);
 }
 
 static bool is_text(const struct node *n)
@@ -77,7 +77,7 @@ static bool is_simple(const struct node *n)
 }
 
 /* The number of operands of a left-nested sum: ((a + b) + c) has 3; anything else has 1. */
-static uint32_t count_parts(const struct node *n)
+static uint32_t count_operands(const struct node *n)
 {
     uint32_t k = 1;
 
@@ -87,7 +87,7 @@ static uint32_t count_parts(const struct node *n)
 }
 
 /* A new text node that holds x and then y; the strings are copied into the arena. */
-static struct node *join(struct arena *a, const struct node *x, const struct node *y)
+static struct node *join_nodes(struct arena *a, const struct node *x, const struct node *y)
 {
     struct node *n = ARENA_NEW(a, struct node);
     char *p = arena_alloc(a, (size_t)x->val.n + y->val.n);
@@ -103,7 +103,7 @@ static struct node *join(struct arena *a, const struct node *x, const struct nod
 static void prepare_print(struct arena *a, struct node *n)
 {
     struct node *parts[SUM_PARTS_MAX], *at = n->a;
-    uint32_t k = count_parts(at);
+    uint32_t k = count_operands(at);
 
     if (n->flags & (NF_ESCAPE | NF_ESCAPE_LATE))
         return;
@@ -119,27 +119,27 @@ static void prepare_print(struct arena *a, struct node *n)
         struct node **last = n->n ? &n->kids[n->n - 1] : NULL;
 
         if (last && is_text(*last) && is_text(parts[i]))
-            *last = join(a, *last, parts[i]);
+            *last = join_nodes(a, *last, parts[i]);
         else
             n->kids[n->n++] = parts[i];
     }
 }
 
 /* Annotates n and all below it. n may be NULL (an absent child). */
-static void prepare(struct arena *a, struct node *n)
+static void annotate_node(struct arena *a, struct node *n)
 {
     if (!n)
         return;
-    prepare(a, n->a);
-    prepare(a, n->b);
-    prepare(a, n->c);
+    annotate_node(a, n->a);
+    annotate_node(a, n->b);
+    annotate_node(a, n->c);
     for (uint32_t i = 0; i < n->n; i++)
-        prepare(a, n->kids[i]);
+        annotate_node(a, n->kids[i]);
     if (n->kind == N_CALL || n->kind == N_FILTER || n->kind == N_TEST)
         prepare_args(a, n->args);
     for (uint32_t i = 0; (n->kind == N_MACRO || n->kind == N_CALLBLOCK) && i < n->macro->n_params;
          i++)
-        prepare(a, n->macro->defaults[i]);
+        annotate_node(a, n->macro->defaults[i]);
     if (n->kind == N_GETATTR || n->kind == N_GETITEM)
         prepare_attribute(n);
     else if (n->kind == N_PRINT)
@@ -150,5 +150,5 @@ static void prepare(struct arena *a, struct node *n)
 
 void prepare_run(struct arena *a, struct node *root)
 {
-    prepare(a, root);
+    annotate_node(a, root);
 }

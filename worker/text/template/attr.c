@@ -14,7 +14,7 @@
 #include "worker/text/template/pystr.h"
 
 /* The method m bound to self: a value that can be passed on and called later. */
-static struct value bound(struct template_run *r, struct value self, const struct method *m)
+static struct value bind_method(struct template_run *r, struct value self, const struct method *m)
 {
     struct callable *c = ARENA_NEW(r->a, struct callable);
 
@@ -123,7 +123,7 @@ static struct value get_attribute(struct template_run *r, struct value v, struct
         return found;
     m = method_find(v, name);
     if (m)
-        return bound(r, v, m);
+        return bind_method(r, v, m);
     if (method_forbidden(v, name) || is_dunder(name))
         return v_undef(UNDEF_UNSAFE, name);
     return v_missing();
@@ -236,7 +236,7 @@ struct slice_bounds {
     uint64_t n; /* items */
 };
 
-static int64_t clamp(int64_t v, int64_t low, int64_t high)
+static int64_t clamp_index(int64_t v, int64_t low, int64_t high)
 {
     if (v < low)
         return low;
@@ -249,7 +249,7 @@ static bool not_given(struct value v)
 }
 
 /* One part of a slice, cut to a size that no sequence reaches; false with a TypeError. */
-static bool slice_part(struct template_run *r, struct value v, int64_t *ret)
+static bool slice_bound(struct template_run *r, struct value v, int64_t *ret)
 {
     if (not_given(v))
         return true;
@@ -259,7 +259,7 @@ static bool slice_part(struct template_run *r, struct value v, int64_t *ret)
     }
     if (!v_is_int(v))
         return run_fail(r, "TypeError", "slice indices must be integers or None").t != V_ERR;
-    *ret = clamp(v.i, -(INT64_C(1) << 40), INT64_C(1) << 40);
+    *ret = clamp_index(v.i, -(INT64_C(1) << 40), INT64_C(1) << 40);
     return true;
 }
 
@@ -278,7 +278,7 @@ static bool slice_bounds(struct template_run *r, const struct value part[3], int
     int64_t v[3] = {0, 0, 1};
 
     for (int i = 0; i < 3; i++) {
-        if (!slice_part(r, part[i], &v[i]))
+        if (!slice_bound(r, part[i], &v[i]))
             return false;
     }
     b->step = v[2];
@@ -290,7 +290,7 @@ static bool slice_bounds(struct template_run *r, const struct value part[3], int
         if (not_given(part[i]))
             v[i] = (i == 0) == (b->step < 0) ? high : low;
         else
-            v[i] = clamp(v[i] < 0 ? v[i] + len : v[i], low, high);
+            v[i] = clamp_index(v[i] < 0 ? v[i] + len : v[i], low, high);
     }
     b->start = v[0];
     b->stop = v[1];
@@ -326,7 +326,7 @@ static struct value slice_str(struct template_run *r, struct value v, const stru
 
         buf_add_str(&out, str_sub(s, at, pystr_width((unsigned char)s.p[at])));
     }
-    return v_like(run_take(r, &out), v);
+    return v_like(run_take_text(r, &out), v);
 }
 
 /* The elements that b takes of a list or tuple, as a new one of the same type. */

@@ -109,7 +109,7 @@ void big_print(struct buf *out, const struct big *b)
 enum { CHUNK_BITS = 24, CHUNKS_MAX = BIG_DIGITS_MAX * 30 / CHUNK_BITS + 2 };
 
 /* Divides the n digits by 2^24 in place; the remainder. */
-static uint32_t take_chunk(uint32_t *at, uint32_t *n)
+static uint32_t divide_off_chunk(uint32_t *at, uint32_t *n)
 {
     uint64_t rest = 0;
 
@@ -138,7 +138,7 @@ void big_digits(struct buf *out, const struct big *b, unsigned base, bool upper)
     }
     memcpy(at, b->at, n * sizeof(*at));
     while (n > 0 && n_chunks < CHUNKS_MAX)
-        chunks[n_chunks++] = take_chunk(at, &n);
+        chunks[n_chunks++] = divide_off_chunk(at, &n);
     while (n_chunks-- > 0) {
         for (unsigned k = CHUNK_BITS; k > 0; k -= bits) {
             unsigned digit = chunks[n_chunks] >> (k - bits) & ((1U << bits) - 1);

@@ -32,8 +32,8 @@ static bool next_param(const char **at, struct str *ret)
 
 /* The two last parameters, "*" and "**": a[0] becomes the tuple of the positional arguments from
  * number `from` on, a[1] the dict of the named arguments that no parameter took. */
-static bool bind_rest(struct template_run *r, const struct argv *argv, const bool *used,
-                      uint32_t from, struct value *a)
+static bool bind_variadic(struct template_run *r, const struct argv *argv, const bool *used,
+                          uint32_t from, struct value *a)
 {
     struct dict *named = dict_new(r->a, argv->n_named);
     struct list *rest;
@@ -88,7 +88,7 @@ static bool bind_any(struct template_run *r, const char *what, const char *param
         bool required = p.p[p.len - 1] == '!';
 
         if (p.p[0] == '*')
-            return bind_rest(r, argv, used, k, &a[k]);
+            return bind_variadic(r, argv, used, k, &a[k]);
         p.len -= required;
         if (k < argv->n_pos)
             a[k] = argv->pos[k];
@@ -319,7 +319,7 @@ static struct value macro_call(struct template_run *r, const struct callable *c,
     r->budget.depth += MACRO_DEPTH;
     if (result == EXEC_ERROR)
         return v_err();
-    v = exec_take(r, from);
+    v = exec_cut_output(r, from);
     return html ? v_markup(v) : v;
 }
 
@@ -346,7 +346,7 @@ static struct value loop_call(struct template_run *r, struct for_loop *l, const 
     r->frame = saved;
     if (result == EXEC_ERROR)
         return v_err();
-    return eval_escapes(r, l->body) ? v_markup(exec_take(r, from)) : exec_take(r, from);
+    return eval_escapes(r, l->body) ? v_markup(exec_cut_output(r, from)) : exec_cut_output(r, from);
 }
 
 static struct value joiner_call(struct value v)

@@ -22,7 +22,7 @@ struct named {
 static struct named *names; /* by name */
 static pthread_once_t unpacked = PTHREAD_ONCE_INIT;
 
-static int compare(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     return str_cmp(((const struct named *)a)->name, ((const struct named *)b)->name);
 }
@@ -38,7 +38,7 @@ static const char *read_line(const char *p, int32_t *code, struct named *ret)
     return end + 1;
 }
 
-static void unpack(void)
+static void unpack_names(void)
 {
     uLongf len = character_names_text_len;
     char *text = mem_zalloc(character_names_text_len + 1);
@@ -51,10 +51,10 @@ static void unpack(void)
     names = mem_calloc(character_names_n, sizeof(*names));
     for (size_t i = 0; i < character_names_n; i++)
         p = read_line(p, &code, &names[i]);
-    qsort(names, character_names_n, sizeof(*names), compare);
+    qsort(names, character_names_n, sizeof(*names), compare_names);
 }
 
-static int32_t find(struct str name)
+static int32_t find_character(struct str name)
 {
     char upper[NAME_MAX_LEN];
     struct named key = {.name = {upper, name.len}};
@@ -62,15 +62,15 @@ static int32_t find(struct str name)
 
     for (size_t i = 0; i < name.len; i++)
         upper[i] = (char)(name.p[i] >= 'a' && name.p[i] <= 'z' ? name.p[i] - 32 : name.p[i]);
-    (void)pthread_once(&unpacked, unpack);
-    found = bsearch(&key, names, character_names_n, sizeof(*names), compare);
+    (void)pthread_once(&unpacked, unpack_names);
+    found = bsearch(&key, names, character_names_n, sizeof(*names), compare_names);
     return found ? found->code : -1;
 }
 
 /* --- computed names --- */
 
 /* Takes the longest of the texts that *s begins with off it; its number, or -1. */
-static int take_longest(struct str *s, const char *const *texts, int n)
+static int cut_longest(struct str *s, const char *const *texts, int n)
 {
     int found = -1;
 
@@ -85,7 +85,7 @@ static int take_longest(struct str *s, const char *const *texts, int n)
 }
 
 /* A syllable of its letters: LEAD, VOWEL and perhaps TAIL, written together. */
-static int32_t syllable(struct str s)
+static int32_t parse_syllable(struct str s)
 {
     static const char *const leads[] = {"G",  "GG", "N", "D",  "DD", "R", "M", "B", "BB", "S",
                                         "SS", "",   "J", "JJ", "C",  "K", "T", "P", "H"};
@@ -95,9 +95,9 @@ static int32_t syllable(struct str s)
     static const char *const tails[] = {"",   "G",  "GG", "GS", "N",  "NJ", "NH", "D", "L",  "LG",
                                         "LM", "LB", "LS", "LT", "LP", "LH", "M",  "B", "BS", "S",
                                         "SS", "NG", "J",  "C",  "K",  "T",  "P",  "H"};
-    int lead = take_longest(&s, leads, ARRAY_LEN(leads));
-    int vowel = take_longest(&s, vowels, ARRAY_LEN(vowels));
-    int tail = take_longest(&s, tails, ARRAY_LEN(tails));
+    int lead = cut_longest(&s, leads, ARRAY_LEN(leads));
+    int vowel = cut_longest(&s, vowels, ARRAY_LEN(vowels));
+    int tail = cut_longest(&s, tails, ARRAY_LEN(tails));
 
     if (vowel < 0 || s.len > 0)
         return -1;
@@ -105,7 +105,7 @@ static int32_t syllable(struct str s)
 }
 
 /* Four or five digits, the letters among them large. */
-static int32_t ideograph(struct str digits)
+static int32_t parse_ideograph(struct str digits)
 {
     static const int32_t ranges[][2] = {{0x3400, 0x4dbf},   {0x4e00, 0x9fff},   {0x20000, 0x2a6df},
                                         {0x2a700, 0x2b738}, {0x2b740, 0x2b81d}, {0x2b820, 0x2cea1},
@@ -131,8 +131,8 @@ int32_t character_by_name(struct str name)
     const struct str hangul = STR("HANGUL SYLLABLE "), cjk = STR("CJK UNIFIED IDEOGRAPH-");
 
     if (str_starts(name, hangul))
-        return syllable(str_sub(name, hangul.len, SIZE_MAX));
+        return parse_syllable(str_sub(name, hangul.len, SIZE_MAX));
     if (str_starts(name, cjk))
-        return ideograph(str_sub(name, cjk.len, SIZE_MAX));
-    return name.len > 0 && name.len < NAME_MAX_LEN ? find(name) : -1;
+        return parse_ideograph(str_sub(name, cjk.len, SIZE_MAX));
+    return name.len > 0 && name.len < NAME_MAX_LEN ? find_character(name) : -1;
 }

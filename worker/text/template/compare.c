@@ -251,8 +251,8 @@ struct sort_item {
 /* Merges two sorted neighbours of `from` (n[0] and n[1] items) into `to`. Of equal keys the left
  * one goes first, also in reverse, so the sort is stable. False when two keys cannot be
  * compared. */
-static bool merge(struct template_run *r, struct sort_item *to, struct sort_item *from,
-                  uint32_t n[2], bool reverse)
+static bool merge_runs(struct template_run *r, struct sort_item *to, struct sort_item *from,
+                       uint32_t n[2], bool reverse)
 {
     uint32_t i = 0, j = n[0], at = 0, end = n[0] + n[1];
 
@@ -291,7 +291,8 @@ bool value_sort(struct template_run *r, struct value *at, struct value *keys, ui
             uint32_t parts[2] = {(uint32_t)MIN_OF(width, n - i),
                                  i + width < n ? (uint32_t)MIN_OF(width, n - i - width) : 0};
 
-            if (!run_spend(r, parts[0] + parts[1]) || !merge(r, to + i, from + i, parts, reverse))
+            if (!run_spend(r, parts[0] + parts[1]) ||
+                !merge_runs(r, to + i, from + i, parts, reverse))
                 return false;
         }
         swap = from;

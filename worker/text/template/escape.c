@@ -8,7 +8,7 @@
 #include "worker/text/template/pystr.h"
 
 /* `n` hex digits at *at; -1 when there are fewer. */
-static int64_t read_hex(struct str raw, size_t *at, int n)
+static int64_t read_escape_hex(struct str raw, size_t *at, int n)
 {
     int64_t v = 0;
 
@@ -33,7 +33,7 @@ static int64_t read_octal(struct str raw, size_t *at)
     return v;
 }
 
-static int refuse(const char *what, const char **why)
+static int refuse_escape(const char *what, const char **why)
 {
     *why = what;
     return -1;
@@ -47,10 +47,10 @@ static int decode_name(struct str raw, size_t *at, struct buf *out, const char *
     int32_t cp;
 
     if (from > raw.len || raw.p[from - 1] != '{' || end == SIZE_MAX || end == from)
-        return refuse("malformed \\N character escape", why);
+        return refuse_escape("malformed \\N character escape", why);
     cp = character_by_name(str_sub(raw, from, end - from));
     if (cp < 0)
-        return refuse("unknown Unicode character name", why);
+        return refuse_escape("unknown Unicode character name", why);
     out->len += utf8_encode(buf_reserve(out, 4), (uint32_t)cp);
     *at = end + 1;
     return 0;
@@ -59,7 +59,7 @@ static int decode_name(struct str raw, size_t *at, struct buf *out, const char *
 /* A backslash before a character beyond ASCII. Jinja spells such characters as escapes before it
  * has the literal decoded, so the backslash escapes that escape's own, and its text stands there.
  */
-static void spell(struct str raw, size_t *at, struct buf *out)
+static void spell_escape(struct str raw, size_t *at, struct buf *out)
 {
     uint32_t cp = pystr_next(raw, at);
 
@@ -67,7 +67,7 @@ static void spell(struct str raw, size_t *at, struct buf *out)
 }
 
 /* One escape; *at is behind the backslash. */
-static int decode_one(struct str raw, size_t *at, struct buf *out, const char **why)
+static int decode_escape(struct str raw, size_t *at, struct buf *out, const char **why)
 {
     static const char from[] = "abfnrtv\\'\"", to[] = "\a\b\f\n\r\t\v\\'\"";
     char c = raw.p[*at];
@@ -86,20 +86,20 @@ static int decode_one(struct str raw, size_t *at, struct buf *out, const char **
     if (c == 'N')
         return decode_name(raw, at, out, why);
     if ((unsigned char)c >= 0x80) {
-        spell(raw, at, out);
+        spell_escape(raw, at, out);
         return 0;
     }
     if (c >= '0' && c <= '7') {
         cp = read_octal(raw, at);
     } else if (c == 'x' || c == 'u' || c == 'U') {
         ++*at;
-        cp = read_hex(raw, at, c == 'x' ? 2 : c == 'u' ? 4 : 8);
+        cp = read_escape_hex(raw, at, c == 'x' ? 2 : c == 'u' ? 4 : 8);
     } else {
         buf_add_c(out, '\\');
         return 0;
     }
     if (cp < 0 || cp > 0x10ffff)
-        return refuse("invalid escape in a string", why);
+        return refuse_escape("invalid escape in a string", why);
     out->len += utf8_encode(buf_reserve(out, 4), (uint32_t)cp);
     return 0;
 }
@@ -117,7 +117,7 @@ int escape_decode(struct arena *a, struct str raw, struct str *ret, const char *
     for (size_t at = 0; at < raw.len && rc == 0;) {
         if (raw.p[at] == '\\' && at + 1 < raw.len) {
             at++;
-            rc = decode_one(raw, &at, &out, why);
+            rc = decode_escape(raw, &at, &out, why);
         } else {
             buf_add_c(&out, raw.p[at++]);
         }

@@ -87,7 +87,7 @@ static EVAL_APART struct value concat_html(struct template_run *r, const struct 
         }
         buf_add_str(&out, v_bytes(v));
     }
-    v = run_take(r, &out);
+    v = run_take_text(r, &out);
     if (v.t == V_STR)
         v.flags |= html;
     return v;
@@ -107,7 +107,7 @@ static EVAL_APART struct value eval_concat(struct template_run *r, const struct 
             return v_err();
         }
     }
-    return run_take(r, &out);
+    return run_take_text(r, &out);
 }
 
 /* a < b < c: each link compares its left operand with its right one; the first that is false

@@ -59,7 +59,7 @@ enum exec_result exec_loop(struct template_run *r, const struct node *n, struct 
                            uint32_t depth);
 
 /* The output written since `from`, as a string; taken off the output. */
-struct value exec_take(struct template_run *r, size_t from);
+struct value exec_cut_output(struct template_run *r, size_t from);
 
 /* --- attributes and items --- */
 struct value attr_get(struct template_run *r, struct value v, struct str name);

@@ -1,7 +1,7 @@
 /* Statements (eval.h). exec runs one node. Text goes straight to r->out; the result says whether a
  * loop is being left. Macros, set and filter blocks capture output without a second buffer. They
  * remember the length of the output, let the body append to it, and cut that text off again
- * (exec_take).
+ * (exec_cut_output).
  *
  * After each write out_ok checks the output budget. */
 
@@ -21,7 +21,7 @@ static bool out_ok(struct template_run *r)
     return false;
 }
 
-struct value exec_take(struct template_run *r, size_t from)
+struct value exec_cut_output(struct template_run *r, size_t from)
 {
     struct value v = run_str(r, str_sub(buf_str(r->out), from, r->out->len));
 
@@ -73,7 +73,7 @@ static bool assign_attribute(struct template_run *r, const struct node *target, 
 }
 
 /* (a, b) = v: v must have exactly as many items as there are targets. */
-static bool unpack(struct template_run *r, const struct node *target, struct value v)
+static bool unpack_targets(struct template_run *r, const struct node *target, struct value v)
 {
     struct iter it;
     struct value item;
@@ -102,7 +102,7 @@ bool exec_assign(struct template_run *r, const struct node *target, struct value
     if (target->kind == N_NSREF)
         return assign_attribute(r, target, v);
     if (target->kind == N_TUPLE)
-        return unpack(r, target, v);
+        return unpack_targets(r, target, v);
     for (uint32_t i = 0; i < target->up; i++)
         f = f->up;
     f->slots[target->slot] = v;
@@ -124,7 +124,7 @@ static bool print_sum(struct template_run *r, const struct node *n)
             continue;
         }
         if (sum.t == V_MISSING && i > 0)
-            sum = exec_take(r, from);
+            sum = exec_cut_output(r, from);
         if (v.t == V_ERR || sum.t == V_ERR)
             return false;
         sum = sum.t == V_MISSING ? v : operator_binary(r, '+', sum, v);
@@ -279,7 +279,7 @@ static EVAL_APART enum exec_result exec_captured(struct template_run *r, const s
         r->out->len = from;
         return result;
     }
-    v = exec_take(r, from);
+    v = exec_cut_output(r, from);
     if (v.t != V_ERR && n->c)
         v = eval_filter_chain(r, n->c, eval_escapes(r, n) ? v_markup(v) : v);
     if (v.t != V_ERR && n->kind == N_SETBLOCK && r->autoescape)

@@ -52,7 +52,7 @@ struct value filter_text(struct template_run *r, struct value v)
         buf_done(&out);
         return v_err();
     }
-    return run_take(r, &out);
+    return run_take_text(r, &out);
 }
 
 static bool is_digits(struct str s)

@@ -58,7 +58,7 @@ static struct value join_html(struct template_run *r, struct value v, struct val
         buf_done(&out);
         return v_err();
     }
-    v = run_take(r, &out);
+    v = run_take_text(r, &out);
     return html ? v_markup(v) : v;
 }
 
@@ -87,7 +87,7 @@ static struct value f_join(struct template_run *r, struct value v, struct value 
             return v_err();
         }
     }
-    item = exec_take(r, from);
+    item = exec_cut_output(r, from);
     return more < 0 ? v_err() : item;
 }
 
@@ -106,7 +106,7 @@ static struct value f_first(struct template_run *r, struct value v, struct value
 }
 
 /* reversed() wants a sequence or a dict. */
-static bool reversible(struct template_run *r, struct value v)
+static bool is_reversible(struct template_run *r, struct value v)
 {
     if (v.t != V_GEN && v.t != V_LOOP)
         return true;
@@ -120,7 +120,7 @@ static struct value f_last(struct template_run *r, struct value v, struct value 
     struct value l;
 
     (void)a;
-    if (!reversible(r, v))
+    if (!is_reversible(r, v))
         return v_err();
     if (v.t == V_STR) {
         return v.n ? attr_item(r, v, v_int(-1)) : v_undef(UNDEF_NAME, STR("the last item"));
@@ -171,8 +171,8 @@ static struct value sort_key(struct template_run *r, struct value v, struct valu
 }
 
 /* A sorted copy. keys (if given) returns the key of each item. */
-static struct value sorted(struct template_run *r, struct value v, struct value attribute,
-                           bool sensitive, bool reverse)
+static struct value sort_copy(struct template_run *r, struct value v, struct value attribute,
+                              bool sensitive, bool reverse)
 {
     struct value l = iter_collect(r, v), copy;
     struct value *keys;
@@ -193,14 +193,14 @@ static struct value sorted(struct template_run *r, struct value v, struct value 
     return value_sort(r, copy.list->at, keys, l.list->n, reverse) ? copy : v_err();
 }
 
-static bool truth(struct template_run *r, struct value v)
+static bool is_true(struct template_run *r, struct value v)
 {
     return v.t != V_MISSING && value_truth(r, v);
 }
 
 static struct value f_sort(struct template_run *r, struct value v, struct value *a)
 {
-    return sorted(r, v, a[2], truth(r, a[1]), truth(r, a[0]));
+    return sort_copy(r, v, a[2], is_true(r, a[1]), is_true(r, a[0]));
 }
 
 /* Sorts the (key, value) pairs of a dict by element 0 or 1 of the pair. */
@@ -217,11 +217,11 @@ static struct value f_dictsort(struct template_run *r, struct value v, struct va
         return run_fail(r, "FilterArgumentError",
                         "You can only sort by either \"key\" or \"value\"");
     v = (struct value){.t = V_VIEW, .sub = VIEW_ITEMS, .dict = v.dict};
-    return sorted(r, v, v_int(by_value), truth(r, a[0]), truth(r, a[2]));
+    return sort_copy(r, v, v_int(by_value), is_true(r, a[0]), is_true(r, a[2]));
 }
 
 /* min and max: of equal items the first wins. a[0] is case_sensitive, a[1] the attribute. */
-static struct value extreme(struct template_run *r, struct value v, struct value *a, bool max)
+static struct value find_extreme(struct template_run *r, struct value v, struct value *a, bool max)
 {
     struct value l = iter_collect(r, v), best = v_missing(), best_key = v_missing();
 
@@ -231,7 +231,7 @@ static struct value extreme(struct template_run *r, struct value v, struct value
         struct value key = filter_attribute(r, l.list->at[i], a[1]);
         int better = 1;
 
-        key = fold_case(r, key, truth(r, a[0]));
+        key = fold_case(r, key, is_true(r, a[0]));
         if (key.t == V_ERR || !run_spend(r, 1))
             return v_err();
         if (i)
@@ -248,12 +248,12 @@ static struct value extreme(struct template_run *r, struct value v, struct value
 
 static struct value f_min(struct template_run *r, struct value v, struct value *a)
 {
-    return extreme(r, v, a, false);
+    return find_extreme(r, v, a, false);
 }
 
 static struct value f_max(struct template_run *r, struct value v, struct value *a)
 {
-    return extreme(r, v, a, true);
+    return find_extreme(r, v, a, true);
 }
 
 /* Adds with the template's own +, beginning at `start`; strings are refused as Python's sum
@@ -311,7 +311,7 @@ static struct value f_reverse(struct template_run *r, struct value v, struct val
 /* Consecutive items of a sorted list with equal keys become (key, items). */
 static struct value f_groupby(struct template_run *r, struct value v, struct value *a)
 {
-    bool sensitive = truth(r, a[2]);
+    bool sensitive = is_true(r, a[2]);
     struct value l = iter_collect(r, v);
     struct list_builder groups = {0}, group = {0};
     struct value last = v_missing(), *keys, *at;

@@ -17,7 +17,7 @@ static bool prepare_map(struct template_run *r, struct gen *g);
 static bool prepare_select(struct template_run *r, struct gen *g);
 
 /* Prepares a generator when its first item is requested. */
-static bool prepared(struct template_run *r, struct gen *g)
+static bool prepare_generator(struct template_run *r, struct gen *g)
 {
     bool (*prepare)(struct template_run *, struct gen *) = g->prepare;
 
@@ -26,9 +26,9 @@ static bool prepared(struct template_run *r, struct gen *g)
 }
 
 /* A new generator over v. V_ERR when v cannot be iterated. */
-static struct value start(struct template_run *r, struct value v,
-                          int (*next)(struct template_run *, struct gen *, struct value *),
-                          struct gen **ret)
+static struct value
+start_generator(struct template_run *r, struct value v,
+                int (*next)(struct template_run *, struct gen *, struct value *), struct gen **ret)
 {
     *ret = gen_new(r, next);
     /* map and select ask `if value:` first: None, 0 and "" are empty, not errors, and what is to be
@@ -45,7 +45,7 @@ static struct value start(struct template_run *r, struct value v,
 }
 
 /* Collects what map and select pass on: positional arguments from `from`, named ones unchanged. */
-static struct argv rest_args(struct template_run *r, struct list *pos, uint32_t from,
+static struct argv pass_args(struct template_run *r, struct list *pos, uint32_t from,
                              struct dict *named)
 {
     struct argv argv = {.pos = pos->at + MIN_OF(from, pos->n),
@@ -66,12 +66,12 @@ static struct argv rest_args(struct template_run *r, struct list *pos, uint32_t 
 static int next_mapped(struct template_run *r, struct gen *g, struct value *ret)
 {
     struct argv argv;
-    int more = prepared(r, g) ? iter_next(r, &g->src, ret) : -1;
+    int more = prepare_generator(r, g) ? iter_next(r, &g->src, ret) : -1;
 
     if (more <= 0)
         return more;
     if (g->fn) {
-        argv = rest_args(r, g->args[0].list, 1, g->args[1].dict);
+        argv = pass_args(r, g->args[0].list, 1, g->args[1].dict);
         *ret = filter_call(r, g->fn, *ret, &argv);
     } else {
         *ret = filter_attribute(r, *ret, g->args[2]);
@@ -114,7 +114,7 @@ static bool prepare_map(struct template_run *r, struct gen *g)
 static struct value f_map(struct template_run *r, struct value v, struct value *a)
 {
     struct gen *g;
-    struct value ret = start(r, v, next_mapped, &g);
+    struct value ret = start_generator(r, v, next_mapped, &g);
 
     if (ret.t != V_ERR) {
         g->args[0] = a[0];
@@ -128,7 +128,7 @@ static struct value f_map(struct template_run *r, struct value v, struct value *
 static int next_selected(struct template_run *r, struct gen *g, struct value *ret)
 {
     for (;;) {
-        int more = prepared(r, g) ? iter_next(r, &g->src, ret) : -1;
+        int more = prepare_generator(r, g) ? iter_next(r, &g->src, ret) : -1;
         struct value item;
         struct argv argv;
         int pass;
@@ -139,7 +139,7 @@ static int next_selected(struct template_run *r, struct gen *g, struct value *re
         if (item.t == V_ERR)
             return -1;
         if (g->fn) {
-            argv = rest_args(r, g->args[0].list, g->n_args, g->args[1].dict);
+            argv = pass_args(r, g->args[0].list, g->n_args, g->args[1].dict);
             pass = test_call(r, g->fn, item, &argv);
         } else {
             pass = value_truth(r, item);
@@ -176,11 +176,11 @@ static bool prepare_select(struct template_run *r, struct gen *g)
 
 /* select, reject, selectattr, rejectattr: with `keep` items that pass are kept, otherwise dropped;
  * with `attr` an attribute of the item is tested. */
-static struct value select(struct template_run *r, struct value v, struct value *a, bool keep,
-                           bool attr)
+static struct value select_items(struct template_run *r, struct value v, struct value *a, bool keep,
+                                 bool attr)
 {
     struct gen *g;
-    struct value ret = start(r, v, next_selected, &g);
+    struct value ret = start_generator(r, v, next_selected, &g);
 
     if (ret.t == V_ERR)
         return ret;
@@ -193,22 +193,22 @@ static struct value select(struct template_run *r, struct value v, struct value 
 
 static struct value f_select(struct template_run *r, struct value v, struct value *a)
 {
-    return select(r, v, a, true, false);
+    return select_items(r, v, a, true, false);
 }
 
 static struct value f_reject(struct template_run *r, struct value v, struct value *a)
 {
-    return select(r, v, a, false, false);
+    return select_items(r, v, a, false, false);
 }
 
 static struct value f_selectattr(struct template_run *r, struct value v, struct value *a)
 {
-    return select(r, v, a, true, true);
+    return select_items(r, v, a, true, true);
 }
 
 static struct value f_rejectattr(struct template_run *r, struct value v, struct value *a)
 {
-    return select(r, v, a, false, true);
+    return select_items(r, v, a, false, true);
 }
 
 /* args: 0 size, 1 fill */
@@ -236,7 +236,7 @@ static int next_batch(struct template_run *r, struct gen *g, struct value *ret)
 static struct value f_batch(struct template_run *r, struct value v, struct value *a)
 {
     struct gen *g;
-    struct value ret = start(r, v, next_batch, &g);
+    struct value ret = start_generator(r, v, next_batch, &g);
     int64_t n;
 
     if (ret.t == V_ERR || !arg_int(r, a[0], 0, &n))
@@ -274,7 +274,7 @@ static int next_slice(struct template_run *r, struct gen *g, struct value *ret)
 static struct value f_slice(struct template_run *r, struct value v, struct value *a)
 {
     struct gen *g;
-    struct value ret = start(r, v, next_slice, &g);
+    struct value ret = start_generator(r, v, next_slice, &g);
     int64_t n;
 
     if (ret.t == V_ERR || !arg_int(r, a[0], 0, &n))
@@ -318,7 +318,7 @@ static int next_unique(struct template_run *r, struct gen *g, struct value *ret)
 static struct value f_unique(struct template_run *r, struct value v, struct value *a)
 {
     struct gen *g;
-    struct value ret = start(r, v, next_unique, &g);
+    struct value ret = start_generator(r, v, next_unique, &g);
 
     if (ret.t == V_ERR)
         return ret;
@@ -342,7 +342,7 @@ static struct value f_items(struct template_run *r, struct value v, struct value
         v = (struct value){.t = V_VIEW, .sub = VIEW_ITEMS, .dict = v.dict};
     else if (v.t != V_UNDEF)
         return run_fail(r, "TypeError", "Can only get item pairs from a mapping.");
-    return start(r, v, next_item, &g);
+    return start_generator(r, v, next_item, &g);
 }
 
 const struct filter pick_filters[] = {

@@ -88,7 +88,7 @@ static struct value f_title(struct template_run *r, struct value v, struct value
         buf_add_str(&out, pystr_case(r->a, str_sub(s, first, second - first), PYSTR_TO_UPPER));
         buf_add_str(&out, pystr_case(r->a, str_sub(s, second, end - second), PYSTR_TO_LOWER));
     }
-    return run_take(r, &out);
+    return run_take_text(r, &out);
 }
 
 /* Within autoescape: HTML stays, and makes of plain text in which it is put HTML. */
@@ -152,7 +152,7 @@ static struct value f_truncate(struct template_run *r, struct value v, struct va
     return run_concat(r, v_str(cut), v_str(end));
 }
 
-static bool is_word(uint32_t cp)
+static bool is_word_character(uint32_t cp)
 {
     return cp == '_' ||
            (pystr_flags(cp) & (PYSTR_ALPHA | PYSTR_DECIMAL | PYSTR_DIGIT | PYSTR_NUMERIC));
@@ -169,7 +169,7 @@ static struct value f_wordcount(struct template_run *r, struct value v, struct v
     if (v.t == V_ERR || !run_spend_chars(r, v_bytes(v)))
         return v_err();
     for (size_t at = 0; at < v.n;) {
-        bool word = is_word(pystr_next(v_bytes(v), &at));
+        bool word = is_word_character(pystr_next(v_bytes(v), &at));
 
         n += word && !inside;
         inside = word;
@@ -177,7 +177,7 @@ static struct value f_wordcount(struct template_run *r, struct value v, struct v
     return v_int(n);
 }
 
-static bool is_blank(char c)
+static bool is_html_blank(char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
@@ -192,9 +192,9 @@ struct wrapping {
 /* The end of the run of blanks or of other characters that begins at `at`. */
 static size_t chunk_end(struct str line, size_t at)
 {
-    bool blank = is_blank(line.p[at]);
+    bool blank = is_html_blank(line.p[at]);
 
-    while (at < line.len && is_blank(line.p[at]) == blank)
+    while (at < line.len && is_html_blank(line.p[at]) == blank)
         at++;
     return at;
 }
@@ -250,13 +250,13 @@ static bool wrap_line(struct template_run *r, struct buf *out, struct str line,
 
         if (!run_spend_text(r, MIN_OF(w->width, line.len - at), out->len))
             return false;
-        if (any && is_blank(line.p[at])) {
+        if (any && is_html_blank(line.p[at])) {
             chunk_read(&c, line, at);
             at = c.end;
         }
         from = at;
         at = find_line_end(&c, line, at, w);
-        for (to = at; to > from && is_blank(line.p[to - 1]); to--)
+        for (to = at; to > from && is_html_blank(line.p[to - 1]); to--)
             ;
         if (to == from)
             continue;
@@ -303,7 +303,7 @@ static struct value f_wordwrap(struct template_run *r, struct value v, struct va
             return v_err();
         }
     }
-    return run_take(r, &out);
+    return run_take_text(r, &out);
 }
 
 /* Pads every line but the first (`first` includes it) and the empty ones (`blank` includes
@@ -343,7 +343,7 @@ static struct value f_indent(struct template_run *r, struct value v, struct valu
         lines++;
     }
     buf_done(&pad);
-    return v_like(run_take(r, &out), v);
+    return v_like(run_take_text(r, &out), v);
 }
 
 /* --- HTML --- */
@@ -388,7 +388,7 @@ static size_t find_tag_end(struct str s, size_t at, unsigned *none)
 }
 
 /* If s begins with an entity that we know, writes its character and returns its length; else 0. */
-static size_t entity(struct str s, struct buf *out)
+static size_t write_entity(struct str s, struct buf *out)
 {
     static const struct {
         const char *text;
@@ -427,7 +427,7 @@ static struct value f_striptags(struct template_run *r, struct value v, struct v
     }
     s = pystr_strip(buf_str(&plain), 3);
     for (size_t at = 0; at < s.len;) {
-        size_t next = at, n = s.p[at] == '&' ? entity(str_sub(s, at, s.len), &out) : 0;
+        size_t next = at, n = s.p[at] == '&' ? write_entity(str_sub(s, at, s.len), &out) : 0;
 
         if (n) {
             at += n;
@@ -442,7 +442,7 @@ static struct value f_striptags(struct template_run *r, struct value v, struct v
         at = next;
     }
     buf_done(&plain);
-    return run_take(r, &out);
+    return run_take_text(r, &out);
 }
 
 /* Percent-encodes what is not unreserved; in a query "/" is encoded too and a space becomes "+". */
@@ -496,7 +496,7 @@ static struct value f_urlencode(struct template_run *r, struct value v, struct v
             !run_room(r, (uint64_t)text.n * 3))
             return v_err();
         url_quote(&out, v_bytes(text), false);
-        return run_take(r, &out);
+        return run_take_text(r, &out);
     }
     if (v.t == V_DICT)
         v = (struct value){.t = V_VIEW, .sub = VIEW_ITEMS, .dict = v.dict};
@@ -508,7 +508,7 @@ static struct value f_urlencode(struct template_run *r, struct value v, struct v
             return v_err();
         }
     }
-    text = run_take(r, &out);
+    text = run_take_text(r, &out);
     return more < 0 || r->error.kind ? v_err() : text;
 }
 
@@ -542,7 +542,7 @@ static struct value f_xmlattr(struct template_run *r, struct value v, struct val
         buf_add_c(&out, '"');
         (void)run_spend_text(r, key.n + text.n, out.len);
     }
-    v = run_take(r, &out);
+    v = run_take_text(r, &out);
     return r->error.kind ? v_err() : r->autoescape ? v_markup(v) : v;
 }
 

@@ -209,7 +209,7 @@ static bool indent_text(struct template_run *r, struct value v, struct str *ret)
 }
 
 /* The separators argument of json.dumps: None or a pair of strings. */
-static bool separators(struct template_run *r, struct value v, struct dump_options *o)
+static bool read_separators(struct template_run *r, struct value v, struct dump_options *o)
 {
     if (v.t == V_MISSING || v.t == V_NONE)
         return true;
@@ -231,13 +231,13 @@ static struct value f_tojson(struct template_run *r, struct value v, struct valu
     if (!indent_text(r, a[1], &o.indent))
         return v_err();
     o.item_separator = o.indent.p ? STR(",") : STR(", ");
-    if (!separators(r, a[2], &o))
+    if (!read_separators(r, a[2], &o))
         return v_err();
     if (!print_json(r, r->out, v, &o)) {
         r->out->len = from;
         return v_err();
     }
-    return exec_take(r, from);
+    return exec_cut_output(r, from);
 }
 
 /* The old formatting by %: positional arguments or named ones, never both. */
@@ -316,7 +316,7 @@ static struct value f_pprint(struct template_run *r, struct value v, struct valu
     (void)a;
     if (ok && out.len > 80 && (v.t == V_STR || v.t == V_DICT || v_is_seq(v)))
         ok = run_fail(r, "NotImplementedError", "pprint of more than one line").t != V_ERR;
-    sorted = run_take(r, &out);
+    sorted = run_take_text(r, &out);
     return ok ? sorted : v_err();
 }
 

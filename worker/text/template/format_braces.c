@@ -23,14 +23,14 @@ struct braces {
     int64_t next; /* automatic numbering; -1 once fields were numbered by hand */
 };
 
-static bool fail(struct braces *b, const char *message)
+static bool fail_format(struct braces *b, const char *message)
 {
     (void)run_fail(b->r, "ValueError", "%s", message);
     return false;
 }
 
 /* Up to nine digits: a position. */
-static bool is_number(struct str s)
+static bool is_position(struct str s)
 {
     for (size_t i = 0; i < s.len; i++) {
         if (!isdigit((unsigned char)s.p[i]))
@@ -53,7 +53,7 @@ static struct value field_root(struct braces *b, struct str name)
     struct dict_entry *e;
     int64_t i;
 
-    if (name.len && !is_number(name)) {
+    if (name.len && !is_position(name)) {
         e = dict_find_str(b->r->a, b->named, name);
         return e ? e->value
                  : run_fail(b->r, "KeyError", "'%.*s'", (int)MIN_OF(name.len, (size_t)100), name.p);
@@ -92,7 +92,7 @@ static struct value field_value(struct braces *b, struct str path)
         name = str_sub(path, from, end - from);
         end += item;
         if (item)
-            v = attr_item(b->r, v, is_number(name) ? v_int(to_number(name)) : v_str(name));
+            v = attr_item(b->r, v, is_position(name) ? v_int(to_number(name)) : v_str(name));
         else
             v = attr_get(b->r, v, name);
     }
@@ -100,7 +100,7 @@ static struct value field_value(struct braces *b, struct str path)
 }
 
 /* The digits at *at as a number, capped at INT32_MAX; -1 when there are none. */
-static int64_t read_number(struct str s, size_t *at)
+static int64_t read_position(struct str s, size_t *at)
 {
     int64_t v = -1;
 
@@ -139,22 +139,22 @@ static bool read_spec(struct braces *b, struct str s, struct format_spec *ret)
     (void)at_char(s, &at, "+- ", &ret->sign);
     ret->alternate = at_char(s, &at, "#", &c);
     ret->zero = at_char(s, &at, "0", &c);
-    ret->width = read_number(s, &at);
+    ret->width = read_position(s, &at);
     (void)at_char(s, &at, ",_", &ret->grouping);
     if (at_char(s, &at, ".", &c)) {
-        ret->precision = read_number(s, &at);
+        ret->precision = read_position(s, &at);
         if (ret->precision < 0)
-            return fail(b, "Format specifier missing precision");
+            return fail_format(b, "Format specifier missing precision");
     }
     if (at < s.len)
         ret->type = s.p[at++];
-    return at == s.len || fail(b, "Invalid format specifier");
+    return at == s.len || fail_format(b, "Invalid format specifier");
 }
 
-static bool expand(struct braces *b, struct buf *out, struct str s, int depth);
+static bool expand_fields(struct braces *b, struct buf *out, struct str s, int depth);
 
 /* Applies !s, !r or !a to *v; none (0) leaves it alone. */
-static bool convert(struct braces *b, struct value *v, char how)
+static bool convert_value(struct braces *b, struct value *v, char how)
 {
     struct buf text = {0};
     bool ok;
@@ -162,9 +162,9 @@ static bool convert(struct braces *b, struct value *v, char how)
     if (!how)
         return true;
     if (!strchr("sra", how))
-        return fail(b, "Unknown conversion specifier");
+        return fail_format(b, "Unknown conversion specifier");
     ok = how == 's' ? print_str(b->r, &text, *v) : print_repr(b->r, &text, *v);
-    *v = run_take(b->r, &text);
+    *v = run_take_text(b->r, &text);
     return ok && v->t != V_ERR;
 }
 
@@ -191,7 +191,7 @@ static bool write_html(struct braces *b, struct buf *out, struct value v, struct
 
     if (v.t == V_STR && (v.flags & VF_MARKUP)) {
         if (spec_text.len > 0)
-            return fail(b, "Unsupported format specification for Markup.");
+            return fail_format(b, "Unsupported format specification for Markup.");
         return print_str(b->r, out, v);
     }
     ok = write_field(b, &text, v, spec_text) &&
@@ -203,7 +203,7 @@ static bool write_html(struct braces *b, struct buf *out, struct value v, struct
 }
 
 /* The inside of one {...}. */
-static bool field(struct braces *b, struct buf *out, struct str s, int depth)
+static bool replace_field(struct braces *b, struct buf *out, struct str s, int depth)
 {
     struct buf spec = {0};
     size_t end = 0;
@@ -225,11 +225,11 @@ static bool field(struct braces *b, struct buf *out, struct str s, int depth)
         how = s.p[end + 1];
         end += 2;
         if (end < s.len && s.p[end] != ':')
-            return fail(b, "expected ':' after conversion specifier");
+            return fail_format(b, "expected ':' after conversion specifier");
     }
-    if (!convert(b, &v, how))
+    if (!convert_value(b, &v, how))
         return false;
-    ok = end >= s.len || expand(b, &spec, str_sub(s, end + 1, s.len), depth + 1);
+    ok = end >= s.len || expand_fields(b, &spec, str_sub(s, end + 1, s.len), depth + 1);
     ok = ok && (b->html ? write_html : write_field)(b, out, v, buf_str(&spec));
     buf_done(&spec);
     return ok;
@@ -248,12 +248,12 @@ static size_t find_close(struct str s, size_t at)
 
 /* Writes s with its fields replaced. depth counts nested specifications, of which Python allows
  * one level below the outermost. */
-static bool expand(struct braces *b, struct buf *out, struct str s, int depth)
+static bool expand_fields(struct braces *b, struct buf *out, struct str s, int depth)
 {
     size_t last = 0;
 
     if (depth > 2)
-        return fail(b, "Max string recursion exceeded");
+        return fail_format(b, "Max string recursion exceeded");
     if (!run_spend_text(b->r, s.len, out->len + s.len))
         return false;
     for (size_t at = 0; at < s.len; at++) {
@@ -271,11 +271,11 @@ static bool expand(struct braces *b, struct buf *out, struct str s, int depth)
             continue;
         }
         if (s.p[at] == '}')
-            return fail(b, "Single '}' encountered in format string");
+            return fail_format(b, "Single '}' encountered in format string");
         at = find_close(s, from);
         if (at == s.len)
-            return fail(b, "Single '{' encountered in format string");
-        if (!field(b, out, str_sub(s, from, at - from), depth))
+            return fail_format(b, "Single '{' encountered in format string");
+        if (!replace_field(b, out, str_sub(s, from, at - from), depth))
             return false;
     }
     return true;
@@ -291,8 +291,8 @@ struct value format_braces(struct template_run *r, struct value text, struct val
                        .html = text.flags & VF_MARKUP};
     struct buf out = {0};
     struct value v;
-    bool ok = expand(&b, &out, v_bytes(text), 0);
+    bool ok = expand_fields(&b, &out, v_bytes(text), 0);
 
-    v = v_like(run_take(r, &out), text);
+    v = v_like(run_take_text(r, &out), text);
     return ok ? v : v_err();
 }

@@ -186,7 +186,7 @@ static struct value g_strftime(struct template_run *r, struct value self, struct
     }
     out.len = n;
     buf_done(&format);
-    return run_take(r, &out);
+    return run_take_text(r, &out);
 }
 
 static struct value g_lipsum(struct template_run *r, struct value self, struct value *a)

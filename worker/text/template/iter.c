@@ -160,7 +160,7 @@ struct gen *gen_new(struct template_run *r,
 /* --- loops --- */
 
 /* The next item that passes the statement's test (`for x in y if test`): 1, 0 or -1. */
-static int pull(struct template_run *r, struct for_loop *l, struct value *ret)
+static int pull_item(struct template_run *r, struct for_loop *l, struct value *ret)
 {
     if (l->rest) {
         if (l->rest_at >= l->rest->n)
@@ -189,7 +189,7 @@ int loop_step(struct template_run *r, struct for_loop *l, struct value *ret)
     if (l->ahead.t != V_MISSING)
         next = l->ahead;
     else
-        more = pull(r, l, &next);
+        more = pull_item(r, l, &next);
     if (more <= 0)
         return more;
     l->ahead = v_missing();
@@ -201,11 +201,11 @@ int loop_step(struct template_run *r, struct for_loop *l, struct value *ret)
 }
 
 /* Looks at the item behind the current one: 1, 0, -1. */
-static int peek(struct template_run *r, struct for_loop *l)
+static int peek_item(struct template_run *r, struct for_loop *l)
 {
     if (l->ahead.t == V_MISSING) {
         struct value v;
-        int more = pull(r, l, &v);
+        int more = pull_item(r, l, &v);
 
         if (more <= 0)
             return more;
@@ -227,7 +227,7 @@ struct value loop_length(struct template_run *r, struct for_loop *l)
         l->length = value_len(r, l->source);
         return l->length < 0 ? v_err() : v_int(l->length);
     }
-    while ((more = pull(r, l, &rest)) > 0) {
+    while ((more = pull_item(r, l, &rest)) > 0) {
         if (!builder_add(r, &b, rest))
             return v_err();
     }
@@ -242,7 +242,7 @@ struct value loop_length(struct template_run *r, struct for_loop *l)
 static struct value loop_neighbour(struct template_run *r, struct for_loop *l, bool next)
 {
     if (next) {
-        int more = peek(r, l);
+        int more = peek_item(r, l);
 
         if (more < 0)
             return v_err();
@@ -282,7 +282,7 @@ struct value loop_attr(struct template_run *r, struct for_loop *l, struct str na
     if (n.t != V_MISSING)
         return n;
     if (str_eq(name, STR("last"))) {
-        more = peek(r, l);
+        more = peek_item(r, l);
         return more < 0 ? v_err() : v_bool(!more);
     }
     if (str_eq(name, STR("previtem")) || str_eq(name, STR("nextitem")))

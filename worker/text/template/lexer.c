@@ -49,18 +49,18 @@ int compile_fail(struct template_error *error, uint32_t line, const char *kind, 
     return -1;
 }
 
-static int fail(struct lexer *x, const char *message)
+static int fail_lexing(struct lexer *x, const char *message)
 {
     return compile_fail(x->error, x->line, "TemplateSyntaxError", "%s", message);
 }
 
-static void push(struct lexer *x, enum token_kind kind, int op, struct str text)
+static void push_token(struct lexer *x, enum token_kind kind, int op, struct str text)
 {
     *vec_push(x->out) = (struct token){kind, op, x->line, text};
 }
 
 /* Moves to `end` and keeps count of lines. */
-static void advance(struct lexer *x, size_t end)
+static void advance_to(struct lexer *x, size_t end)
 {
     if (end == x->at)
         return;
@@ -116,8 +116,8 @@ static void push_data(struct lexer *x, size_t end, char sign, bool variable)
             text.len = line_at;
     }
     if (text.len)
-        push(x, T_DATA, 0, text);
-    advance(x, end);
+        push_token(x, T_DATA, 0, text);
+    advance_to(x, end);
 }
 
 /* Skips to the end of a comment. */
@@ -127,11 +127,11 @@ static int lex_comment(struct lexer *x)
         size_t end = tag_end(x, at, "#}");
 
         if (end) {
-            advance(x, end);
+            advance_to(x, end);
             return 0;
         }
     }
-    return fail(x, "Missing end of comment tag");
+    return fail_lexing(x, "Missing end of comment tag");
 }
 
 /* The length of "[-+]? raw -?%}" at `at` (behind "{%"), or 0. */
@@ -169,10 +169,10 @@ static int lex_raw(struct lexer *x)
         if (!end)
             continue;
         push_data(x, at, sign, false);
-        advance(x, end);
+        advance_to(x, end);
         return 0;
     }
-    return fail(x, "Missing end of raw directive");
+    return fail_lexing(x, "Missing end of raw directive");
 }
 
 /* --- inside a tag --- */
@@ -261,8 +261,8 @@ static void lex_number(struct lexer *x)
     /* "012" is the integers 0 and 12 to Jinja, which no grammar accepts: leave it to the parser. */
     if (kind == T_INT && x->s.p[x->at] == '0' && end > x->at + 1 && isdigit(x->s.p[x->at + 1]))
         end = digits_end(x, x->at, "0");
-    push(x, kind, 0, without_underscores(x, str_of(x->s.p + x->at, end - x->at)));
-    advance(x, end);
+    push_token(x, kind, 0, without_underscores(x, str_of(x->s.p + x->at, end - x->at)));
+    advance_to(x, end);
 }
 
 /* A quoted literal, with its escapes decoded; both quotes work alike. */
@@ -276,11 +276,11 @@ static int lex_string(struct lexer *x)
     while (end < x->s.len && x->s.p[end] != quote)
         end += x->s.p[end] == '\\' ? 2 : 1;
     if (end >= x->s.len)
-        return fail(x, "unexpected char: unterminated string");
+        return fail_lexing(x, "unexpected char: unterminated string");
     if (escape_decode(x->a, str_of(x->s.p + x->at + 1, end - x->at - 1), &text, &why) != 0)
-        return fail(x, why);
-    push(x, T_STRING, 0, text);
-    advance(x, end + 1);
+        return fail_lexing(x, why);
+    push_token(x, T_STRING, 0, text);
+    advance_to(x, end + 1);
     return 0;
 }
 
@@ -309,11 +309,11 @@ static int lex_bracket(struct lexer *x, char c)
     bool closes = (p - pairs) % 2;
 
     if (!closes && x->n_open == NESTING_MAX)
-        return fail(x, "too many open brackets");
+        return fail_lexing(x, "too many open brackets");
     if (!closes)
         x->open[x->n_open++] = p[1];
     else if (x->n_open == 0 || x->open[x->n_open - 1] != c)
-        return fail(x, "unexpected closing bracket");
+        return fail_lexing(x, "unexpected closing bracket");
     else
         x->n_open--;
     return 0;
@@ -332,17 +332,17 @@ static int lex_operator(struct lexer *x)
 
     for (size_t i = 0; i < ARRAY_LEN(doubles); i++) {
         if (looking_at(x, x->at, doubles[i].text)) {
-            push(x, T_OP, doubles[i].op, str_sub(x->s, x->at, 2));
-            advance(x, x->at + 2);
+            push_token(x, T_OP, doubles[i].op, str_sub(x->s, x->at, 2));
+            advance_to(x, x->at + 2);
             return 0;
         }
     }
     if (!c || !strchr("+-/*%~[](){}><=.:|,;", c))
-        return fail(x, "unexpected character in an expression");
+        return fail_lexing(x, "unexpected character in an expression");
     if (strchr("[](){}", c) && lex_bracket(x, c) != 0)
         return -1;
-    push(x, T_OP, (unsigned char)c, str_sub(x->s, x->at, 1));
-    advance(x, x->at + 1);
+    push_token(x, T_OP, (unsigned char)c, str_sub(x->s, x->at, 1));
+    advance_to(x, x->at + 1);
     return 0;
 }
 
@@ -362,9 +362,9 @@ static int lex_token(struct lexer *x)
         struct str name = str_of(x->s.p + x->at, end - x->at);
 
         if (!pystr_is(name, "identifier"))
-            return fail(x, "Invalid character in identifier");
-        push(x, T_NAME, 0, name);
-        advance(x, end);
+            return fail_lexing(x, "Invalid character in identifier");
+        push_token(x, T_NAME, 0, name);
+        advance_to(x, end);
         return 0;
     }
     return lex_operator(x);
@@ -378,12 +378,12 @@ static int lex_tag(struct lexer *x, bool variable)
         size_t end = x->n_open ? 0 : tag_end(x, x->at, variable ? "}}" : "%}");
 
         if (end) {
-            push(x, variable ? T_VAR_END : T_BLOCK_END, 0, (struct str){0});
-            advance(x, end);
+            push_token(x, variable ? T_VAR_END : T_BLOCK_END, 0, (struct str){0});
+            advance_to(x, end);
             return 0;
         }
         if (skip_space(x, x->at) > x->at)
-            advance(x, skip_space(x, x->at));
+            advance_to(x, skip_space(x, x->at));
         else if (lex_token(x) != 0)
             return -1;
     }
@@ -428,14 +428,14 @@ static size_t next_tag(const struct lexer *x)
 }
 
 /* The text up to the next tag, and then that tag. */
-static int lex_one(struct lexer *x)
+static int lex_next(struct lexer *x)
 {
     size_t at = next_tag(x);
     char sign = 0, mark;
     size_t raw;
 
     if (at >= x->s.len) {
-        push(x, T_DATA, 0, str_of(x->s.p + x->at, x->s.len - x->at));
+        push_token(x, T_DATA, 0, str_of(x->s.p + x->at, x->s.len - x->at));
         x->at = x->s.len;
         return 0;
     }
@@ -445,12 +445,12 @@ static int lex_one(struct lexer *x)
     raw = mark == '%' ? raw_begin(x, at + 2) : 0;
     push_data(x, at, sign, mark == '{');
     if (raw) {
-        advance(x, at + 2 + raw);
+        advance_to(x, at + 2 + raw);
         return lex_raw(x);
     }
     if (mark != '#')
-        push(x, mark == '{' ? T_VAR_BEGIN : T_BLOCK_BEGIN, 0, (struct str){0});
-    advance(x, at + 2 + (sign != 0));
+        push_token(x, mark == '{' ? T_VAR_BEGIN : T_BLOCK_BEGIN, 0, (struct str){0});
+    advance_to(x, at + 2 + (sign != 0));
     return mark == '#' ? lex_comment(x) : lex_tag(x, mark == '{');
 }
 
@@ -461,9 +461,9 @@ int lexer_run(struct arena *a, struct str source, struct token_list *ret,
 
     x.s = normalise_newlines(a, source);
     while (x.at < x.s.len) {
-        if (lex_one(&x) != 0)
+        if (lex_next(&x) != 0)
             return -1;
     }
-    push(&x, T_EOF, 0, (struct str){0});
+    push_token(&x, T_EOF, 0, (struct str){0});
     return 0;
 }

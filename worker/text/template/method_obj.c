@@ -10,7 +10,7 @@
 #include "worker/text/template/method_str.h"
 #include "worker/text/template/number.h"
 
-static struct value view(struct value self, uint16_t sub)
+static struct value make_view(struct value self, uint16_t sub)
 {
     self.t = V_VIEW;
     self.sub = sub;
@@ -21,21 +21,21 @@ static struct value m_keys(struct template_run *r, struct value self, struct val
 {
     (void)r;
     (void)a;
-    return view(self, VIEW_KEYS);
+    return make_view(self, VIEW_KEYS);
 }
 
 static struct value m_values(struct template_run *r, struct value self, struct value *a)
 {
     (void)r;
     (void)a;
-    return view(self, VIEW_VALUES);
+    return make_view(self, VIEW_VALUES);
 }
 
 static struct value m_items(struct template_run *r, struct value self, struct value *a)
 {
     (void)r;
     (void)a;
-    return view(self, VIEW_ITEMS);
+    return make_view(self, VIEW_ITEMS);
 }
 
 /* dict.get: a key that is not hashable is an error even though it cannot be there. */

@@ -12,10 +12,10 @@ static int64_t from_front(int64_t at, int64_t len)
     return MAX_OF(at < 0 ? at + len : at, 0);
 }
 
-/* self[start:end] as find() and its family take it; *base: code points before it. False on error;
- * *empty when start lies behind the end (nothing matches then, not even ""). */
-static bool window(struct template_run *r, struct value self, const struct value *a,
-                   struct str *ret, int64_t *base, bool *empty)
+/* self[start:end] as find_position() and its family take it; *base: code points before it. False on
+ * error; *empty when start lies behind the end (nothing matches then, not even ""). */
+static bool search_window(struct template_run *r, struct value self, const struct value *a,
+                          struct str *ret, int64_t *base, bool *empty)
 {
     struct str s = v_bytes(self);
     int64_t start, end, len;
@@ -65,14 +65,15 @@ static size_t find_last(struct template_run *r, struct str s, struct str needle)
 }
 
 /* find and rfind: the position counted in code points of the whole text, or -1. */
-static struct value find(struct template_run *r, struct value self, struct value *a, bool last)
+static struct value find_position(struct template_run *r, struct value self, struct value *a,
+                                  bool last)
 {
     struct str s, needle;
     int64_t base;
     bool empty;
     size_t at;
 
-    if (!arg_str(r, a[0], &needle) || !window(r, self, a + 1, &s, &base, &empty))
+    if (!arg_str(r, a[0], &needle) || !search_window(r, self, a + 1, &s, &base, &empty))
         return v_err();
     if (!run_spend(r, (s.len + needle.len) / 8))
         return v_err();
@@ -84,27 +85,27 @@ static struct value find(struct template_run *r, struct value self, struct value
 
 static struct value m_find(struct template_run *r, struct value self, struct value *a)
 {
-    return find(r, self, a, false);
+    return find_position(r, self, a, false);
 }
 
 static struct value m_rfind(struct template_run *r, struct value self, struct value *a)
 {
-    return find(r, self, a, true);
+    return find_position(r, self, a, true);
 }
 
-static struct value found(struct template_run *r, struct value v)
+static struct value return_found(struct template_run *r, struct value v)
 {
     return v.t == V_INT && v.i < 0 ? run_fail(r, "ValueError", "substring not found") : v;
 }
 
 static struct value m_index(struct template_run *r, struct value self, struct value *a)
 {
-    return found(r, find(r, self, a, false));
+    return return_found(r, find_position(r, self, a, false));
 }
 
 static struct value m_rindex(struct template_run *r, struct value self, struct value *a)
 {
-    return found(r, find(r, self, a, true));
+    return return_found(r, find_position(r, self, a, true));
 }
 
 /* Occurrences that do not overlap; an empty text occurs before each character and at the end. */
@@ -114,7 +115,7 @@ static struct value m_count(struct template_run *r, struct value self, struct va
     int64_t base, n = 0;
     bool empty;
 
-    if (!arg_str(r, a[0], &needle) || !window(r, self, a + 1, &s, &base, &empty))
+    if (!arg_str(r, a[0], &needle) || !search_window(r, self, a + 1, &s, &base, &empty))
         return v_err();
     if (empty)
         return v_int(0);
@@ -129,7 +130,8 @@ static struct value m_count(struct template_run *r, struct value self, struct va
 }
 
 /* startswith and endswith take one text or a tuple of them. */
-static struct value affix(struct template_run *r, struct value self, struct value *a, bool end)
+static struct value match_affix(struct template_run *r, struct value self, struct value *a,
+                                bool end)
 {
     struct list one = {.at = a, .n = 1};
     struct list *l = a[0].t == V_TUPLE ? list_need(r->a, a[0].list) : &one;
@@ -137,7 +139,7 @@ static struct value affix(struct template_run *r, struct value self, struct valu
     int64_t base;
     bool empty, hit = false;
 
-    if (!window(r, self, a + 1, &s, &base, &empty))
+    if (!search_window(r, self, a + 1, &s, &base, &empty))
         return v_err();
     for (uint32_t i = 0; i < l->n && !hit; i++) {
         if (l->at[i].t == V_UNDEF)
@@ -151,18 +153,18 @@ static struct value affix(struct template_run *r, struct value self, struct valu
 
 static struct value m_startswith(struct template_run *r, struct value self, struct value *a)
 {
-    return affix(r, self, a, false);
+    return match_affix(r, self, a, false);
 }
 
 static struct value m_endswith(struct template_run *r, struct value self, struct value *a)
 {
-    return affix(r, self, a, true);
+    return match_affix(r, self, a, true);
 }
 
 /* --- cutting --- */
 
-static bool add_part(struct template_run *r, struct list_builder *b, struct value self, size_t from,
-                     size_t to)
+static bool add_slice(struct template_run *r, struct list_builder *b, struct value self,
+                      size_t from, size_t to)
 {
     return run_spend_text(r, to - from, 0) &&
            builder_add(r, b, v_like(v_str(str_of(self.s + from, to - from)), self));
@@ -178,8 +180,8 @@ static bool split_words(struct template_run *r, struct value self, int64_t max,
         size_t at = 0, start = 0;
 
         if (max >= 0 && b->n == (uint64_t)max) {
-            return add_part(r, b, self, (size_t)(rest.p - self.s),
-                            (size_t)(rest.p - self.s) + rest.len);
+            return add_slice(r, b, self, (size_t)(rest.p - self.s),
+                             (size_t)(rest.p - self.s) + rest.len);
         }
         while (at < rest.len) {
             start = at;
@@ -187,14 +189,14 @@ static bool split_words(struct template_run *r, struct value self, int64_t max,
                 break;
             start = at;
         }
-        if (!add_part(r, b, self, (size_t)(rest.p - self.s), (size_t)(rest.p - self.s) + start))
+        if (!add_slice(r, b, self, (size_t)(rest.p - self.s), (size_t)(rest.p - self.s) + start))
             return false;
         rest = pystr_strip(str_sub(rest, start, rest.len), 1);
     }
     return true;
 }
 
-/* Splits from the right: pieces come last first, and split() reverses them. */
+/* Splits from the right: pieces come last first, and split_text() reverses them. */
 static bool split_words_right(struct template_run *r, struct value self, int64_t max,
                               struct list_builder *b)
 {
@@ -204,8 +206,8 @@ static bool split_words_right(struct template_run *r, struct value self, int64_t
         size_t start = rest.len;
 
         if (max >= 0 && b->n == (uint64_t)max) {
-            return add_part(r, b, self, (size_t)(rest.p - self.s),
-                            (size_t)(rest.p - self.s) + rest.len);
+            return add_slice(r, b, self, (size_t)(rest.p - self.s),
+                             (size_t)(rest.p - self.s) + rest.len);
         }
         while (start > 0) {
             size_t at = start - 1;
@@ -218,8 +220,8 @@ static bool split_words_right(struct template_run *r, struct value self, int64_t
                 break;
             start = at;
         }
-        if (!add_part(r, b, self, (size_t)(rest.p - self.s) + start,
-                      (size_t)(rest.p - self.s) + rest.len))
+        if (!add_slice(r, b, self, (size_t)(rest.p - self.s) + start,
+                       (size_t)(rest.p - self.s) + rest.len))
             return false;
         rest = pystr_strip(str_sub(rest, 0, start), 2);
     }
@@ -234,11 +236,11 @@ static bool split_at(struct template_run *r, struct value self, struct str sep, 
 
     while ((max < 0 || b->n < (uint64_t)max) &&
            (hit = str_find(v_bytes(self), sep, from)) != SIZE_MAX) {
-        if (!add_part(r, b, self, from, hit))
+        if (!add_slice(r, b, self, from, hit))
             return false;
         from = hit + sep.len;
     }
-    return add_part(r, b, self, from, self.n);
+    return add_slice(r, b, self, from, self.n);
 }
 
 /* Splits at `sep` from the right, last piece first. */
@@ -249,15 +251,16 @@ static bool split_at_right(struct template_run *r, struct value self, struct str
 
     while ((max < 0 || b->n < (uint64_t)max) &&
            (hit = find_last(r, str_of(self.s, end), sep)) != SIZE_MAX) {
-        if (!add_part(r, b, self, hit + sep.len, end))
+        if (!add_slice(r, b, self, hit + sep.len, end))
             return false;
         end = hit;
     }
-    return add_part(r, b, self, 0, end);
+    return add_slice(r, b, self, 0, end);
 }
 
 /* split and rsplit: by white space without a separator, by the separator otherwise. */
-static struct value split(struct template_run *r, struct value self, struct value *a, bool right)
+static struct value split_text(struct template_run *r, struct value self, struct value *a,
+                               bool right)
 {
     struct list_builder b = {0};
     struct str sep = {0};
@@ -289,18 +292,18 @@ static struct value split(struct template_run *r, struct value self, struct valu
 
 static struct value m_split(struct template_run *r, struct value self, struct value *a)
 {
-    return split(r, self, a, false);
+    return split_text(r, self, a, false);
 }
 
 static struct value m_rsplit(struct template_run *r, struct value self, struct value *a)
 {
-    return split(r, self, a, true);
+    return split_text(r, self, a, true);
 }
 
 /* (before, separator, after); when it does not occur, the text is the first piece (the last one
  * for rpartition) and the others are empty. */
-static struct value partition(struct template_run *r, struct value self, struct value *a,
-                              bool right)
+static struct value partition_text(struct template_run *r, struct value self, struct value *a,
+                                   bool right)
 {
     struct str s = v_bytes(self), sep, part[3];
     struct list *l;
@@ -331,12 +334,12 @@ static struct value partition(struct template_run *r, struct value self, struct 
 
 static struct value m_partition(struct template_run *r, struct value self, struct value *a)
 {
-    return partition(r, self, a, false);
+    return partition_text(r, self, a, false);
 }
 
 static struct value m_rpartition(struct template_run *r, struct value self, struct value *a)
 {
-    return partition(r, self, a, true);
+    return partition_text(r, self, a, true);
 }
 
 /* Lines without their ends, or with them when `keepends` is given. */

@@ -48,7 +48,7 @@ bool arg_like(struct template_run *r, struct value v, struct value self, struct 
         if (!run_spend_escapes(r, *ret))
             return false;
         escape_html(&out, *ret);
-        v = run_take(r, &out);
+        v = run_take_text(r, &out);
         *ret = v_bytes(v);
     }
     return v.t != V_ERR;
@@ -72,7 +72,8 @@ CASE_METHOD(m_casefold, PYSTR_TO_FOLDED)
 
 /* Removes white space, or any of the characters of `chars`; which & 1 on the left, & 2 on the
  * right. */
-static struct value strip(struct template_run *r, struct value self, struct value chars, int which)
+static struct value strip_text(struct template_run *r, struct value self, struct value chars,
+                               int which)
 {
     struct str set = {0}, left;
 
@@ -92,17 +93,17 @@ static struct value strip(struct template_run *r, struct value self, struct valu
 
 static struct value m_strip(struct template_run *r, struct value self, struct value *a)
 {
-    return strip(r, self, a[0], 3);
+    return strip_text(r, self, a[0], 3);
 }
 
 static struct value m_lstrip(struct template_run *r, struct value self, struct value *a)
 {
-    return strip(r, self, a[0], 1);
+    return strip_text(r, self, a[0], 1);
 }
 
 static struct value m_rstrip(struct template_run *r, struct value self, struct value *a)
 {
-    return strip(r, self, a[0], 2);
+    return strip_text(r, self, a[0], 2);
 }
 
 /* An empty `old` matches before every character and at the end. */
@@ -138,7 +139,7 @@ struct value method_replace(struct template_run *r, struct value self, struct st
         return v_err();
     if (old.len == 0) {
         replace_empty(&out, s, new, count);
-        return v_like(run_take(r, &out), self);
+        return v_like(run_take_text(r, &out), self);
     }
     for (; count != 0 && (hit = str_find(s, old, at)) != SIZE_MAX; count--) {
         buf_add_str(&out, str_sub(s, at, hit - at));
@@ -150,7 +151,7 @@ struct value method_replace(struct template_run *r, struct value self, struct st
         return self;
     }
     buf_add_str(&out, str_sub(s, at, s.len));
-    return v_like(run_take(r, &out), self);
+    return v_like(run_take_text(r, &out), self);
 }
 
 /* str.replace with its arguments escaped when the receiver is HTML. */
@@ -168,8 +169,8 @@ static struct value m_replace(struct template_run *r, struct value self, struct 
 #define PAD_MAX ((uint64_t)UINT32_MAX / 4) /* bytes of a string, at four to a character */
 
 /* left and right fill characters around self. */
-static struct value padded(struct template_run *r, struct value self, uint64_t left, uint64_t right,
-                           struct str fill)
+static struct value pad_text(struct template_run *r, struct value self, uint64_t left,
+                             uint64_t right, struct str fill)
 {
     struct buf out = {0};
 
@@ -181,11 +182,12 @@ static struct value padded(struct template_run *r, struct value self, uint64_t l
     buf_add_str(&out, v_bytes(self));
     for (uint64_t i = 0; i < right; i++)
         buf_add_str(&out, fill);
-    return v_like(run_take(r, &out), self);
+    return v_like(run_take_text(r, &out), self);
 }
 
 /* where: -1 text left, 0 centre, 1 text right */
-static struct value justify(struct template_run *r, struct value self, struct value *a, int where)
+static struct value justify_text(struct template_run *r, struct value self, struct value *a,
+                                 int where)
 {
     struct str fill = STR(" ");
     int64_t width;
@@ -198,22 +200,22 @@ static struct value justify(struct template_run *r, struct value self, struct va
     pad = pystr_len(v_bytes(self));
     pad = width > 0 && (uint64_t)width > pad ? (uint64_t)width - pad : 0;
     left = where < 0 ? 0 : where > 0 ? pad : pad / 2 + (pad & (uint64_t)width & 1);
-    return padded(r, self, left, pad - left, fill);
+    return pad_text(r, self, left, pad - left, fill);
 }
 
 static struct value m_ljust(struct template_run *r, struct value self, struct value *a)
 {
-    return justify(r, self, a, -1);
+    return justify_text(r, self, a, -1);
 }
 
 static struct value m_center(struct template_run *r, struct value self, struct value *a)
 {
-    return justify(r, self, a, 0);
+    return justify_text(r, self, a, 0);
 }
 
 static struct value m_rjust(struct template_run *r, struct value self, struct value *a)
 {
-    return justify(r, self, a, 1);
+    return justify_text(r, self, a, 1);
 }
 
 /* The zeros go between the sign and the digits. */
@@ -227,8 +229,8 @@ static struct value m_zfill(struct template_run *r, struct value self, struct va
 
     if (!arg_int(r, a[0], 0, &width))
         return v_err();
-    v = padded(r, rest, width > 0 && (uint64_t)width > len ? (uint64_t)width - len : 0, 0,
-               STR("0"));
+    v = pad_text(r, rest, width > 0 && (uint64_t)width > len ? (uint64_t)width - len : 0, 0,
+                 STR("0"));
     if (sign && v.t == V_STR)
         v = run_concat(r, v_str(str_sub(v_bytes(self), 0, 1)), v);
     return v;
@@ -263,7 +265,7 @@ static struct value m_expandtabs(struct template_run *r, struct value self, stru
             return v_err();
         }
     }
-    return v_like(run_take(r, &out), self);
+    return v_like(run_take_text(r, &out), self);
 }
 
 /* The text without the prefix, or as it is. */
@@ -311,7 +313,7 @@ static struct value m_join(struct template_run *r, struct value self, struct val
             buf_add_str(&out, v_bytes(self));
         buf_add_str(&out, s);
     }
-    v = v_like(run_take(r, &out), self);
+    v = v_like(run_take_text(r, &out), self);
     return more < 0 ? v_err() : v;
 }
 
@@ -328,7 +330,7 @@ static struct value m_format_map(struct template_run *r, struct value self, stru
 }
 
 /* One character by a table of code points: text, a code point, or None (dropped). */
-static bool translate_one(struct template_run *r, struct buf *out, struct value to)
+static bool translate_character(struct template_run *r, struct buf *out, struct value to)
 {
     if (to.t == V_STR) {
         buf_add_str(out, v_bytes(to));
@@ -359,12 +361,12 @@ static struct value m_translate(struct template_run *r, struct value self, struc
         }
         if (!e) {
             buf_add_str(&out, str_sub(s, from, at - from));
-        } else if (!translate_one(r, &out, e->value)) {
+        } else if (!translate_character(r, &out, e->value)) {
             buf_done(&out);
             return v_err();
         }
     }
-    return v_like(run_take(r, &out), self);
+    return v_like(run_take_text(r, &out), self);
 }
 
 static struct value m_encode(struct template_run *r, struct value self, struct value *a)

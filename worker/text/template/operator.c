@@ -17,14 +17,14 @@ struct value text_to_html(struct template_run *r, struct value v)
     if (!run_spend_escapes(r, v_bytes(v)))
         return v_err();
     escape_html(&out, v_bytes(v));
-    v = run_take(r, &out);
+    v = run_take_text(r, &out);
     if (v.t == V_STR)
         v.flags |= VF_MARKUP;
     return v;
 }
 
 /* Text + text; when one is Markup the other is escaped and the sum is Markup. */
-static struct value add_text(struct template_run *r, struct value x, struct value y)
+static struct value add_texts(struct template_run *r, struct value x, struct value y)
 {
     bool markup = (x.flags | y.flags) & VF_MARKUP;
     struct value v;
@@ -86,7 +86,7 @@ static struct value repeat_list(struct template_run *r, struct value v, uint64_t
 }
 
 /* text * n and n * text. A count below 1 gives an empty result. */
-static struct value repeat(struct template_run *r, struct value v, struct value times)
+static struct value repeat_value(struct template_run *r, struct value v, struct value times)
 {
     uint64_t n;
 
@@ -99,7 +99,7 @@ static struct value repeat(struct template_run *r, struct value v, struct value 
 }
 
 /* The TypeError for operands that do not go together, worded as Python words it. */
-static struct value unsupported(struct template_run *r, char op, struct value x, struct value y)
+static struct value fail_operands(struct template_run *r, char op, struct value x, struct value y)
 {
     char text[3] = {op, 0, 0};
 
@@ -122,16 +122,16 @@ struct value operator_binary(struct template_run *r, char op, struct value x, st
     if (v_is_number(x) && v_is_number(y))
         return number_binary(r, op, x, y);
     if (op == '+' && x.t == V_STR && y.t == V_STR)
-        return add_text(r, x, y);
+        return add_texts(r, x, y);
     if (op == '+' && x.t == y.t && v_is_seq(x))
         return add_lists(r, x, y);
     if (op == '%' && x.t == V_STR)
         return format_percent(r, x, y);
     if (op == '*' && (x.t == V_STR || v_is_seq(x)) && (v_is_int(y) || y.t == V_BIG))
-        return repeat(r, x, y);
+        return repeat_value(r, x, y);
     if (op == '*' && (y.t == V_STR || v_is_seq(y)) && (v_is_int(x) || x.t == V_BIG))
-        return repeat(r, y, x);
-    return unsupported(r, op, x, y);
+        return repeat_value(r, y, x);
+    return fail_operands(r, op, x, y);
 }
 
 /* <, <=, > and >= of numbers; all are false when one is NaN. */

@@ -49,7 +49,8 @@ static struct node *parse_unary(struct template_parser *p, bool with_filter)
     return n;
 }
 
-static struct node *binary(struct template_parser *p, struct node *a, uint8_t op, struct node *b)
+static struct node *make_binary(struct template_parser *p, struct node *a, uint8_t op,
+                                struct node *b)
 {
     struct node *n = parse_node2(p, N_BINARY, a, b);
 
@@ -63,7 +64,7 @@ static struct node *parse_pow(struct template_parser *p)
     struct node *n = parse_unary(p, true);
 
     while (skip_op(p, TOP_POW))
-        n = binary(p, n, 'p', parse_unary(p, true));
+        n = make_binary(p, n, 'p', parse_unary(p, true));
     return n;
 }
 
@@ -74,13 +75,13 @@ static struct node *parse_product(struct template_parser *p)
 
     for (;;) {
         if (skip_op(p, '*'))
-            n = binary(p, n, '*', parse_pow(p));
+            n = make_binary(p, n, '*', parse_pow(p));
         else if (skip_op(p, '/'))
-            n = binary(p, n, '/', parse_pow(p));
+            n = make_binary(p, n, '/', parse_pow(p));
         else if (skip_op(p, TOP_FLOORDIV))
-            n = binary(p, n, 'f', parse_pow(p));
+            n = make_binary(p, n, 'f', parse_pow(p));
         else if (skip_op(p, '%'))
-            n = binary(p, n, '%', parse_pow(p));
+            n = make_binary(p, n, '%', parse_pow(p));
         else
             return n;
     }
@@ -97,7 +98,7 @@ static bool fixed_args(const struct call_args *args, bool filters)
     return fixed;
 }
 
-static bool fixed_parts(const struct node *n, bool filters)
+static bool has_fixed_operands(const struct node *n, bool filters)
 {
     bool fixed = (!n->a || parse_fixed(n->a, filters)) && (!n->b || parse_fixed(n->b, filters)) &&
                  (!n->c || parse_fixed(n->c, filters));
@@ -113,7 +114,7 @@ bool parse_fixed(const struct node *n, bool filters)
     case N_CONST:
         return true;
     case N_COND:
-        return n->c && fixed_parts(n, filters);
+        return n->c && has_fixed_operands(n, filters);
     case N_LIST:
     case N_TUPLE:
     case N_DICT:
@@ -126,7 +127,7 @@ bool parse_fixed(const struct node *n, bool filters)
     case N_CONCAT:
     case N_COMPARE:
     case N_OPERAND:
-        return fixed_parts(n, filters);
+        return has_fixed_operands(n, filters);
     case N_FILTER:
     case N_TEST:
         return filters && n->a && parse_fixed(n->a, filters) && fixed_args(n->args, filters);
@@ -161,16 +162,16 @@ static struct node *parse_sum(struct template_parser *p)
 
     for (;;) {
         if (skip_op(p, '+'))
-            n = binary(p, n, '+', parse_concat(p));
+            n = make_binary(p, n, '+', parse_concat(p));
         else if (skip_op(p, '-'))
-            n = binary(p, n, '-', parse_concat(p));
+            n = make_binary(p, n, '-', parse_concat(p));
         else
             return n;
     }
 }
 
 /* The comparison operator here, consumed; 0 when there is none. */
-static uint8_t comparison(struct template_parser *p)
+static uint8_t parse_comparison(struct template_parser *p)
 {
     static const struct {
         int token;
@@ -200,7 +201,7 @@ static struct node *parse_compare(struct template_parser *p)
     node_vec kids = {0};
     uint8_t op;
 
-    while ((op = comparison(p)) != 0) {
+    while ((op = parse_comparison(p)) != 0) {
         struct node *link = parse_node(p, N_OPERAND);
 
         if (!chain)

@@ -19,7 +19,7 @@ struct node *parse_node2(struct template_parser *p, enum node_kind kind, struct 
 }
 
 /* A constant node; consumes its token. */
-static struct node *constant(struct template_parser *p, struct value v)
+static struct node *parse_constant(struct template_parser *p, struct value v)
 {
     struct node *n = parse_node(p, N_CONST);
 
@@ -49,16 +49,16 @@ static struct node *parse_number(struct template_parser *p)
     struct str text = p->t->text;
 
     if (p->t->kind == T_FLOAT)
-        return constant(p, v_float(strtod(arena_cstr(p->a, text), NULL)));
+        return parse_constant(p, v_float(strtod(arena_cstr(p->a, text), NULL)));
     if (text.len > 2 && text.p[0] == '0' && (text.p[1] | 32) >= 'a') {
         int base = (text.p[1] | 32) == 'x' ? 16 : (text.p[1] | 32) == 'o' ? 8 : 2;
         char *digits = arena_cstr(p->a, str_sub(text, 2, text.len));
 
         if (text.len > 17)
             return parse_fail(p, "the number is too large");
-        return constant(p, v_int((int64_t)strtoull(digits, NULL, base)));
+        return parse_constant(p, v_int((int64_t)strtoull(digits, NULL, base)));
     }
-    return constant(p, number_from_json(p->a, text));
+    return parse_constant(p, number_from_json(p->a, text));
 }
 
 /* true, false, none in both spellings, else a variable. */
@@ -74,7 +74,7 @@ static struct node *parse_name(struct template_parser *p)
 
     for (size_t i = 0; i < ARRAY_LEN(words); i++) {
         if (at_name(p, words[i].name))
-            return constant(p, (struct value){.t = words[i].type, .i = words[i].value});
+            return parse_constant(p, (struct value){.t = words[i].type, .i = words[i].value});
     }
     n = parse_node(p, N_NAME);
     n->val = v_str(arena_str(p->a, p->t->text));
@@ -197,7 +197,7 @@ struct arg_vecs {
 };
 
 /* An argument must not stand behind some others. */
-static void check_place(struct template_parser *p, bool fits)
+static void check_order(struct template_parser *p, bool fits)
 {
     if (!fits)
         (void)parse_fail(p, "invalid syntax for function call expression");
@@ -210,22 +210,22 @@ static bool at_named_arg(const struct template_parser *p)
 }
 
 /* One argument. Positional ones come first, then named ones, *list and **dict at the end. */
-static void parse_one_arg(struct template_parser *p, struct arg_vecs *v)
+static void parse_arg(struct template_parser *p, struct arg_vecs *v)
 {
     if (skip_op(p, '*')) {
-        check_place(p, !v->star && !v->star2);
+        check_order(p, !v->star && !v->star2);
         v->star = parse_expression(p, true);
     } else if (skip_op(p, TOP_POW)) {
-        check_place(p, !v->star2);
+        check_order(p, !v->star2);
         v->star2 = parse_expression(p, true);
     } else if (at_named_arg(p)) {
-        check_place(p, !v->star2);
+        check_order(p, !v->star2);
         *vec_push(&v->names) = arena_str(p->a, p->t->text);
         parse_next(p);
         parse_next(p);
         *vec_push(&v->named) = parse_expression(p, true);
     } else {
-        check_place(p, !v->star && !v->star2 && !v->named.n);
+        check_order(p, !v->star && !v->star2 && !v->named.n);
         *vec_push(&v->pos) = parse_expression(p, true);
     }
 }
@@ -261,7 +261,7 @@ static struct call_args *freeze_args(struct template_parser *p, struct arg_vecs 
 }
 
 /* Parses the arguments, from "(" to ")". */
-static struct call_args *parse_args(struct template_parser *p)
+static struct call_args *parse_call_args(struct template_parser *p)
 {
     struct arg_vecs v = {0};
     bool comma = false;
@@ -272,7 +272,7 @@ static struct call_args *parse_args(struct template_parser *p)
             break;
         if (comma && at_op(p, ')'))
             break;
-        parse_one_arg(p, &v);
+        parse_arg(p, &v);
         comma = true;
     }
     (void)expect_op(p, ')');
@@ -295,7 +295,7 @@ static struct node *parse_call(struct template_parser *p, struct node *callee)
 {
     struct node *n = parse_node2(p, N_CALL, callee, NULL);
 
-    set_args(p, n, parse_args(p));
+    set_args(p, n, parse_call_args(p));
     return n;
 }
 
@@ -414,7 +414,7 @@ static struct str parse_dotted(struct template_parser *p)
 
 /* Adds an error of the whole template, reported after all errors of the parser. A later `if` may
  * still show that the code is perhaps never reached. */
-static void unknown(struct template_parser *p, const struct node *n)
+static void add_unknown_name(struct template_parser *p, const struct node *n)
 {
     if (!p->soft && !p->unknown)
         p->unknown = n;
@@ -430,8 +430,8 @@ static struct node *parse_filter(struct template_parser *p, struct node *of)
     n->val = v_str(name);
     n->fn = filter_find(name);
     if (!n->fn)
-        unknown(p, n);
-    set_args(p, n, at_op(p, '(') ? parse_args(p) : ARENA_NEW(p->a, struct call_args));
+        add_unknown_name(p, n);
+    set_args(p, n, at_op(p, '(') ? parse_call_args(p) : ARENA_NEW(p->a, struct call_args));
     return n;
 }
 
@@ -467,9 +467,9 @@ static struct node *parse_test(struct template_parser *p, struct node *of)
     n->val = v_str(parse_dotted(p));
     n->fn = test_find(v_bytes(n->val));
     if (!n->fn)
-        unknown(p, n);
+        add_unknown_name(p, n);
     if (at_op(p, '(')) {
-        set_args(p, n, parse_args(p));
+        set_args(p, n, parse_call_args(p));
     } else {
         n->args = ARENA_NEW(p->a, struct call_args);
         if (at_bare_argument(p)) {

@@ -138,7 +138,7 @@ static bool repr_str(struct template_run *r, struct buf *out, struct value v)
 
         while (end < s.len && ((unsigned char)s.p[end] & 0xc0) == 0x80)
             end++;
-        pystr_repr_part(out, str_sub(s, at, end - at), quote);
+        pystr_repr_inside(out, str_sub(s, at, end - at), quote);
         if (!run_spend_text(r, end - at, out->len))
             return false;
         at = end;
@@ -239,11 +239,11 @@ static bool dump_string(struct template_run *r, struct buf *out, struct str s, b
     return true;
 }
 
-static bool dump(struct template_run *r, struct buf *out, struct value v,
-                 const struct dump_options *o, int level);
+static bool dump_value(struct template_run *r, struct buf *out, struct value v,
+                       const struct dump_options *o, int level);
 
 /* A line end and the indentation of a level, when there is any. */
-static void newline(struct buf *out, const struct dump_options *o, int level)
+static void dump_newline(struct buf *out, const struct dump_options *o, int level)
 {
     if (!o->indent.p)
         return;
@@ -265,11 +265,11 @@ static bool dump_list(struct template_run *r, struct buf *out, struct list *l,
     for (uint32_t i = 0; i < l->n; i++) {
         if (i)
             buf_add_str(out, o->item_separator);
-        newline(out, o, level + 1);
-        if (!next_item(r, out) || !dump(r, out, l->at[i], o, level + 1))
+        dump_newline(out, o, level + 1);
+        if (!next_item(r, out) || !dump_value(r, out, l->at[i], o, level + 1))
             return false;
     }
-    newline(out, o, level);
+    dump_newline(out, o, level);
     buf_add_c(out, ']');
     return true;
 }
@@ -349,22 +349,22 @@ static bool dump_dict(struct template_run *r, struct buf *out, struct dict *d,
     for (uint32_t i = 0; i < d->n; i++) {
         if (i)
             buf_add_str(out, o->item_separator);
-        newline(out, o, level + 1);
+        dump_newline(out, o, level + 1);
         if (!next_item(r, out) || !dump_key(r, out, at[i].key, o))
             return false;
         buf_add_str(out, o->key_separator);
-        if (!dump(r, out, at[i].value, o, level + 1))
+        if (!dump_value(r, out, at[i].value, o, level + 1))
             return false;
     }
-    newline(out, o, level);
+    dump_newline(out, o, level);
     buf_add_c(out, '}');
     return true;
 }
 
 /* One value at a level of indentation. Only what json.dumps knows; everything else is a
  * TypeError. */
-static bool dump(struct template_run *r, struct buf *out, struct value v,
-                 const struct dump_options *o, int level)
+static bool dump_value(struct template_run *r, struct buf *out, struct value v,
+                       const struct dump_options *o, int level)
 {
     bool ok;
 
@@ -399,5 +399,5 @@ static bool dump(struct template_run *r, struct buf *out, struct value v,
 bool print_json(struct template_run *r, struct buf *out, struct value v,
                 const struct dump_options *o)
 {
-    return dump(r, out, v, o, 0);
+    return dump_value(r, out, v, o, 0);
 }

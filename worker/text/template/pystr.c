@@ -74,7 +74,7 @@ static bool is_space(uint32_t cp)
 }
 
 /* The last code point of s[from..end) and where it starts. */
-static uint32_t previous(struct str s, size_t from, size_t *end)
+static uint32_t previous_point(struct str s, size_t from, size_t *end)
 {
     size_t at = *end - 1;
 
@@ -111,7 +111,7 @@ struct str pystr_strip_chars(struct str s, struct str chars, int which)
     while ((which & 2) && end > from) {
         size_t at = end;
 
-        if (!in_set(previous(s, from, &at), chars))
+        if (!in_set(previous_point(s, from, &at), chars))
             break;
         end = at;
     }
@@ -195,7 +195,7 @@ static bool is_final_sigma(struct str s, size_t at, size_t next)
     bool cased = false;
 
     while (at > 0) {
-        uint32_t cp = previous(s, 0, &at);
+        uint32_t cp = previous_point(s, 0, &at);
 
         if (pystr_flags(cp) & PYSTR_CASE_IGNORABLE)
             continue;
@@ -371,7 +371,7 @@ char pystr_quote(struct str s)
     return single && !both ? '"' : '\'';
 }
 
-void pystr_repr_part(struct buf *out, struct str s, char quote)
+void pystr_repr_inside(struct buf *out, struct str s, char quote)
 {
     for (size_t at = 0; at < s.len;)
         repr_cp(out, pystr_next(s, &at), quote);

@@ -50,7 +50,7 @@ bool pystr_is(struct str s, const char *what);
 
 /* Returns the quotes of repr(s); writes the text between them for all or a piece of s. */
 char pystr_quote(struct str s);
-void pystr_repr_part(struct buf *out, struct str s, char quote);
+void pystr_repr_inside(struct buf *out, struct str s, char quote);
 
 /* The next line of s from *at, as str.splitlines cuts; *ret without its line end, *end_len bytes
  * of the line end. False at the end. */

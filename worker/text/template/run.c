@@ -96,7 +96,7 @@ struct value run_str(struct template_run *r, struct str s)
     return v_str(arena_str(r->a, s));
 }
 
-struct value run_take(struct template_run *r, struct buf *b)
+struct value run_take_text(struct template_run *r, struct buf *b)
 {
     struct value v = run_str(r, buf_str(b));
 

@@ -94,7 +94,7 @@ static inline void run_leave(struct template_run *r)
 struct value run_str(struct template_run *r, struct str s);
 
 /* The buffer's bytes as a value; the buffer is done with. */
-struct value run_take(struct template_run *r, struct buf *b);
+struct value run_take_text(struct template_run *r, struct buf *b);
 
 /* x + y; appends in place when x is the newest such string, so that building up is linear. */
 struct value run_concat(struct template_run *r, struct value x, struct value y);

@@ -12,7 +12,7 @@
  * one; a name that only some branches of an `if` set starts like that too; a name only read is
  * the outer variable, or comes from the context once, when the scope is entered.
  *
- * Tables live on the stack, their vectors on the heap; freeze() turns them into the immutable
+ * Tables live on the stack, their vectors on the heap; freeze_table() turns them into the immutable
  * struct scope that the evaluator uses. */
 
 #include "worker/text/template/scope.h"
@@ -48,8 +48,8 @@ struct table {
     symbol_vec *slots;
 };
 
-static void analyze(struct table *t, struct node *n);
-static void bind(struct table *t, struct node *n);
+static void analyze_node(struct table *t, struct node *n);
+static void bind_names(struct table *t, struct node *n);
 
 /* The symbol of that name in one list, or NULL. */
 static struct symbol *find_in(const symbol_vec *v, struct str name)
@@ -78,7 +78,7 @@ static struct symbol *find_ref(struct table *t, struct str name, uint32_t *up)
 
 /* Adds the name to the scope, or changes how it is loaded. The slot comes from t->slots, which
  * the branches of an if share. */
-static struct symbol *define(struct table *t, struct str name, enum load_kind load)
+static struct symbol *define_name(struct table *t, struct str name, enum load_kind load)
 {
     struct symbol *s = find_in(&t->symbols, name);
     struct symbol *slot = find_in(t->slots, name);
@@ -98,9 +98,9 @@ static struct symbol *define(struct table *t, struct str name, enum load_kind lo
     return s;
 }
 
-static void declare(struct table *t, struct str name)
+static void declare_name(struct table *t, struct str name)
 {
-    define(t, name, LOAD_PARAM)->stored = true;
+    define_name(t, name, LOAD_PARAM)->stored = true;
 }
 
 /* If an outer scope has the name, the first value is a copy of that variable. */
@@ -117,23 +117,23 @@ static void set_alias(struct table *t, struct symbol *s)
 }
 
 /* The name is set here: from now on it belongs to this scope. */
-static void store(struct table *t, struct str name)
+static void store_name(struct table *t, struct str name)
 {
     struct symbol *s = find_in(&t->symbols, name);
 
     if (!s) {
-        s = define(t, name, LOAD_NOTHING);
+        s = define_name(t, name, LOAD_NOTHING);
         set_alias(t, s);
     }
     s->stored = true;
 }
 
-static void load(struct table *t, struct str name)
+static void load_name(struct table *t, struct str name)
 {
     uint32_t up;
 
     if (!find_ref(t, name, &up))
-        (void)define(t, name, LOAD_CONTEXT);
+        (void)define_name(t, name, LOAD_CONTEXT);
 }
 
 /* --- analysis of one scope, in the order in which Jinja looks --- */
@@ -206,15 +206,15 @@ static void analyze_if(struct table *t, struct node *n)
     struct table branches[3];
     struct node *rest = n->c;
 
-    analyze(t, n->a);
+    analyze_node(t, n->a);
     for (int i = 0; i < 3; i++)
         copy_table(&branches[i], t);
-    analyze(&branches[0], n->b);
+    analyze_node(&branches[0], n->b);
     if (!(n->flags & NF_ELIF)) {
         for (; rest && (rest->flags & NF_ELIF); rest = rest->c)
             analyze_if(&branches[1], rest);
         if (rest)
-            analyze(&branches[2], rest);
+            analyze_node(&branches[2], rest);
     }
     merge_branches(t, branches);
     for (int i = 0; i < 3; i++)
@@ -225,33 +225,33 @@ static void analyze_if(struct table *t, struct node *n)
 static void analyze_args(struct table *t, const struct call_args *args)
 {
     for (uint32_t i = 0; i < args->n_pos; i++)
-        analyze(t, args->pos[i]);
+        analyze_node(t, args->pos[i]);
     for (uint32_t i = 0; i < args->n_named; i++)
-        analyze(t, args->named[i]);
-    analyze(t, args->star);
-    analyze(t, args->star2);
+        analyze_node(t, args->named[i]);
+    analyze_node(t, args->star);
+    analyze_node(t, args->star2);
 }
 
 static void analyze_kids(struct table *t, struct node *n)
 {
     for (uint32_t i = 0; i < n->n; i++)
-        analyze(t, n->kids[i]);
+        analyze_node(t, n->kids[i]);
 }
 
 /* A parameter, a target of an assignment, or a name that is read. */
 static void analyze_name(struct table *t, const struct node *n)
 {
     if (n->flags & NF_PARAM)
-        declare(t, v_bytes(n->val));
+        declare_name(t, v_bytes(n->val));
     else if (n->flags & NF_STORE)
-        store(t, v_bytes(n->val));
+        store_name(t, v_bytes(n->val));
     else
-        load(t, v_bytes(n->val));
+        load_name(t, v_bytes(n->val));
 }
 
 /* The names of one scope below n. Of nodes with a scope of their own only the parts outside of
  * it are looked at: the iterable of a for, the targets of a set block. */
-static void analyze(struct table *t, struct node *n)
+static void analyze_node(struct table *t, struct node *n)
 {
     if (!n || !budget_spend(t->function->budget, 1))
         return;
@@ -264,36 +264,36 @@ static void analyze(struct table *t, struct node *n)
         analyze_if(t, n);
         break;
     case N_FOR:
-        analyze(t, n->b);
+        analyze_node(t, n->b);
         break;
     case N_SET:
-        analyze(t, n->b);
-        analyze(t, n->a);
+        analyze_node(t, n->b);
+        analyze_node(t, n->a);
         break;
     case N_MACRO:
     case N_CALLBLOCK:
     case N_SETBLOCK:
-        analyze(t, n->a);
+        analyze_node(t, n->a);
         break;
     case N_FILTERBLOCK:
-        analyze(t, n->c);
+        analyze_node(t, n->c);
         break;
     case N_WITH:
         for (uint32_t i = 1; i < n->n; i += 2)
-            analyze(t, n->kids[i]);
+            analyze_node(t, n->kids[i]);
         break;
     case N_SCOPE:
         break;
     case N_CALL:
     case N_FILTER:
     case N_TEST:
-        analyze(t, n->a);
+        analyze_node(t, n->a);
         analyze_args(t, n->args);
         break;
     default:
-        analyze(t, n->a);
-        analyze(t, n->b);
-        analyze(t, n->c);
+        analyze_node(t, n->a);
+        analyze_node(t, n->b);
+        analyze_node(t, n->c);
         analyze_kids(t, n);
     }
 }
@@ -303,7 +303,7 @@ static void analyze(struct table *t, struct node *n)
 static bool args_mention(struct budget *b, const struct call_args *args, const char *name);
 
 /* Whether a name is read anywhere below. */
-static bool mentions(struct budget *b, const struct node *n, const char *name)
+static bool mentions_name(struct budget *b, const struct node *n, const char *name)
 {
     bool has_args = n && (n->kind == N_CALL || n->kind == N_FILTER || n->kind == N_TEST);
 
@@ -311,15 +311,16 @@ static bool mentions(struct budget *b, const struct node *n, const char *name)
         return false;
     if (n->kind == N_NAME)
         return !(n->flags & (NF_STORE | NF_PARAM)) && str_eq_c(v_bytes(n->val), name);
-    if (mentions(b, n->a, name) || mentions(b, n->b, name) || mentions(b, n->c, name))
+    if (mentions_name(b, n->a, name) || mentions_name(b, n->b, name) ||
+        mentions_name(b, n->c, name))
         return true;
     for (uint32_t i = 0; i < n->n; i++) {
-        if (mentions(b, n->kids[i], name))
+        if (mentions_name(b, n->kids[i], name))
             return true;
     }
     for (uint32_t i = 0; (n->kind == N_MACRO || n->kind == N_CALLBLOCK) && i < n->macro->n_params;
          i++) {
-        if (mentions(b, n->macro->defaults[i], name))
+        if (mentions_name(b, n->macro->defaults[i], name))
             return true;
     }
     return has_args && args_mention(b, n->args, name);
@@ -329,23 +330,23 @@ static bool mentions(struct budget *b, const struct node *n, const char *name)
 static bool args_mention(struct budget *b, const struct call_args *args, const char *name)
 {
     for (uint32_t i = 0; i < args->n_pos; i++) {
-        if (mentions(b, args->pos[i], name))
+        if (mentions_name(b, args->pos[i], name))
             return true;
     }
     for (uint32_t i = 0; i < args->n_named; i++) {
-        if (mentions(b, args->named[i], name))
+        if (mentions_name(b, args->named[i], name))
             return true;
     }
-    return mentions(b, args->star, name) || mentions(b, args->star2, name);
+    return mentions_name(b, args->star, name) || mentions_name(b, args->star2, name);
 }
 
-static struct table inner(struct table *parent, struct function *f, symbol_vec *slots)
+static struct table inner_table(struct table *parent, struct function *f, symbol_vec *slots)
 {
     return (struct table){.parent = parent, .function = f, .slots = slots};
 }
 
 /* The scope as the evaluator needs it; ends the table. */
-static struct scope *freeze(struct table *t)
+static struct scope *freeze_table(struct table *t)
 {
     struct scope *s = ARENA_NEW(t->function->a, struct scope);
 
@@ -360,7 +361,7 @@ static struct scope *freeze(struct table *t)
     return s;
 }
 
-static void end(struct table *t)
+static void end_table(struct table *t)
 {
     vec_done(&t->symbols);
     vec_done(t->slots);
@@ -393,7 +394,7 @@ static struct node *clone_target(struct arena *a, const struct node *n)
 static void declare_target(struct table *t, const struct node *n)
 {
     if (n->kind == N_NAME)
-        declare(t, v_bytes(n->val));
+        declare_name(t, v_bytes(n->val));
     for (uint32_t i = 0; i < n->n; i++)
         declare_target(t, n->kids[i]);
 }
@@ -403,37 +404,37 @@ static void declare_target(struct table *t, const struct node *n)
 static void bind_for(struct table *t, struct node *n)
 {
     symbol_vec slots[3] = {0};
-    struct table body = inner(t, t->function, &slots[0]);
-    struct table other = inner(t, t->function, &slots[1]);
-    struct table test = inner(t, t->function, &slots[2]);
-    bool loop = (n->flags & NF_RECURSIVE) || mentions(t->function->budget, n->kids[0], "loop");
+    struct table body = inner_table(t, t->function, &slots[0]);
+    struct table other = inner_table(t, t->function, &slots[1]);
+    struct table test = inner_table(t, t->function, &slots[2]);
+    bool loop = (n->flags & NF_RECURSIVE) || mentions_name(t->function->budget, n->kids[0], "loop");
 
-    bind(t, n->b);
+    bind_names(t, n->b);
     if (loop)
-        declare(&body, STR("loop"));
+        declare_name(&body, STR("loop"));
     declare_target(&body, n->a);
-    analyze(&body, n->kids[0]);
-    n->scope = freeze(&body);
+    analyze_node(&body, n->kids[0]);
+    n->scope = freeze_table(&body);
     if (loop)
         n->scope->loop_slot = slot_of(&body, "loop");
-    bind(&body, n->a);
-    bind(&body, n->kids[0]);
-    end(&body);
+    bind_names(&body, n->a);
+    bind_names(&body, n->kids[0]);
+    end_table(&body);
 
-    analyze(&other, n->kids[1]);
-    n->else_scope = freeze(&other);
-    bind(&other, n->kids[1]);
-    end(&other);
+    analyze_node(&other, n->kids[1]);
+    n->else_scope = freeze_table(&other);
+    bind_names(&other, n->kids[1]);
+    end_table(&other);
 
     if (n->c) {
         n->kids[2] = clone_target(t->function->a, n->a);
         declare_target(&test, n->a);
-        analyze(&test, n->c);
-        n->test_scope = freeze(&test);
-        bind(&test, n->kids[2]);
-        bind(&test, n->c);
+        analyze_node(&test, n->c);
+        n->test_scope = freeze_table(&test);
+        bind_names(&test, n->kids[2]);
+        bind_names(&test, n->c);
     }
-    end(&test);
+    end_table(&test);
 }
 
 /* A macro or the body of a call block: a function of its own. */
@@ -443,74 +444,74 @@ static void bind_macro(struct table *t, struct node *n)
     struct function f = {
         .a = t->function->a, .budget = t->function->budget, .line = t->function->line};
     symbol_vec slots = {0};
-    struct table body = inner(t, &f, &slots);
+    struct table body = inner_table(t, &f, &slots);
     static const char *const special[] = {"caller", "kwargs", "varargs"};
     int32_t *const special_slot[] = {&m->caller_slot, &m->kwargs_slot, &m->varargs_slot};
 
-    bind(t, n->a);
+    bind_names(t, n->a);
     for (uint32_t i = 0; i < m->n_params; i++)
-        analyze(&body, m->params[i]);
+        analyze_node(&body, m->params[i]);
     for (uint32_t i = 0; i < m->n_params; i++)
-        analyze(&body, m->defaults[i]);
-    analyze(&body, n->b);
+        analyze_node(&body, m->defaults[i]);
+    analyze_node(&body, n->b);
     for (size_t i = 0; i < ARRAY_LEN(special); i++) {
         bool param = false;
 
         for (uint32_t k = 0; k < m->n_params; k++)
             param = param || str_eq_c(v_bytes(m->params[k]->val), special[i]);
         *special_slot[i] = -1;
-        if (!param && mentions(f.budget, n->b, special[i])) {
-            declare(&body, str_cstr(special[i]));
+        if (!param && mentions_name(f.budget, n->b, special[i])) {
+            declare_name(&body, str_cstr(special[i]));
             *special_slot[i] = slot_of(&body, special[i]);
         }
     }
-    n->scope = freeze(&body);
+    n->scope = freeze_table(&body);
     for (uint32_t i = 0; i < m->n_params; i++) {
-        bind(&body, m->params[i]);
-        bind(&body, m->defaults[i]);
+        bind_names(&body, m->params[i]);
+        bind_names(&body, m->defaults[i]);
     }
-    bind(&body, n->b);
+    bind_names(&body, n->b);
     m->n_slots = f.n_slots;
-    end(&body);
+    end_table(&body);
 }
 
 /* with, call-less blocks, filter and set blocks: a scope within the function. */
 static void bind_scope(struct table *t, struct node *n)
 {
     symbol_vec slots = {0};
-    struct table body = inner(t, t->function, &slots);
+    struct table body = inner_table(t, t->function, &slots);
 
     if (n->kind == N_WITH) {
         for (uint32_t i = 0; i < n->n; i += 2) {
-            bind(t, n->kids[i + 1]);
+            bind_names(t, n->kids[i + 1]);
             declare_target(&body, n->kids[i]);
         }
     }
     if (n->kind == N_SETBLOCK) {
-        bind(t, n->a);
-        analyze(&body, n->c);
+        bind_names(t, n->a);
+        analyze_node(&body, n->c);
     } else {
-        bind(t, n->c);
+        bind_names(t, n->c);
     }
-    analyze(&body, n->b);
-    n->scope = freeze(&body);
+    analyze_node(&body, n->b);
+    n->scope = freeze_table(&body);
     for (uint32_t i = 0; n->kind == N_WITH && i < n->n; i += 2)
-        bind(&body, n->kids[i]);
+        bind_names(&body, n->kids[i]);
     if (n->kind == N_SETBLOCK)
-        bind(&body, n->c);
-    bind(&body, n->b);
-    end(&body);
+        bind_names(&body, n->c);
+    bind_names(&body, n->b);
+    end_table(&body);
 }
 
 /* Binds the names in the arguments of a call. */
 static void bind_args(struct table *t, const struct call_args *args)
 {
     for (uint32_t i = 0; i < args->n_pos; i++)
-        bind(t, args->pos[i]);
+        bind_names(t, args->pos[i]);
     for (uint32_t i = 0; i < args->n_named; i++)
-        bind(t, args->named[i]);
-    bind(t, args->star);
-    bind(t, args->star2);
+        bind_names(t, args->named[i]);
+    bind_names(t, args->star);
+    bind_names(t, args->star2);
 }
 
 /* Writes frame and slot into the node. */
@@ -531,7 +532,7 @@ static void bind_name(struct table *t, struct node *n)
 }
 
 /* Gives every name below n its slot; opens the scopes of inner statements on the way. */
-static void bind(struct table *t, struct node *n)
+static void bind_names(struct table *t, struct node *n)
 {
     if (!n || !budget_spend(t->function->budget, 1))
         return;
@@ -556,22 +557,22 @@ static void bind(struct table *t, struct node *n)
     case N_CALL:
     case N_FILTER:
     case N_TEST:
-        bind(t, n->a);
+        bind_names(t, n->a);
         bind_args(t, n->args);
         return;
     case N_IF:
         for (; n && n->kind == N_IF; n = n->c) {
-            bind(t, n->a);
-            bind(t, n->b);
+            bind_names(t, n->a);
+            bind_names(t, n->b);
         }
-        bind(t, n);
+        bind_names(t, n);
         return;
     default:
-        bind(t, n->a);
-        bind(t, n->b);
-        bind(t, n->c);
+        bind_names(t, n->a);
+        bind_names(t, n->b);
+        bind_names(t, n->c);
         for (uint32_t i = 0; i < n->n; i++)
-            bind(t, n->kids[i]);
+            bind_names(t, n->kids[i]);
     }
 }
 
@@ -580,11 +581,11 @@ void scope_resolve(struct template *t, struct budget *budget, uint32_t *line)
 {
     struct function f = {.a = &t->arena, .budget = budget, .line = line};
     symbol_vec slots = {0};
-    struct table root = inner(NULL, &f, &slots);
+    struct table root = inner_table(NULL, &f, &slots);
 
-    analyze(&root, t->root);
-    t->scope = freeze(&root);
-    bind(&root, t->root);
+    analyze_node(&root, t->root);
+    t->scope = freeze_table(&root);
+    bind_names(&root, t->root);
     t->n_slots = f.n_slots;
-    end(&root);
+    end_table(&root);
 }

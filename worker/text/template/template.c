@@ -22,7 +22,7 @@
 enum { MAX_DEPTH = 1600, SOURCE_MAX = 1 << 20 };
 
 /* The steps in order; the first that fails leaves its error. */
-static int compile(struct template *t, struct template_error *error)
+static int compile_source(struct template *t, struct template_error *error)
 {
     struct token_list tokens = {0};
     struct budget budget;
@@ -66,7 +66,7 @@ int template_compile(struct str source, const char *name, struct template **ret,
     *ret = NULL;
     t->source = arena_str(&t->arena, source);
     t->name = arena_cstr(&t->arena, str_cstr(name));
-    if (compile(t, &own) == 0) {
+    if (compile_source(t, &own) == 0) {
         *ret = t;
         return 0;
     }
@@ -118,7 +118,7 @@ bool template_mentions(const struct template *t, const char *name)
 
 static const char MARK[] = "CONTINUE_FINAL_MESSAGE_TAG ";
 
-static struct value marked(struct template_run *r, struct value text)
+static struct value mark_text(struct template_run *r, struct value text)
 {
     if (text.t != V_STR)
         return run_fail(r, "TypeError", "the final message has no text content to continue");
@@ -127,7 +127,7 @@ static struct value marked(struct template_run *r, struct value text)
 }
 
 /* A copy of the last text part of a content list, marked. */
-static struct value mark_parts(struct template_run *r, struct value parts)
+static struct value mark_list(struct template_run *r, struct value parts)
 {
     struct value copy = run_list(r, list_need(r->a, parts.list)->at, parts.list->n);
 
@@ -141,7 +141,7 @@ static struct value mark_parts(struct template_run *r, struct value parts)
 
         if (!e)
             continue;
-        text = marked(r, e->value);
+        text = mark_text(r, e->value);
         d = dict_new(r->a, part.dict->n);
         for (uint32_t k = 0; k < part.dict->n; k++)
             dict_set(r, d, part.dict->at[k].key, part.dict->at[k].value);
@@ -179,7 +179,7 @@ static bool mark_final(struct template_run *r)
     d = dict_new(r->a, last.dict->n);
     for (uint32_t i = 0; i < last.dict->n; i++)
         dict_set(r, d, last.dict->at[i].key, last.dict->at[i].value);
-    last = v_is_seq(content->value) ? mark_parts(r, content->value) : marked(r, content->value);
+    last = v_is_seq(content->value) ? mark_list(r, content->value) : mark_text(r, content->value);
     dict_set(r, d, v_str(field), last);
     copy.list->at[copy.list->n - 1] = v_dict(d);
     messages->value = copy;

@@ -171,7 +171,7 @@ struct node *parse_name_target(struct template_parser *p)
     return n;
 }
 
-static struct node *parse_one_target(struct template_parser *p);
+static struct node *parse_single_target(struct template_parser *p);
 
 /* a, b, ... up to `close` or `stop`; one target without a comma stays itself, except in [a]. */
 static struct node *parse_target_list(struct template_parser *p, const char *stop, int close)
@@ -189,7 +189,7 @@ static struct node *parse_target_list(struct template_parser *p, const char *sto
         if (at_op(p, close) || at_op(p, '=') || p->t->kind == T_BLOCK_END ||
             (stop && at_name(p, stop)))
             break;
-        *vec_push(&kids) = parse_one_target(p);
+        *vec_push(&kids) = parse_single_target(p);
     }
     if (!comma && kids.n == 1 && close != ']') {
         n = kids.at[0];
@@ -203,7 +203,7 @@ static struct node *parse_target_list(struct template_parser *p, const char *sto
 }
 
 /* A name, or a nested list of targets in ( ) or [ ]. */
-static struct node *parse_one_target(struct template_parser *p)
+static struct node *parse_single_target(struct template_parser *p)
 {
     int close = at_op(p, '(') ? ')' : at_op(p, '[') ? ']' : 0;
     struct node *n;
@@ -474,7 +474,7 @@ static struct node *parse_generation(struct template_parser *p)
 }
 
 /* A print of something fixed is written as the compiler sees it, whatever holds when it runs. */
-static void settle_print(struct node *n)
+static void fold_print(struct node *n)
 {
     if ((n->flags & NF_ESCAPE_LATE) && parse_fixed(n->a, false))
         n->flags &= (uint16_t)~NF_ESCAPE_LATE;
@@ -493,7 +493,7 @@ static struct node *parse_print(struct template_parser *p)
             break;
         print = parse_node(p, N_PRINT);
         print->a = parse_expression(p, true);
-        settle_print(print);
+        fold_print(print);
         *vec_push(&kids) = print;
     }
     parse_kids(p, n, &kids);
@@ -568,7 +568,7 @@ static struct node *parse_output(struct template_parser *p)
     parse_next(p);
     n = parse_node(p, N_PRINT);
     n->a = parse_tuple(p, true, NULL);
-    settle_print(n);
+    fold_print(n);
     if (p->t->kind != T_VAR_END)
         return parse_fail(p, "expected token 'end of print statement'");
     parse_next(p);

@@ -49,7 +49,7 @@ static int t_test(struct template_run *r, struct value v, struct value *a)
     return v.t == V_STR && test_find(v_bytes(v)) != NULL;
 }
 
-static int cased(struct template_run *r, struct value v, const char *what)
+static int test_case(struct template_run *r, struct value v, const char *what)
 {
     v = filter_text(r, v);
     return v.t == V_ERR || !run_spend_chars(r, v_bytes(v)) ? -1 : pystr_is(v_bytes(v), what);
@@ -58,17 +58,17 @@ static int cased(struct template_run *r, struct value v, const char *what)
 static int t_lower(struct template_run *r, struct value v, struct value *a)
 {
     (void)a;
-    return cased(r, v, "lower");
+    return test_case(r, v, "lower");
 }
 
 static int t_upper(struct template_run *r, struct value v, struct value *a)
 {
     (void)a;
-    return cased(r, v, "upper");
+    return test_case(r, v, "upper");
 }
 
 /* v % n == want */
-static int modulo(struct template_run *r, struct value v, struct value n, int64_t want)
+static int test_modulo(struct template_run *r, struct value v, struct value n, int64_t want)
 {
     struct value m = operator_binary(r, '%', v, n);
 
@@ -80,18 +80,18 @@ static int modulo(struct template_run *r, struct value v, struct value n, int64_
 static int t_odd(struct template_run *r, struct value v, struct value *a)
 {
     (void)a;
-    return modulo(r, v, v_int(2), 1);
+    return test_modulo(r, v, v_int(2), 1);
 }
 
 static int t_even(struct template_run *r, struct value v, struct value *a)
 {
     (void)a;
-    return modulo(r, v, v_int(2), 0);
+    return test_modulo(r, v, v_int(2), 0);
 }
 
 static int t_divisibleby(struct template_run *r, struct value v, struct value *a)
 {
-    return modulo(r, v, a[0], 0);
+    return test_modulo(r, v, a[0], 0);
 }
 
 #define COMPARE_TEST(name, op)                                               \

@@ -1,6 +1,6 @@
 /* Formatting of one value by a specification (format_value, used by str.format and by %), and
- * text % values. A number is written as three parts, which pad() puts together with the fill
- * around or between them:
+ * text % values. A number is written as three parts, which write_padded() puts together with the
+ * fill around or between them:
  *
  *   fill   lead (sign, 0x)   fill if align is '='   digits   fill
  *
@@ -42,8 +42,8 @@ static void group_digits(struct buf *text, char mark, size_t every)
 }
 
 /* sign, prefix and digits with fill around them to the width. */
-static void pad(struct buf *out, const struct format_spec *s, struct str lead, struct str body,
-                char dflt)
+static void write_padded(struct buf *out, const struct format_spec *s, struct str lead,
+                         struct str body, char dflt)
 {
     uint64_t have = pystr_len(lead) + pystr_len(body);
     uint64_t fill = s->width > 0 && (uint64_t)s->width > have ? (uint64_t)s->width - have : 0;
@@ -125,7 +125,7 @@ static bool format_integer(struct template_run *r, struct buf *out, struct value
         memset(body.p, '0', zeros);
         body.len += zeros;
     }
-    pad(out, s, str_cstr(lead), buf_str(&body), '>');
+    write_padded(out, s, str_cstr(lead), buf_str(&body), '>');
     buf_done(&body);
     return true;
 }
@@ -202,7 +202,7 @@ static void format_float(struct buf *out, double d, const struct format_spec *s)
     float_digits(&body, fabs(d), s);
     if (s->grouping)
         group_digits(&body, s->grouping, 3);
-    pad(out, s, str_cstr(lead), buf_str(&body), '>');
+    write_padded(out, s, str_cstr(lead), buf_str(&body), '>');
     buf_done(&body);
 }
 
@@ -227,7 +227,7 @@ static bool format_text(struct template_run *r, struct buf *out, struct value v,
     }
     if (s->precision >= 0)
         text = str_sub(text, 0, pystr_offset(text, 0, (size_t)s->precision));
-    pad(out, s, STR(""), text, '<');
+    write_padded(out, s, STR(""), text, '<');
     return true;
 }
 
@@ -309,7 +309,7 @@ static struct value named_arg(struct percent *p)
 }
 
 /* A number, or "*" for one from the arguments; -1 when none stands here, -2 on error. */
-static int64_t read_count(struct percent *p)
+static int64_t read_width(struct percent *p)
 {
     int64_t v = -1;
 
@@ -334,7 +334,7 @@ static struct value percent_value(const struct percent *p, struct value v, char 
 
     if (*type == 's' || *type == 'r' || *type == 'a') {
         bool ok = *type == 's' ? print_str(r, &text, v) : print_repr(r, &text, v);
-        struct value t = run_take(r, &text);
+        struct value t = run_take_text(r, &text);
 
         if (p->html && *type == 's' && v.t == V_STR)
             t = v_like(t, v);
@@ -377,10 +377,10 @@ static void read_spec(struct percent *p, struct format_spec *s, bool *left)
         if (c == '+' || (c == ' ' && !s->sign))
             s->sign = c;
     }
-    s->width = read_count(p);
+    s->width = read_width(p);
     if (at_any(p, ".")) {
         p->at++;
-        s->precision = read_count(p);
+        s->precision = read_width(p);
         if (s->precision == -1)
             s->precision = 0;
     }
@@ -389,7 +389,7 @@ static void read_spec(struct percent *p, struct format_spec *s, bool *left)
 }
 
 /* One conversion: %[(name)][flags][width][.precision][length]type. Length letters mean nothing. */
-static bool percent_one(struct percent *p, struct buf *out)
+static bool format_conversion(struct percent *p, struct buf *out)
 {
     struct format_spec s = {.width = -1, .precision = -1, .percent = true};
     struct value v = v_missing();
@@ -446,12 +446,12 @@ struct value format_percent(struct template_run *r, struct value text, struct va
 
         if (c != '%') {
             buf_add_c(&out, c);
-        } else if (!run_spend_text(r, 64, out.len) || !percent_one(&p, &out)) {
+        } else if (!run_spend_text(r, 64, out.len) || !format_conversion(&p, &out)) {
             buf_done(&out);
             return v_err();
         }
     }
-    v = v_like(run_take(r, &out), text);
+    v = v_like(run_take_text(r, &out), text);
     if (!p.by_name && (arg.t == V_TUPLE ? p.used < list_need(r->a, arg.list)->n
                                         : p.used == 0 && !is_mapping(arg)))
         return run_fail(r, "TypeError", "not all arguments converted during string formatting");

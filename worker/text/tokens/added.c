@@ -48,8 +48,8 @@ static int64_t choose_id(const struct added *a, struct str content, const struct
 }
 
 /* Adds an entry, or replaces the one of the same content. -1: too many ids. */
-static int put(struct added *a, const struct added_token *entry, const struct vocab *vocab,
-               struct err *e)
+static int put_entry(struct added *a, const struct added_token *entry, const struct vocab *vocab,
+                     struct err *e)
 {
     size_t number = (size_t)(uintptr_t)map_get(&a->by_content, entry->content);
     int64_t id = choose_id(a, entry->content, vocab);
@@ -122,7 +122,7 @@ int added_init(struct added *a, const struct added_token *entries, size_t n,
 
         if (entries[i].content.len == 0 || (known && same_entry(known, &entries[i])))
             continue;
-        rc = put(a, &entries[i], vocab, e);
+        rc = put_entry(a, &entries[i], vocab, e);
     }
     if (rc == 0) {
         collect_patterns(a, entries, n, &specials);

@@ -193,7 +193,7 @@ static int fail_budget(const struct bpe_scratch *s, struct err *e)
 }
 
 /* Room for n symbols in the caller's scratch. False: the budget has none. */
-static bool reserve(struct bpe_scratch *s, size_t n)
+static bool reserve_symbols(struct bpe_scratch *s, size_t n)
 {
     size_t had = s->cap;
 
@@ -307,8 +307,8 @@ static int byte_symbols(const struct bpe *b, struct symbols *y, struct str word,
 }
 
 /* The piece of the character at [from, from+len) with prefix and suffix where they belong. */
-static struct str affixed(const struct bpe *b, struct bpe_scratch *s, struct str word, size_t from,
-                          size_t len)
+static struct str affixed_piece(const struct bpe *b, struct bpe_scratch *s, struct str word,
+                                size_t from, size_t len)
 {
     bool first = from == 0, last = from + len == word.len;
     struct str piece = str_sub(word, from, len);
@@ -329,7 +329,7 @@ static int char_symbols(const struct bpe *b, struct symbols *y, struct str word,
 {
     for (size_t i = 0; i < word.len;) {
         size_t len = unicode_len(word.p[i]);
-        struct str piece = affixed(b, y->s, word, i, len);
+        struct str piece = affixed_piece(b, y->s, word, i, len);
         int32_t id = vocab_id(b->vocab, piece);
 
         if (id >= 0) {
@@ -592,7 +592,7 @@ int bpe_encode(const struct bpe *b, struct bpe_scratch *s, struct str word, stru
     }
     if (word.len >= INT32_MAX / 2)
         return err_set(e, ERR_INVALID, "a word of %zu bytes is too long", word.len);
-    if (!reserve(s, word.len + b->suffix.len + b->prefix.len * word.len + 1) ||
+    if (!reserve_symbols(s, word.len + b->suffix.len + b->prefix.len * word.len + 1) ||
         !budget_spend_bytes(s->budget, word.len))
         return fail_budget(s, e);
     if (b->longest && b->longest->origins)

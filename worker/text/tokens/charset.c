@@ -84,7 +84,7 @@ static const struct property {
 };
 
 /* Whether `name` is `normal` but for case, blanks, underscores and hyphens. */
-static bool same_name(struct str name, const char *normal)
+static bool is_same_property(struct str name, const char *normal)
 {
     size_t j = 0;
 
@@ -105,7 +105,7 @@ static bool same_name(struct str name, const char *normal)
 bool charset_add_property(struct charset *s, struct str name)
 {
     for (size_t i = 0; i < ARRAY_LEN(properties); i++) {
-        if (same_name(name, properties[i].name)) {
+        if (is_same_property(name, properties[i].name)) {
             charset_add_flags(s, properties[i].flags);
             return true;
         }
@@ -113,7 +113,7 @@ bool charset_add_property(struct charset *s, struct str name)
     for (size_t i = 0; i < unicode_properties_count; i++) {
         const struct unicode_property *p = &unicode_properties[i];
 
-        if (!same_name(name, p->name))
+        if (!is_same_property(name, p->name))
             continue;
         for (size_t k = 0; k < p->n; k++)
             charset_add(s, unicode_property_pool[p->at + k].first,

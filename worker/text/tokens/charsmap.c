@@ -32,7 +32,7 @@ static uint32_t read_u32(const unsigned char *p)
 }
 
 /* Cuts the decoded bytes into the trie's units and the replacement texts. */
-static int take_parts(struct charsmap *m, const unsigned char *p, size_t n, struct err *e)
+static int cut_tables(struct charsmap *m, const unsigned char *p, size_t n, struct err *e)
 {
     size_t bytes = n < UNIT_BYTES ? 0 : read_u32(p) / UNIT_BYTES * UNIT_BYTES;
 
@@ -60,7 +60,7 @@ int charsmap_parse(struct charsmap *m, struct str base64, struct err *e)
     if (base64_decode(base64, bytes, &n) != 0)
         rc = err_set(e, ERR_CONFIG, "normalizer Precompiled: precompiled_charsmap is not Base64");
     else
-        rc = take_parts(m, bytes, n, e);
+        rc = cut_tables(m, bytes, n, e);
     free(bytes);
     if (rc != 0)
         charsmap_done(m);
@@ -82,7 +82,7 @@ static size_t children_of(uint32_t unit)
 }
 
 /* The value of the shortest key that text begins with. */
-static bool shortest(const struct charsmap *m, struct str text, size_t *value)
+static bool find_shortest(const struct charsmap *m, struct str text, size_t *value)
 {
     size_t node = children_of(m->units[0]);
 
@@ -106,12 +106,12 @@ static bool shortest(const struct charsmap *m, struct str text, size_t *value)
 }
 
 /* Finds the replacement of the text; false if there is none. */
-static bool replacement(const struct charsmap *m, struct str text, struct str *ret)
+static bool find_replacement(const struct charsmap *m, struct str text, struct str *ret)
 {
     const char *end;
     size_t at;
 
-    if (!shortest(m, text, &at) || at > m->texts_len ||
+    if (!find_shortest(m, text, &at) || at > m->texts_len ||
         (at < m->texts_len && ((unsigned char)m->texts[at] & 0xc0) == 0x80))
         return false;
     end = memchr(m->texts + at, 0, m->texts_len - at);
@@ -133,7 +133,7 @@ struct alignment {
     size_t head; /* length of the output's head */
 };
 
-static void walk(struct alignment *a)
+static void walk_original(struct alignment *a)
 {
     if (a->at < a->text.len)
         a->at += unicode_len(a->text.p[a->at]);
@@ -141,23 +141,23 @@ static void walk(struct alignment *a)
 
 /* The waiting character's place is final: notes whether it belongs to the head, and moves along
  * the original by the characters that it stands for. */
-static void settle(struct alignment *a)
+static void finish_waiting(struct alignment *a)
 {
     if (!a->waits)
         return;
     if (a->change > 0 ? a->at < 1 || a->at - 1 < a->old_head : a->at < a->old_head)
         a->head = a->end;
     if (a->change <= 0)
-        walk(a);
+        walk_original(a);
     for (long i = a->change; i < 0; i++)
-        walk(a);
+        walk_original(a);
     a->waits = false;
 }
 
 /* Appends a character of the output; the one before it is settled. */
-static void emit(struct alignment *a, struct str bytes, long change, struct buf *out)
+static void emit_character(struct alignment *a, struct str bytes, long change, struct buf *out)
 {
-    settle(a);
+    finish_waiting(a);
     buf_add_str(out, bytes);
     a->waits = true;
     a->change = change;
@@ -176,14 +176,14 @@ static size_t count_chars(struct str s)
 
 /* Appends `new` for `old`, character for character: surplus ones are additions, missing ones are
  * drops that belong to the last one emitted. */
-static void replace(struct alignment *a, struct str old, struct str new, struct buf *out)
+static void replace_aligned(struct alignment *a, struct str old, struct str new, struct buf *out)
 {
     size_t had = count_chars(old), k = 0;
 
     for (size_t i = 0; i < new.len; k++) {
         size_t n = unicode_len(new.p[i]);
 
-        emit(a, str_sub(new, i, n), k >= had ? 1 : 0, out);
+        emit_character(a, str_sub(new, i, n), k >= had ? 1 : 0, out);
         i += n;
     }
     if (k < had && a->waits)
@@ -191,15 +191,15 @@ static void replace(struct alignment *a, struct str old, struct str new, struct 
 }
 
 /* Appends what the text becomes; whether a rule matched. A rule's text may have any length. */
-static bool part(const struct charsmap *m, struct alignment *a, struct str text,
-                 struct budget *budget, struct buf *out)
+static bool apply_cluster(const struct charsmap *m, struct alignment *a, struct str text,
+                          struct budget *budget, struct buf *out)
 {
     struct str new;
 
-    if (!budget_spend(budget, 1) || !replacement(m, text, &new) ||
+    if (!budget_spend(budget, 1) || !find_replacement(m, text, &new) ||
         !budget_spend(budget, new.len / 16) || !budget_fits(budget, out->len + new.len))
         return false;
-    replace(a, text, new, out);
+    replace_aligned(a, text, new, out);
     return true;
 }
 
@@ -214,7 +214,7 @@ bool charsmap_apply(const struct charsmap *m, struct str text, struct budget *bu
         struct str cluster = str_sub(text, at, grapheme_len(text, at));
 
         at += cluster.len;
-        if (cluster.len < WHOLE_MAX && part(m, &a, cluster, budget, out)) {
+        if (cluster.len < WHOLE_MAX && apply_cluster(m, &a, cluster, budget, out)) {
             changed = true;
             continue;
         }
@@ -222,13 +222,13 @@ bool charsmap_apply(const struct charsmap *m, struct str text, struct budget *bu
             struct str c = str_sub(cluster, i, unicode_len(cluster.p[i]));
 
             i += c.len;
-            if (part(m, &a, c, budget, out))
+            if (apply_cluster(m, &a, c, budget, out))
                 changed = true;
             else
-                emit(&a, c, 0, out);
+                emit_character(&a, c, 0, out);
         }
     }
-    settle(&a);
+    finish_waiting(&a);
     changed = changed && !budget->over;
     if (changed)
         *head = a.head;

@@ -1,6 +1,6 @@
-/* The decoder (decoder.h). Steps form a pipe. put() passes a token or fragment to step `at`, which
- * calls put() for the next step with its result. After the last step the text is appended to
- * g->out. Bytes that a step cannot decide yet wait in its `held`:
+/* The decoder (decoder.h). Steps form a pipe. put_token() passes a token or fragment to step `at`,
+ * which calls put_token() for the next step with its result. After the last step the text is
+ * appended to g->out. Bytes that a step cannot decide yet wait in its `held`:
  *
  *   ByteLevel      the bytes of an unfinished character
  *   ByteFallback   a run of <0xNN> bytes
@@ -62,7 +62,8 @@ struct decoder_step {
 static int parse_step(struct decoder *d, const struct json *v, unsigned depth, struct err *e);
 
 /* The steps of a Sequence, in order, into the flat list. */
-static int parse_sequence(struct decoder *d, const struct json *v, unsigned depth, struct err *e)
+static int parse_decoder_sequence(struct decoder *d, const struct json *v, unsigned depth,
+                                  struct err *e)
 {
     const struct json *list = json_get(v, "decoders");
 
@@ -74,7 +75,7 @@ static int parse_sequence(struct decoder *d, const struct json *v, unsigned dept
     return 0;
 }
 
-static void keep(struct decoder_step *step, struct str content)
+static void keep_content(struct decoder_step *step, struct str content)
 {
     step->content = mem_strndup(content.p, content.len);
     step->content_len = content.len;
@@ -87,7 +88,7 @@ static int parse_metaspace(struct decoder_step *step, const struct json *v, stru
 
     if (config_char(v, "replacement", &replacement, e) < 0)
         return -1;
-    keep(step, replacement);
+    keep_content(step, replacement);
     step->first_dropped = !str_eq_c(scheme, "never");
     return 0;
 }
@@ -101,7 +102,7 @@ static int parse_strip(struct decoder_step *step, const struct json *v, struct e
         config_uint(v, "start", STRIP_MAX, &step->start, e) < 0 ||
         config_uint(v, "stop", STRIP_MAX, &step->stop, e) < 0)
         return -1;
-    keep(step, content);
+    keep_content(step, content);
     return 0;
 }
 
@@ -112,7 +113,7 @@ static int parse_replace(struct decoder_step *step, const struct json *v, struct
 
     if (config_string(v, "content", &content, e) < 0)
         return -1;
-    keep(step, content);
+    keep_content(step, content);
     return config_pattern(v, &step->pattern, e);
 }
 
@@ -130,7 +131,7 @@ static int parse_suffix(struct decoder_step *step, const struct json *v, struct 
 }
 
 /* Parses the options of the step's kind. */
-static int parse_options(struct decoder_step *step, const struct json *v, struct err *e)
+static int parse_decoder_options(struct decoder_step *step, const struct json *v, struct err *e)
 {
     switch (step->kind) {
     case STEP_STRIP:
@@ -146,7 +147,7 @@ static int parse_options(struct decoder_step *step, const struct json *v, struct
     }
 }
 
-static bool fuses(const struct decoder_step *step)
+static bool is_fused(const struct decoder_step *step)
 {
     return step->fused || step->kind == STEP_FUSE || step->kind == STEP_BYTE_LEVEL;
 }
@@ -167,18 +168,18 @@ static int parse_step(struct decoder *d, const struct json *v, unsigned depth, s
         {"BPEDecoder", STEP_SUFFIX},
     };
     struct str type = config_type(v);
-    bool fused = d->n > 0 && fuses(&vec_last(d));
+    bool fused = d->n > 0 && is_fused(&vec_last(d));
 
     if (d->n == DECODER_STEPS_MAX)
         return err_set(e, ERR_UNSUPPORTED, "decoder: more than %d steps are not supported",
                        DECODER_STEPS_MAX);
     if (str_eq_c(type, "Sequence") && depth < CONFIG_DEPTH_MAX)
-        return parse_sequence(d, v, depth, e);
+        return parse_decoder_sequence(d, v, depth, e);
     for (size_t i = 0; i < ARRAY_LEN(known); i++) {
         if (!str_eq_c(type, known[i].type))
             continue;
         *vec_push(d) = (struct decoder_step){.kind = known[i].kind, .fused = fused};
-        return parse_options(&vec_last(d), v, e);
+        return parse_decoder_options(&vec_last(d), v, e);
     }
     return config_refuse("decoder", v, e);
 }
@@ -258,11 +259,11 @@ void decoding_done(struct decoding *g)
     regex_scratch_free(g->regex);
 }
 
-static void put(struct decoding *g, size_t at, struct str token);
+static void put_token(struct decoding *g, size_t at, struct str token);
 
-static void put_text(struct decoding *g, size_t at)
+static void put_step_text(struct decoding *g, size_t at)
 {
-    put(g, at + 1, buf_str(&g->steps[at].text));
+    put_token(g, at + 1, buf_str(&g->steps[at].text));
 }
 
 /* Bytes of the first maximal part of s that is no character. */
@@ -309,7 +310,7 @@ static void byte_level(struct decoding *g, size_t at, struct str token)
     buf_clear(&step->text);
     write_lossy(&rest, false, &step->text);
     buf_consume(&step->held, step->held.len - rest.len);
-    put_text(g, at);
+    put_step_text(g, at);
 }
 
 /* A held run of bytes ends: its text when it is UTF-8, else U+FFFD for each byte. */
@@ -326,7 +327,7 @@ static void flush_bytes(struct decoding *g, size_t at)
         for (size_t i = 0; i < step->held.len; i++)
             buf_puts(&step->text, REPLACEMENT);
     buf_clear(&step->held);
-    put_text(g, at);
+    put_step_text(g, at);
 }
 
 /* The byte of "<0xNN>" or -1. A '+' may stand for the first digit: Rust reads it so. */
@@ -351,11 +352,11 @@ static void byte_fallback(struct decoding *g, size_t at, struct str token)
         return;
     }
     flush_bytes(g, at);
-    put(g, at + 1, token);
+    put_token(g, at + 1, token);
 }
 
 /* Puts `content` in the place of each match within the token. */
-static void replace(struct decoding *g, size_t at, struct str token, struct str content)
+static void replace_content(struct decoding *g, size_t at, struct str token, struct str content)
 {
     struct decoding_step *step = &g->steps[at];
     const struct decoder_step *conf = &g->decoder->at[at];
@@ -371,11 +372,11 @@ static void replace(struct decoding *g, size_t at, struct str token, struct str 
         done = w.end;
     }
     buf_add(&step->text, token.p + done, token.len - done);
-    put_text(g, at);
+    put_step_text(g, at);
 }
 
 /* Marks become blanks; the first token's are dropped if so configured. */
-static void metaspace(struct decoding *g, size_t at, struct str token)
+static void decode_metaspace(struct decoding *g, size_t at, struct str token)
 {
     const struct decoder_step *conf = &g->decoder->at[at];
     struct decoding_step *step = &g->steps[at];
@@ -392,7 +393,7 @@ static void metaspace(struct decoding *g, size_t at, struct str token)
             buf_add_c(&step->text, ' ');
         token = str_sub(token, n, token.len);
     }
-    put_text(g, at);
+    put_step_text(g, at);
 }
 
 /* Finds the start of the trailing run of the content's characters, at most `stop` of them. */
@@ -425,7 +426,7 @@ static struct str strip_front(const struct decoder_step *conf, struct str s, siz
 
 /* Unfused: each token by itself. Fused: the front once, and the end when it is known to be the
  * end. */
-static void strip(struct decoding *g, size_t at, struct str token)
+static void strip_token(struct decoding *g, size_t at, struct str token)
 {
     const struct decoder_step *conf = &g->decoder->at[at];
     struct decoding_step *step = &g->steps[at];
@@ -434,7 +435,7 @@ static void strip(struct decoding *g, size_t at, struct str token)
 
     if (!conf->fused) {
         token = strip_front(conf, token, &count, &closed);
-        put(g, at + 1, str_sub(token, 0, tail_start(conf, token)));
+        put_token(g, at + 1, str_sub(token, 0, tail_start(conf, token)));
         return;
     }
     buf_add_str(&step->held, strip_front(conf, token, &step->count, &step->closed));
@@ -442,29 +443,29 @@ static void strip(struct decoding *g, size_t at, struct str token)
     buf_clear(&step->text);
     buf_add(&step->text, step->held.p, to);
     buf_consume(&step->held, to);
-    put_text(g, at);
+    put_step_text(g, at);
 }
 
 /* BPEDecoder: the suffix of all tokens but the last becomes a blank, so one token waits. */
-static void suffix(struct decoding *g, size_t at, struct str token)
+static void decode_suffix(struct decoding *g, size_t at, struct str token)
 {
     struct decoding_step *step = &g->steps[at];
 
     if (step->count++ > 0)
-        replace(g, at, buf_str(&step->held), STR(" "));
+        replace_content(g, at, buf_str(&step->held), STR(" "));
     buf_clear(&step->held);
     buf_add_str(&step->held, token);
 }
 
-static void join(struct decoding *g, size_t at, struct str token)
+static void join_token(struct decoding *g, size_t at, struct str token)
 {
     if (g->steps[at].count++ > 0)
-        put(g, at + 1, STR(" "));
-    put(g, at + 1, token);
+        put_token(g, at + 1, STR(" "));
+    put_token(g, at + 1, token);
 }
 
 /* Steps that need the whole token hold fragments until the end. */
-static bool waits(const struct decoder_step *conf)
+static bool needs_whole_token(const struct decoder_step *conf)
 {
     return conf->fused && (conf->kind == STEP_REPLACE || conf->kind == STEP_BYTE_FALLBACK ||
                            conf->kind == STEP_BYTE_LEVEL || conf->kind == STEP_SUFFIX);
@@ -483,32 +484,32 @@ static void run_step(struct decoding *g, size_t at, struct str token)
         byte_fallback(g, at, token);
         break;
     case STEP_FUSE:
-        put(g, at + 1, token);
+        put_token(g, at + 1, token);
         break;
     case STEP_STRIP:
-        strip(g, at, token);
+        strip_token(g, at, token);
         break;
     case STEP_REPLACE:
-        replace(g, at, token, str_of(conf->content, conf->content_len));
+        replace_content(g, at, token, str_of(conf->content, conf->content_len));
         break;
     case STEP_METASPACE:
-        metaspace(g, at, token);
+        decode_metaspace(g, at, token);
         break;
     case STEP_SUFFIX:
-        suffix(g, at, token);
+        decode_suffix(g, at, token);
         break;
     case STEP_JOIN:
-        join(g, at, token);
+        join_token(g, at, token);
         break;
     }
 }
 
 /* Hands a token to step `at`; behind the last step to the output. */
-static void put(struct decoding *g, size_t at, struct str token)
+static void put_token(struct decoding *g, size_t at, struct str token)
 {
     if (at == g->decoder->n)
         buf_add_str(g->out, token);
-    else if (waits(&g->decoder->at[at]))
+    else if (needs_whole_token(&g->decoder->at[at]))
         buf_add_str(&g->steps[at].held, token);
     else
         run_step(g, at, token);
@@ -522,7 +523,7 @@ static void end_step(struct decoding *g, size_t at)
     struct buf whole = {0};
     struct str rest;
 
-    if (waits(conf)) {
+    if (needs_whole_token(conf)) {
         whole = step->held;
         step->held = (struct buf){0};
         run_step(g, at, buf_str(&whole));
@@ -533,14 +534,14 @@ static void end_step(struct decoding *g, size_t at)
         rest = buf_str(&step->held);
         buf_clear(&step->text);
         write_lossy(&rest, true, &step->text);
-        put_text(g, at);
+        put_step_text(g, at);
         break;
     case STEP_BYTE_FALLBACK:
         flush_bytes(g, at);
         break;
     case STEP_SUFFIX:
         if (step->count > 0)
-            replace(g, at, buf_str(&step->held), STR(""));
+            replace_content(g, at, buf_str(&step->held), STR(""));
         break;
     default: /* what STEP_STRIP holds is stripped */
         break;
@@ -557,7 +558,7 @@ void decoding_feed(struct decoding *g, struct str token, struct buf *out)
     if (g->decoder->byte_level && !decoding_waits(g) && utf8_valid(token))
         buf_add_str(out, token);
     else
-        put(g, 0, token);
+        put_token(g, 0, token);
 }
 
 void decoding_finish(struct decoding *g, struct buf *out)

@@ -7,7 +7,7 @@
  *   word ── word cache, else bpe or unigram ── ids
  *
  * The post-processor's template (t->post) says where special tokens stand around the text. A
- * text can be encoded in parts (encoder_encode_part): a part ends behind an added token, because
+ * text can be encoded in parts (encoder_encode_step): a part ends behind an added token, because
  * nothing merges across one. Scratch memory is kept between calls up to SCRATCH_KEEP. */
 
 #include <stdlib.h>
@@ -76,7 +76,7 @@ void encoder_free(struct encoder *enc)
     free(enc);
 }
 
-static void append(struct token_vec *out, const int32_t *ids, size_t n)
+static void append_ids(struct token_vec *out, const int32_t *ids, size_t n)
 {
     vec_reserve(out, n + WORD_CACHE_IDS_MAX); /* the next word finds room, too */
     for (size_t i = 0; i < n; i++)
@@ -106,7 +106,7 @@ static APART int encode_slowly(struct encoder *enc, struct str word, struct err 
     set = word_cache_set(&enc->cache, &key);
     line = word_cache_get(set, &key);
     if (line) {
-        append(enc->out, line->ids, word_line_count(line));
+        append_ids(enc->out, line->ids, word_line_count(line));
         return 0;
     }
     if (run_model(enc, word, e) < 0)
@@ -145,7 +145,7 @@ static inline int encode_word(struct encoder *enc, struct str word, struct err *
 }
 
 /* A word that no merge joins across "X|U+2581" is encoded in parts, which the cache knows. */
-static APART int encode_parts(struct encoder *enc, struct str word, struct err *e)
+static APART int encode_pieces(struct encoder *enc, struct str word, struct err *e)
 {
     struct str space = STR(SPACE_PIECE);
     size_t from = 0;
@@ -173,13 +173,13 @@ static int on_word(void *arg, struct str word, struct err *e)
     if (!budget_spend(&enc->budget, 1))
         return budget_fail(&enc->budget, "tokenizer.json: splitting the text into words", e);
     if (enc->t->bpe.splits_at_space)
-        return encode_parts(enc, word, e);
+        return encode_pieces(enc, word, e);
     return encode_word(enc, word, e);
 }
 
 /* --- added tokens --- */
 
-static bool is_word(uint32_t cp)
+static bool is_word_at_edge(uint32_t cp)
 {
     return unicode_flags(cp) & UC_RUST_WORD;
 }
@@ -195,13 +195,13 @@ static bool stands_alone(struct str text, const struct trie_match *m)
 
     if (m->start > 0) {
         unicode_read_back(text.p + m->start, &cp);
-        if (is_word(cp))
+        if (is_word_at_edge(cp))
             return false;
     }
     if (m->end == text.len)
         return true;
     unicode_read(text.p + m->end, &cp);
-    return !is_word(cp);
+    return !is_word_at_edge(cp);
 }
 
 /* Finds the start of the white space before `at`, not before `floor`. */
@@ -241,8 +241,8 @@ static size_t space_after(struct str text, size_t at, struct text_run *known)
 typedef int rest_fn(struct encoder *enc, struct pretok_piece piece, struct err *e);
 
 /* Text between two added tokens, with the share of the head that falls into it. */
-static int pass_rest(struct encoder *enc, const struct pretok_piece *piece, size_t start,
-                     size_t end, rest_fn *rest, struct err *e)
+static int pass_text_between(struct encoder *enc, const struct pretok_piece *piece, size_t start,
+                             size_t end, rest_fn *rest, struct err *e)
 {
     size_t head = piece->head > start ? MIN_OF(piece->head - start, end - start) : 0;
 
@@ -262,7 +262,7 @@ static void widen_match(const struct added_token *token, struct str text, size_t
         *end = space_after(text, *end, blank);
 }
 
-static bool is_plain(const struct encoder *enc, struct str text, size_t at)
+static bool is_plain_match(const struct encoder *enc, struct str text, size_t at)
 {
     size_t from = 0, to = text.p == enc->whole ? enc->plain.n : 0;
 
@@ -296,10 +296,10 @@ static int split_added(struct encoder *enc, const struct trie *trie, struct pret
 
         if (token->single_word && !stands_alone(piece.text, &m))
             continue;
-        if (RG_UNLIKELY(enc->plain.n > 0) && is_plain(enc, piece.text, m.start))
+        if (RG_UNLIKELY(enc->plain.n > 0) && is_plain_match(enc, piece.text, m.start))
             continue;
         widen_match(token, piece.text, done, &blank, &start, &end);
-        if (pass_rest(enc, &piece, done, start, rest, e) < 0)
+        if (pass_text_between(enc, &piece, done, start, rest, e) < 0)
             return -1;
         if (start < end) /* nothing may be left of a token that takes blanks already taken */
             *vec_push(enc->out) = token->id;
@@ -313,7 +313,7 @@ static int split_added(struct encoder *enc, const struct trie *trie, struct pret
         return budget_fail(&enc->budget, "tokenizer.json: the search for added_tokens", e);
     if (at)
         *at = piece.text.len;
-    return pass_rest(enc, &piece, done, piece.text.len, rest, e);
+    return pass_text_between(enc, &piece, done, piece.text.len, rest, e);
 }
 
 static int encode_plain(struct encoder *enc, struct pretok_piece piece, struct err *e)
@@ -355,7 +355,7 @@ static void begin_budget(struct encoder *enc, struct str text)
 }
 
 /* Frees the memory that a long text needed. */
-static void ease(struct encoder *enc)
+static void free_excess(struct encoder *enc)
 {
     if (enc->bpe.cap > SCRATCH_KEEP || enc->bpe.queue.cap > SCRATCH_KEEP)
         bpe_scratch_done(&enc->bpe);
@@ -391,7 +391,7 @@ int encoder_encode(struct encoder *enc, struct str text, bool add_special_tokens
     }
     if (rc < 0)
         out->n = before;
-    ease(enc);
+    free_excess(enc);
     return rc;
 }
 
@@ -409,7 +409,7 @@ int encoder_encode_plain(struct encoder *enc, struct str text, const struct plai
 }
 
 /* A template with more than the text needs the whole, so it is not cut. */
-int encoder_encode_part(struct encoder *enc, struct str text, size_t *at, struct token_vec *out,
+int encoder_encode_step(struct encoder *enc, struct str text, size_t *at, struct token_vec *out,
                         struct err *e)
 {
     const struct token_vec *post = &enc->t->post;
@@ -425,7 +425,7 @@ int encoder_encode_part(struct encoder *enc, struct str text, size_t *at, struct
     enc->out = out;
     begin_budget(enc, text);
     rc = encode_text(enc, text, at, e);
-    ease(enc);
+    free_excess(enc);
     if (rc < 0) {
         out->n = before;
         return -1;

@@ -6,19 +6,19 @@
 #include "common/codec/json.h"
 #include "worker/text/tokens/tokenizer.h"
 
-static uint64_t mix(uint64_t h, const void *p, size_t n)
+static uint64_t mix_bytes(uint64_t h, const void *p, size_t n)
 {
     return str_hash(str_of(p, n), h + 1);
 }
 
 static uint64_t mix_text(uint64_t h, struct str s)
 {
-    return mix(s.p ? h : ~h, s.p ? s.p : "", s.len);
+    return mix_bytes(s.p ? h : ~h, s.p ? s.p : "", s.len);
 }
 
 static uint64_t mix_number(uint64_t h, uint64_t v)
 {
-    return mix(h, &v, sizeof(v));
+    return mix_bytes(h, &v, sizeof(v));
 }
 
 /* Mixes in the text of each id. */
@@ -56,7 +56,7 @@ static uint64_t mix_merges(uint64_t h, const struct json *merges)
     return h;
 }
 
-static uint64_t mix_part(uint64_t h, const struct json *part, struct buf *text)
+static uint64_t mix_section(uint64_t h, const struct json *part, struct buf *text)
 {
     buf_clear(text);
     if (!json_is_null(part))
@@ -69,7 +69,7 @@ static uint64_t mix_unigram(uint64_t h, const struct tokenizer *t)
 {
     const struct unigram *u = &t->unigram;
 
-    h = mix(h, u->scores, t->vocab.id_count * sizeof(*u->scores));
+    h = mix_bytes(h, u->scores, t->vocab.id_count * sizeof(*u->scores));
     return mix_number(h, (uint64_t)(uint32_t)u->unk << 8 | (unsigned)u->byte_fallback);
 }
 
@@ -90,8 +90,8 @@ uint64_t tokenizer_fingerprint_of(const struct tokenizer *t, const struct json *
     if (t->is_unigram)
         h = mix_unigram(h, t);
     for (size_t i = 0; i < ARRAY_LEN(parts); i++)
-        h = mix_part(h, json_get(root, parts[i]), &text);
-    h = mix(h, t->post.at, t->post.n * sizeof(*t->post.at));
+        h = mix_section(h, json_get(root, parts[i]), &text);
+    h = mix_bytes(h, t->post.at, t->post.n * sizeof(*t->post.at));
     buf_done(&text);
     return h ? h : 1;
 }

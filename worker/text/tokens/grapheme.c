@@ -38,12 +38,12 @@ struct cluster {
     bool linked;    /* ... a linker among that */
 };
 
-static bool is_control(enum grapheme_class c)
+static bool is_control_class(enum grapheme_class c)
 {
     return c == GRAPHEME_CONTROL || c == GRAPHEME_CR || c == GRAPHEME_LF;
 }
 
-static bool extends(enum grapheme_class c)
+static bool is_extending(enum grapheme_class c)
 {
     return c == GRAPHEME_EXTEND || c == GRAPHEME_LINKER || c == GRAPHEME_ZWJ;
 }
@@ -66,13 +66,13 @@ static bool joins_hangul(enum grapheme_class last, enum grapheme_class c)
 }
 
 /* Whether the character belongs to the cluster; the annex's rules GB3 to GB13 in their order. */
-static bool joins(const struct cluster *k, enum grapheme_class c)
+static bool joins_cluster(const struct cluster *k, enum grapheme_class c)
 {
     if (k->last == GRAPHEME_CR && c == GRAPHEME_LF)
         return true;
-    if (is_control(k->last) || is_control(c))
+    if (is_control_class(k->last) || is_control_class(c))
         return false;
-    if (joins_hangul(k->last, c) || extends(c) || c == GRAPHEME_SPACINGMARK ||
+    if (joins_hangul(k->last, c) || is_extending(c) || c == GRAPHEME_SPACINGMARK ||
         k->last == GRAPHEME_PREPEND)
         return true;
     if (c == GRAPHEME_INCB_CONSONANT)
@@ -84,9 +84,9 @@ static bool joins(const struct cluster *k, enum grapheme_class c)
 }
 
 /* Takes a character into the cluster. */
-static void add(struct cluster *k, enum grapheme_class c)
+static void add_to_cluster(struct cluster *k, enum grapheme_class c)
 {
-    bool extending = extends(c);
+    bool extending = is_extending(c);
 
     k->flags = c == GRAPHEME_REGIONAL_INDICATOR ? k->flags + 1 : 0;
     k->picture = c == GRAPHEME_EXTENDED_PICTOGRAPHIC || (k->picture && extending);
@@ -110,9 +110,9 @@ size_t grapheme_len(struct str text, size_t at)
         if (end > at && cp >= 0x20 && cp < 0x7f && k.last == GRAPHEME_ANY)
             break;
         c = class_of(cp);
-        if (end > at && !joins(&k, c))
+        if (end > at && !joins_cluster(&k, c))
             break;
-        add(&k, c);
+        add_to_cluster(&k, c);
         end += n;
     }
     return end - at;

@@ -14,7 +14,7 @@
 enum { SPEND_EVERY = 1 << 10, FAILED_STEPS = 32 }; /* tokens; steps of one that does not fit */
 
 /* The node of one byte more; 0: none. */
-static inline uint32_t step(const struct longest *l, uint32_t node, char byte)
+static inline uint32_t step_node(const struct longest *l, uint32_t node, char byte)
 {
     uint32_t from = l->nodes[node].longer, n = l->nodes[node + 1].longer - from;
     const uint8_t *found;
@@ -37,7 +37,7 @@ static inline int32_t longest_at(const struct longest *l, const char *text, size
             best = l->nodes[node].token;
             __builtin_prefetch(&l->origins[best]); /* looked into next */
         }
-        node = i < n ? step(l, node, text[i]) : 0;
+        node = i < n ? step_node(l, node, text[i]) : 0;
     }
     return best;
 }
@@ -47,12 +47,12 @@ uint32_t longest_node(const struct longest *l, const char *text, size_t n)
     uint32_t node = l->twos[(uint8_t)text[0] << 8 | (uint8_t)text[1]];
 
     for (size_t i = 2; node && i < n; i++)
-        node = step(l, node, text[i]);
+        node = step_node(l, node, text[i]);
     return node;
 }
 
 /* Whether two tokens that touch stay what they are. */
-static inline bool stay(const struct longest *l, int32_t a, int32_t b)
+static inline bool pair_is_stable(const struct longest *l, int32_t a, int32_t b)
 {
     return pair_table_get(l->ranks, a, b) == PAIR_NONE && longest_bear(l, a, b);
 }
@@ -70,7 +70,7 @@ size_t longest_encode(const struct longest *l, const char *text, size_t n, struc
         size_t end = at + l->origins[token].len;
 
         if (!(room.closed[end / 32] >> end % 32 & 1) &&
-            (count == 0 || stay(l, room.tokens[count - 1], token))) {
+            (count == 0 || pair_is_stable(l, room.tokens[count - 1], token))) {
             room.tokens[count++] = token;
             at = end;
             if (at == n)

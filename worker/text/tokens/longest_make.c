@@ -112,7 +112,7 @@ static bool in_order(const struct longest_making *m)
 }
 
 /* Lays the texts of all tokens down, in the order of their merges: parts come before the whole. */
-static void spell(struct longest_making *m)
+static void spell_tokens(struct longest_making *m)
 {
     const struct token_origin *o = m->l->origins;
     size_t sum = 256, to = 256;
@@ -153,7 +153,7 @@ static int by_text(const void *a, const void *b)
 }
 
 /* Sorts by the heads, digit by digit from the lowest, then what has equal heads. */
-static void sort(struct longest_making *m)
+static void sort_tokens(struct longest_making *m)
 {
     struct spelling *other = mem_alloc((m->n + 1) * sizeof(*other)), *swap;
     uint32_t from[DIGITS + 1];
@@ -209,7 +209,7 @@ static inline uint8_t byte_at(const struct spelling *s, uint32_t i)
 }
 
 /* Settles a node, and adds those of one byte more. */
-static void grow(struct longest_making *m, struct longest_growing *g, size_t node)
+static void grow_node(struct longest_making *m, struct longest_growing *g, size_t node)
 {
     struct node_range r = g->ranges[node];
     const struct spelling *s = m->sorted;
@@ -247,7 +247,7 @@ static void make_nodes(struct longest_making *m)
         add_node(m, &g, (struct node_range){from, at, 1, -1}, (uint8_t)i);
     }
     for (size_t i = 0; i < g.n; i++)
-        grow(m, &g, i);
+        grow_node(m, &g, i);
     m->l->nodes[g.n] = (struct token_start){(uint32_t)g.n, -1};
     m->l->twos = mem_calloc(65536, sizeof(*m->l->twos));
     for (uint32_t i = 0; i < 256; i++)
@@ -271,8 +271,8 @@ void longest_init(struct longest *l, const struct longest_merges *merges)
     if (begin_origins(&m) < 0 || find_origins(&m) < 0 || !in_order(&m)) {
         longest_done(l);
     } else {
-        spell(&m);
-        sort(&m);
+        spell_tokens(&m);
+        sort_tokens(&m);
         make_nodes(&m);
         if (m.too_long)
             longest_done(l);

@@ -26,7 +26,7 @@ struct marks {
 
 /* Whether a character may change or meet a neighbour under this form. All others stay as they
  * are, and nothing moves or joins across them to the right. */
-static inline bool unsafe(enum normal_form form, uint32_t cp)
+static inline bool is_unsafe(enum normal_form form, uint32_t cp)
 {
     static const uint32_t flags[] = {[NORMAL_C] = UC_NFC_UNSAFE,
                                      [NORMAL_D] = UC_NFD | UC_CCC,
@@ -52,7 +52,7 @@ static size_t find_unsafe(enum normal_form form, struct str text, size_t at, siz
             continue;
         }
         n = unicode_read(text.p + at, &cp);
-        if (unsafe(form, cp))
+        if (is_unsafe(form, cp))
             return at;
         *before = at;
         at += n;
@@ -67,7 +67,7 @@ static size_t skip_unsafe(enum normal_form form, struct str text, size_t at)
         uint32_t cp;
         size_t n = unicode_read(text.p + at, &cp);
 
-        if (cp < 0x80 || !unsafe(form, cp))
+        if (cp < 0x80 || !is_unsafe(form, cp))
             break;
         at += n;
     }
@@ -98,7 +98,7 @@ static void decompose_hangul(struct marks *m, uint32_t cp)
 }
 
 /* Appends the full decomposition of one character; the tables hold it already expanded. */
-static void decompose(struct marks *m, uint32_t cp, bool compat)
+static void decompose_character(struct marks *m, uint32_t cp, bool compat)
 {
     const struct unicode_mapping *map = NULL;
     const uint32_t *pool = compat ? unicode_nfkd_pool : unicode_nfd_pool;
@@ -149,7 +149,7 @@ static void order_run(struct mark *run, size_t n)
 }
 
 /* Sorts each run of marks between two starters (class 0). */
-static void order(struct marks *m)
+static void order_marks(struct marks *m)
 {
     size_t from = 0;
 
@@ -169,7 +169,7 @@ static void order(struct marks *m)
 
 /* Composes in place: each character joins the last starter unless one of its own class or a starter
  * is between them. */
-static void compose(struct marks *m)
+static void compose_marks(struct marks *m)
 {
     size_t out = 0, starter = SIZE_MAX;
 
@@ -198,11 +198,11 @@ static void write_stretch(enum normal_form form, struct str text, struct marks *
         uint32_t cp;
 
         at += unicode_read(text.p + at, &cp);
-        decompose(m, cp, form == NORMAL_KC || form == NORMAL_KD);
+        decompose_character(m, cp, form == NORMAL_KC || form == NORMAL_KD);
     }
-    order(m);
+    order_marks(m);
     if (form == NORMAL_C || form == NORMAL_KC)
-        compose(m);
+        compose_marks(m);
     for (size_t i = 0; i < m->n; i++) {
         char bytes[4];
         size_t n = utf8_encode(bytes, m->at[i].cp);

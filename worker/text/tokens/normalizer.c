@@ -52,7 +52,8 @@ struct normalizer_step {
 static int parse_step(struct normalizer *n, const struct json *v, unsigned depth, struct err *e);
 
 /* The steps of a Sequence, in order, into the flat list. */
-static int parse_sequence(struct normalizer *n, const struct json *v, unsigned depth, struct err *e)
+static int parse_normalizer_sequence(struct normalizer *n, const struct json *v, unsigned depth,
+                                     struct err *e)
 {
     const struct json *list = json_get(v, "normalizers");
 
@@ -89,7 +90,8 @@ static int parse_charsmap(struct normalizer_step *step, const struct json *v, st
 }
 
 /* Parses the options of the step's kind. */
-static int parse_options(struct normalizer_step *step, const struct json *v, struct err *e)
+static int parse_normalizer_options(struct normalizer_step *step, const struct json *v,
+                                    struct err *e)
 {
     switch (step->kind) {
     case STEP_STRIP:
@@ -139,13 +141,13 @@ static int parse_step(struct normalizer *n, const struct json *v, unsigned depth
         return err_set(e, ERR_UNSUPPORTED, "normalizer: more than %d steps are not supported",
                        NORMALIZER_STEPS_MAX);
     if (str_eq_c(type, "Sequence") && depth < CONFIG_DEPTH_MAX)
-        return parse_sequence(n, v, depth, e);
+        return parse_normalizer_sequence(n, v, depth, e);
     for (size_t i = 0; i < ARRAY_LEN(known); i++) {
         if (!str_eq_c(type, known[i].type))
             continue;
         *vec_push(n) = (struct normalizer_step){
             .kind = known[i].kind, .type = known[i].type, .form = known[i].form};
-        return parse_options(&vec_last(n), v, e);
+        return parse_normalizer_options(&vec_last(n), v, e);
     }
     return config_refuse("normalizer", v, e);
 }
@@ -238,7 +240,7 @@ static void map_chars(const struct normalizer_step *step, struct str text, size_
 }
 
 /* Cuts white space at either end. */
-static void strip(const struct normalizer_step *step, struct str *text, size_t *head)
+static void strip_blanks(const struct normalizer_step *step, struct str *text, size_t *head)
 {
     size_t from = 0, to = text->len, n;
     uint32_t cp;
@@ -260,8 +262,8 @@ static void strip(const struct normalizer_step *step, struct str *text, size_t *
 }
 
 /* Text that is empty stays empty. */
-static void prepend(const struct normalizer_step *step, struct str text, size_t *head,
-                    struct buf *out)
+static void prepend_text(const struct normalizer_step *step, struct str text, size_t *head,
+                         struct buf *out)
 {
     if (text.len == 0)
         return;
@@ -274,8 +276,8 @@ static void prepend(const struct normalizer_step *step, struct str text, size_t 
 enum { MATCH_STEPS = 8 };
 
 /* Replaces each match. The library aligns the replacement to the match's last byte. */
-static int replace(const struct normalizer_step *step, struct normalizer_scratch *s,
-                   struct str text, size_t *head, struct buf *out)
+static int replace_matches(const struct normalizer_step *step, struct normalizer_scratch *s,
+                           struct str text, size_t *head, struct buf *out)
 {
     struct budget *budget = regex_scratch_budget(s->regex);
     struct pattern_walk w = {.text = text};
@@ -324,7 +326,7 @@ static int apply_step(const struct normalizer_step *step, struct normalizer_scra
 {
     switch (step->kind) {
     case STEP_STRIP:
-        strip(step, text, head);
+        strip_blanks(step, text, head);
         return 0;
     case STEP_FORM:
         if (normal_form_holds(step->form, *text))
@@ -332,10 +334,10 @@ static int apply_step(const struct normalizer_step *step, struct normalizer_scra
         normal_form(step, *text, head, out);
         return 1;
     case STEP_PREPEND:
-        prepend(step, *text, head, out);
+        prepend_text(step, *text, head, out);
         return 1;
     case STEP_REPLACE:
-        return replace(step, s, *text, head, out) < 0 ? -1 : 1;
+        return replace_matches(step, s, *text, head, out) < 0 ? -1 : 1;
     case STEP_BYTE_LEVEL:
         byte_level(*text, head, out);
         return 1;

@@ -2,7 +2,7 @@
  * reads.
  *
  *   read_alternatives   a|b|c, and the end of a group
- *     read_sequence       atoms with their quantifiers
+ *     read_atoms       atoms with their quantifiers
  *       read_atom           character, escape, [class], ., (group), anchor
  *       read_quantifiers    * + ? {n,m} with ? or + behind
  *
@@ -38,20 +38,20 @@ struct onig {
 
 static int read_alternatives(struct onig *o);
 
-static size_t left(const struct onig *o)
+static size_t bytes_left(const struct onig *o)
 {
     return (size_t)(o->in.end - o->in.p);
 }
 
 static bool looking_at(const struct onig *o, const char *text)
 {
-    return str_starts(str_of(o->in.p, left(o)), str_cstr(text));
+    return str_starts(str_of(o->in.p, bytes_left(o)), str_cstr(text));
 }
 
 /* --- writing --- */
 
 /* A class as ranges without surrogates; an empty set is a pattern that never matches. */
-static void write_set(struct buf *out, const struct charset *set)
+static void write_set_class(struct buf *out, const struct charset *set)
 {
     size_t before = out->len;
 
@@ -72,14 +72,14 @@ static void write_set(struct buf *out, const struct charset *set)
     buf_add_c(out, ']');
 }
 
-static void take_shape(struct onig *o, const struct charset *set)
+static void record_shape(struct onig *o, const struct charset *set)
 {
     if (o->atoms == 1)
         charset_add_set(&o->shape->set, set);
 }
 
 /* Puts text into the output, before what was written from `at` on. */
-static void insert(struct buf *out, size_t at, const char *text)
+static void insert_text(struct buf *out, size_t at, const char *text)
 {
     size_t n = strlen(text);
 
@@ -89,9 +89,9 @@ static void insert(struct buf *out, size_t at, const char *text)
     out->len += n;
 }
 
-static void wrap(struct onig *o, size_t from)
+static void wrap_group(struct onig *o, size_t from)
 {
-    insert(o->out, from, "(?:");
+    insert_text(o->out, from, "(?:");
     buf_add_c(o->out, ')');
 }
 
@@ -124,9 +124,9 @@ static int write_char(struct onig *o, uint32_t cp)
             rc = onig_fold_case(&o->in, &set);
     }
     o->last_char = lower;
-    take_shape(o, &set);
+    record_shape(o, &set);
     if (rc == 0)
-        write_set(o->out, &set);
+        write_set_class(o->out, &set);
     charset_done(&set);
     return rc;
 }
@@ -135,8 +135,8 @@ static int write_char(struct onig *o, uint32_t cp)
 static int write_class(struct onig *o, struct charset *set)
 {
     charset_seal(set);
-    take_shape(o, set);
-    write_set(o->out, set);
+    record_shape(o, set);
+    write_set_class(o->out, set);
     o->last_char = NO_CHAR;
     return 0;
 }
@@ -174,7 +174,7 @@ static void write_word_boundary(struct onig *o, bool negate)
 
     charset_add_flags(&set, UC_WORD);
     charset_seal(&set);
-    write_set(&word, &set);
+    write_set_class(&word, &set);
     buf_printf(o->out, "(?:(?<=%.*s)%s%.*s)|(?<!%.*s)%s%.*s))", (int)word.len, word.p,
                negate ? "(?=" : "(?!", (int)word.len, word.p, (int)word.len, word.p,
                negate ? "(?!" : "(?=", (int)word.len, word.p);
@@ -217,9 +217,9 @@ static int read_escape_atom(struct onig *o)
     int rc;
 
     o->in.p++;
-    if (left(o) && read_anchor_escape(o))
+    if (bytes_left(o) && read_anchor_escape(o))
         return 1;
-    if (left(o) && (*o->in.p == 'N' || *o->in.p == 'O')) {
+    if (bytes_left(o) && (*o->in.p == 'N' || *o->in.p == 'O')) {
         bool dot_all = o->dot_all;
 
         o->dot_all = *o->in.p++ == 'O';
@@ -248,7 +248,7 @@ static int read_options(struct onig *o)
 {
     bool on = true;
 
-    for (; left(o) && *o->in.p != ':' && *o->in.p != ')'; o->in.p++) {
+    for (; bytes_left(o) && *o->in.p != ':' && *o->in.p != ')'; o->in.p++) {
         switch (*o->in.p) {
         case '-':
             on = false;
@@ -266,7 +266,7 @@ static int read_options(struct onig *o)
             return onig_refuse(&o->in, "this group option");
         }
     }
-    return left(o) ? 0 : onig_refuse(&o->in, "a group without its end");
+    return bytes_left(o) ? 0 : onig_refuse(&o->in, "a group without its end");
 }
 
 /* The inside of a group and its ")"; options set inside end with it. */
@@ -278,7 +278,7 @@ static int read_group_body(struct onig *o, const char *open)
     o->last_char = NO_CHAR;
     if (read_alternatives(o) < 0)
         return -1;
-    if (!left(o) || *o->in.p != ')')
+    if (!bytes_left(o) || *o->in.p != ')')
         return onig_refuse(&o->in, "a group without its end");
     o->in.p++;
     buf_add_c(o->out, ')');
@@ -314,7 +314,7 @@ static int read_option_group(struct onig *o)
 /* Skips the name: groups are not referred to. */
 static int read_group_name(struct onig *o)
 {
-    const char *close = memchr(o->in.p, '>', left(o));
+    const char *close = memchr(o->in.p, '>', bytes_left(o));
 
     if (!close)
         return onig_refuse(&o->in, "a group name without its end");
@@ -323,7 +323,7 @@ static int read_group_name(struct onig *o)
 }
 
 /* p behind '('. 1: a lookaround (not repeatable). */
-static int read_group(struct onig *o)
+static int read_onig_group(struct onig *o)
 {
     static const char *const lookaround[] = {"?=", "?!", "?<=", "?<!"};
 
@@ -360,11 +360,11 @@ static bool skip_comment(struct onig *o)
     const char *end;
 
     if (looking_at(o, "(?#")) {
-        end = memchr(o->in.p, ')', left(o));
+        end = memchr(o->in.p, ')', bytes_left(o));
         o->in.p = end ? end + 1 : o->in.end;
         return true;
     }
-    if (!o->extended || !left(o))
+    if (!o->extended || !bytes_left(o))
         return false;
     if (memchr(" \t\n\r\f\v", *o->in.p, 6)) {
         o->in.p++;
@@ -372,7 +372,7 @@ static bool skip_comment(struct onig *o)
     }
     if (*o->in.p != '#')
         return false;
-    end = memchr(o->in.p, '\n', left(o));
+    end = memchr(o->in.p, '\n', bytes_left(o));
     o->in.p = end ? end + 1 : o->in.end;
     return true;
 }
@@ -394,7 +394,7 @@ static int read_atom(struct onig *o)
         return read_dot(o);
     case '(':
         o->in.p++;
-        return read_group(o);
+        return read_onig_group(o);
     case '^':
         o->in.p++;
         o->last_char = NO_CHAR;
@@ -418,11 +418,11 @@ static int read_atom(struct onig *o)
 /* --- quantifiers --- */
 
 /* A decimal number; false when there is no digit. */
-static bool read_number(struct onig *o, uint32_t *n)
+static bool read_decimal(struct onig *o, uint32_t *n)
 {
     const char *from = o->in.p;
 
-    for (*n = 0; left(o) && *o->in.p >= '0' && *o->in.p <= '9'; o->in.p++)
+    for (*n = 0; bytes_left(o) && *o->in.p >= '0' && *o->in.p <= '9'; o->in.p++)
         if (*n <= REPEAT_MAX)
             *n = *n * 10 + (uint32_t)(*o->in.p - '0');
     return o->in.p > from;
@@ -435,11 +435,11 @@ static int read_braces(struct onig *o, uint32_t *min, uint32_t *max)
     bool low, high;
 
     o->in.p++;
-    low = read_number(o, min);
+    low = read_decimal(o, min);
     *max = *min;
-    if (left(o) && *o->in.p == ',') {
+    if (bytes_left(o) && *o->in.p == ',') {
         o->in.p++;
-        high = read_number(o, max);
+        high = read_decimal(o, max);
         if (!high)
             *max = UNBOUNDED;
         if (!low && !high)
@@ -447,7 +447,7 @@ static int read_braces(struct onig *o, uint32_t *min, uint32_t *max)
         else
             low = true;
     }
-    if (!low || !left(o) || *o->in.p != '}') {
+    if (!low || !bytes_left(o) || *o->in.p != '}') {
         o->in.p = from;
         return 1;
     }
@@ -468,7 +468,7 @@ static void write_repeat(struct buf *out, uint32_t min, uint32_t max)
 /* Reads min and max of a quantifier. 0 found (*braces: spelled {}), 1 none, -1. */
 static int read_repeat(struct onig *o, uint32_t *min, uint32_t *max, bool *braces)
 {
-    char c = left(o) ? *o->in.p : '\0';
+    char c = bytes_left(o) ? *o->in.p : '\0';
 
     *braces = c == '{';
     if (c == '{')
@@ -490,7 +490,7 @@ static int read_quantifiers(struct onig *o, size_t from, int atom)
     int rc;
 
     while ((rc = read_repeat(o, &min, &max, &braces)) == 0) {
-        char suffix = left(o) ? *o->in.p : '\0';
+        char suffix = bytes_left(o) ? *o->in.p : '\0';
         bool lazy = suffix == '?', possessive = suffix == '+' && !braces;
 
         if (atom == 1)
@@ -499,12 +499,12 @@ static int read_quantifiers(struct onig *o, size_t from, int atom)
         if (count++ > 0 || lazy || possessive)
             o->atoms += 2;
         if (count > 1)
-            wrap(o, from);
+            wrap_group(o, from);
         o->shape->min = min;
         o->shape->max = max;
         write_repeat(o->out, min, max);
         if (lazy && braces && min == max) { /* {n}? is an optional {n} */
-            wrap(o, from);
+            wrap_group(o, from);
             buf_puts(o->out, "{0,1}");
             o->in.p++;
         } else if (lazy || possessive) {
@@ -516,9 +516,9 @@ static int read_quantifiers(struct onig *o, size_t from, int atom)
 }
 
 /* Atoms up to "|", ")" or the end. */
-static int read_sequence(struct onig *o)
+static int read_atoms(struct onig *o)
 {
-    while (left(o) && *o->in.p != '|' && *o->in.p != ')') {
+    while (bytes_left(o) && *o->in.p != '|' && *o->in.p != ')') {
         size_t from = o->out->len;
         int atom;
 
@@ -544,9 +544,9 @@ static int read_alternatives(struct onig *o)
         return onig_refuse(&o->in, "groups nested so deeply");
     for (;;) {
         o->last_char = NO_CHAR;
-        if (read_sequence(o) < 0)
+        if (read_atoms(o) < 0)
             return -1;
-        if (!left(o) || *o->in.p != '|')
+        if (!bytes_left(o) || *o->in.p != '|')
             break;
         o->in.p++;
         o->atoms += 2;

@@ -23,7 +23,7 @@ int onig_refuse(struct onig_input *in, const char *what)
 }
 
 /* Reads up to `most` hex digits. */
-static size_t read_hex(struct onig_input *in, size_t most, uint32_t *value)
+static size_t read_hex_digits(struct onig_input *in, size_t most, uint32_t *value)
 {
     size_t n = 0;
 
@@ -39,15 +39,15 @@ static int read_code_point(struct onig_input *in, uint32_t *cp)
     char kind = *in->p++;
 
     if (kind == 'u')
-        return read_hex(in, 4, cp) == 4 ? 0 : onig_refuse(in, "this \\u escape");
+        return read_hex_digits(in, 4, cp) == 4 ? 0 : onig_refuse(in, "this \\u escape");
     if (in->p < in->end && *in->p == '{') {
         in->p++;
-        if (read_hex(in, 8, cp) == 0 || in->p == in->end || *in->p != '}' || *cp > 0x10ffff)
+        if (read_hex_digits(in, 8, cp) == 0 || in->p == in->end || *in->p != '}' || *cp > 0x10ffff)
             return onig_refuse(in, "this \\x{} escape");
         in->p++;
         return 0;
     }
-    if (read_hex(in, 2, cp) == 0 || *cp > 0x7f)
+    if (read_hex_digits(in, 2, cp) == 0 || *cp > 0x7f)
         return onig_refuse(in, "a \\x escape of a raw byte");
     return 0;
 }
@@ -235,7 +235,7 @@ static bool range_follows(const struct onig_input *in)
 }
 
 /* One character or escape. *single as in onig_read_escape. */
-static int read_member(struct onig_input *in, struct charset *set, uint32_t *single)
+static int read_class_member(struct onig_input *in, struct charset *set, uint32_t *single)
 {
     int rc;
 
@@ -254,7 +254,7 @@ static int read_range(struct onig_input *in, struct charset *set)
 {
     struct charset last_set = {0};
     uint32_t first, last;
-    int rc = read_member(in, set, &first);
+    int rc = read_class_member(in, set, &first);
 
     if (rc < 0 || !range_follows(in))
         return rc;
@@ -263,7 +263,7 @@ static int read_range(struct onig_input *in, struct charset *set)
     if (in->p[1] == '&' && in->p + 2 < in->end && in->p[2] == '&')
         return 0;
     in->p++;
-    rc = read_member(in, &last_set, &last);
+    rc = read_class_member(in, &last_set, &last);
     charset_done(&last_set);
     if (rc < 0)
         return -1;

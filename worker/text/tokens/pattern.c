@@ -70,7 +70,7 @@ struct pattern *pattern_words(void)
 }
 
 /* Takes the class over from the translator's shape, with a table for ASCII. */
-static void take_run(struct pattern *p, struct onig_shape *shape)
+static void adopt_class_run(struct pattern *p, struct onig_shape *shape)
 {
     p->kind = BY_RUN;
     p->set = shape->set;
@@ -97,7 +97,7 @@ int pattern_regex(struct str text, struct pattern **ret, struct err *e)
     if (!p->family && rc == 0) {
         charset_seal(&shape.set);
         if (shape.single && shape.min > 0)
-            take_run(p, &shape);
+            adopt_class_run(p, &shape);
         else
             rc = regex_new(buf_str(&translated), &p->regex, e);
     }
@@ -252,7 +252,8 @@ static size_t find_literal(const struct pattern *p, struct str text, size_t from
 }
 
 /* One match at or after w->from, by the pattern's kind: 1, 0 or -1. */
-static int find(const struct pattern *p, struct regex_scratch *scratch, struct pattern_walk *w)
+static int find_match(const struct pattern *p, struct regex_scratch *scratch,
+                      struct pattern_walk *w)
 {
     size_t at;
 
@@ -280,7 +281,7 @@ static int find(const struct pattern *p, struct regex_scratch *scratch, struct p
 int pattern_next(const struct pattern *p, struct regex_scratch *scratch, struct pattern_walk *w)
 {
     while (w->from <= w->text.len && w->text.len > 0) {
-        int rc = find(p, scratch, w);
+        int rc = find_match(p, scratch, w);
 
         if (rc <= 0)
             return rc;

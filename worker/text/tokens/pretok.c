@@ -3,8 +3,8 @@
  * has a buffer of its own for the part under way. So memory is bounded by the longest piece and
  * no list of pieces is made.
  *
- * A Split gives matches and the text between them to part(), in order; its behavior says which
- * of them belong together:
+ * A Split gives matches and the text between them to split_span(), in order; its behavior says
+ * which of them belong together:
  *
  *   "a-b" split at "-"   Removed             a | b
  *                        Isolated            a | - | b
@@ -217,7 +217,7 @@ static int parse_metaspace(struct pretok *p, const struct json *v, struct err *e
 }
 
 /* The stages of a Sequence, in order, into the flat list. */
-static int parse_sequence(struct pretok *p, const struct json *v, unsigned depth, struct err *e)
+static int parse_stages(struct pretok *p, const struct json *v, unsigned depth, struct err *e)
 {
     const struct json *list = json_get(v, "pretokenizers");
 
@@ -248,7 +248,7 @@ static int parse_stage(struct pretok *p, const struct json *v, unsigned depth, s
         return err_set(e, ERR_UNSUPPORTED, "pre_tokenizer: more than %d stages are not supported",
                        PRETOK_STAGES_MAX);
     if (str_eq_c(type, "Sequence") && depth < CONFIG_DEPTH_MAX)
-        return parse_sequence(p, v, depth, e);
+        return parse_stages(p, v, depth, e);
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (str_eq_c(type, known[i].type))
             return known[i].parse(p, v, e);
@@ -336,8 +336,8 @@ static int fail_stage(const struct pretok_run *r, size_t at)
 }
 
 /* Hands [start, end) of the piece to the next stage. */
-static inline int pass(struct pretok_run *r, size_t at, const struct pretok_piece *piece,
-                       size_t start, size_t end)
+static inline int pass_on(struct pretok_run *r, size_t at, const struct pretok_piece *piece,
+                          size_t start, size_t end)
 {
     struct pretok_piece part = {str_of(piece->text.p + start, end - start), 0};
 
@@ -359,18 +359,18 @@ struct splitter {
     size_t start, end; /* bounds of the held fragment */
 };
 
-static int release(struct splitter *s)
+static int release_span(struct splitter *s)
 {
     bool held = s->held;
 
     s->held = false;
-    return held ? pass(s->run, s->at, s->piece, s->start, s->end) : 0;
+    return held ? pass_on(s->run, s->at, s->piece, s->start, s->end) : 0;
 }
 
 /* Lets the held part go and holds this one: it may still grow. */
-static int hold(struct splitter *s, size_t start, size_t end)
+static int hold_span(struct splitter *s, size_t start, size_t end)
 {
-    if (release(s) < 0)
+    if (release_span(s) < 0)
         return -1;
     s->held = true;
     s->start = start;
@@ -379,36 +379,36 @@ static int hold(struct splitter *s, size_t start, size_t end)
 }
 
 /* A match or what lies between two, in order. */
-static int part(struct splitter *s, size_t start, size_t end, bool match)
+static int split_span(struct splitter *s, size_t start, size_t end, bool match)
 {
     bool was_match = s->was_match;
 
     s->was_match = match;
     switch (s->behavior) {
     case REMOVED:
-        return match ? 0 : pass(s->run, s->at, s->piece, start, end);
+        return match ? 0 : pass_on(s->run, s->at, s->piece, start, end);
     case ISOLATED:
-        return pass(s->run, s->at, s->piece, start, end);
+        return pass_on(s->run, s->at, s->piece, start, end);
     case MERGED_WITH_PREVIOUS:
         if (match && !was_match && s->held) {
             s->end = end;
             return 0;
         }
-        return hold(s, start, end);
+        return hold_span(s, start, end);
     case MERGED_WITH_NEXT:
         if (!match && was_match && s->held) {
             s->end = end;
-            return release(s);
+            return release_span(s);
         }
         if (match)
-            return hold(s, start, end);
-        return release(s) < 0 ? -1 : pass(s->run, s->at, s->piece, start, end);
+            return hold_span(s, start, end);
+        return release_span(s) < 0 ? -1 : pass_on(s->run, s->at, s->piece, start, end);
     default:
         if (match == was_match && s->held) {
             s->end = end;
             return 0;
         }
-        return hold(s, start, end);
+        return hold_span(s, start, end);
     }
 }
 
@@ -427,11 +427,11 @@ static int run_family(struct pretok_run *r, size_t at, const struct pretok_piece
             from += unicode_len(text.p[from]);
             continue;
         }
-        if (pass(r, at, piece, done, from) < 0 || pass(r, at, piece, from, end) < 0)
+        if (pass_on(r, at, piece, done, from) < 0 || pass_on(r, at, piece, from, end) < 0)
             return -1;
         done = from = end;
     }
-    return pass(r, at, piece, done, text.len);
+    return pass_on(r, at, piece, done, text.len);
 }
 
 /* One Split over one piece. */
@@ -446,17 +446,17 @@ static int run_split(struct pretok_run *r, size_t at, struct pretok_piece piece)
     while ((rc = pattern_next(stage->pattern, r->scratch->regex, &w)) == 1) {
         if (!budget_spend(regex_scratch_budget(r->scratch->regex), 1))
             return fail_stage(r, at);
-        if (w.start != done && part(&s, done, w.start, stage->invert) < 0)
+        if (w.start != done && split_span(&s, done, w.start, stage->invert) < 0)
             return -1;
-        if (part(&s, w.start, w.end, !stage->invert) < 0)
+        if (split_span(&s, w.start, w.end, !stage->invert) < 0)
             return -1;
         done = w.end;
     }
     if (rc < 0)
         return fail_stage(r, at);
-    if (done != piece.text.len && part(&s, done, piece.text.len, stage->invert) < 0)
+    if (done != piece.text.len && split_span(&s, done, piece.text.len, stage->invert) < 0)
         return -1;
-    return release(&s);
+    return release_span(&s);
 }
 
 /* A blank in front, unless there is one. */

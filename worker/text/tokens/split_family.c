@@ -166,7 +166,7 @@ static size_t match_digits(struct str s, size_t at, unsigned most)
 }
 
 /* Matches the end of all patterns but GPT-2's: numerals, [ ]punctuation, white space. */
-static size_t match_rest(const struct split_family *f, struct str s, size_t at, uint32_t flags)
+static size_t match_tail(const struct split_family *f, struct str s, size_t at, uint32_t flags)
 {
     if ((flags & UC_N) && f->digits)
         return match_digits(s, at, f->digits);
@@ -249,7 +249,7 @@ static APART size_t match_plain_any(const struct split_family *f, struct str s, 
         if (next & f->letters)
             return run_any(s, at + n + m, f->letters);
     }
-    return match_rest(f, s, at, flags);
+    return match_tail(f, s, at, flags);
 }
 
 /* Like match_plain_any, but fast if a run of ASCII letters ends before ASCII. Words of these
@@ -265,16 +265,16 @@ static size_t match_plain(const struct split_family *f, struct str s, size_t at)
     flags = unicode_ascii_flags[c];
     if (!(flags & UC_L)) {
         if (!may_prefix(f, (char)c, flags))
-            return match_rest(f, s, at, flags);
+            return match_tail(f, s, at, flags);
         word++;
     }
     end = ascii_letters(s, word);
     if (RG_UNLIKELY(end < s.len && (unsigned char)s.p[end] >= 0x80))
         return match_plain_any(f, s, at);
-    return end > word ? end : match_rest(f, s, at, flags);
+    return end > word ? end : match_tail(f, s, at, flags);
 }
 
-static inline bool is_part(const struct split_family *f, uint32_t flags, uint32_t part)
+static inline bool has_flags(const struct split_family *f, uint32_t flags, uint32_t part)
 {
     return (flags & part) && !(f->no_han && (flags & UC_HAN));
 }
@@ -291,7 +291,7 @@ static size_t lower_run(const struct split_family *f, struct str s, size_t at)
         uint32_t flags;
         size_t n = read_at(s, at, &flags);
 
-        if (!is_part(f, flags, LOWER_PART))
+        if (!has_flags(f, flags, LOWER_PART))
             break;
         at += n;
     }
@@ -308,7 +308,7 @@ static size_t match_cased(const struct split_family *f, struct str s, size_t at,
         uint32_t flags;
         size_t n = read_at(s, p, &flags);
 
-        if (!is_part(f, flags, UPPER_PART))
+        if (!has_flags(f, flags, UPPER_PART))
             break;
         p += n;
         if (flags & LOWER_PART)
@@ -337,7 +337,7 @@ static size_t match_cased_words(const struct split_family *f, struct str s, size
             end = match_cased(f, s, at, lower_needed);
     }
     if (end == NONE)
-        return match_rest(f, s, at, flags);
+        return match_tail(f, s, at, flags);
     if (f->contraction) {
         size_t tail = match_contraction(s, end, true);
 

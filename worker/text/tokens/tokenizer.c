@@ -121,7 +121,7 @@ bool tokenizer_byte_level(const struct tokenizer *t)
     return t->decoder.byte_level;
 }
 
-const char *tokenizer_note(const struct tokenizer *t)
+const char *tokenizer_remarks(const struct tokenizer *t)
 {
     return t->note.p ? t->note.p : "";
 }

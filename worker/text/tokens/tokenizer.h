@@ -12,9 +12,9 @@
  *
  * As in the library, the ids of added tokens are those that the vocabulary gives (a token of the
  * vocabulary keeps its id, others continue behind it), whatever "id" says in the file.
- * `truncation` and `padding` of the file are not applied (tokenizer_note names them). transformers
- * switches both off for chat templates, and a gateway must not cut prompts silently. Not here: chat
- * templates, files other than tokenizer.json. Pure but for tokenizer_load's read.
+ * `truncation` and `padding` of the file are not applied (tokenizer_remarks names them).
+ * transformers switches both off for chat templates, and a gateway must not cut prompts silently.
+ * Not here: chat templates, files other than tokenizer.json. Pure but for tokenizer_load's read.
  */
 #ifndef RG_TOKENS_TOKENIZER_H
 #define RG_TOKENS_TOKENIZER_H
@@ -101,7 +101,7 @@ uint64_t tokenizer_fingerprint(const struct tokenizer *t);
 
 /* Returns notes on this file for `rollgate check` (ignored fields, patterns that run on PCRE2), one
  * sentence a line; "" if there are none. */
-const char *tokenizer_note(const struct tokenizer *t);
+const char *tokenizer_remarks(const struct tokenizer *t);
 
 /* --- encoding --- */
 
@@ -129,7 +129,7 @@ int encoder_encode_plain(struct encoder *enc, struct str text, const struct plai
 /* Encodes without the post-processor's ids, in steps that end after an added token when some 32 KB
  * have passed. *at starts at 0 and is the position of the next step. Returns 1 after the last step,
  * 0 if more remain, -1 on error. */
-int encoder_encode_part(struct encoder *enc, struct str text, size_t *at, struct token_vec *out,
+int encoder_encode_step(struct encoder *enc, struct str text, size_t *at, struct token_vec *out,
                         struct err *e);
 
 /* --- decoding --- */

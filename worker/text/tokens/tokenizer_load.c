@@ -1,6 +1,6 @@
 /* Loading a tokenizer.json (tokenizer.h). Order: model (vocabulary and merges, or pieces and
  * scores), normalizer, pre_tokenizer, decoder; then what depends on several of them: whether
- * words stay bytes (settle_byte_level), added tokens (their normalized patterns need the
+ * words stay bytes (decide_byte_level), added tokens (their normalized patterns need the
  * normalizer), the template of special tokens, the bytes of each token, notes, and the
  * fingerprint. The JSON tree is freed at the end; what lives on is copied. */
 
@@ -230,7 +230,7 @@ static int load_model(struct tokenizer *t, const struct json *model, struct err 
 }
 
 /* Byte-level words stay bytes unless something of the model needs to see characters. */
-static void settle_byte_level(struct tokenizer *t)
+static void decide_byte_level(struct tokenizer *t)
 {
     struct bpe *b = &t->bpe;
 
@@ -427,7 +427,7 @@ static void load_texts(struct tokenizer *t)
     buf_reserve(&t->texts, TEXTS_BEHIND);
 }
 
-static void note_pattern(void *arg, const struct pattern *p)
+static void list_pattern(void *arg, const struct pattern *p)
 {
     struct tokenizer *t = arg;
 
@@ -443,14 +443,14 @@ static void load_notes(struct tokenizer *t, const struct json *root)
     for (size_t i = 0; i < ARRAY_LEN(ignored); i++)
         if (!json_is_null(json_get(root, ignored[i])))
             buf_printf(&t->note, "%s of tokenizer.json is not applied\n", ignored[i]);
-    normalizer_patterns(&t->normalizer, note_pattern, t);
-    pretok_patterns(&t->pretok, note_pattern, t);
-    decoder_patterns(&t->decoder, note_pattern, t);
+    normalizer_patterns(&t->normalizer, list_pattern, t);
+    pretok_patterns(&t->pretok, list_pattern, t);
+    decoder_patterns(&t->decoder, list_pattern, t);
     buf_add_c(&t->note, '\0');
 }
 
 /* See the order at the head of this file. */
-static int load_parts(struct tokenizer *t, const struct json *root, struct err *e)
+static int load_sections(struct tokenizer *t, const struct json *root, struct err *e)
 {
     const struct json *version = json_get(root, "version"), *post;
 
@@ -463,7 +463,7 @@ static int load_parts(struct tokenizer *t, const struct json *root, struct err *
         pretok_parse(&t->pretok, json_get(root, "pre_tokenizer"), e) < 0 ||
         decoder_parse(&t->decoder, json_get(root, "decoder"), e) < 0)
         return -1;
-    settle_byte_level(t);
+    decide_byte_level(t);
     if (load_added(t, json_get(root, "added_tokens"), e) < 0)
         return -1;
     post = json_get(root, "post_processor");
@@ -489,7 +489,7 @@ int tokenizer_parse(struct str json, struct tokenizer **ret, struct err *e)
     int rc = json_parse(&tree, json, &root, e);
 
     if (rc == 0)
-        rc = load_parts(t, root, e);
+        rc = load_sections(t, root, e);
     else if (e->kind != ERR_CANCELLED)
         e->kind = ERR_CONFIG;
     if (rc < 0 && e->kind == ERR_INVALID) /* a budget that ran out */

@@ -150,7 +150,7 @@ void unigram_scratch_done(struct unigram_scratch *s)
 
 /* --- encoding --- */
 
-static void offer(struct unigram_best *to, double score, size_t start, int32_t id)
+static void offer_way(struct unigram_best *to, double score, size_t start, int32_t id)
 {
     if (to->id == NOWHERE || score > to->score)
         *to = (struct unigram_best){score, (uint32_t)start, id};
@@ -176,7 +176,7 @@ static int offer_from(const struct unigram *u, const struct unigram_scratch *s, 
         node = at->child + (size_t)(found - children);
         if (u->nodes[node].id < 0)
             continue;
-        offer(&best[i + 1], u->scores[u->nodes[node].id] + here, start, u->nodes[node].id);
+        offer_way(&best[i + 1], u->scores[u->nodes[node].id] + here, start, u->nodes[node].id);
         known = known || i + 1 - start == char_len;
     }
     if (!budget_spend(s->budget, (i - start) / 4 + 1))
@@ -186,7 +186,7 @@ static int offer_from(const struct unigram *u, const struct unigram_scratch *s, 
     if (u->unk < 0)
         return err_set(e, ERR_UNSUPPORTED,
                        "the text has a character that is no token, and the model has no unk_id");
-    offer(&best[start + char_len], u->unk_score + here, start, u->unk);
+    offer_way(&best[start + char_len], u->unk_score + here, start, u->unk);
     return 0;
 }
 
@@ -229,7 +229,7 @@ static void write_way(const struct unigram *u, struct unigram_scratch *s, struct
 }
 
 /* For one entry more than the word has bytes. False: the budget has no memory for that. */
-static bool make_room(struct unigram_scratch *s, size_t n)
+static bool reserve_ways(struct unigram_scratch *s, size_t n)
 {
     if (n <= s->cap)
         return true;
@@ -246,7 +246,7 @@ int unigram_encode(const struct unigram *u, struct unigram_scratch *s, struct st
 {
     if (word.len >= INT32_MAX)
         return err_set(e, ERR_UNSUPPORTED, "a word of more than 2 GiB");
-    if (!make_room(s, word.len + 1))
+    if (!reserve_ways(s, word.len + 1))
         return budget_fail(s->budget, "tokenizer.json, model: a word", e);
     for (size_t i = 0; i <= word.len; i++)
         s->at[i] = (struct unigram_best){.id = NOWHERE};

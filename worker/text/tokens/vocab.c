@@ -41,7 +41,7 @@ void vocab_done(struct vocab *v)
 }
 
 /* The slot where the piece stands or would stand. */
-static struct vocab_slot *find(const struct vocab *v, struct str piece, uint32_t hash)
+static struct vocab_slot *find_piece(const struct vocab *v, struct str piece, uint32_t hash)
 {
     for (size_t i = hash & v->mask;; i = (i + 1) & v->mask) {
         struct vocab_slot *slot = &v->slots[i];
@@ -73,7 +73,7 @@ int vocab_add(struct vocab *v, struct str piece, int64_t id, struct err *e)
     if (id < 0 || id > VOCAB_ID_MAX)
         return err_set(e, ERR_UNSUPPORTED, "token id %lld: ids above %d are not supported",
                        (long long)id, VOCAB_ID_MAX);
-    slot = find(v, piece, hash);
+    slot = find_piece(v, piece, hash);
     if (slot->entry) {
         v->entries[slot->entry - 1].id = (int32_t)id;
         return 0;
@@ -147,7 +147,7 @@ int32_t vocab_id_at(const struct vocab *v, struct str piece, uint32_t hash)
 
     if (v->n == 0)
         return -1;
-    slot = find(v, piece, hash);
+    slot = find_piece(v, piece, hash);
     return slot->entry ? v->entries[slot->entry - 1].id : -1;
 }
 

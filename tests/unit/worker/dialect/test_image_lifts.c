@@ -79,7 +79,7 @@ static size_t lifted(const char *text, size_t n)
     make_body(&body, text, n);
     buf_add_str(&copy, buf_str(&body));
     turn(buf_str(&copy));
-    rest = image_lifts_take(&l, &a, buf_str(&copy));
+    rest = image_lifts_lift(&l, &a, buf_str(&copy));
     cr_expect_eq(gone.n, l.n);
     cr_expect(l.n == 0 || image_lifts_any(buf_str(&body), 0), "%s", text);
     cr_expect_eq(rest.len + gone.bytes, body.len + l.n * (1 + SHA256_HEX_LEN));
@@ -144,7 +144,7 @@ TEST(image_lifts, are_known_by_where_they_stand)
     char hash[SHA256_HEX_LEN + 1];
 
     make_body(&body, "[{\"data\":\"@\"},{\"data\":\"@\"}]", BYTES);
-    rest = image_lifts_take(&l, &a, buf_str(&body));
+    rest = image_lifts_lift(&l, &a, buf_str(&body));
     cr_assert_eq(l.n, 2);
     for (size_t i = 0; i < l.n; i++) {
         struct image_lift *x = &l.all[i];

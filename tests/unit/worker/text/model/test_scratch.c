@@ -139,7 +139,7 @@ TEST(scratch, what_a_rendering_holds_counts)
     cr_assert_eq(suffix_text(k.s, &k.chat, 2, NULL, &x, &e), 0, "%s", e.text);
     cr_expect_geq(atomic_load(&k.sum), LONG, "the text behind the answer");
     cr_expect_eq(atomic_load(&k.sum), k.s->arena.held_bytes);
-    scratch_rest(k.s);
+    scratch_release(k.s);
     expect_at_rest(&k);
     kit_done(&k);
 }

@@ -272,7 +272,7 @@ TEST(tokenizer, ids_of_added_tokens_follow_the_library)
     cr_assert_eq(tokenizer_added(t, 2)->id, 4);
     cr_assert_null(tokenizer_added(t, 3));
     cr_assert(tokenizer_is_special(t, 3) && !tokenizer_is_special(t, 4));
-    cr_assert(strstr(tokenizer_note(t), "truncation"));
+    cr_assert(strstr(tokenizer_remarks(t), "truncation"));
     tokenizer_free(t);
 }
 
@@ -309,7 +309,7 @@ TEST(tokenizer, an_encoder_keeps_nothing_of_long_texts)
     vec_done(&ids);
     cr_expect_leq(heap_bytes(), before + text.len / 2);
     while (rc == 0)
-        rc = encoder_encode_part(enc, buf_str(&text), &at, &ids, &e);
+        rc = encoder_encode_step(enc, buf_str(&text), &at, &ids, &e);
     cr_assert_eq(rc, 1);
     vec_done(&ids);
     cr_expect_leq(heap_bytes(), before + text.len / 2);
@@ -361,7 +361,7 @@ TEST(encoder, parts_give_what_the_whole_gives)
     for (uint32_t x = 1; text.len < 200000; x = x * 1664525 + 1013904223)
         buf_puts(&text, pieces[(x >> 16) % 7]);
     whole = kit_encode(enc, buf_str(&text), false);
-    while ((rc = encoder_encode_part(enc, buf_str(&text), &at, &parts, &e)) == 0)
+    while ((rc = encoder_encode_step(enc, buf_str(&text), &at, &parts, &e)) == 0)
         n++;
     cr_assert_eq(rc, 1, "%s", e.text);
     cr_assert_gt(n, 4);
