@@ -27,7 +27,7 @@ static struct conn *largest_of(const struct hub *h, const struct caller *who)
     return most;
 }
 
-static void mark(struct conn *c, const char *setting)
+static void mark_for_refusal(struct conn *c, const char *setting)
 {
     conn_forget_body(c);
     c->over_budget = setting;
@@ -53,7 +53,7 @@ bool bodies_may_gather(const struct conn *c)
 
 /* Makes the connections of a caller read their unseen bytes, if its bodies may exceed the budget.
  */
-static void look_at_unseen(struct hub *h, const struct caller *who, uint64_t budget)
+static void read_unseen_bodies(struct hub *h, const struct caller *who, uint64_t budget)
 {
     struct conn *c;
 
@@ -82,11 +82,11 @@ void bodies_take(struct conn *c, size_t n)
     if (c->key)
         c->key->body_bytes += n;
     if (c->key && c->key->body_bytes > budget_of(config, config->max_key_body_bytes))
-        mark(largest_of(c->hub, c->key), "--max-key-body-bytes");
+        mark_for_refusal(largest_of(c->hub, c->key), "--max-key-body-bytes");
     if (c->address->body_bytes > budget_of(config, config->max_address_body_bytes))
-        mark(largest_of(c->hub, c->address), "--max-address-body-bytes");
-    look_at_unseen(c->hub, c->address, budget_of(config, config->max_address_body_bytes));
-    look_at_unseen(c->hub, c->key, budget_of(config, config->max_key_body_bytes));
+        mark_for_refusal(largest_of(c->hub, c->address), "--max-address-body-bytes");
+    read_unseen_bodies(c->hub, c->address, budget_of(config, config->max_address_body_bytes));
+    read_unseen_bodies(c->hub, c->key, budget_of(config, config->max_key_body_bytes));
 }
 
 /* Whether this connection was marked; e then has why. */

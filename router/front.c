@@ -72,7 +72,7 @@ static void pause_accepting(struct front *f, const char *why)
 }
 
 /* Refuses a connection because the router is full. */
-static void refuse(struct front *f, int fd, struct str address)
+static void refuse_full(struct front *f, int fd, struct str address)
 {
     struct err e;
 
@@ -104,7 +104,7 @@ size_t front_capacity(size_t descriptors)
 }
 
 /* Whether one more may come. Those that are refused have places of their own. */
-static bool has_room(const struct front *f)
+static bool has_capacity_left(const struct front *f)
 {
     const struct hub *h = f->hub;
     size_t served = h->conn_count - h->refused;
@@ -142,7 +142,7 @@ static void refuse_more(struct front *f, int fd, struct str address)
 }
 
 /* One connection off the queue. 0; -1 when there is none, or accepting was paused. */
-static int accept_one(struct front *f, int listener)
+static int accept_next(struct front *f, int listener)
 {
     struct sockaddr_storage from = {0};
     socklen_t from_len = sizeof(from);
@@ -156,11 +156,11 @@ static int accept_one(struct front *f, int listener)
             refuse_more(f, fd, address);
             return 0;
         }
-        if (has_room(f) || (clients_make_room(f->hub) && has_room(f))) {
+        if (has_capacity_left(f) || (clients_make_room(f->hub) && has_capacity_left(f))) {
             clients_add(f->hub, fd, address);
             return 0;
         }
-        refuse(f, fd, address);
+        refuse_full(f, fd, address);
         if (may_refuse(f))
             return 0;
         pause_accepting(f, "connection limit");
@@ -179,7 +179,7 @@ static void on_listener(struct loop_io *io, unsigned events)
 
     (void)events;
     for (int i = 0; i < ACCEPT_BATCH; i++)
-        if (accept_one(l->front, l->fd) != 0)
+        if (accept_next(l->front, l->fd) != 0)
             return;
 }
 
@@ -211,7 +211,7 @@ static bool is_loopback(int fd)
 }
 
 /* Inherited by accepted sockets. Each is a gain, none is needed. */
-static void tune(int fd)
+static void tune_listener(int fd)
 {
     int one = 1, unsent = UNSENT_BYTES;
 
@@ -233,7 +233,7 @@ int front_add(struct front *f, int fd, struct err *e)
     l->front = f;
     l->fd = fd;
     f->listeners[f->n++] = l;
-    tune(fd);
+    tune_listener(fd);
     return loop_timer_active(&f->pause) ? 0 : listen_on(l, e);
 }
 
@@ -263,7 +263,7 @@ void front_reload(struct front *f)
 void front_take_queued(struct front *f)
 {
     for (unsigned i = 0; i < f->n; i++)
-        while (f->listeners[i]->io.mask != 0 && accept_one(f, f->listeners[i]->fd) == 0)
+        while (f->listeners[i]->io.mask != 0 && accept_next(f, f->listeners[i]->fd) == 0)
             ;
 }
 

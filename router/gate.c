@@ -51,7 +51,7 @@ unsigned gate_dialect(struct str target)
 
 /* Reports whether a valid key of that kind may be used for such a path at all. For /attempts:
  * executors and admins; for the rest: sessions' keys. */
-static bool admits(const struct route *route, enum key_scope scope)
+static bool admits_scope(const struct route *route, enum key_scope scope)
 {
     if (scope == KEY_ADMIN)
         return true;
@@ -67,7 +67,7 @@ static int check_key(const struct keys *k, const struct http1_head *head, const 
 
     if (proof_covers(&route->proof, route->place, e))
         return -1;
-    if (!admits(route, route->proof.scope))
+    if (!admits_scope(route, route->proof.scope))
         return err_set(e, ERR_WRONG_SCOPE, "the key does not allow this request");
     return query < head->target.len
                ? keys_check_query(k, str_sub(head->target, query + 1, SIZE_MAX), e)
@@ -229,7 +229,7 @@ static uint64_t most_connections(const struct hub *h, const struct route *route)
 }
 
 /* Counts the connection under the key that it has proved. */
-static int take_key(struct conn *c, const struct route *route, struct err *e)
+static int count_under_key(struct conn *c, const struct route *route, struct err *e)
 {
     const struct proof *proof = &route->proof;
     struct hub *h = c->hub;
@@ -260,7 +260,7 @@ int gate_admit(struct conn *c, const struct route *route, struct err *e)
 {
     if (route_is_local(route))
         return 0;
-    if (take_key(c, route, e) != 0)
+    if (count_under_key(c, route, e) != 0)
         return -1;
     if (!gate_keys(c->hub) || route->proof.scope != KEY_NONE)
         conn_known(c);

@@ -15,7 +15,7 @@
 #include "router/reply.h"
 #include "router/upstreams.h"
 
-static bool draining(const struct hub *h)
+static bool is_draining(const struct hub *h)
 {
     return h->draining || atomic_load_explicit(&h->heritage->board->draining, memory_order_relaxed);
 }
@@ -98,7 +98,7 @@ static void metrics_body(const struct hub *h, struct buf *body)
 static int health_body(const struct hub *h, struct buf *body)
 {
     const struct board *b = h->heritage->board;
-    bool ends = draining(h);
+    bool ends = is_draining(h);
 
     buf_printf(body,
                "{\"status\": \"%s\", \"session_server_instance_id\": \"%s\", \"version\": \"%s\", "
@@ -145,8 +145,8 @@ static int make_body(const struct hub *h, enum route_kind what, struct buf *body
 }
 
 /* The method, and for /metrics the key: an admin's with --metrics-auth, and never a session's. */
-static int check(const struct conn *c, const struct http1_head *h, enum route_kind what,
-                 struct err *e)
+static int check_local(const struct conn *c, const struct http1_head *h, enum route_kind what,
+                       struct err *e)
 {
     const struct hub *hub = c->hub;
     struct presented shown;
@@ -183,7 +183,7 @@ int local_answer(struct conn *c, const struct http1_head *h, enum route_kind wha
 
     c->upload = UPLOAD_FLOWS;
     conn_set_state(c, CONN_RELAY);
-    if (check(c, h, what, e) != 0)
+    if (check_local(c, h, what, e) != 0)
         return -1;
     c->closing = c->closing || !c->up.done;
     to.close = c->closing;

@@ -45,8 +45,8 @@ static const char *reason_of(int status)
 }
 
 /* Writes the status line and headers. */
-static void begin(struct buf *out, const struct reply_to *to, int status, const char *type,
-                  size_t len_bytes)
+static void begin_reply(struct buf *out, const struct reply_to *to, int status, const char *type,
+                        size_t len_bytes)
 {
     buf_printf(out, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n", status,
                reason_of(status), type, len_bytes);
@@ -81,7 +81,7 @@ void reply_error(struct buf *out, const struct reply_to *to, const struct err *e
     int status = err_status(e);
 
     error_body(&body, to, e);
-    begin(out, to, status, "application/json", body.len);
+    begin_reply(out, to, status, "application/json", body.len);
     buf_printf(out, "x-should-retry: %s\r\n", err_retry(e) ? "true" : "false");
     if (status == 503)
         buf_puts(out, "Retry-After: 1\r\n");
@@ -99,7 +99,7 @@ void reply_error(struct buf *out, const struct reply_to *to, const struct err *e
 void reply_body(struct buf *out, const struct reply_to *to, int status, const char *content_type,
                 struct str body)
 {
-    begin(out, to, status, content_type, body.len);
+    begin_reply(out, to, status, content_type, body.len);
     if (status == 503)
         buf_puts(out, "Retry-After: 1\r\n");
     buf_puts(out, "Cache-Control: no-store\r\n\r\n");

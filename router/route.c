@@ -27,7 +27,7 @@ void route_keys(const struct http1_head *h, struct presented *ret)
 }
 
 /* The target up to its query. */
-static struct str path_of(struct str target)
+static struct str path_of_target(struct str target)
 {
     const char *q = memchr(target.p, '?', target.len);
 
@@ -35,7 +35,7 @@ static struct str path_of(struct str target)
 }
 
 /* Whether path is `root` or lies below it. */
-static bool below(struct str path, struct str root)
+static bool is_below(struct str path, struct str root)
 {
     return str_starts(path, root) && (path.len == root.len || path.p[root.len] == '/');
 }
@@ -81,16 +81,16 @@ static void find_by_target(struct str path, struct route *ret)
         ret->kind = ROUTE_READY;
     else if (str_eq(path, STR("/metrics")))
         ret->kind = ROUTE_METRICS;
-    else if (below(path, STR("/groups")) || below(path, STR("/queues")) ||
-             below(path, STR("/attempts"))) {
+    else if (is_below(path, STR("/groups")) || is_below(path, STR("/queues")) ||
+             is_below(path, STR("/attempts"))) {
         ret->kind = ROUTE_DISPATCHER;
-        ret->admins = !below(path, STR("/attempts"));
+        ret->admins = !is_below(path, STR("/attempts"));
         ret->renews = str_eq(path, STR("/attempts/renew"));
     } else if (str_eq(path, STR("/")) || str_eq(path, STR("/openapi.json")) ||
-               below(path, STR("/ui")))
+               is_below(path, STR("/ui")))
         ret->open = true;
     else
-        ret->admins = below(path, STR("/sessions")) || below(path, STR("/admin")) ||
+        ret->admins = is_below(path, STR("/sessions")) || is_below(path, STR("/admin")) ||
                       str_eq(path, STR("/events"));
 }
 
@@ -105,7 +105,7 @@ static bool only_reads(const struct http1_head *h)
 /* Returns -1 and e if the keys that the head shows cannot be judged (presented_prove). */
 int route_find(const struct http1_head *h, const struct keys *k, struct route *ret, struct err *e)
 {
-    struct str path = path_of(h->target);
+    struct str path = path_of_target(h->target);
     struct presented shown;
 
     find_by_target(path, ret);
@@ -117,7 +117,7 @@ int route_find(const struct http1_head *h, const struct keys *k, struct route *r
         return 0;
     if (presented_prove(&shown, k, &ret->proof, e) != 0)
         return -1;
-    if (ret->kind == ROUTE_ANY && !ret->place.p && !ret->admins && !below(path, STR("/ui")))
+    if (ret->kind == ROUTE_ANY && !ret->place.p && !ret->admins && !is_below(path, STR("/ui")))
         find_by_key(ret);
     return 0;
 }

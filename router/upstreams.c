@@ -473,14 +473,14 @@ void upstreams_trim(struct upstreams *u)
 }
 
 /* Closes what has been idle for long. */
-static void sweep(struct loop_timer *t)
+static void on_sweep(struct loop_timer *t)
 {
     struct upstreams *u = CONTAINER_OF(t, struct upstreams, sweep);
     uint64_t now_ms = loop_now_ms(u->loop);
 
     for (size_t i = 0; i < ARRAY_LEN(u->at) && now_ms > IDLE_MAX_MS; i++)
         close_older(&u->at[i], now_ms - IDLE_MAX_MS);
-    loop_timer_set(u->loop, &u->sweep, SWEEP_MS, sweep);
+    loop_timer_set(u->loop, &u->sweep, SWEEP_MS, on_sweep);
 }
 
 /* ------------------------------------------------------------------ new links */
@@ -493,17 +493,17 @@ void link_want_out(struct link *link, bool want)
         loop_mod(link->all->loop, &link->io, mask);
 }
 
-static void shun(struct upstreams *u, unsigned upstream)
+static void shun_upstream(struct upstreams *u, unsigned upstream)
 {
     u->at[upstream].shunned_until_ms = loop_now_ms(u->loop) + SHUN_MS;
 }
 
-static void attempt(struct loop_timer *t);
+static void on_attempt(struct loop_timer *t);
 
 /* After the callback the link may be gone. */
 static void connect_failed(struct link *link)
 {
-    shun(link->all, link->upstream);
+    shun_upstream(link->all, link->upstream);
     link->on_event(link, LOOP_ERR);
 }
 
@@ -532,7 +532,7 @@ static void on_connect_timeout(struct loop_timer *t)
 }
 
 /* Where no higher descriptor is to be had it stays as it is. */
-static void lift(struct link *link)
+static void lift_descriptor(struct link *link)
 {
     int high = fcntl(link->fd, F_DUPFD_CLOEXEC, link->above);
 
@@ -570,7 +570,7 @@ static int open_socket(struct link *link, int family)
     if (link->fd < 0)
         return -1;
     link->all->links++;
-    lift(link);
+    lift_descriptor(link);
     link->unix_socket = family == AF_UNIX;
     if (link->unix_socket)
         (void)setsockopt(link->fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
@@ -601,12 +601,12 @@ static int try_connect(struct link *link)
     /* A unix socket whose backlog is full: no event will tell when there is room. */
     if (loop_now_ms(u->loop) >= link->give_up_ms)
         return -1;
-    loop_timer_set(u->loop, &link->retry, RETRY_MS, attempt);
+    loop_timer_set(u->loop, &link->retry, RETRY_MS, on_attempt);
     return 0;
 }
 
 /* The next try after a short pause: a worker may be starting. */
-static void attempt(struct loop_timer *t)
+static void on_attempt(struct loop_timer *t)
 {
     struct link *link = CONTAINER_OF(t, struct link, retry);
 
@@ -617,7 +617,7 @@ static void attempt(struct loop_timer *t)
 }
 
 /* NULL: there is none. */
-static struct link *link_take_idle(struct upstreams *u, unsigned upstream)
+static struct link *link_reuse_idle(struct upstreams *u, unsigned upstream)
 {
     struct link *link = LIST_FIRST_OF(&u->at[upstream].idle, struct link, item);
 
@@ -630,7 +630,7 @@ static struct link *link_take_idle(struct upstreams *u, unsigned upstream)
 struct link *link_get(struct upstreams *u, unsigned upstream, bool fresh, void *owner,
                       link_event_fn on_event, struct err *e)
 {
-    struct link *link = fresh ? NULL : link_take_idle(u, upstream);
+    struct link *link = fresh ? NULL : link_reuse_idle(u, upstream);
 
     CHECK(upstream < ARRAY_LEN(u->at) && owner != NULL);
     if (link == NULL) {
@@ -640,7 +640,7 @@ struct link *link_get(struct upstreams *u, unsigned upstream, bool fresh, void *
         link->above = u->above;
         link->give_up_ms = loop_now_ms(u->loop) + CONNECT_MS;
         if (open_socket(link, u->at[upstream].addr.ss_family) != 0 || try_connect(link) != 0) {
-            shun(u, upstream);
+            shun_upstream(u, upstream);
             link_destroy(link);
             err_set(e, ERR_WORKER_UNAVAILABLE, "the session-worker cannot be reached");
             return NULL;
@@ -677,7 +677,7 @@ struct upstreams *upstreams_new(const struct heritage *h, struct loop *l, struct
         upstreams_free(u);
         return NULL;
     }
-    loop_timer_set(l, &u->sweep, SWEEP_MS, sweep);
+    loop_timer_set(l, &u->sweep, SWEEP_MS, on_sweep);
     return u;
 }
 
