@@ -5,7 +5,7 @@
  *
  *     /sessions/w<idx>-<32 hex>...                        worker idx
  *     any other path with rga-<id>-<mac> or rgr-<id>-<mac> worker idx of the id, but for
- *                                                         /sessions, /ui, /events and /admin
+ *                                                         /sessions, /ui, /events, /stats, /admin
  *                                                         (presented.h)
  *     /groups, /queues, /attempts and what is below       the dispatcher
  *     /health, /ready, /metrics                           the router itself

@@ -151,7 +151,7 @@ def play(url, steps):
 
 class Shown:
     """Values as the page shows them: random ids, addresses and times are replaced, long ones shortened."""
-    CHANGING = re.compile(r"(_at|_s|_ms|_us|_seconds|created|crc32c|latency)$")
+    CHANGING = re.compile(r"(_at|_s|_ms|_us|_seconds|created|crc32c|latency)$|^(now|since)$")
 
     def __init__(self):
         self.ids = {}

@@ -274,6 +274,7 @@ int input_value_check(struct arena *a, const struct input_rule *in, const struct
     case INPUT_KIND_SCORES:
     case INPUT_KIND_PICTURES:
     case INPUT_KIND_URLS:
+    case INPUT_KIND_REPORTS:
         return json_is(v, JSON_ARRAY) ? 0 : field_bad(in->name, v, "a list of objects", e);
     case INPUT_KIND_LABELS:
         return check_labels(in, v, e);

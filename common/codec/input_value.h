@@ -24,6 +24,7 @@ enum input_kind {
     INPUT_KIND_SCORES,    /* a list of objects (worker/session/record/score.h reads them) */
     INPUT_KIND_PICTURES,  /* a list of objects (worker/plane/control/import_pictures.h reads them) */
     INPUT_KIND_URLS,      /* a list of objects (worker/plane/control/import_pictures.h reads them) */
+    INPUT_KIND_REPORTS,   /* a list of objects (worker/plane/control/logprobs.c reads them) */
     INPUT_KIND_LABELS,    /* an object of texts and numbers */
     INPUT_KIND_SAMPLING,  /* an object of sampling parameters */
     INPUT_KIND_PARAMETER, /* a sampling parameter, which its own name says */

@@ -88,7 +88,8 @@ void run_copy_text(char *to, size_t size, struct str text)
 static void add_counts(struct run_counts *to, const struct run_counts *from)
 {
     for (int i = 0; i < RUN_FIGURES; i++)
-        to->at[i] += from->at[i];
+        if (__builtin_add_overflow(to->at[i], from->at[i], &to->at[i]))
+            to->at[i] = from->at[i] < 0 ? INT64_MIN : INT64_MAX;
 }
 
 /* The slot of a minute; what it held of an earlier round is cleared. */

@@ -99,5 +99,79 @@ class Submitted(TypedDict):
     groups: list[SubmittedGroup]
 
 
+class Figures(TypedDict, total=False):
+    """What a range of sessions that ended came to. A mean is None while nothing was counted."""
+
+    sessions: int
+    turns: int
+    tokens: int
+    sampled_tokens: int
+    trained_tokens: int
+    run_s: float
+    turns_mean: Optional[float]
+    tokens_mean: Optional[float]
+    run_mean_s: Optional[float]
+    rewarded: int
+    reward_sum: float
+    reward_square_sum: float
+    reward_mean: Optional[float]
+    reward_std: Optional[float]
+    passed: int
+    pass_rate: Optional[float]
+    truncated: int
+    unmeasured: int
+    ended: dict[str, int]
+    trajectories: int
+    drifted: int
+    staleness_sessions: int
+    staleness_sum: int
+    staleness_mean: Optional[float]
+    time_s: dict[str, float]
+    attempts: dict[str, int]
+    attempt_run_s: float
+    attempt_score_s: float
+
+
+class Point(Figures, total=False):
+    at: int
+
+
+class FiguresRow(TypedDict):
+    name: str
+    other: bool
+    total: Figures
+    series: list[Point]
+
+
+class Stats(TypedDict, total=False):
+    """Of GET /stats. Times are unix seconds."""
+
+    now: float
+    since: float
+    step: int
+    held_s: int
+    total: Figures
+    series: list[Point]
+    evaluation: Figures
+    by: Optional[str]
+    rows: list[FiguresRow]
+    row_limit: int
+    slowest: list[dict[str, Any]]
+    mismatch: dict[str, Any]
+    unreachable: list[str]
+
+
+class Reported(TypedDict):
+    """The trainer's logprobs minus the sampler's. None: no token has both."""
+
+    status: str
+    turns: int
+    tokens: int
+    mean: Optional[float]
+    mean_abs: Optional[float]
+    p99: Optional[float]
+    max: Optional[float]
+
+
 class Claims(TypedDict):
     attempts: list[dict[str, Any]]

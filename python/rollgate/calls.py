@@ -83,6 +83,20 @@ def plain(value: Any, where: str = "value") -> Any:
     raise TypeError(f"{where} is a {type(value).__name__}, which JSON cannot write: {value!r:.80}")
 
 
+def reported_turns(trajectory: Mapping[str, Any], logprobs: Any) -> list[dict[str, Any]]:
+    """The turns of POST /sessions/{id}/logprobs: a trajectory's, with their part of `logprobs`, one for each response id. Turns
+    without a number are left out."""
+    values = logprobs.tolist() if hasattr(logprobs, "tolist") else list(logprobs)
+    ids = trajectory["response_ids"]
+    ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    if len(values) != len(ids):
+        raise ValueError(f"{len(values)} logprobs for {len(ids)} response ids")
+    values = [None if v is None or v != v else float(v) for v in values]
+    parts = [(t["response_id"], slice(t["start"], t["end"])) for t in trajectory["turns"]]
+    return [{"response_id": name, "ids": ids[part], "logprobs": values[part]} for name, part in parts
+            if any(v is not None for v in values[part])]
+
+
 def known(**fields: Any) -> dict[str, Any]:
     """Those that are not None: what is not given keeps the gateway's default."""
     return {k: v for k, v in fields.items() if v is not None}
@@ -146,6 +160,11 @@ class Calls:
         """Its state; with records every call's request, ids and answer."""
         return self._get(query(_session(session_id), records="1" if records else None))
 
+    def stats(self, start: Optional[float] = None, end: Optional[float] = None, step: Optional[int] = None, by: Optional[str] = None) -> Any:
+        """The figures of the run (docs/run.md): of sessions that ended from `start` to `end` (unix seconds), in points of `step`
+        seconds. by: "task", "model" or "version" adds rows."""
+        return self._get(query("/stats", **known(**{"from": start, "to": end, "step": step, "by": by})))
+
     def list_sessions(self, *, phase: Optional[str] = None, label: Optional[str] = None, limit: Optional[int] = None,
                       cursor: Optional[str] = None, reseeded: Optional[bool] = None, archived: Optional[bool] = None) -> Any:
         """One page: {"sessions": [...], "next_cursor", "unreachable": [indexes of workers, and peers, that are missing]}.
@@ -158,6 +177,13 @@ class Calls:
         key: the session's runner_key, for who has no admin key."""
         return self._post(_session(session_id, "/reward_info"),
                           known(reward_info=reward_object(reward_info), response_id=response_id), key=key)
+
+    def report_logprobs(self, trajectory: Mapping[str, Any], logprobs: Any, version: Any, session_id: Optional[str] = None) -> Any:
+        """Reports the trainer's own logprobs of a trajectory's response ids (NaN: not computed) under the weights `version`. The
+        gateway compares them with the sampler's, turn by turn: {"turns", "tokens", "mean", "mean_abs", "p99", "max"}."""
+        own = session_id or trajectory["session_id"]
+        turns = reported_turns(trajectory, logprobs)
+        return self._post(_session(own, "/logprobs"), {"version": plain(version, "version"), "turns": turns})
 
     def complete(self, session_id: str, reward_info: Any = None, finished: Optional[bool] = None,
                  reason: Optional[str] = None, stopped_by: Optional[str] = None, *, key: Optional[str] = None) -> Any:

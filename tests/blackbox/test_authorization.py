@@ -36,6 +36,8 @@ ROUTES = [
     ("GET", "{id}", None, RUNNER),
     ("GET", "{id}?records=1", None, RUNNER),
     ("GET", "/events", None, NEITHER),
+    ("GET", "/stats", None, NEITHER),
+    ("POST", "{id}/logprobs", {"version": 1, "turns": []}, NEITHER),     # 400: there is no turn
     ("GET", "{id}/events", None, RUNNER),
     ("GET", "{id}/tokens", None, RUNNER),
     ("GET", "{id}/media/{media}", None, RUNNER),
@@ -68,7 +70,7 @@ ROUTES = [
 ]
 
 # what these take is not there
-WITHOUT = ("{id}/fork", "/sessions/import")
+WITHOUT = ("{id}/fork", "/sessions/import", "{id}/logprobs")
 
 # answered by nobody behind the builtin engine
 NOWHERE = ("{id}/v1/models/m", "{id}/v1/something/else", "{id}/reward_info/", "{id}//finalize", "{id}/%66inalize",

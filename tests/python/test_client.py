@@ -103,6 +103,28 @@ def test_a_session_from_beginning_to_end(start, connect):
         client.session(s["session_id"])
 
 
+def test_the_figures_of_the_run_and_a_trainers_logprobs(start, connect):
+    client = connect(start(engine="builtin:echo").url)
+    s = client.create_session(labels={"task": "42"})["session_id"]
+    client.chat(s, [{"role": "user", "content": "hello"}])
+    client.complete(s, 1.0)
+    [t] = client.finalize(s)
+    stats = client.stats(by="task")
+    assert stats["total"]["sessions"] == 1 and stats["total"]["reward_mean"] == 1
+    assert [r["name"] for r in stats["rows"]] == ["42"]
+    assert client.stats(start=60, end=120, step=60)["total"]["sessions"] == 0
+    own = [float(v) for v in t.response_logprobs]
+    own[0] -= 0.5
+    own[1] = float("nan")
+    told = client.report_logprobs(t, own, version=8, session_id=s)
+    assert told["turns"] == 1 and told["tokens"] == len(own) - 1 and told["max"] == pytest.approx(0.5)
+    with pytest.raises(ValueError, match=f"1 logprobs for {len(own)} response ids"):
+        client.report_logprobs(t, own[:1], version=8, session_id=s)
+    with pytest.raises(errors.RollgateError) as e:
+        client.report_logprobs(t, [v + 1e3 for v in own], version=8, session_id=s)
+    assert e.value.status == 400 and "turns[0].logprobs[0]" in str(e.value)
+
+
 def test_engines_come_and_go(start, connect):
     client = connect(start(engine="a=builtin:echo").url)
     assert [e["name"] for e in client.engines()["engines"]] == ["a"]

@@ -18,6 +18,7 @@
 #include "common/codec/json.h"
 #include "worker/export/build/export.h"
 #include "worker/plane/call/call_env.h"
+#include "worker/plane/call/run_counts.h"
 #include "worker/residency/await_session.h"
 #include "worker/residency/places.h"
 #include "worker/residency/residency.h"
@@ -107,6 +108,11 @@ MAY_PAUSE static int write_export(struct part_file *f, struct session *s, struct
         rc = export_write(x, &f->out, e);
     if (rc == 0)
         rc = flush_part(f, e);
+    if (rc == 0) {
+        struct export_figures figures = export_figures(x);
+
+        run_count_export(env, s, figures.trained, figures.trajectories, figures.drifted);
+    }
     export_free(x);
     arena_done(&a);
     return rc;

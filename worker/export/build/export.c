@@ -246,6 +246,11 @@ const uint32_t *export_merged(const struct export *x)
     return x->news;
 }
 
+struct export_figures export_figures(const struct export *x)
+{
+    return (struct export_figures){x->sums.trained, x->sums.trajectories, x->sums.drifted};
+}
+
 const char *export_content_type(const struct export *x)
 {
     return export_formats[x->options.format].content_type;

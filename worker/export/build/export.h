@@ -80,6 +80,7 @@ struct export_options {
     bool require_reward;             /* without a reward the export is an error (reward_missing) */
     bool require_trained; /* without a trained token the export is an error (unassemblable) */
     bool mask_unfinished; /* verl: loss_mask zero when reward_info.finished is false */
+    struct str reported;  /* view: the weight version of the trainer's logprobs; absent: newest */
     struct str branch;    /* response id: only the branch that ends at this answer; absent: those
                              that `select` says */
     struct str
@@ -152,6 +153,13 @@ const char *export_content_type(const struct export *x);
 /* By kind of drift (drift.h): trajectories whose audit was made for this export so far and found
  * one. DRIFT_KIND_COUNT numbers. */
 const uint32_t *export_drifted(const struct export *x);
+
+/* Tokens with mask 1, trajectories, and those of them whose audit found drift: known at the end. */
+struct export_figures {
+    uint64_t trained, trajectories, drifted;
+};
+
+struct export_figures export_figures(const struct export *x);
 
 void export_free(struct export *x);
 

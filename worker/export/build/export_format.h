@@ -29,6 +29,7 @@ struct trajectory_turn;
 /* Sums over the trajectories written so far. */
 struct export_sums {
     uint64_t trained, prompt_tokens, drift, trimmed;
+    uint64_t trajectories, drifted;
     uint32_t repaired, lost; /* by merging */
     bool has_steps;
     int64_t min_step, max_step;

@@ -253,6 +253,8 @@ void export_take_options(struct export *x, const struct export_options *o)
         x->options.roles = arena_str(&x->arena, x->options.roles);
     if (x->options.train_roles.p)
         x->options.train_roles = arena_str(&x->arena, x->options.train_roles);
+    if (x->options.reported.p)
+        x->options.reported = arena_str(&x->arena, x->options.reported);
     if (!x->options.has_session_index && v.rollout > 0)
         x->options.session_index = (uint32_t)v.rollout;
     if (x->options.global_steps < 0 &&

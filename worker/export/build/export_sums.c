@@ -67,6 +67,8 @@ void export_sum_up(struct export *x, const struct trajectory *t)
     s->prompt_tokens += t->n_prompt;
     s->trimmed += t->trimmed;
     s->drift += t->drift.count;
+    s->trajectories++;
+    s->drifted += t->drift.count > 0;
     sum_versions(s, t);
     s->repaired += t->repaired;
     s->lost += t->n_lost;

@@ -65,19 +65,6 @@ static void put_spans(const struct checkpoint *t, struct json_out *o)
     json_out_end_arr(o);
 }
 
-static void put_latency(const struct checkpoint *t, struct json_out *o)
-{
-    json_out_key(o, "latency_ms");
-    json_out_obj(o);
-    json_out_key(o, "queue");
-    json_out_double(o, (double)t->queue_us / 1000);
-    json_out_key(o, "engine");
-    json_out_double(o, (double)t->engine_us / 1000);
-    json_out_key(o, "gateway");
-    json_out_double(o, (double)t->gateway_us / 1000);
-    json_out_end_obj(o);
-}
-
 /* Where its logprobs come from, and where they were asked to; prompt tokens that the engine had in
  * its cache (null: it did not tell), and those that this session had stored. */
 static void put_basis(const struct checkpoint *t, struct json_out *o)
@@ -122,7 +109,7 @@ void native_write_turn_members(const struct trajectory *t, const struct trajecto
     json_out_member_str(o, "finish_reason", x->checkpoint->finish_reason);
     put_basis(x->checkpoint, o);
     put_spans(x->checkpoint, o);
-    put_latency(x->checkpoint, o);
+    checkpoint_put_latency(x->checkpoint, o);
     json_out_member_str(o, "cause", str_cstr(session_cause_name(x->checkpoint->cause)));
     json_out_member_str(o, "role", role_of(x->checkpoint->label));
     json_out_member_str(o, "purpose", str_cstr(purpose_name(purpose_of(x->checkpoint->label))));

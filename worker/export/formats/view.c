@@ -3,7 +3,9 @@
  * beside the native JSON the metadata has `vocabulary`: of every id in the file its text, or its
  * bytes as base64 where they are no whole characters, and whether it is special.
  */
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/mem.h"
 #include "common/codec/base64.h"
@@ -11,6 +13,8 @@
 #include "common/codec/utf8.h"
 #include "worker/export/build/trajectory.h"
 #include "worker/export/formats/tensors.h"
+#include "worker/session/forest/checkpoint.h"
+#include "worker/session/record/logprob_report.h"
 #include "worker/text/model/model.h"
 #include "worker/text/tokens/tokenizer.h"
 
@@ -18,6 +22,8 @@ struct vocabulary {
     uint8_t *seen; /* by id */
     size_t n;
     bool opened, comma;
+    float *
+        *reported; /* by trajectory: a trainer's logprobs as they were in the first pass, or NULL */
 };
 
 static void put_base64(struct json_out *o, struct str bytes)
@@ -89,6 +95,59 @@ static void note_vocabulary(struct export *x, const struct trajectory *t)
     v->comma = o.comma;
 }
 
+/* Returns the trainer's logprobs of the response, NaN where there are none; NULL: of no turn. */
+static float *collect_reported(struct export *x, const struct trajectory *t)
+{
+    float *ret = NULL;
+
+    for (uint32_t i = 0; i < t->n_turns && !t->text; i++) {
+        const struct trajectory_turn *turn = &t->turns[i];
+        const struct logprob_report *r = checkpoint_report(turn->checkpoint, x->options.reported);
+
+        if (!r)
+            continue;
+        if (!ret) {
+            ret = arena_alloc(&x->arena, t->n * sizeof(*ret));
+            for (uint32_t k = 0; k < t->n; k++)
+                ret[k] = NAN;
+        }
+        memcpy(ret + turn->start, r->logprobs,
+               MIN_OF(turn->end - turn->start, turn->checkpoint->n) * sizeof(*ret));
+    }
+    return ret;
+}
+
+static bool is_listed(struct str list, struct str version)
+{
+    struct buf text = {0};
+    bool found;
+
+    json_write_string(&text, version);
+    found = str_find(list, buf_str(&text), 0) != SIZE_MAX;
+    buf_done(&text);
+    return found;
+}
+
+/* Lists the versions that trainers reported of the branch's turns, each once. */
+static void note_versions(struct export *x, const struct trajectory *t)
+{
+    struct buf *list = tensors_meta(x, "reported_versions");
+
+    if (list->len == 0)
+        buf_add_c(list, '[');
+    for (uint32_t i = 0; i < t->n_turns; i++) {
+        const struct logprob_report *r = checkpoint_report(t->turns[i].checkpoint, (struct str){0});
+
+        for (; r; r = r->older) {
+            if (is_listed(buf_str(list), r->version))
+                continue;
+            if (list->len > 1)
+                buf_add_c(list, ',');
+            json_write_string(list, r->version);
+        }
+    }
+}
+
 static void view_begin(struct export *x, struct buf *out)
 {
     struct vocabulary *v = ARENA_NEW(&x->arena, struct vocabulary);
@@ -98,21 +157,29 @@ static void view_begin(struct export *x, struct buf *out)
     if (t)
         v->n = tokenizer_vocab_size(t);
     v->seen = arena_zalloc(&x->arena, v->n + 1);
+    v->reported = arena_calloc(&x->arena, export_branches(x) + 1, sizeof(*v->reported));
     x->own = v;
 }
 
 MAY_PAUSE static void view_write(struct export *x, const struct trajectory *t)
 {
+    struct vocabulary *v = x->own;
     struct shape n = SHAPE1(t->n);
 
     if (tensors_sizing(x)) {
         tensors_note_rest(x, t);
         note_vocabulary(x, t);
+        if (t->index == 0)
+            note_versions(x, t);
+        v->reported[t->index] = collect_reported(x, t);
     }
     tensors_add(x, "ids", t->index, TENSOR_I32, SHAPE1(t->total), CELLS(RAW, t->ids));
     tensors_add(x, "response_mask", t->index, TENSOR_U8, n, CELLS(RAW, t->mask));
     if (t->logprobs)
         tensors_add(x, "response_logprobs", t->index, TENSOR_F32, n, CELLS(RAW, t->logprobs));
+    if (v->reported[t->index])
+        tensors_add(x, "response_trainer_logprobs", t->index, TENSOR_F32, n,
+                    CELLS(RAW, v->reported[t->index]));
     if (t->odds.n_top) {
         struct shape tops = SHAPE2(t->n, t->odds.n_top);
 
@@ -127,6 +194,7 @@ MAY_PAUSE static void view_end(struct export *x, struct buf *out)
     if (tensors_sizing(x)) {
         open_vocabulary(x);
         buf_add_c(tensors_meta(x, "vocabulary"), '}');
+        buf_puts(tensors_meta(x, "reported_versions"), export_branches(x) == 0 ? "[]" : "]");
         tensors_note_end(x);
     }
     tensors_end(x, out);

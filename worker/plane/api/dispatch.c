@@ -203,8 +203,8 @@ static bool in_session(const struct service_request *r)
  * root everything but the control plane's own folders. */
 static bool is_data_plane(const struct service_request *r, enum err_kind kind)
 {
-    static const char *const ours[] = {"/sessions", "/admin", "/ui",     "/events",
-                                       "/health",   "/ready", "/metrics"};
+    static const char *const ours[] = {"/sessions", "/admin",  "/ui",    "/events",
+                                       "/stats",    "/health", "/ready", "/metrics"};
 
     if (kind != ERR_NOT_FOUND)
         return false;
@@ -275,7 +275,7 @@ static bool park(struct service_request *r, bool control)
     struct str method = exchange_method(r->x);
     bool ended = control && (str_eq_c(method, "GET") || str_eq_c(method, "DELETE") ||
                              str_eq_c(r->rest, "/finalize") || str_eq_c(r->rest, "/samples") ||
-                             str_eq_c(r->rest, "/fork"));
+                             str_eq_c(r->rest, "/fork") || str_eq_c(r->rest, "/logprobs"));
     struct parked_request *p;
 
     if (!r->id_valid || residency_ready(r->service->calls.residency, r->id, ended))

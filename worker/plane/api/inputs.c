@@ -25,6 +25,8 @@ static const struct input rows[] = {
 #define ADAPTER INPUT_ADAPTER
 #define PAUSE INPUT_PAUSE
 #define STATE INPUT_STATE
+#define STATS INPUT_STATS
+#define LOGPROBS INPUT_LOGPROBS
 #define REWARD INPUT_REWARD
 #define COMPLETE INPUT_COMPLETE
 #define WAIT INPUT_WAIT

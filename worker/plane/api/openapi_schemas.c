@@ -123,6 +123,13 @@ static const char *fixed_schema(enum input_kind kind)
                "\"additionalProperties\":false,\"properties\":{\"url\":{\"type\":\"string\","
                "\"pattern\":\"^[0-9a-f]{64}$\"},\"sha256\":{\"type\":\"string\","
                "\"pattern\":\"^[0-9a-f]{64}$\"}}}";
+    case INPUT_KIND_REPORTS:
+        return "\"type\":\"array\",\"minItems\":1,\"maxItems\":10000,\"items\":{\"type\":"
+               "\"object\","
+               "\"required\":[\"response_id\",\"ids\",\"logprobs\"],\"additionalProperties\":false,"
+               "\"properties\":{\"response_id\":{\"type\":\"string\"},\"ids\":{\"type\":\"array\","
+               "\"items\":{\"type\":\"integer\"}},\"logprobs\":{\"type\":\"array\",\"items\":{"
+               "\"type\":[\"number\",\"null\"]}}}}";
     case INPUT_KIND_WEIGHTS:
         return "\"anyOf\":[{\"type\":\"integer\",\"minimum\":0},"
                "{\"type\":\"string\",\"minLength\":1,\"maxLength\":256},{\"type\":\"null\"}]";

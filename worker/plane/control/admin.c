@@ -15,6 +15,7 @@
 #include "worker/engine/pool/engine_pool.h"
 #include "worker/engine/pool/version_round.h"
 #include "worker/engine/pool/weights_file.h"
+#include "worker/plane/call/run_counts.h"
 #include "worker/plane/control/handlers.h"
 #include "worker/plane/control/sibling.h"
 #include "worker/plane/service/respond.h"
@@ -212,6 +213,8 @@ static int keep_weights(struct service *a, struct str adapter, struct str versio
 
     if (weights_tell(h->state_dir, adapter, version, h->config->durability == DURABILITY_POWER, e))
         return -1;
+    if (adapter.len == 0)
+        run_note_version(&a->calls, version);
     return weights_follow(a, e);
 }
 

@@ -14,6 +14,7 @@
 #include "worker/export/build/export.h"
 #include "worker/ledger/ledger.h"
 #include "worker/plane/call/call_env.h"
+#include "worker/plane/call/run_counts.h"
 #include "worker/plane/control/ending.h"
 #include "worker/plane/control/exporting_options.h"
 #include "worker/plane/control/handlers.h"
@@ -101,6 +102,11 @@ MAY_PAUSE static int put_export(struct exporting *v, struct err *e)
         o.out.offload = offload_work;
     rc = export_write(v->export, &o.out, e);
     count_export(v);
+    if (rc == 0 && v->options.format != EXPORT_VIEW) {
+        struct export_figures f = export_figures(v->export);
+
+        run_count_export(&v->service->calls, v->s, f.trained, f.trajectories, f.drifted);
+    }
     return rc;
 }
 

@@ -68,6 +68,7 @@ void exporting_view_options(const struct service_request *r, struct arena *a,
     o->format = EXPORT_VIEW; /* whatever Accept says */
     o->select = SELECT_LAST;
     o->branch = query_get(a, exchange_query(r->x), "branch");
+    o->reported = query_get(a, exchange_query(r->x), "reported");
     if (!query_get(a, exchange_query(r->x), "drift").p)
         o->no_drift = true; /* it takes long: who looks asks for it */
 }

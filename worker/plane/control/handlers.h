@@ -77,6 +77,12 @@ void state_send(struct service_request *r, struct session *s, bool records);
 /* GET /sessions/{id}/wait: answers when the session is over, or when the time is. */
 void wait_get(struct service_request *r);
 
+/* POST /sessions/{id}/logprobs: what a trainer computed for answers. */
+void control_logprobs(struct service_request *r);
+
+/* GET /stats: the figures of the run. */
+void stats_get(struct service_request *r);
+
 /* GET /sessions: pages over all workers, one worker after the other by index. */
 void listing_get(struct service_request *r);
 

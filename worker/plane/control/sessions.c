@@ -12,6 +12,7 @@
 #include "worker/engine/pool/engine_pool.h"
 #include "worker/ledger/ledger.h"
 #include "worker/plane/call/model_call.h"
+#include "worker/plane/call/run_counts.h"
 #include "worker/plane/control/ending.h"
 #include "worker/plane/control/handlers.h"
 #include "worker/plane/control/pending.h"
@@ -88,12 +89,15 @@ int control_end(struct service *a, struct session *s, enum session_end how,
     struct buf record = {0};
     char id[ID_TEXT_MAX] = "";
     struct str sid = session_id(s);
+    struct run_end end;
     int rc = session_end_record(s, how, detail, clock_wall_ms(), &record, e);
 
+    run_end_measure(&end, &a->calls, s, how, !json_is_null(json_get(detail, "stopped_by")));
     memcpy(id, sid.p, MIN_OF(sid.len, sizeof(id) - 1)); /* s may be gone after apply */
     if (rc == 0)
         rc = write_end(a->calls.ledger, str_cstr(id), buf_str(&record), how, done, e);
     if (rc == 0) {
+        run_end_count(&end, &a->calls);
         if (how != SESSION_END_COMPLETE)
             model_call_end_session(&a->calls, str_cstr(id));
         else

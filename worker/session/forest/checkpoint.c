@@ -168,6 +168,19 @@ void checkpoint_write_warnings(const struct checkpoint *t, struct json_out *o)
     json_out_end_arr(o);
 }
 
+void checkpoint_put_latency(const struct checkpoint *t, struct json_out *o)
+{
+    json_out_key(o, "latency_ms");
+    json_out_obj(o);
+    json_out_key(o, "queue");
+    json_out_double(o, (double)t->queue_us / 1000);
+    json_out_key(o, "engine");
+    json_out_double(o, (double)t->engine_us / 1000);
+    json_out_key(o, "gateway");
+    json_out_double(o, (double)t->gateway_us / 1000);
+    json_out_end_obj(o);
+}
+
 bool checkpoint_odds(const struct checkpoint *t, struct odds *ret)
 {
     size_t behind = checkpoint_rows_here(t, ROWS_EXPERTS);

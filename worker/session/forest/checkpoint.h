@@ -19,6 +19,7 @@ struct arena;
 struct forest;
 struct json;
 struct json_out;
+struct logprob_report;
 struct message_node;
 struct odds;
 struct payload;
@@ -106,6 +107,7 @@ struct checkpoint {
     bool cached_told;
     uint32_t cached_tokens; /* of the prompt, as the engine told */
     struct checkpoint_audit audit;
+    struct logprob_report *reports; /* of trainers, newest first; or NULL */
 };
 
 /* The runs that hold the context of t, each with a payload; its answer's may be another one. */
@@ -144,6 +146,9 @@ const char *checkpoint_lacks_experts(const struct checkpoint *t);
 
 /* Writes the member `warnings` of an answer, a list of sentences, if there are any. */
 void checkpoint_write_warnings(const struct checkpoint *t, struct json_out *o);
+
+/* Writes the member `latency_ms`: what its call took in queue, engine and gateway. */
+void checkpoint_put_latency(const struct checkpoint *t, struct json_out *o);
 
 /* Bytes of one row of a kind; 0: there is none. */
 static inline uint32_t checkpoint_row_bytes(const struct checkpoint *t, enum rows_kind kind)

@@ -636,6 +636,8 @@ static int apply_answers(struct session *s, struct commit *c, uint64_t now_ms, s
         share(c->answers[i], c, now_ms);
     if (rc == 0)
         rc = carry_out(s, c, e);
+    if (rc == 0)
+        session_sums_add(s, c->answers, c->rec.n_answers, now_ms);
     arena_done(&tmp);
     return rc;
 }

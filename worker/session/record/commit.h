@@ -57,6 +57,8 @@
  * RECORD_IMPORT (what came before was a snapshot's), behind the head: nothing.
  * RECORD_BULK (a fragment of the long bytes of a call, before its commit), behind the head: call,
  * bytes of its fragments before (0: those before are void), piece, then bytes to the end.
+ * RECORD_LOGPROBS (a trainer's, of an answer), behind the head: weight version checkpoint n, n
+ * floats; NaN: none.
  * RECORD_SINK (an export is owed to the sinks, or is in their spool), behind the head: state,
  * options.
  */
@@ -79,7 +81,8 @@ enum record_type {
     RECORD_BUDGET,
     RECORD_FORK,
     RECORD_IMPORT,
-    RECORD_BULK
+    RECORD_BULK,
+    RECORD_LOGPROBS
 };
 
 /* The one version that is written and read. */

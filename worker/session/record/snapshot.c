@@ -29,7 +29,8 @@ static bool travels(uint64_t type)
 {
     return type == RECORD_CREATE || type == RECORD_COMMIT || type == RECORD_REWARD ||
            type == RECORD_DROP || type == RECORD_ORIGIN || type == RECORD_SCORE ||
-           type == RECORD_BUDGET || type == RECORD_FORK || type == RECORD_BULK;
+           type == RECORD_BUDGET || type == RECORD_FORK || type == RECORD_BULK ||
+           type == RECORD_LOGPROBS;
 }
 
 /* --- writing --- */

@@ -155,6 +155,7 @@ static void forget_content(struct session *s)
     s->exported_ms = 0;
     s->rollback_dropped = s->trimmed = s->refreshed = 0;
     memset(s->forks, 0, sizeof(s->forks));
+    s->sums = (struct session_sums){0};
 }
 
 static bool may_go(const struct session *s)
@@ -341,7 +342,7 @@ static int absorb_end(struct session *s, struct record_in *r, uint64_t now_ms, s
     if (how != SESSION_END_COMPLETE)
         session_finish(s, (enum session_end)how, now_ms);
     else if (!session_has_ended(s))
-        session_set_phase(s, SESSION_COMPLETED);
+        session_complete(s, now_ms);
     return 0;
 }
 

@@ -11,6 +11,7 @@
 #include "worker/session/forest/checkpoint.h"
 #include "worker/session/forest/policy.h"
 #include "worker/session/record/commit.h"
+#include "worker/session/record/logprob_report.h"
 #include "worker/session/record/record.h"
 #include "worker/session/store/reward.h"
 #include "worker/session/store/stop.h"
@@ -236,7 +237,8 @@ static int apply_end(struct session *s, const struct record_head *h, struct reco
         s->complete_reason = forest_text(&s->forest, reason);
     if (how == SESSION_END_COMPLETE) {
         if (!session_has_ended(s))
-            session_set_phase(s, SESSION_COMPLETED);
+            session_complete(s, h->at_ms);
+        s->completed_ms = h->at_ms; /* also of one that has ended and is read back */
     } else {
         session_finish(s, (enum session_end)how, h->at_ms);
     }
@@ -289,10 +291,15 @@ static int apply_to(struct session *s, const struct record_head *h, struct recor
     case RECORD_SCORE:
         s->updated_ms = now_ms;
         return session_apply_score(s, r, e);
+    case RECORD_LOGPROBS:
+        s->updated_ms = now_ms;
+        return session_apply_report(s, r, e);
     case RECORD_FORK:
         s->updated_ms = now_ms;
+        session_sums_reset(s, now_ms);
         return session_apply_fork(s, r, e);
     case RECORD_IMPORT:
+        session_sums_reset(s, now_ms);
         s->copied_calls = s->forest.calls.n;
         session_free_bulks(s);
         return 0;
@@ -357,8 +364,8 @@ const char *session_record_kind(struct str record)
         [RECORD_CREATE] = "create",     [RECORD_COMMIT] = "commit", [RECORD_REWARD] = "reward",
         [RECORD_END] = "end",           [RECORD_DROP] = "drop",     [RECORD_SINK] = "sink",
         [RECORD_EXPORTED] = "exported", [RECORD_ORIGIN] = "origin", [RECORD_SCORE] = "score",
-        [RECORD_BUDGET] = "budget",     [RECORD_FORK] = "fork",     [RECORD_IMPORT] = "import",
-        [RECORD_BULK] = "bulk"};
+        [RECORD_LOGPROBS] = "logprobs", [RECORD_BUDGET] = "budget", [RECORD_FORK] = "fork",
+        [RECORD_IMPORT] = "import",     [RECORD_BULK] = "bulk"};
     struct record_in r = record_in_of(record);
     struct record_head h;
 

@@ -181,6 +181,7 @@ static void put_checkpoint(struct session_telling *x, const struct session *s,
     json_out_member_str(o, "logprob_basis", t->logprob_basis);
     json_out_member_str(o, "logprob_asked", t->asked_basis);
     json_out_member_i64(o, "scored_tokens", t->scored_tokens);
+    checkpoint_put_latency(t, o);
     if (t->cached_told)
         json_out_member_i64(o, "cached_tokens", t->cached_tokens);
     if (t->drifted_tokens)
@@ -285,6 +286,7 @@ static void put_counts(struct json_out *o, const struct session *s, size_t branc
     json_out_member_i64(o, "merge_repaired", s->merge_repaired);
     json_out_member_i64(o, "merge_not_found", s->merge_lost);
     put_forks(o, s->forks);
+    session_sums_put(s, o);
 }
 
 /* The member `warnings`: what trainers may miss of its answers, in sentences, each once. */
@@ -547,6 +549,7 @@ void session_write_row(const struct session *s, struct buf *json)
     json_out_member_i64(&o, "tokens", s->forest.tokens);
     json_out_member_i64(&o, "branches", l->n);
     json_out_member_i64(&o, "inflight", s->inflight);
+    session_sums_put(s, &o);
     json_out_key(&o, "drift"); /* known once an export has audited a branch */
     if (l->audited)
         json_out_i64(&o, (int64_t)l->drift);

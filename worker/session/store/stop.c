@@ -134,22 +134,43 @@ static const char *budget_name(struct str budget)
     return "max_total_tokens";
 }
 
+/* The verdict on a session in that phase. */
+static struct verdict_of_stop verdict_in(const struct session *s, enum session_phase phase,
+                                         bool expired)
+{
+    if (s->stated)
+        return (struct verdict_of_stop){s->stated, "stated"};
+    if (s->budget.p)
+        return (struct verdict_of_stop){SESSION_STOP_BUDGET, budget_name(s->budget)};
+    if (phase == SESSION_ABORTED)
+        return (struct verdict_of_stop){SESSION_STOP_TRAINER, "aborted"};
+    if (s->has_finished && !s->finished)
+        return (struct verdict_of_stop){SESSION_STOP_AGENT, "unfinished"};
+    if (expired)
+        return (struct verdict_of_stop){SESSION_STOP_INFRASTRUCTURE, "expired"};
+    if (phase != SESSION_OPEN)
+        return by_last_answer(s);
+    return (struct verdict_of_stop){SESSION_STOP_NONE, NULL};
+}
+
+const char *session_stop_reason(const struct session *s, enum session_end how)
+{
+    if (how == SESSION_END_DELETE)
+        return "deleted";
+    if (!session_resident(s) || !s->filled) {
+        if (how == SESSION_END_ABORT)
+            return "aborted";
+        return how == SESSION_END_EXPIRE ? "expired" : "unknown";
+    }
+    return verdict_in(s, how == SESSION_END_ABORT ? SESSION_ABORTED : SESSION_FINALIZED,
+                      how == SESSION_END_EXPIRE)
+        .reason;
+}
+
 bool session_stopped(const struct session *s, enum session_stop *ret_by, const char **ret_reason)
 {
-    struct verdict_of_stop v = {SESSION_STOP_NONE, NULL};
+    struct verdict_of_stop v = verdict_in(s, s->phase, s->expired);
 
-    if (s->stated)
-        v = (struct verdict_of_stop){s->stated, "stated"};
-    else if (s->budget.p)
-        v = (struct verdict_of_stop){SESSION_STOP_BUDGET, budget_name(s->budget)};
-    else if (s->phase == SESSION_ABORTED)
-        v = (struct verdict_of_stop){SESSION_STOP_TRAINER, "aborted"};
-    else if (s->has_finished && !s->finished)
-        v = (struct verdict_of_stop){SESSION_STOP_AGENT, "unfinished"};
-    else if (s->expired)
-        v = (struct verdict_of_stop){SESSION_STOP_INFRASTRUCTURE, "expired"};
-    else if (s->phase != SESSION_OPEN)
-        v = by_last_answer(s);
     *ret_by = v.by;
     *ret_reason = v.reason;
     return v.by != SESSION_STOP_NONE;

@@ -19,6 +19,10 @@ enum session_stop stop_named(struct str name);
 /* Why the session stopped: who, and a word for it. false: it goes on. The session is filled. */
 bool session_stopped(const struct session *s, enum session_stop *ret_by, const char **ret_reason);
 
+/* The word that a session will have for why it stopped once it is ended that way ("deleted",
+ * "unknown": it is not in memory, or one of session_stopped). */
+const char *session_stop_reason(const struct session *s, enum session_end how);
+
 /* Writes the member "stop_reason". */
 void session_put_stop(const struct session *s, struct json_out *o);
 

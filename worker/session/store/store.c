@@ -286,6 +286,12 @@ bool session_is_kept(struct session_store *st, struct str id)
 
 /* The end of any kind. Deleted and aborted sessions leave at once, others when nobody fetches
  * them any more. */
+void session_complete(struct session *s, uint64_t now_ms)
+{
+    s->completed_ms = now_ms;
+    session_set_phase(s, SESSION_COMPLETED);
+}
+
 void session_finish(struct session *s, enum session_end how, uint64_t now_ms)
 {
     bool drop = how == SESSION_END_ABORT || how == SESSION_END_DELETE;

@@ -16,6 +16,7 @@
 #include "worker/session/forest/forest.h"
 #include "worker/session/store/reward.h"
 #include "worker/session/store/session.h"
+#include "worker/session/store/session_sums.h"
 
 struct buf;
 struct call_bulk;
@@ -146,6 +147,10 @@ struct session {
     uint32_t rollbacks;
     uint64_t rollback_dropped;
 
+    struct session_sums sums;
+    uint64_t completed_ms; /* 0: it was not completed */
+    bool uncounted;        /* no export since it ended was counted among the run's figures */
+
     uint64_t forks[CAUSE_COUNT];
     uint64_t trimmed, refreshed;
     uint32_t merge_repaired, merge_lost; /* the most that an export's merge did */
@@ -221,6 +226,9 @@ void session_set_copying(struct session *s, uint32_t records);
 
 /* The tombstone of a session whose end is all that the journal has. */
 void session_bury(struct session_store *st, struct str id, uint64_t now_ms);
+
+/* Phase and time of a completion. */
+void session_complete(struct session *s, uint64_t now_ms);
 
 /* Phase and tombstone of an end; the caller holds a pin. */
 void session_finish(struct session *s, enum session_end how, uint64_t now_ms);

@@ -1,0 +1,165 @@
+/* What ends counts among the figures of the run (run_counts.h). */
+#include "worker/plane/call/run_counts.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/base/attrs.h"
+#include "common/base/clock.h"
+#include "common/proc/board.h"
+#include "worker/plane/call/call_env.h"
+#include "worker/session/store/session_sums.h"
+#include "worker/session/store/stop.h"
+
+/* Larger rewards count as this one: the squares of many must fit. */
+static const double REWARD_MAX = 1e4;
+
+static const struct {
+    const char *group, *name;
+} figures[RUN_FIGURES] = {
+
+#define FIGURE(field, kind, group, name, metric, label) [RUN_##field] = {group, name},
+#include "common/proc/run_figures.def"
+};
+
+_Static_assert((int)RUN_SPENDINGS == (int)SPENDINGS, "as enum session_spending");
+
+static struct run_board *board_of(const struct call_env *env)
+{
+    return env->board ? env->board->run : NULL;
+}
+
+static enum run_figure figure_of(const char *reason)
+{
+    for (int i = 0; i < RUN_FIGURES; i++)
+        if (strcmp(figures[i].group, "ended") == 0 && strcmp(figures[i].name, reason) == 0)
+            return (enum run_figure)i;
+    return RUN_ENDED_UNKNOWN;
+}
+
+static void copy_text(char *to, size_t size, struct str text)
+{
+    size_t n = MIN_OF(text.len, size - 1);
+
+    if (n > 0)
+        memcpy(to, text.p, n);
+    to[n] = '\0';
+}
+
+static void set_name(struct run_end *x, enum run_label label, struct str name)
+{
+    copy_text(x->names[label], sizeof(x->names[label]), name);
+    x->event.names[label] = str_cstr(x->names[label]);
+}
+
+static void set_names(struct run_end *x, const struct session_measures *m)
+{
+    set_name(x, RUN_TASK, m->task);
+    set_name(x, RUN_MODEL, m->model.len > 0 ? m->model : STR("policy"));
+    set_name(x, RUN_VERSION, m->newest);
+}
+
+static void set_reward(struct run_end *x, const struct session_measures *m)
+{
+    double reward = MAX_OF(MIN_OF(m->reward, REWARD_MAX), -REWARD_MAX);
+    int64_t *at = x->event.counts.at;
+
+    x->ended.rewarded = m->rewarded;
+    x->ended.reward = m->reward;
+    if (!m->rewarded)
+        return;
+    at[RUN_REWARDED] = 1;
+    at[RUN_REWARD] = llround(reward * 1e6);
+    at[RUN_REWARD_SQUARE] = llround(reward * reward * 1e6);
+    at[RUN_PASSED] = m->reward >= 1;
+}
+
+static void set_staleness(struct run_end *x, const struct session_measures *m,
+                          const struct call_env *env)
+{
+    uint64_t newest = 0;
+    int64_t known;
+
+    if (!m->numbered || !board_of(env))
+        return;
+    if (str_to_u64(m->newest, INT64_MAX, &newest) != 0)
+        newest = m->oldest;
+    known = run_board_newest_version(board_of(env), (int64_t)newest);
+    x->event.counts.at[RUN_STALENESS_SESSIONS] = 1;
+    x->event.counts.at[RUN_STALENESS] = MAX_OF(known - (int64_t)m->oldest, 0);
+}
+
+static void set_sums(struct run_end *x, const struct session_measures *m)
+{
+    int64_t *at = x->event.counts.at;
+
+    at[RUN_TURNS] = x->ended.turns = (int64_t)m->turns;
+    at[RUN_TOKENS] = x->ended.tokens = (int64_t)m->tokens;
+    at[RUN_SAMPLED] = (int64_t)m->sampled;
+    at[RUN_TRUNCATED] = m->truncated > 0;
+    at[RUN_RUN] = x->ended.run_us = (int64_t)m->run_us;
+    for (int i = 0; i < SPENDINGS; i++)
+        at[RUN_SPENT_START + i] = x->ended.spent_us[i] = (int64_t)m->spent_us[i];
+}
+
+void run_end_measure(struct run_end *x, const struct call_env *env, struct session *s,
+                     enum session_end how, bool stated)
+{
+    uint64_t now_ms = clock_wall_ms();
+    struct session_measures m;
+    bool over = session_phase(s) == SESSION_FINALIZED || session_phase(s) == SESSION_ABORTED;
+
+    *x = (struct run_end){.counts = how != SESSION_END_COMPLETE && !over && !session_copying(s)};
+    if (!x->counts)
+        return;
+    if (how == SESSION_END_FINALIZE || how == SESSION_END_EXPIRE)
+        session_expect_export(s);
+    session_measure(s, now_ms, &m);
+    x->ended.cause = stated ? RUN_ENDED_STATED : figure_of(session_stop_reason(s, how));
+    x->event.evaluation = m.evaluation;
+    x->event.counts.at[RUN_SESSIONS] = 1;
+    x->event.counts.at[RUN_UNMEASURED] = !m.known;
+    x->event.counts.at[x->ended.cause] = 1;
+    if (!m.known)
+        return;
+    set_names(x, &m);
+    set_sums(x, &m);
+    set_reward(x, &m);
+    set_staleness(x, &m, env);
+    x->event.ended = &x->ended;
+    x->ended.ended_ms = now_ms;
+    copy_text(x->ended.session, sizeof(x->ended.session), session_id(s));
+    copy_text(x->ended.group, sizeof(x->ended.group), m.group);
+}
+
+void run_end_count(const struct run_end *x, const struct call_env *env)
+{
+    if (x->counts)
+        run_board_add(board_of(env), env->page, &x->event, clock_wall_ms());
+}
+
+void run_count_export(const struct call_env *env, struct session *s, uint64_t trained,
+                      uint64_t trajectories, uint64_t drifted)
+{
+    struct session_measures m;
+    struct run_end to = {0};
+
+    if (session_phase(s) != SESSION_FINALIZED || !session_take_uncounted(s))
+        return;
+    session_measure(s, clock_wall_ms(), &m);
+    to.event.evaluation = m.evaluation;
+    if (m.known)
+        set_names(&to, &m);
+    to.event.counts.at[RUN_TRAINED] = (int64_t)trained;
+    to.event.counts.at[RUN_TRAJECTORIES] = (int64_t)trajectories;
+    to.event.counts.at[RUN_DRIFTED] = (int64_t)drifted;
+    run_board_add(board_of(env), env->page, &to.event, clock_wall_ms());
+}
+
+void run_note_version(const struct call_env *env, struct str version)
+{
+    uint64_t number;
+
+    if (board_of(env) && str_to_u64(version, INT64_MAX, &number) == 0)
+        (void)run_board_newest_version(board_of(env), (int64_t)number);
+}
