@@ -1,5 +1,5 @@
-/* `rollgate top`: a page of figures once a second, made from /metrics and /attempts of a running
- * gateway, like any other client would. Rates are differences of two looks. */
+/* `rollgate top`: a page of figures once a second, made from /metrics, /stats and /attempts of a
+ * running gateway, like any other client would. Rates are differences of two looks. */
 
 #include "supervisor/top.h"
 
@@ -16,13 +16,15 @@
 #include "common/proc/metrics.h"
 #include "supervisor/commands.h"
 #include "supervisor/local_address.h"
+#include "supervisor/terminal_text.h"
+#include "supervisor/top_run.h"
 
 enum { EVERY_S = 1 };
 
-/* One look: the metrics page and when it was taken; the oldest attempts (JSON), or nothing if the
- * gateway has no dispatcher. */
+/* One look: the metrics page and when it was taken; the run's figures and the oldest attempts
+ * (JSON), or nothing if the gateway does not answer with them. */
 struct top_view {
-    struct buf page, attempts;
+    struct buf page, stats, attempts;
     uint64_t at_ms;
 };
 
@@ -33,6 +35,8 @@ static int fetch_look_page(struct gateway_client *c, struct top_view *look)
     int status = gateway_client_call(c, "GET", "/metrics", none, &look->page);
 
     look->at_ms = clock_ms();
+    if (status == 200 && gateway_client_call(c, "GET", "/stats", none, &look->stats) != 200)
+        buf_clear(&look->stats);
     if (status == 200 &&
         gateway_client_call(c, "GET", "/attempts?limit=10", none, &look->attempts) != 200)
         buf_clear(&look->attempts);
@@ -133,25 +137,7 @@ static void show_totals(const struct top_view *now, const struct top_view *befor
            sum_samples(now, "rollgate_sink_waiting", ""),
            sum_samples(now, "rollgate_sink_waiting_bytes", "") / 1e6,
            sum_samples(now, "rollgate_sink_errors_total", ""));
-    printf("restarts  %8.0f\n\n", sum_samples(now, "rollgate_process_restarts_total", ""));
-}
-
-enum { NAME_SHOWN = 64 };
-
-/* A name that others gave, for a terminal: control characters would move its cursor, or worse. */
-static const char *show_name(struct str name, char out[NAME_SHOWN])
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < name.len && n < NAME_SHOWN - 1; i++) {
-        unsigned char c = (unsigned char)name.p[i];
-        bool c1 = c == 0xc2 && i + 1 < name.len && (unsigned char)name.p[i + 1] < 0xa0;
-
-        out[n++] = c < ' ' || c == 0x7f || c1 ? '?' : name.p[i];
-        i += c1;
-    }
-    out[n] = '\0';
-    return out;
+    printf("restarts  %8.0f\n", sum_samples(now, "rollgate_process_restarts_total", ""));
 }
 
 /* A line for each process. */
@@ -206,7 +192,7 @@ static void show_queues(const struct top_view *now)
 {
     static const char head[] = "rollgate_groups{queue=\"";
     struct str last = {0}, queue;
-    char name[NAME_SHOWN];
+    char name[TERMINAL_NAME];
     size_t at = 0;
 
     while ((queue = next_value(now, head, &at)).p) {
@@ -222,7 +208,7 @@ static void show_queues(const struct top_view *now)
                 now, "rollgate_groups", "queue", queue,
                 ((const char *const[]){"state=\"finished\"", "state=\"partial\"",
                                        "state=\"failed\"", "state=\"cancelled\""})[i]);
-        printf("%-14s %10.0f %10.0f %10.0f\n", show_name(queue, name),
+        printf("%-14s %10.0f %10.0f %10.0f\n", terminal_name(queue, name),
                labelled_value(now, "rollgate_groups", "queue", queue, "state=\"waiting\""),
                labelled_value(now, "rollgate_groups", "queue", queue, "state=\"running\""),
                settled);
@@ -239,7 +225,7 @@ static void show_runners(const struct top_view *now)
     static const char *const outcomes[] = {"outcome=\"ok\"", "outcome=\"timeout\"",
                                            "outcome=\"error\"", "outcome=\"infra\"",
                                            "outcome=\"cancelled\""};
-    char name[NAME_SHOWN];
+    char name[TERMINAL_NAME];
     struct str runner;
     size_t at = 0;
 
@@ -247,7 +233,7 @@ static void show_runners(const struct top_view *now)
         if (first)
             printf("%-14s %8s %8s %8s %8s %8s %8s %9s\n", "runner", "running", "free", "ok",
                    "timeout", "error", "infra", "cancelled");
-        printf("%-14s %8.0f %8.0f", show_name(runner, name),
+        printf("%-14s %8.0f %8.0f", terminal_name(runner, name),
                labelled_value(now, "rollgate_attempts_running", "runner", runner, ""),
                labelled_value(now, "rollgate_slots", "runner", runner, ""));
         for (size_t i = 0; i < ARRAY_LEN(outcomes); i++)
@@ -269,15 +255,15 @@ static void show_attempt(const struct json *a)
     struct str executor = json_string(json_get(a, "executor"));
     struct str session = json_string(json_get(a, "session_id"));
     int64_t rollout = 0, number = 0;
-    char names[4][NAME_SHOWN];
+    char names[4][TERMINAL_NAME];
     double seconds = 0;
 
     (void)json_to_i64(json_get(a, "rollout"), &rollout);
     (void)json_to_i64(json_get(a, "attempt"), &number);
     (void)json_to_double(json_get(a, "running_s"), &seconds);
     printf("%8.0f s %8lld %8lld  %-14s %-16s %-20s %s\n", seconds, (long long)rollout,
-           (long long)number, show_name(runner, names[0]), show_name(executor, names[1]),
-           show_name(group, names[2]), show_name(session, names[3]));
+           (long long)number, terminal_name(runner, names[0]), terminal_name(executor, names[1]),
+           terminal_name(group, names[2]), terminal_name(session, names[3]));
 }
 
 /* The ten oldest attempts that run. */
@@ -311,8 +297,25 @@ static void show_unreachable(const struct top_view *now)
                line.p + head.len);
 }
 
-/* Prints until the gateway is gone, or once. */
-static int watch_gateway(struct gateway_client *c, const char *url, bool once)
+static void print_page(const struct top_view *now, const struct top_view *before, const char *url,
+                       bool once)
+{
+    if (!once)
+        printf("\033[H\033[J");
+    printf("rollgate on %s\n", url);
+    show_unreachable(now);
+    printf("\n");
+    show_totals(now, before);
+    top_print_run(buf_str(&now->stats));
+    printf("\n");
+    show_queues(now);
+    show_runners(now);
+    show_attempts(now);
+    show_processes(now);
+}
+
+/* Until the gateway is gone, or once. */
+static int watch_gateway(struct gateway_client *c, const char *url, bool once, bool json)
 {
     struct top_view looks[2] = {0};
     int rc = 1;
@@ -326,16 +329,10 @@ static int watch_gateway(struct gateway_client *c, const char *url, bool once)
             rc = 1;
             break;
         }
-        if (!once)
-            printf("\033[H\033[J");
-        printf("rollgate on %s\n", url);
-        show_unreachable(now);
-        printf("\n");
-        show_totals(now, before);
-        show_queues(now);
-        show_runners(now);
-        show_attempts(now);
-        show_processes(now);
+        if (json)
+            top_print_json(buf_str(&now->stats), buf_str(&now->page));
+        else
+            print_page(now, before, url, once);
         (void)fflush(stdout);
         rc = 0;
         if (once)
@@ -344,6 +341,7 @@ static int watch_gateway(struct gateway_client *c, const char *url, bool once)
     }
     for (unsigned i = 0; i < 2; i++) {
         buf_done(&looks[i].page);
+        buf_done(&looks[i].stats);
         buf_done(&looks[i].attempts);
     }
     return rc;
@@ -354,6 +352,7 @@ int top_command(int argc, char **argv)
 {
     struct gateway_client_options o = gateway_client_take_options(&argc, argv, NULL);
     bool once = command_line_take_flag(&argc, argv, "--once");
+    bool json = command_line_take_flag(&argc, argv, "--json");
     struct config *c = commands_load(argc, argv, COMMANDS_SYNTAX);
     struct gateway_client *client = NULL;
     struct buf mistakes = {0}, url = {0};
@@ -366,7 +365,7 @@ int top_command(int argc, char **argv)
     if (c)
         client = gateway_client_new(&o, &mistakes);
     if (client)
-        rc = watch_gateway(client, o.url, once);
+        rc = watch_gateway(client, o.url, once, json);
     else
         fprintf(stderr, "%.*s", (int)mistakes.len, mistakes.p ? mistakes.p : "");
     gateway_client_free(client);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/net/http1.h"
 #include "common/net/http_client.h"
 #include "common/net/http_fetch.h"
 #include "common/os/loop.h"
@@ -20,7 +21,10 @@ struct gateway_client {
     struct http_client *http;
     char *key; /* or NULL */
     int status;
-    struct buf *answer; /* the caller's, during a call */
+    struct buf *answer;                                           /* the caller's, during a call */
+    bool (*on_bytes)(void *ctx, struct str bytes, struct err *e); /* during a stream */
+    void *ctx;
+    struct http_call *call;
 };
 
 struct gateway_client_options gateway_client_take_options(int *argc, char **argv, const char *url)
@@ -117,5 +121,71 @@ int gateway_client_call(struct gateway_client *c, const char *method, const char
     loop_run(c->loop);
     buf_done(&headers);
     buf_done(&sent);
+    return c->status;
+}
+
+/* --- streams --- */
+
+static void on_head(void *ctx, const struct http1_head *h)
+{
+    struct gateway_client *c = ctx;
+
+    c->status = h->status;
+}
+
+static void on_body(void *ctx, struct str bytes)
+{
+    struct gateway_client *c = ctx;
+    struct err e = {0};
+
+    if (c->status != 200) {
+        buf_add_str(c->answer, bytes);
+        return;
+    }
+    if (c->on_bytes(c->ctx, bytes, &e))
+        return;
+    c->status = 0;
+    buf_puts(c->answer, e.text);
+    http_call_cancel(c->call);
+    loop_stop(c->loop);
+}
+
+static void on_done(void *ctx)
+{
+    struct gateway_client *c = ctx;
+
+    loop_stop(c->loop);
+}
+
+static void on_failed(void *ctx, const struct err *e, bool began)
+{
+    struct gateway_client *c = ctx;
+
+    (void)began;
+    c->status = 0;
+    buf_puts(c->answer, e->text);
+    loop_stop(c->loop);
+}
+
+int gateway_client_stream(struct gateway_client *c, const char *path,
+                          bool (*on_bytes)(void *ctx, struct str bytes, struct err *e), void *ctx,
+                          struct buf *answer)
+{
+    static const struct http_events events = {on_head, on_body, on_done, on_failed};
+    struct http_request r = {
+        .method = "GET", .path = str_cstr(path), .first_timeout_ms = ANSWER_MS};
+    struct buf headers = {0};
+
+    if (c->key)
+        buf_printf(&headers, "Authorization: Bearer %s\r\n", c->key);
+    r.headers = buf_str(&headers);
+    buf_clear(answer);
+    c->answer = answer;
+    c->on_bytes = on_bytes;
+    c->ctx = ctx;
+    c->status = 0;
+    c->call = http_client_start(c->http, &r, &events, c);
+    loop_run(c->loop);
+    buf_done(&headers);
     return c->status;
 }

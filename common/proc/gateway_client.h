@@ -10,6 +10,7 @@
 #include "common/base/buf.h"
 #include "common/base/str.h"
 
+struct err;
 struct gateway_client;
 
 struct gateway_client_options {
@@ -30,6 +31,12 @@ char *gateway_client_read_key(const char *path, struct buf *mistakes);
 struct gateway_client *gateway_client_new(const struct gateway_client_options *o,
                                           struct buf *mistakes);
 void gateway_client_free(struct gateway_client *c); /* NULL is allowed */
+
+/* Gets a stream, and calls on_bytes with what comes until it ends, or until that returns false (*e
+ * says why). Returns 200, or another status with the answer's body, or 0 with the reason. */
+int gateway_client_stream(struct gateway_client *c, const char *path,
+                          bool (*on_bytes)(void *ctx, struct str bytes, struct err *e), void *ctx,
+                          struct buf *answer);
 
 /* Sends one request; body empty: none. Returns the status, with the answer's body in `answer`, or
  * 0 with the reason there. */

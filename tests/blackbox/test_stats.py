@@ -1,9 +1,10 @@
 """The figures of the run: GET /stats and /metrics count each session when it ends, by task, model and version; the trainer's
-logprobs against the sampler's (POST /sessions/{id}/logprobs)."""
+logprobs against the sampler's (POST /sessions/{id}/logprobs); `rollgate top`, `session show` and `watch` show the same."""
 import json
 import math
 import os
 import signal
+import subprocess
 
 import pytest
 
@@ -42,6 +43,10 @@ def stats(gateway, query=""):
     return answer.json()
 
 
+def run(*arguments):
+    return subprocess.run([str(g.BINARY), *map(str, arguments)], capture_output=True, text=True, timeout=60)
+
+
 def sums(figures):
     """The members of FIGURES that are sums, flat."""
     flat = {}
@@ -53,7 +58,7 @@ def sums(figures):
     return flat
 
 
-def test_stats_and_metrics_agree(start):
+def test_stats_metrics_and_top_agree(start):
     gateway = start(workers=2, engine="builtin:echo")
     for reward in (1, 0, 0.5):
         episode(gateway, reward, turns=2, labels={"task": "math"})
@@ -91,6 +96,13 @@ def test_stats_and_metrics_agree(start):
         assert m.get(f'rollgate_run_sessions_total{{ended="{cause}"}}', 0) == n
     for on, seconds in total["time_s"].items():
         assert m[f'rollgate_run_seconds_total{{on="{on}"}}'] == pytest.approx(seconds)
+    top = run("top", "--once", "--json", "--listen", f"127.0.0.1:{gateway.port}")
+    assert top.returncode == 0, top.stderr
+    seen = json.loads(top.stdout)
+    assert seen["stats"]["total"] == total
+    assert seen["metrics"]["rollgate_run_turns_total"] == total["turns"]
+    page = run("top", "--once", "--listen", f"127.0.0.1:{gateway.port}").stdout
+    assert "reward" in page and "-0.125" in page and "25.0 % passed" in page and "5 ended" in page
 
 
 def test_time_is_spent_on_parts_that_add_up(start):

@@ -1,0 +1,20 @@
+/*
+ * Text of others for a terminal. Control characters would move its cursor, or worse: each becomes
+ * a question mark.
+ */
+#ifndef RG_SUPERVISOR_TERMINAL_TEXT_H
+#define RG_SUPERVISOR_TERMINAL_TEXT_H
+
+#include <stddef.h>
+
+#include "common/base/str.h"
+
+enum { TERMINAL_NAME = 64 };
+
+/* A name in `out`, cut to it; returns it. */
+const char *terminal_name(struct str name, char out[TERMINAL_NAME]);
+
+/* Prints a text with its line feeds and tabs; `margin` blanks follow each line feed. */
+void terminal_print(struct str text, int margin);
+
+#endif

@@ -1,0 +1,97 @@
+/* A file of tensors: the length of its header (8 bytes), the header (JSON), the data. */
+#include "supervisor/token_file.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/err.h"
+#include "common/codec/json.h"
+
+static int bad(struct err *e)
+{
+    return err_set(e, ERR_IO, "GET /sessions/{id}/tokens was answered in an unknown form");
+}
+
+/* A member of the metadata, whose text is JSON. */
+static int read_member(struct token_file *f, const struct json *meta, const char *name,
+                       const struct json **ret, struct err *e)
+{
+    struct str text = json_string(json_get(meta, name));
+
+    return text.p ? json_parse(&f->arena, text, ret, e) : bad(e);
+}
+
+/* A tensor of 4-byte elements, copied; NULL and 0: the file has none of that name. */
+static int read_cells(struct token_file *f, const struct json *header, struct str data,
+                      const char *name, const void **ret, uint32_t *ret_n, struct err *e)
+{
+    const struct json *v = json_get(header, name), *offsets = json_get(v, "data_offsets");
+    int64_t from = 0, to = 0;
+    void *copy;
+
+    *ret = NULL;
+    *ret_n = 0;
+    if (!v)
+        return 0;
+    if (json_to_i64(json_at(offsets, 0), &from) || json_to_i64(json_at(offsets, 1), &to) ||
+        from < 0 || to < from || (uint64_t)to > data.len || (to - from) % 4 != 0)
+        return bad(e);
+    copy = arena_alloc(&f->arena, (size_t)(to - from) + 1);
+    memcpy(copy, data.p + from, (size_t)(to - from));
+    *ret = copy;
+    *ret_n = (uint32_t)((to - from) / 4);
+    return 0;
+}
+
+static int read_tensors(struct token_file *f, const struct json *header, struct str data,
+                        struct err *e)
+{
+    const void *cells[3];
+    uint32_t n[3];
+    static const char *const names[] = {"ids.0", "response_logprobs.0",
+                                        "response_trainer_logprobs.0"};
+
+    for (size_t i = 0; i < 3; i++)
+        if (read_cells(f, header, data, names[i], &cells[i], &n[i], e))
+            return -1;
+    f->ids = cells[0];
+    f->total = n[0];
+    f->logprobs = cells[1];
+    f->trained = cells[2];
+    f->n = MIN_OF(n[1] > 0 ? n[1] : n[2], f->total);
+    return (f->logprobs && n[1] != f->n) || (f->trained && n[2] != f->n) ? bad(e) : 0;
+}
+
+int token_file_read(struct token_file *f, struct str bytes, struct err *e)
+{
+    const struct json *header = NULL, *meta, *trajectories = NULL;
+    uint64_t n = 0;
+
+    *f = (struct token_file){0};
+    if (bytes.len < sizeof(n))
+        return bad(e);
+    memcpy(&n, bytes.p, sizeof(n));
+    if (n > bytes.len - sizeof(n))
+        return bad(e);
+    if (json_parse(&f->arena, str_sub(bytes, sizeof(n), n), &header, e))
+        return -1;
+    meta = json_get(header, "__metadata__");
+    if (read_member(f, meta, "trajectories", &trajectories, e) ||
+        read_member(f, meta, "vocabulary", &f->vocabulary, e))
+        return -1;
+    f->trajectory = json_at(trajectories, 0);
+    return read_tensors(f, header, str_sub(bytes, sizeof(n) + n, SIZE_MAX), e);
+}
+
+void token_file_done(struct token_file *f)
+{
+    arena_done(&f->arena);
+}
+
+struct str token_file_text(const struct token_file *f, int32_t id)
+{
+    char name[16];
+
+    (void)snprintf(name, sizeof(name), "%d", (int)id);
+    return json_string(json_get(json_get(f->vocabulary, name), "t"));
+}
