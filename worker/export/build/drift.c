@@ -40,12 +40,37 @@ static bool same_ids(struct token_span a, struct token_span b)
     return a.n == b.n && (a.n == 0 || memcmp(a.at, b.at, a.n * sizeof(*a.at)) == 0);
 }
 
-static void found(struct drift *d, enum drift_kind kind, size_t position)
+/* Records the ids that differ, if places are wanted. got begins at `from` of the true ids. */
+static void add_place(struct drift *d, enum drift_kind kind, size_t from, struct token_span got,
+                      struct token_span want)
+{
+    size_t head = 0, tail = 0, least = MIN_OF(got.n, want.n);
+    struct drift_place *place;
+
+    if (!d->places || d->places->n == DRIFT_PLACES_MAX)
+        return;
+    while (head < least && got.at[head] == want.at[head])
+        head++;
+    while (tail < least - head && got.at[got.n - 1 - tail] == want.at[want.n - 1 - tail])
+        tail++;
+    place = &d->places->at[d->places->n++];
+    *place = (struct drift_place){.kind = kind,
+                                  .position = (uint32_t)(from + head),
+                                  .n = (uint32_t)(got.n - head - tail),
+                                  .n_wanted = (uint32_t)(want.n - head - tail)};
+    for (size_t i = 0; i < MIN_OF(place->n_wanted, (size_t)DRIFT_WANTED_MAX); i++)
+        place->wanted[i] = want.at[head + i];
+}
+
+/* Counts one difference at `position`. Its ids are got, which begins at `from`, and want. */
+static void count_drift(struct drift *d, enum drift_kind kind, size_t position,
+                        struct token_span got, struct token_span want)
 {
     if (d->count++ == 0) {
         d->first = kind;
         d->position = (uint32_t)position;
     }
+    add_place(d, kind, kind == DRIFT_SPECIAL_TOKEN_COUNT ? 0 : position, got, want);
 }
 
 static size_t specials(const struct model *m, struct token_span s)
@@ -75,7 +100,7 @@ static void compare(const struct model *m, struct token_span got, struct token_s
 
         while (at < got.n && at < want.n && got.at[at] == want.at[at])
             at++;
-        found(d, DRIFT_SPECIAL_TOKEN_COUNT, at);
+        count_drift(d, DRIFT_SPECIAL_TOKEN_COUNT, at, got, want);
         return;
     }
     for (;;) {
@@ -83,12 +108,14 @@ static void compare(const struct model *m, struct token_span got, struct token_s
         struct token_span a = next_text(m, got, &i), b = next_text(m, want, &k);
 
         if (!same_ids(a, b))
-            found(d, any_set(mask, from, a.n) ? DRIFT_ASSISTANT_TEXT : DRIFT_NON_ASSISTANT_TEXT,
-                  from);
+            count_drift(d,
+                        any_set(mask, from, a.n) ? DRIFT_ASSISTANT_TEXT : DRIFT_NON_ASSISTANT_TEXT,
+                        from, a, b);
         if (i == got.n || k == want.n)
             return;
         if (got.at[i] != want.at[k])
-            found(d, DRIFT_SPECIAL_TOKEN_TYPE, i);
+            count_drift(d, DRIFT_SPECIAL_TOKEN_TYPE, i, (struct token_span){got.at + i, 1},
+                        (struct token_span){want.at + k, 1});
         i++;
         k++;
     }
@@ -121,7 +148,7 @@ void drift_finish(struct drift_audit *a, struct token_span ids, const uint8_t *m
     const struct model *m = a->model;
     struct token_span want = {a->canonical.at, a->canonical.n};
 
-    *ret = (struct drift){.audited = !a->failed};
+    *ret = (struct drift){.audited = !a->failed, .places = ret->places};
     if (!a->failed) {
         /* The true ids end with the model's last token; what the template adds behind it (its own
          * close, a line feed) is no drift. */

@@ -33,8 +33,8 @@ void drift_start(struct drift_audit *a, const struct model *m, struct model_scra
 /* Encodes a part; true while there is more. */
 bool drift_next(struct drift_audit *a);
 
-/* Compares and frees. mask: one byte per true id, non-zero where the model wrote it. A rendering
- * that failed leaves audited false. */
+/* Compares and frees. ret->places must be set or NULL. mask: one byte per true id, non-zero where
+ * the model wrote it. A rendering that failed leaves audited false. */
 void drift_finish(struct drift_audit *a, struct token_span ids, const uint8_t *mask,
                   struct drift *ret);
 

@@ -139,10 +139,17 @@ static void run_audit(struct export *x, struct model_scratch *scratch)
 
 MAY_PAUSE static bool audit_drift(struct export *x)
 {
-    if (trajectory_audit_kept(&x->input, &x->t) || !trajectory_is_audited(&x->input, &x->t))
+    bool kept = trajectory_audit_kept(&x->input, &x->t);
+
+    if ((kept && !(x->format->drift_places && x->t.drift.count)) ||
+        !trajectory_is_audited(&x->input, &x->t))
         return true;
+    if (x->format->drift_places)
+        x->t.drift.places = arena_zalloc(&x->scratch, sizeof(*x->t.drift.places));
     if (!export_offload(x, run_audit))
         return false;
+    if (kept)
+        return true;
     trajectory_keep_audit(x->session, &x->t);
     if (x->t.drift.count)
         x->drifted[x->t.drift.first]++;

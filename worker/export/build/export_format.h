@@ -90,6 +90,7 @@ struct format {
     bool needs_reward;   /* its trainer reads one number */
     bool media_in_table; /* media=inline puts the bytes into the summary's table */
     bool no_media;       /* it holds no images */
+    bool drift_places;   /* it shows the differences themselves, which a kept audit does not have */
     bool needs_logprobs; /* its loss is of ratios to them: zeros would be read as certainty */
     void (*begin)(struct export *x, struct buf *out);
     /* Whether the format can hold this one (NULL: any); asked in the first pass. */

@@ -1,7 +1,9 @@
 /*
  * What the viewer reads of a branch: a file of tensors with ids, mask, logprobs and alternatives;
  * beside the native JSON the metadata has `vocabulary`: of every id in the file its text, or its
- * bytes as base64 where they are no whole characters, and whether it is special.
+ * bytes as base64 where they are no whole characters, and whether it is special; `drift`, the first
+ * differences from the template's rendering with its ids; and `tools`, those offered from a turn
+ * on.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -11,9 +13,11 @@
 #include "common/codec/base64.h"
 #include "common/codec/json.h"
 #include "common/codec/utf8.h"
+#include "worker/export/build/drift.h"
 #include "worker/export/build/trajectory.h"
 #include "worker/export/formats/tensors.h"
 #include "worker/session/forest/checkpoint.h"
+#include "worker/session/forest/forest.h"
 #include "worker/session/record/logprob_report.h"
 #include "worker/text/model/model.h"
 #include "worker/text/tokens/tokenizer.h"
@@ -79,6 +83,12 @@ static void note_ids(const struct model *m, struct vocabulary *v, const int32_t 
     }
 }
 
+/* Ids of the rendering that a difference holds. */
+static size_t n_shown(const struct drift_place *p)
+{
+    return MIN_OF(p->n_wanted, (size_t)DRIFT_WANTED_MAX);
+}
+
 /* Of a session of another tokenizer nothing is known: an empty object. */
 static void note_vocabulary(struct export *x, const struct trajectory *t)
 {
@@ -91,8 +101,66 @@ static void note_vocabulary(struct export *x, const struct trajectory *t)
     if (m) {
         note_ids(m, v, t->ids, t->total, &o);
         note_ids(m, v, t->odds.top_ids, (size_t)t->n * t->odds.n_top, &o);
+        for (size_t i = 0; t->drift.places && i < t->drift.places->n; i++)
+            note_ids(m, v, t->drift.places->at[i].wanted, n_shown(&t->drift.places->at[i]), &o);
     }
     v->comma = o.comma;
+}
+
+static void put_place(const struct drift_place *p, struct json_out *o)
+{
+    json_out_obj(o);
+    json_out_member_str(o, "kind", str_cstr(drift_kind_name(p->kind)));
+    json_out_member_i64(o, "position", p->position);
+    json_out_member_i64(o, "n", p->n);
+    json_out_key(o, "want");
+    json_out_arr(o);
+    for (size_t i = 0; i < n_shown(p); i++)
+        json_out_i64(o, p->wanted[i]);
+    json_out_end_arr(o);
+    json_out_member_bool(o, "cut", n_shown(p) < p->n_wanted);
+    json_out_end_obj(o);
+}
+
+static void put_drift_places(struct export *x, const struct trajectory *t)
+{
+    struct json_out o = json_out_to(tensors_meta(x, "drift"));
+
+    json_out_arr(&o);
+    for (size_t i = 0; t->drift.places && i < t->drift.places->n; i++)
+        put_place(&t->drift.places->at[i], &o);
+    json_out_end_arr(&o);
+}
+
+/* The tools of the request that an answer is to; NULL: it had none, or is a completion. */
+static const struct json *offered_tools(const struct trajectory_turn *turn)
+{
+    const struct message_node *node = turn->checkpoint->node;
+
+    return node ? node->env->tools : NULL;
+}
+
+/* The first turn, and each whose tools are not those of the turn before. */
+static void put_tools(struct export *x, const struct trajectory *t)
+{
+    struct json_out o = json_out_to(tensors_meta(x, "tools"));
+
+    json_out_arr(&o);
+    for (uint32_t i = 0; i < t->n_turns; i++) {
+        const struct json *tools = offered_tools(&t->turns[i]);
+
+        if (i > 0 && tools == offered_tools(&t->turns[i - 1]))
+            continue;
+        json_out_obj(&o);
+        json_out_member_i64(&o, "turn", i);
+        json_out_key(&o, "tools");
+        if (tools)
+            json_out_value(&o, tools);
+        else
+            json_out_raw(&o, STR("[]"));
+        json_out_end_obj(&o);
+    }
+    json_out_end_arr(&o);
 }
 
 /* Returns the trainer's logprobs of the response, NaN where there are none; NULL: of no turn. */
@@ -169,8 +237,11 @@ MAY_PAUSE static void view_write(struct export *x, const struct trajectory *t)
     if (tensors_sizing(x)) {
         tensors_note_rest(x, t);
         note_vocabulary(x, t);
-        if (t->index == 0)
+        if (t->index == 0) {
+            put_drift_places(x, t);
+            put_tools(x, t);
             note_versions(x, t);
+        }
         v->reported[t->index] = collect_reported(x, t);
     }
     tensors_add(x, "ids", t->index, TENSOR_I32, SHAPE1(t->total), CELLS(RAW, t->ids));
@@ -202,6 +273,7 @@ MAY_PAUSE static void view_end(struct export *x, struct buf *out)
 
 const struct format format_view = {.passes = TENSOR_PASSES,
                                    .text_too = true,
+                                   .drift_places = true,
                                    .begin = view_begin,
                                    .write = view_write,
                                    .end = view_end,

@@ -651,7 +651,7 @@ static void audit(const char *messages, const char *true_text, struct drift *d)
 
 TEST(drift, kinds_of_the_first_mismatch)
 {
-    struct drift d;
+    struct drift d = {0};
     const char *messages = "[" U("q") "," A("ab") "]";
 
     audit(messages, "{user\nq}\n{assistant\n[ab}", &d);
@@ -667,4 +667,54 @@ TEST(drift, kinds_of_the_first_mismatch)
     cr_expect_eq(d.position, 1);
     audit(messages, "{user\nq}\n{assistant\n[a}b}", &d);
     cr_expect_eq(d.first, DRIFT_SPECIAL_TOKEN_COUNT);
+}
+
+TEST(drift, places_hold_what_differs_on_both_sides)
+{
+    struct drift_places places = {0};
+    struct drift d = {.places = &places};
+    const char *messages = "[" U("q") "," A("abcd") "]";
+
+    audit(messages, "{user\nq}\n{assistant\n[abcd}", &d);
+    cr_expect_eq(places.n, 0);
+    audit(messages, "{user\nQ}\n{assistant\n[aXYZd}", &d);
+    cr_expect_eq(d.count, 2);
+    cr_assert_eq(places.n, 2);
+    cr_expect_eq(places.at[0].kind, DRIFT_NON_ASSISTANT_TEXT);
+    cr_expect_eq(places.at[0].position, 6, "the run's own beginning is the same");
+    cr_expect_eq(places.at[0].n, 1);
+    cr_expect_eq(places.at[0].n_wanted, 1);
+    cr_expect_eq(places.at[0].wanted[0], 'q');
+    cr_expect_eq(places.at[1].position, 21);
+    cr_expect_eq(places.at[1].n, 3);
+    cr_expect_eq(places.at[1].n_wanted, 2);
+    cr_expect_eq(places.at[1].wanted[1], 'c');
+    places.n = 0;
+    audit(messages, "{user\nq}\n{assistant\n[a}bcd}", &d);
+    cr_assert_eq(places.n, 1);
+    cr_expect_eq(places.at[0].kind, DRIFT_SPECIAL_TOKEN_COUNT);
+    cr_expect_eq(places.at[0].position, 21);
+    cr_expect_eq(places.at[0].n, 1);
+    cr_expect_eq(places.at[0].n_wanted, 0);
+}
+
+TEST(drift, places_are_bounded)
+{
+    struct drift_places places = {0};
+    struct drift d = {.places = &places};
+    struct buf messages = {0}, ids = {0};
+    struct str one = STR(U("q") "," A("a"));
+
+    for (int i = 0; i < 12; i++) {
+        buf_add_c(&messages, i ? ',' : '[');
+        buf_add_str(&messages, one);
+        buf_printf(&ids, "{user\nQ}\n{assistant\na}%s", i < 11 ? "\n" : "");
+    }
+    buf_printf(&messages, "]%c", 0);
+    buf_add_c(&ids, 0);
+    audit(messages.p, ids.p, &d);
+    cr_expect_eq(d.count, 12);
+    cr_expect_eq(places.n, DRIFT_PLACES_MAX);
+    buf_done(&messages);
+    buf_done(&ids);
 }
