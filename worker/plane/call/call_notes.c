@@ -43,6 +43,13 @@ void model_call_note_budget(struct model_call *t, const struct err *e)
     buf_done(&record);
 }
 
+void model_call_note_unrecorded(const struct model_call *t)
+{
+    metrics_count(t->env->page, METRIC_unrecorded_answers, 1);
+    log_warn(t->in.scope, "an answer is not recorded: a concurrent call of this linear session was "
+                          "recorded first");
+}
+
 void model_call_note_leak(const struct model_call *t, const struct err *e)
 {
     if (e->kind != ERR_PROMPT_LEAK)

@@ -91,7 +91,7 @@ static void take_calls(struct call_row *row, struct ended_session *s)
     struct model_call *t, *next;
 
     LIST_EACH_SAFE(&row->calls, t, next, struct model_call, in_row) {
-        if (t->answered && t->step >= STEP_AT_DURABLE)
+        if (t->committed)
             continue;
         stop(t);
         list_append(&s->calls, &t->item);

@@ -2,14 +2,13 @@
  *
  *   model_call_ask      in the caller's task: from the parsed request to the engine
  *     (sample_take.c)   the engine's events: tokens, parsed and sent on as they come
- *   model_call_go_on    in a task of its own: the rest of long answers, then call_steps.def
+ *   model_call_go_on    in a task of its own: the rest of long answers, then commit_answers.c
  *
  * Whoever ends a call while its task runs leaves its memory to that task. Who starts, joins and
  * leaves calls is in running_calls.c. */
 
 #include "worker/plane/call/model_call.h"
 
-#include "common/base/buf.h"
 #include "worker/engine/pool/engine.h"
 #include "worker/ledger/ledger.h"
 #include "worker/plane/call/call_env.h"
@@ -67,8 +66,6 @@ void model_call_free(struct model_call *t)
     loop_timer_stop(env->loop, &t->waits->rejoin);
     for (uint32_t i = t->n_samples; i-- > 0;) /* an engine's slot is then free for others alone */
         sample_end(&t->samples[i]);
-    if (t->tops)
-        buf_done(t->tops);
     if (!t->durable)
         ledger_forget(env->ledger, t);
     if (t->plan) /* it has not committed; a session that has ended may stay for its exports */
@@ -219,33 +216,6 @@ void model_call_fail_later(struct model_call *t, const struct err *e)
 
 /* --- after the engine --- */
 
-static enum step_result (*const steps[STEP_COUNT])(struct model_call *t) = {
-
-#define X(name, function) [STEP_AT_##name] = step_##function,
-#include "worker/plane/call/call_steps.def"
-#undef X
-};
-
-MAY_PAUSE static int run_steps(struct model_call *t)
-{
-    t->answered = true;
-    while (t->step < STEP_COUNT) {
-        enum step_result r = steps[t->step](t);
-        int rc = 0;
-
-        if (r == STEP_NEXT)
-            t->step++;
-        else if (r == STEP_AGAIN)
-            rc = model_call_pause(t);
-        else if (r == STEP_WAIT)
-            rc = model_call_wait(t);
-        if (rc || r == STEP_FAILED)
-            return -1;
-    }
-    model_call_free(t);
-    return 0;
-}
-
 /* A call whose client is gone commits nothing, unless a retry joins it in time. */
 MAY_PAUSE static int finish_answers(struct model_call *t)
 {
@@ -255,7 +225,11 @@ MAY_PAUSE static int finish_answers(struct model_call *t)
         return 0;
     if (!t->plan->exhausted)
         call_trace_mark(t, CALL_ANSWERED);
-    return run_steps(t);
+    t->answered = true;
+    if (call_commit_answers(t))
+        return -1;
+    model_call_free(t);
+    return 0;
 }
 
 static void run_answered(void *ctx)

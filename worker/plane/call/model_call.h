@@ -1,8 +1,8 @@
 /*
  * struct model_call: one model call from the parsed request to the committed answer, and the only
- * code that sees the whole way: session, engine, tokens, parsers, journal. Its steps after the
- * engine are in call_steps.def. Listeners (usually one HTTP answer) get the events of answer_sink;
- * a repeated request may join, and a call that lost its last listener ends, or goes on, by
+ * code that sees the whole way: session, engine, tokens, parsers, journal. Listeners (usually one
+ * HTTP answer) get the events of answer_sink; a repeated request may join, and a call that lost its
+ * last listener ends, or goes on, by
  * --on-disconnect.
  *
  * The life of a call:

@@ -1,6 +1,7 @@
 /*
  * struct model_call's body, for model_call.c (life), running_calls.c (who starts and ends it),
- * the steps (step_*.c) and call_listeners.c (who hears of them). Its samples are in sample.h.
+ * what it does in turn (step_*.c, commit_answers.c) and call_listeners.c (who hears of them). Its
+ * samples are in sample.h.
  */
 #ifndef RG_CALL_MODEL_CALL_INTERNAL_H
 #define RG_CALL_MODEL_CALL_INTERNAL_H
@@ -18,7 +19,6 @@
 #include "worker/text/tokens/span.h"
 
 struct answer_formats;
-struct buf;
 struct call_env;
 struct call_row;
 struct call_trace;
@@ -38,16 +38,6 @@ struct stop_tree;
 struct task;
 struct task_work;
 
-enum call_step {
-
-#define X(name, function) STEP_AT_##name,
-#include "worker/plane/call/call_steps.def"
-#undef X
-    STEP_COUNT
-};
-
-enum step_result { STEP_NEXT, STEP_AGAIN, STEP_WAIT, STEP_FAILED };
-
 struct model_call {
     struct call_env *env;
     struct list_item item;   /* of env->running, or of an ended session */
@@ -55,7 +45,6 @@ struct model_call {
     struct call_row *row;    /* its session's; NULL: the session has ended, or all have heard */
     struct arena arena;
     struct call_input in;
-    enum call_step step;         /* after the engine */
     struct engine_pool *engines; /* that answer: the policy's, or another pool's */
     struct sampling *sampling;   /* in the arena */
     struct ready_texts *ready;   /* long values of it as text, from RENDER on, in the arena */
@@ -81,15 +70,13 @@ struct model_call {
     struct token_span told_prompt; /* the first one's that an upstream told; of others the same */
     const struct json *chat_body; /* for engines that are asked with messages, or NULL; in the arena
                                    */
-    struct session_answer *answers; /* n_samples, for the record; from RESULTS on, in the arena */
-    uint32_t n_results, n_told;     /* of them that are made, that have what they told */
-    struct buf *tops;               /* of the next one to tell: alternatives, own; or NULL */
-    size_t tops_at;                 /* of the tokens before this one */
+    struct session_answer *answers; /* n_samples, for the record, in the arena; NULL before */
     struct call_listener *listeners;
-    struct finished_answer *finished; /* what FINISH tells them, in the arena; NULL before */
+    struct finished_answer *finished; /* what they get at the end, in the arena; NULL before */
     struct task *task;                /* that runs it; NULL: the engine is asked */
     struct call_waits *waits;         /* in the arena */
-    bool rendered, answered; /* it has its prompt; its engine calls have ended, and steps run */
+    bool rendered, answered;          /* it has its prompt; its engine calls have ended */
+    bool committed;                   /* its record is applied, or it will have none */
     bool head_sent, durable, failing;
     bool gone;                /* it fails because its clients have left */
     bool freed;               /* while its task ran, which frees the memory */
@@ -122,8 +109,8 @@ struct model_call {
 /* Runs a new call in the running task until engines are asked, or it has ended: t may be gone. */
 MAY_PAUSE void model_call_ask(struct model_call *t);
 
-/* More of the engine's answers has come: takes it, and runs the steps if that was all. t may be
- * gone then. */
+/* More of the engine's answers has come: takes it, and records the answers if that was all. t
+ * may be gone then. */
 void model_call_go_on(struct model_call *t);
 
 /* For the call's task: lets others run; waits for model_call_wake, which may have come for another
@@ -133,13 +120,6 @@ MAY_PAUSE RG_MUSTCHECK int model_call_wait(struct model_call *t);
 MAY_PAUSE RG_MUSTCHECK int model_call_offload(struct model_call *t, const struct task_work *w);
 
 void model_call_wake(struct model_call *t);
-
-/* A step that has done a part of its work is called again after a pause. */
-static inline enum step_result model_call_next_part(struct model_call *t)
-{
-    (void)t;
-    return STEP_AGAIN;
-}
 
 /* Ends it without a word: nobody listens any more, or all have heard the end. */
 void model_call_free(struct model_call *t);
@@ -154,15 +134,14 @@ void model_call_unlist(struct model_call *t);
  * Call it before the call leaves its row. */
 void model_call_wake_next(const struct model_call *ended);
 
-/* The commit failed with t->err. If a concurrent call of a linear session was recorded first and
- * --linear-conflict is `answer`, the call goes on and nothing records it: STEP_NEXT. */
-enum step_result model_call_lose(struct model_call *t);
-
 /* Writes the call's line of the log. */
 void model_call_log_end(struct model_call *t, const char *outcome);
 
 /* Notes in the session, and so on record, which of its budgets (e->param) refused the call. */
 void model_call_note_budget(struct model_call *t, const struct err *e);
+
+/* Logs and counts that nothing records the answer (--linear-conflict). */
+void model_call_note_unrecorded(const struct model_call *t);
 
 /* What stands in for something was in the prompt (ERR_PROMPT_LEAK): it is said and counted. Does
  * nothing for another error. */
@@ -212,9 +191,21 @@ MAY_PAUSE int call_record_drop(struct model_call *t);
 /* Asks the engines. A call without room asks none: its answer is empty and ends by length. */
 void call_generate(struct model_call *t);
 
-/* The steps; see call_steps.def. */
-#define X(name, function) enum step_result step_##function(struct model_call *t);
-#include "worker/plane/call/call_steps.def"
-#undef X
+/* Renders the ids of a prompt of which an upstream told their number alone. */
+MAY_PAUSE int call_render_prompt(struct model_call *t);
+
+/* Makes t->answers. */
+MAY_PAUSE int call_make_results(struct model_call *t);
+
+/* Long messages of answers, and many tool calls, become the JSON that is journaled and what the
+ * session keeps. */
+MAY_PAUSE int call_make_messages(struct model_call *t);
+
+/* Bytes of a fragment of a record. One write of it holds the loop for a twentieth of a millisecond,
+ * on a virtual machine that has yet to find the pages for several times as long. */
+enum { CALL_FRAGMENT = 128 << 10 };
+
+/* After the engine: records the answers, and sends their end (commit_answers.c). */
+MAY_PAUSE int call_commit_answers(struct model_call *t);
 
 #endif

@@ -1,6 +1,6 @@
 /* What the session wants kept of the odds of an answer: a block that is begun when the engine has
- * told all (sample_begin_odds), and gets its alternatives in steps (step_results): a long answer
- * has hundreds of thousands. */
+ * told all (sample_begin_odds), and gets its alternatives in steps (commit_answers.c): a long
+ * answer has hundreds of thousands. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* The step PROMPT: the prompt's ids where an upstream that was asked with messages told those of
+/* The prompt's ids where an upstream that was asked with messages told those of
  * its answers and, of the prompt, only how many there are: our own rendering, when the model is the
  * upstream's and the count is the same. Once for all answers; a long chat is a helper's. */
 #include <string.h>
@@ -57,7 +57,7 @@ static int run(void *ctx, void *tool, struct err *e)
     return 0;
 }
 
-enum step_result step_prompt(struct model_call *t)
+int call_render_prompt(struct model_call *t)
 {
     size_t bytes = t->in.body_bytes;
     struct task_work w = {.fn = run,
@@ -66,7 +66,5 @@ enum step_result step_prompt(struct model_call *t)
                           .is_short = bytes <= WORK_TEXT_MAX,
                           .is_long = bytes > WORK_TEXT_LONG};
 
-    if (!is_needed(t))
-        return STEP_NEXT;
-    return model_call_offload(t, &w) ? STEP_FAILED : STEP_NEXT;
+    return is_needed(t) ? model_call_offload(t, &w) : 0;
 }

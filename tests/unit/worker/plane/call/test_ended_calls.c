@@ -310,7 +310,7 @@ TEST(ended_calls, of_a_session_that_is_made_anew_go_on)
     open_env();
     committed = begin(ENDED, 0, 1);
     committed->answered = true;
-    committed->step = STEP_AT_DURABLE;
+    committed->committed = true;
     begin_some(ENDED, 40);
     model_call_end_session(&fx.env, ENDED);
     anew = begin(ENDED, 1, 1);

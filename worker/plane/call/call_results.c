@@ -1,0 +1,102 @@
+/* What the engine gave takes the form of the record, and a helper makes long messages ready for it.
+ * A long answer takes many pauses, an ordinary one is ready at once. */
+#include "common/base/buf.h"
+#include "common/os/task.h"
+#include "worker/plane/call/call_env.h"
+#include "worker/plane/call/commit_counts.h"
+#include "worker/plane/call/model_call_internal.h"
+#include "worker/plane/call/sample.h"
+#include "worker/plane/call/told.h"
+#include "worker/plane/call/work.h"
+#include "worker/session/call/session_answer.h"
+#include "worker/text/request/asked_text.h"
+
+/* Tokens, alternatives counted, that become results in about half a millisecond. */
+enum { RESULTS_TOKENS = 32 << 10 };
+
+/* Of n answers to one prompt, counted once: what the engine had for all of them. */
+static void count_cached(struct model_call *t)
+{
+    int64_t least = INT64_MAX;
+
+    for (uint32_t i = 0; i < t->n_samples; i++)
+        least = MIN_OF(least, MAX_OF(t->samples[i].cached_tokens, 0));
+    t->usage.cached_tokens = (uint32_t)MIN_OF(least, (int64_t)t->usage.prompt_tokens);
+}
+
+/* Gives the answers the form of the record. */
+MAY_PAUSE static int convert_answers(struct model_call *t)
+{
+    t->answers = arena_calloc(&t->arena, t->n_samples, sizeof(*t->answers));
+    for (uint32_t i = 0; i < t->n_samples; i++) {
+        while (sample_keep_odds(&t->samples[i], RESULTS_TOKENS) >= RESULTS_TOKENS)
+            if (model_call_pause(t))
+                return -1;
+        sample_result(t, &t->samples[i], &t->answers[i]);
+        if (model_call_pause(t))
+            return -1;
+    }
+    count_cached(t);
+    return 0;
+}
+
+/* Writes what an answer told besides, for replays. */
+MAY_PAUSE static int write_told(struct model_call *t, struct sample *r, struct session_answer *ret)
+{
+    struct str asked = t->in.asked ? t->in.asked[ASKED_OWN] : (struct str){0};
+    bool has_tops = told_has_tops(&r->out);
+    struct buf told = {0}, tops = {0};
+    size_t at = 0;
+    int rc = 0;
+
+    while (has_tops && rc == 0 && at < r->out.n_logprobs) {
+        at = told_write_tops(&tops, &r->out, at, RESULTS_TOKENS);
+        rc = model_call_pause(t);
+    }
+    if (rc == 0) {
+        told_write(&told, &t->head, &t->usage, &r->out, has_tops ? buf_str(&tops) : (struct str){0},
+                   asked);
+        r->told = told.p;
+        ret->told = buf_str(&told);
+    }
+    buf_done(&tops);
+    return rc ? -1 : model_call_pause(t);
+}
+
+/* What an answer told has the sums of all answers in it. */
+int call_make_results(struct model_call *t)
+{
+    if (convert_answers(t))
+        return -1;
+    for (uint32_t i = 0; i < t->n_samples; i++)
+        if (write_told(t, &t->samples[i], &t->answers[i]))
+            return -1;
+    session_settle_answers(t->plan, t->answers, t->n_samples);
+    commit_count_answers(t, t->answers);
+    return 0;
+}
+
+/* In a helper, maybe: see work.h. */
+static int run_messages(void *ctx, void *tool, struct err *e)
+{
+    struct model_call *t = ctx;
+
+    if (work_note(tool, t->in.work_hash, e))
+        return -1;
+    session_make_messages(t->plan, t->answers, t->n_samples);
+    return 0;
+}
+
+/* The record makes what a helper had no time for: what was sampled is recorded. */
+int call_make_messages(struct model_call *t)
+{
+    size_t bytes = session_long_messages(t->answers, t->n_samples, CALL_FRAGMENT);
+    struct task_work w = {.fn = run_messages, .ctx = t, .is_long = bytes > WORK_JSON_LONG};
+
+    if (bytes == 0)
+        return 0;
+    /* not the session's lane: what was sampled does not wait for what others of it ask */
+    w.lane =
+        arena_printf(&t->arena, "answers of %.*s", (int)t->in.session_id.len, t->in.session_id.p);
+    return model_call_offload(t, &w) && (t->failing || t->err.kind == ERR_CANCELLED) ? -1 : 0;
+}
