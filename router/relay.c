@@ -220,7 +220,7 @@ static enum verdict pump_both(struct conn *c, size_t *budget, struct err *e)
 /* Both directions, until neither can go on. */
 enum verdict relay_pump(struct conn *c, struct err *e)
 {
-    size_t budget = HUB_TURN_BYTES;
+    size_t budget = c->tls ? HUB_TLS_TURN_BYTES : HUB_TURN_BYTES;
     enum verdict v = pump_both(c, &budget, e);
 
     if (v != VERDICT_WAIT && v != VERDICT_AGAIN)

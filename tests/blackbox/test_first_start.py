@@ -20,12 +20,12 @@ import gateway as g
 NAMES = ["address", "viewer", "keys", "state", "engine"]
 
 
-def serve_at_terminal(tmp_path, *flags):
+def serve_at_terminal(tmp_path, *flags, option=""):
     """Starts a gateway whose standard output is a terminal; its lines there, as name -> text."""
     master, slave = pty.openpty()
     port = g.free_port()
     with open(tmp_path / "log", "wb") as log:
-        process = subprocess.Popen([g.BINARY, "serve", f"--listen=127.0.0.1:{port}", f"--state-dir={tmp_path}/state",
+        process = subprocess.Popen([g.BINARY, "serve", f"--listen=127.0.0.1:{port}{option}", f"--state-dir={tmp_path}/state",
                                     "--workers=1", *flags], stdout=slave, stderr=log, stdin=subprocess.DEVNULL)
     os.close(slave)
     text = b""
@@ -64,6 +64,12 @@ def test_the_lines_follow_the_settings(tmp_path):
     assert told["keys"].startswith("on: every request needs a key") and "secret-of" not in told["keys"]
     assert "nothing survives" in told["state"]
     assert told["engine"].startswith("sglang:http://127.0.0.1:1: NOT reached")
+
+
+def test_the_lines_name_tls(tmp_path):
+    subprocess.run([g.ROOT / "deploy/nginx/make-certificate", tmp_path, "gw.test"], check=True, capture_output=True)
+    port, told = serve_at_terminal(tmp_path, f"--tls-certificate={tmp_path}/tls.crt", f"--tls-key={tmp_path}/tls.key", option=",tls")
+    assert told["address"] == f"https://127.0.0.1:{port}" and told["viewer"] == f"https://127.0.0.1:{port}/ui"
 
 
 def test_an_engine_that_answers_is_reached(tmp_path):

@@ -128,6 +128,18 @@ def test_a_proxy_may_name_the_scheme_itself(served):
     assert served.gateway.post("/sessions", {}, headers={"X-Forwarded-Proto": "http"}).json()["base_url"].startswith("http://")
 
 
+def test_page_of_the_same_origin_may_send(served):
+    own = f"https://127.0.0.1:{served.gateway.port}"
+    assert [served.gateway.post("/sessions", {}, headers={"Origin": o}).status for o in (own, "https://other.example")] == [200, 403]
+
+
+def test_route_speaks_tls_before_plain_workers(port, start):
+    workers = start(engine="builtin:echo", workers=1)
+    p = port(command="route", engine=None, workers=None, upstream=f"127.0.0.1:{workers.port}")
+    p.gateway.start()
+    assert echo(p.gateway, "through both").json()["choices"][0]["message"]["content"] == "through both"
+
+
 @pytest.mark.parametrize("chunked", [False, True])
 def test_large_bodies_both_ways(port, chunked):
     p = port(max_body_bytes="32MiB")
@@ -482,3 +494,10 @@ def test_wrong_settings_are_named(port, change, says):
     p.gateway.start(wait=False)
     assert p.gateway.wait() == 2
     assert says in p.gateway.log()
+
+
+def test_nginx_config_needs_a_plain_port(tmp_path):
+    files = [f"--{name.replace('_', '-')}={path}" for name, path in certificate(tmp_path / "tls").items()]
+    done = subprocess.run([g.BINARY, "nginx-config", "--listen=127.0.0.1:1,tls", *files, "--server-name=gw.test", "--certificate=c", "--certificate-key=k"],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and '--listen: nginx reaches the port by plain HTTP: leave out ",tls"' in done.stderr
