@@ -1,7 +1,10 @@
 """What deploy/ holds, tried for real: nginx with TLS in front, the systemd unit, the batch script."""
+import grp
 import http.client
 import http.server
 import os
+import pathlib
+import pwd
 import re
 import shutil
 import signal
@@ -192,6 +195,33 @@ def test_the_systemd_unit_verifies(tmp_path):
     done = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--threshold=20",
                            tmp_path / "rollgate.service"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+
+
+def test_a_user_of_its_own_reads_a_key_file_of_its_group(tmp_path):
+    """`serve --user` under a unit or a script: the key is root's, and its group may read it. The boot changes neither."""
+    if os.getuid() != 0 or not shutil.which("systemd-tmpfiles"):
+        pytest.skip("only root can become another user, and systemd-tmpfiles is needed")
+    keys = tmp_path / "etc/rollgate/admin-keys"
+    keys.parent.mkdir(parents=True)
+    keys.write_text("the-key-of-this-test\n")
+    group = grp.getgrnam("nogroup").gr_gid
+    os.chown(keys, 0, group)
+    keys.chmod(0o640)
+    subprocess.run(["systemd-tmpfiles", "--create", f"--root={tmp_path}", g.ROOT / "deploy/systemd/rollgate.tmpfiles"], check=True, capture_output=True)
+    assert (keys.stat().st_mode & 0o777, keys.stat().st_uid, keys.stat().st_gid) == (0o640, 0, group)
+    gateway = g.Gateway(workers=1, user="nobody", engine="builtin:echo")
+    os.chmod(gateway.folder, 0o755)
+    os.mkdir(f"{gateway.folder}/state")
+    shutil.chown(f"{gateway.folder}/state", "nobody", "nogroup")
+    gateway.settings["admin-key-file"] = shutil.move(keys, f"{gateway.folder}/admin-keys")
+    try:
+        gateway.start()
+        assert gateway.post("/sessions", {}).status == 401
+        assert gateway.post("/sessions", {}, headers={"authorization": "Bearer the-key-of-this-test"}).status == 200
+        worker = pathlib.Path(f"/proc/{gateway.child('worker-0')}").stat().st_uid
+        assert worker == pwd.getpwnam("nobody").pw_uid
+    finally:
+        gateway.stop()
 
 
 def test_the_units_settings_load():
