@@ -24,7 +24,7 @@ struct session_page {
 
 /* --- values --- */
 
-static double number_of(const struct json *v, const char *name)
+static double session_number(const struct json *v, const char *name)
 {
     double n = 0;
 
@@ -57,19 +57,19 @@ static void print_head(const struct session_page *p)
 {
     static const char *const parts[] = {"start", "queue", "engine", "gateway", "tools", "scoring"};
     const struct json *s = p->session, *time = json_get(s, "time_s");
-    double all = number_of(time, "run");
+    double all = session_number(time, "run");
     char id[TERMINAL_NAME], phase[TERMINAL_NAME], reward[TERMINAL_NAME];
 
     printf("session  %s   %s   %.0f turns   %.0f tokens, %.0f sampled   reward %s\n",
            terminal_name(json_string(json_get(s, "session_id")), id),
-           terminal_name(json_string(json_get(s, "phase")), phase), number_of(s, "turns"),
-           number_of(s, "num_tokens"), number_of(s, "sampled_tokens"),
+           terminal_name(json_string(json_get(s, "phase")), phase), session_number(s, "turns"),
+           session_number(s, "num_tokens"), session_number(s, "sampled_tokens"),
            json_is_null(json_get(s, "reward"))
                ? "unknown"
                : terminal_name(json_text(json_get(s, "reward")), reward));
     printf("time     %.2f s", all);
     for (size_t i = 0; i < ARRAY_LEN(parts) && all > 0; i++)
-        printf("   %s %.1f %%", parts[i], number_of(time, parts[i]) * 100 / all);
+        printf("   %s %.1f %%", parts[i], session_number(time, parts[i]) * 100 / all);
     printf("\n");
 }
 
@@ -80,11 +80,11 @@ static void print_drift(const struct session_page *p)
     char kind[TERMINAL_NAME];
 
     if (json_is(drift, JSON_OBJECT))
-        printf("drift    %.0f tokens", number_of(drift, "count"));
+        printf("drift    %.0f tokens", session_number(drift, "count"));
     else
         printf("drift    not checked");
     if (json_is(first, JSON_OBJECT))
-        printf(", the first at token %.0f (%s)", number_of(first, "position"),
+        printf(", the first at token %.0f (%s)", session_number(first, "position"),
                terminal_name(json_string(json_get(first, "kind")), kind));
     printf("\n");
 }
@@ -214,7 +214,7 @@ static void put_logprob(struct json_out *o, const char *name, const float *value
         json_out_null(o);
 }
 
-static void put_tokens(struct json_out *o, const struct token_file *f, const struct json *turn)
+static void put_turn_tokens(struct json_out *o, const struct token_file *f, const struct json *turn)
 {
     uint32_t to = MIN_OF(index_of(turn, "end"), f->n);
 
@@ -233,7 +233,7 @@ static void put_tokens(struct json_out *o, const struct token_file *f, const str
     json_out_end_arr(o);
 }
 
-static void print_json(const struct session_page *p)
+static void print_session_json(const struct session_page *p)
 {
     static const char *const copied[] = {"messages", "extra_fields"};
     const struct json *t = p->tokens.trajectory, *turn;
@@ -255,7 +255,7 @@ static void print_json(const struct session_page *p)
             json_out_key_str(&o, json_string(&turn->members[k].key));
             json_out_value(&o, &turn->members[k].value);
         }
-        put_tokens(&o, &p->tokens, turn);
+        put_turn_tokens(&o, &p->tokens, turn);
         json_out_end_obj(&o);
     }
     json_out_end_arr(&o);
@@ -266,7 +266,7 @@ static void print_json(const struct session_page *p)
 
 /* --- the command --- */
 
-static int fail(struct str why)
+static int print_failure(struct str why)
 {
     const struct json *v = NULL, *message = NULL;
     struct arena a = {0};
@@ -288,13 +288,13 @@ static int read_page(struct session_page *p, const char *id)
 
     (void)snprintf(path, sizeof(path), "/sessions/%s", id);
     if (gateway_client_call(p->client, "GET", path, (struct str){0}, &p->state) != 200)
-        return fail(buf_str(&p->state));
+        return print_failure(buf_str(&p->state));
     (void)snprintf(path, sizeof(path), "/sessions/%s/tokens?drift=1", id);
     if (gateway_client_call(p->client, "GET", path, (struct str){0}, &p->file) != 200)
-        return fail(buf_str(&p->file));
+        return print_failure(buf_str(&p->file));
     if (json_parse(&p->arena, buf_str(&p->state), &p->session, &e) ||
         token_file_read(&p->tokens, buf_str(&p->file), &e))
-        return fail(str_cstr(e.text));
+        return print_failure(str_cstr(e.text));
     return 0;
 }
 
@@ -303,7 +303,7 @@ static int show_session(struct session_page *p, const char *id)
     int rc = read_page(p, id);
 
     if (rc == 0 && p->json)
-        print_json(p);
+        print_session_json(p);
     else if (rc == 0)
         print_page(p);
     token_file_done(&p->tokens);

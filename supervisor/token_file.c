@@ -7,18 +7,18 @@
 #include "common/base/err.h"
 #include "common/codec/json.h"
 
-static int bad(struct err *e)
+static int refuse_form(struct err *e)
 {
     return err_set(e, ERR_IO, "GET /sessions/{id}/tokens was answered in an unknown form");
 }
 
 /* A member of the metadata, whose text is JSON. */
-static int read_member(struct token_file *f, const struct json *meta, const char *name,
-                       const struct json **ret, struct err *e)
+static int read_meta(struct token_file *f, const struct json *meta, const char *name,
+                     const struct json **ret, struct err *e)
 {
     struct str text = json_string(json_get(meta, name));
 
-    return text.p ? json_parse(&f->arena, text, ret, e) : bad(e);
+    return text.p ? json_parse(&f->arena, text, ret, e) : refuse_form(e);
 }
 
 /* A tensor of 4-byte elements, copied; NULL and 0: the file has none of that name. */
@@ -35,7 +35,7 @@ static int read_cells(struct token_file *f, const struct json *header, struct st
         return 0;
     if (json_to_i64(json_at(offsets, 0), &from) || json_to_i64(json_at(offsets, 1), &to) ||
         from < 0 || to < from || (uint64_t)to > data.len || (to - from) % 4 != 0)
-        return bad(e);
+        return refuse_form(e);
     copy = arena_alloc(&f->arena, (size_t)(to - from) + 1);
     memcpy(copy, data.p + from, (size_t)(to - from));
     *ret = copy;
@@ -59,7 +59,7 @@ static int read_tensors(struct token_file *f, const struct json *header, struct 
     f->logprobs = cells[1];
     f->trained = cells[2];
     f->n = MIN_OF(n[1] > 0 ? n[1] : n[2], f->total);
-    return (f->logprobs && n[1] != f->n) || (f->trained && n[2] != f->n) ? bad(e) : 0;
+    return (f->logprobs && n[1] != f->n) || (f->trained && n[2] != f->n) ? refuse_form(e) : 0;
 }
 
 int token_file_read(struct token_file *f, struct str bytes, struct err *e)
@@ -69,15 +69,15 @@ int token_file_read(struct token_file *f, struct str bytes, struct err *e)
 
     *f = (struct token_file){0};
     if (bytes.len < sizeof(n))
-        return bad(e);
+        return refuse_form(e);
     memcpy(&n, bytes.p, sizeof(n));
     if (n > bytes.len - sizeof(n))
-        return bad(e);
+        return refuse_form(e);
     if (json_parse(&f->arena, str_sub(bytes, sizeof(n), n), &header, e))
         return -1;
     meta = json_get(header, "__metadata__");
-    if (read_member(f, meta, "trajectories", &trajectories, e) ||
-        read_member(f, meta, "vocabulary", &f->vocabulary, e))
+    if (read_meta(f, meta, "trajectories", &trajectories, e) ||
+        read_meta(f, meta, "vocabulary", &f->vocabulary, e))
         return -1;
     f->trajectory = json_at(trajectories, 0);
     return read_tensors(f, header, str_sub(bytes, sizeof(n) + n, SIZE_MAX), e);

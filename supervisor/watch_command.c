@@ -121,7 +121,7 @@ static void print_line(const char *event, struct str data)
     arena_done(&a);
 }
 
-static void print_json(const char *event, struct str data)
+static void print_event_json(const char *event, struct str data)
 {
     struct buf line = {0};
     struct json_out o = json_out_to(&line);
@@ -152,7 +152,7 @@ static bool on_bytes(void *ctx, struct str bytes, struct err *e)
             continue;
         }
         if (w->json)
-            print_json(w->sse.name, buf_str(&w->data));
+            print_event_json(w->sse.name, buf_str(&w->data));
         else
             print_line(w->sse.name, buf_str(&w->data));
         (void)fflush(stdout);

@@ -126,14 +126,14 @@ int gateway_client_call(struct gateway_client *c, const char *method, const char
 
 /* --- streams --- */
 
-static void on_head(void *ctx, const struct http1_head *h)
+static void on_stream_head(void *ctx, const struct http1_head *h)
 {
     struct gateway_client *c = ctx;
 
     c->status = h->status;
 }
 
-static void on_body(void *ctx, struct str bytes)
+static void on_stream_bytes(void *ctx, struct str bytes)
 {
     struct gateway_client *c = ctx;
     struct err e = {0};
@@ -150,14 +150,14 @@ static void on_body(void *ctx, struct str bytes)
     loop_stop(c->loop);
 }
 
-static void on_done(void *ctx)
+static void on_stream_end(void *ctx)
 {
     struct gateway_client *c = ctx;
 
     loop_stop(c->loop);
 }
 
-static void on_failed(void *ctx, const struct err *e, bool began)
+static void on_stream_failed(void *ctx, const struct err *e, bool began)
 {
     struct gateway_client *c = ctx;
 
@@ -171,7 +171,8 @@ int gateway_client_stream(struct gateway_client *c, const char *path,
                           bool (*on_bytes)(void *ctx, struct str bytes, struct err *e), void *ctx,
                           struct buf *answer)
 {
-    static const struct http_events events = {on_head, on_body, on_done, on_failed};
+    static const struct http_events events = {on_stream_head, on_stream_bytes, on_stream_end,
+                                              on_stream_failed};
     struct http_request r = {
         .method = "GET", .path = str_cstr(path), .first_timeout_ms = ANSWER_MS};
     struct buf headers = {0};

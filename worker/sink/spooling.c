@@ -18,7 +18,6 @@
 #include "common/codec/json.h"
 #include "worker/export/build/export.h"
 #include "worker/plane/call/call_env.h"
-#include "worker/plane/call/run_counts.h"
 #include "worker/residency/await_session.h"
 #include "worker/residency/places.h"
 #include "worker/residency/residency.h"

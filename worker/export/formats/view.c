@@ -185,7 +185,7 @@ static float *collect_reported(struct export *x, const struct trajectory *t)
     return ret;
 }
 
-static bool is_listed(struct str list, struct str version)
+static bool lists_version(struct str list, struct str version)
 {
     struct buf text = {0};
     bool found;
@@ -207,7 +207,7 @@ static void note_versions(struct export *x, const struct trajectory *t)
         const struct logprob_report *r = checkpoint_report(t->turns[i].checkpoint, (struct str){0});
 
         for (; r; r = r->older) {
-            if (is_listed(buf_str(list), r->version))
+            if (lists_version(buf_str(list), r->version))
                 continue;
             if (list->len > 1)
                 buf_add_c(list, ',');

@@ -158,4 +158,14 @@ unsigned call_helpers_end(struct call_env *env);
  */
 void call_memory_held(struct call_env *env, uint64_t request_bytes);
 
+/* --- figures of the run (run_counts.c) --- */
+
+/* Counts what the first export of a session since it ended held, and no other one: tokens with
+ * mask 1, trajectories, and those of them with drift. */
+void run_count_export(const struct call_env *env, struct session *s, uint64_t trained,
+                      uint64_t trajectories, uint64_t drifted);
+
+/* The newest weight version that is known here is at least this one, if it is a number. */
+void run_note_version(const struct call_env *env, struct str version);
+
 #endif

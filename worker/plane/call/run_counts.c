@@ -2,14 +2,23 @@
 #include "worker/plane/call/run_counts.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/attrs.h"
 #include "common/base/clock.h"
+#include "common/base/mem.h"
 #include "common/proc/board.h"
+#include "common/proc/run_board.h"
 #include "worker/plane/call/call_env.h"
 #include "worker/session/store/session_sums.h"
 #include "worker/session/store/stop.h"
+
+struct run_end {
+    struct run_event event;
+    struct run_ended ended;
+    char names[RUN_LABELS][RUN_NAME_MAX];
+};
 
 /* Larger rewards count as this one: the squares of many must fit. */
 static const double REWARD_MAX = 1e4;
@@ -22,7 +31,7 @@ static const struct {
 #include "common/proc/run_figures.def"
 };
 
-_Static_assert((int)RUN_SPENDINGS == (int)SPENDINGS, "as enum session_spending");
+_Static_assert((int)RUN_SPENDINGS == (int)SESSION_SPENDINGS, "as enum session_spending");
 
 static struct run_board *board_of(const struct call_env *env)
 {
@@ -98,44 +107,51 @@ static void set_sums(struct run_end *x, const struct session_measures *m)
     at[RUN_SAMPLED] = (int64_t)m->sampled;
     at[RUN_TRUNCATED] = m->truncated > 0;
     at[RUN_RUN] = x->ended.run_us = (int64_t)m->run_us;
-    for (int i = 0; i < SPENDINGS; i++)
+    for (int i = 0; i < SESSION_SPENDINGS; i++)
         at[RUN_SPENT_START + i] = x->ended.spent_us[i] = (int64_t)m->spent_us[i];
 }
 
-void run_end_measure(struct run_end *x, const struct call_env *env, struct session *s,
-                     enum session_end how, bool stated)
+struct run_end *run_end_measure(const struct call_env *env, struct session *s, enum session_end how,
+                                bool stated)
 {
-    uint64_t now_ms = clock_wall_ms();
-    struct session_measures m;
     bool over = session_phase(s) == SESSION_FINALIZED || session_phase(s) == SESSION_ABORTED;
+    struct session_measures m;
+    struct run_end *x;
 
-    *x = (struct run_end){.counts = how != SESSION_END_COMPLETE && !over && !session_copying(s)};
-    if (!x->counts)
-        return;
+    if (how == SESSION_END_COMPLETE || over || session_copying(s))
+        return NULL;
     if (how == SESSION_END_FINALIZE || how == SESSION_END_EXPIRE)
         session_expect_export(s);
-    session_measure(s, now_ms, &m);
+    x = mem_zalloc(sizeof(*x));
+    x->ended.ended_ms = clock_wall_ms();
+    session_measure(s, x->ended.ended_ms, &m);
     x->ended.cause = stated ? RUN_ENDED_STATED : figure_of(session_stop_reason(s, how));
     x->event.evaluation = m.evaluation;
     x->event.counts.at[RUN_SESSIONS] = 1;
     x->event.counts.at[RUN_UNMEASURED] = !m.known;
     x->event.counts.at[x->ended.cause] = 1;
     if (!m.known)
-        return;
+        return x;
     set_names(x, &m);
     set_sums(x, &m);
     set_reward(x, &m);
     set_staleness(x, &m, env);
     x->event.ended = &x->ended;
-    x->ended.ended_ms = now_ms;
     copy_text(x->ended.session, sizeof(x->ended.session), session_id(s));
     copy_text(x->ended.group, sizeof(x->ended.group), m.group);
+    return x;
 }
 
-void run_end_count(const struct run_end *x, const struct call_env *env)
+void run_end_count(struct run_end *x, const struct call_env *env)
 {
-    if (x->counts)
-        run_board_add(board_of(env), env->page, &x->event, clock_wall_ms());
+    if (x)
+        run_board_add(board_of(env), env->page, &x->event, x->ended.ended_ms);
+    run_end_free(x);
+}
+
+void run_end_free(struct run_end *x)
+{
+    free(x);
 }
 
 void run_count_export(const struct call_env *env, struct session *s, uint64_t trained,

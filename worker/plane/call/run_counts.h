@@ -9,29 +9,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/proc/run_board.h"
 #include "worker/session/store/session.h"
 
 struct call_env;
+struct run_end;
 
-struct run_end {
-    bool counts; /* false: it has ended before, or is a part of a copy */
-    struct run_event event;
-    struct run_ended ended;
-    char names[RUN_LABELS][RUN_NAME_MAX];
-};
+/* Measures an end; one that is stated (body of abort) has no other reason. Returns NULL if it does
+ * not count: the session has ended before, or is a part of a copy. */
+struct run_end *run_end_measure(const struct call_env *env, struct session *s, enum session_end how,
+                                bool stated);
 
-/* An end that is stated (body of abort) has no other reason. */
-void run_end_measure(struct run_end *x, const struct call_env *env, struct session *s,
-                     enum session_end how, bool stated);
-void run_end_count(const struct run_end *x, const struct call_env *env);
-
-/* Counts what the first export of a session since it ended held, and no other one: tokens with
- * mask 1, trajectories, and those of them with drift. */
-void run_count_export(const struct call_env *env, struct session *s, uint64_t trained,
-                      uint64_t trajectories, uint64_t drifted);
-
-/* The newest weight version that is known here is at least this one, if it is a number. */
-void run_note_version(const struct call_env *env, struct str version);
+/* Counts and frees it. NULL is fine. */
+void run_end_count(struct run_end *x, const struct call_env *env);
+void run_end_free(struct run_end *x);
 
 #endif

@@ -15,7 +15,6 @@
 #include "worker/engine/pool/engine_pool.h"
 #include "worker/engine/pool/version_round.h"
 #include "worker/engine/pool/weights_file.h"
-#include "worker/plane/call/run_counts.h"
 #include "worker/plane/control/handlers.h"
 #include "worker/plane/control/sibling.h"
 #include "worker/plane/service/respond.h"

@@ -14,7 +14,6 @@
 #include "worker/export/build/export.h"
 #include "worker/ledger/ledger.h"
 #include "worker/plane/call/call_env.h"
-#include "worker/plane/call/run_counts.h"
 #include "worker/plane/control/ending.h"
 #include "worker/plane/control/exporting_options.h"
 #include "worker/plane/control/handlers.h"

@@ -89,21 +89,24 @@ int control_end(struct service *a, struct session *s, enum session_end how,
     struct buf record = {0};
     char id[ID_TEXT_MAX] = "";
     struct str sid = session_id(s);
-    struct run_end end;
+    struct run_end *end = NULL;
     int rc = session_end_record(s, how, detail, clock_wall_ms(), &record, e);
 
-    run_end_measure(&end, &a->calls, s, how, !json_is_null(json_get(detail, "stopped_by")));
+    if (rc == 0)
+        end = run_end_measure(&a->calls, s, how, !json_is_null(json_get(detail, "stopped_by")));
     memcpy(id, sid.p, MIN_OF(sid.len, sizeof(id) - 1)); /* s may be gone after apply */
     if (rc == 0)
         rc = write_end(a->calls.ledger, str_cstr(id), buf_str(&record), how, done, e);
     if (rc == 0) {
-        run_end_count(&end, &a->calls);
+        run_end_count(end, &a->calls);
+        end = NULL;
         if (how != SESSION_END_COMPLETE)
             model_call_end_session(&a->calls, str_cstr(id));
         else
             engine_pool_complete_session(a->calls.engines, str_cstr(id));
         waits_wake(a, str_cstr(id));
     }
+    run_end_free(end);
     buf_done(&record);
     return rc;
 }

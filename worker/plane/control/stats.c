@@ -384,7 +384,7 @@ static void write_stats(struct answering *a, void *ctx)
 /* --- the request --- */
 
 /* A number of the query, or `otherwise`; its form was checked. */
-static double read_number(struct arena *a, struct str query, const char *name, double otherwise)
+static double read_seconds(struct arena *a, struct str query, const char *name, double otherwise)
 {
     struct str text = query_get(a, query, name);
 
@@ -404,12 +404,12 @@ static void read_label(struct stats *v, struct str name)
 static int read_query(struct stats *v, struct arena *a, struct str query, struct err *e)
 {
     double now = (double)clock_wall_ms() / 1000, from, to;
-    uint32_t oldest, step = (uint32_t)read_number(a, query, "step", MINUTE_S);
+    uint32_t oldest, step = (uint32_t)read_seconds(a, query, "step", MINUTE_S);
 
     v->now = (uint32_t)(now / MINUTE_S);
     oldest = v->now - MIN_OF(v->now, (uint32_t)RUN_MINUTES - 1);
-    from = read_number(a, query, "from", 0);
-    to = read_number(a, query, "to", ((double)v->now + 1) * MINUTE_S);
+    from = read_seconds(a, query, "from", 0);
+    to = read_seconds(a, query, "to", ((double)v->now + 1) * MINUTE_S);
     if (step % MINUTE_S != 0)
         return err_field(e, "step", "step: %u is not a multiple of %d", step, MINUTE_S);
     if (from >= to)

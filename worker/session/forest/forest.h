@@ -143,6 +143,28 @@ struct forest_leaves {
     uint64_t drift;      /* tokens that differ, of those */
 };
 
+/* What the time of a session goes to (session_sums.h). */
+enum session_spending {
+    SPENDING_START,
+    SPENDING_QUEUE,
+    SPENDING_ENGINE,
+    SPENDING_GATEWAY,
+    SPENDING_TOOLS,
+    SPENDING_SCORING,
+    SPENDINGS
+};
+
+/* Sums of the session's own answers, those of others' pools left out. */
+struct forest_sums {
+    uint64_t turns, truncated; /* answers; those cut by length */
+    uint64_t sampled;          /* their tokens */
+    uint64_t last_ms;          /* wall clock of the newest answer; 0: none yet */
+    uint64_t spent_us[SPENDINGS];
+    bool numbered; /* some token's weight version is a number, the least: */
+    uint64_t oldest;
+    struct str newest; /* weight version of the newest token that has one; in the arena */
+};
+
 /* Where a walk ended whose messages a reader of requests has had before: message n - 1 under that
  * reading (chat_stretch) is this node, whose depth is n, as long as the forest has the same
  * shape. */
@@ -183,6 +205,7 @@ struct forest {
     bool has_signed;                 /* some answer is signed (message_is_signed) */
     VEC(uint64_t) seals;             /* hashes of the seals of answers' thoughts */
     struct forest_leaves leaves;
+    struct forest_sums sums;
 };
 
 /* Writes what a key_entry says: what a call with that body and that key is found by. */

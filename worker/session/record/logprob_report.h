@@ -13,8 +13,6 @@
 
 struct buf;
 struct checkpoint;
-struct err;
-struct record_in;
 struct session;
 
 enum { REPORT_VERSIONS_MAX = 16, REPORT_VERSION_BYTES = 64 };
@@ -39,8 +37,5 @@ uint32_t session_trimmed_of(const struct session *s, const struct checkpoint *t)
 /* Writes the record of a report; `logprobs`: one for each sampled id. */
 void session_report_record(const struct session *s, const struct checkpoint *t, struct str version,
                            const float *logprobs, uint64_t now_ms, struct buf *record);
-
-/* Applies the body of RECORD_LOGPROBS. */
-int session_apply_report(struct session *s, struct record_in *r, struct err *e);
 
 #endif

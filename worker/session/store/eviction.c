@@ -155,7 +155,6 @@ static void forget_content(struct session *s)
     s->exported_ms = 0;
     s->rollback_dropped = s->trimmed = s->refreshed = 0;
     memset(s->forks, 0, sizeof(s->forks));
-    s->sums = (struct session_sums){0};
 }
 
 static bool may_go(const struct session *s)

@@ -11,7 +11,6 @@
 #include "worker/session/forest/checkpoint.h"
 #include "worker/session/forest/policy.h"
 #include "worker/session/record/commit.h"
-#include "worker/session/record/logprob_report.h"
 #include "worker/session/record/record.h"
 #include "worker/session/store/reward.h"
 #include "worker/session/store/stop.h"

@@ -1,4 +1,4 @@
-/* Sums of a session's answers (session_sums.h). */
+/* Sums of a session's answers (session_sums.h, struct forest_sums). */
 #include "worker/session/store/session_sums.h"
 
 #include <string.h>
@@ -10,7 +10,9 @@
 #include "worker/session/store/reward.h"
 #include "worker/session/store/store.h"
 
-static void add_versions(struct session_sums *x, const struct checkpoint *t)
+_Static_assert((int)SESSION_SPENDINGS == (int)SPENDINGS, "one for each");
+
+static void sum_weights(struct forest_sums *x, const struct checkpoint *t)
 {
     uint64_t number;
 
@@ -30,7 +32,7 @@ static void add_versions(struct session_sums *x, const struct checkpoint *t)
 /* Adds a call's time; what overlaps earlier calls counts in proportion. */
 static void add_time(struct session *s, const struct checkpoint *t, uint64_t now_ms)
 {
-    struct session_sums *x = &s->sums;
+    struct forest_sums *x = &s->forest.sums;
     uint64_t before = MAX_OF(x->last_ms, s->created_ms);
     uint64_t passed = now_ms > before ? (now_ms - before) * 1000 : 0;
     uint64_t all = t->queue_us + t->engine_us + t->gateway_us, kept = MIN_OF(all, passed);
@@ -55,16 +57,17 @@ void session_sums_add(struct session *s, struct checkpoint *const *answers, uint
             add_time(s, t, now_ms);
         if (!session_keeps_pool(s, t))
             continue;
-        s->sums.turns++;
-        s->sums.truncated += checkpoint_truncated(t);
-        s->sums.sampled += t->n;
-        add_versions(&s->sums, t);
+        s->forest.sums.turns++;
+        s->forest.sums.truncated += checkpoint_truncated(t);
+        s->forest.sums.sampled += t->n;
+        sum_weights(&s->forest.sums, t);
     }
 }
 
 void session_sums_reset(struct session *s, uint64_t now_ms)
 {
-    s->sums = (struct session_sums){.spent_us = {(now_ms - MIN_OF(now_ms, s->created_ms)) * 1000}};
+    s->forest.sums =
+        (struct forest_sums){.spent_us = {(now_ms - MIN_OF(now_ms, s->created_ms)) * 1000}};
 }
 
 /* --- at the end --- */
@@ -74,12 +77,13 @@ static uint64_t time_to(const struct session *s, uint64_t end_ms, uint64_t spent
 {
     uint64_t sum = 0, run_us;
 
-    end_ms = MAX_OF(end_ms, MAX_OF(s->sums.last_ms, s->created_ms));
+    end_ms = MAX_OF(end_ms, MAX_OF(s->forest.sums.last_ms, s->created_ms));
     run_us = (end_ms - s->created_ms) * 1000;
-    memcpy(spent_us, s->sums.spent_us, sizeof(s->sums.spent_us));
+    memcpy(spent_us, s->forest.sums.spent_us, sizeof(s->forest.sums.spent_us));
     for (int i = 0; i < SPENDINGS; i++)
         sum += spent_us[i];
-    spent_us[s->sums.last_ms ? SPENDING_SCORING : SPENDING_START] += run_us - MIN_OF(run_us, sum);
+    spent_us[s->forest.sums.last_ms ? SPENDING_SCORING : SPENDING_START] +=
+        run_us - MIN_OF(run_us, sum);
     return run_us;
 }
 
@@ -95,13 +99,13 @@ void session_measure(const struct session *s, uint64_t now_ms, struct session_me
     ret->task = json_text(json_get(o->labels, "task"));
     ret->model = o->pool.len > 0 ? o->pool : o->adapter;
     ret->group = o->group;
-    ret->turns = s->sums.turns;
-    ret->truncated = s->sums.truncated;
-    ret->sampled = s->sums.sampled;
+    ret->turns = s->forest.sums.turns;
+    ret->truncated = s->forest.sums.truncated;
+    ret->sampled = s->forest.sums.sampled;
     ret->tokens = s->forest.tokens;
-    ret->numbered = s->sums.numbered;
-    ret->oldest = s->sums.oldest;
-    ret->newest = s->sums.newest;
+    ret->numbered = s->forest.sums.numbered;
+    ret->oldest = s->forest.sums.oldest;
+    ret->newest = s->forest.sums.newest;
     ret->run_us = time_to(s, s->completed_ms ? s->completed_ms : now_ms, ret->spent_us);
 }
 
@@ -153,7 +157,7 @@ void session_sums_put(const struct session *s, struct json_out *o)
     for (int i = 0; i < SPENDINGS; i++)
         put_seconds(o, names[i], spent_us[i]);
     json_out_end_obj(o);
-    json_out_member_i64(o, "turns", (int64_t)s->sums.turns);
-    json_out_member_i64(o, "sampled_tokens", (int64_t)s->sums.sampled);
-    json_out_member_i64(o, "truncated_turns", (int64_t)s->sums.truncated);
+    json_out_member_i64(o, "turns", (int64_t)s->forest.sums.turns);
+    json_out_member_i64(o, "sampled_tokens", (int64_t)s->forest.sums.sampled);
+    json_out_member_i64(o, "truncated_turns", (int64_t)s->forest.sums.truncated);
 }

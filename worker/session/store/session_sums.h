@@ -1,6 +1,6 @@
 /*
- * struct session_sums: what rows and the figures of the run say of a session's answers, kept as
- * records are applied, so that no one walks the forest for it.
+ * struct session_measures: what a session's answers came to, for the figures of the run. The sums
+ * (struct forest_sums) are kept as records are applied, so that no one walks the forest for it.
  *
  * Time, without gaps and overlaps:
  *
@@ -18,36 +18,10 @@
 
 #include "common/base/str.h"
 
-struct checkpoint;
-struct json_out;
 struct session;
 
-enum session_spending {
-    SPENDING_START,
-    SPENDING_QUEUE,
-    SPENDING_ENGINE,
-    SPENDING_GATEWAY,
-    SPENDING_TOOLS,
-    SPENDING_SCORING,
-    SPENDINGS
-};
-
-struct session_sums {
-    uint64_t turns, truncated; /* answers of its own; those cut by length */
-    uint64_t sampled;          /* their tokens */
-    uint64_t last_ms;          /* wall clock of the newest answer; 0: none yet */
-    uint64_t spent_us[SPENDINGS];
-    bool numbered; /* some token's weight version is a number, the least: */
-    uint64_t oldest;
-    struct str newest; /* weight version of the newest token that has one; in the forest's arena */
-};
-
-/* Counts the answers of a call that was committed at this time. */
-void session_sums_add(struct session *s, struct checkpoint *const *answers, uint32_t n,
-                      uint64_t now_ms);
-
-/* Starts again: what came before was copied. */
-void session_sums_reset(struct session *s, uint64_t now_ms);
+/* As enum session_spending. */
+enum { SESSION_SPENDINGS = 6 };
 
 /* What is known of a session at its end. */
 struct session_measures {
@@ -56,7 +30,7 @@ struct session_measures {
     double reward;
     struct str task, model, group; /* label `task`; pool or adapter; or absent */
     uint64_t turns, truncated, sampled, tokens;
-    uint64_t run_us, spent_us[SPENDINGS];
+    uint64_t run_us, spent_us[SESSION_SPENDINGS];
     bool numbered;
     uint64_t oldest;
     struct str newest;
@@ -64,9 +38,6 @@ struct session_measures {
 
 /* Measures a session that ends now, or has ended. Texts are borrowed from it. */
 void session_measure(const struct session *s, uint64_t now_ms, struct session_measures *ret);
-
-/* Writes the members time_s, turns, sampled_tokens and truncated_turns. */
-void session_sums_put(const struct session *s, struct json_out *o);
 
 /* Whether its first export since it ended is still to be counted, which is so once. */
 bool session_take_uncounted(struct session *s);

@@ -16,7 +16,6 @@
 #include "worker/session/forest/forest.h"
 #include "worker/session/store/reward.h"
 #include "worker/session/store/session.h"
-#include "worker/session/store/session_sums.h"
 
 struct buf;
 struct call_bulk;
@@ -147,7 +146,6 @@ struct session {
     uint32_t rollbacks;
     uint64_t rollback_dropped;
 
-    struct session_sums sums;
     uint64_t completed_ms; /* 0: it was not completed */
     bool uncounted;        /* no export since it ended was counted among the run's figures */
 
@@ -300,6 +298,21 @@ void session_set_origin(struct session *s, const struct model_fingerprint *f);
 
 /* Applies the body of RECORD_ORIGIN. */
 int session_apply_origin(struct session *s, struct record_in *r, struct err *e);
+
+/* --- session_sums.c --- */
+
+/* Counts the answers of a call that was committed at this time. */
+void session_sums_add(struct session *s, struct checkpoint *const *answers, uint32_t n,
+                      uint64_t now_ms);
+
+/* Starts again: what came before was copied. */
+void session_sums_reset(struct session *s, uint64_t now_ms);
+
+/* Writes the members time_s, turns, sampled_tokens and truncated_turns. */
+void session_sums_put(const struct session *s, struct json_out *o);
+
+/* Applies the body of RECORD_LOGPROBS. */
+int session_apply_report(struct session *s, struct record_in *r, struct err *e);
 
 /* Applies the body of RECORD_SCORE. */
 int session_apply_score(struct session *s, struct record_in *r, struct err *e);

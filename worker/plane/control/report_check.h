@@ -1,0 +1,54 @@
+/*
+ * struct report_check: turns of POST /sessions/{id}/logprobs, held against the stored answers and
+ * compared with the sampler's logprobs. Nothing is written here.
+ */
+#ifndef RG_CONTROL_REPORT_CHECK_H
+#define RG_CONTROL_REPORT_CHECK_H
+
+#include <stdint.h>
+
+#include "common/base/attrs.h"
+#include "common/base/str.h"
+#include "common/base/vec.h"
+
+struct arena;
+struct checkpoint;
+struct err;
+struct json;
+struct json_out;
+struct metrics_page;
+struct model;
+struct run_board;
+struct run_token;
+struct session;
+struct version_tally;
+
+struct report_check {
+    struct session *session; /* pinned by the caller */
+    const struct model *model;
+    struct run_board *run;
+    struct arena *arena; /* of what it makes */
+    struct str version;  /* of the report */
+    VEC(struct version_tally *) tallies;
+    VEC(struct run_token) worst; /* with their texts */
+};
+
+/* A turn that was checked: a logprob for each of the answer's ids, NaN: not reported. */
+struct reported_turn {
+    struct checkpoint *answer;
+    float *logprobs;
+};
+
+/* Checks turn number `at` of the request. -1: ERR_INVALID that names field, value and limit. */
+MAY_PAUSE RG_MUSTCHECK int report_check_turn(struct report_check *v, uint32_t at,
+                                             const struct json *turn, struct reported_turn *ret,
+                                             struct err *e);
+
+/* Adds what was checked to the figures of the run, and writes what it came to as members: tokens,
+ * mean, mean_abs, p99, max. */
+void report_check_count(const struct report_check *v, struct metrics_page *page,
+                        struct json_out *o);
+
+void report_check_done(struct report_check *v);
+
+#endif
