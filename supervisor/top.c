@@ -35,7 +35,8 @@ static int fetch_look_page(struct gateway_client *c, struct top_view *look)
     int status = gateway_client_call(c, "GET", "/metrics", none, &look->page);
 
     look->at_ms = clock_ms();
-    if (status == 200 && gateway_client_call(c, "GET", "/stats", none, &look->stats) != 200)
+    if (status == 200 &&
+        gateway_client_call(c, "GET", "/stats?step=14400", none, &look->stats) != 200)
         buf_clear(&look->stats);
     if (status == 200 &&
         gateway_client_call(c, "GET", "/attempts?limit=10", none, &look->attempts) != 200)

@@ -295,10 +295,10 @@ static int apply_to(struct session *s, const struct record_head *h, struct recor
         return session_apply_report(s, r, e);
     case RECORD_FORK:
         s->updated_ms = now_ms;
-        session_sums_reset(s, now_ms);
+        session_sums_reset(s);
         return session_apply_fork(s, r, e);
     case RECORD_IMPORT:
-        session_sums_reset(s, now_ms);
+        session_sums_reset(s);
         s->copied_calls = s->forest.calls.n;
         session_free_bulks(s);
         return 0;

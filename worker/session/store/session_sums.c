@@ -64,10 +64,9 @@ void session_sums_add(struct session *s, struct checkpoint *const *answers, uint
     }
 }
 
-void session_sums_reset(struct session *s, uint64_t now_ms)
+void session_sums_reset(struct session *s)
 {
-    s->forest.sums =
-        (struct forest_sums){.spent_us = {(now_ms - MIN_OF(now_ms, s->created_ms)) * 1000}};
+    s->forest.sums = (struct forest_sums){0};
 }
 
 /* --- at the end --- */

@@ -306,7 +306,7 @@ void session_sums_add(struct session *s, struct checkpoint *const *answers, uint
                       uint64_t now_ms);
 
 /* Starts again: what came before was copied. */
-void session_sums_reset(struct session *s, uint64_t now_ms);
+void session_sums_reset(struct session *s);
 
 /* Writes the members time_s, turns, sampled_tokens and truncated_turns. */
 void session_sums_put(const struct session *s, struct json_out *o);
