@@ -70,7 +70,7 @@ static void add_map(const struct config *c, struct buf *out)
                   "map \"$request_method $uri\" $rollgate_node {\n"
                   "    default $rollgate_owner;\n"
                   "    \"~^[A-Z]+ /(groups|queues|attempts|admin)(/|$)\" rollgate_node_0;\n"
-                  "    \"~^[A-Z]+ /(events|sessions/abort|sessions/finalize)$\" rollgate_node_0;\n"
+                  "    \"~^[A-Z]+ /(events|stats|sessions/abort|sessions/finalize)$\" rollgate_node_0;\n"
                   "    \"~^(GET|HEAD) /sessions$\" rollgate_node_0;\n"
                   "}\n");
 }
