@@ -4,21 +4,22 @@
 
 #include "worker/text/tokens/word_cache.h"
 
-#include <stdlib.h>
-
 #include "common/base/check.h"
 #include "common/base/mem.h"
 
 _Static_assert(sizeof(struct word_line) == 64, "a cache line");
 
+enum { CACHE_BYTES = sizeof(struct word_line) * WORD_CACHE_WAYS << WORD_CACHE_BITS };
+
+/* Pages of its own: calloc writes zeros to memory that was in use before. */
 void word_cache_init(struct word_cache *c)
 {
-    c->lines = mem_calloc((size_t)WORD_CACHE_WAYS << WORD_CACHE_BITS, sizeof(*c->lines));
+    c->lines = mem_map(CACHE_BYTES);
 }
 
 void word_cache_done(struct word_cache *c)
 {
-    free(c->lines);
+    mem_unmap(c->lines, CACHE_BYTES);
 }
 
 /* Words with more ids than a line holds are not kept. */

@@ -1,6 +1,9 @@
 /*
  * The cache of encoded words: no word may be taken for another.
  */
+#include <stdlib.h>
+#include <sys/mman.h>
+
 #include "common/base/attrs.h"
 #include "tokens_kit.h"
 #include "worker/text/tokens/word_cache.h"
@@ -74,5 +77,25 @@ TEST(word_cache, keeps_the_two_newest_of_a_set)
     cr_assert_null(word_cache_get(set, &first));
     cr_assert(found(&c, str_cstr(text[0]), 1));
     cr_assert(found(&c, str_cstr(text[1]), 2));
+    word_cache_done(&c);
+}
+
+/* After a large block was freed, the C library takes blocks of this size from its heap. */
+TEST(word_cache, an_unused_one_takes_no_memory)
+{
+    enum { PAGE = 4096, BYTES = sizeof(struct word_line) * WORD_CACHE_WAYS << WORD_CACHE_BITS };
+
+    unsigned char in_memory[BYTES / PAGE] = {0};
+    char *volatile large = calloc(1, 8 * BYTES);
+    size_t first, n = 0;
+    struct word_cache c;
+
+    free(large);
+    word_cache_init(&c);
+    first = ((size_t)c.lines + PAGE - 1) / PAGE * PAGE;
+    cr_assert_eq(mincore((void *)first, BYTES - PAGE, in_memory), 0);
+    for (size_t i = 0; i < BYTES / PAGE; i++)
+        n += in_memory[i] & 1;
+    cr_expect_eq(n, 0);
     word_cache_done(&c);
 }
