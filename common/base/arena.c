@@ -1,6 +1,6 @@
 /* The arena (arena.h): a list of chunks, the newest first. Allocation moves a pointer within the
  * newest one (inline, in the header); only a full chunk comes here. Chunks double from
- * ARENA_FIRST to ARENA_MAX, or grow with a quarter of what is held where memory must be tight. */
+ * ARENA_FIRST to ARENA_MAX, or grow with an eighth of what is held where memory must be tight. */
 
 #include "common/base/arena.h"
 
@@ -77,7 +77,7 @@ static size_t next_chunk(const struct arena *a)
     size_t least = a->first_bytes ? a->first_bytes : ARENA_FIRST, cap = least;
 
     if (a->chunks)
-        cap = a->tight ? a->held_bytes / 4 : a->chunks->cap * 2;
+        cap = a->tight ? a->held_bytes / 8 : a->chunks->cap * 2;
     return MIN_OF(MAX_OF(cap, least), (size_t)ARENA_MAX);
 }
 

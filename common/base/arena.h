@@ -31,7 +31,7 @@ struct arena {
     size_t max_bytes;  /* a budget for used_bytes, set by the owner; 0: none */
     atomic_size_t
         *sum;   /* sum of held_bytes of many arenas, on any thread; owned by the caller; or NULL */
-    bool tight; /* it stays long: each chunk is a quarter of what is held, not twice the last */
+    bool tight; /* it stays long: each chunk is an eighth of what is held, not twice the last */
     unsigned
         first_bytes; /* size of the first chunk, for owners of many small arenas; 0: the default */
 };

@@ -336,3 +336,22 @@ def test_nor_does_it_under_the_other_policies(start, tmp_path, history):
             trajectory, = export["trajectories"]
             assert sum(trajectory["response_mask"]) == tokens
         gateway.stop()
+
+
+def test_a_state_shows_what_a_request_changed(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    session = gateway.post("/sessions", {}).json()
+    history = [{"role": "user", "content": "hello"}]
+    answer = gateway.chat(session, history).json()["choices"][0]["message"]
+    for said in answer["content"], "changed":
+        sent = [*history, {"role": "assistant", "content": said}, {"role": "user", "content": "more"}]
+        assert gateway.chat(session, sent).status == 200
+
+    def diffs():
+        nodes = gateway.get(f"/sessions/{session['session_id']}").json()["tree"]["nodes"]
+        return [n.get("diff") for n in nodes if n.get("generated")]
+
+    assert diffs() == [None, None, {"message": 1, "field": "content", "stored": answer["content"], "request": "changed"}]
+    assert gateway.stop() == 0
+    gateway.start()
+    assert diffs()[2]["request"] == "changed"

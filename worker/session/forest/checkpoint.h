@@ -40,6 +40,13 @@ struct checkpoint_version {
     uint32_t start, end;
 };
 
+/* Where a request left the stored history: the message, its first field that differs, and both
+ * texts from shortly before the first difference. */
+struct checkpoint_diff {
+    uint32_t message;
+    struct str field, stored, request;
+};
+
 /* What the drift audit of the path that ends in a checkpoint found: kept by exports, no part of the
  * session's state. */
 struct checkpoint_audit {
@@ -82,30 +89,29 @@ struct checkpoint {
     bool copied; /* another session's, before it was forked: not trained here */
     bool cut;    /* did not end at a stop id */
     bool text;   /* it, or a checkpoint it stands on, has no ids: captured as text */
+    bool has_logprobs;
+    bool cached_told; /* cached_tokens is on record */
 
     uint32_t n_close; /* the first ids of its context, which only close the answer before */
     uint32_t trim;    /* of the parent's sampled ids, the last, which this one does not stand on */
-    bool has_logprobs;
+    enum session_cause cause;
     struct checkpoint_rows rows[ROWS_KINDS];
     uint64_t sent; /* ids_hash of what the engine was asked with; 0: not on record */
     const struct checkpoint_version *versions;
     uint32_t n_versions;
+    uint32_t odds_len; /* bytes; 0: none */
 
     const struct json *message; /* assistant message as the client was told */
     struct str response_id, finish_reason, parse_warning, told;
     struct str label, parent_label;
-    struct str dropped_fields; /* of its request, a JSON list; absent: none */
-    enum session_cause cause;
-    uint32_t diff_message;
-    struct str diff_field, diff_stored, diff_request;
-    uint32_t odds_len; /* bytes; 0: none */
+    struct str dropped_fields;          /* of its request, a JSON list; absent: none */
+    const struct checkpoint_diff *diff; /* NULL: not on record */
     uint64_t queue_us, engine_us, gateway_us, at_ms;
     struct str logprob_basis; /* absent: not on record */
     struct str asked_basis;   /* absent: the engine has no field for it */
     uint32_t drifted_tokens;  /* of the prompt that the engine made of the images; 0: as sent */
     uint32_t scored_tokens;   /* whose logprob was asked for afterwards */
-    bool cached_told;
-    uint32_t cached_tokens; /* of the prompt, as the engine told */
+    uint32_t cached_tokens;   /* of the prompt, as the engine told */
     struct checkpoint_audit audit;
     struct logprob_report *reports; /* of trainers, newest first; or NULL */
 };

@@ -70,6 +70,7 @@ struct message_node {
     struct message_node *chained; /* next in the hash bucket */
     struct json_member *members;  /* msg.json's: who lists a conversation looks no further */
     uint32_t n_members;
+    uint32_t samples; /* answers generated right after this message */
     struct message_node
         *recent; /* the child passed last, by whoever. Of an answer's node that hangs
                     nowhere: an equal one of the same call before it, or NULL */
@@ -81,7 +82,6 @@ struct message_node {
                                     nowhere yet: message_echo_hash */
     struct message_node *echoed; /* the next one with that key */
     struct message msg;
-    uint32_t samples;          /* answers generated right after this message */
     struct checkpoint *newest; /* newest visible checkpoint at this message, or NULL */
     struct chain *heads;       /* policy chains: those that end here, newest first */
     struct chain *backs;       /* those whose last assistant follows here, newest first */
@@ -118,8 +118,8 @@ struct call_record {
     uint32_t prompt_tokens;
     float temperature;
     bool exhausted;
+    bool asked_brief; /* `asked` has no instructions, but the conversation's first message */
     struct str asked; /* shared with the calls that asked the same */
-    bool asked_brief; /* its instructions are not in it, but the conversation's first message */
 };
 
 /* The newest calls with a body hash, as index + 1; here because a map's key must not move. */

@@ -138,6 +138,21 @@ static int check_context(struct commit *c, struct err *e)
     return 0;
 }
 
+/* Returns NULL if nothing differed. */
+static const struct checkpoint_diff *take_diff(struct forest *f, const struct commit_record *r)
+{
+    struct checkpoint_diff *ret;
+
+    if (!r->diff_field.p)
+        return NULL;
+    ret = arena_alloc(&f->arena, sizeof(*ret));
+    *ret = (struct checkpoint_diff){.message = r->diff_message,
+                                    .field = forest_text(f, r->diff_field),
+                                    .stored = forest_text(f, r->diff_stored),
+                                    .request = forest_text(f, r->diff_request)};
+    return ret;
+}
+
 /* What the answers have in common: what stands between the parent and them, and why they stand
  * there (cause). */
 static int take_context(struct forest *f, struct arena *tmp, struct commit *c, struct err *e)
@@ -155,10 +170,7 @@ static int take_context(struct forest *f, struct arena *tmp, struct commit *c, s
             return bad(e, "shares more context than there is");
     }
     t->cause = r->cause < CAUSE_COUNT ? (enum session_cause)r->cause : CAUSE_NEW_ROOT;
-    t->diff_message = r->diff_message;
-    t->diff_field = forest_text(f, r->diff_field);
-    t->diff_stored = forest_text(f, r->diff_stored);
-    t->diff_request = forest_text(f, r->diff_request);
+    t->diff = take_diff(f, r);
     t->label = forest_text(f, r->label);
     t->parent_label = forest_text(f, r->parent_label);
     if (read_json(r->dropped_fields, tmp, true, &fields, e) != 0) /* exports write it as it is */
@@ -615,10 +627,7 @@ static void share(struct checkpoint *t, const struct commit *c, uint64_t now_ms)
     t->parent_label = shared->parent_label;
     t->dropped_fields = shared->dropped_fields;
     t->cause = shared->cause;
-    t->diff_message = shared->diff_message;
-    t->diff_field = shared->diff_field;
-    t->diff_stored = shared->diff_stored;
-    t->diff_request = shared->diff_request;
+    t->diff = shared->diff;
     t->parent = c->parent;
     t->depth = c->parent ? c->parent->depth + 1 : 1;
     t->at_ms = now_ms;

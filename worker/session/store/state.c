@@ -129,14 +129,14 @@ static bool put_some_above(struct session_telling *x, const struct checkpoint *t
 /* What differed, if anything is known. */
 static void put_diff(struct json_out *o, const struct checkpoint *t)
 {
-    if (!t->diff_field.p)
+    if (!t->diff)
         return;
     json_out_key(o, "diff");
     json_out_obj(o);
-    json_out_member_i64(o, "message", t->diff_message);
-    json_out_member_str(o, "field", t->diff_field);
-    json_out_member_str(o, "stored", t->diff_stored);
-    json_out_member_str(o, "request", t->diff_request);
+    json_out_member_i64(o, "message", t->diff->message);
+    json_out_member_str(o, "field", t->diff->field);
+    json_out_member_str(o, "stored", t->diff->stored);
+    json_out_member_str(o, "request", t->diff->request);
     json_out_end_obj(o);
 }
 

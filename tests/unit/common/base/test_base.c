@@ -357,7 +357,7 @@ TEST(arena, tight_holds_little_more_than_it_gave)
     for (int i = 0; i < 20000; i++) {
         (void)arena_alloc(&tight, 48);
         (void)arena_alloc(&wide, 48);
-        cr_assert_leq(tight.held_bytes, tight.used_bytes / 4 * 5 + 8192, "%zu", tight.used_bytes);
+        cr_assert_leq(tight.held_bytes, tight.used_bytes / 8 * 9 + 8192, "%zu", tight.used_bytes);
     }
     cr_expect_leq(wide.held_bytes, 2 * wide.used_bytes + (1 << 20));
     cr_expect_eq(tight.used_bytes, wide.used_bytes);
