@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """What a turn costs the worker, through the real router, with the builtin engine.
 
-    scripts/bench turn [--turns 60] [--scenes long,growing,lent,export] [--perf FILE]
+    scripts/bench turn [--turns 60] [--scenes long,growing,lent,memory,export] [--perf FILE]
 
 long      turns on a history of 64 k tokens that is extended (byte model; qwen3 where its tokenizer
           is at hand): worker CPU (user + system, all threads) per turn, target 0.5 ms
@@ -9,6 +9,7 @@ lent      8 sessions x 60 growing turns, and 8 connections of small requests (a 
           worker, with --lend-after 0, and with nginx in place of the router, all up and taking turns: CPU of the worker and of what
           is before it for each turn and request, target 0.20 ms of both for a turn
 growing   20 sessions x 60 turns from an empty history: worker CPU per turn, target 0.25 ms
+memory    1,000 sessions x 20 turns of 250 characters: private memory of the worker before and after, and CPU per turn
 export    /health and another session's turns while 10,000 trajectories leave as JSON and as
           safetensors, while trajectories of 64 k tokens do, and while a new trajectory of 120 k
           tokens is audited and exported again and again, and while all of 200 growing calls are
@@ -28,6 +29,7 @@ import threading
 import time
 
 import kept
+from idle import private_bytes
 from kept import Client, start, stop
 from scenes_kit import ROOT, cpu_s, g, note, parser, play
 
@@ -274,7 +276,26 @@ def lent(args, results):
                           "both_ms": worker + before, "target": 0.2}, results)
 
 
-SCENES = {"long": long_turns, "growing": growing, "lent": lent, "export": export}
+# --- memory ---
+
+def memory(args, results):
+    for name, settings in models().items():
+        gate = start(**settings)
+        idle = private_bytes([gate.worker])
+        clients = [Client(gate) for _ in range(1000)]
+        for client in clients:
+            client.c = clients[0].c
+        before = cpu_s(gate.worker)
+        for i in range(20):
+            for k, client in enumerate(clients):
+                at = (i * 1000 + k) * 250 % (len(PROSE) - 250)
+                client.turn(f"{i}: {PROSE[at:at + 250]}")
+        note({"scene": "memory", "model": name, "body_kb": len(json.dumps(clients[0].messages)) / 1000, "idle_mb": idle / 1e6,
+              "mb": private_bytes([gate.worker]) / 1e6, "cpu_ms_per_turn": (cpu_s(gate.worker) - before) / 20}, results)
+        stop(gate)
+
+
+SCENES = {"long": long_turns, "growing": growing, "lent": lent, "memory": memory, "export": export}
 
 
 def main():
