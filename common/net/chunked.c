@@ -62,7 +62,7 @@ static int step_size(struct chunked *c, char byte, struct err *e)
     return 0;
 }
 
-/* Extensions are passed over. */
+/* Reads a byte of an extension and ignores it. */
 static int step_extension(struct chunked *c, char byte, struct err *e)
 {
     if (byte == '\r') {
@@ -153,7 +153,7 @@ static bool in_trailer(const struct chunked *c, char byte)
            (c->state >= TRAILER_NAME && c->state <= TRAILER_LF);
 }
 
-/* As much of the chunk as is there. */
+/* Takes the present bytes of the chunk. */
 static void take_data(struct chunked *c, size_t available, struct chunked_run *ret)
 {
     ret->kind = CHUNKED_DATA;
@@ -192,7 +192,7 @@ int chunked_next(struct chunked *c, struct str in, struct chunked_run *ret, stru
     return r;
 }
 
-/* In a size line, behind its first byte. */
+/* Reports whether the scanner is inside a size line, after its first byte. */
 static bool in_size_line(const struct chunked *c)
 {
     return (c->state == SIZE && c->digits > 0) || c->state == EXTENSION || c->state == SIZE_LF;

@@ -1,7 +1,7 @@
 /*
  * struct chunked: a strict, pure scanner of the chunked transfer coding (RFC 9112 7.1). It never
- * changes bytes: it tells which of them are framing, payload and trailer lines, so that a relay may
- * pass the framing on as it came and a reader may pick the payload out.
+ * changes bytes. It marks framing, payload and trailer lines, so that a relay may pass the framing
+ * on as it came and a reader may pick the payload out.
  *
  *     size [;extension] CRLF  data CRLF  ...  0 [;extension] CRLF  [trailer lines]  CRLF
  *
@@ -21,7 +21,7 @@
 enum chunked_kind { CHUNKED_FRAMING, CHUNKED_DATA, CHUNKED_TRAILER };
 
 struct chunked {
-    uint64_t left_bytes;  /* of the current chunk's data; its size while that is read */
+    uint64_t left_bytes;  /* bytes left of the current chunk's data; its size while that is read */
     uint64_t total_bytes; /* data announced so far in this message, for a limit */
     uint32_t extra_bytes; /* extension bytes, then trailer bytes */
     uint32_t size_lines;  /* so far: reading costs by their number, too */

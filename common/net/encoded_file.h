@@ -1,6 +1,6 @@
 /*
- * struct encoded_file: a file's bytes as base64 text, made a piece at a time as somebody takes it:
- * what goes out so is never whole in memory.
+ * struct encoded_file: a file's bytes as base64 text, made a piece at a time as it is taken, so
+ * that the text is never whole in memory.
  */
 #ifndef RG_NET_ENCODED_FILE_H
 #define RG_NET_ENCODED_FILE_H
@@ -15,7 +15,7 @@ struct encoded_file {
     int fd;
     uint64_t left; /* bytes that were not read yet */
     bool zero;     /* still to come behind them */
-    char *room;    /* what is read, and its text behind */
+    char *room;    /* raw bytes, followed by their base64 text */
     struct str text;
 };
 
@@ -23,8 +23,8 @@ struct encoded_file {
  */
 int encoded_file_open(struct encoded_file *f, const char *path, uint64_t bytes, bool zero);
 
-/* What comes next of the text: at least one byte, valid until it is taken, or empty behind its end.
- * -1 with errno when the file cannot be read or has fewer bytes than it was said to have. */
+/* Returns the next bytes of the text: at least one byte, valid until it is taken, or empty after
+ * the end. -1 with errno if the file cannot be read or has fewer bytes than expected. */
 int encoded_file_next(struct encoded_file *f, struct str *ret);
 
 /* The first n bytes of what came next are done with. */

@@ -254,7 +254,8 @@ static int parse_headers(struct http1_head *h, const char **at, const char *end,
 
 /* ------------------------------------------------------------------ meaning */
 
-/* What says how a request is read, or on whose behalf it is: no hop may drop it. */
+/* Reports whether the header must not be dropped by a hop: it says how a request is read, or for
+ * whom. */
 static bool must_stay(struct str name)
 {
     static const struct str names[] = {
@@ -336,7 +337,7 @@ static int apply_framing(struct http1_head *h, struct err *e)
     return 0;
 }
 
-/* HTTP/1.1 demands it. */
+/* Applies the Host header, which HTTP/1.1 requires. */
 static int apply_host(const struct http1_head *h, struct err *e)
 {
     struct str host = http1_known(h, HTTP1_HOST);
@@ -439,7 +440,7 @@ static int too_large(size_t max_bytes, struct err *e)
     return err_set(e, ERR_HEAD_TOO_LARGE, "the head is larger than %zu bytes", max_bytes);
 }
 
-/* Whether a further look at `in` can tell more than the last one: each line ends with LF. */
+/* Reports whether parsing `in` again can show more than the last time: each line ends with LF. */
 static bool worth_parsing(struct str in, size_t seen_bytes, size_t max_bytes)
 {
     return seen_bytes == 0 || in.len > max_bytes ||

@@ -1,6 +1,6 @@
 /*
  * HTTP/1.1 heads: a strict, pure parser of request and response heads, and the forwarding of a
- * head without its hop-by-hop lines. It decides the framing of the body; nobody else does.
+ * head without its hop-by-hop lines. It alone decides the framing of the body.
  *
  * Refused (RFC 9112 allows a recipient each of these, most are musts): line ends other than CRLF,
  * obs-fold, NUL and control bytes, blanks before a colon, empty names, a second Content-Length
@@ -28,12 +28,12 @@ enum { HTTP1_NAMED_MAX = 16 };
 
 /* An interim status between our own processes: the sender retires. It serves the request that it
  * has been sent or is being sent, if any; the receiver begins no other on this connection and
- * closes it when it is idle. Nobody else gets to see it. */
+ * closes it when it is idle. It is not passed on to clients. */
 enum { HTTP1_RETIRING = 199 };
 
-/* A request header between our own processes: who sends it writes an empty line, which any server
- * skips before a request, once its own client has been given the whole answer. A connection that
- * ends without it, or a next request, has not delivered the answer. */
+/* A request header between our own processes. Its sender writes an empty line, which any server
+ * skips before a request, when its own client has received the whole answer. If the connection ends
+ * without an empty line or a next request, the answer was not delivered. */
 #define HTTP1_CONFIRMS "rollgate-confirms"
 
 /* A request header between two gateways: the sender forwards the request to the node that owns its
@@ -75,7 +75,7 @@ enum http1_body {
 };
 
 struct http1_header {
-    struct str name;  /* as sent */
+    struct str name;  /* name as sent */
     struct str value; /* without blanks at both ends */
     const char *end;  /* behind the line's CRLF; the line begins at name.p */
     unsigned char known;
@@ -98,14 +98,14 @@ struct http1_head {
     struct http1_header headers[HTTP1_HEADERS_MAX];
 };
 
-/* Parses the request head at the start of `in`. `seen_bytes`: how much of it an earlier call has
- * seen that returned 0 (0 at first). 1 done, 0 more bytes are needed, -1 with ERR_INVALID (400),
- * ERR_HTTP_VERSION (505) or ERR_HEAD_TOO_LARGE (431, beyond max_bytes or HTTP1_HEADERS_MAX). One
- * empty line before the request line is skipped (and counted in len_bytes). */
+/* Parses the request head at the start of `in`. `seen_bytes`: bytes that an earlier call has parsed
+ * that returned 0 (0 at first). Returns 1 if done, 0 if more bytes are needed. -1: ERR_INVALID
+ * (400), ERR_HTTP_VERSION (505) or ERR_HEAD_TOO_LARGE (431, beyond max_bytes or HTTP1_HEADERS_MAX).
+ * One empty line before the request line is skipped (and counted in len_bytes). */
 RG_MUSTCHECK int http1_request(struct http1_head *h, struct str in, size_t seen_bytes,
                                size_t max_bytes, struct err *e);
 
-/* The same for a response head; every failure is ERR_WORKER_INVALID. `to_head`: it answers a HEAD
+/* Parses a response head; every failure is ERR_WORKER_INVALID. `to_head`: it answers a HEAD
  * request. Interim answers (1xx) are returned as heads of their own, without body. */
 RG_MUSTCHECK int http1_response(struct http1_head *h, struct str in, size_t seen_bytes,
                                 size_t max_bytes, bool to_head, struct err *e);

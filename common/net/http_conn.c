@@ -1,6 +1,6 @@
 /* Connections of the HTTP client (http_conn.h): connecting over all addresses of a name, TLS,
- * reading and writing. What happens on a connection may close it; `inside` counts who is in the
- * middle of something, and the last one to leave frees it.
+ * reading and writing. An event on a connection may close it; `inside` counts running callbacks,
+ * and the last one to leave frees it.
  *
  *   CONNECTING -> (SHAKING) -> OPEN -> CLOSED */
 
@@ -44,7 +44,7 @@ static void close_socket(struct http_conn *n)
     }
 }
 
-/* The struct lives until nobody is inside. */
+/* Closes the connection. The struct lives until no callback is inside. */
 void http_conn_close(struct http_conn *n)
 {
     if (n->state == CONN_CLOSED)
@@ -93,7 +93,7 @@ static int try_address(struct http_conn *n, const struct sockaddr *addr, socklen
     return 0;
 }
 
-/* A unix socket. */
+/* Connects to a unix socket. */
 static int try_local(struct http_conn *n)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -120,7 +120,7 @@ static int try_next(struct http_conn *n)
     return -1;
 }
 
-/* Tells the call; sys is the reason. */
+/* Fails the call; sys is the reason. */
 static void broken(struct http_conn *n, const char *what, int sys)
 {
     struct err e = {0};
@@ -130,7 +130,8 @@ static void broken(struct http_conn *n, const char *what, int sys)
     http_conn_broken(n, &e);
 }
 
-/* No address is left: tells it, and asks for the name anew in case the server has moved. */
+/* Fails the call, since no address is left, and resolves the name again in case the server has
+ * moved. */
 static void unreachable(struct http_conn *n, int sys)
 {
     struct err e = {0};
@@ -145,7 +146,7 @@ static void unreachable(struct http_conn *n, int sys)
     http_conn_broken(n, &e);
 }
 
-/* The first try failed at once: told on the next turn, never from inside the caller. */
+/* Reports that the first try failed at once: on the next turn, never from inside the caller. */
 static void on_unreachable(struct loop_task *t)
 {
     struct http_conn *n = CONTAINER_OF(t, struct http_conn, again);
@@ -153,7 +154,7 @@ static void on_unreachable(struct loop_task *t)
     unreachable(n, n->client->url.local ? n->first_error : EHOSTUNREACH);
 }
 
-/* Never fails at once: an error is told on the next turn. */
+/* Opens a connection. Never fails at once: an error is reported on the next turn. */
 struct http_conn *http_conn_open(struct http_client *c, struct http_call *call)
 {
     struct http_conn *n = mem_zalloc(sizeof(*n));
@@ -213,7 +214,7 @@ static void connected(struct http_conn *n)
     shake(n);
 }
 
-/* By the connection's state. */
+/* Handles an event by the connection's state. */
 static void on_socket(struct loop_io *io, unsigned events)
 {
     struct http_conn *n = CONTAINER_OF(io, struct http_conn, io);

@@ -1,7 +1,7 @@
 /*
  * struct http_conn: one connection of a struct http_client: opening it (next address when one
- * fails), TLS, moving bytes. What the bytes mean is http_client.c's. Closed connections are freed
- * when nobody is inside one of their callbacks. Internal to http_client.
+ * fails), TLS, moving bytes. http_client.c interprets the bytes. Closed connections are freed when
+ * none of their callbacks runs. Internal to http_client.
  */
 #ifndef RG_NET_HTTP_CONN_H
 #define RG_NET_HTTP_CONN_H
@@ -24,23 +24,23 @@ enum http_conn_state { CONN_CONNECTING, CONN_SHAKING, CONN_OPEN, CONN_CLOSED };
 struct http_conn {
     struct http_client *client;
     struct http_call *call; /* NULL: idle */
-    struct list_item item;  /* of the idle ones */
+    struct list_item item;  /* in the list of idle connections */
     struct loop_io io;
     int fd;
     enum http_conn_state state;
     struct tls *tls;
-    size_t address;         /* which of the addresses is tried */
+    size_t address;         /* number of the address that is tried */
     int first_error;        /* errno of a first try that failed at once */
     unsigned inside;        /* callbacks that run over it */
     bool ended;             /* the peer will send no more and all it sent was read */
     bool clean_end;         /* by a proper end (TLS: close_notify) */
     bool hangup;            /* the peer will send no more; what it sent may not be read yet */
     struct loop_task again; /* goes on reading after the turn's share */
-    size_t read_bytes;      /* so many at a time now */
+    size_t read_bytes;      /* bytes of the next read */
 
     /* the answer being read */
     struct buf in;     /* an unfinished head, or what a paused call has not taken */
-    size_t seen_bytes; /* of in, by the head parser */
+    size_t seen_bytes; /* bytes of `in` that the head parser has read */
     bool in_body;
     enum http1_body framing;
     bool keep_alive;
@@ -81,15 +81,15 @@ void http_conn_close(struct http_conn *n);
 ssize_t http_conn_read(struct http_conn *n, char *p, size_t len);
 ssize_t http_conn_write(struct http_conn *n, struct str bytes);
 
-/* What was read took so long to be dealt with: sets how much is read at a time from now on. What
- * the same bytes mean may take a hundred times as long in one answer as in another. */
+/* Sets the size of later reads by the time that handling the last one took. Handling the same
+ * number of bytes may take a hundred times as long in one answer as in another. */
 void http_conn_set_pace(struct http_conn *n, size_t got, uint64_t took_us);
 
 /* Brackets around code that calls out. */
 void http_conn_enter(struct http_conn *n);
 void http_conn_leave(struct http_conn *n);
 
-/* Provided by http_client.c. */
+/* Called when a connection is open. http_client.c implements it and the functions below. */
 void http_conn_opened(struct http_conn *n);
 void http_conn_ready(struct http_conn *n, unsigned events);
 void http_conn_broken(struct http_conn *n, const struct err *e);

@@ -1,6 +1,6 @@
-/* Small requests whose whole answer is wanted (http_fetch.h): gathers the body and calls back
- * once, with the status, or 0 and why. Fetches stand in a list of their owner, who can end all
- * of them together. */
+/* Small requests with a whole answer (http_fetch.h): gathers the body and calls back once, with the
+ * status, or with 0 and the reason. Fetches are in a list of their owner, which can end all of them
+ * together. */
 
 #include "common/net/http_fetch.h"
 
@@ -12,8 +12,8 @@
 #include "common/os/loop.h"
 
 struct http_fetch {
-    struct http_call *call; /* NULL: it is refused, and `later` tells */
-    struct loop *loop;      /* of a refused one */
+    struct http_call *call; /* NULL: it is refused, and `later` reports it */
+    struct loop *loop;      /* loop of a refused fetch */
     struct loop_task later;
     struct err refused;
     struct list_item item; /* in the caller's list */
@@ -72,7 +72,7 @@ static void on_refused(struct loop_task *t)
     fetch_over(f, 0, &f->refused);
 }
 
-/* In the owner's list, if there is one. */
+/* Makes a fetch in the owner's list, if there is one. */
 static struct http_fetch *fetch_new(struct list_head *among, http_fetch_fn fn, void *ctx)
 {
     struct http_fetch *f = mem_zalloc(sizeof(*f));
@@ -95,7 +95,7 @@ struct http_fetch *http_fetch(struct http_client *c, const struct http_request *
     return f;
 }
 
-/* An answer without a question, told later like any other. */
+/* Makes a fetch without a call, whose refusal is reported later like any answer. */
 struct http_fetch *http_fetch_refused(struct loop *l, const struct err *why,
                                       struct list_head *among, http_fetch_fn fn, void *ctx)
 {
@@ -132,7 +132,7 @@ void http_fetches_end(struct list_head *among, const struct err *why)
 {
     struct http_fetch *f;
 
-    /* Each leaves the list; one that hears it may cancel others.
+    /* Each leaves the list; its callback may cancel others.
      * NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
     while ((f = LIST_FIRST_OF(among, struct http_fetch, item))) {
         if (!why) {

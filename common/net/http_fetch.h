@@ -1,7 +1,7 @@
 /*
  * struct http_fetch: one HTTP call whose answer is small enough to be held whole: JSON between
  * processes of the gateway, or to a service. The answer comes once, later, never from inside the
- * function that began the call; who no longer wants it cancels.
+ * function that began the call. An owner that no longer needs it cancels.
  */
 #ifndef RG_NET_HTTP_FETCH_H
 #define RG_NET_HTTP_FETCH_H
@@ -14,7 +14,7 @@ struct http_request;
 struct loop;
 struct str;
 
-enum { HTTP_FETCH_MAX_BYTES = 64 << 20 }; /* of an answer's body */
+enum { HTTP_FETCH_MAX_BYTES = 64 << 20 }; /* largest body of an answer */
 
 struct http_fetch;
 
@@ -27,15 +27,15 @@ typedef void (*http_fetch_fn)(void *ctx, int status, struct str body, const stru
 struct http_fetch *http_fetch(struct http_client *c, const struct http_request *r,
                               struct list_head *among, http_fetch_fn fn, void *ctx);
 
-/* A fetch that cannot begin: fn hears `why` from the loop, with status 0. */
+/* Makes a fetch that cannot begin: fn gets `why` from the loop, with status 0. */
 struct http_fetch *http_fetch_refused(struct loop *l, const struct err *why,
                                       struct list_head *among, http_fetch_fn fn, void *ctx);
 
 /* Ends it without an answer. NULL is accepted. */
 void http_fetch_cancel(struct http_fetch *f);
 
-/* Ends all fetches of the list; each hears `why` with status 0, or, NULL, nothing. What hears it
- * must not begin another one. */
+/* Ends all fetches of the list; each gets `why` with status 0, or, if NULL, no call. A callback
+ * must not begin another fetch in the list. */
 void http_fetches_end(struct list_head *among, const struct err *why);
 
 #endif

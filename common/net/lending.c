@@ -133,7 +133,7 @@ int lending_introduce(int link, const struct lending_channel *c)
     return send_all(link, &iov, 1, fds, 2);
 }
 
-/* As recvmsg(2). */
+/* Receives like recvmsg(2), with descriptors. */
 static ssize_t receive(int from, struct iovec *iov, size_t n_iov, int ret_fds[2], int *ret_flags)
 {
     union rights rights;
@@ -169,7 +169,7 @@ int lending_receive(int channel, char *room, struct lending_message *m, struct s
     int fds[2], flags;
     ssize_t n;
 
-    /* Told once, before what the other side had sent. */
+    /* Reported once, before the messages that the other side had sent. */
     do {
         n = receive(channel, iov, 2, fds, &flags);
     } while (n < 0 && errno == ECONNRESET);
@@ -184,8 +184,8 @@ int lending_receive(int channel, char *room, struct lending_message *m, struct s
     return 1;
 }
 
-/* Of what is for one hop only, the length and the wish to keep the connection mean the same
- * here. */
+/* Reports whether a hop-by-hop header means the same here: the length, and the wish to keep the
+ * connection. */
 static bool is_for_any_hop(const struct http1_header *h)
 {
     if (h->known == HTTP1_CONNECTION)

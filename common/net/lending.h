@@ -44,7 +44,7 @@ enum lending_kind { LENDING_GIVE, LENDING_RECALL, LENDING_PIECE, LENDING_BACK, L
 enum lending_state {
     LENDING_IDLE,    /* the worker has read nothing that it has not answered whole */
     LENDING_ASKED,   /* it has read of a request, and written nothing of its answer */
-    LENDING_ANSWERED /* of the answer something may be written, or nobody is there to read one */
+    LENDING_ANSWERED /* bytes of the answer may be written, or there is no reader for one */
 };
 
 /* Shared memory of a channel; the worker writes it. */
@@ -79,16 +79,16 @@ int lending_send(int channel, const struct lending_message *m, struct str bytes,
 
 /* Receives a message into `room` (LENDING_MESSAGE_MAX bytes and a message), and its bytes into
  * ret_bytes, which borrow it; ret_fd: the descriptor that came with it, the caller's, or -1, also
- * when this process has no room for one. Returns 1; 0 if the channel has ended, or its other side
- * breaks the rules; -1 if there is nothing now. */
+ * when this process has no room for one. Returns 1, 0 if the channel has ended or its other side
+ * breaks the rules, -1 if no message is there. */
 int lending_receive(int channel, char *room, struct lending_message *m, struct str *ret_bytes,
                     int *ret_fd);
 
 /* Sends LENDING_OPENS with both descriptors over a link. -1 with errno. */
 int lending_introduce(int link, const struct lending_channel *c);
 
-/* As read(2) of a link's first bytes; takes descriptors that come with them (-1: none), which are
- * the caller's. */
+/* Reads a link's first bytes like read(2), with the descriptors that come with them (-1: none),
+ * which are the caller's. */
 ssize_t lending_first_read(int link, void *to, size_t size, int ret_fds[2]);
 
 /* Whether requests with this head may be served without a relay: nothing of it is for one hop only,

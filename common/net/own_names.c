@@ -16,7 +16,7 @@
 enum { AGAIN_MS = 1000, FILE_BYTES_MAX = 4 << 20 };
 
 struct own_names {
-    char host[HOST_NAME_MAX + 1]; /* as the names were read for */
+    char host[HOST_NAME_MAX + 1]; /* host name for which the names were read */
     VEC(char *) names;
     uint64_t read_ms; /* clock_ms; 0: never */
 };

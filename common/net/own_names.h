@@ -10,7 +10,7 @@
 
 struct own_names;
 
-/* Reads nothing yet. */
+/* Makes an empty set; no file is read yet. */
 struct own_names *own_names_new(void);
 void own_names_free(struct own_names *n); /* NULL is fine */
 

@@ -128,7 +128,7 @@ static const struct range6 ranges6[] = {
     {{0x20, 0x01, 0x0d, 0xb8}, 32, false}, /* documentation */
     {{0x20, 0x02}, 16, false},             /* 6to4 */
     {{0x3f, 0xff, 0x00}, 20, false},       /* documentation */
-    {{0x20}, 3, true},                     /* what is given out */
+    {{0x20}, 3, true},                     /* assigned addresses */
 };
 
 static bool is_public4(const uint8_t bytes[4])

@@ -1,11 +1,11 @@
 /*
- * Which addresses are the public internet's, for who must not reach into its own network at the
- * wish of others; and struct address_net, a range of addresses. Pure.
+ * Decides which addresses are of the public internet, for fetches that must not reach into our own
+ * network at a client's wish. Also struct address_net, a range of addresses. Pure.
  *
- * Public is what IANA's registries of special-purpose addresses leave over; an IPv6 address that
- * stands for an IPv4 one (mapped, NAT64) is what that one is, and what could stand for one in a way
- * that we cannot see (6to4, Teredo, local NAT64) is not public. Nor are clouds' own services in
- * public ranges.
+ * Public addresses are those that are not in IANA's registries of special-purpose addresses. An
+ * IPv6 address that contains an IPv4 one (mapped, NAT64) is judged by that one. If it may contain
+ * one that we cannot see (6to4, Teredo, local NAT64), it is not public. Nor are clouds' own
+ * services in public ranges.
  */
 #ifndef RG_NET_PUBLIC_ADDRESS_H
 #define RG_NET_PUBLIC_ADDRESS_H
@@ -19,7 +19,7 @@
 /* IPv4 as ::ffff:a.b.c.d. */
 struct address_net {
     uint8_t bytes[16];
-    unsigned bits; /* of bytes, that addresses of the range have in common */
+    unsigned bits; /* number of leading bits that all addresses of the range share */
 };
 
 /* ADDRESS or ADDRESS/BITS, in plain spelling; bits behind BITS must be 0. -1: it is none. */

@@ -1,7 +1,7 @@
-/* Addresses of a host (resolve.h). At the start a name is asked for on the spot; later (a server
- * may have moved) a thread asks, as the C library's resolver blocks, and an eventfd brings the
- * answer to the loop. The old addresses are used until then. The thread may outlive who asked:
- * the job is shared, and the last one frees it. */
+/* Addresses of a host (resolve.h). At the start a name is resolved at once. Later (a server may
+ * have moved) a thread resolves it, since the C library's resolver blocks, and an eventfd brings
+ * the answer to the loop. The old addresses are used until then. The thread may outlive its caller:
+ * the job is shared, and the last user frees it. */
 
 #include "common/net/resolve.h"
 
@@ -24,7 +24,7 @@
 #include "common/base/mem.h"
 #include "common/os/process_title.h"
 
-enum { LOOK_MS = 50 /* who waits in a thread looks whether it still should */ };
+enum { LOOK_MS = 50 /* time after which a waiting thread checks whether it still should */ };
 
 /* Shared by the loop's thread and the asking one; the last to leave frees it. */
 struct resolve_job {
@@ -36,8 +36,8 @@ struct resolve_job {
     struct addrinfo *answer;
 };
 
-/* Names that are asked for at the wish of others (resolve_wait): threads that nobody waits for any
- * more are among them. */
+/* Number of names that are resolved at a client's wish (resolve_wait), including threads that no
+ * caller waits for. */
 static atomic_uint n_waits;
 
 /* "localhost" and names below it mean this machine, whatever a name server says. */
@@ -63,7 +63,7 @@ int resolve_names(const char *host, const char *service, const struct addrinfo *
     return getaddrinfo(NULL, service, &h, ret);
 }
 
-/* ADDRESS:PORT for people. */
+/* Writes ADDRESS:PORT for people. */
 void resolve_text(const struct sockaddr *a, socklen_t len, char ret[RESOLVE_TEXT])
 {
     char host[48], port[8];
@@ -76,7 +76,7 @@ void resolve_text(const struct sockaddr *a, socklen_t len, char ret[RESOLVE_TEXT
                        port);
 }
 
-/* NULL: no answer. */
+/* Resolves the host; NULL: no answer. */
 static struct addrinfo *ask(const char *host, uint16_t port, int flags)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
@@ -120,7 +120,7 @@ static void ask_for_name_itself(void)
         _res.options &= ~(unsigned long)(RES_DEFNAMES | RES_DNSRCH);
 }
 
-/* In the thread. */
+/* Resolves in the thread. */
 static void *job_run(void *arg)
 {
     struct resolve_job *j = arg;
@@ -144,7 +144,7 @@ static void job_drop(struct resolve *r)
     r->job = NULL;
 }
 
-/* On the loop. */
+/* Takes the answer, on the loop. */
 static void on_answer(struct loop_io *io, unsigned events)
 {
     struct resolve *r = CONTAINER_OF(io, struct resolve, io);
@@ -176,7 +176,7 @@ void resolve_done(struct resolve *r)
     free(r->host);
 }
 
-/* For a thread and one who waits; NULL: there are no descriptors. */
+/* Makes a job for a thread and one waiting caller; NULL: no descriptors are left. */
 static struct resolve_job *job_new(const char *host, uint16_t port)
 {
     int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);

@@ -36,7 +36,7 @@ static bool field_is(const struct sse *s, const char *name)
     return s->field_len <= sizeof(s->field) && str_eq_c(str_of(s->field, s->field_len), name);
 }
 
-/* What the value of the field just read is for. */
+/* Uses the value of the field that was just read. */
 static void field_done(struct sse *s)
 {
     if (field_is(s, "data")) {
@@ -165,7 +165,7 @@ static void pass_bom(struct sse *s, struct str *in)
     }
 }
 
-/* Goes on until there is something to tell or nothing is left of *in. */
+/* Reads until there is an item to return or *in is empty. */
 int sse_next(struct sse *s, struct str *in, struct str *ret, struct err *e)
 {
     int rc = SSE_MORE;

@@ -24,8 +24,8 @@ enum { SSE_NAME_MAX = 47 };
 
 struct sse {
     size_t max_event;            /* data bytes per event */
-    size_t event_bytes;          /* of this event so far */
-    char name[SSE_NAME_MAX + 1]; /* of this event ("event:" line), or "" */
+    size_t event_bytes;          /* bytes of this event so far */
+    char name[SSE_NAME_MAX + 1]; /* name of this event ("event:" line), or "" */
     uint8_t name_len;
     char field[8];
     uint8_t field_len; /* beyond sizeof(field): an unknown field */
@@ -36,8 +36,8 @@ struct sse {
     bool told; /* the event was handed out: its name goes with the next call */
 };
 
-/* Takes bytes off *in until there is something to tell: an enum sse_item, or -1 with
- * ERR_ENGINE_INVALID when an event is too large. */
+/* Takes bytes off *in until there is an item to return: an enum sse_item, or -1 with
+ * ERR_ENGINE_INVALID if an event is too large. */
 int sse_next(struct sse *s, struct str *in, struct str *ret, struct err *e);
 
 #endif

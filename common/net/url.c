@@ -3,7 +3,7 @@
 
 #include "common/net/url.h"
 
-/* 1 to 65535. */
+/* Parses a port from 1 to 65535. */
 static int parse_port(struct str text, struct url *ret, struct err *e)
 {
     uint64_t port;
@@ -14,7 +14,7 @@ static int parse_port(struct str text, struct url *ret, struct err *e)
     return 0;
 }
 
-/* host, host:port, [v6], [v6]:port */
+/* Parses host, host:port, [v6] or [v6]:port. */
 static int parse_authority(struct str text, struct url *ret, struct err *e)
 {
     bool v6 = text.len > 0 && text.p[0] == '[';
@@ -50,7 +50,7 @@ static bool clean(struct str s)
     return true;
 }
 
-/* See url.h. */
+/* Parses a whole URL of http, https or a unix socket. */
 int url_parse(struct str text, struct url *ret, struct err *e)
 {
     struct str rest;

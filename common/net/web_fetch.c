@@ -5,8 +5,8 @@
  *   hop        URL -> rules -> addresses -> rules -> connection (-> TLS) -> GET -> head
  *   web_fetch  hops, at most WEB_REDIRECTS_MAX redirections, then the body
  *
- * An error says what is wrong and not where: where a redirection led, or what a name stands for, is
- * not for those who sent the URL.
+ * An error contains the reason but no place: the sender of the URL must not learn where a
+ * redirection led, or to which address a name resolves.
  */
 #include "common/net/web_fetch.h"
 
@@ -59,7 +59,7 @@ static int may_go_on(const struct web_line *l)
     return clock_us() >= l->f->until_us ? too_slow(l->e) : 0;
 }
 
-/* Until the socket is ready, or a moment has passed (TLS may want either direction). */
+/* Waits until the socket is ready, or a moment has passed (TLS may want either direction). */
 static void wait_a_moment(const struct web_line *l, short events)
 {
     struct pollfd p = {.fd = l->fd, .events = events};
@@ -188,9 +188,9 @@ static int connect_any(struct web_line *l, const struct addrinfo *list)
     return err_set(l->e, ERR_IO, "its host cannot be connected to");
 }
 
-/* One address that may not be is enough: a name that has both kinds is a trap. Which names of the
- * operator's network exist is nobody's business, so no address and a forbidden one are told alike.
- */
+/* Checks all addresses of a name. One forbidden address is enough: a name with both kinds is a
+ * trap. A name without an address and a forbidden name get the same error, since clients must not
+ * learn the names of the operator's network. */
 static int check_addresses(const struct web_line *l, const struct addrinfo *list)
 {
     bool lets = list != NULL;
@@ -203,8 +203,8 @@ static int check_addresses(const struct web_line *l, const struct addrinfo *list
                           "(--media-fetch-address)");
 }
 
-/* The thread's context, made when it is first needed. What is wrong with it, a path maybe, is for
- * the operator, who is told when the gateway starts. */
+/* Makes the thread's context when it is first needed. Its errors, such as a path, are for the
+ * operator, who gets them when the gateway starts. */
 static int tls_begin(struct web_line *l, const char *host)
 {
     struct tls_context **context = l->f->tls;
@@ -369,7 +369,7 @@ static int cut_off(const struct web_line *l)
     return err_set(l->e, ERR_IO, "its answer is cut off");
 }
 
-/* What is in l->in goes to out. 1: that was all of it; 0; -1. */
+/* Moves the present bytes of l->in to out. 1: that was all, 0 more follow, -1. */
 static int take_chunks(struct web_line *l, struct chunked *c, struct buf *out)
 {
     struct str in = buf_str(&l->in);

@@ -1,8 +1,8 @@
 /*
- * A file of the web that somebody else names, fetched in a thread that may wait: GET over http or
- * https, redirections followed. Each address on the way is held against the rules: first the URL,
- * then every address that its name has; the connection goes to one of those that were looked at, so
- * a name that changes meanwhile leads nowhere else. No proxy, no cookie, no key goes along.
+ * Fetches a file of the web that a client names, in a thread that may wait: GET over http or https,
+ * redirections followed. Each address on the way is checked against the rules: first the URL, then
+ * every address of its name. The connection goes to one of the checked addresses, so a name that
+ * changes meanwhile has no effect. No proxy, cookie or key is used.
  */
 #ifndef RG_NET_WEB_FETCH_H
 #define RG_NET_WEB_FETCH_H
@@ -24,7 +24,7 @@ struct web_fetch {
     const char *ca_file;      /* NULL or "": the system's */
     struct tls_context **tls; /* the thread's own, made with ca_file when NULL is there; the
                                  caller's to free */
-    size_t max_bytes;         /* of the file */
+    size_t max_bytes;         /* limit of the file's size */
     uint64_t until_us;        /* clock_us: when it must be there */
 };
 

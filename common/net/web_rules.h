@@ -19,12 +19,13 @@ struct sockaddr;
 struct web_rules;
 struct web_url;
 
-/* Each of `hosts` may hold several, by commas. ERR_CONFIG names the bad one. */
+/* Makes the rules. Each of `hosts` may hold several, separated by commas. ERR_CONFIG names the bad
+ * one. */
 RG_MUSTCHECK int web_rules_new(const char *const *hosts, size_t n_hosts, const char *const *nets,
                                size_t n_nets, struct web_rules **ret, struct err *e);
 void web_rules_free(struct web_rules *r); /* NULL is fine */
 
-/* NULL, or why not. */
+/* Returns NULL, or the reason for a refusal. */
 const char *web_rules_refuse(const struct web_rules *r, const struct web_url *u);
 
 /* Whether that address may be connected to. */

@@ -1,7 +1,7 @@
 /*
- * struct web_url: an http or https address that somebody else names, read strictly: what programs
- * read in more than one way (user names, odd bytes, backslashes, numbers as hosts that are no plain
- * address) is refused. Pure.
+ * struct web_url: an http or https address from a client, read strictly. Forms that programs read
+ * in more than one way are refused: user names, odd bytes, backslashes, numbers as hosts that are
+ * not a plain address. Pure.
  */
 #ifndef RG_NET_WEB_URL_H
 #define RG_NET_WEB_URL_H
@@ -19,7 +19,7 @@ struct web_url {
     bool bracketed;          /* the host is an IPv6 address */
     uint16_t port;           /* 0: none was named */
     char host[WEB_HOST_MAX]; /* in lower case, an IPv6 address without its brackets */
-    struct str authority;    /* as written, in the text */
+    struct str authority;    /* authority as written, in the text */
     struct str target;       /* path and query, in the text; may lack the slash in front */
 };
 
@@ -43,7 +43,8 @@ void web_url_show(struct str url, struct buf *ret);
 /* The port that is connected to. */
 uint16_t web_url_port(const struct web_url *u);
 
-/* Where a redirection from u leads: appends its URL, or the location itself when that is none. */
+/* Appends the URL to which a redirection from u leads, or the location itself if that is not a URL.
+ */
 void web_url_join(const struct web_url *u, struct str location, struct buf *ret);
 
 #endif

@@ -38,7 +38,7 @@ static void on_signal(struct signals *s, int signo, int sender)
     c->on_drain(c);
 }
 
-/* A descriptor that comes with an order is closed if nobody takes it. */
+/* Handles an order. A descriptor that comes with it is closed if no handler takes it. */
 static void take_order(struct child *c, const struct order *o, int fd)
 {
     struct heritage_place place = {
@@ -57,7 +57,7 @@ static void take_order(struct child *c, const struct order *o, int fd)
         close(fd);
 }
 
-/* All orders that wait. */
+/* Reads all waiting orders. */
 static void on_control(struct loop_io *io, unsigned events)
 {
     struct child *c = CONTAINER_OF(io, struct child, control);
@@ -68,7 +68,7 @@ static void on_control(struct loop_io *io, unsigned events)
     while ((rc = order_receive(io->fd, &order, &fd)) > 0)
         take_order(c, &order, fd);
     if (rc < 0)
-        _exit(1); /* the supervisor is gone: nobody is left who could reap or replace us */
+        _exit(1); /* the supervisor is gone: no process is left that could reap or replace us */
 }
 
 /* 0 where there is no /proc. */
@@ -88,7 +88,8 @@ static uint64_t resident_bytes(void)
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Kernels from 6.2 on tell the number as the folder's size; counting ten thousands takes long. */
+/* Counts the open descriptors. Kernels from 6.2 on give the number as the folder's size; counting
+ * ten thousands takes long. */
 static uint64_t open_descriptors(void)
 {
     struct stat st;
@@ -105,7 +106,7 @@ static uint64_t open_descriptors(void)
     return n > 3 ? n - 3 : 0; /* ".", ".." and the folder itself */
 }
 
-/* Once a second. */
+/* Beats once a second. */
 static void on_beat(struct loop_timer *t)
 {
     struct child *c = CONTAINER_OF(t, struct child, beat);
@@ -121,9 +122,9 @@ static void on_beat(struct loop_timer *t)
     loop_timer_set(c->loop, &c->beat, BEAT_MS, on_beat);
 }
 
-/* Of a round of the loop that took `us` of the clock, how much the thread was on a processor: where
- * others want them, too, it is less. Asking costs a system call: it is asked for long rounds, and
- * often enough before that what short ones take is not theirs. */
+/* Measures the processor time of a loop iteration that took `us` of the clock. If other processes
+ * want the processor too, it is less. The measurement costs a system call, so it is made for long
+ * iterations, and often enough before that the time of short ones is not counted as theirs. */
 static void look_at_cpu(struct child *c, uint64_t us)
 {
     uint64_t now_us = clock_us(), used_us;
@@ -173,7 +174,7 @@ int child_init(struct child *c, struct loop *l, const struct heritage *h, child_
     return 0;
 }
 
-/* Before the loop is freed. */
+/* Ends the child's side. Call it before the loop is freed. */
 void child_done(struct child *c)
 {
     if (!c->loop)
@@ -200,7 +201,7 @@ static void tell(const struct heritage *h, enum status_kind kind, uint32_t value
     }
 }
 
-/* Once; later calls do nothing. */
+/* Reports readiness once; later calls do nothing. */
 void child_ready(struct child *c, const char *remark)
 {
     if (c->told)

@@ -29,7 +29,7 @@ struct config_row {
     const char *const *values;
     size_t n_values;
     bool live;
-    size_t offset; /* of the field in struct config */
+    size_t offset; /* offset of the field in struct config */
 };
 
 extern const struct config_row config_rows[];
@@ -68,7 +68,7 @@ bool config_mistyped(struct str name);
  * be meant is a mistake. */
 void config_resolve_paths(struct config_load *l);
 
-/* Reads the YAML file. */
+/* Reads the YAML file at the path. */
 void config_read_yaml(struct config_load *l, const char *path);
 
 /* The value as the user would write it. */

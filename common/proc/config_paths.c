@@ -14,7 +14,7 @@
 
 /* A path in a value: after `mark`, up to `end` or the value's end. */
 struct inner_path {
-    size_t offset; /* of the setting's field in struct config */
+    size_t offset; /* offset of the setting's field in struct config */
     const char *mark;
     bool leads; /* the mark begins the value */
     char end;   /* 0: the path ends with the value */

@@ -17,7 +17,7 @@ static const char *const type_names[] = {
     [CONFIG_ENUM] = "",       [CONFIG_PATH] = "PATH",
 };
 
-/* In the largest unit that divides it. */
+/* Writes the duration in the largest unit that divides it. */
 static void duration_text(int64_t ms, struct buf *out)
 {
     static const struct {
@@ -118,7 +118,7 @@ void config_dump(const struct config *c, struct buf *out)
     }
 }
 
-/* What a setting takes. */
+/* Writes the values that a setting accepts. */
 static void values_of(const struct config_row *row, struct buf *out)
 {
     if (row->type != CONFIG_ENUM) {
@@ -287,8 +287,8 @@ static void roff_text(const char *s, struct buf *out)
                                   : (const char[]){*s, 0});
 }
 
-/* As roff: ragged at the right, since values such as [,key-file=F][,name=OWN] have no space to be
- * stretched. */
+/* Writes the manual as roff, ragged at the right, since values such as [,key-file=F][,name=OWN]
+ * have no space to be stretched. */
 void config_manual(struct buf *out)
 {
     buf_puts(out,

@@ -23,7 +23,7 @@ struct yaml_reader {
     const struct config_row *row; /* whose value comes next; NULL: a key comes next */
     bool unknown;                 /* the value that comes next belongs to no setting */
     bool list;                    /* inside a sequence */
-    int depth;                    /* of mappings and sequences */
+    int depth;                    /* depth of mappings and sequences */
     bool *seen;                   /* by row: set further up */
 };
 

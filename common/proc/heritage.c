@@ -1,7 +1,7 @@
 /*
  * The names of the unix sockets in the run folder. Supervisor, routers and the dispatcher build
- * them here, so that whoever connects and whoever listens have the same one. A path that does not
- * fit a socket address is an error, never cut: a cut path would be another socket.
+ * them here, so that both ends of a connection have the same one. A path that does not fit a socket
+ * address is an error, never cut: a cut path would be another socket.
  */
 #include "common/proc/heritage.h"
 

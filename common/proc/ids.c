@@ -41,7 +41,7 @@ struct ids *ids_new(struct err *e)
     return ids;
 }
 
-/* NULL is allowed. */
+/* Frees the generator; accepts NULL. */
 void ids_free(struct ids *ids)
 {
     if (!ids)

@@ -46,8 +46,8 @@ int ids_parse(struct str text, uint32_t *ret_index);
 /* The form of a session id, for errors. */
 const char *ids_form(void);
 
-/* What is wrong with the text as a session id, as a sentence whose subject is the id ("it is cut");
- * NULL: nothing. Nothing of the text is in it. */
+/* Returns what is wrong with the text as a session id, as a sentence whose subject is the id ("it
+ * is cut"); NULL: it is valid. The sentence does not contain the text. */
 const char *ids_fault(struct str text);
 
 #endif

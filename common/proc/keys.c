@@ -44,7 +44,7 @@ struct keys {
     struct known *known; /* KNOWN_MAX, each key at the place of its hash */
 };
 
-/* As it stands in what the MAC is made of. */
+/* Returns the scope's name as it is in the input of the MAC. */
 static const char *scope_name(enum key_scope scope)
 {
     static const char *const names[] = {[KEY_AGENT] = "agent",
@@ -76,7 +76,7 @@ static void forget(struct buf *b)
     buf_done(b);
 }
 
-/* Only digests are kept. */
+/* Loads the admin keys; only their digests are kept. */
 static int load_admins(struct keys *k, const char *path, struct err *e)
 {
     struct buf text = {0};
@@ -191,7 +191,7 @@ fail:
     return -1;
 }
 
-/* NULL is fine. */
+/* Frees the keys; accepts NULL. */
 void keys_free(struct keys *k)
 {
     if (!k)
@@ -208,7 +208,7 @@ void keys_free(struct keys *k)
     free(k);
 }
 
-/* Tells what is wrong with the files; makes none. */
+/* Reports what is wrong with the files; makes none. */
 void keys_check_files(const char *admin_file, const char *secret_file, struct buf *mistakes)
 {
     struct keys *k = mem_zalloc(sizeof(*k));
@@ -247,7 +247,7 @@ static void mac_hex(const struct secret *secret, enum key_scope scope, struct st
     ret_hex[KEY_MAC_LEN] = 0;
 }
 
-/* With the newest secret. */
+/* Makes a key with the newest secret. */
 void keys_make(const struct keys *k, enum key_scope scope, struct str id,
                char ret_text[KEY_TEXT_MAX])
 {
@@ -266,7 +266,7 @@ bool keys_is_form(struct str text)
     return str_starts(text, STR("rga-")) || str_starts(text, STR("rgr-"));
 }
 
-/* What can stand in a key between two dashes. */
+/* Reports whether the name may be in a key between two dashes. */
 static bool executor_name_fine(struct str name)
 {
     if (name.len == 0 || name.len > KEY_EXECUTOR_MAX)
@@ -337,7 +337,7 @@ static enum key_scope check_named_key(const struct keys *k, struct str text, str
     return scope;
 }
 
-/* What a session key says of itself, unproved. Returns -1: it is none. */
+/* Parses what a session key claims, without proof. Returns -1 if it is not a session key. */
 int keys_parse(struct str text, enum key_scope *ret_scope, struct str *ret_id, uint32_t *ret_index)
 {
     struct str id;
@@ -387,7 +387,7 @@ static enum key_scope check_session_key(const struct keys *k, struct str text, s
     return scope;
 }
 
-/* What the text proves, whichever kind of key it is. */
+/* Checks a key of any kind and returns what it proves. */
 enum key_scope keys_check(const struct keys *k, struct str text, struct str *ret_id)
 {
     unsigned char digest[MAC_BYTES];
@@ -409,8 +409,9 @@ enum key_scope keys_check(const struct keys *k, struct str text, struct str *ret
     return check_session_key(k, text, ret_id);
 }
 
-/* Queries stand in logs: a key that was shown there counts as shown to others. Every value is
- * hashed, not only those as long as an admin key: the time would tell strangers that length. */
+/* Refuses a query with a key of ours. Queries are written to logs, so such a key counts as shown to
+ * others. Every value is hashed, not only those as long as an admin key: the time would show that
+ * length to strangers. */
 int keys_check_query(const struct keys *k, struct str query, struct err *e)
 {
     struct str name, value, id;

@@ -1,5 +1,5 @@
 /*
- * struct keys: who may do what. Three kinds of key:
+ * struct keys: the permissions of callers. Three kinds of key:
  *     admin    a line of --admin-key-file
  *     runner   rgr-<session id>-<mac>
  *     agent    rga-<session id>-<mac>
@@ -67,13 +67,13 @@ bool keys_is_form(struct str text);
 enum key_scope keys_check(const struct keys *k, struct str text, struct str *ret_id);
 
 /* Queries stand in the logs of whatever is on the way: -1 with ERR_MISSING_KEY if a value is a key
- * of ours. Looking at a value takes a digest, so a query with more than KEYS_QUERY_MAX parameters,
- * which is more than anybody needs, is -1 with ERR_INVALID: a key could hide behind them. Ask once
- * the request's own key is good, where it needs one. */
+ * of ours. Each value needs a digest. So a query with more than KEYS_QUERY_MAX parameters, more
+ * than any client needs, is -1 with ERR_INVALID: a key could hide after them. If the request needs
+ * a key of its own, check that first. */
 int keys_check_query(const struct keys *k, struct str query, struct err *e);
 
-/* What a text claims to be, without verifying it: the form of a session key, its id and worker
- * index. For routing only. 0 / -1. */
+/* Parses what a text claims to be, without verifying it: the form of a session key, its id and
+ * worker index. For routing only. Returns 0 or -1. */
 int keys_parse(struct str text, enum key_scope *ret_scope, struct str *ret_id, uint32_t *ret_index);
 
 #endif

@@ -35,7 +35,7 @@ static bool is_number(struct str s)
     return s.len > 0 && s.len < 21;
 }
 
-/* 2026-01-31T00:00:00.000Z */
+/* Matches 2026-01-31T00:00:00.000Z. */
 static bool is_time(struct str s)
 {
     static const char form[] = "0000-00-00T00:00:00.000Z";

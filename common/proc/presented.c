@@ -18,7 +18,7 @@ static struct str bearer_of(struct str value)
     return str_trim(rest);
 }
 
-/* Once each. */
+/* Adds a value unless it is there. */
 void presented_add(struct presented *p, enum presented_place place, struct str value)
 {
     struct str text = str_trim(value);

@@ -18,7 +18,7 @@ enum key_scope { KEY_NONE, KEY_AGENT, KEY_RUNNER, KEY_ADMIN, KEY_EXECUTOR };
  * of itself. */
 struct proof {
     enum key_scope scope; /* KEY_NONE: there is no good key */
-    struct str id;        /* of a session key, else absent; borrows the head */
+    struct str id;        /* id of a session key, else absent; borrows the head */
     uint32_t index;       /* in the id, or, if the key proves nothing, what it says (`claims`) */
     bool claims;          /* index is set */
     bool meant;           /* a session key's form was shown, good or not */

@@ -1,5 +1,5 @@
 /*
- * What supervisor and children tell each other.
+ * Messages between supervisor and children.
  *
  * Status records: child -> supervisor over one pipe, each written whole (they are shorter than
  * PIPE_BUF, so records of several children never mix). A child says once that it serves, or why it

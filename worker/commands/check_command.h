@@ -1,6 +1,6 @@
 /*
- * `rollgate check DIR`: loads a model folder and says what was found, what is unsupported, and
- * how turns are told apart. Exit status 0: it can be served; 1: it cannot, with the reason.
+ * `rollgate check DIR`: loads a model folder and reports its contents, what is unsupported, and how
+ * turns are separated. Exit status 0: it can be served; 1: it cannot, with the reason.
  *   rollgate check [DIR] [--chat-template FILE] [--tool-parser NAME] [--reasoning-parser NAME]
  *                  [--tito-family NAME] [--context-length N]
  * Without DIR: the built-in model.

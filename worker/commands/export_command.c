@@ -109,7 +109,7 @@ static int export_session(const struct export_request *q, struct replayed *r,
     return rc;
 }
 
-/* OUT/ID.FORMAT. */
+/* Writes OUT/ID.FORMAT. */
 static int export_to_file(const struct export_request *q, struct replayed *r,
                           struct model_scratch *scratch, struct session *s, struct err *e)
 {
@@ -188,7 +188,7 @@ static void make_parents(const char *path)
 
     for (char *at = part + 1; *part && (at = strchr(at, '/')); *at++ = '/') {
         *at = '\0';
-        (void)mkdir(part, 0777); /* what it cannot make, the last one tells */
+        (void)mkdir(part, 0777); /* if this fails, the last mkdir reports it */
     }
     free(part);
 }
@@ -283,7 +283,7 @@ static int take_argument(struct export_request *q, char **argv, int left, struct
                : 1;
 }
 
-/* Where the worker that this session's id names keeps its journal, by the settings in force. */
+/* Finds the journal folder of the worker that this session's id names, by the present settings. */
 static int place_session(const char *id, char *path, size_t size, struct err *e)
 {
     char *nothing[] = {(char[]){"export"}, NULL};

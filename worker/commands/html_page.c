@@ -61,7 +61,7 @@ static int branch_bytes(struct replayed *r, struct model_scratch *scratch, struc
     return rc;
 }
 
-/* "ID":"base64 of the file" */
+/* Writes "ID":"base64 of the file". */
 static int write_branch(struct replayed *r, struct model_scratch *scratch, struct session *s,
                         struct str end, FILE *to, struct err *e)
 {

@@ -198,7 +198,7 @@ static int compact_all(struct compacted *c, struct err *e)
     return rc;
 }
 
-/* Replays, compacts, closes. */
+/* Opens, compacts and closes the journal. */
 static int compact(const char *dir, const struct session_defaults *d)
 {
     struct journal_options o = {
@@ -219,7 +219,7 @@ static int compact(const char *dir, const struct session_defaults *d)
     return rc;
 }
 
-/* -1: usage. */
+/* Reads the arguments of compact; -1: usage. */
 static int compact_command(int argc, char **argv)
 {
     struct session_defaults d;
@@ -392,7 +392,7 @@ static int check_journals(const char *dir, bool print)
     return rc;
 }
 
-/* -1: usage. */
+/* Reads the arguments of check; -1: usage. */
 static int check_command_line(int argc, char **argv)
 {
     int rc = 0;

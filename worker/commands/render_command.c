@@ -36,7 +36,7 @@ static int read_all(FILE *f, struct buf *out)
     return ferror(f) ? -1 : 0;
 }
 
-/* YYYY-MM-DDTHH:MM:SS */
+/* Parses YYYY-MM-DDTHH:MM:SS. */
 static bool parse_now(struct str text, struct tm *ret)
 {
     char copy[32];

@@ -23,7 +23,7 @@ void replayed_done(struct replayed *r);
 /* Applies one record; counts it. */
 void replayed_apply(struct replayed *r, struct str id, struct str payload);
 
-/* An empty one. */
+/* Makes an empty replay with its model. */
 int replayed_init(const struct model_options *o, const struct session_defaults *d,
                   struct replayed *ret, struct err *e);
 

@@ -26,7 +26,7 @@ struct tokens_mode {
     const struct tokenizer *t;
     struct encoder *enc;
     struct options options;
-    struct arena arena; /* of one line */
+    struct arena arena; /* memory of one line */
     struct token_vec ids;
     struct buf text;
     struct buf out; /* not yet written to stdout */
@@ -93,7 +93,7 @@ static int flush(struct tokens_mode *c)
     return rc;
 }
 
-/* {"text"} becomes {"ids"}. */
+/* Turns {"text"} into {"ids"}. */
 static int tokenize_line(struct tokens_mode *c, const struct json *line, struct json_out *o,
                          struct err *e)
 {
@@ -132,7 +132,7 @@ static void tell_unknown(const struct tokens_mode *c, const struct json *ids, st
         json_out_end_arr(o);
 }
 
-/* {"ids"} becomes {"text"}. */
+/* Turns {"ids"} into {"text"}. */
 static int detokenize_line(struct tokens_mode *c, const struct json *line, struct json_out *o,
                            struct err *e)
 {
@@ -280,7 +280,7 @@ static int detokenize_text(struct tokens_mode *c)
     return rc;
 }
 
-/* What both commands share. */
+/* Runs either command. */
 static int run(const struct options *options, line_fn *line, int (*text)(struct tokens_mode *c))
 {
     struct tokenizer *t = open_tokenizer(options);

@@ -24,7 +24,7 @@ enum { ID_MAX = 128, NAME_MAX_BYTES = 40 + ID_MAX };
 /* One that arrived. */
 struct noted {
     uint32_t index; /* the worker index in the session's id: whose journal */
-    uint64_t brief; /* of the call, as notes hold it */
+    uint64_t brief; /* brief of the call, as notes hold it */
 };
 
 enum chain_kind { CHAIN_BODY, CHAIN_KEY, CHAIN_KINDS };
@@ -39,7 +39,7 @@ struct delivery_chain {
 
 /* What a session has; never nothing. */
 struct delivery_owner {
-    struct list_item in_class; /* of deliveries->classes */
+    struct list_item in_class; /* in deliveries->classes */
     struct list_head calls;    /* delivery.owned, oldest first */
     size_t n;
     size_t id_len;
@@ -60,7 +60,7 @@ static struct str id_of(struct str session_id)
     return str_sub(session_id, 0, ID_MAX);
 }
 
-/* What notes hold: it is stored, and stays as it is. */
+/* Computes the brief that notes hold. It is stored, so it must never change. */
 static uint64_t brief_of(struct str session_id, const uint64_t hash[2], uint64_t call)
 {
     struct str id = id_of(session_id);
@@ -79,7 +79,7 @@ static struct str brief_key(const uint64_t *brief)
 
 /* --- chains --- */
 
-/* What by_request has a chain by. */
+/* Makes the name of a chain in by_request. */
 static struct str name_of(char out[NAME_MAX_BYTES], enum chain_kind kind, struct str session_id,
                           const uint64_t hash[2], struct str key)
 {
@@ -203,7 +203,7 @@ static void forget(struct deliveries *d, struct delivery *v)
     free(v);
 }
 
-/* Of those that have most; NULL: there are none. */
+/* Chooses a delivery to forget, of the sessions that have most; NULL: there is none. */
 static struct delivery *to_forget(const struct deliveries *d)
 {
     for (size_t i = DELIVERY_CLASSES; i-- > 0;) {
@@ -256,7 +256,7 @@ void deliveries_close(struct deliveries *d, struct str session_id, const uint64_
     forget(d, v);
 }
 
-/* What was taken is not told again. */
+/* Takes the notes; they are not returned again. */
 void deliveries_take_note(struct deliveries *d, uint32_t index, struct buf *note)
 {
     size_t kept = 0;

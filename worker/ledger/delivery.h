@@ -28,7 +28,7 @@ struct deliveries {
      * to have so many first are first. */
     struct list_head classes[DELIVERY_CLASSES];
     size_t n;
-    struct buf notes; /* what arrived and is not yet noted in a journal: struct noted */
+    struct buf notes; /* arrived answers that are not noted in a journal yet: struct noted */
 };
 
 /* The answer of this call is committed and not (yet) delivered. key: its Idempotency-Key, or
@@ -36,7 +36,7 @@ struct deliveries {
 void deliveries_open(struct deliveries *d, struct str session_id, const uint64_t hash[2],
                      struct str key, uint64_t call);
 
-/* It was delivered. */
+/* Closes the delivery: the answer has arrived. */
 void deliveries_close(struct deliveries *d, struct str session_id, const uint64_t hash[2],
                       uint64_t call);
 
@@ -50,8 +50,8 @@ const struct delivery *deliveries_missing(const struct deliveries *d, struct str
 /* The number of the call in its session. */
 uint64_t delivery_call(const struct delivery *v);
 
-/* What was delivered to sessions of a worker index (any: UINT32_MAX) since the last call of this,
- * as the payload of a journal note; empty when nothing. After a crash these tell which replayed
+/* Takes what was delivered to sessions of a worker index (any: UINT32_MAX) since the last call, as
+ * the payload of a journal note; empty if nothing was. After a crash these notes say which replayed
  * commits had reached their clients. */
 void deliveries_take_note(struct deliveries *d, uint32_t index, struct buf *note);
 

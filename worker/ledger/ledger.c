@@ -1,8 +1,7 @@
-/* The one way to change a session (ledger.h): ledger_write appends the record to the journal of
- * the session's place, applies it, tells those who look, and only then calls `done`. With
- * durability power the journal tells later that the record is on the disk: the record is applied
- * at once, and `done` (thus the client's answer) waits. An error of the journal leaves the
- * session as it was. */
+/* The one way to change a session (ledger.h): ledger_write appends the record to the journal of the
+ * session's place, applies it, notifies viewers, and only then calls `done`. With durability power
+ * the journal reports later that the record is on the disk: the record is applied at once, and
+ * `done` (thus the client's answer) waits. An error of the journal leaves the session as it was. */
 
 #include "worker/ledger/ledger.h"
 
@@ -64,7 +63,7 @@ bool ledger_give_reserve(struct ledger *l, struct str session_id)
     return journal_free_reserve(journal_of(l, session_id));
 }
 
-/* Whether nobody may find it yet. */
+/* Reports whether the session is not visible yet. */
 static bool is_hidden(const struct ledger *l, struct str id, bool *ret_there)
 {
     bool ended;
@@ -74,7 +73,8 @@ static bool is_hidden(const struct ledger *l, struct str id, bool *ret_there)
     return s && session_copying(s);
 }
 
-/* A copy that was never whole was never shown: neither what it is made of nor its end is told. */
+/* Notifies viewers of a change. A copy that was never complete was never shown, so neither its
+ * content nor its end is reported. */
 static void tell_changed(const struct ledger *l, struct str id, bool was_hidden)
 {
     bool there, hidden = is_hidden(l, id, &there);
@@ -133,7 +133,7 @@ int ledger_write(struct ledger *l, struct str session_id, struct str record,
         return err_set(e, ERR_ENGINE_INVALID,
                        "what is to be recorded has %zu bytes; a record has at most %d", record.len,
                        JOURNAL_RECORD_MAX);
-    task_atomic(1); /* nobody sees a record that is half applied */
+    task_atomic(1); /* no other task sees a record that is half applied */
     rc = journal_append(j, session_id, record, done.fn, done.ctx, e);
     if (rc < 0) {
         task_atomic(-1);

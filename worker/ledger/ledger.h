@@ -1,7 +1,7 @@
 /*
  * The one way by which lasting change gets into the sessions: record, journal, apply, in this
- * order. Nothing is applied that the journal refused. With the durability `power` a record is
- * applied before it is on the disk: who needs more than that waits for `done`.
+ * order. A record that the journal refused is not applied. With the durability `power` a record is
+ * applied before it is on the disk; a caller that needs it on disk waits for `done`.
  */
 #ifndef RG_LEDGER_LEDGER_H
 #define RG_LEDGER_LEDGER_H
@@ -19,13 +19,14 @@ struct residency;
 struct ledger {
     struct residency *residency;
     struct deliveries *deliveries; /* committed answers that did not arrive (yet) */
-    struct fragments *fragments;   /* of the calls that run */
-    uint64_t session_bytes; /* of one session's records, beyond which its calls add none; 0: any */
-    void (*changed)(void *ctx, struct str session_id); /* after each change; NULL: nobody looks */
+    struct fragments *fragments;   /* fragments of the calls that run */
+    uint64_t session_bytes; /* limit of one session's records, beyond which its calls add none; 0:
+                               none */
+    void (*changed)(void *ctx, struct str session_id); /* after each change; NULL: no viewer */
     void *changed_ctx;
 };
 
-/* Who is told that a record is durable; fn may be NULL. */
+/* The function to call when a record is durable; fn may be NULL. */
 struct ledger_done {
     void (*fn)(void *ctx);
     void *ctx;
@@ -37,9 +38,8 @@ struct ledger_done {
 int ledger_write(struct ledger *l, struct str session_id, struct str record,
                  struct ledger_done done, struct err *e);
 
-/* For an answer that speaks of what was written before, maybe for somebody else who waits for it
- * still: `done`, whose fn is set, is called once all that the session has is that durable; maybe
- * before this returns. */
+/* Calls `done`, whose fn is set, when every record of the session is durable, possibly before this
+ * returns. For answers that depend on records of other calls. */
 void ledger_settle(const struct ledger *l, struct str session_id, struct ledger_done done);
 
 /* -1, ERR_BUDGET with the limit named: the session's records, those of calls that run among them,
@@ -54,10 +54,10 @@ int ledger_write_call(struct ledger *l, struct str session_id, struct str record
  * the disk what it keeps for that. False: it has given it. */
 bool ledger_give_reserve(struct ledger *l, struct str session_id);
 
-/* Once all records are replayed (origins.c): what becomes of sessions that another model made. With
- * keep_foreign, those of another tokenizer stay, for export only; else open ones are an error
- * (ERR_CONFIG), and nothing was changed. Sessions of an older program, which do not say who made
- * them, get a record that this model did. */
+/* Decides, after the replay of all records (origins.c), about sessions that another model made.
+ * With keep_foreign, those of another tokenizer remain, for export only. Otherwise open ones are an
+ * error (ERR_CONFIG), and nothing was changed. Sessions of an older program, without an origin, get
+ * a record that this model made them. */
 int ledger_settle_origins(struct ledger *l, const struct model *m, bool keep_foreign,
                           struct err *e);
 
@@ -69,8 +69,8 @@ void ledger_note_deliveries(struct ledger *l);
 void ledger_open_delivery(struct ledger *l, struct str session_id, const uint64_t hash[2],
                           struct str key, uint64_t call);
 
-/* The call has failed, or nobody waits for it any more: what of it stands in the journal before its
- * commit, which will not come, is given up. A call without such records is no error. */
+/* Releases the fragments of a call that has failed or was abandoned: its commit will not come. A
+ * call without fragments is no error. */
 void ledger_give_up(struct ledger *l, struct str session_id, uint64_t call);
 
 /* Takes back what is pending for ctx. */

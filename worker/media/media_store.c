@@ -10,8 +10,7 @@
  * Workers of a node put at the same time and share no lock; threads of one count a session's notes
  * under one, so that no session has more than MEDIA_PINS_MAX. link() lets one of them win, and
  * rename() of a second link replaces a file that a power cut had left short. A file has as many
- * links as sessions and one more, hence the copy whose link count has come down to 1 is nobody's
- * (drop_copy).
+ * links as sessions and one more, so a copy whose link count is down to 1 is unused (drop_copy).
  */
 #include "worker/media/media_store.h"
 
@@ -70,7 +69,7 @@ void media_store_free(struct media_store *m)
 struct media_place {
     char folder[MEDIA_PATH_MAX]; /* the session's */
     char own[MEDIA_PATH_MAX];    /* in it */
-    char part[MEDIA_PATH_MAX];   /* the same, while this thread writes it */
+    char part[MEDIA_PATH_MAX];   /* path in own's folder while this thread writes it */
     char shelf[MEDIA_PATH_MAX];  /* media/ab */
     char copy[MEDIA_PATH_MAX];   /* the node's */
 };
@@ -161,7 +160,7 @@ static bool put_in_place(const char *from, const char *part, const char *to)
 {
     bool done;
 
-    (void)unlink(part); /* of somebody who was killed */
+    (void)unlink(part); /* left by a killed process */
     done = link(from, part) == 0 && rename(part, to) == 0;
     (void)unlink(part); /* rename leaves it when both are one file */
     return done;
@@ -173,8 +172,8 @@ static bool take_copy(const struct media_place *p, struct str bytes)
     return is_whole(p->copy, bytes) && put_in_place(p->copy, p->part, p->own);
 }
 
-/* Makes it the node's copy, or takes the one that somebody else has put there meanwhile; one that
- * was cut off is replaced. */
+/* Makes it the node's copy, or uses the one that another process has put there meanwhile; a cut
+ * copy is replaced. */
 static void share(const struct media_place *p, struct str bytes)
 {
     if (link(p->own, p->copy) == 0 || errno != EEXIST)
@@ -436,7 +435,7 @@ int media_store_pin_room(const struct media_store *m, struct str session_id, str
     return check_pins(&p, e);
 }
 
-/* What is written becomes the note, unless there is one that can be read: 1. */
+/* Makes the written note the session's, unless there is one that can be read: 1. */
 static int claim_pin(const struct media_store *m, const struct media_pin *pin,
                      const struct media_place *p, struct buf *out, struct err *e)
 {

@@ -24,10 +24,10 @@ struct media_store;
 struct media_options {
     const char *state_dir;
     bool sync;              /* files are on the disk before media_store_put returns */
-    uint64_t session_bytes; /* of all pictures of a session; 0: no limit */
+    uint64_t session_bytes; /* limit of all pictures of a session; 0: none */
 };
 
-/* Touches no file yet. */
+/* Makes a store; no file is read or written yet. */
 struct media_store *media_store_new(const struct media_options *o);
 void media_store_free(struct media_store *m); /* NULL is fine */
 
@@ -37,9 +37,9 @@ void media_store_free(struct media_store *m); /* NULL is fine */
 int media_store_put(const struct media_store *m, struct str session_id, struct str media,
                     struct str bytes, struct err *e);
 
-/* The same for one of many: the names of all that a session is brought are on the disk when
- * media_store_settle has returned 0, by one write for all of them. After its error the caller drops
- * what it brought (media_store_drop). */
+/* Puts one of many pictures. The names of all of them are on the disk when media_store_settle has
+ * returned 0, with one write for all. If media_store_settle fails, the caller drops what it brought
+ * (media_store_drop). */
 int media_store_bring(const struct media_store *m, struct str session_id, struct str media,
                       struct str bytes, struct err *e);
 int media_store_settle(const struct media_store *m, struct str session_id, struct err *e);
@@ -61,22 +61,22 @@ struct media_pin {
     struct str hash; /* the URL's SHA-256, where the URL itself is not known; else absent */
 };
 
-/* URLs of one session, whoever notes them at the same time. */
+/* Limits of the URLs of one session, across all writers. */
 enum { MEDIA_PINS_MAX = 4096 };
 
 /* ERR_BODY_TOO_LARGE when the session has as many as that. Asked before a new one is fetched. */
 int media_store_pin_room(const struct media_store *m, struct str session_id, struct err *e);
 
-/* Notes `part`: 0. 1: what somebody else noted before holds, and was appended to `out`. -1: as of
- * put, pin_room and pinned. */
+/* Notes `part`: 0. 1: an earlier note of another writer holds, and was appended to `out`. -1:
+ * errors as of put, pin_room and pinned. */
 int media_store_pin(const struct media_store *m, const struct media_pin *pin, struct str part,
                     struct buf *out, struct err *e);
 
-/* The same for one of many, as media_store_bring. */
+/* Notes one of many, like media_store_bring. */
 int media_store_bring_pin(const struct media_store *m, const struct media_pin *pin, struct str part,
                           struct buf *out, struct err *e);
 
-/* Appends what was noted: 1; 0: nothing was, or nothing whole. -1: ERR_STORAGE_FAILED, nobody knows
+/* Appends the note: 1; 0: there is none, or no whole one. -1: ERR_STORAGE_FAILED, it is unknown
  * whether there is one. */
 int media_store_pinned(const struct media_store *m, const struct media_pin *pin, struct buf *out,
                        struct err *e);
@@ -91,13 +91,13 @@ int media_store_pins(const struct media_store *m, struct str session_id, struct 
 
 enum { MEDIA_HASH_MAX = 65 };
 
-/* Appends the next one's text, and tells the SHA-256 of its URL: 1; 0: there is none more. -1:
+/* Appends the next note's text and returns the SHA-256 of its URL: 1; 0: there are no more. -1:
  * ERR_STORAGE_FAILED. */
 int media_pins_next(struct media_pins *p, char url[MEDIA_HASH_MAX], struct buf *out, struct err *e);
 
 void media_pins_close(struct media_pins *p);
 
-/* Where a session's picture lies, as a path in the arena. */
+/* Returns the path of a session's picture, in the arena. */
 const char *media_store_path(const struct media_store *m, struct arena *a, struct str session_id,
                              struct str media);
 

@@ -1,7 +1,7 @@
 /*
  * A list that is searched from the front: a worker serves few places, its own first. places_find
  * always finds one: an id without an index, or with an index that is not served here, gets the own
- * place. Whoever needs to know whether an index is served here asks places_serve.
+ * place. places_serve says whether an index is served here.
  */
 #include "worker/residency/places.h"
 
@@ -17,7 +17,7 @@ void places_add(struct places *p, uint32_t index, struct journal *journal)
     p->at[p->n++] = (struct place_journal){index, journal};
 }
 
-/* NULL: not served here. */
+/* Finds the journal of an index; NULL: not served here. */
 static const struct place_journal *place_of_index(const struct places *p, uint32_t index)
 {
     for (size_t i = 0; i < p->n; i++) {

@@ -2,15 +2,15 @@
  * water, on_evict lets session_evict drop payloads and sessions (session/eviction.c chooses),
  * some at a time, until an eighth of the limit is free. The way back: a request finds that its
  * session is not in memory (residency_ready), and a task reads its records and applies each with
- * session_apply, as a replay does; then the waiters are told. Records that come to a session
- * between two of these are in its journal, and read with the rest; what ends it is noted at once
- * (session_load_rests).
+ * session_apply, as a replay does; then the waiters are notified. Records that come to a session
+ * between two steps are in its journal, and read with the rest; an end of the session is noted at
+ * once (session_load_rests).
  *
  *   residency_watch -> on_evict -> session_evict                    (out)
  *   residency_ready -> load_session -> session_apply -> on_loaded   (back)
  *
- * What is read back may push others out (make_room). Finalized sessions leave
- * besides, when nobody has read them for a while (session_leave_late in session/store.c).
+ * What is read back may push others out (make_room). Finalized sessions also leave, when they were
+ * not read for a while (session_leave_late in session/store.c).
  *
  * Payloads of sessions in memory come back at once, within the step that needs them (read_back). */
 
@@ -53,10 +53,10 @@ struct residency_load {
     int rc;
     struct err err;
     struct list_head waiters; /* in the order of their coming */
-    struct list_item item;    /* of residency->loads */
+    struct list_item item;    /* in residency->loads */
 };
 
-/* What it does when nobody else has anything to do. */
+/* Work for when the loop has nothing else to do. */
 struct residency_posts {
     struct residency *of;
     struct loop_task evict, loaded;
@@ -113,7 +113,7 @@ static uint64_t held(const struct residency *r)
     return held_with(r, 0);
 }
 
-/* Some of the sessions, until they fit beside the requests. */
+/* Evicts some sessions, until they fit next to the requests. */
 static size_t evict_some(struct residency *r)
 {
     uint64_t room = r->limit - r->limit / 8, others = held_by_requests(r, 0);
@@ -127,7 +127,8 @@ static uint64_t high_water(const struct residency *r)
     return r->limit - r->limit / 16;
 }
 
-/* Some, when there is too much. Returns the steps that took; EVICT_STEP: there may be more. */
+/* Evicts a few sessions if they exceed the limit. Returns the number of steps; EVICT_STEP: there
+ * may be more. */
 static size_t make_room(struct residency *r)
 {
     size_t n;
@@ -201,7 +202,8 @@ MAY_PAUSE static int read_some(struct residency_load *l, struct record_batch *b)
             rc = -1;
     session_load_at(l->s, l->record);
     session_load_rests(l->s);
-    make_room(l->residency); /* of a large one, what was read first may have to go again */
+    make_room(
+        l->residency); /* in a large session, payloads that were read first may have to go again */
     return rc;
 }
 
@@ -214,7 +216,7 @@ static int check_read(struct residency_load *l)
     return err_set(&l->err, ERR_IO, "the journal has no records of it");
 }
 
-/* Ends in the loop: whoever waits must not be called on a task's stack. */
+/* Ends a load in the loop: waiters must not be called on a task's stack. */
 static void on_loaded(struct loop_task *t);
 
 static void read_end(struct residency_load *l, int rc)
@@ -234,7 +236,7 @@ static void on_lost(void *ctx)
     read_end(l, err_set(&l->err, ERR_INTERNAL, "a helper is stuck in its messages"));
 }
 
-/* Runs as a task. */
+/* Loads a session, as a task. */
 static void load_session(void *ctx)
 {
     struct residency_load *l = ctx;
@@ -266,7 +268,7 @@ static void begin_some(struct residency *r)
     }
 }
 
-/* It is through: its waiters are told. */
+/* Ends the load and notifies its waiters. */
 static void load_end(struct residency_load *l)
 {
     struct residency *r = l->residency;
@@ -407,7 +409,7 @@ void residency_evicts(struct residency *r)
 
 /* --- giving up --- */
 
-/* Some steps, then others get their turn. */
+/* Evicts some, then lets others have their turn. */
 static void on_evict(struct loop_task *t)
 {
     struct residency *r = CONTAINER_OF(t, struct residency_posts, evict)->of;
@@ -471,7 +473,7 @@ int residency_room(struct residency *r, const struct session *called, uint64_t o
     return residency_room_more(r, called, own_bytes, 0, e);
 }
 
-/* Drops the loads that wait; nobody is told. */
+/* Drops the waiting loads without calling their waiters. */
 void residency_done(struct residency *r)
 {
     struct residency_load *l, *next;

@@ -1,12 +1,12 @@
 /*
  * Which sessions are in memory: the least recently used are evicted when all together come near
- * --max-worker-memory, since the journal has them, and read back when somebody needs them. A task
- * reads each, with a helper for long texts (session_texts.h); whoever needs the session waits and
- * is notified. Of sessions in use,
- * the ids, logprobs and experts of calls on branches not used lately are evicted, too; those are
- * read back within the step that needs them, a path at a time. Without a journal nothing can be
- * evicted: the limit then only refuses. What requests hold (bodies, arenas, answers that wait) is
- * counted, too, beyond what any worker needs for them: sessions make room for it.
+ * --max-worker-memory, since the journal has them, and read back when they are needed. A task reads
+ * each, with a helper for long texts (session_texts.h); whoever needs the session waits and is
+ * notified. Of sessions in use, the ids, logprobs and experts of calls on branches not used lately
+ * are evicted, too; those are read back within the step that needs them, a path at a time. Without
+ * a journal nothing can be evicted: the limit then only refuses. What requests hold (bodies,
+ * arenas, answers that wait) is counted, too, beyond what any worker needs for them: sessions make
+ * room for it.
  */
 #ifndef RG_RESIDENCY_RESIDENCY_H
 #define RG_RESIDENCY_RESIDENCY_H
@@ -33,7 +33,7 @@ struct residency {
     struct session_store *store;
     struct metrics_page *page;
     struct places *places;           /* where sessions are read back from */
-    struct tasks *tasks;             /* that read sessions back */
+    struct tasks *tasks;             /* tasks that read sessions back */
     uint64_t limit;                  /* bytes of sessions and requests; 0: none */
     uint64_t (*requests)(void *ctx); /* bytes that requests hold; or NULL */
     void *requests_ctx;
@@ -45,25 +45,24 @@ struct residency {
         uint64_t evictions, payload_evictions, payload_loads;
     } told;
     struct list_head loads;    /* being read, or waiting for that */
-    unsigned n_reading;        /* of them */
-    atomic_size_t texts_bytes; /* that helpers make of long texts */
+    unsigned n_reading;        /* number of loads that are being read */
+    atomic_size_t texts_bytes; /* bytes of long texts that helpers make */
 };
 
-/* Somebody who waits for a session. Embedded in its owner. */
+/* A waiter for a session. Embedded in its owner. */
 struct residency_waiter {
     /* It is in memory, or is gone; with e: it cannot be read. */
     void (*fn)(void *ctx, const struct err *e);
     void *ctx;
     struct residency_load *load; /* NULL: waits for nothing */
-    struct list_item item;       /* of the load */
+    struct list_item item;       /* in load->waiters */
 };
 
 /* Sessions, and parts of those that are in use, may be evicted from now on: there is a journal. */
 void residency_evicts(struct residency *r);
 
-/* Whether the session is in memory (or is none at all, so that nothing is to be waited for). false:
- * it is being read, and residency_wait tells when it is through. With `ended`, finalized ones whose
- * memory was freed are brought back, too. */
+/* Reports whether the session is in memory, or unknown. False: it is being read, and residency_wait
+ * reports the end. With `ended`, finalized sessions whose memory was freed are read back, too. */
 bool residency_ready(struct residency *r, struct str session_id, bool ended);
 
 /* Waits for a session that is being read. The caller has set fn and ctx. */
@@ -82,11 +81,11 @@ void residency_watch(struct residency *r);
 int residency_room(struct residency *r, const struct session *called, uint64_t own_bytes,
                    struct err *e);
 
-/* The same for a request that is about to hold more_bytes besides, which do count. */
+/* Checks the space of a request that is about to hold more_bytes in addition, which count. */
 int residency_room_more(struct residency *r, const struct session *called, uint64_t own_bytes,
                         uint64_t more_bytes, struct err *e);
 
-/* Frees what is left of all reading; nobody is told. The tasks have ended. */
+/* Frees all loads without calling their waiters. The tasks have ended. */
 void residency_done(struct residency *r);
 
 #endif

@@ -20,7 +20,7 @@ struct files {
     struct target *target;
     char *dir;
     char *part, *whole;    /* paths of the file that is sent */
-    int from, to;          /* of a copy to a different file system */
+    int from, to;          /* descriptors of a copy to a different file system */
     struct disk_wait disk; /* durability power: the first copy makes its syncer */
 };
 
@@ -36,7 +36,7 @@ static int files_check(struct str spec, struct err *e)
     return rc;
 }
 
-/* Without DIR: state folder/trajectories. */
+/* Opens the target. Without DIR: state folder/trajectories. */
 static int files_open(struct target *t, struct str spec, struct err *e)
 {
     struct files *f;
@@ -97,7 +97,8 @@ static void done(struct files *f, const struct err *why)
     target_done(f->target, why);
 }
 
-/* Somebody put a folder where this session's file goes: it waits, and others do not wait for it. */
+/* Handles a folder that is in the place of this session's file: the file waits, and others do not
+ * wait for it. */
 static void name_taken(struct files *f)
 {
     struct err e = {0};
@@ -180,7 +181,7 @@ static int move(const struct files *f, const char *path)
     return rename(path, f->whole);
 }
 
-/* As ID.msgpack. */
+/* Writes the file as ID.msgpack. */
 static void files_send(struct target *t, const char *path)
 {
     struct files *f = t->state;

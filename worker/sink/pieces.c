@@ -62,7 +62,7 @@ static struct head wide_head(struct in *r, unsigned b)
     return (struct head){0, 2 * be(r, (size_t)2 << (b - 0xde))}; /* map */
 }
 
-/* Of any value. */
+/* Reads the head of any value. */
 static struct head read_head(struct in *r)
 {
     unsigned b = (unsigned)be(r, 1);

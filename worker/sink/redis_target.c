@@ -30,14 +30,14 @@ enum { WINDOW_BYTES = 8 << 20, STALL_MS = 30 * 1000, PASSWORD_MAX = 4096, ENTRY_
 struct redis {
     struct target *target;
     struct redis_url url;
-    struct resolve names; /* of url.host */
-    size_t at;            /* which of its addresses is asked */
-    struct buf refused;   /* what those before it said */
+    struct resolve names; /* addresses of url.host */
+    size_t at;            /* number of the address that is tried */
+    struct buf refused;   /* errors of the addresses before it */
     char *password;       /* NULL: none */
     char node[256];       /* where pointed files are */
     redisAsyncContext *ac;
     struct loop_timer stall;
-    char *session_id;   /* of what `acked` counts */
+    char *session_id;   /* session whose trajectories `acked` counts */
     size_t next, acked; /* trajectories handed to hiredis, and taken */
     uint64_t window;    /* bytes in between */
 };
@@ -62,7 +62,7 @@ static void on_wire(struct loop_io *io, unsigned events)
         redisAsyncHandleRead(w->ac);
 }
 
-/* What hiredis waits for. */
+/* Sets the events that hiredis waits for. */
 static void wire_want(struct redis_wire *w, unsigned mask)
 {
     struct err e;
@@ -167,7 +167,7 @@ static void note_refusal(struct redis *r, const char *why)
     r->at++;
 }
 
-/* Behind a refusal of one address. */
+/* Tries the next address after one has refused. */
 static void try_next(struct redis *r, const char *why)
 {
     note_refusal(r, why);
@@ -207,7 +207,7 @@ static void on_connected(const redisAsyncContext *ac, int status)
     try_next(r, ac->errstr);
 }
 
-/* By the other side. */
+/* Handles that the other side closed the connection. */
 static void on_disconnected(const redisAsyncContext *ac, int status)
 {
     struct redis *r = ac->data;
@@ -248,7 +248,7 @@ static bool is_entry_id(const redisReply *reply)
     return number > 0 && ms + 1 + number == id.len;
 }
 
-/* An entry is there. */
+/* Handles that an entry was added. */
 static void on_added(redisAsyncContext *ac, void *reply, void *ctx)
 {
     struct redis *r = ctx;
@@ -265,7 +265,8 @@ static void on_added(redisAsyncContext *ac, void *reply, void *ctx)
     pump(r);
 }
 
-/* What must be said before the first entry. Answers come in order, so nothing waits for them. */
+/* Sends the commands that precede the first entry. Answers come in order, so no entry waits for
+ * them. */
 static void prepare(struct redis *r)
 {
     char db[16];
@@ -280,7 +281,7 @@ static void prepare(struct redis *r)
     (void)redisAsyncCommand(r->ac, on_prepared, r, "SELECT %s", db);
 }
 
-/* NULL: the address cannot be told. */
+/* Connects; NULL: the address cannot be written as text. */
 static redisAsyncContext *connect_to(const struct resolve_address *a, uint16_t port)
 {
     char ip[128];
@@ -334,8 +335,8 @@ static int dial(struct redis *r)
     return 0;
 }
 
-/* The file keeps a name under pointed/ for whoever reads the entry: its own, so that entries of an
- * export that was made once more behind a crash do not point into the former one. -1 with errno. */
+/* Links the file under a name of its own in pointed/, for the reader of the entry. So entries of an
+ * export that was made again after a crash do not point into the earlier file. -1 with errno. */
 static int point(const struct redis *r, struct buf *ret)
 {
     const struct parcel *p = r->target->first;
@@ -376,7 +377,7 @@ static void put_field(struct stream_entry *en, const char *name, const char *val
 
 static const char *const NOTES[] = {"group", "rollout", "attempt", "group_size"};
 
-/* Where the session stands among others, as far as it is known. The texts live in `ret`. */
+/* Writes the session's position among others, as far as it is known. The texts live in `ret`. */
 static void put_notes(struct stream_entry *en, struct str envelope,
                       struct buf ret[ARRAY_LEN(NOTES)])
 {
@@ -466,7 +467,7 @@ static int add_trajectory(struct redis *r, size_t i)
     return rc;
 }
 
-/* As many entries as the window holds; behind the last one's answer the file is done. */
+/* Sends as many entries as the window holds; after the last one's answer the file is done. */
 static void pump(struct redis *r)
 {
     struct target *t = r->target;
@@ -517,7 +518,7 @@ static void redis_send(struct target *t, const char *path)
 
 /* --- opening --- */
 
-/* Once, at the start. */
+/* Reads the password once, at the start. */
 static int read_password(struct redis *r, struct err *e)
 {
     char text[PASSWORD_MAX];
@@ -542,7 +543,7 @@ static int read_password(struct redis *r, struct err *e)
     return 0;
 }
 
-/* Nothing is told any more. */
+/* Closes the target; its callbacks are not called again. */
 static void redis_close(struct target *t)
 {
     struct redis *r = t->state;
@@ -558,7 +559,7 @@ static void redis_close(struct target *t)
     free(r);
 }
 
-/* Without connecting. */
+/* Checks the setting without connecting. */
 static int redis_check(struct str spec, struct err *e)
 {
     struct redis r = {0};

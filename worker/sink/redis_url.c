@@ -36,7 +36,7 @@ static int bad(struct err *e, const char *what)
                      what);
 }
 
-/* One name behind "?". */
+/* Reads one NAME=VALUE after "?". */
 static int read_option(struct redis_url *u, struct str name, struct str value, struct err *e)
 {
     char **place = str_eq_c(name, "stream")          ? &u->stream
@@ -53,7 +53,7 @@ static int read_option(struct redis_url *u, struct str name, struct str value, s
     return 0;
 }
 
-/* HOST[:PORT], or [V6][:PORT]. */
+/* Reads HOST[:PORT] or [V6][:PORT]. */
 static int read_host(struct redis_url *u, struct str authority, struct err *e)
 {
     bool v6 = authority.len > 0 && authority.p[0] == '[';

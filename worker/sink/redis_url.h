@@ -1,8 +1,8 @@
 /*
- * struct redis_url: what stands behind "redis:" in --sink:
+ * struct redis_url: the text after "redis:" in --sink:
  *   //HOST[:PORT][/DB][?NAME=VALUE&...]   or   redis://... (the whole URL)   or   unix:PATH[?...]
  * NAME: stream (default "rollgate:trajectories"), user, password_file. A password itself is
- * refused: whoever may list processes could read it.
+ * refused: every user who may list processes could read it.
  */
 #ifndef RG_SINK_REDIS_URL_H
 #define RG_SINK_REDIS_URL_H

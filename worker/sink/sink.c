@@ -51,7 +51,7 @@ enum { STUCK_AGAIN = 1 };
 /* A session whose export was promised. */
 struct owed {
     char *id;          /* own */
-    unsigned failures; /* of its export */
+    unsigned failures; /* failures of its export */
     uint64_t at_tick;  /* when it is tried again, in `later` */
 };
 
@@ -175,7 +175,7 @@ void sinks_free(struct sinks *k)
     free(k);
 }
 
-/* Also at a reload. */
+/* Applies the settings, also at a reload. */
 void sinks_configure(struct sinks *k, const struct config *c)
 {
     if (!k)
@@ -241,7 +241,7 @@ static void drop_parts(int spool, const char *path, const char *name)
         (void)close(fd);
 }
 
-/* What lies in a sink's folder and goes to nobody: it stays, and is said at every start. */
+/* Logs files in a sink's folder that no target takes: they stay, and are logged at every start. */
 static void say_left(const struct sinks *k, int spool, const char *path, const char *name)
 {
     size_t damaged = count_files(spool, name, STR(".damaged")), waiting, pointed;
@@ -261,7 +261,8 @@ static void say_left(const struct sinks *k, int spool, const char *path, const c
                  LOG_T("sink", name), LOG_U("files", waiting), LOG_U("pointed", pointed));
 }
 
-/* What is left in a place's spool; parts of exports and entries that a crash ended go. */
+/* Reads what is left in a place's spool, and removes fragments of exports and entries that a crash
+ * ended. */
 static void look_over(const struct sinks *k, const char *state_dir, uint32_t index)
 {
     struct buf path = {0};
@@ -573,8 +574,8 @@ static bool takes_groups(const struct sinks *k, size_t i)
     return k->targets.at[i]->kind->groups;
 }
 
-/* A settled group, to the targets that take groups: none has it before all are written. What one
- * had alone would come twice, since who gave it gives it again. */
+/* Gives a settled group to the targets that accept groups. No target has the entry before all are
+ * written. If one had it alone, it would come twice, since the dispatcher sends the group again. */
 int sinks_give_group(struct sinks *k, struct str group, struct str entry, struct err *e)
 {
     uint32_t index = k ? places_find(k->residency->places, STR(""))->index : 0;
@@ -600,7 +601,7 @@ int sinks_give_group(struct sinks *k, struct str group, struct str entry, struct
 
 /* --- accounts --- */
 
-/* In all spools, files that entries point to included. */
+/* Sums up the files in all spools, including those that entries point to. */
 static uint64_t waiting_bytes(const struct sinks *k)
 {
     uint64_t bytes = 0;
@@ -627,7 +628,7 @@ bool sinks_busy(const struct sinks *k)
     return false;
 }
 
-/* Once a second. */
+/* Runs once a second. */
 void sinks_tick(struct sinks *k)
 {
     uint64_t n = 0;

@@ -84,7 +84,7 @@ bool sinks_full(const struct sinks *k);
  * for at a shutdown. */
 bool sinks_busy(const struct sinks *k);
 
-/* Once a second: retention of pointed files, metrics. */
+/* Runs once a second: retention of pointed files, metrics. */
 void sinks_tick(struct sinks *k);
 
 #endif

@@ -34,7 +34,7 @@ static const char SUFFIX[] = ".msgpack";
 
 static const struct target_kind *const kinds[] = {&target_file, &target_redis};
 
-/* NULL and e: unknown. */
+/* Finds the kind of a setting; NULL and e if it is unknown. */
 static const struct target_kind *find_kind(const char *setting, struct str *ret_spec, struct err *e)
 {
     const char *colon = strchr(setting, ':');
@@ -86,7 +86,7 @@ int target_new(const struct target_env *env, const char *setting, struct target 
     return 0;
 }
 
-/* Files stay. */
+/* Frees the target; its files stay. */
 void target_free(struct target *t)
 {
     loop_timer_stop(t->env->loop, &t->retry);
@@ -136,7 +136,7 @@ static void send_soon(struct target *t)
         loop_timer_set(t->env->loop, &t->retry, 1, on_retry);
 }
 
-/* There is one. */
+/* Removes the first parcel of a queue that is not empty. */
 static struct parcel *take_first(struct target *t)
 {
     struct parcel *p = t->first;
@@ -154,7 +154,7 @@ static void append(struct target *t, struct parcel *p)
     t->end = &p->next;
 }
 
-/* It is sent, or put aside. */
+/* Removes the first parcel, which is sent or put aside. */
 static void drop_first(struct target *t)
 {
     struct parcel *p = take_first(t);
@@ -165,7 +165,7 @@ static void drop_first(struct target *t)
     free(p);
 }
 
-/* What cannot be sent is out of the way of the rest, and said. */
+/* Puts a file that cannot be sent aside, so that others pass, and logs it. */
 static void put_aside(struct target *t, const char *path, const struct err *why)
 {
     struct log_scope scope = {.session = str_cstr(t->first->session_id)};
@@ -183,7 +183,7 @@ static void put_aside(struct target *t, const char *path, const struct err *why)
     send_soon(t);
 }
 
-/* It is tried again, later and later. Each reason is said once. */
+/* Tries the first parcel again, with growing pauses. Each reason is logged once. */
 static void not_taken(struct target *t, const struct err *why)
 {
     uint64_t reason = str_hash(str_cstr(why->text), 0);
@@ -313,7 +313,8 @@ void target_group_name(struct str group, struct str entry, struct buf *ret)
                (unsigned long long)sum[0], (unsigned long long)sum[1]);
 }
 
-/* As target_write_group calls it. */
+/* Reports whether a file is a group's entry that was being written, as target_write_group names it.
+ */
 bool target_is_part(struct str name)
 {
     return str_starts(name, STR("." PARCEL_GROUP)) && str_ends(name, STR(PART_SUFFIX));
@@ -366,7 +367,7 @@ struct found {
     char *session_id;
 };
 
-/* Oldest first. */
+/* Compares by age, the oldest first. */
 static int by_age(const void *a, const void *b)
 {
     const struct timespec *x = &((const struct found *)a)->at, *y = &((const struct found *)b)->at;
@@ -389,7 +390,7 @@ static bool parcel_name(struct str name, struct str *ret_id)
     return ids_parse(*ret_id, &index) == 0;
 }
 
-/* What lies there from before. Returns -1 and e. */
+/* Reads the files that an earlier process left. Returns -1 and e. */
 int target_scan(struct target *t, uint32_t place, struct err *e)
 {
     VEC(struct found) all = {0};

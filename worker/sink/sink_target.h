@@ -28,7 +28,8 @@ struct target_env {
     struct metrics_page *page;
     const char *state_dir;
     uint64_t inline_max, retention_ms;
-    bool durable; /* what leaves the spool must be on disk where it went (--durability power) */
+    bool durable; /* files that leave the spool must be on disk at their destination (--durability
+                     power) */
 };
 
 /* A spooled file. */
@@ -66,16 +67,16 @@ struct target {
     const struct target_kind *kind;
     const struct target_env *env;
     void *state;
-    char *name; /* of its folder in the spools: the same while the setting is */
+    char *name; /* name of its folder in the spools, which depends on the setting only */
     struct parcel *first, **end;
-    struct map queued; /* the same by session id */
+    struct map queued; /* parcels by session id */
     size_t n;
     uint64_t bytes;
     VEC(uint32_t) places;
     uint64_t pointed_bytes; /* files that entries already sent point to */
     bool sending, down;
     uint64_t reason;      /* hash of why it is down */
-    struct spooled *open; /* what is being sent; own */
+    struct spooled *open; /* the file that is being sent; own */
     uint64_t delay_ms;
     struct loop_timer retry;
 };
@@ -83,7 +84,7 @@ struct target {
 /* Whether a setting can be opened. ERR_CONFIG. */
 int target_check(const char *setting, struct err *e);
 
-/* "KIND" or "KIND:WHAT". ERR_CONFIG. */
+/* Makes a target of "KIND" or "KIND:WHAT". ERR_CONFIG. */
 int target_new(const struct target_env *env, const char *setting, struct target **ret,
                struct err *e);
 void target_free(struct target *t);
@@ -110,9 +111,9 @@ bool target_has(const struct target *t, struct str name);
 int target_write_group(const struct target *t, uint32_t place, struct str name, struct str entry,
                        struct err *e);
 
-/* Whether a file of that name in a target's folder is a group's entry that was being written. Who
- * finds one before the first target_write_group of the folder may remove it: its writer died, and
- * the entry is given again. */
+/* Reports whether a file of that name in a target's folder is a group's entry that was being
+ * written. Before the first target_write_group of the folder such a file may be removed: its writer
+ * died, and the entry is given again. */
 bool target_is_part(struct str name);
 
 /* Removes what target_write_group wrote, unless it waits. */

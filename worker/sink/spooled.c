@@ -1,7 +1,7 @@
 /*
  * A spool file may be large and is sent piece by piece, so it is mapped: pages come when they are
- * read, and go when memory is needed elsewhere. An empty file cannot be mapped and is told as
- * invalid. Whoever opens one decides by the error's kind whether trying again is of use.
+ * read, and go when memory is needed elsewhere. An empty file cannot be mapped and counts as
+ * invalid. The caller decides by the error's kind whether to try again.
  */
 #include "worker/sink/spooled.h"
 

@@ -13,7 +13,7 @@ struct spooled {
  */
 int spooled_open(const char *path, struct spooled *ret, struct err *e);
 
-/* The same of a file that is one piece as a whole. */
+/* Opens a file that is one piece as a whole. */
 int spooled_open_whole(const char *path, struct spooled *ret, struct err *e);
 void spooled_close(struct spooled *s);
 

@@ -35,7 +35,7 @@ enum {
     FLUSH_MS = 1000,
     TRIES = 5,
     PAUSE_FIRST_MS = 1000, /* doubled with each try */
-    PAUSE_MAX_MS = 30000,  /* of Retry-After as well */
+    PAUSE_MAX_MS = 30000,  /* limit of Retry-After as well */
     TIMEOUT_MS = 10000,
     ANSWER_MAX = 64 << 10,
     HEADERS_MAX = 16 << 10,
@@ -56,10 +56,10 @@ struct span_exporter {
     struct buf batch; /* the request's body, kept until the collector has it */
     size_t batch_spans;
     unsigned tries;
-    struct loop_timer timer; /* of the next flush, or of the next try */
+    struct loop_timer timer; /* timer of the next flush, or of the next try */
     struct http_call *call;  /* under way, or NULL */
-    int status;              /* of its answer */
-    uint64_t retry_after_ms; /* as it told; 0: not */
+    int status;              /* status of its answer */
+    uint64_t retry_after_ms; /* Retry-After of its answer; 0: none */
     struct buf answer;
     uint64_t drain_ms;      /* since when the process ends; 0: it does not */
     bool failing;           /* the last request had no good answer */
@@ -84,7 +84,7 @@ static bool is_line_text(struct str value)
     return value.len > 0;
 }
 
-/* What the client and the exporter write themselves. */
+/* Reports whether the client or the exporter writes the header itself. */
 static bool is_ours(struct str name)
 {
     static const char *const ours[] = {"host",         "content-length", "transfer-encoding",

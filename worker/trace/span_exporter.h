@@ -1,7 +1,7 @@
 /*
  * struct span_exporter: finished spans on their way to an OTLP/HTTP collector, in batches, one
- * request at a time. Nobody waits for it: what does not fit into its queue, and what the collector
- * does not take in time, is dropped, counted and told in the log.
+ * request at a time. No call waits for it: spans that do not fit into its queue, or that the
+ * collector does not accept in time, are dropped, counted and logged.
  */
 #ifndef RG_TRACE_SPAN_EXPORTER_H
 #define RG_TRACE_SPAN_EXPORTER_H
@@ -21,7 +21,7 @@ struct span_exporter_options {
     struct metrics_page *page;
     const char *endpoint;     /* http://HOST[:PORT][/PATH]; without a path /v1/traces */
     const char *headers_file; /* lines NAME: VALUE, sent with each request; NULL or "": none */
-    unsigned worker;          /* which one this is */
+    unsigned worker;          /* index of this worker */
 };
 
 /* ERR_CONFIG: the address or the file is bad. The endpoint is not asked. */
@@ -38,7 +38,7 @@ void span_exporter_add(struct span_exporter *x, struct buf *span);
  * that answered the last time it was asked; after five seconds it is not waited for any more. */
 bool span_exporter_drain(struct span_exporter *x);
 
-/* What was not sent is dropped. NULL is fine. */
+/* Frees the exporter and drops unsent spans. Accepts NULL. */
 void span_exporter_free(struct span_exporter *x);
 
 #endif

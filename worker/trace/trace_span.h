@@ -20,7 +20,7 @@ enum span_kind { SPAN_INTERNAL = 1, SPAN_SERVER = 2, SPAN_CLIENT = 3 }; /* OTLP'
 struct span {
     struct trace_context at;
     uint8_t parent[SPAN_ID_BYTES]; /* zeros: it is a root */
-    bool remote_parent;            /* which another program made */
+    bool remote_parent;            /* another program made the parent */
     struct str state;              /* tracestate, or absent */
     struct str name;
     enum span_kind kind;
@@ -44,7 +44,7 @@ void span_close(struct buf *out, struct str error);
 
 /* The beginning and the end of a request, around spans with commas between. */
 struct span_source {
-    struct str version, instance, host; /* of the program; of the process */
+    struct str version, instance, host; /* version of the program; names of the process */
 };
 
 void span_request_open(struct buf *out, const struct span_source *from);

@@ -1,5 +1,5 @@
-/* Whether the engine told all that the session wants of an answer. What is missing is said once a
- * session, or, with --strict-logprobs, refused. */
+/* Checks that the engine returned all that the session wants of an answer. A lack is reported once
+ * a session, or, with --strict-logprobs, refused. */
 #include "worker/plane/call/answer_check.h"
 #include "common/base/log.h"
 #include "common/codec/json.h"
@@ -14,7 +14,7 @@
 #include "worker/session/store/session.h"
 #include "worker/text/parsers/kinds.h"
 
-enum { THOUGHT_END_TOKENS = 64 }; /* what engines may write to end a thought */
+enum { THOUGHT_END_TOKENS = 64 }; /* tokens that engines may write to end a thought */
 
 /* Whether the thought was held to its budget; an engine that does not know the field ignores it. */
 void answer_check_thought(const struct model_call *t, struct sample *r)
@@ -46,7 +46,8 @@ static const struct sample *without_basis(const struct model_call *t)
     return NULL;
 }
 
-/* Whether the call's session shall hear of that lack, as it does once; not if it has gone. */
+/* Reports whether the call's session must get that warning, which it gets once; not if the session
+ * has gone. */
 static bool tells(const struct model_call *t, enum session_lack what)
 {
     bool ended = false;
@@ -55,8 +56,8 @@ static bool tells(const struct model_call *t, enum session_lack what)
     return s && session_tells(s, what);
 }
 
-/* Whether the trainer gets the policy's own probabilities; it is told of once per session, or the
- * call refused. */
+/* Checks that the trainer gets the policy's own probabilities. A lack is reported once per session,
+ * or the call refused. */
 static int check_basis(struct model_call *t)
 {
     const struct sample *r = t->plan->exhausted ? NULL : without_basis(t);
@@ -74,7 +75,7 @@ static int check_basis(struct model_call *t)
     return 0;
 }
 
-/* Whether the sampling support that the session wants has been told; its absence likewise. */
+/* Checks that the engine returned the sampling support that the session wants. */
 static int check_support(struct model_call *t)
 {
     const char *what = "the engine's answer has no sampling support, which the session wants";
@@ -112,7 +113,7 @@ static void check_experts(struct model_call *t)
         log_warn(t->in.scope, "the engine's answer has no routed experts, which it was asked for");
 }
 
-/* The same for the indexer's top-k, which the session wants. */
+/* Checks that the engine returned the indexer's top-k that the session wants. */
 static void check_indexer(struct model_call *t)
 {
     bool lost = false, large = false;

@@ -51,7 +51,7 @@ int call_env_open(struct call_env *env, const struct call_env_parts *parts, stru
     return 0;
 }
 
-/* In the reverse order; deliveries are noted first. */
+/* Closes in the reverse order; deliveries are noted first. */
 void call_env_close(struct call_env *env, bool keep)
 {
     if (env->ledger) {

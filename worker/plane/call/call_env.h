@@ -66,9 +66,10 @@ struct call_env {
     struct call_rules *rules;
     const struct web_rules *web; /* from where pictures may be fetched; NULL: from nowhere */
     const char *web_ca_file;
-    uint64_t fetch_timeout_ms;       /* of all that one request has fetched */
-    unsigned n_fetching;             /* requests for which a fetcher works, or that wait for one */
-    atomic_size_t fetch_bytes;       /* that fetched pictures take, or may, until they are kept */
+    uint64_t fetch_timeout_ms; /* time limit of all fetches of one request */
+    unsigned n_fetching;       /* requests for which a fetcher works, or that wait for one */
+    atomic_size_t
+        fetch_bytes; /* bytes that fetched pictures take, or may take, until they are stored */
     const struct media_store *media; /* NULL: there is none; no picture is taken */
     bool finish_on_disconnect;
     bool media_drift;       /* answers to another prompt with images than was sent are taken */
@@ -76,18 +77,19 @@ struct call_env {
     bool serial_calls;      /* calls of a session wait for its earlier ones */
     bool strict_logprobs;   /* logprobs of another distribution than the sampled one are refused */
     struct residency *residency;
-    atomic_size_t request_bytes; /* of the arenas of requests and calls, and of answers that come */
-    atomic_size_t export_bytes;  /* that exports hold which are being sent, or spooled */
-    uint64_t most_bytes;         /* the peak since memory was last given back */
-    unsigned low_calls;          /* of call_memory_held in a row that told of much less */
-    struct helper_job *trim;     /* which does that; or NULL */
+    atomic_size_t
+        request_bytes; /* bytes of the arenas of requests and calls, and of arriving answers */
+    atomic_size_t export_bytes; /* bytes of exports that are being sent or spooled */
+    uint64_t most_bytes;        /* the peak since memory was last given back */
+    unsigned low_calls;         /* calls of call_memory_held in a row that reported much less */
+    struct helper_job *trim;    /* job that frees the memory; or NULL */
     struct ledger *ledger;
     struct call_tracer *tracer;     /* NULL: no spans are made */
-    const struct call_watch *watch; /* NULL: nobody looks */
+    const struct call_watch *watch; /* NULL: no viewer */
     struct list_head running;       /* model calls, newest first, but for those of ended sessions */
     size_t n_running;               /* with those */
-    size_t n_leaving;               /* of them: all that is left to do is to give back or abort */
-    struct map *rows;               /* of calls by their sessions (call_rows.h); NULL: none runs */
+    size_t n_leaving;               /* number of running calls that only need to free or abort */
+    struct map *rows;               /* calls by their sessions (call_rows.h); NULL: none runs */
 };
 
 /* What a call_env is made of; all borrowed. */
@@ -113,10 +115,11 @@ void call_env_close(struct call_env *env, bool keep);
 struct engine_pool *call_engines(const struct call_env *env, struct str model,
                                  const struct session *s);
 
-/* What a request is held to now. */
+/* Returns the present limits of a request. */
 struct request_limits call_request_limits(const struct call_env *env);
 
-/* What pictures a request may bring now: without an engine that can be asked with them, none. */
+/* Returns the present rules for pictures of a request: without an engine that accepts them, none
+ * are allowed. */
 struct image_rules call_image_rules(const struct call_env *env);
 
 /* The formats that the model's answers come in; the thought is each prompt's. */
@@ -125,8 +128,8 @@ struct answer_formats call_formats(const struct call_env *env);
 /* Writes a fresh id of a tool call to which the model gave none; ctx: the call_env. */
 void call_fresh_id(void *ctx, char *out, size_t size);
 
-/* The context length that calls are held to: the model's, else what the engines tell; 0: unknown.
- */
+/* Returns the context length for calls: the model's, otherwise the one that the engines report; 0:
+ * unknown. */
 uint32_t call_context_length(const struct call_env *env);
 
 /* Tasks of the worker (common/os/task.h): begins, ends and frees them. call_tasks_finish runs them
@@ -146,16 +149,16 @@ int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms
 int call_fetchers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms,
                         void (*on_lost)(void *env, unsigned n), struct err *e);
 
-/* They may take so long from now on; a shorter time is not taken, as it would hit what runs. */
+/* Sets the fetchers' time limit from now on; a shorter limit is ignored, since it would hit running
+ * fetches. */
 void call_fetchers_limit(struct call_env *env, uint64_t limit_ms);
 
 /* Ends all threads. How many threads do not end: then the process must
  * leave by _exit and free nothing that a request uses. */
 unsigned call_helpers_end(struct call_env *env);
 
-/* Once a second: so many bytes are held by requests, beside the sessions. When much less is held in
- * all for some seconds than was before, a helper gives the system back what lies free in the heap.
- */
+/* Reports, once a second, the bytes that requests hold in addition to sessions. If the sum has been
+ * much smaller for some seconds, a helper returns the free heap memory to the system. */
 void call_memory_held(struct call_env *env, uint64_t request_bytes);
 
 /* --- figures of the run (run_counts.c) --- */

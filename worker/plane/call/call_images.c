@@ -1,6 +1,6 @@
 /*
- * Storing comes first, for the commit record names pictures by their hash: no record may name
- * bytes that nobody has. Gathering walks the messages of the call's path in order, which is the
+ * Storing comes first, since the commit record names pictures by their hash, and no record may name
+ * bytes that are not stored. Gathering walks the messages of the call's path in order, which is the
  * order of the placeholders in the prompt. From then on pictures are files: what the request
  * brought is given back before the engine is asked, and the engine's request reads them piece by
  * piece. What the request brought was compared with its file (media_store_put); the others are held
@@ -129,8 +129,8 @@ void call_images_put(const struct model_call *t, struct engine_request *er)
     er->images = t->images;
     er->n_images = t->n_images;
     er->image_pad = v->pad;
-    /* A stream tells only how long the prompt was. Until the engines are proven to take pictures
-     * exactly the answer is asked for whole, which tells more. */
+    /* A stream reports only the length of the prompt. Until the engines are proven to treat
+     * pictures exactly, the answer is requested whole, which contains more. */
     er->stream = er->stream && engine_pool_images_proven(t->engines);
     er->media_drift = t->env->media_drift;
     er->banned = call_images_banned(t);

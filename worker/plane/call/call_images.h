@@ -20,7 +20,7 @@ int call_images_gather(struct model_call *t, struct err *e);
 /* The ids that its answers must not have, since they stand for pictures. From RENDER on. */
 struct token_span call_images_banned(const struct model_call *t);
 
-/* What an engine's request says of them. */
+/* Writes the pictures into an engine's request. */
 void call_images_put(const struct model_call *t, struct engine_request *er);
 
 #endif

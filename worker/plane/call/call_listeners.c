@@ -1,4 +1,4 @@
-/* Who hears of a call: one HTTP answer as a rule, several after a join. */
+/* The listeners of a call: usually one HTTP answer, several after a join. */
 #include <stdlib.h>
 
 #include "common/base/mem.h"
@@ -80,13 +80,13 @@ void call_listeners_drop(struct model_call *t, struct call_listener *l)
         model_call_wake(t);
 }
 
-/* Whether it hears what comes of this answer now, or later with what came before. */
+/* Reports whether the listener gets new deltas of this answer now, or later with earlier ones. */
 static bool hears(const struct call_listener *l, uint32_t index)
 {
     return l->stream && !(l->behind && index >= l->at_sample);
 }
 
-/* A delta goes to those who stream; it counts as a sign of life. */
+/* Sends a delta to the listeners that stream; it counts as a sign of life. */
 #define EACH_STREAM(call)                                             \
     do {                                                              \
         struct model_call *t_ = ctx;                                  \
@@ -135,7 +135,7 @@ static void to_logprobs(void *ctx, uint32_t index, const struct token_logprob *l
     EACH_STREAM(l->sink->logprobs(l->ctx, index, lp, n));
 }
 
-/* Also those that do not stream. */
+/* Sends the head, also to listeners that do not stream. */
 static void to_head(void *ctx, const struct answer_head *h)
 {
     struct model_call *t = ctx;
@@ -160,11 +160,11 @@ const struct answer_sink call_listeners_sink = {
 
 /* --- what the others have heard before --- */
 
-/* What one step tells, in about a millisecond: so many logprobs, or REPEAT_UNITs of text; each
- * answer counts as some besides. */
+/* Work of one step, about a millisecond: so many logprobs, or REPEAT_UNITs of text; each answer
+ * counts in addition. */
 enum { REPEAT_MAX = 1 << 10, REPEAT_ANSWER = 1 << 6 };
 
-/* Of the answer that is next. False: there is more. */
+/* Repeats logprobs of the next answer. False: there are more. */
 static bool repeat_logprobs(const struct sample *r, struct call_listener *l, size_t *room)
 {
     const struct token_logprob *next;
@@ -181,7 +181,7 @@ static bool repeat_logprobs(const struct sample *r, struct call_listener *l, siz
     return l->at_logprob == r->lp_sent;
 }
 
-/* Some more for one that is behind. */
+/* Repeats a few more events for a listener that is catching up. */
 static void repeat_some(const struct model_call *t, struct call_listener *l)
 {
     size_t room = REPEAT_MAX;
@@ -232,7 +232,7 @@ void call_listeners_repeat(struct model_call *t, struct call_listener *l)
         model_call_wake(t);
 }
 
-/* The newest first. */
+/* Fails listeners, the newest first. */
 void call_listeners_fail(struct model_call *t, const struct err *e, size_t most)
 {
     for (; t->listeners && most > 0; most--) {

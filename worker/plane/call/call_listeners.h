@@ -1,6 +1,4 @@
-/*
- * Who hears of a model call: its listeners, each of which is told all, whenever it came.
- */
+/* The listeners of a model call. Each gets all events, whenever it came. */
 #ifndef RG_CALL_CALL_LISTENERS_H
 #define RG_CALL_CALL_LISTENERS_H
 

@@ -37,7 +37,7 @@ void call_rows_add(struct call_env *env, struct model_call *t)
     list_prepend(&r->calls, &t->in_row);
 }
 
-/* No call runs. */
+/* Forgets the session: none of its calls runs. */
 static void forget(struct call_env *env)
 {
     map_done(env->rows);

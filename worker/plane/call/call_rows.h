@@ -1,7 +1,5 @@
-/*
- * The model calls that run, by their sessions: who looks for a session's calls does not go through
- * those of all others.
- */
+/* The running model calls by their sessions, so that a search for a session's calls does not pass
+ * all others. */
 #ifndef RG_CALL_CALL_ROWS_H
 #define RG_CALL_CALL_ROWS_H
 

@@ -1,7 +1,7 @@
 /*
- * struct call_rules: what every model call of the worker is held to, and the formats that the
- * model's answers come in. Made from the settings, and made anew in place when they are reloaded:
- * who reads it in a helper takes a copy on the loop.
+ * struct call_rules: the limits of every model call of the worker, and the formats of the model's
+ * answers. Made from the settings, and again in place when they are reloaded. A helper's reader
+ * copies it on the loop first.
  */
 #ifndef RG_CALL_CALL_RULES_H
 #define RG_CALL_CALL_RULES_H
@@ -12,7 +12,7 @@
 struct call_rules {
     struct request_limits limits;
     struct image_rules images;
-    struct answer_formats formats; /* of the model; the thought is each prompt's */
+    struct answer_formats formats; /* formats of the model; the thought is each prompt's */
 };
 
 #endif

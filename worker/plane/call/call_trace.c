@@ -24,7 +24,7 @@ enum { GAPS_MAX = 65536 };
 
 /* A session between two calls. */
 struct session_gap {
-    struct list_item item; /* of tracer->quiet, while nothing runs */
+    struct list_item item; /* in tracer->quiet, while no call runs */
     struct str id;         /* behind it */
     unsigned running;      /* its calls */
     uint64_t ended_us;     /* the last one's end */
@@ -83,7 +83,7 @@ static struct session_gap *gap_new(struct call_tracer *c, struct str id)
     return g;
 }
 
-/* A call of the session begins. Tells when the last one ended, if none runs. */
+/* Handles the start of a session's call. Returns when the last one ended, if none runs. */
 static struct session_gap *gap_leave(struct call_tracer *c, struct str id, uint64_t *ret_us)
 {
     struct session_gap *g = map_get(&c->gaps, id);
@@ -177,7 +177,7 @@ struct call_spans {
     uint64_t ahead_ns; /* from there to the wall's clock; one figure, so that spans nest */
 };
 
-/* Within the call. */
+/* Clamps the time to the call. */
 static uint64_t held_us(const struct call_spans *s, uint64_t us)
 {
     return MIN_OF(MAX_OF(us, s->call->started_us), s->end_us);
@@ -214,7 +214,7 @@ static bool is_ok(const struct model_call *t)
     return str_eq_c(str_cstr(t->outcome), "ok");
 }
 
-/* What ended the part that the call was in. */
+/* Returns the error of the step that the call was in. */
 static struct str error_of(const struct model_call *t, bool was_last)
 {
     return was_last && !is_ok(t) ? str_cstr(t->outcome) : (struct str){0};

@@ -1,4 +1,4 @@
-/* Who looks at calls while they run: call_env.watch. Nobody does: one comparison a call and delta.
+/* Viewers of running calls: call_env.watch. Without viewers a call or a delta costs one comparison.
  */
 #include "worker/plane/call/model_call_internal.h"
 
@@ -25,7 +25,7 @@ void call_watch_delta(const struct sample *r, const struct engine_delta *d)
     const struct model_call *t = r->model_call;
     const struct call_watch *w = t->env->watch;
 
-    if (!w || (!d->message && d->n_chat_lps > 0)) /* which are not told to who looks */
+    if (!w || (!d->message && d->n_chat_lps > 0)) /* viewers do not get these */
         return;
     w->tokens(w->ctx, &(struct call_tokens){
                           .session_id = t->in.session_id,
@@ -38,7 +38,7 @@ void call_watch_delta(const struct sample *r, const struct engine_delta *d)
                       });
 }
 
-/* What has come of a sample, as text. */
+/* Sends a sample's text so far. */
 static void repeat_sample(const struct model_call *t, const struct sample *r)
 {
     const struct call_watch *w = t->env->watch;
@@ -60,7 +60,7 @@ static void repeat_sample(const struct model_call *t, const struct sample *r)
     buf_done(&text);
 }
 
-/* For somebody who begins to look now. */
+/* Repeats the text so far for a new viewer. */
 void call_watch_repeat(struct call_env *env, struct str session_id)
 {
     const struct call_row *row = call_rows_find(env, session_id);

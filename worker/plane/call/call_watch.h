@@ -1,7 +1,5 @@
-/*
- * struct call_watch: who looks at calls while they run (GET /events and the viewer), and what it is
- * told. Nobody looks: env->watch is NULL, one comparison a change.
- */
+/* struct call_watch: viewers of running calls (GET /events and the viewer), and their events.
+ * Without viewers env->watch is NULL, and a change costs one comparison. */
 #ifndef RG_CALL_CALL_WATCH_H
 #define RG_CALL_CALL_WATCH_H
 
@@ -17,13 +15,13 @@ struct engine_delta;
 struct model_call;
 struct sample;
 
-/* Who looks at calls while they run. `call`: one has begun to be answered, or is over (committed or
- * not). `tokens`: what has come; borrowed. */
+/* Events of a running call. `call`: its answer has begun, or it is over (committed or not).
+ * `tokens`: new tokens; borrowed. */
 struct call_tokens {
     struct str session_id;
     uint64_t call;  /* its number in the session */
-    uint32_t index; /* of the sample */
-    bool so_far;    /* all that came until now, as text: told to who came late */
+    uint32_t index; /* index of the sample */
+    bool so_far;    /* all text so far, for a viewer that came late */
     size_t n;       /* how many tokens that is */
     struct token_span ids;
     const float *logprobs; /* ids.n, or NULL */
@@ -43,10 +41,10 @@ struct call_watch {
     void (*tokens)(void *ctx, const struct call_tokens *t);
 };
 
-/* Tells env->watch of the session's calls that run, and what they have. */
+/* Repeats for env->watch the running calls of the session and their text so far. */
 void call_watch_repeat(struct call_env *env, struct str session_id);
 
-/* Tells env->watch, if somebody looks. */
+/* Notifies env->watch, if there is one. */
 void call_watch_call(const struct model_call *t, bool ended);
 void call_watch_delta(const struct sample *r, const struct engine_delta *d);
 

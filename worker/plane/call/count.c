@@ -16,11 +16,11 @@ struct token_count {
     const struct call_input *in;
     struct arena *arena;
     struct session_call_input input;
-    struct session_plan *plan; /* of a chat or of ids */
+    struct session_plan *plan; /* plan of a chat or of ids */
     struct token_span prompt;
 };
 
-/* In a helper, maybe. */
+/* Renders the prompt, perhaps in a helper. */
 static int render(void *ctx, void *tool, struct err *e)
 {
     struct token_count *c = ctx;
@@ -46,7 +46,7 @@ MAY_PAUSE static int render_prompt(struct token_count *c, struct err *e)
     return work_offload(&w, e);
 }
 
-/* The session is pinned. */
+/* Counts the tokens of the prompt. The session is pinned. */
 MAY_PAUSE static int count_prompt(struct token_count *c, struct session *s, struct err *e)
 {
     int rc;

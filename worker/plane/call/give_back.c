@@ -1,4 +1,5 @@
-/* Memory that helpers free (give_back.h). Nobody waits for that but the memory's count. */
+/* Memory that helpers free (give_back.h). Their bytes count as used until then; nothing else waits.
+ */
 #include "worker/plane/call/give_back.h"
 
 #include <stdlib.h>
@@ -23,12 +24,12 @@ struct giving {
     struct helper_job job;
     struct arena arena;
     struct session_remains *remains; /* instead; NULL: none, or none any more */
-    struct list_item item;           /* of env->giving */
+    struct list_item item;           /* memory of a session instead; NULL: none, or freed */
     struct call_env *env;
     struct buf lane;
 };
 
-/* In a helper. */
+/* Frees the memory in a helper. */
 static void run(struct helper_job *j, void *tool)
 {
     struct giving *g = CONTAINER_OF(j, struct giving, job);
@@ -50,7 +51,7 @@ static void end(struct giving *g)
     free(g);
 }
 
-/* What is stuck is the helper's for ever. */
+/* Ends the job. The memory of a stuck job is never freed. */
 static void on_done(struct helper_job *j, enum helper_end how)
 {
     struct giving *g = CONTAINER_OF(j, struct giving, job);

@@ -10,7 +10,7 @@
 #define BIAS_BAN (-100.0)
 
 struct id_rules {
-    const char *name; /* of the parameter */
+    const char *name; /* name of the parameter */
     bool listed;      /* the bits are of what is allowed, else of what is forbidden */
     uint32_t vocab_size;
     uint64_t *bits;

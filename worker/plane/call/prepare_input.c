@@ -17,8 +17,8 @@
 #include "worker/text/request/chat_request.h"
 #include "worker/text/tokens/tokenizer.h"
 
-/* Ids that the model does not have would be refused by some engines and sampled from by others. The
- * prompt's reader has looked at each, maybe in a helper: the largest is told. */
+/* Checks that the model has all ids. Some engines would refuse an unknown id, others sample from
+ * it. The prompt's reader has looked at each, perhaps in a helper: the error names the largest. */
 static int known_ids(const struct call_env *env, const struct chat_request *req, struct err *e)
 {
     struct token_span ids = req->prompt_ids;
@@ -55,7 +55,7 @@ int prepare_encode(struct encoder *encoder, struct arena *a, const struct chat_r
     return 0;
 }
 
-/* What the session must know of the request. The values lie in the request's arena. */
+/* Fills what the session must know of the request. The values live in the request's arena. */
 int prepare_input(struct call_env *env, const struct engine_pool *engines,
                   const struct call_input *in, const struct sampling *sampling,
                   struct session_call_input *ret, struct err *e)
@@ -73,7 +73,7 @@ int prepare_input(struct call_env *env, const struct engine_pool *engines,
         .max_tokens = sampling->max_tokens,
         .temperature = (float)sampling->temperature,
         .pool = pool ? str_cstr(pool) : (struct str){0},
-        .context_length = pool ? 0 : call_context_length(env), /* of another model */
+        .context_length = pool ? 0 : call_context_length(env), /* of a different model: unknown */
         .now_ms = clock_wall_ms(),
         .text = req->chat->messages && engine_pool_all_text(engines),
         .raw = req->prompt_ids,

@@ -24,7 +24,7 @@ bool prepare_is_text(const struct chat_request *req);
 int prepare_encode(struct encoder *encoder, struct arena *a, const struct chat_request *req,
                    struct token_span *ret, struct err *e);
 
-/* What the session is asked with, all but those ids, for an answer by these engines. */
+/* Fills the session's input for an answer by these engines, without the prompt's ids. */
 int prepare_input(struct call_env *env, const struct engine_pool *engines,
                   const struct call_input *in, const struct sampling *sampling,
                   struct session_call_input *ret, struct err *e);

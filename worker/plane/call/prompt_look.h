@@ -1,6 +1,4 @@
-/*
- * What a prompt tells by itself: whether the model thinks in it, and whether it may fit.
- */
+/* Facts about a prompt by its ids alone: whether the model thinks in it, and whether it may fit. */
 #ifndef RG_CALL_PROMPT_LOOK_H
 #define RG_CALL_PROMPT_LOOK_H
 
@@ -10,7 +8,7 @@
 struct err;
 struct model_call;
 
-/* What the end of the prompt says about the thought. */
+/* Reads the state of the thought from the end of the prompt. */
 enum thought_state prompt_thought(const struct model_call *t, struct token_span prompt);
 
 /* Whether the text of a completion may fit, by its bytes. -1 ERR_CONTEXT_LENGTH. */

@@ -1,6 +1,6 @@
-/* A recorded answer told again (replay.h): the events of the original call, from what the commit
- * kept: messages, and the text of told.h; with logprobs ids, too, of which session_past reads back
- * what was evicted. */
+/* Repeats a recorded answer (replay.h): the events of the original call, from the data of the
+ * commit. These are messages and the text of told.h; with logprobs also ids, of which session_past
+ * reads evicted ones back. */
 
 #include "worker/plane/call/replay.h"
 
@@ -30,7 +30,7 @@ struct recorded_call {
 
 /* --- on the loop --- */
 
-/* So many bytes, behind those that are there. */
+/* Copies so many bytes after those that are there. */
 static const void *copy_behind(char *to, size_t *at, const void *from, size_t bytes)
 {
     void *ret = to + *at;
@@ -57,7 +57,7 @@ static void copy_sampled(struct session_past_answer *all, uint32_t n, size_t byt
     }
 }
 
-/* What copy_sampled would take. */
+/* Returns the size of the copy that copy_sampled makes. */
 static uint64_t sampled_bytes(const struct session_past_call *past)
 {
     uint64_t n = 0;
@@ -67,7 +67,8 @@ static uint64_t sampled_bytes(const struct session_past_call *past)
     return n;
 }
 
-/* A call without room got an empty answer that nobody generated: it has a fresh id each time. */
+/* Writes the head of an empty answer, which a call without space got and no model generated: it has
+ * a fresh id each time. */
 static void head_of_exhausted(struct call_env *env, struct recorded_call *r)
 {
     char hex[33];
@@ -129,7 +130,7 @@ size_t replay_cost(const struct recorded_call *r, size_t enough)
 
 /* --- maybe in a helper --- */
 
-/* Who hears it. */
+/* The receiver of a repeated answer. */
 struct hearer {
     const struct answer_sink *sink;
     void *ctx;
@@ -164,7 +165,7 @@ static void send_deltas(struct arena *a, const struct json *m, uint32_t index,
     }
 }
 
-/* Logprobs with the alternatives that the client was told, or NULL. */
+/* Returns logprobs with the alternatives that the client got, or NULL. */
 static const struct token_logprob *logprobs_of(const struct recorded_call *r,
                                                const struct session_past_answer *p,
                                                const struct told *told)

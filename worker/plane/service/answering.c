@@ -98,7 +98,7 @@ void answering_let_body(struct answering *a)
     exchange_unhold(a->request.x);
 }
 
-/* Nothing that the thread may read is freed. */
+/* Handles a lost helper: memory that its thread may read is never freed. */
 static void on_lost(void *ctx)
 {
     struct answering *a = ctx;

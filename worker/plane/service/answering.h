@@ -22,7 +22,7 @@ struct dialect;
 struct answering {
     struct service_request request; /* a copy; its strings are of this block */
     struct buf out;                 /* made, not yet sent */
-    const char *type;               /* of the content; JSON unless fn sets another */
+    const char *type;               /* type of the content; JSON unless fn sets another */
     const struct dialect *errors;   /* in whose shape errors are; NULL: OpenAI's */
     _Atomic uint64_t body_hash;     /* for the log if a thread hangs; 0: unknown */
     bool reads_body;                /* a thread reads the body of the request */

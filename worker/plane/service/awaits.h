@@ -8,7 +8,7 @@
 struct err;
 struct service;
 
-/* Waits for ledger_done{waiter_on_event, w}. */
+/* Waits until the ledger has called ledger_done{waiter_on_event, w}. */
 MAY_PAUSE RG_MUSTCHECK int await_durable(struct service *a, struct waiter *w, struct err *e);
 
 #endif

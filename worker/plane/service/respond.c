@@ -1,9 +1,8 @@
 /*
  * Every answer of the control plane and every error passes here, so all of them are counted once,
- * with their dialect and status. An error that says "again" tells clients so by header
- * (x-should-retry, Retry-After) besides its status, for SDKs look at one or the other. Ended
- * sessions and used budgets answer what --ended-status says instead of 410, for clients
- * that repeat a call upon 410.
+ * with their dialect and status. An error that allows a retry says so by headers (x-should-retry,
+ * Retry-After) in addition to its status, since SDKs read one or the other. Ended sessions and used
+ * budgets answer what --ended-status says instead of 410, for clients that repeat a call upon 410.
  */
 #include "worker/plane/service/respond.h"
 

@@ -13,14 +13,14 @@ struct service;
 struct service_request;
 
 void respond_json(struct service_request *r, const struct buf *body);
-/* The same; takes what `body` holds, which is empty then. */
+/* Responds like respond_json; takes the bytes of `body`, which is empty afterwards. */
 void respond_json_buf(struct service_request *r, struct buf *body);
 void respond_empty(struct service_request *r, int status);
 
-/* dialect NULL: OpenAI's shape. */
+/* Responds with an error. dialect NULL: OpenAI's form. */
 void respond_error(struct service_request *r, const struct dialect *d, const struct err *e);
 
-/* The same where no service_request lives any more. */
+/* Responds with an error when no service_request lives. */
 void respond_error_to(struct service *a, struct exchange *x, const struct dialect *d,
                       unsigned label, const char *request_id, const struct err *e);
 

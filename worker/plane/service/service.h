@@ -35,22 +35,23 @@ struct service {
     struct sinks *sinks;        /* NULL: none is set */
     struct scorers *scorers;    /* engines that score, maybe none */
     struct list_head waits;     /* long polls */
-    struct watching *watching;  /* who follows events; made on first use */
-    struct known_bodies *known; /* what requests began with; made on first use */
+    struct watching *watching;  /* followers of events; made on first use */
+    struct known_bodies *known; /* beginnings of requests; made on first use */
     struct pause_order *drain;  /* a pause that waits for running calls, or NULL */
     const struct engine_home
-        *engine_home;               /* the --engine settings, and where their changes are kept */
-    uint64_t engines_seen;          /* stamp of those changes as this worker obeys them */
-    uint64_t weights_seen;          /* stamp of what was told of the weights, likewise */
-    struct discovery *discovery;    /* who looks for engines; made on first use */
+        *engine_home;            /* the --engine settings, and where their changes are kept */
+    uint64_t engines_seen;       /* stamp of those changes as this worker obeys them */
+    uint64_t weights_seen;       /* stamp of the changes of weights that this worker has applied */
+    struct discovery *discovery; /* searches for engines; made on first use */
     struct list_head engine_orders; /* changes under way */
     struct list_head copies;        /* forks and imports under way */
     struct list_head expiring;      /* sessions that are scored before they expire */
     bool draining;                  /* the worker ends */
     bool disk_low;                  /* less than --journal-min-free is left: no new sessions */
     uint64_t started_s;
-    int64_t clock_ahead_ms; /* of the monotonic one, at the last sweep; 0: not looked yet */
-    struct sweep *sweep;    /* the one that runs, or NULL (worker/plane/control/sweep.c) */
+    int64_t
+        clock_ahead_ms;  /* lead over the monotonic clock at the last sweep; 0: not measured yet */
+    struct sweep *sweep; /* the one that runs, or NULL (worker/plane/control/sweep.c) */
 };
 
 /* Whether the whole service stops, so that nothing new may begin. A worker that is only retired or
@@ -78,16 +79,17 @@ struct service_request {
  * in the text: a mistyped one may hold another session's. Returns -1. */
 int service_no_session(const struct service_request *r, struct err *e);
 
-/* Refuses, with e, when there is no room for so many more sessions: the service ends, the journal's
- * disk or the sinks' spool is full, or a limit of sessions, tokens or memory is reached. */
+/* Refuses, with e, if there is no capacity for so many more sessions: the service ends, the
+ * journal's disk or the sinks' spool is full, or a limit of sessions, tokens or memory is reached.
+ */
 int service_room(struct service *a, int64_t count, struct err *e);
 
 /* Refuses, with e, a new session that a request of so many bytes brings along, when memory has no
  * room for it. */
 int service_body_room(struct service *a, uint64_t own_bytes, struct err *e);
 
-/* Refuses, with e, one answer more to clients of that session, when too much waits for them to read
- * (--max-session-unread-bytes). Who is let in is to be counted: exchange_account. */
+/* Refuses, with e, one more answer to clients of that session, if too many bytes wait for them to
+ * read (--max-session-unread-bytes). An admitted answer must be counted: exchange_account. */
 int service_unread_room(struct service *a, const struct exchange *x, struct str session,
                         struct err *e);
 
