@@ -91,7 +91,7 @@ struct model_call *model_call_find(struct call_env *env, const struct call_input
     return found;
 }
 
-/* The listener hears first what has come so far. */
+/* Joins a listener to the call. It gets all earlier events first. */
 int model_call_join(struct model_call *t, struct call_listener *l, struct err *e)
 {
     if (call_listeners_count(t) >= MODEL_CALL_LISTENERS_MAX)
@@ -107,7 +107,7 @@ int model_call_join(struct model_call *t, struct call_listener *l, struct err *e
     return 0;
 }
 
-/* Nobody has come back for the answer: nobody finds the call any more. */
+/* Ends the wait for a client that did not come back: the call cannot be found any longer. */
 static void on_rejoin_over(struct loop_timer *timer)
 {
     struct model_call *t = CONTAINER_OF(timer, struct call_waits, rejoin)->model_call;
@@ -163,7 +163,7 @@ void model_call_drop_gone(struct call_env *env, struct str session_id,
     }
 }
 
-/* When the worker ends. */
+/* Ends all calls when the worker ends. */
 void model_call_end_all(struct call_env *env)
 {
     struct model_call *t;

@@ -1,5 +1,5 @@
-/* One of a call's answers from its beginning to its end: how its text is read, and the row of
- * logprobs that the client asked for. What the engine tells is taken by sample_take.c. */
+/* One of a call's answers from its beginning to its end: the reading of its text, and the row of
+ * logprobs that the client asked for. sample_take.c takes the engine's results. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,7 +150,7 @@ void sample_logprobs(struct model_call *t, struct sample *r, struct token_span i
             const struct engine_top *x = &top[i * n_top + k];
 
             if (x->id < 0 || isnan(x->logprob))
-                continue; /* the engine told fewer than it was asked for */
+                continue; /* the engine returned fewer than it was asked for */
             alt[lp->n_top++] =
                 (struct token_logprob){x->id, x->logprob, tokenizer_text(tk, x->id), NULL, 0};
         }

@@ -28,8 +28,8 @@ struct sample {
     struct model_call *model_call;
     struct engine_call *call;      /* NULL: not running */
     struct sampled_answer *answer; /* in the call's arena, from sample_begin on */
-    bool done;                     /* the engine has told all, */
-    bool taken;                    /* which is taken: text, logprobs, calls */
+    bool done;                     /* the engine has returned all, */
+    bool taken;                    /* which has been consumed: text, logprobs, calls */
     enum engine_finish finish;
     struct str replica;  /* name of the engine that answered */
     bool speculates;     /* a step of the engine may sample several tokens */
@@ -42,7 +42,7 @@ struct sample {
     size_t n_versions;
     struct token_rows rows[ROWS_KINDS];
     char *bulk[ROWS_KINDS]; /* the memory of their blocks, own, or NULL */
-    char *told;             /* what it told besides, own, or NULL */
+    char *told;             /* memory of its other results, own, or NULL */
     struct str odds, stop_text;
     char *odds_own; /* where odds lies, own, or NULL */
 
@@ -54,22 +54,24 @@ struct sample {
     } kept;
 
     bool unbudgeted;  /* the engine was not given max_thinking_tokens */
-    bool has_support; /* the engine told the sampling support of every token */
+    bool has_support; /* the engine returned the sampling support of every token */
     bool recomputed;  /* engine_result.recomputed */
     bool indexer_large;
     uint64_t queue_us, engine_us;
-    enum logprob_basis basis, asked; /* as of the engine's result */
+    enum logprob_basis basis,
+        asked; /* logprob basis of the engine's result; basis that was asked for */
     uint32_t scored, drifted;
-    int64_t cached_tokens;        /* -1: the engine did not tell */
+    int64_t cached_tokens;        /* -1: the engine did not report it */
     int32_t end_id;               /* by which the engine ended the turn, -1: none; from done on */
     const struct engine_top *top; /* n_top a token, as long as the end of a long answer is taken */
     uint32_t n_top;
-    struct engine_top *told_top; /* what the engine told of alternatives, n_told_top a token, own;
-                                    NULL: nothing, or it is not kept */
+    struct engine_top *told_top; /* alternatives from the engine, n_told_top a token, own; NULL:
+                                    none, or not kept */
     uint32_t n_told_top;
     struct token_logprob *lp; /* when the client asked for them */
     size_t n_lp, cap_lp, lp_sent;
-    size_t n_rows; /* of an upstream's answer in one piece: all that lp has, n_lp of them told */
+    size_t
+        n_rows; /* rows of an upstream's whole answer: all that lp has, of which n_lp were sent */
     struct str response_id;
     struct finished_answer out;
 
@@ -82,18 +84,18 @@ struct sample {
 /* The text side begins: ids become text, calls and thought, as the request allows. */
 void sample_begin(struct model_call *t, struct sample *r, uint32_t index);
 
-/* Begins the block of what the session wants kept of the odds, when the engine has told all. */
+/* Begins the block of odds that the session keeps, when the engine has returned all. */
 void sample_begin_odds(struct model_call *t, struct sample *r, const struct engine_result *res);
 
 /* Keeps more of the alternatives that belong into it. Returns the work it took, in alternatives:
  * about `most`; 0: nothing is missing. */
 size_t sample_keep_odds(struct sample *r, size_t most);
 
-/* What the engine told of alternatives outlives its callback from now on: r->told_top. */
+/* Keeps the engine's alternatives beyond its callback: r->told_top. */
 void sample_hold_top(struct sample *r, const struct engine_result *res);
 
-/* Takes what the engine told at the end and has not told before, maybe over some turns of the loop.
- * When all answers are taken, the call goes on. r->ids and r->logprobs are set. */
+/* Consumes the engine's results at the end that were not consumed before, perhaps over some loop
+ * iterations. When all answers are consumed, the call continues. r->ids and r->logprobs are set. */
 void sample_take_end(struct sample *r, const struct engine_result *res);
 
 /* Takes what is left of long answers that are there. -1: the call does not go on. */
@@ -102,13 +104,13 @@ MAY_PAUSE RG_MUSTCHECK int sample_take_rest(struct model_call *t);
 /* Drops all tokens from the n-th on, with what belongs to them. Once the whole answer is taken. */
 void sample_cut(struct sample *r, size_t n);
 
-/* The same of an upstream's answer, of which logprobs alone are still to be told. */
+/* Marks an upstream's answer as consumed; only logprobs are still to be sent. */
 void sample_taken(struct sample *r);
 
 /* Its engine call is cancelled, if it runs, and its answer let go; once more does nothing. */
 void sample_end(struct sample *r);
 
-/* Tells the listeners the logprobs that they have not been told. */
+/* Sends the listeners the logprobs that they have not received. */
 void sample_tell_logprobs(struct model_call *t, struct sample *r);
 
 /* Takes an engine call's events; ctx is the sample. */
@@ -118,7 +120,7 @@ extern const struct engine_events sample_events;
  * sample). Its tokens are added to the call's usage. */
 void sample_result(struct model_call *t, struct sample *r, struct session_answer *ret);
 
-/* Keeps and tells the logprobs of ids, behind those it has, when the client asked for them. */
+/* Appends and sends the logprobs of ids, if the client asked for them. */
 void sample_logprobs(struct model_call *t, struct sample *r, struct token_span ids,
                      const float *logprobs, const struct engine_top *top, uint32_t n_top);
 

@@ -1,5 +1,4 @@
-/* What an answer that is whole becomes: what its listeners are told at the end, and what the
- * session records. */
+/* Results of a whole answer: the last event of its listeners, and the session's record. */
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "worker/engine/pool/engine.h"
@@ -13,7 +12,7 @@
 #include "worker/text/request/chat_request.h"
 #include "worker/text/request/odds.h"
 
-/* As OpenAI names it. */
+/* Returns OpenAI's name of the finish reason. */
 static struct str finish_reason(const struct sample *r)
 {
     if (r->filtered)
@@ -37,8 +36,8 @@ static bool sample_closed(const struct model_call *t, const struct sample *r)
     return false;
 }
 
-/* The indexer's rows with their layers and top-k: as the engine tells, else by what the model's
- * configuration has of them. */
+/* Shapes the indexer's rows with layers and top-k: as the engine reports, otherwise as the model's
+ * configuration has them. */
 static struct token_rows shaped_indexer(const struct model_info *m, struct token_rows r)
 {
     uint32_t cells = r.block.p && r.rows ? (uint32_t)(r.block.len / r.rows / sizeof(int32_t)) : 0;

@@ -1,6 +1,6 @@
-/* What the engine tells of one sample. Deltas flow to the listeners as they come; the whole answer
- * (on_done) brings again all ids, and what must outlive the engine's callback becomes the call's
- * arena's (sample_keep). */
+/* Takes the engine's results of one sample. Deltas go to the listeners as they come. The whole
+ * answer (on_done) has all ids again. Results that must outlive the engine's callback move to the
+ * call's arena (sample_keep). */
 #include <string.h>
 
 #include "common/base/buf.h"
@@ -53,7 +53,7 @@ static struct str take_block(struct model_call *t, struct sample *r, enum rows_k
     return block;
 }
 
-/* What came with a row for each token. */
+/* Keeps the results with a row for each token. */
 static void keep_rows(struct model_call *t, struct sample *r, const struct engine_result *res)
 {
     r->rows[ROWS_EXPERTS] =
@@ -68,8 +68,8 @@ static void keep_rows(struct model_call *t, struct sample *r, const struct engin
  */
 enum { TAKEN_BYTES = 64 << 10 };
 
-/* Whether `own`, the memory where the engine has the n bytes that it tells, is the call's from now
- * on. */
+/* Reports whether the call takes ownership of `own`, the memory of the n bytes that the engine
+ * returned. */
 static bool takes_over(struct model_call *t, const void *told, void *own, size_t n)
 {
     if (own != told || n < TAKEN_BYTES)
@@ -140,7 +140,7 @@ static void sample_keep(struct model_call *t, struct sample *r, const struct eng
     r->engine_us = res->total_us;
 }
 
-/* Ids that an upstream of another pool tells are another vocabulary's. */
+/* Removes ids that an upstream of another pool returns, since they are of another vocabulary. */
 static const struct engine_result *without_ids(struct model_call *t,
                                                const struct engine_result *res)
 {
@@ -156,7 +156,7 @@ static const struct engine_result *without_ids(struct model_call *t,
     return text;
 }
 
-/* One sample is whole. */
+/* Handles one complete sample. */
 static void on_done(void *ctx, const struct engine_result *res)
 {
     struct sample *r = ctx;
@@ -187,7 +187,7 @@ static void on_failed(void *ctx, const struct err *e)
     model_call_fail_later(r->model_call, e);
 }
 
-/* What waits while its call is about to fail is not begun any more. */
+/* Reports whether the sample should begin: not if its call is about to fail. */
 static bool is_wanted(void *ctx)
 {
     const struct sample *r = ctx;

@@ -1,6 +1,5 @@
-/* The end of an answer, whose ids are all there: what is new of it becomes text, logprobs and
- * calls, some in each turn of the loop where it is long. The call goes on when all of its answers
- * are taken. */
+/* The end of an answer whose ids are all there. Its new ids become text, logprobs and calls, a few
+ * in each loop iteration if it is long. The call continues when all of its answers are consumed. */
 #include "common/base/arena.h"
 #include "common/base/check.h"
 #include "worker/engine/pool/engine_result.h"
@@ -28,7 +27,7 @@ static int32_t ending_id(const struct model_call *t, const struct engine_result 
 
 enum { TAKE_MAX = 4096 }; /* tokens and their alternatives at a time: in about a millisecond */
 
-/* So many who hear of it take as long together. */
+/* Returns how many ids a step consumes: fewer for more listeners, since each needs time. */
 static size_t take_most(const struct model_call *t)
 {
     size_t n = call_listeners_count(t);
@@ -56,8 +55,8 @@ static void take_ids(struct model_call *t, struct sample *r, size_t n)
     answer_rules_check(t, r);
 }
 
-/* Tells more of the logprobs that are there, about `most` with their alternatives, and with the
- * last of them the answer's end. */
+/* Sends more of the present logprobs, about `most` with their alternatives, and with the last of
+ * them the answer's end. */
 static void take_rows(struct model_call *t, struct sample *r, size_t most)
 {
     size_t left = r->n_rows - MIN_OF(r->n_rows, r->n_lp);

@@ -2,10 +2,10 @@
  *
  *   ids -> held back if they may end the turn -> detok -> stop strings -> parser -> events
  *
- * Everything may hold something back: an end id that is not the end after all becomes text
- * (settle_held), bytes of a character wait for the rest, text that may begin a stop string
- * waits, the parser waits for its marks. sampled_answer_finish lets go of all of it in the same
- * order. Ids themselves are never changed: they are recorded as the engine gave them. */
+ * Each stage may hold something. An end id that is not the end after all becomes text
+ * (settle_held). Bytes of a character wait for their rest, and text that may begin a stop string
+ * waits. The parser waits for its marks. sampled_answer_finish releases all of it in the same
+ * order. Ids themselves are never changed: they are recorded as the engine returned them. */
 
 #include "worker/plane/call/sampled_answer.h"
 
@@ -94,15 +94,15 @@ static void call_begin(struct sampled_answer *a, const struct parse_event *ev)
                             buf_str(&c->name));
 }
 
-/* The call with that number is not told. */
+/* Records that the call with that number is not sent. */
 static void note_withheld(struct sampled_answer *a, size_t call)
 {
     a->withheld = MAX_OF(a->withheld, call + 1 - a->opt.max_calls);
 }
 
-/* Whether the event belongs to a call that the client did not allow, or beyond what is told. The
- * ids stay as sampled; the message, as the client has it and will send it back, is without the
- * call. */
+/* Reports whether the event belongs to a call that the client did not allow, or beyond the sent
+ * ones. The ids stay as sampled. The message is without the call, as the client has it and will
+ * send it back. */
 static bool withhold(struct sampled_answer *a, const struct parse_event *ev)
 {
     bool of_call =
@@ -183,7 +183,7 @@ static bool ends_by_text(const struct sampled_answer_options *o)
     return false;
 }
 
-/* Options are borrowed. */
+/* Starts an answer; the options are borrowed. */
 void sampled_answer_init(struct sampled_answer *a, const struct sampled_answer_options *o)
 {
     *a = (struct sampled_answer){.opt = *o,
@@ -300,8 +300,8 @@ static bool may_end(const struct sampled_answer *a, int32_t id)
     return ends_turn(a, id) || (tokenizer_is_added(a->opt.tokenizer, id) && !is_mark(a, id));
 }
 
-/* What was held back at the end is text after all, when neither we nor the engine know it as an
- * end. */
+/* Decides about ids held at the end: they are text after all if neither we nor the engine know them
+ * as an end. */
 static void settle_held(struct sampled_answer *a, int32_t end_id)
 {
     if (a->held_id >= 0 && a->held_id != end_id && !ends_turn(a, a->held_id))
@@ -377,7 +377,7 @@ static size_t take_plain(struct sampled_answer *a, struct token_span ids)
     return n;
 }
 
-/* More ids of the sample. */
+/* Feeds more ids of the sample. */
 void sampled_answer_feed(struct sampled_answer *a, struct token_span ids)
 {
     for (size_t i = 0; i < ids.n;) {
@@ -391,7 +391,7 @@ void sampled_answer_feed(struct sampled_answer *a, struct token_span ids)
     flush_piece(a);
 }
 
-/* At the end. */
+/* Warns of withheld calls, at the end. */
 static void warn_of_withheld(struct sampled_answer *a)
 {
     struct buf told = {0};
@@ -573,7 +573,7 @@ static bool repeat_reasoning(const struct sampled_answer *a, struct repeat_place
     return at->reasoning < a->reasoning.len;
 }
 
-/* Of reasoning and text, which may have grown since. */
+/* Repeats reasoning and text, which may have grown meanwhile. */
 static void repeat_texts(const struct sampled_answer *a, struct repeat_place *at, size_t *room,
                          const struct answer_sink *sink, void *ctx)
 {
@@ -588,7 +588,7 @@ static void repeat_texts(const struct sampled_answer *a, struct repeat_place *at
         sink->text(ctx, a->opt.index, piece);
 }
 
-/* Goes on with the call that was begun. False: its arguments are not told up to here. */
+/* Continues the call that was begun. False: its arguments are not sent up to here. */
 static bool repeat_call(const struct sampled_answer *a, struct repeat_place *at, size_t *room,
                         const struct answer_sink *sink, void *ctx)
 {
@@ -602,7 +602,8 @@ static bool repeat_call(const struct sampled_answer *a, struct repeat_place *at,
     if (c->ended)
         sink->tool_end(ctx, a->opt.index, at->call);
     else
-        *room = SIZE_MAX; /* what comes of it is heard as it comes, once all else was told */
+        *room = SIZE_MAX; /* later events reach the listener directly, after all earlier ones were
+                             sent */
     at->call++;
     at->begun = false;
     return true;

@@ -49,13 +49,14 @@ typedef void (*sampled_call_id_fn)(void *ctx, char *out, size_t size);
 struct sampled_answer_options {
     uint32_t index;
     const struct tokenizer *tokenizer;
-    const int32_t *stop_ids; /* that end the turn: the model's and the request's, ascending */
+    const int32_t *stop_ids; /* ids that end the turn: the model's and the request's, ascending */
     size_t n_stop_ids;
     const struct stop_tree *stops; /* or NULL */
     size_t min_tokens; /* stop strings that are complete within so many tokens are plain text */
-    size_t max_calls;  /* of more calls only the first are told; 1: parallel_tool_calls: false */
-    bool keep_special; /* special tokens are text, but for what ends the turn: nobody reads calls
-                          here, and whoever does must see their marks */
+    size_t
+        max_calls; /* with more calls only the first ones are sent; 1: parallel_tool_calls: false */
+    bool keep_special; /* special tokens are text, except those that end the turn: calls are not
+                          read here, and their reader needs the marks */
     const struct parser_options *parser;
     const struct answer_sink *sink; /* gets text, reasoning, tool_* */
     void *sink_ctx;
@@ -70,7 +71,7 @@ struct sampled_answer {
     struct parser *parser;
     struct stop_text *stop;
     struct buf piece, clean;           /* scratch */
-    const struct parser_bytes *steady; /* of the parser, since it was fed last: parser_steady */
+    const struct parser_bytes *steady; /* bytes of the parser since its last feed: parser_steady */
     bool one_by_one;                   /* an id of plain text may end the turn */
     int32_t held_id;                   /* an id that may only end the turn; -1 */
     size_t fed;                        /* ids taken so far */
@@ -81,8 +82,8 @@ struct sampled_answer {
     size_t n_calls, cap_calls;
     struct map *taken_ids; /* ids of the history's calls and of its own; NULL before a model names
                               one */
-    bool all_taken;        /* of those ids there are too many to know */
-    size_t withheld;       /* calls that were sampled but not told: opt.max_calls */
+    bool all_taken;        /* there are too many of those ids to know them all */
+    size_t withheld;       /* calls that were sampled but not sent: opt.max_calls */
     size_t overrun;        /* bytes of text, and calls, of an upstream after its stop string */
     bool thinking;         /* the last event was reasoning */
     /* What an upstream signed: {"message": {...}, "calls": [{...} or null, ...]}, members that its
@@ -94,23 +95,23 @@ struct sampled_answer {
     uint32_t reasoning_tokens;
 };
 
-/* What the options point to is borrowed until sampled_answer_done. */
+/* Starts an answer. Data that the options point to is borrowed until sampled_answer_done. */
 void sampled_answer_init(struct sampled_answer *a, const struct sampled_answer_options *o);
 void sampled_answer_done(struct sampled_answer *a);
 
-/* The next ids. */
+/* Feeds the next ids of the sample. */
 void sampled_answer_feed(struct sampled_answer *a, struct token_span ids);
 
-/* All ids of the whole answer (those fed before included): feeds the rest and decides what was
- * held back. end_id: the id at their end by which the engine says that the turn ended, or -1; it is
- * no text, unless it was told as such before. */
+/* Gets all ids of the whole answer, including those fed before. Feeds the rest and decides about
+ * held ids. end_id: the last id, if the engine says that it ended the turn, or -1. It is not text,
+ * unless it was sent as text before. */
 void sampled_answer_finish(struct sampled_answer *a, struct token_span all, int32_t end_id);
 
-/* For engines that tell messages, not ids: what the next message in the one form says
- * (engine/wire/upstream_out.h): content, reasoning_content, or a piece of a call, of which the
- * one before is complete. Not together with the two above. A text is plain up to the end of its
- * stop string; what follows is counted in `overrun`, and nothing of it goes on. With min_tokens
- * no stop string is looked for: where these end shows in ids alone. */
+/* Feeds a message, for engines that return messages instead of ids (engine/wire/upstream_out.h). It
+ * has content, reasoning_content, or a piece of a call, before which the last call is complete. Do
+ * not use it together with the two above. Text goes on up to the end of its stop string; later text
+ * is counted in `overrun` and dropped. With min_tokens no stop string is searched, since the number
+ * of tokens is known from ids alone. */
 void sampled_answer_take(struct sampled_answer *a, const struct json *message);
 void sampled_answer_take_end(struct sampled_answer *a);
 
@@ -123,9 +124,9 @@ size_t sampled_answer_bytes(const struct sampled_answer *a);
 /* One more sentence of the call's parse_warning. */
 void sampled_answer_warn(struct sampled_answer *a, struct str text);
 
-/* Sends what came so far to a sink that was not there, from `at` on (zeroed: the beginning), which
- * goes on: for *room, in REPEAT_UNIT bytes of text, less is left of it. True: all was told, and
- * what comes from now on is the sink's as it comes. */
+/* Sends earlier events to a new sink, from `at` on (zeroed: the beginning), and moves `at`. Sends
+ * at most *room units of REPEAT_UNIT bytes of text, and subtracts them. True: all was sent, and the
+ * sink gets later events as they come. */
 enum { REPEAT_UNIT = 64 };
 
 bool sampled_answer_repeat(const struct sampled_answer *a, struct repeat_place *at, size_t *room,

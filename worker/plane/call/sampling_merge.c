@@ -34,7 +34,7 @@ static bool is_given(const struct json *given, struct str name)
     return false;
 }
 
-/* Puts a locked parameter back to what it is when nobody sets it. */
+/* Resets a locked parameter to its unset value. */
 static void take_back(struct sampling *s, struct str name)
 {
     const struct sampling plain = SAMPLING_DEFAULTS;
@@ -101,7 +101,7 @@ static const struct json *default_of(const struct json *defaults, struct str nam
     return NULL;
 }
 
-/* Whether the value is what the parameter has when nobody sets it. */
+/* Reports whether the value equals the parameter's unset value. */
 static bool is_neutral(struct arena *a, struct str name, const struct json *value)
 {
     struct sampling s = SAMPLING_DEFAULTS;
@@ -214,7 +214,8 @@ int merge_constraint(struct arena *a, const struct chat_request *req,
     return 0;
 }
 
-/* Who read the lists has looked at each id, maybe in a helper: the largest is told. */
+/* Checks the ids of sampling lists. Their reader has looked at each id, perhaps in a helper: the
+ * error names the largest. */
 int sampling_check_ids(const struct call_env *env, const struct sampling *s, struct err *e)
 {
     uint32_t size = model_info(env->model)->vocab_size;

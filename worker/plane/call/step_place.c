@@ -76,7 +76,7 @@ static int place_text(struct model_call *t)
              : -1;
 }
 
-/* From here on the call counts as one of the session's. */
+/* Places the call: from here on it counts as one of the session's. */
 int call_place(struct model_call *t)
 {
     struct call_env *env = t->env;

@@ -29,7 +29,7 @@ struct session *model_call_session(struct model_call *t)
     return s;
 }
 
-/* What the session wants kept; it may have been made for other engines. */
+/* Checks what the session wants to keep; it may have been made for other engines. */
 static int check_wants(struct model_call *t)
 {
     const struct engine_pool *p = t->engines;
@@ -116,7 +116,7 @@ static int check_allowed(struct model_call *t, const struct session *s)
     return -1;
 }
 
-/* Which engines answer, and whether they can be asked so. */
+/* Chooses the engines, and checks that they accept such a request. */
 static int choose_engines(struct model_call *t, const struct session *s)
 {
     struct str own = session_pool(s);
@@ -139,7 +139,8 @@ static int choose_engines(struct model_call *t, const struct session *s)
                : 0;
 }
 
-/* What the trainer set holds for the session's own engines: others have other parameters. */
+/* Merges the trainer's parameters, which apply to the session's own engines only: others have other
+ * parameters. */
 static int merge(struct model_call *t, const struct session *s)
 {
     const char *pool = engine_pool_name(t->engines);

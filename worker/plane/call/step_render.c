@@ -23,7 +23,8 @@ enum {
     JSON_COST = 8 /* bytes that are written as one's render */
 };
 
-/* In a helper, maybe: see work.h. The call's arena is this function's meanwhile. */
+/* Renders the prompt, perhaps in a helper: see work.h. The function has the call's arena for itself
+ * meanwhile. */
 static int render(void *ctx, void *tool, struct err *e)
 {
     struct model_call *t = ctx;

@@ -28,7 +28,7 @@ struct stop_tree {
     struct stop_edge *edges;
     uint32_t *order; /* the edges in the order of their making */
     uint32_t n;
-    uint32_t mask; /* of edges */
+    uint32_t mask; /* mask of the edges' table */
 };
 
 /* --- making --- */
@@ -88,7 +88,7 @@ static void sort_edges(struct stop_tree *t, struct arena *a, uint32_t depth_max)
             t->order[first[t->nodes[t->edges[i].child].depth]++] = i;
 }
 
-/* Each node's fallback: the longest other beginning that it ends with. */
+/* Links each node to its fallback: the longest other beginning with which it ends. */
 static void link_ends(struct stop_tree *t)
 {
     for (uint32_t i = 0; i + 1 < t->n; i++) {
@@ -142,7 +142,7 @@ void stop_text_done(struct stop_text *s)
     buf_done(&s->held);
 }
 
-/* What is certain goes to out; nothing more after a stop string was found. */
+/* Appends the certain text to `out`; nothing after a stop string was found. */
 void stop_text_feed(struct stop_text *s, struct str text, struct buf *out)
 {
     size_t sure = s->held.len; /* bytes before the text's first that are not yet in out */

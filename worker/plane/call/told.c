@@ -4,10 +4,10 @@
  *
  *   created_s  cached_tokens  reasoning_tokens  stop_text  tops  asked
  *
- * `tops` is a text within it, absent where no alternatives were told: for each token the number of
- * them, then id and float32 of each. Their bytes are not stored, as the tokenizer has them.
- * Reading never fails half-way: a torn text leaves nothing set, and the replay says what ids and
- * message say alone.
+ * `tops` is a text within it, absent if no alternatives were sent: for each token their number,
+ * then id and float32 of each. Their bytes are not stored, since the tokenizer has them. Reading
+ * never fails half-way: a torn text leaves nothing set, and the replay contains only ids and
+ * message.
  */
 #include "worker/plane/call/told.h"
 
@@ -24,7 +24,7 @@ bool told_has_tops(const struct finished_answer *answer)
     return false;
 }
 
-/* Ids and logprobs. */
+/* Writes ids and logprobs. */
 size_t told_write_tops(struct buf *tops, const struct finished_answer *answer, size_t from,
                        size_t most)
 {

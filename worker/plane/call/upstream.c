@@ -1,5 +1,5 @@
-/* What can be taken from the answer of an engine that is asked with messages (kind openai): the
- * message, and ids and logprobs where the upstream tells them. */
+/* Takes the answer of an engine that is asked with messages (kind openai): the message, and ids and
+ * logprobs if the upstream returns them. */
 
 #include "worker/plane/call/upstream.h"
 
@@ -13,7 +13,7 @@
 #include "worker/text/request/chat_logprobs.h"
 #include "worker/text/request/chat_request.h"
 
-/* They are few: an event that has many of them is told in several deltas. */
+/* Takes logprobs. They are few: an event with many of them is sent in several deltas. */
 void upstream_logprobs(struct model_call *t, struct sample *r, const struct json *lps, size_t n)
 {
     if (!t->in.req->logprobs || n == 0)
@@ -31,8 +31,8 @@ static uint32_t count_of(const struct json *v)
     return json_to_i64(v, &n) == 0 && n > 0 ? (uint32_t)MIN_OF(n, INT32_MAX) : 0;
 }
 
-/* The prompt's ids, if the upstream tells them: of several answers one copy, while they say the
- * same. */
+/* Takes the prompt's ids, if the upstream returns them: one copy for several answers, while they
+ * are equal. */
 static void take_prompt(struct model_call *t, struct sample *r, struct token_span told)
 {
     size_t bytes = told.n * sizeof(*told.at);

@@ -1,6 +1,6 @@
 /*
- * Upstreams that are asked with messages (engine kind `openai`): what their answers tell beside the
- * deltas. What they are asked is upstream_body.h's.
+ * Upstreams that are asked with messages (engine kind `openai`): the data of their answers next to
+ * the deltas. upstream_body.h writes the requests.
  */
 #ifndef RG_CALL_UPSTREAM_H
 #define RG_CALL_UPSTREAM_H
@@ -12,8 +12,8 @@ struct json;
 struct model_call;
 struct sample;
 
-/* Takes the whole answer over into the sample: its message unless the deltas told it, ids, counts,
- * and the client's logprobs, which are still to be told (sample_taken). The sample's ids and
+/* Moves the whole answer into the sample: its message unless the deltas contained it, ids, counts,
+ * and the client's logprobs, which are still to be sent (sample_taken). The sample's ids and
  * logprobs are filled already. */
 void upstream_take(struct model_call *t, struct sample *r, const struct engine_result *res);
 

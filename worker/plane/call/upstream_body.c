@@ -55,7 +55,8 @@ static void write_numbers(struct json_out *o, const struct sampling *s)
     }
 }
 
-/* Of the client's own request where that is handed on, else of the chat that it means. */
+/* Returns the messages of the client's own request if that is passed on, otherwise those of the
+ * chat that it means. */
 static const struct json *messages_of(const struct model_call *t)
 {
     bool own = str_eq_c(str_cstr(t->in.dialect), "chat");
@@ -171,7 +172,7 @@ static bool passes(struct str name)
     return is_one_of(name, passed, ARRAY_LEN(passed));
 }
 
-/* Tells which other members of a request of Responses write_as_chat passes on. */
+/* Reports whether write_as_chat passes on this member of a request of Responses. */
 static bool passes_as_chat(struct str name)
 {
     return str_eq_c(name, "text.verbosity");
@@ -367,7 +368,7 @@ static void write_as_chat(struct json_out *o, const struct model_call *t)
     }
     if (req->chat->tools && req->chat->tools->n > 0) {
         json_out_key(o, "tools");
-        json_out_null(o); /* the same */
+        json_out_null(o); /* not passed on either */
         write_choice(o, req);
         if (!req->parallel_tool_calls) {
             json_out_key(o, "parallel_tool_calls");

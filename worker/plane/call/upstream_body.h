@@ -23,8 +23,8 @@ void upstream_texts(struct model_call *t);
  * is the client's and session's max_tokens, 0: none. */
 const struct json *upstream_body(const struct model_call *t, int64_t asked, struct arena *a);
 
-/* Which members of a dialect's requests these engines obey, because they get them as they are.
- * NULL: none. */
+/* Returns the test for members of a dialect's requests that these engines obey, because they get
+ * them unchanged. NULL: there are none. */
 member_taken_fn call_upstream_takes(const struct engine_pool *engines, const char *dialect);
 
 #endif

@@ -43,7 +43,8 @@ static void write_missing(struct json_out *o, const struct json *own, const stru
     }
 }
 
-/* What is signed of a call: by its id, or that of its number if that one has no id of its own. */
+/* Finds the signed data of a call: by its id, or by its number if that call has no id of its own.
+ */
 static const struct json *signed_call(const struct json *calls, const struct json *call, size_t at)
 {
     struct str id = json_string(json_get(call, "id"));

@@ -37,7 +37,7 @@ static _Atomic uint64_t *note_of(const struct call_env *env, unsigned n)
     return env->board && n < BOARD_WORKS_MAX ? &env->board->slots[env->slot].works[n] : NULL;
 }
 
-/* What a helper thread needs: encoder, scratch, a place on the board. */
+/* Makes the tools of a helper thread: encoder, scratch, a slot on the board. */
 static void *tools_new(void *ctx)
 {
     struct call_env *env = ctx;
@@ -52,7 +52,7 @@ static void *tools_new(void *ctx)
     return tools;
 }
 
-/* When the thread ends. */
+/* Frees the tools when the thread ends. */
 static void tools_free(void *p)
 {
     struct work_tools *tools = p;
@@ -158,8 +158,8 @@ int work_offload(const struct task_work *w, struct err *e)
 
 /* --- memory --- */
 
-/* What requests held and hold no more lies between what others hold. It takes a while, and the heap
- * is locked meanwhile. */
+/* Returns free heap memory to the system. Memory that requests have freed lies between the memory
+ * of others. It takes a while, and the heap is locked meanwhile. */
 static void run_trim(struct helper_job *j, void *tool)
 {
     (void)j;
@@ -218,7 +218,8 @@ int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms
     return 0;
 }
 
-/* They wait more than they work: what they have to work with is what they fetch into. */
+/* Makes no tools for fetching threads, which mostly wait: they need only the memory into which they
+ * fetch. */
 static void *no_tools(void *ctx)
 {
     (void)ctx;

@@ -48,15 +48,15 @@ MAY_PAUSE RG_MUSTCHECK int work_offload(const struct task_work *w, struct err *e
 
 enum { WORK_HASHED_BYTES = 2 << 20 }; /* at each end of a body */
 
-/* To be called first by the function: on the board stands what is worked at, for the supervisor to
- * know should the process die of it. -1 and ERR_INTERNAL when processes did before (struct board's
- * quarantine). */
+/* Records on the board what is worked at. The function calls it first, so that the supervisor knows
+ * the request if the process dies of it. -1 and ERR_INTERNAL if processes have died of it before
+ * (struct board's quarantine). */
 int work_note(const struct work_tools *tools, uint64_t body_hash, struct err *e);
 
-/* As work_note, of a body, whose hash it stores: of all of it up to 4 MiB, else of its length,
- * beginning and end, under the board's seed, so that no client makes a body that passes for
- * another's. Nothing else of it is read. `whole` becomes the body's str_hash128 where that was
- * computed on the way, else 0, 0; or NULL. `known`: of the body's beginning, or NULL. */
+/* Like work_note for a body, whose hash it stores. Up to 4 MiB all of the body is hashed, otherwise
+ * its length, beginning and end. The board's seed is used, so that no client can make a body with
+ * the hash of another's. `whole` becomes the body's str_hash128 if that was computed on the way,
+ * otherwise 0, 0; or NULL. `known`: the hash of the body's beginning, or NULL. */
 int work_note_body(_Atomic uint64_t *ret_hash, const struct work_tools *tools, struct str body,
                    const struct hash128 *known, uint64_t whole[2], struct err *e);
 
