@@ -13,7 +13,7 @@ void api_call_give_arena(struct api_call *c)
         call_give_back(&c->service->calls, &c->arena, str_cstr(c->id));
 }
 
-/* What the model call is told; texts are copied into the arena, because the call outlives this
+/* Makes the model call's input. Texts are copied into the arena, because the call outlives this
  * request. */
 struct call_input api_call_input(struct api_call *c)
 {

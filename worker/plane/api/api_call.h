@@ -44,12 +44,13 @@ struct api_call {
     struct service *service;
     struct service_request request; /* until it is read; strings are the exchange's */
     call_ready_fn ready;
-    struct api_call *front;      /* whose task and exchange it has: itself, or that of its batch */
-    struct task *task, *writing; /* that serve the request, write a long answer; NULL: ended */
-    bool asks;                   /* the task is the model call's: nobody else cancels it */
-    bool left;                   /* the exchange is over, and not to be used any more */
-    bool reads_body;             /* a thread reads the body of the exchange */
-    _Atomic uint64_t body_hash;  /* for the board and the log; 0: not known */
+    struct api_call *front; /* whose task and exchange it has: itself, or that of its batch */
+    struct task *task,
+        *writing;    /* tasks that serve the request and write a long answer; NULL: ended */
+    bool asks;       /* the task belongs to the model call, which alone cancels it */
+    bool left;       /* the exchange is over, and not to be used any more */
+    bool reads_body; /* a thread reads the body of the exchange */
+    _Atomic uint64_t body_hash;     /* for the board and the log; 0: not known */
     struct picture_fetch *pictures; /* while they are fetched, or NULL */
     struct session *held;           /* pinned while the task runs, or NULL */
     struct exchange *x;
@@ -59,17 +60,18 @@ struct api_call {
     struct chat_request *req;
     const struct json *body;
     struct buf out;
-    struct arena arena;      /* of a joined or replayed call; else the model call has it */
+    struct arena arena;      /* memory of a joined or replayed call; else the model call has it */
     const struct str *asked; /* dialect.asked, in the arena; NULL: it keeps nothing */
     uint64_t hash[2];
-    size_t shared_bytes; /* of a batch's part: what the others hold, and all of them together */
-    struct request_limits limits; /* as they were when it came: helpers read them */
+    size_t
+        shared_bytes; /* for a batch's part: bytes that the others hold, and all of them together */
+    struct request_limits limits; /* limits when it came: helpers read them */
     struct image_rules images;
-    struct image_lifts *lifts;   /* what was taken out of the body, while it is read; or NULL */
-    size_t came_bytes;           /* of that body; 0: nothing was */
-    struct known_reading *known; /* what is known of the body, while it is read; or NULL */
+    struct image_lifts *lifts;   /* pictures lifted out of the body, while it is read; or NULL */
+    size_t came_bytes;           /* size of that body as it came; 0: nothing was lifted */
+    struct known_reading *known; /* known beginning of the body, while it is read; or NULL */
     bool knows;                  /* it is read with that */
-    uint64_t number;             /* of the call in its session, once known */
+    uint64_t number;             /* number of the call in its session, once known */
     bool late;     /* it was not read in the turn it came: the session may have changed */
     bool regroups; /* calls sent back may be one answer: regroup.h */
     bool noted;    /* the answer is noted already */
@@ -80,7 +82,7 @@ struct api_call {
                                    of may go, and when it is freed */
     void *written_ctx;
     char request_id[40];
-    char *id; /* of its session, "" before it is known: ID_TEXT_MAX bytes behind the call, or the
+    char *id; /* id of its session, "" before it is known: ID_TEXT_MAX bytes after the call, or the
                  front's of its batch */
 };
 
@@ -91,7 +93,7 @@ extern const struct answer_sink api_call_sink;
  * makes its session, and goes on with `ready`; or answers what is wrong with it. */
 void call_read(struct service_request *r, const struct dialect *d, call_ready_fn ready);
 
-/* api_call_write.c: how much of its request the answer tells once more. */
+/* api_call_write.c: counts the bytes of its request that the answer echoes. */
 size_t api_call_echo_bytes(const struct api_call *c);
 
 /* -1 and ERR_OVERLOADED: so much of the session's answers waits to be read that there are no more.
@@ -105,7 +107,7 @@ int api_call_read_body(struct api_call *c, struct body_text *ret, struct err *e)
 MAY_PAUSE RG_MUSTCHECK int api_call_offload(struct api_call *c, const struct task_work *w,
                                             struct err *e);
 
-/* What task_on_lost calls while no model call has the task; ctx is the call. */
+/* Handles a lost helper while no model call has the task; ctx is the call. For task_on_lost. */
 void api_call_on_lost(void *ctx);
 
 /* The beginning and the end of its task, the end of the other one. The call may be gone after an
@@ -125,8 +127,8 @@ MAY_PAUSE RG_MUSTCHECK int api_call_fetch(struct api_call *c, struct err *e);
  * lifted out of it. */
 bool api_call_may_lift(const struct api_call *c);
 
-/* api_call_read.c: nobody reads the exchange's body again. A helper gives the memory of a long one
- * back here: with the request's end it would be the loop. */
+/* api_call_read.c: drops the exchange's body, which is not read again. A helper frees the memory of
+ * a long one here; at the request's end the loop would have to. */
 void api_call_drop_body(const struct api_call *c);
 
 enum { BODY_DROP_LEAST = 1 << 20 };
@@ -145,7 +147,7 @@ void api_call_settle(struct api_call *c);
 void api_call_note_locked(struct api_call *c, const struct session *s,
                           const struct engine_pool *engines);
 
-/* Brings the history into the session's form, where call ids tell. */
+/* Brings the history into the session's form, by call ids. */
 void api_call_regroup(struct api_call *c);
 
 /* Says what the request brought in vain. */
@@ -158,8 +160,8 @@ MAY_PAUSE void api_call_begin(struct api_call *c);
  * arena. c->listener has sink, ctx (the call) and stream. Events may come from inside. */
 MAY_PAUSE void api_call_start(struct api_call *c);
 
-/* It is a model call now, or gets the answer of one: what becomes of it when its client leaves is
- * that one's to say (exchange_heed). */
+/* Marks it as a model call, or as a listener of one: from now on that decides what happens when its
+ * client leaves (exchange_heed). */
 void api_call_heed(struct api_call *c);
 
 /* Whether its client says that it may have asked before. */
@@ -169,7 +171,7 @@ bool api_call_marked(const struct api_call *c);
  * 0: the request has waited too long; -1: cancelled. */
 MAY_PAUSE RG_MUSTCHECK int api_call_await(struct api_call *c);
 
-/* What the model call is told; texts are copied into the arena, because the call outlives this
+/* Makes the model call's input. Texts are copied into the arena, because the call outlives this
  * request. */
 struct call_input api_call_input(struct api_call *c);
 
@@ -184,16 +186,17 @@ MAY_PAUSE bool api_call_repeats(struct api_call *c, const struct call_input *in)
  * exchange_under_way. */
 struct str api_call_note(const struct api_call *c, uint64_t number, char note[EXCHANGE_NOTE_MAX]);
 
-/* What the writer has made goes out. */
+/* Sends the text that the writer has made. */
 void api_call_flush(struct api_call *c);
 
-/* Before it is written: who asks for the same waits from now on until it has arrived or is lost. */
+/* Notes an answer before it is written: equal requests wait from now on until it has arrived or is
+ * lost. */
 void api_call_note_answer(struct api_call *c);
 
 /* The answer is written: it goes out, and the exchange ends. c may be gone then. */
 void api_call_end(struct api_call *c);
 
-/* The same with an error, where a stuck helper may still write the answer. */
+/* Fails with an error, while a stuck helper may still write the answer. */
 void api_call_fail_stuck(struct api_call *c, const struct err *e);
 
 /* api_call_write.c: writes the end of the answer and ends the exchange, in a task if the answer is
@@ -205,7 +208,7 @@ void api_call_write(struct api_call *c, const struct finished_answer *answers, s
  * memory it is read back first. False: there is none, and nothing was done. */
 MAY_PAUSE bool api_call_replay(struct api_call *c, struct session *s, uint64_t number);
 
-/* What lies in its arena is not needed any more. A batch's part that was not read has none. */
+/* Frees its arena, which is no longer needed. A batch's part that was not read has none. */
 void api_call_give_arena(struct api_call *c);
 
 /* batch.c: a completion with several prompts. Each is a call of its own, with its own commit, hash

@@ -14,7 +14,8 @@
 #include "worker/text/request/answer_sink.h"
 #include "worker/text/request/chat_request.h"
 
-/* What on_arrived is told: the hash, the call's number in its session, the session's id. */
+/* Makes the note that on_arrived gets: the hash, the call's number in its session, the session's
+ * id. */
 struct str api_call_note(const struct api_call *c, uint64_t number, char note[EXCHANGE_NOTE_MAX])
 {
     size_t len = strlen(c->id);
@@ -37,8 +38,8 @@ static void on_arrived(void *ctx, struct str note)
                      str_sub(note, sizeof(hash) + sizeof(number), SIZE_MAX), hash, number);
 }
 
-/* Running answers that nobody reads, while too much waits of the session's: their clients have left
- * for all that their calls hear. */
+/* Cuts running answers that are not read, while too many bytes of the session's wait. For their
+ * calls these clients have left. */
 static void cut_unread(struct api_call *c)
 {
     uint64_t max = (uint64_t)c->service->config->max_session_unread_bytes;
@@ -194,7 +195,7 @@ void api_call_end(struct api_call *c)
     c->out = (struct buf){0};
     if (c->written)
         c->written(c->written_ctx);
-    api_call_give_arena(c); /* who reads slowly, or never, holds the answer's bytes only */
+    api_call_give_arena(c); /* a slow reader then holds the answer's bytes only */
     if (exchange_started(c->x)) {
         buf_done(&answer);
         exchange_end(c->x);
@@ -204,8 +205,8 @@ void api_call_end(struct api_call *c)
     }
 }
 
-/* Before the HTTP head an error is a status; afterwards it is an event of the stream, or, where
- * spaces were sent already, the error's JSON as the body. */
+/* Fails the answer. Before the HTTP head an error is a status; afterwards it is an event of the
+ * stream, or, if spaces were sent already, the error's JSON as the body. */
 static void on_failed(void *ctx, const struct err *e)
 {
     struct api_call *c = ctx;

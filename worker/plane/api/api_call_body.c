@@ -33,11 +33,12 @@ struct past_look {
     struct arena *arena;
     struct str response_id;
     const struct json *messages; /* found, or NULL; or the one message */
-    struct str asked;            /* likewise; of the session that the call holds, or in the arena */
-    struct str instructions;     /* where they are not in `asked`: of the first of the messages */
-    struct str seal;             /* looked for */
+    struct str
+        asked; /* the request's echo text; of the session that the call holds, or in the arena */
+    struct str instructions; /* where they are not in `asked`: of the first of the messages */
+    struct str seal;         /* looked for */
     bool has_seal;
-    member_taken_fn takes; /* what the engines obey by themselves */
+    member_taken_fn takes; /* members that the engines obey by themselves */
 };
 
 /* The conversation up to a stored response; runs on the loop. */
@@ -66,7 +67,7 @@ static void look(struct past_look *l, void (*fn)(void *ctx))
         fn(l);
 }
 
-/* Who answers it, by its model and its session; runs on the loop. */
+/* Finds the engines by model and session; runs on the loop. */
 static void look_at_engines(void *ctx)
 {
     struct past_look *l = ctx;
@@ -78,7 +79,7 @@ static void look_at_engines(void *ctx)
     l->takes = p ? call_upstream_takes(p, l->call->dialect->name) : NULL;
 }
 
-/* Of the request that was found. */
+/* Returns the instructions of the request that was found. */
 static struct str instructions_of(struct arena *a, const struct past_look *l)
 {
     const struct json *asked;

@@ -71,7 +71,7 @@ static void refuse(struct service_request *r, const struct dialect *d, enum err_
     respond_error(r, d, &e);
 }
 
-/* For requests that are refused before they are read (a wrong key): the path tells the shape. */
+/* Refuses a request before it is read (a wrong key): the path decides the error's form. */
 void api_call_refuse(struct service_request *r, const struct err *e)
 {
     const struct dialect *d = dialect_for_path(dialect_path(r->rest));

@@ -60,8 +60,9 @@ static struct picture_fetch *begin(const struct api_call *c)
     return f;
 }
 
-/* A session may have as many places as are free beside it, so one alone has half of them, and who
- * has none finds one as long as there is any. */
+/* Returns why the session gets no place for a fetch; NULL: it gets one. A session may have as many
+ * places as are free, so one alone has half of them, and one without a place gets one as long as
+ * there is any. */
 static const char *no_place(const struct call_env *env, struct str session_id)
 {
     unsigned left = FETCHING_MAX - MIN_OF(env->n_fetching, (unsigned)FETCHING_MAX);

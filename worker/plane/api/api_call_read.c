@@ -24,7 +24,8 @@ static int check_parts(const struct api_call *c, const struct body_text *body, s
     return request_limits_parts(c->req->chat->messages, e);
 }
 
-/* What the answer echoes, while a helper has the body. It is no part of what reading may take. */
+/* Notes the members that the answer echoes, while a helper has the body. It does not count against
+ * the limit of reading. */
 static void note_asked(struct api_call *c)
 {
     size_t used = c->arena.used_bytes;
@@ -66,7 +67,7 @@ static struct str open_ends(const struct exchange *x)
     return body;
 }
 
-/* What is known of its beginning is not hashed again. */
+/* Notes the work on the board; a known beginning is not hashed again. */
 static int note_work(struct api_call *c, const struct work_tools *tools, struct err *e)
 {
     struct str body = open_ends(c->x);
@@ -77,7 +78,8 @@ static int note_work(struct api_call *c, const struct work_tools *tools, struct 
                           e);
 }
 
-/* In a helper, when the body is long: see work.h. The call's arena is this function's meanwhile. */
+/* Reads the request, in a helper if the body is long: see work.h. The function has the call's arena
+ * for itself meanwhile. */
 int api_call_read(void *call, void *tool, struct err *e)
 {
     struct api_call *c = call;

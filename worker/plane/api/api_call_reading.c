@@ -68,7 +68,7 @@ int api_call_refuse_unread(const struct api_call *c, struct err *e)
     return service_unread_room(c->service, c->x, str_cstr(c->id), e);
 }
 
-/* What meet_session would refuse is refused before the network is used for it. Nothing is made. */
+/* Refuses, before the network is used, what meet_session would refuse. Makes nothing. */
 static int judge_session(struct api_call *c, struct err *e)
 {
     const struct service_request *r = &c->request;
@@ -84,7 +84,7 @@ static int judge_session(struct api_call *c, struct err *e)
     return call_may_reseed(r, e);
 }
 
-/* What of a request needs its session, after it was read. */
+/* Handles the parts of a read request that need its session. */
 static int meet_session(struct api_call *c, struct err *e)
 {
     struct service_request *r = &c->request;
@@ -99,7 +99,7 @@ static int meet_session(struct api_call *c, struct err *e)
     api_call_settle(c);
     if (request_limits_memory(&c->limits, &c->arena, e))
         return -1;
-    c->arena.max_bytes = 0; /* what the engine answers is not the request's to pay for */
+    c->arena.max_bytes = 0; /* the engine's answer does not count against the request */
     /* A request that waited in the socket while its client left and tried elsewhere. */
     if (!c->service->calls.finish_on_disconnect && exchange_peer_gone(c->x)) {
         exchange_mute(c->x);
@@ -116,7 +116,8 @@ static void refuse_call(struct api_call *c, const struct err *e)
     api_call_give_arena(c);
 }
 
-/* It is over: it would hold what others of the session know as long as the answer takes. */
+/* Records the body's beginning. The reading is over now: it would hold the beginnings of other
+ * requests as long as the answer takes. */
 static void note_body(struct api_call *c)
 {
     if (c->knows)
@@ -149,8 +150,8 @@ static void meet_and_begin(struct api_call *c)
     c->ready(c);
 }
 
-/* What earlier requests of the session began with. Where pictures are lifted out of a body, it is
- * another text that is read: longer ones of a model that sees are looked through for them. */
+/* Looks up the beginnings of the session's earlier requests. If pictures are lifted out, the text
+ * that is read differs: so longer bodies for a model that sees are searched for pictures first. */
 static void know_body(struct api_call *c)
 {
     size_t bytes = exchange_closed_body(c->x).len;
@@ -170,7 +171,7 @@ static bool is_short(struct api_call *c)
            !api_call_may_lift(c);
 }
 
-/* Nothing of the body would change that. */
+/* Ends a read that nothing in the body could save. */
 static int read_ended(void *call, void *tool, struct err *e)
 {
     (void)tool;

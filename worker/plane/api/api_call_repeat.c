@@ -1,5 +1,6 @@
-/* Whether a request is a retry. The rule is that a client gets the answer it missed and nobody gets
- * an answer twice: struct delivery (ledger/delivery.h) knows which answers are not confirmed yet.
+/* Whether a request is a retry. The rule: a client gets the answer that it missed, and no client
+ * gets an answer twice. struct delivery (ledger/delivery.h) knows which answers are not confirmed
+ * yet.
  */
 
 #include "common/os/task.h"
@@ -83,7 +84,7 @@ static enum missing find_answered(const struct api_call *c, const struct session
     return any ? MISSING_SURELY : found;
 }
 
-/* The running call that the request repeats: one that nobody waits for any more; with a mark any,
+/* Finds the running call that the request repeats: one without a waiting client; with a mark any,
  * unless there is an answer that did not arrive. */
 static struct model_call *find_running(const struct api_call *c, const struct call_input *in)
 {
@@ -109,7 +110,7 @@ MAY_PAUSE static bool joins(struct api_call *c, const struct call_input *in)
     return true;
 }
 
-/* Nothing is running that the request repeats. */
+/* Records that no running call is repeated. */
 static void note_new(const struct api_call *c, struct session *s)
 {
     struct call_env *env = &c->service->calls;

@@ -31,7 +31,7 @@ static struct str owner_of(void *ctx, struct str call_id)
     return session_call_owner(ctx, call_id);
 }
 
-/* The history as the session knows it, where call ids tell. */
+/* Regroups the history as the session knows it, by call ids. */
 void api_call_regroup(struct api_call *c)
 {
     bool ended = false;
@@ -42,7 +42,8 @@ void api_call_regroup(struct api_call *c)
             regroup_calls(&c->arena, c->req->chat->messages, (struct regroup_owner){owner_of, s});
 }
 
-/* What the request brought in vain is not refused, as SDKs demand it, but told. */
+/* Reports members of the request without effect. They are not refused, since SDKs need them
+ * accepted. */
 void api_call_tell_dropped(struct api_call *c)
 {
     const struct dropped_fields *d = &c->req->dropped;

@@ -1,4 +1,4 @@
-/* The life of a request and its tasks: who frees it, and what a thread that hangs costs. */
+/* The life of a request and its tasks: when it is freed, and what a hanging thread costs. */
 #include <stdlib.h>
 
 #include "common/base/cancel.h"
@@ -80,7 +80,7 @@ int api_call_offload(struct api_call *c, const struct task_work *w, struct err *
     return c->left ? cancel_fail(e) : rc;
 }
 
-/* Nothing that the thread may read is freed. */
+/* Handles a lost helper: memory that its thread may read is never freed. */
 void api_call_on_lost(void *ctx)
 {
     struct api_call *c = ctx;

@@ -76,7 +76,8 @@ static bool is_long(struct written_size s)
     return s.logprobs > LOGPROBS_LONG || s.text_bytes > TEXT_LONG;
 }
 
-/* The end of a stream has little in it, but for Responses, which tells all of it once more. */
+/* Estimates the text of the answers. The end of a stream has little text, except in Responses,
+ * which repeats all of it. */
 static struct written_size size_of_answers(const struct api_call *c,
                                            const struct finished_answer *answers, size_t n)
 {
@@ -91,7 +92,7 @@ static struct written_size size_of_answers(const struct api_call *c,
     return size_of(c, tokens, bytes);
 }
 
-/* Maybe in a helper. */
+/* Writes the answer, perhaps in a helper. */
 static int write_answer(void *writing, void *tool, struct err *e)
 {
     struct api_writing *w = writing;
@@ -106,14 +107,14 @@ static int write_answer(void *writing, void *tool, struct err *e)
     return 0;
 }
 
-/* Of a recorded answer, before its head. */
+/* Adds the header of a recorded answer, before its head. */
 static void tell_replayed(struct api_call *c)
 {
     exchange_set_header(c->x, "Rollgate-Replayed", STR("1"));
     metrics_count(c->service->calls.page, METRIC_replays, 1);
 }
 
-/* Whoever waits to know what became of it asks again; it was not delivered. */
+/* Fails the answer, which was not delivered. Requests that wait for its result check again. */
 static void fail(struct api_call *c, const struct err *e)
 {
     exchange_unnote(c->x);
@@ -161,10 +162,10 @@ MAY_PAUSE static void write_and_end(struct api_writing *w)
         fail(c, &e);
 }
 
-/* The request may lie in what told it, so that goes last. */
+/* Writes an answer as a task. The answer's events may hold the request, so they go last. */
 static void run_writing(void *ctx)
 {
-    struct api_writing w = *(struct api_writing *)ctx; /* which the end of the answer frees */
+    struct api_writing w = *(struct api_writing *)ctx; /* freed by the end of the answer */
 
     w.call->writing = task_running;
     write_and_end(&w);
@@ -205,7 +206,7 @@ static void tell_part(struct api_call *c, const struct recorded_call *r)
 
 /* --- a recorded answer --- */
 
-/* It goes out where the answer would, which may be noted already: that was not delivered then. */
+/* Answers an error instead. The answer may be noted already: it was not delivered then. */
 static void refuse(struct api_call *c, const struct err *e)
 {
     if (c->front->left || e->kind == ERR_CANCELLED)

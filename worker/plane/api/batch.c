@@ -28,17 +28,17 @@ struct batch_part {
     struct api_call call; /* first: its listener's ctx */
     struct batch *batch;
     uint32_t k;
-    struct model_call *answered; /* held: what it answered is told with the others'; or NULL */
+    struct model_call *answered; /* held: its answer is sent with the others'; or NULL */
     bool over;                   /* its answer is there */
 };
 
 struct batch {
     struct api_call *front;
-    struct batch_request *shared; /* of the front's arena and the parts' */
+    struct batch_request *shared; /* memory of the front's and the parts' requests */
     struct chat_request *req;     /* the front's, with the answers of all parts; in its arena */
     uint32_t n, n_parts, n_over;
     bool begun, failed, closed;
-    size_t part_bytes;               /* of the arenas of the parts that are checked */
+    size_t part_bytes;               /* bytes of the arenas of the checked parts */
     struct finished_answer *answers; /* n_parts * n, in the front's arena */
     struct call_usage usage;
     struct batch_part *parts;
@@ -52,7 +52,7 @@ static void part_hash(const uint64_t base[2], uint32_t k, uint64_t ret[2])
 
 /* --- life --- */
 
-/* What parts have answered is not told any more. */
+/* Releases the answers of parts, which are not sent. */
 static void let_answers(struct batch *b)
 {
     for (uint32_t k = 0; k < b->n_parts; k++) {
@@ -232,7 +232,7 @@ static bool wants_held(const struct finished_answer *answers, size_t n)
     return answers[0].n_logprobs > 0 || bytes > TEXT_HELD;
 }
 
-/* What a part answered, kept until the others have. Of a recorded answer the logprobs lie in the
+/* Keeps a part's answer until the others have theirs. Logprobs of a recorded answer are in the
  * part's own arena. */
 static void keep(struct batch_part *p, const struct finished_answer *t)
 {
@@ -323,7 +323,7 @@ static void part_make(struct batch_part *p)
     c->listener = (struct call_listener){.sink = &part_sink, .ctx = p, .stream = c->req->stream};
 }
 
-/* What can be refused is refused before any part runs. */
+/* Refuses what can be refused before any part runs. */
 static int part_check(const struct batch_part *p, size_t n, const struct err *counted,
                       struct err *e)
 {
@@ -343,7 +343,7 @@ static int part_check(const struct batch_part *p, size_t n, const struct err *co
     return 0;
 }
 
-/* What the request holds so far, but for its body. */
+/* Sums up what the request holds so far, without its body. */
 static size_t bytes_of(const struct batch *b)
 {
     return b->front->arena.held_bytes + batch_shared_bytes(b->shared) + b->part_bytes;

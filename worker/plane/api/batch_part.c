@@ -18,7 +18,7 @@ struct batch_request {
     struct arena arena;            /* in which it lies, as all that was read */
     const struct chat_request *of; /* with all prompts */
     struct call_env *env;
-    struct str id; /* of its session */
+    struct str id; /* id of its session */
     atomic_uint holders;
 };
 

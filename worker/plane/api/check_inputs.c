@@ -85,7 +85,7 @@ static int check_run(void *ctx, void *tool, struct err *e)
     return check(&v->request, v->route, v->read, e);
 }
 
-/* What was read goes to who is called, with the request. */
+/* Passes the read inputs to the handler, with the request. */
 static void pass(struct service_request *r, const struct api_route *route, inputs_passed_fn passed,
                  struct body_read **read)
 {
@@ -162,9 +162,9 @@ static void check_here(struct service_request *r, const struct api_route *route,
     inputs_drop(r->service, read);
 }
 
-/* What the loop records and tells again in one piece. A snapshot is read and written in parts. A
- * group's entry is the dispatcher's, which would lose it: it is put together of many members', each
- * of which was held to limits when it came. */
+/* Checks the body's size for content that the loop records and returns in one piece. A snapshot is
+ * read and written in steps. A group's entry comes from the dispatcher, which would lose it: it
+ * consists of many members' parts, each of which was checked when it came. */
 static int check_size(const struct service_request *r, const struct api_route *route, struct err *e)
 {
     size_t most = (size_t)r->service->config->max_control_body_bytes,

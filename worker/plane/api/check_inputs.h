@@ -1,7 +1,7 @@
 /*
- * What a control-plane request holds, held against inputs.def: a short body on the spot, a long one
- * in a helper thread, so that nobody else waits while it is read. What was read is the request's
- * (r->body), so that its handler reads nothing again.
+ * Checks the content of a control-plane request against inputs.def: a short body at once, a long
+ * one in a helper thread, so that others do not wait. The result belongs to the request (r->body),
+ * so that its handler does not read it again.
  */
 #ifndef RG_API_CHECK_INPUTS_H
 #define RG_API_CHECK_INPUTS_H

@@ -37,7 +37,7 @@ void api_call_handle(struct service_request *r);
  * or anything else. */
 bool api_call_is_model(struct str method, struct str rest);
 
-/* The same path's refusal, in its dialect's shape. */
+/* Refuses a request of this path in its dialect's form. */
 void api_call_refuse(struct service_request *r, const struct err *e);
 
 /* models.c: one model by name, or all for an empty one (which may stand behind a slash). */

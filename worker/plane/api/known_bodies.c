@@ -1,7 +1,7 @@
 /*
  * What sessions' requests began with (known_bodies.h): a table by session, in the order of use. A
- * session has a few, as agents that share it take turns, the newest first. When all is taken, a
- * session makes room that nobody asked for some time: requests that come round in turn would only
+ * session has a few, as agents that share it take turns, the newest first. When the memory is full,
+ * a session gives way that was not used for some time: requests that come in rotation would only
  * push each other out. A reading makes a body longer, whatever comes of its request: the sweep
  * counts that.
  */
@@ -28,13 +28,13 @@
 #include "worker/text/request/chat.h"
 
 enum {
-    TIPS = 4,        /* of one session */
-    REST_MS = 30000, /* so long nobody asked: it may go for others */
+    TIPS = 4,        /* beginnings of one session */
+    REST_MS = 30000, /* time without use after which it may go for others */
     ROOM_FACTOR = 3, /* bytes of memory for each of a body, about */
-    LIMIT_PART = 16, /* of --max-worker-memory at most that part */
+    LIMIT_PART = 16, /* largest share of --max-worker-memory */
 
-    BYTES_FACTOR = 8,   /* that are known, to the work of one that is not */
-    ITEM_WORK = 32,     /* of an item that is known, beside its bytes */
+    BYTES_FACTOR = 8,   /* known bytes, compared with the work of one unknown byte */
+    ITEM_WORK = 32,     /* work of a known item, in addition to its bytes */
     VALUES_FACTOR = 32, /* bytes of memory of the values that are known: long tools are looked at */
 };
 
@@ -55,18 +55,18 @@ struct known_session {
 struct known_bodies {
     struct map by_id;
     struct list_head all; /* least recently used first */
-    size_t bytes;         /* of what is here */
-    atomic_size_t held;   /* of all that is not freed yet */
-    uint64_t readings;    /* that were begun */
+    size_t bytes;         /* bytes of the present beginnings */
+    atomic_size_t held;   /* bytes of all that is not freed yet */
+    uint64_t readings;    /* number of readings that were begun */
 };
 
 struct known_reading {
     struct known_body *tips[TIPS]; /* held */
     size_t n;
-    struct known_body *best; /* of them; this reading works with it; or NULL */
+    struct known_body *best; /* the best of them, which this reading uses; or NULL */
     bool looked;             /* for the best */
     bool works;              /* known_body_begin of it, and not its end */
-    size_t n_items;          /* of the body, that it knows */
+    size_t n_items;          /* items of the body that it knows */
     struct known_reader by;
     struct known_part part;
     struct json_trace trace;
@@ -114,13 +114,13 @@ static struct known_bodies *known_of(struct service *a)
     return a->known;
 }
 
-/* By readings and calls as well. */
+/* Counts the bytes, including those that readings and calls hold. */
 size_t dispatch_held_bytes(const struct service *a)
 {
     return a->known ? atomic_load_explicit(&a->known->held, memory_order_relaxed) : 0;
 }
 
-/* What may be held now. */
+/* Returns the present limit. */
 static size_t limit_of(const struct service *a)
 {
     uint64_t most = (uint64_t)a->config->known_bodies_memory, all = a->calls.residency->limit;
@@ -161,7 +161,7 @@ static struct known_session *session_of(struct known_bodies *all, struct str id)
     return s;
 }
 
-/* It is the last to go now. */
+/* Marks the session as used: it goes last now. */
 static void use_session(struct known_bodies *all, struct known_session *s)
 {
     list_remove(&s->item);
@@ -208,7 +208,7 @@ static void try_tip(struct known_reading *r, struct known_body *k, struct str bo
     r->n_items = n;
 }
 
-/* Once. */
+/* Chooses the known body that shares the longest prefix. Later calls do nothing. */
 static void look(struct known_reading *r, const struct dialect *d, struct str body)
 {
     if (r->looked)
@@ -284,7 +284,8 @@ const struct known_messages *known_reading_messages(const struct known_reading *
     return r->best && !r->trace.twice ? &r->part.messages : NULL;
 }
 
-/* Of a list that stands twice none are noted: the first may be known, and is not the body's. */
+/* Records the stretches. If the list occurs twice, none: the first may be known, and is not the
+ * body's. */
 static void note_stretches(struct known_reading *r)
 {
     if (r->kept.body)
@@ -333,7 +334,7 @@ static void drop_replaced(struct known_bodies *all, struct known_session *s,
             drop_tip(all, s, i);
 }
 
-/* What its bodies take by now. */
+/* Updates the bytes of the session's bodies. */
 static void weigh_session(struct known_bodies *all, struct known_session *s)
 {
     for (size_t i = 0; i < s->n; i++) {

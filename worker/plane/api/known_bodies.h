@@ -46,12 +46,12 @@ struct known_reading *known_bodies_look(struct service *a, struct str session_id
  * all of it. `d` is the same for known_reading_begin. */
 size_t known_reading_work(struct known_reading *r, const struct dialect *d, struct str body);
 
-/* What str_hash128 has come to behind a part of the body that is known, maybe before its first
- * byte; as of known_reading_work. */
+/* Returns the state of str_hash128 after the known beginning of the body, maybe before its first
+ * byte; errors as of known_reading_work. */
 const struct hash128 *known_reading_hashed(struct known_reading *r, const struct dialect *d,
                                            struct str body);
 
-/* From which byte on the body is to be read; as of known_reading_work. */
+/* Returns the byte from which the body must be read; as of known_reading_work. */
 size_t known_reading_from(struct known_reading *r, const struct dialect *d, struct str body);
 
 /* Fills *ret with what is known of the body and with the rest, which is copied to the arena; the
@@ -59,7 +59,7 @@ size_t known_reading_from(struct known_reading *r, const struct dialect *d, stru
 void known_reading_begin(struct known_reading *r, const struct dialect *d, struct str body,
                          struct arena *a, struct body_text *ret);
 
-/* As json_parse of the whole. */
+/* Parses the whole body like json_parse. */
 int known_reading_parse(struct known_reading *r, struct arena *a, const struct body_text *body,
                         const struct json **ret, struct err *e);
 
@@ -69,8 +69,8 @@ const struct known_messages *known_reading_messages(const struct known_reading *
 /* The reading is over. `keeps`: it went well, and what it has read may be known. */
 void known_reading_end(struct known_reading *r, struct str body, bool keeps);
 
-/* Behind known_reading_end, of what it kept: which of the chat's messages the session's requests
- * had before (chat->known). */
+/* Adds to chat->known which of the chat's messages the session's requests had before. Call it after
+ * known_reading_end. */
 void known_reading_tell(const struct known_reading *r, struct chat *chat);
 
 void known_bodies_note(struct service *a, struct str session_id, struct known_reading *r);

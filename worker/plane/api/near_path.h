@@ -1,6 +1,6 @@
 /*
  * "Did you mean" for paths: a misspelt path of ours looks like one of the engine's, and the error
- * about that helps nobody.
+ * about that does not help.
  */
 #ifndef RG_API_NEAR_PATH_H
 #define RG_API_NEAR_PATH_H

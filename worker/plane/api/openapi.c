@@ -1,7 +1,7 @@
 /* GET /openapi.json and GET /: the routes as they are, collected from the tables that serve
  * them: routes.def (control plane), the dialects' paths (data plane), paths.def of the
- * dispatcher, and a few that routers serve. So a route cannot be served and not be told. Schemas
- * of requests are in openapi_schemas.c, errors in openapi_errors.c. */
+ * dispatcher, and a few that routers serve. So no served route can be missing. Schemas of requests
+ * are in openapi_schemas.c, errors in openapi_errors.c. */
 
 #include "worker/plane/api/openapi.h"
 
@@ -121,7 +121,7 @@ static void add_data_plane(struct told_routes *all)
     }
 }
 
-/* The caller frees it. */
+/* Collects the routes; the caller frees the result. */
 static struct told_routes *collect(void)
 {
     struct told_routes *all = mem_zalloc(sizeof(*all));
@@ -145,7 +145,7 @@ static const struct {
     {SCOPE_E, "executor", "An executor's key"},
 };
 
-/* The kinds of keys. */
+/* Writes the kinds of keys. */
 static void write_schemes(struct json_out *o)
 {
     json_out_key(o, "securitySchemes");
@@ -345,7 +345,7 @@ static bool is_first_of_path(const struct told_routes *all, size_t i)
     return true;
 }
 
-/* All paths. */
+/* Writes all paths. */
 static void write_paths(struct json_out *o, const struct told_routes *all)
 {
     json_out_key(o, "paths");
@@ -389,8 +389,8 @@ static void write_document(struct buf *to)
     free(all);
 }
 
-/* The same as long as the program runs, so it is made once: anybody may ask, and making it takes
- * half a millisecond. */
+/* Answers with the document. It is constant, so it is made once: every caller may ask, and making
+ * it takes half a millisecond. */
 void openapi_get(struct service_request *r)
 {
     static struct buf document;

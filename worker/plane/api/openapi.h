@@ -1,7 +1,7 @@
 /*
- * What the gateway serves, told by itself: an index for people, OpenAPI 3.1 for programs. Both are
- * written from the tables that requests are held against (routes.def, inputs.def, the dispatcher's
- * paths.def, the dialects' paths, err.def), so they cannot tell of another gateway than this one.
+ * Describes the gateway's API: an index for people, OpenAPI 3.1 for programs. Both are written from
+ * the tables that requests are checked against (routes.def, inputs.def, the dispatcher's paths.def,
+ * the dialects' paths, err.def), so they always describe this gateway.
  */
 #ifndef RG_API_OPENAPI_H
 #define RG_API_OPENAPI_H

@@ -36,7 +36,7 @@ enum {
     ON_KEYS = 1 << 5,  /* keys are asked for */
     ON_BODIES = 1 << 6,
     ON_EXPORTS = 1 << 7,
-    ON_WRITES = 1 << 8,  /* what has to be kept */
+    ON_WRITES = 1 << 8,  /* routes that must store something */
     ON_WORKERS = 1 << 9, /* behind a router */
     ON_NO_TOLD = 1 << 10,
 };
@@ -88,7 +88,7 @@ static bool is_named(const char *path)
     return strstr(path, "{response}") || strstr(path, "{name}") || strstr(path, "{media}");
 }
 
-/* The route's marks. */
+/* Returns the route's marks. */
 static unsigned place_of(const struct told_route *t)
 {
     bool session = strncmp(t->path, "/sessions/{id}", 14) == 0;
@@ -205,7 +205,8 @@ static bool is_told(size_t i, unsigned on)
     return !is_internal(errors[i].kind) && can_come(errors[i].kind, on);
 }
 
-/* Codes of one status are told together, where the first of them stands. */
+/* Reports whether the code is the first of its status: codes of one status are written together at
+ * that point. */
 static bool is_first_of_status(size_t i, unsigned on)
 {
     for (size_t k = 0; k < i; k++) {

@@ -25,7 +25,7 @@ struct told_route {
     bool takes_body;
 };
 
-/* "key": "text" */
+/* Writes "key": "text". */
 void openapi_member(struct json_out *o, const char *key, const char *text);
 
 /* --- openapi_schemas.c --- */

@@ -118,7 +118,8 @@ static void on_done(void *ctx)
     exchange_reply(f->x, f->status, f->type[0] ? f->type : "text/plain", buf_str(&f->body));
 }
 
-/* Once bytes went out only breaking the connection tells the client. */
+/* Fails the answer. Once bytes went out, only breaking the connection shows the client that it
+ * failed. */
 static void on_failed(void *ctx, const struct err *e)
 {
     struct forward *f = ctx;

@@ -2,13 +2,12 @@
  * Pictures that a request names by URL: fetched in a thread that may wait, one after the other,
  * within one time limit that begins when the request has been read. What the session has had from a
  * URL stays what it was, whatever lies there now: a history that is sent again must be the same
- * history. So what is on record for the session comes first, and nothing is fetched for it; and
- * what was fetched is stored and put on record at once, before anybody else can fetch it for the
- * session. For a session that is yet to be made that is done with the pictures of the request
- * (call_images_keep).
+ * history. So a picture on record for the session is used without a fetch. A fetched picture is
+ * stored and recorded at once, before another request can fetch it for the session. For a session
+ * that is yet to be made that is done with the pictures of the request (call_images_keep).
  *
- * What is our own shortage is said as such (503, to be tried again): clients drop a picture for
- * good when it is told to be at fault.
+ * A shortage of our own is reported as such (503, to be tried again), since clients drop a picture
+ * for good if the error blames it.
  */
 #include "worker/plane/api/picture_fetch.h"
 
@@ -49,7 +48,7 @@ static int take_note(struct arena *a, struct str text, const struct json **ret, 
     return json_parse(a, arena_str(a, text), ret, e);
 }
 
-/* The part that is on record for the session; NULL: none. -1: nobody knows. */
+/* Finds the part on record for the session; NULL: none. -1: unknown. */
 static int look_up(const struct picture_fetch *f, struct arena *a, struct str url,
                    const struct json **ret, struct err *e)
 {
@@ -96,7 +95,7 @@ static int reserve(struct picture_fetch *f, size_t bytes, struct err *e)
                    "(--max-request-memory)");
 }
 
-/* Notes the failure, and tells whose it is. */
+/* Notes the failure, and decides whose fault it is. */
 static int judge(struct picture_fetch *f, struct str url, struct err *e)
 {
     enum err_kind kind = e->kind;
@@ -155,7 +154,7 @@ static int fetch(struct picture_fetch *f, struct arena *a, struct str url, struc
     return rc;
 }
 
-/* image_source.get */
+/* Implements image_source.get. */
 static int get(void *ctx, struct arena *a, struct str url, struct request_image *ret,
                const struct json **ret_part, struct err *e)
 {
@@ -172,7 +171,7 @@ static int get(void *ctx, struct arena *a, struct str url, struct request_image 
     return 0;
 }
 
-/* image_source.keep: the file first, so that no note names one that nobody has. */
+/* Implements image_source.keep: the file first, so that no note names a missing file. */
 static int keep(void *ctx, struct arena *a, struct request_image *image,
                 const struct json **ret_part, struct err *e)
 {

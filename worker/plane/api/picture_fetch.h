@@ -30,26 +30,25 @@ struct picture_fetch {
     const struct media_store *media;
     struct str session_id; /* borrowed; absent: there is none yet, so nothing is kept */
     struct image_rules rules;
-    uint64_t memory_bytes;       /* of all that is being fetched by all */
+    uint64_t memory_bytes;       /* limit of all bytes that are being fetched */
     atomic_size_t *sum;          /* the bytes of that */
     char *ca_file;               /* its own, or NULL */
-    struct tls_context **tls;    /* of the thread */
+    struct tls_context **tls;    /* context of the thread */
     uint64_t limit_us, until_us; /* the time there is, and its end on clock_us */
 
     bool waited;     /* most of it was over before a thread was free */
-    size_t reserved; /* of sum */
+    size_t reserved; /* its bytes in `sum` */
     unsigned counts[FETCH_RESULTS];
-    char host[WEB_HOST_MAX]; /* of the last that was not fetched, and why */
+    char host[WEB_HOST_MAX]; /* host of the last failed fetch, and the reason */
     struct err why;          /* kind 0: none */
 };
 
-/* In the thread: what `req` still waits for comes into the arena, and, where there is a session,
- * goes into the store. Errors as of image_parts_fetch, and those of ours, which are to be tried
- * again. */
+/* Fetches, in the thread, what `req` still waits for into the arena, and, if there is a session,
+ * into the store. Errors as of image_parts_fetch, and our own, which may be tried again. */
 int picture_fetch_run(struct picture_fetch *f, struct arena *a, struct chat_request *req,
                       struct err *e);
 
-/* What it reserved is free again: what came is the arena's owner's to count. */
+/* Frees the fetch and its reserved bytes. The owner of the arena counts what came. */
 void picture_fetch_free(struct picture_fetch *f);
 
 #endif

@@ -1,7 +1,7 @@
 /* The hash by which a repeated request is recognised (api_call.h): of the body's bytes without
  * the members that only say how the answer is sent (stream, stream_options). Clients that retry
  * a broken stream without streaming thus ask for the same answer. The members are cut out of the
- * text; the parsed body only tells where they lie. */
+ * text; the parsed body gives their positions. */
 
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #include "worker/plane/api/api_call.h"
 #include "worker/plane/api/known_bodies.h"
 
-/* Behind blanks. */
+/* Returns the position after blanks. */
 static size_t skip(struct str s, size_t at)
 {
     while (at < s.len && (s.p[at] == ' ' || s.p[at] == '\n' || s.p[at] == '\r' || s.p[at] == '\t'))
@@ -39,8 +39,8 @@ static bool lies_in(struct str text, const char *p)
     return text.p && p > text.p && p < text.p + text.len;
 }
 
-/* Where member m of the body lies in its text: from its quote to its value's end. False when it is
- * none of those that say how the answer is sent (or is spelled with escapes). */
+/* Finds the range of member m in the body's text: from its quote to its value's end. False if the
+ * member does not say how the answer is sent (or is spelled with escapes). */
 static bool is_about_sending(const struct body_text *text, const struct json_member *m,
                              size_t *from, size_t *to)
 {

@@ -49,7 +49,7 @@ static bool may_recreate(const struct service_request *r)
     return is_served(r->service, index) ? !keeps : !has_nodes;
 }
 
-/* The error tells what is known of the id: ended, or unknown. */
+/* Decides; the error says what is known of the id: ended, or unknown. */
 int call_may_reseed(const struct service_request *r, struct err *e)
 {
     bool keys = keys_required(r->service->keys);
@@ -97,7 +97,7 @@ static int create(struct service_request *r, struct str asked, char *id, struct 
     return rc;
 }
 
-/* Writes the new id to ret_id, warns, and tells the client by a header. */
+/* Writes the new id to ret_id, warns, and informs the client by a header. */
 int call_reseed(struct service_request *r, char *ret_id, struct err *e)
 {
     struct log_scope scope = {.request = str_cstr(r->request_id)};

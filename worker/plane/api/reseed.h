@@ -11,7 +11,7 @@ struct service_request;
  * has ID_TEXT_MAX bytes. -1 and e: ERR_UNKNOWN_SESSION, ERR_SESSION_ENDED, or there is no room. */
 int call_reseed(struct service_request *r, char *ret_id, struct err *e);
 
-/* What call_reseed would refuse, before anything is done. */
+/* Refuses what call_reseed would refuse, before anything is done. */
 int call_may_reseed(const struct service_request *r, struct err *e);
 
 #endif

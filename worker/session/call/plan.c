@@ -128,7 +128,7 @@ struct str plan_env_texts(const struct plan *p)
     return p->made.env ? buf_str(&p->made.env->texts) : (struct str){0};
 }
 
-/* Some may be in the forest by now. */
+/* Returns the prepared messages; some may be in the forest already. */
 static const struct new_messages *ready(const struct plan *p)
 {
     return p->walk.n_matched < p->walk.n ? p->made.messages : NULL;
@@ -217,7 +217,7 @@ void session_release(struct session_store *st, struct session_plan *pub)
     session_maybe_free(s);
 }
 
-/* As session_release; the number is given back if none was given out since. */
+/* Releases a plan like session_release, and frees its number if no later one was given out. */
 void session_release_unused(struct session_store *st, struct session_plan *pub)
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);

@@ -31,7 +31,7 @@ struct session_answer;
 struct plan {
     struct session_plan pub; /* first */
     struct session *session;
-    struct list_item item; /* of session->plans */
+    struct list_item item; /* in session->plans */
     struct str session_id;
 
     /* borrowed from the call's arena */
@@ -41,9 +41,9 @@ struct plan {
     bool stands; /* the call has its place: what follows is known, and the path is held */
     struct arena *arena;
     struct prompt_env *env; /* NULL: a new one */
-    struct env_key env_key; /* of chat and pool */
+    struct env_key env_key; /* key of chat and pool */
     struct str label, parent_label, dropped_fields;
-    struct str pool; /* of engines; absent: the policy's */
+    struct str pool; /* pool of engines; absent: the policy's */
     uint64_t body_hash[2];
     struct str key;
     int64_t max_tokens;
@@ -57,10 +57,10 @@ struct plan {
     struct checkpoint *parent; /* NULL: full render */
     struct checkpoint *held;   /* the payloads of its path stay in memory */
     struct recall *recall;     /* own; NULL: that path is all there */
-    bool compares;             /* what plan_shared_run looks at is being read back, or has been, */
-    bool alone;                /* or cannot be: the record holds the whole context */
-    uint32_t covered;          /* first messages of the request that parent's ids hold */
-    uint32_t n_stored;         /* first ones of chat.messages that are as they are stored */
+    bool compares;     /* context that plan_shared_run compares is being read back, or has been, */
+    bool alone;        /* or cannot be: the record holds the whole context */
+    uint32_t covered;  /* first messages of the request that parent's ids hold */
+    uint32_t n_stored; /* first ones of chat.messages that are as they are stored */
     struct message_node *prompt; /* deepest node of the walk; new messages hang below */
     struct chain *chain;         /* chains: continued or rolled back, or NULL */
     bool rollback;               /* chains: the chain's last assistant is dropped */
@@ -71,10 +71,11 @@ struct plan {
 
     /* The long bytes of its record (bulk_record.c), once any stand before it. */
     struct {
-        struct call_bulk *written;   /* own: what did so far; NULL: all are in the record */
-        struct bulk_span *spans;     /* what does, in this order; in the arena, */
+        struct call_bulk *written; /* own: what did so far; NULL: all are in the record */
+        struct bulk_span
+            *spans; /* ranges that are still to be written, in this order; in the arena, */
         size_t n_spans, span, byte;  /* the next byte is this one's */
-        struct answer_place *places; /* of its answers, in the arena */
+        struct answer_place *places; /* places of its answers, in the arena */
         size_t texts_from;           /* the new messages, from this byte of their texts on */
 
         /* what its context begins with: not in the record */
@@ -96,8 +97,9 @@ struct plan {
         bool audits; /* set before: the suffix is to be held against the whole chat */
         bool audited, audit_differs; /* as in struct session_plan */
         bool anew; /* the template rewrites earlier checkpoints: not on the parent */
-        struct new_messages *messages; /* those behind the walk when they are long, else NULL */
-        struct new_env *env;           /* the environment when it is new and long, else NULL */
+        struct new_messages
+            *messages;       /* prepared messages after the walk if they are long, else NULL */
+        struct new_env *env; /* the environment when it is new and long, else NULL */
         struct ready_answers *answers; /* its answers' long messages, once they are made, or NULL */
         bool exhausts; /* by its bytes alone the prompt is beyond what the session may hold */
     } made;
@@ -127,8 +129,8 @@ struct checkpoint *plan_shared_run(struct plan *p, uint32_t *ret_n);
  * the model takes none, or not as they are asked for. */
 int plan_count_images(struct plan *p, struct err *e);
 
-/* Each picture is one placeholder of the made prompt, in order: engines and exports make runs of
- * them by that. -1 ERR_INVALID if the template makes others. */
+/* Checks that each picture is one placeholder of the made prompt, in order: engines and exports
+ * rely on that. -1 ERR_INVALID if the template makes others. */
 int plan_check_images(const struct plan *p, struct err *e);
 
 /* cause.c: fills cause and diff_* of a plan whose walk and position are known. */
@@ -151,8 +153,8 @@ struct str plan_env_texts(const struct plan *p);
 /* Text of the environment that the request asks for, counted up to `enough` each. */
 size_t plan_env_bytes(const struct plan *p, size_t enough);
 
-/* Of the request's messages that the forest lacks: the texts as a record has them. Absent: there
- * are no such messages, or none were made ready. */
+/* Returns the texts, as a record has them, of the request's messages that the forest lacks. Absent:
+ * there are no such messages, or they were not prepared. */
 struct str plan_new_texts(const struct plan *p);
 
 /* The first of them, ready to be compared; NULL as above. Lives as long as the plan. */
@@ -167,7 +169,7 @@ struct checkpoint *plan_duplicate(const struct plan *p, const struct json *messa
 /* Positions of an answer's long bytes (call_bulk.h). */
 struct answer_place {
     uint32_t piece, apart[ROWS_KINDS]; /* apart: 0 if that block is in `piece` */
-    size_t text_at;                    /* of its message, if it was made ready */
+    size_t text_at;                    /* position of its message, if it was prepared */
 };
 
 /* commit.c: what the context begins with, which stays so. */

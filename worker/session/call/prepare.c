@@ -43,7 +43,7 @@ static void take_stored_spelling(struct plan *p)
     p->chat.messages = all;
 }
 
-/* Into made.prompt. */
+/* Renders the whole prompt into made.prompt. */
 static int prompt_full(struct plan *p, struct model_scratch *scratch, struct err *e)
 {
     struct token_vec ids = {0};
@@ -91,7 +91,8 @@ enum { AUDITS_ALL = 0 };
 enum { AUDITS_ALL = 1 };
 #endif
 
-/* Where no suffix can be told (the template shows no answers), the whole chat is rendered. */
+/* Makes the prompt after a parent. If no suffix can be made (the template shows no answers), the
+ * whole chat is rendered. */
 static int prompt_after_parent(struct plan *p, struct model_scratch *scratch, struct err *e)
 {
     const struct session *s = p->session;
@@ -117,7 +118,7 @@ static int prompt_after_parent(struct plan *p, struct model_scratch *scratch, st
     return rc;
 }
 
-/* What was made becomes the plan's. */
+/* Moves the made prompt into the plan. */
 static void take_made(struct plan *p)
 {
     if (p->made.anew) {
@@ -225,9 +226,9 @@ static int clamp(struct plan *p, const struct session_call_input *in, struct err
     return 0;
 }
 
-/* The last look before ids leave: one that the model does not have is somebody's mistake (a journal
- * of another vocabulary), and engines answer it with anything from a refusal to a crash. Stored ids
- * were looked at when they were stored (forest.top_id). */
+/* Checks the ids before they leave. An id that the model does not have is an error (such as a
+ * journal of another vocabulary), and engines answer it with anything from a refusal to a crash.
+ * Stored ids were checked when they were stored (forest.top_id). */
 static int check_ids(const struct plan *p, struct err *e)
 {
     uint32_t size = model_info(p->session->store->model)->vocab_size;
@@ -332,7 +333,7 @@ static int position(struct session *s, struct plan *p, struct err *e)
     return 0;
 }
 
-/* Every --audit-every-th. */
+/* Reports whether this is an --audit-every-th suffix. */
 static bool audit_is_due(struct session_store *st)
 {
     uint64_t every = st->defaults.audit_every;
@@ -355,7 +356,8 @@ static int stand(struct session *s, struct plan *p, const struct session_call_in
     return begin_walk(s, p, e);
 }
 
-/* Where a chat's walk has come to an end. What rendering reads of the session is held. */
+/* Decides the position at the end of a chat's walk, and holds what rendering reads of the session.
+ */
 static int attach(struct session *s, struct plan *p, struct err *e)
 {
     if (position(s, p, e) != 0 || plan_count_images(p, e) != 0)
@@ -377,7 +379,7 @@ static void copy_stored(struct session *s, struct plan *p)
     p->made.audits = audit_is_due(s->store);
 }
 
-/* As session_prepare_begin; with an error the plan is gone. */
+/* Goes on like session_prepare_begin; on an error the plan is freed. */
 static int go_on(struct plan *p, struct session_plan **ret, struct err *e)
 {
     struct session *s = p->session;
@@ -500,7 +502,7 @@ static int make_prompt(struct plan *p, struct model_scratch *scratch, struct err
     return rc == 0 && check_ids(p, e) == 0 ? plan_check_images(p, e) : -1;
 }
 
-/* Of a completion and a text capture nothing is rendered. */
+/* Renders the prompt; not for a completion or a text capture. */
 int session_prepare_render(struct session_plan *pub, struct model_scratch *scratch,
                            struct token_span *ret, struct err *e)
 {
@@ -559,7 +561,7 @@ int session_prepare_end(struct session_plan *pub, const struct session_call_inpu
     return 0;
 }
 
-/* All three at once. */
+/* Runs begin, render and end in one call. */
 int session_prepare(struct session *s, struct model_scratch *scratch, struct arena *a,
                     const struct session_call_input *in, struct session_plan **ret, struct err *e)
 {

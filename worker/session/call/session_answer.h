@@ -34,7 +34,7 @@ struct session_answer {
     size_t n_versions;
     bool cut;                   /* did not end at a stop id of the model */
     struct str finish_reason;   /* "stop", "length", "tool_calls" */
-    const struct json *message; /* assistant message, normalised (chat.h), as the client is told */
+    const struct json *message; /* assistant message, normalised (chat.h), as the client gets it */
     struct str
         message_text; /* its JSON, the plan's, when it is long and was made ready; else absent
                        */
@@ -43,16 +43,15 @@ struct session_answer {
     struct str odds;          /* a block of odds.h, or absent */
     struct token_rows rows[ROWS_KINDS];
     uint64_t queue_us, engine_us, gateway_us;
-    struct str
-        logprob_basis; /* which distribution the logprobs come from; absent: none are there */
+    struct str logprob_basis; /* distribution of the logprobs; absent: there are none */
     struct str
         asked_basis; /* the one that the engine was asked for; absent: it has no such field */
-    uint32_t
-        drifted_tokens;     /* of the prompt that the engine made, others than were sent; 0: none */
-    uint32_t scored_tokens; /* whose logprob was asked for afterwards */
+    uint32_t drifted_tokens; /* tokens of the engine's own, different prompt; 0: none */
+    uint32_t scored_tokens;  /* whose logprob was asked for afterwards */
     bool cached_told;
-    uint32_t cached_tokens; /* of the prompt, as the engine told; when cached_told */
-    struct str told; /* what the client was told besides (opaque here), for replays; or absent */
+    uint32_t cached_tokens; /* tokens of the prompt that the engine had cached, as it reports; valid
+                               if cached_told */
+    struct str told; /* further data that the client got (opaque here), for replays; or absent */
 
     /* An upstream that was asked with messages: what stands in the plan's prompt was not sent. Its
      * ids count when it told its own prompt's, too, one for all answers, and the policy can place

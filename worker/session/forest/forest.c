@@ -26,7 +26,7 @@ void forest_init(struct forest *f, struct matcher mt)
     *f = (struct forest){.matcher = mt, .counting = mt, .arena = {.tight = true}};
 }
 
-/* Payloads are the session's. */
+/* Frees the forest; the session frees the payloads. */
 void forest_done(struct forest *f)
 {
     vec_done(&f->envs);
@@ -103,7 +103,7 @@ static const struct json *meaningful(const struct json *v)
     return json_is_null(v) || v->n == 0 ? NULL : v;
 }
 
-/* Once for each key. */
+/* Computes, once for each key, whether tools or arguments are long. */
 static bool are_long(struct env_key *key)
 {
     if (!key->tools_hashed)
@@ -148,7 +148,7 @@ static uint64_t hash_of_env(struct env_key *key)
     return str_hash(str_of((const char *)part, sizeof(part)), 15) | 1;
 }
 
-/* Once for each key: tools may be long. */
+/* Hashes the environment once for each key, since tools may be long. */
 static uint64_t env_hash(struct env_key *key)
 {
     if (!key->hash)
@@ -156,7 +156,7 @@ static uint64_t env_hash(struct env_key *key)
     return key->hash;
 }
 
-/* NULL: not known yet. */
+/* Finds the environment; NULL: not known yet. */
 struct prompt_env *forest_env(struct forest *f, struct env_key *key)
 {
     struct prompt_env *g = f->recent_env; /* the likely one */
@@ -203,8 +203,8 @@ static uint64_t key_of(const struct message_node *parent, uint64_t message)
     return h ^ (h >> 31);
 }
 
-/* Where the nodes with this hash are chained: a place that is not there yet has them in the one
- * that it will be split from. */
+/* Finds the chain of the nodes with this hash. Nodes of a chain that does not exist yet are in the
+ * one that will be split. */
 static struct message_node **bucket_of(const struct forest *f, uint64_t hash)
 {
     size_t i = hash & (f->buckets_room - 1);
@@ -212,8 +212,9 @@ static struct message_node **bucket_of(const struct forest *f, uint64_t hash)
     return &f->buckets[i < f->n_buckets ? i : i - f->buckets_room / 2];
 }
 
-/* By hash first: comparing messages is dear. Long ones have two: by the brief one most are told
- * apart; all of a text is hashed only where a stored one is as long. */
+/* Finds a child by hash first, since comparing messages is expensive. Long messages have two
+ * hashes: the brief one distinguishes most. A whole text is hashed only if a stored one is as long.
+ */
 static struct message_node *look_up(const struct forest *f, const struct message_node *parent,
                                     uint64_t hash, const struct message *m)
 {
@@ -267,9 +268,9 @@ enum { ECHO_ARGS_COST = 8 };
 
 struct echo_look {
     const struct message *m;
-    struct message_args args; /* of m */
+    struct message_args args; /* arguments of m */
     bool ids;                 /* an answer has its first call's id */
-    uint32_t nodes;           /* that were looked at, */
+    uint32_t nodes;           /* number of nodes that were compared, */
     uint32_t calls;           /* answers, and calls that were alike, */
     size_t bytes;             /* and so many of their texts, */
     size_t thoughts;          /* and of their thoughts */
@@ -320,9 +321,8 @@ static struct message_node *find_issued(struct forest *f, const struct message_n
     return message_beside_is(beside, t->message, bare, &l->thoughts) ? n : NULL;
 }
 
-/* By the ids of one of the node's answers. They differ in those and in their thoughts alone, so
- * what the message says beside its calls is compared once, and with a thought where ids are the
- * same. */
+/* Compares by the ids of the node's answers. These differ only in ids and thoughts. So the rest of
+ * the message is compared once, and with a thought only if ids are equal. */
 static bool has_ids_of(const struct forest *f, const struct message_node *n, struct echo_look *l)
 {
     struct str bare;
@@ -392,7 +392,7 @@ static uint64_t echo_key(const struct message_node *parent, uint64_t hash)
     return key_of(parent, hash) | 1;
 }
 
-/* As forest_find_child, and also answers that a client sent back in its own way. */
+/* Like forest_find_child, but also finds answers that a client sent back in its own form. */
 struct message_node *forest_find_echo(struct forest *f, struct message_node *parent,
                                       const struct message *m)
 {
@@ -577,8 +577,8 @@ struct str node_text(const struct message_node *node)
     return text.p ? text : node->msg.content;
 }
 
-/* Each node tells where the one above it is: on a session that rested that is a wait for memory
- * each time. Mostly they were made one behind the other, so those above are asked for before. */
+/* Each node points to the one above it: in an idle session that is a wait for memory each time.
+ * Mostly nodes were made one after the other, so those above are prefetched. */
 enum { FETCHED_AHEAD = 16 };
 
 struct json *forest_messages(const struct forest *f, const struct message_node *node,

@@ -9,7 +9,7 @@
 #include "worker/session/forest/forest.h"
 #include "worker/text/request/chat.h"
 
-/* What a message says that counts as nothing beside its calls: it was looked at all the same. */
+/* Counts the bytes of a message next to its calls that count as nothing, but had to be read. */
 static size_t blank_bytes(const struct message *m, size_t enough)
 {
     if (!m->calls || m->content.len > 0)
@@ -48,7 +48,7 @@ void forest_walk_begin(const struct json *messages, struct walk *ret)
     *ret = (struct walk){.n = messages->n};
 }
 
-/* Of whose stretch message n - 1 is; 0: of none that is told. */
+/* Returns the reading whose stretch contains message n - 1; 0: none is known. */
 static uint64_t reading_of(const struct chat_known *known, uint32_t n)
 {
     if (n <= known->from)
@@ -80,7 +80,7 @@ void forest_walk_begin_known(const struct forest *f, const struct prompt_env *g,
     }
 }
 
-/* In the place of the one that it goes on from, or the oldest. */
+/* Records a walk in the slot of the one that it continues, or the oldest. */
 void forest_walk_note(struct forest *f, const struct walk *w)
 {
     uint64_t reading = w->known && w->last ? reading_of(w->known, w->n_matched) : 0;

@@ -120,7 +120,7 @@ void linear_fork(struct session *s, struct checkpoint *head)
     s->head_version++;
 }
 
-/* Of a retry: the newest answer is given up before the engine is asked. */
+/* Writes the record of a retry: the newest answer is dropped before the engine is asked. */
 void session_drop_record(struct session_plan *pub, uint64_t now_ms, struct buf *record)
 {
     const struct plan *p = CONTAINER_OF(pub, struct plan, pub);

@@ -83,7 +83,7 @@ static struct str leaf(struct str s, const struct matcher *mt, struct arena *a)
     return mt->ignore_cch ? without_cch(s, a) : s;
 }
 
-/* The same for every string in a value; keys stay. */
+/* Removes the mark from every string in a value; keys stay. */
 static struct json leaves_without_cch(const struct json *v, struct arena *a)
 {
     struct json copy = *v;
@@ -231,9 +231,9 @@ static const struct json *parsed_args(struct str args, const struct matcher *mt,
     return mt->kind == MATCHER_LOOSE_TOOL_CALL && v->kind != JSON_OBJECT ? NULL : v;
 }
 
-/* Each call's as a value, where the matcher compares values. NULL: all of the message's count as
- * text, for what a client can make long is not parsed on the loop. That follows from the message
- * alone, so its hash and its comparisons agree. Arena: an empty one of this message's. */
+/* Parses each call's arguments as a value, if the matcher compares values. NULL: all of the
+ * message's count as text, since long arguments are not parsed on the loop. That depends on the
+ * message alone, so its hash and its comparisons agree. Arena: an empty one of this message's. */
 static const struct json **parse_args(const struct json *calls, const struct matcher *mt,
                                       struct arena *a)
 {
@@ -268,7 +268,8 @@ void message_args_done(struct message_args *r)
     arena_done(&r->arena);
 }
 
-/* As many calls. Equal text is enough, once both sides are values, or both texts. */
+/* Compares the arguments of as many calls. Equal text is enough, if both sides are values, or both
+ * texts. */
 static bool args_equal(const struct json *x, const struct json *y, const struct matcher *mt,
                        struct message_args *of_y)
 {
@@ -292,7 +293,7 @@ static bool args_equal(const struct json *x, const struct json *y, const struct 
     return same;
 }
 
-/* In order. `of_y` is of y's arguments. */
+/* Compares calls in order. `of_y` is of y's arguments. */
 static bool calls_like(const struct json *x, const struct json *y, const struct matcher *mt,
                        struct message_args *of_y)
 {
@@ -344,7 +345,8 @@ static uint64_t mixed(uint64_t h, uint64_t v)
     return h ^ (h >> 29);
 }
 
-/* Of a longer text than both together, its first and last `ends` bytes, and its length. */
+/* Hashes a text; of one longer than 2 * `ends` bytes only its first and last `ends` bytes, and its
+ * length. */
 static uint64_t text_hash(struct str s, uint64_t seed, size_t ends)
 {
     uint64_t h;
@@ -355,7 +357,7 @@ static uint64_t text_hash(struct str s, uint64_t seed, size_t ends)
     return mixed(h, str_hash(str_sub(s, s.len - ends, s.len), seed));
 }
 
-/* Of keys and texts so much as text_hash looks at. */
+/* Hashes the keys and texts of a value like text_hash. */
 static uint64_t value_hash(const struct json *v, size_t ends)
 {
     uint64_t h = v->kind;
@@ -393,7 +395,7 @@ uint64_t message_value_hash(const struct json *v)
     return value_hash(v, SIZE_MAX);
 }
 
-/* As calls_equal compares them. */
+/* Hashes calls as calls_equal compares them. */
 static uint64_t calls_hash(uint64_t h, const struct json *calls, const struct matcher *mt,
                            size_t ends)
 {
@@ -450,7 +452,7 @@ static uint64_t hash_of(const struct message *m, const struct matcher *mt, size_
     return m->calls ? calls_hash(h, m->calls, mt, call_ends) : h;
 }
 
-/* See message_equal. */
+/* Hashes the fields of a message that count under the matcher. */
 uint64_t message_hash(const struct message *m, const struct matcher *mt)
 {
     return m->hash ? m->hash : hash_of(m, mt, SIZE_MAX, SIZE_MAX);
@@ -496,7 +498,7 @@ static struct str bare_text(struct str text)
     return at == SIZE_MAX ? text : str_trim(str_sub(text, at + end.len, SIZE_MAX));
 }
 
-/* Only under matcher canonical. */
+/* Reports whether m may be an echo; only under matcher canonical. */
 static bool may_be_echo(const struct message *stored, const struct message *m,
                         const struct matcher *mt)
 {
@@ -520,8 +522,8 @@ uint32_t message_ids_alike(const struct json *own, const struct message *m, bool
     return i;
 }
 
-/* Beside calls clients keep texts apart, and drop those of white space only. Where there was none
- * they put the thought. */
+/* Compares the texts next to calls. Clients keep texts apart, and drop those of white space only.
+ * If there was no text they put the thought there. */
 enum message_beside message_beside(const struct message *stored, const struct message *m,
                                    const struct matcher *mt, struct str *ret_bare)
 {
@@ -561,7 +563,7 @@ bool message_echoes_words(const struct message *stored, const struct message *m,
     return texts_same_but_blanks(was, is, &went) && calls_like(stored->calls, m->calls, mt, args);
 }
 
-/* Of calls only what no client changes; text beside them may be gone. */
+/* Hashes the parts of calls that no client changes; text next to them may be gone. */
 uint64_t message_echo_hash(const struct message *m)
 {
     uint64_t h = str_hash(m->role, 11);
@@ -585,7 +587,7 @@ static bool is_tail_byte(char c)
     return ((unsigned char)c & 0xc0) == 0x80;
 }
 
-/* From shortly before `at`, on whole characters. */
+/* Returns an excerpt from shortly before `at`, in whole characters. */
 static struct str excerpt(struct str s, size_t at)
 {
     size_t from = at > DIFF_BEFORE ? at - DIFF_BEFORE : 0, end;
@@ -614,7 +616,7 @@ static void set_diff(struct message_diff *d, const char *field, struct str store
 /* Bytes of values that are written, and of items that are compared to find one that differs. */
 enum { DIFF_WHOLE = 64 << 10, DIFF_LOOKED = 512 << 10 };
 
-/* In the arena; "" of what is longer. */
+/* Writes the value in the arena; "" if it is long. */
 static struct str json_as_text(const struct json *v, struct arena *a)
 {
     struct buf b = {0};

@@ -54,8 +54,8 @@ bool message_equal(const struct message *a, const struct message *b, const struc
 /* Equal messages have equal hashes; m->hash, if it is set. Stable across processes. */
 uint64_t message_hash(const struct message *m, const struct matcher *mt);
 
-/* As message_hash, but of long texts their ends and lengths only: a first look, which costs no more
- * for texts of megabytes. */
+/* Like message_hash, but of long texts only their ends and lengths: a first comparison, which costs
+ * no more for texts of megabytes. */
 uint64_t message_brief(const struct message *m, const struct matcher *mt);
 
 /* Whether it may have such texts. */
@@ -72,7 +72,7 @@ struct message_args {
     struct arena arena;
 };
 
-/* Frees it. */
+/* Frees the arguments. */
 void message_args_done(struct message_args *r);
 
 /* Whether an assistant message is `stored`, which was generated here, in the way that some clients
@@ -95,8 +95,8 @@ enum message_beside message_beside(const struct message *stored, const struct me
 bool message_beside_is(enum message_beside beside, const struct json *own, struct str bare,
                        size_t *went);
 
-/* By words: white space around its text cut off, or a <think> section put before it. `args` is of
- * `m`. */
+/* Compares by words: without white space around its text, or with a <think> section before it.
+ * `args` is of `m`. */
 bool message_echoes_words(const struct message *stored, const struct message *m,
                           const struct matcher *mt, struct message_args *args);
 uint64_t message_echo_hash(const struct message *m);
@@ -111,22 +111,22 @@ struct message_diff {
 void message_diff(const struct message *stored, const struct message *request,
                   const struct matcher *mt, struct arena *a, struct message_diff *ret);
 
-/* The same for two other values (NULL: absent) that differ: of long lists (64 KiB together) their
- * first items that differ, and "" of what is long itself. Looks at no more than some 512 KiB. */
+/* Describes the difference of two values (NULL: absent). Of long lists (64 KiB together) it names
+ * the first items that differ, and "" for a long value. Reads no more than some 512 KiB. */
 void message_value_diff(const char *field, const struct json *stored, const struct json *request,
                         struct arena *a, struct message_diff *ret);
 
 /* Equal for values that json_equal calls equal. */
 uint64_t message_value_hash(const struct json *v);
 
-/* Tells whether a stored message has members of an upstream's own, which that signed
- * (session_plan_signed). NULL is fine. */
+/* Reports whether a stored message has members of an upstream, which that has signed
+ * (session_plan_signed). Accepts NULL. */
 bool message_is_signed(const struct json *message);
 
 /* A deep copy into the arena. */
 const struct json *message_copy(struct arena *a, const struct json *v);
 
-/* The same of the value that `text` is in JSON; NULL if it is none. */
+/* Copies the value whose JSON is `text`; NULL if it is not JSON. */
 const struct json *message_copy_text(struct arena *a, struct str text);
 
 #endif

@@ -44,7 +44,7 @@ struct policy {
 
 extern const struct policy policy_tree, policy_chains, policy_linear, policy_timelines;
 
-/* By name, or NULL. */
+/* Finds a policy by name, or NULL. */
 const struct policy *policy_find(struct str name);
 
 /* linear, a record says where the head stands: what lies beyond was rolled back. */
@@ -63,8 +63,8 @@ int chains_close(struct session *s, uint32_t chain, uint32_t kept, struct err *e
 /* Appends a chain to `active_chains` of the session's state; nothing for a closed one. */
 void chain_put(const struct session *s, const struct chain *c, struct json_out *o);
 
-/* What stays of the path (ids) that ends in `dropped` without that answer and the generation
- * prompt before it. */
+/* Returns how much of the path (ids) that ends in `dropped` remains without that answer and the
+ * generation prompt before it. */
 uint32_t chains_kept(const struct session *s, const struct checkpoint *dropped, const int32_t *ids);
 
 #endif

@@ -18,10 +18,10 @@
 struct bulk_span {
     struct str bytes;
     uint32_t piece;
-    bool over; /* nobody reads them once they are written */
+    bool over; /* its bytes are not needed once they are written */
 };
 
-/* Spans of an answer at most: message, told, ids, logprobs, odds, two blocks, with what fills up.
+/* Most spans of an answer: message, told, ids, logprobs, odds, two blocks, with padding.
  */
 enum { ANSWER_SPANS = 12 };
 
@@ -88,7 +88,7 @@ static bool is_apart(struct str block, size_t max_bytes)
     return block.len > max_bytes;
 }
 
-/* In the order of commit_record_bulk. */
+/* Adds an answer's spans in the order of commit_record_bulk. */
 static void add_answer(struct plan *p, uint32_t piece, const struct session_answer *a,
                        size_t max_bytes)
 {

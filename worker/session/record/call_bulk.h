@@ -3,7 +3,7 @@
  * (RECORD_BULK, commit.h). They are in pieces, which the commit names by number and length:
  *
  *     BULK_TEXTS   JSON of new messages, then of messages of answers: read with the commit
- *     BULK_TOLD    what the answers told
+ *     BULK_TOLD replay texts of the answers
  *     others       payloads (payload.h): ids, logprobs, odds and short rows of answers, or one long
  *                  block of rows
  *
@@ -28,7 +28,7 @@ enum { BULK_TEXTS, BULK_TOLD, BULK_PAYLOADS, BULK_PIECES_MAX = 1024 };
 
 struct bulk_piece {
     struct str bytes; /* p is NULL if they are not kept */
-    size_t cap;       /* of memory, as payload_resize makes it */
+    size_t cap;       /* size of its memory, as payload_resize makes it */
     bool named;       /* by the commit */
     VEC(struct payload_part) parts;
 };

@@ -1,9 +1,8 @@
 /*
- * Forks. A fork is made of the records that made the session, in their order, up to the call that
- * gave the answer: with another session id in front, and without the hashes of request bodies, for
- * a request that the fork gets is no retry of one that the other session had. Applied, they give
- * the same ids, messages and tokens. A last record (RECORD_FORK) then hides what is not on the path
- * to the answer.
+ * Forks. A fork is made of the records that made the session, in their order, up to the call of the
+ * answer. They get the new session id, and lose the hashes of request bodies, since a request to
+ * the fork is not a retry of one to the other session. Applied, they give the same ids, messages
+ * and tokens. A last record (RECORD_FORK) then hides what is not on the path to the answer.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +25,8 @@ void session_write_options(const struct session *s, struct buf *json)
 
 /* --- copying --- */
 
-/* What made the content; rewards, ends and what sinks have are the other session's own. */
+/* Reports whether the record made content; rewards, ends and deliveries belong to the other
+ * session. */
 static bool is_content(uint64_t type)
 {
     return type == RECORD_COMMIT || type == RECORD_DROP || type == RECORD_FORK ||
@@ -141,7 +141,7 @@ static void put_fork(const struct fork_reader *r, struct buf *b)
     record_put_u(b, r->fork->train_prefix);
 }
 
-/* Of the same answer twice, the one that stands for both. */
+/* Finds the answer; of duplicate answers the one that represents both. */
 static const struct checkpoint *find_answer(const struct session *s, const struct session_fork *f)
 {
     struct checkpoint *t = NULL;

@@ -15,8 +15,8 @@
 
 struct new_env {
     struct buf texts;   /* tools and arguments, as record_put_json writes them */
-    struct arena copy;  /* what the forest takes over (forest_env_add) */
-    struct env_key key; /* of the copies; its pool is the request's */
+    struct arena copy;  /* memory that the forest takes over (forest_env_add) */
+    struct env_key key; /* key of the copies; its pool is the request's */
     atomic_size_t *sum; /* where the memory of all this is counted, as arena.sum; or NULL */
 };
 
@@ -24,12 +24,12 @@ struct new_env {
  * commit will say. The caller frees it. */
 struct new_env *new_env_make(const struct env_key *key, atomic_size_t *sum);
 
-/* The same of the two texts of a commit record that is read back, hashed as well: `texts` stays
- * empty. NULL if a value cannot be read, or the thread's job is cancelled: who applies the record
- * reads it. */
+/* Makes the environment of the two texts of a commit record that is read back, hashed as well:
+ * `texts` stays empty. NULL if a value cannot be read, or the thread's job is cancelled: then the
+ * record is read when it is applied. */
 struct new_env *new_env_read(struct str texts, atomic_size_t *sum);
 
-/* NULL is fine. */
+/* Frees it; accepts NULL. */
 void new_env_free(struct new_env *v);
 
 #endif

@@ -92,7 +92,7 @@ struct new_messages *new_messages_read(struct record_in texts, uint32_t n, const
     return m;
 }
 
-/* NULL stays NULL. */
+/* Marks the messages as an answer's; NULL stays NULL. */
 static struct new_messages *as_answer(struct new_messages *m)
 {
     if (m)

@@ -28,8 +28,8 @@ enum { NEW_MESSAGES_MIN = 64 << 10 };
 struct new_messages {
     uint32_t from, n;            /* messages [from, from + n) of the request */
     struct buf texts;            /* n of them, as record_put_json writes them */
-    size_t *starts;              /* of each in `texts`, which fragments may have dropped */
-    struct arena copy;           /* what the forest takes over (arena_absorb) */
+    size_t *starts;              /* start of each in `texts`, which fragments may have dropped */
+    struct arena copy;           /* memory that the forest takes over (arena_absorb) */
     struct message_node **nodes; /* n of them in `copy`, each right before its message, which is
                                     read and has its hashes; the rest of them is the forest's */
     bool has_images;             /* some message has a picture */
@@ -48,18 +48,18 @@ struct record_in;
 struct new_messages *new_messages_read(struct record_in texts, uint32_t n, const struct matcher *mt,
                                        atomic_size_t *sum);
 
-/* The same of the message of an answer, alone, which will have its checkpoint at its node: that one
- * knows by what hash its echoes are found (forest_hang_answer). NULL as above. */
+/* Makes the node of an answer's message, which will have its checkpoint: it knows the hash by which
+ * its echoes are found (forest_hang_answer). NULL as above. */
 struct new_messages *new_answer_make(const struct json *message, const struct matcher *mt,
                                      atomic_size_t *sum);
 
-/* Likewise, of its JSON; `texts` stays empty. */
+/* Makes the node from an answer's JSON, as stored in a record. Leaves `texts` empty. */
 struct new_messages *new_answer_read(struct str text, const struct matcher *mt, atomic_size_t *sum);
 
 /* The texts of the last k of them. */
 struct str new_messages_texts(const struct new_messages *m, uint32_t k);
 
-/* NULL is fine. */
+/* Frees the messages; accepts NULL. */
 void new_messages_free(struct new_messages *m);
 
 /* Messages of a call's answers (new_answer_make, new_answer_read): of the call that is recorded
@@ -75,7 +75,7 @@ struct ready_answers *ready_answers_new(uint32_t n);
 /* NULL: it has none of that answer; all may be NULL. */
 struct new_messages *ready_answers_get(const struct ready_answers *all, uint32_t answer);
 
-/* NULL is fine. */
+/* Frees the answers; accepts NULL. */
 void ready_answers_free(struct ready_answers *all);
 
 #endif

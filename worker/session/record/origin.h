@@ -13,7 +13,7 @@ struct session_store;
 /* How many sessions that have not ended came from elsewhere. */
 struct session_origins {
     size_t unclaimed, foreign;
-    size_t other_special, other_template; /* of those with this tokenizer */
+    size_t other_special, other_template; /* counts of those with this tokenizer */
     struct model_fingerprint first_foreign;
 };
 

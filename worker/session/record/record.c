@@ -9,7 +9,7 @@
 #include "common/codec/json.h"
 #include "worker/text/tokens/span.h"
 
-enum { U_BYTES = 10 }; /* of a number at most */
+enum { U_BYTES = 10 }; /* longest number in bytes */
 
 /* 7 bits a byte, low ones first; the top bit says that more follow. Returns how many bytes. */
 static size_t write_u(char at[U_BYTES], uint64_t v)
@@ -129,7 +129,7 @@ uint32_t record_u32(struct record_in *r)
     return (uint32_t)v;
 }
 
-/* As record_put_u64 wrote it. */
+/* Reads a number as record_put_u64 wrote it. */
 uint64_t record_u64(struct record_in *r)
 {
     const char *p = take(r, 8);

@@ -20,7 +20,7 @@ void record_put_u(struct buf *b, uint64_t v); /* LEB128 */
 void record_put_u64(struct buf *b, uint64_t v);
 void record_put_str(struct buf *b, struct str s); /* absent stays absent */
 
-/* The same of a value's JSON text; NULL becomes an absent one. */
+/* Appends a value's JSON text; NULL becomes an absent one. */
 void record_put_json(struct buf *b, const struct json *v);
 
 /* Write a text right into the record: record_open_str returns where it begins, then its bytes are
@@ -45,7 +45,7 @@ static inline struct record_in record_in_of(struct str s)
 /* What every record begins with. */
 struct record_head {
     uint64_t type, version;
-    struct str id; /* of its session; borrowed from the record */
+    struct str id; /* id of its session; borrowed from the record */
     uint64_t at_ms;
 };
 

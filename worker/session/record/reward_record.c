@@ -61,7 +61,7 @@ void reward_move(struct session *s, struct str from, struct str to)
     keep(s, r);
 }
 
-/* What a reward has already. */
+/* Lists the members that a reward has already. */
 static void know_members(const struct reward *r, struct lookup *known)
 {
     for (uint32_t i = 0; i < r->members.n; i++)
@@ -82,7 +82,7 @@ static size_t fresh_members(const struct reward *r, const struct json *more)
     return n;
 }
 
-/* Each record of a reward looks at all members that there are. */
+/* Checks the number of members: each record of a reward reads all of them. */
 int reward_check_room(const struct session *s, struct str response_id, const struct json *more,
                       struct err *e)
 {

@@ -25,7 +25,7 @@ enum score_what { SCORE_TEACHER, SCORE_REFERENCE, SCORE_SELF, SCORE_KINDS };
 
 enum { SCORE_TOP_MAX = 128 };
 
-/* "teacher", "reference", "self". */
+/* Returns "teacher", "reference" or "self". */
 const char *score_name(enum score_what what);
 
 /* One that is wanted. At most one of each kind. */
@@ -44,7 +44,7 @@ struct score_wants {
  * "score". */
 int score_wants_read(const struct json *v, struct score_wants *ret, struct err *e);
 
-/* What the session itself wants. */
+/* Returns what the session itself wants. */
 struct score_wants session_score_wants(const struct session *s);
 
 /* One that is known: of the ids of the path that ends in `head`. */
@@ -55,7 +55,7 @@ struct score {
     struct checkpoint *head;
     const float *logprobs;     /* head->total, the first 0 */
     const int32_t *top_ids;    /* head->total x top_k, or NULL */
-    const float *top_logprobs; /* likewise */
+    const float *top_logprobs; /* logprobs of top_ids, or NULL */
 };
 
 /* How many scores there are, of any kind: those that come later stand behind them. */

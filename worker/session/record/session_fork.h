@@ -27,15 +27,15 @@ struct session;
 struct session_fork {
     struct str id;          /* the new session's */
     struct str response_id; /* absent: the newest answer; read by session_fork_begin only */
-    bool train_prefix;      /* what was copied is trained there as well */
+    bool train_prefix;      /* the copied answers are trained there as well */
     uint64_t now_ms;
 };
 
-/* A record to be copied. Fragments of a call come only with its commit: others are dropped sooner
- * or later, and then there would be fewer records than were told. */
+/* A record to be copied. Fragments of a call come only with its commit. Others are dropped sooner
+ * or later, and then there would be fewer records than announced. */
 struct fork_record {
     uint32_t number;
-    bool fragment; /* of a call: */
+    bool fragment; /* a fragment of a call: */
     uint64_t call;
 };
 
@@ -60,7 +60,7 @@ int session_fork_begin(struct session *s, const struct session_fork *f, struct f
 /* The next record. 1: all are known; 0: there are more; -1: ERR_IO. */
 int session_fork_look(struct fork_reader *r, struct err *e);
 
-/* Once all are known: how many records make the fork, but for the first, which is
+/* Counts the records that make the fork, when all are known, without the first, which is
  * session_create_record's. */
 size_t session_fork_records(const struct fork_reader *r);
 

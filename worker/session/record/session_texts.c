@@ -70,7 +70,7 @@ static int make_all(void *ctx, void *tool, struct err *e)
     return 0;
 }
 
-/* Bytes of JSON. */
+/* Counts the bytes of JSON. */
 static size_t text_bytes(const struct commit_record *c)
 {
     size_t bytes = c->tools.len + c->kwargs.len;

@@ -41,7 +41,7 @@ void snapshot_images(const struct session *s,
 
 struct snapshot_records {
     VEC(struct str) all;           /* in the arena */
-    VEC(struct image_part) images; /* that they name, each once; in the arena */
+    VEC(struct image_part) images; /* images that they name, each once; in the arena */
 };
 
 /* What an import is made with. */

@@ -16,8 +16,8 @@ struct err;
 struct payload;
 struct session;
 
-/* Fills in what the answer says, but for its message and what it told; flags are its record's.
- * Texts are copied into the arena. *t is zeroed before. Returns -1 and e if it makes no sense. */
+/* Fills in the answer's fields, without its message and replay text; flags are its record's. Texts
+ * are copied into the arena. *t is zeroed before. Returns -1 and e if it is not valid. */
 int take_answer(struct checkpoint *t, const struct commit_answer *a, unsigned flags,
                 struct arena *own, struct err *e);
 

@@ -1,5 +1,5 @@
 /*
- * GET /sessions/{id} in steps: a session with many answers or calls is told a few at a time.
+ * GET /sessions/{id} in steps: a session with many answers or calls is written a few at a time.
  */
 #ifndef RG_SESSION_TELLING_H
 #define RG_SESSION_TELLING_H
@@ -31,7 +31,7 @@ enum telling_stage {
 
 /* session_write_state in steps, for sessions that a whole answer would hold the loop for. The
  * caller sets session (which it pins), records and out, and may take what was written between two
- * steps. Answers, rewards and calls that are recorded meanwhile are not told. */
+ * steps. Answers, rewards and calls that are recorded meanwhile are left out. */
 struct session_telling {
     struct session *session;
     bool records;
@@ -42,13 +42,13 @@ struct session_telling {
     size_t at; /* in the stage */
     size_t n_checkpoints, n_rewards, n_calls, n_chains;
     struct branch_vec branches;
-    struct arena arena; /* of the nodes' ids */
+    struct arena arena; /* memory of the nodes' ids */
     struct map ids;     /* (parent checkpoint, trie node) -> state id */
     VEC(const struct message_node *)
-    above;                    /* messages above answer `at` that are not told, the lowest first */
-    size_t above_left;        /* of such messages: how many this step may still tell */
+    above;             /* messages above answer `at` that are not written, the lowest first */
+    size_t above_left; /* how many of these messages this step may still write */
     uint32_t *checkpoint_ids; /* by checkpoint id: state id */
-    bool *hidden;             /* by checkpoint id: it was, when the telling began */
+    bool *hidden;             /* by checkpoint id: hidden when the writing began */
     uint32_t next_id;
     const struct checkpoint *path; /* the newest branch's end, or NULL */
     size_t n_path;                 /* its ids */

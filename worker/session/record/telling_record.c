@@ -1,6 +1,6 @@
-/* The record of a call (telling_record.h). What it tells of never changes, so nothing is kept
- * between two steps but where they are, and the payloads that a stage reads: they come back before
- * it, in steps, and are held while it tells. */
+/* The record of a call (telling_record.h). The record never changes. So between two steps only the
+ * position is kept, and the payloads that a stage reads. These are read back before it, in steps,
+ * and held while it writes. */
 #include "worker/session/record/telling_record.h"
 
 #include "common/base/attrs.h"
@@ -60,7 +60,7 @@ static void go_to(struct record_telling *r, enum record_stage stage)
     r->at = 0;
 }
 
-/* Completions have no messages. */
+/* Writes the head of a call. Completions have no messages. */
 static void tell_call_head(struct record_telling *r, struct json_out *o,
                            const struct call_record *c, const struct checkpoint *first)
 {

@@ -1,6 +1,6 @@
 /*
  * The record of a call in steps, for GET /sessions/{id}?records=1: a prompt of a million ids, or
- * texts of megabytes, are told a few at a time.
+ * texts of megabytes, are written a few at a time.
  */
 #ifndef RG_SESSION_TELLING_RECORD_H
 #define RG_SESSION_TELLING_RECORD_H
@@ -32,9 +32,9 @@ enum record_stage {
 struct record_telling {
     enum record_stage stage;
     size_t at;       /* in the stage: messages, ids */
-    uint32_t answer; /* which of the call's */
+    uint32_t answer; /* index of the call's answer */
     const struct json *messages;
-    struct arena arena;    /* that they lie in */
+    struct arena arena;    /* memory of `messages` */
     struct recall *recall; /* own: what the stage reads ids of; NULL: it does not, or not yet */
 };
 
@@ -47,8 +47,8 @@ int record_tell(struct record_telling *r, struct json_out *o, struct session *s,
 /* Frees what r has, in the middle of a record. */
 void record_tell_done(struct record_telling *r);
 
-/* Before ids of t, or with `path` of the whole path that ends in t, are told: reads back what of it
- * has left memory, a part at a time, and holds all of it until record_let; *r, NULL before, is the
+/* Prepares the writing of t's ids, or with `path` of the whole path that ends in t. Reads evicted
+ * payloads back, a step at a time, and holds all of them until record_let. *r, NULL before, is the
  * caller's from then on. Returns 1 if there is more to read, for another step; 0 if all is there;
  * -1 and e if it cannot be read back. */
 int record_recall(struct recall **r, struct session *s, const struct checkpoint *t, bool path,

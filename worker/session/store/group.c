@@ -1,6 +1,6 @@
 /* A session's place in a group of rollouts (options group, rollout, group_size), and its
- * attempt, which is a label. They are read, checked and told here; nothing looks at the other
- * sessions of the group. */
+ * attempt, which is a label. They are read, checked and written here, without the other sessions of
+ * the group. */
 
 #include "worker/session/store/group.h"
 
@@ -34,7 +34,7 @@ static int read_number(const struct json *v, const char *name, int64_t min, int6
     return 0;
 }
 
-/* From the options of a session. Returns -1 and e. */
+/* Reads the group from the options of a session. Returns -1 and e. */
 int group_read(const struct json *v, struct session_options *o, struct err *e)
 {
     const struct json *id = json_get(v, "group");
@@ -86,7 +86,7 @@ struct str group_attempt(const struct session *s)
     return json_text(json_get(s->options.labels, "attempt"));
 }
 
-/* The same with the attempt, for rows and exports. */
+/* Writes group and attempt, for rows and exports. */
 void group_put(const struct session *s, struct json_out *out)
 {
     group_write(&s->options, out);

@@ -20,8 +20,8 @@ int group_read(const struct json *v, struct session_options *o, struct err *e);
 /* Writes them as the members that group_read reads. */
 void group_write(const struct session_options *o, struct json_out *out);
 
-/* What is known of group, rollout, group_size and attempt, as members; nothing for a session
- * outside of groups and without the label. */
+/* Writes the known ones of group, rollout, group_size and attempt, as members. Nothing for a
+ * session outside of groups and without the label. */
 void group_put(const struct session *s, struct json_out *out);
 
 /* How many members group_put writes. */
@@ -30,8 +30,8 @@ unsigned group_members(const struct session *s);
 /* The label `attempt`, or absent. */
 struct str group_attempt(const struct session *s);
 
-/* What trainers group the session's trajectories by: `metadata.uid` (a text or a number), else the
- * group's id; absent when it has neither. Borrowed from the session. */
+/* Returns the value by which trainers group the session's trajectories: `metadata.uid` (a text or a
+ * number), else the group's id; absent without both. Borrowed from the session. */
 struct str group_uid(const struct session *s);
 
 #endif

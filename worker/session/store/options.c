@@ -50,7 +50,7 @@ static int read_kind(const struct json *v, const char *name, enum json_kind kind
     return 0;
 }
 
-/* A list of strings. */
+/* Reads a list of strings. */
 static int read_names(const struct json *v, const char *name, const char *what,
                       const struct json **ret, struct err *e)
 {
@@ -113,7 +113,7 @@ static bool can_branch(const struct session_options *o)
     return o->policy == &policy_tree || o->policy == &policy_timelines;
 }
 
-/* What "auto" means, and "branch" where nothing can branch. */
+/* Resolves "auto"; the result is "branch" if nothing can branch. */
 static enum session_truncated resolve_truncated(const struct session_options *o,
                                                 enum session_truncated given)
 {
@@ -123,7 +123,7 @@ static enum session_truncated resolve_truncated(const struct session_options *o,
     return given == TRUNCATED_BRANCH && !can_branch(o) ? TRUNCATED_CONTINUE : given;
 }
 
-/* What happens at the end of an answer that was cut, and at the end of the session. */
+/* Reads what happens at the end of a cut answer, and at the end of the session. */
 static int read_ends(const struct session_store *st, const struct json *v,
                      struct session_options *o, struct err *e)
 {
@@ -249,7 +249,7 @@ static void put_value(struct json_out *o, const char *name, const struct json *v
     json_out_value(o, v);
 }
 
-/* Those that are written only where they are set. */
+/* Writes the options that are written only if set. */
 static void write_set(const struct session_options *opt, struct json_out *o)
 {
     if (opt->hold)

@@ -10,7 +10,7 @@
 #include "worker/session/store/session_past.h"
 #include "worker/session/store/store.h"
 
-/* As index + 1; 0: none. */
+/* Finds the newest call of a key, as index + 1; 0: none. */
 static uint32_t newest_of_key(const struct forest *f, const uint64_t body_hash[2], struct str key)
 {
     const struct key_entry *found;
@@ -154,7 +154,7 @@ static struct str first_text(const struct checkpoint *t)
     return n ? node_text(n) : (struct str){0};
 }
 
-/* Borrowed from the session. */
+/* Finds the response; the result is borrowed from the session. */
 bool session_find_response(const struct session *s, struct str response_id,
                            struct session_past_response *ret)
 {

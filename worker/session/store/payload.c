@@ -6,9 +6,9 @@
  *                      ^                               |
  *                      `---------- recall.c -----------'   reads the records again
  *
- * A payload stays while somebody holds it (a running call its path's, by payload_hold_path), and if
- * its record does not hold all of it (fixed). Who needs a path recalls it (recall.h) before looking
- * at ids. */
+ * A payload stays while it is held (a running call holds its path's, by payload_hold_path), and if
+ * its record does not contain all of it (fixed). Ids of a path may only be read after a recall
+ * (recall.h). */
 
 #include "worker/session/store/payload.h"
 
@@ -125,7 +125,7 @@ static void free_bytes(struct payload *p)
     p->bytes = NULL;
 }
 
-/* It must be in the order of use. */
+/* Evicts a payload that is in the order of use. */
 void payload_evict(struct payload *p)
 {
     struct session *s = p->session;
@@ -193,8 +193,8 @@ void payload_let(struct payload *p)
     payload_touch(p);
 }
 
-/* Each checkpoint tells where its parent is: on a session that rested that is a wait for memory
- * each time. Mostly they were made one behind the other, so those above are asked for before. */
+/* Each checkpoint points to its parent: in an idle session that is a wait for memory each time.
+ * Mostly they were made one after the other, so those above are prefetched. */
 enum { FETCHED_AHEAD = 16 };
 
 #define FETCH_ABOVE(s, t)                                               \
@@ -220,7 +220,7 @@ void payload_hold_path(const struct session *s, const struct checkpoint *t)
     }
 }
 
-/* NULL is no path. */
+/* Releases the path; NULL is an empty path. */
 void payload_let_path(const struct checkpoint *t)
 {
     for (; t; t = t->parent) {

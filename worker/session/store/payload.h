@@ -4,9 +4,9 @@
  * piece of its bulk (call_bulk.h): then several answers have several payloads, and a long block of
  * rows has its own. Everything else of a checkpoint always stays in memory while its session does;
  * a payload may be evicted, the least recently used first, because the record that brought it is in
- * the journal. Who needs one asks for it before (recall.h) and reads it in the same breath: only
- * the eviction of a later turn of the loop takes it away again, and never while it is held: a
- * running call holds its path, and a recall in several steps what it has read.
+ * the journal. A reader recalls it first (recall.h) and reads it in the same loop iteration. Only a
+ * later iteration may evict it again, and never while it is held. A running call holds its path,
+ * and a recall in several steps holds what it has read.
  *
  * Layout: context ids, then each answer's ids, logprobs, experts, odds, indexer's rows, each at
  * a multiple of 4 bytes. Owned by its session (session.payloads); the bytes are its own, so that
@@ -39,7 +39,7 @@ struct payload_parts {
 
 struct payload {
     struct session *session;
-    struct list_item lru;              /* of store->payload_lru */
+    struct list_item lru;              /* in store->payload_lru */
     char *bytes;                       /* NULL: evicted */
     const struct payload_parts *parts; /* then the bytes lie as payload_resize says; NULL: it is
                                           all in `record`, and they are of the heap */
@@ -50,11 +50,11 @@ struct payload {
     bool wanted; /* a recall that is just noting what is missing has noted it */
 
     uint64_t call;   /* its number: the record must say the same */
-    uint32_t record; /* which one of its session's */
+    uint32_t record; /* number of its record in the session */
 
     /* While it is read back, which recall.c does, and is not there yet. */
-    char *room;         /* where its bytes come to lie; NULL: nobody reads it */
-    uint32_t n_came;    /* of its parts, the first: they are in `room` */
+    char *room;         /* memory for its bytes; NULL: it is not being read */
+    uint32_t n_came;    /* number of its first fragments that are in `room` */
     uint32_t n_readers; /* recalls that go on with it in their next step */
 };
 
@@ -71,10 +71,10 @@ static inline const char *payload_bytes(const struct payload *p)
     return p->bytes;
 }
 
-/* Where the bytes of one lie that was brought in parts: very long ones in pages of their own, which
- * grow without a copy (few, for a process may have only so many mappings), others in the heap.
- * Makes room of `had` bytes (NULL: none) one of n, which may be another place; payload_free_room
- * frees it.
+/* Grows the memory of a payload that comes in fragments, from `had` bytes (NULL: none) to n; it may
+ * move. Very long ones have pages of their own, which grow without a copy (only few, since a
+ * process may have a limited number of mappings). Others are in the heap. payload_free_room frees
+ * it.
  */
 char *payload_resize(char *room, size_t had, size_t n);
 void payload_free_room(char *room, size_t n);
@@ -88,7 +88,7 @@ struct call_bulk;
 struct payload *payload_of_piece(struct session *s, struct call_bulk *b, uint32_t piece,
                                  bool fixed);
 
-/* Evicts it; it is in the store's order, so nobody holds it. */
+/* Evicts it; it is in the store's order, so it is not held. */
 void payload_evict(struct payload *p);
 
 /* Room for the bytes of an evicted one that is read back, which counts as the session's memory;
@@ -98,7 +98,7 @@ void payload_make_room(struct payload *p);
 void payload_take_room(struct payload *p);
 void payload_drop_room(struct payload *p);
 
-/* It was used just now: of those that may be evicted it is the last one. */
+/* Marks it as used just now: it is evicted last. */
 void payload_touch(struct payload *p);
 
 /* Takes all payloads of the session out of the order of use. */
@@ -107,12 +107,12 @@ void payloads_displace(struct session *s);
 /* Frees the bytes of one that is in no order, on any thread. The struct lies in an arena. */
 void payload_drop_bytes(struct payload *p);
 
-/* It stays in memory until it is let go, as often as it was held; or, evicted, from the moment on
- * when it is read back. */
+/* Holds it in memory until it is released as often as it was held. An evicted one is held from the
+ * moment when it is read back. */
 void payload_hold(struct payload *p);
 void payload_let(struct payload *p);
 
-/* The same of all of the path that ends in t: a running call holds its path. t may be NULL. */
+/* Holds all of the path that ends in t, like a running call. t may be NULL. */
 void payload_hold_path(const struct session *s, const struct checkpoint *t);
 void payload_let_path(const struct checkpoint *t);
 

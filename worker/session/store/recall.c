@@ -1,8 +1,8 @@
 /* Evicted payloads come back (recall.h). A step chooses the parts that it reads, in the order of
- * the journal, and asks the source for their records; a part goes straight to its place in the
- * payload's room, and the room becomes the payload's bytes when all of its parts are there, so
- * nobody ever sees half a payload. The room is the payload's own and not the recall's: calls that
- * go on from one answer at the same time read it once. */
+ * the journal, and asks the source for their records; a part goes straight to its position in the
+ * payload's `room`, which becomes the payload's bytes when all of its parts are there. So half a
+ * payload is never visible. `room` belongs to the payload and not to the recall: calls that
+ * continue from one answer at the same time read it once. */
 #include "worker/session/store/recall.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 
 /* --- what is missing --- */
 
-/* Once each, while it is noted. */
+/* Adds p to the missing payloads unless it is there. */
 static void note(struct recall *r, struct payload *p)
 {
     if (p->wanted)
@@ -92,7 +92,7 @@ struct recalled {
 };
 
 struct recall_pieces {
-    VEC(struct recalled) all; /* those of a payload behind each other */
+    VEC(struct recalled) all; /* pieces; those of a payload follow each other */
 };
 
 static uint32_t n_pieces(const struct payload *p)
@@ -182,8 +182,8 @@ static void choose(const struct recall *r, size_t max_bytes, struct recall_piece
     }
 }
 
-/* What is whole is there now; of others, the parts that came from the first on count. False: some
- * did not come. */
+/* Completes whole payloads; of others, the first parts without a gap count. False: some did not
+ * come. */
 static bool settle(const struct recall_pieces *pieces)
 {
     bool all = true;
@@ -201,7 +201,7 @@ static bool settle(const struct recall_pieces *pieces)
     return all;
 }
 
-/* What nobody reads on is given up. */
+/* Frees the memory of payloads that are not read any further. */
 static void drop_rooms(const struct recall_pieces *pieces)
 {
     for (size_t i = 0; i < pieces->all.n; i++) {
@@ -212,7 +212,7 @@ static void drop_rooms(const struct recall_pieces *pieces)
     }
 }
 
-/* It stays as it is while this recall, or another one, reads on. */
+/* Keeps its state while this recall, or another one, reads on. */
 static void stay_with(struct recall *r, struct payload *p)
 {
     struct payload *before = r->reading;
@@ -250,7 +250,7 @@ static int read_step(struct recall *r, size_t max_bytes, struct err *e)
     return rc;
 }
 
-/* Those that are there are not missing any more, and the next one may be there in part. */
+/* Removes payloads that are there from the missing ones; the next one may be there in part. */
 static void shorten(struct recall *r)
 {
     struct payload *p = NULL;
@@ -269,7 +269,7 @@ int recall_some(struct recall *r, size_t max_bytes, struct err *e)
     if (r->missing.n == 0)
         return 0;
     CHECK(s->store->source);
-    session_use(s); /* what it used before is older than this */
+    session_use(s); /* payloads that it used before are older than this */
     rc = read_step(r, max_bytes, e);
     shorten(r);
     if (!s->unlinked)

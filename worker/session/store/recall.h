@@ -7,9 +7,9 @@
  *   recall_some(&r, RECALL_STEP, &e)     1: read on in a later turn; 0: all is there; -1
  *   recall_done(&r)                      frees it, at whatever point
  *
- * Between two steps whoever recalls keeps what is there from being evicted: a call holds its path
- * (payload_hold_path), others let the recall itself do so (holds). Several recalls that read the
- * same payload share what has come of it.
+ * Between two steps the payloads that are there must not be evicted: a call holds its path
+ * (payload_hold_path), others let the recall itself hold them (holds). Several recalls that read
+ * the same payload share its parts.
  */
 #ifndef RG_SESSION_RECALL_H
 #define RG_SESSION_RECALL_H
@@ -33,11 +33,11 @@ enum { RECALL_STEP = 512 << 10 };
 struct recall {
     struct session *session;
     bool rows;  /* long blocks of rows, too, which have payloads of their own: for exports */
-    bool holds; /* all that it is told of stays in memory until recall_done */
+    bool holds; /* all payloads that it gets stay in memory until recall_done */
     bool begun; /* recall_some was called: nothing more is noted */
     VEC(struct payload *) missing; /* the last one is read next */
     VEC(struct payload *) held;
-    struct payload *reading; /* of these, one that some parts of are there; or NULL */
+    struct payload *reading; /* one of these of which some parts are there; or NULL */
 };
 
 /* Notes all that reading t's own context needs. */
@@ -46,7 +46,7 @@ void recall_context(struct recall *r, const struct checkpoint *t);
 /* Notes all that reading t's own context and answer needs. */
 void recall_checkpoint(struct recall *r, const struct checkpoint *t);
 
-/* The same of all answers of a call, without its context. */
+/* Adds all answers of a call, without its context. */
 void recall_call(struct recall *r, const struct call_record *c);
 
 /* Notes what reading the whole path needs that ends in t, which may be NULL: it is read from its

@@ -13,7 +13,7 @@
 
 enum { NAME_MAX_BYTES = 80 };
 
-/* Exports have float32. */
+/* Checks the range: exports have float32. */
 static int check_range(const struct json *v, const char *name, struct err *e)
 {
     double d;
@@ -90,7 +90,7 @@ static bool member(const struct reward *r, const char *key, double *ret, bool *r
     return false;
 }
 
-/* False: unknown. */
+/* Returns the reward's number; false: unknown. */
 bool reward_number(const struct reward *r, double *ret)
 {
     static const char *const keys[] = {"reward", "score"};

@@ -39,7 +39,7 @@ int reward_check_value(const struct json *v, const char *name, struct err *e);
 /* The number that trainers get; false when it is unknown (*ret is 0 then). */
 bool reward_number(const struct reward *r, double *ret);
 
-/* As the value of a member: the number, or null when it is unknown. */
+/* Writes the value of a member: the number, or null if it is unknown. */
 void reward_put(const struct reward *r, struct json_out *o);
 
 /* Finds or makes the reward of a response (absent id: the session's). Of the same answer twice

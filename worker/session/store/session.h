@@ -39,7 +39,7 @@ enum { SESSION_PHASES = 4 };
 /* What a request meets that extends an answer cut by length. Whatever it is, no stored id changes.
  */
 enum session_truncated {
-    TRUNCATED_AUTO,     /* of the process: continue; tree with the matcher strict: refuse */
+    TRUNCATED_AUTO,     /* setting of the process: continue; tree with the matcher strict: refuse */
     TRUNCATED_CONTINUE, /* the stored ids, closed as the template closes an answer, mask 0 */
     TRUNCATED_BRANCH,   /* tree, timelines: stands on the checkpoint before; the cut answer is
                            rendered as the client sent it, and its own checkpoint stays a leaf */
@@ -93,7 +93,7 @@ struct session_defaults {
     bool keeps_due; /* there are sinks: what they wait for is kept beyond its time */
 };
 
-/* The spec's defaults. */
+/* Sets the spec's defaults. */
 void session_defaults_init(struct session_defaults *d);
 
 /* --- the store --- */
@@ -164,7 +164,7 @@ typedef int (*session_source)(void *ctx, struct str session_id, const uint32_t *
 
 void session_store_source(struct session_store *st, session_source source, void *ctx);
 
-/* It was used just now: others become older. */
+/* Marks the session as used just now: others become older. */
 void session_touch(struct session *s);
 
 /* Evicts what was used least recently, until all together hold at most `bytes` or `max` steps were
@@ -232,8 +232,8 @@ enum session_end {
     SESSION_END_HOLD /* a record's finalize of a session with the option hold: kept until deleted */
 };
 
-/* Who ended a session: the model by its answer, a limit, the agent, the trainer, or what they all
- * run on. */
+/* The cause of a session's end: the model by its answer, a limit, the agent, the trainer, or the
+ * infrastructure. */
 enum session_stop {
     SESSION_STOP_NONE,
     SESSION_STOP_MODEL,
@@ -256,16 +256,16 @@ bool session_evaluates(const struct session *s);
  * long (session_metadata). */
 void session_write_options(const struct session *s, struct buf *json);
 
-/* Whether some of the records that make the copy, which its first record counts, are not there yet
- * (or will never be): then nobody may find it. */
+/* Reports whether some of the records that make the copy, which its first record counts, are
+ * missing (maybe for ever): then the session is not visible. */
 bool session_copying(const struct session *s);
 
 /* complete / finalize / abort / delete / expire. `detail` is complete's body or NULL. */
 int session_end_record(struct session *s, enum session_end how, const struct json *detail,
                        uint64_t now_ms, struct buf *record, struct err *e);
 
-/* Of a session that is not kept any more, finalized or not: deleted, so long ago that its id is
- * forgotten, too. For the journal (journal_options.last_word). */
+/* Writes the tombstone of a session that is no longer kept, finalized or not: deleted so long ago
+ * that its id is forgotten, too. For the journal (journal_options.last_word). */
 void session_last_word(struct str id, struct buf *record);
 
 /* Where the session's export for the sinks stands. DUE keeps a finalized session's data. */
@@ -286,7 +286,8 @@ enum session_sink session_sink(const struct session *s, struct str *ret_options)
 /* The export that closed the session has reached its client whole. */
 void session_exported_record(struct session *s, uint64_t now_ms, struct buf *record);
 
-/* What a record is, for people: "create", "commit" ...; "?" if it is none of a session's. */
+/* Returns the kind of a record, for people: "create", "commit" ...; "?" if it is not a session's.
+ */
 const char *session_record_kind(struct str record);
 
 /* Of a call that was committed: its number, and by what a request is known that repeats it. */
@@ -309,7 +310,7 @@ int session_apply(struct session_store *st, struct str record, struct err *e);
 
 /* --- a call: prepare and commit are in session_call.h --- */
 
-/* What engines may leave out of answers, or tell otherwise than it is wanted. */
+/* Data that engines may leave out of answers, or return differently from what is wanted. */
 enum session_lack {
     LACK_BASIS, /* logprobs are not of the distribution that was sampled from */
     LACK_SUPPORT,
@@ -325,7 +326,7 @@ bool session_tells(struct session *s, enum session_lack what);
 /* Whether a prompt that is too long for it is no error, but an exhausted call. */
 bool session_exhausts(const struct session *s);
 
-/* What is to be kept of answers besides ids and logprobs. */
+/* Returns what is to be kept of answers in addition to ids and logprobs. */
 struct session_wants session_wants(const struct session *s);
 
 /* The LoRA adapter that its answers are sampled with; absent: none. */
@@ -346,7 +347,8 @@ struct str session_call_key(const struct session *s, uint64_t call);
 const struct json *session_messages(const struct session *s, struct arena *a,
                                     struct str response_id);
 
-/* That answer's own message, the last of these, as the session has it; NULL for unknown ids. */
+/* Returns that answer's own message, the last of these, as the session has it; NULL for unknown
+ * ids. */
 const struct json *session_message(const struct session *s, struct str response_id);
 
 /* Returns whether an answer of the session has that seal of its thought (thought_blocks.h). */
@@ -355,7 +357,7 @@ bool session_has_seal(const struct session *s, struct str seal);
 /* What the answer behind a response id was, and its call's true counts. */
 struct session_past_response {
     struct str finish_reason, asked, told;
-    struct str instructions;    /* that belong to `asked` and are not in it; or absent */
+    struct str instructions; /* instructions that belong to `asked` and are not in it; or absent */
     const struct json *message; /* the session's */
     uint32_t prompt_tokens, completion_tokens;
 };
@@ -413,14 +415,15 @@ struct session *session_next(struct session_store *st, const struct session *at)
 /* Whether it is open, without a call, not being loaded, and idle beyond its TTL. */
 bool session_expired(const struct session *s, uint64_t now_ms);
 
-/* The id of a session that was deleted or aborted and that nobody uses any more, once for each: of
- * its records only the last, its end, is needed. NULL: there is no other. The caller frees it. */
+/* Returns the id of a session that was deleted or aborted and is unused, once for each: only its
+ * last record, its end, is needed. NULL: there is no other. The caller frees it. */
 char *session_take_gone(struct session_store *st);
 
 /* The wall clock was set: what ends by time (TTL, tombstones, retention) ends as late as before. */
 void session_clock_stepped(struct session_store *st, int64_t by_ms);
 
-/* All sessions were used just now: after a replay, time in which nobody served does not count. */
+/* Marks all sessions as used just now: after a replay, time without a serving process does not
+ * count. */
 void session_store_woken(struct session_store *st, uint64_t now_ms);
 
 /* Its number in the order of session_next, from 1; never given again. */
@@ -443,7 +446,7 @@ struct session_past {
  * so that no call takes long. Without a journal there are none. */
 bool session_next_past(struct session_store *st, uint64_t now_ms, struct session_past *p);
 
-/* Like session_may_have_label. */
+/* Reports whether a past session may have the label, like session_may_have_label. */
 bool session_past_may_have_label(const struct session_past *p, struct str name);
 
 /* Frees the entry that session_revive has made for a reader, unless others use it. */

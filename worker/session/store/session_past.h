@@ -1,5 +1,5 @@
 /*
- * The calls of a session that were committed, for who repeats a request.
+ * The committed calls of a session, for repeated requests.
  */
 #ifndef RG_SESSION_SESSION_PAST_H
 #define RG_SESSION_SESSION_PAST_H
@@ -35,10 +35,10 @@ struct session_past_call {
 const struct session_past_call *session_past(struct session *s, struct arena *a, uint64_t call,
                                              bool sampled, struct err *e);
 
-/* Before session_past with `sampled` of a call that may be long: reads back what of its answers has
- * left memory, a part at a time, and holds it; *r, NULL before, is the caller's then, to be freed
- * by session_past_let. Returns 1 if there is more to read, for a later turn; 0 if all is there, or
- * there is no such call; -1 and e if it cannot be read back. The session stays pinned. */
+/* Prepares session_past with `sampled` of a call that may be long. Reads evicted payloads of its
+ * answers back, a step at a time, and holds them. *r, NULL before, is the caller's then, to be
+ * freed by session_past_let. Returns 1 if there is more to read, for a later turn; 0 if all is
+ * there, or there is no such call; -1 and e if it cannot be read back. The session stays pinned. */
 int session_past_recall(struct recall **r, struct session *s, uint64_t call, struct err *e);
 void session_past_let(struct recall **r);
 

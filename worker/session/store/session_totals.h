@@ -11,9 +11,9 @@
 struct session_totals {
     uint64_t sessions; /* live */
     uint64_t phases[SESSION_PHASES];
-    uint64_t copying;                /* of no phase yet: nobody finds them (session_copying) */
-    uint64_t nodes, tokens;          /* of all, also of those not in memory (nodes: as last seen) */
-    uint64_t bytes;                  /* of memory */
+    uint64_t copying; /* copies without a phase, which are not visible yet (session_copying) */
+    uint64_t nodes, tokens; /* sums of all, also of those not in memory (nodes: as last seen) */
+    uint64_t bytes;         /* memory in bytes */
     uint64_t evicted, evicted_bytes; /* sessions that are not resident; what they took, or their
                                   records, and what resident ones evicted */
     uint64_t evictions;              /* sessions evicted so far */

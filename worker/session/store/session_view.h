@@ -1,7 +1,7 @@
 /*
- * struct session_view: what exports may read of a session beyond session.h: the one door for those
- * who are outside of this folder, where the body of struct session stays. A view is taken anew for
- * each look: the session may go on between two.
+ * struct session_view: what exports may read of a session beyond session.h, without the body of
+ * struct session, which stays in this folder. Take a new view each time, since the session may
+ * change between two.
  */
 #ifndef RG_SESSION_SESSION_VIEW_H
 #define RG_SESSION_SESSION_VIEW_H
@@ -30,8 +30,8 @@ struct session_view {
     bool wants_support;                /* options sampling_support and */
     bool wants_indexer;                /* indexer_topk */
     bool compare_tokens, ignore_tools; /* how its timelines merge */
-    bool has_finished, finished;       /* as complete said */
-    bool told_stop;                    /* somebody said who ended it, or a budget refused a call */
+    bool has_finished, finished;       /* as the complete request said */
+    bool told_stop; /* a request named the cause of its end, or a budget refused a call */
     uint32_t rollbacks;
     uint64_t rollback_dropped;
     const uint64_t *forks; /* by enum session_cause */
@@ -39,7 +39,7 @@ struct session_view {
 
 struct session_view session_view(const struct session *s);
 
-/* Of the call that a checkpoint came with. */
+/* Returns the temperature of the call that made a checkpoint. */
 float checkpoint_temperature(const struct session *s, const struct checkpoint *t);
 uint32_t checkpoint_prompt_tokens(const struct session *s, const struct checkpoint *t);
 
@@ -58,7 +58,7 @@ void session_note_merge(struct session *s, uint32_t repaired, uint32_t lost, uin
 struct checkpoint_audit;
 void session_note_audit(struct session *s, struct checkpoint *t, const struct checkpoint_audit *a);
 
-/* session_unpin, for who does not know the store. */
+/* Unpins the session, for callers without the store. */
 void session_let(struct session *s);
 
 #endif
