@@ -148,8 +148,8 @@ static bool splits_at(struct encoder *e, struct str text, size_t at)
     return ret;
 }
 
-/* Whether a text behind a line's end has the same ids as alone, and one in front of spaces at its
- * end. Sooner tried than told by the tokenizer's parts. */
+/* Reports whether a text after a line's end has the same ids as alone, and one before spaces at its
+ * end. It is tried, since the tokenizer's description does not say it. */
 static bool splits_lines(const struct tokenizer *t, struct encoder *e)
 {
     static const struct {
@@ -643,7 +643,7 @@ int builtin_answer_beside(const struct builtin *b, const struct engine_request *
 {
     struct builtin own = {.mode = b->mode,
                           .tokenizer = b->tokenizer,
-                          .encoder = encoder_new(b->tokenizer), /* nobody else's */
+                          .encoder = encoder_new(b->tokenizer), /* its own encoder */
                           .stop_ids = b->stop_ids,
                           .n_stop_ids = b->n_stop_ids,
                           .first_stop = b->first_stop,

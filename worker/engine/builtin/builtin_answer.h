@@ -35,7 +35,7 @@ struct builtin_answer {
 /* mode as in the --engine argument ("" is echo). ERR_CONFIG on a bad mode or script file. */
 int builtin_new(const char *mode, const struct engine_options *o, struct builtin **ret,
                 struct err *e);
-/* The same mistakes, without a model. */
+/* Checks the mode for mistakes, without a model. */
 int builtin_check(const char *mode, struct err *e);
 /* Freed when it has been given up as often as it was held, and once more. */
 void builtin_hold(struct builtin *b);
@@ -49,13 +49,13 @@ int builtin_answer(const struct builtin *b, const struct engine_request *r,
 /* Whether making it takes long: a helper does it better. */
 bool builtin_is_long(const struct builtin *b, const struct engine_request *r);
 
-/* Of such a request: whether it takes a helper several milliseconds. */
+/* Reports whether the answer takes a helper several milliseconds. */
 bool builtin_takes_long(const struct builtin *b, const struct engine_request *r);
 
-/* Of such a request what builtin_answer reads, in the arena. */
+/* Copies what builtin_answer reads of the request into the arena. */
 struct engine_request *builtin_request_copy(const struct engine_request *r, struct arena *a);
 
-/* As builtin_answer, on any thread; b is held. */
+/* Answers like builtin_answer, on any thread; b is held. */
 int builtin_answer_beside(const struct builtin *b, const struct engine_request *r,
                           struct builtin_answer *ret, struct err *e);
 void builtin_answer_done(struct builtin_answer *a);

@@ -15,7 +15,7 @@ struct tokenizer;
 /* One answer. All that it points to lives as long as its struct recorded. */
 struct recorded_turn {
     struct str session;
-    uint32_t number, n_turns; /* which turn of its trajectory, from 1, and of how many */
+    uint32_t number, n_turns; /* number of the turn in its trajectory, from 1, and of its turns */
     struct token_span prompt, ids;
     const float *logprobs; /* ids.n, or NULL if the export does not have them */
     enum logprob_basis basis;

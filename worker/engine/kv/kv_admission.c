@@ -16,13 +16,13 @@
 #include "worker/engine/pool/replicas.h"
 
 enum {
-    HELD_TICK_MS = 10, /* other workers give room back, and engines tell, without a word */
+    HELD_TICK_MS = 10, /* other workers free space, and engines report, without a notice */
     IDLE_TICK_MS = 1000,
     GUESS_SHARE = 16, /* before any session has ended, a guess is at most that part of a cache */
 };
 
 struct ticket {
-    struct list_item in_row; /* of admission->row */
+    struct list_item in_row; /* in admission->row */
     struct list_head calls;  /* engine_call.held */
     uint64_t since_us;       /* when the session came first */
     uint64_t left_ms;        /* when its last call left */
@@ -34,7 +34,7 @@ static void tick(struct engine_pool *p);
 
 /* --- how much, and where --- */
 
-/* What the engine makes of the prompt: a picture is more than its placeholder. */
+/* Counts the prompt's tokens in the engine: a picture is more than its placeholder. */
 static uint64_t prompt_tokens(const struct engine_request *q)
 {
     uint64_t n = q->prompt.n;
@@ -49,13 +49,13 @@ static uint64_t answers(const struct engine_call *c)
     return MAX_OF(c->req.answers, 1u);
 }
 
-/* What all answers of the call may have. */
+/* Counts the tokens that all answers of the call may have. */
 static uint64_t wanted_tokens(const struct engine_call *c)
 {
     return pool_answer_tokens(c) * answers(c);
 }
 
-/* What the session is expected to hold there. */
+/* Estimates the tokens that the session will hold there. */
 static uint64_t need(const struct engine_call *c, const struct replica *r)
 {
     const struct engine_pool *p = c->pool;
@@ -69,14 +69,14 @@ static uint64_t need(const struct engine_call *c, const struct replica *r)
     return MAX_OF(MAX_OF(prompt, expected), MAX_OF(r->kv.told.unit, (uint64_t)1));
 }
 
-/* What it holds besides while the call runs: each answer has a slot of its own where there are
+/* Estimates the further tokens while the call runs: each answer has a slot of its own if there are
  * slots, and the first one's is the session's. */
 static uint64_t besides(const struct engine_call *c, const struct replica *r)
 {
     return r->kv.told.unit * (answers(c) - 1);
 }
 
-/* From here to admission_left the lease is one that is used. */
+/* Joins the lease, which counts as used from here to admission_left. */
 static void join(struct engine_call *c, struct lease *lease)
 {
     if (!c->leased)
@@ -98,7 +98,7 @@ static bool take(struct engine_call *c, struct replica *r)
     return true;
 }
 
-/* The one with most room, of those that tell. */
+/* Chooses the replica with most space, of those that report it. */
 static struct replica *roomiest(const struct engine_pool *p, const struct engine_call *c)
 {
     struct replica *found = NULL;
@@ -112,8 +112,8 @@ static struct replica *roomiest(const struct engine_pool *p, const struct engine
     return found;
 }
 
-/* Whether engines for the call are there, but all of them are down or have not told their caches
- * yet: that is no want of room, so other sessions do not stand behind it. */
+/* Reports whether there are engines for the call, but all of them are down or have not reported
+ * their caches yet. That is no lack of space, so other sessions do not wait for it. */
 static bool stands_aside(const struct engine_call *c)
 {
     const struct replicas *all = c->pool->replicas;
@@ -127,9 +127,9 @@ static bool stands_aside(const struct engine_call *c)
     return replicas_any_up(all) && replicas_suit(all, &c->req, false);
 }
 
-/* The session's own replica first, for it may know its prompt, then the one with most room, then
- * any. Where none is up, the queue is where calls wait, and where those are told that no engine
- * takes. */
+/* Admits a call: to the session's own replica first, which may know its prompt, then to the one
+ * with most space, then to any. If none is up, calls wait in the queue, where they also fail if no
+ * engine accepts them. */
 static bool admit(struct engine_call *c)
 {
     struct engine_pool *p = c->pool;
@@ -150,7 +150,8 @@ static bool admit(struct engine_call *c)
     return false;
 }
 
-/* The largest cache that could take the call; 0: one that could does not tell. */
+/* Returns the largest cache that could hold the call; 0: a possible one does not report its size.
+ */
 static uint64_t largest(const struct engine_call *c)
 {
     const struct engine_pool *p = c->pool;
@@ -218,7 +219,7 @@ static struct ticket *oldest(struct admission *a)
     return NULL;
 }
 
-/* Tells the other workers and the metrics. */
+/* Publishes the numbers to the other workers and the metrics. */
 static void publish(struct engine_pool *p)
 {
     const struct ticket *first = oldest(p->admission);
@@ -231,7 +232,7 @@ static bool older_elsewhere(const struct engine_pool *p, uint64_t since_us)
     return kv_older_held(&p->opt, since_us);
 }
 
-/* Off its ticket. */
+/* Takes the call off its ticket. */
 static void let_go(struct engine_call *c)
 {
     struct admission *a = c->pool->admission;
@@ -300,7 +301,7 @@ static void tick(struct engine_pool *p)
 
 /* --- refusals --- */
 
-/* From 1, among the held sessions of this worker. */
+/* Returns the rank among the held sessions of this worker, from 1. */
 static size_t rank_of(const struct admission *a, const struct ticket *own)
 {
     const struct ticket *t;

@@ -1,5 +1,5 @@
 /*
- * struct admission from the inside (kv_admission.h): who holds what, and who waits. For
+ * struct admission from the inside (kv_admission.h): held leases and waiting sessions. For
  * kv_admission.c and its test.
  */
 #ifndef RG_ENGINE_KV_ADMISSION_INTERNAL_H
@@ -23,7 +23,8 @@ struct admission {
     struct list_head row;
     size_t n_sessions;      /* held: sessions with calls */
     struct fair_queue held; /* their calls; only counted by it */
-    uint64_t mean_size;     /* of the last sessions when they ended, about eight; 0: none has */
+    uint64_t mean_size; /* mean size of the last sessions at their ends, about eight; 0: none has
+                           ended */
     struct loop_timer tick;
     uint64_t tick_ms; /* when it comes; 0: it is not set */
 };

@@ -14,7 +14,7 @@ static const struct engine_options *options(const struct replica *r)
     return r->all->opt;
 }
 
-/* Tells all processes how many replicas of this worker's set do not tell. */
+/* Publishes to all processes how many replicas of this worker's set do not report. */
 static void note_untold(const struct replicas *all)
 {
     uint32_t n = 0;

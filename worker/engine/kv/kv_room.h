@@ -1,6 +1,6 @@
 /*
- * struct kv_room: the KV cache of one replica, as it tells and as sessions hold it (leases.h), for
- * --kv-admission.
+ * struct kv_room: the KV cache of one replica, as it reports it and as sessions hold it (leases.h),
+ * for --kv-admission.
  *
  *   |<------------------------ limit: capacity x --kv-admission percent ------------------>|
  *   |  leases of all workers (board)  |  used beyond them, by others  |       room         |
@@ -21,7 +21,7 @@ struct replica;
 /* Asks the engine, when admission is on and no question is out. */
 void kv_look(struct replica *r);
 
-/* "untold", "told", "asked". */
+/* Returns "untold", "told" or "asked". */
 const char *kv_state_name(const struct replica *r);
 
 /* Tokens that sessions may hold; 0: as many as they like. */
@@ -30,7 +30,7 @@ uint64_t kv_limit(const struct replica *r);
 /* Tokens that sessions of all workers hold. */
 uint64_t kv_leased(const struct replica *r);
 
-/* Tokens that are free; 0 also where it does not tell. */
+/* Returns the free tokens; 0 also if it does not report. */
 uint64_t kv_free(const struct replica *r);
 
 /* Takes room for a session. False: there is none, nothing is taken. A session that wants
@@ -40,9 +40,9 @@ bool kv_take(struct replica *r, uint64_t tokens);
 /* Takes (or gives back, below 0) tokens whether there is room or not. */
 void kv_move(struct replica *r, int64_t tokens);
 
-/* The sessions that wait for room (kv_admission.h), as the node's workers tell each other on the
- * board: this one has n, the oldest since since_us (0: none); whether another has an older one; how
- * many all have, of which `own` are this worker's. */
+/* Publishes on the board the sessions that wait for space (kv_admission.h): this worker has n, the
+ * oldest since since_us (0: none). The functions below read whether another worker has an older
+ * one, and how many all have, of which `own` are this worker's. */
 void kv_tell_held(const struct engine_options *o, size_t n, uint64_t since_us);
 bool kv_older_held(const struct engine_options *o, uint64_t since_us);
 size_t kv_count_held(const struct engine_options *o, size_t own);

@@ -21,9 +21,9 @@ struct lease {
     struct replica *at; /* NULL: it was taken out of the set */
     uint64_t tokens;    /* held there, */
     uint64_t extra;     /* and so many more while calls run or wait: */
-    uint64_t promised;  /* of them no answer has yet, but call number */
+    uint64_t promised;  /* part of `extra` for which call number `first` has no answer yet */
     uint64_t first;     /* `first` will */
-    uint64_t size;      /* of the longest prompt with its answers so far */
+    uint64_t size;      /* size of the longest prompt with its answers so far */
     uint64_t call;      /* the last one that had an answer of several, */
     uint64_t answered;  /* and the tokens of those it has had */
     uint64_t used_ms;   /* end of the last call */
@@ -42,7 +42,7 @@ struct leases {
     size_t n;
 };
 
-/* The session's, or NULL. */
+/* Finds the session's lease, or NULL. */
 struct lease *lease_of(const struct leases *l, struct str session);
 
 /* The session has none. Its tokens, and extra ones, are counted at the replica already (kv_take);
@@ -85,7 +85,7 @@ void leases_sweep(struct leases *l, uint64_t before_ms);
 /* The replica is about to be freed. */
 void leases_forget(struct leases *l, const struct replica *r);
 
-/* Drops all. */
+/* Drops all leases. */
 void leases_done(struct leases *l);
 
 #endif

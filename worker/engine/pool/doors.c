@@ -1,9 +1,9 @@
 /*
  * The checks in their order: the setting "off" shuts everything; a path that is not spelt plainly
- * goes no further, for nobody knows what an engine makes of it; a path that samples is refused to
- * admins, too, whatever is configured; what is left is compared with the lists. Samplers are found
- * by the words of a path's segments rather than by whole paths, since engines keep adding routes
- * that end in the same words.
+ * is refused, since engines may read it differently; a path that samples is refused to admins, too,
+ * whatever is configured; what is left is compared with the lists. Samplers are found by the words
+ * of a path's segments rather than by whole paths, since engines keep adding routes that end in the
+ * same words.
  */
 #include "worker/engine/pool/doors.h"
 

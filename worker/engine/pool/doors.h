@@ -1,7 +1,8 @@
 /*
- * Which of an engine's own paths may be asked through the gateway, and by whom. Pure.
+ * Decides which of an engine's own paths may be called through the gateway, and with which key.
+ * Pure.
  *
- *     agents   what the kind's adapter lists (`read`) and what --passthrough names beside it
+ *     agents   what the kind's adapter lists (`read`) and what --passthrough adds
  *     admins   every path that is plainly spelt
  *     nobody   what samples: tokens would come that no session has recorded
  *
@@ -19,10 +20,10 @@
 struct door_request {
     struct str method, path; /* the path without its query */
     bool admin;
-    bool keyless;        /* no keys are configured: as an agent, told in other words */
+    bool keyless;        /* no keys are configured: like an agent, with a different error */
     const char *setting; /* --passthrough */
-    const char *reads;   /* what agents may ask of this kind: `METHOD /path` each, by commas; NULL:
-                            the engine has no paths */
+    const char *reads;   /* paths that agents may read of this kind: `METHOD /path` each, by commas;
+                            NULL: the engine has no paths */
 };
 
 /* 0, or -1 with why not: ERR_NOT_FOUND, ERR_WRONG_SCOPE or ERR_INVALID (an odd spelling). */

@@ -34,7 +34,7 @@ enum engine_finish {
 /* Which distribution logprobs come from. Only BASIS_PROCESSED is what was sampled from whatever the
  * sampling parameters are; where they change nothing, all three are the same. */
 enum logprob_basis {
-    BASIS_UNKNOWN,     /* nobody tells */
+    BASIS_UNKNOWN,     /* not reported */
     BASIS_RAW,         /* softmax of the model's logits alone */
     BASIS_TEMPERATURE, /* after penalties, biases and temperature, before top-k, top-p, min-p */
     BASIS_PROCESSED,   /* after all of them */
@@ -61,10 +61,10 @@ struct engine_top {
 /* A picture of the prompt, in the order of its placeholders. */
 struct engine_image {
     struct str format; /* "png" ...: image/FORMAT */
-    struct str base64; /* of one that lies in memory, */
-    uint32_t tokens;   /* that its placeholder stands for */
+    struct str base64; /* base64 of a picture in memory, */
+    uint32_t tokens;   /* tokens of its placeholder */
     const char *file;  /* else where it lies; NULL: in memory */
-    uint64_t bytes;    /* of that file */
+    uint64_t bytes;    /* size of that file */
 };
 
 struct engine_events {

@@ -1,8 +1,8 @@
 /*
- * struct engine_set: which engines there are, as arguments of --engine with the number of each, and
- * the file that keeps what /admin/engines made of them: STATE_DIR/engines.json. It has the --engine
- * settings that it was made under, and holds only while they are the same: whoever changes them has
- * the newer word. It is replaced whole, so a reader sees the old set or the new one.
+ * struct engine_set: the engines as arguments of --engine with their numbers, and the file with the
+ * changes of /admin/engines: STATE_DIR/engines.json. The file contains the --engine settings at the
+ * time of the change. If they differ at a start, the settings win. It is replaced whole, so a
+ * reader sees the old set or the new one.
  */
 #ifndef RG_ENGINE_ENGINE_SET_H
 #define RG_ENGINE_ENGINE_SET_H
@@ -23,13 +23,13 @@ struct engine_target;
 
 struct engine_entry {
     const char *text; /* the argument */
-    unsigned number;  /* of its counts in metrics and on the board */
+    unsigned number;  /* number of its counts in metrics and on the board */
 };
 
 /* Pools: where some engine has no name, or is called `policy`, names are those of pools, and what
  * has none is the policy's. Where all engines have other names, and no pool is
- * known from before, names are mere names, and all are the policy's. Once known, a pool stays one,
- * also without engines: who asks for it must not be answered by the policy. */
+ * known from before, names are mere names, and all are the policy's. A known pool stays one, also
+ * without engines: a request for it must not be answered by the policy. */
 struct engine_set {
     struct engine_entry *at;
     size_t n, cap;
@@ -39,7 +39,7 @@ struct engine_set {
         size_t n, cap;
     } pools; /* known, but for the policy's */
 
-    size_t kept_pools; /* of them, the first ones: those that the file has */
+    size_t kept_pools; /* number of the first ones, which the file has */
 
     uint64_t edition; /* counts what /admin/engines has made; 0: the settings' own */
     struct arena arena;
@@ -59,8 +59,8 @@ void engine_set_add(struct engine_set *s, struct str text, unsigned number);
 void engine_set_of(struct engine_set *s, const char *const *texts, size_t n);
 void engine_set_done(struct engine_set *s);
 
-/* What the file has, or the settings' own when there is none or it belongs to other settings; then
- * its pools are known all the same, and *told, which may be NULL, is true if it had a change by
+/* Loads the set of the file, or of the settings if there is no file or it belongs to other
+ * settings. Then its pools are still known, and *told (may be NULL) is true if it had a change by
  * /admin/engines. ERR_CONFIG: it cannot be read; the set is empty. */
 int engine_set_load(struct engine_set *s, const struct engine_home *h, bool *told, struct err *e);
 
@@ -74,8 +74,8 @@ int engine_set_save(const struct engine_set *s, const struct engine_home *h, str
 /* Changes when the file does; 0: there is none. */
 uint64_t engine_set_stamp(const char *state_dir);
 
-/* Nobody else changes the file until the descriptor is closed. -1: ERR_STATE_CONFLICT, somebody is
- * at it; ERR_STORAGE_FAILED. */
+/* Locks the file until the descriptor is closed. -1: ERR_STATE_CONFLICT, another process changes
+ * it; ERR_STORAGE_FAILED. */
 int engine_set_lock(const char *state_dir, struct err *e);
 
 /* The pools of `now`, which may be NULL, are known here, too, and those that the engines name.
@@ -85,7 +85,7 @@ int engine_set_follow(struct engine_set *s, const struct engine_set *now, struct
 /* The pool of an engine of the set; NULL: the policy's. */
 const char *engine_set_pool(const struct engine_set *s, const struct engine_target *t);
 
-/* The same by its argument. */
+/* Returns the pool of an engine by its argument. */
 const char *engine_set_pool_of(const struct engine_set *s, struct arena *a, const char *text);
 
 /* The engines of one pool (NULL: the policy's), with their numbers, as a set of their own. */

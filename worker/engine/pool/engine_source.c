@@ -100,7 +100,7 @@ static bool is_whole(const struct json *worker, struct str url)
            (str_starts(url, STR("http://")) || str_starts(url, STR("https://")));
 }
 
-/* Without the rank. */
+/* Returns the server's URL without the rank. */
 static struct str server_of(struct str url)
 {
     size_t at = url.len;

@@ -1,7 +1,7 @@
 /*
- * Where a set of engines is told by somebody else (--engine-source): a file with one engine a line,
- * or the list of workers of an SGLang router (SMG). Here the setting is taken apart and what is
- * told is read; who looks, and what becomes of it, is discovery.c.
+ * An outside source of the set of engines (--engine-source): a file with one engine a line, or the
+ * list of workers of an SGLang router (SMG). This file parses the setting and the source's text;
+ * discovery.c reads the source and applies it.
  */
 #ifndef RG_ENGINE_ENGINE_SOURCE_H
 #define RG_ENGINE_ENGINE_SOURCE_H

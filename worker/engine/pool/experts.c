@@ -1,8 +1,8 @@
 /*
- * The block does not tell where it begins, so its size has to: it fits all rows, or those from
- * `from` on. Where both fit (the size of a row is not known yet) the block is not used rather than
- * guessed at. The size of a row is learned from blocks that can only be whole, and checked from
- * then on.
+ * The block does not contain its first row, so its size must show it: it fits all rows, or those
+ * from `from` on. Where both fit (the size of a row is not known yet) the block is not used rather
+ * than guessed at. The size of a row is learned from blocks that can only be whole, and checked
+ * from then on.
  */
 #include "worker/engine/pool/experts.h"
 

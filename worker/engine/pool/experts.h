@@ -15,13 +15,13 @@
 
 struct experts_block {
     size_t bytes;
-    size_t tokens;       /* of prompt and answer */
+    size_t tokens;       /* tokens of prompt and answer */
     uint32_t from, rows; /* in: as asked; out: as it is */
 };
 
-/* 0 and b->from, b->rows; -1 ERR_ENGINE_INVALID when the size fits neither; 1 when it cannot be
- * told which it is (the block is of no use then). *row_bytes is the size of a row; 0: unknown, and
- * learned here from a block that can only be whole. `what` names the rows in the error. */
+/* Returns 0 and sets b->from and b->rows. -1 ERR_ENGINE_INVALID if the size fits neither; 1 if both
+ * fit, so that the block cannot be used. *row_bytes is the size of a row; 0: unknown, and learned
+ * here from a block that can only be whole. `what` names the rows in the error. */
 int experts_check(size_t *row_bytes, struct experts_block *b, const char *what, struct err *e);
 
 #endif

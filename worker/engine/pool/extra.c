@@ -31,7 +31,7 @@ static bool is_word_of(const char *words, struct str name)
     return false;
 }
 
-/* `at`: "" or "sampling_params.". */
+/* Refuses a member; `at`: "" or "sampling_params.". */
 static int refuse(const char *at, struct str name, const char *why, struct err *e)
 {
     char path[sizeof(e->param)];

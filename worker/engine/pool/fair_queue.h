@@ -15,7 +15,7 @@ struct map;
 /* A zeroed item waits nowhere. */
 struct fair_item {
     struct fair_lane *lane;
-    struct list_item item; /* of its lane */
+    struct list_item item; /* in its lane */
 };
 
 struct fair_queue {
@@ -27,7 +27,7 @@ struct fair_queue {
 /* No item may be left. */
 void fair_done(struct fair_queue *q);
 
-/* Behind the session's other items. */
+/* Adds an item after the session's other items. */
 void fair_push(struct fair_queue *q, struct fair_item *i, struct str session);
 
 /* Whose turn it is, or NULL. */

@@ -1,8 +1,8 @@
 /* The companions of calls that run at decode halves (pool_call.h). A companion is an ordinary
- * attempt whose answer is dropped. When it fails before the decode half has told a token, the
- * call's own attempt is given up too, and the call hears of the failure as of its own replica's:
- * what is tried again is both, with another room. Once the decode half tells tokens it has all that
- * it needs of the prefill half, and a failure there changes nothing. */
+ * attempt whose answer is dropped. If it fails before the decode half has returned a token, the
+ * call's own attempt is cancelled, too. The call handles the failure like its own replica's, and
+ * both are tried again, with another room. When the decode half returns tokens, it has all that it
+ * needs of the prefill half, and a failure there changes nothing. */
 
 #include "common/base/log.h"
 #include "common/proc/ids.h"
@@ -89,8 +89,8 @@ static void on_done(void *ctx, const struct engine_result *r)
     replica_answered(c->half.replica, r);
 }
 
-/* An answer that came, but is no answer of a whole engine, has done its work: what a prefill half
- * tells of its one token is not ours to judge. */
+/* Ignores an answer that is not one of a whole engine: it has done its work, and a prefill half's
+ * one token is not checked. */
 static void on_failed(void *ctx, const struct err *e, enum engine_failure how)
 {
     struct engine_call *c = ctx;

@@ -1,7 +1,7 @@
 /*
- * A version is what the trainer told last of an adapter; an absent one takes it out, and the last
- * entry takes its place, for the order means nothing. Names and versions are copies of the book's
- * own.
+ * A version is the trainer's last one for an adapter. An absent version removes it, and the last
+ * entry takes its index, since the order has no meaning. Names and versions are the book's own
+ * copies.
  */
 #include "worker/engine/pool/lora.h"
 

@@ -1,6 +1,6 @@
 /*
- * struct lora_book: the versions of LoRA adapters' weights, as the trainer told them. Few: looked
- * through one by one. A zeroed struct is an empty book.
+ * struct lora_book: the versions of LoRA adapters' weights, as the trainer set them. They are few,
+ * so a search reads all. A zeroed struct is an empty book.
  */
 #ifndef RG_ENGINE_LORA_H
 #define RG_ENGINE_LORA_H
@@ -29,7 +29,7 @@ int lora_set(struct lora_book *b, struct str name, struct str version);
 /* Writes [{"name", "version"}, ...]. */
 void lora_write(const struct lora_book *b, struct json_out *o);
 
-/* Absent: nobody told it. */
+/* Returns the adapter's version; absent: the trainer set none. */
 struct str lora_version(const struct lora_book *b, struct str name);
 
 #endif

@@ -19,7 +19,7 @@ struct engine_pass {
     const char *method;
     struct str path, query;
     bool admin;              /* an admin key was shown */
-    bool keyless;            /* none is needed here: an agent, told in other words */
+    bool keyless;            /* no key is needed here: like an agent, with a different error */
     const char *setting;     /* --passthrough */
     struct str content_type; /* absent: none */
     struct str accept;

@@ -126,7 +126,7 @@ uint64_t pool_answer_tokens(const struct engine_call *c)
     return (uint64_t)MAX_OF(c->req.sampling->max_tokens, 0);
 }
 
-/* What an engine's refusal leaves out of the figures is known here. */
+/* Fills in the figures that an engine's refusal lacks and the pool knows. */
 static struct err fill_overflow(const struct engine_call *c, const struct err *e)
 {
     struct err filled = *e;
@@ -267,7 +267,8 @@ static void on_unmanned(struct loop_timer *t)
         requeue(c);
 }
 
-/* No engine can take the call, or none has told yet that it can: others must not wait for it. */
+/* Sets a call aside that no engine accepts, or that none has said it accepts: others must not wait
+ * for it. */
 static void set_aside(struct engine_call *c)
 {
     if (!replicas_suit(c->pool->replicas, &c->req, true)) {
@@ -421,7 +422,7 @@ static void requeue(struct engine_call *c)
     pool_dispatch(p);
 }
 
-/* Off the queue, or never on it; its owner is told from the loop. */
+/* Refuses a call that is off the queue, or was never in it; its owner is notified from the loop. */
 static void refuse(struct engine_call *c, loop_timer_fn on_time)
 {
     leave_queue(c);
@@ -508,7 +509,7 @@ void pool_fail_all(struct engine_pool *p)
     struct err e = {0};
 
     (void)err_set(&e, ERR_DRAINING, "the gateway is shutting down");
-    /* From the start each time: what hears of its end may cancel others.
+    /* From the start each time: an owner's callback may cancel others.
      * NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
     while ((c = LIST_FIRST_OF(&p->calls, struct engine_call, in_pool))) {
         if (c->state == CALL_RUNNING)

@@ -59,7 +59,7 @@ bool engine_pool_takes_images(const struct engine_pool *p)
         if (p->replicas->at[i]->adapter->takes_images)
             return true;
     }
-    return p->replicas->n == 0; /* those to come */
+    return p->replicas->n == 0; /* engines that may come */
 }
 
 bool engine_pool_images_proven(const struct engine_pool *p)
@@ -104,7 +104,7 @@ int engine_pool_check_images(const struct engine_pool *p, struct err *e)
         drifts = drifts || p->replicas->at[i]->vision->state == VISION_DRIFTS;
     }
     if (p->replicas->n == 0)
-        return 0; /* those to come */
+        return 0; /* engines that may come */
     return err_field(e, "messages",
                      drifts
                          ? "the chat has images, and the engine of this model makes other tokens "
@@ -131,7 +131,7 @@ bool engine_pool_constrains(const struct engine_pool *p)
     for (size_t i = 0; i < p->replicas->n; i++)
         if (!p->replicas->at[i]->adapter->passes_request)
             return true;
-    return p->replicas->n == 0; /* those to come */
+    return p->replicas->n == 0; /* engines that may come */
 }
 
 bool engine_pool_logprobs_own(const struct engine_pool *p, const struct sampling *s)

@@ -21,7 +21,8 @@
 
 enum {
     RETRY_MS = 50,  /* before the first repetition, doubled for each further one */
-    RESUME_MS = 20, /* likewise, for engines that abort without having written anything */
+    RESUME_MS = 20, /* before the first repetition for engines that abort without output, doubled
+                       for each further one */
     RESUME_MAX_MS = 2000,
     ANEW_MAX = 3, /* times one call is asked differently */
 };
@@ -38,7 +39,7 @@ static void on_delta(void *ctx, const struct engine_delta *told)
     own.resumed = c->splice->pieces > 0;
     own.replica = c->replica->target.name;
     c->given += (uint32_t)d->ids.n;
-    /* Of text that came in deltas the whole answer tells nothing. */
+    /* The whole answer does not show that text came in deltas. */
     c->told = c->told || d->message || (c->req.stream && (d->ids.n > 0 || d->n_chat_lps > 0));
     if (c->req.stream || d->message || d->n_chat_lps > 0)
         c->events->delta(c->ctx, d);
@@ -52,7 +53,7 @@ static bool is_banned(const struct engine_call *c, int32_t id)
     return false;
 }
 
-/* What must hold of every piece; says which does not. */
+/* Checks what must hold of every piece; the error names what does not. */
 static int check_piece(const struct engine_call *c, const struct engine_result *r, struct err *e)
 {
     const struct engine_pool *p = c->pool;
@@ -107,8 +108,8 @@ static int check_experts(struct engine_call *c, struct engine_result *r, struct 
     return rc < 0 ? -1 : 0;
 }
 
-/* The same for the indexer's top-k, which is told from the first row on, and kept from the first
- * that the session does not have. */
+/* Checks the indexer's top-k, which is returned from the first row on, and kept from the first that
+ * the session lacks. */
 static int check_indexer(struct engine_call *c, struct engine_result *r, struct err *e)
 {
     const struct indexer_ask *ask = &c->req.indexer;
@@ -168,7 +169,7 @@ static void keep_experts(struct engine_call *c, struct engine_result *r)
         c->req.experts_from = c->splice->experts_from + c->splice->experts_rows;
 }
 
-/* Whether somebody has set the version: engines call it "default" before. */
+/* Reports whether a version has been set: before that engines call it "default". */
 static bool is_set(struct str version)
 {
     return version.len > 0 && !str_eq_c(version, "default");
@@ -184,7 +185,7 @@ static size_t spans_reported(const struct engine_result *r)
     return n;
 }
 
-/* What was said around a piece. */
+/* Records the versions reported around a piece. */
 static void note_heard(struct engine_call *c, const struct engine_result *r)
 {
     const struct str words[] = {r->version_before, r->version_after};
@@ -198,8 +199,9 @@ static void note_heard(struct engine_call *c, const struct engine_result *r)
     }
 }
 
-/* Whether the engine's words around the answer leave room for the trainer's: who told a version
- * long ago, and pushes later ones to the engine alone, does not mean this answer with it. */
+/* Reports whether the versions that the engine reported around the answer allow the trainer's: a
+ * trainer that set a version long ago, and pushes later ones to the engine alone, does not mean
+ * this answer with it. */
 static bool stamps_may_hold(const struct engine_call *c, const struct engine_version *v, size_t n)
 {
     return n == 0 || c->req.lora.len > 0 || !c->heard_first.p ||
@@ -221,8 +223,8 @@ static bool stamps_agree(const struct engine_result *r, const struct engine_vers
     return true;
 }
 
-/* The engine's own word holds over the trainer's: that they differ is told once, until they agree.
- */
+/* Compares the versions. The engine's own wins over the trainer's; a difference is logged once,
+ * until they agree. */
 static void compare_words(const struct engine_call *c, const struct engine_result *r)
 {
     struct str told = vec_last(&c->stamps).version;
@@ -238,7 +240,7 @@ static void compare_words(const struct engine_call *c, const struct engine_resul
     c->replica->contradicts = differs;
 }
 
-/* Weight versions that the trainer told us, for engines that report none, or not of all pieces. */
+/* Stamps versions that the trainer set, for engines that report none, or not for all pieces. */
 static void stamp_versions(struct engine_call *c, struct engine_result *r)
 {
     size_t n = 0, reported;
@@ -246,7 +248,7 @@ static void stamp_versions(struct engine_call *c, struct engine_result *r)
     bool hold;
 
     if (c->req.lora.len > 0)
-        r->n_versions = 0; /* of the weights below the adapter */
+        r->n_versions = 0; /* those are of the weights below the adapter */
     if (c->stamps.n == 0 || r->ids.n == 0)
         return;
     reported = spans_reported(r);
@@ -266,7 +268,7 @@ static void stamp_versions(struct engine_call *c, struct engine_result *r)
     }
     hold = stamps_may_hold(c, v, n) && stamps_agree(r, v, n);
     if (!hold && reported > 0)
-        return; /* what is not reported is not known */
+        return; /* tokens without a reported version are unknown */
     r->versions = v;
     r->n_versions = hold ? n : 0;
 }
@@ -343,7 +345,7 @@ static bool must_start_over(const struct engine_call *c, const struct engine_res
            !json_is_true(json_get(grammar, "text_too"));
 }
 
-/* What came is dropped and asked for again, unless somebody has heard of it already. */
+/* Drops the tokens so far and asks for them again, unless some were sent already. */
 static void start_over(struct engine_call *c)
 {
     struct err e = {0};
@@ -396,8 +398,8 @@ static void on_done(void *ctx, const struct engine_result *given)
     deliver(c, &r);
 }
 
-/* Nothing of the request has reached an engine, and it is the engine's fault: it is down, or about
- * to be found so. Such a call waits for one to come back. */
+/* Reports whether no part of the request has reached an engine, by the engine's fault: it is down,
+ * or about to be found so. Such a call waits for one to come back. */
 static bool lost(struct engine_call *c, const struct err *e, enum engine_failure how)
 {
     bool unreachable =
@@ -413,7 +415,7 @@ static bool lost(struct engine_call *c, const struct err *e, enum engine_failure
     return pool_patience_ms(c) > 0;
 }
 
-/* To another replica, or to the same one when there is no other. */
+/* Repeats the call at another replica, or at the same one if there is no other. */
 static void repeat(struct engine_call *c, struct replica *at)
 {
     uint64_t base = (uint64_t)RETRY_MS << MIN_OF(c->retries, 6u);

@@ -1,6 +1,6 @@
 /*
  * struct engine_call: one sample on its way through queue, replica and retries; pool.c moves it,
- * pool_answers.c hears what the replica says of it.
+ * pool_answers.c handles the replica's answers.
  */
 #ifndef RG_ENGINE_POOL_CALL_H
 #define RG_ENGINE_POOL_CALL_H
@@ -36,9 +36,9 @@ struct stamp {
 
 struct engine_call {
     struct engine_pool *pool;
-    struct list_item in_pool; /* of pool->calls */
+    struct list_item in_pool; /* in pool->calls */
     struct fair_item item;
-    struct list_item held;  /* of its ticket (kv_admission.h) */
+    struct list_item held;  /* in its ticket (kv_admission.h) */
     struct fair_item place; /* among the held ones; it has none when it is about to be refused */
     struct ticket *ticket;  /* while it is held, or NULL */
     bool leased;            /* its session's lease counts it, */
@@ -59,10 +59,10 @@ struct engine_call {
         struct replica *avoid;
         void *attempt; /* NULL: over */
         struct engine_pairing pair;
-        struct str version;  /* of its weights, in the arena */
+        struct str version;  /* version of its weights, in the arena */
         uint32_t given;      /* tokens of the call when it began */
     } half;                  /* its companion: halves.c */
-    struct loop_timer timer; /* of the queue, or until the next try */
+    struct loop_timer timer; /* timer of the queue, or until the next try */
     struct splice *splice;   /* in the arena */
 
     struct {
@@ -70,12 +70,12 @@ struct engine_call {
         size_t n, cap;
     } stamps;
 
-    /* What engines said of their weights around pieces whose tokens they tell no version of: the
-     * first word and the last, in the arena; absent: none. */
+    /* Versions that engines reported around pieces without versions of their tokens: the first and
+     * the last, in the arena; absent: none. */
     struct str heard_first, heard_last;
 
-    uint32_t given; /* tokens told by deltas */
-    bool told;      /* something was: a repetition would tell it again */
+    uint32_t given; /* tokens sent by deltas */
+    bool told;      /* output was sent: a repetition would send it again */
     uint32_t retries, resumes;
     uint32_t fruitless;    /* engine-side aborts in a row that brought no token */
     uint64_t fruitless_us; /* when the first of them came */
@@ -95,7 +95,7 @@ void pool_refuse_session(struct engine_call *c);
 /* How many tokens each of its answers may have. */
 uint64_t pool_answer_tokens(const struct engine_call *c);
 
-/* Ends the call; its owner is told at once, so not from inside engine_start. */
+/* Ends the call; its owner is notified at once, so not from inside engine_start. */
 void pool_fail(struct engine_call *c, const struct err *e);
 
 /* Ends the call with its answer; as pool_fail. */
@@ -104,7 +104,7 @@ void pool_delivered(struct engine_call *c, const struct engine_result *r);
 /* Takes a running call off its replica; it is queued again after delay_ms (0: at once). */
 void pool_again(struct engine_call *c, uint64_t delay_ms);
 
-/* What is left of the time that a call waits for an engine: all of it while one can be reached. */
+/* Returns the time that a call may still wait for an engine: all of it while one can be reached. */
 uint64_t pool_patience_ms(const struct engine_call *c);
 
 /* The call's attempt is over without an answer, for what happened at that replica: its own, or its
@@ -112,15 +112,15 @@ uint64_t pool_patience_ms(const struct engine_call *c);
 void pool_failed_at(struct engine_call *c, struct replica *at, const struct err *e,
                     enum engine_failure how);
 
-/* How the pool hears of an attempt; their ctx is the call. */
+/* The pool's callbacks of an attempt; their ctx is the call. */
 extern const struct engine_attempt_events pool_answer_events;
 
 /* pool_weights.c: the trainer's word for the weights that the call is sampled with; absent or
  * empty: none. */
 struct str pool_told_version(const struct engine_call *c);
 
-/* pool_moves.c: what a session had computed where it was is of no use elsewhere: each move is told,
- * and why. The call is about to run at r. */
+/* pool_moves.c: counts and logs a session's move with its reason, since its computed prompt is
+ * lost. The call is about to run at r. */
 void pool_note_home(struct engine_call *c, const struct replica *r);
 
 /* Notes that the pool's version holds from the call's next token on. */
@@ -145,7 +145,7 @@ void halves_start(struct engine_call *c);
  */
 void halves_end(struct engine_call *c);
 
-/* Tells when the two sides of an answer have been computed under different weights. */
+/* Logs that the two halves of an answer were computed under different weights. */
 void halves_compare(struct engine_call *c, const struct engine_result *r);
 
 /* The replica is about to be freed; nothing runs there. */

@@ -30,14 +30,14 @@ struct version_round;
 struct engine_pool {
     struct loop *loop;
     struct engine_options opt;
-    struct arena arena;        /* of the options */
+    struct arena arena;        /* memory of the options */
     struct replicas *replicas; /* own */
     struct engine_pool *next;  /* another pool; the policy's is the first */
     struct engine_pool *first;
     bool known;        /* some set had it; the policy's always is */
-    size_t on_trial;   /* of the first: pools whose trial is not over */
+    size_t on_trial;   /* number of the first pools, whose trial is not over */
     size_t queue_told; /* to the metrics */
-    uint64_t edition;  /* of the set */
+    uint64_t edition;  /* edition of the set */
     void (*tried)(void *ctx, struct str silent);
     void *tried_ctx;
     struct session_homes *homes; /* own: pool_moves.c */
@@ -51,11 +51,11 @@ struct engine_pool {
     void (*drained)(void *ctx);
     void *drained_ctx;
     struct buf version;            /* len 0: none */
-    struct version_round *telling; /* engines are told it; or NULL */
+    struct version_round *telling; /* round that sets it on engines; or NULL */
     struct lora_book *loras;       /* own: pool_weights.c */
     struct ids *ids;               /* own: of rooms (halves.c); NULL: none was needed */
-    size_t expert_row_bytes;       /* of routed experts (experts.h); 0: unknown; */
-    size_t indexer_row_bytes;      /* the same of the indexer's top-k */
+    size_t expert_row_bytes;       /* bytes of a row of routed experts (experts.h); 0: unknown; */
+    size_t indexer_row_bytes;      /* bytes of a row of the indexer's top-k */
 };
 
 /* A pool beside the first: known only once a set has it. */
@@ -73,17 +73,17 @@ void pool_count_waiting(struct engine_pool *p);
 /* Ends all calls with ERR_DRAINING. */
 void pool_fail_all(struct engine_pool *p);
 
-/* What the pool (ctx) has to offer may have changed: waiting calls and the health hook are told. */
+/* Notifies waiting calls and the health hook that the pool (ctx) may have changed. */
 void pool_changed(void *ctx);
 
-/* Which new sessions may begin (kv_admission.h): made where the options say so, and ended when no
- * call is held any more; a session has ended, or is complete. */
+/* Admission of new sessions (kv_admission.h): made if the options ask for it, and ended when no
+ * call is held; a session has ended, or is complete. */
 void admission_open(struct engine_pool *p);
 void admission_done(struct engine_pool *p);
 void admission_end_session(struct engine_pool *p, struct str session);
 void admission_complete_session(struct engine_pool *p, struct str session);
 
-/* What sessions' calls were sent where (pool_moves.c), and which weights were told of
+/* Records of the replicas of sessions' calls (pool_moves.c), and of the trainer's versions
  * (pool_weights.c): made with the pool, ended with it. */
 void pool_moves_init(struct engine_pool *p);
 void pool_moves_done(struct engine_pool *p);

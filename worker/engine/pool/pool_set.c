@@ -89,8 +89,8 @@ static int check_served(const struct engine_pool *first, const struct engine_set
                      served);
 }
 
-/* Of what the set has of each pool; those that it is the first to name are made. -1: what was
- * staged is not any more. */
+/* Stages the set's engines for each pool; makes pools that it is the first to name. -1: staging was
+ * undone. */
 static int stage_all(struct engine_pool *first, const struct engine_set *set, struct err *e)
 {
     int rc = check_served(first, set, e);
@@ -219,7 +219,7 @@ size_t engine_pool_at_number(const struct engine_pool *p, unsigned number)
     return n;
 }
 
-/* What the last answers told: null before the first. */
+/* Writes facts of the last answers: null before the first. */
 static void put_answers(const struct replica *r, struct json_out *o)
 {
     json_out_key(o, "latency_ms");
@@ -265,7 +265,7 @@ static const char *state_of(const struct replica *r)
     return replica_unpaired(r) ? "unpaired" : "up";
 }
 
-/* As engine_set_name has it: one that is alone in its pool is called as the pool is. */
+/* Returns the name as engine_set_name has it: the only engine of a pool has the pool's name. */
 static const char *shown_name(const struct replica *r)
 {
     const struct replicas *all = r->all;

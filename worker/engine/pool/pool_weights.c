@@ -1,5 +1,5 @@
-/* What was told of the weights (weights_file.h): their version and those of adapters, which stamp
- * the answers that are under way. */
+/* The trainer's versions of the weights (weights_file.h) and of adapters, which stamp running
+ * answers. */
 #include <stdlib.h>
 
 #include "common/base/mem.h"
@@ -67,7 +67,8 @@ static void set_lora(struct engine_pool *p, struct str name, struct str version)
     }
 }
 
-/* What is told no more goes first: the book has room for all that the file has. */
+/* Follows the file's adapters. Missing ones are removed first, so that the book has space for all
+ * of the file. */
 static void follow_loras(struct engine_pool *p, const struct lora_book *told)
 {
     for (size_t i = p->loras->n; i-- > 0;) {

@@ -23,7 +23,7 @@ enum { READY_LEAST = 4 << 10, READY_MAX = 8 };
 struct ready_text {
     const void *of;    /* the value: a struct json, or a string's bytes */
     struct str text;   /* its JSON */
-    struct str quoted; /* of a schema: a JSON string that has that JSON; else absent */
+    struct str quoted; /* a schema as a JSON string that has that JSON; else absent */
 };
 
 struct ready_texts {

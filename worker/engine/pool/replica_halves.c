@@ -92,7 +92,7 @@ void replicas_note_halves(struct replicas *r)
         r->changed(r->ctx);
 }
 
-/* Calls for its weight. */
+/* Returns its calls in relation to its weight. */
 static double burden(const struct replica *r)
 {
     return r->inflight / r->target.weight;

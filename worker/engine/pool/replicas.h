@@ -42,27 +42,27 @@ struct vision_sample;
 /* in: calls may go there; staged: on trial beside the set; out: it ends what it runs. */
 enum replica_stage { REPLICA_IN, REPLICA_STAGED, REPLICA_OUT };
 
-/* ASKED: nothing came yet. UNTOLD: it does not tell, there is always room. */
+/* ASKED: no figure came yet. UNTOLD: it does not report, so there is always space. */
 enum kv_state { KV_ASKED, KV_UNTOLD, KV_TOLD };
 
 struct kv_room {
     enum kv_state state;
     struct engine_kv told;
     uint64_t others; /* tokens in use that are no leases' */
-    uint64_t leased; /* of this worker */
+    uint64_t leased; /* tokens that this worker's leases hold */
     bool asking;
 };
 
 struct replica {
     const char *text; /* the engine argument */
-    unsigned number;  /* of its counts in metrics and on the board */
+    unsigned number;  /* number of its counts in metrics and on the board */
     enum replica_stage stage;
     bool rests;         /* out: it was seen without calls */
     struct arena arena; /* text and target */
     struct engine_target target;
     const struct engine_adapter *adapter;
     void *impl;
-    enum engine_half half; /* as it last told */
+    enum engine_half half; /* half as it reported last */
     uint32_t inflight;
     uint32_t queued; /* calls that wait whose session keeps it */
     bool up;         /* from the start: calls need not wait for the first probe */
@@ -70,12 +70,13 @@ struct replica {
     bool probing;
     uint8_t bad, good;      /* observations in a row */
     uint64_t full_until_ms; /* end of the wait after its 429; 0: it is not full */
-    uint64_t hash;          /* of its name */
+    uint64_t hash;          /* hash of its name */
     uint64_t alive_ms;      /* when bytes of an answer last came */
     uint64_t requests, errors, retries;
     uint64_t answer_us; /* mean time of the last answers, about eight; 0: none has come */
-    struct buf version; /* of the weights, as the last answer that had one told; empty: none had */
-    bool contradicts;   /* its last answer told another version than the trainer */
+    struct buf
+        version;      /* version of the weights in the last answer that had one; empty: none had */
+    bool contradicts; /* its last answer had a version other than the trainer's */
     struct vision_probe *vision; /* in the arena */
     struct kv_room kv;
     struct replicas *all;
@@ -97,7 +98,7 @@ struct replicas {
     const struct engine_options *opt;
     struct arena arena;           /* the sample's */
     bool lets_drift;              /* VISION_DRIFTS does not keep pictures from a replica */
-    struct vision_sample *sample; /* what engines are asked to see how they take pictures; in the
+    struct vision_sample *sample; /* what engines are asked to see how they treat pictures; in the
                                      arena, from replicas_begin on */
     enum engine_half missing;     /* the half of a split of which none is up, or UNTOLD */
     bool held;                    /* model calls are paused: nothing else is asked either */
@@ -111,9 +112,8 @@ struct replicas {
 /* There are none yet: replicas_set opens them and starts probing. The options are borrowed. */
 void replicas_begin(struct replicas *r, const struct engine_options *o);
 
-/* From now on these engines are the set, in their order: those of the same argument go on as they
- * are, others come (staged ones as they are) or go. -1: one cannot be opened, nothing has changed.
- */
+/* Makes these engines the set, in their order. Those with the same argument continue, others are
+ * added (staged ones as they are) or removed. -1: one cannot be opened, nothing has changed. */
 int replicas_set(struct replicas *r, const struct engine_set *set, struct err *e);
 
 /* Opens those of the set that are not in it yet, beside it. -1: nothing is staged. */
@@ -136,7 +136,7 @@ void replicas_close(struct replicas *r);
  * it is back. */
 bool replicas_any_up(const struct replicas *r);
 
-/* The same, of replicas that serve (replica_serves). */
+/* Reports whether any replica serves (replica_serves). */
 bool replicas_any_serves(const struct replicas *r);
 
 /* Where a request of the session may go. */
@@ -148,27 +148,27 @@ struct replica_wish {
     bool takes_full;                      /* replicas that answered 429 just now count, too */
 };
 
-/* Which half it last told to be. A replica that comes back is taken for what it was until it tells
- * anew. */
+/* Returns the half that it reported last. A replica that comes back counts as what it was until it
+ * reports again. */
 enum engine_half replica_half(const struct replica *r);
 
-/* Notes what they tell of it now. Logs when there is no half of one kind that is up, and when there
- * is one again. */
+/* Records the halves as reported now. Logs when no half of one kind is up, and when there is one
+ * again. */
 void replicas_note_halves(struct replicas *r);
 
 /* Whether it is a half of a split of which no other half is up: by itself it answers nothing. */
 bool replica_unpaired(const struct replica *r);
 
-/* Whether the set has both halves of a split: a single kind may be a router, which tells what a
- * server behind it is. */
+/* Reports whether the set has both halves of a split: a single kind may be a router, which reports
+ * the kind of a server. */
 bool replicas_split(const struct replicas *r);
 
 /* The prefill half for a call: of those that are up, have room and suit the request, the one with
  * the least calls for its weight; among equals the session's. NULL: none. */
 struct replica *replicas_prefill(const struct replicas *all, const struct replica_wish *w);
 
-/* Where the session's next call goes, or NULL when no replica that is up and can take it has a free
- * slot. */
+/* Chooses the replica of the session's next call; NULL if no replica that is up and accepts it has
+ * a free slot. */
 struct replica *replicas_pick(struct replicas *r, const struct replica_wish *w);
 
 /* Why a session's call goes to another replica than the one before: it was taken out, is down, has
@@ -183,12 +183,13 @@ enum replica_move replicas_move(const struct replicas *r, const struct replica_w
 /* "removed", "down", "failed", "load", "home". */
 const char *replica_move_name(enum replica_move m);
 
-/* Whether any replica can take the request, as far as they have told (later: or may be able to,
- * once they have): it was prepared for the engines of then, and those of now may be of other kinds.
+/* Reports whether any replica accepts the request, as far as they have reported (later: or may,
+ * when they have). The request was prepared for earlier engines, and the present ones may be of
+ * other kinds.
  */
 bool replicas_suit(const struct replicas *r, const struct engine_request *q, bool later);
 
-/* Whether this one can, as far as it has told. */
+/* Reports whether this replica accepts it, as far as it has reported. */
 bool replica_suits(const struct replica *r, const struct engine_request *q);
 
 /* Whether it samples with adapters. */
@@ -218,13 +219,13 @@ void replica_end(struct replica *r);
 bool replica_has_slot(const struct replica *r);
 double replica_score(const struct replica *r, struct str session_id);
 
-/* As if replica_begin had not been: no request was sent. */
+/* Undoes replica_begin: no request was sent. */
 void replica_unbegin(struct replica *r);
 
 /* For the metrics: a request that this replica did not answer is sent again. */
 void replica_retried(struct replica *r);
 
-/* A request failed for good: its client hears of it. */
+/* Counts a request that failed for good, and whose client gets the error. */
 void replica_failed(struct replica *r);
 
 /* We gave a running request up, because its client left or its session ended. */

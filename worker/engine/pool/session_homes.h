@@ -1,7 +1,7 @@
 /*
- * struct session_homes: which replica each session's last call went to, to tell when one moves. A
- * table of a fixed size: of sessions that meet in one place the last one is known, so a move may
- * go unnoticed among very many sessions, and none is told that was not. Zeroed: nothing is known.
+ * struct session_homes: the replica of each session's last call, to detect moves. A table of a
+ * fixed size: of sessions with the same slot the last one is known. So among very many sessions a
+ * move may go unnoticed, but none is reported that did not happen. Zeroed: nothing is known.
  */
 #ifndef RG_ENGINE_SESSION_HOMES_H
 #define RG_ENGINE_SESSION_HOMES_H

@@ -21,7 +21,7 @@
 struct splice_support {
     struct json_ints counts, ids;
     struct json_floats logprobs;
-    struct odds_support whole; /* of all that is here */
+    struct odds_support whole; /* support of all pieces here */
 };
 
 static void count(struct splice *s, size_t bytes)
@@ -31,7 +31,7 @@ static void count(struct splice *s, size_t bytes)
     s->counted = bytes;
 }
 
-/* What grows with the answer. */
+/* Sums up the memory that grows with the answer. */
 static size_t bytes_of(const struct splice *s)
 {
     const struct splice_support *p = s->support;
@@ -130,7 +130,7 @@ static const struct odds_support *support_of_all(const struct splice *s)
     return &all->whole;
 }
 
-/* Of a piece that has tokens. */
+/* Adds a piece that has tokens. */
 static void add_tokens(struct splice *s, const struct engine_result *r)
 {
     size_t base = s->ids.n;

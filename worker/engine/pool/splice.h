@@ -38,16 +38,16 @@ struct splice {
     } spans;
 
     struct splice_support *support; /* NULL: none has come */
-    bool support_lost;              /* a piece told none */
+    bool support_lost;              /* a piece has no support */
 
-    struct buf text;                 /* of the versions */
+    struct buf text;                 /* text of the versions */
     struct engine_version *versions; /* made by splice_result */
     enum logprob_basis basis;
     struct buf experts; /* rows of the pieces that had them, from the call's first one on */
     uint32_t experts_from, experts_rows;
     uint32_t scored, drifted;
-    bool recomputed;       /* of some piece (engine_result) */
-    int64_t cached_tokens; /* of the first piece */
+    bool recomputed;       /* recomputed in some piece (engine_result) */
+    int64_t cached_tokens; /* cached tokens of the first piece */
     uint32_t pieces;
     atomic_size_t *held; /* `counted` of its bytes are in it; or NULL */
     size_t counted;

@@ -1,7 +1,7 @@
 /*
- * Each engine is asked beside its places, for it may run all that it is allowed while the trainer
- * waits. Round and questions end together: on_timer, which also comes at once when nobody is out
- * any more, cancels what is left, tells, and frees.
+ * The question to an engine does not use its slots, which may all be taken while the trainer waits.
+ * Round and questions end together: on_timer, which also comes at once after the last answer,
+ * cancels the others, reports, and frees.
  */
 #include "worker/engine/pool/version_round.h"
 

@@ -1,6 +1,6 @@
 /*
  * The probe is a call like any other, of one token, and the wire's own checks judge it: the reply
- * must tell the prompt's ids or length as the model's processor makes them. ERR_ENGINE_INVALID
+ * must contain the prompt's ids or length as the model's processor makes them. ERR_ENGINE_INVALID
  * means that the engine makes other tokens of it (drifts), ERR_ENGINE_REFUSED that it takes no
  * pictures (none). Other failures prove nothing, and the next good health check asks again.
  */

@@ -28,7 +28,7 @@ struct vision_sample {
     struct engine_image images[2];
     size_t n_images;
     int32_t pad;
-    const struct sampling *sampling; /* of one token */
+    const struct sampling *sampling; /* sampling of one token */
 };
 
 /* Makes it for the model, in the arena. */
@@ -53,7 +53,7 @@ bool vision_probe_proven(const struct replica *r);
 /* "exact", "drifts", "none"; NULL: not known, or the model takes text only. */
 const char *vision_probe_told(const struct replica *r);
 
-/* It went down: another server may come back. */
+/* Forgets the result when the replica goes down: another server may come back. */
 void vision_probe_forget(struct replica *r);
 
 #endif

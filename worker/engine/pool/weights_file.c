@@ -1,8 +1,8 @@
 /*
  * The file: {"version": text or null, "adapters": [{"name": text, "version": text}, ...]}, replaced
- * whole. Two workers may be told different things at once, so a change is read, changed and
- * written under a lock (weights.lock). Who waits for it waits for one such change of another
- * worker: a small file, and its fsync where the settings want that.
+ * whole. Two workers may get different changes at once, so a change is read, applied and written
+ * under a lock (weights.lock). A waiting worker waits for one such change of another: a small file,
+ * and its fsync if the settings want it.
  */
 #include "worker/engine/pool/weights_file.h"
 

@@ -1,8 +1,8 @@
 /*
- * struct weights_told: what the trainer has told of the weights that sample, their version and
- * those of LoRA adapters, and the file that keeps it: STATE_DIR/weights.json. Whoever was asked
- * changes the file; every worker obeys what it says, at its start, when it is told to, and when it
- * sees that the file has changed. So it outlives restarts, upgrades and crashes.
+ * struct weights_told: the trainer's versions of the sampling weights and of LoRA adapters, and the
+ * file with them: STATE_DIR/weights.json. The worker that gets a request changes the file. Every
+ * worker follows the file: at its start, when it is asked to, and when it sees that the file has
+ * changed. So it outlives restarts, upgrades and crashes.
  */
 #ifndef RG_ENGINE_WEIGHTS_FILE_H
 #define RG_ENGINE_WEIGHTS_FILE_H
@@ -20,12 +20,13 @@ struct weights_told {
 
 void weights_told_done(struct weights_told *w);
 
-/* No file: nothing was told. ERR_CONFIG: it cannot be read; then there is nothing in *ret. */
+/* Loads the file; without one no version is set. ERR_CONFIG: it cannot be read; then *ret is empty.
+ */
 int weights_load(const char *state_dir, struct weights_told *ret, struct err *e);
 
-/* From now on the version of that adapter (absent: of the weights themselves) is this one; absent
- * or empty: nobody knows it. durable: on the disk when this returns. -1, and the file is as before:
- * ERR_INVALID there are too many adapters, ERR_STORAGE_FAILED. */
+/* Sets the version of that adapter (absent: of the weights themselves); an absent or empty one:
+ * unknown. durable: on the disk when this returns. -1, and the file is unchanged: ERR_INVALID if
+ * there are too many adapters, ERR_STORAGE_FAILED. */
 int weights_tell(const char *state_dir, struct str adapter, struct str version, bool durable,
                  struct err *e);
 

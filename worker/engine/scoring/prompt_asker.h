@@ -37,7 +37,7 @@ int prompt_asker_new(struct loop *loop, const struct engine_target *t,
 /* No attempt runs any more. NULL is fine. */
 void prompt_asker_free(struct prompt_asker *a);
 
-/* What q points to stays until the attempt has ended. */
+/* Asks the question; q's data stays until the attempt has ended. */
 struct prompt_attempt *prompt_ask(struct prompt_asker *a, const struct prompt_question *q,
                                   const struct prompt_events *events, void *ctx);
 void prompt_ask_cancel(struct prompt_attempt *p);

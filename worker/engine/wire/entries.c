@@ -52,8 +52,8 @@ bool logprob_stands_in(float logprob)
     return logprob == vllm || logprob <= llamacpp;
 }
 
-/* Sums of floats end a little above 0; servers that are set up to tell logits tell them in the same
- * fields, and no other sign shows it. */
+/* Returns what is wrong with a logprob. Sums of floats end a little above 0. Servers that are set
+ * up to return logits use the same fields, and no other sign shows it. */
 const char *logprob_fault(float logprob)
 {
     static const float most = 0.01F;

@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 struct logprob_item {
-    int32_t id;    /* -1: none was told */
-    float logprob; /* NaN: none was told, or it is no number */
+    int32_t id;    /* -1: not returned */
+    float logprob; /* NaN: not returned, or not a number */
     bool valued;   /* there was something in the place of its logprob */
     bool listed;   /* a list of alternatives came with it */
     size_t top_at; /* the first of them in the owner's arrays */
@@ -32,15 +32,15 @@ struct entries {
  * that could belong to several gets ENTRY_NOWHERE. Returns -1 when they do not fit the ids. */
 int entries_align(struct entries *e, const int32_t *ids, size_t n);
 
-/* Whether the engine computed the value: alternatives were asked for, so an empty list of them
- * tells that it did not, and 0 without any list is no value either. */
+/* Reports whether the engine computed the value: alternatives were requested, so an empty list of
+ * them shows that it did not, and 0 without any list is not a value either. */
 bool entry_computed(const struct logprob_item *e);
 
 /* Whether it is what an engine writes where it has no finite logprob: -9999 (vLLM) and the least
  * float (llama.cpp). JSON has no -inf. */
 bool logprob_stands_in(float logprob);
 
-/* What is wrong with the logprob of a token that an engine told; NULL: nothing. */
+/* Returns what is wrong with the logprob of an engine's token; NULL: nothing. */
 const char *logprob_fault(float logprob);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * struct kind_probe: finds out whether a server that does not tell its settings where its kind does
- * is an engine of a different kind. Each kind is known by paths that only it serves.
+ * struct kind_probe: finds out whether a server that lacks its kind's settings is an engine of a
+ * different kind. Each kind is known by paths that only it serves.
  */
 #ifndef RG_WIRE_KIND_PROBE_H
 #define RG_WIRE_KIND_PROBE_H

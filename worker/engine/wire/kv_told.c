@@ -1,6 +1,6 @@
-/* A line is NAME{label="value",...} NUMBER, with or without labels; what is none is passed over.
- * Ranks of one copy of the model (tensor and pipeline parallel) each tell of the same tokens, so
- * only the first of them counts; copies (data parallel, vLLM's engines) are summed. */
+/* A line is NAME{label="value",...} NUMBER, with or without labels; other lines are skipped. Ranks
+ * of one copy of the model (tensor and pipeline parallel) each report the same tokens, so only the
+ * first of them counts; copies (data parallel, vLLM's engines) are summed. */
 #include "worker/engine/wire/kv_told.h"
 
 #include <math.h>

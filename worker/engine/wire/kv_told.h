@@ -19,17 +19,17 @@ struct engine_kv;
 struct kv_told {
     struct buf line;       /* an unfinished one */
     bool passed_over;      /* it is longer than any that counts */
-    double capacity, used; /* as SGLang tells them */
+    double capacity, used; /* figures of SGLang */
     double blocks;         /* vLLM's capacity */
     double usage, old_usage;
     unsigned n_usage, n_old_usage;
 };
 
-/* The next bytes. */
+/* Reads the next bytes. */
 void kv_told_feed(struct kv_told *t, struct str bytes);
 
-/* No more come: fills capacity and used; 0 where the text does not tell. `used` is at most the
- * capacity. */
+/* Ends the text: fills capacity and used; 0 if the text lacks them. `used` is at most the capacity.
+ */
 void kv_told_end(struct kv_told *t, struct engine_kv *ret);
 
 void kv_told_done(struct kv_told *t);

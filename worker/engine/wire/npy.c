@@ -18,7 +18,7 @@ static int invalid(struct err *e, const char *what)
     return err_set(e, ERR_ENGINE_INVALID, "the engine's routed experts are invalid: %s", what);
 }
 
-/* What follows "'name':" in the header, without blanks; absent when it is not there. */
+/* Returns the text after "'name':" in the header, without blanks; absent if it is not there. */
 static struct str value_of(struct str header, const char *name)
 {
     size_t at = str_find(header, str_cstr(name), 0);
@@ -106,7 +106,7 @@ static int find_header(struct str file, struct str *header, size_t *ret_data)
     return 1;
 }
 
-/* The first dimension. */
+/* Returns the first dimension. */
 static size_t rows_of(struct str shape)
 {
     uint64_t rows = 0;

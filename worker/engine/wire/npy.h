@@ -21,10 +21,10 @@ struct npy_last {
 
 /* Files, one behind the other, while their bytes come: they may be tens of megabytes. */
 struct npy {
-    struct buf items; /* of all, as int32 little-endian */
+    struct buf items; /* items of all files, as int32 little-endian */
     struct npy_last last;
     size_t item, left; /* bytes of one of the last file's, and how many are still to come */
-    uint64_t bytes;    /* of all files so far */
+    uint64_t bytes;    /* bytes of all files so far */
     bool any;          /* there was a header */
     bool bad;
     struct err err; /* why */
@@ -38,7 +38,7 @@ void npy_feed(struct npy *n, struct buf *came);
 /* No more bytes come. -1 ERR_ENGINE_INVALID: they are no such files, or cut. */
 int npy_end(const struct npy *n, const struct buf *left_over, struct err *e);
 
-/* NULL is fine. */
+/* Frees it; accepts NULL. */
 void npy_free(struct npy *n);
 
 #endif

@@ -18,8 +18,8 @@ enum engine_half remote_half(const void *replica)
     return strcmp(r->facts.half, "prefill") == 0 ? HALF_PREFILL : HALF_DECODE;
 }
 
-/* Which of its ranks takes the request: the session's, or the one that the session itself names,
- * which goes to both halves. -1: it chooses. */
+/* Returns the rank for the request: the session's, or the one that the session names, which goes to
+ * both halves. -1: it chooses. */
 static int64_t rank_of(const struct remote *r, const struct engine_request *q)
 {
     int64_t rank = remote_rank_of(r, q);

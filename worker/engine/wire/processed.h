@@ -14,9 +14,9 @@ struct sampling;
 
 struct processed {
     const struct sampling *sampling;
-    struct json_floats logprobs; /* of the best tokens, best first, or of all */
+    struct json_floats logprobs; /* logprobs of the best tokens, best first, or of all */
     uint32_t vocab_size;         /* 0: unknown */
-    float own;                   /* of the token that was sampled */
+    float own;                   /* logprob of the sampled token */
 };
 
 /* The logprob of a token whose own one, before sampling, is p->own. SCORE_WIDER: more of the best

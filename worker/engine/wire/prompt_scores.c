@@ -1,9 +1,9 @@
 /*
- * The two kinds tell in different shapes. SGLang gives a row of [logprob, id] for the prompt and
- * one row of alternatives for each position. vLLM gives an object for each position whose keys are
- * ids; the id's own logprob is one of them. While bytes come, both are put into flat arrays
- * (entry_ids, entry_logprobs, and where each position ends); at the end settle() sorts each
- * position's entries and picks its own.
+ * The two kinds have different formats. SGLang gives a row of [logprob, id] for the prompt and one
+ * row of alternatives for each position. vLLM gives an object for each position whose keys are ids;
+ * the id's own logprob is one of them. While bytes come, both are put into flat arrays (entry_ids,
+ * entry_logprobs, and where each position ends); at the end settle() sorts each position's entries
+ * and picks its own.
  *
  * The answer must repeat the ids that were sent: an engine that rendered them anew would score
  * another prompt. The first id has nothing before it and gets 0.
@@ -60,7 +60,7 @@ static void write_sglang(const struct prompt_scores *p, struct json_out *o)
     json_out_bool(o, false);
 }
 
-/* It has to sample something: one token, which is not looked at. */
+/* Writes the request. vLLM must sample something: one token, which is ignored. */
 static void write_vllm(const struct prompt_scores *p, bool completions, struct json_out *o)
 {
     json_out_key(o, completions ? "prompt" : "token_ids");

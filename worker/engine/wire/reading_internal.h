@@ -39,7 +39,8 @@ struct reading {
     bool in_json;       /* inside an event that is JSON */
     bool json_complete; /* the document has its end */
     bool ended;         /* the last event was there */
-    bool holds_back;    /* tokens are no longer told as they come; so many are not: */
+    bool
+        holds_back; /* tokens are no longer passed on as they come; number of those that are not: */
     size_t back;
     bool prompt_told; /* asked with images: what they became was held against the formula */
     uint32_t drifted; /* tokens that another prompt has, which was let */
@@ -50,29 +51,27 @@ struct reading {
     bool parsed;                /* the document, or the event, is read, with: */
     int parse_rc;
     struct err parse_err;
-    struct arena doc_arena;          /* that event, */
+    struct arena doc_arena;          /* memory of that event, */
     struct json messages;            /* messages of the event, in the one form (upstream_out.h) */
     struct engine_delta delta_read;  /* its logprobs */
     const struct json *told;         /* kinds of text: engine_result.openai */
     struct arena told_arena;         /* where it lies */
-    struct engine_version *versions; /* of the result; own */
+    struct engine_version *versions; /* memory of the replay data */
     uint64_t bytes;
-    uint64_t max_bytes; /* of one document, or of all events of a kind of text; 0: no limit */
+    uint64_t max_bytes; /* limit of one document, or of all events of a kind of text; 0: none */
 };
 
 /* The id in the document at hand: MORE, STRAY, or -1 and e when documents before it were taken. */
 int reading_check_id(struct reading *r, struct err *e);
 
-/* Documents of kinds of text (wire->text), in reading_text.c: each whole, as a tree.
- *
- * An event is complete, in r->word: MORE, TOLD, -1 and e. */
+/* Reads a document of a kind of text (wire->text), in reading_text.c: each whole, as a tree. An
+ * event is complete, in r->word: MORE, TOLD, -1 and e. */
 int reading_text_event(struct reading *r, struct err *e);
 
 /* The one document is complete: the same but for LONG. */
 int reading_text_whole(struct reading *r, struct err *e);
 
-/* A stream has ended: what it told besides its deltas goes on (r->told). -1 and e: it may not end
- * so. */
+/* Ends a stream: data next to its deltas is passed on (r->told). -1 and e: it must not end so. */
 int reading_text_end(struct reading *r, struct err *e);
 
 #endif

@@ -92,7 +92,7 @@ enum engine_failure refusal_of(int64_t status, struct str text, struct err *e)
     return ENGINE_SAID_5XX;
 }
 
-/* As an error's text can have it, which ends at a NUL. */
+/* Copies the words without NUL bytes, at which an error's text would end. */
 static struct str clean_words(struct arena *a, struct str words)
 {
     struct buf out = {0};

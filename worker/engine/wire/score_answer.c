@@ -11,7 +11,7 @@
  * text, bytes and logprob, 75 bytes on average in real vocabularies. */
 enum { BASE_MAX = 1 << 20, PROMPT_TOKEN_MAX = 64, TOP_MAX = 256 };
 
-enum { TOPS_SPARE = 1024 }; /* alternatives that nobody asked for */
+enum { TOPS_SPARE = 1024 }; /* space for alternatives that were not requested */
 
 static const struct score_item none = {-1, NAN};
 

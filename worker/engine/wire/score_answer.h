@@ -29,8 +29,8 @@ enum {
 
 /* An entry, or an alternative of one. */
 struct score_item {
-    int64_t id;    /* -1: not told */
-    float logprob; /* NaN: not told */
+    int64_t id;    /* -1: not returned */
+    float logprob; /* NaN: not returned */
 };
 
 struct score_answer {
@@ -43,8 +43,8 @@ struct score_answer {
     int64_t seed;  /* -1: not returned */
     struct score_item entry, top;
     bool in_top;
-    float own_top;           /* of the alternative that is the token; NaN: none is */
-    struct json_floats tops; /* logprobs of the alternatives, best first as engines tell them */
+    float own_top;           /* logprob of the alternative that is the token; NaN: none is */
+    struct json_floats tops; /* logprobs of the alternatives, best first as engines return them */
 };
 
 /* The next answer is to `ask`, which outlives it, with the wire's table. */

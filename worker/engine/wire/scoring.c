@@ -1,7 +1,7 @@
 /*
  * Each missing token is asked for in up to three ways, each dearer than the one before:
  *
- *   ASK_ITSELF   the token is forced: its own logprob is told
+ *   ASK_ITSELF the token is forced: its own logprob is returned
  *   ASK_BESIDE   a stop token is forced, the token is looked for among WIDE alternatives: for
  *                tokens that end inside a character, which are not told by themselves, and for
  *                those that begin inside one, whose text alone the server refuses (500)
@@ -45,7 +45,7 @@ struct scoring {
     void (*done)(void *ctx, const struct err *e);
     void *ctx;
     struct token_vec ids; /* prompt and answer */
-    size_t next;          /* of reply->lacks */
+    size_t next;          /* index in reply->lacks */
     bool strayed;         /* the answer about it was another request's */
     enum scoring_step step;
     struct score_ask ask;
@@ -85,7 +85,7 @@ static void give_up(struct scoring *s)
     end(s, &e);
 }
 
-/* What the step forces and how much it wants told; false when it cannot be taken. */
+/* Sets what the step forces and how many alternatives it wants; false if it cannot be done. */
 static bool settle_step(struct scoring *s)
 {
     const struct engine_options *opt = s->remote->options;
@@ -133,7 +133,7 @@ static void begin_token(struct scoring *s)
     s->ask.id = s->reply->ids.at[lack->at];
 }
 
-/* What the step has told. */
+/* Handles the step's answer. */
 static void on_answer(void *ctx, int rc, float logprob, const struct err *e)
 {
     struct scoring *s = ctx;

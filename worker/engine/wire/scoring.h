@@ -25,7 +25,7 @@ struct score_ask {
     struct token_span prompt;
     int32_t id;
     int32_t force;    /* the token that the engine is made to sample instead */
-    uint32_t n_probs; /* alternatives to be told */
+    uint32_t n_probs; /* alternatives to return */
     bool raw;         /* wanted is the softmax of the logits alone, else what was sampled from */
     const struct sampling *sampling;
     uint32_t vocab_size; /* 0: unknown */
@@ -34,8 +34,8 @@ struct score_ask {
 
 enum {
     SCORE_FOUND,
-    SCORE_WIDER, /* not told by this answer; a further question may */
-    SCORE_NONE,  /* cannot be told */
+    SCORE_WIDER, /* not in this answer; a further question may get it */
+    SCORE_NONE,  /* cannot be had */
     SCORE_STRAY, /* the answer is another request's */
 };
 

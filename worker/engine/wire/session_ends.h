@@ -1,8 +1,8 @@
 /*
- * struct session_ends: the ends of sessions that an engine which keeps things by sessions is still
- * to be told (POST /close_session). A trainer may finalize thousands at once: so few calls are out
- * at a time, the others wait, and of those that wait there is a bound. An engine that is away is
- * told when it is back. What is never told is counted (engine_ends_lost). Part of struct remote.
+ * struct session_ends: pending notices of ended sessions for an engine that keeps state by session
+ * (POST /close_session). A trainer may finalize thousands at once. So only few calls run at a time,
+ * the others wait, and their number is limited. An engine that is away gets its notices when it is
+ * back. Lost notices are counted (engine_ends_lost). Part of struct remote.
  */
 #ifndef RG_WIRE_SESSION_ENDS_H
 #define RG_WIRE_SESSION_ENDS_H
@@ -29,13 +29,13 @@ void session_ends_add(struct session_ends *s, struct str session_id, struct metr
  * frees its text. NULL: none waits, or enough run. */
 char *session_ends_next(struct session_ends *s);
 
-/* A call is over; told: the engine has answered. */
+/* Ends a call; told: the engine has answered. */
 void session_ends_over(struct session_ends *s, bool told, struct metrics_page *page);
 
-/* The engine keeps nothing by sessions: nobody has to be told. */
+/* Forgets all notices: the engine keeps no state by session. */
 void session_ends_forget(struct session_ends *s);
 
-/* The engine goes: what was not told is lost. */
+/* Ends with the engine: notices that were not sent are lost. */
 void session_ends_done(struct session_ends *s, struct metrics_page *page);
 
 #endif

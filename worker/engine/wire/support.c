@@ -50,7 +50,7 @@ static int invalid(struct err *e, const char *what)
     return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s", what);
 }
 
-/* What must hold of the event's rows as a whole. Returns 1 if nothing of use is there. */
+/* Checks the event's rows as a whole. Returns 1 if none is of use. */
 static int check_event(const struct support *s, const struct support_tokens *t, struct err *e)
 {
     size_t rows = s->row_counts.n;

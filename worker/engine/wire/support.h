@@ -27,12 +27,12 @@ struct support {
     struct json_ints ids, counts;
     struct json_floats logprobs;
     size_t own;                /* tokens whose logprob is that of the support */
-    struct odds_support *told; /* own; what support_of tells of */
+    struct odds_support *told; /* support that support_of returns; own */
 };
 
 void support_done(struct support *s);
 
-/* What its lists take, in bytes. */
+/* Returns the size of its lists in bytes. */
 size_t support_bytes(const struct support *s);
 
 void support_begin_event(struct support *s);
@@ -53,7 +53,7 @@ int support_take(struct support *s, const struct support_tokens *t, struct err *
 /* Whether something is known of all n tokens of the answer. */
 bool support_known(const struct support *s, size_t n);
 
-/* What is known of them, borrowed from s; NULL: nothing, or not of all. */
+/* Returns the known support, borrowed from s; NULL: none, or not of all. */
 const struct odds_support *support_of(struct support *s, size_t n);
 
 /* Whether the logprobs of all n tokens became those of the support. */

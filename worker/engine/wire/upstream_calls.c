@@ -347,7 +347,7 @@ static struct json text_value(const struct upstream_out *out, struct buf *b)
     return text;
 }
 
-/* What of a call has come since it last went out. */
+/* Sends what has come of a call since it was last sent. */
 static void send_call(struct upstream_calls *c, size_t i, const struct upstream_out *out)
 {
     struct upstream_call *call = &c->calls.at[i];

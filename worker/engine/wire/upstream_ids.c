@@ -1,9 +1,8 @@
 /*
- * Documents are small here, so they are read as trees. vLLM tells ids, new ones in each chunk, and
- * logprobs under the choice; SGLang tells [logprob, id] triples in meta_info, all so far or only
- * new ones, which the count of tokens shows. Counts, ids and logprobs are checked at the end, when
- * nothing more can come: an upstream that tells no ids at all is no error unless they were asked
- * for.
+ * Documents are small here, so they are read as trees. vLLM returns ids, new ones in each chunk,
+ * and logprobs under the choice. SGLang returns [logprob, id] triples in meta_info, all so far or
+ * only new ones, which the count of tokens shows. Counts, ids and logprobs are checked at the end,
+ * when nothing more can come: an upstream without ids is no error unless they were requested.
  */
 #include "worker/engine/wire/upstream_ids.h"
 
@@ -52,7 +51,7 @@ static int add_ids(struct json_ints *to, const struct json *list, struct err *e)
     return 0;
 }
 
-/* The prompt: told once, or with every chunk. */
+/* Takes the prompt, which comes once or with every chunk. */
 static int take_prompt(struct reply *y, const struct json *list, struct err *e)
 {
     if (!json_is(list, JSON_ARRAY))
@@ -61,7 +60,7 @@ static int take_prompt(struct reply *y, const struct json *list, struct err *e)
     return add_ids(&y->prompt_ids, list, e);
 }
 
-/* Whether the list starts with all triples that are known: then it tells everything so far. */
+/* Reports whether the list starts with all known triples: then it has everything so far. */
 static bool repeats(const struct reply *y, const struct json *list)
 {
     for (size_t i = 0; i < y->ids.n; i++) {
@@ -71,7 +70,7 @@ static bool repeats(const struct reply *y, const struct json *list)
     return true;
 }
 
-/* [[logprob, id, ...], ...]: all so far, or what is new; the count tells which. */
+/* Takes [[logprob, id, ...], ...]: all so far, or the new ones; the count decides. */
 static int take_triples(struct reply *y, const struct json *list, int64_t total, struct err *e)
 {
     bool all = total == (int64_t)list->n ||

@@ -13,12 +13,11 @@ struct err;
 struct json;
 struct reply;
 
-/* Takes what a chunk or the whole answer tells. -1 ERR_ENGINE_INVALID when it is misshapen. */
+/* Takes the data of a chunk or the whole answer. -1 ERR_ENGINE_INVALID if it is misshapen. */
 int upstream_ids_take(struct reply *y, const struct json *doc, struct err *e);
 
-/* No more comes: counts are checked. y->ids is empty when no ids were told; y->logprobs then, and
- * when none came, too. -1 ERR_ENGINE_INVALID says what does not fit, or what was asked for and is
- * missing. */
+/* Ends the answer and checks counts. y->ids is empty if no ids came; y->logprobs then, and if none
+ * came, too. -1 ERR_ENGINE_INVALID says what does not fit, or which requested data is missing. */
 int upstream_ids_end(struct reply *y, bool asked_ids, bool asked_logprobs, struct err *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* Members are read in a fixed order: thought, content, calls, as every dialect tells them. */
+/* Members are read in a fixed order: thought, content, calls, as every dialect writes them. */
 #include "worker/engine/wire/upstream_message.h"
 
 #include <stdio.h>
@@ -50,7 +50,7 @@ static void pass_text_on(struct reader *r, int kind, struct str text)
 
 /* --- the thought --- */
 
-/* Adds it, unless another member tells the thought. */
+/* Adds the thought, unless another member has it. */
 static void add_thought(struct reader *r, int from, struct str text)
 {
     if (text.len == 0 || (r->m->thought_from && r->m->thought_from != from + 1))

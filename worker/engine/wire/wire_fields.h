@@ -15,12 +15,12 @@ enum field_type {
     FIELD_FLOATS,  /* array of logprobs */
     FIELD_TRIPLES, /* array of [logprob, id, ...] */
     FIELD_BASE64,
-    FIELD_MARK, /* each value of that place is told as a bulk of no items before what is in it */
+    FIELD_MARK, /* each value at that path is reported as a bulk of no items before its content */
 };
 
 struct field {
     const char *path;
-    uint8_t len; /* of path */
+    uint8_t len; /* length of path */
     enum field_type type;
     int id; /* the owner's */
 };
@@ -63,7 +63,7 @@ struct fields {
     bool array[FIELDS_DEPTH];
     unsigned depth;
     size_t key_at;             /* where the last key starts in path */
-    const struct field *value; /* of the value that comes next, NULL: containers to look into */
+    const struct field *value; /* field of the next value, NULL: containers to look into */
     struct field_target target;
     uint8_t mode;
 };
@@ -72,7 +72,7 @@ void fields_init(struct fields *f, const struct field *table, size_t n,
                  const struct field_sink *sink, void *ctx);
 void fields_done(struct fields *f);
 
-/* Ready for another document. */
+/* Gets ready for another document. */
 void fields_reset(struct fields *f);
 
 /* The next piece: 1 the document is complete, 0 more, -1 ERR_INVALID. */

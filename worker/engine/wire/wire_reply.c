@@ -72,7 +72,7 @@ void reply_done(struct reply *y)
     count(y, 0);
 }
 
-/* What grows with the answer. */
+/* Counts the memory that grows with the answer. */
 void reply_count(struct reply *y, size_t besides)
 {
     const struct reply_event *v = &y->event;
@@ -117,9 +117,9 @@ static bool repeats(const struct reply *y)
            (y->ids.n == 0 || memcmp(ids->at, y->ids.at, y->ids.n * sizeof(*ids->at)) == 0);
 }
 
-/* Settles the mode, once there is something to tell it by. Counts are sure; where they are missing
- * the engine's word is taken (a router may have answered for another engine), then a guess. The
- * event's arrays then still hold what is known already, if it is cumulative. */
+/* Decides the mode, when there is a sign of it. Counts are sure. Without them the engine's own
+ * statement decides (a router may have answered for another engine), then a guess. The event's
+ * arrays then still hold known tokens, if it is cumulative. */
 static void detect_mode(struct reply *y)
 {
     const struct reply_event *v = &y->event;
@@ -142,7 +142,7 @@ struct cut {
     size_t ids, logprobs, n;
 };
 
-/* What of the event is new: by counts, and by how much of it was passed over when read. */
+/* Finds the new tokens of the event: by counts, and by how many were skipped when it was read. */
 static int find_new(const struct reply *y, struct cut *c, struct err *e)
 {
     const struct reply_event *v = &y->event;

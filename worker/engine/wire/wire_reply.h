@@ -51,10 +51,10 @@ struct reply_event {
     size_t top_positions;
     bool has_ids, has_logprobs, has_logprob_ids, has_top, has_echo, has_spans;
     int64_t prompt_tokens, completion_tokens; /* -1: not said */
-    const char *misfit;                       /* what a wire found wrong; NULL: nothing */
+    const char *misfit;                       /* error found by a wire; NULL: none */
 };
 
-/* A token of a whole answer whose logprob the engine did not tell. */
+/* A token of a whole answer without a logprob from the engine. */
 struct reply_lack {
     uint32_t at;
     bool inside; /* an entry behind it is there: the text ends inside a character here */
@@ -70,15 +70,15 @@ struct reply {
     struct json_floats logprobs;
     struct reply_tops tops;
     uint32_t n_top;    /* asked for; alternatives per position */
-    size_t early_tops; /* of the event: so many are in `tops` already, uncounted */
+    size_t early_tops; /* number of the event's tops that are in `tops` already, uncounted */
     struct reply_event event;
-    enum reply_mode mode, told; /* as counted; as the engine said that it would be */
+    enum reply_mode mode, told; /* mode as counted; as the engine announced it */
     enum reply_finish finish;
     int64_t stop_id;        /* -1: none */
     struct buf stop_text;   /* len 0: none */
     bool failed;            /* the engine reported an error */
-    int64_t status;         /* of the error or abort; 0: none */
-    struct buf message;     /* of the error or abort */
+    int64_t status;         /* status of the error or abort; 0: none */
+    struct buf message;     /* message of the error or abort */
     struct buf error_code;  /* text of the error's code, */
     struct buf error_type;  /* and of its type; len 0: none */
     uint32_t retry_after_s; /* wait that the error asks for; 0: no time */
@@ -86,29 +86,29 @@ struct reply {
     struct buf version;     /* len 0: none */
     struct buf version_text;
     struct reply_spans spans;
-    struct buf seen_text; /* of `seen`: the version that each event told for what was new in it */
+    struct buf seen_text; /* versions of `seen`: one for the new tokens of each event */
     struct reply_spans seen;
     struct buf experts;
     bool has_experts;
     size_t experts_from; /* they begin at this byte */
-    struct npy *npy; /* of a wire with such files: what came, taken out of experts; own; or NULL */
-    struct buf indexer; /* top-k of the indexer: the part that was asked for (indexer_window) */
+    struct npy *npy;     /* files taken out of experts, for a wire with such files; own; or NULL */
+    struct buf indexer;  /* top-k of the indexer: the part that was asked for (indexer_window) */
     struct base64_window indexer_window, passed_over;
     bool has_indexer;
-    int64_t indexer_layers;   /* as the engine tells; -1: it does not */
+    int64_t indexer_layers;   /* layers as the engine reports; -1: not reported */
     bool speculates;          /* the engine has counts of speculative decoding */
     size_t n_named_tops;      /* alternatives with an id */
     bool recomputed;          /* its rows are not those of the sampling: engine_result.recomputed */
     bool truncated;           /* the engine had no room for more, or dropped part of the prompt */
     struct entries entries;   /* wires with entries: as they came */
     struct reply_lacks lacks; /* to be scored; their logprobs are NaN until then */
-    bool lowered;    /* all are scored, as raw ones: what lacks could not be told otherwise */
+    bool lowered;    /* all are scored, as raw ones: the missing ones could not be had otherwise */
     uint32_t scored; /* how many were */
-    enum logprob_basis basis; /* of the logprobs, when the answer tells; else BASIS_UNKNOWN */
+    enum logprob_basis basis; /* basis of the logprobs, if the answer has it; else BASIS_UNKNOWN */
     bool basis_told;          /* a wire with two forms of entries has met one of them */
-    int64_t dp_rank;          /* that answered; -1: not told */
-    int64_t cached;           /* prompt tokens that the engine had computed before; -1: not told */
-    struct json_ints prompt_ids; /* kind openai: as the upstream told them */
+    int64_t dp_rank;          /* rank that answered; -1: not reported */
+    int64_t cached;           /* prompt tokens that the engine had cached; -1: not reported */
+    struct json_ints prompt_ids; /* kind openai: as the upstream returned them */
     struct support support;
     atomic_size_t *held; /* `counted` of its bytes are in it; or NULL */
     size_t counted;
@@ -121,10 +121,10 @@ void reply_done(struct reply *y);
 /* Bytes have come: counts what the reply takes now, and so many bytes that its owner keeps. */
 void reply_count(struct reply *y, size_t besides);
 
-/* A new document begins. */
+/* Begins a new document. */
 void reply_begin_event(struct reply *y);
 
-/* Where the items of the next ids or logprobs array start to be new. */
+/* Returns the index of the first new item of the next ids or logprobs array. */
 static inline size_t reply_from(const struct reply *y)
 {
     return y->mode == REPLY_CUMULATIVE ? y->ids.n : 0;
@@ -145,10 +145,10 @@ enum reply_span_member { SPAN_VERSION, SPAN_START, SPAN_END };
 
 void reply_take_span(struct reply *y, enum reply_span_member member, const struct json_scan *s);
 
-/* Behind an event: its tokens were sampled under the version that it told. */
+/* Records, after an event, the version under which its tokens were sampled. */
 void reply_note_version(struct reply *y);
 
-/* Behind the last: `spans` are what the engine told, else what was noted. */
+/* Decides the versions, after the last event: `spans` of the engine, else the recorded ones. */
 void reply_settle_versions(struct reply *y);
 
 /* Checks that each span of weight versions has all its members: 0, or -1 ERR_ENGINE_INVALID. */

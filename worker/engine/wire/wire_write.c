@@ -115,7 +115,7 @@ void wire_bias(struct wire_send *s, struct json_out *o, const struct engine_requ
         ready_bias_write(o, given, q->banned);
 }
 
-/* What the last four characters of a picture's base64 become with a byte of zero behind it. */
+/* Extends a picture's base64: returns its last four characters with a zero byte after its bytes. */
 static struct str lengthen(struct str base64, char more[8])
 {
     char last[4];

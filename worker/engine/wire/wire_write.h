@@ -43,21 +43,21 @@ void wire_sampling(struct json_out *o, const struct sampling *s);
 /* A parameter as it was given, or nothing. */
 void wire_given(struct json_out *o, const char *key, const struct json *v);
 
-/* The same of one that may be long, of q's sampling: the text that was made of it before
- * (ready_texts.h), if there is one. */
+/* Writes a value of q's sampling that may be long: by the text made of it before (ready_texts.h),
+ * if there is one. */
 void wire_value(struct wire_send *s, struct json_out *o, const struct engine_request *q,
                 const char *key, const struct json *v);
 
-/* The same of a string, which is not absent. */
+/* Writes a string, which is not absent. */
 void wire_text(struct wire_send *s, struct json_out *o, const struct engine_request *q,
                const char *key, struct str text);
 
 /* The text of a grammar of another kind ("regex", "ebnf", ...), or absent. */
 struct str wire_grammar(const struct sampling *s, const char *kind);
 
-/* What may share computed prompts, under that key, and how urgent the call is: the longer its
- * session, the more so. priority: 1 when the highest comes first, -1 the lowest, 0: the engine does
- * not go by it. What engine_extra gives stands instead. */
+/* Writes the scope for sharing computed prompts, under that key, and the call's priority, which
+ * grows with its session. priority: 1 if the highest comes first, -1 the lowest, 0: the engine has
+ * none. Members of engine_extra win. */
 void wire_scheduling(struct json_out *o, const struct engine_request *q, const char *salt_key,
                      int priority);
 

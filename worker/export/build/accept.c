@@ -14,7 +14,7 @@ enum { Q_ONE = 1000 };
 struct wish {
     unsigned q;     /* thousandths; 0: not at all */
     unsigned exact; /* 3 named, 2 application/..., 1 any, 0 not mentioned */
-    size_t place;   /* of the range in the header */
+    size_t place;   /* position of the range in the header */
 };
 
 /* The list element or parameter before `sep` at the start of *rest, trimmed; *rest goes on behind

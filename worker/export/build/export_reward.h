@@ -8,14 +8,14 @@
 struct export;
 struct json_out;
 
-/* Takes the session's reward as it is now, when the export is made (x->told, x->unfinished). */
+/* Takes the session's reward as it is when the export is made (x->told, x->unfinished). */
 void export_take_reward(struct export *x);
 
-/* What the format gives out: a `reward` in the metadata of the request (miles), else the session's.
- * false: it is unknown. */
+/* Returns the reward that the format exports: a `reward` in the metadata of the request (miles),
+ * else the session's. False: it is unknown. */
 bool export_reward(const struct export *x, double *ret);
 
-/* As a JSON value: the number, or null. */
+/* Writes a JSON value: the number, or null. */
 void export_put_reward(const struct export *x, struct json_out *o);
 
 #endif

@@ -5,8 +5,8 @@
  * comes, reads it piece by piece and hashes what it reads.
  *
  * fetch() always gives as many bytes as were promised, for headers have told the sizes by then;
- * zeros stand for what cannot be read, and x->failed ends the export before they could be taken
- * for a picture.
+ * zeros replace unreadable bytes, and x->failed ends the export before they could be taken for a
+ * picture.
  */
 #include "worker/export/build/media_table.h"
 
@@ -27,7 +27,7 @@
 struct export_picture {
     struct export *x;
     const struct json *part; /* the session's */
-    struct image_part is;    /* what the part says */
+    struct image_part is;    /* fields of the part */
     struct rope_source source;
     struct media_file file; /* while it is read: `hash` is there */
     struct sha256 *hash;
@@ -84,7 +84,8 @@ static int read_on(struct export_picture *p, size_t n, struct buf *out, struct e
     return p->file.left == 0 ? check_hash(p, e) : 0;
 }
 
-/* What cannot be read fails the export; until that is seen, sizes hold. */
+/* Reads the next bytes of a picture. Unreadable ones fail the export; until that is detected, the
+ * sizes hold. */
 static void fetch(struct rope_source *source, size_t n, struct buf *out)
 {
     struct export_picture *p = CONTAINER_OF(source, struct export_picture, source);

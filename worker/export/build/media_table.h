@@ -16,8 +16,8 @@ struct json_out;
 struct trajectory;
 struct trajectory_image;
 
-/* Adds the pictures of a trajectory that the table lacks, and tells each its place in it. -1: one
- * whose bytes are wanted is not there. */
+/* Adds the pictures of a trajectory that the table lacks, and gives each its index. -1: a picture
+ * whose bytes are wanted is missing. */
 int media_note(struct export *x, struct trajectory *t, struct err *e);
 
 /* The table as the member `media`, when there is something in it and it is wanted. */
@@ -26,8 +26,8 @@ void media_write(struct export *x, struct json_out *o);
 /* Whether pictures stand in the export itself. */
 bool media_inline(const struct export *x);
 
-/* Where a picture is found, as a JSON string in the rope's text: a path of the gateway, or with
- * media=inline a data URL. */
+/* Writes where a picture is found, as a JSON string in the rope's text: a path of the gateway, or
+ * with media=inline a data URL. */
 void media_put_url(struct export *x, const struct trajectory_image *image, struct json_out *o);
 
 /* How many bytes the table's picture number `place` has; and puts them behind the rope's text. */
@@ -39,7 +39,7 @@ void media_put_bytes(struct export *x, size_t place);
 void media_put_spans(struct export *x, const struct trajectory *t);
 void media_put_files(struct export *x);
 
-/* Closes what is open. */
+/* Closes all open pictures. */
 void media_drop(struct export *x);
 
 #endif

@@ -40,7 +40,7 @@ static char *digits(char *end, uint64_t v)
     return end;
 }
 
-/* Each put_ writes one number at p and returns its end. */
+/* Writes one number at p and returns its end, like all put_ functions. */
 static inline char *put_i64(char *p, int64_t v)
 {
     char text[TEXT_MAX], *end = text + sizeof(text), *at;

@@ -1,7 +1,7 @@
 /*
- * Runs of numbers as JSON text, fast: exports are mostly these. Numbers are parted by commas; who
- * calls writes the brackets, so that a long array can be made in parts. A float32 gets the shortest
- * decimal text that a reader of doubles brings back to the same float32.
+ * Runs of numbers as JSON text, fast: exports are mostly these. Commas separate the numbers. The
+ * caller writes the brackets, so that a long array can be made in steps. A float32 gets the
+ * shortest decimal text that a reader of doubles brings back to the same float32.
  */
 #ifndef RG_EXPORT_NUMBERS_H
 #define RG_EXPORT_NUMBERS_H

@@ -23,7 +23,7 @@ static void place_image(const struct vision *v, const struct trajectory_image *i
     }
 }
 
-/* Where the text behind a picture goes on. */
+/* Returns the position at which the text after a picture continues. */
 static int64_t behind_image(const struct vision *v, const struct trajectory_image *image)
 {
     struct image_part p;

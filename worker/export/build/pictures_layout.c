@@ -67,7 +67,7 @@ static bool find_places(struct trajectory *t, int32_t pad)
 
 /* --- moving --- */
 
-/* Where what stands at `at` of the stored ids comes to stand. */
+/* Returns the new position of the stored id at `at`. */
 static uint32_t moved(const struct trajectory *t, uint32_t at)
 {
     uint32_t to = at;
@@ -150,7 +150,7 @@ static void spread_all(struct trajectory *t, struct arena *a)
     t->n = total - begin;
     t->n_arrays = 0; /* made anew, by the turns' places here */
     t->odds = (struct trajectory_odds){0};
-    memset(t->scores, 0, SCORE_KINDS * sizeof(t->scores[0])); /* nobody scores pictures */
+    memset(t->scores, 0, SCORE_KINDS * sizeof(t->scores[0])); /* pictures have no scores */
     trajectory_fill_odds(a, t);
 }
 

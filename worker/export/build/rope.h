@@ -63,7 +63,7 @@ struct rope {
 /* Text is appended to r->text; this puts an array behind it. */
 void rope_add(struct rope *r, enum rope_piece_kind kind, const void *p, size_t n);
 
-/* The same between brackets. */
+/* Adds the numbers as JSON, with brackets. */
 void rope_json(struct rope *r, enum rope_piece_kind kind, const void *p, size_t n);
 
 static inline bool rope_empty(const struct rope *r)

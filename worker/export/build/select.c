@@ -5,10 +5,10 @@
  *   merge, or pick=drop_retries
  *   purposes, roles, max_tokens, select=last|longest, drop those captured as text, train_once
  *
- * Each shortens `tracks` in place; what max_tokens, purposes and the format's need for tokens take
- * away is told in `dropped`. A trajectory is cut by moving its head to an earlier checkpoint, so
- * nothing is copied; two that were cut to the same head are one. Merging takes long and is made in
- * steps; all that follows it waits for its end (finish).
+ * Each shortens `tracks` in place; `dropped` lists what max_tokens, purposes and the format's need
+ * for tokens remove. A trajectory is cut by moving its head to an earlier checkpoint, so nothing is
+ * copied; two that were cut to the same head are one. Merging takes long and is made in steps; all
+ * that follows it waits for its end (finish).
  */
 #include "worker/export/build/select.h"
 
@@ -42,8 +42,7 @@ static void take(const struct session *s, const struct branch_vec *b, bool all,
     }
 }
 
-/* Tells of the branches that other pools answered, of which no export is made unless it names one.
- */
+/* Records the branches that other pools answered, which are exported only by name. */
 static void tell_pools(const struct session *s, struct selection *out)
 {
     struct session_view v = session_view(s);
@@ -135,8 +134,8 @@ static int by_path_length(const void *a, const void *b)
     return (x->seq < y->seq) - (x->seq > y->seq);
 }
 
-/* By a checkpoint's id: whether it is a leaf with a later sibling, that is a try that was given up.
- * Only checkpoints on the tracks count. The caller frees it. */
+/* Marks, by checkpoint id, leaves with a later sibling: abandoned tries. Only checkpoints on the
+ * tracks count. The caller frees the result. */
 static uint8_t *retries(const struct session *session, const struct track_vec *v)
 {
     struct session_view all = session_view(session);
@@ -318,7 +317,7 @@ static void keep_purposes(struct selection *s, unsigned purposes)
     s->tracks.n = n;
 }
 
-/* Drops those whose newest checkpoint is somebody else's. */
+/* Drops tracks whose newest checkpoint has another role. */
 static void keep_roles(struct selection *s, struct str roles)
 {
     size_t n = 0;

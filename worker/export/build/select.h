@@ -1,6 +1,6 @@
 /*
- * Which trajectories an export holds and in which order: select, pick, merge, max_tokens, and who
- * trains completions that several of them share.
+ * Chooses the trajectories of an export and their order: select, pick, merge, max_tokens, and the
+ * owner of completions that several of them share.
  */
 #ifndef RG_EXPORT_SELECT_H
 #define RG_EXPORT_SELECT_H
@@ -37,7 +37,7 @@ struct selection {
     struct timeline_merge *merge; /* under way, or NULL */
     struct track_vec tracks;
     struct dropped_vec dropped;
-    uint32_t textual; /* of them, those that were captured as text */
+    uint32_t textual; /* number of those that were captured as text */
     size_t unchosen;  /* branches that select=last or longest left out */
     uint32_t *owners; /* by checkpoint id, for train_once; else NULL */
 };
@@ -51,8 +51,8 @@ bool selection_next(const struct trajectory_input *in, const struct export_optio
                     struct selection *s);
 void selection_done(struct selection *s);
 
-/* Whether every checkpoint of the selection was asked for with the ids that stand before it, as far
- * as counts tell; ERR_UNASSEMBLABLE. */
+/* Checks, as far as counts show, that every checkpoint of the selection was requested with the ids
+ * before it; ERR_UNASSEMBLABLE. */
 int selection_check(const struct selection *s, const struct session *session, struct err *e);
 
 /* The first of its branches that has an answer without logprobs, from 0; tracks.n: none has. */

@@ -1,5 +1,5 @@
 /*
- * A line is one timeline: its messages from the root on (path) and who wrote each of them
+ * A line is one timeline: its messages from the root on (path) and the author of each
  * (track.authors). Lines are placed newest first:
  *
  *   keeper_of   looks the line's whole path up among the prefixes of kept lines, by a hash of
@@ -33,7 +33,7 @@
 struct prefix_entry {
     struct line *line;
     struct prefix_entry *next;      /* the next older keeper with this prefix */
-    struct prefix_entry **next_end; /* of a first entry: where the next one goes */
+    struct prefix_entry **next_end; /* in a first entry: where the next one is linked */
 };
 
 struct line {
@@ -50,8 +50,8 @@ struct timeline_merge {
     struct timeline_merge_rule rule;
     struct arena *arena;
     struct matcher by_text;
-    uint64_t
-        *hashes; /* of a node's whole path, whatever its environment; by node id; 0: not known */
+    uint64_t *hashes; /* hashes of each node's whole path, without its environment; by node id; 0:
+                         unknown */
     struct map prefixes;
     struct line *lines; /* in commit order */
     size_t n, left;     /* the newest `left` ones are not placed yet: from left - 1 down */

@@ -1,6 +1,6 @@
 /*
- * struct track: one trajectory that an export will hold: which checkpoint it ends in and who wrote
- * its messages. trajectory.h makes the arrays of it.
+ * struct track: one trajectory that an export will hold: its last checkpoint and the authors of its
+ * messages. trajectory.h makes the arrays of it.
  */
 #ifndef RG_EXPORT_TRACK_H
 #define RG_EXPORT_TRACK_H
@@ -18,7 +18,7 @@ struct track {
     struct checkpoint *tail; /* its context follows the head (struct branch), or NULL */
     uint32_t tail_end;
     struct checkpoint *
-        *authors; /* merged timelines: by message index, who wrote it here; else NULL */
+        *authors; /* merged timelines: by message index, its author here; else NULL */
 };
 
 struct track_vec {

@@ -3,7 +3,7 @@
  *
  *   recall_track   payloads are read back first; what cannot be read is not looked at
  *   slots          regions of the head's ids that an answer stands for: its own (own_slots), or,
- *                  in merged timelines, that of whoever wrote the message (merged_slots)
+ *                  in merged timelines, that of the message's author (merged_slots)
  *   lay_out        ids, prompt, response, turns; an author's ids replace those of a copy
  *   fill_*         mask and logprobs, versions, messages, routed experts, odds, scores
  *
@@ -54,7 +54,7 @@ bool trajectory_recall(const struct trajectory_input *in, const struct checkpoin
     return recalled(in, &r);
 }
 
-/* The payloads of the head's path and of whoever wrote its messages. */
+/* Adds the payloads of the head's path and of its messages' authors. */
 void trajectory_note(const struct track *track, struct recall *ret)
 {
     if (track->head->text)
@@ -93,7 +93,7 @@ struct slots {
     uint32_t n;
 };
 
-/* Where turn t's sampled ids end once its child has dropped what overlaps. */
+/* Returns where turn t's sampled ids end after its child has dropped the overlap. */
 static uint32_t end_before(const struct checkpoint *child)
 {
     return checkpoint_start(child) - child->n_context;
@@ -158,8 +158,8 @@ static bool stands_at(const int32_t *ids, uint32_t total, uint32_t at, const int
     return at <= total && n <= total - at && memcmp(ids + at, what, n * sizeof(*ids)) == 0;
 }
 
-/* Where message `index`, which the head saw as context, lies in the head's ids: found by rendering
- * again what stands before it, and what ends with it. */
+/* Finds message `index`, which the head saw as context, in the head's ids: by rendering again what
+ * precedes it, and what ends with it. */
 static bool find_rendered(const struct search *s, uint32_t index, struct slot *ret)
 {
     uint32_t total = s->track->head->total;
@@ -366,8 +366,8 @@ static void note_step(struct trajectory *r, int64_t step)
     r->has_steps = true;
 }
 
-/* A span without a version is of a piece of which nobody told any: unknown, as of a turn without
- * spans, and the others stay what they are. */
+/* Fills the versions. A span without a version is unknown, like a turn without spans; the other
+ * spans keep theirs. */
 static void fill_versions(struct arena *a, struct trajectory *r)
 {
     bool any = false, numbers = true;
@@ -481,7 +481,7 @@ bool trajectory_audit_kept(const struct trajectory_input *in, struct trajectory 
     return true;
 }
 
-/* A history captured as text: who wrote which message, and no tokens. */
+/* Makes the turns of a history captured as text: the authors of its messages, and no tokens. */
 static void text_turns(const struct track *track, struct arena *a, struct trajectory *r)
 {
     struct checkpoint **path = checkpoint_path(track->head, a);

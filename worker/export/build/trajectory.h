@@ -107,9 +107,9 @@ struct trajectory {
 
     struct str experts; /* rows of total - 1, or absent */
     uint32_t experts_rows, experts_layers, experts_topk, experts_item; /* bytes an element */
-    struct token_rows indexer; /* the same of the indexer, where the format has a place for it:
-                                  int32; among the arrays, too */
-    bool has_indexer;          /* its rows are known */
+    struct token_rows
+        indexer; /* rows of the indexer, if the format has them: int32; among the arrays, too */
+    bool has_indexer; /* its rows are known */
 
     struct trajectory_odds odds;
     const struct score **scores; /* by enum score_what: of all its ids, or NULL */
@@ -117,8 +117,8 @@ struct trajectory {
     unsigned n_arrays;
 };
 
-/* Who trains a completion that several tracks share: by checkpoint id, the track's index + 1. NULL:
- * everybody. */
+/* The owners of completions that several tracks share: by checkpoint id, the index + 1 of the track
+ * that trains it. NULL: all. */
 struct trajectory_input {
     struct session *session;
     const struct model *model; /* NULL: no audit, merges repair by own turns only */
@@ -127,15 +127,15 @@ struct trajectory_input {
     unsigned train_purposes; /* export.h, as the next */
     struct str train_roles;
     bool audit;
-    bool indexer;       /* the format has a place for the indexer's rows */
-    size_t n_scores;    /* that the session had when the export began; 0 also where it had pictures,
-                           for a scorer is asked with ids alone */
-    bool text_too;      /* the format holds trajectories without tokens, too */
-    struct err *failed; /* what could not be read back; all that was made since is worthless. NULL
-                           where nothing is ever given up */
+    bool indexer;    /* the format has a place for the indexer's rows */
+    size_t n_scores; /* scores that the session had when the export began; 0 also with pictures,
+                        since a scorer is asked with ids alone */
+    bool text_too;   /* the format holds trajectories without tokens, too */
+    struct err *
+        failed; /* error of reading back; later results are worthless. NULL if nothing is evicted */
 };
 
-/* Reads back what t holds, in one go. false: input.failed tells. */
+/* Reads back the payload of t, in one step. False: input.failed has the error. */
 bool trajectory_recall(const struct trajectory_input *in, const struct checkpoint *t);
 
 /* Whether an answer has mask 1 where it stands, as far as the answer and the input's train_purposes
@@ -175,8 +175,8 @@ void trajectory_keep_audit(struct session *s, const struct trajectory *r);
  * that stand before it. ERR_UNASSEMBLABLE when one does not hold. */
 int trajectory_check(const struct trajectory *r, struct err *e);
 
-/* What can be told of one checkpoint without building: its prompt is what its parent left and its
- * own context, as long as the one that was sent, and something stands between two answers. */
+/* Checks one checkpoint without building: its prompt is its parent's ids and its own context, as
+ * long as the one that was sent, and there are ids between two answers. */
 int trajectory_check_turn(const struct session *s, const struct checkpoint *t, struct err *e);
 
 /* The reward of one response, or NULL. */

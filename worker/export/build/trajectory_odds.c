@@ -74,7 +74,7 @@ static void fill_tops(struct arena *a, struct trajectory *r)
                           "response_top_logprobs", true, {r->n, k}, 2, to->top_logprobs});
 }
 
-/* Of the first tokens of an answer, as many as the turn has here: how many ids. */
+/* Counts the ids of the first tokens of an answer, as many tokens as the turn has here. */
 static size_t ids_of(const struct odds_support *s, uint32_t tokens)
 {
     size_t n = 0;

@@ -1,5 +1,4 @@
-/*
- * The rows that engines told for the tokens of a trajectory (worker/text/request/token_rows.h).
+/* The rows that engines returned for the tokens of a trajectory (worker/text/request/token_rows.h).
  */
 #ifndef RG_EXPORT_TRAJECTORY_ROWS_H
 #define RG_EXPORT_TRAJECTORY_ROWS_H

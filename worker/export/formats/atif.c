@@ -211,7 +211,7 @@ static const char *source_of(const struct json *m)
     return has_role(m, "system") || has_role(m, "developer") ? "system" : "user";
 }
 
-/* What message m is as a step, up to its calls; `turn`: that generated it, or NULL. */
+/* Begins message m as a step, up to its calls; `turn`: the turn that generated it, or NULL. */
 static void begin_step(struct export *x, const struct json *m, int64_t step,
                        const struct trajectory_turn *turn, struct json_out *o)
 {

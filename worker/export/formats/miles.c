@@ -19,7 +19,7 @@ static const char KEY_META[] = "meta", META_HEAD[] = "{\"samples\":[";
 
 struct miles {
     struct sample_ids ids;
-    struct drift drift; /* of the last sample */
+    struct drift drift; /* drift of the last sample */
     uint32_t trim;      /* the most that a checkpoint trimmed */
 };
 
@@ -104,7 +104,7 @@ MAY_PAUSE static void note_sample(struct export *x, const struct trajectory *t)
     tensors_escape_meta(x);
 }
 
-/* miles takes int32 only. */
+/* Widens experts to int32, which miles requires. */
 static int32_t *wide_experts(struct export *x, const struct trajectory *t)
 {
     size_t n = t->experts.len / t->experts_item;
@@ -234,7 +234,7 @@ MAY_PAUSE static void put_session_metadata(struct export *x, struct json_out *o)
     json_out_end_obj(o);
 }
 
-/* Behind the samples. */
+/* Writes the end of the metadata, after the samples. */
 MAY_PAUSE static void end_meta(struct export *x)
 {
     struct json_out o = json_out_to(tensors_meta(x, KEY_META));
@@ -253,7 +253,7 @@ MAY_PAUSE static void end_meta(struct export *x)
     json_out_end_obj(&o);
 }
 
-/* As miles: a gap in the replay is no sample, whatever else it holds. */
+/* Checks the rows like miles: a sample with a gap in the replay is not accepted. */
 static int check_rows(const struct trajectory *t, enum rows_kind kind, const char *what,
                       struct err *e)
 {

@@ -97,8 +97,8 @@ static void put_json(msgpack_packer *pk, const struct json *v)
     }
 }
 
-/* An imported record may hold what is no JSON, or a reward nested deeper than we read with what
- * stands around it: then the export fails, for what it would leave out nobody would miss. */
+/* Parses a stored JSON text. An imported record may hold invalid JSON, or a reward nested too deep.
+ * Then the export fails, since the missing data would not be noticed. */
 static const struct json *read_back(struct export *x, struct arena *a, struct str text)
 {
     static const struct json nothing = {.kind = JSON_OBJECT};
@@ -128,7 +128,8 @@ static void put_members(msgpack_packer *pk, const struct json *object)
     }
 }
 
-/* The scalars come first: who reads the envelope alone finds them before the trajectories. */
+/* Begins the file. The scalars come first, so that a reader of the envelope alone finds them before
+ * the trajectories. */
 static void msgpack_begin(struct export *x, struct buf *out)
 {
     struct buf text = {0};
@@ -204,7 +205,7 @@ static void put_arrays(struct export *x, msgpack_packer *pk, const struct trajec
     }
 }
 
-/* NULL: nil. */
+/* Writes an array; NULL: nil. */
 static void put_array(struct export *x, msgpack_packer *pk, const char *key, int8_t type,
                       struct str bytes)
 {

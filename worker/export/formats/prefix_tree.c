@@ -11,7 +11,7 @@
 struct prefix_tree {
     struct token_tree tokens;
     uint64_t sum;                  /* tokens of all trajectories: an upper bound of the tree's */
-    bool no_logprobs, no_versions; /* of some trajectory */
+    bool no_logprobs, no_versions; /* missing in some trajectory */
     bool unscored[SCORE_KINDS];
     float *rewards;
 };
@@ -22,7 +22,7 @@ static void tree_begin(struct export *x, struct buf *out)
     x->own = ARENA_NEW(&x->arena, struct prefix_tree);
 }
 
-/* Links are 32 bits. */
+/* Checks the size: links are 32 bits. */
 static int tree_check(const struct export *x, const struct trajectory *t, struct err *e)
 {
     struct prefix_tree *p = x->own;

@@ -21,11 +21,11 @@ struct trajectory;
 MAY_PAUSE void sample_put_response(struct export *x, const struct trajectory *t,
                                    struct json_out *o);
 
-/* "completed", "truncated" or "aborted". */
+/* Returns "completed", "truncated" or "aborted". */
 const char *sample_status(const struct trajectory *t);
 
-/* Where each response token's support begins in the ids, and behind the last where they end: n + 1
- * of them, in the scratch arena. */
+/* Returns where each response token's support begins in the ids, and the end of the last: n + 1
+ * numbers, in the scratch arena. */
 int32_t *sample_offsets(struct export *x, const struct trajectory *t);
 
 /* The members weight_versions (of each turn the oldest) and prefix_cache_info. */

@@ -113,8 +113,8 @@ static void put_temperatures(struct export *x, const struct trajectory *t, struc
     export_array(x, o, "temperatures", PIECE_JSON_F32, v, t->total);
 }
 
-/* The environment is the trainer's word for where a task came from: its orchestrator names it, and
- * who makes sessions hands it on in their metadata. Not known: null. */
+/* Writes the environment's name, the trainer's word for the origin of a task. Its orchestrator
+ * passes it on in the session's metadata. Unknown: null. */
 static void put_env_name(const struct export *x, struct json_out *o)
 {
     struct str name = json_string(json_get(session_view(x->session).metadata, "env_name"));

@@ -1,5 +1,5 @@
-/* Format none: what a session came to, without its trajectories. They are built and checked all the
- * same, so that who closes a session with it knows that every other format can be made. */
+/* Format none: the summary of a session, without its trajectories. They are still built and
+ * checked. So a session that was closed with this format can be exported in every other one. */
 #include "common/codec/json.h"
 #include "worker/export/build/export_format.h"
 #include "worker/export/build/export_reward.h"

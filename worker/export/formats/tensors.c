@@ -35,7 +35,7 @@ enum {
 struct chunks {
     VEC(struct buf) full;
     struct buf last;
-    uint64_t len; /* of the full ones */
+    uint64_t len; /* length of the full ones */
 };
 
 struct meta {

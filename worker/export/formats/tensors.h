@@ -31,7 +31,7 @@ struct shape {
 #define SHAPE2(a, b) ((struct shape){{(a), (b)}, 2})
 #define SHAPE3(a, b, c) ((struct shape){{(a), (b), (c)}, 3})
 
-/* For format.begin / format.drop. */
+/* Begin and end of a file, for format.begin and format.drop. */
 void tensors_begin(struct export *x, struct buf *out);
 void tensors_drop(struct export *x);
 
@@ -59,7 +59,8 @@ struct tensor_name {
     size_t index;
 };
 
-/* The same of two runs of cells: n_first elements, and what the shape has behind them. */
+/* Adds a tensor of two runs of cells: n_first elements of the first, and the rest of the shape from
+ * the second. */
 void tensors_add_two(struct export *x, struct tensor_name name, enum tensor_type type,
                      struct shape shape, struct cells first, uint64_t n_first, struct cells rest);
 

@@ -23,12 +23,12 @@ struct token_tree {
     int32_t *parents;   /* -1: a trajectory's first */
     int32_t *positions; /* tokens before it on its path */
     int32_t *through;   /* trajectories that go through it */
-    float *weights;     /* of them, those in which it has mask 1 */
+    float *weights;     /* number of these in which it has mask 1 */
     float *logprobs;    /* 0 where nothing is trained */
     int64_t *versions;  /* -1 likewise */
     float *scores[SCORE_KINDS];
     int32_t *authors;         /* id of the checkpoint whose answer it is of, or -1 */
-    int32_t *first, *sibling; /* of its children; the next child of its parent; -1: none */
+    int32_t *first, *sibling; /* first child; the next child of its parent; -1: none */
     int32_t roots;            /* the first one; n > 0 only */
     VEC(int64_t) ends;        /* per trajectory its last token */
     VEC(int64_t) prompts;     /* per trajectory how many stand before its response */

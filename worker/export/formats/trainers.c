@@ -106,8 +106,8 @@ MAY_PAUSE static void put_native(struct export *x, const char *key, const struct
     json_out_end_obj(&o);
 }
 
-/* The policy's steps that sampled the row; of the batch's step where no engine told versions: -1
- * would be stale by the whole step number. */
+/* Writes the policy's steps that sampled the row, or the batch's step if no engine reported
+ * versions: -1 would be stale by the whole step number. */
 static void put_steps(const struct export *x, const struct trajectory *t, struct json_out *o)
 {
     int64_t otherwise = x->options.global_steps;
@@ -138,8 +138,8 @@ static void verl_tag(struct export *x, const struct trajectory *t, struct str ui
     json_out_end_obj(&o);
 }
 
-/* What was posted beside the reward: metrics, by which the trainer filters and validates;
- * `finished` is none (see mask_unfinished). */
+/* Writes the further numbers of the reward: metrics, by which the trainer filters and validates;
+ * `finished` is not one (see mask_unfinished). */
 static void put_reward_extra(const struct export *x, struct json_out *o)
 {
     const struct reward *r = x->told;
@@ -356,7 +356,7 @@ const struct format format_verl = {.needs_reward = true,
 
 /* --- AReaL: batch dimension 1, full length --- */
 
-/* Of the prompt a tensor says nothing: zeros, or versions of -1. */
+/* Writes the prompt's values of a tensor: zeros, or versions of -1. */
 static void areal_words(struct export *x, const struct trajectory *t)
 {
     struct shape full = SHAPE2(1, t->total);

@@ -177,7 +177,7 @@ static void put_record(struct export *x, const struct trajectory *t,
     json_out_end_obj(o);
 }
 
-/* A call that no trajectory before has told. */
+/* Writes a call that no earlier trajectory has. */
 static void put_new_record(struct export *x, uint32_t i, struct json_out *o)
 {
     const struct trajectory_turn *turn = &x->t.turns[i];

@@ -32,7 +32,8 @@ struct stored_answer {
     struct buf body;
 };
 
-/* The response in this session; the error tells an ended session from an unknown id. */
+/* Finds the response in this session; the error distinguishes an ended session from an unknown id.
+ */
 static int find(struct stored_answer *v, struct err *e)
 {
     const struct service_request *r = &v->request;
@@ -50,7 +51,7 @@ static int find(struct stored_answer *v, struct err *e)
     return 0;
 }
 
-/* What responses_asked has kept, as one object. */
+/* Joins the echo texts that responses_asked has kept, as one object. */
 static const struct json *asked_of(struct arena *a, const struct session_past_response *past,
                                    struct str own)
 {
@@ -70,7 +71,8 @@ static const struct json *asked_of(struct arena *a, const struct session_past_re
     return json_keep(a, all);
 }
 
-/* The answer as the dialect's writer made it the first time, from what the commit kept (told.h). */
+/* Writes the answer as the dialect's writer made it the first time, from the data of the commit
+ * (told.h). */
 static void write(struct stored_answer *v)
 {
     const struct session_past_response *past = &v->past;
@@ -137,7 +139,7 @@ static void start_long(const struct stored_answer *found)
     answering_start(&found->request, answer_long, v);
 }
 
-/* What is parsed and written is JSON as that of a body. */
+/* Reports whether parsing and writing are short, judged like a body. */
 static bool is_short(const struct stored_answer *v)
 {
     size_t bytes = v->past.asked.len + v->past.instructions.len + v->told.asked.len;

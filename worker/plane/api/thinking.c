@@ -67,7 +67,7 @@ static bool settle_mode(const struct call_env *env, const struct engine_pool *en
     return name || (mode == THINKING_ON) == (env->rules->formats.reasoning != REASONING_NONE);
 }
 
-/* Which member to name: one that brought both is named once. */
+/* Records the lost member by name; a member that contained both wishes is named once. */
 static void note(struct arena *a, bool mode_lost, bool budget_lost, struct chat_request *req)
 {
     const struct thinking_wish *w = &req->thinking;

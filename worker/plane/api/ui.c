@@ -17,7 +17,7 @@ static const char POLICY[] =
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'";
 
-/* The same for every file. */
+/* Sets the headers of every file. */
 static void set_headers(struct exchange *x, const struct viewer_asset *file)
 {
     exchange_set_header(x, "Content-Security-Policy", str_cstr(POLICY));
@@ -78,7 +78,7 @@ bool ui_holds(struct str path)
     return str_starts(path, STR("/ui/"));
 }
 
-/* /ui/NAME; only GET. */
+/* Answers /ui/NAME; only GET. */
 void ui_file(struct service_request *r)
 {
     struct err e = {0};

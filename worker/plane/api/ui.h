@@ -10,13 +10,13 @@
 struct service_request;
 struct str;
 
-/* GET /ui: the page. */
+/* Answers GET /ui with the page. */
 void ui_page(struct service_request *r);
 
 /* Whether the path is one of the files below /ui/. */
 bool ui_holds(struct str path);
 
-/* Such a file; 404 when there is none of that name, 405 for another method. */
+/* Answers with a file of the page; 404 if there is none of that name, 405 for another method. */
 void ui_file(struct service_request *r);
 
 #endif

@@ -123,7 +123,7 @@ static bool has_ended(const struct session *s)
     return session_phase(s) == SESSION_FINALIZED || session_phase(s) == SESSION_ABORTED;
 }
 
-/* Before it is read back: no label is missing for certain. */
+/* Reports, before the session is read back, whether it may have the labels. */
 static bool may_have_labels(const struct bulk_order *b, const struct session *s)
 {
     for (uint32_t i = 0; i < b->labels->n; i++)
@@ -235,7 +235,7 @@ static void end_sessions(struct answering *a, void *ctx)
         put_counts(b);
         answering_end(a);
     } else {
-        if (e.kind == ERR_CANCELLED) /* what has ended stays ended: another worker cannot tell */
+        if (e.kind == ERR_CANCELLED) /* what has ended stays ended: another worker cannot know */
             (void)err_set(&e, ERR_DRAINING, "this worker ends: ask again");
         answering_fail(a, "", &e);
     }

@@ -6,8 +6,8 @@
 
 struct service;
 
-/* Once a second: sessions over their TTL expire; tombstones and data over their retention go, in a
- * task. control_sweep_all, before the worker serves, does all of it at once. */
+/* Runs once a second: sessions over their TTL expire; tombstones and data over their retention are
+ * removed, in a task. control_sweep_all, before the worker serves, does all of it at once. */
 void control_sweep(struct service *a);
 void control_sweep_all(struct service *a);
 

@@ -1,8 +1,8 @@
 /*
  * struct copying: a new session that is made of existing records, a fork's or an import's. A task
  * writes them into journal and store; a helper reads long texts before their record is applied
- * (session_texts.h). Nobody finds the session before its last record is written. Nothing of it
- * stays if that record does not come: the client leaves, the journal refuses, the process dies
+ * (session_texts.h). The session is not visible before its last record is written. It is removed if
+ * that record does not come: the client leaves, the journal refuses, the process dies
  * (session_copying: hidden, and deleted by the next sweep).
  *
  *     copying_begin(c); ... (pictures are stored) ... copying_write(c, e); ... copying_end(c);
@@ -27,7 +27,7 @@ enum copying_state { COPYING_READS, COPYING_WAITS, COPYING_WRITES };
  * `pictures` may follow. */
 struct copying {
     struct answering *answer;
-    struct str id; /* of the session that is to be; the owner's */
+    struct str id; /* id of the session that will be made; the owner's */
     uint64_t now_ms;
     const char *told_as; /* the member of the answer that says what it was made of: */
     struct str from;     /* a session's id, or absent */
@@ -42,10 +42,10 @@ struct copying {
     bool whole;              /* its last record is written */
     struct session *session; /* pinned, after its first record */
     struct waiter waiter;    /* for its place among the writers */
-    struct list_item item;   /* of service->copies */
+    struct list_item item;   /* waits for its place among the writers */
 };
 
-/* From now on its pictures are wanted (control_copies). */
+/* Registers the copy: its pictures are in use from now on (control_copies). */
 void copying_begin(struct copying *c);
 
 /* Writes it when there is space, and others have written theirs. Makes the answer, and returns when

@@ -111,7 +111,7 @@ static int read_group(struct service_request *r, const struct json *options,
     return 0;
 }
 
-/* Which group a session belongs to; nothing for a single one. */
+/* Writes the group of a session; nothing for a single one. */
 static void write_group(const struct minted_group *g, int64_t n, struct json_out *o)
 {
     if (!g->list)
@@ -135,7 +135,7 @@ static void write_created(struct service_request *r, struct str id, const struct
 
 struct creating {
     struct answering *answer;
-    struct arena arena; /* of the options */
+    struct arena arena; /* memory of the options */
     const struct json *options;
     struct minted_group group;
     uint64_t now_ms;

@@ -1,5 +1,5 @@
-/* What a new session asks of the engines (handlers.h): its pool, the pools that it may ask, its own
- * fields of their requests, and what they are to tell. */
+/* Checks a new session's demands on the engines (handlers.h): its pool, the pools that it may ask,
+ * its own fields of their requests, and the data that they must return. */
 #include "common/base/buf.h"
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"
@@ -55,7 +55,8 @@ static int check_pools(struct service *a, const struct json *options, struct err
     return 0;
 }
 
-/* What only the policy's engines are asked for, whatever kinds a pool has now or later. */
+/* Checks options that only the policy's engines can satisfy, whatever kinds a pool has now or
+ * later. */
 static int check_pool_options(const struct engine_pool *engines, const struct json *options,
                               struct err *e)
 {
@@ -94,7 +95,7 @@ static int check_extra(struct service *a, const struct json *options, struct err
     return engine_pool_takes_extra(engines, json_get(sampling, SAMPLING_ENGINE_EXTRA), e);
 }
 
-/* What is to be kept of answers the engines have to tell. */
+/* Checks that the engines return the data that is to be kept of answers. */
 static int check_wants(struct service *a, const struct json *options, struct err *e)
 {
     struct engine_pool *engines;

@@ -10,8 +10,8 @@
 #include "worker/session/store/session.h"
 #include "worker/sink/sink.h"
 
-/* What must be decided before sinks may have it: rollouts (the dispatcher asks once an attempt
- * counts). Asked again, nothing more happens. */
+/* Delivers a rollout's session to the sinks. The dispatcher requests it when an attempt counts. A
+ * repeated request has no further effect. */
 static int give_to_sinks(const struct service *a, struct session *s, const struct export_options *o,
                          struct err *e)
 {

@@ -17,8 +17,8 @@ struct service;
 int control_end(struct service *a, struct session *s, enum session_end how,
                 const struct json *detail, struct ledger_done done, struct err *e);
 
-/* The same for FINALIZE and EXPIRE: the sinks are promised the session's export, made with these
- * options (NULL: the defaults), and get it. */
+/* Ends a session by FINALIZE or EXPIRE: its export, made with these options (NULL: the defaults),
+ * is promised to the sinks and sent. */
 int control_close(struct service *a, struct session *s, enum session_end how,
                   const struct export_options *o, struct ledger_done done, struct err *e);
 

@@ -1,9 +1,10 @@
 /*
- * /admin/engines: which engines there are. A change is one order: new engines are opened beside the
- * others and have to answer, the new set is written to the state folder, this worker obeys, then
- * the others do (each reads the file). A worker that missed it sees the file's change within a
- * second; one that starts begins with it. One order at a time in the whole gateway, by a lock on
- * the folder. Until the set is written, whoever leaves or fails leaves everything as it was.
+ * /admin/engines: the set of engines. A change is one order. New engines are opened next to the
+ * others and must answer. The new set is written to the state folder, and this worker applies it.
+ * Then the others do (each reads the file). A worker that missed it sees the file's change within a
+ * second; a new one starts with it. Only one order runs at a time in the whole gateway, by a lock
+ * on the folder. If the client leaves or a step fails before the set is written, nothing has
+ * changed.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -32,7 +33,7 @@ enum { LOOK_MS = 50 };
 enum engine_change { CHANGE_ALL, CHANGE_MORE, CHANGE_LESS };
 
 struct engine_order {
-    struct list_item item; /* of service->engine_orders */
+    struct list_item item; /* in service->engine_orders */
     struct service *service;
     struct exchange *x; /* NULL: the client has left */
     unsigned dialect;
@@ -45,9 +46,9 @@ struct engine_order {
     size_t failed;          /* workers that did not obey */
     engines_taken_fn taken; /* NULL: an order by HTTP */
     void *taken_ctx;
-    struct buf silent; /* of what a source tells: those that do not answer, left out of `next` */
+    struct buf silent; /* engines of a source that do not answer, left out of `next` */
     struct loop_timer look;
-    struct arena arena; /* of the names */
+    struct arena arena; /* memory of the names */
 };
 
 /* --- names --- */
@@ -66,7 +67,7 @@ static const struct engine_entry *find_text(const struct engine_set *s, const ch
     return NULL;
 }
 
-/* By its name, by that of its pool, or by the whole argument. */
+/* Finds an engine by its name, by that of its pool, or by the whole argument. */
 static bool is_called(struct engine_order *o, const struct engine_entry *entry, struct str name)
 {
     const char *known = engine_set_name(&o->now, &o->arena, entry->text);
@@ -113,7 +114,8 @@ static struct exchange *take_exchange(struct engine_order *o)
     return x;
 }
 
-/* The order ends before its answer: who reads that may send the next order at once. */
+/* Fails the order before its answer is sent: the reader of the answer may send the next order at
+ * once. */
 static void order_fail(struct engine_order *o, const struct err *e)
 {
     struct exchange *x = take_exchange(o);
@@ -129,7 +131,7 @@ static void order_fail(struct engine_order *o, const struct err *e)
         taken(ctx, (struct str){0}, e);
 }
 
-/* What a source tells is obeyed, as far as it can be. */
+/* Answers an order of a source, which is applied as far as possible. */
 static void taken_answer(struct engine_order *o)
 {
     engines_taken_fn taken = o->taken;
@@ -254,7 +256,7 @@ int engines_follow(struct service *a, struct err *e)
 
     if (stamp == 0 || stamp == a->engines_seen)
         return 0;
-    a->engines_seen = stamp; /* a file that cannot be obeyed is told once */
+    a->engines_seen = stamp; /* a file that cannot be applied is reported once */
     if (engine_set_load(&set, a->engine_home, NULL, e))
         return -1;
     if (set.edition > engine_pool_edition(a->calls.engines))
@@ -296,7 +298,7 @@ static bool is_as_before(const struct engine_order *o)
     return o->next.n == o->now.n && o->next.pools.n == o->now.pools.n;
 }
 
-/* Of what a source tells, those that answer come. */
+/* Removes the engines of a source that do not answer from the new set. */
 static void take_answering(struct engine_order *o, struct str silent)
 {
     struct engine_set kept = {.edition = o->next.edition};
@@ -401,7 +403,8 @@ static bool has_policy(struct engine_order *o, const struct engine_set *s)
     return false;
 }
 
-/* Where names are those of pools, a new set whose engines all have some has none for the policy. */
+/* Checks the names: if they are names of pools and all engines of the new set have one, the policy
+ * has no engine. */
 static int check_policy(struct engine_order *o, struct err *e)
 {
     if (o->change != CHANGE_ALL || o->next.n == 0 || has_policy(o, &o->next) ||
@@ -474,7 +477,7 @@ static int read_order(struct engine_order *o, struct service_request *r, struct 
     return o->change == CHANGE_LESS ? read_names(o, list, one, e) : read_new(o, list, e);
 }
 
-/* Nobody else changes the set from now on; what it is now is known. */
+/* Locks the set, so that no other worker changes it, and reads it. */
 static int hold_set(struct engine_order *o, struct err *e)
 {
     o->lock_fd = engine_set_lock(o->service->heritage->state_dir, e);
@@ -504,7 +507,7 @@ static void begin(struct engine_order *o)
         commit(o);
 }
 
-/* What another worker asks: its order is in the file. */
+/* Applies the order of another worker, which is in the file. */
 static void obey(struct service_request *r)
 {
     struct buf answer = {0};

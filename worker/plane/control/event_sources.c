@@ -1,8 +1,8 @@
-/* Following the events of the other workers and of the dispatcher, while somebody looks at this
- * worker's /events. Each source is one long GET of its /events?local=1 over its socket, with the
- * viewer's own keys. Bytes are relayed by whole events; a source's first event (hello) is its
- * greeting to us and not relayed. A source that ends is asked again after AGAIN_MS, and viewers
- * are told that they may have missed something (lost). */
+/* Follows the events of the other workers and of the dispatcher, while this worker's /events has a
+ * viewer. Each source is one long GET of its /events?local=1 over its socket, with the viewer's own
+ * keys. Bytes are relayed by whole events; a source's first event (hello) is its greeting to us and
+ * not relayed. A source that ends is asked again after AGAIN_MS, and viewers are notified that they
+ * may have missed events (lost). */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -34,12 +34,13 @@ struct event_sources {
     void (*relay)(void *ctx, struct str events);
     void (*lost)(void *ctx);
     void *ctx;
-    struct buf headers;                     /* with the viewer's keys */
-    struct loop_timer again;                /* looks who is not followed; active: somebody looks */
+    struct buf headers; /* with the viewer's keys */
+    struct loop_timer
+        again; /* checks which sources are not followed; active while there is a viewer */
     struct event_source at[DISPATCHER + 1]; /* by place */
 };
 
-/* Follows nobody yet. */
+/* Makes the set; it follows no source yet. */
 struct event_sources *event_sources_new(struct service *a,
                                         void (*relay)(void *ctx, struct str events),
                                         void (*lost)(void *ctx), void *ctx)
@@ -91,7 +92,8 @@ static void relay(struct event_source *from)
     buf_consume(&from->partial, taken);
 }
 
-/* The source ended. Only one that had greeted can have told viewers something. */
+/* Forgets a source that has ended. Only a source that had greeted can have sent events to viewers.
+ */
 static void forget(struct event_source *from)
 {
     bool followed = from->greeted;
@@ -168,7 +170,7 @@ static void follow(struct event_source *from, size_t place)
 
 /* --- all of them --- */
 
-/* Once a second: who is ready and not followed is followed. */
+/* Follows, once a second, each source that is ready and not followed. */
 static void on_again(struct loop_timer *t)
 {
     struct event_sources *s = CONTAINER_OF(t, struct event_sources, again);
@@ -196,7 +198,7 @@ void event_sources_follow(struct event_sources *s, const struct exchange *x)
         on_again(&s->again);
 }
 
-/* Nobody looks any more. */
+/* Stops following: no viewer is left. */
 void event_sources_leave(struct event_sources *s)
 {
     loop_timer_stop(s->service->calls.loop, &s->again);
@@ -211,7 +213,7 @@ void event_sources_leave(struct event_sources *s)
     }
 }
 
-/* NULL is allowed. */
+/* Frees the sources; accepts NULL. */
 void event_sources_free(struct event_sources *s)
 {
     if (!s)

@@ -19,7 +19,7 @@ void event_put_gone(struct str id, bool ended, struct buf *out);
 /* "call": a call of the session began, and where; "call_end": it has ended. */
 void event_put_call(const struct call_place *c, bool ended, struct buf *out);
 
-/* "tokens": new tokens of a sample, or, for one who came late, all so far. */
+/* Writes "tokens": new tokens of a sample, or, for a viewer that came late, all so far. */
 void event_put_tokens(const struct tokenizer *tok, const struct call_tokens *k, struct buf *out);
 
 #endif

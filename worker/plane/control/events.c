@@ -50,8 +50,8 @@ struct watching {
 
 /* --- what is told --- */
 
-/* The session's row, as GET /sessions lists it. One that is neither in memory nor has a row was
- * changed without being looked into: it is told when it is. */
+/* Writes the session's row, as GET /sessions lists it. An evicted session without a row was changed
+ * without being read; its event follows when it is. */
 static void write_session(void *ctx, struct str id, struct buf *out)
 {
     struct watching *w = ctx;
@@ -64,7 +64,7 @@ static void write_session(void *ctx, struct str id, struct buf *out)
         return;
     }
     if (session_copying(s))
-        return; /* its last record tells of it */
+        return; /* its last record sends the event */
     if (session_resident(s))
         session_write_row(s, &row);
     else if (session_kept_row(s).p)
@@ -83,7 +83,7 @@ static void write_stream(void *ctx, struct str id, struct buf *out)
 
 /* --- hooks --- */
 
-/* The feed of that session, if somebody follows it. */
+/* Finds the session's feed, if it has followers. */
 static struct session_stream *stream_of(struct watching *w, struct str id)
 {
     struct session_stream *t;
@@ -117,7 +117,7 @@ static void on_call(void *ctx, struct str id, const struct call_place *c, bool e
         event_put_call(c, ended, feed_queue(&t->feed));
 }
 
-/* New tokens of a sample, or, for one who came late, all so far. */
+/* Sends new tokens of a sample, or, for a viewer that came late, all so far. */
 static void on_tokens(void *ctx, const struct call_tokens *k)
 {
     struct watching *w = ctx;
@@ -127,7 +127,7 @@ static void on_tokens(void *ctx, const struct call_tokens *k)
         event_put_tokens(model_tokenizer(w->service->calls.model), k, feed_queue(&t->feed));
 }
 
-/* Hooks cost something only while somebody looks. */
+/* Sets the hooks, which cost time only while there are viewers. */
 static void set_hooks(struct watching *w)
 {
     struct call_env *env = &w->service->calls;
@@ -140,7 +140,7 @@ static void set_hooks(struct watching *w)
 
 /* --- viewers come and go --- */
 
-/* The last viewer of all has left: nobody else need be followed. */
+/* Stops following other processes when the last viewer of all has left. */
 static void on_left(void *ctx)
 {
     struct watching *w = ctx;
@@ -173,7 +173,7 @@ static void on_relay(void *ctx, struct str events)
     feed_relay(&w->all, events);
 }
 
-/* A worker was replaced: what it told last may be lost. */
+/* Handles a replaced worker, whose last events may be lost. */
 static void on_lost(void *ctx)
 {
     on_relay(ctx, STR("event: reset\ndata: {\"reason\":\"worker\"}\n\n"));
@@ -203,7 +203,7 @@ static int refuse_drain(const struct service *a, struct err *e)
     return a->draining ? err_set(e, ERR_DRAINING, "the worker ends: ask again") : 0;
 }
 
-/* GET /events; ?local=1 (other workers ask so) tells this worker's events only. */
+/* Answers GET /events; with ?local=1 (other workers ask so) only this worker's events. */
 void events_get(struct service_request *r)
 {
     struct watching *w = watching_of(r->service);
@@ -266,7 +266,8 @@ void session_events_get(struct service_request *r)
     } else {
         respond_count(r->service, r->dialect, 200);
         set_hooks(w);
-        call_watch_repeat(&r->service->calls, r->id); /* what runs, for who came late */
+        call_watch_repeat(&r->service->calls,
+                          r->id); /* running calls, for a viewer that came late */
     }
     buf_done(&first);
 }

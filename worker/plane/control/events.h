@@ -1,6 +1,6 @@
 /*
- * What changes, told to those who look: GET /events (sessions of all workers, groups, queues,
- * runners) and GET /sessions/{id}/events (one session, and the tokens of its calls as they come).
+ * Events for viewers: GET /events (sessions of all workers, groups, queues, runners) and GET
+ * /sessions/{id}/events (one session, and the tokens of its calls as they come).
  *
  *   ledger, call -> struct watching -+-> feed of all: own viewers, siblings' viewers (local=1)
  *                                    +-> one feed a session that is looked at
@@ -8,7 +8,7 @@
  *
  * The worker that is asked merges its siblings' streams, so that a client holds one connection
  * however many workers there are, and may ask any of them. It follows them only while it has a
- * viewer. Nobody looks: no hook is set, nothing is noted.
+ * viewer. Without a viewer no hook is set, and no change is recorded.
  */
 #ifndef RG_CONTROL_EVENTS_H
 #define RG_CONTROL_EVENTS_H
@@ -18,7 +18,7 @@ struct service;
 struct str;
 struct watching;
 
-/* The events of the others, while somebody wants them (event_sources.c). */
+/* The events of the other processes, while there are viewers (event_sources.c). */
 struct event_sources;
 
 /* relay: gets whole events, with ctx. `lost`: a source was cut off. */

@@ -1,8 +1,8 @@
 /*
- * Sessions whose time is over, on a worker that has scorers: those that want scores get them first,
- * a few at a time, and then expire. A scorer that fails holds nothing up, nor does a journal that
- * cannot be read, three times: the session expires without, and its exports say so. One that
- * somebody uses meanwhile goes on.
+ * Sessions whose time is over, on a worker with scorers. Sessions that want scores get them first,
+ * a few at a time, and then expire. If a scorer fails, or a journal cannot be read three times, the
+ * session expires without scores, and its exports say so. A session that is used meanwhile
+ * continues.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@
 enum { EXPIRING_MAX = 16, READ_TRIES = 3, READ_AGAIN_MS = 1000 };
 
 struct expiring {
-    struct list_item item; /* of service->expiring */
+    struct list_item item; /* in service->expiring */
     struct service *service;
     char id[ID_TEXT_MAX];
 };

@@ -19,7 +19,8 @@ int exporting_options(const struct service_request *r, enum export_format otherw
                       struct arena *a, struct export_options *ret, const struct json **ret_score,
                       struct err *e);
 
-/* The same of a request for one branch, token by token, on top of what exporting_options gave. */
+/* Reads the options of a request for one branch, token by token, on top of those of
+ * exporting_options. */
 void exporting_view_options(const struct service_request *r, struct arena *a,
                             struct export_options *o);
 

@@ -27,7 +27,7 @@ struct forking {
     struct fork_reader reader;
     bool counted; /* the records that are to be copied are known */
     const struct json *body;
-    struct arena arena; /* of the body, and the fork's options */
+    struct arena arena; /* memory of the body, and the fork's options */
     struct buf record;  /* the one on its way */
     char id[ID_TEXT_MAX];
 };

@@ -59,7 +59,7 @@ static int take_texts(const struct import_list *l, const struct json *item,
     return 0;
 }
 
-/* Which picture of the records this is. */
+/* Finds the index of this picture in the records. */
 static int find_place(const struct import_list *l, struct str hash, uint32_t *ret)
 {
     if (!sha256_is_hex(hash))
@@ -116,7 +116,7 @@ static int check_grid(const struct import_list *l, const struct image_part *imag
     return 0;
 }
 
-/* A number of the picture, as the records tell it and as it is. */
+/* Compares a number of the picture in the records with the real one. */
 static int same(const struct import_list *l, const char *name, uint64_t told, uint64_t real)
 {
     return told == real
@@ -125,7 +125,7 @@ static int same(const struct import_list *l, const char *name, uint64_t told, ui
                            name, (unsigned long long)told, (unsigned long long)real);
 }
 
-/* Format, size and orientation. */
+/* Checks format, size and orientation. */
 static int check_header(const struct import_list *l, struct str bytes,
                         const struct image_part *image)
 {
@@ -145,7 +145,7 @@ static int check_header(const struct import_list *l, struct str bytes,
     return same(l, "orientation", image->orientation, h.orientation);
 }
 
-/* What the bytes are is what the records say. */
+/* Checks that the bytes are what the records say. */
 static int check(const struct import_list *l, struct str bytes, const struct image_part *image)
 {
     char hash[SHA256_HEX_LEN + 1];
@@ -261,7 +261,7 @@ int import_pictures(struct import_pictures *p, struct arena *a, const struct jso
     l.came = arena_zalloc(a, p->n * sizeof(*l.came));
     for (uint32_t i = 0; i < p->n; i++)
         (void)lookup_add(&l.places, p->images[i].media, i);
-    /* one that stands twice is told as such: the list may be longer than what the records name */
+    /* duplicates are reported as such: the list may be longer than that of the records */
     if (take_list(&l, body, "media", SIZE_MAX, take_picture) != 0 || check_all_came(&l) != 0)
         return -1;
     if (take_list(&l, body, "media_urls", MEDIA_PINS_MAX, take_url) != 0)

@@ -24,9 +24,9 @@ struct import_pictures {
     struct exchange *x; /* whose body it is: held, or the caller is the loop */
     struct str session_id;
     const struct vision *vision; /* NULL: the model takes text only */
-    uint64_t image_bytes;        /* of one, at most */
+    uint64_t image_bytes;        /* largest size of one picture */
     const struct image_part *images;
-    size_t n;    /* that the records name, each once */
+    size_t n;    /* number of pictures that the records name, each once */
     bool stored; /* something of the session is in the store: the caller's to drop after an error */
 };
 
@@ -34,9 +34,9 @@ struct import_pictures {
  * no part of the body. */
 void import_drop_text(struct exchange *x, struct str text);
 
-/* Takes the members `media` and `media_urls` of the body. Each picture must be one that the records
- * name, each of those must be there, and what is told of it must be what this gateway makes of its
- * bytes. ERR_INVALID with the field, ERR_BODY_TOO_LARGE with the limit; errors as of
+/* Reads the members `media` and `media_urls` of the body. Each picture must be named by the
+ * records, and each of those must be there. Its description must be what this gateway computes from
+ * its bytes. ERR_INVALID with the field, ERR_BODY_TOO_LARGE with the limit; errors as of
  * media_store_put. Long work. */
 int import_pictures(struct import_pictures *p, struct arena *a, const struct json *body,
                     struct err *e);

@@ -28,7 +28,7 @@ struct import_reading {
     struct snapshot_target to; /* its id and time are the session's that is to be */
     struct snapshot_records records;
     struct import_pictures pictures;
-    struct str from; /* which session it is of, or absent */
+    struct str from; /* id of the snapshot's session, or absent */
     char id[ID_TEXT_MAX];
 };
 

@@ -8,9 +8,8 @@ struct arena;
 struct err;
 
 /* Calls `row` for each row, whose text is borrowed from `page`. *ret_cursor: its next_cursor
- * without the worker's index, in the arena, or absent. -1 and e: it is no page; rows before that
- * were told.
- */
+ * without the worker's index, in the arena, or absent. -1 and e: it is not a page; earlier rows
+ * were passed to `row`. */
 int list_page_read(struct str page, struct arena *a, void (*row)(void *ctx, struct str text),
                    void *ctx, struct str *ret_cursor, struct err *e);
 

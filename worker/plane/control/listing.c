@@ -7,10 +7,10 @@
  * A worker lists the sessions of its store, then finalized ones that have left the store and are
  * still kept (past_rows): each is read back for its row, and leaves again.
  *
- * A cursor is "<worker index>.<last session id>.<its serial>.<process>": a last session that is
- * gone is told from those behind it by its serial, as long as the process is the same; else that
- * worker's rows come from the start. Among the finalized ones it is "<worker index>.past.<last
- * session id>.<its end>.<last serial of the store's rows>.<process>".
+ * A cursor is "<worker index>.<last session id>.<its serial>.<process>": if the last session is
+ * gone, its serial distinguishes it from those after it, as long as the process is the same;
+ * otherwise that worker's rows come from the start. Among the finalized ones it is "<worker
+ * index>.past.<last session id>.<its end>.<last serial of the store's rows>.<process>".
  */
 #include <stdlib.h>
 
@@ -43,13 +43,13 @@ struct listing {
     struct str phase, label, reseeded; /* filters, decoded */
     bool archived;                     /* finalized sessions that have left the store, too */
     bool local;                        /* a sibling asks */
-    struct str query;                  /* as given */
-    struct str cursor;                 /* of the query; absent: none */
+    struct str query;                  /* the query as given */
+    struct str cursor;                 /* cursor of the query; absent: none */
     uint64_t limit, got;
     uint32_t workers[BOARD_WORKERS_MAX];
     size_t n_workers, at;
     struct str after;         /* cursor in workers[at], without its index; absent: from the start */
-    struct buf last;          /* the same of the last row */
+    struct buf last;          /* cursor of the last row */
     struct buf unreachable;   /* indexes of workers that did not answer, then peers; by commas */
     struct session_walk walk; /* over this worker's own */
 
@@ -57,7 +57,7 @@ struct listing {
         bool begun;
         struct session_past at; /* the last one looked at; its id is in `id` */
         struct buf id;
-        uint64_t last_serial; /* of the store's rows: entries behind it were not listed */
+        uint64_t last_serial; /* serial of the store's last row: later entries were not listed */
     } past;
 };
 
@@ -96,13 +96,13 @@ static bool row_wanted(const struct listing *v, const struct json *row)
                   str_sub(label, eq + 1, SIZE_MAX));
 }
 
-/* The label filter's name. */
+/* Returns the label filter's name. */
 static struct str label_name(const struct listing *v)
 {
     return str_sub(v->label, 0, str_find(v->label, STR("="), 0));
 }
 
-/* Before its row is made, which reads a session back that is not in memory. */
+/* A cheap filter, so that a session is not loaded only to be skipped. */
 static bool may_be_wanted(const struct listing *v, const struct session *s)
 {
     return v->label.len == 0 || session_may_have_label(s, label_name(v));
@@ -133,7 +133,7 @@ static bool is_full(const struct listing *v)
     return v->got >= v->limit || (v->local && v->answer->out.len >= PAGE_BYTES);
 }
 
-/* After each row. */
+/* Sends the rows so far, after each row. */
 MAY_PAUSE static int send_rows(struct listing *v, struct err *e)
 {
     return v->local ? task_pause(e) : answering_flow(v->answer, e);
@@ -150,7 +150,8 @@ static uint64_t take_number(struct str *text)
     return n;
 }
 
-/* Tells this process from others that had its place, whose serials are others' too. */
+/* Returns a number that distinguishes this process from others that had its place, whose serials
+ * differ. */
 static uint64_t own_start(void)
 {
     static uint64_t at_ms;
@@ -259,7 +260,7 @@ static void past_place(struct listing *v)
     v->past.at.ended_ms = take_number(&tail);
     v->past.last_serial = take_number(&tail);
     if (take_number(&tail) != own_start())
-        v->past.last_serial = 0; /* of a different process: all entries have other serials */
+        v->past.last_serial = 0; /* from a different process: all entries have other serials */
 }
 
 /* Moves to the next one that is not among the store's rows. False: there is none. */
@@ -498,7 +499,7 @@ MAY_PAUSE static int add_all(struct listing *v, struct err *e)
     return 0;
 }
 
-/* Checked by inputs.def. */
+/* Reads the query, which inputs.def has checked. */
 static void read_query(struct listing *v, struct str query)
 {
     v->limit = LIMIT_DEFAULT;

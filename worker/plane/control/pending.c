@@ -36,7 +36,7 @@ static void on_closed(void *ctx, bool delivered)
     pending_free(p);
 }
 
-/* See pending.h. */
+/* Makes an answer that waits until a record is durable. */
 struct durable_answer *durable_answer_new(struct service_request *r, int status)
 {
     struct durable_answer *p = mem_zalloc(sizeof(*p));
@@ -55,7 +55,7 @@ struct buf *durable_answer_body(struct durable_answer *p)
     return &p->body;
 }
 
-/* The ledger's callback. */
+/* Sends the answer; the ledger's callback. */
 void durable_answer_send(void *ctx)
 {
     struct durable_answer *p = ctx;

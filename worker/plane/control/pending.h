@@ -11,7 +11,7 @@ struct durable_answer;
 struct err;
 struct service_request;
 
-/* Takes the exchange over. */
+/* Makes an answer and takes ownership of the exchange. */
 struct durable_answer *durable_answer_new(struct service_request *r, int status);
 
 /* The body to be sent; filled by the owner before durable_answer_send can come. */

@@ -15,9 +15,9 @@ struct branch_scoring {
     struct session *session; /* pinned by the caller */
     struct score_wants wants;
     struct arena arena; /* names of engines */
-    struct score now;   /* what is asked for */
+    struct score now;   /* names of engines */
     struct waiter answered;
-    struct buf record; /* of the answer; empty: the session has ended meanwhile */
+    struct buf record; /* record of the answer; empty: the session has ended meanwhile */
     struct err err;    /* why there is no answer */
 };
 

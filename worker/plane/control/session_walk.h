@@ -43,13 +43,13 @@ void session_walk_enter(struct session_walk *w, const struct session *s);
 /* The entered session, or NULL if it is gone. */
 struct session *session_walk_find(const struct session_walk *w, struct session_store *st);
 
-/* Goes past it. */
+/* Passes the session. */
 void session_walk_pass(struct session_walk *w);
 
 /* Goes past it when it is about to leave the store. */
 void session_walk_leave(struct session_walk *w);
 
-/* Before a pause: the walk goes on with s, or with the one after it if s is gone by then. */
+/* Prepares a pause: the walk continues with s, or with the next one if s is gone by then. */
 void session_walk_stop_before(struct session_walk *w, const struct session *s);
 
 /* Writes the row of the entered session, which is s: one that is not in memory is read back.
@@ -58,8 +58,8 @@ void session_walk_stop_before(struct session_walk *w, const struct session *s);
 MAY_PAUSE RG_MUSTCHECK int session_walk_row(const struct session_walk *w, struct service *a,
                                             struct session *s, struct buf *row, struct err *e);
 
-/* What a row says before its metadata, which may be long: the members that lists are filtered by,
- * as an object in the arena; NULL: it is no row. */
+/* Parses the beginning of a row before its metadata, which may be long: the members that lists are
+ * filtered by, as an object in the arena; NULL: it is not a row. */
 const struct json *session_row_head(struct arena *a, struct str row);
 
 #endif

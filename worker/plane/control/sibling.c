@@ -1,6 +1,7 @@
 /* Asking the other workers of the node over their sockets (sibling.h). Clients are made at the
  * first question and kept. A question carries the keys of the request that it is asked for, so
- * the other worker checks them as if the client had come itself. The board says who is there. */
+ * the other worker checks them as if the client had come itself. The board lists the workers that
+ * serve. */
 
 #include "worker/plane/control/sibling.h"
 
@@ -25,7 +26,7 @@ struct siblings {
     struct http_client *clients[BOARD_WORKERS_MAX]; /* by place; NULL: not used yet */
 };
 
-/* See sibling.h. */
+/* Makes the set of siblings; no client is opened yet. */
 struct siblings *siblings_new(const struct heritage *h, struct loop *loop)
 {
     struct siblings *s = mem_zalloc(sizeof(*s));
@@ -131,7 +132,7 @@ void sibling_round_leave(struct sibling_round *r)
         r->left = true;
 }
 
-/* NULL when there is nobody else. */
+/* Asks all siblings; NULL if there is no other worker. */
 struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_question *q,
                                       const struct sibling_round_fns *fns, void *ctx)
 {

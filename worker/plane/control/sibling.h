@@ -23,7 +23,7 @@ struct siblings;
 struct siblings *siblings_of(struct service *a);
 
 struct siblings *siblings_new(const struct heritage *h, struct loop *loop);
-/* Questions still out are answered with status 0 first; who asked must not ask again then. */
+/* Frees s. Calls the callbacks of pending questions with status 0; they must not ask again. */
 void siblings_free(struct siblings *s);
 
 struct sibling_question {
@@ -36,14 +36,14 @@ struct sibling_question {
 struct http_fetch *sibling_ask(struct siblings *s, uint32_t index, const struct sibling_question *q,
                                http_fetch_fn fn, void *ctx);
 
-/* The same of all other workers that serve. `one` gets the body of every 2xx answer; `all` is
- * called once, when everybody has answered, with the number of those that did not say 2xx. */
+/* Callbacks of a question to every other serving worker. `one` gets the body of each 2xx answer.
+ * `all` is called once, after all answers, with the number of workers that failed. */
 struct sibling_round_fns {
     void (*one)(void *ctx, struct str body);
     void (*all)(void *ctx, size_t failed);
 };
 
-/* NULL when there is nobody to ask. */
+/* Asks all siblings; NULL if there is no other worker. */
 struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_question *q,
                                       const struct sibling_round_fns *fns, void *ctx);
 

@@ -12,12 +12,12 @@ struct media_store;
 struct session;
 struct snapshot_pictures;
 
-/* Those that the session's messages show now; NULL: none. `s`, which the caller pins, and the store
- * outlive them. */
+/* Lists the pictures that the session's messages show now; NULL: none. `s`, which the caller pins,
+ * and the store outlive the list. */
 struct snapshot_pictures *snapshot_pictures_new(const struct media_store *store,
                                                 const struct session *s);
 
-/* NULL is fine. */
+/* Frees the list; accepts NULL. */
 void snapshot_pictures_free(struct snapshot_pictures *p);
 
 /* Appends the next piece of both members, a comma in front of each. 1: that was all. -1: a picture

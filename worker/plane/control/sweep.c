@@ -34,7 +34,7 @@ struct sweep {
     bool stuck;      /* an end could not be written: none is tried any more */
 };
 
-/* Steps of the wall clock (somebody sets it) are no time that has passed. */
+/* Detects steps of the wall clock, which are not time that has passed. */
 static void watch_clock(struct service *a, uint64_t now_ms)
 {
     int64_t ahead_ms = (int64_t)(now_ms - clock_ms());
@@ -49,8 +49,8 @@ static void watch_clock(struct service *a, uint64_t now_ms)
     a->clock_ahead_ms = ahead_ms;
 }
 
-/* A copy that will not be whole any more (its last record was refused, or the program died): nobody
- * was told of it. */
+/* Drops a copy that will never be complete (its last record was refused, or the program died): it
+ * was never visible. */
 static void drop_copy(struct service *a, struct session *s)
 {
     struct err e = {0};
@@ -117,7 +117,7 @@ static void sweep_sessions(void *ctx)
     a->sweep = NULL;
 }
 
-/* What is looked at in each second, whatever the number of sessions. */
+/* Does the work of each second that does not depend on the number of sessions. */
 static void look_around(struct service *a)
 {
     struct call_env *env = &a->calls;

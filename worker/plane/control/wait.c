@@ -22,7 +22,7 @@ enum { WAIT_DEFAULT_S = 60 };
 
 struct wait_entry {
     struct service *service;
-    struct list_item item; /* of service->waits */
+    struct list_item item; /* in service->waits */
     struct exchange *x;
     struct loop_timer timer;
     struct residency_waiter waiter; /* the session is over; its state is being read */
@@ -154,7 +154,7 @@ static void on_back(void *ctx, const struct err *e)
     struct wait_entry *w = ctx;
 
     if (e)
-        on_timeout(&w->timer); /* asked again it will hear why */
+        on_timeout(&w->timer); /* a repeated request gets the reason */
     else
         try_answer(w);
 }

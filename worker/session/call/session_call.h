@@ -31,16 +31,16 @@ struct session_call_input {
     struct token_span raw;     /* the prompt of such a completion */
     struct str label;          /* x-claude-code-agent-id and the like, or absent */
     struct str parent_label;   /* x-parent-session-id, or absent */
-    struct str pool;           /* of engines that answers; absent: the policy's */
+    struct str pool;           /* pool of engines that answers; absent: the policy's */
     struct str dropped_fields; /* names that the request brought in vain, a JSON list, or absent */
-    uint64_t body_hash[2];     /* of the request body, for retries */
+    uint64_t body_hash[2];     /* hash of the request body, for retries */
     struct str key;            /* Idempotency-Key, or absent */
     int64_t max_tokens;        /* asked for; 0: none */
     float temperature;         /* sampled with; for trainers that want it per token */
-    uint32_t context_length;   /* of engine and model; 0: unknown */
+    uint32_t context_length;   /* context length of engine and model; 0: unknown */
     uint64_t now_ms;
-    struct str asked;        /* what a stored answer echoes of its request, or absent;
-                                opaque here, and kept once while a session's calls say the same */
+    struct str asked; /* the request's data that a stored answer echoes, or absent; opaque here, and
+                         kept once for equal ones of a session's calls */
     struct str asked_brief;  /* the same without `instructions`, to be kept instead where they are
                                 the text of the conversation's first message; or absent */
     struct str instructions; /* with asked_brief */
@@ -58,7 +58,7 @@ struct session_plan {
     size_t reused;                   /* how many of them were stored before */
     uint32_t images;                 /* pictures in the prompt; each is one id of it */
     uint64_t image_extra;            /* how many ids more the engine makes of them all */
-    uint32_t rows_known[ROWS_KINDS]; /* that are stored, from the first position on, */
+    uint32_t rows_known[ROWS_KINDS]; /* number of stored rows, from the first position on, */
     uint32_t indexer_row;            /* and the bytes of one, where there are any of the indexer */
     uint32_t trimmed;    /* how many stored ones the template's next message repeats: dropped */
     uint32_t max_tokens; /* clamped to context and budgets */
@@ -103,9 +103,9 @@ int session_prepare_end(struct session_plan *p, const struct session_call_input 
 /* The conversation as it is rendered; NULL: a completion. As long as the plan. */
 const struct json *session_plan_messages(const struct session_plan *p);
 
-/* What the stored answers among the call's messages have signed (message_is_signed), in the order
- * of its assistant messages: for each an object, whose tool_calls have their ids, or null. NULL:
- * there is nothing signed. A copy in the arena. */
+/* Lists the signed data of the stored answers among the call's messages (message_is_signed), in the
+ * order of its assistant messages: for each an object, whose tool_calls have their ids, or null.
+ * NULL: there is none. A copy in the arena. */
 const struct json *session_plan_signed(struct session_plan *p, struct arena *a);
 
 /* The response id of the answer that the call goes on from; absent: from none. It lives as long as
@@ -142,8 +142,8 @@ void session_let_chain(struct session_plan *p);
  * after the session ended. NULL is fine. */
 void session_release(struct session_store *st, struct session_plan *p);
 
-/* The same for a plan that was only looked at (a token count) and never named to an engine: its
- * number is given to the next call. */
+/* Releases a plan that was only read (a token count) and never sent to an engine: its number is
+ * given to the next call. */
 void session_release_unused(struct session_store *st, struct session_plan *p);
 
 #endif

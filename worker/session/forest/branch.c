@@ -81,7 +81,7 @@ void session_count_leaf(struct session *s, const struct checkpoint *t, int by)
     l->drift += (uint64_t)by * t->audit.count;
 }
 
-/* What other pools than the session's answered is beside its history. */
+/* Removes answers of other pools than the session's, which are not part of its history. */
 static void leave_pools(const struct session *s, struct branch_vec *v)
 {
     size_t n = 0;
@@ -92,7 +92,7 @@ static void leave_pools(const struct session *s, struct branch_vec *v)
     v->n = n;
 }
 
-/* What the session's own pool answered is a tree under every policy (prepare.c): its leaves. */
+/* Adds the leaves of the session's own pool, which is a tree under every policy (prepare.c). */
 static void add_own_pool(const struct session *s, struct branch_vec *out)
 {
     for (size_t i = 0; s->options.pool.len && i < s->forest.checkpoints.n; i++) {

@@ -107,7 +107,7 @@ static uint32_t known_here(const struct plan *p)
     return at ? at->depth : 0;
 }
 
-/* Whether the request holds an answer behind those: written elsewhere, or by nobody. */
+/* Reports whether the request has another answer after those, not written by this session. */
 static bool has_other_answers(const struct plan *p, uint32_t covered)
 {
     for (uint32_t i = covered; i < p->walk.n; i++)
@@ -160,8 +160,8 @@ static void cause_of_place(struct session *s, struct plan *p, struct message_nod
     }
 }
 
-/* Sets the plan's cause, and the difference if there is one to show. A look has none: nobody is
- * told it. */
+/* Sets the plan's cause, and the difference if there is one to show. A plan that is only read has
+ * no cause. */
 void cause_find(struct session *s, struct plan *p)
 {
     const struct prompt_env *g = NULL;

@@ -30,7 +30,7 @@ static void leave_lists(struct chain *c)
     unlink_from(&c->prev_back, c->next_back, c->next_back ? &c->next_back->prev_back : NULL);
 }
 
-/* Needs c->head. */
+/* Enters the chain in the lists; c->head must be set. */
 static void enter_lists(struct chain *c)
 {
     struct message_node *end = c->head->node, *before = end->parent;
@@ -210,7 +210,7 @@ int chains_close(struct session *s, uint32_t chain, uint32_t kept, struct err *e
     return 0;
 }
 
-/* Closed ones, too. */
+/* Lists the chains, closed ones included. */
 static void chains_branches(struct session *s, struct branch_vec *out)
 {
     for (size_t i = 0; i < s->chains.n; i++) {
