@@ -37,7 +37,7 @@
 
 enum { TICK_MS = 1000, DRAIN_TICK_MS = 20, RESERVED_DESCRIPTORS = 64 };
 
-enum { DESCRIPTORS = 65536 }; /* that there is a place for from the start */
+enum { DESCRIPTORS = 65536 }; /* size of the table of descriptors from the start */
 
 struct worker {
     const struct heritage *h;

@@ -31,7 +31,7 @@ struct worker_state {
         size_t n, cap;
     } orphans;                  /* their sessions */
     struct journal *opening;    /* whose records are being replayed */
-    struct fragments *replayed; /* of its calls */
+    struct fragments *replayed; /* fragments of its calls */
     struct web_rules *web;      /* from where pictures may be fetched; NULL: from nowhere */
     struct media_store *media;
     struct span_exporter *spans; /* NULL: there is no collector */

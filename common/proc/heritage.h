@@ -50,7 +50,7 @@ struct heritage {
     char name[24];  /* "worker-5", "router-0": for logs and metrics */
     uint32_t place; /* 0.. among its kind, in this gateway (docs/terms.md) */
     uint32_t index; /* worker: place + worker_base, the number in session ids */
-    unsigned slot;  /* of board and metrics */
+    unsigned slot;  /* slot of board and metrics */
     int listen_fd;  /* router: its SO_REUSEPORT socket; worker: its unix socket; non-blocking */
     int also[HERITAGE_ALSO_MAX]; /* router: further sockets, which all routers accept on */
     unsigned n_also;

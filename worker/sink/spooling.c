@@ -40,7 +40,7 @@ struct part_file {
     int fd;
     uint32_t place;
     bool failed;   /* the file, not the export */
-    struct str id; /* of the session */
+    struct str id; /* id of the session */
     struct spooling *spooling;
 };
 

@@ -14,7 +14,7 @@ struct viewer_asset {
     const char *type;   /* Content-Type */
     const char *etag;   /* quoted; of the plain bytes */
     struct str plain;   /* the file */
-    struct str gzipped; /* the same, for who accepts it */
+    struct str gzipped; /* the file for clients that accept gzip */
 };
 
 extern const struct viewer_asset viewer_assets[];

@@ -40,8 +40,8 @@ struct builtin_attempt {
     const struct engine_attempt_events *events;
     void *ctx;
     struct builtin_answer answer;
-    struct arena arena;      /* what it borrows */
-    struct builtin_job *job; /* that makes it; or NULL */
+    struct arena arena;      /* memory that it borrows */
+    struct builtin_job *job; /* job that makes it; or NULL */
     struct err err;          /* why there is none */
     size_t sent;
     struct loop_timer timer;

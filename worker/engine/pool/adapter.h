@@ -32,7 +32,7 @@ struct engine_target {
     const char *label; /* NAME; or NULL */
     const char *own;   /* option name=; or NULL */
     const char *pool;  /* asked with messages, as it has a model of its own; NULL: the policy's */
-    const char *model; /* that it is asked for; NULL: the pool's name, or what the client said */
+    const char *model; /* model name to ask for; NULL: the pool's name, or what the client said */
     uint32_t max_inflight; /* 0: --engine-max-inflight */
     double weight;
     const char *key_file; /* or NULL */

@@ -34,7 +34,7 @@ struct engine_options {
     size_t n_engines;
     const struct engine_set *set; /* instead of them, with places; or NULL */
     const struct model *model;    /* kind builtin turns text into ids with it; borrowed */
-    const int32_t *stop_ids;      /* of the model */
+    const int32_t *stop_ids;      /* the model's stop ids */
     size_t n_stop_ids;
     uint32_t vocab_size; /* 0: unknown; an answer with an id beyond is engine_invalid */
     bool any_text; /* no model is loaded: while all engines are of kind openai, vocab_size is 0 */
@@ -46,12 +46,12 @@ struct engine_options {
     bool retry_5xx;
     bool error_texts; /* clients see the text of an engine's 5xx */
     bool routed_experts;
-    uint64_t indexer_max;  /* bytes of a branch's indexer top-k; a larger one is not kept */
-    const char *pool;      /* of these engines, which are asked with messages; NULL: the policy's */
-    bool media_drift;      /* engines that make other tokens of pictures may be asked with them */
-    bool kv_per_version;   /* what was computed under other weights is not to be used */
-    uint32_t kv_admission; /* percent of a KV cache that sessions may hold; 0: no admission */
-    uint64_t kv_session_tokens; /* that a session is expected to grow to; 0: learned */
+    uint64_t indexer_max; /* bytes of a branch's indexer top-k; a larger one is not kept */
+    const char *pool; /* name of these engines, which are asked with messages; NULL: the policy's */
+    bool media_drift; /* engines that make other tokens of pictures may be asked with them */
+    bool kv_per_version;        /* KV computed under other weights must not be used */
+    uint32_t kv_admission;      /* percent of a KV cache that sessions may hold; 0: no admission */
+    uint64_t kv_session_tokens; /* tokens to which a session is expected to grow; 0: learned */
     uint64_t kv_hold_ms, kv_lease_idle_ms;
     bool resume_aborts; /* --on-engine-abort=resume */
     bool insecure_tls;

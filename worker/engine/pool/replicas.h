@@ -98,8 +98,8 @@ struct replicas {
     const struct engine_options *opt;
     struct arena arena;           /* the sample's */
     bool lets_drift;              /* VISION_DRIFTS does not keep pictures from a replica */
-    struct vision_sample *sample; /* what engines are asked to see how they treat pictures; in the
-                                     arena, from replicas_begin on */
+    struct vision_sample *sample; /* prompt that shows how engines treat pictures; in the arena,
+                                     from replicas_begin on */
     enum engine_half missing;     /* the half of a split of which none is up, or UNTOLD */
     bool held;                    /* model calls are paused: nothing else is asked either */
     struct loop_timer timer, reap, trial;

@@ -49,16 +49,16 @@ struct engine_attempt {
     struct long_text *long_text; /* has the reading, while a helper reads it; or NULL */
     bool streams;                /* it comes as an event stream */
     bool gave;                   /* some of the answer has been passed on */
-    struct scoring *scoring;     /* of what the answer left out; the answer has ended then */
+    struct scoring *scoring;     /* scoring of missing logprobs; the answer has ended then */
     struct aside *look;          /* at the weights' version, which is out; or NULL */
     struct buf before, after;    /* that version when the call began, and at its end */
     bool looks, ended; /* the version is asked for; the answer has ended and waits for it */
     struct loop_timer late;
     int status;
-    struct asked_by by; /* what it was asked by */
+    struct asked_by by; /* fields with which it was asked */
     /* As its request has it, which may be gone once the answer is told; or NULL. */
     atomic_size_t *held;
-    size_t body_bytes;      /* of its request, counted in held */
+    size_t body_bytes;      /* bytes of its request, counted in held */
     struct buf refusal;     /* the body of another status than 200, */
     uint32_t retry_after_s; /* wait that its head asks for; 0: no time */
     uint64_t asked_us, first_us;

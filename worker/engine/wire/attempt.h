@@ -48,11 +48,11 @@ struct remote {
     struct http_client *client;
     struct buf auth;               /* header line with the key, or empty */
     struct list_head asides;       /* small calls that are out */
-    struct session_ends *ends;     /* that are to be told */
+    struct session_ends *ends;     /* session ends that must be sent */
     struct form_probe *form;       /* under way, or NULL: form_probe.h */
     struct kind_probe *kind_probe; /* under way, or NULL: kind_probe.h */
-    const char *other_kind;        /* what it is instead of its kind, or NULL; in the log */
-    unsigned route;                /* of wire->routes, what the engine has */
+    const char *other_kind;        /* kind that it really is, or NULL; in the log */
+    unsigned route;                /* index in wire->routes of the route that the engine has */
     bool route_sure;
     bool informed; /* wire->info was answered */
     struct engine_facts facts;

@@ -28,9 +28,9 @@
 enum {
     EXPERTS_MAX = 1 << 30,
     EVENT_MAX = 256 << 20,
-    WORD_MAX = 64,         /* of an event that is no JSON */
+    WORD_MAX = 64,         /* longest word of an event that is not JSON */
     DELTA_MAX = 4096,      /* tokens that are made text and told in a turn of the loop */
-    DELTA_TOPS_MAX = 8192, /* of tokens with alternatives, both together */
+    DELTA_TOPS_MAX = 8192, /* limit of tokens with alternatives, both together */
 };
 
 static int invalid(struct err *e, const char *what)
@@ -460,7 +460,7 @@ struct reading *reading_new(const struct remote *remote, const struct wire *wire
     r->sse = mem_zalloc(sizeof(*r->sse));
     r->sse->max_event = wire->text ? UPSTREAM_EVENT_MAX : EVENT_MAX;
     if (q->indexer.wanted)
-        r->sse->max_event = SIZE_MAX; /* what is kept of it is bounded */
+        r->sse->max_event = SIZE_MAX; /* the kept data is limited */
     reply_init(&r->reply, q->top_logprobs, q->held);
     r->rows.arena.sum = r->told_arena.sum = r->doc_arena.sum = q->held;
     r->reply.support.wanted = q->support;

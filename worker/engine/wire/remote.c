@@ -34,14 +34,14 @@ enum {
     KEY_MAX = 4096,
     ABORT_TIMEOUT_MS = 10000,
     WEIGHTS_TIMEOUT_MS = 5000,
-    WEIGHTS_MAX = 64 << 10, /* of what tells the weights' version alone */
+    WEIGHTS_MAX = 64 << 10, /* longest answer about the weights' version alone */
     PASS_COPIED = 64 << 10  /* bytes of a body that are copied rather than kept where they are */
 };
 
 /* A small call on the side: an abort, a probe, a question for facts, a forwarded request. */
 struct aside {
     struct remote *remote;
-    struct list_item item; /* of remote->asides */
+    struct list_item item; /* in remote->asides */
     struct http_call *http;
     int status;
     void (*answer)(void *ctx, enum engine_health h);   /* probe */

@@ -68,8 +68,8 @@ struct call_listener {
     bool unheaded;                 /* the head is still to be told */
     bool behind;                   /* it joined, and has not been told all that came before: of */
     uint32_t at_sample;            /* this answer, and all behind it, it hears nothing new yet */
-    size_t at_logprob;             /* of that answer: the first that it was not told */
-    struct repeat_place at;        /* likewise, of its text and calls */
+    size_t at_logprob;             /* first logprob of that answer that it did not get */
+    struct repeat_place at;        /* first text or call of that answer that it did not get */
     struct call_listener *next;
     struct listener_beat *beat; /* own, while it is attached: signs of life */
 };
@@ -80,12 +80,13 @@ struct call_input {
     const struct json *body;        /* the client's own request, in the arena */
     uint64_t body_hash[2];
     uint64_t body_bytes;
-    uint64_t shared_bytes;         /* of memory that the request holds besides: its batch's */
-    uint64_t work_hash;            /* of the body as it came: work_note */
+    uint64_t shared_bytes;         /* memory that the request holds in addition: its batch's */
+    uint64_t work_hash;            /* hash of the body as it came: work_note */
     const struct log_scope *scope; /* in the arena */
     const char *dialect;
     struct str traceparent, tracestate; /* headers, where there is a tracer; else absent */
-    const struct str *asked; /* what a stored answer echoes, by enum asked_text; or NULL */
+    const struct str
+        *asked; /* the request's data that a stored answer echoes, by enum asked_text; or NULL */
 };
 
 /* Starts a call, in the running task; the arena becomes the call's. Events may come from inside

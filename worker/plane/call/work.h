@@ -28,7 +28,7 @@ struct work_tools {
     struct model_scratch *scratch;
     struct encoder *encoder;
     const struct board *board; /* or NULL */
-    _Atomic uint64_t *note;    /* what this thread works at; or NULL */
+    _Atomic uint64_t *note;    /* board slot for what this thread works at; or NULL */
     struct tls_context *tls;   /* a fetching thread's, NULL until it is needed */
 };
 

@@ -33,7 +33,7 @@ struct pause_order {
     bool draining; /* waits for this worker's own calls */
     bool drained;
     bool others_busy;   /* one of them gave up waiting for its calls */
-    struct buf version; /* that engines are told, */
+    struct buf version; /* version to set on engines, */
     struct buf told;    /* and what came of it, as JSON */
     size_t failed;
 };

@@ -17,7 +17,7 @@ struct durable_answer *durable_answer_new(struct service_request *r, int status)
 /* The body to be sent; filled by the owner before durable_answer_send can come. */
 struct buf *durable_answer_body(struct durable_answer *p);
 
-/* ledger_write's `durable`, and ledger_settle's, with the pending as ctx: sends and frees. */
+/* ledger_write's `durable`, and ledger_wait_durable's, with the pending as ctx: sends and frees. */
 void durable_answer_send(void *ctx);
 
 /* The record could not be written: answers the error instead and frees. */

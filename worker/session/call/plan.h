@@ -95,7 +95,7 @@ struct plan {
         size_t reused;
         uint32_t n_context, n_close, trim;
         bool audits; /* set before: the suffix is to be held against the whole chat */
-        bool audited, audit_differs; /* as in struct session_plan */
+        bool audited, audit_differs; /* see struct session_plan */
         bool anew; /* the template rewrites earlier checkpoints: not on the parent */
         struct new_messages
             *messages;       /* prepared messages after the walk if they are long, else NULL */

@@ -58,7 +58,7 @@ struct session_answer {
      * them; else the answers are kept as text alone and their trajectories have no tokens. */
     bool upstream;
     struct token_span prompt;
-    uint32_t prompt_tokens; /* as the upstream counted them */
+    uint32_t prompt_tokens; /* number by the upstream's count */
 };
 
 /* First of all: of an upstream's answers that are kept as text alone, ids and what belongs to them

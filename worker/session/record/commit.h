@@ -104,7 +104,7 @@ enum {
     COMMIT_SENT = 4096,
     COMMIT_TEXTS = 8192,    /* the new messages are there, too; only with COMMIT_BULK */
     COMMIT_DROPPED = 16384, /* the request had fields that were dropped */
-    COMMIT_ODDS = 32768,    /* what else could have been sampled is kept of some answer */
+    COMMIT_ODDS = 32768,    /* the odds of some answer are kept */
     COMMIT_DRIFT = 65536,   /* the engine made other tokens of the images of some answer's prompt */
     COMMIT_POOL = 131072,   /* the new environment is another pool's than the policy's */
     COMMIT_INDEXER = 262144,     /* the indexer's top-k is kept of some answer */

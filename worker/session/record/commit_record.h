@@ -23,7 +23,7 @@ struct commit_answer {
     struct record_in versions; /* text, start, end each: record_str, record_u32 twice */
     bool cut;
     struct str finish_reason, response_id, parse_warning;
-    struct str message;                 /* of the bulk: p is NULL while there is none */
+    struct str message;                 /* message in the bulk: p is NULL while there is none */
     struct token_rows rows[ROWS_KINDS]; /* the indexer's with COMMIT_INDEXER */
     uint32_t apart[ROWS_KINDS];         /* the piece that is their block; 0: there is none */
     uint32_t piece;                     /* COMMIT_BULK: that has the numbers */
@@ -77,8 +77,8 @@ struct commit_record {
 
     uint32_t n_answers;        /* 1 .. */
     struct record_in answers;  /* n_answers of them: commit_record_answer */
-    bool has_only;             /* of one, whose bytes are all in this record, */
-    struct commit_answer only; /* what was read is kept, */
+    bool has_only;             /* there is one answer, whose bytes are all in this record, */
+    struct commit_answer only; /* which is kept as read, */
     const char *only_end;      /* and where it ends */
     uint64_t asked;
     struct str asked_text; /* asked == 1 */
@@ -100,7 +100,7 @@ void commit_record_read_head(struct record_in *r, struct commit_record *c);
 /* Goes over the answers of a record that was read. */
 struct answer_cursor {
     struct record_in in;
-    uint32_t piece; /* of the bulk */
+    uint32_t piece; /* piece of the bulk */
     size_t bulk_at; /* in it: where the next answer's numbers begin */
 };
 

@@ -337,7 +337,7 @@ static struct tombstone *end_after(struct session_store *st, const struct sessio
 
     if (t)
         return t->next;
-    t = st->oldest; /* those that were forgotten since were the oldest */
+    t = st->oldest; /* ends that were forgotten meanwhile were the oldest */
     while (t && t->at_ms < p->ended_ms)
         t = t->next;
     return t;

@@ -50,22 +50,22 @@ struct session_options {
     bool dispatched;          /* made by the dispatcher; a fork or an import of it is not */
     bool no_sinks;            /* no sink gets it */
     struct session_wants wants;
-    struct str adapter; /* of the weights that sample; absent: none */
-    struct str pool;    /* of engines that answers unless a request names one; absent: policy's */
+    struct str adapter; /* adapter of the weights that sample; absent: none */
+    struct str pool; /* pool of engines that answers unless a request names one; absent: policy's */
     uint32_t max_nodes;
     bool evaluation;             /* its samples are not for training */
     uint32_t max_turns;          /* calls that are recorded; 0: no limit */
     uint64_t max_total_tokens;   /* stored, of all branches; 0: no limit */
     struct str group;            /* absent: none (group.h) */
     int32_t rollout, group_size; /* -1, 0: not said */
-    uint32_t copies; /* of a create record only: how many records follow that make the copy, which
-                        is what it begins (session_copying); 0: it is no copy */
+    uint32_t copies; /* in a create record only: number of following records that make the copy
+                        which it begins (session_copying); 0: not a copy */
 };
 
 /* policy chains: one append-only chain; its checkpoints are the path of `head`. */
 struct chain {
     uint32_t id;
-    uint32_t seq; /* of its last commit or of its closing */
+    uint32_t seq; /* sequence number of its last commit or of its closing */
     struct checkpoint *head;
     bool closed;                /* max_trajectory_length */
     struct checkpoint *dropped; /* closed by a call that had rolled it back: this answer is gone,
@@ -89,9 +89,9 @@ struct session_share {
 
 struct session {
     struct session_store *store;
-    uint64_t serial;       /* which session of the store it is, from 1 */
-    struct list_item item; /* of store->all */
-    struct list_item lru;  /* of store->lru; RESIDENT ones that were used are in it */
+    uint64_t serial;       /* number of the session in the store, from 1 */
+    struct list_item item; /* in store->all */
+    struct list_item lru;  /* in store->lru; has the RESIDENT ones that were used */
     enum residence residence;
     struct session_share share;
     uint64_t counted_evicted; /* the part of share.evicted_bytes that the sums have */
@@ -118,7 +118,7 @@ struct session {
     uint64_t room_bytes;                     /* for evicted ones that are being read back */
     uint32_t record;                  /* number of its next one in the journal; not EVICTED */
     uint64_t used;                    /* the store's clock at its last use */
-    struct model_fingerprint *origin; /* what made it, own; NULL: not known */
+    struct model_fingerprint *origin; /* the model that made it, own; NULL: unknown */
     uint64_t next_call;
     uint32_t next_seq;
     uint32_t inflight, pins;
@@ -128,21 +128,22 @@ struct session {
     struct reward reward;
     VEC(struct reward *) checkpoint_rewards;
     struct map rewards_by_response;
-    enum session_stop stated; /* who ended it, as complete or abort said */
+    enum session_stop stated; /* cause of its end, as the complete or abort request said */
     struct str forked_from;   /* the session that its beginning was copied from, or absent */
     size_t copied_calls;      /* the first of forest.calls, which a fork or an import brought */
     uint32_t copying;         /* records that a fork or an import still owes it; 0: it is whole */
     struct str budget;        /* the budget that refused a call first, or absent */
-    bool has_finished, finished; /* of complete */
+    bool has_finished, finished; /* members of the complete request */
     struct str complete_reason;
 
     struct checkpoint *head; /* policy linear: the newest kept checkpoint */
     uint64_t head_version;   /* changes with every commit and rollback */
     VEC(struct chain *) chains;
     VEC(struct score) scores;
-    struct map bulks;           /* by call: struct call_bulk that no commit has named yet */
-    uint64_t bulk_bytes;        /* that they take, and those of running calls, but for the map */
-    struct commit_texts *ready; /* of the commit that is applied next, or NULL (session_texts.h) */
+    struct map bulks;    /* by call: struct call_bulk that no commit has named yet */
+    uint64_t bulk_bytes; /* their bytes and those of running calls, without the map */
+    struct commit_texts
+        *ready; /* prepared texts of the commit that is applied next, or NULL (session_texts.h) */
     uint32_t rollbacks;
     uint64_t rollback_dropped;
 
@@ -170,7 +171,7 @@ struct session_store {
     struct session_defaults defaults;
     char *history, *matcher, *compare_level; /* copies behind defaults */
     struct map sessions;                     /* by id, ended but retained ones included */
-    struct session *found;                   /* of them, whom a look-up found last; or NULL */
+    struct session *found;                   /* session that the last look-up found; or NULL */
     struct list_head all;                    /* sessions, oldest first */
     struct map tombstones;
     struct tombstone *oldest, *newest; /* queue by time of death */

@@ -72,7 +72,7 @@ struct model {
     struct vision vision;
     struct str media_texts[4]; /* texts of vision.banned */
     bool tool_images_apart;    /* the result differs from the template's own way */
-    bool tool_images_unlike;   /* that differs from the template's own way */
+    bool tool_images_unlike;   /* the result differs from the template's own way */
     struct tokenizer *tokenizer;
     struct template *template_default;
     struct template *template_tools; /* named "tool_use"; NULL: the default serves */

@@ -32,7 +32,7 @@ struct template_run {
     size_t max_out;
     struct budget budget; /* its bytes are those of the arena */
     uint32_t line;        /* line of the node being evaluated */
-    bool autoescape;      /* as set by the innermost {% autoescape %} */
+    bool autoescape;      /* set by the innermost {% autoescape %} */
     char *tip;            /* end of the string that was concatenated last, and of its room */
     char *tip_end;
     struct str final_text; /* continue_final_message: what the final message says */
