@@ -44,7 +44,7 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
     struct str id;
 
     if (str_eq_c(session_id, JOURNAL_NOTE)) {
-        deliveries_replay_note(w->service.calls.ledger->deliveries, payload);
+        deliveries_replay(w->service.calls.ledger->deliveries, payload);
         return 0;
     }
     if (session_apply(w->service.calls.store, payload, &bad)) {
@@ -55,8 +55,8 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
         replay_skip(w, session_id, &bad);
         return 0;
     }
-    fragments_note(w->replayed, w->opening, session_id, payload,
-                   (uint32_t)journal_records(w->opening, session_id));
+    fragments_add(w->replayed, w->opening, session_id, payload,
+                  (uint32_t)journal_records(w->opening, session_id));
     if (session_record_commits(payload, &id, &q))
         deliveries_open(w->service.calls.ledger->deliveries, id, q.body_hash, q.key, q.call);
     return 0;

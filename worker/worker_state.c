@@ -33,7 +33,7 @@ enum { LOST_MAX = 4 /* helper threads */ };
 void worker_state_tick(struct worker_state *w)
 {
     w->ticks++;
-    ledger_note_deliveries(w->service.calls.ledger);
+    ledger_write_deliveries(w->service.calls.ledger);
     worker_journals_look_over(w);
     w->service.disk_low = worker_disk_low(w);
     if (w->ticks % WORKER_LOOK_OVER_TICKS == 0)
@@ -97,7 +97,7 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
         if (worker_state_open_place(w, w->h->adopted[i].index, e))
             return -1;
     }
-    if (ledger_settle_origins(env->ledger, env->model, c->foreign_sessions == FOREIGN_EXPORT, e))
+    if (ledger_check_origins(env->ledger, env->model, c->foreign_sessions == FOREIGN_EXPORT, e))
         return -1;
     session_store_woken(env->store, clock_wall_ms());
     control_sweep_all(&w->service);

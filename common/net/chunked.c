@@ -107,7 +107,8 @@ static int step_trailer(struct chunked *c, char byte, struct err *e)
 }
 
 /* A byte that can only be one. */
-static int expect(struct chunked *c, char byte, char wanted, enum chunked_state next, struct err *e)
+static int expect_byte(struct chunked *c, char byte, char wanted, enum chunked_state next,
+                       struct err *e)
 {
     if (byte != wanted)
         return err_set(e, ERR_INVALID, "a chunk's line end is not CRLF");
@@ -116,7 +117,7 @@ static int expect(struct chunked *c, char byte, char wanted, enum chunked_state 
 }
 
 /* One byte that is not data. 1 / 0 / -1. */
-static int step(struct chunked *c, char byte, struct err *e)
+static int step_byte(struct chunked *c, char byte, struct err *e)
 {
     switch (c->state) {
     case SIZE:
@@ -124,21 +125,21 @@ static int step(struct chunked *c, char byte, struct err *e)
     case EXTENSION:
         return step_extension(c, byte, e);
     case SIZE_LF:
-        if (expect(c, byte, '\n', DATA, e) != 0)
+        if (expect_byte(c, byte, '\n', DATA, e) != 0)
             return -1;
         begin_data(c);
         return 0;
     case DATA_CR:
-        return expect(c, byte, '\r', DATA_LF, e);
+        return expect_byte(c, byte, '\r', DATA_LF, e);
     case DATA_LF:
-        return expect(c, byte, '\n', SIZE, e);
+        return expect_byte(c, byte, '\n', SIZE, e);
     case TRAILER:
         if (byte != '\r')
             return step_trailer(c, byte, e);
         c->state = END_LF;
         return 0;
     case END_LF:
-        if (expect(c, byte, '\n', SIZE, e) != 0)
+        if (expect_byte(c, byte, '\n', SIZE, e) != 0)
             return -1;
         c->extra_bytes = 0;
         return 1;
@@ -154,7 +155,7 @@ static bool in_trailer(const struct chunked *c, char byte)
 }
 
 /* Takes the present bytes of the chunk. */
-static void take_data(struct chunked *c, size_t available, struct chunked_run *ret)
+static void pass_data(struct chunked *c, size_t available, struct chunked_run *ret)
 {
     ret->kind = CHUNKED_DATA;
     ret->len_bytes = available < c->left_bytes ? available : (size_t)c->left_bytes;
@@ -179,12 +180,12 @@ int chunked_next(struct chunked *c, struct str in, struct chunked_run *ret, stru
     if (in.len == 0)
         return 0;
     if (c->state == DATA) {
-        take_data(c, in.len, ret);
+        pass_data(c, in.len, ret);
         return 0;
     }
     trailer = in_trailer(c, in.p[0]);
     do
-        r = step(c, in.p[i++], e);
+        r = step_byte(c, in.p[i++], e);
     while (r == 0 && i < in.len && c->state != DATA && !at_size_line(c) &&
            in_trailer(c, in.p[i]) == trailer);
     ret->len_bytes = i;

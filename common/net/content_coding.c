@@ -83,7 +83,7 @@ static const char *name_of(const struct content_decoder *d)
     return d->coding == CODING_GZIP ? "gzip" : "deflate";
 }
 
-static int fail(const struct content_decoder *d, const char *why, struct err *e)
+static int fail_coding(const struct content_decoder *d, const char *why, struct err *e)
 {
     return err_field(e, "Content-Encoding", "the body is no valid %s: %s at byte %zu", name_of(d),
                      why, d->taken);
@@ -107,7 +107,7 @@ static int end_stream(struct content_decoder *d, struct err *e)
     if (d->taken == d->encoded.len)
         return 1;
     if (d->coding != CODING_GZIP)
-        return fail(d, "more bytes follow its end", e);
+        return fail_coding(d, "more bytes follow its end", e);
     CHECK(inflateReset(&d->z) == Z_OK);
     return 0;
 }
@@ -129,8 +129,8 @@ int content_decoder_step(struct content_decoder *d, struct buf *out, struct err 
     if (rc == Z_STREAM_END)
         return end_stream(d, e);
     if (rc != Z_OK && rc != Z_BUF_ERROR)
-        return fail(d, d->z.msg ? d->z.msg : "bad data", e);
+        return fail_coding(d, d->z.msg ? d->z.msg : "bad data", e);
     if (d->taken == d->encoded.len && d->z.avail_out > 0)
-        return fail(d, "it ends early", e);
+        return fail_coding(d, "it ends early", e);
     return 0;
 }

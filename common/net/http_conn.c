@@ -121,7 +121,7 @@ static int try_next(struct http_conn *n)
 }
 
 /* Fails the call; sys is the reason. */
-static void broken(struct http_conn *n, const char *what, int sys)
+static void fail_connection(struct http_conn *n, const char *what, int sys)
 {
     struct err e = {0};
 
@@ -132,14 +132,14 @@ static void broken(struct http_conn *n, const char *what, int sys)
 
 /* Fails the call, since no address is left, and resolves the name again in case the server has
  * moved. */
-static void unreachable(struct http_conn *n, int sys)
+static void fail_unreachable(struct http_conn *n, int sys)
 {
     struct err e = {0};
 
     n->client->connect_error = sys;
     resolve_again(&n->client->resolve);
     if (n->client->url.local || n->client->resolve.n > 0) {
-        broken(n, "cannot connect", sys);
+        fail_connection(n, "cannot connect", sys);
         return;
     }
     (void)err_set(&e, ERR_ENGINE_UNAVAILABLE, "upstream: the name does not resolve");
@@ -151,7 +151,7 @@ static void on_unreachable(struct loop_task *t)
 {
     struct http_conn *n = CONTAINER_OF(t, struct http_conn, again);
 
-    unreachable(n, n->client->url.local ? n->first_error : EHOSTUNREACH);
+    fail_unreachable(n, n->client->url.local ? n->first_error : EHOSTUNREACH);
 }
 
 /* Opens a connection. Never fails at once: an error is reported on the next turn. */
@@ -173,7 +173,7 @@ struct http_conn *http_conn_open(struct http_client *c, struct http_call *call)
 }
 
 /* Goes on with the TLS handshake. */
-static void shake(struct http_conn *n)
+static void continue_handshake(struct http_conn *n)
 {
     struct err e = {0};
     int rc = tls_handshake(n->tls, &n->client->session, &e);
@@ -187,7 +187,7 @@ static void shake(struct http_conn *n)
 }
 
 /* The socket says whether the connection stands. */
-static void connected(struct http_conn *n)
+static void finish_connect(struct http_conn *n)
 {
     struct err e = {0};
     int sys = 0;
@@ -197,7 +197,7 @@ static void connected(struct http_conn *n)
     if (sys != 0) {
         close_socket(n);
         if (try_next(n) < 0)
-            unreachable(n, sys);
+            fail_unreachable(n, sys);
         return;
     }
     n->client->connect_error = 0;
@@ -211,7 +211,7 @@ static void connected(struct http_conn *n)
         return;
     }
     n->state = CONN_SHAKING;
-    shake(n);
+    continue_handshake(n);
 }
 
 /* Handles an event by the connection's state. */
@@ -221,9 +221,9 @@ static void on_socket(struct loop_io *io, unsigned events)
 
     http_conn_enter(n);
     if (n->state == CONN_CONNECTING && (events & (LOOP_OUT | LOOP_ERR | LOOP_HUP)))
-        connected(n);
+        finish_connect(n);
     else if (n->state == CONN_SHAKING)
-        shake(n);
+        continue_handshake(n);
     else if (n->state == CONN_OPEN)
         http_conn_ready(n, events);
     http_conn_leave(n);

@@ -32,7 +32,7 @@ static void add_rights(struct msghdr *msg, union rights *r, const int *fds, size
 }
 
 /* At most two of them; those that are not there are -1. */
-static void take_rights(struct msghdr *msg, int ret[2])
+static void read_rights(struct msghdr *msg, int ret[2])
 {
     struct cmsghdr *c = CMSG_FIRSTHDR(msg);
     size_t n = 0;
@@ -134,7 +134,8 @@ int lending_introduce(int link, const struct lending_channel *c)
 }
 
 /* Receives like recvmsg(2), with descriptors. */
-static ssize_t receive(int from, struct iovec *iov, size_t n_iov, int ret_fds[2], int *ret_flags)
+static ssize_t receive_message(int from, struct iovec *iov, size_t n_iov, int ret_fds[2],
+                               int *ret_flags)
 {
     union rights rights;
     struct msghdr msg = {.msg_iov = iov,
@@ -148,7 +149,7 @@ static ssize_t receive(int from, struct iovec *iov, size_t n_iov, int ret_fds[2]
     } while (n < 0 && errno == EINTR);
     ret_fds[0] = ret_fds[1] = -1;
     if (n >= 0)
-        take_rights(&msg, ret_fds);
+        read_rights(&msg, ret_fds);
     *ret_flags = n >= 0 ? msg.msg_flags : 0;
     return n;
 }
@@ -158,7 +159,7 @@ ssize_t lending_first_read(int link, void *to, size_t size, int ret_fds[2])
     struct iovec iov = {.iov_base = to, .iov_len = size};
     int flags;
 
-    return receive(link, &iov, 1, ret_fds, &flags);
+    return receive_message(link, &iov, 1, ret_fds, &flags);
 }
 
 int lending_receive(int channel, char *room, struct lending_message *m, struct str *ret_bytes,
@@ -171,7 +172,7 @@ int lending_receive(int channel, char *room, struct lending_message *m, struct s
 
     /* Reported once, before the messages that the other side had sent. */
     do {
-        n = receive(channel, iov, 2, fds, &flags);
+        n = receive_message(channel, iov, 2, fds, &flags);
     } while (n < 0 && errno == ECONNRESET);
     if (n < 0)
         return errno == EAGAIN ? -1 : 0;

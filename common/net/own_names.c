@@ -26,7 +26,7 @@ struct own_names *own_names_new(void)
     return mem_zalloc(sizeof(struct own_names));
 }
 
-static void clear(struct own_names *n)
+static void clear_names(struct own_names *n)
 {
     for (size_t i = 0; i < n->names.n; i++)
         free(n->names.at[i]);
@@ -37,7 +37,7 @@ void own_names_free(struct own_names *n)
 {
     if (!n)
         return;
-    clear(n);
+    clear_names(n);
     vec_done(&n->names);
     free(n);
 }
@@ -131,7 +131,7 @@ static void read_names(struct own_names *n, const char *host)
 {
     struct str all = str_cstr(host), label = str_sub(all, 0, str_find(all, STR("."), 0));
 
-    clear(n);
+    clear_names(n);
     memcpy(n->host, host, all.len + 1);
     n->read_ms = clock_ms();
     if (all.len == 0)

@@ -77,7 +77,7 @@ void resolve_text(const struct sockaddr *a, socklen_t len, char ret[RESOLVE_TEXT
 }
 
 /* Resolves the host; NULL: no answer. */
-static struct addrinfo *ask(const char *host, uint16_t port, int flags)
+static struct addrinfo *ask_resolver(const char *host, uint16_t port, int flags)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
     struct addrinfo *list = NULL;
@@ -88,7 +88,7 @@ static struct addrinfo *ask(const char *host, uint16_t port, int flags)
 }
 
 /* An empty answer leaves the old addresses. */
-static void keep(struct resolve *r, const struct addrinfo *list)
+static void keep_addresses(struct resolve *r, const struct addrinfo *list)
 {
     size_t n = 0;
 
@@ -129,7 +129,7 @@ static void *job_run(void *arg)
     process_title_name_thread("rollgate-names");
     if (j->counted)
         ask_for_name_itself();
-    j->answer = ask(j->host, j->port, 0);
+    j->answer = ask_resolver(j->host, j->port, 0);
     if (j->counted)
         (void)atomic_fetch_sub(&n_waits, 1);
     (void)!write(j->fd, &one, sizeof(one));
@@ -150,21 +150,21 @@ static void on_answer(struct loop_io *io, unsigned events)
     struct resolve *r = CONTAINER_OF(io, struct resolve, io);
 
     (void)events;
-    keep(r, r->job->answer);
+    keep_addresses(r, r->job->answer);
     job_drop(r);
 }
 
 /* Numeric hosts are never asked for again. */
 void resolve_init(struct resolve *r, struct loop *loop, const char *host, uint16_t port)
 {
-    struct addrinfo *list = ask(host, port, AI_NUMERICHOST);
+    struct addrinfo *list = ask_resolver(host, port, AI_NUMERICHOST);
 
     *r = (struct resolve){.loop = loop, .port = port};
     if (!list) {
         r->host = mem_strdup(host); /* a name: may be asked for again */
-        list = ask(host, port, 0);
+        list = ask_resolver(host, port, 0);
     }
-    keep(r, list);
+    keep_addresses(r, list);
     if (list)
         freeaddrinfo(list);
 }
@@ -263,7 +263,7 @@ int resolve_wait(const char *host, uint16_t port, uint64_t until_us, struct addr
     struct resolve_job *j;
     bool answered;
 
-    *ret = ask(host, port, AI_NUMERICHOST);
+    *ret = ask_resolver(host, port, AI_NUMERICHOST);
     if (*ret)
         return 0;
     j = job_counted(host, port);

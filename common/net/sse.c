@@ -15,14 +15,14 @@ enum sse_state {
     JOIN, /* a second "data" line: a line feed goes before it */
 };
 
-static void take(struct str *in, size_t n)
+static void skip_bytes_of(struct str *in, size_t n)
 {
     in->p += n;
     in->len -= n;
 }
 
 /* Bytes of the line that stand in `in`. */
-static size_t line_rest(struct str in)
+static size_t bytes_to_line_end(struct str in)
 {
     const char *lf = memchr(in.p, '\n', in.len);
     size_t n = lf ? (size_t)(lf - in.p) : in.len;
@@ -57,7 +57,7 @@ static int end_line(struct sse *s, struct str *in)
     bool event = empty && s->has_data;
 
     s->skip_lf = in->p[0] == '\r';
-    take(in, 1);
+    skip_bytes_of(in, 1);
     s->name[s->name_len] = 0;
     s->state = FIELD;
     s->field_len = 0;
@@ -70,11 +70,11 @@ static int end_line(struct sse *s, struct str *in)
 }
 
 /* A byte of a field's name; long names are only counted. */
-static void take_field(struct sse *s, struct str *in)
+static void read_field_byte(struct sse *s, struct str *in)
 {
     char c = in->p[0];
 
-    take(in, 1);
+    skip_bytes_of(in, 1);
     if (c == ':') {
         s->state = SPACE;
         return;
@@ -85,20 +85,20 @@ static void take_field(struct sse *s, struct str *in)
         s->field_len++;
 }
 
-static void take_name(struct sse *s, struct str run)
+static void read_event_name(struct sse *s, struct str run)
 {
     for (size_t i = 0; i < run.len && s->name_len < SSE_NAME_MAX; i++)
         s->name[s->name_len++] = run.p[i];
 }
 
 /* A run of the line's value, not empty. */
-static int take_value(struct sse *s, struct str *in, size_t n, struct str *ret, struct err *e)
+static int read_value_run(struct sse *s, struct str *in, size_t n, struct str *ret, struct err *e)
 {
     struct str run = str_of(in->p, n);
 
-    take(in, n);
+    skip_bytes_of(in, n);
     if (s->state == VALUE_EVENT)
-        take_name(s, run);
+        read_event_name(s, run);
     if (s->state != VALUE_DATA)
         return SSE_MORE;
     s->event_bytes += n;
@@ -116,20 +116,20 @@ static void bare_field(struct sse *s)
 }
 
 /* One step; SSE_MORE, SSE_DATA, SSE_EVENT, or -1. */
-static int step(struct sse *s, struct str *in, struct str *ret, struct err *e)
+static int step_line(struct sse *s, struct str *in, struct str *ret, struct err *e)
 {
     bool at_end = in->p[0] == '\n' || in->p[0] == '\r';
 
     if (s->skip_lf) {
         s->skip_lf = false;
         if (in->p[0] == '\n') {
-            take(in, 1);
+            skip_bytes_of(in, 1);
             return SSE_MORE;
         }
     }
     if (s->state == SPACE) {
         if (in->p[0] == ' ')
-            take(in, 1);
+            skip_bytes_of(in, 1);
         field_done(s);
         return SSE_MORE;
     }
@@ -143,8 +143,8 @@ static int step(struct sse *s, struct str *in, struct str *ret, struct err *e)
         return end_line(s, in);
     }
     if (s->state != FIELD)
-        return take_value(s, in, line_rest(*in), ret, e);
-    take_field(s, in);
+        return read_value_run(s, in, bytes_to_line_end(*in), ret, e);
+    read_field_byte(s, in);
     return SSE_MORE;
 }
 
@@ -157,7 +157,7 @@ static void pass_bom(struct sse *s, struct str *in)
     while (s->bom < 3 && in->len > 0) {
         if (in->p[0] == mark[s->bom]) {
             s->bom++;
-            take(in, 1);
+            skip_bytes_of(in, 1);
         } else {
             s->field_len = s->bom > 0 ? sizeof(s->field) + 1 : 0;
             s->bom = 3;
@@ -177,7 +177,7 @@ int sse_next(struct sse *s, struct str *in, struct str *ret, struct err *e)
             s->name_len = 0;
             s->name[0] = 0;
         }
-        rc = step(s, in, ret, e);
+        rc = step_line(s, in, ret, e);
     }
     return rc;
 }

@@ -40,7 +40,7 @@ static int parse_authority(struct str text, struct url *ret, struct err *e)
 }
 
 /* Printable ASCII, without what stands for parts that we do not take. */
-static bool clean(struct str s)
+static bool is_clean(struct str s)
 {
     for (size_t i = 0; i < s.len; i++) {
         if ((unsigned char)s.p[i] <= ' ' || (unsigned char)s.p[i] >= 0x7f || s.p[i] == '@' ||
@@ -71,7 +71,7 @@ int url_parse(struct str text, struct url *ret, struct err *e)
     } else {
         return err_set(e, ERR_CONFIG, "not an http://, https:// or unix:/ address");
     }
-    if (!clean(rest))
+    if (!is_clean(rest))
         return err_set(e, ERR_CONFIG, "user name, query or unusual bytes in the address");
     slash = str_find(rest, STR("/"), 0);
     if (slash != SIZE_MAX) {

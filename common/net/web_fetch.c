@@ -52,7 +52,7 @@ static int too_slow(struct err *e)
 
 /* Asked before every step, also when bytes are there: a server that never pauses must not outlast
  * the limits. */
-static int may_go_on(const struct web_line *l)
+static int check_limits(const struct web_line *l)
 {
     if (cancel_wanted())
         return cancel_fail(l->e);
@@ -70,7 +70,7 @@ static void wait_a_moment(const struct web_line *l, short events)
 enum { LINE_ENDED = 0, LINE_BROKEN = -1, LINE_WAITS = -2 };
 
 /* Bytes, or one of the above. */
-static ssize_t receive(const struct web_line *l, char *p, size_t n)
+static ssize_t receive_bytes(const struct web_line *l, char *p, size_t n)
 {
     ssize_t got;
 
@@ -89,8 +89,8 @@ static ssize_t receive(const struct web_line *l, char *p, size_t n)
 /* 1: there is more in l->in; 0: the other side has ended; -1. */
 static int read_more(struct web_line *l)
 {
-    while (may_go_on(l) == 0) {
-        ssize_t got = receive(l, buf_reserve(&l->in, PIECE_BYTES), PIECE_BYTES);
+    while (check_limits(l) == 0) {
+        ssize_t got = receive_bytes(l, buf_reserve(&l->in, PIECE_BYTES), PIECE_BYTES);
 
         if (got > 0) {
             l->in.len += (size_t)got;
@@ -110,7 +110,7 @@ static int send_all(const struct web_line *l, struct str bytes)
     while (bytes.len > 0) {
         ssize_t sent;
 
-        if (may_go_on(l))
+        if (check_limits(l))
             return -1;
         sent = tls_or_plain_write(l->tls, l->fd, bytes);
         if (sent < 0)
@@ -147,7 +147,7 @@ static int wait_connected(const struct web_line *l, uint64_t until_us)
     struct pollfd p = {.fd = l->fd, .events = POLLOUT};
 
     while (poll(&p, 1, 0) <= 0) {
-        if (may_go_on(l))
+        if (check_limits(l))
             return -1;
         if (clock_us() >= until_us)
             return 0;
@@ -216,14 +216,14 @@ static int tls_begin(struct web_line *l, const char *host)
     return 0;
 }
 
-static int shake(struct web_line *l, const char *host)
+static int shake_hands(struct web_line *l, const char *host)
 {
     struct tls_session *session = NULL;
     int rc = 0;
 
     if (tls_begin(l, host))
         return -1;
-    while (rc == 0 && may_go_on(l) == 0) {
+    while (rc == 0 && check_limits(l) == 0) {
         rc = tls_handshake(l->tls, &session, NULL);
         if (rc == 0)
             wait_a_moment(l, POLLIN);
@@ -251,12 +251,12 @@ static int line_open(struct web_line *l, const struct web_url *u)
         rc = connect_any(l, list);
     if (list)
         freeaddrinfo(list);
-    return rc == 0 && u->tls ? shake(l, u->host) : rc;
+    return rc == 0 && u->tls ? shake_hands(l, u->host) : rc;
 }
 
 /* --- one request --- */
 
-static int ask(const struct web_line *l, const struct web_url *u)
+static int send_get(const struct web_line *l, const struct web_url *u)
 {
     struct buf head = {0};
     int rc;
@@ -314,8 +314,8 @@ struct web_answer {
 };
 
 /* 1: `next` has where to look instead; 0: the file follows; -1. */
-static int judge(const struct web_line *l, const struct web_url *u, const struct http1_head *h,
-                 struct buf *next)
+static int judge_status(const struct web_line *l, const struct web_url *u,
+                        const struct http1_head *h, struct buf *next)
 {
     struct str location = http1_get(h, STR("location"));
     struct str coding = http1_get(h, STR("content-encoding"));
@@ -332,7 +332,7 @@ static int judge(const struct web_line *l, const struct web_url *u, const struct
 }
 
 /* Results as judge. The head goes off l->in. */
-static int hop(struct web_line *l, struct str url, struct buf *next, struct web_answer *ret)
+static int follow_hop(struct web_line *l, struct str url, struct buf *next, struct web_answer *ret)
 {
     struct http1_head *h;
     struct web_url u;
@@ -343,12 +343,12 @@ static int hop(struct web_line *l, struct str url, struct buf *next, struct web_
         why = web_rules_refuse(l->f->rules, &u);
     if (why)
         return err_set(l->e, ERR_INVALID, "%s", why);
-    if (line_open(l, &u) || ask(l, &u))
+    if (line_open(l, &u) || send_get(l, &u))
         return -1;
     h = mem_alloc(sizeof(*h));
     rc = read_head(l, h);
     if (rc == 0)
-        rc = judge(l, &u, h, next);
+        rc = judge_status(l, &u, h, next);
     if (rc == 0) {
         *ret = (struct web_answer){h->body, h->length};
         buf_consume(&l->in, h->len_bytes);
@@ -370,7 +370,7 @@ static int cut_off(const struct web_line *l)
 }
 
 /* Moves the present bytes of l->in to out. 1: that was all, 0 more follow, -1. */
-static int take_chunks(struct web_line *l, struct chunked *c, struct buf *out)
+static int read_chunks(struct web_line *l, struct chunked *c, struct buf *out)
 {
     struct str in = buf_str(&l->in);
     int rc = 0;
@@ -390,7 +390,7 @@ static int take_chunks(struct web_line *l, struct chunked *c, struct buf *out)
     return rc;
 }
 
-static int take_length(struct web_line *l, uint64_t left, struct buf *out)
+static int read_length(struct web_line *l, uint64_t left, struct buf *out)
 {
     buf_add_str(out, str_sub(buf_str(&l->in), 0, (size_t)MIN_OF(left, (uint64_t)l->in.len)));
     left -= MIN_OF(left, (uint64_t)l->in.len);
@@ -398,13 +398,13 @@ static int take_length(struct web_line *l, uint64_t left, struct buf *out)
     return left == 0;
 }
 
-/* Results as take_chunks; `got`: bytes of the file so far. */
-static int take(struct web_line *l, const struct web_answer *a, struct chunked *c, size_t got,
-                struct buf *out)
+/* Results as read_chunks; `got`: bytes of the file so far. */
+static int read_body_bytes(struct web_line *l, const struct web_answer *a, struct chunked *c,
+                           size_t got, struct buf *out)
 {
     if (a->framing == HTTP1_CHUNKED)
-        return take_chunks(l, c, out);
-    return take_length(l, a->framing == HTTP1_LENGTH ? a->length - got : UINT64_MAX, out);
+        return read_chunks(l, c, out);
+    return read_length(l, a->framing == HTTP1_LENGTH ? a->length - got : UINT64_MAX, out);
 }
 
 static int read_file(struct web_line *l, const struct web_answer *a, struct buf *out)
@@ -417,7 +417,7 @@ static int read_file(struct web_line *l, const struct web_answer *a, struct buf 
         return 0;
     if (a->framing == HTTP1_LENGTH && a->length > l->f->max_bytes)
         return too_large(l);
-    while ((rc = take(l, a, &c, out->len - start, out)) == 0) {
+    while ((rc = read_body_bytes(l, a, &c, out->len - start, out)) == 0) {
         if (out->len - start > l->f->max_bytes)
             return too_large(l);
         rc = read_more(l);
@@ -444,7 +444,7 @@ int web_fetch(const struct web_fetch *f, struct str url, struct buf *out, struct
             rc = err_set(e, ERR_INVALID, "it is redirected more than %d times", WEB_REDIRECTS_MAX);
             break;
         }
-        rc = hop(&l, buf_str(&at), &next, &answer);
+        rc = follow_hop(&l, buf_str(&at), &next, &answer);
         if (rc == 0)
             rc = read_file(&l, &answer, out);
         line_close(&l);

@@ -39,7 +39,7 @@ static void on_signal(struct signals *s, int signo, int sender)
 }
 
 /* Handles an order. A descriptor that comes with it is closed if no handler takes it. */
-static void take_order(struct child *c, const struct order *o, int fd)
+static void handle_order(struct child *c, const struct order *o, int fd)
 {
     struct heritage_place place = {
         .place = o->place, .index = c->heritage->board->worker_base + o->place, .listen_fd = fd};
@@ -66,7 +66,7 @@ static void on_control(struct loop_io *io, unsigned events)
 
     (void)events;
     while ((rc = order_receive(io->fd, &order, &fd)) > 0)
-        take_order(c, &order, fd);
+        handle_order(c, &order, fd);
     if (rc < 0)
         _exit(1); /* the supervisor is gone: no process is left that could reap or replace us */
 }
@@ -125,7 +125,7 @@ static void on_beat(struct loop_timer *t)
 /* Measures the processor time of a loop iteration that took `us` of the clock. If other processes
  * want the processor too, it is less. The measurement costs a system call, so it is made for long
  * iterations, and often enough before that the time of short ones is not counted as theirs. */
-static void look_at_cpu(struct child *c, uint64_t us)
+static void measure_cpu(struct child *c, uint64_t us)
 {
     uint64_t now_us = clock_us(), used_us;
 
@@ -147,7 +147,7 @@ static void on_hold(void *ctx, uint64_t us)
     struct child *c = ctx;
 
     metrics_observe_us(c->heritage->page, METRIC_loop_hold, us);
-    look_at_cpu(c, us);
+    measure_cpu(c, us);
     if (us <= c->held_max_us)
         return;
     c->held_max_us = us;
@@ -187,7 +187,8 @@ void child_done(struct child *c)
 }
 
 /* One line over the status pipe. */
-static void tell(const struct heritage *h, enum status_kind kind, uint32_t value, const char *text)
+static void send_status(const struct heritage *h, enum status_kind kind, uint32_t value,
+                        const char *text)
 {
     struct status s = {.slot = h->slot, .kind = kind, .pid = (int32_t)getpid(), .value = value};
     struct err e;
@@ -208,15 +209,15 @@ void child_ready(struct child *c, const char *remark)
         return;
     c->told = true;
     on_beat(&c->beat);
-    tell(c->heritage, STATUS_READY, 0, remark);
+    send_status(c->heritage, STATUS_READY, 0, remark);
 }
 
 void child_failed(const struct heritage *h, const char *why)
 {
-    tell(h, STATUS_FAILED, 0, why);
+    send_status(h, STATUS_FAILED, 0, why);
 }
 
 void child_adopted(struct child *c, uint32_t place)
 {
-    tell(c->heritage, STATUS_ADOPTED, place, "");
+    send_status(c->heritage, STATUS_ADOPTED, place, "");
 }

@@ -35,7 +35,7 @@ static void duration_text(int64_t ms, struct buf *out)
 }
 
 /* Double-quoted as YAML reads it. */
-static void quoted(struct str s, struct buf *out)
+static void write_quoted(struct str s, struct buf *out)
 {
     buf_add_c(out, '"');
     for (size_t i = 0; i < s.len; i++) {
@@ -75,13 +75,13 @@ void config_value_text(const struct config *c, const struct config_row *row, str
     case CONFIG_STRING:
     case CONFIG_PATH:
         text = *(char *const *)field;
-        quoted(str_cstr(text ? text : ""), out);
+        write_quoted(str_cstr(text ? text : ""), out);
         break;
     case CONFIG_LIST:
         buf_add_c(out, '[');
         for (size_t i = 0; i < list->n; i++) {
             buf_puts(out, i ? ", " : "");
-            quoted(str_cstr(list->at[i]), out);
+            write_quoted(str_cstr(list->at[i]), out);
         }
         buf_add_c(out, ']');
         break;
@@ -214,7 +214,7 @@ static void put_setting(const struct config_row *row, struct buf *out)
     if (row->type == CONFIG_LIST)
         buf_puts(out, "[]");
     else if (row->type == CONFIG_STRING || row->type == CONFIG_PATH)
-        quoted(str_cstr(row->deflt), out);
+        write_quoted(str_cstr(row->deflt), out);
     else
         buf_puts(out, row->deflt);
     buf_puts(out, "\n\n");

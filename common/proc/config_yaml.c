@@ -27,19 +27,20 @@ struct yaml_reader {
     bool *seen;                   /* by row: set further up */
 };
 
-static void place_of(const struct yaml_reader *r, const yaml_mark_t *mark, char *out, size_t size)
+static void describe_mark(const struct yaml_reader *r, const yaml_mark_t *mark, char *out,
+                          size_t size)
 {
     (void)snprintf(out, size, "%s:%zu", r->path, mark->line + 1);
 }
 
 /* A key, or the value of the key before it. */
-static void take_scalar(struct yaml_reader *r, const yaml_event_t *event)
+static void handle_scalar(struct yaml_reader *r, const yaml_event_t *event)
 {
     struct str text = str_of((const char *)event->data.scalar.value, event->data.scalar.length);
     bool bare = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
     char place[512];
 
-    place_of(r, &event->start_mark, place, sizeof(place));
+    describe_mark(r, &event->start_mark, place, sizeof(place));
     if (!r->row && !r->unknown) {
         r->row = config_row_find(text);
         r->unknown = !r->row;
@@ -64,12 +65,12 @@ static void take_scalar(struct yaml_reader *r, const yaml_event_t *event)
 }
 
 /* Only lists of values may stand inside of the one mapping. */
-static void take_start(struct yaml_reader *r, const yaml_event_t *event)
+static void begin_block(struct yaml_reader *r, const yaml_event_t *event)
 {
     bool sequence = event->type == YAML_SEQUENCE_START_EVENT;
     char place[512];
 
-    place_of(r, &event->start_mark, place, sizeof(place));
+    describe_mark(r, &event->start_mark, place, sizeof(place));
     r->depth++;
     if (r->depth == 1 && sequence)
         buf_printf(r->load->mistakes, "%s: a setting is a line \"name: value\"\n", place);
@@ -87,7 +88,7 @@ static void take_start(struct yaml_reader *r, const yaml_event_t *event)
 }
 
 /* The end of a list, or of the file's mapping. */
-static void take_end(struct yaml_reader *r)
+static void end_block(struct yaml_reader *r)
 {
     r->depth--;
     if (r->depth == 1) {
@@ -98,30 +99,30 @@ static void take_end(struct yaml_reader *r)
 }
 
 /* Handles one event; true at the end of the file. */
-static bool take_event(struct yaml_reader *r, const yaml_event_t *event)
+static bool handle_event(struct yaml_reader *r, const yaml_event_t *event)
 {
     char place[512];
 
     switch (event->type) {
     case YAML_SCALAR_EVENT:
         if (r->depth == 0) {
-            place_of(r, &event->start_mark, place, sizeof(place));
+            describe_mark(r, &event->start_mark, place, sizeof(place));
             if (event->data.scalar.length)
                 buf_printf(r->load->mistakes, "%s: a setting is a line \"name: value\"\n", place);
         } else {
-            take_scalar(r, event);
+            handle_scalar(r, event);
         }
         return false;
     case YAML_MAPPING_START_EVENT:
     case YAML_SEQUENCE_START_EVENT:
-        take_start(r, event);
+        begin_block(r, event);
         return false;
     case YAML_MAPPING_END_EVENT:
     case YAML_SEQUENCE_END_EVENT:
-        take_end(r);
+        end_block(r);
         return false;
     case YAML_ALIAS_EVENT:
-        place_of(r, &event->start_mark, place, sizeof(place));
+        describe_mark(r, &event->start_mark, place, sizeof(place));
         buf_printf(r->load->mistakes, "%s: aliases are not supported\n", place);
         r->row = NULL;
         r->unknown = false;
@@ -159,7 +160,7 @@ void config_read_yaml(struct config_load *l, const char *path)
                        r.parser.problem ? r.parser.problem : "cannot be read");
             break;
         }
-        end = take_event(&r, &event);
+        end = handle_event(&r, &event);
         yaml_event_delete(&event);
     }
     free(r.seen);

@@ -52,7 +52,7 @@ void ids_free(struct ids *ids)
     free(ids);
 }
 
-static void give_ready(struct ids *ids, void *out, size_t len_bytes)
+static void copy_ready(struct ids *ids, void *out, size_t len_bytes)
 {
     if (ids->n_ready < len_bytes) {
         CHECK(mbedtls_ctr_drbg_random(&ids->drbg, ids->ready, sizeof(ids->ready)) == 0);
@@ -69,7 +69,7 @@ void ids_random(struct ids *ids, void *out, size_t len_bytes)
     unsigned char *p = out;
 
     if (len_bytes <= sizeof(ids->ready) / 4) {
-        give_ready(ids, out, len_bytes);
+        copy_ready(ids, out, len_bytes);
         return;
     }
     while (len_bytes > 0) {

@@ -69,7 +69,7 @@ static struct str next_line(struct str *rest)
     return (struct str){0};
 }
 
-static void forget(struct buf *b)
+static void erase_buffer(struct buf *b)
 {
     if (b->p)
         mbedtls_platform_zeroize(b->p, b->cap);
@@ -99,7 +99,7 @@ static int load_admins(struct keys *k, const char *path, struct err *e)
     k->required = true;
     rc = 0;
 out:
-    forget(&text);
+    erase_buffer(&text);
     return rc;
 }
 
@@ -127,7 +127,7 @@ static int load_secrets(struct keys *k, const char *path, struct err *e)
     }
     rc = 0;
 out:
-    forget(&text);
+    erase_buffer(&text);
     return rc;
 }
 

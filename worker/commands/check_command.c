@@ -29,7 +29,7 @@ static int usage(void)
 }
 
 /* A flag with a text. */
-static bool take_text(struct check_args *args, const char *flag, const char *value)
+static bool read_text_flag(struct check_args *args, const char *flag, const char *value)
 {
     struct model_options *o = &args->model;
 
@@ -50,7 +50,7 @@ static bool take_text(struct check_args *args, const char *flag, const char *val
 }
 
 /* A flag with a number; false also for one out of range. */
-static bool take_number(struct check_args *args, const char *flag, const char *value)
+static bool read_number_flag(struct check_args *args, const char *flag, const char *value)
 {
     const struct {
         const char *flag;
@@ -71,8 +71,8 @@ static bool take_number(struct check_args *args, const char *flag, const char *v
 static bool parse_args(int argc, char **argv, struct check_args *args)
 {
     for (int i = 1; i < argc; i++) {
-        if (i + 1 < argc &&
-            (take_text(args, argv[i], argv[i + 1]) || take_number(args, argv[i], argv[i + 1])))
+        if (i + 1 < argc && (read_text_flag(args, argv[i], argv[i + 1]) ||
+                             read_number_flag(args, argv[i], argv[i + 1])))
             i++;
         else if (argv[i][0] != '-' && !args->model.dir)
             args->model.dir = argv[i];

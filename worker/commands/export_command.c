@@ -130,8 +130,8 @@ static int export_to_file(const struct export_request *q, struct replayed *r,
 }
 
 /* 1 when it failed; the others are still exported. */
-static int export_one(const struct export_request *q, struct replayed *r,
-                      struct model_scratch *scratch, struct session *s)
+static int export_once(const struct export_request *q, struct replayed *r,
+                       struct model_scratch *scratch, struct session *s)
 {
     struct err e = {0};
     struct str id = session_id(s);
@@ -176,7 +176,7 @@ static int export_all(const struct export_request *q, struct replayed *r,
 
     for (struct session *s = session_next(r->store, NULL); s; s = session_next(r->store, s)) {
         if (!session_copying(s) && !is_left_out(q, s))
-            status |= export_one(q, r, scratch, s);
+            status |= export_once(q, r, scratch, s);
     }
     return status;
 }
@@ -219,7 +219,7 @@ static void open_media(struct export_request *q, struct media_store **ret)
 }
 
 /* Replays the journal and exports what was asked for. */
-static int run(struct export_request *q)
+static int run_export(struct export_request *q)
 {
     struct replayed r = {0};
     struct media_store *store;
@@ -245,7 +245,7 @@ static int run(struct export_request *q)
     } else {
         s = session_find_any(r.store, str_cstr(q->session), &ended);
         if (s && !session_copying(s))
-            status = export_one(q, &r, scratch, s);
+            status = export_once(q, &r, scratch, s);
         else
             fprintf(stderr, "%s: no such session in %s\n", q->session, q->dir);
     }
@@ -256,7 +256,7 @@ static int run(struct export_request *q)
 }
 
 /* One argument (and its value); how many were taken, or -1. */
-static int take_argument(struct export_request *q, char **argv, int left, struct err *e)
+static int read_argument(struct export_request *q, char **argv, int left, struct err *e)
 {
     static const char *const names[] = {"--session", "--model", "--format",
                                         "--out",     "--html",  "--to"};
@@ -284,7 +284,7 @@ static int take_argument(struct export_request *q, char **argv, int left, struct
 }
 
 /* Finds the journal folder of the worker that this session's id names, by the present settings. */
-static int place_session(const char *id, char *path, size_t size, struct err *e)
+static int locate_session(const char *id, char *path, size_t size, struct err *e)
 {
     char *nothing[] = {(char[]){"export"}, NULL};
     struct buf mistakes = {0};
@@ -307,7 +307,7 @@ static int place_session(const char *id, char *path, size_t size, struct err *e)
 
 /* A page holds one session whole: what would choose or place something is refused. `path` is kept
  * when no DIR was given. */
-static int take_page(struct export_request *q, char *path, size_t size, struct err *e)
+static int read_page_flag(struct export_request *q, char *path, size_t size, struct err *e)
 {
     if (q->out || q->session || q->format || q->to || q->chosen)
         return err_set(e, ERR_CONFIG,
@@ -317,7 +317,7 @@ static int take_page(struct export_request *q, char *path, size_t size, struct e
     if (q->dir)
         return 0;
     q->dir = path;
-    return place_session(q->html, path, size, e);
+    return locate_session(q->html, path, size, e);
 }
 
 /* JSON lines are made of the format json. */
@@ -341,8 +341,8 @@ int export_command(int argc, char **argv)
     id_form_read();
     export_options_init(&q.options);
     for (int i = 1; i < argc && n > 0; i += n)
-        n = take_argument(&q, argv + i, argc - i, &e);
-    if (n > 0 && q.html && take_page(&q, path, sizeof(path), &e))
+        n = read_argument(&q, argv + i, argc - i, &e);
+    if (n > 0 && q.html && read_page_flag(&q, path, sizeof(path), &e))
         n = -1;
     if (n > 0 && check_lines(&q, &e))
         n = -1;
@@ -359,5 +359,5 @@ int export_command(int argc, char **argv)
             e.text, e.text[0] ? "\n" : "");
         return 2;
     }
-    return run(&q);
+    return run_export(&q);
 }

@@ -161,8 +161,8 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
         return -1;
     }
     if (!str_eq_c(session_id, JOURNAL_NOTE))
-        fragments_note(c->fragments, c->journal, session_id, payload,
-                       (uint32_t)journal_records(c->journal, session_id));
+        fragments_add(c->fragments, c->journal, session_id, payload,
+                      (uint32_t)journal_records(c->journal, session_id));
     return 0;
 }
 
@@ -199,7 +199,7 @@ static int compact_all(struct compacted *c, struct err *e)
 }
 
 /* Opens, compacts and closes the journal. */
-static int compact(const char *dir, const struct session_defaults *d)
+static int compact_folder(const char *dir, const struct session_defaults *d)
 {
     struct journal_options o = {
         .dir = dir, .durability = JOURNAL_PROCESS, .syncs = true, .last_word = session_last_word};
@@ -243,7 +243,7 @@ static int compact_command(int argc, char **argv)
             d.export_retention_ms = (uint64_t)ms;
         i++;
     }
-    return dir ? compact(dir, &d) : -1;
+    return dir ? compact_folder(dir, &d) : -1;
 }
 
 /* --- repair --- */
@@ -345,7 +345,7 @@ static void free_losses(struct losses *v)
 }
 
 /* Repairs the manifest, then replays what is left to name the sessions that lost something. */
-static int repair(const char *dir)
+static int repair_folder(const char *dir)
 {
     static const struct repair_events repairs = {on_manifest_rebuilt, on_segment_missing,
                                                  on_bytes_lost};
@@ -418,7 +418,7 @@ int journal_command(int argc, char **argv)
     } else if (argc > 2 && strcmp(argv[1], "compact") == 0) {
         rc = compact_command(argc - 1, argv + 1);
     } else if (argc == 3 && strcmp(argv[1], "repair") == 0 && argv[2][0] != '-') {
-        rc = repair(argv[2]);
+        rc = repair_folder(argv[2]);
     }
     if (rc >= 0)
         return rc;

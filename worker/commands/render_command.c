@@ -100,8 +100,8 @@ static const struct json *source_context(const struct source *s, struct arena *a
 }
 
 /* Renders one request; the answer's members go to o. */
-static void render_one(const struct source *from, struct arena *a, const struct json *request,
-                       struct json_out *o)
+static void render_line(const struct source *from, struct arena *a, const struct json *request,
+                        struct json_out *o)
 {
     struct template_error error = {0};
     struct template_options options = {.error = &error};
@@ -155,7 +155,7 @@ static int run_jsonl(const struct source *from)
         buf_clear(&out);
         json_out_obj(&o);
         if (json_parse(&a, str_of(line, (size_t)n), &request, &e) == 0) {
-            render_one(from, &a, request, &o);
+            render_line(from, &a, request, &o);
         } else {
             json_out_key(&o, "error");
             json_out_cstr(&o, "ValueError");

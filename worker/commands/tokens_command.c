@@ -84,7 +84,7 @@ static struct tokenizer *open_tokenizer(const struct options *o)
 }
 
 /* Writes what is waiting; -1 when that fails. */
-static int flush(struct tokens_mode *c)
+static int flush_output(struct tokens_mode *c)
 {
     size_t n = fwrite(c->out.p ? c->out.p : "", 1, c->out.len, stdout);
     int rc = n == c->out.len ? 0 : -1;
@@ -114,7 +114,7 @@ static int tokenize_line(struct tokens_mode *c, const struct json *line, struct 
 }
 
 /* Decoders leave out ids that no token has, and so does the text: the line says which. */
-static void tell_unknown(const struct tokens_mode *c, const struct json *ids, struct json_out *o)
+static void add_unknown_ids(const struct tokens_mode *c, const struct json *ids, struct json_out *o)
 {
     bool any = false;
 
@@ -153,7 +153,7 @@ static int detokenize_line(struct tokens_mode *c, const struct json *line, struc
                      &c->text);
     json_out_key(o, "text");
     json_out_str(o, buf_str(&c->text));
-    tell_unknown(c, ids, o);
+    add_unknown_ids(c, ids, o);
     return 0;
 }
 
@@ -196,7 +196,7 @@ static int run_lines(struct tokens_mode *c, line_fn *fn)
             n--;
         if (!run_line(c, str_of(line, (size_t)n), fn))
             rc = 1;
-        if (c->out.len > OUT_FLUSH && flush(c) < 0)
+        if (c->out.len > OUT_FLUSH && flush_output(c) < 0)
             rc = 1;
     }
     free(line);
@@ -281,7 +281,8 @@ static int detokenize_text(struct tokens_mode *c)
 }
 
 /* Runs either command. */
-static int run(const struct options *options, line_fn *line, int (*text)(struct tokens_mode *c))
+static int run_tokens(const struct options *options, line_fn *line,
+                      int (*text)(struct tokens_mode *c))
 {
     struct tokenizer *t = open_tokenizer(options);
     struct tokens_mode c = {.t = t, .options = *options};
@@ -291,7 +292,7 @@ static int run(const struct options *options, line_fn *line, int (*text)(struct 
         return 1;
     c.enc = encoder_new(t);
     rc = options->jsonl ? run_lines(&c, line) : text(&c);
-    if (flush(&c) < 0 || fflush(stdout) != 0)
+    if (flush_output(&c) < 0 || fflush(stdout) != 0)
         rc = 1;
     encoder_free(c.enc);
     arena_done(&c.arena);
@@ -309,7 +310,7 @@ int tokenize_command(int argc, char **argv)
 
     if (!parse_options(&options, argc, argv, "--special"))
         return usage("tokenize");
-    return run(&options, tokenize_line, tokenize_text);
+    return run_tokens(&options, tokenize_line, tokenize_text);
 }
 
 /* 0: done; 1: failed; 2: usage. */
@@ -319,5 +320,5 @@ int detokenize_command(int argc, char **argv)
 
     if (!parse_options(&options, argc, argv, "--skip-special"))
         return usage("detokenize");
-    return run(&options, detokenize_line, detokenize_text);
+    return run_tokens(&options, detokenize_line, detokenize_text);
 }

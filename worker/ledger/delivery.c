@@ -162,7 +162,7 @@ static struct delivery_owner *owner_for(struct deliveries *d, struct str session
     return o;
 }
 
-static void own(struct deliveries *d, struct delivery_owner *o, struct delivery *v)
+static void add_to_owner(struct deliveries *d, struct delivery_owner *o, struct delivery *v)
 {
     v->owner = o;
     list_append(&o->calls, &v->owned);
@@ -173,7 +173,7 @@ static void own(struct deliveries *d, struct delivery_owner *o, struct delivery 
     list_append(&d->classes[class_of(o->n)], &o->in_class);
 }
 
-static void disown(struct deliveries *d, struct delivery *v)
+static void remove_from_owner(struct deliveries *d, struct delivery *v)
 {
     struct delivery_owner *o = v->owner;
 
@@ -193,12 +193,12 @@ static void disown(struct deliveries *d, struct delivery *v)
 /* --- all of them --- */
 
 /* Takes it out of everything and frees it. */
-static void forget(struct deliveries *d, struct delivery *v)
+static void forget_delivery(struct deliveries *d, struct delivery *v)
 {
     for (int kind = 0; kind < CHAIN_KINDS; kind++)
         leave_chain(d, v, (enum chain_kind)kind);
     (void)map_take(&d->by_brief, brief_key(&v->brief));
-    disown(d, v);
+    remove_from_owner(d, v);
     d->n--;
     free(v);
 }
@@ -227,7 +227,7 @@ void deliveries_open(struct deliveries *d, struct str session_id, const uint64_t
     if (map_get(&d->by_brief, brief_key(&brief)))
         return;
     if (v)
-        forget(d, v);
+        forget_delivery(d, v);
     v = mem_zalloc(sizeof(*v));
     v->call = call;
     v->brief = brief;
@@ -237,7 +237,7 @@ void deliveries_open(struct deliveries *d, struct str session_id, const uint64_t
 
         join_chain(d, v, kind, name_of(name, kind, session_id, hash, key));
     }
-    own(d, owner_for(d, session_id), v);
+    add_to_owner(d, owner_for(d, session_id), v);
     d->n++;
 }
 
@@ -253,11 +253,11 @@ void deliveries_close(struct deliveries *d, struct str session_id, const uint64_
         return;
     (void)ids_parse(session_id, &note.index);
     buf_add(&d->notes, &note, sizeof(note));
-    forget(d, v);
+    forget_delivery(d, v);
 }
 
 /* Takes the notes; they are not returned again. */
-void deliveries_take_note(struct deliveries *d, uint32_t index, struct buf *note)
+void deliveries_write_note(struct deliveries *d, uint32_t index, struct buf *note)
 {
     size_t kept = 0;
 
@@ -276,13 +276,13 @@ void deliveries_take_note(struct deliveries *d, uint32_t index, struct buf *note
 }
 
 /* Notes of calls that are not here are passed over. */
-void deliveries_replay_note(struct deliveries *d, struct str note)
+void deliveries_replay(struct deliveries *d, struct str note)
 {
     for (size_t at = 0; at + sizeof(uint64_t) <= note.len; at += sizeof(uint64_t)) {
         struct delivery *v = map_get(&d->by_brief, str_sub(note, at, sizeof(uint64_t)));
 
         if (v)
-            forget(d, v);
+            forget_delivery(d, v);
     }
 }
 
@@ -313,7 +313,7 @@ void deliveries_done(struct deliveries *d)
     struct delivery *v;
 
     while ((v = to_forget(d)))
-        forget(d, v);
+        forget_delivery(d, v);
     map_done(&d->by_request);
     map_done(&d->by_brief);
     map_done(&d->by_session);

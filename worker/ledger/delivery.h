@@ -53,10 +53,10 @@ uint64_t delivery_call(const struct delivery *v);
 /* Takes what was delivered to sessions of a worker index (any: UINT32_MAX) since the last call, as
  * the payload of a journal note; empty if nothing was. After a crash these notes say which replayed
  * commits had reached their clients. */
-void deliveries_take_note(struct deliveries *d, uint32_t index, struct buf *note);
+void deliveries_write_note(struct deliveries *d, uint32_t index, struct buf *note);
 
 /* A replayed note. Notes come behind the commits they speak of. */
-void deliveries_replay_note(struct deliveries *d, struct str note);
+void deliveries_replay(struct deliveries *d, struct str note);
 
 void deliveries_done(struct deliveries *d);
 

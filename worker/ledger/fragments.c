@@ -46,7 +46,7 @@ static struct buf key_of(struct str session_id, uint64_t call)
     return key;
 }
 
-static struct call_fragments *call_take(struct fragments *f, struct str session_id, uint64_t call)
+static struct call_fragments *detach_call(struct fragments *f, struct str session_id, uint64_t call)
 {
     struct buf key = key_of(session_id, call);
     struct call_fragments *c = map_take(&f->calls, buf_str(&key));
@@ -71,8 +71,8 @@ static struct call_fragments *call_get(struct fragments *f, struct str session_i
     return c;
 }
 
-void fragments_note(struct fragments *f, struct journal *j, struct str session_id,
-                    struct str record, uint32_t number)
+void fragments_add(struct fragments *f, struct journal *j, struct str session_id, struct str record,
+                   uint32_t number)
 {
     struct session_request commit;
     struct call_fragments *c;
@@ -86,13 +86,13 @@ void fragments_note(struct fragments *f, struct journal *j, struct str session_i
             drop_numbers(c, j);
         *vec_push(&c->numbers) = number;
     } else if (f->calls.n > 0 && session_record_commits(record, &id, &commit)) {
-        call_free(call_take(f, session_id, commit.call), commit.has_bulk ? NULL : j);
+        call_free(detach_call(f, session_id, commit.call), commit.has_bulk ? NULL : j);
     }
 }
 
 void fragments_drop(struct fragments *f, struct journal *j, struct str session_id, uint64_t call)
 {
-    call_free(call_take(f, session_id, call), j);
+    call_free(detach_call(f, session_id, call), j);
 }
 
 void fragments_drop_all(struct fragments *f, struct journal *j)

@@ -21,8 +21,8 @@ void fragments_free(struct fragments *f);
 /* The journal has the record as number `number` of its session, and it was applied. Drops fragments
  * that it makes void: those before a first one of the same call, and those of a call whose commit
  * names none. */
-void fragments_note(struct fragments *f, struct journal *j, struct str session_id,
-                    struct str record, uint32_t number);
+void fragments_add(struct fragments *f, struct journal *j, struct str session_id, struct str record,
+                   uint32_t number);
 
 /* Drops the fragments of a call that will not commit. */
 void fragments_drop(struct fragments *f, struct journal *j, struct str session_id, uint64_t call);

@@ -30,12 +30,12 @@ void ledger_forget(struct ledger *l, void *ctx)
 }
 
 /* Notes lie in the journal of the commits that they speak of: there they come behind them. */
-static void note_in(struct ledger *l, struct journal *j, uint32_t index)
+static void write_note_to(struct ledger *l, struct journal *j, uint32_t index)
 {
     struct buf note = {0};
     struct err e = {0};
 
-    deliveries_take_note(l->deliveries, index, &note);
+    deliveries_write_note(l->deliveries, index, &note);
     if (note.len > 0 && journal_append(j, STR(JOURNAL_NOTE), buf_str(&note), NULL, NULL, &e) < 0)
         log_warn(NULL, "journal: deliveries were not noted", LOG_T("error", e.text));
     buf_done(&note);
@@ -48,17 +48,17 @@ void ledger_open_delivery(struct ledger *l, struct str session_id, const uint64_
 }
 
 /* One note in each place's journal, and the rest in the worker's own. */
-void ledger_note_deliveries(struct ledger *l)
+void ledger_write_deliveries(struct ledger *l)
 {
     const struct places *p = l->residency->places;
 
     for (size_t i = 0; i < p->n && l->deliveries->notes.len > 0; i++)
-        note_in(l, p->at[i].journal, p->at[i].index);
+        write_note_to(l, p->at[i].journal, p->at[i].index);
     if (p->n > 0 && l->deliveries->notes.len > 0)
-        note_in(l, p->at[0].journal, UINT32_MAX);
+        write_note_to(l, p->at[0].journal, UINT32_MAX);
 }
 
-bool ledger_give_reserve(struct ledger *l, struct str session_id)
+bool ledger_free_reserve(struct ledger *l, struct str session_id)
 {
     return journal_free_reserve(journal_of(l, session_id));
 }
@@ -75,7 +75,7 @@ static bool is_hidden(const struct ledger *l, struct str id, bool *ret_there)
 
 /* Notifies viewers of a change. A copy that was never complete was never shown, so neither its
  * content nor its end is reported. */
-static void tell_changed(const struct ledger *l, struct str id, bool was_hidden)
+static void notify_changed(const struct ledger *l, struct str id, bool was_hidden)
 {
     bool there, hidden = is_hidden(l, id, &there);
 
@@ -83,7 +83,7 @@ static void tell_changed(const struct ledger *l, struct str id, bool was_hidden)
         l->changed(l->changed_ctx, id);
 }
 
-void ledger_give_up(struct ledger *l, struct str session_id, uint64_t call)
+void ledger_release_call(struct ledger *l, struct str session_id, uint64_t call)
 {
     fragments_drop(l->fragments, journal_of(l, session_id), session_id, call);
 }
@@ -111,7 +111,7 @@ int ledger_write_call(struct ledger *l, struct str session_id, struct str record
                                                      : ledger_write(l, session_id, record, done, e);
 }
 
-void ledger_settle(const struct ledger *l, struct str session_id, struct ledger_done done)
+void ledger_wait_durable(const struct ledger *l, struct str session_id, struct ledger_done done)
 {
     if (journal_await(journal_of(l, session_id), done.fn, done.ctx) > 0)
         done.fn(done.ctx);
@@ -144,10 +144,10 @@ int ledger_write(struct ledger *l, struct str session_id, struct str record,
     }
     records = journal_records(j, session_id);
     if (records > 0)
-        fragments_note(l->fragments, j, session_id, record, (uint32_t)(records - 1));
+        fragments_add(l->fragments, j, session_id, record, (uint32_t)(records - 1));
     CHECK(session_apply(r->store, record, &applied) == 0);
     if (l->changed)
-        tell_changed(l, session_id, was_hidden);
+        notify_changed(l, session_id, was_hidden);
     residency_watch(r);
     if (rc > 0 && done.fn)
         done.fn(done.ctx);

@@ -40,7 +40,7 @@ int ledger_write(struct ledger *l, struct str session_id, struct str record,
 
 /* Calls `done`, whose fn is set, when every record of the session is durable, possibly before this
  * returns. For answers that depend on records of other calls. */
-void ledger_settle(const struct ledger *l, struct str session_id, struct ledger_done done);
+void ledger_wait_durable(const struct ledger *l, struct str session_id, struct ledger_done done);
 
 /* -1, ERR_BUDGET with the limit named: the session's records, those of calls that run among them,
  * would take more than `session_bytes` with so many more. */
@@ -52,18 +52,17 @@ int ledger_write_call(struct ledger *l, struct str session_id, struct str record
 
 /* After ERR_STORAGE_FULL, before a record that makes room is written once more: the journal gives
  * the disk what it keeps for that. False: it has given it. */
-bool ledger_give_reserve(struct ledger *l, struct str session_id);
+bool ledger_free_reserve(struct ledger *l, struct str session_id);
 
 /* Decides, after the replay of all records (origins.c), about sessions that another model made.
  * With keep_foreign, those of another tokenizer remain, for export only. Otherwise open ones are an
  * error (ERR_CONFIG), and nothing was changed. Sessions of an older program, without an origin, get
  * a record that this model made them. */
-int ledger_settle_origins(struct ledger *l, const struct model *m, bool keep_foreign,
-                          struct err *e);
+int ledger_check_origins(struct ledger *l, const struct model *m, bool keep_foreign, struct err *e);
 
 /* Puts what was delivered meanwhile into the journal; once in a while, and at the end. A successor
  * takes what is not there for not delivered: a repeated request gets the answer there is. */
-void ledger_note_deliveries(struct ledger *l);
+void ledger_write_deliveries(struct ledger *l);
 
 /* The answer of this call is committed and not (yet) delivered (delivery.h). */
 void ledger_open_delivery(struct ledger *l, struct str session_id, const uint64_t hash[2],
@@ -71,7 +70,7 @@ void ledger_open_delivery(struct ledger *l, struct str session_id, const uint64_
 
 /* Releases the fragments of a call that has failed or was abandoned: its commit will not come. A
  * call without fragments is no error. */
-void ledger_give_up(struct ledger *l, struct str session_id, uint64_t call);
+void ledger_release_call(struct ledger *l, struct str session_id, uint64_t call);
 
 /* Takes back what is pending for ctx. */
 void ledger_forget(struct ledger *l, void *ctx);

@@ -9,13 +9,13 @@
 #include "worker/session/store/session.h"
 #include "worker/text/model/model.h"
 
-static const char *same(uint64_t theirs, uint64_t ours)
+static const char *same_or_other(uint64_t theirs, uint64_t ours)
 {
     return theirs == ours ? "same" : "other";
 }
 
 /* Short: it is a process's last words, too. */
-static int refuse(const struct model *m, const struct session_origins *o, struct err *e)
+static int refuse_foreign(const struct model *m, const struct session_origins *o, struct err *e)
 {
     const struct model_fingerprint *ours = &model_info(m)->fingerprint;
     const struct model_fingerprint *theirs = &o->first_foreign;
@@ -25,10 +25,11 @@ static int refuse(const struct model *m, const struct session_origins *o, struct
         "open sessions of another tokenizer than this --model's: %zu (chat template: %s, "
         "special tokens: %s); start with their --model, another --state-dir, or "
         "--foreign-sessions export to keep them for export",
-        o->foreign, same(theirs->template, ours->template), same(theirs->special, ours->special));
+        o->foreign, same_or_other(theirs->template, ours->template),
+        same_or_other(theirs->special, ours->special));
 }
 
-static int adopt(struct ledger *l, struct session *s, struct err *e)
+static int adopt_session(struct ledger *l, struct session *s, struct err *e)
 {
     struct buf record = {0};
     int rc;
@@ -44,19 +45,19 @@ static int adopt_all(struct ledger *l, struct err *e)
     struct session_store *store = l->residency->store;
 
     for (struct session *s = session_next(store, NULL); s; s = session_next(store, s)) {
-        if (session_unclaimed(s) && adopt(l, s, e))
+        if (session_unclaimed(s) && adopt_session(l, s, e))
             return -1;
     }
     return 0;
 }
 
-int ledger_settle_origins(struct ledger *l, const struct model *m, bool keep_foreign, struct err *e)
+int ledger_check_origins(struct ledger *l, const struct model *m, bool keep_foreign, struct err *e)
 {
     struct session_origins o;
 
     session_store_origins(l->residency->store, &o);
     if (o.foreign > 0 && !keep_foreign)
-        return refuse(m, &o, e);
+        return refuse_foreign(m, &o, e);
     if (o.foreign > 0)
         log_warn(NULL, "sessions of another tokenizer are kept for export only",
                  LOG_U("sessions", o.foreign));

@@ -3,9 +3,9 @@
  *
  *   is it there?        the session's file has these bytes: done
  *   folders, room       made when missing; the session's limit
- *   take_copy           the node has the picture: link it
+ *   link_copy           the node has the picture: link it
  *   file_write, share   else write it under the session's name, then link it as the node's copy
- *   settle_place        names are on the disk, where that is promised; else the name is taken back
+ *   make_durable        names are on the disk, where that is promised; else the name is taken back
  *
  * Workers of a node put at the same time and share no lock; threads of one count a session's notes
  * under one, so that no session has more than MEDIA_PINS_MAX. link() lets one of them win, and
@@ -74,8 +74,8 @@ struct media_place {
     char copy[MEDIA_PATH_MAX];   /* the node's */
 };
 
-static void place_of(const struct media_store *m, struct str id, struct str media,
-                     struct media_place *ret)
+static void fill_paths(const struct media_store *m, struct str id, struct str media,
+                       struct media_place *ret)
 {
     int n = (int)media.len;
 
@@ -88,7 +88,7 @@ static void place_of(const struct media_store *m, struct str id, struct str medi
     (void)snprintf(ret->copy, MEDIA_PATH_MAX, "%s/%.2s/%.*s", m->root, media.p, n, media.p);
 }
 
-static int failed(struct err *e)
+static int fail_storage(struct err *e)
 {
     bool full = errno == ENOSPC || errno == EDQUOT;
 
@@ -110,12 +110,12 @@ static int make_folders(const struct media_store *m, const struct media_place *p
     if (make_folder(m->root) && make_folder(sessions) && make_folder(p->shelf) &&
         make_folder(p->folder))
         return 0;
-    return failed(e);
+    return fail_storage(e);
 }
 
 /* The names of the session's pictures, and of its folder, are on the disk, where that is promised.
  */
-static int sync_place(const struct media_store *m, const struct media_place *p, struct err *e)
+static int sync_names(const struct media_store *m, const struct media_place *p, struct err *e)
 {
     char sessions[MEDIA_PATH_MAX];
 
@@ -123,7 +123,7 @@ static int sync_place(const struct media_store *m, const struct media_place *p, 
         return 0;
     (void)snprintf(sessions, sizeof(sessions), "%s/sessions", m->root);
     if (file_sync_folder(p->folder) || file_sync_folder(sessions) || file_sync_folder(m->root))
-        return failed(e);
+        return fail_storage(e);
     return 0;
 }
 
@@ -156,7 +156,7 @@ static bool is_whole(const char *path, struct str bytes)
 }
 
 /* Puts `from` in the place of `to`, by way of `part`; whether it is there. */
-static bool put_in_place(const char *from, const char *part, const char *to)
+static bool replace_file(const char *from, const char *part, const char *to)
 {
     bool done;
 
@@ -167,21 +167,21 @@ static bool put_in_place(const char *from, const char *part, const char *to)
 }
 
 /* The node's copy, under the session's name as well, in place of one that was cut off. */
-static bool take_copy(const struct media_place *p, struct str bytes)
+static bool link_copy(const struct media_place *p, struct str bytes)
 {
-    return is_whole(p->copy, bytes) && put_in_place(p->copy, p->part, p->own);
+    return is_whole(p->copy, bytes) && replace_file(p->copy, p->part, p->own);
 }
 
 /* Makes it the node's copy, or uses the one that another process has put there meanwhile; a cut
  * copy is replaced. */
-static void share(const struct media_place *p, struct str bytes)
+static void share_copy(const struct media_place *p, struct str bytes)
 {
     if (link(p->own, p->copy) == 0 || errno != EEXIST)
         return; /* without a copy the session's own file serves as well */
     if (is_whole(p->copy, bytes))
-        (void)put_in_place(p->copy, p->part, p->own);
+        (void)replace_file(p->copy, p->part, p->own);
     else
-        (void)put_in_place(p->own, p->part, p->copy);
+        (void)replace_file(p->own, p->part, p->copy);
 }
 
 /* Bytes of all pictures of a session. */
@@ -201,8 +201,8 @@ static uint64_t folder_bytes(const char *path)
     return sum;
 }
 
-static int check_room(const struct media_store *m, const struct media_place *p, size_t more,
-                      struct err *e)
+static int check_limit_of(const struct media_store *m, const struct media_place *p, size_t more,
+                          struct err *e)
 {
     if (m->session_bytes == 0 || folder_bytes(p->folder) + more <= m->session_bytes)
         return 0;
@@ -212,25 +212,25 @@ static int check_room(const struct media_store *m, const struct media_place *p, 
 }
 
 /* A name that may be lost with the power is not taken for kept when it is asked for again. */
-static int settle_place(const struct media_store *m, const struct media_place *p, struct err *e)
+static int make_durable(const struct media_store *m, const struct media_place *p, struct err *e)
 {
-    if (sync_place(m, p, e) == 0)
+    if (sync_names(m, p, e) == 0)
         return 0;
     (void)unlink(p->own);
     return -1;
 }
 
 /* All but the last step. */
-static int place_picture(const struct media_store *m, const struct media_place *p, struct str bytes,
+static int write_picture(const struct media_store *m, const struct media_place *p, struct str bytes,
                          struct err *e)
 {
-    if (make_folders(m, p, e) != 0 || check_room(m, p, bytes.len, e) != 0)
+    if (make_folders(m, p, e) != 0 || check_limit_of(m, p, bytes.len, e) != 0)
         return -1;
-    if (take_copy(p, bytes))
+    if (link_copy(p, bytes))
         return 0;
     if (file_write(p->own, p->part, bytes, m->sync) != 0)
-        return failed(e);
-    share(p, bytes);
+        return fail_storage(e);
+    share_copy(p, bytes);
     return 0;
 }
 
@@ -239,10 +239,10 @@ int media_store_put(const struct media_store *m, struct str session_id, struct s
 {
     struct media_place p = {0};
 
-    place_of(m, session_id, media, &p);
+    fill_paths(m, session_id, media, &p);
     if (is_whole(p.own, bytes))
         return 0;
-    return place_picture(m, &p, bytes, e) == 0 ? settle_place(m, &p, e) : -1;
+    return write_picture(m, &p, bytes, e) == 0 ? make_durable(m, &p, e) : -1;
 }
 
 int media_store_bring(const struct media_store *m, struct str session_id, struct str media,
@@ -250,16 +250,16 @@ int media_store_bring(const struct media_store *m, struct str session_id, struct
 {
     struct media_place p = {0};
 
-    place_of(m, session_id, media, &p);
-    return place_picture(m, &p, bytes, e);
+    fill_paths(m, session_id, media, &p);
+    return write_picture(m, &p, bytes, e);
 }
 
 int media_store_settle(const struct media_store *m, struct str session_id, struct err *e)
 {
     struct media_place p = {0};
 
-    place_of(m, session_id, STR("00"), &p);
-    return sync_place(m, &p, e);
+    fill_paths(m, session_id, STR("00"), &p);
+    return sync_names(m, &p, e);
 }
 
 static int cannot_read(struct err *e)
@@ -269,7 +269,7 @@ static int cannot_read(struct err *e)
     return err_set(e, ERR_STORAGE_FAILED, "an image cannot be read back");
 }
 
-static int changed(struct err *e)
+static int fail_changed_file(struct err *e)
 {
     return err_set(e, ERR_STORAGE_FAILED, "an image has changed on the disk");
 }
@@ -282,7 +282,7 @@ int media_store_get(const struct media_store *m, struct str session_id, struct s
     char hash[SHA256_HEX_LEN + 1];
     size_t start = out->len;
 
-    place_of(m, session_id, media, &p);
+    fill_paths(m, session_id, media, &p);
     if (file_read(p.own, MEDIA_READ_MAX, out, &why) != 0) {
         errno = why.sys;
         return cannot_read(e);
@@ -291,7 +291,7 @@ int media_store_get(const struct media_store *m, struct str session_id, struct s
     if (str_eq_c(media, hash))
         return 0;
     out->len = start;
-    return changed(e);
+    return fail_changed_file(e);
 }
 
 /* --- piece by piece --- */
@@ -302,7 +302,7 @@ int media_store_open(const struct media_store *m, struct str session_id, struct 
     struct media_place p = {0};
     struct stat st;
 
-    place_of(m, session_id, media, &p);
+    fill_paths(m, session_id, media, &p);
     ret->fd = open(p.own, O_RDONLY | O_CLOEXEC);
     if (ret->fd < 0 || fstat(ret->fd, &st) != 0) {
         (void)cannot_read(e);
@@ -365,7 +365,7 @@ int media_store_check(const struct media_store *m, struct str session_id, struct
         return -1;
     rc = hash_file(&f, hash);
     media_file_close(&f);
-    return rc == 0 && str_eq_c(media, hash) ? 0 : changed(e);
+    return rc == 0 && str_eq_c(media, hash) ? 0 : fail_changed_file(e);
 }
 
 /* --- what came from URLs --- */
@@ -398,7 +398,7 @@ int media_store_pinned(const struct media_store *m, const struct media_pin *pin,
     struct err why = {0};
     size_t start = out->len;
 
-    place_of(m, pin->session_id, pin_name(pin, name), &p);
+    fill_paths(m, pin->session_id, pin_name(pin, name), &p);
     if (file_read(p.own, PIN_READ_MAX, out, &why) == 0 &&
         pin->is_whole(str_sub(buf_str(out), start, out->len)))
         return 1;
@@ -416,7 +416,7 @@ static int check_pins(const struct media_place *p, struct err *e)
     DIR *d = opendir(p->folder);
 
     if (!d)
-        return errno == ENOENT ? 0 : failed(e); /* it has had no image yet */
+        return errno == ENOENT ? 0 : fail_storage(e); /* it has had no image yet */
     while ((entry = readdir(d)))
         n += is_pin(str_cstr(entry->d_name));
     (void)closedir(d);
@@ -431,7 +431,7 @@ int media_store_pin_room(const struct media_store *m, struct str session_id, str
 {
     struct media_place p = {0};
 
-    place_of(m, session_id, STR("00"), &p);
+    fill_paths(m, session_id, STR("00"), &p);
     return check_pins(&p, e);
 }
 
@@ -446,21 +446,21 @@ static int claim_pin(const struct media_store *m, const struct media_pin *pin,
     if (link(p->part, p->own) == 0)
         return 0;
     if (errno != EEXIST)
-        return failed(e);
+        return fail_storage(e);
     rc = media_store_pinned(m, pin, out, e);
     if (rc != 0)
         return rc;
-    return rename(p->part, p->own) == 0 ? 0 : failed(e); /* in place of what cannot be read */
+    return rename(p->part, p->own) == 0 ? 0 : fail_storage(e); /* in place of what cannot be read */
 }
 
 /* All but the last step. */
-static int place_pin(const struct media_store *m, const struct media_pin *pin,
+static int write_pin(const struct media_store *m, const struct media_pin *pin,
                      const struct media_place *p, struct str part, struct buf *out, struct err *e)
 {
     int rc;
 
     if (file_write(p->part, p->part, part, m->sync) != 0)
-        return failed(e);
+        return fail_storage(e);
     CHECK(pthread_mutex_lock(m->pinning) == 0);
     rc = claim_pin(m, pin, p, out, e);
     CHECK(pthread_mutex_unlock(m->pinning) == 0);
@@ -474,8 +474,8 @@ int media_store_bring_pin(const struct media_store *m, const struct media_pin *p
     char name[PIN_NAME_MAX];
     struct media_place p = {0};
 
-    place_of(m, pin->session_id, pin_name(pin, name), &p);
-    return place_pin(m, pin, &p, part, out, e);
+    fill_paths(m, pin->session_id, pin_name(pin, name), &p);
+    return write_pin(m, pin, &p, part, out, e);
 }
 
 int media_store_pin(const struct media_store *m, const struct media_pin *pin, struct str part,
@@ -485,10 +485,10 @@ int media_store_pin(const struct media_store *m, const struct media_pin *pin, st
     struct media_place p = {0};
     int rc;
 
-    place_of(m, pin->session_id, pin_name(pin, name), &p);
-    rc = place_pin(m, pin, &p, part, out, e);
+    fill_paths(m, pin->session_id, pin_name(pin, name), &p);
+    rc = write_pin(m, pin, &p, part, out, e);
     if (rc == 0 && m->sync && file_sync_folder(p.folder) != 0) {
-        (void)failed(e);
+        (void)fail_storage(e);
         (void)unlink(p.own);
         return -1;
     }
@@ -500,7 +500,7 @@ int media_store_pins(const struct media_store *m, struct str session_id, struct 
 {
     struct media_place p = {0};
 
-    place_of(m, session_id, STR("00"), &p);
+    fill_paths(m, session_id, STR("00"), &p);
     ret->dir = opendir(p.folder);
     return ret->dir || errno == ENOENT ? 0 : cannot_read(e);
 }
@@ -546,7 +546,7 @@ const char *media_store_path(const struct media_store *m, struct arena *a, struc
 {
     struct media_place p = {0};
 
-    place_of(m, session_id, media, &p);
+    fill_paths(m, session_id, media, &p);
     return arena_cstr(a, str_cstr(p.own));
 }
 
@@ -562,12 +562,12 @@ static int lend_all(const struct media_store *m, DIR *d, struct str from, struct
 
         if (!sha256_is_hex(media) && !is_pin(media)) /* . and .., and what is being written */
             continue;
-        place_of(m, from, media, &old);
-        place_of(m, to, media, &new);
+        fill_paths(m, from, media, &old);
+        fill_paths(m, to, media, &new);
         if (make_folders(m, &new, e) != 0)
             return -1;
         if (link(old.own, new.own) != 0 && errno != EEXIST)
-            return failed(e);
+            return fail_storage(e);
     }
     return 0;
 }
@@ -577,7 +577,7 @@ bool media_store_holds(const struct media_store *m, struct str session_id)
     struct media_place p = {0};
     struct stat st;
 
-    place_of(m, session_id, STR("00"), &p);
+    fill_paths(m, session_id, STR("00"), &p);
     return stat(p.folder, &st) == 0;
 }
 
@@ -587,14 +587,14 @@ int media_store_lend(const struct media_store *m, struct str from, struct str to
     DIR *d;
     int rc;
 
-    place_of(m, from, STR("00"), &p);
+    fill_paths(m, from, STR("00"), &p);
     d = opendir(p.folder);
     if (!d)
-        return errno == ENOENT ? 0 : failed(e);
+        return errno == ENOENT ? 0 : fail_storage(e);
     rc = lend_all(m, d, from, to, e);
     (void)closedir(d);
-    place_of(m, to, STR("00"), &p);
-    return rc == 0 ? sync_place(m, &p, e) : -1;
+    fill_paths(m, to, STR("00"), &p);
+    return rc == 0 ? sync_names(m, &p, e) : -1;
 }
 
 /* --- sweeping --- */
@@ -614,14 +614,14 @@ void media_store_drop(const struct media_store *m, struct str session_id)
     const struct dirent *entry;
     DIR *d;
 
-    place_of(m, session_id, STR("00"), &p);
+    fill_paths(m, session_id, STR("00"), &p);
     d = opendir(p.folder);
     if (!d)
         return;
     while ((entry = readdir(d))) {
         if (entry->d_name[0] == '.')
             continue;
-        place_of(m, session_id, str_cstr(entry->d_name), &p);
+        fill_paths(m, session_id, str_cstr(entry->d_name), &p);
         (void)unlink(p.own);
         drop_copy(p.copy);
     }

@@ -14,7 +14,7 @@ struct session_await {
     struct err err;
 };
 
-static void pin(struct session_await *w)
+static void pin_session(struct session_await *w)
 {
     bool ended;
 
@@ -30,7 +30,7 @@ static void on_back(void *ctx, const struct err *e)
     if (e)
         w->err = *e;
     else
-        pin(w);
+        pin_session(w);
     waiter_wake(&w->waiter);
 }
 
@@ -42,7 +42,7 @@ int await_session(struct residency *r, struct str id, bool ended, struct session
     w.residency.ctx = &w;
     *ret = NULL;
     if (residency_ready(r, id, ended)) {
-        pin(&w);
+        pin_session(&w);
         *ret = w.session;
         return 0;
     }

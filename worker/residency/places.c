@@ -18,7 +18,7 @@ void places_add(struct places *p, uint32_t index, struct journal *journal)
 }
 
 /* Finds the journal of an index; NULL: not served here. */
-static const struct place_journal *place_of_index(const struct places *p, uint32_t index)
+static const struct place_journal *find_journal(const struct places *p, uint32_t index)
 {
     for (size_t i = 0; i < p->n; i++) {
         if (p->at[i].index == index)
@@ -29,7 +29,7 @@ static const struct place_journal *place_of_index(const struct places *p, uint32
 
 bool places_serve(const struct places *p, uint32_t index)
 {
-    return place_of_index(p, index) != NULL;
+    return find_journal(p, index) != NULL;
 }
 
 /* The worker's own place for ids of others. */
@@ -39,7 +39,7 @@ const struct place_journal *places_find(const struct places *p, struct str sessi
     uint32_t index;
 
     if (p->n > 1 && ids_parse(session_id, &index) == 0)
-        at = place_of_index(p, index);
+        at = find_journal(p, index);
     return at ? at : &p->at[0];
 }
 

@@ -122,7 +122,7 @@ MAY_PAUSE static int copy_bytes(struct files *f, struct err *e)
 }
 
 /* Returns 0 also if a folder has the name: *ret_taken. */
-MAY_PAUSE static int give_name(struct files *f, bool *ret_taken, struct err *e)
+MAY_PAUSE static int rename_to_target(struct files *f, bool *ret_taken, struct err *e)
 {
     if (rename(f->part, f->whole)) {
         *ret_taken = errno == EISDIR;
@@ -137,7 +137,7 @@ static void copy_file(void *ctx)
     struct err e = {0};
     bool taken = false;
 
-    if (copy_bytes(f, &e) == 0 && give_name(f, &taken, &e) == 0) {
+    if (copy_bytes(f, &e) == 0 && rename_to_target(f, &taken, &e) == 0) {
         if (taken)
             name_taken(f);
         else
@@ -171,7 +171,7 @@ static void start_copy(struct files *f, const char *path)
 }
 
 /* Its folder may have been taken away, and is made again then. */
-static int move(const struct files *f, const char *path)
+static int move_file(const struct files *f, const char *path)
 {
     if (rename(path, f->whole) == 0)
         return 0;
@@ -192,7 +192,7 @@ static void files_send(struct target *t, const char *path)
     f->part = buf_take(&name);
     buf_printf(&name, "%s/%s.msgpack", f->dir, t->first->session_id);
     f->whole = buf_take(&name);
-    if (move(f, path) == 0) {
+    if (move_file(f, path) == 0) {
         done(f, NULL);
     } else if (errno == EXDEV) {
         start_copy(f, path);

@@ -16,7 +16,7 @@ struct in {
 };
 
 /* The next n bytes, big-endian. */
-static uint64_t be(struct in *r, size_t n)
+static uint64_t read_be(struct in *r, size_t n)
 {
     uint64_t v = 0;
 
@@ -29,7 +29,7 @@ static uint64_t be(struct in *r, size_t n)
     return v;
 }
 
-static void pass(struct in *r, uint64_t n)
+static void skip_piece_bytes(struct in *r, uint64_t n)
 {
     if ((uint64_t)(r->end - r->p) < n)
         r->bad = true;
@@ -50,22 +50,22 @@ static struct head wide_head(struct in *r, unsigned b)
     if (b <= 0xc3)
         return (struct head){0, 0}; /* nil, false, true */
     if (b <= 0xc6)
-        return (struct head){be(r, (size_t)1 << (b - 0xc4)), 0}; /* bin */
+        return (struct head){read_be(r, (size_t)1 << (b - 0xc4)), 0}; /* bin */
     if (b <= 0xc9)
-        return (struct head){be(r, (size_t)1 << (b - 0xc7)) + 1, 0}; /* ext: its type, too */
+        return (struct head){read_be(r, (size_t)1 << (b - 0xc7)) + 1, 0}; /* ext: its type, too */
     if (b <= 0xd8)
         return (struct head){fixed[b - 0xca], 0};
     if (b <= 0xdb)
-        return (struct head){be(r, (size_t)1 << (b - 0xd9)), 0}; /* str */
+        return (struct head){read_be(r, (size_t)1 << (b - 0xd9)), 0}; /* str */
     if (b <= 0xdd)
-        return (struct head){0, be(r, (size_t)2 << (b - 0xdc))}; /* array */
-    return (struct head){0, 2 * be(r, (size_t)2 << (b - 0xde))}; /* map */
+        return (struct head){0, read_be(r, (size_t)2 << (b - 0xdc))}; /* array */
+    return (struct head){0, 2 * read_be(r, (size_t)2 << (b - 0xde))}; /* map */
 }
 
 /* Reads the head of any value. */
 static struct head read_head(struct in *r)
 {
-    unsigned b = (unsigned)be(r, 1);
+    unsigned b = (unsigned)read_be(r, 1);
 
     if (b < 0x80 || b >= 0xe0)
         return (struct head){0, 0};
@@ -86,7 +86,7 @@ static void pass_value(struct in *r)
     while (left > 0 && !r->bad) {
         struct head h = read_head(r);
 
-        pass(r, h.bytes);
+        skip_piece_bytes(r, h.bytes);
         left += h.values - 1;
         if (left > COUNT_MAX)
             r->bad = true;
@@ -115,7 +115,7 @@ static struct str read_key(struct in *r)
     unsigned b = r->bad ? 0 : *at;
 
     at = r->p;
-    pass(r, h.bytes);
+    skip_piece_bytes(r, h.bytes);
     if ((b & 0xe0) != 0xa0 && (b < 0xd9 || b > 0xdb))
         r->bad = true;
     return r->bad ? str_of(NULL, 0) : str_of((const char *)at, h.bytes);
@@ -158,10 +158,10 @@ static bool read_scalar(struct in *r, struct buf *ret)
     struct head h;
 
     if (b < 0x80 || (b >= 0xcc && b <= 0xcf)) {
-        uint64_t n = be(r, 1);
+        uint64_t n = read_be(r, 1);
 
         if (b >= 0xcc)
-            n = be(r, (size_t)1 << (b - 0xcc));
+            n = read_be(r, (size_t)1 << (b - 0xcc));
         if (!r->bad)
             buf_printf(ret, "%llu", (unsigned long long)n);
         return !r->bad;
@@ -172,7 +172,7 @@ static bool read_scalar(struct in *r, struct buf *ret)
     }
     h = read_head(r);
     at = r->p;
-    pass(r, h.bytes);
+    skip_piece_bytes(r, h.bytes);
     if (!r->bad)
         buf_add(ret, (const char *)at, h.bytes);
     return !r->bad;

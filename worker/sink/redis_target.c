@@ -141,7 +141,7 @@ static void hang_up(struct redis *r)
 }
 
 /* The file stays and is sent again later, from the first entry that was not taken. */
-static void fail(struct redis *r, const char *why)
+static void fail_file(struct redis *r, const char *why)
 {
     struct err e = {0};
 
@@ -153,11 +153,11 @@ static void fail(struct redis *r, const char *why)
         target_done(r->target, &e);
 }
 
-static int dial(struct redis *r);
+static int dial_next(struct redis *r);
 static void send_open(struct redis *r);
 
 /* Notes why the address that was asked does not serve; the next one's turn comes. */
-static void note_refusal(struct redis *r, const char *why)
+static void record_refusal(struct redis *r, const char *why)
 {
     const struct resolve_address *a = &r->names.at[r->at];
     char text[RESOLVE_TEXT];
@@ -170,8 +170,8 @@ static void note_refusal(struct redis *r, const char *why)
 /* Tries the next address after one has refused. */
 static void try_next(struct redis *r, const char *why)
 {
-    note_refusal(r, why);
-    if (r->target->sending && dial(r) == 0)
+    record_refusal(r, why);
+    if (r->target->sending && dial_next(r) == 0)
         send_open(r);
 }
 
@@ -185,7 +185,7 @@ static void on_stall(struct loop_timer *t)
         try_next(r, "no answer");
         return;
     }
-    fail(r, "no answer");
+    fail_file(r, "no answer");
 }
 
 /* Or not: the next address's turn. */
@@ -201,7 +201,7 @@ static void on_connected(const redisAsyncContext *ac, int status)
     }
     r->ac = NULL; /* hiredis frees it */
     if (r->url.path) {
-        fail(r, ac->errstr);
+        fail_file(r, ac->errstr);
         return;
     }
     try_next(r, ac->errstr);
@@ -216,26 +216,26 @@ static void on_disconnected(const redisAsyncContext *ac, int status)
     if (r->ac != ac)
         return;
     r->ac = NULL;
-    fail(r, ac->errstr);
+    fail_file(r, ac->errstr);
 }
 
 /* Whether the reply is fine; else the connection has ended. */
-static bool accepted(struct redis *r, redisAsyncContext *ac, const redisReply *reply)
+static bool is_accepted(struct redis *r, redisAsyncContext *ac, const redisReply *reply)
 {
     if (r->ac != ac)
         return false;
     if (reply && reply->type != REDIS_REPLY_ERROR)
         return true;
-    fail(r, reply ? reply->str : ac->errstr);
+    fail_file(r, reply ? reply->str : ac->errstr);
     return false;
 }
 
 static void on_prepared(redisAsyncContext *ac, void *reply, void *ctx)
 {
-    (void)accepted(ctx, ac, reply);
+    (void)is_accepted(ctx, ac, reply);
 }
 
-static void pump(struct redis *r);
+static void pump_entries(struct redis *r);
 
 /* "MILLISECONDS-NUMBER", which XADD answers with when the entry is there. */
 static bool is_entry_id(const redisReply *reply)
@@ -253,21 +253,21 @@ static void on_added(redisAsyncContext *ac, void *reply, void *ctx)
 {
     struct redis *r = ctx;
 
-    if (!accepted(r, ac, reply))
+    if (!is_accepted(r, ac, reply))
         return;
     if (!is_entry_id(reply)) {
-        fail(r, "XADD was not answered with an id");
+        fail_file(r, "XADD was not answered with an id");
         return;
     }
     r->window -= MIN_OF(spooled_piece(r->target->open, r->acked).len, r->target->env->inline_max);
     r->acked++;
     loop_timer_set(r->target->env->loop, &r->stall, STALL_MS, on_stall);
-    pump(r);
+    pump_entries(r);
 }
 
 /* Sends the commands that precede the first entry. Answers come in order, so no entry waits for
  * them. */
-static void prepare(struct redis *r)
+static void send_preamble(struct redis *r)
 {
     char db[16];
 
@@ -305,7 +305,7 @@ static redisAsyncContext *connect_next(struct redis *r)
         if (r->url.path)
             buf_puts(&r->refused, ac ? ac->errstr : "no memory");
         else
-            note_refusal(r, ac ? ac->errstr : "no address");
+            record_refusal(r, ac ? ac->errstr : "no address");
         if (ac)
             redisAsyncFree(ac);
         if (r->url.path)
@@ -315,7 +315,7 @@ static redisAsyncContext *connect_next(struct redis *r)
 }
 
 /* Goes on with the addresses from r->at on. -1: it has failed already. */
-static int dial(struct redis *r)
+static int dial_next(struct redis *r)
 {
     redisAsyncContext *ac = connect_next(r);
 
@@ -323,7 +323,7 @@ static int dial(struct redis *r)
         if (r->refused.len == 0)
             buf_puts(&r->refused, "the host's name has no address");
         buf_add_c(&r->refused, 0);
-        fail(r, r->refused.p);
+        fail_file(r, r->refused.p);
         return -1;
     }
     r->ac = ac;
@@ -331,13 +331,13 @@ static int dial(struct redis *r)
     wire_new(r->target->env->loop, ac);
     (void)redisAsyncSetConnectCallback(ac, on_connected);
     (void)redisAsyncSetDisconnectCallback(ac, on_disconnected);
-    prepare(r);
+    send_preamble(r);
     return 0;
 }
 
 /* Links the file under a name of its own in pointed/, for the reader of the entry. So entries of an
  * export that was made again after a crash do not point into the earlier file. -1 with errno. */
-static int point(const struct redis *r, struct buf *ret)
+static int link_pointed(const struct redis *r, struct buf *ret)
 {
     const struct parcel *p = r->target->first;
     struct buf from = {0};
@@ -363,7 +363,7 @@ struct stream_entry {
     int n;
 };
 
-static void put(struct stream_entry *en, struct str s)
+static void add_word(struct stream_entry *en, struct str s)
 {
     en->argv[en->n] = s.p;
     en->len[en->n++] = s.len;
@@ -371,8 +371,8 @@ static void put(struct stream_entry *en, struct str s)
 
 static void put_field(struct stream_entry *en, const char *name, const char *value)
 {
-    put(en, str_cstr(name));
-    put(en, str_cstr(value));
+    add_word(en, str_cstr(name));
+    add_word(en, str_cstr(value));
 }
 
 static const char *const NOTES[] = {"group", "rollout", "attempt", "group_size"};
@@ -384,8 +384,8 @@ static void put_notes(struct stream_entry *en, struct str envelope,
     for (size_t i = 0; i < ARRAY_LEN(NOTES); i++) {
         if (!pieces_note(envelope, NOTES[i], &ret[i]))
             continue;
-        put(en, str_cstr(NOTES[i]));
-        put(en, buf_str(&ret[i]));
+        add_word(en, str_cstr(NOTES[i]));
+        add_word(en, buf_str(&ret[i]));
     }
 }
 
@@ -400,18 +400,18 @@ static int add_group(struct redis *r)
     int rc;
 
     put_field(&en, "XADD", arena_printf(&a, "%s:groups", r->url.stream).p);
-    put(&en, STR("*"));
+    add_word(&en, STR("*"));
     (void)json_parse(&a, t->open->bytes, &v, &e);
     for (uint32_t i = 0; json_is(v, JSON_OBJECT) && i < v->n && en.n + 2 <= ENTRY_ARGS; i++) {
         struct buf text = {0};
 
-        put(&en, json_string(&v->members[i].key));
+        add_word(&en, json_string(&v->members[i].key));
         if (!json_is(&v->members[i].value, JSON_STRING)) {
             json_write(&text, &v->members[i].value);
-            put(&en, arena_str(&a, buf_str(&text)));
+            add_word(&en, arena_str(&a, buf_str(&text)));
             buf_done(&text);
         } else {
-            put(&en, json_string(&v->members[i].value));
+            add_word(&en, json_string(&v->members[i].value));
         }
     }
     rc = redisAsyncCommandArgv(r->ac, on_added, r, en.n, en.argv, en.len);
@@ -435,7 +435,7 @@ static int add_trajectory(struct redis *r, size_t i)
     (void)snprintf(offset, sizeof(offset), "%zu", t->open->pieces.at[i].start);
     (void)snprintf(length, sizeof(length), "%zu", piece.len);
     put_field(&en, "XADD", r->url.stream);
-    put(&en, STR("*"));
+    add_word(&en, STR("*"));
     put_field(&en, "key", key.p);
     put_field(&en, "session_id", t->first->session_id);
     put_field(&en, "trajectory_index", index);
@@ -443,13 +443,13 @@ static int add_trajectory(struct redis *r, size_t i)
     put_field(&en, "format", "msgpack");
     put_notes(&en, t->open->bytes, notes);
     if (pieces_note(piece, "uid", &uid)) {
-        put(&en, STR("uid"));
-        put(&en, buf_str(&uid));
+        add_word(&en, STR("uid"));
+        add_word(&en, buf_str(&uid));
     }
     if (piece.len <= t->env->inline_max) {
-        put(&en, STR("data"));
-        put(&en, piece);
-    } else if (point(r, &file) == 0) {
+        add_word(&en, STR("data"));
+        add_word(&en, piece);
+    } else if (link_pointed(r, &file) == 0) {
         put_field(&en, "node", r->node);
         put_field(&en, "file", file.p);
         put_field(&en, "offset", offset);
@@ -468,13 +468,13 @@ static int add_trajectory(struct redis *r, size_t i)
 }
 
 /* Sends as many entries as the window holds; after the last one's answer the file is done. */
-static void pump(struct redis *r)
+static void pump_entries(struct redis *r)
 {
     struct target *t = r->target;
 
     while (r->next < t->open->pieces.n && (r->window < WINDOW_BYTES || r->next == r->acked)) {
         if (t->first->group ? add_group(r) : add_trajectory(r, r->next)) {
-            fail(r, strerror(errno));
+            fail_file(r, strerror(errno));
             return;
         }
         r->window += MIN_OF(spooled_piece(t->open, r->next).len, t->env->inline_max);
@@ -494,7 +494,7 @@ static void send_open(struct redis *r)
     r->next = r->acked;
     r->window = 0;
     loop_timer_set(r->target->env->loop, &r->stall, STALL_MS, on_stall);
-    pump(r);
+    pump_entries(r);
 }
 
 /* Goes on where it was, if this file was begun before. */
@@ -512,7 +512,7 @@ static void redis_send(struct target *t, const char *path)
         r->at = 0;
         buf_clear(&r->refused);
     }
-    if (r->ac || dial(r) == 0)
+    if (r->ac || dial_next(r) == 0)
         send_open(r);
 }
 

@@ -1,6 +1,6 @@
 /*
  * Cuts the text from the left: what stands before "?" is the place, then options by "&".
- * take_until is all the parsing there is. Values are taken as they stand, without escapes, so that
+ * cut_until is all the parsing there is. Values are taken as they stand, without escapes, so that
  * a path is spelt as the shell gave it. All strings of the result are its own.
  */
 #include "worker/sink/redis_url.h"
@@ -13,13 +13,13 @@
 
 enum { PORT_DEFAULT = 6379, SOCKET_PATH_MAX = sizeof(((struct sockaddr_un *)0)->sun_path) - 1 };
 
-static char *copy(struct str s)
+static char *copy_text(struct str s)
 {
     return mem_strndup(s.p, s.len);
 }
 
 /* Cuts what stands before the first `mark` off; all of it when there is none. */
-static struct str take_until(struct str *rest, struct str mark)
+static struct str cut_until(struct str *rest, struct str mark)
 {
     size_t at = str_find(*rest, mark, 0);
     struct str head = str_sub(*rest, 0, at == SIZE_MAX ? rest->len : at);
@@ -28,7 +28,7 @@ static struct str take_until(struct str *rest, struct str mark)
     return head;
 }
 
-static int bad(struct err *e, const char *what)
+static int fail_url(struct err *e, const char *what)
 {
     return err_field(e, "sink",
                      "--sink redis: %s; it must be redis://HOST[:PORT][/DB] or unix:PATH, then "
@@ -45,11 +45,11 @@ static int read_option(struct redis_url *u, struct str name, struct str value, s
                                                      : NULL;
 
     if (!place)
-        return bad(e, "unknown name behind \"?\"");
+        return fail_url(e, "unknown name behind \"?\"");
     if (value.len == 0)
-        return bad(e, "a name behind \"?\" has no value");
+        return fail_url(e, "a name behind \"?\" has no value");
     free(*place);
-    *place = copy(value);
+    *place = copy_text(value);
     return 0;
 }
 
@@ -61,43 +61,43 @@ static int read_host(struct redis_url *u, struct str authority, struct err *e)
     struct str host;
 
     if (str_find(authority, STR("@"), 0) != SIZE_MAX)
-        return bad(e, "user and password stand in no URL (use user and password_file)");
+        return fail_url(e, "user and password stand in no URL (use user and password_file)");
     if (v6)
         authority = str_sub(authority, 1, authority.len);
-    host = take_until(&authority, v6 ? STR("]") : STR(":"));
+    host = cut_until(&authority, v6 ? STR("]") : STR(":"));
     if (v6 && authority.len > 0)
         authority = str_sub(authority, 1, authority.len); /* the colon */
     if (host.len == 0 || host.len > 253)
-        return bad(e, "no host");
+        return fail_url(e, "no host");
     if (authority.len > 0 && (str_to_u64(authority, 65535, &port) || port == 0))
-        return bad(e, "bad port");
-    u->host = copy(host);
+        return fail_url(e, "bad port");
+    u->host = copy_text(host);
     u->port = (uint16_t)port;
     return 0;
 }
 
 /* A path, or host and database. */
-static int read_place(struct redis_url *u, struct str text, struct err *e)
+static int read_location(struct redis_url *u, struct str text, struct err *e)
 {
     struct str authority;
     uint64_t db = 0;
 
     if (str_starts(text, STR("unix:"))) {
-        u->path = copy(str_sub(text, 5, text.len));
+        u->path = copy_text(str_sub(text, 5, text.len));
         if (strlen(u->path) > SOCKET_PATH_MAX)
-            return bad(e, "the socket's path has more than 107 bytes");
-        return u->path[0] ? 0 : bad(e, "no path");
+            return fail_url(e, "the socket's path has more than 107 bytes");
+        return u->path[0] ? 0 : fail_url(e, "no path");
     }
     if (str_starts(text, STR("rediss:")))
-        return bad(e, "TLS is not supported");
+        return fail_url(e, "TLS is not supported");
     if (str_starts(text, STR("redis:")))
         text = str_sub(text, 6, text.len);
     if (!str_starts(text, STR("//")))
-        return bad(e, "no URL");
+        return fail_url(e, "no URL");
     text = str_sub(text, 2, text.len);
-    authority = take_until(&text, STR("/"));
+    authority = cut_until(&text, STR("/"));
     if (text.len > 0 && str_to_u64(text, 1000000, &db))
-        return bad(e, "bad database number");
+        return fail_url(e, "bad database number");
     u->db = (uint32_t)db;
     return read_host(u, authority, e);
 }
@@ -106,14 +106,14 @@ static int read_place(struct redis_url *u, struct str text, struct err *e)
 int redis_url_parse(struct str text, struct redis_url *ret, struct err *e)
 {
     struct str options = text;
-    struct str place = take_until(&options, STR("?"));
+    struct str place = cut_until(&options, STR("?"));
 
     *ret = (struct redis_url){.stream = mem_strdup("rollgate:trajectories")};
-    if (read_place(ret, place, e))
+    if (read_location(ret, place, e))
         goto out;
     while (options.len > 0) {
-        struct str value = take_until(&options, STR("&"));
-        struct str name = take_until(&value, STR("="));
+        struct str value = cut_until(&options, STR("&"));
+        struct str name = cut_until(&value, STR("="));
 
         if (read_option(ret, name, value, e))
             goto out;

@@ -4,9 +4,9 @@
  *   sinks_promise   DUE record          before the session's END record
  *   sinks_take      into the queue, which a task empties (spool_due):
  *   spooling_run    read back if it is not in memory, then its export is written
- *   note_spooled    SPOOLED record, and each target gets the file (target_add)
+ *   record_spooled    SPOOLED record, and each target gets the file (target_add)
  *
- * A crash anywhere in between leaves the DUE record, from which take_owed fills the queue again;
+ * A crash anywhere in between leaves the DUE record, from which queue_owed fills the queue again;
  * at worst an export is made twice, with the same bytes under the same name. What cannot be read
  * back or noted now is tried again every AGAIN_TICKS. A full disk holds up the queue, a session
  * whose export fails does not: it waits aside (`later`), longer from try to try. What is
@@ -186,7 +186,7 @@ void sinks_configure(struct sinks *k, const struct config *c)
 }
 
 /* Sessions of that place that were promised before the last end. */
-static void take_owed(struct sinks *k, struct session_store *store, uint32_t index)
+static void queue_owed(struct sinks *k, struct session_store *store, uint32_t index)
 {
     struct str options;
     uint32_t place;
@@ -223,7 +223,7 @@ static size_t count_files(int at, const char *folder, struct str ending)
 
 /* Entries of groups that a crash ended while they were written go: their dispatcher gives them
  * again, maybe to another worker. Also of sinks that are not set any more. */
-static void drop_parts(int spool, const char *path, const char *name)
+static void drop_fragments(int spool, const char *path, const char *name)
 {
     int fd = openat(spool, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -263,7 +263,7 @@ static void say_left(const struct sinks *k, int spool, const char *path, const c
 
 /* Reads what is left in a place's spool, and removes fragments of exports and entries that a crash
  * ended. */
-static void look_over(const struct sinks *k, const char *state_dir, uint32_t index)
+static void scan_spool(const struct sinks *k, const char *state_dir, uint32_t index)
 {
     struct buf path = {0};
     const struct dirent *entry;
@@ -275,7 +275,7 @@ static void look_over(const struct sinks *k, const char *state_dir, uint32_t ind
         if (str_ends(str_cstr(entry->d_name), STR(".part"))) {
             (void)unlinkat(dirfd(dir), entry->d_name, 0);
         } else if (entry->d_name[0] != '.') {
-            drop_parts(dirfd(dir), path.p, entry->d_name);
+            drop_fragments(dirfd(dir), path.p, entry->d_name);
             say_left(k, dirfd(dir), path.p, entry->d_name);
         }
     }
@@ -291,8 +291,8 @@ int sinks_open_place(struct sinks *k, struct session_store *store, const char *s
     struct buf path = {0};
     int rc = 0;
 
-    look_over(k, state_dir, index);
-    take_owed(k, store, index);
+    scan_spool(k, state_dir, index);
+    queue_owed(k, store, index);
     if (!k)
         return 0;
     buf_printf(&path, "%s/worker-%u", k->state_dir, index);
@@ -367,7 +367,7 @@ static int write_spooled(struct sinks *k, struct str id, struct err *e)
 }
 
 /* The file is with every target. */
-static void note_spooled(struct sinks *k, struct str id)
+static void record_spooled(struct sinks *k, struct str id)
 {
     struct err e = {0};
 
@@ -382,7 +382,7 @@ static void note_spooled(struct sinks *k, struct str id)
 }
 
 /* Records that the journal did not take before. */
-static void note_unnoted(struct sinks *k)
+static void record_missed(struct sinks *k)
 {
     size_t was = k->unnoted.n;
     struct err e = {0};
@@ -471,7 +471,7 @@ static bool end_first(struct sinks *k, enum spooling_end end, const struct err *
 {
     switch (end) {
     case SPOOLING_WHOLE:
-        note_spooled(k, str_cstr(k->due.at[k->next_due].id));
+        record_spooled(k, str_cstr(k->due.at[k->next_due].id));
         forget_due(k);
         k->delay_ms = DELAY_MIN_MS;
         return true;
@@ -508,7 +508,7 @@ static void spool_due(void *ctx)
 }
 
 /* Whose time has come, in the order in which they were set aside. */
-static void take_later(struct sinks *k)
+static void requeue_due(struct sinks *k)
 {
     size_t kept = 0;
 
@@ -640,9 +640,9 @@ void sinks_tick(struct sinks *k)
             target_sweep(k->targets.at[i]);
         n += k->targets.at[i]->n;
     }
-    take_later(k);
+    requeue_due(k);
     if (k->ticks % AGAIN_TICKS == 0)
-        note_unnoted(k);
+        record_missed(k);
     k->ticks++;
     metrics_set(k->residency->page, METRIC_sink_waiting, n + k->later.n + k->due.n - k->next_due);
     metrics_set(k->residency->page, METRIC_sink_waiting_bytes, waiting_bytes(k));

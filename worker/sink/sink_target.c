@@ -137,7 +137,7 @@ static void send_soon(struct target *t)
 }
 
 /* Removes the first parcel of a queue that is not empty. */
-static struct parcel *take_first(struct target *t)
+static struct parcel *pop_parcel(struct target *t)
 {
     struct parcel *p = t->first;
 
@@ -148,7 +148,7 @@ static struct parcel *take_first(struct target *t)
     return p;
 }
 
-static void append(struct target *t, struct parcel *p)
+static void append_parcel(struct target *t, struct parcel *p)
 {
     *t->end = p;
     t->end = &p->next;
@@ -157,7 +157,7 @@ static void append(struct target *t, struct parcel *p)
 /* Removes the first parcel, which is sent or put aside. */
 static void drop_first(struct target *t)
 {
-    struct parcel *p = take_first(t);
+    struct parcel *p = pop_parcel(t);
 
     (void)map_take(&t->queued, str_cstr(p->session_id));
     t->n--;
@@ -213,7 +213,7 @@ static void send_first(struct target *t)
         t->kind->send(t, path.p);
     } else if (e.kind == ERR_IO) { /* no descriptor, no memory: later, and others first */
         not_taken(t, &e);
-        append(t, take_first(t));
+        append_parcel(t, pop_parcel(t));
     } else {
         put_aside(t, path.p, &e);
     }
@@ -267,12 +267,12 @@ void target_postpone(struct target *t, const struct err *why)
     }
     t->first->postponed = true;
     for (size_t i = 0; i < t->n && t->first->postponed; i++)
-        append(t, take_first(t));
+        append_parcel(t, pop_parcel(t));
     if (!t->first->postponed) {
         send_soon(t);
         return;
     }
-    append(t, take_first(t)); /* all wait: the next one's turn */
+    append_parcel(t, pop_parcel(t)); /* all wait: the next one's turn */
     loop_timer_set(t->env->loop, &t->retry, t->delay_ms, on_retry);
     t->delay_ms = MIN_OF(t->delay_ms * 2, DELAY_MAX_MS);
 }
@@ -293,7 +293,7 @@ void target_add(struct target *t, uint32_t place, struct str session_id)
     parcel_path(t, p, &path);
     p->bytes = stat(path.p, &st) ? 0 : (uint64_t)st.st_blocks * 512;
     buf_done(&path);
-    append(t, p);
+    append_parcel(t, p);
     (void)map_set(&t->queued, str_cstr(p->session_id), p);
     t->n++;
     t->bytes += p->bytes;

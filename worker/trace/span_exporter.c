@@ -139,7 +139,7 @@ static int read_headers(const char *file, struct buf *out, struct err *e)
 }
 
 /* Scheme and host; *path: the rest, the default where there is none. */
-static int split(const char *endpoint, struct buf *base, struct buf *path, struct err *e)
+static int split_endpoint(const char *endpoint, struct buf *base, struct buf *path, struct err *e)
 {
     struct url u;
     struct err why = {0};
@@ -158,7 +158,7 @@ static int split(const char *endpoint, struct buf *base, struct buf *path, struc
 int span_exporter_check(const char *endpoint, const char *headers_file, struct err *e)
 {
     struct buf base = {0}, path = {0}, headers = {0};
-    int rc = split(endpoint, &base, &path, e);
+    int rc = split_endpoint(endpoint, &base, &path, e);
 
     if (rc == 0)
         rc = read_headers(headers_file, &headers, e);
@@ -181,7 +181,7 @@ int span_exporter_new(const struct span_exporter_options *o, struct span_exporte
 {
     struct span_exporter *x = mem_zalloc(sizeof(*x));
     struct buf base = {0};
-    int rc = split(o->endpoint, &base, &x->path, e);
+    int rc = split_endpoint(o->endpoint, &base, &x->path, e);
 
     x->loop = o->loop;
     x->page = o->page;
@@ -204,14 +204,14 @@ int span_exporter_new(const struct span_exporter_options *o, struct span_exporte
     return 0;
 }
 
-static void count(struct span_exporter *x, unsigned result, size_t n)
+static void count_spans(struct span_exporter *x, unsigned result, size_t n)
 {
     if (n > 0)
         metrics_count_at(x->page, METRIC_spans, result, 0, n);
 }
 
 /* One line now and then, however many are lost. */
-static void tell_lost(struct span_exporter *x, size_t n, const char *why)
+static void log_lost(struct span_exporter *x, size_t n, const char *why)
 {
     uint64_t now = clock_ms();
 
@@ -226,8 +226,8 @@ static void tell_lost(struct span_exporter *x, size_t n, const char *why)
 
 static void drop_batch(struct span_exporter *x, unsigned result, const char *why)
 {
-    count(x, result, x->batch_spans);
-    tell_lost(x, x->batch_spans, why);
+    count_spans(x, result, x->batch_spans);
+    log_lost(x, x->batch_spans, why);
     x->batch_spans = 0;
     buf_clear(&x->batch);
 }
@@ -239,10 +239,10 @@ void span_exporter_free(struct span_exporter *x)
     loop_timer_stop(x->loop, &x->timer);
     if (x->call)
         http_call_cancel(x->call);
-    count(x, METRIC_SPANS_UNSENT, x->batch_spans + x->queue.n);
+    count_spans(x, METRIC_SPANS_UNSENT, x->batch_spans + x->queue.n);
     if (x->batch_spans + x->queue.n > 0) {
         x->told_ms = 0;
-        tell_lost(x, x->batch_spans + x->queue.n, "the worker ends");
+        log_lost(x, x->batch_spans + x->queue.n, "the worker ends");
     }
     if (x->client)
         http_client_free(x->client);
@@ -288,7 +288,7 @@ static void make_batch(struct span_exporter *x)
 }
 
 /* The collector took the request but not all spans: partialSuccess says how many. */
-static size_t rejected(struct span_exporter *x)
+static size_t count_rejected(struct span_exporter *x)
 {
     struct arena a = {0};
     const struct json *v = NULL, *n;
@@ -308,14 +308,14 @@ static size_t rejected(struct span_exporter *x)
     return (size_t)MIN_OF(MAX_OF(told, 0), (int64_t)x->batch_spans);
 }
 
-static void settle_sent(struct span_exporter *x)
+static void finish_sent(struct span_exporter *x)
 {
-    size_t bad = rejected(x);
+    size_t bad = count_rejected(x);
 
-    count(x, METRIC_SPANS_SENT, x->batch_spans - bad);
-    count(x, METRIC_SPANS_REJECTED, bad);
+    count_spans(x, METRIC_SPANS_SENT, x->batch_spans - bad);
+    count_spans(x, METRIC_SPANS_REJECTED, bad);
     if (bad > 0)
-        tell_lost(x, bad, "the collector took the request and rejected spans of it");
+        log_lost(x, bad, "the collector took the request and rejected spans of it");
     x->failing = false;
     x->batch_spans = 0;
     buf_clear(&x->batch);
@@ -366,7 +366,7 @@ static void on_done(void *ctx)
     x->call = NULL;
     (void)snprintf(why, sizeof(why), "the collector answered %d", x->status);
     if (x->status >= 200 && x->status < 300) {
-        settle_sent(x);
+        finish_sent(x);
     } else if (is_passing(x->status)) {
         try_again(x, why);
     } else {
@@ -418,8 +418,8 @@ static void on_timer(struct loop_timer *t)
 void span_exporter_add(struct span_exporter *x, struct buf *span)
 {
     if (x->queue.n >= QUEUE_SPANS || x->queue_bytes + span->len > QUEUE_BYTES) {
-        count(x, METRIC_SPANS_QUEUE_FULL, 1);
-        tell_lost(x, 1, "the queue is full");
+        count_spans(x, METRIC_SPANS_QUEUE_FULL, 1);
+        log_lost(x, 1, "the queue is full");
         buf_clear(span);
         return;
     }

@@ -1,9 +1,9 @@
 /*
- * An answer is made in one go: fill() makes the text and encodes it (or takes ids, from a script,
- * or from the prompt where an echo is the same ids), clip() ends the ids at the first stop id or at
- * max_tokens, then each token gets its logprob by a formula of id and place. Everything follows
- * from the request, so a test knows ids and logprobs beforehand and a repeated call gets the same
- * ones.
+ * An answer is made in one go: fill_answer() makes the text and encodes it (or takes ids, from a
+ * script, or from the prompt where an echo is the same ids), clip_ids() ends the ids at the first
+ * stop id or at max_tokens, then each token gets its logprob by a formula of id and place.
+ * Everything follows from the request, so a test knows ids and logprobs beforehand and a repeated
+ * call gets the same ones.
  *
  * Echo finds the last closed turn by the stop ids alone: the engine has ids, as real ones do, and
  * knows nothing of messages.
@@ -119,7 +119,7 @@ int builtin_check(const char *mode, struct err *e)
     return rc;
 }
 
-static int32_t *copied(struct arena *a, const int32_t *ids, size_t n)
+static int32_t *copy_ids(struct arena *a, const int32_t *ids, size_t n)
 {
     int32_t *copy = arena_alloc(a, n * sizeof(*copy));
 
@@ -174,7 +174,7 @@ int builtin_new(const char *mode, const struct engine_options *o, struct builtin
     b->encoder = encoder_new(b->tokenizer);
     b->splits = splits_lines(b->tokenizer, b->encoder);
     b->n_stop_ids = o->n_stop_ids;
-    b->stop_ids = o->n_stop_ids > 0 ? copied(&b->arena, o->stop_ids, o->n_stop_ids) : NULL;
+    b->stop_ids = o->n_stop_ids > 0 ? copy_ids(&b->arena, o->stop_ids, o->n_stop_ids) : NULL;
     b->first_stop = INT32_MAX;
     for (size_t i = 0; i < o->n_stop_ids; i++)
         b->first_stop = MIN_OF(b->first_stop, o->stop_ids[i]);
@@ -431,8 +431,8 @@ static const struct json *item_of(const struct builtin *b, const struct engine_r
     return json_at(b->script, MIN_OF(r->call + r->answer, b->script->n - 1));
 }
 
-static int fill(const struct builtin *b, const struct engine_request *r, struct builtin_answer *ret,
-                struct err *e)
+static int fill_answer(const struct builtin *b, const struct engine_request *r,
+                       struct builtin_answer *ret, struct err *e)
 {
     struct buf text = {0};
     const struct json *item = item_of(b, r);
@@ -465,8 +465,8 @@ static int fill(const struct builtin *b, const struct engine_request *r, struct 
 }
 
 /* Ends the ids at the first stop id and at max_tokens, whichever comes first. */
-static void clip(const struct builtin *b, const struct engine_request *r,
-                 struct builtin_answer *ret)
+static void clip_ids(const struct builtin *b, const struct engine_request *r,
+                     struct builtin_answer *ret)
 {
     size_t max = r->sampling->max_tokens > 0 ? (size_t)r->sampling->max_tokens : SIZE_MAX;
 
@@ -560,8 +560,8 @@ int builtin_answer(const struct builtin *b, const struct engine_request *r,
     *ret = (struct builtin_answer){.finish = ENGINE_STOP, .stop_id = -1, .basis = BASIS_PROCESSED};
     if (b->mode == MODE_RECORDED)
         return answer_recorded(b, r, ret, e);
-    rc = fill(b, r, ret, e);
-    clip(b, r, ret);
+    rc = fill_answer(b, r, ret, e);
+    clip_ids(b, r, ret);
     ret->logprobs = mem_calloc(MAX_OF(ret->ids.n, 1), sizeof(*ret->logprobs));
     for (size_t j = 0; j < ret->ids.n; j++) {
         uint64_t h = ((uint64_t)ret->ids.at[j] * 7 + j * 13) % 100;
@@ -632,7 +632,7 @@ struct engine_request *builtin_request_copy(const struct engine_request *r, stru
     *copy = (struct engine_request){
         .call = r->call,
         .answer = r->answer,
-        .prompt = {copied(a, r->prompt.at, r->prompt.n), r->prompt.n},
+        .prompt = {copy_ids(a, r->prompt.at, r->prompt.n), r->prompt.n},
         .sampling = sampling,
     };
     return copy;

@@ -183,8 +183,8 @@ static enum logprob_basis parse_basis(struct str name)
     return BASIS_UNKNOWN;
 }
 
-static int read_place(const struct recorded_fields *f, const struct json *v, size_t *start,
-                      size_t *end)
+static int read_ids_range(const struct recorded_fields *f, const struct json *v, size_t *start,
+                          size_t *end)
 {
     int64_t from = -1, to = -1;
 
@@ -233,7 +233,7 @@ static int read_turn(struct recorded_fields *f, const struct json *v, uint32_t n
     struct recorded_turn *turn = id.len > 0 ? map_get(&r->responses, id) : NULL;
     size_t start = 0, end = 0;
 
-    if (read_place(f, v, &start, &end))
+    if (read_ids_range(f, v, &start, &end))
         return -1;
     if (!turn) {
         turn = ARENA_NEW(&r->arena, struct recorded_turn);

@@ -30,7 +30,7 @@ struct ticket {
     char session[];
 };
 
-static void tick(struct engine_pool *p);
+static void set_hold_tick(struct engine_pool *p);
 
 /* --- how much, and where --- */
 
@@ -44,7 +44,7 @@ static uint64_t prompt_tokens(const struct engine_request *q)
     return n;
 }
 
-static uint64_t answers(const struct engine_call *c)
+static uint64_t count_answers(const struct engine_call *c)
 {
     return MAX_OF(c->req.answers, 1u);
 }
@@ -52,11 +52,11 @@ static uint64_t answers(const struct engine_call *c)
 /* Counts the tokens that all answers of the call may have. */
 static uint64_t wanted_tokens(const struct engine_call *c)
 {
-    return pool_answer_tokens(c) * answers(c);
+    return pool_answer_tokens(c) * count_answers(c);
 }
 
 /* Estimates the tokens that the session will hold there. */
-static uint64_t need(const struct engine_call *c, const struct replica *r)
+static uint64_t needed_tokens(const struct engine_call *c, const struct replica *r)
 {
     const struct engine_pool *p = c->pool;
     uint64_t prompt = prompt_tokens(&c->req);
@@ -71,13 +71,13 @@ static uint64_t need(const struct engine_call *c, const struct replica *r)
 
 /* Estimates the further tokens while the call runs: each answer has a slot of its own if there are
  * slots, and the first one's is the session's. */
-static uint64_t besides(const struct engine_call *c, const struct replica *r)
+static uint64_t extra_tokens(const struct engine_call *c, const struct replica *r)
 {
-    return r->kv.told.unit * (answers(c) - 1);
+    return r->kv.told.unit * (count_answers(c) - 1);
 }
 
 /* Joins the lease, which counts as used from here to admission_left. */
-static void join(struct engine_call *c, struct lease *lease)
+static void join_lease(struct engine_call *c, struct lease *lease)
 {
     if (!c->leased)
         lease_begin(lease);
@@ -85,21 +85,21 @@ static void join(struct engine_call *c, struct lease *lease)
 }
 
 /* Whether the session's lease is made. */
-static bool take(struct engine_call *c, struct replica *r)
+static bool make_lease(struct engine_call *c, struct replica *r)
 {
-    uint64_t tokens = need(c, r), extra = besides(c, r);
+    uint64_t tokens = needed_tokens(c, r), extra = extra_tokens(c, r);
     struct lease *lease;
 
     if (!r->up || !replica_suits(r, &c->req) || !kv_take(r, tokens + extra))
         return false;
     lease = lease_new(&c->pool->admission->leases, c->req.session_id, r, tokens, extra, clock_ms());
     lease->first = c->req.call;
-    join(c, lease);
+    join_lease(c, lease);
     return true;
 }
 
 /* Chooses the replica with most space, of those that report it. */
-static struct replica *roomiest(const struct engine_pool *p, const struct engine_call *c)
+static struct replica *find_most_free(const struct engine_pool *p, const struct engine_call *c)
 {
     struct replica *found = NULL;
 
@@ -130,7 +130,7 @@ static bool stands_aside(const struct engine_call *c)
 /* Admits a call: to the session's own replica first, which may know its prompt, then to the one
  * with most space, then to any. If none is up, calls wait in the queue, where they also fail if no
  * engine accepts them. */
-static bool admit(struct engine_call *c)
+static bool admit_call(struct engine_call *c)
 {
     struct engine_pool *p = c->pool;
     struct replica_wish w = {.session_id = c->req.session_id, .request = &c->req};
@@ -138,13 +138,13 @@ static bool admit(struct engine_call *c)
 
     if (!replicas_any_up(p->replicas) || !replicas_suit(p->replicas, &c->req, false))
         return true;
-    if (r && take(c, r))
+    if (r && make_lease(c, r))
         return true;
-    r = roomiest(p, c);
-    if (r && take(c, r))
+    r = find_most_free(p, c);
+    if (r && make_lease(c, r))
         return true;
     for (size_t i = 0; i < p->replicas->n; i++) {
-        if (take(c, p->replicas->at[i]))
+        if (make_lease(c, p->replicas->at[i]))
             return true;
     }
     return false;
@@ -152,7 +152,7 @@ static bool admit(struct engine_call *c)
 
 /* Returns the largest cache that could hold the call; 0: a possible one does not report its size.
  */
-static uint64_t largest(const struct engine_call *c)
+static uint64_t largest_cache(const struct engine_call *c)
 {
     const struct engine_pool *p = c->pool;
     uint64_t most = 0;
@@ -194,7 +194,7 @@ static void drop_ticket(struct admission *a, struct ticket *t)
     free(t);
 }
 
-static bool waits(const struct ticket *t)
+static bool is_waiting(const struct ticket *t)
 {
     return !list_is_empty(&t->calls);
 }
@@ -205,24 +205,24 @@ static struct engine_call *first_call(const struct ticket *t)
 }
 
 /* The oldest that waits for room; those whose clients have not come back in time are dropped. */
-static struct ticket *oldest(struct admission *a)
+static struct ticket *oldest_ticket(struct admission *a)
 {
     uint64_t now = clock_ms();
     struct ticket *t, *next;
 
     LIST_EACH_SAFE(&a->row, t, next, struct ticket, in_row) {
-        if (waits(t) && !stands_aside(first_call(t)))
+        if (is_waiting(t) && !stands_aside(first_call(t)))
             return t;
-        if (!waits(t) && now - t->left_ms > TICKET_KEPT_MS)
+        if (!is_waiting(t) && now - t->left_ms > TICKET_KEPT_MS)
             drop_ticket(a, t);
     }
     return NULL;
 }
 
 /* Publishes the numbers to the other workers and the metrics. */
-static void publish(struct engine_pool *p)
+static void publish_held(struct engine_pool *p)
 {
-    const struct ticket *first = oldest(p->admission);
+    const struct ticket *first = oldest_ticket(p->admission);
 
     kv_tell_held(&p->opt, p->admission->n_sessions, first ? first->since_us : 0);
 }
@@ -233,13 +233,13 @@ static bool older_elsewhere(const struct engine_pool *p, uint64_t since_us)
 }
 
 /* Takes the call off its ticket. */
-static void let_go(struct engine_call *c)
+static void leave_ticket(struct engine_call *c)
 {
     struct admission *a = c->pool->admission;
 
     list_remove(&c->held);
     fair_take(&a->held, &c->place);
-    if (!waits(c->ticket)) {
+    if (!is_waiting(c->ticket)) {
         a->n_sessions--;
         c->ticket->left_ms = clock_ms();
     }
@@ -247,19 +247,19 @@ static void let_go(struct engine_call *c)
 }
 
 /* All calls of the ticket go to the queue. */
-static void let_in(struct engine_pool *p, struct ticket *t)
+static void admit_ticket(struct engine_pool *p, struct ticket *t)
 {
     struct lease *lease = lease_of(&p->admission->leases, str_of(t->session, t->len));
     struct engine_call *c;
 
     LIST_EACH(&t->calls, c, struct engine_call, held) {
         if (lease)
-            join(c, lease);
+            join_lease(c, lease);
     }
 
     metrics_observe_us(p->opt.metrics, METRIC_kv_hold, clock_us() - t->since_us);
     while ((c = first_call(t))) {
-        let_go(c);
+        leave_ticket(c);
         c->queue_us += clock_us() - c->queued_us;
         loop_timer_stop(p->loop, &c->timer);
         pool_queue(c);
@@ -277,15 +277,15 @@ static void on_tick(struct loop_timer *timer)
     a->tick_ms = 0;
     if (now > idle)
         leases_sweep(&a->leases, now - idle);
-    while (p->pause == ENGINE_RUN && (t = oldest(a)) && !older_elsewhere(p, t->since_us) &&
-           admit(first_call(t)))
-        let_in(p, t);
-    publish(p);
-    tick(p);
+    while (p->pause == ENGINE_RUN && (t = oldest_ticket(a)) && !older_elsewhere(p, t->since_us) &&
+           admit_call(first_call(t)))
+        admit_ticket(p, t);
+    publish_held(p);
+    set_hold_tick(p);
 }
 
 /* One that is set already is not put off: calls come more often than it. */
-static void tick(struct engine_pool *p)
+static void set_hold_tick(struct engine_pool *p)
 {
     struct admission *a = p->admission;
     uint64_t in_ms = a->n_sessions > 0 ? HELD_TICK_MS : IDLE_TICK_MS;
@@ -310,12 +310,12 @@ static size_t rank_of(const struct admission *a, const struct ticket *own)
     LIST_EACH(&a->row, t, struct ticket, in_row) {
         if (t == own)
             break;
-        rank += waits(t);
+        rank += is_waiting(t);
     }
     return rank;
 }
 
-static void on_no_place(struct loop_timer *timer)
+static void on_row_full(struct loop_timer *timer)
 {
     struct engine_call *c = CONTAINER_OF(timer, struct engine_call, timer);
     struct engine_pool *p = c->pool;
@@ -340,14 +340,14 @@ static void on_no_place(struct loop_timer *timer)
     pool_fail(c, &e);
 }
 
-static void on_held_long(struct loop_timer *timer)
+static void on_hold_timeout(struct loop_timer *timer)
 {
     struct engine_pool *p = CONTAINER_OF(timer, struct engine_call, timer)->pool;
 
     if (p->pause == ENGINE_RUN)
-        on_no_place(timer);
+        on_row_full(timer);
     else /* as long as it lasts, and anew afterwards */
-        loop_timer_set(p->loop, timer, MAX_OF(p->opt.kv_hold_ms, (uint64_t)1), on_held_long);
+        loop_timer_set(p->loop, timer, MAX_OF(p->opt.kv_hold_ms, (uint64_t)1), on_hold_timeout);
 }
 
 static void on_too_large(struct loop_timer *timer)
@@ -356,9 +356,10 @@ static void on_too_large(struct loop_timer *timer)
     struct err e = {0};
 
     metrics_count_at(c->pool->opt.metrics, METRIC_refusals, METRIC_REFUSAL_KV, 0, 1);
-    (void)err_context(&e, (struct err_overflow){prompt_tokens(&c->req), 1, largest(c)},
+    (void)err_context(&e, (struct err_overflow){prompt_tokens(&c->req), 1, largest_cache(c)},
                       "the prompt has %llu tokens, but the largest KV cache of any engine has %llu",
-                      (unsigned long long)prompt_tokens(&c->req), (unsigned long long)largest(c));
+                      (unsigned long long)prompt_tokens(&c->req),
+                      (unsigned long long)largest_cache(c));
     pool_fail(c, &e);
 }
 
@@ -370,12 +371,12 @@ static void turn_away(struct engine_call *c)
     struct engine_pool *p = c->pool;
 
     fair_take(&p->admission->held, &c->place);
-    loop_timer_set(p->loop, &c->timer, 1, on_no_place);
+    loop_timer_set(p->loop, &c->timer, 1, on_row_full);
 }
 
 /* Gives the call, which has a ticket, a place. Where all are taken, sessions with more than their
  * share make room for those with less, as in the queue (find_slot of pool.c). */
-static void find_place(struct engine_call *c)
+static void find_held_slot(struct engine_call *c)
 {
     struct engine_pool *p = c->pool;
     struct fair_queue *held = &p->admission->held;
@@ -390,23 +391,23 @@ static void find_place(struct engine_call *c)
         return;
     }
     fair_push(held, &c->place, c->req.session_id);
-    loop_timer_set(p->loop, &c->timer, MAX_OF(p->opt.kv_hold_ms, (uint64_t)1), on_held_long);
+    loop_timer_set(p->loop, &c->timer, MAX_OF(p->opt.kv_hold_ms, (uint64_t)1), on_hold_timeout);
 }
 
-static void hold(struct engine_call *c)
+static void hold_call(struct engine_call *c)
 {
     struct engine_pool *p = c->pool;
     struct admission *a = p->admission;
     struct ticket *t = ticket_of(a, c->req.session_id);
 
-    a->n_sessions += !waits(t);
+    a->n_sessions += !is_waiting(t);
     list_append(&t->calls, &c->held);
     c->ticket = t;
     c->state = CALL_RESTING;
     c->queued_us = clock_us();
-    find_place(c);
-    publish(p);
-    tick(p);
+    find_held_slot(c);
+    publish_held(p);
+    set_hold_tick(p);
 }
 
 /* Whether as many answers of the call's session are held as may wait. */
@@ -420,7 +421,7 @@ static bool session_is_full(const struct engine_call *c)
 
 static bool too_large(const struct engine_call *c)
 {
-    uint64_t most = largest(c);
+    uint64_t most = largest_cache(c);
 
     return most > 0 && prompt_tokens(&c->req) >= most;
 }
@@ -434,7 +435,7 @@ bool admission_holds(struct engine_call *c)
     struct ticket *t = lease ? NULL : map_get(&a->tickets, session);
 
     if (lease)
-        join(c, lease);
+        join_lease(c, lease);
     if (lease || c->req.ran)
         return false;
     if (too_large(c)) {
@@ -443,21 +444,21 @@ bool admission_holds(struct engine_call *c)
         return true;
     }
     if (a->n_sessions == 0 && p->pause == ENGINE_RUN &&
-        !older_elsewhere(p, t ? t->since_us : clock_us()) && admit(c)) {
+        !older_elsewhere(p, t ? t->since_us : clock_us()) && admit_call(c)) {
         if (t)
             drop_ticket(a, t);
-        tick(p);
+        set_hold_tick(p);
         return false;
     }
     if (session_is_full(c))
         pool_refuse_session(c);
     else
-        hold(c);
+        hold_call(c);
     return true;
 }
 
 /* The last one weighs an eighth. */
-static void note_size(struct admission *a, uint64_t size)
+static void record_size(struct admission *a, uint64_t size)
 {
     if (size > 0)
         a->mean_size = a->mean_size == 0 ? size : a->mean_size - a->mean_size / 8 + size / 8;
@@ -469,8 +470,8 @@ void admission_left(struct engine_call *c)
     struct lease *lease;
 
     if (c->ticket) {
-        let_go(c);
-        publish(c->pool);
+        leave_ticket(c);
+        publish_held(c->pool);
     }
     if (!c->leased)
         return;
@@ -484,7 +485,7 @@ void admission_left(struct engine_call *c)
     c->stretch = 0;
     lease_end(&a->leases, lease, clock_ms());
     if (lease->calls == 0 && (lease->over || lease->size == 0)) /* 0: none ever ran */
-        note_size(a, lease_drop(&a->leases, lease));
+        record_size(a, lease_drop(&a->leases, lease));
 }
 
 void admission_runs(struct engine_call *c, struct replica *r)
@@ -493,15 +494,15 @@ void admission_runs(struct engine_call *c, struct replica *r)
     struct lease *lease = lease_of(l, c->req.session_id);
 
     if (!lease) /* of a session that ran before, or that no engine was up for */
-        lease = lease_force(l, c->req.session_id, r, need(c, r), clock_ms());
+        lease = lease_force(l, c->req.session_id, r, needed_tokens(c, r), clock_ms());
     lease_to(lease, r);
-    join(c, lease);
+    join_lease(c, lease);
     if (c->stretch == 0 && (c->req.answer > 0 || !lease_bears(lease, c->req.call))) {
         c->stretch = r->kv.told.unit;
         lease_stretch(lease, c->req.call, c->stretch);
     }
     lease_grow(lease, prompt_tokens(&c->req));
-    tick(c->pool);
+    set_hold_tick(c->pool);
 }
 
 void admission_answered(struct engine_call *c, const struct engine_result *answer)
@@ -509,7 +510,7 @@ void admission_answered(struct engine_call *c, const struct engine_result *answe
     struct lease *lease = lease_of(&c->pool->admission->leases, c->req.session_id);
     uint64_t tokens = answer->ids.n;
 
-    if (lease && answers(c) > 1)
+    if (lease && count_answers(c) > 1)
         tokens = lease_answered(lease, c->req.call, tokens);
     if (lease)
         lease_grow(lease, prompt_tokens(&c->req) + tokens);
@@ -531,7 +532,7 @@ void admission_complete_session(struct engine_pool *p, struct str session)
         return;
     lease->over = true;
     if (lease->calls == 0)
-        note_size(a, lease_drop(&a->leases, lease));
+        record_size(a, lease_drop(&a->leases, lease));
 }
 
 void admission_end_session(struct engine_pool *p, struct str session)
@@ -541,8 +542,8 @@ void admission_end_session(struct engine_pool *p, struct str session)
     struct ticket *t = map_get(&a->tickets, session);
 
     if (lease)
-        note_size(a, lease_drop(&a->leases, lease));
-    if (t && !waits(t))
+        record_size(a, lease_drop(&a->leases, lease));
+    if (t && !is_waiting(t))
         drop_ticket(a, t);
 }
 
@@ -570,7 +571,7 @@ void admission_done(struct engine_pool *p)
     loop_timer_stop(p->loop, &a->tick);
     LIST_EACH_SAFE(&a->row, t, next, struct ticket, in_row)
         drop_ticket(a, t);
-    publish(p);
+    publish_held(p);
     map_done(&a->tickets);
     fair_done(&a->held);
     leases_done(&a->leases);

@@ -9,13 +9,13 @@
 #include "worker/engine/pool/engine_pool.h"
 #include "worker/engine/pool/replicas.h"
 
-static const struct engine_options *options(const struct replica *r)
+static const struct engine_options *pool_options_of(const struct replica *r)
 {
     return r->all->opt;
 }
 
 /* Publishes to all processes how many replicas of this worker's set do not report. */
-static void note_untold(const struct replicas *all)
+static void publish_untold(const struct replicas *all)
 {
     uint32_t n = 0;
 
@@ -26,7 +26,7 @@ static void note_untold(const struct replicas *all)
     atomic_store(&all->opt->board->slots[all->opt->slot].kv_untold, n);
 }
 
-static void on_told(void *ctx, const struct engine_kv *told)
+static void on_kv_figures(void *ctx, const struct engine_kv *told)
 {
     struct replica *r = ctx;
     struct kv_room *k = &r->kv;
@@ -46,20 +46,20 @@ static void on_told(void *ctx, const struct engine_kv *told)
     else if (k->state == KV_TOLD && before != KV_TOLD)
         log_info(NULL, "engine told its KV cache", LOG_T("engine", r->target.name),
                  LOG_U("tokens", told->capacity), LOG_U("limit", kv_limit(r)));
-    note_untold(r->all);
+    publish_untold(r->all);
 }
 
 void kv_look(struct replica *r)
 {
     static const struct engine_kv nothing = {0};
 
-    if (options(r)->kv_admission == 0 || r->kv.asking)
+    if (pool_options_of(r)->kv_admission == 0 || r->kv.asking)
         return;
     r->kv.asking = true;
     if (r->adapter->look_at_kv)
-        r->adapter->look_at_kv(r->impl, on_told, r);
+        r->adapter->look_at_kv(r->impl, on_kv_figures, r);
     else
-        on_told(r, &nothing);
+        on_kv_figures(r, &nothing);
 }
 
 const char *kv_state_name(const struct replica *r)
@@ -71,12 +71,12 @@ const char *kv_state_name(const struct replica *r)
 
 uint64_t kv_limit(const struct replica *r)
 {
-    return r->kv.told.capacity * options(r)->kv_admission / 100;
+    return r->kv.told.capacity * pool_options_of(r)->kv_admission / 100;
 }
 
 uint64_t kv_leased(const struct replica *r)
 {
-    const struct board *b = options(r)->board;
+    const struct board *b = pool_options_of(r)->board;
 
     return b && r->number < BOARD_ENGINES_MAX ? board_kv_leased(b, r->number) : r->kv.leased;
 }
@@ -88,16 +88,17 @@ uint64_t kv_free(const struct replica *r)
     return kv_limit(r) > taken ? kv_limit(r) - taken : 0;
 }
 
-static void count(struct replica *r, int64_t tokens)
+static void count_leased(struct replica *r, int64_t tokens)
 {
-    struct board *b = options(r)->board;
+    struct board *b = pool_options_of(r)->board;
 
     r->kv.leased += (uint64_t)tokens;
     if (b && r->number < BOARD_ENGINES_MAX)
-        atomic_fetch_add(&b->slots[options(r)->slot].kv_leased[r->number], (uint64_t)tokens);
+        atomic_fetch_add(&b->slots[pool_options_of(r)->slot].kv_leased[r->number],
+                         (uint64_t)tokens);
 }
 
-static void show(struct replica *r, int64_t tokens)
+static void show_free(struct replica *r, int64_t tokens)
 {
     metrics_move_at(r->all->metrics, METRIC_kv_leased,
                     MIN_OF(r->number, (unsigned)METRIC_ENGINE_15), tokens);
@@ -105,8 +106,8 @@ static void show(struct replica *r, int64_t tokens)
 
 void kv_move(struct replica *r, int64_t tokens)
 {
-    count(r, tokens);
-    show(r, tokens);
+    count_leased(r, tokens);
+    show_free(r, tokens);
 }
 
 bool kv_take(struct replica *r, uint64_t tokens)
@@ -115,14 +116,14 @@ bool kv_take(struct replica *r, uint64_t tokens)
 
     if (r->kv.state == KV_ASKED)
         return false;
-    count(r, (int64_t)tokens);
+    count_leased(r, (int64_t)tokens);
     all = kv_leased(r) + r->kv.others;
     if (r->kv.state == KV_UNTOLD || all <= kv_limit(r) ||
         (tokens >= kv_limit(r) && kv_leased(r) <= tokens)) {
-        show(r, (int64_t)tokens);
+        show_free(r, (int64_t)tokens);
         return true;
     }
-    count(r, -(int64_t)tokens);
+    count_leased(r, -(int64_t)tokens);
     return false;
 }
 

@@ -8,7 +8,7 @@
 #include "worker/engine/kv/kv_room.h"
 #include "worker/engine/pool/replicas.h"
 
-static int64_t held(const struct lease *s)
+static int64_t leased_tokens(const struct lease *s)
 {
     return (int64_t)(s->tokens + s->extra);
 }
@@ -48,9 +48,9 @@ void lease_to(struct lease *s, struct replica *at)
     if (s->at == at)
         return;
     if (s->at)
-        kv_move(s->at, -held(s));
+        kv_move(s->at, -leased_tokens(s));
     s->at = at;
-    kv_move(at, held(s));
+    kv_move(at, leased_tokens(s));
 }
 
 void lease_grow(struct lease *s, uint64_t size)
@@ -126,7 +126,7 @@ uint64_t lease_drop(struct leases *l, struct lease *s)
     uint64_t size = s->size;
 
     if (s->at)
-        kv_move(s->at, -held(s));
+        kv_move(s->at, -leased_tokens(s));
     list_remove(&s->by_use);
     (void)map_take(&l->by_session, str_of(s->session, s->len));
     l->n--;
@@ -151,7 +151,7 @@ void leases_forget(struct leases *l, const struct replica *r)
 
         if (s->at != r)
             continue;
-        kv_move(s->at, -held(s)); /* its place may be another's next */
+        kv_move(s->at, -leased_tokens(s)); /* its place may be another's next */
         s->at = NULL;
     }
 }

@@ -114,7 +114,7 @@ static bool segment_samples(struct str segment)
            ends_nocase(segment, STR("generate")) || ends_nocase(segment, STR("generatecontent"));
 }
 
-static bool samples(struct str path)
+static bool is_sampler_path(struct str path)
 {
     while (path.len > 0) {
         size_t slash = str_find(path, STR("/"), 0);
@@ -127,7 +127,7 @@ static bool samples(struct str path)
 }
 
 /* The path is not among those that agents may ask. */
-static int shut(const struct door_request *q, struct err *e)
+static int refuse_path(const struct door_request *q, struct err *e)
 {
     if (!q->keyless)
         return err_set(e, ERR_WRONG_SCOPE, "this path of the engine takes an admin key");
@@ -140,21 +140,21 @@ int door_check(const struct door_request *q, struct err *e)
     if (str_eq_c(str_cstr(q->setting), "off"))
         return err_set(e, ERR_NOT_FOUND, "no such path");
     if (!is_plain(q->path) && !q->admin)
-        return shut(q, e);
+        return refuse_path(q, e);
     if (!q->reads)
         return err_set(e, ERR_NOT_FOUND, "no such path; the engine has none of its own");
     if (!is_plain(q->path))
         return err_set(e, ERR_INVALID,
                        "the engine's path must be spelt plainly: no escapes, no "
                        "empty or dotted segments");
-    if (samples(q->path))
+    if (is_sampler_path(q->path))
         return err_set(e, ERR_WRONG_SCOPE,
                        "this path of the engine samples tokens that no session would record: use "
                        "chat/completions, responses, messages or completions");
     if (q->admin || list_allows(q->setting, q) ||
         (list_has(q->setting, STR("read")) && list_allows(q->reads, q)))
         return 0;
-    return shut(q, e);
+    return refuse_path(q, e);
 }
 
 static bool is_method(struct str s)
@@ -177,7 +177,7 @@ static int entry_check(struct str entry, struct err *e)
         return err_set(e, ERR_CONFIG,
                        "'%.*s' is not off, or a list by commas of read, /path and METHOD /path",
                        (int)MIN_OF(entry.len, (size_t)80), entry.p);
-    if (samples(path))
+    if (is_sampler_path(path))
         return err_set(e, ERR_CONFIG, "%.*s samples tokens that no session would record",
                        (int)MIN_OF(path.len, (size_t)80), path.p);
     return 0;

@@ -51,7 +51,7 @@ int engine_source_check(const char *text, const struct engine_options *o, struct
 }
 
 /* One more, unless it is there. */
-static int add(struct arena *a, struct engine_texts *t, struct str text, struct err *e)
+static int add_engine_text(struct arena *a, struct engine_texts *t, struct str text, struct err *e)
 {
     const char *copy = arena_cstr(a, text);
     struct engine_target target;
@@ -85,7 +85,7 @@ int engine_source_lines(struct arena *a, struct str text, struct engine_texts *r
 
         if (str_eq_c(line, ENGINE_SET_NONE))
             ret->none = true;
-        else if (line.len > 0 && line.p[0] != '#' && add(a, ret, line, &why))
+        else if (line.len > 0 && line.p[0] != '#' && add_engine_text(a, ret, line, &why))
             return err_set(e, ERR_CONFIG, "line %u: %s", number, why.text);
     }
     return ret->none && ret->n > 0 ? err_set(e, ERR_CONFIG, "\"none\" excludes other engines") : 0;
@@ -129,7 +129,7 @@ static int add_worker(struct arena *a, const struct engine_source *s, const stru
     }
     url = server_of(url);
     buf_printf(&text, "sglang:%.*s%s", (int)url.len, url.p, s->options);
-    rc = add(a, ret, buf_str(&text), e);
+    rc = add_engine_text(a, ret, buf_str(&text), e);
     buf_done(&text);
     return rc;
 }

@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-static bool fits(size_t row_bytes, size_t bytes, size_t rows)
+static bool fits_rows(size_t row_bytes, size_t bytes, size_t rows)
 {
     if (rows == 0)
         return bytes == 0;
@@ -19,7 +19,8 @@ int experts_check(size_t *row_bytes, struct experts_block *b, const char *what, 
 {
     size_t whole = b->tokens > 0 ? b->tokens - 1 : 0;
     size_t rest = whole > b->from ? whole - b->from : 0;
-    bool is_whole = fits(*row_bytes, b->bytes, whole), is_rest = fits(*row_bytes, b->bytes, rest);
+    bool is_whole = fits_rows(*row_bytes, b->bytes, whole),
+         is_rest = fits_rows(*row_bytes, b->bytes, rest);
 
     if (!is_whole && !is_rest)
         return err_set(e, ERR_ENGINE_INVALID,

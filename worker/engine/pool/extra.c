@@ -32,7 +32,7 @@ static bool is_word_of(const char *words, struct str name)
 }
 
 /* Refuses a member; `at`: "" or "sampling_params.". */
-static int refuse(const char *at, struct str name, const char *why, struct err *e)
+static int refuse_member(const char *at, struct str name, const char *why, struct err *e)
 {
     char path[sizeof(e->param)];
     int shown = (int)MIN_OF(name.len, 60u);
@@ -48,19 +48,20 @@ static int check_name(const struct engine_adapter *kind, const char *at, struct 
     const char *words = at[0] ? x->ours_inner : x->ours;
 
     if (sampling_known(name))
-        return refuse(at, name, "is a sampling parameter: give it beside engine_extra", e);
+        return refuse_member(at, name, "is a sampling parameter: give it beside engine_extra", e);
     if (is_word_of(words, name))
-        return refuse(at, name,
-                      "is the gateway's own field of the engine's request, changes what such a "
-                      "request asks, or asks for what is not kept here",
-                      e);
+        return refuse_member(
+            at, name,
+            "is the gateway's own field of the engine's request, changes what such a "
+            "request asks, or asks for what is not kept here",
+            e);
     return 0;
 }
 
 static int check_inner(const struct engine_adapter *kind, const struct json *v, struct err *e)
 {
     if (!json_is(v, JSON_OBJECT))
-        return refuse("", STR(INNER), "must be an object", e);
+        return refuse_member("", STR(INNER), "must be an object", e);
     for (uint32_t i = 0; i < v->n; i++) {
         if (check_name(kind, INNER ".", json_string(&v->members[i].key), e))
             return -1;

@@ -18,7 +18,7 @@ bool halves_wanted(const struct engine_call *c, const struct replica *r)
 }
 
 /* 63 bits, as the servers hold it in a signed number; 0: the kernel gives no randomness. */
-static uint64_t new_room(struct engine_pool *p)
+static uint64_t draw_room_id(struct engine_pool *p)
 {
     struct err e = {0};
     uint64_t room = 0;
@@ -35,7 +35,7 @@ bool halves_reserve(struct engine_call *c)
     struct replica_wish w = {
         .session_id = c->req.session_id, .avoid = c->half.avoid, .request = &c->req};
     struct replica *r = replicas_prefill(c->pool->replicas, &w);
-    uint64_t room = new_room(c->pool);
+    uint64_t room = draw_room_id(c->pool);
 
     if (!r || room == 0 || !replica_begin(r))
         return false;
@@ -57,12 +57,12 @@ static void on_delta(void *ctx, const struct engine_delta *d)
 }
 
 /* Whether the decode half has begun: it does when it has the prompt's cache. */
-static bool begun(const struct engine_call *c)
+static bool has_begun(const struct engine_call *c)
 {
     return c->given > c->half.given;
 }
 
-static void give_up(struct engine_call *c, const struct err *e, enum engine_failure how)
+static void abandon_pair(struct engine_call *c, const struct err *e, enum engine_failure how)
 {
     struct replica *r = c->half.replica;
 
@@ -79,9 +79,9 @@ static void on_done(void *ctx, const struct engine_result *r)
     struct err e = {0};
 
     c->half.attempt = NULL;
-    if (r->finish == ENGINE_ABORTED && !begun(c)) {
+    if (r->finish == ENGINE_ABORTED && !has_begun(c)) {
         (void)err_set(&e, ERR_ENGINE_UNAVAILABLE, "the prefill half aborted its part");
-        give_up(c, &e, ENGINE_SAID_5XX);
+        abandon_pair(c, &e, ENGINE_SAID_5XX);
         return;
     }
     if (r->n_versions > 0)
@@ -97,11 +97,11 @@ static void on_failed(void *ctx, const struct err *e, enum engine_failure how)
     struct replica *r = c->half.replica;
 
     c->half.attempt = NULL;
-    if (begun(c) || e->kind == ERR_ENGINE_INVALID)
+    if (has_begun(c) || e->kind == ERR_ENGINE_INVALID)
         log_info(NULL, "the answer of a prefill half is not understood, or broke off: not needed",
                  LOG_T("engine", r->target.name), LOG_T("why", e->text));
     else
-        give_up(c, e, how);
+        abandon_pair(c, e, how);
 }
 
 static const struct engine_attempt_events events = {on_delta, on_done, on_failed};

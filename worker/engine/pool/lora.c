@@ -8,7 +8,7 @@
 #include "common/base/vec.h"
 #include "common/codec/json.h"
 
-static struct lora *find(const struct lora_book *b, struct str name)
+static struct lora *find_adapter(const struct lora_book *b, struct str name)
 {
     for (size_t i = 0; i < b->n; i++) {
         if (str_eq(buf_str(&b->at[i].name), name))
@@ -17,7 +17,7 @@ static struct lora *find(const struct lora_book *b, struct str name)
     return NULL;
 }
 
-static void drop(struct lora_book *b, struct lora *l)
+static void drop_version(struct lora_book *b, struct lora *l)
 {
     buf_done(&l->name);
     buf_done(&l->version);
@@ -27,17 +27,17 @@ static void drop(struct lora_book *b, struct lora *l)
 void lora_done(struct lora_book *b)
 {
     while (b->n > 0)
-        drop(b, &b->at[b->n - 1]);
+        drop_version(b, &b->at[b->n - 1]);
     vec_done(b);
 }
 
 int lora_set(struct lora_book *b, struct str name, struct str version)
 {
-    struct lora *l = find(b, name);
+    struct lora *l = find_adapter(b, name);
 
     if (version.len == 0) {
         if (l)
-            drop(b, l);
+            drop_version(b, l);
         return 0;
     }
     if (!l && b->n >= LORAS_MAX)
@@ -68,7 +68,7 @@ void lora_write(const struct lora_book *b, struct json_out *o)
 
 struct str lora_version(const struct lora_book *b, struct str name)
 {
-    const struct lora *l = find(b, name);
+    const struct lora *l = find_adapter(b, name);
 
     return l ? buf_str(&l->version) : (struct str){0};
 }

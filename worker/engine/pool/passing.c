@@ -16,7 +16,7 @@ struct engine_pass_call {
 };
 
 /* Gives the slot back; the call is gone. */
-static void leave(struct engine_pass_call *c)
+static void release_slot(struct engine_pass_call *c)
 {
     replica_end(c->replica);
     pool_dispatch(c->pool);
@@ -41,7 +41,7 @@ static void on_done(void *ctx)
 {
     struct engine_pass_call c = *(struct engine_pass_call *)ctx;
 
-    leave(ctx);
+    release_slot(ctx);
     c.events->done(c.ctx);
 }
 
@@ -49,7 +49,7 @@ static void on_failed(void *ctx, const struct err *e)
 {
     struct engine_pass_call c = *(struct engine_pass_call *)ctx;
 
-    leave(ctx);
+    release_slot(ctx);
     c.events->failed(c.ctx, e);
 }
 
@@ -89,7 +89,7 @@ struct engine_pass_call *engine_pass(struct engine_pool *p, const struct engine_
 void engine_pass_cancel(struct engine_pass_call *c)
 {
     c->replica->adapter->pass_cancel(c->passed);
-    leave(c);
+    release_slot(c);
 }
 
 void engine_pass_pause(struct engine_pass_call *c)

@@ -168,11 +168,11 @@ void pool_delivered(struct engine_call *c, const struct engine_result *r)
 /* --- the queue --- */
 
 /* Waits for a free replica again. */
-static void requeue(struct engine_call *c);
+static void requeue_call(struct engine_call *c);
 
 static void on_again(struct loop_timer *t)
 {
-    requeue(CONTAINER_OF(t, struct engine_call, timer));
+    requeue_call(CONTAINER_OF(t, struct engine_call, timer));
 }
 
 void pool_again(struct engine_call *c, uint64_t delay_ms)
@@ -181,7 +181,7 @@ void pool_again(struct engine_call *c, uint64_t delay_ms)
     c->state = CALL_RESTING;
     c->req.attempt++;
     if (delay_ms == 0)
-        requeue(c);
+        requeue_call(c);
     else
         loop_timer_set(c->pool->loop, &c->timer, delay_ms, on_again);
     drained_check(c->pool);
@@ -235,9 +235,9 @@ static void on_unsuited(struct loop_timer *t)
     pool_fail(c, &e);
 }
 
-static void refuse(struct engine_call *c, loop_timer_fn on_time);
+static void refuse_queued(struct engine_call *c, loop_timer_fn on_time);
 
-static struct replica *pick(struct engine_call *c)
+static struct replica *pick_replica(struct engine_call *c)
 {
     struct replica_wish w = {
         .session_id = c->req.session_id, .avoid = c->avoid, .request = &c->req};
@@ -264,7 +264,7 @@ static void on_unmanned(struct loop_timer *t)
     if (engine_pool_check_manned(c->pool, &e))
         pool_fail(c, &e);
     else
-        requeue(c);
+        requeue_call(c);
 }
 
 /* Sets a call aside that no engine accepts, or that none has said it accepts: others must not wait
@@ -272,13 +272,13 @@ static void on_unmanned(struct loop_timer *t)
 static void set_aside(struct engine_call *c)
 {
     if (!replicas_suit(c->pool->replicas, &c->req, true)) {
-        refuse(c, on_unsuited);
+        refuse_queued(c, on_unsuited);
         return;
     }
     if (c->lost_us == 0)
         c->lost_us = clock_us();
     if (pool_patience_ms(c) == 0) {
-        refuse(c, on_untold);
+        refuse_queued(c, on_untold);
         return;
     }
     leave_queue(c);
@@ -287,7 +287,7 @@ static void set_aside(struct engine_call *c)
 }
 
 /* Takes the places that the call needs: one, or one at each half. */
-static bool begin(struct engine_call *c, struct replica *r)
+static bool begin_at(struct engine_call *c, struct replica *r)
 {
     if (!replica_begin(r))
         return false;
@@ -325,23 +325,23 @@ static void run_waiting(struct engine_pool *p)
         }
         if (is_unwanted(c))
             continue;
-        r = c ? pick(c) : NULL;
+        r = c ? pick_replica(c) : NULL;
         if (c && p->opt.pool && p->replicas->n == 0) {
-            refuse(c, on_unmanned);
+            refuse_queued(c, on_unmanned);
             continue;
         }
         if (c && !r && p->replicas->n > 0 && !replicas_suit(p->replicas, &c->req, false)) {
             set_aside(c);
             continue;
         }
-        if (!r || !begin(c, r))
+        if (!r || !begin_at(c, r))
             return;
         run_call(c, r);
     }
 }
 
 /* Other workers give places back without a word. */
-static void on_look(struct loop_timer *t)
+static void on_slots_check(struct loop_timer *t)
 {
     pool_dispatch(CONTAINER_OF(t, struct engine_pool, look));
 }
@@ -352,7 +352,7 @@ static void run_queue(struct loop_task *t)
 
     run_waiting(p);
     if (p->opt.board && p->queue.n > 0 && p->pause == ENGINE_RUN && replicas_any_up(p->replicas))
-        loop_timer_set(p->loop, &p->look, LOOK_MS, on_look);
+        loop_timer_set(p->loop, &p->look, LOOK_MS, on_slots_check);
     metrics_move(p->opt.metrics, METRIC_queue_depth, (int64_t)p->queue.n - (int64_t)p->queue_told);
     p->queue_told = p->queue.n;
 }
@@ -410,7 +410,7 @@ static void on_session_full(struct loop_timer *t)
     pool_fail(c, &e);
 }
 
-static void requeue(struct engine_call *c)
+static void requeue_call(struct engine_call *c)
 {
     struct engine_pool *p = c->pool;
 
@@ -423,7 +423,7 @@ static void requeue(struct engine_call *c)
 }
 
 /* Refuses a call that is off the queue, or was never in it; its owner is notified from the loop. */
-static void refuse(struct engine_call *c, loop_timer_fn on_time)
+static void refuse_queued(struct engine_call *c, loop_timer_fn on_time)
 {
     leave_queue(c);
     c->state = CALL_RESTING;
@@ -432,7 +432,7 @@ static void refuse(struct engine_call *c, loop_timer_fn on_time)
 
 void pool_refuse_session(struct engine_call *c)
 {
-    refuse(c, on_session_full);
+    refuse_queued(c, on_session_full);
 }
 
 /* Whether the call may wait. Where the queue is full, sessions with more than their share make room
@@ -451,7 +451,7 @@ static bool find_slot(struct engine_call *c)
     if (p->opt.max_queue == 0 || p->queue.n < p->opt.max_queue)
         return true;
     surplus = fair_surplus(&p->queue, session, p->opt.max_queue);
-    refuse(surplus ? CONTAINER_OF(surplus, struct engine_call, item) : c, on_refused);
+    refuse_queued(surplus ? CONTAINER_OF(surplus, struct engine_call, item) : c, on_refused);
     return surplus != NULL;
 }
 
@@ -460,7 +460,7 @@ static bool find_slot(struct engine_call *c)
 void pool_queue(struct engine_call *c)
 {
     if (find_slot(c))
-        requeue(c);
+        requeue_call(c);
 }
 
 struct engine_call *engine_start(struct engine_pool *p, const struct engine_request *r,

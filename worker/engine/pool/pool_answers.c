@@ -186,7 +186,7 @@ static size_t spans_reported(const struct engine_result *r)
 }
 
 /* Records the versions reported around a piece. */
-static void note_heard(struct engine_call *c, const struct engine_result *r)
+static void record_versions(struct engine_call *c, const struct engine_result *r)
 {
     const struct str words[] = {r->version_before, r->version_after};
 
@@ -248,7 +248,7 @@ static void stamp_versions(struct engine_call *c, struct engine_result *r)
     bool hold;
 
     if (c->req.lora.len > 0)
-        r->n_versions = 0; /* those are of the weights below the adapter */
+        r->n_versions = 0; /* the engine's versions are of the weights below the adapter */
     if (c->stamps.n == 0 || r->ids.n == 0)
         return;
     reported = spans_reported(r);
@@ -273,7 +273,7 @@ static void stamp_versions(struct engine_call *c, struct engine_result *r)
     r->n_versions = hold ? n : 0;
 }
 
-static void deliver(struct engine_call *c, struct engine_result *r)
+static void deliver_answer(struct engine_call *c, struct engine_result *r)
 {
     struct engine_pool *p = c->pool;
     uint64_t now = clock_us();
@@ -303,7 +303,7 @@ static void add_to_prompt(struct engine_call *c, struct token_span ids)
 
 /* The engine gave up part way: true when the rest is asked for anew; otherwise r is the answer, or
  * e says why there is none. */
-static bool resume(struct engine_call *c, struct engine_result *r, struct err *e)
+static bool resume_answer(struct engine_call *c, struct engine_result *r, struct err *e)
 {
     uint64_t delay = 0;
 
@@ -377,12 +377,12 @@ static void on_done(void *ctx, const struct engine_result *given)
         start_over(c);
         return;
     }
-    note_heard(c, &r);
+    record_versions(c, &r);
     if (spliced)
         splice_add(c->splice, &r);
     if (r.finish == ENGINE_ABORTED && r.ids.n > 0)
         keep_experts(c, &r);
-    if (r.finish == ENGINE_ABORTED && resume(c, &r, &e))
+    if (r.finish == ENGINE_ABORTED && resume_answer(c, &r, &e))
         return;
     if (e.kind == ERR_NONE)
         (void)check_experts(c, &r, &e);
@@ -395,12 +395,12 @@ static void on_done(void *ctx, const struct engine_result *given)
     if (spliced)
         splice_result(c->splice, &r);
     drop_recomputed(&r);
-    deliver(c, &r);
+    deliver_answer(c, &r);
 }
 
 /* Reports whether no part of the request has reached an engine, by the engine's fault: it is down,
  * or about to be found so. Such a call waits for one to come back. */
-static bool lost(struct engine_call *c, const struct err *e, enum engine_failure how)
+static bool is_never_sent(struct engine_call *c, const struct err *e, enum engine_failure how)
 {
     bool unreachable =
         how == ENGINE_NOT_READY || (e->sys != 0 && e->sys != ECONNRESET && e->sys != EPIPE);
@@ -416,7 +416,7 @@ static bool lost(struct engine_call *c, const struct err *e, enum engine_failure
 }
 
 /* Repeats the call at another replica, or at the same one if there is no other. */
-static void repeat(struct engine_call *c, struct replica *at)
+static void repeat_at(struct engine_call *c, struct replica *at)
 {
     uint64_t base = (uint64_t)RETRY_MS << MIN_OF(c->retries, 6u);
 
@@ -460,8 +460,8 @@ void pool_failed_at(struct engine_call *c, struct replica *at, const struct err 
     /* One request that makes an engine hang up says little about the others. */
     if ((how == ENGINE_NO_ANSWER && e->sys != 0) || how == ENGINE_NOT_READY)
         replica_unreachable(at);
-    if (lost(c, e, how) || (repeatable && c->retries < p->opt.retries))
-        repeat(c, at);
+    if (is_never_sent(c, e, how) || (repeatable && c->retries < p->opt.retries))
+        repeat_at(c, at);
     else
         pool_fail(c, e);
 }

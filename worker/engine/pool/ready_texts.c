@@ -44,7 +44,7 @@ static bool is_long(const struct json *v)
     return json_text_bytes(v, READY_LEAST) >= READY_LEAST;
 }
 
-static struct ready_text *add(struct ready_texts *r, const void *of)
+static struct ready_text *add_text_of(struct ready_texts *r, const void *of)
 {
     struct ready_text *t = &r->at[r->n++];
 
@@ -53,7 +53,7 @@ static struct ready_text *add(struct ready_texts *r, const void *of)
     return t;
 }
 
-static struct str kept(struct arena *a, struct buf *text)
+static struct str keep_text(struct arena *a, struct buf *text)
 {
     struct str ret = arena_str(a, buf_str(text));
 
@@ -61,21 +61,21 @@ static struct str kept(struct arena *a, struct buf *text)
     return ret;
 }
 
-static struct str quoted(struct arena *a, struct str s)
+static struct str quote_text(struct arena *a, struct str s)
 {
     struct buf text = {0};
     struct json_out o = json_out_to(&text);
 
     json_out_str(&o, s);
-    return kept(a, &text);
+    return keep_text(a, &text);
 }
 
-static struct str written(struct arena *a, const struct json *v)
+static struct str write_value_text(struct arena *a, const struct json *v)
 {
     struct buf text = {0};
 
     json_write(&text, v);
-    return kept(a, &text);
+    return keep_text(a, &text);
 }
 
 /* Grammars of the other kinds are strings. */
@@ -87,7 +87,7 @@ static void add_grammar(struct ready_texts *r, struct arena *a, const struct jso
 
     for (size_t i = 0; i < ARRAY_LEN(all) && type.p; i++)
         if (all[i].len >= READY_LEAST)
-            add(r, all[i].p)->text = quoted(a, all[i]);
+            add_text_of(r, all[i].p)->text = quote_text(a, all[i]);
 }
 
 void ready_texts_make(struct ready_texts *r, struct arena *a, const struct sampling *s,
@@ -98,19 +98,19 @@ void ready_texts_make(struct ready_texts *r, struct arena *a, const struct sampl
 
     for (size_t i = 0; i < ARRAY_LEN(plain); i++)
         if (is_long(plain[i]))
-            add(r, plain[i])->text = written(a, plain[i]);
+            add_text_of(r, plain[i])->text = write_value_text(a, plain[i]);
     if (is_long(s->logit_bias)) {
         struct buf text = {0};
         struct json_out o = json_out_to(&text);
 
         ready_bias_write(&o, s->logit_bias, banned);
-        add(r, s->logit_bias)->text = kept(a, &text);
+        add_text_of(r, s->logit_bias)->text = keep_text(a, &text);
     }
     if (is_long(schema)) {
-        struct ready_text *t = add(r, schema);
+        struct ready_text *t = add_text_of(r, schema);
 
-        t->text = written(a, schema);
-        t->quoted = quoted(a, t->text);
+        t->text = write_value_text(a, schema);
+        t->quoted = quote_text(a, t->text);
     }
     add_grammar(r, a, s->grammar);
 }

@@ -39,7 +39,7 @@ bool replica_unpaired(const struct replica *r)
 }
 
 /* A prefill half alone answers nothing, and beside a decode half it is not asked by itself. */
-static bool answers(const struct replica *r)
+static bool answers_alone(const struct replica *r)
 {
     return !replica_unpaired(r) && (replica_half(r) != HALF_PREFILL || !replicas_split(r->all));
 }
@@ -47,7 +47,7 @@ static bool answers(const struct replica *r)
 bool replicas_any_up(const struct replicas *r)
 {
     for (size_t i = 0; i < r->n; i++) {
-        if (r->at[i]->up && answers(r->at[i]))
+        if (r->at[i]->up && answers_alone(r->at[i]))
             return true;
     }
     return false;
@@ -56,13 +56,13 @@ bool replicas_any_up(const struct replicas *r)
 bool replicas_any_serves(const struct replicas *r)
 {
     for (size_t i = 0; i < r->n; i++) {
-        if (replica_serves(r->at[i]) && answers(r->at[i]))
+        if (replica_serves(r->at[i]) && answers_alone(r->at[i]))
             return true;
     }
     return false;
 }
 
-static enum engine_half missing(const struct replicas *r)
+static enum engine_half missing_half(const struct replicas *r)
 {
     if (!replicas_split(r))
         return HALF_UNTOLD;
@@ -82,7 +82,7 @@ void replicas_note_halves(struct replicas *r)
         changed = changed || half != r->at[i]->half;
         r->at[i]->half = half;
     }
-    r->missing = missing(r);
+    r->missing = missing_half(r);
     if (r->missing != was && r->missing != HALF_UNTOLD)
         log_warn(NULL, "no half of a split is up that does this part: calls wait for one",
                  LOG_T("part", r->missing == HALF_PREFILL ? "prefill" : "decode"));
@@ -93,7 +93,7 @@ void replicas_note_halves(struct replicas *r)
 }
 
 /* Returns its calls in relation to its weight. */
-static double burden(const struct replica *r)
+static double weighted_load(const struct replica *r)
 {
     return r->inflight / r->target.weight;
 }
@@ -110,8 +110,8 @@ struct replica *replicas_prefill(const struct replicas *all, const struct replic
             continue;
         if (!found || found == w->avoid ||
             (r != w->avoid &&
-             (burden(r) < burden(found) ||
-              (burden(r) <= burden(found) &&
+             (weighted_load(r) < weighted_load(found) ||
+              (weighted_load(r) <= weighted_load(found) &&
                replica_score(r, w->session_id) > replica_score(found, w->session_id)))))
             found = r;
     }

@@ -24,7 +24,7 @@ struct splice_support {
     struct odds_support whole; /* support of all pieces here */
 };
 
-static void count(struct splice *s, size_t bytes)
+static void count_splice_bytes(struct splice *s, size_t bytes)
 {
     if (s->held)
         atomic_fetch_add_explicit(s->held, bytes - s->counted, memory_order_relaxed);
@@ -57,7 +57,7 @@ void splice_done(struct splice *s)
     buf_done(&s->text);
     buf_done(&s->experts);
     free(s->versions);
-    count(s, 0);
+    count_splice_bytes(s, 0);
 }
 
 static struct str text_of(const struct splice *s, const struct splice_span *p)
@@ -161,7 +161,7 @@ void splice_add(struct splice *s, const struct engine_result *r)
     if (r->ids.n == 0)
         return;
     add_tokens(s, r);
-    count(s, bytes_of(s));
+    count_splice_bytes(s, bytes_of(s));
 }
 
 void splice_add_experts(struct splice *s, const struct engine_result *r)
@@ -178,7 +178,7 @@ void splice_add_experts(struct splice *s, const struct engine_result *r)
     buf_add_str(&s->experts,
                 str_sub(r->experts, had * (r->experts.len / r->experts_rows), SIZE_MAX));
     s->experts_rows += r->experts_rows - had;
-    count(s, bytes_of(s));
+    count_splice_bytes(s, bytes_of(s));
 }
 
 /* The last piece's rows follow those of the pieces before. */

@@ -76,7 +76,7 @@ static void word_end(struct version_word *w)
         loop_timer_set(r->pool->loop, &r->timer, 0, on_timer);
 }
 
-static void judge(struct version_word *w)
+static void judge_answer(struct version_word *w)
 {
     struct arena a = {0};
     const struct json *v = NULL;
@@ -113,7 +113,7 @@ static void on_body(void *ctx, struct str bytes)
 
 static void on_done(void *ctx)
 {
-    judge(ctx);
+    judge_answer(ctx);
     word_end(ctx);
 }
 
@@ -128,7 +128,7 @@ static void on_failed(void *ctx, const struct err *e)
 
 static const struct engine_pass_events on_pass = {on_head, on_body, on_done, on_failed};
 
-static void ask(struct version_word *w, struct str version)
+static void ask_version(struct version_word *w, struct str version)
 {
     const struct engine_adapter *adapter = w->replica->adapter;
     struct buf body = {0};
@@ -165,7 +165,7 @@ int version_round_begin(struct engine_pool *p, struct str version, uint64_t time
         *w = (struct version_word){.round = r, .replica = p->replicas->at[i]};
         buf_puts(&w->name, w->replica->target.name);
         if (w->replica->adapter->version_path)
-            ask(w, version);
+            ask_version(w, version);
         else
             buf_printf(&w->why, "kind %s has no route for it", w->replica->adapter->kind);
     }

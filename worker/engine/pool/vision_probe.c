@@ -59,7 +59,7 @@ void vision_sample_make(const struct model *m, struct arena *a, struct vision_sa
 
 /* --- the answer --- */
 
-static void settle(struct replica *r, enum vision_state state, const char *why)
+static void end_probe(struct replica *r, enum vision_state state, const char *why)
 {
     r->vision->attempt = NULL;
     r->vision->state = state;
@@ -80,7 +80,7 @@ static void on_delta(void *ctx, const struct engine_delta *d)
 static void on_done(void *ctx, const struct engine_result *res)
 {
     (void)res;
-    settle(ctx, VISION_EXACT, "");
+    end_probe(ctx, VISION_EXACT, "");
 }
 
 /* An engine that is busy, or gone, is asked again with its next good health. */
@@ -92,9 +92,9 @@ static void on_failed(void *ctx, const struct err *e, enum engine_failure how)
     if (how == ENGINE_ASK_ANEW)
         return;
     if (e->kind == ERR_ENGINE_INVALID)
-        settle(r, VISION_DRIFTS, e->text);
+        end_probe(r, VISION_DRIFTS, e->text);
     else if (e->kind == ERR_ENGINE_REFUSED)
-        settle(r, VISION_NONE, e->text);
+        end_probe(r, VISION_NONE, e->text);
 }
 
 static const struct engine_attempt_events events = {on_delta, on_done, on_failed};

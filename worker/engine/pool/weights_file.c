@@ -35,7 +35,7 @@ static char *path_of(const char *state_dir, const char *name)
 
 /* --- reading --- */
 
-static int take_adapters(struct lora_book *b, const struct json *list)
+static int read_adapters(struct lora_book *b, const struct json *list)
 {
     if (!json_is(list, JSON_ARRAY))
         return -1;
@@ -49,7 +49,7 @@ static int take_adapters(struct lora_book *b, const struct json *list)
     return 0;
 }
 
-static int take_text(struct weights_told *w, struct str text)
+static int read_weights_text(struct weights_told *w, struct str text)
 {
     struct arena a = {0};
     const struct json *v = NULL;
@@ -57,7 +57,7 @@ static int take_text(struct weights_told *w, struct str text)
 
     if (json_parse(&a, text, &v, NULL) == 0 && json_is(v, JSON_OBJECT)) {
         buf_add_str(&w->version, json_string(json_get(v, "version")));
-        rc = take_adapters(&w->loras, json_get(v, "adapters"));
+        rc = read_adapters(&w->loras, json_get(v, "adapters"));
     }
     arena_done(&a);
     return rc;
@@ -71,7 +71,7 @@ int weights_load(const char *state_dir, struct weights_told *ret, struct err *e)
     int rc = file_read(path, WEIGHTS_FILE_MAX, &text, &why);
 
     *ret = (struct weights_told){0};
-    if (rc == 0 && take_text(ret, buf_str(&text)))
+    if (rc == 0 && read_weights_text(ret, buf_str(&text)))
         rc = err_set(e, ERR_CONFIG,
                      "weights.json of the state folder is damaged: remove it, and set the "
                      "weight versions again");
@@ -97,7 +97,8 @@ uint64_t weights_stamp(const char *state_dir)
 
 /* --- writing --- */
 
-static int save(const char *state_dir, const struct weights_told *w, bool durable, struct err *e)
+static int save_weights(const char *state_dir, const struct weights_told *w, bool durable,
+                        struct err *e)
 {
     char *part = path_of(state_dir, "weights.part"), *whole = path_of(state_dir, "weights.json");
     struct buf text = {0};
@@ -122,7 +123,8 @@ static int save(const char *state_dir, const struct weights_told *w, bool durabl
     return rc;
 }
 
-static int change(struct weights_told *w, struct str adapter, struct str version, struct err *e)
+static int change_version(struct weights_told *w, struct str adapter, struct str version,
+                          struct err *e)
 {
     if (!adapter.p) {
         buf_clear(&w->version);
@@ -153,7 +155,8 @@ int weights_tell(const char *state_dir, struct str adapter, struct str version, 
         if (rc)
             e->kind = ERR_STORAGE_FAILED; /* the settings are not what is wrong */
         else
-            rc = change(&w, adapter, version, e) ? -1 : save(state_dir, &w, durable, e);
+            rc = change_version(&w, adapter, version, e) ? -1
+                                                         : save_weights(state_dir, &w, durable, e);
         weights_told_done(&w);
     }
     if (fd >= 0)

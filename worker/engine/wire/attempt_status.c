@@ -60,7 +60,7 @@ static bool next_route(struct remote *r)
 /* What such refusals have in them. */
 static const char budget_field[] = "thinking_token_budget", rank_field[] = "data_parallel_rank";
 
-static bool refuses(int status, struct str text, const char *field)
+static bool refuses_field(int status, struct str text, const char *field)
 {
     return (status == 400 || status == 422) && str_find(text, str_cstr(field), 0) != SIZE_MAX;
 }
@@ -87,7 +87,7 @@ static bool refuses_budget(struct remote *r, const struct engine_request *q, boo
 {
     bool all = about_field(text);
 
-    if (!budgeted || !refuses(status, text, budget_field))
+    if (!budgeted || !refuses_field(status, text, budget_field))
         return false;
     if (all ? !r->refuses_budgets : r->refused_budget != remote_budget_of(q))
         log_warn(NULL,
@@ -106,7 +106,7 @@ static bool refuses_budget(struct remote *r, const struct engine_request *q, boo
 /* A server with fewer ranks than the settings say names the one that it was asked for. */
 static bool refuses_rank(struct remote *r, bool ranked, int status, struct str text)
 {
-    if (!ranked || !refuses(status, text, rank_field))
+    if (!ranked || !refuses_field(status, text, rank_field))
         return false;
     if (!r->refuses_ranks)
         log_warn(NULL, "an engine refuses a data-parallel rank: it is asked without",
@@ -118,11 +118,11 @@ static bool refuses_rank(struct remote *r, bool ranked, int status, struct str t
 
 /* The words name a field that this call did not have, so they are about something else (a stop
  * string, say), and may have been when the field was turned off: it is sent again. */
-static void reconsider(struct remote *r, struct asked_by by, int status, struct str text)
+static void reconsider_field(struct remote *r, struct asked_by by, int status, struct str text)
 {
-    bool ranks = r->refuses_ranks && !by.rank && refuses(status, text, rank_field);
+    bool ranks = r->refuses_ranks && !by.rank && refuses_field(status, text, rank_field);
     bool budgets = (r->refuses_budgets || r->refused_budget >= 0) && !by.budget &&
-                   refuses(status, text, budget_field);
+                   refuses_field(status, text, budget_field);
 
     if (!ranks && !budgets)
         return;
@@ -154,7 +154,7 @@ static bool is_type(struct str type, struct str wanted)
 }
 
 /* The way that the engine was asked is one that it has. */
-static void settle_route(struct remote *r)
+static void keep_route(struct remote *r)
 {
     if (!r->route_sure && r->wire->routes > 1)
         log_info(NULL, "engine is asked by a route that it has", LOG_T("engine", r->target->name),
@@ -169,7 +169,7 @@ enum engine_failure remote_refused(struct remote *r, const struct engine_request
     struct str text = refusal_text(&arena, body);
     enum engine_failure how = remote_judge(r, status, text, e);
 
-    reconsider(r, by, status, text);
+    reconsider_field(r, by, status, text);
     if (lacks_adapter(status, q->lora, text, e))
         how = ENGINE_BROKE;
     else if (((status == 404 || status == 405) && next_route(r)) ||
@@ -188,7 +188,7 @@ int remote_status(struct remote *r, const struct http1_head *h, bool *ret_events
         return h->status;
     *ret_events = is_type(type, STR("text/event-stream"));
     if (*ret_events || is_type(type, STR("application/json")))
-        settle_route(r);
+        keep_route(r);
     else
         (void)err_set(e, ERR_ENGINE_INVALID, "the engine's answer is of type \"%.*s\"",
                       (int)MIN_OF(type.len, (size_t)60), type.p ? type.p : "");

@@ -9,7 +9,7 @@
 #include <math.h>
 
 /* The leftmost place of each, in order; -1 when one has none. */
-static int place_left(struct entries *e, const int32_t *ids, size_t n)
+static int align_left(struct entries *e, const int32_t *ids, size_t n)
 {
     size_t at = 0;
 
@@ -27,7 +27,7 @@ int entries_align(struct entries *e, const int32_t *ids, size_t n)
 {
     size_t at = n;
 
-    if (place_left(e, ids, n) < 0)
+    if (align_left(e, ids, n) < 0)
         return -1;
     /* The rightmost place; where it is another one, either could be meant. */
     for (size_t k = e->n; k-- > 0;) {

@@ -23,7 +23,7 @@ struct told_line {
 };
 
 /* A number that can be one of tokens; -1: it is none. */
-static double number(struct str s)
+static double token_number(struct str s)
 {
     char text[NUMBER_MAX], *end;
     double v;
@@ -37,7 +37,7 @@ static double number(struct str s)
 }
 
 /* The value of a label; absent: there is none of that name. */
-static struct str label(struct str labels, const char *name)
+static struct str label_value(struct str labels, const char *name)
 {
     size_t at = 0;
 
@@ -57,12 +57,12 @@ static struct str label(struct str labels, const char *name)
 
 static bool first_rank(struct str labels, const char *name)
 {
-    struct str rank = label(labels, name);
+    struct str rank = label_value(labels, name);
 
     return !rank.p || str_eq_c(rank, "0");
 }
 
-static bool take_apart(struct str line, struct told_line *ret)
+static bool split_line(struct str line, struct told_line *ret)
 {
     size_t brace = str_find(line, STR("{"), 0), close = str_find(line, STR("} "), 0);
     size_t blank = str_find(line, STR(" "), 0);
@@ -79,23 +79,23 @@ static bool take_apart(struct str line, struct told_line *ret)
         return false;
     ret->name = str_sub(line, 0, MIN_OF(brace, blank));
     rest = str_trim(str_sub(line, blank, line.len - blank));
-    ret->value = number(str_sub(rest, 0, MIN_OF(str_find(rest, STR(" "), 0), rest.len)));
+    ret->value = token_number(str_sub(rest, 0, MIN_OF(str_find(rest, STR(" "), 0), rest.len)));
     return ret->value >= 0 && first_rank(ret->labels, "tp_rank") &&
            first_rank(ret->labels, "pp_rank");
 }
 
 static double capacity_of(struct str labels)
 {
-    double tokens = number(label(labels, "kv_cache_size_tokens"));
-    double blocks = number(label(labels, "num_gpu_blocks"));
-    double each = number(label(labels, "block_size"));
+    double tokens = token_number(label_value(labels, "kv_cache_size_tokens"));
+    double blocks = token_number(label_value(labels, "num_gpu_blocks"));
+    double each = token_number(label_value(labels, "block_size"));
 
     if (tokens > 0)
         return tokens;
     return blocks > 0 && each > 0 ? blocks * each : 0;
 }
 
-static void take(const struct told_line *s, struct kv_told *t)
+static void apply_line(const struct told_line *s, struct kv_told *t)
 {
     if (str_eq_c(s->name, "sglang:max_total_num_tokens")) {
         t->capacity += s->value;
@@ -128,19 +128,19 @@ static bool may_count(struct str line)
            str_starts(line, STR("vllm:gpu_cache_usage"));
 }
 
-static void take_line(struct kv_told *t, struct str line)
+static void read_line_of(struct kv_told *t, struct str line)
 {
     struct told_line s;
 
     line = str_trim(line);
-    if (!t->passed_over && line.len <= LINE_MAX_BYTES && may_count(line) && take_apart(line, &s))
-        take(&s, t);
+    if (!t->passed_over && line.len <= LINE_MAX_BYTES && may_count(line) && split_line(line, &s))
+        apply_line(&s, t);
     t->passed_over = false;
     buf_clear(&t->line);
 }
 
 /* The beginning of a line, or more of one. */
-static void hold(struct kv_told *t, struct str bytes)
+static void keep_line_start(struct kv_told *t, struct str bytes)
 {
     t->passed_over = t->passed_over || t->line.len + bytes.len > LINE_MAX_BYTES;
     if (t->passed_over)
@@ -156,14 +156,14 @@ void kv_told_feed(struct kv_told *t, struct str bytes)
         struct str part = str_sub(bytes, at, MIN_OF(end, bytes.len) - at);
 
         if (end >= bytes.len) {
-            hold(t, part);
+            keep_line_start(t, part);
             return;
         }
         if (t->line.len > 0 || t->passed_over) {
-            hold(t, part);
+            keep_line_start(t, part);
             part = buf_str(&t->line);
         }
-        take_line(t, part);
+        read_line_of(t, part);
         at = end + 1;
     }
 }
@@ -172,7 +172,7 @@ void kv_told_end(struct kv_told *t, struct engine_kv *ret)
 {
     double capacity, used;
 
-    take_line(t, buf_str(&t->line));
+    read_line_of(t, buf_str(&t->line));
     capacity = MIN_OF(t->capacity > 0 ? t->capacity : t->blocks, tokens_max);
     used = t->capacity > 0 ? t->used : vllm_used(t);
     ret->capacity = (uint64_t)capacity;

@@ -13,7 +13,7 @@
 
 enum { HEADER_MAX = 1 << 20, BYTES_MAX = 1 << 30 };
 
-static int invalid(struct err *e, const char *what)
+static int fail_npy(struct err *e, const char *what)
 {
     return err_set(e, ERR_ENGINE_INVALID, "the engine's routed experts are invalid: %s", what);
 }
@@ -67,7 +67,7 @@ static size_t items_of(struct str shape)
     return at < shape.len ? n : SIZE_MAX;
 }
 
-static void widen(struct buf *out, const char *p, size_t n, size_t item)
+static void widen_items(struct buf *out, const char *p, size_t n, size_t item)
 {
     char *to = buf_reserve(out, n * 4);
 
@@ -118,24 +118,24 @@ static size_t rows_of(struct str shape)
 }
 
 /* The next file's header, if all of it is there. *ret_len: how long it is. As find_header. */
-static int take_header(struct npy *n, struct str file, size_t *ret_len)
+static int read_npy_header(struct npy *n, struct str file, size_t *ret_len)
 {
     struct str header, shape;
     size_t bytes;
     int rc = find_header(file, &header, ret_len);
 
     if (rc < 0)
-        return invalid(&n->err, "not an .npy file");
+        return fail_npy(&n->err, "not an .npy file");
     if (rc == 0)
         return 0;
     shape = value_of(header, "'shape':");
     n->item = item_bytes(value_of(header, "'descr':"));
     n->left = items_of(shape);
     if (!str_starts(value_of(header, "'fortran_order':"), STR("False")))
-        return invalid(&n->err, "not in C order");
+        return fail_npy(&n->err, "not in C order");
     if (n->item == 0 || n->left == SIZE_MAX || __builtin_mul_overflow(n->left, n->item, &bytes) ||
         bytes > BYTES_MAX)
-        return invalid(&n->err, "type, shape and size do not agree");
+        return fail_npy(&n->err, "type, shape and size do not agree");
     n->last = (struct npy_last){rows_of(shape), n->items.len};
     n->any = true;
     return 1;
@@ -148,7 +148,7 @@ void npy_feed(struct npy *n, struct buf *came)
     n->bytes += came->len;
     while (!n->bad && at < came->len && k > 0) {
         if (n->left == 0) {
-            int rc = take_header(n, str_sub(buf_str(came), at, SIZE_MAX), &len);
+            int rc = read_npy_header(n, str_sub(buf_str(came), at, SIZE_MAX), &len);
 
             n->bad = rc < 0;
             if (rc <= 0)
@@ -156,13 +156,13 @@ void npy_feed(struct npy *n, struct buf *came)
             at += len;
         }
         k = MIN_OF(n->left, (came->len - at) / n->item);
-        widen(&n->items, came->p + at, k, n->item);
+        widen_items(&n->items, came->p + at, k, n->item);
         at += k * n->item;
         n->left -= k;
         k += n->left == 0; /* a further file may follow */
     }
     if (!n->bad && n->bytes > BYTES_MAX)
-        n->bad = invalid(&n->err, "too large") < 0;
+        n->bad = fail_npy(&n->err, "too large") < 0;
     if (n->bad)
         at = came->len; /* nothing more is looked at */
     buf_consume(came, at);
@@ -176,8 +176,8 @@ int npy_end(const struct npy *n, const struct buf *left_over, struct err *e)
         return -1;
     }
     if (n->left > 0)
-        return invalid(e, "type, shape and size do not agree");
-    return n->any && left_over->len == 0 ? 0 : invalid(e, "not an .npy file");
+        return fail_npy(e, "type, shape and size do not agree");
+    return n->any && left_over->len == 0 ? 0 : fail_npy(e, "not an .npy file");
 }
 
 struct npy *npy_new(void)

@@ -108,25 +108,25 @@ static const char *const phrases[] = {
 /* Phrases that count beside a refusal only. */
 static const char *const loose_phrases[] = {"context length", "context size", "context window"};
 
-static char lower(char c)
+static char lower_ascii(char c)
 {
     return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
 }
 
-static bool begins(struct str words, const char *text)
+static bool begins_word(struct str words, const char *text)
 {
     for (size_t i = 0; text[i]; i++) {
-        if (i >= words.len || lower(words.p[i]) != text[i])
+        if (i >= words.len || lower_ascii(words.p[i]) != text[i])
             return false;
     }
     return true;
 }
 
 /* The words that follow `text`; p NULL: it is not there. */
-static struct str find_rest(struct str words, const char *text)
+static struct str text_after(struct str words, const char *text)
 {
     for (size_t i = 0; i < words.len; i++) {
-        if (begins(str_sub(words, i, SIZE_MAX), text))
+        if (begins_word(str_sub(words, i, SIZE_MAX), text))
             return str_sub(words, i + strlen(text), SIZE_MAX);
     }
     return (struct str){0};
@@ -135,7 +135,7 @@ static struct str find_rest(struct str words, const char *text)
 static bool has_any(struct str words, const char *const *texts, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (find_rest(words, texts[i]).p)
+        if (text_after(words, texts[i]).p)
             return true;
     }
     return false;
@@ -149,7 +149,7 @@ static uint64_t read_figure(struct str words)
     size_t i = 0;
 
     for (size_t k = 0; k < ARRAY_LEN(fillers); k++) {
-        if (begins(words, fillers[k]))
+        if (begins_word(words, fillers[k]))
             words = str_sub(words, strlen(fillers[k]), SIZE_MAX);
     }
     while (i < words.len && n < FIGURE_MAX &&
@@ -166,7 +166,7 @@ static uint64_t read_figure(struct str words)
 static struct str read_step(struct str words, const struct overflow_step *s, uint64_t *ret)
 {
     do {
-        words = find_rest(words, s->text);
+        words = text_after(words, s->text);
         *ret = read_figure(words);
     } while (words.p && *ret == 0);
     return words;

@@ -2,8 +2,8 @@
  * The two kinds have different formats. SGLang gives a row of [logprob, id] for the prompt and one
  * row of alternatives for each position. vLLM gives an object for each position whose keys are ids;
  * the id's own logprob is one of them. While bytes come, both are put into flat arrays (entry_ids,
- * entry_logprobs, and where each position ends); at the end settle() sorts each position's entries
- * and picks its own.
+ * entry_logprobs, and where each position ends); at the end sort_entries() sorts each position's
+ * entries and picks its own.
  *
  * The answer must repeat the ids that were sent: an engine that rendered them anew would score
  * another prompt. The first id has nothing before it and gets 0.
@@ -37,7 +37,7 @@ static const struct field vllm_fields[] = {
     FIELD(OF_COMPLETIONS "*", FIELD_SCALAR, ENTRY),
 };
 
-static int invalid(struct err *e, const char *what)
+static int fail_scores(struct err *e, const char *what)
 {
     return err_set(e, ERR_ENGINE_INVALID, "the scorer's answer is invalid: %s", what);
 }
@@ -180,10 +180,10 @@ int prompt_scores_feed(struct prompt_scores *p, struct str bytes, struct err *e)
     int rc;
 
     if (p->complete)
-        return str_trim(bytes).len == 0 ? 0 : invalid(e, "bytes behind its JSON");
+        return str_trim(bytes).len == 0 ? 0 : fail_scores(e, "bytes behind its JSON");
     rc = fields_feed(&p->fields, bytes, &why);
     if (rc < 0)
-        return invalid(e, why.text);
+        return fail_scores(e, why.text);
     p->complete = rc > 0;
     return 0;
 }
@@ -232,13 +232,13 @@ static void find_own(struct prompt_scores *p, size_t from, size_t n, int32_t id)
     *vec_push(&p->told) = id;
 }
 
-static int settle(struct prompt_scores *p, struct err *e)
+static int sort_entries(struct prompt_scores *p, struct err *e)
 {
     size_t from = 0, n = p->ids.n;
     bool entries = p->kind == SCORER_VLLM || p->top_k > 0;
 
     if (entries && p->entry_ends.n != n)
-        return invalid(e, "its alternatives are of another number of tokens");
+        return fail_scores(e, "its alternatives are of another number of tokens");
     for (size_t i = 0; entries && i < n; i++) {
         size_t to = (size_t)p->entry_ends.at[i];
 
@@ -253,18 +253,18 @@ static int settle(struct prompt_scores *p, struct err *e)
 int prompt_scores_end(struct prompt_scores *p, struct err *e)
 {
     if (!p->complete)
-        return invalid(e, "it ends inside its JSON");
-    if (settle(p, e))
+        return fail_scores(e, "it ends inside its JSON");
+    if (sort_entries(p, e))
         return -1;
     if (p->logprobs.n != p->ids.n || p->told.n != p->ids.n)
-        return invalid(e, "it has logprobs of another number of tokens");
+        return fail_scores(e, "it has logprobs of another number of tokens");
     for (size_t i = 0; i < p->ids.n; i++) {
         if (p->told.at[i] != p->ids.at[i])
-            return invalid(e, "it is for another prompt");
+            return fail_scores(e, "it is for another prompt");
         if (i > 0 && !isfinite(p->logprobs.at[i]))
-            return invalid(e, "a logprob is missing or out of range");
+            return fail_scores(e, "a logprob is missing or out of range");
         if (i > 0 && logprob_fault(p->logprobs.at[i]))
-            return invalid(e, logprob_fault(p->logprobs.at[i]));
+            return fail_scores(e, logprob_fault(p->logprobs.at[i]));
     }
     if (p->ids.n > 0)
         p->logprobs.at[0] = 0;

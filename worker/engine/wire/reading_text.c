@@ -12,7 +12,7 @@ enum {
 };
 
 /* The text as a tree of its own, for the receiver. */
-static void tell(struct reading *r, struct buf *text)
+static void pass_tree(struct reading *r, struct buf *text)
 {
     struct err e;
 
@@ -28,7 +28,7 @@ static void keep_text(struct reading *r)
     struct buf kept = {0};
 
     upstream_text_write(r->text, &r->messages, &kept);
-    tell(r, &kept);
+    pass_tree(r, &kept);
 }
 
 int reading_text_end(struct reading *r, struct err *e)
@@ -44,7 +44,7 @@ int reading_text_end(struct reading *r, struct err *e)
 
 /* The document in r->word, all but its messages and logprobs, which are r->messages and
  * r->delta_read. */
-static int take_doc(struct reading *r, struct err *e)
+static int read_doc(struct reading *r, struct err *e)
 {
     struct reply *y = &r->reply;
     struct upstream_out out = {&r->doc_arena, &r->messages, r->events};
@@ -77,7 +77,7 @@ static int take_doc(struct reading *r, struct err *e)
 
 void reading_parse(struct reading *r)
 {
-    r->parse_rc = take_doc(r, &r->parse_err);
+    r->parse_rc = read_doc(r, &r->parse_err);
     r->parsed = true;
     if (!r->events)
         arena_done(&r->doc_arena);
@@ -102,7 +102,7 @@ int reading_text_whole(struct reading *r, struct err *e)
 }
 
 /* Passes on the event's messages, then its logprobs. */
-static void give_event(struct reading *r)
+static void pass_event(struct reading *r)
 {
     struct engine_delta now = r->delta_read;
 
@@ -122,7 +122,7 @@ int reading_text_event(struct reading *r, struct err *e)
     int rc = reading_text_whole(r, e);
 
     if (rc == READING_MORE)
-        give_event(r);
+        pass_event(r);
     r->parsed = false;
     buf_clear(&r->word);
     arena_done(&r->doc_arena);

@@ -16,7 +16,7 @@
 
 enum { WORDS_MAX = 300 }; /* bytes of what an engine says that are passed on */
 
-static bool mentions(struct str text, const char *what)
+static bool mentions_text(struct str text, const char *what)
 {
     return str_find(text, str_cstr(what), 0) != SIZE_MAX;
 }
@@ -51,11 +51,11 @@ enum engine_failure refusal_of(int64_t status, struct str text, struct err *e)
     while (len > 0 && (size_t)len < text.len && ((unsigned char)text.p[len] & 0xc0) == 0x80)
         len--; /* no half of a character */
 
-    if (status == 400 && mentions(text, "Duplicate request ID")) {
+    if (status == 400 && mentions_text(text, "Duplicate request ID")) {
         (void)err_set(e, ERR_ENGINE_UNAVAILABLE, "the engine still has a request of this id");
         return ENGINE_ASK_ANEW;
     }
-    if (status == 400 && mentions(text, "bootstrap room")) {
+    if (status == 400 && mentions_text(text, "bootstrap room")) {
         (void)err_set(e, ERR_ENGINE_UNAVAILABLE,
                       "the engine is one half of a split of prefill and decode: %.*s", len, text.p);
         return ENGINE_NO_ANSWER;
@@ -64,7 +64,8 @@ enum engine_failure refusal_of(int64_t status, struct str text, struct err *e)
         fail_overflow(overflow, text, len, e);
         return ENGINE_BROKE;
     }
-    if (status == 503 && (mentions(text, "Loading model") || mentions(text, "model is loading"))) {
+    if (status == 503 &&
+        (mentions_text(text, "Loading model") || mentions_text(text, "model is loading"))) {
         (void)err_set(e, ERR_ENGINE_UNAVAILABLE, "the engine is loading its model");
         return ENGINE_NOT_READY;
     }

@@ -66,7 +66,7 @@ void scoring_cancel(struct scoring *s)
     scoring_free(s);
 }
 
-static void end(struct scoring *s, const struct err *e)
+static void end_scoring(struct scoring *s, const struct err *e)
 {
     void (*done)(void *ctx, const struct err *e) = s->done;
     void *ctx = s->ctx;
@@ -75,18 +75,18 @@ static void end(struct scoring *s, const struct err *e)
     done(ctx, e);
 }
 
-static void give_up(struct scoring *s)
+static void fail_scoring(struct scoring *s)
 {
     struct err e = {0};
 
     (void)err_set(&e, ERR_ENGINE_INVALID,
                   "the engine told no logprob for token %u, id %d, and cannot be asked for it",
                   s->reply->lacks.at[s->next].at, s->ask.id);
-    end(s, &e);
+    end_scoring(s, &e);
 }
 
 /* Sets what the step forces and how many alternatives it wants; false if it cannot be done. */
-static bool settle_step(struct scoring *s)
+static bool set_step(struct scoring *s)
 {
     const struct engine_options *opt = s->remote->options;
     struct score_ask *ask = &s->ask;
@@ -104,13 +104,13 @@ static bool settle_step(struct scoring *s)
 static void on_answer(void *ctx, int rc, float logprob, const struct err *e);
 
 /* The next question about the token at hand; what cannot be asked is passed over. */
-static void ask(struct scoring *s)
+static void ask_next_token(struct scoring *s)
 {
-    while (s->step < STEPS && !settle_step(s))
+    while (s->step < STEPS && !set_step(s))
         s->step++;
     s->ask.seed = (uint32_t)str_hash(s->req->session_id, clock_us() + s->next) & INT32_MAX;
     if (s->step == STEPS)
-        give_up(s);
+        fail_scoring(s);
     else
         s->asked = score_question_start(s->remote, s->req->session_id, &s->ask, on_answer, s);
 }
@@ -140,38 +140,38 @@ static void on_answer(void *ctx, int rc, float logprob, const struct err *e)
 
     s->asked = NULL;
     if (rc < 0) {
-        end(s, e);
+        end_scoring(s, e);
         return;
     }
     if (rc == SCORE_WIDER) {
         s->step++;
-        ask(s);
+        ask_next_token(s);
         return;
     }
     if (rc == SCORE_STRAY && !s->strayed) {
         s->strayed = true;
-        ask(s);
+        ask_next_token(s);
         return;
     }
     if (rc != SCORE_FOUND) {
-        give_up(s);
+        fail_scoring(s);
         return;
     }
     s->strayed = false;
     s->reply->logprobs.at[s->reply->lacks.at[s->next].at] = logprob;
     s->reply->scored++;
     if (++s->next == s->reply->lacks.n) {
-        end(s, NULL);
+        end_scoring(s, NULL);
         return;
     }
     begin_token(s);
-    ask(s);
+    ask_next_token(s);
 }
 
 /* Penalties, biases and grammars change logits in ways that alternatives do not show. One answer
  * has one basis: all its tokens are asked for as the logits alone have them, and alternatives of
  * another basis go. */
-static void lower(struct reply *y)
+static void lower_to_raw(struct reply *y)
 {
     struct reply_lacks all = {0};
     size_t next = 0;
@@ -202,7 +202,7 @@ struct scoring *scoring_new(struct remote *r, const struct engine_request *q, st
     for (size_t i = 0; i < y->ids.n; i++)
         *vec_push(&s->ids) = y->ids.at[i];
     if (y->basis != BASIS_RAW && sampling_bends_logits(q->sampling))
-        lower(y);
+        lower_to_raw(y);
     s->ask.sampling = q->sampling;
     s->ask.raw = y->basis == BASIS_RAW || sampling_changes_nothing(q->sampling);
     return s;
@@ -217,9 +217,9 @@ void scoring_begin(struct scoring *s)
                       "the engine left out logprobs: %zu tokens would have to be asked for, of one "
                       "answer at most %d are",
                       s->reply->lacks.n, CALLS_MAX);
-        end(s, &e);
+        end_scoring(s, &e);
         return;
     }
     begin_token(s);
-    ask(s);
+    ask_next_token(s);
 }

@@ -6,7 +6,7 @@
 #include "common/base/mem.h"
 #include "common/proc/metrics.h"
 
-static void lose(struct metrics_page *page, size_t n)
+static void count_lost(struct metrics_page *page, size_t n)
 {
     metrics_count(page, METRIC_engine_ends_lost, n);
 }
@@ -14,7 +14,7 @@ static void lose(struct metrics_page *page, size_t n)
 void session_ends_add(struct session_ends *s, struct str session_id, struct metrics_page *page)
 {
     if (s->n >= SESSION_ENDS_WAITING) {
-        lose(page, 1);
+        count_lost(page, 1);
         return;
     }
     if (!s->ring)
@@ -24,7 +24,7 @@ void session_ends_add(struct session_ends *s, struct str session_id, struct metr
 }
 
 /* The oldest, taken out; NULL: there is none. */
-static char *take(struct session_ends *s)
+static char *pop_oldest(struct session_ends *s)
 {
     char *id;
 
@@ -38,7 +38,7 @@ static char *take(struct session_ends *s)
 
 char *session_ends_next(struct session_ends *s)
 {
-    char *id = s->running < SESSION_ENDS_AT_ONCE ? take(s) : NULL;
+    char *id = s->running < SESSION_ENDS_AT_ONCE ? pop_oldest(s) : NULL;
 
     s->running += id != NULL;
     return id;
@@ -47,20 +47,20 @@ char *session_ends_next(struct session_ends *s)
 void session_ends_over(struct session_ends *s, bool told, struct metrics_page *page)
 {
     s->running--;
-    lose(page, !told);
+    count_lost(page, !told);
 }
 
 void session_ends_forget(struct session_ends *s)
 {
     char *id;
 
-    while ((id = take(s)))
+    while ((id = pop_oldest(s)))
         free(id);
 }
 
 void session_ends_done(struct session_ends *s, struct metrics_page *page)
 {
-    lose(page, s->n + s->running);
+    count_lost(page, s->n + s->running);
     s->running = 0;
     session_ends_forget(s);
     free(s->ring);

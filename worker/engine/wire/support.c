@@ -45,7 +45,7 @@ void support_begin_event(struct support *s)
     vec_clear(&s->sampled);
 }
 
-static int invalid(struct err *e, const char *what)
+static int fail_support(struct err *e, const char *what)
 {
     return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s", what);
 }
@@ -58,16 +58,16 @@ static int check_event(const struct support *s, const struct support_tokens *t, 
     if (rows == 0 || (t->cut && rows < t->from + t->n))
         return 1;
     if (!t->cut && rows != t->seen)
-        return invalid(e, "the numbers of tokens and of their sampling supports differ");
+        return fail_support(e, "the numbers of tokens and of their sampling supports differ");
     if (s->row_logprobs.n > 0 && s->row_logprobs.n != s->rows.n)
-        return invalid(e, "the ids and logprobs of its sampling support differ in number");
+        return fail_support(e, "the ids and logprobs of its sampling support differ in number");
     if (s->sampled.n > 0 && s->sampled.n != rows)
-        return invalid(e, "the numbers of tokens and of their sampling logprobs differ");
+        return fail_support(e, "the numbers of tokens and of their sampling logprobs differ");
     return 0;
 }
 
 /* The place of the sampled token in its row, or SIZE_MAX. */
-static size_t place_of(const int32_t *row, size_t n, int32_t id)
+static size_t index_in_row(const int32_t *row, size_t n, int32_t id)
 {
     for (size_t i = 0; i < n; i++)
         if (row[i] == id)
@@ -99,7 +99,7 @@ static void keep_row(struct support *s, size_t at, size_t n)
 }
 
 /* One token's row, which begins at `at`. Returns 1 if it has none. */
-static int take_row(struct support *s, const struct support_tokens *t, size_t i, size_t at,
+static int read_row(struct support *s, const struct support_tokens *t, size_t i, size_t at,
                     struct err *e)
 {
     size_t n = (size_t)s->row_counts.at[t->from + i];
@@ -107,14 +107,14 @@ static int take_row(struct support *s, const struct support_tokens *t, size_t i,
 
     if (n == 0)
         return 1;
-    place = place_of(s->rows.at + at, n, t->ids[i]);
+    place = index_in_row(s->rows.at + at, n, t->ids[i]);
     if (place == SIZE_MAX)
-        return invalid(e, "a token is not in its own sampling support");
+        return fail_support(e, "a token is not in its own sampling support");
     t->logprobs[i] = own_logprob(s, t, i, at, place);
     if (!isfinite(t->logprobs[i]))
-        return invalid(e, "a logprob of its sampling support is null or out of range");
+        return fail_support(e, "a logprob of its sampling support is null or out of range");
     if (logprob_fault(t->logprobs[i]))
-        return invalid(e, logprob_fault(t->logprobs[i]));
+        return fail_support(e, logprob_fault(t->logprobs[i]));
     s->own += s->sampled.n > 0 || s->row_logprobs.n > 0;
     keep_row(s, at, n);
     return 0;
@@ -131,7 +131,7 @@ int support_take(struct support *s, const struct support_tokens *t, struct err *
     for (size_t i = 0; rc == 0 && i < t->from; i++)
         at += (size_t)s->row_counts.at[i];
     for (size_t i = 0; rc == 0 && i < t->n; i++) {
-        rc = take_row(s, t, i, at, e);
+        rc = read_row(s, t, i, at, e);
         at += (size_t)s->row_counts.at[t->from + i];
     }
     s->lost = s->lost || rc > 0;

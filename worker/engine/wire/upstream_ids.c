@@ -13,7 +13,7 @@
 #include "common/codec/surrogates.h"
 #include "worker/engine/wire/wire_reply.h"
 
-static int invalid(struct err *e, const char *what)
+static int fail_ids(struct err *e, const char *what)
 {
     return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s", what);
 }
@@ -37,7 +37,7 @@ static int add_id(struct json_ints *to, const struct json *v, struct err *e)
     int64_t id = int_of(v);
 
     if (id < 0 || id > INT32_MAX)
-        return invalid(e, "a token id is no such number");
+        return fail_ids(e, "a token id is no such number");
     *vec_push(to) = (int32_t)id;
     return 0;
 }
@@ -52,7 +52,7 @@ static int add_ids(struct json_ints *to, const struct json *list, struct err *e)
 }
 
 /* Takes the prompt, which comes once or with every chunk. */
-static int take_prompt(struct reply *y, const struct json *list, struct err *e)
+static int read_prompt_list(struct reply *y, const struct json *list, struct err *e)
 {
     if (!json_is(list, JSON_ARRAY))
         return 0;
@@ -61,7 +61,7 @@ static int take_prompt(struct reply *y, const struct json *list, struct err *e)
 }
 
 /* Reports whether the list starts with all known triples: then it has everything so far. */
-static bool repeats(const struct reply *y, const struct json *list)
+static bool repeats_triples(const struct reply *y, const struct json *list)
 {
     for (size_t i = 0; i < y->ids.n; i++) {
         if (int_of(json_at(json_at(list, i), 1)) != y->ids.at[i])
@@ -71,13 +71,13 @@ static bool repeats(const struct reply *y, const struct json *list)
 }
 
 /* Takes [[logprob, id, ...], ...]: all so far, or the new ones; the count decides. */
-static int take_triples(struct reply *y, const struct json *list, int64_t total, struct err *e)
+static int read_triples(struct reply *y, const struct json *list, int64_t total, struct err *e)
 {
-    bool all = total == (int64_t)list->n ||
-               (total != (int64_t)(list->n + y->ids.n) && list->n >= y->ids.n && repeats(y, list));
+    bool all = total == (int64_t)list->n || (total != (int64_t)(list->n + y->ids.n) &&
+                                             list->n >= y->ids.n && repeats_triples(y, list));
 
-    if (all && !repeats(y, list))
-        return invalid(e, "tokens that it had sent are others now");
+    if (all && !repeats_triples(y, list))
+        return fail_ids(e, "tokens that it had sent are others now");
     for (size_t i = all ? y->ids.n : 0; i < list->n; i++) {
         if (add_id(&y->ids, json_at(&list->items[i], 1), e) < 0)
             return -1;
@@ -87,7 +87,7 @@ static int take_triples(struct reply *y, const struct json *list, int64_t total,
 }
 
 /* One above the limit, no more: the answer will be refused (ENGINE_VERSIONS_MAX). */
-static void take_spans(struct reply *y, const struct json *list)
+static void read_spans(struct reply *y, const struct json *list)
 {
     y->event.has_spans = true;
     vec_clear(&y->spans);
@@ -102,7 +102,7 @@ static void take_spans(struct reply *y, const struct json *list)
     }
 }
 
-static void take_version(struct reply *y, const struct json *from)
+static void read_version(struct reply *y, const struct json *from)
 {
     struct str version = json_text(json_get(from, "weight_version"));
     const struct json *spans = json_get(from, "weight_versions");
@@ -112,39 +112,39 @@ static void take_version(struct reply *y, const struct json *from)
         surrogates_add_whole(version, &y->version);
     }
     if (json_is(spans, JSON_ARRAY))
-        take_spans(y, spans);
+        read_spans(y, spans);
 }
 
-static int take_choice(struct reply *y, const struct json *choice, struct err *e)
+static int read_choice_ids(struct reply *y, const struct json *choice, struct err *e)
 {
     const struct json *meta = json_get(choice, "meta_info");
     const struct json *triples = json_get(meta, "output_token_logprobs");
     const struct json *content = json_get(json_get(choice, "logprobs"), "content");
 
-    take_version(y, meta);
-    take_version(y, choice);
-    if (take_prompt(y, json_get(choice, "prompt_token_ids"), e) < 0 ||
-        take_prompt(y, json_get(meta, "prompt_token_ids"), e) < 0)
+    read_version(y, meta);
+    read_version(y, choice);
+    if (read_prompt_list(y, json_get(choice, "prompt_token_ids"), e) < 0 ||
+        read_prompt_list(y, json_get(meta, "prompt_token_ids"), e) < 0)
         return -1;
     for (size_t i = 0; json_at(content, i); i++)
         *vec_push(&y->event.logprobs) = float_of(json_get(json_at(content, i), "logprob"));
     if (json_is(triples, JSON_ARRAY))
-        return take_triples(y, triples, int_of(json_get(meta, "completion_tokens")), e);
+        return read_triples(y, triples, int_of(json_get(meta, "completion_tokens")), e);
     return add_ids(&y->ids, json_get(choice, "token_ids"), e);
 }
 
 /* SGLang's sglext: all ids at once, with the whole answer or in a stream's last chunk, which has no
  * choices. */
-static int take_sglext(struct reply *y, const struct json *ext, struct err *e)
+static int read_sglext(struct reply *y, const struct json *ext, struct err *e)
 {
     const struct json *lists = json_get(ext, "output_ids");
 
-    if (take_prompt(y, json_get(ext, "input_ids"), e) < 0)
+    if (read_prompt_list(y, json_get(ext, "input_ids"), e) < 0)
         return -1;
     if (!json_is(lists, JSON_ARRAY))
         return 0;
     if (y->ids.n > 0)
-        return invalid(e, "it tells its tokens twice");
+        return fail_ids(e, "it tells its tokens twice");
     return add_ids(&y->ids, json_at(lists, 0), e);
 }
 
@@ -157,12 +157,12 @@ static void drop_overtaken_spans(struct reply *y, size_t known)
         vec_clear(&y->spans);
 }
 
-static int take_ids(struct reply *y, const struct json *doc, struct err *e)
+static int read_ids_member(struct reply *y, const struct json *doc, struct err *e)
 {
-    if (take_prompt(y, json_get(doc, "prompt_token_ids"), e) < 0 ||
-        take_sglext(y, json_get(doc, "sglext"), e) < 0)
+    if (read_prompt_list(y, json_get(doc, "prompt_token_ids"), e) < 0 ||
+        read_sglext(y, json_get(doc, "sglext"), e) < 0)
         return -1;
-    return take_choice(y, json_at(json_get(doc, "choices"), 0), e);
+    return read_choice_ids(y, json_at(json_get(doc, "choices"), 0), e);
 }
 
 int upstream_ids_take(struct reply *y, const struct json *doc, struct err *e)
@@ -175,9 +175,9 @@ int upstream_ids_take(struct reply *y, const struct json *doc, struct err *e)
         y->event.prompt_tokens = int_of(json_get(usage, "prompt_tokens"));
         y->event.completion_tokens = int_of(json_get(usage, "completion_tokens"));
     }
-    take_version(y, json_get(doc, "metadata"));
-    take_version(y, json_get(doc, "sglext"));
-    if (take_ids(y, doc, e) < 0)
+    read_version(y, json_get(doc, "metadata"));
+    read_version(y, json_get(doc, "sglext"));
+    if (read_ids_member(y, doc, e) < 0)
         return -1;
     drop_overtaken_spans(y, known);
     return 0;
@@ -187,14 +187,14 @@ int upstream_ids_take(struct reply *y, const struct json *doc, struct err *e)
 static int check_logprobs(const struct reply *y, bool asked, struct err *e)
 {
     if (y->logprobs.n == 0 && asked)
-        return invalid(e, "it has no logprobs");
+        return fail_ids(e, "it has no logprobs");
     if (y->logprobs.n > 0 && y->logprobs.n != y->ids.n)
-        return invalid(e, "the numbers of tokens and logprobs differ");
+        return fail_ids(e, "the numbers of tokens and logprobs differ");
     for (size_t i = 0; i < y->logprobs.n; i++) {
         const char *fault = logprob_fault(y->logprobs.at[i]);
 
         if (fault)
-            return invalid(e, fault);
+            return fail_ids(e, fault);
     }
     return 0;
 }
@@ -205,7 +205,7 @@ int upstream_ids_end(struct reply *y, bool asked_ids, bool asked_logprobs, struc
     const struct reply_event *v = &y->event;
 
     if (asked_ids && (y->ids.n == 0 || y->prompt_ids.n == 0))
-        return invalid(e, "it has no token ids");
+        return fail_ids(e, "it has no token ids");
     if (y->ids.n == 0) {
         vec_clear(&y->spans); /* their tokens were not returned */
         return 0;
@@ -215,9 +215,9 @@ int upstream_ids_end(struct reply *y, bool asked_ids, bool asked_logprobs, struc
     if (check_logprobs(y, asked_logprobs, e) < 0)
         return -1;
     if (v->completion_tokens >= 0 && v->completion_tokens != (int64_t)y->ids.n)
-        return invalid(e, "its token count is not the number of its tokens");
+        return fail_ids(e, "its token count is not the number of its tokens");
     if (v->prompt_tokens >= 0 && y->prompt_ids.n > 0 &&
         v->prompt_tokens != (int64_t)y->prompt_ids.n)
-        return invalid(e, "its prompt's count is not the number of its ids");
+        return fail_ids(e, "its prompt's count is not the number of its ids");
     return 0;
 }

@@ -103,7 +103,7 @@ static void gather_texts(const struct json *v, unsigned depth, struct buf *out)
 
 /* --- the content --- */
 
-static bool is_part_type(struct str type, const char *const *types, size_t n)
+static bool has_content_type(struct str type, const char *const *types, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (str_eq_c(type, types[i]))
@@ -111,7 +111,7 @@ static bool is_part_type(struct str type, const char *const *types, size_t n)
     return false;
 }
 
-static int read_part(struct reader *r, const struct json *part, const char *path)
+static int read_content_item(struct reader *r, const struct json *part, const char *path)
 {
     static const char *const said[] = {"text", "output_text", "refusal"};
     static const char *const thought[] = {"thinking", "reasoning", "reasoning_text", "summary_text",
@@ -123,7 +123,7 @@ static int read_part(struct reader *r, const struct json *part, const char *path
     if (!json_is(part, JSON_OBJECT))
         return err_set(r->e, ERR_ENGINE_INVALID,
                        "the engine's answer is invalid: %s must be an object", path);
-    if (is_part_type(type, thought, ARRAY_LEN(thought))) {
+    if (has_content_type(type, thought, ARRAY_LEN(thought))) {
         struct buf all = {0};
 
         gather_texts(part, NESTED_MAX, &all);
@@ -131,7 +131,7 @@ static int read_part(struct reader *r, const struct json *part, const char *path
         buf_done(&all);
         return 0;
     }
-    if (!is_part_type(type, said, ARRAY_LEN(said)))
+    if (!has_content_type(type, said, ARRAY_LEN(said)))
         return err_set(r->e, ERR_ENGINE_INVALID,
                        "the engine's answer is invalid: %s.type is \"%.*s\", which is no text",
                        path, (int)MIN_OF(type.len, (size_t)40), type.p ? type.p : "");
@@ -154,7 +154,7 @@ static int read_upstream_content(struct reader *r)
     pass_text_on(r, UPSTREAM_TEXT, json_string(content));
     for (size_t i = 0; json_at(content, i); i++) {
         (void)snprintf(path, sizeof(path), "%s.content[%zu]", r->path, i);
-        if (read_part(r, json_at(content, i), path) < 0)
+        if (read_content_item(r, json_at(content, i), path) < 0)
             return -1;
     }
     pass_text_on(r, UPSTREAM_TEXT, json_string(refusal));
@@ -235,7 +235,7 @@ static int read_as(struct reader *r, const struct json *from, const char *path)
     return read_members(r);
 }
 
-static int repeats(struct err *e)
+static int fail_repeated(struct err *e)
 {
     return err_set(e, ERR_ENGINE_INVALID,
                    "the engine's answer is invalid: choices[0].message.content is neither what "
@@ -265,9 +265,9 @@ static int read_chunk(struct reader *r, const struct json *delta, const struct j
     if (!json_is_null(delta) && before > 0 && r->m->calls.calls.n == 0 && has_calls(message))
         return refuse_member(r->e, "choices[0].message", "tool_calls", "came in no delta");
     if (!json_is_null(delta) && before > 0)
-        return text.len == 0 || str_eq(text, said) ? 0 : repeats(r->e);
+        return text.len == 0 || str_eq(text, said) ? 0 : fail_repeated(r->e);
     if (said.len > 0 && str_starts(text, said))
-        return repeats(r->e);
+        return fail_repeated(r->e);
     return read_as(r, message, "choices[0].message");
 }
 

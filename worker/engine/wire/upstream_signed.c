@@ -148,7 +148,7 @@ static const char *text_key(const struct json *item)
     return NULL;
 }
 
-static bool agree(const struct json *a, const struct json *b, const char *key)
+static bool members_agree(const struct json *a, const struct json *b, const char *key)
 {
     const struct json *x = json_get(a, key), *y = json_get(b, key);
 
@@ -164,8 +164,8 @@ static bool continues_item(const struct signed_item *last, const struct json *it
     if (key &&
         (strcmp(key, last->key) != 0 || (last->sealed && json_string(json_get(item, key)).len > 0)))
         return false;
-    return agree(last->members, item, "type") && agree(last->members, item, "index") &&
-           agree(last->members, item, "id");
+    return members_agree(last->members, item, "type") &&
+           members_agree(last->members, item, "index") && members_agree(last->members, item, "id");
 }
 
 static struct signed_item *append_item(struct upstream_signed *s, struct signed_list *l)

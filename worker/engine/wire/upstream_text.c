@@ -115,7 +115,7 @@ int upstream_text_check_tops(const struct json *lps, struct err *e)
     return 0;
 }
 
-static void take_usage(struct upstream_text *t, const struct json *usage)
+static void read_usage(struct upstream_text *t, const struct json *usage)
 {
     if (!json_is(usage, JSON_OBJECT))
         return;
@@ -169,7 +169,7 @@ int upstream_text_add(struct upstream_text *t, const struct json *doc,
         return -1;
     if (!stream && upstream_message_end(&t->message, out, e) < 0)
         return -1;
-    take_usage(t, json_get(doc, "usage"));
+    read_usage(t, json_get(doc, "usage"));
     if (upstream_finish_read(finish) != UPSTREAM_RUNNING) {
         buf_clear(&t->finish);
         buf_add_str(&t->finish, finish);

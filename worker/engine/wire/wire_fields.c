@@ -1,7 +1,7 @@
 /*
  * A small machine over json_scan. `path` is the place of the value at hand, kept as text: a key
- * replaces what stands behind its container's level. At each value choose() compares it with the
- * table's paths:
+ * replaces what stands behind its container's level. At each value choose_mode() compares it with
+ * the table's paths:
  *
  *   the same path, a scalar   MODE_VALUE   the scalar goes to the sink
  *   the same path, bulk       MODE_BULK    the scanner writes straight into the owner's array
@@ -45,7 +45,7 @@ void fields_reset(struct fields *f)
 
 /* How a table path and the place relate: 1 the same, 0 the place leads to it, -1 neither. Most do
  * not match, so the ends are looked at first. */
-static int compare(const struct field *f, struct str place)
+static int compare_path(const struct field *f, struct str place)
 {
     bool any = f->path[f->len - 1] == '*';
     size_t known = any ? f->len - 1u : f->len;
@@ -67,14 +67,14 @@ static int compare(const struct field *f, struct str place)
 
 /* What is to be done with the value at the place in f->path. A field may be both a scalar of its
  * own and the way to others ("finish_reason", "finish_reason.type"). */
-static void choose(struct fields *f)
+static void choose_mode(struct fields *f)
 {
     struct str place = buf_str(&f->path);
     bool leads = false;
 
     f->value = NULL;
     for (size_t i = 0; i < f->n; i++) {
-        int same = compare(&f->table[i], place);
+        int same = compare_path(&f->table[i], place);
 
         if (same == 1)
             f->value = &f->table[i];
@@ -89,7 +89,7 @@ static void choose(struct fields *f)
     }
 }
 
-static int enter(struct fields *f, bool array, struct err *e)
+static int enter_container(struct fields *f, bool array, struct err *e)
 {
     if (f->depth == FIELDS_DEPTH)
         return err_set(e, ERR_INVALID, "JSON: a field nested too deep");
@@ -100,24 +100,24 @@ static int enter(struct fields *f, bool array, struct err *e)
     return 0;
 }
 
-static void leave(struct fields *f)
+static void leave_container(struct fields *f)
 {
     f->depth--;
     f->path.len = f->depth > 0 ? f->level[f->depth - 1] : 0;
 }
 
-static void take_key(struct fields *f)
+static void read_field_key(struct fields *f)
 {
     f->path.len = f->level[f->depth - 1];
     if (f->path.len > 0)
         buf_add_c(&f->path, '.');
     f->key_at = f->path.len;
     buf_add_str(&f->path, f->scan.text);
-    choose(f);
+    choose_mode(f);
 }
 
 /* A value whose place is in the table, or leads there. */
-static int take_value(struct fields *f, struct err *e)
+static int read_field_value(struct fields *f, struct err *e)
 {
     int rc = json_scan_next(&f->scan, e);
 
@@ -129,14 +129,14 @@ static int take_value(struct fields *f, struct err *e)
         f->value = NULL;
     }
     if (f->scan.token == JSON_TOKEN_OBJECT || f->scan.token == JSON_TOKEN_ARRAY)
-        return enter(f, f->scan.token == JSON_TOKEN_ARRAY, e) < 0 ? -1 : 1;
+        return enter_container(f, f->scan.token == JSON_TOKEN_ARRAY, e) < 0 ? -1 : 1;
     if (f->value)
         f->sink->scalar(f->ctx, f->value->id, &f->scan,
                         str_sub(buf_str(&f->path), f->key_at, f->path.len));
     return 1;
 }
 
-static int take_bulk(struct fields *f, struct err *e)
+static int read_bulk(struct fields *f, struct err *e)
 {
     struct json_scan *s = &f->scan;
     bool null = false;
@@ -161,42 +161,42 @@ static int take_bulk(struct fields *f, struct err *e)
     return 1;
 }
 
-static int take_item(struct fields *f, struct err *e)
+static int read_list_item(struct fields *f, struct err *e)
 {
     int rc = json_scan_item(&f->scan, e);
 
     if (rc == 2) {
-        leave(f);
+        leave_container(f);
         return 1;
     }
     if (rc == 1) {
         f->path.len = f->level[f->depth - 1];
         f->key_at = f->path.len;
-        choose(f);
+        choose_mode(f);
     }
     return rc;
 }
 
 /* 2: the document is complete. */
-static int take_next(struct fields *f, struct err *e)
+static int read_next_token(struct fields *f, struct err *e)
 {
     int rc;
 
     if (f->depth > 0 && f->array[f->depth - 1])
-        return take_item(f, e);
+        return read_list_item(f, e);
     rc = json_scan_next(&f->scan, e);
     if (rc <= 0)
         return rc;
     if (f->scan.token == JSON_TOKEN_END)
         return 2;
     if (f->scan.token == JSON_TOKEN_KEY)
-        take_key(f);
+        read_field_key(f);
     else
-        leave(f);
+        leave_container(f);
     return 1;
 }
 
-static int take_skip(struct fields *f, struct err *e)
+static int skip_field(struct fields *f, struct err *e)
 {
     int rc = json_scan_skip(&f->scan, e);
 
@@ -213,16 +213,16 @@ int fields_feed(struct fields *f, struct str piece, struct err *e)
     do {
         switch ((enum mode)f->mode) {
         case MODE_VALUE:
-            rc = take_value(f, e);
+            rc = read_field_value(f, e);
             break;
         case MODE_SKIP:
-            rc = take_skip(f, e);
+            rc = skip_field(f, e);
             break;
         case MODE_BULK:
-            rc = take_bulk(f, e);
+            rc = read_bulk(f, e);
             break;
         default:
-            rc = take_next(f, e);
+            rc = read_next_token(f, e);
         }
     } while (rc == 1);
     return rc == 2 ? 1 : rc;

@@ -32,7 +32,7 @@ void reply_init(struct reply *y, uint32_t n_top, atomic_size_t *held)
     reply_begin_event(y);
 }
 
-static void count(struct reply *y, size_t bytes)
+static void count_reply_bytes(struct reply *y, size_t bytes)
 {
     if (y->held)
         atomic_fetch_add_explicit(y->held, bytes - y->counted, memory_order_relaxed);
@@ -69,7 +69,7 @@ void reply_done(struct reply *y)
     vec_done(&y->entries);
     vec_done(&y->lacks);
     support_done(&y->support);
-    count(y, 0);
+    count_reply_bytes(y, 0);
 }
 
 /* Counts the memory that grows with the answer. */
@@ -77,12 +77,13 @@ void reply_count(struct reply *y, size_t besides)
 {
     const struct reply_event *v = &y->event;
 
-    count(y, besides + vec_bytes(&y->ids) + vec_bytes(&y->logprobs) + vec_bytes(&y->tops) +
-                 vec_bytes(&y->spans) + vec_bytes(&y->seen) + vec_bytes(&y->prompt_ids) +
-                 vec_bytes(&y->entries) + vec_bytes(&y->lacks) + vec_bytes(&v->ids) +
-                 vec_bytes(&v->echo) + vec_bytes(&v->logprob_ids) + vec_bytes(&v->top_ids) +
-                 vec_bytes(&v->logprobs) + vec_bytes(&v->top_logprobs) + y->experts.cap +
-                 y->indexer.cap + (y->npy ? y->npy->items.cap : 0) + support_bytes(&y->support));
+    count_reply_bytes(
+        y, besides + vec_bytes(&y->ids) + vec_bytes(&y->logprobs) + vec_bytes(&y->tops) +
+               vec_bytes(&y->spans) + vec_bytes(&y->seen) + vec_bytes(&y->prompt_ids) +
+               vec_bytes(&y->entries) + vec_bytes(&y->lacks) + vec_bytes(&v->ids) +
+               vec_bytes(&v->echo) + vec_bytes(&v->logprob_ids) + vec_bytes(&v->top_ids) +
+               vec_bytes(&v->logprobs) + vec_bytes(&v->top_logprobs) + y->experts.cap +
+               y->indexer.cap + (y->npy ? y->npy->items.cap : 0) + support_bytes(&y->support));
 }
 
 void reply_begin_event(struct reply *y)
@@ -103,13 +104,13 @@ void reply_begin_event(struct reply *y)
     support_begin_event(&y->support);
 }
 
-static int invalid(struct err *e, const char *what)
+static int fail_reply(struct err *e, const char *what)
 {
     return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s", what);
 }
 
 /* Whether the event's ids begin with all that is known. */
-static bool repeats(const struct reply *y)
+static bool repeats_known(const struct reply *y)
 {
     const struct json_ints *ids = &y->event.ids;
 
@@ -127,14 +128,14 @@ static void detect_mode(struct reply *y)
 
     if (y->mode != REPLY_UNKNOWN || y->ids.n == 0 || !v->has_ids || v->ids_seen == 0)
         return;
-    if (total == (int64_t)v->ids_seen && repeats(y))
+    if (total == (int64_t)v->ids_seen && repeats_known(y))
         y->mode = REPLY_CUMULATIVE;
     else if (total == (int64_t)(y->ids.n + v->ids_seen))
         y->mode = REPLY_INCREMENTAL;
     else if (y->told != REPLY_UNKNOWN)
         y->mode = y->told;
     else
-        y->mode = repeats(y) ? REPLY_CUMULATIVE : REPLY_INCREMENTAL;
+        y->mode = repeats_known(y) ? REPLY_CUMULATIVE : REPLY_INCREMENTAL;
 }
 
 /* New ids and logprobs start at these places of the event's arrays. */
@@ -153,11 +154,11 @@ static int find_new(const struct reply *y, struct cut *c, struct err *e)
     bool aborted = y->finish == REPLY_ABORT;
 
     if (!aborted && v->ids_seen < known)
-        return invalid(e, "tokens that it had sent are missing");
+        return fail_reply(e, "tokens that it had sent are missing");
     if (!aborted && v->has_logprobs && v->logprobs_seen != v->ids_seen)
-        return invalid(e, "the numbers of tokens and logprobs differ");
+        return fail_reply(e, "the numbers of tokens and logprobs differ");
     if (v->ids_seen > 0 && !v->has_logprobs && !aborted)
-        return invalid(e, "it has no logprobs");
+        return fail_reply(e, "it has no logprobs");
     *c = (struct cut){known - MIN_OF(known, ids_read), known - MIN_OF(known, logprobs_read),
                       MIN_OF(new_ids, new_logprobs)};
     return 0;
@@ -172,15 +173,15 @@ static int check_new(const struct reply *y, const struct cut *c, struct err *e)
         const char *fault = logprob_fault(logprob);
 
         if (fault && (!isnan(logprob) || y->lacks.n == 0))
-            return invalid(e, fault);
+            return fail_reply(e, fault);
         if (v->has_logprob_ids && v->logprob_ids.at[c->logprobs + i] != v->ids.at[c->ids + i])
-            return invalid(e, v->logprob_ids.at[c->logprobs + i] < 0
-                                  ? "a logprob names no token id"
-                                  : "a logprob belongs to another token");
+            return fail_reply(e, v->logprob_ids.at[c->logprobs + i] < 0
+                                     ? "a logprob names no token id"
+                                     : "a logprob belongs to another token");
     }
     for (size_t i = 0; i < v->top_logprobs.n; i++) {
         if (isinf(v->top_logprobs.at[i]))
-            return invalid(e, "an alternative's logprob is out of range");
+            return fail_reply(e, "an alternative's logprob is out of range");
     }
     return 0;
 }
@@ -246,7 +247,7 @@ static void add_tops(struct reply *y, size_t skip, size_t n)
     y->tops.n += all;
 }
 
-static void append(struct reply *y, const struct cut *c)
+static void append_new(struct reply *y, const struct cut *c)
 {
     struct reply_event *v = &y->event;
 
@@ -272,7 +273,7 @@ static void append(struct reply *y, const struct cut *c)
 }
 
 /* The sampling support of what is new; its logprobs take the place of the others. */
-static int take_support(struct reply *y, const struct cut *c, struct err *e)
+static int add_support(struct reply *y, const struct cut *c, struct err *e)
 {
     struct reply_event *v = &y->event;
     struct support_tokens t = {.n = c->n,
@@ -300,23 +301,23 @@ int reply_merge(struct reply *y, bool stream, size_t *ret_new, struct err *e)
 
     *ret_new = 0;
     if (v->misfit)
-        return invalid(e, v->misfit);
+        return fail_reply(e, v->misfit);
     if (stream)
         detect_mode(y);
     if (!stream && !v->has_ids && y->finish != REPLY_ABORT && !y->failed)
-        return invalid(e, "it has no token ids");
-    if (find_new(y, &c, e) < 0 || check_new(y, &c, e) < 0 || take_support(y, &c, e) < 0)
+        return fail_reply(e, "it has no token ids");
+    if (find_new(y, &c, e) < 0 || check_new(y, &c, e) < 0 || add_support(y, &c, e) < 0)
         return -1;
     if (c.n > 0 && !v->has_spans)
         clear_spans(y); /* they covered fewer tokens */
     if (c.n > 0) {
         if (y->n_top > 0)
             add_tops(y, v->logprobs_seen - v->logprobs.n + c.logprobs, c.n);
-        append(y, &c);
+        append_new(y, &c);
     }
     if (v->completion_tokens >= 0 && (v->has_ids || stream) && y->finish != REPLY_ABORT &&
         v->completion_tokens != (int64_t)y->ids.n)
-        return invalid(e, "its token count is not the number of its tokens");
+        return fail_reply(e, "its token count is not the number of its tokens");
     *ret_new = c.n;
     return 0;
 }
@@ -493,7 +494,7 @@ void reply_begin_entry(struct reply *y)
 }
 
 /* Alternatives as they came, by entry, become alternatives by position. */
-static void settle_tops(struct reply *y)
+static void align_tops(struct reply *y)
 {
     struct reply_event *v = &y->event;
     size_t k = y->n_top, n = v->ids.n * k;
@@ -521,7 +522,7 @@ static void settle_tops(struct reply *y)
 
 /* Puts the logprob of an entry that has a place there, if the engine computed it. Returns -1 if it
  * is no number. */
-static int take_entry(struct reply *y, const struct logprob_item *x)
+static int place_logprob(struct reply *y, const struct logprob_item *x)
 {
     if (x->at == ENTRY_NOWHERE || !entry_computed(x))
         return 0;
@@ -532,7 +533,7 @@ static int take_entry(struct reply *y, const struct logprob_item *x)
 }
 
 /* Tokens that have no logprob yet; `last` is behind the last one with an entry. */
-static void note_lacks(struct reply *y, uint32_t last)
+static void record_lacks(struct reply *y, uint32_t last)
 {
     const struct reply_event *v = &y->event;
 
@@ -563,13 +564,13 @@ void reply_take_entries(struct reply *y)
     for (size_t i = 0; i < v->ids.n; i++)
         *vec_push(&v->logprobs) = NAN;
     for (size_t k = 0; k < y->entries.n; k++) {
-        if (take_entry(y, &y->entries.at[k]) < 0)
+        if (place_logprob(y, &y->entries.at[k]) < 0)
             v->misfit = "a logprob is null";
         if (y->entries.at[k].at != ENTRY_NOWHERE)
             last = y->entries.at[k].at + 1;
     }
-    note_lacks(y, last);
-    settle_tops(y);
+    record_lacks(y, last);
+    align_tops(y);
     v->has_logprobs = v->ids.n > 0;
     v->logprobs_seen = v->ids.n;
 }

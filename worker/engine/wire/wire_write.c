@@ -116,7 +116,7 @@ void wire_bias(struct wire_send *s, struct json_out *o, const struct engine_requ
 }
 
 /* Extends a picture's base64: returns its last four characters with a zero byte after its bytes. */
-static struct str lengthen(struct str base64, char more[8])
+static struct str lengthen_base64(struct str base64, char more[8])
 {
     char last[4];
     size_t n = 0;
@@ -146,7 +146,7 @@ static void put_base64(struct wire_send *s, struct str base64, bool zero)
     *vec_push(&s->inserts) = (struct http_insert){
         .bytes = str_sub(base64, 0, base64.len - (cut ? 4 : 0)), .at = s->body.len};
     if (cut)
-        buf_add_str(&s->body, lengthen(base64, more));
+        buf_add_str(&s->body, lengthen_base64(base64, more));
 }
 
 void wire_data_url(struct wire_send *s, struct json_out *o, const struct engine_image *image,

@@ -1,7 +1,7 @@
 /*
  * Each media range of the header is a wish: for one format by its name, for all under
- * application/, or for everything. consider() keeps for each format the wish that names it most
- * closely, as RFC 9110 has it: a range that names a format speaks for it, whatever a wildcard
+ * application/, or for everything. consider_range() keeps for each format the wish that names it
+ * most closely, as RFC 9110 has it: a range that names a format speaks for it, whatever a wildcard
  * says. Then the best of the three formats that have a media type of their own wins. Unknown types
  * and parameters are passed over: a header that cannot be met is no error, the answer says its
  * type.
@@ -19,7 +19,7 @@ struct wish {
 
 /* The list element or parameter before `sep` at the start of *rest, trimmed; *rest goes on behind
  * it. */
-static struct str take(struct str *rest, const char *sep)
+static struct str cut_element(struct str *rest, const char *sep)
 {
     size_t end = str_find(*rest, str_cstr(sep), 0);
     struct str part = str_sub(*rest, 0, end);
@@ -45,11 +45,11 @@ static unsigned read_q(struct str v)
 /* The media range of a list element and its weight. */
 static struct str read_range(struct str element, unsigned *ret_q)
 {
-    struct str type = take(&element, ";");
+    struct str type = cut_element(&element, ";");
 
     *ret_q = Q_ONE;
     while (element.len > 0) {
-        struct str parameter = take(&element, ";");
+        struct str parameter = cut_element(&element, ";");
 
         if (str_eq_nocase(str_sub(parameter, 0, 2), STR("q=")))
             *ret_q = read_q(str_sub(parameter, 2, SIZE_MAX));
@@ -77,14 +77,14 @@ static enum export_format of_type(struct str type)
 }
 
 /* The closest range decides, the most generous of equally close ones. */
-static void consider(struct wish *w, unsigned exact, unsigned q, size_t place)
+static void consider_range(struct wish *w, unsigned exact, unsigned q, size_t place)
 {
     if (exact < w->exact || (exact == w->exact && q <= w->q))
         return;
     *w = (struct wish){q, exact, place};
 }
 
-static bool better(const struct wish *a, const struct wish *b)
+static bool is_better_wish(const struct wish *a, const struct wish *b)
 {
     if (a->q != b->q)
         return a->q > b->q;
@@ -101,19 +101,19 @@ enum export_format accept_format(struct str accept, enum export_format otherwise
 
     for (size_t place = 0; accept.len > 0; place++) {
         unsigned q;
-        struct str type = read_range(take(&accept, ","), &q);
+        struct str type = read_range(cut_element(&accept, ","), &q);
         enum export_format named = of_type(type);
         unsigned exact = str_eq(type, STR("*/*"))                    ? 1
                          : str_eq_nocase(type, STR("application/*")) ? 2
                                                                      : 0;
 
         if (named != EXPORT_FORMAT_COUNT)
-            consider(&wishes[named], 3, q, place);
+            consider_range(&wishes[named], 3, q, place);
         for (size_t i = 0; exact > 0 && i < EXPORT_FORMAT_COUNT; i++)
-            consider(&wishes[i], exact, q, place);
+            consider_range(&wishes[i], exact, q, place);
     }
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        if (wishes[all[i]].q > 0 && better(&wishes[all[i]], &wishes[best]))
+        if (wishes[all[i]].q > 0 && is_better_wish(&wishes[all[i]], &wishes[best]))
             best = all[i];
     return best;
 }

@@ -202,7 +202,7 @@ MAY_PAUSE static bool write_trajectory(struct export *x)
 MAY_PAUSE static bool end_pass(struct export *x)
 {
     if (x->pass == 0) /* the session knows what merging did: the next export does the same */
-        session_note_merge(x->session, x->sums.repaired, x->sums.lost, x->news);
+        session_record_merge(x->session, x->sums.repaired, x->sums.lost, x->news);
     if (x->format->end)
         x->format->end(x, x->out->bytes);
     x->input.audit = false; /* once is enough */
@@ -279,6 +279,6 @@ void export_free(struct export *x)
     media_drop(x);
     arena_done(&x->scratch);
     arena_done(&x->arena);
-    session_let(x->session);
+    session_unpin_view(x->session);
     free(x);
 }

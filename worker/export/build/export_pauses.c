@@ -57,7 +57,7 @@ bool export_recall(struct export *x)
 {
     int rc;
 
-    while ((rc = recall_some(x->recall, RECALL_STEP, &x->failed)) == 1)
+    while ((rc = recall_step(x->recall, RECALL_STEP, &x->failed)) == 1)
         if (!export_pause(x))
             return false;
     return rc == 0;

@@ -1,9 +1,9 @@
 /*
  * Looks for the number where the format does: miles takes metadata.reward of the request, all else
  * the session's. The check before an export (export_check_reward) and the export itself go through
- * known(), so an export that was let through does not find out later that it has no reward. The
- * export takes the session's reward when it is made: one that comes while it is under way must not
- * be in one pass over a file, or in one of its rows, and not in another.
+ * is_known_reward(), so an export that was let through does not find out later that it has no
+ * reward. The export takes the session's reward when it is made: one that comes while it is under
+ * way must not be in one pass over a file, or in one of its rows, and not in another.
  */
 #include "worker/export/build/export_reward.h"
 
@@ -17,7 +17,7 @@
 #include "worker/session/store/session.h"
 #include "worker/session/store/session_view.h"
 
-static bool known(const struct reward *r, const struct export_options *o, double *ret)
+static bool is_known_reward(const struct reward *r, const struct export_options *o, double *ret)
 {
     if (o->format == EXPORT_MILES && json_to_double(json_get(o->metadata, "reward"), ret) == 0)
         return true;
@@ -25,7 +25,7 @@ static bool known(const struct reward *r, const struct export_options *o, double
 }
 
 /* Its texts stay with the session; only which there are may change. */
-static const struct reward *copied(struct arena *a, const struct reward *r)
+static const struct reward *copy_reward(struct arena *a, const struct reward *r)
 {
     struct reward *ret = ARENA_NEW(a, struct reward);
     size_t bytes = r->members.n * sizeof(*r->members.at);
@@ -38,7 +38,7 @@ static const struct reward *copied(struct arena *a, const struct reward *r)
 }
 
 /* Whether an agent or a trainer said that the episode did not come to its end. */
-static bool unfinished(const struct session_view *v)
+static bool is_unfinished(const struct session_view *v)
 {
     const struct reward *r = v->reward;
 
@@ -54,9 +54,9 @@ void export_take_reward(struct export *x)
 {
     struct session_view v = session_view(x->session);
 
-    x->told = copied(&x->arena, v.reward);
-    x->unfinished = unfinished(&v);
-    x->rewarded = known(x->told, &x->options, &x->reward);
+    x->told = copy_reward(&x->arena, v.reward);
+    x->unfinished = is_unfinished(&v);
+    x->rewarded = is_known_reward(x->told, &x->options, &x->reward);
 }
 
 bool export_reward(const struct export *x, double *ret)
@@ -98,7 +98,7 @@ int export_check_reward(const struct session *s, const struct export_options *o,
         return err_set(e, ERR_UNASSEMBLABLE,
                        "require_trained: no token of the session %.*s would be trained",
                        (int)session_id(s).len, session_id(s).p);
-    if (!o->require_reward || known(session_view(s).reward, o, &reward))
+    if (!o->require_reward || is_known_reward(session_view(s).reward, o, &reward))
         return 0;
     return err_set(e, ERR_REWARD_MISSING,
                    "require_reward: the session %.*s has no reward (reward_info needs a number "

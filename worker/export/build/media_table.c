@@ -4,9 +4,9 @@
  * export may hold more pictures than a process has descriptors. The rope opens it when its turn
  * comes, reads it piece by piece and hashes what it reads.
  *
- * fetch() always gives as many bytes as were promised, for headers have told the sizes by then;
- * zeros replace unreadable bytes, and x->failed ends the export before they could be taken for a
- * picture.
+ * fetch_picture() always gives as many bytes as were promised, for headers have told the sizes by
+ * then; zeros replace unreadable bytes, and x->failed ends the export before they could be taken
+ * for a picture.
  */
 #include "worker/export/build/media_table.h"
 
@@ -42,7 +42,7 @@ static void close_picture(struct export_picture *p)
     p->hash = NULL;
 }
 
-static int changed(struct err *e)
+static int fail_changed_picture(struct err *e)
 {
     return err_set(e, ERR_STORAGE_FAILED, "an image of this session has changed on the disk");
 }
@@ -59,7 +59,7 @@ static int open_picture(struct export_picture *p, struct err *e)
         return -1;
     }
     p->hash = sha256_begin();
-    return p->file.left == p->is.bytes ? 0 : changed(e);
+    return p->file.left == p->is.bytes ? 0 : fail_changed_picture(e);
 }
 
 static int check_hash(struct export_picture *p, struct err *e)
@@ -69,7 +69,7 @@ static int check_hash(struct export_picture *p, struct err *e)
     sha256_end(p->hash, told);
     p->hash = NULL;
     media_file_close(&p->file);
-    return str_eq_c(p->is.media, told) ? 0 : changed(e);
+    return str_eq_c(p->is.media, told) ? 0 : fail_changed_picture(e);
 }
 
 static int read_on(struct export_picture *p, size_t n, struct buf *out, struct err *e)
@@ -79,14 +79,14 @@ static int read_on(struct export_picture *p, size_t n, struct buf *out, struct e
     if (!p->hash && open_picture(p, e) != 0)
         return -1;
     if (media_file_read(&p->file, n, out) != 0)
-        return changed(e);
+        return fail_changed_picture(e);
     sha256_add(p->hash, str_sub(buf_str(out), start, out->len));
     return p->file.left == 0 ? check_hash(p, e) : 0;
 }
 
 /* Reads the next bytes of a picture. Unreadable ones fail the export; until that is detected, the
  * sizes hold. */
-static void fetch(struct rope_source *source, size_t n, struct buf *out)
+static void fetch_picture(struct rope_source *source, size_t n, struct buf *out)
 {
     struct export_picture *p = CONTAINER_OF(source, struct export_picture, source);
     size_t end = out->len + n;
@@ -106,7 +106,7 @@ bool media_inline(const struct export *x)
 
 /* --- the table --- */
 
-static size_t find(const struct export *x, struct str media)
+static size_t find_picture(const struct export *x, struct str media)
 {
     size_t k = 0;
 
@@ -121,7 +121,7 @@ static struct export_picture *add_picture(struct export *x, const struct json *p
 
     p->x = x;
     p->part = part;
-    p->source.fetch = fetch;
+    p->source.fetch = fetch_picture;
     p->file.fd = -1;
     image_part_read(part, &p->is);
     *vec_push(&x->media) = p;
@@ -132,7 +132,7 @@ int media_note(struct export *x, struct trajectory *t, struct err *e)
 {
     for (uint32_t i = 0; i < t->n_images; i++) {
         const struct json *part = t->images[i].part;
-        size_t k = find(x, json_string(json_get(part, "media")));
+        size_t k = find_picture(x, json_string(json_get(part, "media")));
         struct export_picture *p = k == x->media.n ? add_picture(x, part) : NULL;
         int rc = p && media_inline(x) ? open_picture(p, e) : 0;
 

@@ -24,7 +24,7 @@ static const char PAIRS[] = "00010203040506070809101112131415161718192021222324"
                             "75767778798081828384858687888990919293949596979899";
 
 /* Writes v right-aligned before `end`; returns where it starts. */
-static char *digits(char *end, uint64_t v)
+static char *write_digits_before(char *end, uint64_t v)
 {
     while (v >= 100) {
         end -= 2;
@@ -52,7 +52,7 @@ static inline char *put_i64(char *p, int64_t v)
         *p = (char)('0' + u);
         return p + 1;
     }
-    at = digits(end, u);
+    at = write_digits_before(end, u);
     memcpy(p, at, (size_t)(end - at));
     return p + (end - at);
 }
@@ -67,7 +67,7 @@ static char *put_decimal(char *p, uint64_t m, unsigned scale)
         m /= 10;
         scale--;
     }
-    at = digits(end, m);
+    at = write_digits_before(end, m);
     while ((size_t)(end - at) <= scale)
         *--at = '0';
     n = (size_t)(end - at) - scale;
@@ -90,7 +90,7 @@ static inline bool reads_back(double d, unsigned scale, double *ret)
 
 /* The number of digits behind the point, 0 when none will do. Most floats need seven to nine
  * digits, some very few: what six cannot hold, fewer cannot either. */
-static unsigned shortest(double d, double *ret)
+static unsigned shortest_fraction(double d, double *ret)
 {
     int max = ARRAY_LEN(TENS) - 1, scale = 1, six = 5;
     double lead = d;
@@ -127,7 +127,7 @@ static char *put_f32(char *p, float v)
         return p + 4;
     }
     if (d >= 1e-10 && d < 1e5)
-        scale = shortest(d, &m);
+        scale = shortest_fraction(d, &m);
     if (scale) {
         if (v < 0)
             *p++ = '-';

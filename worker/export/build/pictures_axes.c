@@ -8,8 +8,8 @@
 
 /* The axes of one picture that begins at position `at`: rows of its tokens, one behind the other.
  */
-static void place_image(const struct vision *v, const struct trajectory_image *image, int64_t at,
-                        int64_t *axes[3])
+static void fill_axes(const struct vision *v, const struct trajectory_image *image, int64_t at,
+                      int64_t *axes[3])
 {
     struct image_part p;
     uint32_t width;
@@ -51,7 +51,7 @@ int64_t *images_axes(struct export *x, const struct trajectory *t)
         all[i] = i;
     for (uint32_t i = 0; i < t->total;) {
         if (image < t->n_images && t->images[image].offset == i) {
-            place_image(v, &t->images[image], at, axes);
+            fill_axes(v, &t->images[image], at, axes);
             at += behind_image(v, &t->images[image]);
             i += t->images[image++].length;
             continue;

@@ -41,7 +41,7 @@ uint64_t track_image_extra(const struct trajectory_input *in, const struct track
 
 /* --- finding --- */
 
-static void take_image(void *ctx, const struct json *part)
+static void collect_image(void *ctx, const struct json *part)
 {
     struct trajectory *t = ctx;
     struct image_part p;
@@ -68,7 +68,7 @@ static bool find_places(struct trajectory *t, int32_t pad)
 /* --- moving --- */
 
 /* Returns the new position of the stored id at `at`. */
-static uint32_t moved(const struct trajectory *t, uint32_t at)
+static uint32_t moved_position(const struct trajectory *t, uint32_t at)
 {
     uint32_t to = at;
 
@@ -78,9 +78,10 @@ static uint32_t moved(const struct trajectory *t, uint32_t at)
 }
 
 /* A copy of an array over the response with room where runs come; what is new there is zero. */
-static void *spread(const struct trajectory *t, struct arena *a, const void *from, size_t size)
+static void *spread_array(const struct trajectory *t, struct arena *a, const void *from,
+                          size_t size)
 {
-    uint32_t begin = moved(t, t->n_prompt), n = moved(t, t->total) - begin;
+    uint32_t begin = moved_position(t, t->n_prompt), n = moved_position(t, t->total) - begin;
     char *out = arena_calloc(a, (size_t)n + 1, size);
     uint32_t image = 0, to = 0;
 
@@ -99,7 +100,7 @@ static void *spread(const struct trajectory *t, struct arena *a, const void *fro
 
 static int32_t *spread_ids(const struct trajectory *t, struct arena *a)
 {
-    int32_t *out = arena_calloc(a, (size_t)moved(t, t->total) + 1, sizeof(*out));
+    int32_t *out = arena_calloc(a, (size_t)moved_position(t, t->total) + 1, sizeof(*out));
     uint32_t image = 0, to = 0;
 
     for (uint32_t i = 0; i < t->total; i++) {
@@ -115,11 +116,11 @@ static int32_t *spread_ids(const struct trajectory *t, struct arena *a)
 /* Versions are -1 where nothing was sampled. */
 static void spread_versions(struct trajectory *t, struct arena *a)
 {
-    int64_t *out = spread(t, a, t->versions, sizeof(*t->versions));
-    uint32_t begin = moved(t, t->n_prompt);
+    int64_t *out = spread_array(t, a, t->versions, sizeof(*t->versions));
+    uint32_t begin = moved_position(t, t->n_prompt);
 
     for (uint32_t i = 0; out && i < t->n_images; i++) {
-        uint32_t from = moved(t, t->images[i].offset);
+        uint32_t from = moved_position(t, t->images[i].offset);
 
         for (uint32_t k = 0; t->images[i].offset >= t->n_prompt && k < t->images[i].length; k++)
             out[from - begin + k] = -1;
@@ -129,22 +130,22 @@ static void spread_versions(struct trajectory *t, struct arena *a)
 
 static void spread_all(struct trajectory *t, struct arena *a)
 {
-    uint32_t begin = moved(t, t->n_prompt), total = moved(t, t->total);
+    uint32_t begin = moved_position(t, t->n_prompt), total = moved_position(t, t->total);
 
-    t->mask = spread(t, a, t->mask, sizeof(*t->mask));
-    t->logprobs = spread(t, a, t->logprobs, sizeof(*t->logprobs));
-    t->version_texts = spread(t, a, t->version_texts, sizeof(*t->version_texts));
+    t->mask = spread_array(t, a, t->mask, sizeof(*t->mask));
+    t->logprobs = spread_array(t, a, t->logprobs, sizeof(*t->logprobs));
+    t->version_texts = spread_array(t, a, t->version_texts, sizeof(*t->version_texts));
     spread_versions(t, a);
     for (uint32_t i = 0; i < t->n_turns; i++) {
         struct trajectory_turn *x = &t->turns[i];
         uint32_t n = x->end - x->start; /* no answer holds a picture */
 
-        x->start = moved(t, t->n_prompt + x->start) - begin;
+        x->start = moved_position(t, t->n_prompt + x->start) - begin;
         x->end = x->start + n;
     }
     t->ids = spread_ids(t, a);
     for (uint32_t i = t->n_images; i-- > 0;)
-        t->images[i].offset = moved(t, t->images[i].offset);
+        t->images[i].offset = moved_position(t, t->images[i].offset);
     t->n_prompt = begin;
     t->total = total;
     t->n = total - begin;
@@ -154,7 +155,7 @@ static void spread_all(struct trajectory *t, struct arena *a)
     trajectory_fill_odds(a, t);
 }
 
-static int disagree(const struct trajectory *t, struct err *e)
+static int fail_disagreement(const struct trajectory *t, struct err *e)
 {
     return err_set(
         e, ERR_UNASSEMBLABLE,
@@ -179,9 +180,9 @@ int trajectory_expand(const struct trajectory_input *in, bool collapsed, struct 
         return err_set(e, ERR_UNASSEMBLABLE,
                        "the session has images, and this gateway's model takes text only");
     t->images = arena_calloc(a, sum.n, sizeof(*t->images));
-    images_each(t->messages, 0, take_image, t);
+    images_each(t->messages, 0, collect_image, t);
     if (!find_places(t, v->pad))
-        return disagree(t, e);
+        return fail_disagreement(t, e);
     for (uint32_t i = 0; collapsed && i < t->n_images; i++)
         t->images[i].length = 1;
     if (!collapsed)

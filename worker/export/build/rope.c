@@ -48,7 +48,7 @@ static size_t elements_of(enum rope_piece_kind kind, size_t bytes)
     }
 }
 
-static void widen(struct buf *out, const struct rope_piece *x, size_t from, size_t n)
+static void widen_elements(struct buf *out, const struct rope_piece *x, size_t from, size_t n)
 {
     char *p = buf_reserve(out, n * 8);
     const int32_t *ids = x->p;
@@ -89,13 +89,13 @@ static void put_words(struct buf *out, const struct rope_piece *x, size_t from, 
     out->len += n * 4;
 }
 
-static void fill(struct buf *out, int byte, size_t n)
+static void fill_zeros(struct buf *out, int byte, size_t n)
 {
     memset(buf_reserve(out, n), byte, n);
     out->len += n;
 }
 
-static void encode(struct buf *out, const char *p, size_t n)
+static void encode_base64_run(struct buf *out, const char *p, size_t n)
 {
     char *to = buf_reserve(out, base64_encoded_len(n));
 
@@ -104,7 +104,7 @@ static void encode(struct buf *out, const char *p, size_t n)
 }
 
 /* The shortest form: most are -1 or a small step. */
-static void pack(struct buf *out, const int64_t *v, size_t n)
+static void pack_integers(struct buf *out, const int64_t *v, size_t n)
 {
     char *p = buf_reserve(out, n * 9), *start = p;
 
@@ -122,7 +122,7 @@ static void pack(struct buf *out, const int64_t *v, size_t n)
     out->len += (size_t)(p - start);
 }
 
-static void fetch(struct buf *out, const struct rope_piece *x, size_t n)
+static void fetch_source(struct buf *out, const struct rope_piece *x, size_t n)
 {
     struct rope_source *s = (struct rope_source *)(uintptr_t)x->p;
     struct buf bytes = {0};
@@ -132,11 +132,11 @@ static void fetch(struct buf *out, const struct rope_piece *x, size_t n)
         return;
     }
     s->fetch(s, n, &bytes);
-    encode(out, bytes.p, n);
+    encode_base64_run(out, bytes.p, n);
     buf_done(&bytes);
 }
 
-static void emit(struct buf *out, const struct rope_piece *x, size_t from, size_t n)
+static void emit_elements(struct buf *out, const struct rope_piece *x, size_t from, size_t n)
 {
     const void *p = x->p;
 
@@ -145,34 +145,34 @@ static void emit(struct buf *out, const struct rope_piece *x, size_t from, size_
         buf_add(out, (const char *)p + from, n);
         return;
     case PIECE_ZEROS:
-        fill(out, 0, n);
+        fill_zeros(out, 0, n);
         return;
     case PIECE_MINUS_ONES:
-        fill(out, 0xff, n);
+        fill_zeros(out, 0xff, n);
         return;
     case PIECE_ONES_U8:
-        fill(out, 1, n);
+        fill_zeros(out, 1, n);
         return;
     case PIECE_WORDS_U8:
     case PIECE_WORDS_I64:
         put_words(out, x, from, n);
         return;
     case PIECE_BASE64:
-        encode(out, (const char *)p + from, n);
+        encode_base64_run(out, (const char *)p + from, n);
         return;
     case PIECE_SOURCE:
     case PIECE_SOURCE_BASE64:
-        fetch(out, x, n);
+        fetch_source(out, x, n);
         return;
     case PIECE_PACK_I64:
-        pack(out, (const int64_t *)p + from, n);
+        pack_integers(out, (const int64_t *)p + from, n);
         return;
     case PIECE_WIDE_I32:
     case PIECE_WIDE_U8:
     case PIECE_WIDE_F32:
     case PIECE_ONES_I64:
     case PIECE_COUNT_I64:
-        widen(out, x, from, n);
+        widen_elements(out, x, from, n);
         return;
     default:
         break;
@@ -207,7 +207,7 @@ void rope_drain(struct rope *r, struct buf *out, size_t budget)
         }
         CHECK(x); /* not empty, and its text is out */
         n = MIN_OF(x->n - r->done, elements_of(x->kind, end - out->len));
-        emit(out, x, r->done, n);
+        emit_elements(out, x, r->done, n);
         r->done += n;
         if (r->done == x->n) {
             r->done = 0;

@@ -27,8 +27,8 @@
 #include "worker/text/request/purpose.h"
 
 /* `all`: what other pools than the session's answered, too. */
-static void take(const struct session *s, const struct branch_vec *b, bool all,
-                 struct track_vec *out)
+static void add_tracks(const struct session *s, const struct branch_vec *b, bool all,
+                       struct track_vec *out)
 {
     for (size_t i = 0; i < b->n; i++) {
         if (!all && !session_keeps_pool(s, b->at[i].head))
@@ -43,7 +43,7 @@ static void take(const struct session *s, const struct branch_vec *b, bool all,
 }
 
 /* Records the branches that other pools answered, which are exported only by name. */
-static void tell_pools(const struct session *s, struct selection *out)
+static void count_pools(const struct session *s, struct selection *out)
 {
     struct session_view v = session_view(s);
 
@@ -55,8 +55,8 @@ static void tell_pools(const struct session *s, struct selection *out)
     }
 }
 
-static bool merges(const struct session *s, const struct export_options *o,
-                   struct timeline_merge_rule *rule)
+static bool is_merging(const struct session *s, const struct export_options *o,
+                       struct timeline_merge_rule *rule)
 {
     bool timelines = str_eq_c(str_cstr(session_history(s)), "timelines");
     struct session_view v = session_view(s);
@@ -95,7 +95,7 @@ static bool is_author(const struct track *t)
 }
 
 /* Two trajectories that were cut to the same checkpoint are one. */
-static void cut(const struct trajectory_input *in, struct selection *s, uint64_t max)
+static void cut_tracks(const struct trajectory_input *in, struct selection *s, uint64_t max)
 {
     char *seen = mem_zalloc(session_view(in->session).n_checkpoints + 1);
     size_t n = 0;
@@ -136,7 +136,7 @@ static int by_path_length(const void *a, const void *b)
 
 /* Marks, by checkpoint id, leaves with a later sibling: abandoned tries. Only checkpoints on the
  * tracks count. The caller frees the result. */
-static uint8_t *retries(const struct session *session, const struct track_vec *v)
+static uint8_t *mark_retries(const struct session *session, const struct track_vec *v)
 {
     struct session_view all = session_view(session);
     size_t n = all.n_checkpoints;
@@ -160,7 +160,7 @@ static uint8_t *retries(const struct session *session, const struct track_vec *v
 
 static void drop_retries(const struct session *session, struct selection *s)
 {
-    uint8_t *given_up = retries(session, &s->tracks);
+    uint8_t *given_up = mark_retries(session, &s->tracks);
     size_t n = 0;
 
     for (size_t i = 0; i < s->tracks.n; i++)
@@ -202,7 +202,8 @@ static uint32_t response_length(const struct track *t)
 }
 
 /* Most trained tokens, then response length, then turns, then newest. */
-static bool longer(const struct trajectory_input *in, const struct track *a, const struct track *b)
+static bool is_longer(const struct trajectory_input *in, const struct track *a,
+                      const struct track *b)
 {
     uint64_t x = trained_tokens(in, a), y = trained_tokens(in, b);
 
@@ -215,12 +216,12 @@ static bool longer(const struct trajectory_input *in, const struct track *a, con
     return a->seq > b->seq;
 }
 
-static void keep_one(const struct trajectory_input *in, struct selection *s, bool longest)
+static void keep_best(const struct trajectory_input *in, struct selection *s, bool longest)
 {
     size_t best = s->tracks.n - 1;
 
     for (size_t i = 0; i < s->tracks.n && longest; i++)
-        if (longer(in, &s->tracks.at[i], &s->tracks.at[best]))
+        if (is_longer(in, &s->tracks.at[i], &s->tracks.at[best]))
             best = i;
     for (size_t i = 0; i < s->tracks.n && !longest; i++)
         if (s->tracks.at[i].seq > s->tracks.at[best].seq)
@@ -251,7 +252,7 @@ static int by_commit(const void *a, const void *b)
     return ((*x)->seq > (*y)->seq) - ((*x)->seq < (*y)->seq);
 }
 
-static void own(uint32_t *owners, const struct checkpoint *t, uint32_t who)
+static void own_path(uint32_t *owners, const struct checkpoint *t, uint32_t who)
 {
     if (!owners[t->id])
         owners[t->id] = who;
@@ -259,7 +260,7 @@ static void own(uint32_t *owners, const struct checkpoint *t, uint32_t who)
 
 /* The earliest committed of the tracks that hold a completion trains it. Taken in that order, a
  * checkpoint that has an owner has owned ancestors. */
-static uint32_t *share(const struct session *session, const struct track_vec *v)
+static uint32_t *share_completions(const struct session *session, const struct track_vec *v)
 {
     uint32_t *owners = mem_calloc(session_view(session).n_checkpoints + 1, sizeof(*owners));
     const struct track **order = mem_calloc(v->n + 1, sizeof(*order));
@@ -274,10 +275,10 @@ static uint32_t *share(const struct session *session, const struct track_vec *v)
 
         for (uint32_t k = 0; t->authors && k < checkpoint_messages(t->head); k++)
             if (t->authors[k])
-                own(owners, t->authors[k], who);
+                own_path(owners, t->authors[k], who);
         for (const struct checkpoint *x = t->authors ? NULL : t->head; x && !owners[x->id];
              x = x->parent)
-            own(owners, x, who);
+            own_path(owners, x, who);
     }
     free(order);
     return owners;
@@ -334,8 +335,8 @@ static void keep_roles(struct selection *s, struct str roles)
 }
 
 /* The steps behind merging, or behind pick where nothing is merged. */
-static void finish(const struct trajectory_input *in, const struct export_options *o,
-                   struct selection *ret)
+static void finish_selection(const struct trajectory_input *in, const struct export_options *o,
+                             struct selection *ret)
 {
     if (o->drop_retries)
         sort_by_path(&ret->tracks);
@@ -344,13 +345,13 @@ static void finish(const struct trajectory_input *in, const struct export_option
     if (o->roles.p)
         keep_roles(ret, o->roles);
     if (o->has_max_tokens)
-        cut(in, ret, o->max_tokens);
+        cut_tracks(in, ret, o->max_tokens);
     if (ret->tracks.n && (o->select == SELECT_LAST || o->select == SELECT_LONGEST))
-        keep_one(in, ret, o->select == SELECT_LONGEST);
+        keep_best(in, ret, o->select == SELECT_LONGEST);
     if (!in->text_too)
         drop_text(ret);
     if (o->train_once)
-        ret->owners = share(in->session, &ret->tracks);
+        ret->owners = share_completions(in->session, &ret->tracks);
 }
 
 void selection_start(const struct trajectory_input *in, const struct export_options *o,
@@ -364,14 +365,14 @@ void selection_start(const struct trajectory_input *in, const struct export_opti
         session_checkpoints(in->session, &b);
     else
         session_branches(in->session, &b);
-    take(in->session, &b, o->branch.p != NULL, &ret->tracks);
+    add_tracks(in->session, &b, o->branch.p != NULL, &ret->tracks);
     if (!o->branch.p)
-        tell_pools(in->session, ret);
+        count_pools(in->session, ret);
     vec_done(&b);
     if (o->branch.p)
         keep_branch(in->session, ret, o->branch);
-    else if (merges(in->session, o, &rule)) {
-        uint8_t *skip = o->drop_retries ? retries(in->session, &ret->tracks) : NULL;
+    else if (is_merging(in->session, o, &rule)) {
+        uint8_t *skip = o->drop_retries ? mark_retries(in->session, &ret->tracks) : NULL;
 
         ret->merge = merge_new(in, &rule, skip, a);
         vec_clear(&ret->tracks);
@@ -380,7 +381,7 @@ void selection_start(const struct trajectory_input *in, const struct export_opti
     }
     if (o->drop_retries)
         drop_retries(in->session, ret);
-    finish(in, o, ret);
+    finish_selection(in, o, ret);
 }
 
 bool selection_next(const struct trajectory_input *in, const struct export_options *o,
@@ -393,7 +394,7 @@ bool selection_next(const struct trajectory_input *in, const struct export_optio
     merge_survivors(s->merge, &s->tracks);
     merge_done(s->merge);
     s->merge = NULL;
-    finish(in, o, s);
+    finish_selection(in, o, s);
     return false;
 }
 

@@ -170,7 +170,7 @@ static bool same_tokens(struct timeline_merge *m, const struct line *a, const st
 
 /* --- absorbing --- */
 
-static bool covers(struct timeline_merge *m, const struct line *a, const struct line *s)
+static bool covers_line(struct timeline_merge *m, const struct line *a, const struct line *s)
 {
     const struct prompt_env *g = a->track.head->node->env, *h = s->track.head->node->env;
     uint32_t n = a->track.head->node->depth;
@@ -203,12 +203,12 @@ static struct line *keeper_of(struct timeline_merge *m, const struct line *a)
 {
     for (struct prefix_entry *x = map_get(&m->prefixes, prefix_key(m, a->track.head->node)); x;
          x = x->next)
-        if (covers(m, a, x->line))
+        if (covers_line(m, a, x->line))
             return x->line;
     return NULL;
 }
 
-static void keep(struct timeline_merge *m, struct line *l)
+static void keep_line(struct timeline_merge *m, struct line *l)
 {
     l->kept = true;
     for (uint32_t i = 0; i < l->track.head->node->depth; i++) {
@@ -227,7 +227,7 @@ static void keep(struct timeline_merge *m, struct line *l)
     }
 }
 
-static void absorb(const struct line *a, struct line *s)
+static void absorb_line(const struct line *a, struct line *s)
 {
     for (uint32_t i = 0; i < a->track.head->node->depth; i++)
         if (!s->track.authors[i])
@@ -267,7 +267,7 @@ struct timeline_merge *merge_new(const struct trajectory_input *in,
     return m;
 }
 
-static void place(struct timeline_merge *m, struct line *l)
+static void place_line(struct timeline_merge *m, struct line *l)
 {
     struct line *keeper;
 
@@ -278,9 +278,9 @@ static void place(struct timeline_merge *m, struct line *l)
     line_init(m, l);
     keeper = keeper_of(m, l);
     if (keeper)
-        absorb(l, keeper);
+        absorb_line(l, keeper);
     else
-        keep(m, l);
+        keep_line(m, l);
 }
 
 bool merge_next(struct timeline_merge *m)
@@ -292,7 +292,7 @@ bool merge_next(struct timeline_merge *m)
 
         done += (size_t)(l->track.head->node ? l->track.head->node->depth : 1) *
                 (m->rule.tokens ? 16 : 1);
-        place(m, l);
+        place_line(m, l);
     }
     return m->left > 0;
 }

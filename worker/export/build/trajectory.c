@@ -35,7 +35,7 @@ uint32_t track_total(const struct track *t)
 }
 
 /* Ends a recall. A failure is noted for the whole export, where the first one stays. */
-static bool recalled(const struct trajectory_input *in, struct recall *r)
+static bool end_recall(const struct trajectory_input *in, struct recall *r)
 {
     struct err e = {0};
 
@@ -51,7 +51,7 @@ bool trajectory_recall(const struct trajectory_input *in, const struct checkpoin
     struct recall r = {.session = in->session};
 
     recall_checkpoint(&r, t);
-    return recalled(in, &r);
+    return end_recall(in, &r);
 }
 
 /* Adds the payloads of the head's path and of its messages' authors. */
@@ -77,7 +77,7 @@ static bool recall_track(const struct trajectory_input *in, const struct track *
     struct recall r = {.session = in->session, .rows = true};
 
     trajectory_note(track, &r);
-    return recalled(in, &r);
+    return end_recall(in, &r);
 }
 
 /* A region of the head's own ids that one turn stands for: its own sampled ids, or those of the
@@ -187,9 +187,9 @@ static bool find_rendered(const struct search *s, uint32_t index, struct slot *r
 
 /* The region of an answer on the head's own path that another answer takes: with the stop token
  * when the other one has its own, else up to it. */
-static bool take_over(const struct trajectory_input *in, const struct checkpoint *t,
-                      const struct checkpoint *child, const int32_t *ids, uint32_t total,
-                      struct slot *ret)
+static bool take_over_region(const struct trajectory_input *in, const struct checkpoint *t,
+                             const struct checkpoint *child, const int32_t *ids, uint32_t total,
+                             struct slot *ret)
 {
     const struct checkpoint *author = ret->checkpoint;
     uint32_t stop;
@@ -218,7 +218,7 @@ static bool patch_slot(const struct trajectory_input *in, const struct track *tr
         return true;
     }
     if (t && t->node->depth == index + 1)
-        return take_over(in, t, child, ids, track->head->total, ret);
+        return take_over_region(in, t, child, ids, track->head->total, ret);
     if (!in->model || !find_rendered(&(struct search){in, track, ids, a}, index, ret))
         return false;
     if (author->cut)
@@ -237,7 +237,7 @@ static bool are_own(const struct track *track, const struct slots *slots)
     return true;
 }
 
-static bool repairs(const struct slot *s, const int32_t *ids)
+static bool is_repair(const struct slot *s, const int32_t *ids)
 {
     return s->foreign && (s->checkpoint->n != s->to - s->from ||
                           memcmp(checkpoint_ids(s->checkpoint), ids + s->from,
@@ -258,7 +258,7 @@ static void merged_slots(const struct trajectory_input *in, const int32_t *ids, 
         if (!author || author->n == 0)
             continue;
         if (patch_slot(in, r->track, i, ids, a, &ret->at[ret->n]))
-            r->repaired += repairs(&ret->at[ret->n++], ids);
+            r->repaired += is_repair(&ret->at[ret->n++], ids);
         else
             r->lost[r->n_lost++] = author;
     }
@@ -359,7 +359,7 @@ static void fill_span(struct trajectory *r, const struct trajectory_turn *t,
     }
 }
 
-static void note_step(struct trajectory *r, int64_t step)
+static void record_step(struct trajectory *r, int64_t step)
 {
     r->min_step = !r->has_steps || step < r->min_step ? step : r->min_step;
     r->max_step = !r->has_steps || step > r->max_step ? step : r->max_step;
@@ -381,7 +381,7 @@ static void fill_versions(struct arena *a, struct trajectory *r)
                 continue;
             any = true;
             if (str_to_u64(version, INT64_MAX, &number) == 0)
-                note_step(r, (int64_t)number);
+                record_step(r, (int64_t)number);
             else
                 numbers = false;
         }
@@ -465,7 +465,7 @@ void trajectory_keep_audit(struct session *s, const struct trajectory *r)
                                      .position = r->drift.position};
 
     if (r->own && !r->track->tail)
-        session_note_audit(s, r->track->head, &found);
+        session_record_audit(s, r->track->head, &found);
 }
 
 bool trajectory_audit_kept(const struct trajectory_input *in, struct trajectory *r)
@@ -537,7 +537,7 @@ void trajectory_build(const struct trajectory_input *in, const struct track *tra
 
 /* --- invariants --- */
 
-static int broken(const struct checkpoint *t, const char *what, struct err *e)
+static int fail_invariant(const struct checkpoint *t, const char *what, struct err *e)
 {
     return err_set(e, ERR_UNASSEMBLABLE, "the trajectory cannot be assembled: %s (turn %u, %.*s)",
                    what, t->depth, (int)t->response_id.len, t->response_id.p);
@@ -550,13 +550,13 @@ int trajectory_check_turn(const struct session *s, const struct checkpoint *t, s
     if (t->text)
         return 0; /* no tokens to agree */
     if (t->parent && t->trim > t->parent->n)
-        return broken(t, "it drops more than the answer before it", e);
+        return fail_invariant(t, "it drops more than the answer before it", e);
     if (t->total != before + t->n_context + t->n)
-        return broken(t, "its lengths disagree", e);
+        return fail_invariant(t, "its lengths disagree", e);
     if (checkpoint_prompt_tokens(s, t) != checkpoint_start(t))
-        return broken(t, "its prompt is not what the engine was asked with", e);
+        return fail_invariant(t, "its prompt is not what the engine was asked with", e);
     if (t->parent && t->n_context == 0)
-        return broken(t, "nothing stands between it and the answer before", e);
+        return fail_invariant(t, "nothing stands between it and the answer before", e);
     return 0;
 }
 
@@ -579,13 +579,14 @@ static int check_turn(const struct trajectory *r, uint32_t i, struct err *e)
     uint32_t trim = x->checkpoint->n - MIN_OF(x->checkpoint->n, x->end - x->start);
 
     if (r->own && checkpoint_start(x->checkpoint) != r->n_prompt + x->start)
-        return broken(x->checkpoint, "its prompt is not what stands before it", e);
+        return fail_invariant(x->checkpoint, "its prompt is not what stands before it", e);
     if (r->own && trim != (next ? next->checkpoint->trim : tail ? tail->trim : 0))
-        return broken(x->checkpoint, "an answer's end is missing", e);
+        return fail_invariant(x->checkpoint, "an answer's end is missing", e);
     if (!is_answer(r, x, trim))
-        return broken(x->checkpoint, "its ids are not the engine's", e);
+        return fail_invariant(x->checkpoint, "its ids are not the engine's", e);
     if (next && x->end >= next->start)
-        return broken(next->checkpoint, "nothing stands between it and the answer before", e);
+        return fail_invariant(next->checkpoint, "nothing stands between it and the answer before",
+                              e);
     return 0;
 }
 
@@ -601,8 +602,8 @@ static int check_sent(const struct trajectory *r, struct err *e)
         h = ids_hash(h, r->ids + at, start - at);
         at = start;
         if (r->turns[i].checkpoint->sent && r->turns[i].checkpoint->sent != h)
-            return broken(r->turns[i].checkpoint,
-                          "its prompt is not what the engine was asked with", e);
+            return fail_invariant(r->turns[i].checkpoint,
+                                  "its prompt is not what the engine was asked with", e);
     }
     return 0;
 }
@@ -634,15 +635,15 @@ int trajectory_check(const struct trajectory *r, struct err *e)
     if (r->text)
         return 0; /* no tokens to agree */
     if (r->n_turns == 0 || r->turns[0].start != 0)
-        return broken(head, "its response begins with no answer", e);
+        return fail_invariant(head, "its response begins with no answer", e);
     if (r->n_prompt + r->n != r->total || (r->own && r->total != track_total(r->track)))
-        return broken(head, "its lengths disagree", e);
+        return fail_invariant(head, "its lengths disagree", e);
     for (uint32_t i = 0; i < r->n_turns; i++)
         if (check_turn(r, i, e) != 0)
             return -1;
     if (check_sent(r, e) != 0)
         return -1;
-    return arrays_agree(r) ? 0 : broken(head, "its mask marks what no answer holds", e);
+    return arrays_agree(r) ? 0 : fail_invariant(head, "its mask marks what no answer holds", e);
 }
 
 /* --- rewards --- */

@@ -5,7 +5,7 @@
 #include "worker/export/build/pictures_layout.h"
 #include "worker/session/store/group.h"
 
-static void begin(struct export *x, const struct trajectory *t, struct json_out *o)
+static void begin_members(struct export *x, const struct trajectory *t, struct json_out *o)
 {
     group_put(x->session, o);
     json_out_member_i64(o, "num_turns", t->n_turns);
@@ -20,7 +20,7 @@ void native_write_turn(const struct trajectory *t, uint32_t i, struct json_out *
 
 void native_write_brief(struct export *x, const struct trajectory *t, struct json_out *o)
 {
-    begin(x, t, o);
+    begin_members(x, t, o);
     images_write(t, o);
     native_write_outcome(x, t, o);
 }
@@ -29,7 +29,7 @@ void native_write_rest(struct export *x, const struct trajectory *t, struct json
 {
     bool answered = false;
 
-    begin(x, t, o);
+    begin_members(x, t, o);
     json_out_key(o, "messages");
     json_out_arr(o);
     x->prompt_at = o->b->len;

@@ -17,7 +17,8 @@ static const struct checkpoint *turn_at(const struct trajectory *r, uint32_t i)
 }
 
 /* Whether the blocks make `rows` rows of the size that the last turn's have. */
-static bool covers(const struct trajectory *r, enum rows_kind kind, uint64_t row, uint32_t rows)
+static bool covers_rows(const struct trajectory *r, enum rows_kind kind, uint64_t row,
+                        uint32_t rows)
 {
     uint32_t known = 0;
 
@@ -33,8 +34,8 @@ static bool covers(const struct trajectory *r, enum rows_kind kind, uint64_t row
     return known >= rows;
 }
 
-static struct str joined(struct arena *a, const struct trajectory *r, enum rows_kind kind,
-                         uint64_t row, uint32_t rows)
+static struct str join_blocks(struct arena *a, const struct trajectory *r, enum rows_kind kind,
+                              uint64_t row, uint32_t rows)
 {
     char *out = arena_alloc(a, rows * row);
 
@@ -62,7 +63,7 @@ static struct token_rows shape_of(const struct trajectory *r, enum rows_kind kin
     ret.layers = last->rows[kind].layers;
     ret.topk = last->rows[kind].topk;
     cells = (uint64_t)ret.layers * ret.topk;
-    if (*ret_row % cells || !covers(r, kind, *ret_row, ret.rows))
+    if (*ret_row % cells || !covers_rows(r, kind, *ret_row, ret.rows))
         return (struct token_rows){0};
     return ret;
 }
@@ -74,7 +75,7 @@ void trajectory_fill_experts(struct arena *a, struct trajectory *r)
 
     if (x.rows == 0)
         return;
-    r->experts = joined(a, r, ROWS_EXPERTS, row, x.rows);
+    r->experts = join_blocks(a, r, ROWS_EXPERTS, row, x.rows);
     r->experts_rows = x.rows;
     r->experts_layers = x.layers;
     r->experts_topk = x.topk;
@@ -89,7 +90,7 @@ void trajectory_fill_indexer(bool wanted, struct arena *a, struct trajectory *r)
     r->has_indexer = x.rows > 0;
     if (!r->has_indexer || !wanted)
         return;
-    x.block = joined(a, r, ROWS_INDEXER, row, x.rows);
+    x.block = join_blocks(a, r, ROWS_INDEXER, row, x.rows);
     r->indexer = x;
     trajectory_add(r, (struct trajectory_array){
                           "indexer_topk", false, {x.rows, x.layers, x.topk}, 3, x.block.p});

@@ -75,7 +75,7 @@ static void put_reward(const struct export *x, struct json_out *o)
     export_put_reward(x, o);
 }
 
-MAY_PAUSE static void note_sample(struct export *x, const struct trajectory *t)
+MAY_PAUSE static void collect_sample(struct export *x, const struct trajectory *t)
 {
     struct json_out o = json_out_to(tensors_meta(x, KEY_META));
 
@@ -194,7 +194,7 @@ MAY_PAUSE static void miles_write(struct export *x, const struct trajectory *t)
     struct shape n = SHAPE1(t->n);
 
     if (tensors_sizing(x))
-        note_sample(x, t);
+        collect_sample(x, t);
     tensors_add(x, "tokens", t->index, TENSOR_I64, SHAPE1(t->total), CELLS(WIDE_I32, t->ids));
     tensors_add(x, "loss_mask", t->index, TENSOR_U8, n, CELLS(RAW, t->mask));
     if (t->logprobs)

@@ -115,7 +115,7 @@ static const struct json *read_back(struct export *x, struct arena *a, struct st
 }
 
 /* The rest of a trajectory is made as JSON once and packed from there: one source of truth. */
-static const struct json *parsed(struct export *x, struct buf *text)
+static const struct json *parse_members(struct export *x, struct buf *text)
 {
     return read_back(x, &x->scratch, arena_str(&x->scratch, buf_str(text)));
 }
@@ -140,7 +140,7 @@ static void msgpack_begin(struct export *x, struct buf *out)
     json_out_obj(&o);
     group_put(x->session, &o);
     json_out_end_obj(&o);
-    group = parsed(x, &text);
+    group = parse_members(x, &text);
     msgpack_packer_init(&pk, out, to_buf);
     msgpack_pack_map(&pk, 4 + group->n);
     put_key(&pk, "session_id");
@@ -284,7 +284,7 @@ MAY_PAUSE static void msgpack_write(struct export *x, const struct trajectory *t
     json_out_obj(&o);
     native_write_brief(x, t, &o);
     json_out_end_obj(&o);
-    brief = parsed(x, &text);
+    brief = parse_members(x, &text);
     buf_done(&text);
     msgpack_packer_init(&pk, &x->rope.text, to_buf);
     msgpack_pack_map(&pk, 10 + (x->options.uid.p ? 1 : 0) + (t->experts.p ? 2 : 0) +
@@ -343,7 +343,7 @@ static void msgpack_end(struct export *x, struct buf *out)
     native_write_summary(x, &o);
     msgpack_packer_init(&pk, &x->rope.text, to_buf);
     put_key(&pk, "summary");
-    put_summary(x, &pk, parsed(x, &text));
+    put_summary(x, &pk, parse_members(x, &text));
     buf_done(&text);
 }
 

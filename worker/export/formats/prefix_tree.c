@@ -57,8 +57,8 @@ MAY_PAUSE static void tree_write(struct export *x, const struct trajectory *t)
     (void)export_offload(x, add_tokens);
 }
 
-static void add(struct export *x, const char *name, enum tensor_type type, uint64_t n,
-                struct cells cells)
+static void add_tree_tensor(struct export *x, const char *name, enum tensor_type type, uint64_t n,
+                            struct cells cells)
 {
     tensors_add(x, name, SIZE_MAX, type, SHAPE1(n), cells);
 }
@@ -71,7 +71,7 @@ static void add_scores(struct export *x, const struct prefix_tree *p)
 
     for (int i = 0; i < SCORE_KINDS && p->tokens.n > 0; i++)
         if (!p->unscored[i])
-            add(x, names[i], TENSOR_F32, p->tokens.n, CELLS(RAW, p->tokens.scores[i]));
+            add_tree_tensor(x, names[i], TENSOR_F32, p->tokens.n, CELLS(RAW, p->tokens.scores[i]));
 }
 
 static void add_rewards(struct export *x, struct prefix_tree *p)
@@ -85,7 +85,7 @@ static void add_rewards(struct export *x, struct prefix_tree *p)
         p->rewards = arena_calloc(&x->arena, n + 1, sizeof(*p->rewards));
     for (size_t i = 0; i < n; i++)
         p->rewards[i] = (float)reward;
-    add(x, "rewards", TENSOR_F32, n, CELLS(RAW, p->rewards));
+    add_tree_tensor(x, "rewards", TENSOR_F32, n, CELLS(RAW, p->rewards));
 }
 
 MAY_PAUSE static void tree_end(struct export *x, struct buf *out)
@@ -95,19 +95,19 @@ MAY_PAUSE static void tree_end(struct export *x, struct buf *out)
 
     if (tensors_sizing(x))
         tensors_note_end(x);
-    add(x, "token_ids", TENSOR_I64, t->n, CELLS(WIDE_I32, t->ids));
-    add(x, "parents", TENSOR_I64, t->n, CELLS(WIDE_I32, t->parents));
-    add(x, "positions", TENSOR_I64, t->n, CELLS(WIDE_I32, t->positions));
-    add(x, "ends", TENSOR_I64, t->ends.n, CELLS(RAW, t->ends.at));
-    add(x, "prompt_lengths", TENSOR_I64, t->prompts.n, CELLS(RAW, t->prompts.at));
+    add_tree_tensor(x, "token_ids", TENSOR_I64, t->n, CELLS(WIDE_I32, t->ids));
+    add_tree_tensor(x, "parents", TENSOR_I64, t->n, CELLS(WIDE_I32, t->parents));
+    add_tree_tensor(x, "positions", TENSOR_I64, t->n, CELLS(WIDE_I32, t->positions));
+    add_tree_tensor(x, "ends", TENSOR_I64, t->ends.n, CELLS(RAW, t->ends.at));
+    add_tree_tensor(x, "prompt_lengths", TENSOR_I64, t->prompts.n, CELLS(RAW, t->prompts.at));
     if (!p->no_versions && t->n > 0)
-        add(x, "versions", TENSOR_I64, t->n, CELLS(RAW, t->versions));
-    add(x, "weights", TENSOR_F32, t->n, CELLS(RAW, t->weights));
+        add_tree_tensor(x, "versions", TENSOR_I64, t->n, CELLS(RAW, t->versions));
+    add_tree_tensor(x, "weights", TENSOR_F32, t->n, CELLS(RAW, t->weights));
     if (!p->no_logprobs && t->n > 0)
-        add(x, "logprobs", TENSOR_F32, t->n, CELLS(RAW, t->logprobs));
+        add_tree_tensor(x, "logprobs", TENSOR_F32, t->n, CELLS(RAW, t->logprobs));
     add_scores(x, p);
     add_rewards(x, p);
-    add(x, "trajectories", TENSOR_I32, t->n, CELLS(RAW, t->through));
+    add_tree_tensor(x, "trajectories", TENSOR_I32, t->n, CELLS(RAW, t->through));
     tensors_end(x, out);
 }
 

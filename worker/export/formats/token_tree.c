@@ -6,9 +6,9 @@
  *   roots -> 0: a -> 1: b -> 2: c          trajectories  a b c  and  a b d
  *                      '--> 3: d           first[1] = 3, sibling[3] = 2
  *
- * A trajectory is laid over the tree token by token: pass() follows the child of the same id and
- * author, or appends one. All columns grow together, and links are numbers, so nothing points into
- * memory that moves.
+ * A trajectory is laid over the tree token by token: pass_token() follows the child of the same id
+ * and author, or appends one. All columns grow together, and links are numbers, so nothing points
+ * into memory that moves.
  */
 #include "worker/export/formats/token_tree.h"
 
@@ -20,7 +20,7 @@
 
 enum { NONE = -1 };
 
-static void grow(struct token_tree *tree)
+static void grow_tree(struct token_tree *tree)
 {
     size_t cap = tree->cap ? tree->cap * 2 : 4096;
 
@@ -46,13 +46,13 @@ static int32_t *children_of(struct token_tree *tree, int32_t parent)
     return parent == NONE ? &tree->roots : &tree->first[parent];
 }
 
-static int32_t append(struct token_tree *tree, int32_t parent, int32_t id, int32_t author)
+static int32_t append_token(struct token_tree *tree, int32_t parent, int32_t id, int32_t author)
 {
     size_t at = tree->n;
     int32_t *children;
 
     if (at == tree->cap)
-        grow(tree);
+        grow_tree(tree);
     tree->n++;
     tree->ids[at] = id;
     tree->parents[at] = parent;
@@ -74,16 +74,16 @@ static int32_t append(struct token_tree *tree, int32_t parent, int32_t id, int32
 }
 
 /* The child with this id and author; made when there is none. */
-static int32_t pass(struct token_tree *tree, int32_t parent, int32_t id, int32_t author)
+static int32_t pass_token(struct token_tree *tree, int32_t parent, int32_t id, int32_t author)
 {
     int32_t at = tree->n > 0 ? *children_of(tree, parent) : NONE;
 
     while (at != NONE && (tree->ids[at] != id || tree->authors[at] != author))
         at = tree->sibling[at];
-    return at != NONE ? at : append(tree, parent, id, author);
+    return at != NONE ? at : append_token(tree, parent, id, author);
 }
 
-static void note(struct token_tree *tree, int32_t at, const struct trajectory *t, uint32_t i)
+static void add_visit(struct token_tree *tree, int32_t at, const struct trajectory *t, uint32_t i)
 {
     tree->through[at]++;
     for (int k = 0; k < SCORE_KINDS; k++)
@@ -110,8 +110,8 @@ void token_tree_add(struct token_tree *tree, const struct trajectory *t)
             turn++;
         if (turn < t->n_turns && i >= t->n_prompt + t->turns[turn].start)
             author = (int32_t)t->turns[turn].checkpoint->id;
-        at = pass(tree, at, t->ids[i], author);
-        note(tree, at, t, i);
+        at = pass_token(tree, at, t->ids[i], author);
+        add_visit(tree, at, t, i);
     }
     *vec_push(&tree->ends) = at;
     *vec_push(&tree->prompts) = t->n_prompt;

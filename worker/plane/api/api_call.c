@@ -7,10 +7,10 @@
 #include "worker/plane/call/give_back.h"
 #include "worker/text/request/chat_request.h"
 
-void api_call_give_arena(struct api_call *c)
+void api_call_free_arena(struct api_call *c)
 {
     if (c->service)
-        call_give_back(&c->service->calls, &c->arena, str_cstr(c->id));
+        call_free_later(&c->service->calls, &c->arena, str_cstr(c->id));
 }
 
 /* Makes the model call's input. Texts are copied into the arena, because the call outlives this

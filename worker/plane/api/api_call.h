@@ -138,9 +138,9 @@ enum { BODY_DROP_LEAST = 1 << 20 };
  */
 int api_call_read(void *call, void *tool, struct err *e);
 
-/* api_call_settle.c, on the loop: brings what it wants of the model's thought to template and
+/* api_call_meet_session.c, on the loop: brings what it wants of the model's thought to template and
  * engines. */
-void api_call_settle(struct api_call *c);
+void api_call_meet_session(struct api_call *c);
 
 /* locked_sampling.c: adds the parameters that the session (or NULL) replaces by a different value
  * to req->dropped. Locks hold for the session's own engines. */
@@ -151,7 +151,7 @@ void api_call_note_locked(struct api_call *c, const struct session *s,
 void api_call_regroup(struct api_call *c);
 
 /* Says what the request brought in vain. */
-void api_call_tell_dropped(struct api_call *c);
+void api_call_report_dropped(struct api_call *c);
 
 /* A request that was read begins: one model call, or, with several prompts, a batch. */
 MAY_PAUSE void api_call_begin(struct api_call *c);
@@ -191,7 +191,7 @@ void api_call_flush(struct api_call *c);
 
 /* Notes an answer before it is written: equal requests wait from now on until it has arrived or is
  * lost. */
-void api_call_note_answer(struct api_call *c);
+void api_call_announce_answer(struct api_call *c);
 
 /* The answer is written: it goes out, and the exchange ends. c may be gone then. */
 void api_call_end(struct api_call *c);
@@ -209,7 +209,7 @@ void api_call_write(struct api_call *c, const struct finished_answer *answers, s
 MAY_PAUSE bool api_call_replay(struct api_call *c, struct session *s, uint64_t number);
 
 /* Frees its arena, which is no longer needed. A batch's part that was not read has none. */
-void api_call_give_arena(struct api_call *c);
+void api_call_free_arena(struct api_call *c);
 
 /* batch.c: a completion with several prompts. Each is a call of its own, with its own commit, hash
  * and replay; their answers are one HTTP answer, the choices of prompt k at index k * n. The

@@ -164,7 +164,7 @@ static void on_keepalive(void *ctx)
     buf_done(&space);
 }
 
-void api_call_note_answer(struct api_call *c)
+void api_call_announce_answer(struct api_call *c)
 {
     char note[EXCHANGE_NOTE_MAX];
 
@@ -179,7 +179,7 @@ void api_call_note_answer(struct api_call *c)
 static void on_finish(void *ctx, const struct finished_answer *answers, size_t n,
                       const struct call_usage *usage)
 {
-    api_call_note_answer(ctx);
+    api_call_announce_answer(ctx);
     api_call_write(ctx, answers, n, usage);
 }
 
@@ -195,7 +195,7 @@ void api_call_end(struct api_call *c)
     c->out = (struct buf){0};
     if (c->written)
         c->written(c->written_ctx);
-    api_call_give_arena(c); /* a slow reader then holds the answer's bytes only */
+    api_call_free_arena(c); /* a slow reader then holds the answer's bytes only */
     if (exchange_started(c->x)) {
         buf_done(&answer);
         exchange_end(c->x);

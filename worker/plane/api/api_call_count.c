@@ -15,7 +15,7 @@ void api_call_count(struct api_call *c)
 
     if (c->left || e.kind == ERR_CANCELLED)
         return;
-    api_call_give_arena(c);
+    api_call_free_arena(c);
     if (rc) {
         respond_error(&c->request, c->dialect, &e);
         return;

@@ -62,8 +62,8 @@ bool api_call_is_model(struct str method, struct str rest)
 }
 
 /* An error with a fixed text, in the dialect's shape. */
-static void refuse(struct service_request *r, const struct dialect *d, enum err_kind kind,
-                   const char *text)
+static void refuse_call(struct service_request *r, const struct dialect *d, enum err_kind kind,
+                        const char *text)
 {
     struct err e = {0};
 
@@ -103,7 +103,7 @@ void api_call_handle(struct service_request *r)
 
     r->dialect = models ? METRIC_DIALECT_MODELS : stored ? METRIC_DIALECT_RESPONSES : label_of(d);
     if (!call && names_nothing(r)) { /* a call's body has to be freed: call_read refuses it */
-        refuse(r, d, ERR_SESSION_ENDED, "the session has ended");
+        refuse_call(r, d, ERR_SESSION_ENDED, "the session has ended");
     } else if (models) {
         models_get(r, str_sub(path, all.len, SIZE_MAX));
     } else if (stored) {
@@ -111,10 +111,10 @@ void api_call_handle(struct service_request *r)
     } else if (call) {
         call_read(r, d, d == &dialect_count_tokens ? api_call_count : api_call_begin);
     } else if (d && get && exchange_header(r->x, "upgrade").p) {
-        refuse(r, d, ERR_UPGRADE, "this path does not speak websockets");
+        refuse_call(r, d, ERR_UPGRADE, "this path does not speak websockets");
     } else if (d) {
         exchange_set_header(r->x, "Allow", STR("POST"));
-        refuse(r, d, ERR_METHOD, "the path has no such method");
+        refuse_call(r, d, ERR_METHOD, "the path has no such method");
     } else {
         passthrough_serve(r);
     }

@@ -29,7 +29,7 @@ static int fetch_all(void *call, void *tool, struct err *e)
     return rc;
 }
 
-static void tell(const struct api_call *c, const struct picture_fetch *f)
+static void log_fetch(const struct api_call *c, const struct picture_fetch *f)
 {
     struct log_scope scope = {str_cstr(c->id), str_cstr(c->request_id)};
 
@@ -41,7 +41,7 @@ static void tell(const struct api_call *c, const struct picture_fetch *f)
                  LOG_T("why", f->why.text));
 }
 
-static struct picture_fetch *begin(const struct api_call *c)
+static struct picture_fetch *begin_fetch(const struct api_call *c)
 {
     struct call_env *env = &c->service->calls;
     struct picture_fetch *f = mem_zalloc(sizeof(*f));
@@ -63,7 +63,7 @@ static struct picture_fetch *begin(const struct api_call *c)
 /* Returns why the session gets no place for a fetch; NULL: it gets one. A session may have as many
  * places as are free, so one alone has half of them, and one without a place gets one as long as
  * there is any. */
-static const char *no_place(const struct call_env *env, struct str session_id)
+static const char *why_no_slot(const struct call_env *env, struct str session_id)
 {
     unsigned left = FETCHING_MAX - MIN_OF(env->n_fetching, (unsigned)FETCHING_MAX);
 
@@ -75,17 +75,17 @@ static const char *no_place(const struct call_env *env, struct str session_id)
 }
 
 /* On the loop. If the thread hangs, api_call_on_lost gives the place back. */
-MAY_PAUSE static int fetch(struct api_call *c, struct str lane, struct err *e)
+MAY_PAUSE static int fetch_pictures(struct api_call *c, struct str lane, struct err *e)
 {
     struct call_env *env = &c->service->calls;
     struct task_work w = {.fn = fetch_all, .ctx = c, .lane = lane, .pool = env->fetchers};
     int rc;
 
     env->n_fetching++;
-    c->pictures = begin(c);
+    c->pictures = begin_fetch(c);
     rc = api_call_offload(c, &w, e);
     env->n_fetching--;
-    tell(c, c->pictures);
+    log_fetch(c, c->pictures);
     picture_fetch_free(c->pictures);
     c->pictures = NULL;
     return rc;
@@ -95,10 +95,10 @@ int api_call_fetch(struct api_call *c, struct err *e)
 {
     struct call_env *env = &c->service->calls;
     struct str lane = str_cstr(c->held ? c->id : c->request_id);
-    const char *why = no_place(env, lane);
+    const char *why = why_no_slot(env, lane);
 
     if (!why)
-        return fetch(c, lane, e);
+        return fetch_pictures(c, lane, e);
     metrics_count_at(env->page, METRIC_fetches, METRIC_FETCH_UNAVAILABLE, 0, 1);
     (void)err_set(e, ERR_OVERLOADED, "%s", why);
     e->status = 503;

@@ -17,7 +17,8 @@
 /* What is new of a shorter body has no more parts than a loop may look at. */
 enum { PARTS_LEAST = 64 << 10 };
 
-static int check_parts(const struct api_call *c, const struct body_text *body, struct err *e)
+static int check_content_parts(const struct api_call *c, const struct body_text *body,
+                               struct err *e)
 {
     if ((c->knows ? body->tail.len : body->whole.len) < PARTS_LEAST)
         return 0;
@@ -26,7 +27,7 @@ static int check_parts(const struct api_call *c, const struct body_text *body, s
 
 /* Notes the members that the answer echoes, while a helper has the body. It does not count against
  * the limit of reading. */
-static void note_asked(struct api_call *c)
+static void keep_echo(struct api_call *c)
 {
     size_t used = c->arena.used_bytes;
 
@@ -68,7 +69,7 @@ static struct str open_ends(const struct exchange *x)
 }
 
 /* Notes the work on the board; a known beginning is not hashed again. */
-static int note_work(struct api_call *c, const struct work_tools *tools, struct err *e)
+static int mark_work(struct api_call *c, const struct work_tools *tools, struct err *e)
 {
     struct str body = open_ends(c->x);
     bool knows = c->known && body.len <= WORK_HASHED_BYTES;
@@ -86,11 +87,11 @@ int api_call_read(void *call, void *tool, struct err *e)
     struct body_text body;
     int rc;
 
-    if (note_work(c, tool, e))
+    if (mark_work(c, tool, e))
         return -1;
     rc = api_call_read_body(c, &body, e);
     if (rc == 0)
-        rc = check_parts(c, &body, e);
+        rc = check_content_parts(c, &body, e);
     body.hash = c->came_bytes ? NULL : c->hash; /* pictures were looked for: another text, maybe */
     if (rc == 0) {
         request_hash(&body, c->body, c->hash);
@@ -102,7 +103,7 @@ int api_call_read(void *call, void *tool, struct err *e)
     if (c->knows && rc == 0)
         known_reading_tell(c->known, c->req->chat);
     if (rc == 0) {
-        note_asked(c);
+        keep_echo(c);
         rc = check_echo(c, e);
     }
     api_call_drop_body(c); /* all that is needed of it is in the arena, or known */

@@ -96,7 +96,7 @@ static int meet_session(struct api_call *c, struct err *e)
         return -1;
     exchange_account(c->x, str_cstr(c->id));
     api_call_regroup(c);
-    api_call_settle(c);
+    api_call_meet_session(c);
     if (request_limits_memory(&c->limits, &c->arena, e))
         return -1;
     c->arena.max_bytes = 0; /* the engine's answer does not count against the request */
@@ -113,12 +113,12 @@ static void refuse_call(struct api_call *c, const struct err *e)
     respond_error(&c->request, c->dialect, e);
     known_reading_free(c->known);
     c->known = NULL;
-    api_call_give_arena(c);
+    api_call_free_arena(c);
 }
 
 /* Records the body's beginning. The reading is over now: it would hold the beginnings of other
  * requests as long as the answer takes. */
-static void note_body(struct api_call *c)
+static void remember_body(struct api_call *c)
 {
     if (c->knows)
         known_bodies_note(c->service, str_cstr(c->id), c->known);
@@ -144,9 +144,9 @@ static void meet_and_begin(struct api_call *c)
         c->held = session_find(store, str_cstr(c->id), &ended);
         session_pin(c->held);
     }
-    api_call_tell_dropped(c);
+    api_call_report_dropped(c);
     if (c->known)
-        note_body(c);
+        remember_body(c);
     c->ready(c);
 }
 

@@ -97,7 +97,7 @@ static struct model_call *find_running(const struct api_call *c, const struct ca
 }
 
 /* Joins the running call that the request repeats. False: there is none. */
-MAY_PAUSE static bool joins(struct api_call *c, const struct call_input *in)
+MAY_PAUSE static bool join_running(struct api_call *c, const struct call_input *in)
 {
     struct model_call *t = find_running(c, in);
     struct err e;
@@ -111,14 +111,14 @@ MAY_PAUSE static bool joins(struct api_call *c, const struct call_input *in)
 }
 
 /* Records that no running call is repeated. */
-static void note_new(const struct api_call *c, struct session *s)
+static void record_new(const struct api_call *c, struct session *s)
 {
     struct call_env *env = &c->service->calls;
     uint64_t call;
 
     /* A sample more of what was answered: after a crash it must be known that that one arrived. */
     if (session_find_call(s, c->hash, (struct str){0}, &call))
-        ledger_note_deliveries(env->ledger);
+        ledger_write_deliveries(env->ledger);
     if (session_reserves_chains(s))
         model_call_drop_gone(env, str_cstr(c->id), listener_gone);
 }
@@ -139,7 +139,7 @@ bool api_call_repeats(struct api_call *c, const struct call_input *in)
         if (!s || c->anew)
             return false;
         exchange_check_delivery(c->x, str_of((const char *)c->hash, sizeof(c->hash)));
-        if (joins(c, in))
+        if (join_running(c, in))
             return true;
         found = find_answered(c, s, &call);
         waited = found == MISSING_MAYBE ? api_call_await(c) : 0;
@@ -148,7 +148,7 @@ bool api_call_repeats(struct api_call *c, const struct call_input *in)
             return api_call_replay(c, s, call);
         }
         if (waited == 0)
-            note_new(c, s);
+            record_new(c, s);
     }
     return waited < 0;
 }

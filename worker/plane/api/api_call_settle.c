@@ -13,7 +13,7 @@
 #include "worker/session/store/session.h"
 #include "worker/text/request/chat.h"
 
-void api_call_settle(struct api_call *c)
+void api_call_meet_session(struct api_call *c)
 {
     const struct call_env *env = &c->service->calls;
     bool ended = false;
@@ -44,7 +44,7 @@ void api_call_regroup(struct api_call *c)
 
 /* Reports members of the request without effect. They are not refused, since SDKs need them
  * accepted. */
-void api_call_tell_dropped(struct api_call *c)
+void api_call_report_dropped(struct api_call *c)
 {
     const struct dropped_fields *d = &c->req->dropped;
     struct str unobeyed = request_unobeyed(&c->arena, c->req);

@@ -16,7 +16,7 @@ static void free_call(struct api_call *c)
     if (c->written)
         c->written(c->written_ctx);
     buf_done(&c->out);
-    api_call_give_arena(c);
+    api_call_free_arena(c);
     free(c);
 }
 

@@ -108,14 +108,14 @@ static int write_answer(void *writing, void *tool, struct err *e)
 }
 
 /* Adds the header of a recorded answer, before its head. */
-static void tell_replayed(struct api_call *c)
+static void add_replay_header(struct api_call *c)
 {
     exchange_set_header(c->x, "Rollgate-Replayed", STR("1"));
     metrics_count(c->service->calls.page, METRIC_replays, 1);
 }
 
 /* Fails the answer, which was not delivered. Requests that wait for its result check again. */
-static void fail(struct api_call *c, const struct err *e)
+static void fail_answer_write(struct api_call *c, const struct err *e)
 {
     exchange_unnote(c->x);
     buf_clear(&c->out);
@@ -154,12 +154,12 @@ MAY_PAUSE static void write_and_end(struct api_writing *w)
     if (rc == 0 && w->replay) {
         rc = api_call_refuse_unread(c, &e); /* others may wait since it was asked for */
         if (rc == 0)
-            tell_replayed(c);
+            add_replay_header(c);
     }
     if (rc == 0)
         api_call_end(c);
     else
-        fail(c, &e);
+        fail_answer_write(c, &e);
 }
 
 /* Writes an answer as a task. The answer's events may hold the request, so they go last. */
@@ -198,16 +198,16 @@ void api_call_write(struct api_call *c, const struct finished_answer *answers, s
 }
 
 /* A part of a batch has no writer: its answers are kept until the others are there. */
-static void tell_part(struct api_call *c, const struct recorded_call *r)
+static void keep_replayed(struct api_call *c, const struct recorded_call *r)
 {
-    tell_replayed(c);
+    add_replay_header(c);
     replay_tell(r, c->listener.sink, c->listener.ctx, c->listener.stream);
 }
 
 /* --- a recorded answer --- */
 
 /* Answers an error instead. The answer may be noted already: it was not delivered then. */
-static void refuse(struct api_call *c, const struct err *e)
+static void refuse_answer(struct api_call *c, const struct err *e)
 {
     if (c->front->left || e->kind == ERR_CANCELLED)
         return;
@@ -227,7 +227,7 @@ static int read_back(struct api_call *c, struct session *s, uint64_t number, str
 
     if (rc == 1 && c->writer) {
         c->number = number;
-        api_call_note_answer(c);
+        api_call_announce_answer(c);
     }
     while (rc == 1) {
         if (task_pause(e))
@@ -239,17 +239,17 @@ static int read_back(struct api_call *c, struct session *s, uint64_t number, str
     return rc;
 }
 
-MAY_PAUSE static void replay(struct api_call *c, struct recorded_call *r, uint64_t number)
+MAY_PAUSE static void replay_answer(struct api_call *c, struct recorded_call *r, uint64_t number)
 {
     struct written_size size;
     struct api_writing w = {.call = c, .replay = r};
 
     if (!c->writer) {
-        tell_part(c, r);
+        keep_replayed(c, r);
         return;
     }
     c->number = number;
-    api_call_note_answer(c);
+    api_call_announce_answer(c);
     size = size_of(c, replay_tokens(r), replay_cost(r, TEXT_LONG + 1));
     w.is_short = is_short(size);
     w.is_long = is_long(size);
@@ -265,12 +265,12 @@ bool api_call_replay(struct api_call *c, struct session *s, uint64_t number)
 
     if (!c->req->logprobs || read_back(c, s, number, &recall, &e) == 0)
         r = replay_gather(&c->service->calls, s, &c->arena, number, c->req->logprobs, &e);
-    session_past_let(&recall); /* it is copied */
+    session_past_release(&recall); /* it is copied */
     if (!r && e.kind == ERR_NONE)
         return false;
     if (r)
-        replay(c, r, number);
+        replay_answer(c, r, number);
     else
-        refuse(c, &e);
+        refuse_answer(c, &e);
     return true;
 }

@@ -44,7 +44,7 @@ struct batch {
     struct batch_part *parts;
 };
 
-static void part_hash(const uint64_t base[2], uint32_t k, uint64_t ret[2])
+static void hash_prompt(const uint64_t base[2], uint32_t k, uint64_t ret[2])
 {
     ret[0] = base[0];
     ret[1] = base[1] ^ (k + 1) * 0x9e3779b97f4a7c15u;
@@ -53,7 +53,7 @@ static void part_hash(const uint64_t base[2], uint32_t k, uint64_t ret[2])
 /* --- life --- */
 
 /* Releases the answers of parts, which are not sent. */
-static void let_answers(struct batch *b)
+static void release_answers(struct batch *b)
 {
     for (uint32_t k = 0; k < b->n_parts; k++) {
         if (b->parts[k].answered)
@@ -67,12 +67,12 @@ static void on_written(void *ctx)
 {
     struct batch *b = ctx;
 
-    let_answers(b);
+    release_answers(b);
     for (uint32_t k = 0; k < b->n_parts; k++) {
         struct batch_part *p = &b->parts[k];
 
         buf_done(&p->call.out);
-        api_call_give_arena(&p->call);
+        api_call_free_arena(&p->call);
     }
     if (!b->closed)
         return;
@@ -116,7 +116,7 @@ static void on_arrived(void *ctx, struct str key)
 
     (void)key;
     for (uint32_t k = 0; k < r->n_parts; k++) {
-        part_hash(r->hash, k, hash);
+        hash_prompt(r->hash, k, hash);
         deliveries_close(r->service->calls.ledger->deliveries, str_cstr(r->id), hash,
                          r->numbers[k]);
     }
@@ -133,7 +133,7 @@ static struct str write_key(const struct api_call *front, char key[EXCHANGE_NOTE
 }
 
 /* Notes which calls the HTTP answer carries, for on_arrived. */
-static void note_answer(const struct batch *b)
+static void announce_calls(const struct batch *b)
 {
     const struct api_call *c = b->front;
     struct receipt *r = mem_zalloc(sizeof(*r) + b->n_parts * sizeof(r->numbers[0]));
@@ -223,7 +223,7 @@ static struct str text_of(const struct finished_answer *t)
 }
 
 /* Logprobs and long texts stay where they are, in the call, which is held. */
-static bool wants_held(const struct finished_answer *answers, size_t n)
+static bool wants_pinned_answers(const struct finished_answer *answers, size_t n)
 {
     size_t bytes = 0;
 
@@ -234,7 +234,7 @@ static bool wants_held(const struct finished_answer *answers, size_t n)
 
 /* Keeps a part's answer until the others have theirs. Logprobs of a recorded answer are in the
  * part's own arena. */
-static void keep(struct batch_part *p, const struct finished_answer *t)
+static void keep_answer_of(struct batch_part *p, const struct finished_answer *t)
 {
     struct arena *a = &p->batch->front->arena;
     struct finished_answer *kept = &p->batch->answers[p->k * p->batch->n + t->index];
@@ -250,11 +250,11 @@ static void keep(struct batch_part *p, const struct finished_answer *t)
 }
 
 /* All parts are over: writes the whole answer. */
-static void note_and_finish(struct batch *b)
+static void announce_and_finish(struct batch *b)
 {
     struct api_call *c = b->front;
 
-    note_answer(b);
+    announce_calls(b);
     c->noted = true;
     api_call_sink.finish(c, b->answers, (size_t)b->n_parts * b->n, &b->usage);
 }
@@ -268,19 +268,19 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
 
     if (b->failed)
         return;
-    if (wants_held(answers, n))
+    if (wants_pinned_answers(answers, n))
         p->answered = p->call.listener.told_by;
     if (p->answered)
         model_call_hold(p->answered);
     for (size_t i = 0; i < n; i++)
-        keep(p, &answers[i]);
+        keep_answer_of(p, &answers[i]);
     b->usage.prompt_tokens += usage->prompt_tokens;
     b->usage.cached_tokens += usage->cached_tokens;
     b->usage.completion_tokens += usage->completion_tokens;
     b->usage.reasoning_tokens += usage->reasoning_tokens;
     p->over = true;
     if (++b->n_over == b->n_parts)
-        note_and_finish(b);
+        announce_and_finish(b);
 }
 
 /* One failed part is the failure of all; what the others commit is replayed to a retry. */
@@ -293,7 +293,7 @@ static void on_failed(void *ctx, const struct err *e)
         return;
     b->failed = true;
     leave_all(b);
-    let_answers(b);
+    release_answers(b);
     api_call_sink.failed(b->front, e);
 }
 
@@ -302,7 +302,7 @@ static const struct answer_sink part_sink = ANSWER_SINK_ON;
 /* --- begin --- */
 
 /* Makes the part's api_call from the front, for one prompt. */
-static void part_make(struct batch_part *p)
+static void make_prompt_call(struct batch_part *p)
 {
     const struct api_call *front = p->batch->front;
     struct api_call *c = &p->call;
@@ -316,7 +316,7 @@ static void part_make(struct batch_part *p)
     c->dialect_label = front->dialect_label;
     memcpy(c->request_id, front->request_id, sizeof(c->request_id));
     c->id = front->id;
-    part_hash(front->hash, p->k, c->hash);
+    hash_prompt(front->hash, p->k, c->hash);
     c->body_hash = front->body_hash;
     c->body = front->body;
     c->req = batch_part_request(p->batch->shared, p->k, &c->arena);
@@ -324,8 +324,8 @@ static void part_make(struct batch_part *p)
 }
 
 /* Refuses what can be refused before any part runs. */
-static int part_check(const struct batch_part *p, size_t n, const struct err *counted,
-                      struct err *e)
+static int check_refusals(const struct batch_part *p, size_t n, const struct err *counted,
+                          struct err *e)
 {
     uint32_t context = call_context_length(&p->call.service->calls);
 
@@ -350,7 +350,7 @@ static size_t bytes_of(const struct batch *b)
 }
 
 /* Makes the part and counts its tokens. */
-MAY_PAUSE static int check_part(struct batch *b, struct batch_part *p)
+MAY_PAUSE static int check_one_prompt(struct batch *b, struct batch_part *p)
 {
     struct api_call *c = &p->call;
     struct call_input in;
@@ -358,7 +358,7 @@ MAY_PAUSE static int check_part(struct batch *b, struct batch_part *p)
     size_t n = 0;
     int rc;
 
-    part_make(p);
+    make_prompt_call(p);
     in = (struct call_input){.session_id = arena_str(&c->arena, str_cstr(c->id)),
                              .req = c->req,
                              .body = c->body,
@@ -370,13 +370,13 @@ MAY_PAUSE static int check_part(struct batch *b, struct batch_part *p)
     b->part_bytes += c->arena.held_bytes;
     if (b->closed || counted.kind == ERR_CANCELLED)
         return -1;
-    if (part_check(p, n, rc ? &counted : NULL, &e) == 0)
+    if (check_refusals(p, n, rc ? &counted : NULL, &e) == 0)
         return 0;
     on_failed(p, &e);
     return -1;
 }
 
-MAY_PAUSE static void start_part(const struct batch *b, struct batch_part *p)
+MAY_PAUSE static void start_prompt(const struct batch *b, struct batch_part *p)
 {
     struct api_call *c = &p->call;
 
@@ -386,13 +386,13 @@ MAY_PAUSE static void start_part(const struct batch *b, struct batch_part *p)
 }
 
 /* All parts are checked, then all begin: others come between when it takes long. */
-MAY_PAUSE static void serve_parts(struct batch *b)
+MAY_PAUSE static void serve_prompts(struct batch *b)
 {
     for (uint32_t k = 0; k < b->n_parts; k++)
-        if (check_part(b, &b->parts[k]) || task_pause(NULL))
+        if (check_one_prompt(b, &b->parts[k]) || task_pause(NULL))
             return;
     for (uint32_t k = 0; k < b->n_parts && !b->failed && !b->closed; k++) {
-        start_part(b, &b->parts[k]);
+        start_prompt(b, &b->parts[k]);
         if (task_pause(NULL))
             return;
     }
@@ -453,5 +453,5 @@ void batch_begin(struct api_call *front)
     if (exchange_finishing(front->x)) /* until all its parts have begun */
         exchange_finish(front->x, b->n_parts);
     if (await_known(b) == 0)
-        serve_parts(b);
+        serve_prompts(b);
 }

@@ -23,7 +23,7 @@ struct batch_request {
 };
 
 /* An arena that held it is given back, on whatever thread: much memory is a helper's to free. */
-static void let_request(void *thing)
+static void release_request(void *thing)
 {
     struct batch_request *r = thing;
     struct arena arena;
@@ -34,13 +34,13 @@ static void let_request(void *thing)
     if (helpers_within())
         arena_done(&arena);
     else
-        call_give_back(r->env, &arena, r->id);
+        call_free_later(r->env, &arena, r->id);
 }
 
 static void hold_request(struct batch_request *r, struct arena *a)
 {
     (void)atomic_fetch_add_explicit(&r->holders, 1, memory_order_relaxed);
-    arena_hold(a, let_request, r);
+    arena_hold(a, release_request, r);
 }
 
 struct batch_request *batch_share(struct api_call *front)

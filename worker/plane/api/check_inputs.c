@@ -43,7 +43,7 @@ void inputs_drop(struct service *a, struct body_read *body)
 {
     if (!body)
         return;
-    call_give_back(&a->calls, &body->arena, STR("control bodies"));
+    call_free_later(&a->calls, &body->arena, STR("control bodies"));
     free(body);
 }
 
@@ -61,8 +61,8 @@ static int check_limits(const struct api_route *route, int64_t max_metadata_byte
 }
 
 /* A snapshot is long, and read by its own reader (import_reading.h): it is not kept. */
-static int check(const struct service_request *r, const struct api_route *route,
-                 struct body_read *ret, struct err *e)
+static int check_request(const struct service_request *r, const struct api_route *route,
+                         struct body_read *ret, struct err *e)
 {
     const struct exchange *x = r->x;
     bool kept = !(route->inputs & INPUT_IMPORT);
@@ -82,12 +82,12 @@ static int check_run(void *ctx, void *tool, struct err *e)
 
     if (work_note_bytes(&v->body_hash, tool, exchange_body(v->request.x), e))
         return -1;
-    return check(&v->request, v->route, v->read, e);
+    return check_request(&v->request, v->route, v->read, e);
 }
 
 /* Passes the read inputs to the handler, with the request. */
-static void pass(struct service_request *r, const struct api_route *route, inputs_passed_fn passed,
-                 struct body_read **read)
+static void pass_inputs(struct service_request *r, const struct api_route *route,
+                        inputs_passed_fn passed, struct body_read **read)
 {
     r->body = *read;
     *read = NULL;
@@ -142,7 +142,7 @@ static void run_check(void *ctx)
     v->task = task_running;
     task_on_lost(on_lost, v);
     if (check_in_helper(v, &e) == 0)
-        pass(&v->request, v->route, v->passed, &v->read);
+        pass_inputs(&v->request, v->route, v->passed, &v->read);
     else if (e.kind != ERR_CANCELLED)
         respond_error(&v->request, NULL, &e);
     inputs_drop(service, v->read);
@@ -155,10 +155,10 @@ static void check_here(struct service_request *r, const struct api_route *route,
     struct body_read *read = read_new(r->service);
     struct err e = {0};
 
-    if (check(r, route, read, &e))
+    if (check_request(r, route, read, &e))
         respond_error(r, NULL, &e);
     else
-        pass(r, route, passed, &read);
+        pass_inputs(r, route, passed, &read);
     inputs_drop(r->service, read);
 }
 

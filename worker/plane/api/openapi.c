@@ -58,7 +58,8 @@ static const struct api_route more_routes[] = {
 /* --- the list of all routes --- */
 
 /* Appends a route; PATHS_MAX is checked, as the tables are fixed when the program is built. */
-static struct told_route *add(struct told_routes *all, const struct api_route *r, const char *plane)
+static struct told_route *add_route(struct told_routes *all, const struct api_route *r,
+                                    const char *plane)
 {
     struct told_route *t = &all->at[all->n];
 
@@ -76,7 +77,7 @@ static struct told_route *add(struct told_routes *all, const struct api_route *r
 static void add_table(struct told_routes *all, const struct routes *table, const char *head)
 {
     for (size_t i = 0; i < table->n; i++) {
-        struct told_route *t = add(all, &table->at[i], "control");
+        struct told_route *t = add_route(all, &table->at[i], "control");
 
         (void)snprintf(t->path, sizeof(t->path), "%s%s", head, table->at[i].path);
         t->inputs = &table->at[i];
@@ -90,7 +91,7 @@ static void add_dispatcher(struct told_routes *all)
         const struct dispatcher_route *r = &dispatcher_routes[i];
         const char *path = r->route.path;
         const char *hole = strstr(path, "{}");
-        struct told_route *t = add(all, &r->route, "rollouts");
+        struct told_route *t = add_route(all, &r->route, "rollouts");
 
         (void)snprintf(t->path, sizeof(t->path), "%.*s%s%s",
                        hole ? (int)(hole - path) : (int)strlen(path), path, hole ? "{name}" : "",
@@ -107,7 +108,7 @@ static void add_data_plane(struct told_routes *all)
     static const struct api_route like = {"POST", "", SCOPE_A | SCOPE_G, NULL, INPUT_NOTHING, ""};
 
     for (size_t i = 0; dialect_path_at(i); i++) {
-        struct told_route *t = add(all, &like, "data");
+        struct told_route *t = add_route(all, &like, "data");
 
         (void)snprintf(t->path, sizeof(t->path), "/sessions/{id}/v1%s", dialect_path_at(i));
         t->dialect = dialect_for_path(str_cstr(dialect_path_at(i)));
@@ -115,14 +116,14 @@ static void add_data_plane(struct told_routes *all)
     }
     for (size_t i = 0; i < ARRAY_LEN(more_routes); i++) {
         bool below = str_starts(str_cstr(more_routes[i].path), STR("/sessions"));
-        struct told_route *t = add(all, &more_routes[i], below ? "data" : "operation");
+        struct told_route *t = add_route(all, &more_routes[i], below ? "data" : "operation");
 
         (void)snprintf(t->path, sizeof(t->path), "%s", more_routes[i].path);
     }
 }
 
 /* Collects the routes; the caller frees the result. */
-static struct told_routes *collect(void)
+static struct told_routes *collect_routes(void)
 {
     struct told_routes *all = mem_zalloc(sizeof(*all));
 
@@ -368,7 +369,7 @@ static void write_paths(struct json_out *o, const struct told_routes *all)
 
 static void write_document(struct buf *to)
 {
-    struct told_routes *all = collect();
+    struct told_routes *all = collect_routes();
     struct json_out o = json_out_to(to);
 
     json_out_obj(&o);
@@ -403,7 +404,7 @@ void openapi_get(struct service_request *r)
 /* The short list for people at GET /. */
 void openapi_index(struct service_request *r)
 {
-    struct told_routes *all = collect();
+    struct told_routes *all = collect_routes();
     struct buf body = {0};
     struct json_out o = json_out_to(&body);
 

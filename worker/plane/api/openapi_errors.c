@@ -1,6 +1,6 @@
 /* What can go wrong, of all routes and of one. The kinds, statuses and codes are those of
  * err.def. `places` says which routes a kind can come from, by marks that are worked out from
- * the route (place_of); a kind without a row can come from any. */
+ * the route (marks_of); a kind without a row can come from any. */
 #include "worker/plane/api/openapi_parts.h"
 
 #include <stdio.h>
@@ -89,7 +89,7 @@ static bool is_named(const char *path)
 }
 
 /* Returns the route's marks. */
-static unsigned place_of(const struct told_route *t)
+static unsigned marks_of(const struct told_route *t)
 {
     bool session = strncmp(t->path, "/sessions/{id}", 14) == 0;
     bool group = strncmp(t->path, "/groups", 7) == 0 || strncmp(t->path, "/queues", 7) == 0;
@@ -109,7 +109,7 @@ static unsigned place_of(const struct told_route *t)
 }
 
 /* Whether an error of this kind can come from a route with these marks. */
-static bool can_come(enum err_kind kind, unsigned on)
+static bool is_possible(enum err_kind kind, unsigned on)
 {
     for (size_t i = 0; i < ARRAY_LEN(places); i++) {
         if (places[i].kind == kind)
@@ -200,9 +200,9 @@ void openapi_error_codes(struct json_out *o)
     json_out_end_obj(o);
 }
 
-static bool is_told(size_t i, unsigned on)
+static bool is_shown(size_t i, unsigned on)
 {
-    return !is_internal(errors[i].kind) && can_come(errors[i].kind, on);
+    return !is_internal(errors[i].kind) && is_possible(errors[i].kind, on);
 }
 
 /* Reports whether the code is the first of its status: codes of one status are written together at
@@ -210,7 +210,7 @@ static bool is_told(size_t i, unsigned on)
 static bool is_first_of_status(size_t i, unsigned on)
 {
     for (size_t k = 0; k < i; k++) {
-        if (errors[k].status == errors[i].status && is_told(k, on))
+        if (errors[k].status == errors[i].status && is_shown(k, on))
             return false;
     }
     return true;
@@ -223,7 +223,7 @@ static void write_status(struct json_out *o, size_t i, unsigned on)
     char status[8];
 
     for (size_t k = i; k < ARRAY_LEN(errors); k++) {
-        if (errors[k].status == errors[i].status && is_told(k, on))
+        if (errors[k].status == errors[i].status && is_shown(k, on))
             buf_printf(&codes, "%s%s", codes.len ? ", " : "", errors[k].code);
     }
     (void)snprintf(status, sizeof(status), "%d", errors[i].status);
@@ -240,14 +240,14 @@ static void write_status(struct json_out *o, size_t i, unsigned on)
 /* Success, each status that can come, and the shared error for anything else. */
 void openapi_responses(struct json_out *o, const struct told_route *t)
 {
-    unsigned on = place_of(t);
+    unsigned on = marks_of(t);
 
     json_out_key(o, "responses");
     json_out_obj(o);
     json_out_key(o, "2XX");
     json_out_raw(o, STR("{\"description\":\"Done\"}"));
     for (size_t i = 0; i < ARRAY_LEN(errors); i++) {
-        if (is_told(i, on) && is_first_of_status(i, on))
+        if (is_shown(i, on) && is_first_of_status(i, on))
             write_status(o, i, on);
     }
     json_out_key(o, "default");

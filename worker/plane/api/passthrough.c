@@ -44,7 +44,7 @@ static void on_closed(void *ctx, bool delivered)
 }
 
 /* The client has taken what waited: the engine may go on. */
-static void on_room(void *ctx)
+static void on_forward_space(void *ctx)
 {
     struct forward *f = ctx;
 
@@ -71,7 +71,7 @@ static void on_head(void *ctx, int status, struct str type)
 static void on_failed(void *ctx, const struct err *e);
 
 /* Gathers the body of an error. */
-static void hold(struct forward *f, struct str bytes)
+static void keep_error_body(struct forward *f, struct str bytes)
 {
     struct err e;
 
@@ -92,7 +92,7 @@ static void on_body(void *ctx, struct str bytes)
     struct forward *f = ctx;
 
     if (f->status != 200) {
-        hold(f, bytes);
+        keep_error_body(f, bytes);
         return;
     }
     buf_add_str(&f->body, bytes);
@@ -100,7 +100,7 @@ static void on_body(void *ctx, struct str bytes)
     if (exchange_waiting(f->x) > EXCHANGE_WINDOW && !f->paused) {
         f->paused = true;
         engine_pass_pause(f->call);
-        exchange_on_space(f->x, on_room, f);
+        exchange_on_space(f->x, on_forward_space, f);
     }
 }
 
@@ -134,7 +134,7 @@ static void on_failed(void *ctx, const struct err *e)
 static const struct engine_pass_events events = {on_head, on_body, on_done, on_failed};
 
 /* Asks the session's engine; the answer comes later. -1 and e when it may not or cannot be. */
-static int forward(struct service_request *r, struct forward *f, struct err *e)
+static int forward_request(struct service_request *r, struct forward *f, struct err *e)
 {
     struct str method = exchange_method(r->x);
     bool keyless = !keys_required(r->service->keys);
@@ -175,7 +175,8 @@ void passthrough_serve(struct service_request *r)
     f->service = r->service;
     f->x = r->x;
     memcpy(f->request_id, r->request_id, sizeof(f->request_id));
-    if ((r->id_valid && service_unread_room(r->service, r->x, r->id, &e)) || forward(r, f, &e)) {
+    if ((r->id_valid && service_unread_room(r->service, r->x, r->id, &e)) ||
+        forward_request(r, f, &e)) {
         free(f);
         if (e.kind == ERR_NOT_FOUND || e.kind == ERR_WRONG_SCOPE)
             near_path_hint(path, r->rest, &e);

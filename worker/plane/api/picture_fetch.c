@@ -27,7 +27,7 @@
 enum { FETCH_GROWTH = 3 };
 
 /* A note that shows a picture. */
-static bool is_note(struct str text)
+static bool is_picture_note(struct str text)
 {
     const struct json *part = NULL;
     struct arena a = {0};
@@ -39,18 +39,18 @@ static bool is_note(struct str text)
 
 static struct media_pin pin_of(const struct picture_fetch *f, struct str url)
 {
-    return (struct media_pin){.session_id = f->session_id, .url = url, .is_whole = is_note};
+    return (struct media_pin){.session_id = f->session_id, .url = url, .is_whole = is_picture_note};
 }
 
 /* The part of a note, in the arena. */
-static int take_note(struct arena *a, struct str text, const struct json **ret, struct err *e)
+static int parse_note(struct arena *a, struct str text, const struct json **ret, struct err *e)
 {
     return json_parse(a, arena_str(a, text), ret, e);
 }
 
 /* Finds the part on record for the session; NULL: none. -1: unknown. */
-static int look_up(const struct picture_fetch *f, struct arena *a, struct str url,
-                   const struct json **ret, struct err *e)
+static int find_recorded(const struct picture_fetch *f, struct arena *a, struct str url,
+                         const struct json **ret, struct err *e)
 {
     struct media_pin pin = pin_of(f, url);
     struct buf text = {0};
@@ -61,42 +61,42 @@ static int look_up(const struct picture_fetch *f, struct arena *a, struct str ur
         return 0;
     rc = media_store_pinned(f->media, &pin, &text, e);
     if (rc == 1)
-        rc = take_note(a, buf_str(&text), ret, e);
+        rc = parse_note(a, buf_str(&text), ret, e);
     else if (rc == 0)
         rc = media_store_pin_room(f->media, f->session_id, e);
     buf_done(&text);
     return rc;
 }
 
-static int unavailable(struct err *e, const char *text)
+static int fail_unavailable(struct err *e, const char *text)
 {
     (void)err_set(e, ERR_OVERLOADED, "%s", text);
     e->status = 503;
     return -1;
 }
 
-static void give_back(struct picture_fetch *f, size_t bytes)
+static void release_bytes(struct picture_fetch *f, size_t bytes)
 {
     f->reserved -= bytes;
     atomic_fetch_sub(f->sum, bytes);
 }
 
 /* Room for one more picture among those of all requests; the first always has some. */
-static int reserve(struct picture_fetch *f, size_t bytes, struct err *e)
+static int reserve_bytes(struct picture_fetch *f, size_t bytes, struct err *e)
 {
     size_t before = atomic_fetch_add(f->sum, bytes);
 
     f->reserved += bytes;
     if (before == 0 || before + bytes <= f->memory_bytes)
         return 0;
-    give_back(f, bytes);
+    release_bytes(f, bytes);
     return err_set(e, ERR_MEMORY_FULL,
                    "images that are being fetched take all the memory there is for them "
                    "(--max-request-memory)");
 }
 
 /* Notes the failure, and decides whose fault it is. */
-static int judge(struct picture_fetch *f, struct str url, struct err *e)
+static int judge_failure(struct picture_fetch *f, struct str url, struct err *e)
 {
     enum err_kind kind = e->kind;
     struct web_url u;
@@ -122,12 +122,12 @@ static int judge(struct picture_fetch *f, struct str url, struct err *e)
     f->counts[METRIC_FETCH_UNAVAILABLE]++;
     if (err_retry(e))
         return -1;
-    return unavailable(e, "images cannot be fetched at the moment; ask again");
+    return fail_unavailable(e, "images cannot be fetched at the moment; ask again");
 }
 
 /* The file, in the arena; what it takes of the reservation stays reserved. */
-static int fetch(struct picture_fetch *f, struct arena *a, struct str url, struct str *ret,
-                 struct err *e)
+static int fetch_file(struct picture_fetch *f, struct arena *a, struct str url, struct str *ret,
+                      struct err *e)
 {
     size_t max = f->rules.image_bytes, room = max * FETCH_GROWTH;
     struct web_fetch w = {f->web, f->ca_file, f->tls, max, f->until_us};
@@ -135,7 +135,7 @@ static int fetch(struct picture_fetch *f, struct arena *a, struct str url, struc
     char *bytes;
     int rc;
 
-    if (reserve(f, room, e)) {
+    if (reserve_bytes(f, room, e)) {
         f->counts[METRIC_FETCH_UNAVAILABLE]++;
         return -1;
     }
@@ -147,33 +147,33 @@ static int fetch(struct picture_fetch *f, struct arena *a, struct str url, struc
         *ret = str_of(bytes, file.len);
         room -= file.len;
     } else {
-        rc = judge(f, url, e);
+        rc = judge_failure(f, url, e);
     }
     buf_done(&file);
-    give_back(f, room);
+    release_bytes(f, room);
     return rc;
 }
 
 /* Implements image_source.get. */
-static int get(void *ctx, struct arena *a, struct str url, struct request_image *ret,
-               const struct json **ret_part, struct err *e)
+static int get_image(void *ctx, struct arena *a, struct str url, struct request_image *ret,
+                     const struct json **ret_part, struct err *e)
 {
     struct picture_fetch *f = ctx;
 
-    if (look_up(f, a, url, ret_part, e)) {
+    if (find_recorded(f, a, url, ret_part, e)) {
         f->counts[e->kind == ERR_BODY_TOO_LARGE ? METRIC_FETCH_REFUSED
                                                 : METRIC_FETCH_UNAVAILABLE]++;
         return -1;
     }
     if (!*ret_part)
-        return fetch(f, a, url, &ret->bytes, e);
+        return fetch_file(f, a, url, &ret->bytes, e);
     f->counts[METRIC_FETCH_RECORDED]++;
     return 0;
 }
 
 /* Implements image_source.keep: the file first, so that no note names a missing file. */
-static int keep(void *ctx, struct arena *a, struct request_image *image,
-                const struct json **ret_part, struct err *e)
+static int keep_image(void *ctx, struct arena *a, struct request_image *image,
+                      const struct json **ret_part, struct err *e)
 {
     struct picture_fetch *f = ctx;
     struct media_pin pin = pin_of(f, image->url);
@@ -186,9 +186,9 @@ static int keep(void *ctx, struct arena *a, struct request_image *image,
     if (rc == 0)
         rc = media_store_pin(f->media, &pin, image->part, &held, e);
     if (rc == 1)
-        rc = take_note(a, buf_str(&held), ret_part, e);
+        rc = parse_note(a, buf_str(&held), ret_part, e);
     buf_done(&held);
-    give_back(f, image->bytes.len);
+    release_bytes(f, image->bytes.len);
     arena_drop(a, image->bytes.p);
     image->bytes = (struct str){0};
     return rc;
@@ -197,18 +197,19 @@ static int keep(void *ctx, struct arena *a, struct request_image *image,
 int picture_fetch_run(struct picture_fetch *f, struct arena *a, struct chat_request *req,
                       struct err *e)
 {
-    const struct image_source source = {get, keep, f};
+    const struct image_source source = {get_image, keep_image, f};
     uint64_t now = clock_us();
 
     f->waited = now + f->limit_us / 2 >= f->until_us;
     if (now >= f->until_us)
-        return unavailable(e, "no thread was free to fetch images within --media-fetch-timeout");
+        return fail_unavailable(e,
+                                "no thread was free to fetch images within --media-fetch-timeout");
     return image_parts_fetch(a, &f->rules, &source, req, e);
 }
 
 void picture_fetch_free(struct picture_fetch *f)
 {
-    give_back(f, f->reserved);
+    release_bytes(f, f->reserved);
     free(f->ca_file);
     free(f);
 }

@@ -11,7 +11,7 @@
 #include "worker/plane/api/known_bodies.h"
 
 /* Returns the position after blanks. */
-static size_t skip(struct str s, size_t at)
+static size_t skip_blanks_at(struct str s, size_t at)
 {
     while (at < s.len && (s.p[at] == ' ' || s.p[at] == '\n' || s.p[at] == '\r' || s.p[at] == '\t'))
         at++;
@@ -53,10 +53,10 @@ static bool is_about_sending(const struct body_text *text, const struct json_mem
         return false;
     *from = lies_in(text->tail, key.p) ? text->tail_at + (size_t)(key.p - text->tail.p) - 1
                                        : (size_t)(key.p - text->head.p) - 1;
-    at = skip(body, *from + key.len + 2);
+    at = skip_blanks_at(body, *from + key.len + 2);
     if (at >= body.len || body.p[at] != ':')
         return false;
-    at = skip(body, at + 1);
+    at = skip_blanks_at(body, at + 1);
     *to = value_end(body, at);
     return *to > at;
 }
@@ -80,9 +80,9 @@ void request_hash(const struct body_text *text, const struct json *parsed, uint6
         if (!is_about_sending(text, &parsed->members[i], &from, &to) || from < at)
             continue;
         buf_add_str(&rest, str_sub(body, at, from - at));
-        at = skip(body, to);
+        at = skip_blanks_at(body, to);
         if (at < body.len && body.p[at] == ',')
-            at = skip(body, at + 1);
+            at = skip_blanks_at(body, at + 1);
         else /* the last member: the comma before it goes */
             drop_last_comma(&rest);
     }

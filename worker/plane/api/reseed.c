@@ -72,7 +72,7 @@ static struct str shown_id(const struct service_request *r, char text[SHOWN_MAX]
 }
 
 /* A session whose only option is where it came from; the record is journaled like any other. */
-static int create(struct service_request *r, struct str asked, char *id, struct err *e)
+static int create_fresh(struct service_request *r, struct str asked, char *id, struct err *e)
 {
     struct call_env *env = &r->service->calls;
     struct buf text = {0}, record = {0};
@@ -104,7 +104,7 @@ int call_reseed(struct service_request *r, char *ret_id, struct err *e)
     char text[SHOWN_MAX];
     struct str asked = shown_id(r, text);
 
-    if (call_may_reseed(r, e) || create(r, asked, ret_id, e))
+    if (call_may_reseed(r, e) || create_fresh(r, asked, ret_id, e))
         return -1;
     scope.session = str_cstr(ret_id);
     log_warn(&scope, "session reseeded", LOG_S("asked", asked));

@@ -34,7 +34,7 @@ struct stored_answer {
 
 /* Finds the response in this session; the error distinguishes an ended session from an unknown id.
  */
-static int find(struct stored_answer *v, struct err *e)
+static int find_stored(struct stored_answer *v, struct err *e)
 {
     const struct service_request *r = &v->request;
     bool ended = false;
@@ -73,7 +73,7 @@ static const struct json *asked_of(struct arena *a, const struct session_past_re
 
 /* Writes the answer as the dialect's writer made it the first time, from the data of the commit
  * (told.h). */
-static void write(struct stored_answer *v)
+static void write_stored(struct stored_answer *v)
 {
     const struct session_past_response *past = &v->past;
     const struct service *service = v->request.service;
@@ -102,7 +102,7 @@ static int write_run(void *ctx, void *tool, struct err *e)
 
     if (work_note_bytes(&v->answer->body_hash, tool, v->id, e))
         return -1;
-    write(v);
+    write_stored(v);
     return 0;
 }
 
@@ -153,13 +153,13 @@ void stored_get(struct service_request *r, struct str id)
     struct stored_answer v = {.request = *r, .id = response_bare_id(id)};
     struct err e = {0};
 
-    if (find(&v, &e) || service_unread_room(r->service, r->x, r->id, &e)) {
+    if (find_stored(&v, &e) || service_unread_room(r->service, r->x, r->id, &e)) {
         respond_error(r, &dialect_responses, &e);
         return;
     }
     exchange_account(r->x, r->id);
     if (is_short(&v)) {
-        write(&v);
+        write_stored(&v);
         respond_json(r, &v.body);
         buf_done(&v.body);
     } else {

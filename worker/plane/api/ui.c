@@ -33,7 +33,7 @@ static void set_headers(struct exchange *x, const struct viewer_asset *file)
 
 /* Whether a comma-separated header names the word, whatever follows it (";q=..."; "gzip;q=0" is
  * what no browser sends). */
-static bool names(struct str list, struct str word)
+static bool names_word(struct str list, struct str word)
 {
     return str_find(list, word, 0) != SIZE_MAX;
 }
@@ -42,8 +42,8 @@ static bool names(struct str list, struct str word)
 static void send_file(struct service_request *r, const struct viewer_asset *file)
 {
     struct str known = exchange_header(r->x, "if-none-match");
-    bool gzip = names(exchange_header(r->x, "accept-encoding"), STR("gzip"));
-    int status = names(known, str_cstr(file->etag)) ? 304 : 200;
+    bool gzip = names_word(exchange_header(r->x, "accept-encoding"), STR("gzip"));
+    int status = names_word(known, str_cstr(file->etag)) ? 304 : 200;
 
     set_headers(r->x, file);
     if (gzip && status == 200)

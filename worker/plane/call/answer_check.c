@@ -48,7 +48,7 @@ static const struct sample *without_basis(const struct model_call *t)
 
 /* Reports whether the call's session must get that warning, which it gets once; not if the session
  * has gone. */
-static bool tells(const struct model_call *t, enum session_lack what)
+static bool must_warn(const struct model_call *t, enum session_lack what)
 {
     bool ended = false;
     struct session *s = session_find(t->env->store, t->in.session_id, &ended);
@@ -69,7 +69,7 @@ static int check_basis(struct model_call *t)
             &t->err, ERR_ENGINE_INVALID, "--strict-logprobs: the engine's answer has %s%s",
             r->logprobs ? "logprobs of another distribution than the sampled one: " : "no logprobs",
             r->logprobs ? logprob_basis_name(r->basis) : "");
-    if (r->logprobs && tells(t, LACK_BASIS))
+    if (r->logprobs && must_warn(t, LACK_BASIS))
         log_warn(t->in.scope, "logprobs are not those of the distribution that was sampled from",
                  LOG_T("basis", logprob_basis_name(r->basis)));
     return 0;
@@ -87,7 +87,7 @@ static int check_support(struct model_call *t)
         return 0;
     if (t->env->strict_logprobs)
         return err_set(&t->err, ERR_ENGINE_INVALID, "--strict-logprobs: %s", what);
-    if (tells(t, LACK_SUPPORT))
+    if (must_warn(t, LACK_SUPPORT))
         log_warn(t->in.scope, what);
     return 0;
 }
@@ -109,7 +109,7 @@ static void check_experts(struct model_call *t)
         rows->from = MAX_OF(rows->from, 1);
         lost = true;
     }
-    if (lost && tells(t, LACK_EXPERTS))
+    if (lost && must_warn(t, LACK_EXPERTS))
         log_warn(t->in.scope, "the engine's answer has no routed experts, which it was asked for");
 }
 
@@ -126,10 +126,10 @@ static void check_indexer(struct model_call *t)
     }
     if (!t->wants_indexer || t->plan->exhausted)
         return;
-    if (large && tells(t, LACK_INDEXER_ROOM))
+    if (large && must_warn(t, LACK_INDEXER_ROOM))
         log_warn(t->in.scope,
                  "the indexer's top-k is larger than what is kept: --indexer-topk-max");
-    if (lost && tells(t, LACK_INDEXER))
+    if (lost && must_warn(t, LACK_INDEXER))
         log_warn(t->in.scope, "the engine's answer has no indexer top-k, which the session wants");
 }
 
@@ -140,7 +140,7 @@ static void check_recomputed(struct model_call *t)
         const struct sample *r = &t->samples[i];
         bool lost = r->rows[ROWS_EXPERTS].block.p || r->rows[ROWS_INDEXER].block.p;
 
-        if (r->recomputed && lost && tells(t, LACK_RECOMPUTED))
+        if (r->recomputed && lost && must_warn(t, LACK_RECOMPUTED))
             log_warn(t->in.scope, "the engine computed an answer again after it had sampled it (a "
                                   "retraction): its routed experts and indexer top-k are left out");
     }

@@ -91,7 +91,7 @@ static bool is_of_last_step(const struct model_call *t, const struct sample *r)
            (r->finish == ENGINE_STOP && !ends_by_id(t, r));
 }
 
-static void cut_rest(struct model_call *t, struct sample *r, size_t rest)
+static void cut_tail(struct model_call *t, struct sample *r, size_t rest)
 {
     struct buf text = {0};
 
@@ -111,7 +111,7 @@ static bool check_stop(struct model_call *t, struct sample *r)
     if (!sampled_answer_stop(r->answer).p || rest == 0)
         return true;
     if (is_of_last_step(t, r) || began_in_earlier_piece(t, r)) {
-        cut_rest(t, r, rest);
+        cut_tail(t, r, rest);
         return true;
     }
     fail(t, r, "stop", "it sampled %zu tokens after the stop string", rest);
@@ -222,8 +222,8 @@ void answer_rules_watch_message(struct model_call *t, struct sample *r)
 }
 
 /* Reports a field that an upstream ignored. Its answer hides nothing, so it stays. */
-static void note_field(struct model_call *t, struct sample *r, const char *field,
-                       const char *warning)
+static void report_field(struct model_call *t, struct sample *r, const char *field,
+                         const char *warning)
 {
     if (warning)
         sampled_answer_warn(r->answer, str_cstr(warning));
@@ -237,7 +237,7 @@ static bool check_usage(struct model_call *t, struct sample *r)
     bool by_string = sampled_answer_stop(r->answer).p || r->stop_text.p;
 
     if (most > 0 && r->completion_tokens > most)
-        note_field(t, r, "max_tokens", NULL);
+        report_field(t, r, "max_tokens", NULL);
     if (r->finish == ENGINE_STOP && !r->filtered && !by_string && r->completion_tokens > 0 &&
         r->completion_tokens < t->min_tokens) {
         fail(t, r, "min_tokens", "it sampled %u tokens, not %zu at least", r->completion_tokens,
@@ -269,11 +269,11 @@ static void check_choice(struct model_call *t, struct sample *r)
     for (size_t i = 0; i < a->n_calls; i++)
         allowed = allowed && is_allowed(req, buf_str(&a->calls[i].name));
     if (!allowed)
-        note_field(t, r, "tool_choice", "a tool was called that tool_choice does not allow");
+        report_field(t, r, "tool_choice", "a tool was called that tool_choice does not allow");
     if (chat_request_needs_call(req) && a->n_calls == 0 && r->finish == ENGINE_STOP && !r->filtered)
-        note_field(t, r, "tool_choice", NULL); /* sample_result warns */
+        report_field(t, r, "tool_choice", NULL); /* sample_result warns */
     if (a->withheld > 0 && !req->parallel_tool_calls)
-        note_field(t, r, "parallel_tool_calls", NULL);
+        report_field(t, r, "parallel_tool_calls", NULL);
 }
 
 static void check_odds(struct model_call *t, struct sample *r)
@@ -283,9 +283,9 @@ static void check_odds(struct model_call *t, struct sample *r)
     if (!req->logprobs || r->answer->text.len == 0)
         return;
     if (r->n_lp == 0)
-        note_field(t, r, "logprobs", "logprobs were asked for and none came");
+        report_field(t, r, "logprobs", "logprobs were asked for and none came");
     else if (req->top_logprobs > 0 && r->lp[0].n_top == 0)
-        note_field(t, r, "top_logprobs", "top_logprobs were asked for and none came");
+        report_field(t, r, "top_logprobs", "top_logprobs were asked for and none came");
 }
 
 void answer_rules_check_message(struct model_call *t, struct sample *r)

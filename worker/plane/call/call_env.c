@@ -55,7 +55,7 @@ int call_env_open(struct call_env *env, const struct call_env_parts *parts, stru
 void call_env_close(struct call_env *env, bool keep)
 {
     if (env->ledger) {
-        ledger_note_deliveries(env->ledger);
+        ledger_write_deliveries(env->ledger);
         residency_done(env->residency);
         deliveries_done(env->ledger->deliveries);
         fragments_free(env->ledger->fragments);

@@ -24,15 +24,16 @@
 #include "worker/text/request/images.h"
 
 /* A note is never cut off where it is made first. */
-static bool is_note(struct str text)
+static bool is_fetch_note(struct str text)
 {
     return text.len > 0 && memchr(text.p, '\0', text.len) == NULL;
 }
 
 /* One that was fetched before the call had a session: what is noted, if anything, must be that. */
-static int pin(const struct model_call *t, const struct request_image *image, struct err *e)
+static int pin_image(const struct model_call *t, const struct request_image *image, struct err *e)
 {
-    struct media_pin of = {.session_id = t->in.session_id, .url = image->url, .is_whole = is_note};
+    struct media_pin of = {
+        .session_id = t->in.session_id, .url = image->url, .is_whole = is_fetch_note};
     struct buf held = {0};
     int rc = media_store_pin(t->env->media, &of, image->part, &held, e);
 
@@ -51,7 +52,7 @@ int call_images_keep(struct model_call *t, struct err *e)
         struct request_image *image = &req->images[i];
 
         if (media_store_put(t->env->media, t->in.session_id, image->media, image->bytes, e) != 0 ||
-            (image->url.p && pin(t, image, e) != 0))
+            (image->url.p && pin_image(t, image, e) != 0))
             return -1;
         arena_drop(&t->arena, image->bytes.p);
         image->bytes = (struct str){0};
@@ -84,7 +85,7 @@ static int check_stored(const struct model_call *t, struct str media, struct err
     return rc;
 }
 
-static void take_image(void *ctx, const struct json *part)
+static void add_image(void *ctx, const struct json *part)
 {
     struct images_gathering *g = ctx;
     struct model_call *t = g->call;
@@ -109,7 +110,7 @@ int call_images_gather(struct model_call *t, struct err *e)
     struct images_gathering g = {t, e, 0};
 
     t->images = arena_calloc(&t->arena, t->plan->images, sizeof(*t->images));
-    images_each(session_plan_messages(t->plan), 0, take_image, &g);
+    images_each(session_plan_messages(t->plan), 0, add_image, &g);
     return g.rc;
 }
 

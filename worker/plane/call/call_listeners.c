@@ -22,7 +22,7 @@ static void on_keepalive(struct loop_timer *timer);
 
 /* The next sign of life. A stream gets one after each silence, another answer once and then
  * every NONSTREAM_SPACE_MS at most. */
-static void arm(struct call_listener *l, bool first)
+static void set_keepalive(struct call_listener *l, bool first)
 {
     struct call_env *env = l->model_call->env;
     uint64_t ms = env->keepalive_ms;
@@ -40,7 +40,7 @@ static void on_keepalive(struct loop_timer *timer)
 {
     struct call_listener *l = CONTAINER_OF(timer, struct listener_beat, timer)->listener;
 
-    arm(l, false);
+    set_keepalive(l, false);
     l->sink->keepalive(l->ctx);
 }
 
@@ -60,7 +60,7 @@ void call_listeners_add(struct model_call *t, struct call_listener *l)
     l->beat->listener = l;
     l->next = t->listeners;
     t->listeners = l;
-    arm(l, true);
+    set_keepalive(l, true);
 }
 
 /* The listener gets nothing more. The call may wait for a listener that was late. */
@@ -81,7 +81,7 @@ void call_listeners_drop(struct model_call *t, struct call_listener *l)
 }
 
 /* Reports whether the listener gets new deltas of this answer now, or later with earlier ones. */
-static bool hears(const struct call_listener *l, uint32_t index)
+static bool gets_deltas(const struct call_listener *l, uint32_t index)
 {
     return l->stream && !(l->behind && index >= l->at_sample);
 }
@@ -93,9 +93,9 @@ static bool hears(const struct call_listener *l, uint32_t index)
         struct call_listener *next_;                                  \
         for (struct call_listener *l = t_->listeners; l; l = next_) { \
             next_ = l->next;                                          \
-            if (!hears(l, index))                                     \
+            if (!gets_deltas(l, index))                               \
                 continue;                                             \
-            arm(l, false);                                            \
+            set_keepalive(l, false);                                  \
             call;                                                     \
         }                                                             \
     } while (0)
@@ -182,7 +182,7 @@ static bool repeat_logprobs(const struct sample *r, struct call_listener *l, siz
 }
 
 /* Repeats a few more events for a listener that is catching up. */
-static void repeat_some(const struct model_call *t, struct call_listener *l)
+static void repeat_events(const struct model_call *t, struct call_listener *l)
 {
     size_t room = REPEAT_MAX;
 
@@ -222,11 +222,11 @@ void call_listeners_repeat(struct model_call *t, struct call_listener *l)
     if (!t->head_sent)
         return;
     l->unheaded = l->behind = true;
-    repeat_some(t, l);
+    repeat_events(t, l);
     while (l->model_call == t && l->behind) {
         if (task_pause(NULL) || l->model_call != t)
             return;
-        repeat_some(t, l);
+        repeat_events(t, l);
     }
     if (l->model_call == t)
         model_call_wake(t);

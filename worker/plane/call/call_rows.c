@@ -38,7 +38,7 @@ void call_rows_add(struct call_env *env, struct model_call *t)
 }
 
 /* Forgets the session: none of its calls runs. */
-static void forget(struct call_env *env)
+static void forget_session(struct call_env *env)
 {
     map_done(env->rows);
     free(env->rows);
@@ -58,5 +58,5 @@ void call_rows_leave(struct model_call *t)
     (void)map_take(t->env->rows, str_of(r->session, r->len));
     free(r);
     if (t->env->rows->n == 0)
-        forget(t->env);
+        forget_session(t->env);
 }

@@ -178,19 +178,19 @@ struct call_spans {
 };
 
 /* Clamps the time to the call. */
-static uint64_t held_us(const struct call_spans *s, uint64_t us)
+static uint64_t clamp_us(const struct call_spans *s, uint64_t us)
 {
     return MIN_OF(MAX_OF(us, s->call->started_us), s->end_us);
 }
 
-static void send(const struct call_spans *s, struct str error)
+static void send_span(const struct call_spans *s, struct str error)
 {
     span_close(s->out, error);
     span_exporter_add(s->trace->tracer->exporter, s->out);
 }
 
 /* A part of the call; its caller adds attributes and sends it. */
-static void open_part(const struct call_spans *s, const char *name, enum span_kind kind,
+static void open_step(const struct call_spans *s, const char *name, enum span_kind kind,
                       uint64_t from_us, uint64_t to_us)
 {
     struct span span = {.at = s->trace->own, .state = s->trace->state, .name = str_cstr(name)};
@@ -198,8 +198,8 @@ static void open_part(const struct call_spans *s, const char *name, enum span_ki
     ids_random(s->call->env->ids, span.at.span_id, SPAN_ID_BYTES);
     memcpy(span.parent, s->trace->own.span_id, SPAN_ID_BYTES);
     span.kind = kind;
-    span.start_ns = held_us(s, from_us) * 1000 + s->ahead_ns;
-    span.end_ns = MAX_OF(span.start_ns, held_us(s, to_us) * 1000 + s->ahead_ns);
+    span.start_ns = clamp_us(s, from_us) * 1000 + s->ahead_ns;
+    span.end_ns = MAX_OF(span.start_ns, clamp_us(s, to_us) * 1000 + s->ahead_ns);
     span_open(s->out, &span);
 }
 
@@ -223,8 +223,8 @@ static struct str error_of(const struct model_call *t, bool was_last)
 static void put_plain(const struct call_spans *s, const char *name, uint64_t from_us,
                       enum call_mark to)
 {
-    open_part(s, name, SPAN_INTERNAL, from_us, mark_us(s, to));
-    send(s, error_of(s->call, s->trace->at_us[to] == 0));
+    open_step(s, name, SPAN_INTERNAL, from_us, mark_us(s, to));
+    send_span(s, error_of(s->call, s->trace->at_us[to] == 0));
 }
 
 static void open_engine(const struct call_spans *s, uint32_t i, uint64_t from_us, uint64_t to_us)
@@ -233,8 +233,8 @@ static void open_engine(const struct call_spans *s, uint32_t i, uint64_t from_us
                         .state = s->trace->state,
                         .name = STR("engine"),
                         .kind = SPAN_CLIENT,
-                        .start_ns = held_us(s, from_us) * 1000 + s->ahead_ns,
-                        .end_ns = held_us(s, to_us) * 1000 + s->ahead_ns};
+                        .start_ns = clamp_us(s, from_us) * 1000 + s->ahead_ns,
+                        .end_ns = clamp_us(s, to_us) * 1000 + s->ahead_ns};
 
     memcpy(span.at.span_id, s->trace->engines[i], SPAN_ID_BYTES);
     memcpy(span.parent, s->trace->own.span_id, SPAN_ID_BYTES);
@@ -251,10 +251,10 @@ static void put_sample(const struct call_spans *s, uint32_t i)
     bool choices = s->call->n_samples > 1;
 
     if (r->done) {
-        open_part(s, "queue", SPAN_INTERNAL, asked, begun);
+        open_step(s, "queue", SPAN_INTERNAL, asked, begun);
         if (choices)
             span_number(s->out, "rollgate.choice", i);
-        send(s, (struct str){0});
+        send_span(s, (struct str){0});
     }
     open_engine(s, i, begun, r->done ? MIN_OF(begun + r->engine_us, answered) : s->end_us);
     if (choices)
@@ -262,7 +262,7 @@ static void put_sample(const struct call_spans *s, uint32_t i)
     if (r->done)
         span_number(s->out, "gen_ai.usage.output_tokens",
                     r->upstream ? r->completion_tokens : (int64_t)r->n_ids);
-    send(s, error_of(s->call, !r->done));
+    send_span(s, error_of(s->call, !r->done));
 }
 
 static void put_gap(const struct call_spans *s)
@@ -282,7 +282,7 @@ static void put_gap(const struct call_spans *s)
     span.end_ns = s->call->started_us * 1000 + s->ahead_ns;
     span_open(s->out, &span);
     span_text(s->out, "gen_ai.conversation.id", s->call->in.session_id);
-    send(s, (struct str){0});
+    send_span(s, (struct str){0});
 }
 
 /* --- the span of the call --- */
@@ -349,7 +349,7 @@ static void put_call(const struct call_spans *s)
     }
     if (s->trace->at_us[CALL_COMMITTED])
         put_answers(s);
-    send(s, error_of(t, true));
+    send_span(s, error_of(t, true));
     buf_done(&name);
 }
 
@@ -364,8 +364,8 @@ static void put_all(const struct call_spans *s)
     if (at[CALL_ANSWERED])
         put_plain(s, "parse", at[CALL_ANSWERED], CALL_COMMITTED);
     if (at[CALL_COMMITTED]) {
-        open_part(s, "commit", SPAN_INTERNAL, at[CALL_COMMITTED], s->end_us);
-        send(s, error_of(s->call, true));
+        open_step(s, "commit", SPAN_INTERNAL, at[CALL_COMMITTED], s->end_us);
+        send_span(s, error_of(s->call, true));
     }
     put_call(s);
 }

@@ -21,7 +21,7 @@ struct token_count {
 };
 
 /* Renders the prompt, perhaps in a helper. */
-static int render(void *ctx, void *tool, struct err *e)
+static int render_count(void *ctx, void *tool, struct err *e)
 {
     struct token_count *c = ctx;
     const struct work_tools *tools = tool;
@@ -37,7 +37,7 @@ MAY_PAUSE static int render_prompt(struct token_count *c, struct err *e)
 {
     size_t bytes =
         c->plan ? session_prompt_bytes(c->plan, WORK_TEXT_LONG + 1) : c->in->req->prompt.len;
-    struct task_work w = {.fn = render,
+    struct task_work w = {.fn = render_count,
                           .ctx = c,
                           .lane = c->in->session_id,
                           .is_short = bytes <= WORK_TEXT_MAX,
@@ -55,7 +55,7 @@ MAY_PAUSE static int count_prompt(struct token_count *c, struct session *s, stru
         return render_prompt(c, e);
     rc = session_prepare_begin(s, c->arena, &c->input, &c->plan, e);
     while (rc == 1)
-        rc = task_pause(e) ? -1 : session_prepare_go_on(&c->plan, e);
+        rc = task_pause(e) ? -1 : session_prepare_continue(&c->plan, e);
     return rc ? rc : render_prompt(c, e);
 }
 

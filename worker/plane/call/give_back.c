@@ -30,7 +30,7 @@ struct giving {
 };
 
 /* Frees the memory in a helper. */
-static void run(struct helper_job *j, void *tool)
+static void run_giving(struct helper_job *j, void *tool)
 {
     struct giving *g = CONTAINER_OF(j, struct giving, job);
 
@@ -41,7 +41,7 @@ static void run(struct helper_job *j, void *tool)
     g->remains = NULL;
 }
 
-static void end(struct giving *g)
+static void end_giving(struct giving *g)
 {
     list_remove(&g->item);
     arena_done(&g->arena);
@@ -59,28 +59,28 @@ static void on_done(struct helper_job *j, enum helper_end how)
     if (how == HELPER_STUCK)
         list_remove(&g->item);
     else
-        end(g);
+        end_giving(g);
 }
 
-static void push(struct call_env *env, struct giving what, struct str session_id)
+static void push_giving(struct call_env *env, struct giving what, struct str session_id)
 {
     struct giving *g = mem_alloc(sizeof(*g));
 
     *g = what;
-    g->job = (struct helper_job){.run = run, .done = on_done};
+    g->job = (struct helper_job){.run = run_giving, .done = on_done};
     g->env = env;
     buf_printf(&g->lane, "memory of %.*s", (int)session_id.len, session_id.p);
     list_append(&env->giving, &g->item);
     helpers_push(env->helpers, &g->job, buf_str(&g->lane));
 }
 
-void call_give_back(struct call_env *env, struct arena *a, struct str session_id)
+void call_free_later(struct call_env *env, struct arena *a, struct str session_id)
 {
     if (!env->helpers || a->held_bytes < GIVE_LEAST) {
         arena_done(a);
         return;
     }
-    push(env, (struct giving){.arena = *a}, session_id);
+    push_giving(env, (struct giving){.arena = *a}, session_id);
     *a = (struct arena){0};
 }
 
@@ -90,17 +90,17 @@ void call_bury(void *ctx, struct session_remains *r)
     struct call_env *env = ctx;
 
     if (env->helpers)
-        push(env, (struct giving){.remains = r}, STR("ended sessions"));
+        push_giving(env, (struct giving){.remains = r}, STR("ended sessions"));
     else
         remains_free(r);
 }
 
-void call_give_back_end(struct call_env *env, bool lost)
+void call_free_later_end(struct call_env *env, bool lost)
 {
     struct giving *g, *next;
 
     LIST_EACH_SAFE(&env->giving, g, next, struct giving, item) {
         if (!lost)
-            end(g);
+            end_giving(g);
     }
 }

@@ -16,12 +16,12 @@ struct session_remains;
 
 /* Frees the arena, at once where it holds less than a megabyte; it is empty afterwards. What a
  * helper is to free counts (its `sum`) until it is gone. */
-void call_give_back(struct call_env *env, struct arena *a, struct str session_id);
+void call_free_later(struct call_env *env, struct arena *a, struct str session_id);
 
 /* A remains_fn (session/remains.h), of a session's content; ctx: struct call_env. */
 void call_bury(void *ctx, struct session_remains *r);
 
 /* Helpers have ended: frees what they left; with `lost` nothing, as threads may be at it. */
-void call_give_back_end(struct call_env *env, bool lost);
+void call_free_later_end(struct call_env *env, bool lost);
 
 #endif

@@ -29,7 +29,7 @@ static void end_memory(struct model_call *t)
 {
     struct arena arena = t->arena; /* t itself lies in it */
 
-    call_give_back(t->env, &arena, t->in.session_id);
+    call_free_later(t->env, &arena, t->in.session_id);
 }
 
 /* No task runs it. */
@@ -69,7 +69,7 @@ void model_call_free(struct model_call *t)
     if (!t->durable)
         ledger_forget(env->ledger, t);
     if (t->plan) /* it has not committed; a session that has ended may stay for its exports */
-        ledger_give_up(env->ledger, t->in.session_id, t->plan->call);
+        ledger_release_call(env->ledger, t->in.session_id, t->plan->call);
     t->freed = t->failing = true;
     if (!t->task)
         end_call(t);
@@ -101,7 +101,7 @@ void model_call_abandon(struct model_call *t)
 {
     t->failing = true;
     model_call_leaving(t);
-    session_let_chain(t->plan);
+    session_release_chain(t->plan);
 }
 
 /* --- its tasks --- */
@@ -219,7 +219,7 @@ void model_call_fail_later(struct model_call *t, const struct err *e)
 /* A call whose client is gone commits nothing, unless a retry joins it in time. */
 MAY_PAUSE static int finish_answers(struct model_call *t)
 {
-    if (sample_take_rest(t))
+    if (sample_consume_next(t))
         return -1;
     if (t->n_done < t->n_samples || (!t->listeners && !t->env->finish_on_disconnect))
         return 0;

@@ -60,7 +60,7 @@ void model_call_unlist(struct model_call *t)
 }
 
 /* Same body, and no other key. */
-static bool repeats(const struct model_call *t, const struct call_input *in)
+static bool is_repeated_by(const struct model_call *t, const struct call_input *in)
 {
     struct str key = in->req->idempotency_key, had = t->in.req->idempotency_key;
 
@@ -81,7 +81,7 @@ struct model_call *model_call_find(struct call_env *env, const struct call_input
     LIST_EACH(&row->calls, t, struct model_call, in_row) {
         struct call_listener *l = t->listeners;
 
-        if (!repeats(t, in))
+        if (!is_repeated_by(t, in))
             continue;
         while (l && gone && gone(l))
             l = l->next;

@@ -123,7 +123,7 @@ size_t sample_lp_within(const struct token_logprob *lp, size_t n, size_t most)
     return within;
 }
 
-void sample_tell_logprobs(struct model_call *t, struct sample *r)
+void sample_send_logprobs(struct model_call *t, struct sample *r)
 {
     call_listeners_sink.logprobs(t, r->answer->opt.index, r->lp + r->lp_sent, r->n_lp - r->lp_sent);
     r->lp_sent = r->n_lp;
@@ -156,5 +156,5 @@ void sample_logprobs(struct model_call *t, struct sample *r, struct token_span i
         }
         alt += alt ? told : 0;
     }
-    sample_tell_logprobs(t, r);
+    sample_send_logprobs(t, r);
 }

@@ -96,10 +96,10 @@ void sample_hold_top(struct sample *r, const struct engine_result *res);
 
 /* Consumes the engine's results at the end that were not consumed before, perhaps over some loop
  * iterations. When all answers are consumed, the call continues. r->ids and r->logprobs are set. */
-void sample_take_end(struct sample *r, const struct engine_result *res);
+void sample_consume_end(struct sample *r, const struct engine_result *res);
 
 /* Takes what is left of long answers that are there. -1: the call does not go on. */
-MAY_PAUSE RG_MUSTCHECK int sample_take_rest(struct model_call *t);
+MAY_PAUSE RG_MUSTCHECK int sample_consume_next(struct model_call *t);
 
 /* Drops all tokens from the n-th on, with what belongs to them. Once the whole answer is taken. */
 void sample_cut(struct sample *r, size_t n);
@@ -111,7 +111,7 @@ void sample_taken(struct sample *r);
 void sample_end(struct sample *r);
 
 /* Sends the listeners the logprobs that they have not received. */
-void sample_tell_logprobs(struct model_call *t, struct sample *r);
+void sample_send_logprobs(struct model_call *t, struct sample *r);
 
 /* Takes an engine call's events; ctx is the sample. */
 extern const struct engine_events sample_events;

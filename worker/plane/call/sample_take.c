@@ -29,7 +29,7 @@ static void on_delta(void *ctx, const struct engine_delta *d)
     if (d->replica)
         r->replica = str_cstr(d->replica);
     if (d->message) {
-        sampled_answer_take(r->answer, d->message);
+        sampled_answer_feed_message(r->answer, d->message);
         answer_rules_watch_message(r->model_call, r);
     }
     if (d->message || d->n_chat_lps > 0) {
@@ -43,8 +43,8 @@ static void on_delta(void *ctx, const struct engine_delta *d)
 }
 
 /* The block, of which there is no copy: it may be tens of megabytes. */
-static struct str take_block(struct model_call *t, struct sample *r, enum rows_kind kind,
-                             struct str block, struct buf *bulk)
+static struct str adopt_block(struct model_call *t, struct sample *r, enum rows_kind kind,
+                              struct str block, struct buf *bulk)
 {
     if (!block.p || !bulk)
         return block.p ? arena_str(&t->arena, block) : block;
@@ -60,8 +60,8 @@ static void keep_rows(struct model_call *t, struct sample *r, const struct engin
         (struct token_rows){.from = res->experts_from, .rows = res->experts_rows};
     r->rows[ROWS_INDEXER] = (struct token_rows){
         .from = res->indexer_from, .rows = res->indexer_rows, .layers = res->indexer_layers};
-    r->rows[ROWS_EXPERTS].block = take_block(t, r, ROWS_EXPERTS, res->experts, res->experts_buf);
-    r->rows[ROWS_INDEXER].block = take_block(t, r, ROWS_INDEXER, res->indexer, res->indexer_buf);
+    r->rows[ROWS_EXPERTS].block = adopt_block(t, r, ROWS_EXPERTS, res->experts, res->experts_buf);
+    r->rows[ROWS_INDEXER].block = adopt_block(t, r, ROWS_INDEXER, res->indexer, res->indexer_buf);
 }
 
 /* So many bytes are rather taken over than copied, for their pages are asked for again otherwise.
@@ -170,7 +170,7 @@ static void on_done(void *ctx, const struct engine_result *res)
         res = without_ids(t, res);
     sample_keep(t, r, res);
     if (!res->openai) {
-        sample_take_end(r, res);
+        sample_consume_end(r, res);
         return;
     }
     upstream_take(t, r, res);

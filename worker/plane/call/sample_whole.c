@@ -28,7 +28,7 @@ static int32_t ending_id(const struct model_call *t, const struct engine_result 
 enum { TAKE_MAX = 4096 }; /* tokens and their alternatives at a time: in about a millisecond */
 
 /* Returns how many ids a step consumes: fewer for more listeners, since each needs time. */
-static size_t take_most(const struct model_call *t)
+static size_t ids_per_step(const struct model_call *t)
 {
     size_t n = call_listeners_count(t);
 
@@ -36,7 +36,7 @@ static size_t take_most(const struct model_call *t)
 }
 
 /* Takes the next n ids, or what is left with the answer's end. */
-static void take_ids(struct model_call *t, struct sample *r, size_t n)
+static void consume_ids(struct model_call *t, struct sample *r, size_t n)
 {
     size_t from = r->answer->fed;
     bool last = r->n_ids - from <= n;
@@ -57,18 +57,18 @@ static void take_ids(struct model_call *t, struct sample *r, size_t n)
 
 /* Sends more of the present logprobs, about `most` with their alternatives, and with the last of
  * them the answer's end. */
-static void take_rows(struct model_call *t, struct sample *r, size_t most)
+static void send_rows_step(struct model_call *t, struct sample *r, size_t most)
 {
     size_t left = r->n_rows - MIN_OF(r->n_rows, r->n_lp);
     size_t n = left > 0 ? sample_lp_within(r->lp + r->n_lp, left, most) : 0;
 
     if (n > 0) {
         r->n_lp += n;
-        sample_tell_logprobs(t, r);
+        sample_send_logprobs(t, r);
     }
     if (n < left)
         return;
-    sampled_answer_take_end(r->answer);
+    sampled_answer_end_messages(r->answer);
     r->taken = true;
     answer_rules_check_message(t, r);
 }
@@ -82,15 +82,15 @@ static struct sample *find_untaken(const struct model_call *t)
     return NULL;
 }
 
-int sample_take_rest(struct model_call *t)
+int sample_consume_next(struct model_call *t)
 {
     struct sample *r;
 
     while ((r = find_untaken(t))) {
         if (r->upstream)
-            take_rows(t, r, take_most(t));
+            send_rows_step(t, r, ids_per_step(t));
         else
-            take_ids(t, r, MAX_OF(take_most(t) / (1 + r->n_top), (size_t)1));
+            consume_ids(t, r, MAX_OF(ids_per_step(t) / (1 + r->n_top), (size_t)1));
         t->n_done += r->taken;
         if (model_call_pause(t)) /* what came since is not kept */
             return -1;
@@ -99,7 +99,7 @@ int sample_take_rest(struct model_call *t)
 }
 
 /* Ids that came as deltas are taken already; what is new of a long answer is taken in steps. */
-void sample_take_end(struct sample *r, const struct engine_result *res)
+void sample_consume_end(struct sample *r, const struct engine_result *res)
 {
     struct model_call *t = r->model_call;
     size_t new = r->n_ids - r->answer->fed;
@@ -107,8 +107,8 @@ void sample_take_end(struct sample *r, const struct engine_result *res)
     r->end_id = ending_id(t, res);
     r->top = t->in.req->logprobs ? res->top : NULL;
     r->n_top = r->top ? res->n_top : 0;
-    if (new *(1 + r->n_top) <= take_most(t)) {
-        take_ids(t, r, new);
+    if (new *(1 + r->n_top) <= ids_per_step(t)) {
+        consume_ids(t, r, new);
         r->top = NULL;
         t->n_done++;
         model_call_go_on(t);
@@ -127,10 +127,10 @@ void sample_taken(struct sample *r)
 {
     struct model_call *t = r->model_call;
 
-    size_t most = take_most(t);
+    size_t most = ids_per_step(t);
 
     if (r->n_rows == 0 || sample_lp_within(r->lp, r->n_rows, most) == r->n_rows) {
-        take_rows(t, r, most);
+        send_rows_step(t, r, most);
         t->n_done++;
     }
     model_call_go_on(t);

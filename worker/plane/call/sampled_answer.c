@@ -3,9 +3,9 @@
  *   ids -> held back if they may end the turn -> detok -> stop strings -> parser -> events
  *
  * Each stage may hold something. An end id that is not the end after all becomes text
- * (settle_held). Bytes of a character wait for their rest, and text that may begin a stop string
- * waits. The parser waits for its marks. sampled_answer_finish releases all of it in the same
- * order. Ids themselves are never changed: they are recorded as the engine returned them. */
+ * (decide_held_ids). Bytes of a character wait for their rest, and text that may begin a stop
+ * string waits. The parser waits for its marks. sampled_answer_finish releases all of it in the
+ * same order. Ids themselves are never changed: they are recorded as the engine returned them. */
 
 #include "worker/plane/call/sampled_answer.h"
 
@@ -42,7 +42,7 @@ static struct sampled_call *call_at(struct sampled_answer *a, int n)
     return &a->calls[n];
 }
 
-static void take_id(struct sampled_answer *a, struct str id)
+static void feed_call_id(struct sampled_answer *a, struct str id)
 {
     if (id.p)
         (void)map_set(a->taken_ids, id, a);
@@ -59,11 +59,11 @@ static void know_ids(struct sampled_answer *a)
         const struct json *calls = json_get(json_at(a->opt.history, i), "tool_calls");
 
         for (size_t k = 0; json_at(calls, k) && n <= HISTORY_CALLS; k++, n++)
-            take_id(a, json_string(json_get(json_at(calls, k), "id")));
+            feed_call_id(a, json_string(json_get(json_at(calls, k), "id")));
     }
     a->all_taken = n > HISTORY_CALLS;
     for (size_t i = 0; i < a->n_calls; i++)
-        take_id(a, buf_str(&a->calls[i].id));
+        feed_call_id(a, buf_str(&a->calls[i].id));
 }
 
 /* Whether a call of the history, or of this answer, has that id: models count from 0 again. */
@@ -84,7 +84,7 @@ static void call_begin(struct sampled_answer *a, const struct parse_event *ev)
 
     if (own) {
         buf_add_str(&c->id, ev->id);
-        take_id(a, buf_str(&c->id));
+        feed_call_id(a, buf_str(&c->id));
     } else {
         a->opt.fresh_id(a->opt.fresh_ctx, fresh, sizeof(fresh));
         buf_puts(&c->id, fresh);
@@ -95,7 +95,7 @@ static void call_begin(struct sampled_answer *a, const struct parse_event *ev)
 }
 
 /* Records that the call with that number is not sent. */
-static void note_withheld(struct sampled_answer *a, size_t call)
+static void record_withheld(struct sampled_answer *a, size_t call)
 {
     a->withheld = MAX_OF(a->withheld, call + 1 - a->opt.max_calls);
 }
@@ -103,14 +103,14 @@ static void note_withheld(struct sampled_answer *a, size_t call)
 /* Reports whether the event belongs to a call that the client did not allow, or beyond the sent
  * ones. The ids stay as sampled. The message is without the call, as the client has it and will
  * send it back. */
-static bool withhold(struct sampled_answer *a, const struct parse_event *ev)
+static bool withhold_event(struct sampled_answer *a, const struct parse_event *ev)
 {
     bool of_call =
         ev->kind == PARSE_CALL_BEGIN || ev->kind == PARSE_CALL_ARGS || ev->kind == PARSE_CALL_END;
 
     if (!of_call || (size_t)ev->call < a->opt.max_calls)
         return false;
-    note_withheld(a, (size_t)ev->call);
+    record_withheld(a, (size_t)ev->call);
     return true;
 }
 
@@ -142,7 +142,7 @@ static void on_event(void *ctx, const struct parse_event *ev)
     const struct answer_sink *sink = a->opt.sink;
     uint32_t index = a->opt.index;
 
-    if (withhold(a, ev))
+    if (withhold_event(a, ev))
         return;
     if (ev->kind != PARSE_SOURCE && ev->kind != PARSE_WARNING)
         a->thinking = ev->kind == PARSE_REASONING;
@@ -302,7 +302,7 @@ static bool may_end(const struct sampled_answer *a, int32_t id)
 
 /* Decides about ids held at the end: they are text after all if neither we nor the engine know them
  * as an end. */
-static void settle_held(struct sampled_answer *a, int32_t end_id)
+static void decide_held_ids(struct sampled_answer *a, int32_t end_id)
 {
     if (a->held_id >= 0 && a->held_id != end_id && !ends_turn(a, a->held_id))
         feed_id(a, a->held_id);
@@ -334,7 +334,7 @@ static void pass_early_stops(struct sampled_answer *a)
 }
 
 /* Takes the id that follows n ids, whatever it is. */
-static void take_one(struct sampled_answer *a, int32_t id, size_t n)
+static void feed_single(struct sampled_answer *a, int32_t id, size_t n)
 {
     size_t had = a->piece.len;
 
@@ -356,8 +356,8 @@ static void take_one(struct sampled_answer *a, int32_t id, size_t n)
 }
 
 /* Takes the first ids all at once, as long as they are plain text that changes nothing. Returns how
- * many: none where take_one has to look at the next. */
-static size_t take_plain(struct sampled_answer *a, struct token_span ids)
+ * many: none where feed_single has to look at the next. */
+static size_t feed_plain(struct sampled_answer *a, struct token_span ids)
 {
     size_t had = a->piece.len, turn, n;
 
@@ -381,10 +381,10 @@ static size_t take_plain(struct sampled_answer *a, struct token_span ids)
 void sampled_answer_feed(struct sampled_answer *a, struct token_span ids)
 {
     for (size_t i = 0; i < ids.n;) {
-        size_t n = take_plain(a, (struct token_span){ids.at + i, ids.n - i});
+        size_t n = feed_plain(a, (struct token_span){ids.at + i, ids.n - i});
 
         if (n == 0)
-            take_one(a, ids.at[i], a->fed + i);
+            feed_single(a, ids.at[i], a->fed + i);
         i += MAX_OF(n, (size_t)1);
     }
     a->fed += ids.n;
@@ -417,7 +417,7 @@ void sampled_answer_finish(struct sampled_answer *a, struct token_span all, int3
         n--;
     if (n > a->fed)
         sampled_answer_feed(a, (struct token_span){all.at + a->fed, n - a->fed});
-    settle_held(a, n < all.n ? -1 : end_id);
+    decide_held_ids(a, n < all.n ? -1 : end_id);
     detok_finish(a->detok, &a->piece);
     flush_piece(a);
     if (a->stop->hit.p && a->stop_at == 0)
@@ -439,7 +439,7 @@ static void end_last_call(struct sampled_answer *a)
 }
 
 /* A call or the next piece of the last one; without an index its place in the list counts. */
-static void take_call(struct sampled_answer *a, const struct json *v, size_t place)
+static void feed_call(struct sampled_answer *a, const struct json *v, size_t place)
 {
     const struct json *function = json_get(v, "function");
     struct parse_event ev = {.kind = PARSE_CALL_ARGS};
@@ -449,7 +449,7 @@ static void take_call(struct sampled_answer *a, const struct json *v, size_t pla
         place = (size_t)MIN_OF(index, INT32_MAX);
     if (place >= a->n_calls && a->n_calls == a->opt.max_calls) {
         end_last_call(a);
-        note_withheld(a, place);
+        record_withheld(a, place);
         return;
     }
     ev.call = (int)MIN_OF(place, a->n_calls);
@@ -468,7 +468,7 @@ static void take_call(struct sampled_answer *a, const struct json *v, size_t pla
         on_event(a, &ev);
 }
 
-static void take_text(struct sampled_answer *a, enum parse_kind kind, const struct json *text)
+static void feed_text(struct sampled_answer *a, enum parse_kind kind, const struct json *text)
 {
     struct parse_event ev = {.kind = kind, .text = json_string(text)};
 
@@ -476,7 +476,7 @@ static void take_text(struct sampled_answer *a, enum parse_kind kind, const stru
         on_event(a, &ev);
 }
 
-static void take_seal(struct sampled_answer *a, const struct json *v)
+static void feed_seal(struct sampled_answer *a, const struct json *v)
 {
     struct str seal = json_string(json_get(v, "seal"));
     bool signs_text = json_is_true(json_get(v, "signs_text"));
@@ -511,25 +511,25 @@ static bool overruns_stop(struct sampled_answer *a, struct str text)
 }
 
 /* For upstreams that answer in messages: text and calls come parsed. */
-void sampled_answer_take(struct sampled_answer *a, const struct json *message)
+void sampled_answer_feed_message(struct sampled_answer *a, const struct json *message)
 {
     const struct json *calls = json_get(message, "tool_calls"),
                       *text = json_get(message, "content");
 
-    take_text(a, PARSE_REASONING, json_get(message, "reasoning_content"));
-    take_seal(a, json_get(message, "sealed"));
+    feed_text(a, PARSE_REASONING, json_get(message, "reasoning_content"));
+    feed_seal(a, json_get(message, "sealed"));
     if (overruns_stop(a, json_string(text)))
         return;
-    take_text(a, PARSE_TEXT, text);
+    feed_text(a, PARSE_TEXT, text);
     for (size_t i = 0; json_at(calls, i); i++) {
         if (a->stop->hit.p)
             a->overrun++;
         else
-            take_call(a, json_at(calls, i), i);
+            feed_call(a, json_at(calls, i), i);
     }
 }
 
-void sampled_answer_take_end(struct sampled_answer *a)
+void sampled_answer_end_messages(struct sampled_answer *a)
 {
     end_last_call(a);
     warn_of_withheld(a);

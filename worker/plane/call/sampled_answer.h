@@ -112,8 +112,8 @@ void sampled_answer_finish(struct sampled_answer *a, struct token_span all, int3
  * not use it together with the two above. Text goes on up to the end of its stop string; later text
  * is counted in `overrun` and dropped. With min_tokens no stop string is searched, since the number
  * of tokens is known from ids alone. */
-void sampled_answer_take(struct sampled_answer *a, const struct json *message);
-void sampled_answer_take_end(struct sampled_answer *a);
+void sampled_answer_feed_message(struct sampled_answer *a, const struct json *message);
+void sampled_answer_end_messages(struct sampled_answer *a);
 
 /* The stop string that ended it, or absent. */
 struct str sampled_answer_stop(const struct sampled_answer *a);

@@ -35,7 +35,7 @@ static bool is_given(const struct json *given, struct str name)
 }
 
 /* Resets a locked parameter to its unset value. */
-static void take_back(struct sampling *s, struct str name)
+static void reset_locked(struct sampling *s, struct str name)
 {
     const struct sampling plain = SAMPLING_DEFAULTS;
 
@@ -74,7 +74,7 @@ int merge_sampling(struct arena *a, const struct chat_request *req, const struct
 {
     *ret = *req->sampling;
     for (size_t i = 0; json_is(locked, JSON_ARRAY) && i < locked->n; i++)
-        take_back(ret, json_string(json_at(locked, i)));
+        reset_locked(ret, json_string(json_at(locked, i)));
     for (size_t i = 0; json_is(defaults, JSON_OBJECT) && i < defaults->n; i++) {
         const struct json_member *m = &defaults->members[i];
         struct str name = json_string(&m->key);
@@ -144,7 +144,7 @@ static const struct json *names_of(struct arena *a, const struct chat_request *r
     return list;
 }
 
-static void put(struct json *object, const char *key, struct str value)
+static void put_value(struct json *object, const char *key, struct str value)
 {
     object->members[object->n++] =
         (struct json_member){json_make_string(str_cstr(key)), json_make_string(value)};
@@ -165,10 +165,10 @@ static int make_grammar(struct arena *a, const struct tool_grammar *f, struct sa
     if (rc == 0 && f->thought == THOUGHT_OPEN)
         rc = tool_grammar_write(f, true, &lenient, e);
     if (rc == 0) {
-        put(grammar, "type", STR("ebnf"));
-        put(grammar, "ebnf", arena_str(a, buf_str(&strict)));
+        put_value(grammar, "type", STR("ebnf"));
+        put_value(grammar, "ebnf", arena_str(a, buf_str(&strict)));
         if (lenient.len)
-            put(grammar, "behind_thought", arena_str(a, buf_str(&lenient)));
+            put_value(grammar, "behind_thought", arena_str(a, buf_str(&lenient)));
         if (!f->required && !f->json) /* plain text is allowed as well */
             grammar->members[grammar->n++] =
                 (struct json_member){json_make_string(STR("text_too")), json_make_bool(true)};

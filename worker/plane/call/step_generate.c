@@ -52,7 +52,7 @@ static void begin_samples(struct model_call *t)
     call_trace_mark(t, CALL_ASKED);
 }
 
-static void ask(struct model_call *t, uint32_t i)
+static void ask_engine(struct model_call *t, uint32_t i)
 {
     const struct chat_request *req = t->in.req;
     struct engine_request er = {
@@ -95,5 +95,5 @@ void call_generate(struct model_call *t)
         return;
     }
     for (uint32_t i = 0; i < t->n_samples && !t->failing; i++)
-        ask(t, i);
+        ask_engine(t, i);
 }

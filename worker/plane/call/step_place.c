@@ -51,7 +51,7 @@ static size_t read_min_tokens(const struct json *v)
 }
 
 /* How the held suffix compared with the whole chat. */
-static void note_audit(const struct model_call *t)
+static void count_audit(const struct model_call *t)
 {
     bool differs = t->plan->audit_differs;
 
@@ -68,7 +68,7 @@ static void note_audit(const struct model_call *t)
 }
 
 /* A text completion has its ids now. */
-static int place_text(struct model_call *t)
+static int position_text(struct model_call *t)
 {
     struct session *s = model_call_session(t);
 
@@ -84,7 +84,7 @@ int call_place(struct model_call *t)
 
     call_trace_mark(t, CALL_RENDERED);
     if (prepare_is_text(t->in.req)) {
-        rc = place_text(t);
+        rc = position_text(t);
     } else {
         while ((rc = session_prepare_end(t->plan, t->call_input, &t->err)) == 1)
             if (model_call_pause(t))
@@ -101,7 +101,7 @@ int call_place(struct model_call *t)
     t->call = (int64_t)t->plan->call;
     t->cause = session_cause_name(t->plan->cause);
     t->usage.prompt_tokens = (uint32_t)(t->plan->prompt.n + t->plan->image_extra);
-    note_audit(t);
+    count_audit(t);
     t->reused_tokens = (uint32_t)t->plan->reused;
     metrics_count(env->page, METRIC_tokens_prompt, t->usage.prompt_tokens);
     metrics_count(env->page, METRIC_tokens_reused, t->plan->reused);

@@ -97,7 +97,7 @@ MAY_PAUSE static int find_position(struct model_call *t, struct session *s)
     while (rc == 1) {
         if (model_call_pause(t) || !model_call_session(t))
             return -1;
-        rc = session_prepare_go_on(&t->plan, &t->err);
+        rc = session_prepare_continue(&t->plan, &t->err);
         model_call_end_displaced(t);
     }
     return rc;
@@ -141,7 +141,7 @@ static int choose_engines(struct model_call *t, const struct session *s)
 
 /* Merges the trainer's parameters, which apply to the session's own engines only: others have other
  * parameters. */
-static int merge(struct model_call *t, const struct session *s)
+static int merge_trainer(struct model_call *t, const struct session *s)
 {
     const char *pool = engine_pool_name(t->engines);
     bool own = pool ? str_eq_c(session_pool(s), pool) : !session_pool(s).len;
@@ -173,7 +173,7 @@ int call_prepare(struct model_call *t)
         return err_set(&t->err, ERR_OVERLOADED, "too many calls are running");
     }
     t->call_input = ARENA_NEW(&t->arena, struct session_call_input);
-    if (merge(t, s) ||
+    if (merge_trainer(t, s) ||
         prepare_input(env, t->engines, &t->in, t->sampling, t->call_input, &t->err) ||
         find_position(t, s))
         return -1;

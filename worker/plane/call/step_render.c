@@ -25,7 +25,7 @@ enum {
 
 /* Renders the prompt, perhaps in a helper: see work.h. The function has the call's arena for itself
  * meanwhile. */
-static int render(void *ctx, void *tool, struct err *e)
+static int render_prompt(void *ctx, void *tool, struct err *e)
 {
     struct model_call *t = ctx;
     const struct work_tools *tools = tool;
@@ -92,7 +92,7 @@ static bool has_images(const struct model_call *t)
 /* "Short" goes by bytes, as nothing else is known yet. Images make a helper's work. */
 int call_render(struct model_call *t)
 {
-    struct task_work w = {.fn = render, .ctx = t, .lane = t->in.session_id};
+    struct task_work w = {.fn = render_prompt, .ctx = t, .lane = t->in.session_id};
     size_t bytes = prepare_is_text(t->in.req) ? t->in.req->prompt.len
                                               : session_prompt_bytes(t->plan, WORK_TEXT_LONG + 1);
 

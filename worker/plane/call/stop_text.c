@@ -63,7 +63,7 @@ static void add_stop(struct stop_tree *t, struct str stop, int32_t number)
 }
 
 /* The node after one more byte. */
-static uint32_t step(const struct stop_tree *t, uint32_t at, uint8_t byte)
+static uint32_t step_tree(const struct stop_tree *t, uint32_t at, uint8_t byte)
 {
     for (;; at = t->nodes[at].fail) {
         uint32_t child = edge_slot(t, at, byte)->child;
@@ -96,7 +96,7 @@ static void link_ends(struct stop_tree *t)
         struct stop_node *node = &t->nodes[e->child];
 
         if (e->parent != ROOT)
-            node->fail = step(t, t->nodes[e->parent].fail, e->byte);
+            node->fail = step_tree(t, t->nodes[e->parent].fail, e->byte);
         if (node->stop == NO_STOP)
             node->stop = t->nodes[node->fail].stop;
     }
@@ -155,7 +155,7 @@ void stop_text_feed(struct stop_text *s, struct str text, struct buf *out)
     }
     buf_add_str(&s->held, text);
     for (size_t i = 0; i < text.len && !s->hit.p; i++) {
-        s->at = step(s->tree, s->at, (uint8_t)text.p[i]);
+        s->at = step_tree(s->tree, s->at, (uint8_t)text.p[i]);
         sure++;
         if (s->tree->nodes[s->at].stop != NO_STOP)
             s->hit = json_string(json_at(s->tree->stops, (size_t)s->tree->nodes[s->at].stop));

@@ -21,7 +21,7 @@ void upstream_logprobs(struct model_call *t, struct sample *r, const struct json
     sample_lp_reserve(t, r, n);
     chat_logprobs_read(lps, n, r->lp + r->n_lp, &t->arena);
     r->n_lp += n;
-    sample_tell_logprobs(t, r);
+    sample_send_logprobs(t, r);
 }
 
 static uint32_t count_of(const struct json *v)
@@ -33,7 +33,7 @@ static uint32_t count_of(const struct json *v)
 
 /* Takes the prompt's ids, if the upstream returns them: one copy for several answers, while they
  * are equal. */
-static void take_prompt(struct model_call *t, struct sample *r, struct token_span told)
+static void keep_prompt(struct model_call *t, struct sample *r, struct token_span told)
 {
     size_t bytes = told.n * sizeof(*told.at);
     int32_t *copy;
@@ -75,10 +75,10 @@ void upstream_take(struct model_call *t, struct sample *r, const struct engine_r
     r->prompt_tokens = count_of(json_get(usage, "prompt_tokens"));
     r->completion_tokens = MAX_OF(count_of(json_get(usage, "completion_tokens")), r->n_ids);
     for (size_t i = 0; json_at(json_get(choice, "messages"), i); i++)
-        sampled_answer_take(r->answer, json_at(json_get(choice, "messages"), i));
+        sampled_answer_feed_message(r->answer, json_at(json_get(choice, "messages"), i));
     r->answer->signed_members = json_get(choice, "signed");
     warn_of_halves(r, json_get(choice, "replaced"));
-    take_prompt(t, r, res->prompt_ids);
+    keep_prompt(t, r, res->prompt_ids);
     t->usage.prompt_tokens = MAX_OF(r->prompt_tokens, (uint32_t)r->prompt_ids.n);
     if (json_to_i64(json_get(json_get(usage, "prompt_tokens_details"), "cached_tokens"),
                     &r->cached_tokens))

@@ -124,7 +124,7 @@ static void write_sampling(struct json_out *o, const struct model_call *t, int64
 }
 
 /* Whether the list has the name. */
-static bool is_one_of(struct str name, const char *const *names, size_t n)
+static bool is_in_names(struct str name, const char *const *names, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         if (str_eq_c(name, names[i]))
@@ -167,9 +167,9 @@ static const char *const passed[] = {
     "metadata",
 };
 
-static bool passes(struct str name)
+static bool is_passed(struct str name)
 {
-    return is_one_of(name, passed, ARRAY_LEN(passed));
+    return is_in_names(name, passed, ARRAY_LEN(passed));
 }
 
 /* Reports whether write_as_chat passes on this member of a request of Responses. */
@@ -182,7 +182,7 @@ member_taken_fn call_upstream_takes(const struct engine_pool *engines, const cha
 {
     if (!engine_pool_all_text(engines))
         return NULL;
-    return strcmp(dialect, "chat") == 0        ? passes
+    return strcmp(dialect, "chat") == 0        ? is_passed
            : strcmp(dialect, "responses") == 0 ? passes_as_chat
                                                : NULL;
 }
@@ -193,7 +193,7 @@ static bool is_kwarg(struct str name)
     static const char *const never[] = {"chat_template", "tokenize", "return_dict",
                                         "return_tensors"};
 
-    return !is_one_of(name, never, ARRAY_LEN(never));
+    return !is_in_names(name, never, ARRAY_LEN(never));
 }
 
 static void write_kwargs(struct json_out *o, const struct json *kwargs)
@@ -234,9 +234,9 @@ static size_t write_passed(struct json_out *o, const struct model_call *t)
         const struct json_member *m = &body->members[i];
         struct str name = json_string(&m->key);
 
-        if (sampling_known(name) || is_one_of(name, ours, ARRAY_LEN(ours)))
+        if (sampling_known(name) || is_in_names(name, ours, ARRAY_LEN(ours)))
             continue;
-        if (!passes(name) || json_get_str(extra, name)) {
+        if (!is_passed(name) || json_get_str(extra, name)) {
             dropped++;
             continue;
         }

@@ -32,7 +32,7 @@ enum { TRIM_LEAST = 32 << 20, TRIM_CALLS = 5 };
 /* --- in a helper --- */
 
 /* The place of the n-th thread's note, the loop's being the first. */
-static _Atomic uint64_t *note_of(const struct call_env *env, unsigned n)
+static _Atomic uint64_t *board_slot(const struct call_env *env, unsigned n)
 {
     return env->board && n < BOARD_WORKS_MAX ? &env->board->slots[env->slot].works[n] : NULL;
 }
@@ -44,7 +44,7 @@ static void *tools_new(void *ctx)
     struct work_tools *tools = mem_zalloc(sizeof(*tools));
 
     tools->board = env->board;
-    tools->note = note_of(env, 1 + atomic_fetch_add(&env->n_tools, 1));
+    tools->note = board_slot(env, 1 + atomic_fetch_add(&env->n_tools, 1));
     tools->scratch = model_scratch_new(env->model);
     model_scratch_count(tools->scratch, &env->request_bytes);
     model_scratch_remember(tools->scratch);
@@ -63,8 +63,8 @@ static void tools_free(void *p)
 }
 
 /* str_hash128 has four lanes: several times as fast as str_hash on long texts. */
-static uint64_t hash_part(struct str part, const struct hash128 *known, uint64_t seed,
-                          uint64_t both[2])
+static uint64_t hash_bytes(struct str part, const struct hash128 *known, uint64_t seed,
+                           uint64_t both[2])
 {
     struct hash128 h;
 
@@ -86,11 +86,11 @@ static uint64_t hash_body(const struct board *board, struct str body, const stru
     if (!board)
         return 0;
     head =
-        hash_part(str_sub(body, 0, WORK_HASHED_BYTES), known, board->hash_seed ^ body.len, whole);
+        hash_bytes(str_sub(body, 0, WORK_HASHED_BYTES), known, board->hash_seed ^ body.len, whole);
     if (body.len <= WORK_HASHED_BYTES)
         return head | 1;
     whole[0] = whole[1] = 0;
-    return hash_part(
+    return hash_bytes(
                str_sub(body, MAX_OF(body.len - WORK_HASHED_BYTES, WORK_HASHED_BYTES), body.len),
                NULL, head, end) |
            1;
@@ -213,8 +213,8 @@ int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms
 
     if (threads > 0 && helpers_new(env->loop, &o, &env->helpers, e))
         return -1;
-    call_tasks_use_helpers(
-        env, &(struct work_tools){env->scratch, env->encoder, env->board, note_of(env, 0), NULL});
+    call_tasks_use_helpers(env, &(struct work_tools){env->scratch, env->encoder, env->board,
+                                                     board_slot(env, 0), NULL});
     return 0;
 }
 
@@ -261,7 +261,7 @@ unsigned call_helpers_end(struct call_env *env)
 {
     unsigned lost = helpers_free(env->helpers) + helpers_free(env->fetchers);
     env->helpers = env->fetchers = NULL;
-    call_give_back_end(env, lost > 0);
+    call_free_later_end(env, lost > 0);
     if (lost > 0)
         return lost;
     free(env->trim);

@@ -246,7 +246,7 @@ static void end_sessions(struct answering *a, void *ctx)
     free(b);
 }
 
-static void begin(struct service_request *r, enum session_end how)
+static void begin_bulk_order(struct service_request *r, enum session_end how)
 {
     struct bulk_order *b = mem_zalloc(sizeof(*b));
     struct err e = {0};
@@ -267,10 +267,10 @@ static void begin(struct service_request *r, enum session_end how)
 
 void control_abort_many(struct service_request *r)
 {
-    begin(r, SESSION_END_ABORT);
+    begin_bulk_order(r, SESSION_END_ABORT);
 }
 
 void control_finalize_many(struct service_request *r)
 {
-    begin(r, SESSION_END_FINALIZE);
+    begin_bulk_order(r, SESSION_END_FINALIZE);
 }

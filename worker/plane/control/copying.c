@@ -80,7 +80,7 @@ static void wake_next(const struct service *a)
 }
 
 /* A session whose deletion cannot be written keeps its pictures. */
-static void take_back(struct copying *c)
+static void delete_copy(struct copying *c)
 {
     struct service *a = service_of(c);
     bool ended;
@@ -101,7 +101,7 @@ void copying_end(struct copying *c)
     bool writes = c->state == COPYING_WRITES;
 
     if (!c->whole)
-        take_back(c);
+        delete_copy(c);
     if (c->session)
         session_unpin(a->calls.store, c->session);
     list_remove(&c->item);

@@ -246,7 +246,7 @@ static void create_sessions(struct answering *a, void *ctx)
         log_warn(NULL, "a group whose client left stays without its rest",
                  LOG_S("group", c->group.id), LOG_I("sessions", c->made),
                  LOG_I("asked", c->group.count), LOG_T("error", e.text));
-    call_give_back(&a->request.service->calls, &c->arena, str_cstr(a->request.request_id));
+    call_free_later(&a->request.service->calls, &c->arena, str_cstr(a->request.request_id));
     free(c);
 }
 

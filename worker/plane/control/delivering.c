@@ -12,7 +12,7 @@
 
 /* Delivers a rollout's session to the sinks. The dispatcher requests it when an attempt counts. A
  * repeated request has no further effect. */
-static int give_to_sinks(const struct service *a, struct session *s, const struct export_options *o,
+static int send_to_sinks(const struct service *a, struct session *s, const struct export_options *o,
                          struct err *e)
 {
     struct str given;
@@ -39,7 +39,7 @@ void control_deliver(struct service_request *r)
     struct durable_answer *p;
 
     if (s && exporting_options(r, EXPORT_NONE, &arena, &options, &score, &e) == 0)
-        (void)give_to_sinks(r->service, s, &options, &e);
+        (void)send_to_sinks(r->service, s, &options, &e);
     arena_done(&arena);
     if (e.kind != ERR_NONE) {
         respond_error(r, NULL, &e);
@@ -47,5 +47,6 @@ void control_deliver(struct service_request *r)
     }
     p = durable_answer_new(r, 200);
     buf_puts(durable_answer_body(p), "{\"status\":\"ok\"}");
-    ledger_settle(r->service->calls.ledger, r->id, (struct ledger_done){durable_answer_send, p});
+    ledger_wait_durable(r->service->calls.ledger, r->id,
+                        (struct ledger_done){durable_answer_send, p});
 }

@@ -31,14 +31,14 @@ struct discovery {
     struct service *service;
     struct arena arena;
     struct engine_source source;
-    struct engine_target target; /* of a router */
+    struct engine_target target; /* address of a router */
     struct engine_options options;
     const struct engine_adapter *adapter; /* NULL: a file */
     void *remote, *asked;                 /* the question that is out; or NULL */
     int status;
     struct buf answer;
     uint64_t seen;   /* stamp of the file at the last look */
-    uint64_t obeyed; /* that stamp, or a hash of the router's list, when it was obeyed last */
+    uint64_t obeyed; /* that stamp, or a hash of the router's list, when it was last applied */
     bool whole;      /* nothing of that is left to be done */
     bool ordering;
     uint64_t next_ms; /* when a router is asked, or what is left is tried, next */
@@ -83,7 +83,7 @@ static void obey(struct discovery *d, const struct engine_texts *t, uint64_t sta
         return;
     }
     d->ordering = true;
-    engines_take(d->service, t, on_taken, d);
+    engines_apply_source(d->service, t, on_taken, d);
 }
 
 static void look_at_file(struct discovery *d, uint64_t now)
@@ -220,7 +220,7 @@ void discovery_look(struct service *a)
         return;
     if (!siblings_lead(a->heritage)) {
         if (a->discovery)
-            a->discovery->obeyed = 0; /* who leads may have changed the set */
+            a->discovery->obeyed = 0; /* the new leader may have changed the set */
         return;
     }
     if (!a->discovery)

@@ -104,7 +104,7 @@ static void order_free(struct engine_order *o)
 }
 
 /* The exchange, to be answered now: it is not the order's any more. NULL: the client has left. */
-static struct exchange *take_exchange(struct engine_order *o)
+static struct exchange *detach_exchange(struct engine_order *o)
 {
     struct exchange *x = o->x;
 
@@ -118,7 +118,7 @@ static struct exchange *take_exchange(struct engine_order *o)
  * once. */
 static void order_fail(struct engine_order *o, const struct err *e)
 {
-    struct exchange *x = take_exchange(o);
+    struct exchange *x = detach_exchange(o);
     struct service *a = o->service;
     unsigned dialect = o->dialect;
     engines_taken_fn taken = o->taken;
@@ -157,7 +157,7 @@ static void put_names(struct engine_order *o, const struct engine_set *of,
 }
 
 /* Whether a removed engine still runs requests, of any worker. */
-static bool drains(const struct engine_order *o)
+static bool is_draining_engine(const struct engine_order *o)
 {
     for (size_t i = 0; i < o->now.n; i++) {
         if (!find_text(&o->next, o->now.at[i].text) &&
@@ -193,13 +193,13 @@ static void order_answer(struct engine_order *o)
     json_out_key(&out, "removed");
     put_names(o, &o->now, &o->next, &out);
     json_out_key(&out, "drained");
-    json_out_bool(&out, !drains(o));
+    json_out_bool(&out, !is_draining_engine(o));
     json_out_key(&out, "engines");
     engine_pool_write(o->service->calls.engines, &body);
     out.comma = true;
     heritage_put_unreachable(o->service->heritage, &out);
     json_out_end_obj(&out);
-    x = take_exchange(o);
+    x = detach_exchange(o);
     order_free(o);
     if (x) {
         respond_count(a, dialect, 200);
@@ -208,12 +208,12 @@ static void order_answer(struct engine_order *o)
     buf_done(&body);
 }
 
-static void on_look(struct loop_timer *t)
+static void on_drain_check(struct loop_timer *t)
 {
     struct engine_order *o = CONTAINER_OF(t, struct engine_order, look);
 
-    if (o->x && drains(o) && clock_ms() < o->until_ms)
-        loop_timer_set(o->service->calls.loop, t, LOOK_MS, on_look);
+    if (o->x && is_draining_engine(o) && clock_ms() < o->until_ms)
+        loop_timer_set(o->service->calls.loop, t, LOOK_MS, on_drain_check);
     else
         order_answer(o);
 }
@@ -234,18 +234,18 @@ static void on_round(void *ctx, size_t failed)
     if (failed > 0)
         order_answer(o);
     else
-        on_look(&o->look);
+        on_drain_check(&o->look);
 }
 
 static const struct sibling_round_fns round_fns = {on_obeyed, on_round};
 
-static void tell_others(struct engine_order *o)
+static void notify_others(struct engine_order *o)
 {
     struct sibling_question q = {"PUT", STR("/admin/engines?local=1"), {0}, o->x};
 
     o->round = sibling_ask_all(siblings_of(o->service), &q, &round_fns, o);
     if (!o->round)
-        on_look(&o->look);
+        on_drain_check(&o->look);
 }
 
 int engines_follow(struct service *a, struct err *e)
@@ -268,7 +268,7 @@ int engines_follow(struct service *a, struct err *e)
 /* --- from the wish to the file --- */
 
 /* Kept, then obeyed here and elsewhere. What could fail has been tried. */
-static void commit(struct engine_order *o)
+static void commit_order(struct engine_order *o)
 {
     struct service *a = o->service;
     struct err e = {0};
@@ -286,7 +286,7 @@ static void commit(struct engine_order *o)
     if (o->taken)
         taken_answer(o); /* the others see the file's change */
     else
-        tell_others(o);
+        notify_others(o);
 }
 
 static bool is_as_before(const struct engine_order *o)
@@ -299,7 +299,7 @@ static bool is_as_before(const struct engine_order *o)
 }
 
 /* Removes the engines of a source that do not answer from the new set. */
-static void take_answering(struct engine_order *o, struct str silent)
+static void keep_answering(struct engine_order *o, struct str silent)
 {
     struct engine_set kept = {.edition = o->next.edition};
 
@@ -318,7 +318,7 @@ static void take_answering(struct engine_order *o, struct str silent)
         engine_pool_untry(o->service->calls.engines);
         taken_answer(o);
     } else {
-        commit(o);
+        commit_order(o);
     }
 }
 
@@ -329,11 +329,11 @@ static void on_tried(void *ctx, struct str silent)
 
     o->trying = false;
     if (o->taken) {
-        take_answering(o, silent);
+        keep_answering(o, silent);
         return;
     }
     if (silent.len == 0) {
-        commit(o);
+        commit_order(o);
         return;
     }
     (void)err_set(&e, ERR_ENGINE_UNAVAILABLE,
@@ -485,7 +485,7 @@ static int hold_set(struct engine_order *o, struct err *e)
 }
 
 /* The order is read: its new engines are tried. */
-static void begin(struct engine_order *o)
+static void begin_order(struct engine_order *o)
 {
     struct engine_pool *pool = o->service->calls.engines;
     struct err e = {0};
@@ -504,11 +504,11 @@ static void begin(struct engine_order *o)
     }
     o->trying = true;
     if (!o->probe)
-        commit(o);
+        commit_order(o);
 }
 
 /* Applies the order of another worker, which is in the file. */
-static void obey(struct service_request *r)
+static void obey_order(struct service_request *r)
 {
     struct buf answer = {0};
     struct err e = {0};
@@ -533,7 +533,7 @@ static struct engine_order *order_new(struct service *a)
     return o;
 }
 
-static void order(struct service_request *r, enum engine_change change)
+static void begin_change(struct service_request *r, enum engine_change change)
 {
     const char *source = r->service->config->engine_source;
     struct arena a = {0};
@@ -541,7 +541,7 @@ static void order(struct service_request *r, enum engine_change change)
     struct err e = {0};
 
     if (query_get(&a, exchange_query(r->x), "local").p) {
-        obey(r);
+        obey_order(r);
     } else if (source && *source) {
         (void)err_field(&e, "engines",
                         "the engines are those that --engine-source tells: change them there");
@@ -555,12 +555,12 @@ static void order(struct service_request *r, enum engine_change change)
         if (hold_set(o, &e) || read_order(o, r, &a, &e))
             order_fail(o, &e);
         else
-            begin(o);
+            begin_order(o);
     }
     arena_done(&a);
 }
 
-static int read_told(struct engine_order *o, const struct engine_texts *t, struct err *e)
+static int read_source(struct engine_order *o, const struct engine_texts *t, struct err *e)
 {
     uint64_t edition = engine_pool_edition(o->service->calls.engines);
 
@@ -573,8 +573,8 @@ static int read_told(struct engine_order *o, const struct engine_texts *t, struc
     return engine_set_follow(&o->next, &o->now, e) ? -1 : engine_set_check(&o->next, e);
 }
 
-void engines_take(struct service *a, const struct engine_texts *t, engines_taken_fn taken,
-                  void *ctx)
+void engines_apply_source(struct service *a, const struct engine_texts *t, engines_taken_fn taken,
+                          void *ctx)
 {
     struct engine_order *o = order_new(a);
     struct err e = {0};
@@ -582,25 +582,25 @@ void engines_take(struct service *a, const struct engine_texts *t, engines_taken
     o->taken = taken;
     o->taken_ctx = ctx;
     o->probe = true;
-    if (hold_set(o, &e) || read_told(o, t, &e))
+    if (hold_set(o, &e) || read_source(o, t, &e))
         order_fail(o, &e);
     else
-        begin(o);
+        begin_order(o);
 }
 
 void admin_engines_put(struct service_request *r)
 {
-    order(r, CHANGE_ALL);
+    begin_change(r, CHANGE_ALL);
 }
 
 void admin_engines_post(struct service_request *r)
 {
-    order(r, CHANGE_MORE);
+    begin_change(r, CHANGE_MORE);
 }
 
 void admin_engines_delete(struct service_request *r)
 {
-    order(r, CHANGE_LESS);
+    begin_change(r, CHANGE_LESS);
 }
 
 void admin_engines(struct service_request *r)

@@ -76,7 +76,7 @@ static size_t whole_events(struct str bytes)
 }
 
 /* Hands on what has come whole; the rest waits. */
-static void relay(struct event_source *from)
+static void relay_events(struct event_source *from)
 {
     struct str whole = str_sub(buf_str(&from->partial), 0, whole_events(buf_str(&from->partial)));
     size_t taken = whole.len;
@@ -94,7 +94,7 @@ static void relay(struct event_source *from)
 
 /* Forgets a source that has ended. Only a source that had greeted can have sent events to viewers.
  */
-static void forget(struct event_source *from)
+static void forget_source(struct event_source *from)
 {
     bool followed = from->greeted;
 
@@ -113,23 +113,23 @@ static void on_body(void *ctx, struct str bytes)
     if (from->refused)
         return;
     buf_add_str(&from->partial, bytes);
-    relay(from);
+    relay_events(from);
     if (from->partial.len > PARTIAL_MAX) { /* no event is so long */
         http_call_cancel(from->call);
-        forget(from);
+        forget_source(from);
     }
 }
 
 static void on_done(void *ctx)
 {
-    forget(ctx);
+    forget_source(ctx);
 }
 
 static void on_failed(void *ctx, const struct err *e, bool began)
 {
     (void)e;
     (void)began;
-    forget(ctx);
+    forget_source(ctx);
 }
 
 /* The source's socket in the run folder, by its place. */
@@ -151,7 +151,7 @@ static int open_client(struct event_source *from, size_t place, struct err *e)
 }
 
 /* Begins to follow a source that is not followed. */
-static void follow(struct event_source *from, size_t place)
+static void follow_source(struct event_source *from, size_t place)
 {
     static const struct http_events events = {on_head, on_body, on_done, on_failed};
     struct err e = {0};
@@ -178,10 +178,10 @@ static void on_again(struct loop_timer *t)
 
     for (uint32_t place = 0; place < BOARD_WORKERS_MAX; place++) {
         if (place != h->place && board_ready(h->board, BOARD_WORKER0 + place))
-            follow(&s->at[place], place);
+            follow_source(&s->at[place], place);
     }
     if (h->config->dispatcher)
-        follow(&s->at[DISPATCHER], DISPATCHER);
+        follow_source(&s->at[DISPATCHER], DISPATCHER);
     loop_timer_set(s->service->calls.loop, t, AGAIN_MS, on_again);
 }
 

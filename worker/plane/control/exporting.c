@@ -240,8 +240,8 @@ MAY_PAUSE static int close_session(struct exporting *v, struct err *e)
     struct ledger_done done = {waiter_on_event, &durable};
 
     if (session_phase(v->s) == SESSION_FINALIZED)
-        ledger_settle(v->service->calls.ledger, v->answer->request.id,
-                      done); /* the same export again */
+        ledger_wait_durable(v->service->calls.ledger, v->answer->request.id,
+                            done); /* the same export again */
     else if (control_close(v->service, v->s, SESSION_END_FINALIZE, &v->options, done, e))
         return -1;
     return await_durable(v->service, &durable, e);

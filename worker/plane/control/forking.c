@@ -70,7 +70,7 @@ static const struct json *options_of(struct arena *a, const struct session *s,
  * by it. */
 static int make_beginning(struct forking *f, struct err *e)
 {
-    int rc = session_fork_look(&f->reader, e);
+    int rc = session_fork_scan(&f->reader, e);
 
     if (rc <= 0)
         return rc;

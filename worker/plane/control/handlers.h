@@ -132,8 +132,8 @@ void admin_engines_delete(struct service_request *r);
  * later: with the names of those, or with why nothing has changed. */
 struct engine_texts;
 typedef void (*engines_taken_fn)(void *ctx, struct str silent, const struct err *e);
-void engines_take(struct service *a, const struct engine_texts *t, engines_taken_fn taken,
-                  void *ctx);
+void engines_apply_source(struct service *a, const struct engine_texts *t, engines_taken_fn taken,
+                          void *ctx);
 
 /* Obeys a change that another worker has kept. -1: it cannot be read, or opened. */
 int engines_follow(struct service *a, struct err *e);

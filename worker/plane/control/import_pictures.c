@@ -36,19 +36,19 @@ static const struct image_part *image_at(const struct import_list *l, uint32_t p
     return &l->pictures->images[place];
 }
 
-static int bad(const struct import_list *l, const char *what)
+static int fail_import(const struct import_list *l, const char *what)
 {
     return err_field(l->e, l->at, "%s: %s", l->at, what);
 }
 
 /* The object at hand has these two texts and nothing else. */
-static int take_texts(const struct import_list *l, const struct json *item,
+static int read_texts(const struct import_list *l, const struct json *item,
                       const char *const names[2], struct str ret[2])
 {
     struct field_reader f = {.body = item, .e = l->e};
 
     if (!json_is(item, JSON_OBJECT))
-        return bad(l, "must be an object");
+        return fail_import(l, "must be an object");
     if (fields_known(&f, l->at, names, 2) != 0)
         return -1;
     for (size_t i = 0; i < 2; i++) {
@@ -60,7 +60,7 @@ static int take_texts(const struct import_list *l, const struct json *item,
 }
 
 /* Finds the index of this picture in the records. */
-static int find_place(const struct import_list *l, struct str hash, uint32_t *ret)
+static int find_recorded_index(const struct import_list *l, struct str hash, uint32_t *ret)
 {
     if (!sha256_is_hex(hash))
         return err_field(l->e, l->at, "%s.sha256 must be 64 hexadecimal digits", l->at);
@@ -81,7 +81,7 @@ static int too_large(const struct import_list *l)
     return -1;
 }
 
-static int decode(const struct import_list *l, struct str text, struct str *ret)
+static int decode_picture(const struct import_list *l, struct str text, struct str *ret)
 {
     uint64_t max = l->pictures->image_bytes;
     char *bytes;
@@ -105,7 +105,7 @@ static int check_grid(const struct import_list *l, const struct image_part *imag
                           : "the model here takes text only";
 
     if (why)
-        return bad(l, why);
+        return fail_import(l, why);
     if (grid.tokens != image->tokens || image->grid[0] != 1 || image->grid[1] != grid.height ||
         image->grid[2] != grid.width)
         return err_field(l->e, l->at,
@@ -117,7 +117,7 @@ static int check_grid(const struct import_list *l, const struct image_part *imag
 }
 
 /* Compares a number of the picture in the records with the real one. */
-static int same(const struct import_list *l, const char *name, uint64_t told, uint64_t real)
+static int check_same(const struct import_list *l, const char *name, uint64_t told, uint64_t real)
 {
     return told == real
                ? 0
@@ -134,19 +134,21 @@ static int check_header(const struct import_list *l, struct str bytes,
     struct field_shown shown = {0};
 
     if (why)
-        return bad(l, why);
+        return fail_import(l, why);
     format = image_format_name(h.format);
     if (!str_eq_c(image->format, format))
         return err_field(l->e, l->at, "%s: format is %s in the records, %s in the image", l->at,
                          field_show_name(image->format, &shown), format);
-    if (same(l, "bytes", image->bytes, bytes.len) || same(l, "width", image->width, h.width) ||
-        same(l, "height", image->height, h.height))
+    if (check_same(l, "bytes", image->bytes, bytes.len) ||
+        check_same(l, "width", image->width, h.width) ||
+        check_same(l, "height", image->height, h.height))
         return -1;
-    return same(l, "orientation", image->orientation, h.orientation);
+    return check_same(l, "orientation", image->orientation, h.orientation);
 }
 
 /* Checks that the bytes are what the records say. */
-static int check(const struct import_list *l, struct str bytes, const struct image_part *image)
+static int check_picture(const struct import_list *l, struct str bytes,
+                         const struct image_part *image)
 {
     char hash[SHA256_HEX_LEN + 1];
 
@@ -165,7 +167,7 @@ void import_drop_text(struct exchange *x, struct str text)
         exchange_drop_body(x, text);
 }
 
-static int take_picture(struct import_list *l, const struct json *item)
+static int read_picture(struct import_list *l, const struct json *item)
 {
     static const char *const names[] = {"sha256", "data"};
     struct import_pictures *p = l->pictures;
@@ -173,14 +175,14 @@ static int take_picture(struct import_list *l, const struct json *item)
     uint32_t place = LOOKUP_NONE;
     int rc;
 
-    if (take_texts(l, item, names, texts) != 0 || find_place(l, texts[0], &place) != 0)
+    if (read_texts(l, item, names, texts) != 0 || find_recorded_index(l, texts[0], &place) != 0)
         return -1;
     if (l->came[place])
-        return bad(l, "the image stands twice");
+        return fail_import(l, "the image stands twice");
     l->came[place] = true;
-    rc = decode(l, texts[1], &bytes);
+    rc = decode_picture(l, texts[1], &bytes);
     if (rc == 0)
-        rc = check(l, bytes, image_at(l, place));
+        rc = check_picture(l, bytes, image_at(l, place));
     if (rc == 0) {
         import_drop_text(p->x, texts[1]);
         p->stored = true;
@@ -192,23 +194,23 @@ static int take_picture(struct import_list *l, const struct json *item)
 
 /* --- a URL --- */
 
-static bool is_note(struct str text)
+static bool is_url_note(struct str text)
 {
     return text.len > 0;
 }
 
-static int take_url(struct import_list *l, const struct json *item)
+static int read_url(struct import_list *l, const struct json *item)
 {
     static const char *const names[] = {"url", "sha256"};
     const struct import_pictures *p = l->pictures;
-    struct media_pin pin = {.session_id = p->session_id, .is_whole = is_note};
+    struct media_pin pin = {.session_id = p->session_id, .is_whole = is_url_note};
     struct buf held = {0};
     struct json part, text;
     struct str texts[2] = {0};
     uint32_t place = LOOKUP_NONE;
     int rc;
 
-    if (take_texts(l, item, names, texts) != 0 || find_place(l, texts[1], &place) != 0)
+    if (read_texts(l, item, names, texts) != 0 || find_recorded_index(l, texts[1], &place) != 0)
         return -1;
     if (!sha256_is_hex(texts[0]))
         return err_field(l->e, l->at, "%s.url must be a URL's SHA-256, 64 hexadecimal digits",
@@ -218,13 +220,13 @@ static int take_url(struct import_list *l, const struct json *item)
     text = json_text_of(l->arena, &part);
     rc = media_store_bring_pin(p->store, &pin, json_string(&text), &held, l->e);
     buf_done(&held);
-    return rc > 0 ? bad(l, "the URL stands twice") : rc;
+    return rc > 0 ? fail_import(l, "the URL stands twice") : rc;
 }
 
 /* --- all --- */
 
-static int take_list(struct import_list *l, const struct json *body, const char *name, size_t max,
-                     int (*take)(struct import_list *l, const struct json *item))
+static int read_import_list(struct import_list *l, const struct json *body, const char *name,
+                            size_t max, int (*take)(struct import_list *l, const struct json *item))
 {
     const struct json *list = json_get(body, name);
 
@@ -262,9 +264,9 @@ int import_pictures(struct import_pictures *p, struct arena *a, const struct jso
     for (uint32_t i = 0; i < p->n; i++)
         (void)lookup_add(&l.places, p->images[i].media, i);
     /* duplicates are reported as such: the list may be longer than that of the records */
-    if (take_list(&l, body, "media", SIZE_MAX, take_picture) != 0 || check_all_came(&l) != 0)
+    if (read_import_list(&l, body, "media", SIZE_MAX, read_picture) != 0 || check_all_came(&l) != 0)
         return -1;
-    if (take_list(&l, body, "media_urls", MEDIA_PINS_MAX, take_url) != 0)
+    if (read_import_list(&l, body, "media_urls", MEDIA_PINS_MAX, read_url) != 0)
         return -1;
     helpers_step();
     return p->stored ? media_store_settle(p->store, p->session_id, e) : 0;

@@ -125,7 +125,7 @@ static int read_records(struct import_reading *r, const struct json *body, struc
 
 /* The body as an object, within the limits of a request; NULL when there is none. What it may hold
  * was looked at before (worker/plane/api/inputs.h). */
-static int parse(struct import_reading *r, const struct json **ret, struct err *e)
+static int parse_body(struct import_reading *r, const struct json **ret, struct err *e)
 {
     struct str body = str_trim(exchange_body(r->x));
 
@@ -140,7 +140,7 @@ static int parse(struct import_reading *r, const struct json **ret, struct err *
 
 /* Applies the records. What they were tried on, and what they came as, is given back here: on the
  * loop that would take as long as they are many. The records are copies, with the new id. */
-static int apply(struct import_reading *r, const struct json *body, struct err *e)
+static int apply_records(struct import_reading *r, const struct json *body, struct err *e)
 {
     struct str frames = {0};
     int rc = read_records(r, body, &frames, e);
@@ -158,7 +158,7 @@ int import_reading_run(struct import_reading *r, struct err *e)
     const struct json *body = NULL;
     struct str from;
 
-    if (parse(r, &body, e) || apply(r, body, e))
+    if (parse_body(r, &body, e) || apply_records(r, body, e))
         return -1;
     from = json_string(json_get(body, "session_id"));
     r->from = from.p ? arena_str(&r->arena, from) : from;

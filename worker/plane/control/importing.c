@@ -52,7 +52,7 @@ MAY_PAUSE static int write_import(struct importing *v, struct err *e)
 
     answering_hold_body(v->copy.answer);
     rc = task_offload(&reads, e);
-    answering_let_body(v->copy.answer);
+    answering_release_body(v->copy.answer);
     v->copy.pictures = import_reading_stored(v->reading);
     v->copy.from = import_reading_from(v->reading);
     return rc ? -1 : copying_write(&v->copy, e);

@@ -140,7 +140,7 @@ MAY_PAUSE static int send_rows(struct listing *v, struct err *e)
 }
 
 /* The number of a decimal text up to its end or a dot, which is passed; 0: there is none. */
-static uint64_t take_number(struct str *text)
+static uint64_t cut_number(struct str *text)
 {
     size_t dot = str_find(*text, STR("."), 0);
     uint64_t n = 0;
@@ -177,8 +177,8 @@ static struct session *own_first(struct listing *v)
     dot = str_find(tail, STR("."), 0);
     s = session_find_any(st, str_sub(tail, 0, dot), &ended);
     tail = str_sub(tail, dot == SIZE_MAX ? tail.len : dot + 1, SIZE_MAX);
-    serial = take_number(&tail);
-    if (take_number(&tail) == own_start() && !(s && session_serial(s) == serial)) {
+    serial = cut_number(&tail);
+    if (cut_number(&tail) == own_start() && !(s && session_serial(s) == serial)) {
         v->walk.seen = serial;
         s = NULL;
     }
@@ -245,7 +245,7 @@ static void past_done(struct listing *v)
 }
 
 /* Goes on behind the cursor, if it is one of the second kind. */
-static void past_place(struct listing *v)
+static void find_past_cursor(struct listing *v)
 {
     struct str tail = v->after;
     size_t dot;
@@ -257,9 +257,9 @@ static void past_place(struct listing *v)
     past_begin(v);
     buf_add_str(&v->past.id, str_sub(tail, 0, dot));
     tail = str_sub(tail, dot == SIZE_MAX ? tail.len : dot + 1, SIZE_MAX);
-    v->past.at.ended_ms = take_number(&tail);
-    v->past.last_serial = take_number(&tail);
-    if (take_number(&tail) != own_start())
+    v->past.at.ended_ms = cut_number(&tail);
+    v->past.last_serial = cut_number(&tail);
+    if (cut_number(&tail) != own_start())
         v->past.last_serial = 0; /* from a different process: all entries have other serials */
 }
 
@@ -368,7 +368,7 @@ static void next_worker(struct listing *v)
     buf_clear(&v->last);
 }
 
-static void miss(struct listing *v, int status, const struct err *e)
+static void mark_unreachable(struct listing *v, int status, const struct err *e)
 {
     uint32_t index = v->workers[v->at];
 
@@ -409,7 +409,7 @@ static void add_page(struct listing *v, const struct asking *q)
 
     if (q->status != 200 ||
         list_page_read(buf_str(&q->body), &v->arena, on_page_row, v, &cursor, &bad))
-        miss(v, q->status, &q->err);
+        mark_unreachable(v, q->status, &q->err);
     buf_clear(&v->last);
     buf_add_str(&v->last, cursor);
     v->after = cursor;
@@ -484,7 +484,7 @@ MAY_PAUSE static int add_all(struct listing *v, struct err *e)
         int rc = 0;
 
         if (v->workers[v->at] == v->service->heritage->index) {
-            past_place(v);
+            find_past_cursor(v);
             if (!v->past.begun)
                 rc = add_own_rows(v, e);
             if (rc == 0 && v->archived && !is_full(v))
@@ -512,7 +512,7 @@ static void read_query(struct listing *v, struct str query)
 }
 
 /* The workers to ask and where the cursor stands. */
-static int place_cursor(struct listing *v, struct err *e)
+static int read_cursor(struct listing *v, struct err *e)
 {
     struct str cursor = v->cursor;
     size_t dot = str_find(cursor, STR("."), 0);
@@ -541,7 +541,7 @@ static void list_sessions(struct answering *a, void *ctx)
     struct err e = {0};
 
     v->answer = a;
-    if (place_cursor(v, &e) == 0 && add_all(v, &e) == 0) {
+    if (read_cursor(v, &e) == 0 && add_all(v, &e) == 0) {
         put_end(v);
         answering_end(a);
     } else {

@@ -78,7 +78,7 @@ MAY_PAUSE static int read_ids(struct branch_scoring *v, struct arena *a, struct 
     do
         rc = session_score_ids(&v->now, &recall, v->session, a, ret, e);
     while (rc == 1 && task_pause(e) == 0);
-    session_score_let(&recall);
+    session_score_release(&recall);
     return rc == 0 ? 0 : -1;
 }
 

@@ -77,7 +77,7 @@ static int write_end(struct ledger *l, struct str id, struct str record, enum se
     bool frees = how == SESSION_END_DELETE || how == SESSION_END_ABORT;
     int rc = ledger_write(l, id, record, done, e);
 
-    if (rc && frees && e->kind == ERR_STORAGE_FULL && ledger_give_reserve(l, id))
+    if (rc && frees && e->kind == ERR_STORAGE_FULL && ledger_free_reserve(l, id))
         rc = ledger_write(l, id, record, done, e);
     return rc;
 }
@@ -164,7 +164,8 @@ static void reply_ended(struct service_request *r)
 {
     struct durable_answer *p = durable_answer_new(r, 204);
 
-    ledger_settle(r->service->calls.ledger, r->id, (struct ledger_done){durable_answer_send, p});
+    ledger_wait_durable(r->service->calls.ledger, r->id,
+                        (struct ledger_done){durable_answer_send, p});
 }
 
 /* Aborting what has ended already is a success. */

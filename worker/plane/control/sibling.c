@@ -110,7 +110,7 @@ struct sibling_round {
 };
 
 /* Counts the answers; the last one ends the round. */
-static void on_one(void *ctx, int status, struct str body, const struct err *e)
+static void on_sibling_answer(void *ctx, int status, struct str body, const struct err *e)
 {
     struct sibling_round *r = ctx;
 
@@ -142,7 +142,7 @@ struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_q
 
     *r = (struct sibling_round){.fns = fns, .ctx = ctx};
     for (size_t i = 0; i < n; i++) {
-        if (workers[i] != s->h->index && sibling_ask(s, workers[i], q, on_one, r))
+        if (workers[i] != s->h->index && sibling_ask(s, workers[i], q, on_sibling_answer, r))
             r->waiting++;
     }
     if (r->waiting > 0)

@@ -39,7 +39,7 @@ struct snapshot_pictures {
     bool notes, any_note; /* the pictures are out; a note is */
 };
 
-static void add(void *ctx, const struct image_part *image)
+static void add_picture(void *ctx, const struct image_part *image)
 {
     struct snapshot_pictures *p = ctx;
     struct str media;
@@ -60,7 +60,7 @@ struct snapshot_pictures *snapshot_pictures_new(const struct media_store *store,
     p->session = s;
     p->known.arena = &p->arena;
     p->file.fd = -1;
-    snapshot_images(s, add, p);
+    snapshot_images(s, add_picture, p);
     if (p->all.n > 0)
         return p;
     snapshot_pictures_free(p);
@@ -82,7 +82,7 @@ void snapshot_pictures_free(struct snapshot_pictures *p)
 
 /* --- bytes --- */
 
-static int changed(struct err *e)
+static int fail_changed(struct err *e)
 {
     return err_set(e, ERR_STORAGE_FAILED, "an image of this session has changed on the disk");
 }
@@ -97,7 +97,7 @@ static int begin_picture(struct snapshot_pictures *p, struct buf *out, struct er
         return -1;
     }
     if (p->file.left != one->bytes)
-        return changed(e);
+        return fail_changed(e);
     p->hash = sha256_begin();
     buf_puts(out, p->at == 0 ? ",\"media\":[" : ",");
     buf_printf(out, "{\"sha256\":\"%.*s\",\"data\":\"", (int)one->media.len, one->media.p);
@@ -112,7 +112,7 @@ static int end_picture(struct snapshot_pictures *p, struct buf *out, struct err 
     p->hash = NULL;
     media_file_close(&p->file);
     if (!str_eq_c(p->all.at[p->at].media, hash))
-        return changed(e);
+        return fail_changed(e);
     buf_puts(out, "\"}");
     if (++p->at == p->all.n)
         buf_puts(out, "]");
@@ -125,7 +125,7 @@ static int put_piece(struct snapshot_pictures *p, struct buf *out, struct err *e
 
     buf_clear(&p->piece);
     if (media_file_read(&p->file, PIECE_BYTES, &p->piece) != 0)
-        return changed(e);
+        return fail_changed(e);
     sha256_add(p->hash, buf_str(&p->piece));
     n = base64_encoded_len(p->piece.len);
     base64_encode(p->piece.p, p->piece.len, buf_reserve(out, n));
@@ -136,7 +136,8 @@ static int put_piece(struct snapshot_pictures *p, struct buf *out, struct err *e
 /* --- what came from URLs --- */
 
 /* A note of a picture that goes along; others are of calls that came to nothing. */
-static void put_note(struct snapshot_pictures *p, const char *url, struct str note, struct buf *out)
+static void write_url_note(struct snapshot_pictures *p, const char *url, struct str note,
+                           struct buf *out)
 {
     struct arena a = {0};
     const struct json *part = NULL;
@@ -152,7 +153,7 @@ static void put_note(struct snapshot_pictures *p, const char *url, struct str no
     arena_done(&a);
 }
 
-static int next_note(struct snapshot_pictures *p, struct buf *out, struct err *e)
+static int read_next_url(struct snapshot_pictures *p, struct buf *out, struct err *e)
 {
     char url[MEDIA_HASH_MAX];
     int rc;
@@ -160,7 +161,7 @@ static int next_note(struct snapshot_pictures *p, struct buf *out, struct err *e
     buf_clear(&p->piece);
     rc = media_pins_next(&p->pins, url, &p->piece, e);
     if (rc > 0)
-        put_note(p, url, buf_str(&p->piece), out);
+        write_url_note(p, url, buf_str(&p->piece), out);
     if (rc != 0)
         return rc < 0 ? -1 : 0;
     if (p->any_note)
@@ -175,7 +176,7 @@ int snapshot_pictures_next(struct snapshot_pictures *p, struct buf *out, struct 
     if (p->at < p->all.n)
         return begin_picture(p, out, e);
     if (p->notes)
-        return next_note(p, out, e);
+        return read_next_url(p, out, e);
     p->notes = true;
     return media_store_pins(p->store, session_id(p->session), &p->pins, e);
 }

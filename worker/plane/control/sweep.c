@@ -62,7 +62,7 @@ static void drop_copy(struct service *a, struct session *s)
 }
 
 /* Whether that took more than a look; s may be gone. */
-static bool look_at(struct sweep *w, struct session *s)
+static bool sweep_session(struct sweep *w, struct session *s)
 {
     struct service *a = w->service;
     struct err e = {0};
@@ -82,7 +82,7 @@ static bool look_at(struct sweep *w, struct session *s)
     return true;
 }
 
-MAY_PAUSE static int look_at_all(struct sweep *w)
+MAY_PAUSE static int sweep_all(struct sweep *w)
 {
     struct session_store *st = w->service->calls.store;
     struct session *s = session_walk_next(&w->walk, st), *next;
@@ -91,7 +91,7 @@ MAY_PAUSE static int look_at_all(struct sweep *w)
         uint64_t turns = task_turns();
 
         next = session_next(st, s);
-        if (look_at(w, s))
+        if (sweep_session(w, s))
             n = 0;
         if (!next || n % LOOKS != 0)
             continue;
@@ -110,7 +110,7 @@ static void sweep_sessions(void *ctx)
     struct sweep w = {.service = a, .now_ms = clock_wall_ms()};
 
     a->sweep = &w;
-    if (look_at_all(&w) == 0)
+    if (sweep_all(&w) == 0)
         while (session_sweep_ends(a->calls.store, w.now_ms, ENDS) && task_pause(NULL) == 0)
             ;
     session_walk_done(&w.walk);
@@ -118,7 +118,7 @@ static void sweep_sessions(void *ctx)
 }
 
 /* Does the work of each second that does not depend on the number of sessions. */
-static void look_around(struct service *a)
+static void check_service(struct service *a)
 {
     struct call_env *env = &a->calls;
     uint64_t max_tokens = (uint64_t)a->config->max_live_tokens;
@@ -140,14 +140,14 @@ static void look_around(struct service *a)
 
 void control_sweep(struct service *a)
 {
-    look_around(a);
+    check_service(a);
     if (!a->sweep)
         (void)task_start(a->calls.tasks, STR("sweep"), sweep_sessions, a);
 }
 
 void control_sweep_all(struct service *a)
 {
-    look_around(a);
+    check_service(a);
     sweep_sessions(a);
 }
 

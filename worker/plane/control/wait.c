@@ -55,7 +55,7 @@ static void on_timeout(struct loop_timer *t)
 }
 
 /* Answers with the state when the session is over (or unknown by now). 0 when it still runs. */
-static int answer(struct service *a, struct exchange *x, struct str id)
+static int answer_if_over(struct service *a, struct exchange *x, struct str id)
 {
     bool ended = false;
     struct session *s = session_find_any(a->calls.store, id, &ended);
@@ -123,7 +123,7 @@ void wait_get(struct service_request *r)
         respond_error(r, NULL, &e);
         return;
     }
-    if (answer(r->service, r->x, r->id))
+    if (answer_if_over(r->service, r->x, r->id))
         return;
     if (r->service->draining) {
         end_wait(r->service, r->x);
@@ -142,7 +142,7 @@ void wait_get(struct service_request *r)
 static void try_answer(struct wait_entry *w)
 {
     exchange_watch(w->x, NULL, NULL);
-    if (answer(w->service, w->x, str_cstr(w->id)))
+    if (answer_if_over(w->service, w->x, str_cstr(w->id)))
         wait_free(w);
     else
         exchange_watch(w->x, on_closed, w);

@@ -92,7 +92,7 @@ void answering_hold_body(struct answering *a)
     exchange_hold(a->request.x);
 }
 
-void answering_let_body(struct answering *a)
+void answering_release_body(struct answering *a)
 {
     a->reads_body = false;
     exchange_unhold(a->request.x);

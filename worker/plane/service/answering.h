@@ -53,6 +53,6 @@ void answering_fail(struct answering *a, const char *what, const struct err *e);
 
 /* The body of the request stays in memory between these, for a thread that reads it. */
 void answering_hold_body(struct answering *a);
-void answering_let_body(struct answering *a);
+void answering_release_body(struct answering *a);
 
 #endif

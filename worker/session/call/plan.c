@@ -47,7 +47,7 @@ struct plan *plan_new(struct session *s, struct arena *a, const struct session_c
 }
 
 /* A plan that fails where it took the chain returns it: the caller has not ended that call. */
-static void let_chain(struct plan *p)
+static void release_chain(struct plan *p)
 {
     if (p->chain && p->chain->reserved == p)
         p->chain->reserved =
@@ -65,17 +65,17 @@ bool session_reserves_chains(const struct session *s)
     return s->options.policy == &policy_chains;
 }
 
-void session_let_chain(struct session_plan *pub)
+void session_release_chain(struct session_plan *pub)
 {
     if (pub)
-        let_chain(CONTAINER_OF(pub, struct plan, pub));
+        release_chain(CONTAINER_OF(pub, struct plan, pub));
 }
 
 void plan_free(struct plan *p)
 {
     struct session *s = p->session;
 
-    let_chain(p);
+    release_chain(p);
     plan_let(p);
     if (p->bulk.written) {
         s->bulk_bytes -= bulk_memory(p->bulk.written);
@@ -129,14 +129,14 @@ struct str plan_env_texts(const struct plan *p)
 }
 
 /* Returns the prepared messages; some may be in the forest already. */
-static const struct new_messages *ready(const struct plan *p)
+static const struct new_messages *prepared_messages(const struct plan *p)
 {
     return p->walk.n_matched < p->walk.n ? p->made.messages : NULL;
 }
 
 struct str plan_new_texts(const struct plan *p)
 {
-    const struct new_messages *m = ready(p);
+    const struct new_messages *m = prepared_messages(p);
 
     return m ? new_messages_texts(m, p->walk.n - p->walk.n_matched) : (struct str){0};
 }
@@ -152,7 +152,7 @@ uint64_t session_plan_adds(const struct session_plan *pub)
 
 const struct message *plan_new_message(const struct plan *p)
 {
-    const struct new_messages *m = ready(p);
+    const struct new_messages *m = prepared_messages(p);
 
     return m ? &m->nodes[p->walk.n_matched - m->from]->msg : NULL;
 }

@@ -36,13 +36,13 @@ void plan_hold(struct plan *p, struct checkpoint *t)
 void plan_let(struct plan *p)
 {
     drop_recall(p);
-    payload_let_path(p->held);
+    payload_release_path(p->held);
     p->held = NULL;
 }
 
 int plan_recall(struct plan *p, struct err *e)
 {
-    int rc = p->recall ? recall_some(p->recall, RECALL_STEP, e) : 0;
+    int rc = p->recall ? recall_step(p->recall, RECALL_STEP, e) : 0;
 
     if (rc != 1)
         drop_recall(p);
@@ -55,7 +55,7 @@ enum { SHARED_LEAST = 32 }; /* ids */
 
 /* The one whose context may begin as the call's own: it rendered messages behind the parent's.
  * NULL: there is none. */
-static struct checkpoint *neighbour(const struct plan *p)
+static struct checkpoint *find_neighbour(const struct plan *p)
 {
     if (p->pub.exhausted || p->alone || plan_own_context(p, 0).n < SHARED_LEAST)
         return NULL;
@@ -68,7 +68,7 @@ static struct checkpoint *neighbour(const struct plan *p)
 
 struct checkpoint *plan_shared_run(struct plan *p, uint32_t *ret_n)
 {
-    struct checkpoint *t = neighbour(p);
+    struct checkpoint *t = find_neighbour(p);
     struct err unread;
 
     if (!t || session_recall_context(p->session, t, &unread) != 0)
@@ -89,7 +89,7 @@ bool session_compares_context(struct session_plan *pub)
         return false;
     if (!p->compares) {
         p->compares = true;
-        t = neighbour(p);
+        t = find_neighbour(p);
         if (!t)
             return false;
         recall_context(&r, t);
@@ -99,7 +99,7 @@ bool session_compares_context(struct session_plan *pub)
         }
         keep_recall(p, &r);
     }
-    rc = recall_some(p->recall, RECALL_STEP, &unread);
+    rc = recall_step(p->recall, RECALL_STEP, &unread);
     p->alone = p->alone || rc < 0;
     return rc == 1;
 }

@@ -1,11 +1,10 @@
 /* The first half of a call: where it stands, which ids go to the engine, how long it may get.
  * What is found out is kept in a plan (plan.h), which the second half (commit.c) records.
  *
- *   session_prepare_begin    on the loop: the walk, or its first part (session_prepare_go_on: the
- *                            next), then the position (policy, cause), what of its path has left
- *                            memory is read back, in parts likewise, stored ids are copied
- *   session_prepare_render   on the loop or in a helper: the prompt, from the model's template
- *   session_prepare_end      on the loop: limits, the call's number
+ *   session_prepare_begin    on the loop: the walk, or its first part (session_prepare_continue:
+ * the next), then the position (policy, cause), what of its path has left memory is read back, in
+ * parts likewise, stored ids are copied session_prepare_render   on the loop or in a helper: the
+ * prompt, from the model's template session_prepare_end      on the loop: limits, the call's number
  *
  * Once the call has its position the session may go on, or end: render reads nothing of the session
  * but the plan and what never changes (its options and matcher), so the session may change
@@ -28,7 +27,7 @@
 
 /* The conversation as it is rendered: stored spelling where stored tokens stand for it (a rollback
  * keeps the context before the dropped answer), the client's own behind that. */
-static void take_stored_spelling(struct plan *p)
+static void use_stored_spelling(struct plan *p)
 {
     const struct json *given = p->chat.messages;
     uint32_t stored = p->rollback ? p->chain->head->node->depth - 1 : p->covered;
@@ -119,7 +118,7 @@ static int prompt_after_parent(struct plan *p, struct model_scratch *scratch, st
 }
 
 /* Moves the made prompt into the plan. */
-static void take_made(struct plan *p)
+static void adopt_made(struct plan *p)
 {
     if (p->made.anew) {
         p->parent = NULL;
@@ -170,7 +169,7 @@ static int check_nodes(const struct session *s, const struct plan *p, uint64_t f
 /* The chain as it stands, its last answer rolled back where that is so, is what a call without room
  * is charged with. That answer is not on the call's path, and may have left memory. 1: more of it
  * is to be read. */
-static int exhaust(struct plan *p, struct err *e)
+static int fill_exhausted(struct plan *p, struct err *e)
 {
     struct checkpoint *t = p->chain ? p->chain->head : NULL;
     int32_t *ids;
@@ -196,7 +195,7 @@ static int exhaust(struct plan *p, struct err *e)
 /* How many tokens the engine may generate: the least of what the session, the context and the
  * client leave. A session whose capacity is used up gets an exhausted call, not an error. 1: as
  * exhaust. */
-static int clamp(struct plan *p, const struct session_call_input *in, struct err *e)
+static int limit_answer(struct plan *p, const struct session_call_input *in, struct err *e)
 {
     const struct session_options *o = &p->session->options;
     uint64_t left = UINT32_MAX, used = p->pub.prompt.n + p->pub.image_extra;
@@ -207,7 +206,7 @@ static int clamp(struct plan *p, const struct session_call_input *in, struct err
         uint64_t capacity = o->prompt_length + o->response_length;
 
         if (used >= capacity)
-            return exhaust(p, e);
+            return fill_exhausted(p, e);
         left = MIN_OF(left, capacity - used);
     }
     if (in->context_length) {
@@ -308,12 +307,12 @@ static bool walk_on(struct session *s, struct plan *p)
         forest_walk_begin_known(&s->forest, p->env, p->chat.messages, &p->chat.known, &p->walk);
     if (!forest_walk_on(&s->forest, p->env, p->chat.messages, p->arena, &room, &p->walk))
         return false;
-    forest_walk_note(&s->forest, &p->walk);
+    forest_walk_remember(&s->forest, &p->walk);
     return true;
 }
 
 /* The policy's choice of a parent, and what follows from it. */
-static int position(struct session *s, struct plan *p, struct err *e)
+static int choose_position(struct session *s, struct plan *p, struct err *e)
 {
     bool branches;
 
@@ -329,7 +328,7 @@ static int position(struct session *s, struct plan *p, struct err *e)
     cause_find(s, p);
     if (branches)
         p->pub.cause = CAUSE_TRUNCATED;
-    take_stored_spelling(p);
+    use_stored_spelling(p);
     return 0;
 }
 
@@ -342,8 +341,8 @@ static bool audit_is_due(struct session_store *st)
 }
 
 /* A completion stands nowhere; of a chat the walk begins. */
-static int stand(struct session *s, struct plan *p, const struct session_call_input *in,
-                 struct err *e)
+static int begin_walk_of(struct session *s, struct plan *p, const struct session_call_input *in,
+                         struct err *e)
 {
     if (!p->chat.messages) {
         p->pub.cause = CAUSE_NEW_ROOT;
@@ -358,9 +357,9 @@ static int stand(struct session *s, struct plan *p, const struct session_call_in
 
 /* Decides the position at the end of a chat's walk, and holds what rendering reads of the session.
  */
-static int attach(struct session *s, struct plan *p, struct err *e)
+static int attach_walk(struct session *s, struct plan *p, struct err *e)
 {
-    if (position(s, p, e) != 0 || plan_count_images(p, e) != 0)
+    if (choose_position(s, p, e) != 0 || plan_count_images(p, e) != 0)
         return -1;
     plan_hold(p, p->parent);
     p->stands = true;
@@ -380,7 +379,7 @@ static void copy_stored(struct session *s, struct plan *p)
 }
 
 /* Goes on like session_prepare_begin; on an error the plan is freed. */
-static int go_on(struct plan *p, struct session_plan **ret, struct err *e)
+static int continue_prepare(struct plan *p, struct session_plan **ret, struct err *e)
 {
     struct session *s = p->session;
     int rc = 0;
@@ -390,7 +389,7 @@ static int go_on(struct plan *p, struct session_plan **ret, struct err *e)
         return 1;
     p->walks = false;
     if (p->chat.messages && !p->stands)
-        rc = attach(s, p, e);
+        rc = attach_walk(s, p, e);
     if (rc == 0)
         rc = plan_recall(p, e);
     if (rc == 0)
@@ -427,19 +426,19 @@ int session_prepare_begin(struct session *s, struct arena *a, const struct sessi
         return -1;
     p = plan_new(s, a, in);
     session_use(s);
-    if (stand(s, p, in, e) != 0) {
+    if (begin_walk_of(s, p, in, e) != 0) {
         plan_free(p);
         return -1;
     }
-    return go_on(p, ret, e);
+    return continue_prepare(p, ret, e);
 }
 
-int session_prepare_go_on(struct session_plan **plan, struct err *e)
+int session_prepare_continue(struct session_plan **plan, struct err *e)
 {
     struct plan *p = CONTAINER_OF(*plan, struct plan, pub);
 
     if (!session_has_ended(p->session)) /* all else was asked when it began: its turn is its own */
-        return go_on(p, plan, e);
+        return continue_prepare(p, plan, e);
     *plan = NULL;
     session_release(p->session->store, &p->pub);
     return err_set(e, ERR_SESSION_ENDED, "this session has ended");
@@ -543,7 +542,7 @@ int session_prepare_end(struct session_plan *pub, const struct session_call_inpu
         return err_set(e, ERR_SESSION_ENDED, "this session has ended");
     if (pub->drops && session_check_commit(pub, e) != 0)
         return -1;
-    take_made(p);
+    adopt_made(p);
     if (p->text) {
         p->pub.max_tokens = in->max_tokens > 0 ? (uint32_t)MIN_OF(in->max_tokens, UINT32_MAX) : 0;
     } else {
@@ -551,7 +550,7 @@ int session_prepare_end(struct session_plan *pub, const struct session_call_inpu
             p->pub.rows_known[k] = rows_known(p, (enum rows_kind)k);
         if (p->parent && p->pub.rows_known[ROWS_INDEXER])
             p->pub.indexer_row = checkpoint_row_bytes(p->parent, ROWS_INDEXER);
-        rc = p->made.exhausts ? exhaust(p, e) : clamp(p, in, e);
+        rc = p->made.exhausts ? fill_exhausted(p, e) : limit_answer(p, in, e);
     }
     if (rc != 0)
         return rc;
@@ -572,7 +571,7 @@ int session_prepare(struct session *s, struct model_scratch *scratch, struct are
 
     *ret = NULL;
     while (rc == 1)
-        rc = session_prepare_go_on(&p, e);
+        rc = session_prepare_continue(&p, e);
     if (rc != 0)
         return -1;
     rc = session_prepare_render(p, scratch, &prompt, e);

@@ -41,8 +41,8 @@ struct session_call_input {
     uint64_t now_ms;
     struct str asked; /* the request's data that a stored answer echoes, or absent; opaque here, and
                          kept once for equal ones of a session's calls */
-    struct str asked_brief;  /* the same without `instructions`, to be kept instead where they are
-                                the text of the conversation's first message; or absent */
+    struct str asked_brief; /* echo without `instructions`, to be kept instead if these are the text
+                               of the conversation's first message; or absent */
     struct str instructions; /* with asked_brief */
     bool text; /* the engine is asked with messages: nothing is rendered, the prompt stays empty */
     bool look; /* only a look (a token count): nothing is refused for where it would stand or for
@@ -95,7 +95,7 @@ int session_prepare(struct session *s, struct model_scratch *scratch, struct are
  * called again in a later turn; with -1 the plan stays, to be released. */
 int session_prepare_begin(struct session *s, struct arena *a, const struct session_call_input *in,
                           struct session_plan **ret, struct err *e);
-int session_prepare_go_on(struct session_plan **plan, struct err *e);
+int session_prepare_continue(struct session_plan **plan, struct err *e);
 int session_prepare_render(struct session_plan *p, struct model_scratch *scratch,
                            struct token_span *ret, struct err *e);
 int session_prepare_end(struct session_plan *p, const struct session_call_input *in, struct err *e);
@@ -136,7 +136,7 @@ bool session_reserves_chains(const struct session *s);
 
 /* The call commits nothing any more, but its plan is needed still: another call may go on where it
  * would have. NULL is fine. */
-void session_let_chain(struct session_plan *p);
+void session_release_chain(struct session_plan *p);
 
 /* Gives the plan back without a trace (it is not in any trajectory; an applied drop stays); safe
  * after the session ended. NULL is fine. */

@@ -51,7 +51,7 @@ bool message_is_signed(const struct json *message)
 
 /* --- seals of thoughts, by their hashes --- */
 
-void forest_note_signed(struct forest *f, const struct json *message)
+void forest_remember_signed(struct forest *f, const struct json *message)
 {
     struct arena a = {0};
     struct thought_block *blocks;

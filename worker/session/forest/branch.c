@@ -29,7 +29,7 @@ static int by_seq(const void *a, const void *b)
     return (x->seq > y->seq) - (x->seq < y->seq);
 }
 
-static void sort(struct branch_vec *v)
+static void sort_branches(struct branch_vec *v)
 {
     if (v->n)
         qsort(v->at, v->n, sizeof(*v->at), by_seq);
@@ -113,7 +113,7 @@ void session_branches(struct session *s, struct branch_vec *out)
         add_completions(s, out);
         add_own_pool(s, out);
     }
-    sort(out);
+    sort_branches(out);
 }
 
 /* All checkpoints that are of some branch, each once, as heads of themselves. */
@@ -123,7 +123,7 @@ void session_checkpoints(struct session *s, struct branch_vec *out)
 
     if (has_forest_branches(s)) {
         add_shown(s, out);
-        sort(out);
+        sort_branches(out);
         return;
     }
     /* Checkpoints that a rollback dropped stand in no branch. */
@@ -137,5 +137,5 @@ void session_checkpoints(struct session *s, struct branch_vec *out)
         }
     }
     free(seen);
-    sort(out);
+    sort_branches(out);
 }

@@ -144,7 +144,7 @@ static void cause_of_fork(struct session *s, struct plan *p, struct message_node
 }
 
 /* The request was walked to `at`, or the walk stopped behind it. */
-static void cause_of_place(struct session *s, struct plan *p, struct message_node *at)
+static void cause_at_node(struct session *s, struct plan *p, struct message_node *at)
 {
     if (p->walk.n_matched == p->walk.n) {
         if (at->samples > 0)
@@ -174,7 +174,7 @@ void cause_find(struct session *s, struct plan *p)
     if (g)
         cause_of_env(p, g);
     else if (p->prompt)
-        cause_of_place(s, p, p->prompt);
+        cause_at_node(s, p, p->prompt);
     else
         p->pub.cause = CAUSE_NEW_ROOT;
 }

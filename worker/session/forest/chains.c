@@ -104,7 +104,7 @@ static bool choose_at(struct session *s, struct plan *p, const struct message_no
 
 /* Goes from the longest match backwards. At each node free chains come first, so that a client
  * that left may still come back for its answer. */
-static void choose(struct session *s, struct plan *p)
+static void choose_chain(struct session *s, struct plan *p)
 {
     const struct message_node *next = NULL;
 
@@ -113,7 +113,7 @@ static void choose(struct session *s, struct plan *p)
             return;
 }
 
-static void reserve(struct plan *p)
+static void reserve_chain(struct plan *p)
 {
     if (p->chain->reserved)
         p->pub.displaced = &p->chain->reserved->pub;
@@ -125,13 +125,13 @@ static void reserve(struct plan *p)
 static int chains_position(struct session *s, struct plan *p, struct err *e)
 {
     (void)e;
-    choose(s, p);
+    choose_chain(s, p);
     if (!p->chain)
         return 0;
     p->parent = p->rollback ? p->chain->head->parent : p->chain->head;
     p->covered = p->parent->node->depth;
     if (!p->look)
-        reserve(p);
+        reserve_chain(p);
     return 0;
 }
 

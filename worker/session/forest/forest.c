@@ -98,7 +98,7 @@ static bool same_value(const struct json *a, const struct json *b)
 }
 
 /* Empty and null mean "none". */
-static const struct json *meaningful(const struct json *v)
+static const struct json *meaningful_or_null(const struct json *v)
 {
     return json_is_null(v) || v->n == 0 ? NULL : v;
 }
@@ -116,12 +116,12 @@ bool forest_same_tools(const struct prompt_env *g, struct env_key *key)
 {
     if (are_long(key) || g->tools_hash[0] | g->tools_hash[1])
         return g->tools_hash[0] == key->tools_hash[0] && g->tools_hash[1] == key->tools_hash[1];
-    return same_value(g->tools, meaningful(key->tools));
+    return same_value(g->tools, meaningful_or_null(key->tools));
 }
 
 static bool is_env(const struct prompt_env *g, struct env_key *key)
 {
-    return forest_same_tools(g, key) && same_value(g->kwargs, meaningful(key->kwargs)) &&
+    return forest_same_tools(g, key) && same_value(g->kwargs, meaningful_or_null(key->kwargs)) &&
            str_eq(g->pool, key->pool);
 }
 
@@ -132,7 +132,7 @@ static struct str hash_key(const uint64_t *hash)
 
 static uint64_t hash_of_tools(struct env_key *key)
 {
-    const struct json *tools = meaningful(key->tools);
+    const struct json *tools = meaningful_or_null(key->tools);
 
     if (are_long(key))
         return key->tools_hash[0];
@@ -141,7 +141,7 @@ static uint64_t hash_of_tools(struct env_key *key)
 
 static uint64_t hash_of_env(struct env_key *key)
 {
-    const struct json *kwargs = meaningful(key->kwargs);
+    const struct json *kwargs = meaningful_or_null(key->kwargs);
     uint64_t part[3] = {hash_of_tools(key), kwargs ? message_value_hash(kwargs) : 0,
                         str_hash(key->pool, 14)};
 
@@ -176,7 +176,8 @@ struct prompt_env *forest_env(struct forest *f, struct env_key *key)
 /* The caller knows that it is new. */
 struct prompt_env *forest_env_add(struct forest *f, struct env_key *key, struct arena *own)
 {
-    const struct json *tools = meaningful(key->tools), *kwargs = meaningful(key->kwargs);
+    const struct json *tools = meaningful_or_null(key->tools),
+                      *kwargs = meaningful_or_null(key->kwargs);
     struct prompt_env *g = ARENA_NEW(&f->arena, struct prompt_env);
 
     g->id = (uint32_t)f->envs.n;
@@ -215,8 +216,9 @@ static struct message_node **bucket_of(const struct forest *f, uint64_t hash)
 /* Finds a child by hash first, since comparing messages is expensive. Long messages have two
  * hashes: the brief one distinguishes most. A whole text is hashed only if a stored one is as long.
  */
-static struct message_node *look_up(const struct forest *f, const struct message_node *parent,
-                                    uint64_t hash, const struct message *m)
+static struct message_node *find_child_by_hash(const struct forest *f,
+                                               const struct message_node *parent, uint64_t hash,
+                                               const struct message *m)
 {
     struct message_node *n;
     uint64_t whole = 0;
@@ -235,7 +237,7 @@ static struct message_node *look_up(const struct forest *f, const struct message
 }
 
 /* For certain, by hashes that both have. */
-static bool differs(const struct message *a, const struct message *b)
+static bool differs_for_certain(const struct message *a, const struct message *b)
 {
     return a->hash && b->hash && a->hash != b->hash;
 }
@@ -250,9 +252,9 @@ struct message_node *forest_find_child(struct forest *f, struct message_node *pa
      * bytes is cheaper than hashing them. */
     if (!n)
         return NULL;
-    if (!differs(&n->msg, m) && message_equal(&n->msg, m, &f->counting))
+    if (!differs_for_certain(&n->msg, m) && message_equal(&n->msg, m, &f->counting))
         return n;
-    n = look_up(f, parent, key_of(parent, message_brief(m, &f->counting)), m);
+    n = find_child_by_hash(f, parent, key_of(parent, message_brief(m, &f->counting)), m);
     if (n)
         parent->recent = n;
     return n;
@@ -276,13 +278,13 @@ struct echo_look {
     size_t thoughts;          /* and of their thoughts */
 };
 
-void forest_note_call(struct forest *f, struct str id, struct checkpoint *t)
+void forest_enter_call(struct forest *f, struct str id, struct checkpoint *t)
 {
     f->longest_call = MAX_OF(f->longest_call, id.len);
     f->shape += map_set(&f->by_call, id, t) != NULL; /* it named another answer before */
 }
 
-void forest_note_calls(struct forest *f, size_t from)
+void forest_enter_calls(struct forest *f, size_t from)
 {
     for (size_t i = from; i < f->checkpoints.n; i++) {
         struct checkpoint *t = f->checkpoints.at[i];
@@ -292,7 +294,7 @@ void forest_note_calls(struct forest *f, size_t from)
             struct str id = json_string(json_get(json_at(calls, k), "id"));
 
             if (id.len)
-                forest_note_call(f, id, t);
+                forest_enter_call(f, id, t);
         }
     }
 }
@@ -416,22 +418,22 @@ static bool notes_echo(const struct forest *f, const struct message_node *n)
 }
 
 /* `hash`: message_echo_hash of its message. */
-static void note_echo(struct forest *f, struct message_node *n, uint64_t hash)
+static void enter_echo(struct forest *f, struct message_node *n, uint64_t hash)
 {
     f->longest_said = MAX_OF(f->longest_said, json_text_bytes(n->msg.json, SIZE_MAX));
     n->echo = echo_key(n->parent, hash);
     n->echoed = map_set(&f->by_echo, hash_key(&n->echo), n);
 }
 
-void forest_note_echo(struct forest *f, struct message_node *n)
+void forest_enter_echo(struct forest *f, struct message_node *n)
 {
     if (notes_echo(f, n))
-        note_echo(f, n, message_echo_hash(&n->msg));
+        enter_echo(f, n, message_echo_hash(&n->msg));
 }
 
 /* Room for one node more, by one bucket more: it gets its nodes out of the one that had them. So a
  * node costs the same in a large forest (linear hashing: Litwin, VLDB 1980). */
-static void grow(struct forest *f)
+static void grow_buckets(struct forest *f)
 {
     struct message_node **from, **fresh;
 
@@ -460,16 +462,16 @@ static void grow(struct forest *f)
     }
 }
 
-static void make_room(struct forest *f, uint32_t n)
+static void reserve_nodes(struct forest *f, uint32_t n)
 {
     vec_reserve(&f->nodes, n);
     while (f->n_buckets < f->nodes.n + n)
-        grow(f);
+        grow_buckets(f);
 }
 
 /* A node with its message and its hashes set becomes the newest child; there is none that is
  * equal. */
-static void place(struct forest *f, struct message_node *parent, struct message_node *n)
+static void link_node(struct forest *f, struct message_node *parent, struct message_node *n)
 {
     struct message_node **bucket;
 
@@ -491,24 +493,24 @@ static void place(struct forest *f, struct message_node *parent, struct message_
 }
 
 /* A node with its message set becomes the newest child; there is none that is equal. */
-static void hang(struct forest *f, struct message_node *parent, struct message_node *n)
+static void hang_node(struct forest *f, struct message_node *parent, struct message_node *n)
 {
     f->has_images = f->has_images || message_shows_images(&n->msg);
     if (message_is_long(&n->msg))
         n->msg.hash = message_hash(&n->msg, &f->matcher);
-    make_room(f, 1);
-    place(f, parent, n);
+    reserve_nodes(f, 1);
+    link_node(f, parent, n);
 }
 
 struct message_node *forest_hang(struct forest *f, struct message_node *at,
                                  struct message_node *const *nodes, uint32_t n)
 {
-    make_room(f, n);
+    reserve_nodes(f, n);
     for (uint32_t i = 0; i < n; i++) {
         struct message_node *known = forest_find_child(f, at, &nodes[i]->msg);
 
         if (!known)
-            place(f, at, nodes[i]);
+            link_node(f, at, nodes[i]);
         at->latest = known ? known : nodes[i];
         at = at->latest;
     }
@@ -532,14 +534,14 @@ struct message_node *forest_hang_answer(struct forest *f, struct message_node *p
         ready->latest = n;
     f->has_images = f->has_images || message_shows_images(&n->msg);
     if (notes_echo(f, n))
-        note_echo(f, n, hash);
+        enter_echo(f, n, hash);
     return n;
 }
 
 /* Finds or makes it. `own`: the message lies in the forest's arena already. A new node lies right
  * before its text: a walk that compares them goes through memory in one direction. */
-static struct message_node *child(struct forest *f, struct message_node *parent,
-                                  const struct json *message, bool own)
+static struct message_node *find_or_make_child(struct forest *f, struct message_node *parent,
+                                               const struct json *message, bool own)
 {
     struct arena tmp = {0};
     struct message m;
@@ -551,7 +553,7 @@ static struct message_node *child(struct forest *f, struct message_node *parent,
         n = ARENA_NEW(&f->arena, struct message_node);
         message_read(&n->msg, own ? message : message_copy(&f->arena, message), &f->matcher,
                      &f->arena);
-        hang(f, parent, n);
+        hang_node(f, parent, n);
     }
     parent->latest = n;
     arena_done(&tmp);
@@ -561,13 +563,13 @@ static struct message_node *child(struct forest *f, struct message_node *parent,
 struct message_node *forest_child(struct forest *f, struct message_node *parent,
                                   const struct json *message)
 {
-    return child(f, parent, message, false);
+    return find_or_make_child(f, parent, message, false);
 }
 
 struct message_node *forest_child_of_own(struct forest *f, struct message_node *parent,
                                          const struct json *message)
 {
-    return child(f, parent, message, true);
+    return find_or_make_child(f, parent, message, true);
 }
 
 struct str node_text(const struct message_node *node)

@@ -261,7 +261,7 @@ void forest_walk_begin_known(const struct forest *f, const struct prompt_env *g,
                              struct walk *ret);
 
 /* Takes note of where such a walk has ended, for others. */
-void forest_walk_note(struct forest *f, const struct walk *w);
+void forest_walk_remember(struct forest *f, const struct walk *w);
 
 /* The node of the walk's message n - 1, 0 < n <= n_matched. */
 struct message_node *walk_node(const struct walk *w, uint32_t n);
@@ -298,10 +298,10 @@ struct message_node *forest_find_echo(struct forest *f, struct message_node *par
                                       const struct message *m);
 
 /* Notes an answer that an upstream signed, and the seals of its thought. */
-void forest_note_signed(struct forest *f, const struct json *message);
+void forest_remember_signed(struct forest *f, const struct json *message);
 
 /* An answer was generated at this node: its echoes are to be found. */
-void forest_note_echo(struct forest *f, struct message_node *n);
+void forest_enter_echo(struct forest *f, struct message_node *n);
 
 /* Both for an answer whose node is ready (new_answer_make): hangs it below `parent`, unless the
  * message is there, and returns the message's node. */
@@ -309,10 +309,10 @@ struct message_node *forest_hang_answer(struct forest *f, struct message_node *p
                                         struct message_node *ready);
 
 /* The answer has a call with that id, which lies in the forest's arena. */
-void forest_note_call(struct forest *f, struct str id, struct checkpoint *t);
+void forest_enter_call(struct forest *f, struct str id, struct checkpoint *t);
 
 /* Notes the calls of the answers from checkpoint `from` on. */
-void forest_note_calls(struct forest *f, size_t from);
+void forest_enter_calls(struct forest *f, size_t from);
 
 /* The newest answer that issued a call with that id, or NULL. However long
  * the id is, no more of it is looked at than an issued one has. */

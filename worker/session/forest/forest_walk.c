@@ -29,7 +29,7 @@ static size_t compared_bytes(const struct message *m, size_t enough)
  * many times their bytes of text. */
 enum { WALK_ARGS_COST = 32 };
 
-static bool take_room(struct walk_room *room, const struct message *m)
+static bool spend_room(struct walk_room *room, const struct message *m)
 {
     size_t n = compared_bytes(m, room->bytes);
 
@@ -81,7 +81,7 @@ void forest_walk_begin_known(const struct forest *f, const struct prompt_env *g,
 }
 
 /* Records a walk in the slot of the one that it continues, or the oldest. */
-void forest_walk_note(struct forest *f, const struct walk *w)
+void forest_walk_remember(struct forest *f, const struct walk *w)
 {
     uint64_t reading = w->known && w->last ? reading_of(w->known, w->n_matched) : 0;
     size_t i = 0;
@@ -113,7 +113,7 @@ bool forest_walk_on(struct forest *f, struct prompt_env *g, const struct json *m
     f->counting.parsed = &parsed;
     for (; at && w->n_matched < w->n; w->n_matched += at != NULL) {
         message_read(&w->unmatched, &messages->items[w->n_matched], &f->matcher, a);
-        if (!take_room(room, &w->unmatched))
+        if (!spend_room(room, &w->unmatched))
             break;
         at = forest_find_echo(f, at, &w->unmatched);
         if (at)

@@ -76,7 +76,7 @@ static struct str without_cch(struct str s, struct arena *a)
     return str_of(out, n + s.len - from);
 }
 
-static struct str leaf(struct str s, const struct matcher *mt, struct arena *a)
+static struct str leaf_without_cch(struct str s, const struct matcher *mt, struct arena *a)
 {
     if (!s.p)
         return STR("");
@@ -117,7 +117,7 @@ static const struct json *list_leaves(const struct json *list, const struct matc
 }
 
 /* A part's text, absent: it has none. */
-static struct str part_text(const struct json *part)
+static struct str text_of_content(const struct json *part)
 {
     return json_string(json_get(part, "text"));
 }
@@ -133,11 +133,11 @@ static struct str joined_texts(const struct json *list, struct arena *a)
     char *out = NULL;
 
     if (list->n == 1)
-        return part_text(&list->items[0]);
+        return text_of_content(&list->items[0]);
     if (list->n > ARRAY_LEN(few))
         parts = mem_calloc(list->n, sizeof(*parts));
     for (uint32_t i = 0; i < list->n && n != SIZE_MAX; i++) {
-        parts[i] = part_text(&list->items[i]);
+        parts[i] = text_of_content(&list->items[i]);
         adjoin = adjoin && parts[i].p && parts[i].p == parts[0].p + n;
         n = parts[i].p ? n + parts[i].len : SIZE_MAX;
     }
@@ -191,14 +191,14 @@ void message_read(struct message *m, const struct json *json, const struct match
     if (json_is(content, JSON_ARRAY) && content->n > 0 && !text.p)
         m->list = list_leaves(content, mt, a);
     else
-        m->content = leaf(text, mt, a);
+        m->content = leaf_without_cch(text, mt, a);
     if (canonical) {
         if (m->calls && is_blank(m->content))
             m->content = STR("");
         if (!str_eq_c(m->role, "assistant"))
-            m->name = leaf(json_string(at[3]), mt, a);
+            m->name = leaf_without_cch(json_string(at[3]), mt, a);
     } else if (mt->kind != MATCHER_ROLE_CONTENT_ONLY) {
-        m->reasoning = leaf(json_string(at[4]), mt, a);
+        m->reasoning = leaf_without_cch(json_string(at[4]), mt, a);
     }
 }
 
@@ -251,7 +251,7 @@ static const struct json **parse_args(const struct json *calls, const struct mat
     a->max_bytes = ARGS_MEMORY;
     ret = arena_calloc(a, calls->n, sizeof(*ret));
     for (uint32_t i = 0; i < calls->n && !arena_over(a); i++)
-        ret[i] = parsed_args(leaf(call_of(&calls->items[i]).args, mt, a), mt, a);
+        ret[i] = parsed_args(leaf_without_cch(call_of(&calls->items[i]).args, mt, a), mt, a);
     return arena_over(a) ? NULL : ret;
 }
 
@@ -287,7 +287,8 @@ static bool args_equal(const struct json *x, const struct json *y, const struct 
         if (!str_eq(s, t))
             same = a && a[i] && b[i]
                        ? json_equal(a[i], b[i])
-                       : !(a && (a[i] || b[i])) && str_eq(leaf(s, mt, &of_x), leaf(t, mt, &of_x));
+                       : !(a && (a[i] || b[i])) &&
+                             str_eq(leaf_without_cch(s, mt, &of_x), leaf_without_cch(t, mt, &of_x));
     }
     arena_done(&of_x);
     return same;
@@ -339,7 +340,7 @@ bool message_equal(const struct message *a, const struct message *b, const struc
            str_eq(a->reasoning, b->reasoning) && calls_equal(a->calls, b->calls, mt);
 }
 
-static uint64_t mixed(uint64_t h, uint64_t v)
+static uint64_t mix_hash(uint64_t h, uint64_t v)
 {
     h = (h ^ v) * 0x9e3779b97f4a7c15u;
     return h ^ (h >> 29);
@@ -353,8 +354,8 @@ static uint64_t text_hash(struct str s, uint64_t seed, size_t ends)
 
     if (s.len / 2 <= ends)
         return str_hash(s.p ? s : STR(""), seed);
-    h = mixed(str_hash(str_sub(s, 0, ends), seed), s.len);
-    return mixed(h, str_hash(str_sub(s, s.len - ends, s.len), seed));
+    h = mix_hash(str_hash(str_sub(s, 0, ends), seed), s.len);
+    return mix_hash(h, str_hash(str_sub(s, s.len - ends, s.len), seed));
 }
 
 /* Hashes the keys and texts of a value like text_hash. */
@@ -367,24 +368,24 @@ static uint64_t value_hash(const struct json *v, size_t ends)
     case JSON_NULL:
         break;
     case JSON_BOOL:
-        h = mixed(h, json_is_true(v));
+        h = mix_hash(h, json_is_true(v));
         break;
     case JSON_NUMBER:
         /* By value: 4096 and 4096.0 are one; what overflows shares a bucket. */
         if (json_to_double(v, &d) == 0 && d != 0)
-            h = mixed(h, str_hash(str_of((const char *)&d, sizeof(d)), 1));
+            h = mix_hash(h, str_hash(str_of((const char *)&d, sizeof(d)), 1));
         break;
     case JSON_STRING:
         h = text_hash(json_string(v), 2, ends);
         break;
     case JSON_ARRAY:
         for (uint32_t i = 0; i < v->n; i++)
-            h = mixed(h, value_hash(&v->items[i], ends));
+            h = mix_hash(h, value_hash(&v->items[i], ends));
         break;
     case JSON_OBJECT: /* whatever the order of members */
         for (uint32_t i = 0; i < v->n; i++)
-            h += mixed(text_hash(json_string(&v->members[i].key), 3, ends),
-                       value_hash(&v->members[i].value, ends));
+            h += mix_hash(text_hash(json_string(&v->members[i].key), 3, ends),
+                          value_hash(&v->members[i].value, ends));
         break;
     }
     return h;
@@ -406,11 +407,12 @@ static uint64_t calls_hash(uint64_t h, const struct json *calls, const struct ma
     for (uint32_t i = 0; i < calls->n; i++) {
         struct call_text c = call_of(&calls->items[i]);
 
-        h = mixed(h, text_hash(c.name, 9, ends));
-        h = mixed(h, values && values[i] ? message_value_hash(values[i])
-                                         : text_hash(leaf(c.args, mt, &tmp), 4, ends));
+        h = mix_hash(h, text_hash(c.name, 9, ends));
+        h = mix_hash(h, values && values[i]
+                            ? message_value_hash(values[i])
+                            : text_hash(leaf_without_cch(c.args, mt, &tmp), 4, ends));
         if (mt->kind != MATCHER_CANONICAL)
-            h = mixed(h, text_hash(c.id, 10, ends));
+            h = mix_hash(h, text_hash(c.id, 10, ends));
     }
     arena_done(&tmp);
     return h;
@@ -446,9 +448,9 @@ static uint64_t hash_of(const struct message *m, const struct matcher *mt, size_
 {
     uint64_t h = str_hash(m->role, 5);
 
-    h = mixed(h, m->list ? list_hash(m->list, ends) : text_hash(m->content, 6, ends));
-    h = mixed(h, text_hash(m->name, 7, ends));
-    h = mixed(h, text_hash(m->reasoning, 8, ends));
+    h = mix_hash(h, m->list ? list_hash(m->list, ends) : text_hash(m->content, 6, ends));
+    h = mix_hash(h, text_hash(m->name, 7, ends));
+    h = mix_hash(h, text_hash(m->reasoning, 8, ends));
     return m->calls ? calls_hash(h, m->calls, mt, call_ends) : h;
 }
 
@@ -569,11 +571,11 @@ uint64_t message_echo_hash(const struct message *m)
     uint64_t h = str_hash(m->role, 11);
 
     if (!m->calls)
-        return mixed(h, str_hash(bare_text(m->content), 12));
+        return mix_hash(h, str_hash(bare_text(m->content), 12));
     for (uint32_t i = 0; i < m->calls->n; i++) {
         struct call_text c = call_of(&m->calls->items[i]);
 
-        h = mixed(h, text_hash(c.name, 13, BRIEF_CALL_ENDS));
+        h = mix_hash(h, text_hash(c.name, 13, BRIEF_CALL_ENDS));
     }
     return h;
 }
@@ -588,7 +590,7 @@ static bool is_tail_byte(char c)
 }
 
 /* Returns an excerpt from shortly before `at`, in whole characters. */
-static struct str excerpt(struct str s, size_t at)
+static struct str excerpt_at(struct str s, size_t at)
 {
     size_t from = at > DIFF_BEFORE ? at - DIFF_BEFORE : 0, end;
 
@@ -609,8 +611,8 @@ static void set_diff(struct message_diff *d, const char *field, struct str store
     size_t at = texts_agree(stored, request);
 
     d->field = field;
-    d->stored = excerpt(stored, at);
-    d->request = excerpt(request, at);
+    d->stored = excerpt_at(stored, at);
+    d->request = excerpt_at(request, at);
 }
 
 /* Bytes of values that are written, and of items that are compared to find one that differs. */

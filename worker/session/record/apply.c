@@ -28,7 +28,7 @@ enum { TOTAL_MAX = INT32_MAX };
 /* Where the numbers of an answer are, in the call's bulk. */
 struct answer_pieces {
     uint32_t own, apart[ROWS_KINDS]; /* apart: 0 if that block is in `own` */
-    struct str told;                 /* of the record; or: */
+    struct str told;                 /* replay text in the record; or: */
     size_t told_bytes;               /* the next of BULK_TOLD */
 };
 
@@ -38,12 +38,12 @@ struct commit {
     struct call_bulk *bulk; /* with COMMIT_BULK, else NULL */
     struct call_record call;
     struct prompt_env *env;
-    struct env_key env_key;  /* of a new one */
+    struct env_key env_key;  /* key of a new environment */
     struct arena *ready_env; /* with the values of that, ready; or NULL */
     struct message_node *base;
     const struct json **messages; /* NULL: `ready` has them */
-    struct new_messages *ready;   /* of the call that is recorded, or of a long record that is read
-                                     back: the very texts of the record, read and copied */
+    struct new_messages *ready;   /* messages of the call that is recorded, or of a long record that
+                                     is read back: the texts of the record, read and copied */
     struct checkpoint *parent;
     struct checkpoint *run;
     struct checkpoint **answers; /* in the forest's arena, without links */
@@ -303,10 +303,10 @@ static void link_node(struct session *s, struct checkpoint *t, struct message_no
     t->older = t->node->newest;
     t->node->newest = t;
     if (message_is_signed(t->message))
-        forest_note_signed(&s->forest, t->message);
+        forest_remember_signed(&s->forest, t->message);
     s->forest.shape += s->forest.nodes.n == n_before; /* a node that was there has another answer */
     if (!ready)
-        forest_note_echo(&s->forest, t->node);
+        forest_enter_echo(&s->forest, t->node);
     prompt->samples++;
 }
 
@@ -521,7 +521,7 @@ static int carry_out(struct session *s, struct commit *c, struct err *e)
         if (link_checkpoint(s, c, i, prompt, e) != 0)
             return -1;
     }
-    forest_note_calls(f, c->call.first_checkpoint);
+    forest_enter_calls(f, c->call.first_checkpoint);
     if (prompt && c->rec.n_answers > 0)
         note_through(prompt, c->answers[c->rec.n_answers - 1]);
     return 0;

@@ -137,7 +137,8 @@ static void add_rows(struct plan *p, const struct session_answer *answers, size_
         }
 }
 
-static bool begin(struct plan *p, const struct session_answer *answers, size_t n, size_t max_bytes)
+static bool begin_bulk(struct plan *p, const struct session_answer *answers, size_t n,
+                       size_t max_bytes)
 {
     plan_renew(p);
     if (session_bulk_bytes(&p->pub, answers, n) <= max_bytes)
@@ -178,7 +179,8 @@ bool plan_bulk_record(struct plan *p, const struct session_answer *answers, size
     uint32_t piece;
     size_t from;
 
-    if ((!p->bulk.written && !begin(p, answers, n, max_bytes)) || p->bulk.span == p->bulk.n_spans)
+    if ((!p->bulk.written && !begin_bulk(p, answers, n, max_bytes)) ||
+        p->bulk.span == p->bulk.n_spans)
         return false;
     piece = p->bulk.spans[p->bulk.span].piece;
     (void)buf_reserve(record, max_bytes + p->session->id.len + BESIDES);

@@ -23,7 +23,7 @@ bool bulk_fragment_read(struct record_in *r, struct bulk_fragment *ret)
 }
 
 /* Grows by a half: unused pages cost nothing, and long pieces are not copied. */
-static void reserve(struct bulk_piece *p, size_t need)
+static void reserve_piece(struct bulk_piece *p, size_t need)
 {
     size_t cap = MAX_OF(p->cap + p->cap / 2, need);
 
@@ -47,7 +47,7 @@ bool bulk_add(struct call_bulk *b, const struct bulk_fragment *f, uint32_t recor
     if (f->bytes.len > UINT32_MAX - at)
         return false;
     if (f->piece != BULK_TEXTS || !b->skips_texts) {
-        reserve(p, at + f->bytes.len);
+        reserve_piece(p, at + f->bytes.len);
         memcpy((char *)(uintptr_t)p->bytes.p + at, f->bytes.p, f->bytes.len);
         *vec_push(&p->parts) = (struct payload_part){record, (uint32_t)at};
     }
@@ -83,7 +83,7 @@ size_t bulk_memory(const struct call_bulk *b)
 void bulk_done(struct call_bulk *b)
 {
     for (size_t i = 0; i < b->pieces.n; i++) {
-        payload_free_room((char *)(uintptr_t)b->pieces.at[i].bytes.p, b->pieces.at[i].cap);
+        payload_free_buffer((char *)(uintptr_t)b->pieces.at[i].bytes.p, b->pieces.at[i].cap);
         vec_done(&b->pieces.at[i].parts);
     }
     vec_done(&b->pieces);
@@ -103,7 +103,7 @@ static size_t memory_of(const struct call_bulk *b)
 }
 
 /* Empty ones only: the call that is recorded has its own, and others are read back or copied. */
-static struct call_bulk *begin(struct session *s, uint64_t call)
+static struct call_bulk *begin_call_bulk(struct session *s, uint64_t call)
 {
     struct call_bulk *b = session_bulk(s, call);
 
@@ -139,7 +139,7 @@ int session_apply_bulk(struct session *s, struct record_in *r, struct err *e)
 
     if (!bulk_fragment_read(r, &f))
         return err_set(e, ERR_IO, "session record: a torn fragment");
-    b = f.before == 0 ? begin(s, f.call) : session_bulk(s, f.call);
+    b = f.before == 0 ? begin_call_bulk(s, f.call) : session_bulk(s, f.call);
     if (!b)
         return err_set(e, ERR_IO, "session record: a fragment without those before it");
     had = bulk_memory(b);

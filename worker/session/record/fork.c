@@ -34,7 +34,7 @@ static bool is_content(uint64_t type)
 }
 
 /* Notes the record at r->at. */
-static void note_record(struct fork_reader *r, uint64_t type, struct record_in body)
+static void remember_record(struct fork_reader *r, uint64_t type, struct record_in body)
 {
     struct fork_record f = {.number = r->at, .fragment = type == RECORD_BULK};
 
@@ -53,7 +53,7 @@ static int by_number(const void *a, const void *b)
 }
 
 /* Leaves out fragments of calls without a commit. */
-static void settle_records(struct fork_reader *r)
+static void drop_uncommitted(struct fork_reader *r)
 {
     size_t n = 0;
 
@@ -79,7 +79,7 @@ static int read_record(const struct fork_reader *r, uint32_t number, struct sess
 }
 
 /* The copy ends with the record of the answer's call. */
-static int look_at(void *ctx, size_t i, struct str record, struct err *e)
+static int check_record(void *ctx, size_t i, struct str record, struct err *e)
 {
     struct fork_reader *r = ctx;
     struct record_in in = record_in_of(record);
@@ -89,9 +89,9 @@ static int look_at(void *ctx, size_t i, struct str record, struct err *e)
     if (!record_read_head(&in, &h))
         return err_set(e, ERR_IO, "session record: torn");
     if (is_content(h.type))
-        note_record(r, h.type, in);
+        remember_record(r, h.type, in);
     if (h.type == RECORD_COMMIT && record_u(&in) == r->last_call)
-        settle_records(r);
+        drop_uncommitted(r);
     return 0;
 }
 
@@ -193,9 +193,9 @@ int session_fork_begin(struct session *s, const struct session_fork *f, struct f
     return 0;
 }
 
-int session_fork_look(struct fork_reader *r, struct err *e)
+int session_fork_scan(struct fork_reader *r, struct err *e)
 {
-    if (read_record(r, r->at, (struct session_reader){look_at, r}, e) != 0)
+    if (read_record(r, r->at, (struct session_reader){check_record, r}, e) != 0)
         return -1;
     r->at++; /* nothing was there if it was given up */
     if (!r->known && r->at == r->end)

@@ -8,7 +8,7 @@
 #include "worker/session/record/record.h"
 #include "worker/text/request/chat.h"
 
-static void count(const struct new_env *v, size_t bytes)
+static void count_env_bytes(const struct new_env *v, size_t bytes)
 {
     if (v->sum)
         atomic_fetch_add_explicit(v->sum, bytes, memory_order_relaxed);
@@ -24,7 +24,7 @@ static bool read_back(struct new_env *v, struct record_in *r, const struct json 
     return *value || !text.p;
 }
 
-static struct new_env *new_one(atomic_size_t *sum)
+static struct new_env *new_empty_env(atomic_size_t *sum)
 {
     struct new_env *v = mem_zalloc(sizeof(*v));
 
@@ -46,18 +46,18 @@ static struct new_env *with_copies(struct new_env *v, struct str texts)
 
 struct new_env *new_env_make(const struct env_key *key, atomic_size_t *sum)
 {
-    struct new_env *v = new_one(sum);
+    struct new_env *v = new_empty_env(sum);
 
     v->key = *key;
     record_put_json(&v->texts, key->tools);
     record_put_json(&v->texts, key->kwargs);
-    count(v, v->texts.cap);
+    count_env_bytes(v, v->texts.cap);
     return with_copies(v, buf_str(&v->texts));
 }
 
 struct new_env *new_env_read(struct str texts, atomic_size_t *sum)
 {
-    struct new_env *v = with_copies(new_one(sum), texts);
+    struct new_env *v = with_copies(new_empty_env(sum), texts);
 
     if (!v)
         return NULL;
@@ -70,7 +70,7 @@ void new_env_free(struct new_env *v)
 {
     if (!v)
         return;
-    count(v, 0 - v->texts.cap);
+    count_env_bytes(v, 0 - v->texts.cap);
     buf_done(&v->texts);
     arena_done(&v->copy);
     free(v);

@@ -14,13 +14,13 @@
 /* Bytes for each message, but for the message. */
 enum { EACH = sizeof(struct message_node *) + sizeof(size_t) };
 
-static void count(atomic_size_t *sum, size_t bytes)
+static void count_message_bytes(atomic_size_t *sum, size_t bytes)
 {
     if (sum)
         atomic_fetch_add_explicit(sum, bytes, memory_order_relaxed);
 }
 
-static struct new_messages *begin(uint32_t from, uint32_t n, atomic_size_t *sum)
+static struct new_messages *begin_messages(uint32_t from, uint32_t n, atomic_size_t *sum)
 {
     struct new_messages *m = mem_zalloc(sizeof(*m));
 
@@ -28,12 +28,13 @@ static struct new_messages *begin(uint32_t from, uint32_t n, atomic_size_t *sum)
         .from = from, .n = n, .copy = {.tight = true, .sum = sum}, .sum = sum};
     m->nodes = mem_calloc(n, sizeof(struct message_node *));
     m->starts = mem_calloc(n, sizeof(size_t));
-    count(sum, (size_t)n * EACH);
+    count_message_bytes(sum, (size_t)n * EACH);
     return m;
 }
 
 /* The node of number i, its message read from its text. -1: it is none. */
-static int read_one(struct new_messages *m, uint32_t i, struct str text, const struct matcher *mt)
+static int read_message_node(struct new_messages *m, uint32_t i, struct str text,
+                             const struct matcher *mt)
 {
     struct message_node *node = ARENA_NEW(&m->copy, struct message_node);
     struct message *ret = &node->msg;
@@ -50,26 +51,26 @@ static int read_one(struct new_messages *m, uint32_t i, struct str text, const s
 }
 
 /* The text of one, and the copy that is read back from it. */
-static int make_one(struct new_messages *m, uint32_t i, const struct json *given,
-                    const struct matcher *mt)
+static int make_message_node(struct new_messages *m, uint32_t i, const struct json *given,
+                             const struct matcher *mt)
 {
     size_t cap = m->texts.cap, from = m->texts.len;
     struct record_in r;
 
     m->starts[i] = from;
     record_put_json(&m->texts, given);
-    count(m->sum, m->texts.cap - cap);
+    count_message_bytes(m->sum, m->texts.cap - cap);
     r = record_in_of(str_sub(buf_str(&m->texts), from, SIZE_MAX));
-    return read_one(m, i, record_str(&r), mt);
+    return read_message_node(m, i, record_str(&r), mt);
 }
 
 struct new_messages *new_messages_make(const struct json *messages, uint32_t from,
                                        const struct matcher *mt, atomic_size_t *sum)
 {
-    struct new_messages *m = begin(from, messages->n - from, sum);
+    struct new_messages *m = begin_messages(from, messages->n - from, sum);
 
     for (uint32_t i = 0; i < m->n; i++)
-        if (make_one(m, i, &messages->items[from + i], mt) != 0) {
+        if (make_message_node(m, i, &messages->items[from + i], mt) != 0) {
             new_messages_free(m);
             return NULL;
         }
@@ -79,12 +80,12 @@ struct new_messages *new_messages_make(const struct json *messages, uint32_t fro
 struct new_messages *new_messages_read(struct record_in texts, uint32_t n, const struct matcher *mt,
                                        atomic_size_t *sum)
 {
-    struct new_messages *m = begin(0, n, sum);
+    struct new_messages *m = begin_messages(0, n, sum);
 
     for (uint32_t i = 0; i < n; i++) {
         struct str text = record_str(&texts);
 
-        if (!text.p || read_one(m, i, text, mt) != 0) {
+        if (!text.p || read_message_node(m, i, text, mt) != 0) {
             new_messages_free(m);
             return NULL;
         }
@@ -111,9 +112,9 @@ struct new_messages *new_answer_make(const struct json *message, const struct ma
 
 struct new_messages *new_answer_read(struct str text, const struct matcher *mt, atomic_size_t *sum)
 {
-    struct new_messages *m = begin(0, 1, sum);
+    struct new_messages *m = begin_messages(0, 1, sum);
 
-    if (read_one(m, 0, text, mt) == 0)
+    if (read_message_node(m, 0, text, mt) == 0)
         return as_answer(m);
     new_messages_free(m);
     return NULL;
@@ -139,7 +140,7 @@ void new_messages_free(struct new_messages *m)
 {
     if (!m)
         return;
-    count(m->sum, 0 - (m->texts.cap + (size_t)m->n * EACH));
+    count_message_bytes(m->sum, 0 - (m->texts.cap + (size_t)m->n * EACH));
     buf_done(&m->texts);
     arena_done(&m->copy);
     free(m->nodes);

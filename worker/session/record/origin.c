@@ -10,14 +10,14 @@
 #include "worker/session/record/record.h"
 #include "worker/session/store/store.h"
 
-static const struct model_fingerprint *own(const struct session_store *st)
+static const struct model_fingerprint *own_fingerprint(const struct session_store *st)
 {
     return &model_info(st->model)->fingerprint;
 }
 
 void origin_put(struct buf *record, const struct session_store *st)
 {
-    const struct model_fingerprint *f = own(st);
+    const struct model_fingerprint *f = own_fingerprint(st);
 
     record_put_u64(record, f->tokenizer);
     record_put_u64(record, f->special);
@@ -65,7 +65,7 @@ void session_origin_record(const struct session *s, uint64_t now_ms, struct buf 
 
 bool session_foreign(const struct session *s)
 {
-    uint64_t theirs = tokenizer_of(s), ours = own(s->store)->tokenizer;
+    uint64_t theirs = tokenizer_of(s), ours = own_fingerprint(s->store)->tokenizer;
 
     return theirs && ours && theirs != ours;
 }
@@ -79,12 +79,13 @@ int session_refuse_foreign(const struct session *s, struct err *e)
                    "this session was made with another tokenizer (%016llx; this gateway's is "
                    "%016llx): it can be exported and ended, not continued",
                    (unsigned long long)tokenizer_of(s),
-                   (unsigned long long)own(s->store)->tokenizer);
+                   (unsigned long long)own_fingerprint(s->store)->tokenizer);
 }
 
 bool session_unclaimed(const struct session *s)
 {
-    return !s->origin && own(s->store)->tokenizer && !session_has_ended(s) && !session_copying(s);
+    return !s->origin && own_fingerprint(s->store)->tokenizer && !session_has_ended(s) &&
+           !session_copying(s);
 }
 
 /* Counts of sessions that have not ended, by what this model would make of them; copies that a
@@ -97,16 +98,16 @@ void session_store_origins(const struct session_store *st, struct session_origin
     LIST_EACH(&st->all, s, struct session, item) {
         const struct model_fingerprint *f = s->origin;
 
-        if (session_has_ended(s) || session_copying(s) || !own(st)->tokenizer)
+        if (session_has_ended(s) || session_copying(s) || !own_fingerprint(st)->tokenizer)
             continue;
         if (!f) {
             ret->unclaimed++;
-        } else if (f->tokenizer != own(st)->tokenizer) {
+        } else if (f->tokenizer != own_fingerprint(st)->tokenizer) {
             ret->first_foreign = ret->foreign ? ret->first_foreign : *f;
             ret->foreign++;
         } else {
-            ret->other_special += f->special != own(st)->special;
-            ret->other_template += f->template != own(st)->template;
+            ret->other_special += f->special != own_fingerprint(st)->special;
+            ret->other_template += f->template != own_fingerprint(st)->template;
         }
     }
 }

@@ -85,7 +85,7 @@ void record_put_floats(struct buf *b, const float *v, size_t n)
 }
 
 /* NULL and bad: there are not so many bytes. */
-static const char *take(struct record_in *r, uint64_t n)
+static const char *read_bytes_of(struct record_in *r, uint64_t n)
 {
     const char *p = r->p;
 
@@ -105,7 +105,7 @@ uint64_t record_u(struct record_in *r)
     if (!r->bad && r->p < r->end && (unsigned char)*r->p < 0x80)
         return (unsigned char)*r->p++;
     for (unsigned shift = 0; shift < 64; shift += 7) {
-        const char *p = take(r, 1);
+        const char *p = read_bytes_of(r, 1);
 
         if (!p)
             return 0;
@@ -132,7 +132,7 @@ uint32_t record_u32(struct record_in *r)
 /* Reads a number as record_put_u64 wrote it. */
 uint64_t record_u64(struct record_in *r)
 {
-    const char *p = take(r, 8);
+    const char *p = read_bytes_of(r, 8);
     uint64_t v = 0;
 
     if (p)
@@ -148,7 +148,7 @@ struct str record_str(struct record_in *r)
 
     if (n == 0)
         return (struct str){0};
-    p = take(r, n - 1);
+    p = read_bytes_of(r, n - 1);
     return p ? str_of(p, n - 1) : (struct str){0};
 }
 
@@ -156,7 +156,7 @@ struct str record_str(struct record_in *r)
 const char *record_ids(struct record_in *r, uint32_t *ret_n)
 {
     uint32_t n = record_u32(r);
-    const char *p = take(r, (uint64_t)n * sizeof(int32_t));
+    const char *p = read_bytes_of(r, (uint64_t)n * sizeof(int32_t));
 
     *ret_n = p ? n : 0;
     return p;
@@ -164,7 +164,7 @@ const char *record_ids(struct record_in *r, uint32_t *ret_n)
 
 const char *record_floats(struct record_in *r, size_t n)
 {
-    return take(r, (uint64_t)n * sizeof(float));
+    return read_bytes_of(r, (uint64_t)n * sizeof(float));
 }
 
 bool record_read_head(struct record_in *r, struct record_head *ret)

@@ -26,7 +26,7 @@ struct reward *reward_find(const struct session *s, struct str response_id)
     return map_get(&s->rewards_by_response, response_key(kept_under(s, response_id)));
 }
 
-static void keep(struct session *s, struct reward *r)
+static void keep_reward(struct session *s, struct reward *r)
 {
     (void)map_set(&s->rewards_by_response, response_key(r->response_id), r);
 }
@@ -43,7 +43,7 @@ struct reward *session_reward(struct session *s, struct str response_id)
         r = ARENA_NEW(&s->forest.arena, struct reward);
         r->response_id = forest_text(&s->forest, kept_under(s, response_id));
         *vec_push(&s->checkpoint_rewards) = r;
-        keep(s, r);
+        keep_reward(s, r);
     }
     return r;
 }
@@ -58,7 +58,7 @@ void reward_move(struct session *s, struct str from, struct str to)
     if (!r)
         return;
     r->response_id = to;
-    keep(s, r);
+    keep_reward(s, r);
 }
 
 /* Lists the members that a reward has already. */
@@ -83,8 +83,8 @@ static size_t fresh_members(const struct reward *r, const struct json *more)
 }
 
 /* Checks the number of members: each record of a reward reads all of them. */
-int reward_check_room(const struct session *s, struct str response_id, const struct json *more,
-                      struct err *e)
+int reward_check_members(const struct session *s, struct str response_id, const struct json *more,
+                         struct err *e)
 {
     const struct reward *r = response_id.p ? reward_find(s, response_id) : &s->reward;
     size_t had = r ? r->members.n : 0, fresh = more->n;

@@ -99,7 +99,7 @@ struct score_wants session_score_wants(const struct session *s)
 
 /* Whether the path that ends in `head` is how the path of the score begins: nothing that a later
  * checkpoint dropped. */
-static bool covers(const struct score *x, const struct checkpoint *head)
+static bool covers_path(const struct score *x, const struct checkpoint *head)
 {
     const struct checkpoint *t = x->head;
 
@@ -122,7 +122,7 @@ const struct score *session_score(const struct session *s, const struct checkpoi
     for (size_t i = MIN_OF(n, s->scores.n); i-- > 0;) {
         const struct score *x = &s->scores.at[i];
 
-        if (x->what == what && covers(x, head))
+        if (x->what == what && covers_path(x, head))
             return x;
     }
     return NULL;
@@ -136,14 +136,14 @@ static bool has_wanted(const struct session *s, const struct checkpoint *head,
         const struct score *x = &s->scores.at[i];
 
         if (x->what == w->what && x->top_k == w->top_k && str_eq(x->engine, w->engine) &&
-            covers(x, head))
+            covers_path(x, head))
             return true;
     }
     return false;
 }
 
-static bool lacks(const struct session *s, const struct branch_vec *b, const struct score_want *w,
-                  struct score *ret)
+static bool lacks_score(const struct session *s, const struct branch_vec *b,
+                        const struct score_want *w, struct score *ret)
 {
     for (size_t i = 0; i < b->n; i++) {
         struct checkpoint *head = b->at[i].head;
@@ -169,7 +169,7 @@ bool session_unscored(struct session *s, const struct score_wants *wants, struct
 
     session_branches(s, &b);
     for (size_t i = 0; i < wants->n && !found; i++)
-        found = lacks(s, &b, &wants->at[i], ret);
+        found = lacks_score(s, &b, &wants->at[i], ret);
     vec_done(&b);
     return found;
 }
@@ -184,7 +184,7 @@ int session_score_ids(const struct score *of, struct recall **r, struct session 
         *r = recall_new(s);
         recall_path(*r, of->head);
     }
-    rc = recall_some(*r, RECALL_STEP, e);
+    rc = recall_step(*r, RECALL_STEP, e);
     if (rc != 0)
         return rc;
     ids = arena_alloc(a, of->head->total * sizeof(*ids));
@@ -193,7 +193,7 @@ int session_score_ids(const struct score *of, struct recall **r, struct session 
     return 0;
 }
 
-void session_score_let(struct recall **r)
+void session_score_release(struct recall **r)
 {
     recall_free(*r);
     *r = NULL;
@@ -217,7 +217,7 @@ void session_score_record(const struct session *s, const struct score *score, ui
     record_put_floats(record, score->top_logprobs, tops);
 }
 
-static const void *copied(struct session *s, const char *p, size_t cells)
+static const void *copy_cells(struct session *s, const char *p, size_t cells)
 {
     void *to = arena_alloc(&s->forest.arena, cells * 4 + 1);
 
@@ -244,8 +244,8 @@ int session_apply_score(struct session *s, struct record_in *r, struct err *e)
                                            .engine = forest_text(&s->forest, engine),
                                            .top_k = top_k,
                                            .head = head,
-                                           .logprobs = copied(s, logprobs, n),
-                                           .top_ids = copied(s, ids, tops),
-                                           .top_logprobs = copied(s, top_logprobs, tops)};
+                                           .logprobs = copy_cells(s, logprobs, n),
+                                           .top_ids = copy_cells(s, ids, tops),
+                                           .top_logprobs = copy_cells(s, top_logprobs, tops)};
     return 0;
 }

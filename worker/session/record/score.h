@@ -74,12 +74,12 @@ bool session_shows_images(const struct session *s);
 bool session_unscored(struct session *s, const struct score_wants *wants, struct score *ret);
 
 /* The ids that a score is of, in the arena: what of them has left memory is read back first, a part
- * at a time, and held; *r, NULL before, is the caller's then, to be freed by session_score_let.
+ * at a time, and held; *r, NULL before, is the caller's then, to be freed by session_score_release.
  * Returns 0 with the ids; 1 if there is more to read, for a later turn; -1 and e if it cannot be
  * read back. The session stays pinned. */
 int session_score_ids(const struct score *of, struct recall **r, struct session *s, struct arena *a,
                       struct token_span *ret_ids, struct err *e);
-void session_score_let(struct recall **r);
+void session_score_release(struct recall **r);
 
 /* Writes the record of one. */
 void session_score_record(const struct session *s, const struct score *score, uint64_t now_ms,

@@ -2,7 +2,7 @@
  * A fork: a new session with copies of all that led to one answer, which goes on from there.
  *
  *   session_fork_begin   what can be forked, and from which answer
- *   session_fork_look    record by record: which are to be copied, so that their number is known
+ *   session_fork_scan    record by record: which are to be copied, so that their number is known
  *                        before the first is written
  *   session_fork_next    record by record: the copies, with the new session's id, and one that
  *                        makes them a fork
@@ -58,7 +58,7 @@ int session_fork_begin(struct session *s, const struct session_fork *f, struct f
                        struct err *e);
 
 /* The next record. 1: all are known; 0: there are more; -1: ERR_IO. */
-int session_fork_look(struct fork_reader *r, struct err *e);
+int session_fork_scan(struct fork_reader *r, struct err *e);
 
 /* Counts the records that make the fork, when all are known, without the first, which is
  * session_create_record's. */

@@ -12,13 +12,13 @@
 #include "worker/session/store/store.h"
 #include "worker/text/request/odds.h"
 
-static int bad(struct err *e, const char *what)
+static int fail_answer(struct err *e, const char *what)
 {
     return err_set(e, ERR_IO, "session record: %s", what);
 }
 
 /* An engine may name more versions than it sampled tokens: their spans are empty. */
-static int take_versions(struct checkpoint *t, const struct commit_answer *a, struct arena *own,
+static int read_versions(struct checkpoint *t, const struct commit_answer *a, struct arena *own,
                          struct err *e)
 {
     struct checkpoint_version *v = arena_calloc(own, a->n_versions, sizeof(*v));
@@ -30,7 +30,7 @@ static int take_versions(struct checkpoint *t, const struct commit_answer *a, st
         v[i].start = record_u32(&r);
         v[i].end = record_u32(&r);
         if (v[i].start < at || v[i].end < v[i].start || v[i].end > t->n || !v[i].version.p)
-            return bad(e, "a version span outside the answer");
+            return fail_answer(e, "a version span outside the answer");
         at = v[i].end;
     }
     t->n_versions = a->n_versions;
@@ -47,10 +47,10 @@ int take_answer(struct checkpoint *t, const struct commit_answer *a, unsigned fl
     t->n = a->n;
     t->has_logprobs = a->has_logprobs;
     if ((t->n == 0) != text)
-        return bad(e, text ? "a text with tokens" : "an answer without tokens");
+        return fail_answer(e, text ? "a text with tokens" : "an answer without tokens");
     if (a->odds.p && odds_read(a->odds, a->n, &odds) != 0)
-        return bad(e, "odds of another answer");
-    if (take_versions(t, a, own, e) != 0)
+        return fail_answer(e, "odds of another answer");
+    if (read_versions(t, a, own, e) != 0)
         return -1;
     t->cut = a->cut;
     t->finish_reason = forest_text_in(own, a->finish_reason);
@@ -92,9 +92,9 @@ int take_message(struct checkpoint *t, struct session *s, uint64_t call, uint32_
         return 0;
     }
     if (!text.p)
-        return bad(e, "a value is missing");
+        return fail_answer(e, "a value is missing");
     t->message = message_copy_text(&s->forest.arena, text);
-    return t->message ? 0 : bad(e, "a value is not JSON");
+    return t->message ? 0 : fail_answer(e, "a value is not JSON");
 }
 
 size_t take_bulk(struct checkpoint *t, struct payload *payload, size_t at)

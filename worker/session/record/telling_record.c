@@ -24,16 +24,16 @@ int record_recall(struct recall **r, struct session *s, const struct checkpoint 
         else
             recall_checkpoint(*r, t);
     }
-    return recall_some(*r, RECALL_STEP, e);
+    return recall_step(*r, RECALL_STEP, e);
 }
 
-void record_let(struct recall **r)
+void record_release(struct recall **r)
 {
     recall_free(*r);
     *r = NULL;
 }
 
-void tell_path_ids(struct json_out *o, const struct checkpoint *t, size_t from, size_t n)
+void write_path_ids(struct json_out *o, const struct checkpoint *t, size_t from, size_t n)
 {
     int32_t ids[256];
 
@@ -53,16 +53,16 @@ static const struct checkpoint *first_of(const struct session *s, const struct c
     return c->n_checkpoints ? s->forest.checkpoints.at[c->first_checkpoint] : NULL;
 }
 
-static void go_to(struct record_telling *r, enum record_stage stage)
+static void enter_stage(struct record_telling *r, enum record_stage stage)
 {
-    record_let(&r->recall);
+    record_release(&r->recall);
     r->stage = stage;
     r->at = 0;
 }
 
 /* Writes the head of a call. Completions have no messages. */
-static void tell_call_head(struct record_telling *r, struct json_out *o,
-                           const struct call_record *c, const struct checkpoint *first)
+static void write_call_head(struct record_telling *r, struct json_out *o,
+                            const struct call_record *c, const struct checkpoint *first)
 {
     json_out_obj(o);
     json_out_member_i64(o, "call", c->number);
@@ -74,20 +74,20 @@ static void tell_call_head(struct record_telling *r, struct json_out *o,
     if (!first) {
         json_out_key(o, "answers");
         json_out_arr(o);
-        go_to(r, RECORD_TELLS_END);
+        enter_stage(r, RECORD_TELLS_END);
     } else if (first->node) {
         json_out_key(o, "request");
         json_out_obj(o);
         json_out_key(o, "messages");
         json_out_arr(o);
         r->messages = node_messages(first->node->parent, 0, &r->arena);
-        go_to(r, RECORD_TELLS_MESSAGES);
+        enter_stage(r, RECORD_TELLS_MESSAGES);
     } else {
-        go_to(r, RECORD_TELLS_REQUEST_END);
+        enter_stage(r, RECORD_TELLS_REQUEST_END);
     }
 }
 
-static void tell_messages(struct record_telling *r, struct json_out *o)
+static void write_messages_step(struct record_telling *r, struct json_out *o)
 {
     size_t had = o->b->len;
 
@@ -99,11 +99,11 @@ static void tell_messages(struct record_telling *r, struct json_out *o)
     if (r->at < r->messages->n)
         return;
     json_out_end_arr(o);
-    go_to(r, RECORD_TELLS_REQUEST_END);
+    enter_stage(r, RECORD_TELLS_REQUEST_END);
 }
 
-static void tell_request_end(struct record_telling *r, struct json_out *o,
-                             const struct message_node *node)
+static void write_request_end(struct record_telling *r, struct json_out *o,
+                              const struct message_node *node)
 {
     if (node && node->env->tools) {
         json_out_key(o, "tools");
@@ -117,29 +117,30 @@ static void tell_request_end(struct record_telling *r, struct json_out *o,
         json_out_end_obj(o);
     json_out_key(o, "prompt_ids");
     json_out_arr(o);
-    go_to(r, RECORD_TELLS_PROMPT);
+    enter_stage(r, RECORD_TELLS_PROMPT);
 }
 
-static int tell_prompt(struct record_telling *r, struct json_out *o, struct session *s,
-                       const struct checkpoint *first, struct err *e)
+static int write_prompt_step(struct record_telling *r, struct json_out *o, struct session *s,
+                             const struct checkpoint *first, struct err *e)
 {
     size_t all = checkpoint_start(first), n = MIN_OF(all - r->at, (size_t)STEP_IDS);
     int rc = record_recall(&r->recall, s, first, true, e);
 
     if (rc != 0)
         return rc < 0 ? -1 : 0;
-    tell_path_ids(o, first, r->at, n);
+    write_path_ids(o, first, r->at, n);
     r->at += n;
     if (r->at < all)
         return 0;
     json_out_end_arr(o);
     json_out_key(o, "answers");
     json_out_arr(o);
-    go_to(r, RECORD_TELLS_ANSWER);
+    enter_stage(r, RECORD_TELLS_ANSWER);
     return 0;
 }
 
-static void tell_answer(struct record_telling *r, struct json_out *o, const struct checkpoint *t)
+static void write_answer_row(struct record_telling *r, struct json_out *o,
+                             const struct checkpoint *t)
 {
     json_out_obj(o);
     json_out_member_str(o, "response_id", t->response_id);
@@ -148,11 +149,11 @@ static void tell_answer(struct record_telling *r, struct json_out *o, const stru
     json_out_value(o, t->message);
     json_out_key(o, "output_ids");
     json_out_arr(o);
-    go_to(r, RECORD_TELLS_OUTPUT);
+    enter_stage(r, RECORD_TELLS_OUTPUT);
 }
 
-static int tell_output(struct record_telling *r, struct json_out *o, struct session *s,
-                       const struct checkpoint *t, struct err *e)
+static int write_output_step(struct record_telling *r, struct json_out *o, struct session *s,
+                             const struct checkpoint *t, struct err *e)
 {
     size_t end = MIN_OF(r->at + STEP_IDS, (size_t)t->n);
     int rc = record_recall(&r->recall, s, t, false, e);
@@ -162,62 +163,62 @@ static int tell_output(struct record_telling *r, struct json_out *o, struct sess
     for (; r->at < end; r->at++)
         json_out_i64(o, checkpoint_ids(t)[r->at]);
     if (r->at == t->n)
-        go_to(r, RECORD_TELLS_ANSWER_END);
+        enter_stage(r, RECORD_TELLS_ANSWER_END);
     return 0;
 }
 
-static void tell_answer_end(struct record_telling *r, struct json_out *o,
-                            const struct call_record *c, const struct checkpoint *t)
+static void write_answer_end(struct record_telling *r, struct json_out *o,
+                             const struct call_record *c, const struct checkpoint *t)
 {
     json_out_end_arr(o);
     json_out_member_i64(o, "queue_us", t->queue_us);
     json_out_member_i64(o, "engine_us", t->engine_us);
     json_out_member_i64(o, "gateway_us", t->gateway_us);
     json_out_end_obj(o);
-    go_to(r, ++r->answer < c->n_checkpoints ? RECORD_TELLS_ANSWER : RECORD_TELLS_END);
+    enter_stage(r, ++r->answer < c->n_checkpoints ? RECORD_TELLS_ANSWER : RECORD_TELLS_END);
 }
 
-int record_tell(struct record_telling *r, struct json_out *o, struct session *s, size_t call,
-                struct err *e)
+int record_write_step(struct record_telling *r, struct json_out *o, struct session *s, size_t call,
+                      struct err *e)
 {
     const struct call_record *c = &s->forest.calls.at[call];
     const struct checkpoint *first = first_of(s, c), *t;
 
     if (r->stage == RECORD_TELLS_HEAD) {
-        tell_call_head(r, o, c, first);
+        write_call_head(r, o, c, first);
         return 0;
     }
     if (r->stage == RECORD_TELLS_END) {
         json_out_end_arr(o);
         json_out_end_obj(o);
-        record_tell_done(r);
+        record_write_done(r);
         return 1;
     }
     CHECK(first);
     t = s->forest.checkpoints.at[first->id + r->answer];
     switch (r->stage) {
     case RECORD_TELLS_MESSAGES:
-        tell_messages(r, o);
+        write_messages_step(r, o);
         return 0;
     case RECORD_TELLS_REQUEST_END:
-        tell_request_end(r, o, first->node);
+        write_request_end(r, o, first->node);
         return 0;
     case RECORD_TELLS_PROMPT:
-        return tell_prompt(r, o, s, first, e);
+        return write_prompt_step(r, o, s, first, e);
     case RECORD_TELLS_ANSWER:
-        tell_answer(r, o, t);
+        write_answer_row(r, o, t);
         return 0;
     case RECORD_TELLS_OUTPUT:
-        return tell_output(r, o, s, t, e);
+        return write_output_step(r, o, s, t, e);
     default:
-        tell_answer_end(r, o, c, t);
+        write_answer_end(r, o, c, t);
         return 0;
     }
 }
 
-void record_tell_done(struct record_telling *r)
+void record_write_done(struct record_telling *r)
 {
-    record_let(&r->recall);
+    record_release(&r->recall);
     arena_done(&r->arena);
     *r = (struct record_telling){0};
 }

@@ -41,22 +41,22 @@ struct record_telling {
 /* Writes what comes next of the session's call with that index. The session is resident, and stays
  * so (pinned). Returns 1 when that was all, and r is zeroed; 0 if there is more; -1 and e if what
  * was evicted cannot be read back. */
-int record_tell(struct record_telling *r, struct json_out *o, struct session *s, size_t call,
-                struct err *e);
+int record_write_step(struct record_telling *r, struct json_out *o, struct session *s, size_t call,
+                      struct err *e);
 
 /* Frees what r has, in the middle of a record. */
-void record_tell_done(struct record_telling *r);
+void record_write_done(struct record_telling *r);
 
 /* Prepares the writing of t's ids, or with `path` of the whole path that ends in t. Reads evicted
- * payloads back, a step at a time, and holds all of them until record_let. *r, NULL before, is the
- * caller's from then on. Returns 1 if there is more to read, for another step; 0 if all is there;
- * -1 and e if it cannot be read back. */
+ * payloads back, a step at a time, and holds all of them until record_release. *r, NULL before, is
+ * the caller's from then on. Returns 1 if there is more to read, for another step; 0 if all is
+ * there; -1 and e if it cannot be read back. */
 int record_recall(struct recall **r, struct session *s, const struct checkpoint *t, bool path,
                   struct err *e);
-void record_let(struct recall **r);
+void record_release(struct recall **r);
 
 /* Writes the ids [from, from + n) of the path that ends in t, which is there, as values of an open
  * array. */
-void tell_path_ids(struct json_out *o, const struct checkpoint *t, size_t from, size_t n);
+void write_path_ids(struct json_out *o, const struct checkpoint *t, size_t from, size_t n);
 
 #endif

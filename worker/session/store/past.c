@@ -40,7 +40,7 @@ bool session_find_call(const struct session *s, const uint64_t body_hash[2], str
 }
 
 /* The last one with that number, or NULL. */
-static const struct call_record *numbered(const struct session *s, uint64_t number)
+static const struct call_record *find_numbered(const struct session *s, uint64_t number)
 {
     const struct forest *f = &s->forest;
     size_t from = 0, to = f->by_number.n;
@@ -68,14 +68,14 @@ enum session_cause session_response_cause(const struct session *s, struct str re
 
 struct str session_call_key(const struct session *s, uint64_t call)
 {
-    const struct call_record *c = numbered(s, call);
+    const struct call_record *c = find_numbered(s, call);
 
     return c ? c->key : (struct str){0};
 }
 
 int session_past_recall(struct recall **r, struct session *s, uint64_t call, struct err *e)
 {
-    const struct call_record *c = numbered(s, call);
+    const struct call_record *c = find_numbered(s, call);
 
     if (!*r) {
         if (!c)
@@ -83,10 +83,10 @@ int session_past_recall(struct recall **r, struct session *s, uint64_t call, str
         *r = recall_new(s);
         recall_call(*r, c);
     }
-    return recall_some(*r, RECALL_STEP, e);
+    return recall_step(*r, RECALL_STEP, e);
 }
 
-void session_past_let(struct recall **r)
+void session_past_release(struct recall **r)
 {
     recall_free(*r);
     *r = NULL;
@@ -97,7 +97,7 @@ void session_past_let(struct recall **r)
 const struct session_past_call *session_past(struct session *s, struct arena *a, uint64_t call,
                                              bool sampled, struct err *e)
 {
-    const struct call_record *c = numbered(s, call);
+    const struct call_record *c = find_numbered(s, call);
     struct session_past_answer *answers;
     struct session_past_call *ret;
 

@@ -44,7 +44,8 @@ struct bytes {
     size_t n;
 };
 
-static struct payload *make(struct session *s, uint64_t call, struct bytes bytes, bool fixed)
+static struct payload *make_payload(struct session *s, uint64_t call, struct bytes bytes,
+                                    bool fixed)
 {
     struct payload *p = ARENA_NEW(&s->forest.arena, struct payload);
 
@@ -64,7 +65,7 @@ static struct payload *make(struct session *s, uint64_t call, struct bytes bytes
 /* `fixed`: what is in it cannot be read back from its record alone. */
 struct payload *payload_new(struct session *s, uint64_t call, size_t size, bool fixed)
 {
-    return make(s, call, (struct bytes){mem_alloc(MAX_OF(size, 1)), size}, fixed);
+    return make_payload(s, call, (struct bytes){mem_alloc(MAX_OF(size, 1)), size}, fixed);
 }
 
 struct payload *payload_of_piece(struct session *s, struct call_bulk *b, uint32_t piece, bool fixed)
@@ -74,7 +75,7 @@ struct payload *payload_of_piece(struct session *s, struct call_bulk *b, uint32_
     struct payload_parts *parts =
         arena_alloc(&s->forest.arena, sizeof(*parts) + n * sizeof(struct payload_part));
     char *bytes = payload_resize((char *)(uintptr_t)from->bytes.p, from->cap, from->bytes.len);
-    struct payload *p = make(s, b->call, (struct bytes){bytes, from->bytes.len}, fixed);
+    struct payload *p = make_payload(s, b->call, (struct bytes){bytes, from->bytes.len}, fixed);
 
     parts->n = (uint32_t)n;
     memcpy(parts->at, from->parts.at, n * sizeof(struct payload_part));
@@ -98,11 +99,11 @@ char *payload_resize(char *room, size_t had, size_t n)
     moved = n < OWN_PAGES ? mem_alloc(n) : mem_map(n);
     if (room)
         memcpy(moved, room, MIN_OF(had, n));
-    payload_free_room(room, had);
+    payload_free_buffer(room, had);
     return moved;
 }
 
-void payload_free_room(char *room, size_t n)
+void payload_free_buffer(char *room, size_t n)
 {
     if (room && n >= OWN_PAGES)
         mem_unmap(room, n);
@@ -111,17 +112,17 @@ void payload_free_room(char *room, size_t n)
 }
 
 /* Bytes of p's own, wherever p->parts says that they lie. NULL is allowed. */
-static void free_room(const struct payload *p, char *room)
+static void free_payload_bytes(const struct payload *p, char *room)
 {
     if (p->parts)
-        payload_free_room(room, p->size);
+        payload_free_buffer(room, p->size);
     else
         free(room);
 }
 
 static void free_bytes(struct payload *p)
 {
-    free_room(p, p->bytes);
+    free_payload_bytes(p, p->bytes);
     p->bytes = NULL;
 }
 
@@ -139,22 +140,22 @@ void payload_evict(struct payload *p)
     session_account(s);
 }
 
-void payload_make_room(struct payload *p)
+void payload_make_buffer(struct payload *p)
 {
     CHECK(!p->bytes && !p->room);
     p->room = p->parts ? payload_resize(NULL, 0, p->size) : mem_alloc(p->size);
     p->session->room_bytes += p->size;
 }
 
-void payload_drop_room(struct payload *p)
+void payload_drop_buffer(struct payload *p)
 {
-    free_room(p, p->room);
+    free_payload_bytes(p, p->room);
     p->room = NULL;
     p->n_came = 0;
     p->session->room_bytes -= p->size;
 }
 
-void payload_take_room(struct payload *p)
+void payload_adopt_buffer(struct payload *p)
 {
     struct session *s = p->session;
 
@@ -187,7 +188,7 @@ void payload_hold(struct payload *p)
     list_remove(&p->lru);
 }
 
-void payload_let(struct payload *p)
+void payload_release(struct payload *p)
 {
     p->held--;
     payload_touch(p);
@@ -206,7 +207,7 @@ enum { FETCHED_AHEAD = 16 };
         }                                                               \
     } while (0)
 
-/* All payloads of the path stay until payload_let_path. */
+/* All payloads of the path stay until payload_release_path. */
 void payload_hold_path(const struct session *s, const struct checkpoint *t)
 {
     for (; t; t = t->parent) {
@@ -221,14 +222,14 @@ void payload_hold_path(const struct session *s, const struct checkpoint *t)
 }
 
 /* Releases the path; NULL is an empty path. */
-void payload_let_path(const struct checkpoint *t)
+void payload_release_path(const struct checkpoint *t)
 {
     for (; t; t = t->parent) {
         if (checkpoint_lies_apart(t))
-            payload_let(t->payload);
+            payload_release(t->payload);
         EACH_CONTEXT_RUN(run, t)
         {
-            payload_let(run->payload);
+            payload_release(run->payload);
         }
     }
 }

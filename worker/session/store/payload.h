@@ -73,11 +73,11 @@ static inline const char *payload_bytes(const struct payload *p)
 
 /* Grows the memory of a payload that comes in fragments, from `had` bytes (NULL: none) to n; it may
  * move. Very long ones have pages of their own, which grow without a copy (only few, since a
- * process may have a limited number of mappings). Others are in the heap. payload_free_room frees
+ * process may have a limited number of mappings). Others are in the heap. payload_free_buffer frees
  * it.
  */
 char *payload_resize(char *room, size_t had, size_t n);
-void payload_free_room(char *room, size_t n);
+void payload_free_buffer(char *room, size_t n);
 
 /* A payload of so many bytes, all of which the caller fills in; of the record that the session
  * applies now. The struct is in the forest's arena. */
@@ -94,9 +94,9 @@ void payload_evict(struct payload *p);
 /* Room for the bytes of an evicted one that is read back, which counts as the session's memory;
  * then either takes what is in the room for its bytes, all of which must be there, or gives it up.
  */
-void payload_make_room(struct payload *p);
-void payload_take_room(struct payload *p);
-void payload_drop_room(struct payload *p);
+void payload_make_buffer(struct payload *p);
+void payload_adopt_buffer(struct payload *p);
+void payload_drop_buffer(struct payload *p);
 
 /* Marks it as used just now: it is evicted last. */
 void payload_touch(struct payload *p);
@@ -110,10 +110,10 @@ void payload_drop_bytes(struct payload *p);
 /* Holds it in memory until it is released as often as it was held. An evicted one is held from the
  * moment when it is read back. */
 void payload_hold(struct payload *p);
-void payload_let(struct payload *p);
+void payload_release(struct payload *p);
 
 /* Holds all of the path that ends in t, like a running call. t may be NULL. */
 void payload_hold_path(const struct session *s, const struct checkpoint *t);
-void payload_let_path(const struct checkpoint *t);
+void payload_release_path(const struct checkpoint *t);
 
 #endif

@@ -20,7 +20,7 @@
 /* --- what is missing --- */
 
 /* Adds p to the missing payloads unless it is there. */
-static void note(struct recall *r, struct payload *p)
+static void add_missing(struct recall *r, struct payload *p)
 {
     if (p->wanted)
         return;
@@ -42,7 +42,7 @@ void recall_context(struct recall *r, const struct checkpoint *t)
     CHECK(!r->begun);
     EACH_CONTEXT_RUN(run, t)
     {
-        note(r, run->payload);
+        add_missing(r, run->payload);
     }
 }
 
@@ -51,9 +51,9 @@ void recall_checkpoint(struct recall *r, const struct checkpoint *t)
     CHECK(!r->begun);
     for (int k = 0; r->rows && k < ROWS_KINDS; k++)
         if (t->rows[k].apart)
-            note(r, t->rows[k].apart);
+            add_missing(r, t->rows[k].apart);
     if (checkpoint_lies_apart(t))
-        note(r, t->payload);
+        add_missing(r, t->payload);
     recall_context(r, t);
 }
 
@@ -61,7 +61,7 @@ void recall_call(struct recall *r, const struct call_record *c)
 {
     CHECK(!r->begun);
     for (uint32_t i = 0; i < c->n_checkpoints; i++)
-        note(r, r->session->forest.checkpoints.at[c->first_checkpoint + i]->payload);
+        add_missing(r, r->session->forest.checkpoints.at[c->first_checkpoint + i]->payload);
 }
 
 void recall_path(struct recall *r, const struct checkpoint *t)
@@ -71,7 +71,7 @@ void recall_path(struct recall *r, const struct checkpoint *t)
 }
 
 /* All is noted: another recall may note the same now. */
-static void begin(struct recall *r)
+static void begin_recall(struct recall *r)
 {
     if (r->begun)
         return;
@@ -116,7 +116,7 @@ static uint32_t record_of(const struct recalled *x)
 }
 
 /* A fragment that has a part alone. */
-static bool take_part(const struct recalled *x, struct record_in *r)
+static bool copy_fragment_bytes(const struct recalled *x, struct record_in *r)
 {
     struct payload *p = x->p;
     uint32_t from = piece_begin(p, x->part), to = piece_end(p, x->part);
@@ -129,7 +129,7 @@ static bool take_part(const struct recalled *x, struct record_in *r)
 }
 
 /* The bytes, out of the record, which must be the one that made the payload, or a part of it. */
-static bool take_bytes(const struct recalled *x, struct str record)
+static bool copy_record_bytes(const struct recalled *x, struct str record)
 {
     struct record_in r = record_in_of(record);
     struct payload *p = x->p;
@@ -139,7 +139,7 @@ static bool take_bytes(const struct recalled *x, struct str record)
     if (!record_read_head(&r, &h) || h.version != RECORD_VERSION || !str_eq(h.id, p->session->id))
         return false;
     if (h.type == RECORD_BULK)
-        return take_part(x, &r);
+        return copy_fragment_bytes(x, &r);
     if (h.type != RECORD_COMMIT || commit_record_read(&r, &c, NULL) != 0 || c.call != p->call ||
         c.flags & COMMIT_BULK || commit_record_bulk(&c, NULL) != p->size)
         return false;
@@ -152,7 +152,7 @@ static int on_record(void *ctx, size_t i, struct str record, struct err *e)
     const struct recall_pieces *pieces = ctx;
     struct recalled *x = &pieces->all.at[i];
 
-    if (!take_bytes(x, record))
+    if (!copy_record_bytes(x, record))
         return err_set(e, ERR_IO, "the journal has something else where a call was recorded");
     x->came = true;
     return 0;
@@ -164,7 +164,7 @@ static int on_record(void *ctx, size_t i, struct str record, struct err *e)
 enum { RECORD_WORK = 4 << 10 };
 
 /* The next parts. What another recall has brought meanwhile is there. */
-static void choose(const struct recall *r, size_t max_bytes, struct recall_pieces *ret)
+static void choose_pieces(const struct recall *r, size_t max_bytes, struct recall_pieces *ret)
 {
     size_t bytes = 0;
 
@@ -174,7 +174,7 @@ static void choose(const struct recall *r, size_t max_bytes, struct recall_piece
         if (p->bytes)
             continue;
         if (!p->room)
-            payload_make_room(p);
+            payload_make_buffer(p);
         for (uint32_t k = p->n_came; k < n_pieces(p) && bytes < max_bytes; k++) {
             *vec_push(&ret->all) = (struct recalled){p, k, false};
             bytes += piece_end(p, k) - piece_begin(p, k) + RECORD_WORK;
@@ -184,7 +184,7 @@ static void choose(const struct recall *r, size_t max_bytes, struct recall_piece
 
 /* Completes whole payloads; of others, the first parts without a gap count. False: some did not
  * come. */
-static bool settle(const struct recall_pieces *pieces)
+static bool complete_pieces(const struct recall_pieces *pieces)
 {
     bool all = true;
 
@@ -196,7 +196,7 @@ static bool settle(const struct recall_pieces *pieces)
         else
             all = false;
         if (x->p->n_came == n_pieces(x->p))
-            payload_take_room(x->p);
+            payload_adopt_buffer(x->p);
     }
     return all;
 }
@@ -208,7 +208,7 @@ static void drop_rooms(const struct recall_pieces *pieces)
         struct payload *p = pieces->all.at[i].p;
 
         if (p->room && p->n_readers == 0)
-            payload_drop_room(p);
+            payload_drop_buffer(p);
     }
 }
 
@@ -220,7 +220,7 @@ static void stay_with(struct recall *r, struct payload *p)
     if (before == p)
         return;
     if (before && before->room && --before->n_readers == 0)
-        payload_drop_room(before);
+        payload_drop_buffer(before);
     if (p)
         p->n_readers++;
     r->reading = p;
@@ -234,7 +234,7 @@ static int read_step(struct recall *r, size_t max_bytes, struct err *e)
     uint32_t *records;
     int rc = 0;
 
-    choose(r, max_bytes, &pieces);
+    choose_pieces(r, max_bytes, &pieces);
     if (pieces.all.n > 0) {
         records = mem_calloc(pieces.all.n, sizeof(*records));
         for (size_t i = 0; i < pieces.all.n; i++)
@@ -242,7 +242,7 @@ static int read_step(struct recall *r, size_t max_bytes, struct err *e)
         rc = st->source(st->source_ctx, r->session->id, records, pieces.all.n, &reader, e);
         free(records);
     }
-    if (!settle(&pieces) && rc == 0)
+    if (!complete_pieces(&pieces) && rc == 0)
         rc = err_set(e, ERR_IO, "the journal has not all records of the session");
     if (rc != 0)
         drop_rooms(&pieces);
@@ -251,7 +251,7 @@ static int read_step(struct recall *r, size_t max_bytes, struct err *e)
 }
 
 /* Removes payloads that are there from the missing ones; the next one may be there in part. */
-static void shorten(struct recall *r)
+static void drop_present(struct recall *r)
 {
     struct payload *p = NULL;
 
@@ -260,18 +260,18 @@ static void shorten(struct recall *r)
     stay_with(r, r->missing.n > 0 && p->room ? p : NULL);
 }
 
-int recall_some(struct recall *r, size_t max_bytes, struct err *e)
+int recall_step(struct recall *r, size_t max_bytes, struct err *e)
 {
     struct session *s = r->session;
     int rc;
 
-    begin(r);
+    begin_recall(r);
     if (r->missing.n == 0)
         return 0;
     CHECK(s->store->source);
     session_use(s); /* payloads that it used before are older than this */
     rc = read_step(r, max_bytes, e);
-    shorten(r);
+    drop_present(r);
     if (!s->unlinked)
         session_account(s);
     if (rc != 0)
@@ -281,14 +281,14 @@ int recall_some(struct recall *r, size_t max_bytes, struct err *e)
 
 void recall_done(struct recall *r)
 {
-    begin(r);
+    begin_recall(r);
     if (r->reading) {
         stay_with(r, NULL);
         if (!r->session->unlinked)
             session_account(r->session);
     }
     for (size_t i = 0; i < r->held.n; i++)
-        payload_let(r->held.at[i]);
+        payload_release(r->held.at[i]);
     vec_done(&r->held);
     vec_done(&r->missing);
     r->begun = false;
@@ -311,7 +311,7 @@ void recall_free(struct recall *r)
 
 int recall_end(struct recall *r, struct err *e)
 {
-    int rc = recall_some(r, SIZE_MAX, e);
+    int rc = recall_step(r, SIZE_MAX, e);
 
     recall_done(r);
     return rc;

@@ -4,7 +4,7 @@
  *
  *   struct recall r = {.session = s};    what is missing is noted,
  *   recall_path(&r, t);
- *   recall_some(&r, RECALL_STEP, &e)     1: read on in a later turn; 0: all is there; -1
+ *   recall_step(&r, RECALL_STEP, &e)     1: read on in a later turn; 0: all is there; -1
  *   recall_done(&r)                      frees it, at whatever point
  *
  * Between two steps the payloads that are there must not be evicted: a call holds its path
@@ -34,7 +34,7 @@ struct recall {
     struct session *session;
     bool rows;  /* long blocks of rows, too, which have payloads of their own: for exports */
     bool holds; /* all payloads that it gets stay in memory until recall_done */
-    bool begun; /* recall_some was called: nothing more is noted */
+    bool begun; /* recall_step was called: nothing more is noted */
     VEC(struct payload *) missing; /* the last one is read next */
     VEC(struct payload *) held;
     struct payload *reading; /* one of these of which some parts are there; or NULL */
@@ -57,7 +57,7 @@ void recall_path(struct recall *r, const struct checkpoint *t);
 /* Reads back some of what is missing, max_bytes of it or a record more; nothing if all is there.
  * Returns 0 when all is there; 1 if there is more, for a later call; -1 and e if the journal cannot
  * give it back: then nothing of it is kept that is not whole, and the recall is over. */
-int recall_some(struct recall *r, size_t max_bytes, struct err *e);
+int recall_step(struct recall *r, size_t max_bytes, struct err *e);
 
 /* Gives up what is not read yet, and lets go what is held. A zeroed recall is fine; it can be used
  * for another one. The session may have ended, and must still be there. */

@@ -79,7 +79,8 @@ static bool number_of(struct str text, double *ret)
 }
 
 /* Whether it is a number; *ret_there: there is such a member, and it is not null. */
-static bool member(const struct reward *r, const char *key, double *ret, bool *ret_there)
+static bool read_member_number(const struct reward *r, const char *key, double *ret,
+                               bool *ret_there)
 {
     *ret_there = false;
     for (size_t i = 0; i < r->members.n; i++)
@@ -100,7 +101,7 @@ bool reward_number(const struct reward *r, double *ret)
 
     *ret = 0;
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
-        if (member(r, keys[i], &d, &there)) {
+        if (read_member_number(r, keys[i], &d, &there)) {
             *ret = d;
             return true;
         }

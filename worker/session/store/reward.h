@@ -56,8 +56,8 @@ void reward_move(struct session *s, struct str from, struct str to);
 
 /* Whether `more` may come to the reward of a response (absent id: the session's): at most
  * SESSION_MEMBERS_MAX in all. 0, or -1 and ERR_INVALID. */
-int reward_check_room(const struct session *s, struct str response_id, const struct json *more,
-                      struct err *e);
+int reward_check_members(const struct session *s, struct str response_id, const struct json *more,
+                         struct err *e);
 
 /* Merges the last field of a record into the reward of a response. 0, or -1 and ERR_IO, without a
  * change. */

@@ -58,7 +58,8 @@ int session_reward_record(struct session *s, const struct json *reward_info, str
     if (response_id.p && !map_get(&s->forest.by_response, response_key(response_id)))
         return err_field(e, "response_id", "this session has no response '%.*s'",
                          (int)MIN_OF(response_id.len, 80), response_id.p);
-    if (reward_check(reward_info, e) != 0 || reward_check_room(s, response_id, reward_info, e) != 0)
+    if (reward_check(reward_info, e) != 0 ||
+        reward_check_members(s, response_id, reward_info, e) != 0)
         return -1;
     record_begin(record, RECORD_REWARD, s->id, now_ms);
     record_put_str(record, response_id);
@@ -82,7 +83,7 @@ int session_end_record(struct session *s, enum session_end how, const struct jso
     if (!json_is_null(finished))
         flags = json_is_true(finished) ? 3 : 1;
     if (!json_is_null(reward) &&
-        (reward_check(reward, e) != 0 || reward_check_room(s, (struct str){0}, reward, e) != 0))
+        (reward_check(reward, e) != 0 || reward_check_members(s, (struct str){0}, reward, e) != 0))
         return -1;
     flags |= (uint64_t)stop_named(json_string(json_get(detail, "stopped_by"))) << STOP_SHIFT;
     record_begin(record, RECORD_END, s->id, now_ms);
@@ -212,8 +213,7 @@ static int apply_end(struct session *s, const struct record_head *h, struct reco
     struct str reason = record_str(r);
     uint64_t head = record_u(r);
     struct str reward = record_str(r);
-    bool drops =
-        how == SESSION_END_DELETE || how == SESSION_END_ABORT; /* what it had may be gone */
+    bool drops = how == SESSION_END_DELETE || how == SESSION_END_ABORT; /* its data may be gone */
 
     if (r->bad || r->p != r->end || how > SESSION_END_HOLD ||
         flags >> STOP_SHIFT > SESSION_STOP_INFRASTRUCTURE ||

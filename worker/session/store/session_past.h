@@ -37,10 +37,10 @@ const struct session_past_call *session_past(struct session *s, struct arena *a,
 
 /* Prepares session_past with `sampled` of a call that may be long. Reads evicted payloads of its
  * answers back, a step at a time, and holds them. *r, NULL before, is the caller's then, to be
- * freed by session_past_let. Returns 1 if there is more to read, for a later turn; 0 if all is
+ * freed by session_past_release. Returns 1 if there is more to read, for a later turn; 0 if all is
  * there, or there is no such call; -1 and e if it cannot be read back. The session stays pinned. */
 int session_past_recall(struct recall **r, struct session *s, uint64_t call, struct err *e);
-void session_past_let(struct recall **r);
+void session_past_release(struct recall **r);
 
 /* The newest call with this body hash that a request with this Idempotency-Key (or none) may mean:
  * one with the same key, else one without a key; with no key any. False when there is none. */

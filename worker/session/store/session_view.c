@@ -57,7 +57,7 @@ const struct reward *session_response_reward(const struct session *s, struct str
     return response_id.p ? reward_find(s, response_id) : NULL;
 }
 
-void session_note_merge(struct session *s, uint32_t repaired, uint32_t lost, uint32_t ret_news[2])
+void session_record_merge(struct session *s, uint32_t repaired, uint32_t lost, uint32_t ret_news[2])
 {
     ret_news[0] = repaired - MIN_OF(repaired, s->merge_repaired);
     ret_news[1] = lost - MIN_OF(lost, s->merge_lost);
@@ -65,14 +65,14 @@ void session_note_merge(struct session *s, uint32_t repaired, uint32_t lost, uin
     s->merge_lost += ret_news[1];
 }
 
-void session_note_audit(struct session *s, struct checkpoint *t, const struct checkpoint_audit *a)
+void session_record_audit(struct session *s, struct checkpoint *t, const struct checkpoint_audit *a)
 {
     session_count_leaf(s, t, -1);
     t->audit = *a;
     session_count_leaf(s, t, 1);
 }
 
-void session_let(struct session *s)
+void session_unpin_view(struct session *s)
 {
     session_unpin(s->store, s);
 }

@@ -30,7 +30,7 @@ struct session_view {
     bool wants_support;                /* options sampling_support and */
     bool wants_indexer;                /* indexer_topk */
     bool compare_tokens, ignore_tools; /* how its timelines merge */
-    bool has_finished, finished;       /* as the complete request said */
+    bool has_finished, finished;       /* members of the complete request */
     bool told_stop; /* a request named the cause of its end, or a budget refused a call */
     uint32_t rollbacks;
     uint64_t rollback_dropped;
@@ -52,13 +52,15 @@ const struct reward *session_response_reward(const struct session *s, struct str
 
 /* An export's merge repaired and lost so many answers: the most that any did is kept. Returns how
  * many of each are more than before. */
-void session_note_merge(struct session *s, uint32_t repaired, uint32_t lost, uint32_t ret_news[2]);
+void session_record_merge(struct session *s, uint32_t repaired, uint32_t lost,
+                          uint32_t ret_news[2]);
 
 /* What an export's audit found of the path to t, a checkpoint of s. */
 struct checkpoint_audit;
-void session_note_audit(struct session *s, struct checkpoint *t, const struct checkpoint_audit *a);
+void session_record_audit(struct session *s, struct checkpoint *t,
+                          const struct checkpoint_audit *a);
 
 /* Unpins the session, for callers without the store. */
-void session_let(struct session *s);
+void session_unpin_view(struct session *s);
 
 #endif

@@ -486,7 +486,7 @@ static int tell_some(struct session_telling *t, struct err *e)
     if (t->at == stage_size(t))
         return 0;
     if (t->stage == TELLING_RECORDS) {
-        rc = record_tell(&t->record, &t->out, t->session, t->at, e);
+        rc = record_write_step(&t->record, &t->out, t->session, t->at, e);
         t->at += rc == 1;
         return rc < 0 ? -1 : 0;
     }
@@ -494,10 +494,10 @@ static int tell_some(struct session_telling *t, struct err *e)
         rc = record_recall(&t->record.recall, t->session, t->path, true, e);
         if (rc != 0)
             return rc < 0 ? -1 : 0;
-        tell_path_ids(&t->out, t->path, t->at, end - t->at);
+        write_path_ids(&t->out, t->path, t->at, end - t->at);
         t->at = end;
         if (t->at == stage_size(t))
-            record_let(&t->record.recall);
+            record_release(&t->record.recall);
         return 0;
     }
     while (t->at < end && tell_piece(t))
@@ -520,7 +520,7 @@ void session_tell_done(struct session_telling *t)
     arena_done(&t->arena);
     free(t->checkpoint_ids);
     free(t->hidden);
-    record_tell_done(&t->record);
+    record_write_done(&t->record);
 }
 
 /* All at once. */

@@ -67,13 +67,13 @@ TEST(delivery, notes_carry_over_a_restart)
     }
     deliveries_close(&before, A, hash, 0);
     deliveries_close(&before, B, hash, 1);
-    deliveries_take_note(&before, 0, &note);
-    deliveries_take_note(&before, UINT32_MAX, &others);
+    deliveries_write_note(&before, 0, &note);
+    deliveries_write_note(&before, UINT32_MAX, &others);
     cr_assert_eq(note.len, 8);
     cr_assert_eq(others.len, 8);
-    deliveries_replay_note(&after, buf_str(&others)); /* nothing here */
+    deliveries_replay(&after, buf_str(&others)); /* nothing here */
     cr_assert_eq(after.n, 2);
-    deliveries_replay_note(&after, buf_str(&note));
+    deliveries_replay(&after, buf_str(&note));
     cr_assert_eq(missing(&after, A, hash), 1);
     buf_done(&note);
     buf_done(&others);

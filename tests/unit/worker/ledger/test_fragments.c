@@ -42,7 +42,7 @@ static int on_replayed(void *ctx, struct str id, struct str payload, struct err 
 
     if (session_apply(f->residency.store, payload, e) != 0)
         return -1;
-    fragments_note(f->replayed, f->journal, id, payload, (uint32_t)journal_records(f->journal, id));
+    fragments_add(f->replayed, f->journal, id, payload, (uint32_t)journal_records(f->journal, id));
     return 0;
 }
 
@@ -180,10 +180,10 @@ TEST(fragments, go_when_their_call_fails)
     cr_assert_eq(kit_answer(&f.kit, q, "C", false), 0);
     write_all(&f);
     lasting = bytes(&f) - (lasting - before);
-    ledger_give_up(&f.ledger, ID, p->call);
+    ledger_release_call(&f.ledger, ID, p->call);
     session_release(f.kit.store, p);
     cr_assert_eq(bytes(&f), lasting);
-    ledger_give_up(&f.ledger, ID, 0);
+    ledger_release_call(&f.ledger, ID, 0);
     cr_assert_eq(bytes(&f), lasting, "what is committed stays");
     reopen(&f);
     assert_whole(&f, lasting);
@@ -249,7 +249,7 @@ TEST(ledger_room, is_what_the_sessions_records_leave)
     cr_assert_lt(f.written, f.kit.n_journal, "one part is too much");
     cr_assert_leq(bytes(&f), f.ledger.session_bytes);
     cr_assert_eq(ledger_room(&f.ledger, ID, LONG, &e), -1);
-    ledger_give_up(&f.ledger, ID, p->call);
+    ledger_release_call(&f.ledger, ID, p->call);
     cr_assert_eq(ledger_room(&f.ledger, ID, LONG, &e), 0);
     f.written = f.kit.n_journal;
     session_release(f.kit.store, p);

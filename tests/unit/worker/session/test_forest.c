@@ -292,8 +292,8 @@ static double cost_of_echo(uint32_t n)
         t->message = called(&f.arena, i, id);
         t->node = forest_child_of_own(&f, &env->root, t->message);
         t->node->newest = t;
-        forest_note_echo(&f, t->node);
-        forest_note_call(
+        forest_enter_echo(&f, t->node);
+        forest_enter_call(
             &f, json_string(json_get(json_at(json_get(t->message, "tool_calls"), 0), "id")), t);
     }
     message_read(&m, called(&a, n + 1, "call_0"), &f.matcher, &a);
@@ -320,7 +320,7 @@ TEST(forest, ids_longer_than_issued_ones_are_not_looked_up)
 
     forest_init(&f, (struct matcher){.kind = MATCHER_CANONICAL});
     cr_expect_null(forest_issuer(&f, str_of("call_1", SIZE_MAX / 2)), "it would read beyond it");
-    forest_note_call(&f, STR("call_1"), &t);
+    forest_enter_call(&f, STR("call_1"), &t);
     cr_expect_eq(forest_issuer(&f, STR("call_1")), &t);
     cr_expect_null(forest_issuer(&f, STR("call_2")));
     cr_expect_null(forest_issuer(&f, STR("")));
@@ -367,9 +367,9 @@ static double cost_of_text_beside(uint32_t n)
         answers[i].node = node;
         answers[i].older = node->newest;
         node->newest = &answers[i];
-        forest_note_echo(&f, node);
+        forest_enter_echo(&f, node);
     }
-    forest_note_call(&f, STR("call_0"), &answers[n - 1]);
+    forest_enter_call(&f, STR("call_0"), &answers[n - 1]);
     message_read(&m, spoken(&a, str_of(text, LONG), "{1}"), &f.matcher, &a);
     cr_expect_eq(forest_find_echo(&f, &env->root, &m), node, "named by its id");
     text[LONG - 1] = 'y';

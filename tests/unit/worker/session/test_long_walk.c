@@ -68,7 +68,7 @@ TEST(long_walk, goes_on_where_it_was)
 
     rig_init(&r, NULL);
     cr_assert_geq(kit_turn(&r.k, "[{\"role\":\"user\",\"content\":\"another\"}]", "B"), 0);
-    for (; (rc = session_prepare_go_on(&r.p, &r.k.err)) == 1; steps++) {
+    for (; (rc = session_prepare_continue(&r.p, &r.k.err)) == 1; steps++) {
     }
     cr_expect_eq(rc, 0, "%s", r.k.err.text);
     cr_expect_geq(steps, MESSAGES / 2048);
@@ -84,7 +84,7 @@ TEST(long_walk, ends_with_its_session)
 
     rig_init(&r, NULL);
     cr_assert_eq(kit_end(&r.k, SESSION_END_DELETE), 0);
-    cr_expect_eq(session_prepare_go_on(&r.p, &r.k.err), -1);
+    cr_expect_eq(session_prepare_continue(&r.p, &r.k.err), -1);
     cr_expect_eq(r.k.err.kind, ERR_SESSION_ENDED);
     cr_expect_null(r.p);
     rig_done(&r);
@@ -108,7 +108,7 @@ TEST(long_walk, has_its_turn_from_its_beginning_on)
 
     rig_init(&r, "{\"max_turns\":2,\"after_complete\":\"refuse\"}");
     cr_assert_eq(kit_end(&r.k, SESSION_END_COMPLETE), 0);
-    while ((rc = session_prepare_go_on(&r.p, &r.k.err)) == 1)
+    while ((rc = session_prepare_continue(&r.p, &r.k.err)) == 1)
         ;
     cr_expect_eq(rc, 0, "%s", r.k.err.text);
     session_release(r.k.store, r.p);
@@ -137,7 +137,7 @@ TEST(long_walk, passes_messages_of_any_length)
     r.in = input_of(&r.k, &r.chat, r.history.p);
     rc = session_prepare_begin(r.k.s, &r.k.arena, &r.in, &r.p, &r.k.err);
     for (; rc == 1 && steps < 10; steps++)
-        rc = session_prepare_go_on(&r.p, &r.k.err);
+        rc = session_prepare_continue(&r.p, &r.k.err);
     cr_expect_eq(rc, 0);
     cr_expect_eq(r.p->cause, CAUSE_RESAMPLED);
     session_release(r.k.store, r.p);
@@ -172,7 +172,7 @@ static int steps_of(const char *args, const char *const say[2], int n)
     r.in = input_of(&r.k, &r.chat, r.history.p);
     rc = session_prepare_begin(r.k.s, &r.k.arena, &r.in, &r.p, &r.k.err);
     for (; rc == 1 && steps < 1000; steps++)
-        rc = session_prepare_go_on(&r.p, &r.k.err);
+        rc = session_prepare_continue(&r.p, &r.k.err);
     cr_expect_eq(rc, 0);
     cr_expect_eq(r.p->cause, CAUSE_RESAMPLED, "it is the same history");
     session_release(r.k.store, r.p);

@@ -125,7 +125,7 @@ static void lab_done(struct lab *w)
 static int go_through(struct lab *w, struct session_plan **p, int rc, size_t *ret_steps)
 {
     for (*ret_steps = 0; rc == 1; ++*ret_steps)
-        rc = session_prepare_go_on(p, &w->k.err);
+        rc = session_prepare_continue(p, &w->k.err);
     return rc;
 }
 
@@ -221,7 +221,7 @@ TEST(recall, what_came_stays_between_two_steps)
     lab_init(&w);
     want = prompt_of(&w);
     evict(&w);
-    for (rc = begin(&w, &p); rc == 1; rc = session_prepare_go_on(&p, &w.k.err))
+    for (rc = begin(&w, &p); rc == 1; rc = session_prepare_continue(&p, &w.k.err))
         (void)session_evict(w.k.store, 0, SIZE_MAX);
     cr_assert_eq(rc, 0, "%s", w.k.err.text);
     cr_expect_lt(w.bytes, BYTES + BYTES / 100);
@@ -252,7 +252,7 @@ TEST(recall, calls_of_one_path_read_it_once)
     while (more > 0) {
         more = 0;
         for (size_t i = 0; i < CALLS; i++) {
-            rc[i] = rc[i] == 1 ? session_prepare_go_on(&p[i], &w.k.err) : rc[i];
+            rc[i] = rc[i] == 1 ? session_prepare_continue(&p[i], &w.k.err) : rc[i];
             more += rc[i] == 1;
             most = MAX_OF(most, memory(&w));
         }
@@ -312,13 +312,13 @@ TEST(recall, in_one_go_goes_on_where_steps_were)
     want = prompt_of(&w);
     evict(&w);
     cr_assert_eq(begin(&w, &p), 1);
-    cr_assert_eq(session_prepare_go_on(&p, &w.k.err), 1);
+    cr_assert_eq(session_prepare_continue(&p, &w.k.err), 1);
     cr_assert_eq(ahead_recall(&w.k, w.k.s->forest.checkpoints.at[1]), 0);
     cr_expect_eq(w.times, 3);
     cr_expect_lt(w.bytes, BYTES + BYTES / 100);
     cr_expect_eq(w.k.s->room_bytes, 0);
     ahead_same(w.k.s, w.a, 1, 0);
-    cr_assert_eq(session_prepare_go_on(&p, &w.k.err), 0);
+    cr_assert_eq(session_prepare_continue(&p, &w.k.err), 0);
     cr_expect_eq(w.times, 3);
     same_prompt(&w, p, want);
     lab_done(&w);
@@ -375,7 +375,7 @@ TEST(recall, ends_with_its_session)
         evict(&w);
         cr_assert_eq(begin(&w, &p), 1);
         cr_assert_eq(kit_end(&w.k, how[i]), 0);
-        cr_expect_eq(session_prepare_go_on(&p, &w.k.err), -1);
+        cr_expect_eq(session_prepare_continue(&p, &w.k.err), -1);
         cr_expect_eq(w.k.err.kind, ERR_SESSION_ENDED);
         cr_expect_null(p);
         lab_done(&w);
@@ -393,7 +393,7 @@ TEST(recall, the_session_goes_on_between_two_steps)
     lab_init(&w);
     want = prompt_of(&w);
     evict(&w);
-    for (rc = begin(&w, &p); rc == 1; rc = session_prepare_go_on(&p, &w.k.err))
+    for (rc = begin(&w, &p); rc == 1; rc = session_prepare_continue(&p, &w.k.err))
         cr_assert_geq(kit_turn(&w.k, "[{\"role\":\"user\",\"content\":\"beside\"}]", "B"), 0);
     cr_assert_eq(rc, 0, "%s", w.k.err.text);
     cr_expect(str_eq_c(session_plan_parent(p), "r-2-0"));
@@ -471,7 +471,7 @@ TEST(recall, a_score_is_asked_for_in_steps)
     cr_expect_leq(w.most, STEP_MOST);
     cr_assert_eq(ids.n, of.head->total);
     cr_assert_arr_eq(ids.at, want, ids.n * sizeof(*want));
-    session_score_let(&r);
+    session_score_release(&r);
     cr_expect_null(r);
     (void)session_evict(w.k.store, 0, SIZE_MAX);
     cr_expect_eq(w.k.s->payload_bytes, 0);

@@ -85,7 +85,7 @@ static void audit(struct kit *k)
         .done = true, .audited = rand() % 4 > 0, .count = (uint32_t)(rand() % 3)};
     size_t i = (size_t)rand() % k->s->forest.checkpoints.n;
 
-    session_note_audit(k->s, k->s->forest.checkpoints.at[i], &found);
+    session_record_audit(k->s, k->s->forest.checkpoints.at[i], &found);
 }
 
 static void play(const char *options, int turns)

@@ -60,7 +60,7 @@ static size_t look(struct kit *k, struct fork_reader *r)
     size_t steps = 1;
     int rc;
 
-    for (; (rc = session_fork_look(r, &k->err)) == 0; steps++)
+    for (; (rc = session_fork_scan(r, &k->err)) == 0; steps++)
         ;
     cr_assert_eq(rc, 1, "%s", k->err.text);
     return steps;
@@ -110,7 +110,7 @@ TEST(session_fork, what_the_journal_does_not_have_is_told)
     cr_assert_eq(session_fork_begin(k.s, &ask, &r, &k.err), 0);
     n = k.n_journal;
     k.n_journal = 2;
-    while ((rc = session_fork_look(&r, &k.err)) == 0)
+    while ((rc = session_fork_scan(&r, &k.err)) == 0)
         ;
     cr_assert_eq(rc, -1);
     cr_assert_eq(k.err.kind, ERR_IO);
@@ -119,7 +119,7 @@ TEST(session_fork, what_the_journal_does_not_have_is_told)
     /* others stand where its records stood */
     cr_assert_eq(session_fork_begin(k.s, &ask, &r, &k.err), 0);
     r.last_call += 100;
-    while ((rc = session_fork_look(&r, &k.err)) == 0)
+    while ((rc = session_fork_scan(&r, &k.err)) == 0)
         ;
     cr_assert_eq(rc, -1);
     cr_assert_eq(k.err.kind, ERR_IO);

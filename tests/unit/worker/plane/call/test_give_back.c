@@ -73,7 +73,7 @@ static void close_pool(struct fixture *f)
 
     f->env.helpers = NULL;
     cr_assert_eq(helpers_free(h), 0);
-    call_give_back_end(&f->env, false);
+    call_free_later_end(&f->env, false);
     loop_free(f->env.loop);
     cr_assert_eq(atomic_load(&sum), 0);
 }
@@ -86,7 +86,7 @@ TEST(give_back, a_long_arena_is_a_helpers_and_counts_until_it_is_gone)
 
     open_pool(&f);
     a = filled(CHUNKS, CHUNK);
-    call_give_back(&f.env, &a, STR("s"));
+    call_free_later(&f.env, &a, STR("s"));
     cr_assert_null(a.chunks);
     cr_assert(atomic_load(&sum) >= (size_t)CHUNKS * CHUNK);
     cr_assert_not(helpers_busy(f.env.helpers, STR("s")), "the session's own work does not wait");
@@ -105,7 +105,7 @@ TEST(give_back, a_short_arena_is_freed_at_once)
 
     open_pool(&f);
     a = filled(1, 1000);
-    call_give_back(&f.env, &a, STR("s"));
+    call_free_later(&f.env, &a, STR("s"));
     cr_assert_eq(atomic_load(&sum), 0);
     cr_assert_eq(atomic_load(&let_here), 1);
     close_pool(&f);
@@ -119,7 +119,7 @@ TEST(give_back, what_waits_at_the_end_is_freed_there)
     open_pool(&f);
     for (int i = 0; i < 3; i++) {
         a[i] = filled(CHUNKS, CHUNK);
-        call_give_back(&f.env, &a[i], i < 2 ? STR("s") : STR("t"));
+        call_free_later(&f.env, &a[i], i < 2 ? STR("s") : STR("t"));
     }
     close_pool(&f);
     cr_assert_eq(atomic_load(&let_here), 3);
@@ -131,6 +131,6 @@ TEST(give_back, without_helpers_the_loop_frees_it)
     struct arena a = filled(CHUNKS, CHUNK);
 
     test_thread = pthread_self();
-    call_give_back(&env, &a, STR("s"));
+    call_free_later(&env, &a, STR("s"));
     cr_assert_eq(atomic_load(&sum), 0);
 }

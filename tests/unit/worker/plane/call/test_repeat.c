@@ -197,7 +197,7 @@ static size_t join(size_t after, size_t room)
 
         if (i < N_PIECES) {
             cr_assert_eq(json_parse(&a, str_cstr(PIECES[i]), &said, &e), 0, "%s", e.text);
-            sampled_answer_take(&answer, said);
+            sampled_answer_feed_message(&answer, said);
         }
         if (i + 1 >= after && b.joins.away) {
             size_t left = room;
@@ -208,7 +208,7 @@ static size_t join(size_t after, size_t room)
             steps++;
         }
     }
-    sampled_answer_take_end(&answer);
+    sampled_answer_end_messages(&answer);
     (void)snprintf(how, sizeof(how), "joined behind %zu, %zu a step", after, room);
     expect_same(&b.first.text, &b.joins.text, "text", how);
     expect_same(&b.first.reasoning, &b.joins.reasoning, "reasoning", how);

@@ -68,10 +68,10 @@ static void expect_told(const char *history, const char *message, const char *wa
     cr_assert_eq(json_parse(&a, str_cstr(message), &said, &e), 0, "%s", e.text);
     sampled_answer_init(&answer, &o);
     for (uint32_t i = 0; json_is(said, JSON_ARRAY) && i < said->n; i++)
-        sampled_answer_take(&answer, &said->items[i]);
+        sampled_answer_feed_message(&answer, &said->items[i]);
     if (json_is(said, JSON_OBJECT))
-        sampled_answer_take(&answer, said);
-    sampled_answer_take_end(&answer);
+        sampled_answer_feed_message(&answer, said);
+    sampled_answer_end_messages(&answer);
     cr_expect(str_eq_c(buf_str(&answer.warning), warning), "%.*s", (int)answer.warning.len,
               answer.warning.p);
     cr_expect(str_eq_c(buf_str(&told), want), "got %.*s want %s", (int)told.len, told.p, want);
