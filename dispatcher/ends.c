@@ -2,8 +2,8 @@
  * POST /attempts/{id}/end: the end of an attempt. If the attempt may count, its session is
  * completed with the reward and finalized before the end is recorded. So a settled attempt has a
  * durable export. If it does not count, the end is recorded first, then its session is aborted.
- * Whether a session may be finalized, the worker decides: without a trained token, or without a
- * reward where one is required, it refuses (422), and the attempt is an error.
+ * The worker decides whether a session may be finalized. Without a trained token, or without a
+ * required reward, it refuses (422), and the attempt is an error.
  *
  * An error is `infra` if the gateway died under the agent (deaths.c). The worker is called first:
  * if it has just died, its answer comes from the next one, when the supervisor knows of the death.
@@ -99,8 +99,7 @@ static void answer_gone(struct exchange *x)
     desk_error(x, &e);
 }
 
-/* Reports whether a second end of an attempt comes too late. If not, its executor gets the verdict
- * on its own first report. */
+/* Reports whether a second end is too late. If not, its executor gets the first one's verdict. */
 static bool comes_too_late(const struct attempt *a)
 {
     return !a || a->lost || a->outcome == OUTCOME_CANCELLED;
@@ -248,8 +247,8 @@ static struct str error_message(const struct json *v)
     return why.p ? why : STR("");
 }
 
-/* The session's journal has no room: its attempt has not ended, and the executor, which keeps it,
- * says so again later. */
+/* The session's journal is full: the attempt has not ended, and its executor reports again later.
+ */
 static bool is_journal_full(const struct json *v)
 {
     return str_eq_c(error_code(v), "storage_full");
@@ -297,9 +296,9 @@ static void on_away(struct ending *n)
     ask_later(n, AGAIN_MS);
 }
 
-/* Handles a worker's answer that it cannot do it now. The time of the first PATIENT_FAILURES
- * failed finalizes does not count against PATIENCE_MS, that of later ones does. So a scorer that
- * fails after half an hour is not asked dozens of times. */
+/* Handles a worker's answer that it cannot do it now. Only the first PATIENT_FAILURES failed
+ * finalizes do not count against PATIENCE_MS. A slow failing scorer is not asked dozens of times.
+ */
 static void on_failure(struct ending *n, int status, const struct json *v)
 {
     struct str why = error_message(v);
@@ -354,8 +353,7 @@ static void write_fail_reward(struct ending *n)
     n->complete = buf_take(&body);
 }
 
-/* 422: no trained token, or no reward. What does not end by itself may get the group's
- * fail_reward, once. */
+/* 422: no trained token, or no reward. A failed attempt may get the group's fail_reward, once. */
 static void on_finalize_refused(struct ending *n, const struct json *v)
 {
     if (!str_eq_c(error_code(v), "reward_missing")) {
@@ -467,8 +465,7 @@ static char *copy_object(const struct json *v)
     return buf_take(&text);
 }
 
-/* Reports whether the run came to its end. The executor's report decides, then the scorer's, which
- * has seen the result, then the outcome. */
+/* Reports whether the run came to its end: by the executor's report, the scorer's, the outcome. */
 static bool is_finished(const struct json *body, enum outcome outcome)
 {
     const struct json *said = json_get(body, "finished");
@@ -478,8 +475,7 @@ static bool is_finished(const struct json *body, enum outcome outcome)
     return json_is(said, JSON_BOOL) ? json_is_true(said) : outcome == OUTCOME_OK;
 }
 
-/* Writes the body of the session's completion: the scorer's reward, whether the run finished, and
- * the reason. */
+/* Writes the session's completion: the scorer's reward, whether the run finished, the reason. */
 static char *write_complete(const struct json *body, bool finished)
 {
     struct buf text = {0};
@@ -547,8 +543,7 @@ static bool is_others(const struct desk_request *r, const struct attempt *a)
              name.p[r->executor.len] == '/');
 }
 
-/* Reports whether the request comes from a different executor than the attempt's, with and without
- * keys. */
+/* Reports whether the request names another executor than the attempt's, with or without keys. */
 static bool is_anothers_word(const struct desk_request *r, const struct attempt *a)
 {
     struct str name = json_string(json_get(r->body, "executor"));
@@ -556,8 +551,7 @@ static bool is_anothers_word(const struct desk_request *r, const struct attempt 
     return name.p && !str_eq_c(name, a->executor);
 }
 
-/* Checks whether the same end is still being worked out for an earlier request; ctx is the
- * attempt's id. */
+/* Checks if an earlier request still works out the same end; ctx is the attempt's id. */
 static bool check_repeated(struct poll *p)
 {
     const struct attempt *a = book_attempt(&p->desk->book, str_cstr(p->ctx));
@@ -674,8 +668,7 @@ void attempts_end(struct desk_request *r)
 
 /* --- ends that no executor tells --- */
 
-/* Records the end of an attempt without a waiting request. -1: it is not recorded, which is logged.
- */
+/* Records the end of an attempt without a waiting request. -1: not recorded, which is logged. */
 static int record_untold(struct desk *d, struct attempt *a, enum outcome outcome,
                          enum end_kind kind, const char *why, uint64_t at_ms)
 {

@@ -2,7 +2,7 @@
  *
  * The input is a flat list of items. reasoning, message (assistant), function_call and their kin
  * belong to one turn of the model: they gather in r->spoken until an item of another role comes.
- * Then spoken_flush makes one assistant message of them. Results and user messages follow it.
+ * spoken_flush makes one assistant message of them. Results and user messages follow it.
  *
  *   reasoning, message, function_call, function_call, function_call_output
  *   ->  assistant(thought, text, 2 calls), tool
@@ -119,8 +119,7 @@ static struct json first_call_of(const struct json *m, struct str id)
     return *json_at(calls, n);
 }
 
-/* item_reference: the item is taken from the stored answer. A reference to the message brings
- * its text once. */
+/* item_reference: takes the item of the stored answer. A message's reference has its text once. */
 static int read_reference(struct responses_reader *r, const struct json *item)
 {
     struct str id = json_string(json_get(item, "id"));
@@ -157,8 +156,7 @@ static int skip_item(struct responses_reader *r, const struct json *item)
     return 0;
 }
 
-/* A thought that another server sealed, and gave no word of. Ours have their text, or the session
- * has it. */
+/* A thought sealed by another server, without text. Ours have a text, or the session has it. */
 static bool is_sealed(const struct json *item)
 {
     struct str sealed = json_string(json_get(item, "encrypted_content"));
@@ -190,8 +188,7 @@ static int read_reasoning(struct responses_reader *r, const struct json *item)
     return text.n || !is_sealed(item) || is_of_session(r, item) ? 0 : skip_item(r, item);
 }
 
-/* A call that the model made. The text of a custom tool is wrapped into arguments again, as the
- * model wrote it. */
+/* A call that the model made. A custom tool's text is wrapped into arguments again, as written. */
 static int read_call(struct responses_reader *r, const struct json *item, bool custom)
 {
     struct str id = json_string(json_get(item, "call_id"));
@@ -341,8 +338,8 @@ static int read_found(struct responses_reader *r, const struct json *item)
     return 0;
 }
 
-/* Reads a message of another Codex agent to this one. The vendor's server would have encrypted a
- * task from its model; ours is the text of our model. */
+/* Reads a message of another Codex agent, our model's text, which the vendor would have encrypted.
+ */
 static int read_agent(struct responses_reader *r, const struct json *item)
 {
     static const char *const keys[] = {"text", "encrypted_content"};
@@ -368,8 +365,8 @@ static int read_agent(struct responses_reader *r, const struct json *item)
     return 0;
 }
 
-/* Reads the rest of a compacted conversation, which the model sees as a user's message. A
- * compaction that another server sealed cannot be read, and is reported as skipped. */
+/* Reads a compaction, which the model sees as a user's message. One that another server sealed
+ * cannot be read, and is reported as skipped. */
 static int read_compaction(struct responses_reader *r, const struct json *item)
 {
     struct str text = compaction_open(r->a, json_string(json_get(item, "encrypted_content")));
@@ -390,8 +387,7 @@ static int read_trigger(struct responses_reader *r, const struct json *input)
     return 0;
 }
 
-/* Traces of tools that only the vendor's server runs, and what is said to that server alone:
- * nothing that our model saw or wrote. */
+/* Skips traces of tools that only the vendor's server runs, and orders to that server alone. */
 static bool is_foreign(struct str type)
 {
     return str_ends(type, STR("_call")) || str_ends(type, STR("_output")) ||

@@ -21,8 +21,7 @@
 
 enum {
     RETRY_MS = 50,  /* before the first repetition, doubled for each further one */
-    RESUME_MS = 20, /* before the first repetition for engines that abort without output, doubled
-                       for each further one */
+    RESUME_MS = 20, /* the first after an abort without output, doubled for each further one */
     RESUME_MAX_MS = 2000,
     ANEW_MAX = 3, /* times one call is asked differently */
 };
