@@ -286,7 +286,7 @@ MAY_PAUSE static int recall_turn(struct recall *r, const struct checkpoint *t, s
     int rc;
 
     recall_checkpoint(r, t);
-    while ((rc = recall_some(r, RECALL_STEP, e)) == 1 && task_pause(e) == 0)
+    while ((rc = recall_step(r, RECALL_STEP, e)) == 1 && task_pause(e) == 0)
         ;
     return rc == 0 ? 0 : -1;
 }
