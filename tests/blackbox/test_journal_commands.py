@@ -175,6 +175,46 @@ def test_damage_is_named_and_read_over(folder):
     assert len(run("export", folder).stdout.splitlines()) == 2
 
 
+@pytest.mark.parametrize("lost", ["commit", "bulk"])
+def test_records_after_a_lost_one_do_not_apply(start, lost):
+    """Later records name answers by number. One that follows a lost record would name others: it is skipped, and named."""
+    gateway = start(engine="builtin:echo", workers=1)
+    s = new(gateway)
+
+    def say(history, text):
+        messages = history + [{"role": "user", "content": text}]
+        a = gateway.chat(s, messages)
+        assert a.status == 200
+        return messages + [a.json()["choices"][0]["message"]]
+    root = say([], "root")
+    left = say(root, "left " * (60_000 if lost == "bulk" else 1))
+    right = say(root, "right")
+    say(left, "goes on left")
+    say(right, "goes on right")
+    assert gateway.stop() == 0
+    folder = folder_of(gateway)
+    lines = [json.loads(l) for l in run("journal", "dump", folder).stdout.splitlines()]
+    victim = [l for l in lines if l["kind"] == lost][1 if lost == "commit" else 0]
+    with open(last_segment(folder), "r+b") as f:
+        f.seek(victim["offset"] + 20)
+        byte = f.read(1)
+        f.seek(victim["offset"] + 20)
+        f.write(bytes([byte[0] ^ 0x10]))
+    out = run("export", folder)
+    assert out.returncode == 0, out
+    contents = [[m["content"] for m in t["messages"]] for t in json.loads(out.stdout)["trajectories"]]
+    assert contents == [["root", "root"]], "only what was before the lost record"
+    gateway.allow("damaged segment", "does not apply", "records skipped")
+    gateway.start()
+    again = say(root, "again")
+    assert "one is lost" in gateway.log() or lost == "bulk"
+    live = gateway.get(f"/sessions/{s['session_id']}/trajectories").json()["trajectories"]
+    assert [[m["content"] for m in t["messages"]] for t in live] == [[m["content"] for m in again]]
+    assert gateway.stop() == 0
+    gateway.start()
+    assert gateway.get(f"/sessions/{s['session_id']}/trajectories").json()["trajectories"] == live
+
+
 def test_one_journal_has_one_owner(start):
     """Two gateways with one state folder and run folders of their own: the second does not start."""
     first = start(engine="builtin:echo", workers=1)

@@ -651,11 +651,26 @@ static int apply_answers(struct session *s, struct commit *c, uint64_t now_ms, s
     return rc;
 }
 
+/* Records name checkpoints, nodes, environments and calls by number: behind one that is lost they
+ * would name others. */
+static int check_order(const struct session *s, const struct commit_record *r, struct err *e)
+{
+    size_t n = s->forest.calls.n;
+
+    if (!(r->flags & COMMIT_AFTER) || r->calls_before == n)
+        return 0;
+    return err_set(e, ERR_IO,
+                   "session record: it follows %u calls, and the session has %zu: one is lost",
+                   r->calls_before, n);
+}
+
 int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms, struct err *e)
 {
     struct commit c = {0};
 
     if (commit_record_read(r, &c.rec, e) != 0)
+        return -1;
+    if (check_order(s, &c.rec, e) != 0)
         return -1;
     if ((c.rec.flags & (COMMIT_BULK | COMMIT_EXHAUSTED)) == COMMIT_BULK) {
         c.bulk = session_bulk(s, c.rec.call);

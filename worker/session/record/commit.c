@@ -280,6 +280,8 @@ static unsigned flags_of(const struct plan *p, unsigned parts)
         flags |= COMMIT_SENT;
     if (p->key.p)
         flags |= COMMIT_KEY;
+    if (p->session->forest.calls.n > 0)
+        flags |= COMMIT_AFTER;
     if (p->dropped_fields.p && !p->pub.exhausted)
         flags |= COMMIT_DROPPED;
     if (has_texts_apart(p))
@@ -501,6 +503,8 @@ int session_commit(struct session_plan *pub, struct session_answer *answers, siz
     record_put_u(record, p->text ? answers[0].prompt_tokens : p->pub.prompt.n);
     if (p->key.p)
         record_put_str(record, p->key);
+    if (p->session->forest.calls.n > 0)
+        record_put_u(record, p->session->forest.calls.n);
     if (p->pub.exhausted) {
         put_exhausted(record, p);
         return 0;

@@ -5,6 +5,7 @@
  *     type version session-id now-ms(8)                      every record
  *     call body-hash(8 8) max-tokens temperature(4) flags prompt-tokens
  *     idempotency key                                        when COMMIT_KEY
+ *     calls recorded before                                  when COMMIT_AFTER; else not told
  *     COMMIT_EXHAUSTED:   chain                              when COMMIT_CHAIN
  *                         ids that stay of it                when COMMIT_KEPT; nothing else
  *     not COMMIT_RAW:     tools kwargs | env                 COMMIT_NEW_ENV | else
@@ -109,6 +110,7 @@ enum {
     COMMIT_POOL = 131072,   /* the new environment is another pool's than the policy's */
     COMMIT_INDEXER = 262144,     /* the indexer's top-k is kept of some answer */
     COMMIT_ASKED = 524288,       /* some answer's engine was asked for a basis of its logprobs */
+    COMMIT_AFTER = 1048576,      /* other calls of the session are recorded */
     COMMIT_ASKED_BRIEF = 8388608 /* instructions that were asked are in no text of their own, but
                                     are that of the conversation's first message */
 };

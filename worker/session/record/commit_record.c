@@ -38,6 +38,8 @@ void commit_record_read_head(struct record_in *r, struct commit_record *c)
     c->prompt_tokens = record_u32(r);
     if (c->flags & COMMIT_KEY)
         c->key = record_str(r);
+    if (c->flags & COMMIT_AFTER)
+        c->calls_before = record_u32(r);
 }
 
 /* Environment and new messages. */

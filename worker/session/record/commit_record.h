@@ -47,9 +47,10 @@ struct commit_record {
     float temperature;
     unsigned flags; /* COMMIT_... */
     uint32_t prompt_tokens;
-    struct str key; /* absent without COMMIT_KEY */
-    uint32_t chain; /* UINT32_MAX without COMMIT_CHAIN */
-    uint32_t kept;  /* COMMIT_EXHAUSTED with COMMIT_KEPT; nothing below is there then */
+    struct str key;        /* absent without COMMIT_KEY */
+    uint32_t calls_before; /* COMMIT_AFTER */
+    uint32_t chain;        /* UINT32_MAX without COMMIT_CHAIN */
+    uint32_t kept;         /* COMMIT_EXHAUSTED with COMMIT_KEPT; nothing below is there then */
 
     struct str tools, kwargs; /* JSON or absent: COMMIT_NEW_ENV */
     struct str pool;          /* absent without COMMIT_POOL */
