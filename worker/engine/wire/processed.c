@@ -66,7 +66,7 @@ static double sum_of(const struct processed *p, size_t n)
 int processed_logprob(const struct processed *p, float *ret)
 {
     const struct sampling *s = p->sampling;
-    size_t n = p->logprobs.n;
+    size_t n = p->logprobs.n, summed;
     float own = p->own;
     double rest, sum;
 
@@ -84,12 +84,15 @@ int processed_logprob(const struct processed *p, float *ret)
     sum = sum_of(p, n);
     if (rest > SURE * sum)
         return SCORE_WIDER;
+    summed = n;
     if (s->top_p < 1)
         n = cut_top_p(p, n, sum);
     while (n > 1 && weight(p, (double)p->logprobs.at[n - 1]) < s->min_p)
         n--;
     if (n < p->logprobs.n && own < p->logprobs.at[n - 1])
         return SCORE_NONE;
-    *ret = (float)log(weight(p, (double)own) / sum_of(p, n));
+    if (n < summed)
+        sum = sum_of(p, n);
+    *ret = (float)log(weight(p, (double)own) / sum);
     return isfinite(*ret) ? SCORE_FOUND : SCORE_NONE;
 }

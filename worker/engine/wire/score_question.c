@@ -1,5 +1,4 @@
-/* The answer is read as it comes (score_answer.h); what takes exp() of a whole vocabulary is a
- * helper's (score_work.h). */
+/* The answer is read as it comes (score_answer.h). */
 #include "worker/engine/wire/score_question.h"
 
 #include <stdlib.h>
@@ -11,7 +10,6 @@
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/processed.h"
 #include "worker/engine/wire/score_answer.h"
-#include "worker/engine/wire/score_work.h"
 #include "worker/engine/wire/scoring.h"
 
 enum { REFUSAL_MAX = 16 * 1024 }; /* bytes of another status than 200 */
@@ -23,7 +21,6 @@ struct score_question {
     struct http_call *http; /* NULL: over */
     int status;
     struct score_answer answer;
-    struct score_work *work; /* a helper is at the answer; or NULL */
     struct buf refusal;
     score_question_done_fn done;
     void *ctx;
@@ -42,7 +39,6 @@ void score_question_cancel(struct score_question *c)
         return;
     if (c->http)
         http_call_cancel(c->http);
-    score_work_drop(c->work);
     score_question_free(c);
 }
 
@@ -55,21 +51,9 @@ static void end(struct score_question *c, int rc, float logprob, const struct er
     done(ctx, rc, logprob, e);
 }
 
-static void on_processed(void *ctx, int rc, float logprob)
-{
-    struct score_question *c = ctx;
-    struct err e = {0};
-
-    c->work = NULL;
-    if (rc < 0)
-        (void)err_set(&e, ERR_ENGINE_INVALID, "the engine's logprobs took too long to read");
-    end(c, rc, logprob, &e);
-}
-
 /* The answer is whole. */
 static void take_answer(struct score_question *c)
 {
-    const struct engine_options *o = c->remote->options;
     struct processed p = {.sampling = c->ask->sampling, .vocab_size = c->ask->vocab_size};
     float logprob = 0;
     int rc = score_answer_own(&c->answer, &p.own);
@@ -84,11 +68,6 @@ static void take_answer(struct score_question *c)
         return;
     }
     p.logprobs = c->answer.tops;
-    if (o->helper && score_work_is_long(p.logprobs.n)) {
-        c->answer.tops = (struct json_floats){0};
-        score_work_begin(o, c->session_id, &p, on_processed, c, &c->work);
-        return;
-    }
     rc = processed_logprob(&p, &logprob);
     end(c, rc, logprob, NULL);
 }
