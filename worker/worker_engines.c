@@ -10,7 +10,6 @@
 #include "worker/engine/pool/engine_pool.h"
 #include "worker/engine/pool/engine_set.h"
 #include "worker/engine/pool/weights_file.h"
-#include "worker/plane/call/engine_helper.h"
 #include "worker/session/store/session.h"
 #include "worker/setup.h"
 #include "worker/worker_state.h"
@@ -83,8 +82,7 @@ int worker_engines_open(struct worker_state *w, void (*on_health)(void *ctx), vo
     o.slot = w->h->slot;
     o.on_health = on_health;
     o.health_ctx = ctx;
-    o.helper = &call_engine_helper;
-    o.helper_ctx = &a->calls;
+    o.tasks = a->calls.tasks;
     w->engine_home = mem_zalloc(sizeof(*w->engine_home));
     *w->engine_home = setup_engine_home(w->h);
     a->engine_home = w->engine_home;

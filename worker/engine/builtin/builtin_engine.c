@@ -220,7 +220,6 @@ static void on_job_done(struct engine_work *w, enum engine_work_end end)
 
 static void begin_job(struct builtin_attempt *a)
 {
-    const struct engine_options *o = a->replica->options;
     struct builtin_job *j = mem_zalloc(sizeof(*j));
 
     j->work = (struct engine_work){.run = run_job,
@@ -232,7 +231,7 @@ static void begin_job(struct builtin_attempt *a)
     builtin_hold(j->builtin);
     j->req = builtin_request_copy(a->req, &j->arena);
     a->job = j;
-    o->helper->begin(o->helper_ctx, &j->work, a->req->session_id);
+    engine_work_begin(&j->work, a->replica->options->tasks, a->req->session_id);
 }
 
 static void *attempt_start(void *replica, const struct engine_request *req,
@@ -246,7 +245,7 @@ static void *attempt_start(void *replica, const struct engine_request *req,
     a->events = events;
     a->ctx = ctx;
     a->asked_ms = clock_ms();
-    if (r->options->helper && builtin_is_long(r->builtin, req)) {
+    if (r->options->tasks && builtin_is_long(r->builtin, req)) {
         begin_job(a);
         return a;
     }
@@ -258,10 +257,9 @@ static void *attempt_start(void *replica, const struct engine_request *req,
 static void attempt_cancel(void *attempt)
 {
     struct builtin_attempt *a = attempt;
-    const struct engine_options *o = a->replica->options;
 
     if (a->job)
-        o->helper->drop(o->helper_ctx, &a->job->work);
+        engine_work_drop(&a->job->work);
     attempt_free(a);
 }
 

@@ -17,7 +17,6 @@
 
 struct board;
 struct buf;
-struct engine_helper;
 struct engine_pool;
 struct engine_set;
 struct err;
@@ -26,6 +25,7 @@ struct loop;
 struct metrics_page;
 struct model;
 struct sampling;
+struct tasks;
 struct weights_told;
 
 /* One --engine argument as text plus the shared limits; everything is copied. */
@@ -61,8 +61,7 @@ struct engine_options {
     unsigned slot;                /* this process's */
     void (*on_health)(void *ctx); /* engine_pool_ready may have changed; or NULL */
     void *health_ctx;
-    const struct engine_helper *helper; /* does long work beside the loop; NULL: on the spot */
-    void *helper_ctx;
+    struct tasks *tasks; /* wait for long work (engine_work.h); NULL: the loop does it */
     uint64_t timeout_ms, idle_timeout_ms, connect_timeout_ms, queue_timeout_ms, health_interval_ms,
         health_timeout_ms; /* 0: 20 s */
 };

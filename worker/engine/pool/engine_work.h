@@ -1,7 +1,6 @@
 /*
- * struct engine_work: what an adapter makes of an answer and would hold the loop with, done by a
- * helper thread. Engines know nothing of helpers: who opens a pool says how it is done
- * (engine_options.helper); without, adapters do it on the spot.
+ * struct engine_work: work of an adapter that would hold the loop, done by a helper thread. A task
+ * waits for the thread. Pools without tasks (engine_options.tasks) do such work on the loop.
  */
 #ifndef RG_ENGINE_ENGINE_WORK_H
 #define RG_ENGINE_ENGINE_WORK_H
@@ -10,25 +9,28 @@
 
 #include "common/base/str.h"
 
-/* STUCK: it is still at it, and nothing that it uses may ever be freed, the work included. */
+struct task;
+struct tasks;
+
+/* STUCK: the thread hangs, and nothing that it uses may be freed, the work included. */
 enum engine_work_end { ENGINE_WORK_DONE, ENGINE_WORK_FAILED, ENGINE_WORK_STUCK };
 
-/* Embedded in its owner, zeroed; all but `job` is set by the owner. */
+/* Embedded in its owner, which sets the first four members and zeroes the others. */
 struct engine_work {
-    void (*run)(struct engine_work *w); /* in a helper: touches what its owner owns alone */
+    void (*run)(struct engine_work *w); /* in the thread: uses what the owner alone has */
     void (*done)(struct engine_work *w, enum engine_work_end end); /* on the loop */
-    void (*drop)(struct engine_work *w); /* instead of done, when the helper has let go: frees it */
-    bool is_long; /* by its bytes or tokens, it takes a helper several milliseconds: it leaves one
-                     to others */
-    void *job;    /* the helper's */
+    void (*drop)(struct engine_work *w); /* instead of done, after engine_work_drop: frees it */
+    bool is_long; /* a thread needs several milliseconds for it: another one stays free */
+
+    struct task *task; /* NULL: no thread has it */
+    struct str lane;
+    bool dropped;
 };
 
-struct engine_helper {
-    /* done follows, maybe at once; work of one session is done in order. */
-    void (*begin)(void *ctx, struct engine_work *w, struct str session_id);
+/* `done` follows, maybe at once. Work of one session is done in order. */
+void engine_work_begin(struct engine_work *w, struct tasks *tasks, struct str session_id);
 
-    /* Its owner gives it up before it is done: drop follows, maybe at once. */
-    void (*drop)(void *ctx, struct engine_work *w);
-};
+/* The owner does not need it any more: `drop` follows, maybe at once. Not after `done`. */
+void engine_work_drop(struct engine_work *w);
 
 #endif

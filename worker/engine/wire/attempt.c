@@ -291,7 +291,7 @@ static void finish(struct engine_attempt *a)
     struct str words;
     int rc;
 
-    if (reading_is_long(reading) && a->remote->options->helper) {
+    if (reading_is_long(reading) && a->remote->options->tasks) {
         read_beside(a);
         return;
     }

@@ -11,7 +11,6 @@
 
 struct long_text {
     struct engine_work work;
-    const struct engine_options *options; /* the remote's */
     struct reading *reading;
     void (*done)(void *ctx, struct reading *r);
     void *ctx;
@@ -53,15 +52,14 @@ void long_text_begin(struct reading *r, const struct engine_options *o, struct s
     *ret = t;
     *t = (struct long_text){
         .work = {.run = run, .done = on_done, .drop = on_drop, .is_long = reading_takes_long(r)},
-        .options = o,
         .reading = r,
         .done = done,
         .ctx = ctx};
-    o->helper->begin(o->helper_ctx, &t->work, session_id);
+    engine_work_begin(&t->work, o->tasks, session_id);
 }
 
 void long_text_drop(struct long_text *t)
 {
     if (t)
-        t->options->helper->drop(t->options->helper_ctx, &t->work);
+        engine_work_drop(&t->work);
 }

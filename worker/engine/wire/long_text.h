@@ -1,5 +1,5 @@
 /*
- * struct long_text: a whole answer of a kind of text, or an event of a stream, that is long: a
+ * struct long_text: a whole answer of a kind of text that is long: a
  * helper reads it (reading_parse), while its attempt waits.
  */
 #ifndef RG_WIRE_LONG_TEXT_H
@@ -11,7 +11,7 @@ struct engine_options;
 struct long_text;
 struct reading;
 
-/* The pool has a helper, and reading_is_long, or READING_LONG was returned. *ret owns the reading
+/* The pool has tasks, and reading_is_long. *ret owns the reading
  * until `done`, on the loop, maybe before this returns, with the reading, or NULL: the helper did
  * not come to its end. */
 void long_text_begin(struct reading *r, const struct engine_options *o, struct str session_id,

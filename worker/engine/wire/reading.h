@@ -25,8 +25,7 @@ struct reply;
 struct wire;
 
 /* MORE: all is well. TOLD: the answer reports an error (reading_words). LACKS: all is there but
- * logprobs that the engine left out (reply.lacks), which are to be asked for. LONG: an event is
- * better read by a helper. LATER: it has more logprobs than are told in a turn of the loop. STRAY:
+ * logprobs that the engine left out (reply.lacks), which are to be asked for. STRAY:
  * the answer is another request's, and nothing of it was given. */
 enum { READING_MORE, READING_TOLD, READING_LACKS, READING_STRAY };
 

@@ -1,22 +1,25 @@
 #include "common/codec/sampling.h"
 #include "worker/engine/builtin/builtin_answer.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "common/base/attrs.h"
+#include "common/base/cancel.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
+#include "common/os/helpers.h"
 #include "common/os/loop.h"
+#include "common/os/task.h"
 #include "testing.h"
 #include "worker/engine/pool/adapter.h"
 #include "worker/engine/pool/engine_pool.h"
 #include "worker/engine/pool/engine_request.h"
 #include "worker/engine/pool/engine_result.h"
 #include "worker/engine/pool/engine_target.h"
-#include "worker/engine/pool/engine_work.h"
 #include "worker/text/model/model.h"
 #include "worker/text/tokens/tokenizer.h"
 
@@ -295,7 +298,8 @@ static size_t comes_by(bool stream)
     buf_puts(&text, "<|im_end|>\n<|im_start|>assistant\n");
     cr_assert_eq(encoder_encode(enc, buf_str(&text), false, &prompt, &e), 0);
     q.prompt = (struct token_span){prompt.at, prompt.n};
-    cr_assert_eq(engine_builtin.open(l, &target, &r.opt, &replica, &e), 0, "%s", e.text);
+    cr_assert_eq(engine_builtin.open(l, &target, &r.opt, &replica, &e), 0, "%s",
+                 e.text);
     (void)engine_builtin.start(replica, &q, &events, &h);
     while (!h.done)
         cr_assert_geq(loop_poll(l, -1), 0);
@@ -318,31 +322,21 @@ TEST(builtin, a_long_stream_comes_in_pieces)
 
 /* --- long answers --- */
 
-/* A helper that keeps what it is to do. */
-struct kept {
-    struct engine_work *work;
-    unsigned dropped;
-};
+/* The linker puts this between a thread and its work: it waits while `held` is set. */
+static atomic_bool held;
 
-static void keep(void *ctx, struct engine_work *w, struct str session_id)
+int __real_builtin_answer_beside(const struct builtin *b, const struct engine_request *r,
+                                 struct builtin_answer *ret, struct err *e);
+int __wrap_builtin_answer_beside(const struct builtin *b, const struct engine_request *r,
+                                 struct builtin_answer *ret, struct err *e);
+
+int __wrap_builtin_answer_beside(const struct builtin *b, const struct engine_request *r,
+                                 struct builtin_answer *ret, struct err *e)
 {
-    struct kept *k = ctx;
-
-    cr_assert(str_eq_c(session_id, "w0-a"));
-    cr_assert_null(k->work);
-    k->work = w;
+    while (atomic_load(&held) && !cancel_wanted())
+        (void)usleep(500);
+    return __real_builtin_answer_beside(b, r, ret, e);
 }
-
-static void keep_dropped(void *ctx, struct engine_work *w)
-{
-    struct kept *k = ctx;
-
-    k->dropped++;
-    k->work = NULL;
-    w->drop(w);
-}
-
-static const struct engine_helper keeper = {keep, keep_dropped};
 
 /* What was told at the end. */
 struct ended {
@@ -381,7 +375,7 @@ static void no_delta(void *ctx, const struct engine_delta *d)
 enum { PROMPT = 5000 };
 
 /* One long echo; with: its sampling as JSON texts, which are gone when the helper is at it. how: 0
- * on the loop, 1 a helper does it, 2 it fails there, 3 the call is cancelled. */
+ * on the loop, 1 a helper does it, 2 it has no time for it, 3 the call is cancelled. */
 static void one_echo(const char *stop, const char *stop_ids, int64_t max_tokens, int how,
                      struct ended *ret)
 {
@@ -389,7 +383,8 @@ static void one_echo(const char *stop, const char *stop_ids, int64_t max_tokens,
     struct rig r = rig_open("");
     struct loop *l = loop_new(NULL);
     struct engine_target target = {.rest = ""};
-    struct kept kept = {0};
+    struct tasks *tasks = tasks_new(l);
+    struct helpers *h = NULL;
     struct token_vec prompt = {0};
     struct arena a = {0};
     struct sampling s = {.max_tokens = max_tokens};
@@ -409,26 +404,32 @@ static void one_echo(const char *stop, const char *stop_ids, int64_t max_tokens,
     cr_assert_eq(json_parse(&a, arena_str(&a, str_cstr(stop)), &s.stop, &e), 0);
     cr_assert_eq(json_parse(&a, arena_str(&a, str_cstr(stop_ids)), &s.stop_token_ids, &e), 0);
     if (how > 0) {
-        r.opt.helper = &keeper;
-        r.opt.helper_ctx = &kept;
+        cr_assert_eq(
+            helpers_new(l,
+                        &(struct helpers_options){.threads = 2, .limit_ms = how == 2 ? 20 : 60000},
+                        &h, &e),
+            0, "%s", e.text);
+        tasks_use_helpers(tasks, &(struct task_helpers){.h = h});
+        r.opt.tasks = tasks;
+        atomic_store(&held, true);
     }
-    cr_assert_eq(engine_builtin.open(l, &target, &r.opt, &replica, &e), 0, "%s", e.text);
+    cr_assert_eq(engine_builtin.open(l, &target, &r.opt, &replica, &e), 0, "%s",
+                 e.text);
     attempt = engine_builtin.start(replica, &q, &events, ret);
-    cr_assert_eq(kept.work != NULL, how > 0);
+    cr_assert_eq(tasks_count(tasks), how > 0);
     if (how > 0) { /* nothing of the call's is looked at */
         memset(prompt.at, 0, prompt.n * sizeof(*prompt.at));
         arena_done(&a);
         s.stop = s.stop_token_ids = NULL;
     }
-    if (how == 1)
-        kept.work->run(kept.work);
-    if (how == 1 || how == 2)
-        kept.work->done(kept.work, how == 1 ? ENGINE_WORK_DONE : ENGINE_WORK_FAILED);
     if (how >= 3)
         engine_builtin.cancel(attempt);
-    while (how < 3 && ret->n == 0 && !ret->failed)
+    atomic_store(&held, how == 2);
+    while (tasks_count(tasks) > 0 || (how < 3 && ret->n == 0 && !ret->failed))
         cr_assert_geq(loop_poll(l, -1), 0);
-    cr_assert_eq(kept.dropped, how >= 3);
+    cr_assert_eq(helpers_free(h), 0);
+    tasks_finish(tasks, true);
+    tasks_free(tasks);
     engine_builtin.close(replica);
     encoder_free(enc);
     buf_done(&text);
