@@ -53,12 +53,13 @@ static void open_remotes(void)
 
     CHECK(loop);
     for (size_t i = 0; i < ARRAY_LEN(targets); i++) {
+        const struct engine_adapter *kind = engine_adapter_find(targets[i].kind);
         void *replica = NULL;
 
         open[i] = targets[i];
         open[i].name = open[i].kind;
         open[i].rest = "http://127.0.0.1:9";
-        CHECK(engine_adapter_find(open[i].kind)->open(loop, &open[i], &options, &replica, &e) == 0);
+        CHECK(kind->open(kind, loop, &open[i], &options, &replica, &e) == 0);
         remotes[i] = replica;
     }
     remotes[6]->route = 1;

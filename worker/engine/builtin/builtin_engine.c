@@ -49,11 +49,13 @@ struct builtin_attempt {
     uint64_t asked_ms, first_ms;
 };
 
-static int replica_open(struct loop *loop, const struct engine_target *t,
-                        const struct engine_options *o, void **ret, struct err *e)
+static int replica_open(const struct engine_adapter *kind, struct loop *loop,
+                        const struct engine_target *t, const struct engine_options *o, void **ret,
+                        struct err *e)
 {
     struct builtin_replica *r = mem_zalloc(sizeof(*r));
 
+    (void)kind;
     r->loop = loop;
     r->target = t;
     r->options = o;

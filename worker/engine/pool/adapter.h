@@ -1,11 +1,13 @@
 /*
- * struct engine_adapter: what one kind of engine (sglang, vllm, llamacpp, openai, builtin) provides
- * to the pool: replicas and attempts. The pool owns what is common to all kinds: queueing,
- * affinity, health, retries before the first byte, splicing of engine-side aborts, checks of the
- * answer, weight versions. An adapter speaks one wire format and knows nothing of sessions or other
- * replicas.
+ * struct engine_adapter: what one kind of engine provides to the pool: replicas and attempts. The
+ * pool owns what is common to all kinds: queueing, affinity, health, retries before the first byte,
+ * splicing of engine-side aborts, checks of the answer, weight versions. An adapter speaks one wire
+ * format and knows nothing of sessions or other replicas.
  *
- * Adapters stand in the table engine_adapters (adapters.c); a pool finds them by kind.
+ * A new kind takes a row of engine_kinds.def, and a file with engine_<kind>; the help of --engine
+ * names it. For an engine over HTTP the file has a struct wire (wire/remote.h) and
+ * REMOTE_FUNCTIONS: see wire/llamacpp.c. A member that is not set means that the kind has no such
+ * feature.
  */
 #ifndef RG_ENGINE_ADAPTER_H
 #define RG_ENGINE_ADAPTER_H
@@ -21,6 +23,7 @@ struct engine_pass;
 struct engine_pass_events;
 struct json_out;
 struct loop;
+struct wire;
 
 /* One --engine argument, [NAME=]KIND:REST[,name=value]..., taken apart. Lives as long as the pool.
  * Whether NAME is a pool's is for the whole set to say (engine_set.h). */
@@ -83,6 +86,10 @@ struct engine_kv {
     uint64_t unit;     /* no session takes less */
 };
 
+/* How a kind is asked for the logprobs of a whole prompt (wire/prompt_scores.h). NONE: it is not.
+ */
+enum scorer_kind { SCORER_NONE, SCORER_SGLANG, SCORER_VLLM };
+
 /* What a kind of engine makes of the fields of sampling_params.engine_extra. Lists are
  * blank-separated. */
 struct engine_extra {
@@ -104,15 +111,20 @@ struct engine_adapter {
     /* What sessions may want kept of answers and the kind cannot tell, likewise. */
     const char *cannot_tell;
 
+    /* --engine options that other kinds do not have, likewise. */
+    const char *options;
+
     const char *lora_field; /* names an adapter of the weights; NULL: there are none */
     struct engine_extra extra;
+    enum scorer_kind scores;
+    const struct wire *wire; /* over HTTP (wire/remote.h); NULL: functions of its own */
 
     /* What can be said of the setting without a model. NULL: open and close say it. */
     int (*check)(const struct engine_target *t, struct err *e);
 
-    /* Prepares a replica; connects nothing yet. o and t outlive it. */
-    int (*open)(struct loop *loop, const struct engine_target *t, const struct engine_options *o,
-                void **ret, struct err *e);
+    /* Prepares a replica of this kind; connects nothing yet. o and t outlive it. */
+    int (*open)(const struct engine_adapter *kind, struct loop *loop, const struct engine_target *t,
+                const struct engine_options *o, void **ret, struct err *e);
 
     /* The options have changed; the key file may have, too. NULL: nothing to do. */
     void (*reload)(void *replica);
@@ -184,11 +196,12 @@ struct engine_adapter {
     void (*pass_resume)(void *passed);
 };
 
-extern const struct engine_adapter engine_builtin;
-extern const struct engine_adapter engine_sglang;
-extern const struct engine_adapter engine_vllm;
-extern const struct engine_adapter engine_llamacpp;
-extern const struct engine_adapter engine_openai;
+#define X(name) extern const struct engine_adapter engine_##name;
+#include "worker/engine/pool/engine_kinds.def"
+#undef X
+
+/* The names of all kinds, separated by commas. */
+extern const char *const engine_kinds;
 
 /* True if a blank-separated list of an adapter has the name. A NULL list has no names. */
 bool engine_adapter_lists(const char *list, const char *name);

@@ -1,8 +1,4 @@
-/*
- * The table of all kinds of engines. Each kind's adapter lies in a file of its own (wire/,
- * builtin.c); a new kind is one line here. A kind that is not in the table is an error of
- * configuration, named with those that are.
- */
+/* The table of all kinds of engines. */
 #include <string.h>
 
 #include "common/base/attrs.h"
@@ -10,8 +6,18 @@
 #include "worker/engine/pool/adapter.h"
 
 static const struct engine_adapter *const engine_adapters[] = {
-    &engine_builtin, &engine_sglang, &engine_vllm, &engine_llamacpp, &engine_openai,
+#define X(name) &engine_##name,
+#include "worker/engine/pool/engine_kinds.def"
+#undef X
 };
+
+static const char kinds[] =
+#define X(name) ", " #name
+#include "worker/engine/pool/engine_kinds.def"
+#undef X
+    ;
+
+const char *const engine_kinds = kinds + 2;
 
 const struct engine_adapter *engine_adapter_find(const char *kind)
 {

@@ -167,7 +167,7 @@ static int check_target(const struct engine_target *t, const struct engine_optio
     if (adapter->check)
         return adapter->check(t, e);
     loop = loop_new(e);
-    rc = loop ? adapter->open(loop, t, o, &replica, e) : -1;
+    rc = loop ? adapter->open(adapter, loop, t, o, &replica, e) : -1;
     if (rc == 0)
         adapter->close(replica);
     loop_free(loop);

@@ -385,14 +385,14 @@ static int check_options(const struct engine_set *s, const struct engine_target 
                        : t->priority ? "priority"
                        : t->dp_ranks ? "dp-ranks"
                                      : NULL;
-    bool builtin = strcmp(t->kind, "builtin") == 0;
+    const struct engine_adapter *kind = engine_adapter_find(t->kind);
 
     if (pool && idle)
         return err_set(e, ERR_CONFIG,
                        "engine option %s of \"%.100s\" has no effect in the pool \"%s\", which "
                        "gets messages and returns no token ids",
                        idle, t->name, pool);
-    if (t->model && (pool ? builtin : strcmp(t->kind, "openai") != 0))
+    if (t->model && (pool ? !kind->wire : !kind->passes_request))
         return err_set(e, ERR_CONFIG,
                        "engine option model is for upstreams that get messages (of a pool, or of "
                        "kind openai); \"%.100s\" gets token ids",

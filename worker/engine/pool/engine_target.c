@@ -207,6 +207,13 @@ static int take_name(struct arena *a, struct str *rest, struct engine_target *t,
     return 0;
 }
 
+static int check_option(const struct engine_adapter *a, bool set, const char *name, struct err *e)
+{
+    if (!set || engine_adapter_lists(a->options, name))
+        return 0;
+    return err_set(e, ERR_CONFIG, "engine option %s is not for kind %s", name, a->kind);
+}
+
 /* A URL whose path is a part of the API, which is added to it: every call would be 404. Only kind
  * openai may have a version there. */
 static int check_url(const struct engine_target *t, struct err *e)
@@ -214,12 +221,12 @@ static int check_url(const struct engine_target *t, struct err *e)
     static const char *const ends[] = {
         "/chat/completions",      "/completions", "/v1/chat/completions", "/v1/completions",
         "/inference/v1/generate", "/generate",    "/completion",          "/v1"};
-    bool openai = strcmp(t->kind, "openai") == 0;
+    bool passes = engine_adapter_find(t->kind)->passes_request;
     struct str url = str_cstr(t->rest), longest = {0};
 
     while (str_ends(url, STR("/")))
         url.len--;
-    for (size_t i = 0; i < (openai ? 2 : ARRAY_LEN(ends)); i++) /* openai: /v1 may stay */
+    for (size_t i = 0; i < (passes ? 2 : ARRAY_LEN(ends)); i++) /* /v1 may stay */
         if (str_ends(url, str_cstr(ends[i])) && strlen(ends[i]) > longest.len)
             longest = str_cstr(ends[i]);
     if (longest.len == 0)
@@ -252,17 +259,14 @@ int engine_target_parse(struct arena *a, const char *text, struct engine_target 
     ret->rest = colon == SIZE_MAX ? "" : arena_cstr(a, str_sub(rest, colon + 1, SIZE_MAX));
     adapter = engine_adapter_find(ret->kind);
     if (!adapter)
-        return err_set(e, ERR_CONFIG,
-                       "unknown engine kind \"%.40s\"; known: sglang, vllm, llamacpp, openai "
-                       "(KIND:URL), builtin",
-                       ret->kind);
-    if ((ret->priority || ret->dp_ranks) && strcmp(ret->kind, "vllm") != 0)
-        return err_set(e, ERR_CONFIG, "engine option %s is for kind vllm; %s %s",
-                       ret->priority ? "priority" : "dp-ranks", ret->kind,
-                       strcmp(ret->kind, "sglang") == 0 ? "reports it" : "has none");
+        return err_set(e, ERR_CONFIG, "unknown engine kind \"%.40s\"; known: %s (KIND:URL)",
+                       ret->kind, engine_kinds);
+    if (check_option(adapter, ret->priority, "priority", e) ||
+        check_option(adapter, ret->dp_ranks > 0, "dp-ranks", e))
+        return -1;
     if (ret->logprobs && (adapter->asks_basis != BASIS_UNKNOWN || !adapter->basis))
         return err_set(e, ERR_CONFIG,
                        "engine option logprobs is for kinds sglang, vllm and openai; %s reports it",
                        ret->kind);
-    return strcmp(ret->kind, "builtin") == 0 ? 0 : check_url(ret, e);
+    return adapter->wire ? check_url(ret, e) : 0;
 }

@@ -512,10 +512,10 @@ static struct replica *open_one(struct replicas *all, const struct engine_entry 
     if (all->opt->pool) {
         r->target.pool = arena_cstr(&r->arena, str_cstr(all->opt->pool));
         r->target.name = r->target.own ? r->target.own : r->target.whole;
-        if (r->adapter != &engine_builtin) /* all servers have it; ids are another model's */
+        if (r->adapter->wire) /* all servers have it; ids are another model's */
             r->adapter = &engine_openai;
     }
-    if (r->adapter->open(all->loop, &r->target, all->opt, &r->impl, e) < 0)
+    if (r->adapter->open(r->adapter, all->loop, &r->target, all->opt, &r->impl, e) < 0)
         goto out;
     r->hash = str_hash(str_cstr(r->target.name), 0);
     return r;

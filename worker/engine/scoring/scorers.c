@@ -74,7 +74,7 @@ static int parse(struct arena *a, const char *text, struct scorer *ret, struct e
                        "scorer \"%s\": options name, model, max-inflight and dp-ranks are for "
                        "engines that answer (--engine)",
                        text);
-    if (strcmp(ret->target.kind, "sglang") != 0 && strcmp(ret->target.kind, "vllm") != 0)
+    if (!engine_adapter_find(ret->target.kind)->scores)
         return err_set(e, ERR_CONFIG, "scorer \"%s\": kinds that score prompts are sglang and vllm",
                        text);
     return 0;

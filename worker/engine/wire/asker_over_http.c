@@ -47,8 +47,8 @@ int prompt_asker_new(struct loop *loop, const struct engine_target *t,
 
     a->loop = loop;
     a->adapter = engine_adapter_find(t->kind);
-    a->kind = strcmp(t->kind, "sglang") == 0 ? SCORER_SGLANG : SCORER_VLLM;
-    if (a->adapter->open(loop, t, o, &remote, e)) {
+    a->kind = a->adapter->scores;
+    if (a->adapter->open(a->adapter, loop, t, o, &remote, e)) {
         free(a);
         return -1;
     }

@@ -161,6 +161,7 @@ static void deliver(struct engine_attempt *a)
     uint64_t now = clock_us();
 
     reading_result(a->reading, &res);
+    res.asked = a->req->support ? a->remote->wire->asks_of_support : a->remote->adapter->asks_basis;
     remote_note_answer(a->remote, a->req, reading_reply(a->reading), res.basis, a->streams);
     res.unbudgeted = a->req->sampling->max_thinking_tokens && a->req->thinks && !a->by.budget &&
                      !a->remote->wire->text;
@@ -430,7 +431,7 @@ void *remote_start(void *replica, const struct engine_request *q,
     a->asked_us = clock_us();
     a->reading = reading_new(r, r->wire, q, on_delta, a);
     reading_expect(a->reading, r->facts.mode,
-                   r->wire->tells_basis ? r->wire->basis : remote_basis(r),
+                   remote_tells_basis(r) ? r->wire->basis : remote_basis(r),
                    remote_asks_experts(r) || q->all_fields);
     if (!remote_asks_experts(r) && !q->support && !q->indexer.wanted)
         reading_limit(a->reading, body_max(q));

@@ -41,7 +41,8 @@ struct asked_by {
 };
 
 struct remote {
-    const struct wire *wire;
+    const struct engine_adapter *adapter;
+    const struct wire *wire; /* the adapter's */
     struct loop *loop;
     const struct engine_target *target;
     const struct engine_options *options;
@@ -76,6 +77,9 @@ struct remote {
     bool away;         /* the last probe's answer was an error */
     bool probe_failed; /* the last one; its reason is in the log */
 };
+
+/* Whether answers have the basis of their logprobs: it is asked for. The setting does not count. */
+bool remote_tells_basis(const struct remote *r);
 
 /* A request's max_thinking_tokens; -1: it has none. */
 int64_t remote_budget_of(const struct engine_request *q);

@@ -53,8 +53,8 @@ static void note_lacks(struct remote *r, const struct engine_request *q, const s
     if (r->wire->text || y->ids.n == 0 || y->finish == REPLY_ABORT)
         return;
     lacks = lacks_by_kind(r, q, y);
-    if (r->wire->has_experts && (r->options->routed_experts || q->all_fields) && !y->has_experts &&
-        !streams_lose)
+    if (!engine_adapter_lists(r->adapter->cannot_tell, "routed_experts") &&
+        (r->options->routed_experts || q->all_fields) && !y->has_experts && !streams_lose)
         lacks |= LACKS_EXPERTS;
     if (q->support && !support_known(&y->support, y->ids.n))
         lacks |= LACKS_SUPPORT;
@@ -72,7 +72,7 @@ static void note_lacks(struct remote *r, const struct engine_request *q, const s
 void remote_note_answer(struct remote *r, const struct engine_request *q, const struct reply *y,
                         enum logprob_basis basis, bool events)
 {
-    if (r->wire->tells_basis && !y->lowered)
+    if (remote_tells_basis(r) && !y->lowered)
         r->given = basis;
     note_experts(r, y, events);
     note_lacks(r, q, y, events);

@@ -126,7 +126,7 @@ static void write_question(struct form_probe *p)
 /* True if the kind has the fields of the question. */
 static bool has_fields(const struct remote *r, enum form_question q)
 {
-    const struct engine_adapter *a = engine_adapter_find(r->wire->kind);
+    const struct engine_adapter *a = r->adapter;
 
     if (q == ASK_ALLOWED || q == ASK_WORDS)
         return !engine_adapter_lists(a->cannot_take, "allowed_token_ids");

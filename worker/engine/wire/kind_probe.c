@@ -61,7 +61,7 @@ static void end_probe(struct remote *r, const char *other_kind)
 /* Whether the step is one to ask now. Settings were asked for before. */
 static bool is_due(const struct remote *r, const struct kind_step *s)
 {
-    bool own = s->kind && strcmp(s->kind, r->wire->kind) == 0;
+    bool own = s->kind && strcmp(s->kind, r->adapter->kind) == 0;
 
     if (strcmp(s->path, r->wire->info) == 0)
         return false;
@@ -83,7 +83,7 @@ static void on_answer(void *ctx, int status, struct str body, const struct err *
 
     (void)e;
     if (s->mark == MARK_MODELS && status == 200 && json_parse(&a, body, &v, &bad) == 0)
-        other = kind_of_models(v, r->wire->kind);
+        other = kind_of_models(v, r->adapter->kind);
     else if (s->mark != MARK_MODELS && shows)
         other = s->kind;
     arena_done(&a);

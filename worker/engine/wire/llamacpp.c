@@ -295,12 +295,10 @@ static void take_info(const struct json *info, struct engine_facts *ret)
 }
 
 static const struct wire wire = {
-    .kind = "llamacpp",
     .info = "/props",
     .take_info = take_info,
     .fields = fields,
     .n_fields = ARRAY_LEN(fields),
-    .health = "/health",
     .write = write_request,
     .scalar = take_scalar,
     .end_event = end_event,
@@ -309,9 +307,6 @@ static const struct wire wire = {
     .score_fields = score_fields,
     .n_score_fields = ARRAY_LEN(score_fields),
     .basis = BASIS_PROCESSED,
-    .asks = BASIS_PROCESSED,
-    .tells_basis = true,
-    .routes = 1,
 };
 
 #define OURS                                                                                  \
@@ -320,10 +315,15 @@ static const struct wire wire = {
     "json_schema grammar input_prefix input_suffix multimodal_data response_fields logprobs " \
     "sampling_params"
 
-REMOTE_ADAPTER(llamacpp, "llamacpp", &wire, .cannot_enforce = "regex structural_tag",
-               .extra = {true, false, OURS, NULL}, .asks_basis = BASIS_PROCESSED,
-               .cannot_tell = "sampling_support indexer_topk routed_experts",
-               .cannot_take = "stop_token_ids min_tokens allowed_token_ids bad_words "
-                              "max_thinking_tokens",
-               .reads = "GET /health, GET /v1/health, POST /tokenize, POST /detokenize, "
-                        "POST /apply-template");
+const struct engine_adapter engine_llamacpp = {
+    REMOTE_FUNCTIONS,
+    .kind = "llamacpp",
+    .wire = &wire,
+    .cannot_enforce = "regex structural_tag",
+    .extra = {true, false, OURS, NULL},
+    .asks_basis = BASIS_PROCESSED,
+    .cannot_tell = "sampling_support indexer_topk routed_experts",
+    .cannot_take = "stop_token_ids min_tokens allowed_token_ids bad_words "
+                   "max_thinking_tokens",
+    .reads = "GET /health, GET /v1/health, POST /tokenize, POST /detokenize, "
+             "POST /apply-template"};

@@ -111,14 +111,6 @@ static void write_request(const struct remote *r, const struct engine_request *q
     json_out_end_obj(&o);
 }
 
-static void take_scalar(struct reply *y, int id, const struct json_scan *s, struct str key)
-{
-    (void)y;
-    (void)id;
-    (void)s;
-    (void)key;
-}
-
 /* An upstream that gives up cannot be asked for the rest: it takes no ids. */
 static int read_finish(struct reply *y, const struct json *word, struct err *e)
 {
@@ -237,14 +229,10 @@ static int end_text(const struct remote *r, struct reply *y, const struct engine
 }
 
 static const struct wire wire = {
-    .kind = "openai",
-    .health = "/health",
     .write = write_request,
-    .scalar = take_scalar,
     .sends_request_id = true,
     .text = take_doc,
     .text_end = end_text,
-    .routes = 1,
 };
 
 #define OURS                                                                                 \
@@ -255,6 +243,12 @@ static const struct wire wire = {
     "return_input_ids_in_sglext return_output_ids_in_sglext continue_final_message "         \
     "add_generation_prompt sampling_params"
 
-REMOTE_ADAPTER(openai, "openai", &wire, .passes_request = true,
-               .cannot_tell = "sampling_support indexer_topk top_logprobs routed_experts",
-               .reads = "GET /health", .extra = {true, false, OURS, NULL});
+const struct engine_adapter engine_openai = {
+    REMOTE_FUNCTIONS,
+    .kind = "openai",
+    .wire = &wire,
+    .passes_request = true,
+    .cannot_tell = "sampling_support indexer_topk top_logprobs routed_experts",
+    .reads = "GET /health",
+    .extra = {true, false, OURS, NULL},
+};

@@ -10,12 +10,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "worker/engine/pool/adapter.h"
 #include "worker/engine/wire/wire_fields.h"
 #include "worker/text/tokens/span.h"
 
 struct wire_send;
-
-enum scorer_kind { SCORER_SGLANG, SCORER_VLLM };
 
 struct prompt_scores {
     enum scorer_kind kind;

@@ -645,7 +645,6 @@ void reading_result(struct reading *r, struct engine_result *ret)
         .stop_text = y->stop_text.len ? buf_str(&y->stop_text) : (struct str){0},
         .ids = {y->ids.at, y->ids.n},
         .logprobs = r->wire->text && y->logprobs.n == 0 ? NULL : logprobs,
-        .asked = y->support.wanted ? r->wire->asks_of_support : r->wire->asks,
         .basis = support_decides(&y->support, y->ids.n) ? BASIS_PROCESSED : y->basis,
         .support = support_of(&r->reply.support, y->ids.n),
         .scored = y->scored,

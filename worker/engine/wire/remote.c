@@ -94,7 +94,7 @@ void remote_reload(void *replica)
                   LOG_T("reason", e.text));
 }
 
-int remote_open(const struct wire *w, struct loop *loop, const struct engine_target *t,
+int remote_open(const struct engine_adapter *kind, struct loop *loop, const struct engine_target *t,
                 const struct engine_options *o, void **ret, struct err *e)
 {
     struct http_client_options h = {.ca_file = o->ca_file,
@@ -103,7 +103,12 @@ int remote_open(const struct wire *w, struct loop *loop, const struct engine_tar
                                     .max_idle = o->max_inflight};
     struct remote *r = mem_zalloc(sizeof(*r));
 
-    *r = (struct remote){.wire = w, .loop = loop, .target = t, .options = o, .refused_budget = -1};
+    *r = (struct remote){.adapter = kind,
+                         .wire = kind->wire,
+                         .loop = loop,
+                         .target = t,
+                         .options = o,
+                         .refused_budget = -1};
     if (t->key_file && read_key(t->key_file, &r->auth, e) < 0)
         goto out;
     if (http_client_new(loop, t->rest, &h, &r->client, e) < 0)
@@ -316,7 +321,7 @@ static void answer_health(struct remote *r, const char *other_kind)
     r->health_told = NULL;
     if (other_kind && (!r->other_kind || strcmp(r->other_kind, other_kind) != 0))
         log_error(NULL, "an engine is of a different kind than --engine says: it gets no calls",
-                  LOG_T("engine", r->target->name), LOG_T("kind", r->wire->kind),
+                  LOG_T("engine", r->target->name), LOG_T("kind", r->adapter->kind),
                   LOG_T("is", other_kind));
     r->other_kind = other_kind;
     if (told)
@@ -627,7 +632,7 @@ void remote_probe(void *replica, void (*answer)(void *ctx, enum engine_health h)
     struct buf headers = {0};
 
     remote_headers(r, &headers, (struct str){0}, (struct str){0}, (struct str){0});
-    h.path = str_cstr(r->wire->health);
+    h.path = STR("/health");
     h.headers = buf_str(&headers);
     (void)aside_start(r, &h, &(struct aside){.answer = answer, .ctx = ctx});
     buf_done(&headers);

@@ -61,11 +61,11 @@ struct engine_facts {
  * started for it, which its facts tell; one that a server which was not refuses by its name. */
 enum wire_budget { WIRE_BUDGET_NONE, WIRE_BUDGET_TOLD, WIRE_BUDGET_TRIED };
 
+/* A member that is NULL or 0 means that the kind has no such feature. Each kind needs `write`, and
+ * `text`, or `fields` with `scalar`. Engines are probed at /health. */
 struct wire {
-    const char *kind;
     const struct field *fields;
     size_t n_fields;
-    const char *health;  /* path of the probe */
     uint8_t stream_mode; /* of its streams (enum reply_mode), unknown: see detect_mode */
 
     /* Path asked once, when the engine is first seen well, and what its answer says. NULL: none. */
@@ -119,18 +119,14 @@ struct wire {
     bool aborts_by_first_route; /* its other routes have no call that aborts a request */
     bool may_ignore_lora;       /* a server that was not started for adapters ignores their names */
     enum wire_budget budget;
-    enum logprob_basis basis; /* what it gives as long as nobody tells otherwise */
-    /* What requests ask for by a field of their own, and those that want the support; unknown:
-     * there is no such field. */
-    enum logprob_basis asks, asks_of_support;
+    enum logprob_basis basis;           /* what it gives as long as nobody tells otherwise */
+    enum logprob_basis asks_of_support; /* as asks_basis, of requests that want the support */
     bool
         experts_in_pieces; /* each event brings those of what is new in it, in .npy files (npy.h) */
     bool echoes_images;    /* asked with images it echoes the prompt's ids */
-    bool has_experts;      /* there is a field for routed experts */
     bool tells_all;        /* answers have the weights' version and cached tokens */
-    bool tells_basis;      /* its answers do: the setting does not count */
     bool silent_abort;     /* a stream that ends properly without a finish was aborted */
-    unsigned routes;       /* ways to ask, tried in turn when one is not found (404, 405) */
+    unsigned routes;       /* ways to ask, tried in turn when one is not found (404, 405); 0: one */
 };
 
 /* Field ids that remote handles for every wire (arrays go to their places in struct reply). */
@@ -170,8 +166,8 @@ enum {
 };
 
 /* What adapters (adapter.h) of engines over HTTP are made of, each as the member of struct
- * engine_adapter with that name. `wire` is static. */
-int remote_open(const struct wire *w, struct loop *loop, const struct engine_target *t,
+ * engine_adapter with that name (REMOTE_FUNCTIONS). */
+int remote_open(const struct engine_adapter *kind, struct loop *loop, const struct engine_target *t,
                 const struct engine_options *o, void **ret, struct err *e);
 void remote_reload(void *replica);
 void remote_close(void *replica);
@@ -236,34 +232,13 @@ void remote_rid(struct buf *b, const struct engine_request *q);
 /* Whether an id ends like remote_rid's, of whatever session. */
 bool remote_is_rid(struct str id);
 
-#define REMOTE_ADAPTER(name, kind_text, wire_ptr, ...)                                \
-    static int name##_open(struct loop *loop, const struct engine_target *t,          \
-                           const struct engine_options *o, void **ret, struct err *e) \
-    {                                                                                 \
-        return remote_open(wire_ptr, loop, t, o, ret, e);                             \
-    }                                                                                 \
-    const struct engine_adapter engine_##name = {.kind = kind_text,                   \
-                                                 .open = name##_open,                 \
-                                                 .reload = remote_reload,             \
-                                                 .close = remote_close,               \
-                                                 .start = remote_start,               \
-                                                 .cancel = remote_cancel,             \
-                                                 .probe = remote_probe,               \
-                                                 .look_at_kv = remote_look_at_kv,     \
-                                                 .context = remote_context,           \
-                                                 .basis = remote_basis,               \
-                                                 .budgets = remote_budgets,           \
-                                                 .lora = remote_lora,                 \
-                                                 .half = remote_half,                 \
-                                                 .pairing = remote_pairing,           \
-                                                 .end_session = remote_end_session,   \
-                                                 .describe = remote_describe,         \
-                                                 .lacks = remote_lacks,               \
-                                                 .note_ignored = remote_note_ignored, \
-                                                 .pass = remote_pass,                 \
-                                                 .pass_cancel = remote_pass_cancel,   \
-                                                 .pass_pause = remote_pass_pause,     \
-                                                 .pass_resume = remote_pass_resume,   \
-                                                 __VA_ARGS__}
+#define REMOTE_FUNCTIONS                                                                         \
+    .open = remote_open, .reload = remote_reload, .close = remote_close, .start = remote_start,  \
+    .cancel = remote_cancel, .probe = remote_probe, .look_at_kv = remote_look_at_kv,             \
+    .context = remote_context, .basis = remote_basis, .budgets = remote_budgets,                 \
+    .lora = remote_lora, .half = remote_half, .pairing = remote_pairing,                         \
+    .end_session = remote_end_session, .describe = remote_describe, .lacks = remote_lacks,       \
+    .note_ignored = remote_note_ignored, .pass = remote_pass, .pass_cancel = remote_pass_cancel, \
+    .pass_pause = remote_pass_pause, .pass_resume = remote_pass_resume
 
 #endif

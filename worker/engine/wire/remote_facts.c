@@ -12,10 +12,15 @@
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/remote.h"
 
+bool remote_tells_basis(const struct remote *r)
+{
+    return r->adapter->asks_basis != BASIS_UNKNOWN;
+}
+
 enum logprob_basis remote_basis(const void *replica)
 {
     const struct remote *r = replica;
-    const char *told = r->wire->tells_basis ? NULL : r->target->logprobs;
+    const char *told = remote_tells_basis(r) ? NULL : r->target->logprobs;
 
     for (enum logprob_basis b = BASIS_RAW; told && b <= BASIS_PROCESSED; b++) {
         if (strcmp(told, logprob_basis_name(b)) == 0)

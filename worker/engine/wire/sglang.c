@@ -373,14 +373,11 @@ static void take_info(const struct json *info, struct engine_facts *ret)
 }
 
 static const struct wire wire = {
-    .kind = "sglang",
     .fields = fields,
     .n_fields = ARRAY_LEN(fields),
-    .health = "/health",
     .kv = "/metrics",
     .info = "/server_info",
     .take_info = take_info,
-    .has_experts = true,
     .write = write_request,
     .scalar = take_scalar,
     .complete = complete,
@@ -391,7 +388,6 @@ static const struct wire wire = {
     .tells_all = true,
     .basis = BASIS_TEMPERATURE,
     .asks_of_support = BASIS_PROCESSED,
-    .routes = 1,
 };
 
 #define OURS                                                                                       \
@@ -405,11 +401,19 @@ static const struct wire wire = {
 #define OURS_INNER \
     "max_new_tokens skip_special_tokens sampling_seed json_schema regex ebnf structural_tag n"
 
-REMOTE_ADAPTER(sglang, "sglang", &wire, .takes_images = true, .lora_field = "lora_path",
-               .cannot_take = "repeat_last_n allowed_token_ids bad_words",
-               .extra = {true, true, OURS, OURS_INNER}, .version_path = "/update_weight_version",
-               /* by itself it ends what runs */
-               .version_rest = ",\"abort_all_requests\":false",
-               .reads = "GET /health, GET /ping, GET /model_info, GET /get_model_info, "
-                        "GET /get_weight_version, GET /weight_version, POST /tokenize, "
-                        "POST /v1/tokenize, POST /detokenize, POST /v1/detokenize");
+const struct engine_adapter engine_sglang = {
+    REMOTE_FUNCTIONS,
+    .kind = "sglang",
+    .wire = &wire,
+    .scores = SCORER_SGLANG,
+    .takes_images = true,
+    .lora_field = "lora_path",
+    .cannot_take = "repeat_last_n allowed_token_ids bad_words",
+    .extra = {true, true, OURS, OURS_INNER},
+    .version_path = "/update_weight_version",
+    /* by itself it ends what runs */
+    .version_rest = ",\"abort_all_requests\":false",
+    .reads = "GET /health, GET /ping, GET /model_info, GET /get_model_info, "
+             "GET /get_weight_version, GET /weight_version, POST /tokenize, "
+             "POST /v1/tokenize, POST /detokenize, POST /v1/detokenize",
+};

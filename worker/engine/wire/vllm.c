@@ -375,7 +375,6 @@ static void take_info(const struct json *info, struct engine_facts *ret)
 }
 
 static const struct wire wire = {
-    .kind = "vllm",
     .info = "/v1/models",
     .take_info = take_info,
     .version = "/version",
@@ -384,10 +383,8 @@ static const struct wire wire = {
     .kv = "/metrics",
     .fields = fields,
     .n_fields = ARRAY_LEN(fields),
-    .health = "/health",
     .stream_mode = REPLY_INCREMENTAL,
     .rank_header = "x-data-parallel-rank: ",
-    .has_experts = true,
     .sends_request_id = true,
     .write = write_request,
     .scalar = take_scalar,
@@ -413,8 +410,18 @@ static const struct wire wire = {
     "flat_logprobs "                                                                             \
     "kv_transfer_params"
 
-REMOTE_ADAPTER(vllm, "vllm", &wire, .takes_images = true, .lora_field = "model",
-               .cannot_take = "repeat_last_n", .cannot_tell = "indexer_topk",
-               .extra = {true, true, OURS, OURS}, .version_path = "/update_weight_version",
-               .reads = "GET /health, GET /ping, GET /version, GET /load, POST /tokenize, "
-                        "POST /detokenize");
+const struct engine_adapter engine_vllm = {
+    REMOTE_FUNCTIONS,
+    .kind = "vllm",
+    .wire = &wire,
+    .options = "priority dp-ranks",
+    .scores = SCORER_VLLM,
+    .takes_images = true,
+    .lora_field = "model",
+    .cannot_take = "repeat_last_n",
+    .cannot_tell = "indexer_topk",
+    .extra = {true, true, OURS, OURS},
+    .version_path = "/update_weight_version",
+    .reads = "GET /health, GET /ping, GET /version, GET /load, POST /tokenize, "
+             "POST /detokenize",
+};

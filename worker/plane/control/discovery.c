@@ -203,7 +203,7 @@ static struct discovery *discovery_new(struct service *a)
         return d;
     if (engine_target_parse(&d->arena, d->source.as_engine, &d->target, &e) == 0) {
         d->adapter = engine_adapter_find("sglang");
-        if (d->adapter->open(a->calls.loop, &d->target, &d->options, &d->remote, &e))
+        if (d->adapter->open(d->adapter, a->calls.loop, &d->target, &d->options, &d->remote, &e))
             d->adapter = NULL;
     }
     if (e.kind != ERR_NONE)

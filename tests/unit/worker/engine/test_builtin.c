@@ -298,7 +298,7 @@ static size_t comes_by(bool stream)
     buf_puts(&text, "<|im_end|>\n<|im_start|>assistant\n");
     cr_assert_eq(encoder_encode(enc, buf_str(&text), false, &prompt, &e), 0);
     q.prompt = (struct token_span){prompt.at, prompt.n};
-    cr_assert_eq(engine_builtin.open(l, &target, &r.opt, &replica, &e), 0, "%s",
+    cr_assert_eq(engine_builtin.open(&engine_builtin, l, &target, &r.opt, &replica, &e), 0, "%s",
                  e.text);
     (void)engine_builtin.start(replica, &q, &events, &h);
     while (!h.done)
@@ -413,7 +413,7 @@ static void one_echo(const char *stop, const char *stop_ids, int64_t max_tokens,
         r.opt.tasks = tasks;
         atomic_store(&held, true);
     }
-    cr_assert_eq(engine_builtin.open(l, &target, &r.opt, &replica, &e), 0, "%s",
+    cr_assert_eq(engine_builtin.open(&engine_builtin, l, &target, &r.opt, &replica, &e), 0, "%s",
                  e.text);
     attempt = engine_builtin.start(replica, &q, &events, ret);
     cr_assert_eq(tasks_count(tasks), how > 0);
