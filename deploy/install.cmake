@@ -8,8 +8,8 @@ foreach(name rollgate rollgate-runner)
 endforeach()
 set(examples ${CMAKE_INSTALL_DATADIR}/doc/rollgate/examples)
 install(FILES ${deploy}/rollgate.yaml DESTINATION ${examples})
-install(FILES ${deploy}/systemd/keys.conf DESTINATION ${CMAKE_INSTALL_DATADIR}/rollgate)
-install(DIRECTORY ${deploy}/kubernetes ${deploy}/compose ${deploy}/monitoring ${deploy}/slurm
+install(FILES ${deploy}/systemd/keys.conf ${deploy}/systemd/tls.conf DESTINATION ${CMAKE_INSTALL_DATADIR}/rollgate)
+install(DIRECTORY ${deploy}/kubernetes ${deploy}/compose ${deploy}/monitoring ${deploy}/nginx ${deploy}/slurm
   DESTINATION ${examples} USE_SOURCE_PERMISSIONS)
 install(FILES ${deploy}/runners.yaml DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/rollgate-runner/examples)
 # Manual pages, completions and settings from the tables of the binary, and units that name the binary's place.

@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 import gateway as g
-from page_kit import read_blocks
 from runner_kit import script
 
 PAGE = g.ROOT / "docs/alerts.md"
@@ -139,11 +138,6 @@ def test_every_expression_returns_data_of_a_running_gateway(tmp_path):
         thread.join()
         prometheus.close()
     gateway.stop()
-
-
-def test_scrape_block_is_the_file():
-    (block, _), = read_blocks(PAGE, "scrape")
-    assert block == (FOLDER / "scrape.yaml").read_text(encoding="utf-8")
 
 
 def test_every_metric_of_an_expression_is_exposed(start):
