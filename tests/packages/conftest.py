@@ -9,7 +9,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "blackbox")]
-from packages_kit import BARE, DIST, ROOT, Tree, run  # noqa: E402  pylint: disable=wrong-import-position
+from packages_kit import BARE, DIST, ROOT, Tree, release_commands, run  # noqa: E402  pylint: disable=wrong-import-position
 
 
 def pytest_configure(config):
@@ -18,9 +18,10 @@ def pytest_configure(config):
 
 @pytest.fixture(scope="session")
 def dist():
-    """The folder that scripts/release makes. RG_DIST names a folder that is there already."""
+    """The folder that scripts/release makes, by the commands of docs/releasing.md. RG_DIST names a folder that is there already."""
     if "RG_DIST" not in os.environ:
-        run(ROOT / "scripts/release", DIST)
+        for line in release_commands()[:2]:
+            run("bash", "-ec", line, cwd=ROOT)
     return DIST
 
 

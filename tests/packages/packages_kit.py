@@ -1,5 +1,6 @@
 """Where the tree is, a command that must succeed, and a bare tree to install packages in."""
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +14,13 @@ def run(*command, check=True, **options):
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=900, check=False, **options)
     assert not check or done.returncode == 0, f"{command}: {done.stdout[-3000:]} {done.stderr[-3000:]}"
     return done
+
+
+def release_commands():
+    """Those of docs/releasing.md that build what is published: packages, then the image."""
+    lines = re.findall(r"^ {8}(scripts/.*)$", (ROOT / "docs/releasing.md").read_text(), re.M)
+    assert len(lines) == 3 and lines[1] == "scripts/release" and lines[2].startswith("scripts/image ")
+    return lines
 
 
 class Tree:

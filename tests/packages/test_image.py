@@ -13,18 +13,29 @@ import urllib.request
 import pytest
 
 import gateway as g
-from packages_kit import ROOT, run
+from packages_kit import ROOT, release_commands, run
 from test_packages import package
 
 pytestmark = pytest.mark.whole
 MOST_BYTES = 60 * 10**6
 
 
+def page_commands():
+    """Those of the section on containers of docs/deploy.md."""
+    section = (ROOT / "docs/deploy.md").read_text().split(". Containers\n")[1]
+    lines = re.findall(r"^ {4}(\S.*)$", section.replace("\\\n", " "), re.M)
+    assert [line.split()[0] for line in lines] == ["scripts/image", "gunzip", "openssl", "podman"]
+    return lines
+
+
 @pytest.fixture(scope="session")
 def image(dist, bare, tmp_path_factory):
-    """(archive, its settings)"""
+    """(archive, its settings), by the command of docs/deploy.md and docs/releasing.md"""
     path = tmp_path_factory.mktemp("image") / "rollgate.tar.gz"
-    run(ROOT / "scripts/image", package(dist, "rollgate"), path)
+    pages = {page_commands()[0], release_commands()[2]}
+    made = {line.replace("build/dist/rollgate_*", f"{dist}/rollgate_*").rsplit(" ", 1)[0] for line in pages}
+    assert len(made) == 1, "both pages build the same image"
+    run("bash", "-ec", f"{made.pop()} {path}", cwd=ROOT)
     with tarfile.open(path) as tar:
         name = json.load(tar.extractfile("manifest.json"))[0]["Config"]
         settings = json.load(tar.extractfile(name))["config"]
@@ -161,3 +172,42 @@ def test_image_serves_on_a_read_only_root(image, tmp_path, record_property):
         assert container.stop() == 0
     finally:
         container.close()
+
+
+# Adds a storage of the test's own. Where containers do not run, `run` becomes `create`, which reads the same words.
+PODMAN = """#!/bin/sh
+verb=$1
+shift
+[ "$verb" != run ] || [ -n "$RUNS" ] || { verb=create; [ "$1" != -d ] || shift; }
+exec /usr/bin/podman --root "$STORAGE/root" --runroot "$STORAGE/run" --storage-driver vfs --runtime runc --cgroup-manager cgroupfs "$verb" "$@"
+"""
+
+
+def test_commands_of_the_page_run_a_container(image, tmp_path, record_property):
+    """All lines of the section but the first, which has made the image. Published ports and limits need a machine that runs
+    containers; elsewhere the last line only creates the container, and this test says so."""
+    path, _ = image
+    probe = Container(tmp_path, path, {})
+    why = probe.works()
+    storage = tempfile.mkdtemp()
+    (tmp_path / "podman").write_text(PODMAN)
+    (tmp_path / "podman").chmod(0o755)
+    env = {"PATH": f"{tmp_path}:/usr/sbin:/usr/bin:/sbin:/bin", "STORAGE": storage, "RUNS": "" if why else "1", "HOME": str(tmp_path)}
+    (tmp_path / "build/image").mkdir(parents=True)
+    (tmp_path / "build/image/rollgate.tar.gz").symlink_to(path)
+    try:
+        for line in page_commands()[1:]:
+            run("bash", "-ec", line, cwd=tmp_path, env=env)
+        found = json.loads(run(tmp_path / "podman", "inspect", "rollgate", env=env).stdout)[0]
+        assert found["HostConfig"]["ReadonlyRootfs"] and found["Config"]["User"] == "10001:10001" and not found["EffectiveCaps"]
+        assert {m["Destination"] for m in found["Mounts"]} == {"/var/lib/rollgate", "/run/admin-keys"}
+        assert (tmp_path / "admin-keys").stat().st_mode & 0o777 == 0o644, "the container's user reads it"
+        if why:
+            print("podman cannot run a container here, so it was only created:", why)
+            record_property("podman", why)
+        else:
+            g.wait_until(lambda: run(tmp_path / "podman", "healthcheck", "run", "rollgate", check=False, env=env).returncode == 0, 60, "it is healthy")
+    finally:
+        run(tmp_path / "podman", "rm", "-f", "-a", check=False, env=env)
+        probe.close()
+        shutil.rmtree(storage)
