@@ -50,7 +50,7 @@ static const struct row *find_command(const char *name)
 /* Prints the list of commands. */
 static void print_command_list(FILE *to)
 {
-    fprintf(to, "rollgate %s\n\nusage: rollgate COMMAND [settings]\n", RG_VERSION);
+    fprintf(to, "rollgate %s\nusage: rollgate COMMAND [settings]\n", RG_VERSION);
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         if (rows[i].name)
             fprintf(to, "  %-14s %s\n", rows[i].name, rows[i].summary);

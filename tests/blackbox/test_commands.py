@@ -275,7 +275,7 @@ def test_lines_hold_no_evaluations(start):
 
 
 COMMANDS = ["serve", "route", "runner", "group", "key", "journal", "export", "config", "tokenize", "detokenize", "render", "check",
-            "top", "nginx-config"]
+            "top", "session", "watch", "nginx-config"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
