@@ -16,9 +16,9 @@ struct json;
 struct token_file {
     struct arena arena;
     const struct json *trajectory; /* messages, turns ...; NULL: there is no branch */
-    const struct json *vocabulary; /* of each id: text `t`, or bytes `b` in base64 */
+    const struct json *vocabulary; /* by id: text `t`, or bytes `b` in base64 */
     const int32_t *ids;            /* prompt, then response */
-    const float *logprobs;         /* of the response, or NULL */
+    const float *logprobs;         /* sampler's, of the response; or NULL */
     const float *trained;          /* a trainer's, NaN: not reported; or NULL */
     uint32_t total, n;             /* all ids; those of the response */
 };

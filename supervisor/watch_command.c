@@ -16,7 +16,7 @@ enum { EVENT_MAX = 16 << 20 };
 struct watch {
     bool json;
     struct sse sse;
-    struct buf data; /* of the event that comes */
+    struct buf data; /* data of the incomplete event */
 };
 
 /* --- lines --- */

@@ -37,7 +37,7 @@ enum run_label { RUN_TASK, RUN_MODEL, RUN_VERSION, RUN_LABELS };
 enum {
     RUN_MINUTES = 240,
     RUN_SILENT_MINUTES = 10,
-    RUN_ROWS_MAX = 16, /* of a label, the last row included */
+    RUN_ROWS_MAX = 16, /* rows of a label, with the last one */
     RUN_NAME_MAX = 64, /* longer names are cut */
     RUN_SLOWEST = 4,   /* sessions kept for each minute */
     RUN_GROUP_MAX = 132,
@@ -125,7 +125,7 @@ extern const uint32_t run_positions[RUN_POSITIONS];
 /* Tokens of one bucket. Sums in units of 1e-9. */
 struct run_mismatch {
     int64_t tokens, sum, sum_abs;
-    double max; /* of |difference| */
+    double max; /* largest |difference| */
     uint64_t scale[RUN_SCALE];
 };
 

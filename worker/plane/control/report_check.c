@@ -45,7 +45,7 @@ struct turn_check {
     const int32_t *sampled;
     const float *sampler; /* NULL: no logprobs were recorded */
     float *trained;
-    uint32_t span; /* of the versions */
+    uint32_t span; /* index of the version at hand */
     struct version_tally *tally;
 
     struct {

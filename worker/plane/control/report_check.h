@@ -27,8 +27,8 @@ struct report_check {
     struct session *session; /* pinned by the caller */
     const struct model *model;
     struct run_board *run;
-    struct arena *arena; /* of what it makes */
-    struct str version;  /* of the report */
+    struct arena *arena; /* memory of all results */
+    struct str version;  /* weight version of the report */
     VEC(struct version_tally *) tallies;
     VEC(struct run_token) worst; /* with their texts */
 };

@@ -113,7 +113,7 @@ struct checkpoint {
     uint32_t scored_tokens;   /* whose logprob was asked for afterwards */
     uint32_t cached_tokens;   /* of the prompt, as the engine told */
     struct checkpoint_audit audit;
-    struct logprob_report *reports; /* of trainers, newest first; or NULL */
+    struct logprob_report *reports; /* trainers' logprobs, newest first; or NULL */
 };
 
 /* The runs that hold the context of t, each with a payload; its answer's may be another one. */

@@ -21,7 +21,7 @@ enum { REPORT_VERSIONS_MAX = 16, REPORT_VERSION_BYTES = 64 };
 struct logprob_report {
     struct logprob_report *older;
     struct str version;
-    float logprobs[]; /* as many as sampled ids; NaN: not reported */
+    float logprobs[]; /* one for each sampled id; NaN: not reported */
 };
 
 /* The report of that version; an absent version: the newest. NULL: there is no such one. */
