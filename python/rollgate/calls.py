@@ -91,7 +91,7 @@ def reported_turns(trajectory: Mapping[str, Any], logprobs: Any) -> list[dict[st
     ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
     if len(values) != len(ids):
         raise ValueError(f"{len(values)} logprobs for {len(ids)} response ids")
-    values = [None if v is None or v != v else float(v) for v in values]
+    values = [None if v is None or v != v else float(f"{v:.9g}") for v in values]   # all of a float32
     parts = [(t["response_id"], slice(t["start"], t["end"])) for t in trajectory["turns"]]
     return [{"response_id": name, "ids": ids[part], "logprobs": values[part]} for name, part in parts
             if any(v is not None for v in values[part])]
