@@ -307,6 +307,8 @@ def test_what_does_not_fit_is_400_and_stores_nothing(sampled):
     assert reported(gateway, sid)[0] is None and stats(gateway)["mismatch"]["total"]["tokens"] == 0
     for version in range(16):
         assert report(gateway, sid, [good], version).status == 200
+    answer = report(gateway, sid, [good | {"ids": [1] * 400000}])
+    assert answer.status == 413 and "max-control-body-bytes" in answer.text
     answer = report(gateway, sid, [good], 16)
     assert answer.status == 400 and "16 versions" in answer.text
     assert report(gateway, sid, [good], 15).status == 200
