@@ -270,7 +270,7 @@ def test_half_a_character_becomes_a_mark_and_is_reported(start, dialect):
 def test_half_a_character_in_known_messages_is_reported_as_in_new_ones(start):
     """A body that begins as the last one did is read from its new messages on."""
     for memory in "0", "64M":
-        gateway = start(engine="builtin:echo", workers=1, known_bodies_memory=memory)
+        gateway = start(engine="builtin:echo", workers=1, known_bodies_memory=memory, known_bodies_least=1)
         sid = gateway.post("/sessions", {}).json()["session_id"]
         turns = [{"role": "user", "content": "x" * 5000}, {"role": "assistant", "content": RESULT}, {"role": "user", "content": "y" * 5000}]
         for n in range(3):

@@ -322,7 +322,7 @@ def test_nothing_of_it_outlives_a_session_in_memory(pair):
     """Sessions leave memory and workers die between turns: what is known was bytes only."""
     gateways = pair(max_worker_memory="4MiB")
     twins = [Twin(gateways) for _ in range(4)]
-    turns = {t: [user("go"), said("w " * 60000), user("on")] for t in twins}
+    turns = {t: [user("go"), said("w " * 150000), user("on")] for t in twins}
     for n in range(2):
         for t in twins:
             answer = t.call("chat", chat(turns[t]))[0]
@@ -351,6 +351,18 @@ def taught(gateway):
     assert gateway.chat(session, [user("go"), said("w " * 20000), user("on")]).status == 200
     g.wait_until(lambda: known_bytes(gateway) > 0, what="something is known")
     return session
+
+
+def test_short_bodies_are_not_kept(start):
+    """To read one again costs less than its memory."""
+    gateway = start(engine="builtin:echo", workers=1)
+    session = gateway.post("/sessions", {}).json()
+    for words in 6000, 10000:
+        for n in range(3):
+            assert gateway.chat(session, [user("go"), said("w " * words), user(f"on {n}")]).status == 200
+    used = "rollgate_known_body_bytes_total"
+    g.wait_until(lambda: gateway.metrics().get(used, 0) > 0, what="bytes of bodies were known")
+    assert gateway.metrics()[used] < 3 * 20000, "two of the long bodies were known, and no others"
 
 
 @pytest.mark.parametrize("end", ["finalize", "abort", "delete"])
