@@ -9,7 +9,7 @@
  *
  * One job of a lane runs at a time, in order. The lane that has used the least time is served
  * first. A new lane starts at the least time of the others, so it neither overtakes nor waits for
- * history. The last thread takes no long job; it skips a lane whose first job is long.e. A job
+ * history. The last thread takes no long job; it skips a lane whose first job is long. A job
  * beyond its limit is asked to cancel; beyond twice its limit its thread is abandoned and replaced,
  * and the job's memory is never freed. A job may ask the loop to call a function for it
  * (helpers_ask) and waits meanwhile. */

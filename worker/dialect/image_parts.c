@@ -3,10 +3,10 @@
  * sent, "at": its place}, because only the end of a parse knows the whole request;
  * image_parts_normalise then turns each into the normalised part:
  *
- *   find_text     where the dialect put base64 or a URL; file ids are refused
- *   find_bytes those that were lifted out of the body, else base64 -> bytes, within the limit of
- *                 one picture
- *   make_image     header -> format and size, family -> grid and tokens, bytes -> SHA-256
+ *   find_text    where the dialect put base64 or a URL; file ids are refused
+ *   find_bytes   bytes that were lifted out of the body, else base64 -> bytes, within the limit of
+ *                one picture
+ *   make_image   header -> format and size, family -> grid and tokens, bytes -> SHA-256
  *
  * Pictures by http or https stay as they are if they may be fetched at all; image_parts_fetch gets
  * their bytes from an image_source and goes on with make_image.

@@ -1,6 +1,6 @@
 /* Filters that return a generator: map, select and their family, batch, slice, unique.
  *
- * A filter f_NAME only makes a generator; next_NAME makes one item in each calld (iter.h). The
+ * A filter f_NAME only makes a generator; next_NAME makes one item in each call (iter.h). The
  * arguments are checked when the first item is requested (`prepare`), like in Python: a wrong
  * argument of a generator that is never read is no error. The comment at each next_NAME lists what
  * args[] holds. */
