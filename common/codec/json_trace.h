@@ -43,7 +43,7 @@ struct json_trace {
 
 /* The state at a mark. */
 struct json_known {
-    size_t bytes; /* mark.end */
+    size_t bytes; /* bytes of the text up to the mark (its `end`) */
     size_t used_bytes;
     size_t escaped_at;   /* first string with escapes; SIZE_MAX: after the mark, if anywhere */
     size_t surrogate_at; /* first surrogate; SIZE_MAX: after the mark, if anywhere */

@@ -123,9 +123,10 @@ int journal_read(struct journal *j, struct str session_id, size_t *at,
 int journal_read_records(struct journal *j, struct str session_id, const uint32_t *records,
                          size_t n, const struct journal_reader *reader, struct err *e);
 
-/* Drops all sessions that `needed` denies; returns how many. For a look-over now and then. With
- * last_word: JOURNAL_LAST_WORDS get theirs at most, and others wait for the next look-over, as they
- * do when it cannot be written. */
+/* Drops all sessions that `needed` denies; returns how many. For a look-over now and then. If
+ * the journal writes last words (journal_options.last_word), one look-over writes at most
+ * JOURNAL_LAST_WORDS. The sessions beyond them, and those after a failed write, wait for the next
+ * look-over. */
 size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct str session_id),
                            void *ctx);
 

@@ -23,7 +23,7 @@ struct live_session {
     struct record_place *at;
     size_t n, cap;
     uint64_t bytes; /* bytes of its needed records */
-    bool over;      /* only the last record is needed, which alone is here */
+    bool over;      /* the session is over: `at` holds only its last record */
     bool let_go;    /* and it only for the remains */
 
     uint32_t asked_by; /* liveness_wants: the compaction (copied_to) that asked last */

@@ -31,7 +31,7 @@ struct shared_answer *shared_answer_add(struct shared_answers *all, struct buf *
 /* Gives the share up; the last one frees the answer. a may be NULL. */
 void shared_answer_drop(struct shared_answers *all, struct shared_answer *a);
 
-/* Good as long as the share. */
+/* Valid until the caller gives its share up (shared_answer_drop). */
 struct str shared_answer_bytes(const struct shared_answer *a);
 
 #endif

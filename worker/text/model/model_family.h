@@ -16,8 +16,8 @@ struct model_family {
     const char *without[2]; /* none of these may */
     const char *pin;        /* template variable that keeps the template append-only, or NULL */
     bool pin_value;
-    const char *tool_parser;      /* NULL: by the template's markers */
-    const char *reasoning_parser; /* NULL: by the template's marks */
+    const char *tool_parser;      /* NULL: chosen by the template's markers */
+    const char *reasoning_parser; /* NULL: chosen by the template's marks */
     bool system_first;            /* trained with system messages in front only */
 };
 

@@ -18,7 +18,7 @@ enum {
 struct standin_memo {
     bool tells_time;  /* the template may ask what time it is */
     struct buf asked; /* the key looked for last; empty: what was asked is not kept */
-    unsigned next;    /* the place that is given away next */
+    unsigned next;    /* index of the entry that is overwritten next */
 
     struct {
         struct buf key, text;

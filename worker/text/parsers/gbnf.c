@@ -153,7 +153,8 @@ static void add_once(struct str *set, size_t *n, struct str c)
     set[(*n)++] = c;
 }
 
-/* The tails of those of n texts that begin with `first`. */
+/* Sets ret to the tails (after `first`) of those of the n texts that begin with `first`. Returns
+ * their number. */
 static size_t tails_of(const struct str *texts, size_t n, struct str first, struct str *ret)
 {
     size_t n_ret = 0;

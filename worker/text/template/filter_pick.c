@@ -31,8 +31,8 @@ start_generator(struct template_run *r, struct value v,
                 int (*next)(struct template_run *, struct gen *, struct value *), struct gen **ret)
 {
     *ret = gen_new(r, next);
-    /* map and select ask `if value:` first: None, 0 and "" are empty, not errors, and what is to be
-     * applied is not looked for */
+    /* map and select test `if value:` first, so None, 0 and "" give an empty generator and no
+     * error, even when the filter or test to apply does not exist */
     if ((next == next_mapped || next == next_selected) && !value_truth(r, v))
         v = v_text("");
     else

@@ -526,8 +526,8 @@ static void merge_window(const struct bpe *b, struct bpe_scratch *s, struct wind
     }
 }
 
-/* Gives up on windows when too many had to be read again and merges the word as one. 0: the budget
- * has run out. */
+/* Merges a long word window by window. When too many windows had to be read again, the
+ * whole word is merged in one piece. Returns the number of tokens; 0: the budget has run out. */
 static size_t merge_long(const struct bpe *b, struct bpe_scratch *s, size_t n)
 {
     struct window_merge w = {

@@ -301,7 +301,8 @@ static int replace_matches(const struct normalizer_step *step, struct normalizer
     return rc;
 }
 
-/* The head is the length of what the head alone becomes. */
+/* Applies the normal form. The new head is as long as the old head becomes when it is normalised
+ * alone. */
 static void normal_form(const struct normalizer_step *step, struct str text, size_t *head,
                         struct buf *out)
 {
