@@ -408,8 +408,8 @@ static int read_head(struct http_conn *n, struct http_call *call, struct str *in
     return rc;
 }
 
-/* Bytes of the answer. Whatever a paused call does not take is put into n->in. False when the call
- * has ended. */
+/* Reads bytes of the answer; a paused call's rest goes into n->in. False when the call has ended.
+ */
 static bool input(struct http_conn *n, struct str in)
 {
     struct http_call *call = n->call;
