@@ -200,8 +200,8 @@ export async function sessionState(id) {
   return embedded ? embedded.state : json(`/sessions/${id}`);
 }
 
-// A branch with its tokens (branch.js reads it). response: where it ends; absent: the newest.
-export async function branchBytes(id, response, drift = false) {
+// A branch with its tokens (branch.js reads it). response: where it ends; absent: the newest. reported: of which weights of the trainer.
+export async function branchBytes(id, response, {drift = false, reported = null} = {}) {
   if (embedded) {
     const text = embedded.branches[response];
     if (!text) throw new ApiError(404, "not_found", "This page holds whole branches only: choose the end of one.");
@@ -210,6 +210,7 @@ export async function branchBytes(id, response, drift = false) {
   const query = new URLSearchParams();
   if (response) query.set("branch", response);
   if (drift) query.set("drift", "on");
+  if (reported) query.set("reported", reported);
   return (await ask(`/sessions/${id}/tokens?${query}`)).arrayBuffer();
 }
 

@@ -3,13 +3,14 @@ import {h, clear, announce} from "./dom.js";
 import {ApiError, embedded, json, key, keySession, setKey} from "./api.js";
 import {store} from "./store.js";
 import {overviewPage} from "./overview.js";
+import {runPage} from "./run.js";
 import {sessionsPage} from "./sessions.js";
 import {sessionPage} from "./session.js";
 import {comparePage} from "./compare.js";
 import {groupsPage, groupPage} from "./groups.js";
 
 const THEME = "rollgate-theme";
-const PLACES = [["#/", "Overview", "o"], ["#/sessions", "Sessions", "s"], ["#/groups", "Groups", "g"], ["#/compare", "Compare", "c"]];
+const PLACES = [["#/", "Overview", "o"], ["#/run", "Run", "r"], ["#/sessions", "Sessions", "s"], ["#/groups", "Groups", "g"], ["#/compare", "Compare", "c"]];
 const main = document.getElementById("main");
 let leave = null;
 
@@ -70,7 +71,7 @@ function askForKey(message) {
     clear(fault, await tryKey());
     if (!fault.textContent) begin();
   }}, h("h1", "This gateway wants a key"), h("p", "An admin's key shows everything; a session's runner key (rgr-…) shows that session. The key stays in this tab and is forgotten with it."),
-  h("label", {for: "key"}, "Key"), input, h("button", "Look"), fault);
+  h("label", {for: "key"}, "Key"), input, h("button", "Open"), fault);
   clear(main, h("div.page", form));
   input.focus();
 }
@@ -84,7 +85,7 @@ async function tryKey() {
     if (error instanceof ApiError && (error.status === 401 || error.status === 403)) {
       const shown = key();
       setKey(null);
-      return shown ? (error.status === 403 ? "This key may not look: it must be an admin's, or a session's runner key." : "The key is not good.") : " ";
+      return shown ? (error.status === 403 ? "This key does not open the viewer: use an admin's key, or a session's runner key." : "Invalid key.") : " ";
     }
     return "";
   }
@@ -102,9 +103,10 @@ function show() {
   if (embedded) leave = sessionPage(main, embedded.state.session_id, query);
   else if (keySession()) leave = sessionPage(main, keySession(), query);
   else if (parts[0] === "sessions" && parts[1]) leave = sessionPage(main, parts[1], query);
+  else if (parts[0] === "run") leave = runPage(main, query);
   else if (parts[0] === "sessions") leave = sessionsPage(main, query);
   else if (parts[0] === "groups" && parts[1]) leave = groupPage(main, parts[1]);
-  else if (parts[0] === "groups") leave = groupsPage(main);
+  else if (parts[0] === "groups") leave = groupsPage(main, query);
   else if (parts[0] === "compare") leave = comparePage(main, query);
   else leave = overviewPage(main);
   document.title = `${parts[1] || parts[0] || "rollgate"} · rollgate`;
@@ -112,11 +114,12 @@ function show() {
 
 // --- the keyboard ---
 
-const KEYS = [["/", "search sessions"], ["o s g c", "overview, sessions, groups, compare"], ["↑ ↓ Home End", "through a list or the tokens"], ["← →", "token by token"],
-  ["Enter", "open the row"], ["Space", "pick the row for a comparison"], ["1 … 5", "conversation, tokens, drift, turns, JSON of a session"], ["d", "light or dark"], ["?", "this help"], ["Esc", "leave a field or a box"]];
+const KEYS = [["/", "search the list or the session"], ["o r s g c", "overview, run, sessions, groups, compare"], ["↑ ↓ Home End", "through a list or the tokens"], ["← →", "token by token"],
+  ["Enter", "open the row"], ["Space", "pick the row for a comparison"], ["1…6", "conversation, tokens, samples, drift, turns, JSON of a session"], ["[ ]", "the answer before, the next answer"], ["d", "light or dark"], ["?", "this help"], ["Esc", "leave a field or a box"]];
 
 function help() {
-  const box = h("dialog", {"aria-label": "Keyboard"}, h("h2", "Keyboard"), h("dl.facts", KEYS.map(([k, what]) => [h("dt", h("kbd", k)), h("dd", what)])), h("button", {onclick: () => box.close()}, "Close"));
+  const box = h("dialog.help", {"aria-label": "Keyboard"}, h("div.tools", h("h2", "Keyboard"), h("span.spacer"), h("button", {onclick: () => box.close()}, "Close")),
+    h("dl.facts", KEYS.map(([k, what]) => [h("dt", k.split(" ").map(one => [h("kbd", one), " "])), h("dd", what)])));
   box.addEventListener("close", () => box.remove());
   document.body.append(box);
   box.showModal();
@@ -132,14 +135,20 @@ function press(e) {
   const place = !embedded && !keySession() && PLACES.find(p => p[2] === e.key);
   if (e.key === "?") help();
   else if (e.key === "d") turnTheme();
-  else if (e.key === "/" && !embedded && !keySession()) toSearch();
+  else if (e.key === "/" && (document.getElementById("find")?.checkVisibility() || (!embedded && !keySession()))) toSearch();
+  else if ("[]".includes(e.key) && document.querySelector("[data-jump=answers]")) document.querySelectorAll("[data-jump=answers] button")[e.key === "[" ? 0 : 1].click();
   else if (place) location.hash = place[0];
-  else if (/^[1-5]$/.test(e.key) && document.querySelector("[role=tab]")) document.querySelectorAll("[role=tab]")[e.key - 1].click();
+  else if (/^[1-6]$/.test(e.key) && document.querySelector("[role=tab]")) document.querySelectorAll("[role=tab]")[e.key - 1].click();
   else return;
   e.preventDefault();
 }
 
 function toSearch() {
+  const find = document.getElementById("find");
+  if (find?.checkVisibility()) {
+    find.focus();
+    return;
+  }
   if (!document.getElementById("search")) {
     history.pushState(null, "", "#/sessions");
     show();

@@ -19,8 +19,13 @@ export function readBranch(buffer) {
   const response = tensor("response_mask") || new Uint8Array(0);
   const start = ids.length - response.length;
   const summary = JSON.parse(meta.summary);
+  const trainer = tensor("response_trainer_logprobs");
   return {
     ...rest, ids, start, summary,
+    trainer: trainer && logprobsOf(trainer, start, ids.length, response),
+    reported_versions: JSON.parse(meta.reported_versions || "[]"),
+    driftPlaces: driftPlacesOf(rest.extra_fields.drift, JSON.parse(meta.drift || "[]")),
+    toolsAt: toolsOf(rest.turns, JSON.parse(meta.tools || "null")),
     pictures: picturesOf(rest.images || [], summary.media || []),
     mask: spread(response, start, new Uint8Array(ids.length)),
     logprobs: logprobsOf(tensor("response_logprobs"), start, ids.length, response),
@@ -40,6 +45,23 @@ function picturesOf(images, table) {
 export function pictureAt(branch, at) {
   for (const picture of branch.pictures.values()) if (at >= picture.offset && at < picture.offset + picture.length) return picture;
   return undefined;
+}
+
+// Differences from the template's rendering: {kind, position, n (tokens that were sent), want (the template's ids), cut}. An older
+// gateway tells the first position alone: n and want are null.
+function driftPlacesOf(told, places) {
+  if (places.length) return places;
+  return told && told.first ? [{...told.first, n: null, want: null}] : [];
+}
+
+// Of each turn the tools that its model was offered, one list for turns that had the same; null: not told.
+function toolsOf(turns, changes) {
+  if (!changes) return null;
+  let at = -1;
+  return turns.map((_, i) => {
+    while (at + 1 < changes.length && changes[at + 1].turn <= i) at++;
+    return at < 0 ? [] : changes[at].tools;
+  });
 }
 
 function spread(values, start, into) {
@@ -115,12 +137,16 @@ export function firstDifference(a, b) {
 
 // The text of tokens from..to, characters that are split over tokens put together.
 export function textOf(branch, from, to) {
+  return tokensText(branch, branch.ids.subarray(from, to));
+}
+
+export function tokensText(branch, ids) {
   const decoder = new TextDecoder();
   const encoder = new TextEncoder();
   let out = "";
-  for (let i = from; i < to; i++) {
-    const entry = branch.vocabulary.get(branch.ids[i]);
-    if (!entry || (entry.text === undefined && !entry.bytes)) out += decoder.decode() + `‹${branch.ids[i]}›`;
+  for (const id of ids) {
+    const entry = branch.vocabulary.get(id);
+    if (!entry || (entry.text === undefined && !entry.bytes)) out += decoder.decode() + `‹${id}›`;
     else out += decoder.decode(entry.bytes || encoder.encode(entry.text), {stream: true});
   }
   return out + decoder.decode();

@@ -12,6 +12,8 @@ const LIGHT = {
   model: ["#b9dcf7", "#06253f"],
   untrained: ["#f0c27a", "#2e1d00"],
   differs: ["#8f3a00", "#ffffff"],
+  ratios: [["#10357a", "#ffffff"], ["#3f7fd0", "#06121f"], ["#a9ccf5", "#0d1117"], ["#fffdf0", "#1c2430"],
+    ["#ffd9a0", "#1c1405"], ["#e58a2c", "#140a00"], ["#8a3400", "#ffffff"]],
   mark: "#0b4f8a",
 };
 
@@ -25,6 +27,8 @@ const DARK = {
   model: ["#0e4a78", "#e6f4ff"],
   untrained: ["#6b5320", "#fff6e0"],
   differs: ["#ffb27a", "#2a1000"],
+  ratios: [["#c3ddff", "#06121f"], ["#6aa5ea", "#06121f"], ["#23507f", "#ffffff"], ["#3f4044", "#f2f2f2"],
+    ["#6a4a1c", "#fff6e0"], ["#c9822f", "#140a00"], ["#ffd3a0", "#241500"]],
   mark: "#7cc4ff",
 };
 
@@ -52,8 +56,22 @@ export function stepName(i) {
   return i === STEPS.length ? `< ${p(STEPS[i - 1])}` : `${p(STEPS[i])}–${p(STEPS[i - 1])}`;
 }
 
+// Upper ends of the steps of an importance ratio, the trainer's probability over the sampler's: blue below 1, orange above.
+const RATIOS = [0.5, 0.8, 0.95, 1.05, 1.25, 2];
+
+export function ratioStep(log) {
+  let i = 0;
+  while (i < RATIOS.length && Math.exp(log) >= RATIOS[i]) i++;
+  return i;
+}
+
+function ratioName(i) {
+  if (i === 0) return `ratio < ${RATIOS[0]}`;
+  return i === RATIOS.length ? `≥ ${RATIOS[i - 1]}` : `${RATIOS[i - 1]}–${RATIOS[i]}`;
+}
+
 export const COLOURINGS = [
-  ["mask", "Mask"], ["logprob", "Logprob"], ["version", "Weight version"], ["turn", "Turn"], ["drift", "Drift"],
+  ["mask", "Mask"], ["logprob", "Logprob"], ["version", "Weight version"], ["turn", "Turn"], ["drift", "Drift"], ["ratio", "Importance ratio"],
 ];
 
 // Of each token of a branch the number of its pair in `pairs`, and what the pairs mean.
@@ -64,6 +82,13 @@ export function colour(branch, mode, drift) {
   if (mode === "logprob") {
     for (let i = 0; i < n; i++) at[i] = branch.logprobs && !isNaN(branch.logprobs[i]) ? stepOf(branch.logprobs[i]) + 1 : 0;
     return {at, pairs: [p.context, ...p.amounts], names: ["no logprob", ...p.amounts.map((_, i) => stepName(i))]};
+  }
+  if (mode === "ratio" && branch.trainer) {
+    for (let i = 0; i < n; i++) {
+      const log = branch.logprobs ? branch.trainer[i] - branch.logprobs[i] : NaN;
+      at[i] = isNaN(log) ? 0 : ratioStep(log) + 1;
+    }
+    return {at, pairs: [p.context, ...p.ratios], names: ["no logprob of the trainer", ...p.ratios.map((_, i) => ratioName(i))]};
   }
   if (mode === "version" || mode === "turn") {
     const from = mode === "version" ? branch.versionAt : branch.turnAt;
@@ -76,7 +101,7 @@ export function colour(branch, mode, drift) {
   if (mode === "drift") {
     for (let i = 0; i < n; i++) at[i] = drift ? drift[i] : 2;
     return {at, pairs: [p.context, p.differs, p.none],
-      names: ["as the template writes it", "the first difference from the template's rendering", "not told"]};
+      names: ["as the template writes it", "differs from the template's rendering", "not compared"]};
   }
   for (let i = 0; i < n; i++) at[i] = branch.mask[i] ? 1 : branch.turnAt[i] ? 2 : 0;
   return {at, pairs: [p.context, p.model, p.untrained], names: ["context (mask 0)", "the model's, trained (mask 1)", "the model's, not trained here"]};

@@ -3,17 +3,17 @@ import {h, foreign, counted, decimal, longText, visible} from "./dom.js";
 import {difference, words} from "./diff.js";
 import {pictureBox} from "./pictures.js";
 
-function partOf(part, session) {
-  if (part && typeof part.text === "string") return longText(part.text);
+function partOf(part, session, folded) {
+  if (part && typeof part.text === "string") return longText(part.text, "text", folded);
   if (part && part.type === "image" && /^[0-9a-f]{64}$/.test(part.media)) return pictureBox(session, {...part, sha256: part.media});
-  return longText(JSON.stringify(part, null, 1), "text.data");
+  return longText(JSON.stringify(part, null, 1), "text.data", folded);
 }
 
-function contentOf(content, session) {
+function contentOf(content, session, folded) {
   if (content === null || content === undefined) return [];
-  if (typeof content === "string") return content ? [longText(content)] : [];
-  if (!Array.isArray(content)) return [longText(JSON.stringify(content, null, 1))];
-  return content.map(part => partOf(part, session));
+  if (typeof content === "string") return content ? [longText(content, "text", folded)] : [];
+  if (!Array.isArray(content)) return [longText(JSON.stringify(content, null, 1), "text", folded)];
+  return content.map(part => partOf(part, session, folded));
 }
 
 function argumentsOf(text) {
@@ -41,10 +41,10 @@ export function turnFacts(turn) {
   ].filter(Boolean).join(" · ");
 }
 
-// Two texts of which the second took another way.
-export function textDiff(before, after) {
+// Two texts of which the second took another way; `all`: line feeds are spelt out, too.
+export function textDiff(before, after, all = false) {
   return h("pre.text.diff", {dir: "auto"}, difference(words(before), words(after)).map(part => {
-    const text = visible(part.items.join(""));
+    const text = visible(part.items.join(""), all);
     return part.kind === "same" ? text : h(part.kind === "removed" ? "del" : "ins", text);
   }));
 }
@@ -57,7 +57,28 @@ export function forkOf(node) {
     told.stored !== undefined && textDiff(told.stored ?? "", told.request ?? "")]);
 }
 
-// options: {session (its id), nodes (of the state, by response id), onJson(title, value), onTokens(turn index)}
+// Names of offered tools, whatever the dialect nests them in.
+export function toolNames(tools) {
+  return (tools || []).map(tool => String(tool?.function?.name ?? tool?.name ?? tool?.type ?? "?"));
+}
+
+// The tools that the model could call, on demand: each with its description and parameters.
+function toolList(tools, title) {
+  const names = toolNames(tools);
+  return h("details.offered", h("summary", title, " ", names.slice(0, 12).map((name, i) => [i > 0 && ", ", h("code", foreign(name))]), names.length > 12 && ` and ${names.length - 12} more`),
+    tools.map((tool, i) => h("div.call", h("div.callname", h("code", foreign(names[i])), " ", h("span.quiet", foreign(tool?.function?.description ?? tool?.description ?? ""))),
+      longText(JSON.stringify(tool?.function?.parameters ?? tool?.input_schema ?? tool, null, 1), "text.data", true))));
+}
+
+// What a turn's model was offered, said where it changes.
+function offeredAt(branch, turn) {
+  const tools = branch.toolsAt ? branch.toolsAt[turn] : null;
+  if (!tools || (turn > 0 && branch.toolsAt[turn - 1] === tools)) return null;
+  return tools.length ? toolList(tools, `${counted(tools.length, "tool")} offered:`) : h("div.quiet", "no tools offered");
+}
+
+// options: {session (its id), nodes (of the state, by response id), siblings(response id) (how many samples its prompt has),
+// onJson(title, value), onTokens(turn index), onSamples(response id)}
 export function drawConversation(branch, options) {
   let turn = -1;
   return h("ol.talk", branch.messages.map((message, index) => {
@@ -66,13 +87,16 @@ export function drawConversation(branch, options) {
     const facts = own ? branch.turns[turn] : null;
     const at = turn;
     const node = facts && options.nodes.get(facts.response_id);
-    return h(`li.message.${/^[a-z]+$/.test(message.role) ? message.role : "other"}${own ? ".own" : ""}`,
+    const samples = facts ? options.siblings(facts.response_id) : 0;
+    return h(`li.message.${/^[a-z]+$/.test(message.role) ? message.role : "other"}${own ? ".own" : ""}`, {"data-message": index},
       h("div.top", h("span.role", foreign(message.role)), message.name && h("span.quiet", " ", foreign(message.name)), own && h("span.badge", "sampled"),
-        h("span.spacer"), own && facts && facts.start !== null && h("button.link", {onclick: () => options.onTokens(at)}, "tokens"),
+        node && node.truncated && h("span.badge.cut", "truncated"), h("span.spacer"),
+        samples > 1 && h("button.link", {onclick: () => options.onSamples(facts.response_id)}, `${samples} samples`),
+        own && facts && facts.start !== null && h("button.link", {onclick: () => options.onTokens(at)}, "tokens"),
         h("button.link", {onclick: () => options.onJson(`Message ${index}`, facts ? {message, turn: facts, node} : {message})}, "JSON")),
-      own && forkOf(node),
+      own && forkOf(node), own && offeredAt(branch, at),
       message.reasoning_content && h("details.reasoning", {open: true}, h("summary", "reasoning"), longText(String(message.reasoning_content))),
-      contentOf(message.content, options.session), (message.tool_calls || []).map(callOf), message.tool_call_id && h("div.quiet", "answers ", foreign(message.tool_call_id)),
+      contentOf(message.content, options.session, !own), (message.tool_calls || []).map(callOf), message.tool_call_id && h("div.quiet", "answers ", foreign(message.tool_call_id)),
       facts && h("div.facts-line", turnFacts(facts), node && node.parse_warning && h("span.warning", " parse warning: ", foreign(node.parse_warning))));
   }));
 }

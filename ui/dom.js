@@ -58,17 +58,36 @@ export function foreign(text, what = "bdi") {
 }
 
 const CUT = 20000;
+const FOLD_LINES = 14;
+const FOLD_CHARACTERS = 1200;
 
-// A long text of an agent in a block; more of it on demand.
-export function longText(text, className = "text") {
+// How much of a text stands there while it is folded: whole lines, unless the first one is very long.
+function foldAt(text) {
+  let at = -1;
+  for (let line = 0; line < FOLD_LINES; line++) {
+    at = text.indexOf("\n", at + 1);
+    if (at < 0) return Math.min(text.length, FOLD_CHARACTERS);
+    if (at > FOLD_CHARACTERS) return FOLD_CHARACTERS;
+  }
+  return at;
+}
+
+// A long text of an agent in a block; more of it on demand. `folded`: only its beginning stands there, unless the rest is short.
+// Of the element `whole` is the text as it is shown, and unfold() shows all of it.
+export function longText(text, className = "text", folded = false) {
   const block = h(`pre.${className}`, {dir: "auto"});
+  const cut = folded && text.length > 1.3 * foldAt(text) ? foldAt(text) : CUT;
+  const more = (words, n) => h("button.link", {onclick: () => show(n)}, words);
   const show = n => {
     block.replaceChildren(visible(text.slice(0, n)));
-    if (text.length > n) {
-      block.append("\n", h("button.link", {onclick: () => show(n * 10)}, `… ${number(text.length - n)} more characters: show more`));
-    }
+    if (n > cut) block.dataset.open = "yes";
+    else delete block.dataset.open;
+    if (text.length > n) block.append("\n", more(`… ${number(text.length - n)} more characters: show more`, n < CUT ? CUT : n * 10));
+    else if (cut < CUT && n > cut) block.append("\n", more("fold", cut));
   };
-  show(CUT);
+  show(cut);
+  block.whole = () => visible(text);
+  block.unfold = () => show(Infinity);
   return block;
 }
 
@@ -81,6 +100,28 @@ export function clear(el, ...children) {
 // The head of a table; the names of numbers stand over them, at the end of their column.
 export function tableHead(names, numbers = []) {
   return h("thead", h("tr", names.map(n => h(`th${numbers.includes(n) ? ".num" : ""}`, {scope: "col"}, n))));
+}
+
+// Marks on the parent of a scroller on which sides more can be scrolled into sight: the style sheet draws a hint there.
+export function hintScroll(scroller) {
+  const mark = () => {
+    const data = scroller.parentElement?.dataset;
+    const set = (name, on) => {
+      if (data && data[name] !== on) data[name] = on;
+    };
+    set("before", scroller.scrollLeft > 1 ? "yes" : "no");
+    set("after", scroller.scrollLeft + scroller.clientWidth < scroller.scrollWidth - 1 ? "yes" : "no");
+  };
+  scroller.addEventListener("scroll", mark, {passive: true});
+  const sizes = new ResizeObserver(mark);
+  sizes.observe(scroller);
+  for (const child of scroller.children) sizes.observe(child);
+  return scroller;
+}
+
+// A table that scrolls sideways if the window is too narrow for it; `name` is for screen readers.
+export function wideTable(name, kind, ...rest) {
+  return h("div.hinted", hintScroll(h("div.wide", {tabindex: 0, role: "region", "aria-label": name}, h(kind, h("caption.unseen", name), ...rest))));
 }
 
 // Said to screen readers.
@@ -138,6 +179,20 @@ export async function copyText(text) {
 
 export function decimal(x) {
   return typeof x === "number" ? String(Math.round(x * 1e4) / 1e4) : "–";
+}
+
+// A share as a percentage.
+export function percent(x) {
+  return typeof x === "number" && isFinite(x) ? `${Number((100 * x).toPrecision(3))} %` : "–";
+}
+
+// A span of time.
+export function seconds(s) {
+  if (typeof s !== "number" || !isFinite(s)) return "–";
+  if (s < 1) return `${Number((1000 * s).toPrecision(3))} ms`;
+  if (s < 60) return `${Number(s.toPrecision(3))} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${Math.floor(s % 60)} s`;
+  return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
 }
 
 export function ago(seconds, now = Date.now() / 1000) {

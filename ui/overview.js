@@ -1,11 +1,12 @@
 // Everything at a glance: numbers and curves of /metrics, engines, and where the rest of the pages begin.
-import {h, clear, counted, number, short, bytes, ago, foreign, shortId, tableHead} from "./dom.js";
+import {h, clear, counted, number, short, bytes, ago, foreign, shortId, tableHead, wideTable} from "./dom.js";
 import {ask, json, ApiError} from "./api.js";
-import {store, readMetrics, sumOf} from "./store.js";
+import {newestRows, store, readMetrics, sumOf} from "./store.js";
 import {sparkline, Series} from "./spark.js";
 import {groupTable, queueTable, runnerTable} from "./groups.js";
 
 const EVERY_MS = 2000;
+const FIRST_MS = 500;      // between the first looks: a curve needs three
 
 // What is drawn over time: a rate of a counter, or a gauge as it is.
 const CURVES = [
@@ -53,7 +54,7 @@ function curveTiles() {
     const values = kept.curves[i].values;
     const last = values[values.length - 1];
     const text = last === null ? "–" : (curve.show || short)(last);
-    return tile(curve.name, text, sparkline(values, `${curve.name}: ${text}, the last ${number(values.length * EVERY_MS / 1000)} seconds`));
+    return tile(curve.name, text, sparkline(values, `${curve.name}: ${text}, and before`) || h("span.quiet", "measuring …"));
   });
 }
 
@@ -62,6 +63,7 @@ function factRows(m, before, health) {
   const phases = (m.get("rollgate_sessions") || []).map(r => `${number(r.value)} ${r.labels.phase}`).join(", ");
   return [
     ["Workers", `${health.workers.ready} of ${health.workers.total} serve${health.paused ? `, ${health.paused} paused` : ""}`],
+    store.unreachable.length > 0 && ["Nodes", `this one; not in these figures: ${store.unreachable.join(", ")}`],
     ["Routers", `${health.routers}, ${number(sumOf(m, "connections"))} connections`],
     ["Sessions in memory", phases || "0"],
     ["Tokens of sessions", `${number(sumOf(m, "live_tokens"))}, ${bytes(sumOf(m, "session_memory_bytes"))} in memory, ${bytes(sumOf(m, "evicted_bytes"))} in journals only`],
@@ -71,7 +73,7 @@ function factRows(m, before, health) {
     ["Refused for a limit", number(sumOf(m, "refusals_total"))],
     ["Processes replaced", number(sumOf(m, "process_restarts_total"))],
     ["Attempts", `${number(sumOf(m, "attempts_running"))} running; ended: ${(m.get("rollgate_attempts_total") || []).map(r => `${number(r.value)} ${r.labels.outcome}`).join(", ") || "none"}`],
-  ];
+  ].filter(Boolean);
 }
 
 // A number of an engine. Its row is what one worker sees; the metrics have the sum of all, by its place, for so many places of their own.
@@ -85,33 +87,20 @@ function engineTable(engines, metrics) {
   if (!engines) return h("p.empty", "Engines are shown to admins.");
   const names = ["engine", "kind", "state", "running", "queue", "requests", "retries", "errors", "latency", "weights", "logprobs"];
   const state = e => e.state || (e.up ? "up" : "down");
-  return h("div.wide", h("table.engines", h("caption.unseen", "Engines"), tableHead(names, ["running", "queue", "requests", "retries", "errors", "latency"]),
+  return wideTable("Engines", "table.engines", tableHead(names, ["running", "queue", "requests", "retries", "errors", "latency"]),
     h("tbody", engines.map(e => h("tr", h("td", foreign(e.name)), h("td", e.pool && e.pool !== "policy" ? `${e.kind}, pool ${e.pool}` : e.kind), h("td", h(`span.state.${state(e) === "up" ? "good" : "bad"}`, state(e))),
       h("td.num", ofEngine(metrics, e, "engine_inflight", e.inflight)),
       h("td.num", {title: "calls that wait for a place and whose session keeps this engine"}, ofEngine(metrics, e, "engine_queued", e.queued)),
       h("td.num", ofEngine(metrics, e, "engine_requests_total", e.requests)), h("td.num", ofEngine(metrics, e, "engine_retries_total", e.retries)),
       h("td.num", ofEngine(metrics, e, "engine_errors_total", e.errors)),
       h("td.num", millis(e.latency_ms)), h("td", foreign(e.weight_version ?? "–")),
-      h("td", foreign(e.logprobs && (e.logprobs.given || e.logprobs.asked) || "–")))))));
+      h("td", foreign(e.logprobs && (e.logprobs.given || e.logprobs.asked) || "–"))))));
 }
 
 const NEWEST = 8;
 
-// The rows that changed last, the newest first: without sorting all the others.
-function newestRows() {
-  const rows = [];
-  for (const row of store.sessions.values()) {
-    if (rows.length === NEWEST && row.updated_at <= rows[NEWEST - 1].updated_at) continue;
-    let at = rows.length;
-    while (at > 0 && rows[at - 1].updated_at < row.updated_at) at--;
-    rows.splice(at, 0, row);
-    rows.length = Math.min(rows.length, NEWEST);
-  }
-  return rows;
-}
-
 function newest() {
-  const rows = newestRows();
+  const {rows} = newestRows(NEWEST);
   if (!rows.length) return h("p.empty", store.loading ? "Reading …" : "No sessions yet.");
   return h("ul.plain", rows.map(r => h("li", h("a", {href: `#/sessions/${r.session_id}`}, shortId(r.session_id)), " ",
     h(`span.phase.${r.phase}`, r.phase), ` ${counted(r.calls, "turn")}, ${counted(r.tokens, "token")}, ${ago(r.updated_at)} ago`)));
@@ -153,7 +142,7 @@ export function overviewPage(main) {
       fault.hidden = false;
       clear(fault, `The gateway does not answer: ${error.message}`);
     }
-    if (!ended) timer = setTimeout(look, EVERY_MS);
+    if (!ended) timer = setTimeout(look, kept.curves[0].values.filter(v => v !== null).length > 1 ? EVERY_MS : FIRST_MS);
   };
   let asked = null;
   const drawRecent = () => {

@@ -1,12 +1,18 @@
 // One session: its forest, one branch of it as a conversation or as tokens, its audit, its files, and what runs now.
-import {h, clear, copyText, counted, number, decimal, ago, clock, foreign, visible, shortId, longText, perFrame, tableHead} from "./dom.js";
+import {h, clear, announce, copyText, counted, number, decimal, ago, clock, foreign, visible, shortId, longText, perFrame, tableHead, wideTable} from "./dom.js";
 import {sessionState, branchBytes, curl, download, embedded, follow, json, key, keySession, post, saveBlob} from "./api.js";
 import {pictureAt, readBranch, textOf} from "./branch.js";
 import {pictureBox} from "./pictures.js";
 import {LiveMark, drawForest} from "./forest.js";
-import {drawConversation} from "./conversation.js";
+import {drawConversation, toolNames} from "./conversation.js";
 import {TokenGrid, colouringBar, tokenFacts} from "./tokens.js";
-import {driftOf} from "./drift.js";
+import {drawDrift, driftOf} from "./drift.js";
+import {Finder} from "./finder.js";
+import {findInMessages, findInTokens, markHits} from "./find.js";
+import {LogprobStrip} from "./strip.js";
+import {drawSamples, siblingsOf} from "./samples.js";
+import {firstFault, messageOfToken, stopsOf, tokenOfMessage, turnMessages} from "./stops.js";
+import {timeBar} from "./shares.js";
 import {labelText} from "./sessions.js";
 
 const FORMATS = [["json", "json"], ["msgpack", "msgpack"], ["safetensors", "safetensors"], ["verl", "safetensors"], ["miles", "safetensors"],
@@ -63,28 +69,60 @@ export function sessionPage(main, id, query) {
   return () => page.close();
 }
 
+const TABS = [["conversation", "Conversation"], ["tokens", "Tokens"], ["samples", "Samples"], ["drift", "Drift audit"], ["turns", "Turns"], ["json", "JSON"]];
+const SCROLLED_MS = 150;
+const SETTLE_FRAMES = 4;
+
+// A number of the address, or -1.
+function placeOfQuery(query, name) {
+  const value = query.has(name) ? Number(query.get(name)) : -1;
+  return Number.isInteger(value) && value >= 0 ? value : -1;
+}
+
 class SessionPage {
   constructor(main, id, query) {
     this.id = id;
+    this.main = main;
     this.response = query.get("at");
-    this.tab = query.get("tab") || "conversation";
+    this.sample = query.get("sample");
+    this.tab = TABS.some(([name]) => name === query.get("tab")) ? query.get("tab") : "conversation";
     this.mode = query.get("colour") || "mask";
-    this.at = query.has("token") ? Number(query.get("token")) : -1;
+    this.reported = query.get("reported");
+    this.words = query.get("q") || "";
+    this.at = placeOfQuery(query, "token");
+    this.top = placeOfQuery(query, "top");
+    this.message = placeOfQuery(query, "message");
+    this.offset = placeOfQuery(query, "offset");      // of a token, in the answer that the branch ends with
+    this.wantsFault = query.get("jump") === "fault";
+    this.arriving = true;        // until the position of the address is in sight
     this.live = new Map();
     this.head = h("div");
     this.forest = h("section");
     this.tabs = h("div.tabs", {role: "tablist"});
+    this.finder = new Finder(this);
+    this.stripBox = h("div");
     this.body = h("div.body", {role: "tabpanel"});
     this.liveList = h("ol.talk.livelist");
-    clear(main, h("div.page", this.head, this.forest, this.tabs, this.body, this.liveList));
+    this.dock = h("div.dock", {hidden: true}, this.tabs, this.finder.element, this.stripBox);
+    clear(main, h("div.page", this.head, this.forest, this.dock, this.body, this.liveList));
     this.redraw = perFrame(() => !this.ended && this.state && this.drawForest());
+    this.scrolled = () => {
+      clearTimeout(this.scrollTimer);
+      this.scrollTimer = setTimeout(() => this.takeScroll(), SCROLLED_MS);
+    };
+    main.addEventListener("scroll", this.scrolled, {passive: true});
   }
 
   close() {
     this.ended = true;
+    this.main.removeEventListener("scroll", this.scrolled);
     if (this.stop) this.stop();
     if (this.grid) this.grid.close();
+    if (this.strip) this.strip.close();
+    this.finder.close();
+    markHits([], -1);
     clearTimeout(this.timer);
+    clearTimeout(this.scrollTimer);
   }
 
   async open() {
@@ -92,8 +130,17 @@ class SessionPage {
     if (embedded || this.ended || !this.state) return;
     this.stop = follow(`/sessions/${this.id}/events`, (name, data) => this.take(name, data), state => {
       if (state === "live") this.dropLive();      // what runs is told anew
-      this.head.querySelector(".streaming")?.replaceChildren(state === "live" ? "live" : state === "lost" ? "reconnecting" : "");
+      this.streaming = state === "live" ? "live" : state === "lost" ? "lost" : "refused";
+      this.drawStreaming();
     });
+  }
+
+  // The mark in the bar says "live"; this one speaks only while the session's own stream is broken.
+  drawStreaming() {
+    const mark = this.head.querySelector(".streaming");
+    if (!mark) return;
+    mark.dataset.state = this.streaming || "";
+    clear(mark, this.streaming === "lost" ? "reconnecting …" : "");
   }
 
   dropLive() {
@@ -134,7 +181,8 @@ class SessionPage {
   }
 
   fail(error) {
-    clear(this.head, h("h1", "Session ", shortId(this.id)), h("p.fault", {role: "alert"}, error.message));
+    clear(this.head, h("h1", "Session ", foreign(shortId(this.id))), h("p.fault", {role: "alert"}, error.message),
+      !embedded && !keySession() && h("p", h("a", {href: "#/sessions"}, "All sessions"), " · ", h("a", {href: "#/groups"}, "All groups")));
   }
 
   async refresh() {
@@ -145,14 +193,24 @@ class SessionPage {
       this.nodes = new Map(this.state.tree.nodes.filter(n => n.generated).map(n => [n.response_id, n]));
       const answers = [...this.nodes.values()];
       this.newest = answers.reduce((a, b) => (!a || b.seq > a.seq ? b : a), null)?.response_id;
+      if (this.wantsFault && answers.length) this.goToFault(answers);
       if (!this.response || !this.nodes.has(this.response) || (this.response === newest && this.newest !== newest)) this.response = this.endOf(this.newest);
       this.drawHead();
       this.drawForest();
       this.drawTabs();
+      this.dock.hidden = false;
       await this.show();
     } catch (error) {
       if (!this.ended) this.fail(error);
     }
+  }
+
+  // Shows the branch and the answer that a look for what went wrong begins with.
+  goToFault(answers) {
+    const fault = firstFault(answers);
+    this.wantsFault = false;
+    this.response = this.leafOf(fault.response_id);
+    this.wantedAnswer = fault.response_id;
   }
 
   drawHead() {
@@ -166,11 +224,12 @@ class SessionPage {
         !embedded && h("details.menu", h("summary.button", "Download"), h("div.menubox", this.downloads(admin))),
         admin && s.phase === "open" && h("button.danger", {onclick: () => this.abort()}, "Abort …")),
       h("dl.facts.wide.paired", [
-        ["labels", foreign(labelText(s) || "none")], ["history", `${s.history}, ${s.message_matcher}`],
+        ["labels", foreign(labelText(s, true) || "–")], ["history", `${s.history}, ${s.message_matcher}`],
         ["calls", `${number(s.num_calls)}, ${number(s.num_inflight_generations)} running`], ["branches", number(s.num_branches)], ["tokens", number(s.num_tokens)],
         ["reward", `${decimal(s.reward)} (${visible(rewards, true)})`], s.reason && ["ended because", foreign(s.reason)],
         ["created", h("span", {title: clock(s.created_at)}, `${ago(s.created_at)} ago`)], ["last activity", h("span", {title: clock(s.updated_at)}, `${ago(s.updated_at)} ago`)],
         forks.length > 0 && ["forks", forks.map(([k, v]) => `${k} ${v}`).join(", ")],
+        s.time_s && ["time", timeBar(s.time_s, "Time of the session") || "–"],
         Object.keys(s.metadata).length > 0 && ["metadata", h("details", h("summary", "show"), longText(JSON.stringify(s.metadata, null, 1), "text.data"))],
       ].filter(Boolean).map(([k, v]) => [h("dt", k), h("dd", v)])));
   }
@@ -223,9 +282,13 @@ class SessionPage {
 
   // In an exported page only whole branches stand: of an answer within one, its end is shown.
   endOf(response) {
+    return !embedded || embedded.branches[response] ? response : this.leafOf(response);
+  }
+
+  // The end of a branch that has the answer.
+  leafOf(response) {
     const chosen = this.nodes.get(response);
-    if (!embedded || embedded.branches[response] || !chosen) return response;
-    const leaf = this.state.tree.leaves.find(l => l.path_node_ids.includes(chosen.id));
+    const leaf = chosen && this.state.tree.leaves.find(l => l.path_node_ids.includes(chosen.id));
     const end = leaf && [...this.nodes.values()].find(n => n.id === leaf.node_id);
     return end ? end.response_id : response;
   }
@@ -233,37 +296,58 @@ class SessionPage {
   choose(response) {
     this.response = this.endOf(response);
     this.branch = null;
-    this.at = -1;
+    this.forgetPlace();
     this.drawForest();
     this.forest.querySelector(".answer.chosen")?.focus();
     this.tell();
     this.show();
   }
 
-  // The place in the address, so that it can be sent to somebody.
+  forgetPlace() {
+    this.at = this.top = this.message = -1;
+    this.arriving = false;
+  }
+
+  // The answer of a sample, with the rest of its branch.
+  openSample(response) {
+    this.tab = "conversation";
+    this.choose(response);
+    this.drawTabs();
+  }
+
+  // What is seen, as an address that can be sent to somebody.
   tell() {
     const query = new URLSearchParams({at: this.response || "", tab: this.tab});
     if (this.tab === "tokens") query.set("colour", this.mode);
-    if (this.at >= 0) query.set("token", this.at);
+    if (this.tab === "samples" && this.sample) query.set("sample", this.sample);
+    if (this.tab === "tokens" && this.at >= 0) query.set("token", this.at);
+    else if (this.tab === "tokens" && this.top > 0) query.set("top", this.top);
+    if (this.tab === "conversation" && this.message >= 0) query.set("message", this.message);
+    if (this.reported) query.set("reported", this.reported);
+    if (this.words) query.set("q", this.words);
     history.replaceState(null, "", `#/sessions/${this.id}?${query}`);
   }
 
   drawTabs() {
-    const names = [["conversation", "Conversation"], ["tokens", "Tokens"], ["drift", "Drift audit"], ["turns", "Turns"], ["json", "JSON"]];
-    clear(this.tabs, names.map(([name, title]) => h("button", {role: "tab", "aria-selected": this.tab === name ? "true" : "false", "data-tab": name, onclick: () => {
-      this.tab = name;
-      this.drawTabs();
-      this.tell();
-      this.show();
+    clear(this.tabs, TABS.map(([name, title]) => h("button", {role: "tab", "aria-selected": this.tab === name ? "true" : "false", "data-tab": name, onclick: () => {
+      this.openTab(name);
       this.tabs.querySelector("[aria-selected=true]").focus();
     }}, title)));
   }
 
+  openTab(name) {
+    this.tab = name;
+    this.arriving = false;
+    this.drawTabs();
+    this.tell();
+    this.show();
+  }
+
   // The chosen branch, fetched once; with `drift` with its audit.
   async load(drift = false) {
-    const tag = `${this.response} ${this.nodes.get(this.response)?.num_tokens}`;
+    const tag = `${this.response} ${this.nodes.get(this.response)?.num_tokens} ${this.reported}`;
     if (this.branch && this.branch.tag === tag && (this.branch.audited || !drift)) return this.branch;
-    const branch = readBranch(await branchBytes(this.id, this.response, drift));
+    const branch = readBranch(await branchBytes(this.id, this.response, {drift, reported: this.reported}));
     if (branch) {
       branch.tag = tag;
       branch.audited = drift;
@@ -280,99 +364,264 @@ class SessionPage {
     }
     if (!this.response) {
       clear(this.body);
+      this.finder.element.hidden = this.stripBox.hidden = true;
       return;
     }
     try {
-      const wanted = `${this.response} ${this.tab}`;
+      const wanted = `${this.response} ${this.tab} ${this.reported}`;
       this.wanted = wanted;
-      const branch = await this.load(this.tab === "drift" || (this.tab === "tokens" && this.mode === "drift"));
+      const branch = await this.load(this.wantsAudit());
       if (this.ended || this.wanted !== wanted) return;
-      if (!branch) clear(this.body, h("p.empty", "This answer stands on no branch any more: a rollback dropped it, or an equal answer took its place."));
-      else this[`${this.tab}Tab`](branch);
+      this.finder.element.hidden = !branch || !["conversation", "tokens"].includes(this.tab);
+      this.stripBox.hidden = !branch || !branch.ids.length || !branch.logprobs || !["conversation", "tokens", "drift"].includes(this.tab);
+      if (!branch) {
+        clear(this.body, h("p.empty", "No branch holds this answer any more: a rollback dropped it, or an equal answer replaced it."));
+        return;
+      }
+      if (this.wantedAnswer) this.findAnswer(branch);
+      if (this.offset >= 0) {
+        this.at = branch.start + (branch.turns[branch.turns.length - 1]?.start ?? 0) + this.offset;
+        this.offset = -1;
+      }
+      this.drawStrip(branch);
+      this[`${this.tab}Tab`](branch);
+      this.finder.setStops(stopsOf(branch, this.nodes));
+      if (!this.finder.element.hidden) this.finder.search();
+      if (this.arriving) this.arrive(branch);
+      this.arriving = false;
     } catch (error) {
       if (!this.ended) clear(this.body, h("p.fault", {role: "alert"}, error.message));
     }
   }
 
+  // The audit renders and encodes the whole branch: not after each turn of an agent that works, unless it is looked at.
+  wantsAudit() {
+    if (this.tab === "drift" || (this.tab === "tokens" && this.mode === "drift")) return true;
+    return !this.state.num_inflight_generations && ["conversation", "tokens"].includes(this.tab);
+  }
+
+  // The message of the answer that was asked for by its id.
+  findAnswer(branch) {
+    const turn = branch.turns.findIndex(t => t.response_id === this.wantedAnswer);
+    this.wantedAnswer = null;
+    if (turn < 0) return;
+    this.message = turnMessages(branch).messages[turn];
+    this.arriving = true;
+  }
+
+  // Brings the position of the address into sight.
+  arrive(branch) {
+    if (this.tab === "conversation" && this.message >= 0) this.showMessage(this.message);
+    if (this.tab === "tokens" && (this.at >= 0 || this.top > 0)) this.dock.scrollIntoView({block: "start"});
+    if (this.tab === "tokens" && this.at >= 0) this.strip?.mark(Math.min(this.at, branch.ids.length - 1));
+  }
+
+  drawStrip(branch) {
+    if (this.strip && this.strip.branch === branch) return;
+    if (this.strip) this.strip.close();
+    this.strip = branch.ids.length && branch.logprobs ? new LogprobStrip(branch, at => this.showToken(at), this.mode) : null;
+    clear(this.stripBox, this.strip && this.strip.element);
+  }
+
+  showToken(at) {
+    if (this.tab === "tokens") this.grid.select(at);
+    else if (this.tab === "conversation") this.showMessage(messageOfToken(this.branch, at));
+    else this.openTokens(at, this.mode);
+  }
+
+  openTokens(at, mode = this.mode) {
+    this.at = at;
+    this.mode = mode;
+    this.openTab("tokens");
+  }
+
+  // --- the position ---
+
+  position() {
+    return this.tab === "tokens" ? Math.max(this.at, 0) : this.message;
+  }
+
+  positionOf(stop) {
+    return this.tab === "tokens" ? stop.token : stop.message;
+  }
+
+  showStop(stop) {
+    if (this.tab === "tokens") this.grid?.select(stop.token);
+    else this.showMessage(stop.message);
+  }
+
+  onWords(words) {
+    this.words = words;
+    this.tell();
+  }
+
+  find(words) {
+    if (this.tab === "tokens") return findInTokens(this.branch, words);
+    return findInMessages(this.body, words).map(hit => ({...hit, length: words.length}));
+  }
+
+  // Marks all hits, and brings one into sight unless `index` is -1.
+  showHit(hits, index) {
+    if (this.tab === "tokens") {
+      this.grid?.setFound(hits);
+      if (index >= 0) this.grid?.select(hits[index].token);
+      return;
+    }
+    if (index >= 0) {
+      const {block, message} = hits[index];
+      if (block.closest("details")) block.closest("details").open = true;
+      block.unfold();
+      this.showMessage(message);
+    }
+    markHits(hits, index);
+  }
+
+  showMessage(index) {
+    const item = this.body.querySelector(`li[data-message="${index}"]`);
+    if (!item) return;
+    this.message = index;
+    this.holdScroll = Date.now() + 2 * SCROLLED_MS;
+    for (const e of this.body.querySelectorAll("li.target")) e.classList.remove("target");
+    item.classList.add("target");
+    const reveal = () => { this.main.scrollTop += item.getBoundingClientRect().top - this.edge() - 8; };
+    this.settle(reveal, SETTLE_FRAMES);
+    const {turnOf} = turnMessages(this.branch);
+    this.strip?.mark(tokenOfMessage(this.branch, index));
+    announce(`Message ${index}${turnOf[index] >= 0 ? `, turn ${turnOf[index] + 1}` : ""}`);
+    this.tell();
+  }
+
+  // Runs it now and in the next frames: what comes into sight gets its true height only then.
+  settle(fn, frames) {
+    if (this.ended) return;
+    fn();
+    if (frames > 0) requestAnimationFrame(() => this.settle(fn, frames - 1));
+  }
+
+  // The line below which messages are in sight: wide windows keep the dock at their top.
+  edge() {
+    return getComputedStyle(this.dock).position === "sticky" ? this.main.getBoundingClientRect().top + this.dock.offsetHeight : this.main.getBoundingClientRect().top;
+  }
+
+  // The position that the user scrolled to becomes the address's.
+  takeScroll() {
+    if (this.ended || this.tab !== "conversation" || !this.branch || Date.now() < this.holdScroll) return;
+    const edge = this.edge() + 16;
+    const items = [...this.body.querySelectorAll("li[data-message]")];
+    const first = items.findIndex(item => item.getBoundingClientRect().bottom > edge);
+    this.message = this.main.scrollTop > 0 && first > 0 ? first : -1;
+    this.strip?.mark(this.message < 0 ? -1 : tokenOfMessage(this.branch, this.message));
+    this.finder.drawJumps();
+    this.tell();
+  }
+
+  // --- tabs ---
+
   conversationTab(branch) {
-    clear(this.body, drawConversation(branch, {session: this.id, nodes: this.nodes, onJson: (title, value) => showJson(title, value), onTokens: turn => {
-      this.at = branch.start + branch.turns[turn].start;
-      this.tab = "tokens";
-      this.drawTabs();
-      this.tell();
-      this.show();
-    }}));
+    if (this.talkOf === branch && this.body.firstChild?.className === "talk") return;
+    const open = [...this.body.querySelectorAll("pre[data-open]")].map(block => block.dataset.block);
+    const talk = drawConversation(branch, {session: this.id, nodes: this.nodes, onJson: (title, value) => showJson(title, value),
+      siblings: response => siblingsOf(this.nodes, response).length,
+      onSamples: response => {
+        this.sample = response;
+        this.openTab("samples");
+      },
+      onTokens: turn => this.openTokens(branch.start + branch.turns[turn].start)});
+    talk.querySelectorAll("pre").forEach((block, i) => {
+      block.dataset.block = i;
+      if (open.includes(String(i)) && block.unfold) block.unfold();
+    });
+    this.talkOf = branch;
+    clear(this.body, talk);
+  }
+
+  samplesTab(branch) {
+    return drawSamples(this.body, this, branch).catch(error => !this.ended && clear(this.body, h("p.fault", {role: "alert"}, error.message)));
+  }
+
+  driftTab(branch) {
+    drawDrift(this.body, branch, at => this.openTokens(at, "drift"));
   }
 
   tokensTab(branch) {
     if (!branch.ids.length) {
-      clear(this.body, h("p.empty", "This branch was captured as text: its engine tells no ids."));
+      clear(this.body, h("p.empty", "This branch was captured as text: its engine returns no ids."));
       return;
     }
-    if (this.grid && this.grid.branch === branch) return;
+    if (this.grid && this.grid.branch === branch) {
+      if (this.at >= 0 && this.at !== this.grid.selected) this.grid.select(this.at);
+      return;
+    }
     if (this.grid) this.grid.close();
+    if (this.mode === "ratio" && !branch.trainer) this.mode = "mask";
     const side = h("div.side", {"aria-live": "off"}, h("p.quiet", "Choose a token: click it, or walk with the arrow keys."));
-    this.grid = new TokenGrid(branch, {mode: this.mode, drift: branch.drift, onSelect: at => {
+    this.grid = new TokenGrid(branch, {mode: this.mode, drift: branch.drift, onScroll: () => this.takeTop(), onSelect: at => {
       this.at = at;
+      this.strip?.mark(at);
+      this.finder.drawJumps();
       this.tell();
       const picture = pictureAt(branch, at);
       clear(side, tokenFacts(branch, at), picture && pictureBox(this.id, picture.row), copyButton("Copy its id", String(branch.ids[at])));
     }});
-    const bar = colouringBar(this.mode, async mode => {
+    const bar = colouringBar(this.mode, mode => {
       this.mode = mode;
       this.tell();
-      if (mode === "drift" && !branch.audited) {
-        this.grid.close();
-        this.grid = null;
-        await this.show();
-      } else {
-        this.grid.setMode(mode);
-      }
-    });
-    const jump = h("input", {type: "number", min: 0, max: branch.ids.length - 1, placeholder: "position", "aria-label": "Go to position", onchange: e => this.grid.select(Number(e.target.value))});
+      this.strip?.setMode(mode);
+      if (mode === "drift" && !branch.audited) this.show();
+      else this.grid.setMode(mode);
+    }, !!branch.trainer);
+    const jump = h("input.position", {type: "number", min: 0, max: branch.ids.length - 1, placeholder: "position", "aria-label": "Go to position", onchange: e => this.grid.select(Number(e.target.value))});
     const turns = h("select", {"aria-label": "Go to turn", onchange: e => this.grid.select(Number(e.target.value))}, branch.turns.map((t, i) => h("option", {value: String(branch.start + t.start)}, `turn ${i + 1}`)));
-    clear(this.body, h("div.tools", bar, jump, turns, copyButton("Copy ids", `[${Array.from(branch.ids).join(",")}]`),
+    clear(this.body, h("div.tools", bar, jump, turns, this.reportedChoice(branch), copyButton("Copy ids", `[${Array.from(branch.ids).join(",")}]`),
       h("button", {onclick: () => saveBlob(new Blob([textOf(branch, 0, branch.ids.length)], {type: "text/plain"}), `${this.id}.txt`)}, "Save as text"),
       h("span.count", `${counted(branch.ids.length, "token")}, ${number(branch.mask.reduce((a, b) => a + b, 0))} trained`)), h("div.split", this.grid.element, side));
-    if (this.at >= 0) requestAnimationFrame(() => this.grid && this.grid.select(this.at));
+    const {at, top} = this;
+    requestAnimationFrame(() => {
+      if (!this.grid || this.grid.branch !== branch) return;
+      this.grid.resize();
+      if (at >= 0) this.grid.select(at);
+      else if (top > 0) this.grid.scrollTo(top);
+    });
   }
 
-  driftTab(branch) {
-    const told = branch.extra_fields.drift;
-    if (!told) {
-      clear(this.body, h("p.empty", "There is no audit of this branch: its session has another tokenizer, or it was captured as text."));
-      return;
-    }
-    const open = at => {
-      this.at = at;
-      this.tab = "tokens";
-      this.mode = "drift";
-      this.drawTabs();
+  takeTop() {
+    clearTimeout(this.scrollTimer);
+    this.scrollTimer = setTimeout(() => {
+      if (this.ended || !this.grid) return;
+      this.top = this.grid.top();
+      this.tell();
+    }, SCROLLED_MS);
+  }
+
+  // Whose logprobs the importance ratio is of, if the trainer reported several versions.
+  reportedChoice(branch) {
+    const versions = branch.reported_versions || [];
+    if (!branch.trainer || versions.length < 2) return null;
+    return h("select", {"aria-label": "Weights of the trainer's logprobs", onchange: e => {
+      this.reported = e.target.value || null;
+      this.branch = null;
       this.tell();
       this.show();
-    };
-    clear(this.body, told.count ? h("p", `The template, given the same messages, would write other ids: ${number(told.count)} differences. The first: ${told.first.kind} at position `,
-      h("button.link", {onclick: () => open(told.first.position)}, number(told.first.position)), ". Nothing was changed; the ids were really sent and sampled.")
-      : h("p", "The template, given the same messages, writes exactly these ids."));
+    }}, h("option", {value: ""}, "newest report"), versions.map(v => h("option", {value: String(v), selected: String(v) === this.reported}, `weights ${visible(String(v), true)}`)));
   }
 
   turnsTab(branch) {
-    const names = ["turn", "answer", "cause", "tokens", "finish", "weights", "mean logprob", "queue ms", "engine ms", "gateway ms", "cached", "reward"];
+    const names = ["turn", "answer", "cause", "tokens", "finish", "tools", "weights", "mean logprob", "queue ms", "engine ms", "gateway ms", "cached", "reward"];
     const mean = t => {
       if (!branch.logprobs || t.start === null || t.end === t.start) return "–";
       let sum = 0;
       for (let i = branch.start + t.start; i < branch.start + t.end; i++) sum += branch.logprobs[i];
       return isNaN(sum) ? "–" : (sum / (t.end - t.start)).toFixed(3);
     };
-    clear(this.body, h("div.wide", h("table", h("caption.unseen", "Turns"), tableHead(names, ["turn", "tokens", "mean logprob", "queue ms", "engine ms", "gateway ms", "cached"]), h("tbody", branch.turns.map((t, i) => h("tr",
+    clear(this.body, wideTable("Turns", "table", tableHead(names, ["turn", "tokens", "tools", "mean logprob", "queue ms", "engine ms", "gateway ms", "cached"]), h("tbody", branch.turns.map((t, i) => h("tr",
       h("td.num", i + 1), h("td", h("button.link", {onclick: () => showJson(`Turn ${i + 1}`, {turn: t, node: this.nodes.get(t.response_id)})}, shortId(t.response_id))), h("td", t.cause),
-      h("td.num", t.start === null ? "–" : number(t.end - t.start)), h("td", t.finish_reason), h("td", foreign(t.weight_versions.map(v => v.version).join(", ") || "–")), h("td.num", mean(t)),
-      ...["queue", "engine", "gateway"].map(k => h("td.num", decimal(t.latency_ms[k]))), h("td.num", number(t.cached_tokens)), h("td", t.reward ? foreign(JSON.stringify(t.reward)) : "–")))))),
+      h("td.num", t.start === null ? "–" : number(t.end - t.start)), h("td", t.finish_reason), h("td.num", {title: branch.toolsAt ? visible(toolNames(branch.toolsAt[i]).join(", "), true) : null}, branch.toolsAt ? number(branch.toolsAt[i].length) : "–"), h("td", foreign(t.weight_versions.map(v => v.version).join(", ") || "–")), h("td.num", mean(t)),
+      ...["queue", "engine", "gateway"].map(k => h("td.num", decimal(t.latency_ms[k]))), h("td.num", number(t.cached_tokens)), h("td", t.reward ? foreign(JSON.stringify(t.reward)) : "–"))))),
     h("p.quiet", branch.summary.warnings && branch.summary.warnings.length ? branch.summary.warnings.join(" ") : ""));
   }
 
   jsonTab(branch) {
-    const {ids, mask, logprobs, turnAt, versionAt, vocabulary, drift, pictures, ...rest} = branch;
+    const {ids, mask, logprobs, trainer, alternatives, turnAt, versionAt, vocabulary, drift, pictures, spelling, places, ...rest} = branch;
     const shown = {state: this.state, branch: rest};
     clear(this.body, !embedded && h("p", h("button", {onclick: async () => showJson("Records of every call", (await json(`/sessions/${this.id}?records=1`)).records)}, "Show the records of every call")),
       longText(JSON.stringify(shown, (k, v) => (k === "accumulated_token_ids" ? `[${v.length} ids]` : v), 1), "text.data"));

@@ -1,5 +1,6 @@
 // The list of sessions: only the rows in sight are in the page, however many there are.
-import {h, clear, number, decimal, ago, clock, perFrame, foreign, shortId} from "./dom.js";
+import {h, clear, number, decimal, ago, clock, perFrame, foreign, shortId, hintScroll} from "./dom.js";
+import {inRange, rangeChip, readRange} from "./range.js";
 import {store} from "./store.js";
 
 const ROW = 36;
@@ -7,7 +8,7 @@ const SPARE = 6;
 
 const COLUMNS = [
   {name: "session_id", title: "Session", value: r => r.session_id, text: r => h("a", {href: `#/sessions/${r.session_id}`, tabindex: -1, title: r.session_id}, shortId(r.session_id))},
-  {name: "labels", title: "Labels", value: r => labelText(r), text: r => foreign(labelText(r), "bdi")},
+  {name: "labels", title: "Labels", value: r => labelText(r), text: r => h("span", {title: labelText(r, true)}, foreign(labelText(r), "bdi"))},
   {name: "phase", title: "Phase", value: r => r.phase, text: r => h(`span.phase.${r.phase}`, r.inflight ? `${r.phase} · running` : r.phase)},
   {name: "reward", title: "Reward", number: true, value: r => r.reward ?? -Infinity, text: r => decimal(r.reward)},
   {name: "calls", title: "Turns", number: true, value: r => r.calls, text: r => number(r.calls)},
@@ -17,8 +18,9 @@ const COLUMNS = [
   {name: "updated_at", title: "Last activity", number: true, value: r => r.updated_at, text: r => h("span", {title: clock(r.updated_at)}, ago(r.updated_at))},
 ];
 
-export function labelText(row) {
-  const labels = Object.entries(row.labels || {}).map(([k, v]) => `${k}=${v}`);
+// The label of each attempt is as long as all others together, and two of them never agree: only `all` has it.
+export function labelText(row, all = false) {
+  const labels = Object.entries(row.labels || {}).filter(([k]) => all || k !== "attempt").map(([k, v]) => `${k}=${v}`);
   if (row.group) labels.unshift(`${row.group}/${row.rollout ?? "?"}`);
   return labels.join(" ");
 }
@@ -67,10 +69,32 @@ export function replaceRows(sorted, ids, rows, column, down) {
   return out;
 }
 
-const view = {search: "", sort: "updated_at", down: true, picked: [], at: 0, top: 0};
+const view = {search: "", sort: "updated_at", down: true, picked: [], at: 0, top: 0, range: null};
+
+// What the address says of the list; without anything it stays as it was left.
+function readView(query) {
+  if (query.has("q")) view.search = query.get("q");
+  if (COLUMNS.some(c => c.name === query.get("sort"))) {
+    view.sort = query.get("sort");
+    view.down = query.get("order") !== "up";
+  }
+  view.range = readRange(query);
+}
+
+function viewAddress(range) {
+  const query = new URLSearchParams();
+  if (view.search) query.set("q", view.search);
+  if (view.sort !== "updated_at" || !view.down) {
+    query.set("sort", view.sort);
+    query.set("order", view.down ? "down" : "up");
+  }
+  for (const name of range ? ["from", "to"] : []) query.set(name, range[name]);
+  return `#/sessions${query.size ? `?${query}` : ""}`;
+}
 
 export function sessionsPage(main, query) {
-  if (query.has("q")) view.search = query.get("q");
+  readView(query);
+  const tell = () => history.replaceState(null, "", viewAddress(view.range));
   const search = h("input.search", {type: "search", id: "search", placeholder: "Search: id, label=value, phase:open, -word", value: view.search, "aria-label": "Search sessions"});
   const count = h("span.count", {role: "status"});
   const compare = h("button", {onclick: () => { location.hash = `#/compare?a=${view.picked[0]}&b=${view.picked[1]}`; }});
@@ -91,23 +115,25 @@ export function sessionsPage(main, query) {
     view.down = view.sort === c.name ? !view.down : !!c.number;
     view.sort = c.name;
     drawHead();
+    tell();
     choose();
   };
 
   const column = () => COLUMNS.find(c => c.name === view.sort);
   const wanted = () => view.search.toLowerCase().split(/\s+/).filter(Boolean);
+  const matches = (row, words) => (!view.range || (row.phase !== "open" && inRange(view.range, row.updated_at))) && rowMatches(row, words);
   // Which rows and in which order. With very many this takes a tenth of a second: not for every event.
   const choose = () => {
     const words = wanted();
     const all = [...store.sessions.values()];
     stale.clear();
-    shown = sortRows(words.length ? all.filter(r => rowMatches(r, words)) : all, column(), view.down);
+    shown = sortRows(words.length || view.range ? all.filter(r => matches(r, words)) : all, column(), view.down);
     drawList();
   };
   // The same for the rows that changed.
   const refresh = () => {
     const words = wanted();
-    const rows = [...stale].map(id => store.sessions.get(id)).filter(r => r && rowMatches(r, words));
+    const rows = [...stale].map(id => store.sessions.get(id)).filter(r => r && matches(r, words));
     shown = replaceRows(shown, stale, rows, column(), view.down);
     stale.clear();
     drawList();
@@ -186,6 +212,7 @@ export function sessionsPage(main, query) {
   let typed = null;
   search.addEventListener("input", () => {
     view.search = search.value;
+    tell();
     clearTimeout(typed);
     typed = setTimeout(choose, store.sessions.size > 20000 ? 150 : 0);
   });
@@ -197,7 +224,8 @@ export function sessionsPage(main, query) {
       e.preventDefault();
     }
   });
-  clear(main, h("div.page.full", h("div.tools", h("h1", "Sessions"), search, compare, count), body));
+  clear(main, h("div.page.full", h("div.tools", h("h1", "Sessions"), search, rangeChip(view.range, viewAddress(null)), compare, count), h("div.hinted", body)));
+  hintScroll(body);
   const sizes = new ResizeObserver(draw);
   sizes.observe(body);
   drawHead();

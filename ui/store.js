@@ -130,6 +130,22 @@ class Store {
 
 export const store = new Store();
 
+// The rows that changed last, the newest first, without sorting all the others; and how many there are that `keep` takes.
+export function newestRows(n, keep = () => true) {
+  const rows = [];
+  let all = 0;
+  for (const row of store.sessions.values()) {
+    if (!keep(row)) continue;
+    all++;
+    if (rows.length === n && row.updated_at <= rows[n - 1].updated_at) continue;
+    let at = rows.length;
+    while (at > 0 && rows[at - 1].updated_at < row.updated_at) at--;
+    rows.splice(at, 0, row);
+    rows.length = Math.min(rows.length, n);
+  }
+  return {rows, all};
+}
+
 // What a search looks through.
 function sessionHay(row) {
   const labels = Object.entries(row.labels || {}).map(([k, v]) => `${k}=${v}`).join(" ");

@@ -5,6 +5,7 @@ import {bitmapOf, fitted} from "./pictures.js";
 import {COLOURINGS, colour, palette} from "./colours.js";
 
 const CELL_HEIGHT = 24;
+const GROUND_HEIGHT = 19;       // of a cell; below it, on the page's ground, the line under what the model wrote
 const CELL_PAD = 4;
 const CELL_TEXT_MAX = 48;
 const ALTERNATIVES_SHOWN = 8;
@@ -51,7 +52,7 @@ export function layOut(branch, cells, width) {
 }
 
 export class TokenGrid {
-  // options: {mode, drift (by token, for its colouring), onSelect(position), onMode(mode)}
+  // options: {mode, drift (by token, for its colouring), onSelect(position), onScroll()}
   constructor(branch, options = {}) {
     this.branch = branch;
     this.options = options;
@@ -66,7 +67,10 @@ export class TokenGrid {
     this.tip = h("div.tip", {hidden: true});
     this.legend = h("div.legend");
     this.element = h("div.grid", this.legend, this.scroller, this.tip);
-    this.scroller.addEventListener("scroll", this.draw, {passive: true});
+    this.scroller.addEventListener("scroll", () => {
+      this.draw();
+      if (options.onScroll) options.onScroll();
+    }, {passive: true});
     this.scroller.addEventListener("mousemove", e => this.hover(e));
     this.scroller.addEventListener("mouseleave", () => { this.tip.hidden = true; });
     this.scroller.addEventListener("click", e => this.click(e));
@@ -129,6 +133,22 @@ export class TokenGrid {
     this.draw();
   }
 
+  // Marks tokens [{token, end}] as found.
+  setFound(hits) {
+    this.found = hits.length ? new Uint8Array(this.branch.ids.length) : null;
+    for (const {token, end} of hits) this.found.fill(1, token, end);
+    this.draw();
+  }
+
+  // The first token in sight.
+  top() {
+    return this.places ? this.tokenAtLine(Math.round(this.scroller.scrollTop / CELL_HEIGHT)) : 0;
+  }
+
+  scrollTo(token) {
+    if (this.places) this.scroller.scrollTop = this.lineOf(token) * CELL_HEIGHT;
+  }
+
   tokenAtLine(line) {
     return this.places.lineStart[Math.max(0, Math.min(line, this.places.lines - 1))];
   }
@@ -168,26 +188,36 @@ export class TokenGrid {
     const {ids, turnAt} = this.branch;
     const {at, pairs} = this.colours;
     const {x} = this.places;
-    const mark = palette().mark;
+    const {mark, none: [, underline]} = palette();
     for (let i = this.places.lineStart[line], end = this.lineEnd(line); i < end; i++) {
       const cell = this.cells.get(ids[i]);
       const [ground, ink] = pairs[at[i]];
       const left = 8 + x[i];
       const wide = cellWidth(this.branch, this.cells, i);
       pen.fillStyle = ground;
-      pen.fillRect(left, y, wide, CELL_HEIGHT - 2);
+      pen.fillRect(left, y, wide, GROUND_HEIGHT);
       pen.fillStyle = ink;
-      if (!this.paintPicture(pen, i, left, y)) pen.fillText(cell.text, left + CELL_PAD, y + CELL_HEIGHT / 2 - 1, wide - CELL_PAD);
-      if (turnAt[i]) pen.fillRect(left, y + CELL_HEIGHT - 4, wide, 2);
+      if (!this.paintPicture(pen, i, left, y)) pen.fillText(cell.text, left + CELL_PAD, y + GROUND_HEIGHT / 2 + 0.5, wide - CELL_PAD);
+      if (turnAt[i]) {
+        pen.fillStyle = underline;
+        pen.fillRect(left, y + GROUND_HEIGHT + 1, wide, 2);
+      }
       if (cell.special) {
         pen.strokeStyle = ink;
         pen.lineWidth = 1;
-        pen.strokeRect(left + 0.5, y + 0.5, wide - 1, CELL_HEIGHT - 3);
+        pen.strokeRect(left + 0.5, y + 0.5, wide - 1, GROUND_HEIGHT - 1);
+      }
+      if (this.found && this.found[i]) {
+        pen.strokeStyle = mark;
+        pen.lineWidth = 2;
+        pen.setLineDash([4, 2]);
+        pen.strokeRect(left + 1, y + 1, wide - 2, GROUND_HEIGHT - 2);
+        pen.setLineDash([]);
       }
       if (i === this.selected) {
         pen.strokeStyle = mark;
         pen.lineWidth = 3;
-        pen.strokeRect(left, y, wide, CELL_HEIGHT - 2);
+        pen.strokeRect(left, y, wide, GROUND_HEIGHT);
       }
     }
   }
@@ -205,7 +235,7 @@ export class TokenGrid {
       });
     }
     if (!picture.bitmap) return false;
-    const [width, height] = fitted({...picture.row, width: picture.row.width * 2, height: picture.row.height * 2}, CELL_HEIGHT - 4);
+    const [width, height] = fitted({...picture.row, width: picture.row.width * 2, height: picture.row.height * 2}, GROUND_HEIGHT - 2);
     pen.drawImage(picture.bitmap, left + 2, y + 1, Math.min(width, PICTURE_WIDTH - 4), height);
     return true;
   }
@@ -284,6 +314,7 @@ export function tokenFacts(branch, at) {
   const entry = branch.vocabulary.get(id);
   const turn = branch.turnAt[at] ? branch.turns[branch.turnAt[at] - 1] : null;
   const lp = branch.logprobs ? branch.logprobs[at] : NaN;
+  const trained = branch.trainer ? branch.trainer[at] : NaN;
   const others = alternativesAt(branch, at);
   const picture = pictureAt(branch, at);
   const facts = [
@@ -291,6 +322,8 @@ export function tokenFacts(branch, at) {
     ["position", `${number(at)} of ${number(branch.ids.length)}`],
     ["mask", branch.mask[at] ? "1 (trained)" : "0"],
     !isNaN(lp) && ["logprob", `${lp.toFixed(4)} (${(100 * Math.exp(lp)).toPrecision(3)} %)`],
+    !isNaN(trained) && ["trainer's logprob", `${trained.toFixed(4)} (${(100 * Math.exp(trained)).toPrecision(3)} %)`],
+    !isNaN(trained - lp) && ["importance ratio", `${Math.exp(trained - lp).toPrecision(4)} (difference ${(trained - lp).toFixed(4)})`],
     others.length > 0 && ["alternatives", h("ul.plain", others.slice(0, ALTERNATIVES_SHOWN).map(([other, p]) =>
       h("li", h("code", cellText(branch.vocabulary.get(other), other)), ` ${other}, ${p.toFixed(4)} (${(100 * Math.exp(p)).toPrecision(3)} %)`)))],
     turn && ["turn", `${branch.turnAt[at]} (${turn.cause})`],
@@ -301,10 +334,10 @@ export function tokenFacts(branch, at) {
   return h("dl.facts", facts.filter(Boolean).map(([name, value]) => [h("dt", name), h("dd", value)]));
 }
 
-// Buttons that choose the colouring. `choose` gets the mode.
-export function colouringBar(current, choose) {
+// Buttons that choose the colouring. `choose` gets the mode; `ratio`: a trainer reported logprobs.
+export function colouringBar(current, choose, ratio = false) {
   const bar = h("div.segments", {role: "radiogroup", "aria-label": "Colour tokens by"});
-  const draw = mode => clear(bar, COLOURINGS.map(([name, title]) => h("button", {
+  const draw = mode => clear(bar, COLOURINGS.filter(([name]) => ratio || name !== "ratio").map(([name, title]) => h("button", {
     role: "radio", "aria-checked": name === mode ? "true" : "false", "data-mode": name,
     onclick: () => {
       draw(name);

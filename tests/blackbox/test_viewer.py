@@ -182,7 +182,7 @@ def test_themes_have_contrast():
     for theme in themes[:2]:
         for ink, ground in PAIRS:
             assert contrast(theme[ink], theme[ground]) >= 4.5, (ink, ground, contrast(theme[ink], theme[ground]))
-        for line in ("curve", "mark", "quiet"):
+        for line in ("curve", "second", "mark", "quiet"):
             assert contrast(theme[line], theme["panel"]) >= 3, line
 
 
@@ -215,9 +215,9 @@ def test_tokens_can_be_told_apart_by_all_eyes(theme):
     block = re.search(rf"const {theme} = \{{(.*?)\n\}};", (g.ROOT / "ui/colours.js").read_text(), re.S)[1]
     found = re.findall(r"(\w+): (\[\[.*?\]\]|\[.*?\]),", block, re.S)
     grounds = {name: re.findall(r'\["(#[0-9a-f]{6})"', value) for name, value in found}
-    assert len(grounds["kinds"]) == 8 and len(grounds["amounts"]) == 7
+    assert len(grounds["kinds"]) == 8 and len(grounds["amounts"]) == len(grounds["ratios"]) == 7
     scales = [[ground for name in names for ground in grounds[name]] for names in (
-        ("context", "amounts"), ("context", "kinds"), ("context", "model", "untrained"), ("context", "differs", "none"))]
+        ("context", "amounts"), ("context", "kinds"), ("context", "model", "untrained"), ("context", "differs", "none"), ("context", "ratios"))]
     for eyes in EYES:
         for scale in scales:
             for a, b in itertools.combinations(scale, 2):

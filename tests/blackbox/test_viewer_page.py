@@ -35,9 +35,9 @@ def browser():
         pytest.skip("npm ci failed: " + done.stderr[-300:])
 
 
-def play(scene, told, then=None, timeout=240):
+def play(scene, told, then=None, timeout=240, script="page.mjs"):
     """Plays the scene; `then` is called once it says that it is ready. Its report."""
-    with subprocess.Popen(["node", str(VIEWER / "page.mjs"), scene, json.dumps(told)], stdout=subprocess.PIPE,
+    with subprocess.Popen(["node", str(VIEWER / script), scene, json.dumps(told)], stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True) as scene_process:
         errors = []
 

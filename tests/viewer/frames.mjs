@@ -56,7 +56,7 @@ const scenes = {
     const page = await newPage(browser, told.url);
     const began = Date.now();
     await page.goto(`${told.url}/ui#/sessions/${told.a}?tab=tokens`);
-    await until(page, "all tokens are there", n => document.querySelector(".count")?.innerText.startsWith(n), shown(told.n));
+    await until(page, "all tokens are there", n => document.querySelector(".body .count")?.innerText.startsWith(n), shown(told.n));
     tell("drawn_ms", Date.now() - began);
     tell("elements", await page.evaluate(() => document.querySelectorAll("*").length));
     tell("scroll", await frames(page, ".cells", 700));

@@ -113,7 +113,7 @@ const scenes = {
   // on from it, and one beside that.
   async live(browser) {
     const page = await open(browser, `#/sessions/${told.a}`);
-    await has(page, ".streaming", "live");
+    await until(page, "its own stream is there", () => document.querySelector(".streaming")?.dataset.state === "live");
     const places = [];
     for (const answer of told.answers) {
       const lengths = new Set();
@@ -235,7 +235,7 @@ const scenes = {
     for (const dark of [false, true]) {
       for (const width of [1280, 390]) {
         const page = await newPage(browser, told.url, {dark, width});
-        for (const hash of ["#/", "#/sessions", `#/sessions/${told.a}`, `#/sessions/${told.a}?tab=tokens`, `#/sessions/${told.a}?tab=turns`, `#/sessions/${told.a}?tab=drift`,
+        for (const hash of ["#/", "#/run", "#/run?by=task", "#/sessions", `#/sessions/${told.a}`, `#/sessions/${told.a}?tab=tokens`, `#/sessions/${told.a}?tab=turns`, `#/sessions/${told.a}?tab=drift`, `#/sessions/${told.a}?tab=samples`,
           `#/sessions/${told.a}?tab=json&at=${told.fork}`, `#/compare?a=${told.a}&b=${told.b}`, "#/groups", `#/groups/${told.group}`]) {
           const where = `${hash}, ${dark ? "dark" : "light"}, ${width} px`;
           await page.goto("about:blank");
@@ -270,7 +270,7 @@ const scenes = {
     await live(page);
     await until(page, "the session is listed", id => !!document.querySelector(`[data-id="${id}"]`), told.a);
     check("its label is text", (await text(page, ".rows")).includes("<img"));
-    for (const hash of [`#/sessions/${told.a}`, `#/sessions/${told.a}?tab=tokens`, `#/sessions/${told.a}?tab=turns`, `#/sessions/${told.a}?tab=json`, `#/sessions/${told.a}?tab=drift`, `#/compare?a=${told.a}&b=${told.a}`]) {
+    for (const hash of [`#/sessions/${told.a}`, `#/sessions/${told.a}?tab=tokens`, `#/sessions/${told.a}?tab=turns`, `#/sessions/${told.a}?tab=json`, `#/sessions/${told.a}?tab=drift`, `#/sessions/${told.a}?tab=samples`, `#/compare?a=${told.a}&b=${told.a}`]) {
       await page.goto("about:blank");
       await page.goto(`${told.url}/ui${hash}`);
       await until(page, `${hash} is drawn`, () => document.querySelector(".message, .cells, .body td, .body pre, .body p, .verdict"));
@@ -396,7 +396,7 @@ const scenes = {
       await page.goto(`${told.url}/ui#/sessions/${told.a}`);
       await live(page);
       await has(page, ".message.own", "sampled");
-      await has(page, ".streaming", "live");
+      await until(page, "its own stream is there", () => document.querySelector(".streaming")?.dataset.state === "live");
     }
     check("no visit waited for those before it", Date.now() - began < 50000, Date.now() - began);
     const see = state => page.evaluate(now => {
@@ -404,10 +404,10 @@ const scenes = {
       document.dispatchEvent(new Event("visibilitychange"));
     }, state);
     await see("hidden");
-    await until(page, "a hidden page gives its streams up", () => document.querySelector(".stream").dataset.state === "lost" && document.querySelector(".streaming").innerText === "reconnecting");
+    await until(page, "a hidden page gives its streams up", () => document.querySelector(".stream").dataset.state === "lost" && document.querySelector(".streaming").innerText === "reconnecting …");
     await see("visible");
     await live(page);
-    await has(page, ".streaming", "live");
+    await until(page, "its own stream is there", () => document.querySelector(".streaming")?.dataset.state === "live");
   },
 
   // A page of `rollgate export --html`, as a file.

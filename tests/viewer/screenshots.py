@@ -2,7 +2,7 @@
 """Takes the pictures of docs/viewer.md anew, of a gateway that works: agents with tools, a group with its rollouts, a turn
 that streams.
 
-    tests/viewer/screenshots.py            the three of docs/
+    tests/viewer/screenshots.py            the four of docs/, in ten minutes: a run takes its time
     tests/viewer/screenshots.py DIR        every page into DIR, light, dark and on a phone, to be looked at
 
 Needs the Release build, chromium and node (scripts/setup).
@@ -23,6 +23,7 @@ import gateway as g
 import rollouts_kit as kit
 
 CURVE_SECONDS = 50
+RUN_SECONDS = 400
 TOOLS = [{"type": "function", "function": {"name": name, "description": what, "parameters": {
     "type": "object", "properties": {key: {"type": "string"}}}}}
          for name, what, key in (("read_file", "A file's text", "path"), ("run", "Runs a command", "command"))]
@@ -97,7 +98,9 @@ def traffic(gateway, running):
         while not over.wait(0.1 + 0.05 * k):
             session = gateway.post("/sessions", {"labels": {"task": TASKS[(i + k) % 4]}}).json()
             agent(gateway, session, TASKS[(i + k) % 4], turns=1 + (i + k) % 3)
-            gateway.post(f"/sessions/{session['session_id']}/complete", {"reward_info": {"reward": (i % 3) / 2}})
+            reward = min(1.0, (i % 3) / 2 + (k == 0 and i % 2) * 0.5)
+            gateway.post(f"/sessions/{session['session_id']}/complete", {"reward_info": {"reward": reward}})
+            gateway.post(f"/sessions/{session['session_id']}/finalize", {"format": "none"})
             i += 1
             over.wait(2.0 if i % 5 == 0 else 0.0)
 
@@ -119,11 +122,14 @@ def traffic(gateway, running):
 def pages(a, b, end, live):
     """name -> (address, what shows that it is there)"""
     return {
-        "overview": ("#/", ".tile .spark"), "sessions": ("#/sessions", ".row[data-id]"), "groups": ("#/groups", "main td"),
+        "overview": ("#/", ".tile .spark"),
+        "run": ("#/run?window=900&by=task&label=fix-parser&label=speed-up", ".timechart"),
+        "sessions": ("#/sessions", ".row[data-id]"), "groups": ("#/groups", "main td"),
         "group": ("#/groups/fix-parser-1", "main td"), "conversation": (f"#/sessions/{a}?at={end}", ".message.own"),
         "live": (f"#/sessions/{live}", "li.live pre"),
         **{mode: (f"#/sessions/{a}?at={end}&tab=tokens&colour={mode}&token=318", ".side dl")
            for mode in ("mask", "logprob", "version", "turn", "drift")},
+        "samples": (f"#/sessions/{a}?at={end}&tab=samples", ".body p"),
         "audit": (f"#/sessions/{a}?at={end}&tab=drift", ".body p"), "turns": (f"#/sessions/{a}?at={end}&tab=turns", ".body td"),
         "json": (f"#/sessions/{a}?at={end}&tab=json", ".body pre"), "compare": (f"#/compare?a={a}&b={b}", ".verdict"),
     }
@@ -131,7 +137,7 @@ def pages(a, b, end, live):
 
 def shoot(gateway, shots):
     done = subprocess.run(["node", str(HERE / "screenshots.mjs"), json.dumps({"url": gateway.url, "shots": shots})],
-                          capture_output=True, text=True, timeout=600)
+                          capture_output=True, text=True, timeout=900)
     told = json.loads(done.stdout.splitlines()[-1]) if done.stdout.strip() else {"ok": False, "failed": [done.stderr]}
     if not told["ok"]:
         sys.exit("\n".join(told["failed"]))
@@ -144,8 +150,9 @@ def wanted(where, seen):
                  "dark": look == "dark", "seconds": 12 if name == "overview" else 0} for name, (address, shows) in seen.items()
                 for look, width, height in (("light", 1280, 900), ("dark", 1280, 900), ("phone", 390, 844))]
     return [{"hash": seen[name][0], "shows": seen[name][1], "file": str(g.ROOT / f"docs/viewer_{picture}.png"), "width": 1280,
-             "height": height, "dark": dark, "seconds": CURVE_SECONDS if name == "overview" else 0}
-            for picture, name, height, dark in (("overview", "overview", 960, False), ("tokens", "logprob", 960, False),
+             "height": height, "dark": dark, "seconds": {"overview": CURVE_SECONDS, "run": RUN_SECONDS}.get(name, 0)}
+            for picture, name, height, dark in (("overview", "overview", 960, False), ("run", "run", 960, False),
+                                                ("tokens", "logprob", 960, False),
                                                 ("compare", "compare", 860, True))]
 
 

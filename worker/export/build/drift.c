@@ -41,8 +41,8 @@ static bool same_ids(struct token_span a, struct token_span b)
 }
 
 /* Records the ids that differ, if places are wanted. got begins at `from` of the true ids. */
-static void add_place(struct drift *d, enum drift_kind kind, size_t from, struct token_span got,
-                      struct token_span want)
+static void record_drift_place(struct drift *d, enum drift_kind kind, size_t from,
+                               struct token_span got, struct token_span want)
 {
     size_t head = 0, tail = 0, least = MIN_OF(got.n, want.n);
     struct drift_place *place;
@@ -70,7 +70,7 @@ static void count_drift(struct drift *d, enum drift_kind kind, size_t position,
         d->first = kind;
         d->position = (uint32_t)position;
     }
-    add_place(d, kind, kind == DRIFT_SPECIAL_TOKEN_COUNT ? 0 : position, got, want);
+    record_drift_place(d, kind, kind == DRIFT_SPECIAL_TOKEN_COUNT ? 0 : position, got, want);
 }
 
 static size_t specials(const struct model *m, struct token_span s)

@@ -84,7 +84,7 @@ static void note_ids(const struct model *m, struct vocabulary *v, const int32_t 
 }
 
 /* Ids of the rendering that a difference holds. */
-static size_t n_shown(const struct drift_place *p)
+static size_t count_kept_ids(const struct drift_place *p)
 {
     return MIN_OF(p->n_wanted, (size_t)DRIFT_WANTED_MAX);
 }
@@ -102,12 +102,13 @@ static void note_vocabulary(struct export *x, const struct trajectory *t)
         note_ids(m, v, t->ids, t->total, &o);
         note_ids(m, v, t->odds.top_ids, (size_t)t->n * t->odds.n_top, &o);
         for (size_t i = 0; t->drift.places && i < t->drift.places->n; i++)
-            note_ids(m, v, t->drift.places->at[i].wanted, n_shown(&t->drift.places->at[i]), &o);
+            note_ids(m, v, t->drift.places->at[i].wanted, count_kept_ids(&t->drift.places->at[i]),
+                     &o);
     }
     v->comma = o.comma;
 }
 
-static void put_place(const struct drift_place *p, struct json_out *o)
+static void put_drift_place(const struct drift_place *p, struct json_out *o)
 {
     json_out_obj(o);
     json_out_member_str(o, "kind", str_cstr(drift_kind_name(p->kind)));
@@ -115,10 +116,10 @@ static void put_place(const struct drift_place *p, struct json_out *o)
     json_out_member_i64(o, "n", p->n);
     json_out_key(o, "want");
     json_out_arr(o);
-    for (size_t i = 0; i < n_shown(p); i++)
+    for (size_t i = 0; i < count_kept_ids(p); i++)
         json_out_i64(o, p->wanted[i]);
     json_out_end_arr(o);
-    json_out_member_bool(o, "cut", n_shown(p) < p->n_wanted);
+    json_out_member_bool(o, "cut", count_kept_ids(p) < p->n_wanted);
     json_out_end_obj(o);
 }
 
@@ -128,7 +129,7 @@ static void put_drift_places(struct export *x, const struct trajectory *t)
 
     json_out_arr(&o);
     for (size_t i = 0; t->drift.places && i < t->drift.places->n; i++)
-        put_place(&t->drift.places->at[i], &o);
+        put_drift_place(&t->drift.places->at[i], &o);
     json_out_end_arr(&o);
 }
 
@@ -141,7 +142,7 @@ static const struct json *offered_tools(const struct trajectory_turn *turn)
 }
 
 /* The first turn, and each whose tools are not those of the turn before. */
-static void put_tools(struct export *x, const struct trajectory *t)
+static void put_offered_tools(struct export *x, const struct trajectory *t)
 {
     struct json_out o = json_out_to(tensors_meta(x, "tools"));
 
@@ -239,7 +240,7 @@ MAY_PAUSE static void view_write(struct export *x, const struct trajectory *t)
         note_vocabulary(x, t);
         if (t->index == 0) {
             put_drift_places(x, t);
-            put_tools(x, t);
+            put_offered_tools(x, t);
             note_versions(x, t);
         }
         v->reported[t->index] = collect_reported(x, t);

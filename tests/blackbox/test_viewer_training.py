@@ -1,0 +1,161 @@
+"""What the viewer shows of training, in Debian's Chromium, driven by tests/viewer/training.mjs."""
+import json
+import shutil
+
+import pytest
+
+import gateway as g
+import rollouts_kit as kit
+from test_viewer import read_tensors
+from test_viewer_page import browser, play  # noqa: F401 (a fixture)
+
+pytestmark = pytest.mark.alone
+TOOLS = [{"type": "function", "function": {"name": name, "description": what, "parameters": {
+    "type": "object", "properties": {key: {"type": "string"}}}}}
+         for name, what, key in (("read_file", "A file's text", "path"), ("run", "Runs a command", "command"))]
+PROMPT = "You are careful.\n" + "Rule: never skip a test.\n" * 200 + "The last letter counts."
+CALL = 'I look.\n<tool_call>\n{"name": "read_file", "arguments": {"path": "parse.py"}}\n</tool_call>'
+
+
+def words_model(folder):
+    """A model whose tokens are words' parts: a text has several spellings in tokens."""
+    source = g.ROOT / "tests/data"
+    folder.mkdir()
+    shutil.copy(source / "tokens/tiny-qwen3/tokenizer.json", folder)
+    shutil.copy(source / "models/chatml-bytes/tokenizer_config.json", folder)
+    return folder
+
+
+def spelt(folder, text):
+    """A text in tokens of one character each, and the end of an answer."""
+    tokens = json.loads((folder / "tokenizer.json").read_text())
+    ids = tokens["model"]["vocab"]
+    end = next(t["id"] for t in tokens["added_tokens"] if t["content"] == "<|im_end|>")
+    return [ids[c] for c in text.replace(" ", "Ġ")] + [end]
+
+
+def chat(gateway, session, messages, status=200, **more):
+    answer = gateway.post(f"/sessions/{session}/v1/chat/completions", {"model": "m", "messages": messages, **more}, timeout=60)
+    assert answer.status == status, answer.text
+    return answer.json()
+
+
+def test_faults_that_were_seen(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    one = gateway.post("/sessions", {}).json()
+    attempt = gateway.post("/sessions", {"labels": {"attempt": "0123456789abcdef" * 2, "task": "one"}}).json()
+    for session in (one, attempt):
+        assert gateway.chat(session, "a text that is long enough for a line of tokens " * 4).status == 200
+    assert gateway.post("/groups", {"id": "seen", "runner": "nobody", "queue": "q", "input": 1, "n": 2}).status == 201
+    play("faults", {"url": gateway.url, "a": one["session_id"], "attempt": attempt["session_id"]}, script="training.mjs")
+
+
+def run_rollout(gateway, attempt):
+    """Four rollouts: good, bad, one out of time with an answer that was cut, one whose scorer fails."""
+    session, k = attempt["session"]["session_id"], attempt["rollout"]
+    ask = [{"role": "user", "content": f"rollout {k}: " + "a text that is echoed " * 3}]
+    first = chat(gateway, session, ask, **({"max_tokens": 5} if k == 2 else {}))
+    if k == 1:
+        chat(gateway, session, ask + [first["choices"][0]["message"], {"role": "user", "content": "and on"}])
+    if k == 3:
+        return {"outcome": "error", "reason": "the scorer ended with status 1", "log_tail": "Traceback\n  line 7\nAssertionError"}
+    return {"outcome": "timeout" if k == 2 else "ok", "reward_info": {"reward": [1.0, 0.0, 0.5][k]}}
+
+
+def test_a_group(start):
+    gateway = start(engine="builtin:echo")
+    with kit.Executor(gateway, "node", {"coder": 4}, {"coder": run_rollout}):
+        made = {"id": "four", "runner": "coder", "queue": "q", "input": 1, "n": 4, "min": 2, "attempts": 1}
+        assert gateway.post("/groups", made).status == 201
+        waiting = {"id": "waits", "runner": "nobody-runs-it", "queue": "q", "input": 1, "n": 2}
+        assert gateway.post("/groups", waiting).status == 201
+        g.wait_until(lambda: gateway.get("/groups/four").json()["state"] == "partial", 60, "the group has settled")
+        why = gateway.get("/groups/waits").json()["waits"]
+        assert "nobody-runs-it" in why
+        play("group", {"url": gateway.url, "group": "four", "reward": "0.5 ± 0.4082, 1 of 3 pass", "pair": [0, 1], "failed": 3, "kept": 2,
+                       "waiting": "waits", "why": why, "members": [
+                           [0, {"state": "succeeded", "outcome": "ok", "reward": "1", "advantage": "+1.22", "turns": "1"}],
+                           [1, {"state": "succeeded", "outcome": "ok", "reward": "0", "advantage": "-1.22", "turns": "2"}],
+                           [2, {"state": "succeeded", "outcome": "timeout", "reward": "0.5", "advantage": "0.00", "turns": "1"}],
+                           [3, {"state": "failed", "outcome": "error", "reward": "–", "advantage": "–"}]]}, script="training.mjs")
+
+
+def test_a_session(start, tmp_path):
+    folder = words_model(tmp_path / "model")
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps([CALL, {"ids": spelt(folder, "The last letter is lost.")}, "All tests pass now, it seems.",
+                                  "And once more."]))
+    gateway = start(workers=1, model=str(folder), engine=f"policy=builtin:script:{script}")
+    a, b = (gateway.post("/sessions", {}).json()["session_id"] for _ in range(2))
+    messages = [{"role": "system", "content": PROMPT}, {"role": "user", "content": "Which letter is lost?"}]
+    for k in range(3):
+        answer = chat(gateway, a, messages, tools=TOOLS, **({"max_tokens": 3} if k == 2 else {}))
+        message = answer["choices"][0]["message"]
+        follow = ([{"role": "tool", "tool_call_id": c["id"], "content": "def parse(): pass"} for c in message.get("tool_calls") or []]
+                  or [{"role": "user", "content": "Go on."}])
+        messages += [message, *follow]
+    chat(gateway, b, [{"role": "user", "content": "first"}])
+    samples = chat(gateway, b, [{"role": "user", "content": "thrice"}], n=3)["choices"]
+    tensors, meta = read_tensors(gateway.get(f"/sessions/{a}/tokens?drift=on").body)
+    again = read_tensors(gateway.get(f"/sessions/{a}/tokens?drift=on").body)[1]
+    (branch,), ids = meta["trajectories"], tensors["ids.0"]
+    assert again["drift"] == meta["drift"], "a kept audit has no places: it is made again"
+    places = meta["drift"]
+    assert branch["extra_fields"]["drift"]["count"] == len(places) > 0
+    first = len(ids) - len(tensors["response_mask.0"])
+    place = next(p for p in places if ids[p["position"]:p["position"] + p["n"]] == spelt(folder, "The last letter is lost.")[:p["n"]])
+    text = {int(k): v["t"] for k, v in meta["vocabulary"].items()}
+    assert "".join(text[i] for i in place["want"]) == "The last letter is lost." and not place["cut"]
+    assert [t["turn"] for t in meta["tools"]] == [0] and meta["tools"][0]["tools"] == TOOLS
+    shown = places[0]
+    play("session", {
+        "url": gateway.url, "a": a, "end": branch["turns"][-1]["response_id"], "answers": [2, 4, 6], "truncated": 6,
+        "prompt": len(PROMPT) - 100,
+        "jumps": {"answers": "3", "tools": "2", "drift": str(len(places)), "truncated": "1"}, "words": "letter", "hits": 3, "n": len(ids),
+        "tokens": [first + t["start"] for t in branch["turns"]], "tools": ["read_file", "run"],
+        "drift": {"kind": shown["kind"].replace("_", " "), "position": shown["position"], "want": shown["want"],
+                  "sent": ids[shown["position"]:shown["position"] + shown["n"]]},
+        "sampled": b, "samples": [c["message"]["content"] for c in samples]}, script="training.mjs")
+
+
+def test_a_run(start):
+    gateway = start(engine="builtin:echo", workers=2)
+    ended = []
+    for task, rewards in (("sums", (1.0, 0.0, 1.0)), ("<b>texts</b>", (0.25,))):
+        for reward in rewards:
+            session = gateway.post("/sessions", {"labels": {"task": task}}).json()["session_id"]
+            chat(gateway, session, [{"role": "user", "content": "some words to say again"}])
+            assert gateway.post(f"/sessions/{session}/complete", {"reward_info": {"reward": reward}}).status == 200
+            assert gateway.post(f"/sessions/{session}/finalize", {}).status == 200
+            ended.append(session)
+    given_up = gateway.post("/sessions", {"labels": {"task": "sums"}}).json()["session_id"]
+    chat(gateway, given_up, [{"role": "user", "content": "hello"}])
+    assert gateway.post(f"/sessions/{given_up}/abort", {}).status == 200
+    gateway.post("/sessions", {})
+    g.wait_until(lambda: gateway.get("/stats").json()["total"]["sessions"] == 5, 20, "all that ended are counted")
+    stats = gateway.get("/stats?by=task").json()
+    total, slowest = stats["total"], stats["slowest"][0]
+    listed = gateway.get("/sessions?limit=100&archived=false").json()["sessions"]
+    play("run", {"url": gateway.url, "tiles": {
+        "Reward": "0.563", "Pass rate": "50 %", "Ended": "5", "Failures": "1", "Truncated": "0 %",
+        "Turns": "1", "Tokens": str(round(total["tokens_mean"], 1)).removesuffix(".0")[:3]},
+        "slowest": slowest["session_id"], "waited": slowest["waited_for"], "tasks": [["sums", "0.667"], ["<b>texts</b>", "0.25"]],
+        "ended": sum(row["phase"] != "open" for row in listed)}, script="training.mjs")
+
+
+def test_logprobs_of_a_trainer(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    a, b = (gateway.post("/sessions", {}).json()["session_id"] for _ in range(2))
+    for session in (a, b):
+        chat(gateway, session, [{"role": "user", "content": "what <img src=x> is sampled"}])
+    tensors, meta = read_tensors(gateway.get(f"/sessions/{a}/tokens").body)
+    (branch,) = meta["trajectories"]
+    (turn,) = branch["turns"]
+    first = len(tensors["ids.0"]) - len(tensors["response_mask.0"])
+    ids, sampled = tensors["ids.0"][first:][turn["start"]:turn["end"]], tensors["response_logprobs.0"][turn["start"]:turn["end"]]
+    trained = [p - 1.25 if i == 6 else p for i, p in enumerate(sampled)]
+    report = {"version": "step-9", "turns": [{"response_id": turn["response_id"], "ids": ids, "logprobs": trained}]}
+    answer = gateway.post(f"/sessions/{a}/logprobs", report)
+    assert answer.status == 200, answer.text
+    play("ratios", {"url": gateway.url, "a": a, "b": b, "version": "1.2500", "largest": "largest 1.2500", "difference": "-1.2500",
+                    "token": bytes([ids[6]]).decode(), "at": first + turn["start"] + 6, "ratio": "0.2865"}, script="training.mjs")
