@@ -200,6 +200,7 @@ class GroupPage {
   // Sessions that ended are in the list no more: each is asked for once.
   async readRows() {
     const known = rowsOf(this.id);
+    const before = this.rows.size;
     for (const m of this.group.members) {
       if (!m.session_id || known.has(m.rollout) || this.asked.has(m.session_id)) continue;
       this.asked.add(m.session_id);
@@ -210,8 +211,8 @@ class GroupPage {
         continue;      // its journal may be gone: its row stays without these figures
       }
       if (this.ended) return;
-      this.show();
     }
+    if (this.rows.size > before) this.show();
   }
 
   show() {
