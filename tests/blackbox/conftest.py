@@ -139,6 +139,73 @@ def shared():
     return g.SHARED
 
 
+class Kept:
+    """Gateways that the tests of a file share: those who ask for the same settings get the same one. For tests that only read, are
+    refused, or use sessions of their own."""
+
+    def __init__(self):
+        self.made = {}      # settings -> (engine or None, gateway)
+
+    def _get(self, kind, settings):
+        key = repr((kind, sorted(settings.items())))
+        if key not in self.made:
+            engine = StubEngine(kind).__enter__() if kind else None
+            gateway = g.Gateway(**settings, **({"engine": engine.setting} if engine else {}))
+            g.Gateway.everybody.remove(gateway)     # it outlives the test
+            self.made[key] = engine, gateway
+            gateway.start()
+        return self.made[key]
+
+    def gateway(self, **settings):
+        return self._get(None, settings)[1]
+
+    def pair(self, kind, **settings):
+        """(engine, gateway): a stub engine of that kind that has been asked nothing yet."""
+        engine, gateway = self._get(kind, settings)
+        engine.plan.clear()
+        engine.requests.clear()
+        engine.otherwise = None
+        return engine, gateway
+
+    def faults(self):
+        """After each test: error lines that it did not announce."""
+        found = []
+        for _, gateway in self.made.values():
+            found += [f"log: {line}" for line in gateway.unasked_errors()]
+            gateway.checked, gateway.allowed = len(gateway.log()), []
+        return found
+
+    def end(self):
+        """After the last test: all that check() finds."""
+        found = []
+        for engine, gateway in self.made.values():
+            found += check(gateway)
+            gateway.destroy()
+            if engine:
+                engine.__exit__()
+        g.release_ports()
+        return found
+
+
+@pytest.fixture(scope="module")
+def kept_of_file():
+    before, kept = descriptors(), Kept()
+    yield kept
+    faults = kept.end()
+    assert not faults, "\n".join(faults)
+    g.wait_until(lambda: descriptors() <= before, 3, "descriptors are back")
+
+
+@pytest.fixture
+def kept(kept_of_file):
+    """kept.gateway(workers=1, ...), kept.pair("sglang", workers=1, ...): as start(), for all tests of the file that ask for the same."""
+    if not g.BINARY.exists():
+        pytest.skip(f"{g.BINARY} is not built")
+    yield kept_of_file
+    faults = kept_of_file.faults()
+    assert not faults, "\n".join(faults)
+
+
 def descriptors():
     return len(os.listdir("/proc/self/fd"))
 
@@ -192,7 +259,7 @@ def hygiene(request):
         gateway.destroy()
     g.release_ports()
     gc.collect()
-    if getattr(request.module, "KEEPS_CONNECTIONS", False):
+    if getattr(request.module, "KEEPS_CONNECTIONS", False) or "kept" in request.fixturenames:
         before = 1 << 20  # its module-wide fake servers hold connections across tests
     try:  # threads of the test may still be closing theirs
         g.wait_until(lambda: descriptors() <= before, 3, "descriptors are back")

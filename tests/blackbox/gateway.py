@@ -192,6 +192,7 @@ class Gateway:
         self.process = None
         self.log_start = 0
         self.allowed = []       # patterns of error lines that the test provokes
+        self.checked = 0        # characters of the log that unasked_errors() has seen: tests of a file that share a gateway
         self.seen = {}          # every pid that ever belonged to it: its birth
         Gateway.everybody.append(self)
 
@@ -298,7 +299,7 @@ class Gateway:
         """Error lines that the test did not announce with allow(), and what a sanitizer says,
         which only a pattern that names the sanitizer's words excuses."""
         faults = []
-        for line in self.log().split("\n"):
+        for line in self.log()[self.checked:].split("\n"):
             sanitizer = SANITIZER.search(line)
             bad = re.match(r"\S+Z error ", line) or sanitizer or "check failed" in line
             patterns = [p for p in self.allowed if not sanitizer or SANITIZER.search(p)]

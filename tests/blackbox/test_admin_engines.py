@@ -177,8 +177,8 @@ def test_an_address_that_does_not_answer_changes_nothing(start, engine):
     ({"engines": ["builtin:script:/nowhere/at/all"]}, "engines[0]"), ({"engines": [], "timeout_s": -1}, "timeout_s"),
     ({"engines": ["sglang:http://127.0.0.1:1,key-file=/nowhere"]}, "engines[0]"),
 ])
-def test_what_cannot_be_is_told(start, body, told):
-    gateway = start(workers=1, engine="a=builtin:echo")
+def test_what_cannot_be_is_told(kept, body, told):
+    gateway = kept.gateway(workers=1, engine="a=builtin:echo")
     answer = gateway.request("PUT", "/admin/engines", body)
     assert answer.status == 400 and told in answer.json()["error"]["message"], answer.text
     assert names(gateway) == ["a"]

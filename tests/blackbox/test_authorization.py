@@ -84,6 +84,13 @@ def gateway(start, tmp_path):
     return start(engine="builtin:echo", workers=2, admin_key_file=str(keys))
 
 
+@pytest.fixture
+def kept_gateway(kept, tmp_path_factory):
+    keys = tmp_path_factory.getbasetemp() / "admin-keys"
+    keys.write_text(ADMIN + "\n")
+    return kept.gateway(engine="builtin:echo", workers=2, admin_key_file=str(keys))
+
+
 def bearer(key):
     return {"Authorization": f"Bearer {key}"} if key else {}
 
@@ -168,8 +175,9 @@ ENDED = [r for r in ROUTES if r[3] == AGENT]
 
 @pytest.mark.parametrize("method, path, body", [r[:3] for r in ENDED], ids=[f"{r[0]} {r[1]}" for r in ENDED])
 @pytest.mark.parametrize("end", ["finalize", "abort", "DELETE"])
-def test_every_key_of_an_ended_session(gateway, method, path, body, end):
+def test_every_key_of_an_ended_session(kept_gateway, method, path, body, end):
     """An agent's is worth nothing any more, whatever it is shown for, and whether the path or the key names the session."""
+    gateway = kept_gateway
     mine, other = new(gateway), new(gateway)
     place = f"/sessions/{mine['session_id']}"
     if end == "DELETE":

@@ -73,13 +73,11 @@ def test_an_expectation_other_than_continue_is_refused(start):
     assert answer.status == 200, answer.text
 
 
-@pytest.fixture(scope="module")
-def door_with_keys(tmp_path_factory):
-    keys = tmp_path_factory.mktemp("keys") / "admins"
+@pytest.fixture
+def door_with_keys(kept, tmp_path_factory):
+    keys = tmp_path_factory.getbasetemp() / "door-keys"
     keys.write_text("an-admins-key-of-some-length\n")
-    gateway = g.Gateway(engine="builtin:echo", workers=1, admin_key_file=str(keys)).start()
-    yield gateway
-    gateway.stop()
+    return kept.gateway(engine="builtin:echo", workers=1, admin_key_file=str(keys))
 
 
 @pytest.mark.parametrize("more", ["", "Authorization: Bearer wrong\r\n", "Transfer-Encoding: gzip\r\n", "Content-Length: 99999999999\r\n",

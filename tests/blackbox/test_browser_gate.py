@@ -42,7 +42,8 @@ def gateway(start):
 
 
 @pytest.mark.parametrize("method,path", PATHS)
-def test_a_foreign_name_or_page_is_refused_on_every_path(gateway, method, path):
+def test_a_foreign_name_or_page_is_refused_on_every_path(kept, method, path):
+    gateway = kept.gateway(engine="builtin:echo", workers=2)
     body = b'{"engines": ["http://evil.example"]}' if method != "GET" else b""
     evil = ask(gateway.port, method, path, ["Host: evil.example:8600", "Content-Type: text/plain"], body=body)
     assert evil[0] == 403 and code(evil) == "host_not_allowed" and b"--allowed-hosts" in evil[2] and b"evil.example" in evil[2]
@@ -72,14 +73,16 @@ HOST = socket.gethostname().lower()
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:1", "localhost", "LocalHost.", "localhost.:80", "localhost:", "a.b.localhost",
                                   "[::1]", "[::1]:8600", "192.0.2.7", "[2001:db8::1]:80", HOST, HOST.upper() + ":99", HOST + "."])
-def test_own_names_and_addresses_are_served(gateway, host):
+def test_own_names_and_addresses_are_served(kept, host):
+    gateway = kept.gateway(engine="builtin:echo", workers=2)
     assert ask(gateway.port, "GET", "/sessions", [f"Host: {host}"])[0] == 200
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "notlocalhost", "127.0.0.1.evil.example", "127.1", "0x7f000001",
                                   "2130706433", "localhost..", ".", "", "[::1", "::1", "localhost:x", "127.0.0.1:99999", HOST + ".evil.example",
                                   "x" * 300])
-def test_other_names_are_not(gateway, host):
+def test_other_names_are_not(kept, host):
+    gateway = kept.gateway(engine="builtin:echo", workers=2)
     assert ask(gateway.port, "GET", "/sessions", [f"Host: {host}"])[0] == 403
 
 

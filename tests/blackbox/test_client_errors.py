@@ -62,13 +62,12 @@ PAIRS = [(kind, dialect) for kind in REFUSALS for dialect in CALLS if (kind, dia
 
 
 @pytest.mark.parametrize("kind, dialect", PAIRS)
-def test_an_engines_words_for_it_become_those_of_the_dialect(start, kind, dialect):
+def test_an_engines_words_for_it_become_those_of_the_dialect(kept, kind, dialect):
     status, body = REFUSALS[kind]
-    with StubEngine(kind) as engine:
-        gateway = start(engine=engine.setting, workers=1)
-        for stream in False, True:
-            engine.plan.append({"status": status, "body": body})
-            assert figures(ask(gateway, dialect, stream=stream), dialect) == (500, 300)
+    engine, gateway = kept.pair(kind, workers=1)
+    for stream in False, True:
+        engine.plan.append({"status": status, "body": body})
+        assert figures(ask(gateway, dialect, stream=stream), dialect) == (500, 300)
 
 
 def test_words_without_figures_are_recognised(start):
@@ -148,16 +147,15 @@ CODED = {
 
 @pytest.mark.parametrize("kind", ["sglang", "vllm", "llamacpp", "openai"])
 @pytest.mark.parametrize("what", CODED)
-def test_members_of_an_engines_error_come_in_any_order(start, kind, what):
+def test_members_of_an_engines_error_come_in_any_order(kept, kind, what):
     error, status, code = CODED[what]
-    with StubEngine(kind) as engine:
-        gateway = start(engine=engine.setting, workers=1, engine_retries=0)
-        gateway.allow(".*")
-        for members in (error.items(), reversed(error.items())):
-            docs = [{"error": dict(members)}]
-            engine.plan.append({"edit": lambda _, docs=docs: docs})
-            a = ask(gateway, "chat", stream=True)
-            assert a.status == status and a.json()["error"]["code"] == code, (docs, a.text)
+    engine, gateway = kept.pair(kind, workers=1, engine_retries=0)
+    gateway.allow(".*")
+    for members in (error.items(), reversed(error.items())):
+        docs = [{"error": dict(members)}]
+        engine.plan.append({"edit": lambda _, docs=docs: docs})
+        a = ask(gateway, "chat", stream=True)
+        assert a.status == status and a.json()["error"]["code"] == code, (docs, a.text)
 
 
 def test_a_keep_alive_starts_the_stream_before_the_engine_answers(start):

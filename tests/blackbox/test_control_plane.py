@@ -300,8 +300,8 @@ def test_a_call_that_names_no_session_is_404(gateway):
 
 
 @pytest.mark.parametrize("unknown", ["w77-" + "1" * 32, *MALFORMED, ""])
-def test_any_unknown_id_may_be_reseeded(start, unknown):
-    gateway = start(engine="builtin:echo", reseed="any", workers=1)
+def test_any_unknown_id_may_be_reseeded(kept, unknown):
+    gateway = kept.gateway(engine="builtin:echo", reseed="any", workers=1)
     a = call_unknown(gateway, f"/sessions/{unknown}" if unknown else "")
     assert a.status == 200 and a.headers["Rollgate-Reseeded"] == "1"
     [fresh] = a.headers.get_all("Rollgate-Session")
@@ -546,7 +546,8 @@ def test_what_a_session_does_not_know_is_refused(gateway, method, rest, body, fi
     ("POST", "/admin/weight_version", {"version": 1, "stamp": 2}, "stamp", "Known: version"),
     ("POST", "/admin/weight_version", {}, "version", "missing"),
 ])
-def test_what_the_gateway_does_not_know_is_refused(gateway, method, where, body, field, hint):
+def test_what_the_gateway_does_not_know_is_refused(kept, method, where, body, field, hint):
+    gateway = kept.gateway(engine="builtin:echo", workers=2)
     a = gateway.request(method, where, body=body)
     error = a.json()["error"]
     assert (a.status, error["param"]) == (400, field) and hint in error["message"], error

@@ -104,17 +104,16 @@ TOLD = {
 @pytest.mark.parametrize("front", ["nothing", "a role", "no stream"])
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("what", TOLD)
-def test_error_in_the_body_of_a_200_is_that_of_its_code(start, what, dialect, front):
+def test_error_in_the_body_of_a_200_is_that_of_its_code(kept, what, dialect, front):
     """While nothing of the answer was sent, the client gets what a plain answer of that status would be."""
     error, status, wait = TOLD[what]
-    with upstreams(1) as (engine,):
-        gateway = start(workers=1, engine=engine.setting, engine_retries=0)
-        gateway.allow(".*")
-        role = [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}]
-        engine.plan.append({"edit": lambda _: (role if front == "a role" else []) + [{"error": error}]})
-        a = gateway.post(f"/sessions/{new_session(gateway)}/v1/{dialect}", {**DIALECTS[dialect], "stream": front != "no stream"})
-        assert a.status == status and a.headers.get("retry-after") == wait, (a.status, a.headers, a.text)
-        assert "slow down" in a.text or status != 429
+    engine, gateway = kept.pair("openai", workers=1, engine_retries=0)
+    gateway.allow(".*")
+    role = [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}]
+    engine.plan.append({"edit": lambda _: (role if front == "a role" else []) + [{"error": error}]})
+    a = gateway.post(f"/sessions/{new_session(gateway)}/v1/{dialect}", {**DIALECTS[dialect], "stream": front != "no stream"})
+    assert a.status == status and a.headers.get("retry-after") == wait, (a.status, a.headers, a.text)
+    assert "slow down" in a.text or status != 429
 
 
 def test_wait_of_the_head_counts_for_an_error_in_the_body(start):

@@ -4,19 +4,16 @@ import json
 
 import pytest
 
-from stub_engines import StubEngine
-
 TOOLS = [{"type": "function", "function": {"name": n, "parameters": {"type": "object"}}} for n in ("f", "g")]
 USER = {"role": "user", "content": "hi"}
 BASE = {"id": "u", "created": 1, "model": "m"}
 
 
 @pytest.fixture
-def pair(start):
-    with StubEngine("openai") as engine:
-        gateway = start(workers=1, engine=engine.setting, engine_retries=0)
-        gateway.allow(".*")
-        yield engine, gateway
+def pair(kept):
+    engine, gateway = kept.pair("openai", workers=1, engine_retries=0)
+    gateway.allow(".*")
+    return engine, gateway
 
 
 def chunk(delta=None, finish=None, **more):
@@ -238,8 +235,6 @@ def test_form_that_cannot_be_read_is_named(pair, what):
             assert a.status == 502 or stream, (dialect, a.text)
             assert field in a.text and ("engine_invalid" in a.text or dialect == "messages"), (dialect, stream, a.text)
             assert gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"] == []
-
-
 
 
 def test_lone_surrogates_of_other_members_break_no_export(pair):

@@ -94,7 +94,8 @@ def test_members_made_one_by_one(gateway):
     ({"group": "a", "group_size": 0}, "group_size"), ({"group": "a", "rollout": 2, "group_size": 2}, "rollout"),
     ({"rollout": 1}, "rollout"), ({"group_size": 2}, "group_size"), ({"count": 2, "rollout": 0}, "rollout"), ({"count": 2, "group_size": 4}, "group_size"),
     ({"count": 2, "group": "a_b"}, "group")])
-def test_bad_groups(gateway, options, field):
+def test_bad_groups(kept, options, field):
+    gateway = kept.gateway(engine="builtin:echo", workers=2)
     a = gateway.post("/sessions", options)
     assert a.status == 400 and a.json()["error"]["param"] == field, a.text
     assert gateway.get("/sessions").json()["sessions"] == []

@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-import gateway as g
 from stub_engines import StubEngine
 from test_docs import code_routes, source
 
@@ -16,17 +15,14 @@ except ImportError:
 METHODS = {"get", "put", "post", "delete"}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def api(gateway_of_module):
     return gateway_of_module.get("/openapi.json").json()
 
 
-@pytest.fixture(scope="module")
-def gateway_of_module(tmp_path_factory):
-    gateway = g.Gateway(engine="builtin:echo", workers=1)
-    gateway.start()
-    yield gateway
-    gateway.stop()
+@pytest.fixture
+def gateway_of_module(kept):
+    return kept.gateway(engine="builtin:echo", workers=1)
 
 
 def operations(api):

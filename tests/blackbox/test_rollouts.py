@@ -105,8 +105,8 @@ def test_put_is_idempotent_and_a_differing_body_is_a_conflict(start):
     ({"session": {"group": "x"}}, "session.group"), ({"session": {"hold": False}}, "session.hold"),
     ({"labels": {"attempt": "x"}}, "labels.attempt"), ({"session": {"labels": {"attempt": "x"}}}, "session.labels.attempt"),
 ])
-def test_bad_groups_are_told_by_field(start, change, field):
-    gateway = start(workers=1)
+def test_bad_groups_are_told_by_field(kept, change, field):
+    gateway = kept.gateway(workers=1)
     answer = gateway.post("/groups", {"groups": [{"id": "ok", "runner": "r"},
                                                  {**{"id": "bad", "runner": "r", "n": 2}, **change}]})
     assert answer.status == 400, answer.text
