@@ -23,30 +23,31 @@ def pytest_configure(config):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--cases", type=int, metavar="N", help="only the first N cases of each test function")
-    parser.addoption("--per-file", type=int, metavar="N", help="only the first N tests of each file")
+    parser.addoption("--cases", type=int, metavar="N", help="only N cases of each test function, the first among them")
+    parser.addoption("--per-file", type=int, metavar="N", help="only N tests of each file, the first among them")
 
 
-def keep_first(config, items, n, group_of):
-    """Deselects all but the first n items of each group."""
-    seen, kept, out = collections.Counter(), [], []
+def keep_some(config, items, n, group_of):
+    """Deselects all but n items of each group: the first, and others at the same distance from each other."""
+    groups = collections.defaultdict(list)
     for item in items:
-        group = group_of(item)
-        seen[group] += 1
-        (kept if seen[group] <= n else out).append(item)
-    items[:] = kept
-    config.hook.pytest_deselected(items=out)
+        groups[group_of(item)].append(item)
+    kept = {group[i * len(group) // n] for group in groups.values() for i in range(n)}
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
 
 
 @pytest.hookimpl(trylast=True)   # after -m
 def pytest_collection_modifyitems(config, items):
     """The longest files first, also under ASan: none is left alone at the end of a run side by side."""
     if config.getoption("--cases"):
-        keep_first(config, items, config.getoption("--cases"), lambda item: item.nodeid.split("[")[0])
+        keep_some(config, items, config.getoption("--cases"), lambda item: item.nodeid.split("[")[0])
     if config.getoption("--per-file"):
-        keep_first(config, items, config.getoption("--per-file"), lambda item: item.path)
-    long = ("read_back", "memory", "large_answers", "clients", "tokens_corpus", "runner", "traces", "known_bodies", "endings",
-            "gateway_odd_engines", "rollouts", "leaks", "gateway_faults", "snapshots_faults", "scripts", "events", "discovery")
+        keep_some(config, items, config.getoption("--per-file"), lambda item: item.path)
+    long = ("long_copies", "memory", "read_back", "long_messages", "golden", "gateway_faults", "known_bodies", "agents_page", "long_recall",
+            "large_answers", "rollouts_whole", "clients", "tokens_corpus", "runner", "rollouts", "traces", "tasks", "router_relay",
+            "gateway_signatures", "engine_obedience", "gateway_odd_engines", "waits", "history", "leaks", "endings", "scripts", "long_bulk",
+            "control_bodies", "left_finish", "long_values", "upgrade", "sinks", "snapshots_faults", "scoring", "events", "discovery")
     rank = {f"test_{name}": n for n, name in enumerate(long)}
     items.sort(key=lambda item: rank.get(item.module.__name__, len(rank)))
 
