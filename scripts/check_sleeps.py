@@ -18,7 +18,7 @@ def sleeps(path):
 
 def main():
     bad = 0
-    for path in sorted(ROOT.glob("tests/blackbox/test_*.py")):
+    for path in sorted(ROOT.glob("tests/blackbox/*/test_*.py")):
         for line in sleeps(path):
             print(f"{path.relative_to(ROOT)}:{line}: time.sleep in a test: wait_until, stays or pause, with a reason")
             bad += 1

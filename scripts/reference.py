@@ -4,7 +4,7 @@
 usage: reference.py BINARY     writes the pages; BINARY is a built rollgate
 
 settings.md comes from `rollgate config --docs`, metrics.md from common/proc/metrics.def, api.md from the gateway's own
-/openapi.json and the examples in tests/data/api/examples.json, which tests/blackbox/test_api_page.py plays.
+/openapi.json and the examples in tests/data/api/examples.json, which tests/blackbox/first/test_api_page.py plays.
 """
 import json
 import re

@@ -7,10 +7,10 @@
  * Each node gets its own address as Host, so that it accepts the request without keys; the
  * client's goes into X-Forwarded-Host.
  *
- * tests/blackbox/test_deploy.py tries every line below with a running gateway. SSE and uploads are
- * not buffered. A request that may have changed a session is not sent again. Connections to session
- * upstreams are not pooled: on a pooled connection to a node that lost its network a request would
- * hang, and a new connection costs 0.1 ms.
+ * tests/blackbox/deploy/test_deploy.py tries every line below with a running gateway. SSE and
+ * uploads are not buffered. A request that may have changed a session is not sent again.
+ * Connections to session upstreams are not pooled: on a pooled connection to a node that lost its
+ * network a request would hang, and a new connection costs 0.1 ms.
  */
 #include "supervisor/nginx_site.h"
 

@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -17,6 +18,7 @@ import http.client
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path += [str(p) for p in Path(__file__).resolve().parent.iterdir() if p.is_dir()]     # tests use helpers of other tests
 BUILD = ROOT / os.environ.get("RG_BUILD", "build/dev")
 SHARED = ROOT.parent / "shared"
 MODELS = ROOT / "tests/data/models"

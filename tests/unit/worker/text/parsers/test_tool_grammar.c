@@ -1,7 +1,7 @@
 /*
  * Grammars made for engines. What they say is checked from the outside by
- * tests/blackbox/test_constraints.py with a reader of its own; here: that every family's shortest
- * forced answer is what its parser reads as calls, and the schema compiler's rules.
+ * tests/blackbox/calls/test_constraints.py with a reader of its own; here: that every family's
+ * shortest forced answer is what its parser reads as calls, and the schema compiler's rules.
  */
 #include "common/base/arena.h"
 #include "costs.h"

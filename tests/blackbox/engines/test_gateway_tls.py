@@ -10,7 +10,7 @@ import gateway as g
 from gateway import wait_until
 from stub_engines import StubEngine
 
-FOLDER = pathlib.Path(__file__).parents[1] / "data/tls"
+FOLDER = pathlib.Path(__file__).parents[2] / "data/tls"
 GOOD = {"ids": list(b"ok") + [257], "matched": 257}
 ASK = {"messages": [{"role": "user", "content": "hi"}]}
 

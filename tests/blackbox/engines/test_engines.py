@@ -1001,7 +1001,7 @@ def test_key_file(tmp_path):
 def test_tls():
     import pathlib
     import ssl
-    folder = pathlib.Path(__file__).parents[1] / "data/tls"
+    folder = pathlib.Path(__file__).parents[2] / "data/tls"
     for name, why in (("good", None), ("other", "does not name this address"), ("expired", "expired")):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(folder / f"{name}.pem", folder / f"{name}.key")

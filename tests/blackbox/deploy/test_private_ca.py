@@ -10,7 +10,7 @@ import gateway as g
 from runner_kit import Runner
 from test_gateway_tls import TlsEngine, call
 
-TLS = pathlib.Path(__file__).parents[1] / "data/tls"
+TLS = pathlib.Path(__file__).parents[2] / "data/tls"
 CA = str(TLS / "ca.pem")
 NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
 

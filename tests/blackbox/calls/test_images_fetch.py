@@ -294,7 +294,7 @@ def test_a_worker_ends_in_the_middle_of_a_fetch(vision, web):
 
 @pytest.mark.parametrize("name,is_good", [("good", True), ("other", False), ("expired", False)])
 def test_certificates_are_checked(vision, name, is_good):
-    folder = Path(__file__).parents[1] / "data/tls"
+    folder = Path(__file__).parents[2] / "data/tls"
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(folder / f"{name}.pem", folder / f"{name}.key")
     web = Web(tls)
@@ -313,7 +313,7 @@ def test_certificates_are_checked(vision, name, is_good):
 
 @pytest.mark.parametrize("name", ["other", "expired"])
 def test_whose_certificate_was_refused_is_not_told_after_a_redirection(vision, name):
-    folder = Path(__file__).parents[1] / "data/tls"
+    folder = Path(__file__).parents[2] / "data/tls"
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(folder / f"{name}.pem", folder / f"{name}.key")
     outer, inner = Web(host="127.0.0.3"), Web(tls)

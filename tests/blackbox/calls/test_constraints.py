@@ -10,7 +10,7 @@ import pytest
 from gbnf import Grammar
 from stub_engines import StubEngine
 
-DATA = pathlib.Path(__file__).parent.parent / "data" / "parsers"
+DATA = pathlib.Path(__file__).parents[2] / "data" / "parsers"
 TOOLS = [t if "function" in t else {"type": "function", "function": t} for t in json.loads((DATA / "tools.json").read_text())]
 SCHEMAS = {t["function"]["name"]: t["function"].get("parameters", {}) for t in TOOLS}
 KINDS = ["hermes", "qwen3_coder", "llama3_json", "pythonic", "mistral", "deepseek_v3", "deepseek_v31", "deepseek_v32", "glm45", "glm47", "kimi_k2",

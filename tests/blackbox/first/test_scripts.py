@@ -177,7 +177,7 @@ def test_what_runs_beside_others_ends_with_its_session(tmp_path):
 LOG = """[SKIP] template::shared_units_equal_jinja2: ../shared/data/corpus/jinja_units.jsonl is not there
 [====] Synthesis: Tested: 34 | Passing: 33 | Failing: 1 | Crashing: 0
 SKIPPED [2] tests/blackbox/conftest.py:50: ../shared is absent
-SKIPPED [1] tests/blackbox/test_deploy.py:124: nginx is not installed
+SKIPPED [1] tests/blackbox/deploy/test_deploy.py:124: nginx is not installed
 === 1 failed, 40 passed, 3 skipped, 1 error in 12.34s ===
 7 passed, 0 failed
 5 passed, 2 failed, 1 skipped
