@@ -536,6 +536,7 @@ def test_what_a_session_does_not_know_is_refused(gateway, method, rest, body, fi
     ("POST", "/sessions", {"label": {"a": "b"}}, "label", '"labels"'),
     ("POST", "/sessions", {"sampling_params": {"temprature": 0.1}}, "temprature", '"temperature"'),
     ("POST", "/sessions", {"labels": {"a": {"b": 1}}}, "labels.a", "an object"),
+    ("POST", "/sessions", {"prompt_length": 0}, "prompt_length", "1"), ("POST", "/sessions", {"response_length": 0}, "response_length", "1"),
     ("POST", "/sessions", {"max_nodes": 4000000000}, "max_nodes", "--max-nodes"),
     ("POST", "/sessions?count=2", None, "count", "takes no query"), ("GET", "/sessions?phase=foo", None, "phase", "finalized"),
     ("GET", "/sessions?label=group:1", None, "label", "NAME=VALUE"), ("GET", "/sessions?limits=5", None, "limits", '"limit"'),
