@@ -1,6 +1,6 @@
 """A stand-in for systemd, which does not run below a chroot: `systemctl` of a test starts what the unit files and drop-ins of
 the tree say, with their user, environment, folders, credentials and ambient capabilities, in a network of its own. Sandboxing
-lines and sockets are left out: tests/blackbox/test_deploy.py has systemd check these."""
+lines and sockets are left out: tests/blackbox/deploy/test_deploy.py has systemd check these."""
 import os
 import re
 import shutil
