@@ -16,6 +16,7 @@ STORES = ["worker/session", "worker/engine"]
 # room -> rooms it may include besides itself; a folder without a row belongs to the room above it
 MATRIX = {room: COMMON[:i] for i, room in enumerate(COMMON)}
 MATRIX.update({room: COMMON for room in PURE})
+MATRIX["common/fleet"] = COMMON[:5]
 
 
 def add_room(name, *above):
@@ -44,7 +45,7 @@ MATRIX["worker/commands"] = MATRIX["worker/plane/api"]
 MATRIX["router"] = COMMON
 MATRIX["dispatcher"] = COMMON
 MATRIX["runner"] = COMMON
-MATRIX["supervisor"] = COMMON + ["runner/runner.h", "router/router.h", "dispatcher/dispatcher.h",
+MATRIX["supervisor"] = COMMON + ["common/fleet", "runner/runner.h", "router/router.h", "dispatcher/dispatcher.h",
                                   "worker/worker.h", "worker/commands"]
 # Single headers that one room of a level lends to its neighbours: values only, no behaviour.
 LENT = {
@@ -59,7 +60,8 @@ TABLES = ["common/base/limits.h"]
 # third-party header (prefix) -> the files that own it
 OWNERS = {
     "h2o": ["common/os/loop", "common/serve/", "worker/worker"],
-    "mbedtls/": ["common/net/tls", "common/proc/ids", "common/proc/keys", "common/os/random", "common/codec/sha256"],
+    "mbedtls/": ["common/net/tls", "common/proc/ids", "common/proc/keys", "common/os/random", "common/codec/sha256",
+                 "common/codec/sha1"],
     "pcre2": ["worker/text/tokens/"],
     "yaml": ["common/proc/config", "runner/roster"],
     "msgpack": ["worker/export/formats/msgpack"],

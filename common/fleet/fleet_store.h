@@ -1,0 +1,230 @@
+/*
+ * struct store: the service that all nodes of a fleet share. It has the second copy of every
+ * record, and it decides which node owns a place. These eight functions are all that is asked of
+ * it. Each is atomic. Kinds: redis_store.h, and a file for tests.
+ *
+ *     entry            key             value
+ *     node, block      "node:NAME"     text of its writer, with an edition
+ *     orders, fleet    "orders"        the same
+ *     place            "place:INDEX"   owner, epoch, beat, whole
+ *     log of a session                 records first .. next-1
+ *
+ * Calls on one store are done in the order in which they were made. Each ends with one call of its
+ * function, never before the call has returned. After STORE_LOST or STORE_FAILED nobody knows
+ * whether it was done, so the caller repeats it:
+ *   - append, drop, renew, read and put may be repeated as they are;
+ *   - a claim may be refused (STORE_ALIVE) because the first try was done: `owner` is then its own,
+ *     and a claim with the beat of that answer succeeds.
+ */
+#ifndef RG_FLEET_FLEET_STORE_H
+#define RG_FLEET_FLEET_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/str.h"
+
+/*
+ * Epochs. A place has one owner and an epoch, which grows with each claim and release. Whatever
+ * records passes its epoch. STORE_FENCED returns the epoch of the claim that the entry stems from:
+ *   - at or above the caller's: the place has another owner, for ever;
+ *   - below it (0: no entry): the store has forgotten the caller's claim, in a failover or because
+ *     it was emptied. The caller claims again with `known`, whoever is the owner now.
+ * After a claim with `known` the place is not whole, and its owner answers nothing for one lease: a
+ * node with a newer claim takes the place within that time.
+ */
+
+enum { STORE_APPEND_MAX = 1 << 20 }; /* bytes of records per append, or one record */
+
+enum store_verdict {
+    STORE_DONE,
+    STORE_FENCED,     /* the epoch differs */
+    STORE_SHORT,      /* append: the log ends before n-1; send again from `next` */
+    STORE_CONFLICT,   /* append: record n has other bytes */
+    STORE_ALIVE,      /* claim: the stored beat is another: the owner lives, or was replaced */
+    STORE_INCOMPLETE, /* claim: the owner has records that the store lacks */
+    STORE_UNKNOWN,    /* claim: there is no entry, and the caller may not make the first one */
+    STORE_OVERTAKEN,  /* put: another value has this edition or a newer one */
+    STORE_FULL,       /* the server's memory is used up; nothing was written */
+    STORE_LOST,       /* no answer; `why` has the reason */
+    STORE_FAILED,     /* the server or its answer is at fault; `why` has the reason */
+};
+
+/* Why one record, or one place of a renewal, was not accepted. */
+struct store_refusal {
+    size_t i; /* its number in the call */
+    enum store_verdict verdict;
+    uint64_t next;  /* STORE_SHORT: number of the record that the log lacks */
+    uint64_t epoch; /* STORE_FENCED: of the claim that the entry stems from */
+};
+
+/* The answer to a call. Fields that the function does not return are zero. Memory is the store's,
+ * until the function returns. */
+struct store_answer {
+    enum store_verdict verdict;
+    const char *why; /* STORE_LOST, STORE_FAILED */
+
+    /* claim: as stored now. STORE_FENCED: epoch of the claim that the entry stems from */
+    struct str owner;
+    uint64_t epoch, beat;
+    bool whole;
+
+    /* append and renew: what was not accepted, in the order of the call */
+    const struct store_refusal *refused;
+    size_t n_refused;
+
+    /* read: records first .. first+n-1 of a log that ends before next (both 0: no log), or ids */
+    uint64_t first, next;
+    const struct str *texts;
+    size_t n_texts;
+
+    /* put, after STORE_OVERTAKEN */
+    struct str value;
+    uint64_t edition;
+};
+
+typedef void (*store_answer_fn)(void *ctx, const struct store_answer *a);
+
+struct store_call {
+    store_answer_fn fn;
+    void *ctx;
+};
+
+struct store_claim {
+    uint32_t place;
+    uint32_t block; /* that the place's index belongs to */
+    struct str me;
+    uint64_t beat;   /* the last one seen; 0: there is no entry */
+    uint64_t known;  /* epoch that the caller owned the place with; 0: none */
+    bool incomplete; /* take it although the owner has records that the store lacks */
+};
+
+struct store_renewal {
+    uint32_t place;
+    uint64_t epoch;
+    bool whole; /* the store has all records of the place */
+};
+
+struct store_record {
+    struct str session;
+    uint64_t first; /* number of the log's first record, if the store has no log */
+    uint64_t n;     /* its own number */
+    struct str bytes;
+};
+
+/* An entry as watch reports it. */
+struct store_entry {
+    struct str key;
+    struct str value; /* empty for places, and for entries that were given up */
+    uint64_t edition;
+    uint64_t beat; /* of a place or node */
+    struct str owner;
+    uint64_t epoch;
+    bool whole;
+};
+
+/* entry NULL: all entries have been reported, and changes follow. `why`: changes may be missed
+ * until the next complete report, which begins without a call. */
+typedef void (*store_watch_fn)(void *ctx, const struct store_entry *entry, const char *why);
+
+struct store;
+
+struct store_kind {
+    void (*claim)(struct store *s, const struct store_claim *claim, struct store_call call);
+    void (*renew)(struct store *s, struct str node, const struct store_renewal *at, size_t n,
+                  struct store_call call);
+    void (*append)(struct store *s, uint32_t place, uint64_t epoch, const struct store_record *at,
+                   size_t n, struct store_call call);
+    void (*drop)(struct store *s, uint32_t place, uint64_t epoch, struct str session, bool keep,
+                 struct store_call call);
+    void (*read)(struct store *s, uint32_t place, struct str session, uint64_t from,
+                 struct store_call call);
+    void (*put)(struct store *s, struct str key, struct str value, uint64_t edition,
+                struct store_call call);
+    void (*watch)(struct store *s, store_watch_fn fn, void *ctx);
+    void (*release)(struct store *s, uint32_t place, uint64_t epoch, struct store_call call);
+    void (*free)(struct store *s);
+};
+
+struct store {
+    const struct store_kind *kind;
+};
+
+/* Makes the caller the owner under a new epoch: above the stored one, `known` and the store's clock
+ * in ms. If the store has a replica, it has the claim, too, before the answer. Only the node of the
+ * block makes a first entry. A place that is not whole is claimed by its owner alone, or with
+ * `incomplete`. If `known` is newer than the claim that the entry stems from, the claim succeeds
+ * whatever the beat and the owner are, and the place is not whole afterwards. */
+static inline void store_claim(struct store *s, const struct store_claim *claim,
+                               struct store_call call)
+{
+    s->kind->claim(s, claim, call);
+}
+
+/* Increments the beats of the node and of its places. Refuses places whose epoch differs. */
+static inline void store_renew(struct store *s, struct str node, const struct store_renewal *at,
+                               size_t n, struct store_call call)
+{
+    s->kind->renew(s, node, at, n, call);
+}
+
+/* Puts each record n after record n-1 of its log. A record that is there with the same bytes, or
+ * was dropped, is accepted. After a refusal later records of that session are refused, too. At most
+ * STORE_APPEND_MAX bytes, or one record. The records are copied. */
+static inline void store_append(struct store *s, uint32_t place, uint64_t epoch,
+                                const struct store_record *at, size_t n, struct store_call call)
+{
+    s->kind->append(s, place, epoch, at, n, call);
+}
+
+/* Deletes the log. With `keep`: all records but the last. */
+static inline void store_drop(struct store *s, uint32_t place, uint64_t epoch, struct str session,
+                              bool keep, struct store_call call)
+{
+    s->kind->drop(s, place, epoch, session, keep, call);
+}
+
+/* Reads records from number `from` on: at most 1 MiB, or one. Without a session: the ids that have
+ * a log. */
+static inline void store_read(struct store *s, uint32_t place, struct str session, uint64_t from,
+                              struct store_call call)
+{
+    s->kind->read(s, place, session, from, call);
+}
+
+/* Writes an entry that is no place. Refuses an edition that is not above the stored one, unless the
+ * value is the same. An empty value gives the entry up. */
+static inline void store_put(struct store *s, struct str key, struct str value, uint64_t edition,
+                             struct store_call call)
+{
+    s->kind->put(s, key, value, edition, call);
+}
+
+/* Reports all entries, then each that changes by claim, put, release or "whole". Beats alone are
+ * not reported. A second call begins again, with the new function. */
+static inline void store_watch(struct store *s, store_watch_fn fn, void *ctx)
+{
+    s->kind->watch(s, fn, ctx);
+}
+
+/* Leaves the place without an owner, whole, and with an epoch of its own, so that nothing more is
+ * recorded to it. */
+static inline void store_release(struct store *s, uint32_t place, uint64_t epoch,
+                                 struct store_call call)
+{
+    s->kind->release(s, place, epoch, call);
+}
+
+/* Calls that have not ended end with STORE_LOST first. Not from within a function of the store.
+ * NULL is accepted. */
+static inline void store_free(struct store *s)
+{
+    if (s)
+        s->kind->free(s);
+}
+
+/* "fenced", "short" ...: a verdict in logs and tables. */
+const char *store_verdict_name(enum store_verdict v);
+
+#endif

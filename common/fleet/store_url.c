@@ -1,0 +1,155 @@
+/* Cuts the text from the left: scheme, user, host, port, database, then options by "&". Values are
+ * taken without escapes, so a path is spelt as the shell passed it. */
+#include "common/fleet/store_url.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+
+enum { REDIS_PORT = 6379, SENTINEL_PORT = 26379, HOST_MAX = 253, NAME_MAX_LEN = 63 };
+
+static const char FORM[] =
+    "redis://[USER@]HOST[:PORT][/DB][?name=NAME&password_file=FILE&sentinel=MASTER]";
+
+/* Fails with `fault` about `value`. */
+static int refuse(struct err *e, const char *fault, struct str value)
+{
+    return err_set(e, ERR_CONFIG, "the store's URL: %s: \"%.*s\"; the form is %s", fault,
+                   (int)(value.len > 100 ? 100 : value.len), value.p ? value.p : "", FORM);
+}
+
+/* Cuts what precedes the first `mark` off the text; the whole text if there is no mark. */
+static struct str cut_until(struct str *text, struct str mark)
+{
+    size_t at = str_find(*text, mark, 0);
+    struct str head = str_sub(*text, 0, at);
+
+    *text = at == SIZE_MAX ? str_of(NULL, 0) : str_sub(*text, at + mark.len, text->len);
+    return head;
+}
+
+static bool has_only(struct str text, const char *bytes)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if (!text.p[i] || !strchr(bytes, text.p[i]))
+            return false;
+    return true;
+}
+
+/* USER@, if there is one. */
+static int read_user(struct store_url *u, struct str *text, struct err *e)
+{
+    struct str user;
+
+    if (str_find(*text, STR("@"), 0) == SIZE_MAX)
+        return 0;
+    user = cut_until(text, STR("@"));
+    if (str_find(user, STR(":"), 0) != SIZE_MAX)
+        return err_set(e, ERR_CONFIG,
+                       "the store's URL holds a password, which other users of the machine can "
+                       "read; write it to a file and name that with password_file");
+    if (user.len == 0)
+        return refuse(e, "the user before @ is empty", user);
+    u->user = mem_strndup(user.p, user.len);
+    return 0;
+}
+
+/* HOST[:PORT] or [ADDRESS][:PORT]. u->port stays 0 without a port. */
+static int read_host(struct store_url *u, struct str text, struct err *e)
+{
+    bool bracketed = str_starts(text, STR("["));
+    struct str rest = str_sub(text, bracketed, text.len);
+    struct str host = cut_until(&rest, bracketed ? STR("]") : STR(":"));
+    uint64_t port = 0;
+
+    if (bracketed && (str_find(text, STR("]"), 0) == SIZE_MAX || (rest.len && rest.p[0] != ':')))
+        return refuse(e, "the address has no closing ]", text);
+    if (bracketed)
+        rest = str_sub(rest, 1, rest.len);
+    if (host.len == 0 || host.len > HOST_MAX)
+        return refuse(e, "the host has not 1 to 253 bytes", text);
+    if (host.len < text.len - 2 * (size_t)bracketed && (str_to_u64(rest, 65535, &port) || !port))
+        return refuse(e, "the port is not 1 to 65535", rest);
+    u->host = mem_strndup(host.p, host.len);
+    u->port = (uint16_t)port;
+    return 0;
+}
+
+/* One NAME=VALUE. */
+static int read_option(struct store_url *u, struct str name, struct str value, struct err *e)
+{
+    char **field = str_eq_c(name, "name")            ? &u->name
+                   : str_eq_c(name, "password_file") ? &u->password_file
+                   : str_eq_c(name, "sentinel")      ? &u->sentinel
+                                                     : NULL;
+
+    if (!field)
+        return refuse(e, "unknown option", name);
+    if (*field)
+        return refuse(e, "an option is given twice", name);
+    if (value.len == 0)
+        return refuse(e, "an option has no value", name);
+    if (field == &u->name &&
+        (value.len > NAME_MAX_LEN || !has_only(value, "abcdefghijklmnopqrstuvwxyz0123456789-")))
+        return refuse(e, "name has not 1 to 63 of a-z, 0-9 and -", value);
+    *field = mem_strndup(value.p, value.len);
+    return 0;
+}
+
+static int read_options(struct store_url *u, struct str options, struct err *e)
+{
+    while (options.len > 0) {
+        struct str value = cut_until(&options, STR("&"));
+        struct str name = cut_until(&value, STR("="));
+
+        if (read_option(u, name, value, e))
+            return -1;
+    }
+    if (!u->name)
+        u->name = mem_strdup("rollgate");
+    if (u->port == 0)
+        u->port = u->sentinel ? SENTINEL_PORT : REDIS_PORT;
+    if (u->user && !u->password_file)
+        return refuse(e, "a user needs password_file", str_cstr(u->user));
+    return 0;
+}
+
+static int read_url(struct store_url *u, struct str text, struct err *e)
+{
+    struct str options = text, db, rest;
+    uint64_t number = 0;
+
+    rest = cut_until(&options, STR("?"));
+    u->tls = str_starts(rest, STR("rediss://"));
+    if (!u->tls && !str_starts(rest, STR("redis://")))
+        return refuse(e, "it begins with neither redis:// nor rediss://", STR(""));
+    (void)cut_until(&rest, STR("://"));
+    if (read_user(u, &rest, e))
+        return -1;
+    db = rest;
+    rest = cut_until(&db, STR("/"));
+    if (db.len > 0 && str_to_u64(db, 1000000, &number))
+        return refuse(e, "the database is no number from 0 to 1000000", db);
+    u->db = (uint32_t)number;
+    return read_host(u, rest, e) || read_options(u, options, e) ? -1 : 0;
+}
+
+int store_url_parse(struct str text, struct store_url *ret, struct err *e)
+{
+    *ret = (struct store_url){0};
+    if (read_url(ret, text, e) == 0)
+        return 0;
+    store_url_done(ret);
+    return -1;
+}
+
+void store_url_done(struct store_url *u)
+{
+    free(u->host);
+    free(u->name);
+    free(u->user);
+    free(u->password_file);
+    free(u->sentinel);
+    *u = (struct store_url){0};
+}

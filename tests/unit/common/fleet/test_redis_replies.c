@@ -1,0 +1,85 @@
+#include "common/fleet/redis_replies.h"
+
+#include "common/base/arena.h"
+#include "common/fleet/resp.h"
+#include "testing.h"
+
+/* Reads a reply as an answer. False: it has another form. */
+static bool read_answer(struct arena *a, redis_reader reader, const char *text,
+                        struct store_answer *ret)
+{
+    const struct resp *r = resp_read(a, str_cstr(text));
+
+    *ret = (struct store_answer){0};
+    return redis_read_verdict(r, ret) && reader(a, r, ret);
+}
+
+TEST(redis_replies, refusals_have_a_number_a_verdict_and_the_next_record)
+{
+    struct arena a = {0};
+    struct store_answer got;
+
+    cr_assert(read_answer(&a, redis_read_refusals,
+                          "*2\r\n$4\r\ndone\r\n*2\r\n*4\r\n:1\r\n$5\r\nshort\r\n:7\r\n$1\r\n0\r\n"
+                          "*4\r\n:3\r\n$6\r\nfenced\r\n:0\r\n$2\r\n17\r\n",
+                          &got));
+    cr_assert_eq(got.verdict, STORE_DONE);
+    cr_assert_eq(got.n_refused, 2);
+    cr_assert_eq(got.refused[0].i, 1);
+    cr_assert_eq(got.refused[0].verdict, STORE_SHORT);
+    cr_assert_eq(got.refused[0].next, 7);
+    cr_assert_eq(got.refused[1].verdict, STORE_FENCED);
+    cr_assert_eq(got.refused[1].epoch, 17);
+    cr_assert(read_answer(&a, redis_read_refusals, "*2\r\n$6\r\nfenced\r\n$2\r\n18\r\n", &got));
+    cr_assert_eq(got.epoch, 18);
+    arena_done(&a);
+}
+
+TEST(redis_replies, a_log_that_is_longer_than_it_says_is_refused)
+{
+    struct arena a = {0};
+    struct store_answer got;
+
+    cr_assert(read_answer(&a, redis_read_log,
+                          "*4\r\n$4\r\ndone\r\n:3\r\n:5\r\n*2\r\n$1\r\nx\r\n$1\r\ny\r\n", &got));
+    cr_assert(got.first == 3 && got.next == 5 && got.n_texts == 2);
+    cr_assert_not(read_answer(
+        &a, redis_read_log, "*4\r\n$4\r\ndone\r\n:4\r\n:5\r\n*2\r\n$1\r\nx\r\n$1\r\ny\r\n", &got));
+    cr_assert_not(
+        read_answer(&a, redis_read_log, "*4\r\n$4\r\ndone\r\n:3\r\n:5\r\n*1\r\n$-1\r\n", &got));
+    arena_done(&a);
+}
+
+TEST(redis_replies, other_forms_are_refused)
+{
+    static const char *const texts[] = {"+OK\r\n",
+                                        "*0\r\n",
+                                        "*1\r\n$5\r\nmaybe\r\n",
+                                        "*1\r\n$4\r\ndone\r\n",
+                                        "*2\r\n$4\r\ndone\r\n:1\r\n",
+                                        "*2\r\n$4\r\ndone\r\n*1\r\n*1\r\n:1\r\n"};
+    static const redis_reader readers[] = {redis_read_claim, redis_read_refusals, redis_read_log};
+    struct arena a = {0};
+    struct store_answer got;
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+        for (size_t k = 0; k < sizeof(readers) / sizeof(readers[0]); k++)
+            cr_assert_not(read_answer(&a, readers[k], texts[i], &got), "%s", texts[i]);
+    arena_done(&a);
+}
+
+TEST(redis_replies, an_entry_is_a_name_and_a_hash)
+{
+    struct arena a = {0};
+    struct store_entry entry;
+
+    redis_read_entry(&a,
+                     resp_read(&a, STR("*2\r\n$9\r\nplace:{7}\r\n*6\r\n$5\r\nowner\r\n$1\r\na\r\n"
+                                       "$5\r\nwhole\r\n$1\r\n1\r\n$4\r\nbeat\r\n$1\r\n9\r\n")),
+                     &entry);
+    cr_assert(str_eq_c(entry.key, "place:7") && str_eq_c(entry.owner, "a"));
+    cr_assert(entry.whole && entry.beat == 9 && entry.epoch == 0 && entry.value.len == 0);
+    redis_read_entry(&a, resp_read(&a, STR("*0\r\n")), &entry);
+    cr_assert(entry.key.len == 0 && entry.owner.len == 0);
+    arena_done(&a);
+}
