@@ -1,0 +1,599 @@
+/* Calls become EVALSHA of store_scripts.def; replies become answers. What a reply means depends on
+ * the script alone, so each script has one reader. */
+#include "common/fleet/redis_store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/arena.h"
+#include "common/base/attrs.h"
+#include "common/base/buf.h"
+#include "common/base/mem.h"
+#include "common/codec/sha1.h"
+#include "common/fleet/redis_link.h"
+#include "common/fleet/redis_replies.h"
+#include "common/fleet/resp.h"
+#include "common/fleet/store_url.h"
+#include "common/os/loop.h"
+
+enum { READ_BYTES = 1 << 20, WATCH_AGAIN_MS = 500, WHY_MAX = 512, REPLICA_MS = 1000 };
+
+enum script {
+
+#define SCRIPT(name, text) SCRIPT_##name,
+#include "common/fleet/store_scripts.def"
+#undef SCRIPT
+    SCRIPTS
+};
+
+static const struct str script_texts[SCRIPTS] = {
+#define SCRIPT(name, text) STR_LIT(text),
+#include "common/fleet/store_scripts.def"
+#undef SCRIPT
+};
+
+struct store_watching {
+    store_watch_fn fn; /* NULL: nobody watches */
+    void *ctx;
+    struct redis_link *link; /* NULL until the first watch */
+    struct loop_timer again; /* begins anew after the link broke */
+    unsigned round;          /* grows with each beginning: answers of an older one are ignored */
+};
+
+struct redis_store {
+    struct store store;
+    struct loop *loop;
+    struct redis_link *link;
+    char shas[SCRIPTS][SHA1_HEX_LEN + 1];
+    struct buf prefix;  /* "rg:NAME:" */
+    struct arena arena; /* keys of one call, or parts of one answer */
+    struct store_watching watching;
+};
+
+/* One call that waits for its reply. */
+struct redis_call {
+    struct redis_store *store;
+    store_answer_fn fn;
+    void *ctx;
+    redis_reader read;
+};
+
+static struct redis_store *store_of(struct store *s)
+{
+    return CONTAINER_OF(s, struct redis_store, store);
+}
+
+/* --- keys --- */
+
+static struct str make_key(struct redis_store *s, struct str name)
+{
+    return arena_printf(&s->arena, "%.*s%.*s", (int)s->prefix.len, s->prefix.p, (int)name.len,
+                        name.p);
+}
+
+static struct str name_place(struct redis_store *s, uint32_t place)
+{
+    return arena_printf(&s->arena, "place:{%u}", (unsigned)place);
+}
+
+static struct str sessions_key(struct redis_store *s, uint32_t place)
+{
+    return make_key(s, arena_printf(&s->arena, "sessions:{%u}", (unsigned)place));
+}
+
+static struct str log_key(struct redis_store *s, uint32_t place, struct str session)
+{
+    return make_key(
+        s, arena_printf(&s->arena, "log:{%u}:%.*s", (unsigned)place, (int)session.len, session.p));
+}
+
+static struct str index_key(struct redis_store *s)
+{
+    return make_key(s, STR("index"));
+}
+
+static struct str channel(struct redis_store *s)
+{
+    return make_key(s, STR("changes"));
+}
+
+static struct str decimal(struct redis_store *s, uint64_t number)
+{
+    return arena_printf(&s->arena, "%llu", (unsigned long long)number);
+}
+
+static struct str flag(bool value)
+{
+    return value ? STR("1") : STR("0");
+}
+
+/* --- replies --- */
+
+static const struct {
+    const char *prefix;
+    bool breaks; /* this connection serves nothing: the next one may reach another server */
+    enum store_verdict verdict;
+} error_kinds[] = {
+    {"OOM ", false, STORE_FULL},       {"NOSCRIPT ", true, STORE_LOST},
+    {"READONLY ", true, STORE_LOST},   {"LOADING ", true, STORE_LOST},
+    {"MASTERDOWN ", true, STORE_LOST}, {"NOAUTH ", true, STORE_LOST},
+    {"BUSY ", true, STORE_LOST},       {"", false, STORE_FAILED},
+};
+
+/* Chooses the verdict of an error reply. */
+static void read_error(struct redis_store *s, const struct resp *reply, struct store_answer *a)
+{
+    size_t kind = 0;
+
+    while (!str_starts(reply->text, str_cstr(error_kinds[kind].prefix)))
+        kind++;
+    a->verdict = error_kinds[kind].verdict;
+    a->why = arena_cstr(&s->arena, str_sub(reply->text, 0, WHY_MAX));
+    if (error_kinds[kind].breaks)
+        redis_link_break(s->link, a->why);
+}
+
+/* Ends a call. */
+static void answer_call(struct redis_call *c, struct store_answer *a)
+{
+    struct redis_store *s = c->store;
+    store_answer_fn fn = c->fn;
+    void *ctx = c->ctx;
+
+    free(c);
+    fn(ctx, a);
+    arena_reset(&s->arena);
+}
+
+static void on_reply(void *ctx, const struct resp *reply, const char *why)
+{
+    struct redis_call *c = ctx;
+    struct store_answer a = {0};
+
+    arena_reset(&c->store->arena);
+    if (!reply)
+        a = (struct store_answer){.verdict = STORE_LOST, .why = why};
+    else if (reply->kind == RESP_ERROR)
+        read_error(c->store, reply, &a);
+    else if (!redis_read_verdict(reply, &a) || !c->read(&c->store->arena, reply, &a))
+        a = (struct store_answer){.verdict = STORE_FAILED,
+                                  .why = "the reply has an unknown form: is this name used by "
+                                         "another program?"};
+    answer_call(c, &a);
+}
+
+/* The reply of a plain command. */
+static void on_plain_reply(void *ctx, const struct resp *reply, const char *why)
+{
+    struct redis_call *c = ctx;
+    struct store_answer a = {.verdict = STORE_DONE};
+    struct resp one = {.kind = RESP_ARRAY, .n = 1, .items = reply};
+
+    arena_reset(&c->store->arena);
+    if (!reply)
+        a = (struct store_answer){.verdict = STORE_LOST, .why = why};
+    else if (reply->kind == RESP_ERROR)
+        read_error(c->store, reply, &a);
+    else if (!c->read(&c->store->arena, reply->kind == RESP_ARRAY ? reply : &one, &a))
+        a = (struct store_answer){.verdict = STORE_FAILED, .why = "the reply has an unknown form"};
+    answer_call(c, &a);
+}
+
+/* --- calls --- */
+
+/* Begins an EVALSHA with n_keys keys of n_words words. They follow by resp_add_word. */
+static struct buf *begin_script(struct redis_store *s, enum script script, size_t n_keys,
+                                size_t n_words)
+{
+    struct buf *out = redis_link_begin(s->link);
+
+    resp_begin_command(out, 3 + n_words);
+    resp_add_word(out, STR("EVALSHA"));
+    resp_add_word(out, str_of(s->shas[script], SHA1_HEX_LEN));
+    resp_add_number(out, n_keys);
+    return out;
+}
+
+static struct redis_call *new_call(struct redis_store *s, struct store_call call, redis_reader read)
+{
+    struct redis_call *c = mem_zalloc(sizeof(*c));
+
+    *c = (struct redis_call){.store = s, .fn = call.fn, .ctx = call.ctx, .read = read};
+    return c;
+}
+
+/* A script whose words are few. */
+static void call_script(struct redis_store *s, enum script script, size_t n_keys,
+                        const struct str *words, size_t n_words, struct redis_call *c)
+{
+    struct buf *out = begin_script(s, script, n_keys, n_words);
+
+    for (size_t i = 0; i < n_words; i++)
+        resp_add_word(out, words[i]);
+    redis_link_end(s->link, on_reply, c);
+}
+
+/* A failover must not forget a claim that is used, so a replica has it first, if there is one. Asks
+ * for replicas, then waits for one of them. */
+struct claimed {
+    struct redis_call *call;
+    struct store_answer a; /* its owner is the caller's own name, in owner_text */
+    char owner_text[64];
+};
+
+static void end_claim(struct claimed *claimed, const char *why)
+{
+    struct store_answer a = claimed->a;
+
+    a.owner = str_cstr(claimed->owner_text);
+    if (why)
+        a = (struct store_answer){.verdict = STORE_LOST, .why = why};
+    answer_call(claimed->call, &a);
+    free(claimed);
+}
+
+static void on_replicated(void *ctx, const struct resp *reply, const char *why)
+{
+    if (!reply)
+        end_claim(ctx, why);
+    else
+        end_claim(ctx, reply->number > 0 ? NULL : "no replica has confirmed the claim");
+}
+
+/* The reply of ROLE: "master", an offset, and a list of replicas. */
+static void on_role(void *ctx, const struct resp *reply, const char *why)
+{
+    struct claimed *claimed = ctx;
+    struct redis_store *s = claimed->call->store;
+    struct buf *out;
+
+    if (!reply || !resp_has_items(reply, 3) || reply->items[2].n == 0) {
+        end_claim(claimed, reply ? NULL : why);
+        return;
+    }
+    out = redis_link_begin(s->link);
+    resp_begin_command(out, 3);
+    resp_add_word(out, STR("WAIT"));
+    resp_add_number(out, 1);
+    resp_add_number(out, REPLICA_MS);
+    redis_link_end(s->link, on_replicated, claimed);
+}
+
+static void on_claimed(void *ctx, const struct resp *reply, const char *why)
+{
+    struct redis_call *c = ctx;
+    struct store_answer a = {0};
+    struct claimed *claimed;
+    struct buf *out;
+
+    if (!reply || !redis_read_verdict(reply, &a) || a.verdict != STORE_DONE ||
+        !c->read(&c->store->arena, reply, &a)) {
+        on_reply(c, reply, why);
+        return;
+    }
+    claimed = mem_zalloc(sizeof(*claimed));
+    claimed->call = c;
+    claimed->a = a;
+    (void)snprintf(claimed->owner_text, sizeof(claimed->owner_text), "%.*s", (int)a.owner.len,
+                   a.owner.p);
+    out = redis_link_begin(c->store->link);
+    resp_begin_command(out, 1);
+    resp_add_word(out, STR("ROLE"));
+    redis_link_end(c->store->link, on_role, claimed);
+}
+
+static void redis_claim(struct store *store, const struct store_claim *claim,
+                        struct store_call call)
+{
+    struct redis_store *s = store_of(store);
+    struct str name = name_place(s, claim->place);
+    const struct str words[] = {
+        make_key(s, name),
+        make_key(s, arena_printf(&s->arena, "block:%u", (unsigned)claim->block)),
+        index_key(s),
+        claim->me,
+        decimal(s, claim->beat),
+        decimal(s, claim->known),
+        flag(claim->incomplete),
+        name,
+        channel(s),
+    };
+
+    struct redis_call *c = new_call(s, call, redis_read_claim);
+    struct buf *out = begin_script(s, SCRIPT_claim, 3, ARRAY_LEN(words));
+
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        resp_add_word(out, words[i]);
+    redis_link_end(s->link, on_claimed, c);
+}
+
+static void redis_renew(struct store *store, struct str node, const struct store_renewal *at,
+                        size_t n, struct store_call call)
+{
+    struct redis_store *s = store_of(store);
+    struct buf *out = begin_script(s, SCRIPT_renew, 1 + n, 1 + n + 1 + 3 * n);
+
+    resp_add_word(out, make_key(s, arena_printf(&s->arena, "node:%.*s", (int)node.len, node.p)));
+    for (size_t i = 0; i < n; i++)
+        resp_add_word(out, make_key(s, name_place(s, at[i].place)));
+    resp_add_word(out, channel(s));
+    for (size_t i = 0; i < n; i++) {
+        resp_add_number(out, at[i].epoch);
+        resp_add_word(out, flag(at[i].whole));
+        resp_add_word(out, name_place(s, at[i].place));
+    }
+    redis_link_end(s->link, on_reply, new_call(s, call, redis_read_refusals));
+}
+
+static void redis_append(struct store *store, uint32_t place, uint64_t epoch,
+                         const struct store_record *at, size_t n, struct store_call call)
+{
+    struct redis_store *s = store_of(store);
+    struct buf *out = begin_script(s, SCRIPT_append, 2 + n, 2 + n + 1 + 4 * n);
+
+    resp_add_word(out, make_key(s, name_place(s, place)));
+    resp_add_word(out, sessions_key(s, place));
+    for (size_t i = 0; i < n; i++)
+        resp_add_word(out, log_key(s, place, at[i].session));
+    resp_add_number(out, epoch);
+    for (size_t i = 0; i < n; i++) {
+        resp_add_word(out, at[i].session);
+        resp_add_number(out, at[i].first);
+        resp_add_number(out, at[i].n);
+        resp_add_word(out, at[i].bytes);
+    }
+    redis_link_end(s->link, on_reply, new_call(s, call, redis_read_refusals));
+}
+
+static void redis_drop(struct store *store, uint32_t place, uint64_t epoch, struct str session,
+                       bool keep, struct store_call call)
+{
+    struct redis_store *s = store_of(store);
+    const struct str words[] = {
+        make_key(s, name_place(s, place)),
+        sessions_key(s, place),
+        log_key(s, place, session),
+        decimal(s, epoch),
+        session,
+        flag(keep),
+    };
+
+    call_script(s, SCRIPT_drop, 3, words, ARRAY_LEN(words), new_call(s, call, redis_read_epoch));
+}
+
+static void redis_read(struct store *store, uint32_t place, struct str session, uint64_t from,
+                       struct store_call call)
+{
+    struct redis_store *s = store_of(store);
+    struct str sessions = sessions_key(s, place);
+
+    if (!session.p) {
+        struct buf *out = redis_link_begin(s->link);
+
+        resp_begin_command(out, 2);
+        resp_add_word(out, STR("HKEYS"));
+        resp_add_word(out, sessions);
+        redis_link_end(s->link, on_plain_reply, new_call(s, call, redis_read_texts));
+        return;
+    }
+    call_script(s, SCRIPT_read, 2,
+                (const struct str[]){sessions, log_key(s, place, session), session,
+                                     decimal(s, from), decimal(s, READ_BYTES)},
+                5, new_call(s, call, redis_read_log));
+}
+
+static void redis_put(struct store *store, struct str key, struct str value, uint64_t edition,
+                      struct store_call call)
+{
+    struct redis_store *s = store_of(store);
+    const struct str words[] = {make_key(s, key),    index_key(s), key, value,
+                                decimal(s, edition), channel(s)};
+
+    call_script(s, SCRIPT_put, 2, words, ARRAY_LEN(words), new_call(s, call, redis_read_edition));
+}
+
+static void redis_release(struct store *store, uint32_t place, uint64_t epoch,
+                          struct store_call call)
+{
+    struct redis_store *s = store_of(store);
+    struct str name = name_place(s, place);
+    const struct str words[] = {make_key(s, name), decimal(s, epoch), name, channel(s)};
+
+    call_script(s, SCRIPT_release, 1, words, ARRAY_LEN(words), new_call(s, call, redis_read_epoch));
+}
+
+void redis_store_erase(struct store *store, struct store_call call)
+{
+    struct redis_store *s = store_of(store);
+    const struct str words[] = {index_key(s), buf_str(&s->prefix)};
+
+    call_script(s, SCRIPT_erase, 1, words, ARRAY_LEN(words), new_call(s, call, redis_read_epoch));
+}
+
+void redis_store_info(struct store *store, struct store_call call)
+{
+    struct redis_store *s = store_of(store);
+    struct buf *out = redis_link_begin(s->link);
+
+    resp_begin_command(out, 1);
+    resp_add_word(out, STR("INFO"));
+    redis_link_end(s->link, on_plain_reply, new_call(s, call, redis_read_texts));
+}
+
+/* --- changes --- */
+
+struct entry_listing {
+    struct redis_store *store;
+    unsigned round;
+    bool all;
+};
+
+static void report_entry(struct redis_store *s, const struct resp *item)
+{
+    struct store_entry entry;
+
+    redis_read_entry(&s->arena, item, &entry);
+    s->watching.fn(s->watching.ctx, &entry, NULL);
+}
+
+static void begin_watch(struct redis_store *s);
+
+static void on_again(struct loop_timer *t)
+{
+    begin_watch(CONTAINER_OF(t, struct redis_store, watching.again));
+}
+
+/* Reports the loss of changes, and begins anew after a pause. */
+static void interrupt_watch(struct redis_store *s, const char *why)
+{
+    if (!s->watching.fn || loop_timer_active(&s->watching.again))
+        return;
+    s->watching.round++;
+    loop_timer_set(s->loop, &s->watching.again, WATCH_AGAIN_MS, on_again);
+    s->watching.fn(s->watching.ctx, NULL, why);
+}
+
+static void on_listed(void *ctx, const struct resp *reply, const char *why)
+{
+    struct entry_listing *l = ctx;
+    struct redis_store *s = l->store;
+    bool current = s->watching.fn && l->round == s->watching.round, all = l->all;
+    const struct resp *list = reply && resp_has_items(reply, 2) ? &reply->items[1] : NULL;
+    char text[WHY_MAX];
+
+    free(l);
+    if (!current)
+        return;
+    if (!list) {
+        if (reply)
+            (void)snprintf(text, sizeof(text), "%.*s",
+                           (int)MIN_OF(reply->text.len, sizeof(text) - 1),
+                           reply->text.p ? reply->text.p : "");
+        interrupt_watch(s, reply ? text : why);
+        return;
+    }
+    for (size_t i = 0; i < list->n; i++)
+        report_entry(s, &list->items[i]);
+    arena_reset(&s->arena);
+    if (all)
+        s->watching.fn(s->watching.ctx, NULL, NULL);
+}
+
+/* Asks for one entry, or for all (an absent name). */
+static void list_entries(struct redis_store *s, struct str name)
+{
+    struct entry_listing *l = mem_zalloc(sizeof(*l));
+    struct buf *out = begin_script(s, SCRIPT_list, 1, 2 + (name.p != NULL));
+
+    *l = (struct entry_listing){.store = s, .round = s->watching.round, .all = !name.p};
+    resp_add_word(out, index_key(s));
+    resp_add_word(out, buf_str(&s->prefix));
+    if (name.p)
+        resp_add_word(out, name);
+    redis_link_end(s->link, on_listed, l);
+}
+
+/* "subscribe" confirms; "message" names an entry that changed. */
+static void on_push(void *ctx, const struct resp *message)
+{
+    struct redis_store *s = ctx;
+
+    if (s->watching.fn && str_eq_c(resp_text(message, 0), "message"))
+        list_entries(s, resp_text(message, 2));
+}
+
+static void on_watch_down(void *ctx, const char *why)
+{
+    interrupt_watch(ctx, why);
+}
+
+/* From now on changes are reported, so what is listed after this misses none. */
+static void on_subscribed(void *ctx, const struct resp *reply, const char *why)
+{
+    struct redis_store *s = ctx;
+
+    (void)why; /* on_watch_down reports it */
+    if (reply && reply->kind == RESP_ARRAY)
+        list_entries(s, str_of(NULL, 0));
+    else if (reply)
+        interrupt_watch(s, "SUBSCRIBE was refused");
+}
+
+static void begin_watch(struct redis_store *s)
+{
+    struct buf *out = redis_link_begin(s->watching.link);
+
+    s->watching.round++;
+    resp_begin_command(out, 2);
+    resp_add_word(out, STR("SUBSCRIBE"));
+    resp_add_word(out, channel(s));
+    redis_link_end(s->watching.link, on_subscribed, s);
+}
+
+static void redis_watch(struct store *store, store_watch_fn fn, void *ctx)
+{
+    struct redis_store *s = store_of(store);
+
+    s->watching.fn = fn;
+    s->watching.ctx = ctx;
+    loop_timer_stop(s->loop, &s->watching.again);
+    begin_watch(s);
+}
+
+/* --- making --- */
+
+static void redis_free(struct store *store)
+{
+    struct redis_store *s = store_of(store);
+
+    s->watching.fn = NULL;
+    loop_timer_stop(s->loop, &s->watching.again);
+    redis_link_free(s->watching.link);
+    redis_link_free(s->link);
+    buf_done(&s->prefix);
+    arena_done(&s->arena);
+    free(s);
+}
+
+static const struct store_kind redis_kind = {
+    .claim = redis_claim,
+    .renew = redis_renew,
+    .append = redis_append,
+    .drop = redis_drop,
+    .read = redis_read,
+    .put = redis_put,
+    .watch = redis_watch,
+    .release = redis_release,
+    .free = redis_free,
+};
+
+struct store *redis_store_new(struct loop *loop, const struct store_url *url, unsigned limit_ms,
+                              struct err *e)
+{
+    struct redis_store *s = mem_zalloc(sizeof(*s));
+
+    s->store.kind = &redis_kind;
+    s->loop = loop;
+    buf_printf(&s->prefix, "rg:%s:", url->name);
+    for (size_t i = 0; i < SCRIPTS; i++)
+        sha1_hex(script_texts[i], s->shas[i]);
+    s->link = redis_link_new(&(struct redis_link_options){.loop = loop,
+                                                          .url = url,
+                                                          .limit_ms = limit_ms,
+                                                          .scripts = script_texts,
+                                                          .n_scripts = SCRIPTS},
+                             e);
+    if (s->link)
+        s->watching.link = redis_link_new(&(struct redis_link_options){.loop = loop,
+                                                                       .url = url,
+                                                                       .limit_ms = limit_ms,
+                                                                       .on_push = on_push,
+                                                                       .on_down = on_watch_down,
+                                                                       .ctx = s},
+                                          e);
+    if (s->watching.link)
+        return &s->store;
+    redis_free(&s->store);
+    return NULL;
+}

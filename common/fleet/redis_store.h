@@ -1,0 +1,34 @@
+/*
+ * The Redis and Valkey kind of a store (fleet_store.h). Keys begin with "rg:NAME:"; a key of one
+ * place holds its index in braces:
+ *
+ *     node:NAME, block:N, orders, fleet   hash    value, edition; nodes: beat
+ *     place:{INDEX}                       hash    owner, epoch, beat, whole, base
+ *     sessions:{INDEX}                    hash    id -> number of the log's first record
+ *     log:{INDEX}:SESSION                 list    records
+ *     index                               set     names of all entries
+ *     changes                             channel the name of an entry that changed
+ *
+ * Two connections at most: one for calls, one for changes.
+ */
+#ifndef RG_FLEET_REDIS_STORE_H
+#define RG_FLEET_REDIS_STORE_H
+
+#include "common/base/err.h"
+#include "common/fleet/fleet_store.h"
+
+struct loop;
+struct store_url;
+
+/* Connects at the first call. `limit_ms`: longest silence of the server while an answer is due.
+ * NULL with ERR_CONFIG or ERR_IO. */
+struct store *redis_store_new(struct loop *loop, const struct store_url *url, unsigned limit_ms,
+                              struct err *e);
+
+/* Reads the server's INFO: texts[0]. */
+void redis_store_info(struct store *s, struct store_call call);
+
+/* Deletes everything of this fleet's name. */
+void redis_store_erase(struct store *s, struct store_call call);
+
+#endif

@@ -1,0 +1,153 @@
+"""A store of a fleet: real servers, and a driver of the gateway's own functions (store_driver.c)."""
+import json
+import shutil
+import signal
+import subprocess
+
+import pytest
+import redis
+
+import gateway as g
+
+PROGRAM = g.BUILD / "tests/blackbox/store_driver"
+KINDS = ["redis-server"] + (["valkey-server"] if shutil.which("valkey-server") else [])
+
+
+class Server:
+    """A real server. Its data are gone when it stops, unless options say otherwise."""
+
+    def __init__(self, folder, *options, kind="redis-server", port=None, password=None):
+        if not shutil.which(kind):
+            pytest.skip(f"{kind} is not installed")
+        self.folder, self.port, self.kind, self.password = folder, port or g.free_port(), kind, password
+        self.options = ["--save", "", "--repl-diskless-sync-delay", "0", *options]
+        folder.mkdir(exist_ok=True)
+        self.process = None
+
+    def start(self):
+        self.process = subprocess.Popen(
+            [self.kind, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), *self.options],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        g.wait_until(self.answers, 20, "the server answers")
+        return self
+
+    __enter__ = start
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def stop(self, signo=signal.SIGKILL):
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.send_signal(signo)
+            self.process.wait(20)
+
+    def answers(self):
+        try:
+            return self.ask("PING")
+        except redis.exceptions.AuthenticationError:
+            return True
+        except redis.exceptions.RedisError:
+            return False
+
+    def ask(self, *words, **more):
+        with redis.Redis(host="127.0.0.1", port=self.port, password=self.password, decode_responses=True, **more) as client:
+            return client.execute_command(*words)
+
+    def url(self, name="test", **options):
+        return f"redis://127.0.0.1:{self.port}?" + "&".join(f"{k}={v}" for k, v in {"name": name, **options}.items())
+
+    def follow(self, other):
+        self.ask("REPLICAOF", "127.0.0.1", other.port)
+        g.wait_until(lambda: self.ask("ROLE")[3] == "connected" and other.ask("ROLE")[2], 20, "the replica is connected")
+
+
+
+class Driver:
+    """The eight functions. Each returns the answer; `later` returns a function that waits for it."""
+
+    def __init__(self, url, limit_ms=5000):
+        self.process = subprocess.Popen([str(PROGRAM), url, str(limit_ms)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True)
+        self.ids, self.answered, self.entries = 0, {}, []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        self.process.stdin.close()
+        for _ in self.process.stdout:
+            pass
+        status = self.process.wait(20)
+        self.process.stdout.close()
+        assert kind or status == 0, status
+
+    def read_line(self):
+        line = self.process.stdout.readline()
+        assert line, f"the driver ended: {self.process.wait(20)}"
+        found = json.loads(line)
+        if "id" in found:
+            self.answered[found["id"]] = found
+        else:
+            self.entries.append(found)
+
+    def order(self, op, **fields):
+        self.ids += 1
+        self.process.stdin.write(json.dumps({"op": op, "id": self.ids, **fields}) + "\n")
+        self.process.stdin.flush()
+        return self.ids
+
+    def later(self, op, **fields):
+        order = self.order(op, **fields)
+
+        def wait():
+            while order not in self.answered:
+                self.read_line()
+            return self.answered.pop(order)
+        return wait
+
+    def call(self, op, **fields):
+        return self.later(op, **fields)()
+
+    def claim(self, place, me, beat=0, known=0, block=0, **more):
+        return self.call("claim", place=place, block=block, me=me, beat=beat, known=known, **more)
+
+    def append(self, place, epoch, *records):
+        return self.call("append", place=place, epoch=epoch, records=records)
+
+    def renew(self, node, *places):
+        return self.call("renew", node=node, places=places)
+
+    def drop(self, place, epoch, session, keep=False):
+        return self.call("drop", place=place, epoch=epoch, session=session, keep=keep)
+
+    def read(self, place, session, start=0):
+        return self.call("read", place=place, session=session, **{"from": start})
+
+    def ids_of(self, place):
+        return sorted(self.call("read", place=place)["texts"])
+
+    def put(self, key, value, edition):
+        return self.call("put", key=key, value=value, edition=edition)
+
+    def release(self, place, epoch):
+        return self.call("release", place=place, epoch=epoch)
+
+    def watch(self):
+        """Begins to watch, and returns the complete report."""
+        self.order("watch")
+        return self.changes(lambda entries: any(e["entry"] is None and not e["why"] for e in entries))
+
+    def changes(self, enough):
+        """Waits for reports until `enough` of them are there, and returns those."""
+        while not enough(self.entries):
+            self.read_line()
+        found, self.entries = self.entries, []
+        return found
+
+    def begin(self, place, me, block=0):
+        """The first entry of a place of the node's own block; returns the epoch."""
+        self.put(f"block:{block}", me, 1)
+        a = self.claim(place, me, block=block)
+        assert a["verdict"] == "done", a
+        return a["epoch"]

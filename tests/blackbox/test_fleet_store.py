@@ -1,0 +1,556 @@
+"""The store of a fleet by its eight functions: rules of claims, epochs and logs, on real servers and on the file that
+measures them; then what happens when a server is emptied, fails over, is full, or does not answer."""
+import hashlib
+import itertools
+import os
+import random
+import re
+import signal
+import socket
+import threading
+
+import pytest
+import redis
+
+import gateway as g
+from store_kit import KINDS, Driver, Server
+
+
+@pytest.fixture(params=KINDS + ["file"])
+def store(request, tmp_path):
+    """An empty store of each kind: its URL."""
+    if request.param == "file":
+        yield f"file:{tmp_path}/store"
+        return
+    with Server(tmp_path / "server", kind=request.param) as server:
+        yield server.url()
+
+
+@pytest.fixture
+def server(tmp_path):
+    with Server(tmp_path / "server") as s:
+        yield s
+
+
+def refusals(answer):
+    """{number of the record: (verdict, next)}."""
+    assert answer["verdict"] == "done", answer
+    return {i: (verdict, following) for i, verdict, following, _ in answer["refused"]}
+
+
+def test_only_the_node_of_the_block_makes_a_first_entry(store):
+    with Driver(store) as d:
+        assert d.claim(7, "a")["verdict"] == "unknown"
+        d.put("block:0", "a", 1)
+        assert d.claim(7, "b")["verdict"] == "unknown"
+        assert d.claim(7, "a", block=1)["verdict"] == "unknown"
+        assert d.claim(7, "a", beat=3)["verdict"] == "alive"
+        a = d.claim(7, "a")
+        assert (a["verdict"], a["owner"], a["whole"]) == ("done", "a", True)
+        assert a["epoch"] > 1_700_000_000_000
+
+
+def test_a_beat_keeps_others_from_claiming(store):
+    with Driver(store) as a, Driver(store) as b:
+        epoch = a.begin(7, "a")
+        first = b.claim(7, "b")
+        assert (first["verdict"], first["owner"], first["epoch"]) == ("alive", "a", epoch)
+        assert a.renew("a", [7, epoch, False])["refused"] == []
+        assert b.claim(7, "b", beat=first["beat"])["verdict"] == "alive"
+        second = b.claim(7, "b", beat=first["beat"] + 1)
+        assert second["verdict"] == "done" and second["epoch"] > epoch
+        # a third node saw the same beat: too late
+        assert a.claim(7, "c", beat=first["beat"] + 1)["verdict"] == "alive"
+        # a claim whose answer was lost is repeated with the beat that the refusal returns
+        assert b.claim(7, "b", beat=second["beat"])["verdict"] == "done"
+
+
+def test_a_former_owner_records_nothing(store):
+    with Driver(store) as a, Driver(store) as b:
+        old = a.begin(7, "a")
+        assert refusals(a.append(7, old, ["s", 0, 0, "one"])) == {}
+        beat = b.claim(7, "b")["beat"]
+        new = b.claim(7, "b", beat=beat)["epoch"]
+        for answer in (a.append(7, old, ["s", 0, 1, "two"]), a.append(7, 0, ["s", 0, 1, "two"]), a.drop(7, old, "s"),
+                       a.release(7, old)):
+            assert (answer["verdict"], answer["epoch"]) == ("fenced", new) and not answer["refused"]
+        assert a.renew("a", [7, old, True])["refused"] == [[0, "fenced", 0, new]]
+        assert b.read(7, "s")["texts"] == ["one"]
+        assert refusals(b.append(7, new, ["s", 0, 1, "two b"])) == {}
+        assert b.read(7, "s")["texts"] == ["one", "two b"]
+
+
+def test_records_follow_each_other(store):
+    with Driver(store) as d:
+        e = d.begin(7, "a")
+        assert refusals(d.append(7, e, ["s", 0, 0, "r0"], ["s", 0, 1, "r1"], ["t", 5, 5, "t5"])) == {}
+        # the same again is accepted, a hole is not, and what follows a refusal is refused
+        got = refusals(d.append(7, e, ["s", 0, 1, "r1"], ["s", 0, 3, "r3"], ["s", 0, 2, "r2"], ["t", 5, 6, "t6"], ["u", 0, 2, "u2"]))
+        assert got == {1: ("short", 2), 2: ("short", 2), 4: ("short", 0)}
+        assert refusals(d.append(7, e, ["s", 0, 0, "other"], ["s", 0, 2, "r2"])) == {0: ("conflict", 2), 1: ("conflict", 2)}
+        assert refusals(d.append(7, e, ["s", 0, 2, "r2"])) == {}
+        assert d.ids_of(7) == ["s", "t"] and d.ids_of(8) == []
+        s, t = d.read(7, "s"), d.read(7, "t", 6)
+        assert (s["first"], s["next"], s["texts"]) == (0, 3, ["r0", "r1", "r2"])
+        assert (t["first"], t["next"], t["texts"]) == (6, 7, ["t6"])
+        assert d.read(7, "s", 9)["texts"] == [] and d.read(7, "none")["next"] == 0
+
+
+def test_a_dropped_log_is_gone_or_keeps_its_last_record(store):
+    with Driver(store) as d:
+        e = d.begin(7, "a")
+        d.append(7, e, *[["s", 0, n, f"r{n}"] for n in range(4)], ["t", 0, 0, "t0"])
+        assert d.drop(7, e, "s", keep=True)["verdict"] == "done"
+        assert d.drop(7, e, "s", keep=True)["verdict"] == "done"
+        assert d.drop(7, e, "none", keep=True)["verdict"] == "done"
+        s = d.read(7, "s")
+        assert (s["first"], s["next"], s["texts"]) == (3, 4, ["r3"])
+        # a late repetition of what was dropped changes nothing
+        assert refusals(d.append(7, e, ["s", 0, 1, "r1"], ["s", 0, 4, "r4"])) == {}
+        assert d.read(7, "s")["texts"] == ["r3", "r4"]
+        assert d.drop(7, e, "t")["verdict"] == "done"
+        assert d.ids_of(7) == ["s"]
+
+
+def test_a_long_log_is_read_in_pieces(store):
+    with Driver(store) as d:
+        e = d.begin(7, "a")
+        texts = [f"{n}".ljust(300_000, "x") for n in range(9)] + ["y" * 2_000_000, "z"]
+        for n, text in enumerate(texts):
+            d.append(7, e, ["s", 0, n, text])
+        got = []
+        while len(got) < len(texts):
+            piece = d.read(7, "s", len(got))
+            assert piece["first"] == len(got) and 1 <= len(piece["texts"]) <= 4
+            got += piece["texts"]
+        assert got == texts
+
+
+def test_a_released_place_has_no_owner_and_an_epoch_of_its_own(store):
+    with Driver(store) as a, Driver(store) as b:
+        old = a.begin(7, "a")
+        a.append(7, old, ["s", 0, 0, "r0"])
+        assert a.release(7, old)["verdict"] == "done"
+        assert a.append(7, old, ["s", 0, 1, "r1"])["verdict"] == "fenced"
+        seen = b.claim(7, "b")
+        assert (seen["verdict"], seen["owner"]) == ("alive", "")
+        assert b.claim(7, "b", beat=seen["beat"])["verdict"] == "done"
+
+
+def test_editions_grow(store):
+    with Driver(store) as d:
+        assert d.put("orders", "one", 1)["verdict"] == "done"
+        assert d.put("orders", "one", 1)["verdict"] == "done"
+        refused = d.put("orders", "two", 1)
+        assert (refused["verdict"], refused["value"], refused["edition"]) == ("overtaken", "one", 1)
+        assert d.put("orders", "three", 7)["verdict"] == "done"
+        assert d.put("orders", "two", 6)["edition"] == 7
+        assert d.put("orders", "", 8)["verdict"] == "done"
+
+
+def test_changes_are_reported_after_all_entries(store):
+    with Driver(store) as a, Driver(store) as b:
+        e = a.begin(7, "a")
+        first = {entry["entry"]: entry for entry in b.watch()}
+        assert first["block:0"]["value"] == "a" and first["place:7"]["epoch"] == e and None in first
+        a.put("orders", "pause", 1)
+        a.renew("a", [7, e, True])
+        a.release(7, e)
+        seen = b.changes(lambda entries: any(x["entry"] == "place:7" and x["owner"] == "" for x in entries)
+                         and any(x["entry"] == "orders" for x in entries))
+        assert {x["entry"] for x in seen} == {"orders", "place:7"}
+        b.entries = []
+        assert {x["entry"] for x in b.watch()} == {"block:0", "place:7", "orders", None}
+
+
+def play_differently(rng, url, oracle, steps):
+    """The same random calls to a store and to the file; epochs differ, all else is equal."""
+    owners, epochs, beats = ["a", "b", "c"], [{}, {}], [{}, {}]
+    with Driver(url) as one, Driver(oracle) as two:
+        def both(op, place, epoch=None, **fields):
+            answers = []
+            for i, d in enumerate((one, two)):
+                more = dict(fields)
+                if epoch is not None:
+                    more["epoch"] = epochs[i].get((place, epoch), 5)
+                if op == "renew":
+                    more = {"node": more["node"], "places": [[place, epochs[i].get((place, epoch), 5), more["whole"]]]}
+                if op == "claim":
+                    more["known"] = epochs[i].get((place, more["known"]), 0) + more.pop("ahead")
+                    more["beat"] = beats[i].get(place, 0) + more["beat"]
+                answers.append(d.call(op, place=place, **more))
+            for i, a in enumerate(answers):
+                if op == "claim":
+                    beats[i][place] = a["beat"]
+                    if a["verdict"] == "done":
+                        epochs[i][place, claims[place]] = a["epoch"]
+                for a_refused in a["refused"]:
+                    a_refused.pop()
+                a.pop("epoch"), a.pop("id"), a["texts"].sort()
+            assert answers[0] == answers[1], (op, place, fields)
+            return answers[0]
+
+        claims = {place: 0 for place in (1, 2)}
+        both("put", 0, key="block:0", value="a", edition=1)
+        for _ in range(steps):
+            place, session = rng.choice([1, 2]), rng.choice(["s", "t"])
+            epoch = max(0, claims[place] - rng.choice([0, 0, 0, 0, 1, 2]))
+            op = rng.choices(["claim", "renew", "append", "drop", "read", "put", "release"], [3, 2, 12, 2, 3, 2, 1])[0]
+            if op == "claim":
+                claims[place] += 1
+                both(op, place, block=0, me=rng.choice(owners), beat=rng.choice([0, 0, 0, 1, -1]) if claims[place] > 1 else 0,
+                     known=epoch if rng.random() < .3 else -1, ahead=rng.choice([0, 0, 1 << 41]), incomplete=rng.random() < .1)
+            elif op == "renew":
+                both(op, place, epoch, node=rng.choice(owners), whole=rng.random() < .3)
+            elif op == "append":
+                following = one.read(place, session)["next"]
+                records = []
+                for k in range(rng.randint(1, 4)):
+                    n = max(0, following + k + rng.choice([0, 0, 0, 0, 0, -1, -2, 1]))
+                    text = f"{session}{n}" + ("" if rng.random() < .95 else "!")
+                    records.append([rng.choice([session, session, "u"]), 0 if rng.random() < .9 else n, n, text])
+                both(op, place, epoch, records=records)
+            elif op == "drop":
+                both(op, place, epoch, session=session, keep=rng.random() < .7)
+            elif op == "read":
+                both(op, place, **rng.choice([{}, {"session": session, "from": rng.randint(0, 9)}]))
+            elif op == "put":
+                both(op, 0, key=rng.choice(["orders", "node:a", "block:0"]), value=rng.choice("abc"), edition=rng.randint(1, 30))
+            else:
+                both(op, place, epoch)
+
+
+def test_random_calls_have_the_same_answers_from_a_server_and_a_file(server, tmp_path):
+    for seed in range(3):
+        play_differently(random.Random(seed), server.url(f"run-{seed}"), f"file:{tmp_path}/oracle-{seed}", 300)
+
+
+class Proxy:
+    """Passes bytes to a server that may be exchanged, and changes scripts on the way: `edits` maps texts to others of the
+    same length."""
+
+    def __init__(self, target, edits=()):
+        self.target, self.edits, self.found, self.shas = target, edits, set(), {}
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port, self.pairs, self.threads = self.listener.getsockname()[1], [], []
+        self.threads.append(threading.Thread(target=self.accept))
+        self.threads[0].start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.cut()
+        for t in self.threads:
+            t.join(10)
+        self.listener.close()
+        for s in itertools.chain(*self.pairs):
+            s.close()
+
+    def url(self, name="test"):
+        return f"redis://127.0.0.1:{self.port}?name={name}"
+
+    def accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            try:
+                far = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:
+                near.close()
+                continue
+            self.pairs.append((near, far))
+            for source, sink, edit in ((near, far, self.edit), (far, near, lambda data: data)):
+                self.threads.append(threading.Thread(target=self.carry, args=(source, sink, edit)))
+                self.threads[-1].start()
+
+    def carry(self, source, sink, edit):
+        try:
+            while data := source.recv(1 << 20):
+                sink.sendall(edit(data))
+        except OSError:
+            pass
+        for s in (source, sink):
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def cut(self):
+        for s in itertools.chain(*self.pairs):
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def edit(self, data):
+        if self.edits:
+            for length in re.finditer(rb"\$4\r\nLOAD\r\n\$(\d+)\r\n", data):
+                script = data[length.end():length.end() + int(length[1])]
+                edited = script
+                for old, new in self.edits:
+                    assert len(old) == len(new)
+                    if old in script:
+                        self.found.add(old)
+                        edited = edited.replace(old, new)
+                self.shas[hashlib.sha1(script).hexdigest().encode()] = hashlib.sha1(edited).hexdigest().encode()
+                data = data.replace(script, edited)
+            for old, new in self.shas.items():
+                data = data.replace(old, new)
+        return data
+
+
+@pytest.mark.parametrize("check", [
+    "if is[3] ~= ARGV[2] and not forgotten then return refuse('alive') end",
+    "redis.call('HGET', KEYS[2], 'value') ~= ARGV[1]",
+    "is[4] ~= '1' and is[1] ~= ARGV[1] and ARGV[4] ~= '1' and not forgotten",
+    "whole, base = '0', ARGV[3]",
+    "if p[1] ~= ARGV[1] then return {'fenced', p[2] or '0'} end\nlocal refused",
+    "if p[1] ~= ARGV[1] then return {'fenced', p[2] or '0'} end\nif ARGV[3]",
+    "if p[1] ~= ARGV[1] then return {'fenced', p[2] or '0'} end\nlocal epoch",
+    "p[1] ~= ARGV[a]",
+    "if not why and n > following then why = 'short' end",
+    "if redis.call('LINDEX', KEYS[i], n - first) ~= ARGV[a + 3] then why = 'conflict' end",
+    "bad[id] = why",
+    "if tonumber(ARGV[3]) <= tonumber(stored) then",
+    "redis.call('HINCRBY', KEYS[2], ARGV[2], n - 1)",
+])
+def test_no_check_of_the_scripts_is_superfluous(server, tmp_path, check):
+    """The test below fails without any one of them."""
+    kept = check.split("\n", 1)[1] if "\n" in check else ""
+    neutral = ("false" if check.startswith(("redis.call('HGET'", "is[4]", "p[1]")) else
+               "if false then" if check.startswith("if tonumber") else "")
+    edit = neutral + " " * (len(check) - len(neutral) - len(kept)) + kept
+    with Proxy(server.port, [(check.encode(), edit.encode())]) as proxy:
+        with pytest.raises(AssertionError, match=r"test_fleet_store|assert"):
+            for seed in range(6):
+                play_differently(random.Random(seed), proxy.url(f"run-{seed}"), f"file:{tmp_path}/oracle-{seed}", 300)
+        assert proxy.found == {check.encode()}
+
+
+class Node:
+    """One node of the protocol's model: what it journaled, and the places that it believes to own."""
+
+    def __init__(self, world, name):
+        self.world, self.name, self.epochs, self.journal = world, name, {}, {}
+
+    def reclaim(self, place):
+        """The store has forgotten the claim: makes it again, and sends all records."""
+        a = self.world.driver.claim(place, self.name, known=self.epochs[place])
+        assert a["verdict"] == "done", a
+        self.epochs[place] = a["epoch"]
+        for (p, session), log in self.journal.items():
+            if p == place and not (self.world.driver.drop(place, a["epoch"], session)["verdict"] == "done"
+                                   and self.send(place, session, 0)):
+                return False
+        return self.renew(place, True)
+
+    def is_fenced(self, place, base):
+        """True, and the place forgotten, if it has another owner. Else the claim was made again."""
+        if base < self.epochs[place] and self.reclaim(place):
+            return False
+        self.epochs.pop(place, None)
+        return True
+
+    def renew(self, place, whole=False):
+        refused = self.world.driver.renew(self.name, [place, self.epochs[place], whole])["refused"]
+        return not refused or not self.is_fenced(place, refused[0][3])
+
+    def send(self, place, session, start):
+        """Records from `start` on; what is accepted counts as acknowledged."""
+        log = self.journal[place, session]
+        while start < len(log):
+            a = self.world.driver.append(place, self.epochs[place], *[[session, 0, n, log[n]] for n in range(start, len(log))])
+            if a["verdict"] == "fenced":
+                if self.is_fenced(place, a["epoch"]):
+                    return False
+                return True       # all was sent again
+            assert not a["refused"] or a["refused"][0][1] == "short", a
+            if not a["refused"]:
+                break
+            start = a["refused"][0][2]
+        self.world.acknowledged.setdefault((place, session), {}).update(enumerate(log))
+        return True
+
+    def take(self, place):
+        seen = self.world.driver.claim(place, self.name, beat=10 ** 9)
+        a = self.world.driver.claim(place, self.name, beat=seen["beat"])
+        if a["verdict"] != "done":
+            assert a["verdict"] in ("unknown", "incomplete"), a
+            return
+        self.epochs[place] = a["epoch"]
+        for session in self.world.driver.ids_of(place):
+            self.journal[place, session] = self.world.driver.read(place, session)["texts"]
+        self.world.replicate()
+
+
+class World:
+    """Three nodes and two places. After a fault each node renews its places and compares its logs with the store; all that
+    is within a lease, before another fault."""
+
+    def __init__(self, rng, driver, server):
+        self.rng, self.driver, self.server, self.acknowledged, self.count = rng, driver, server, {}, 0
+        self.nodes = [Node(self, name) for name in "abc"]
+        server.ask("FLUSHALL")
+        driver.put("block:0", "a", 1)
+        for place in (1, 2):
+            self.nodes[0].epochs[place] = driver.claim(place, "a")["epoch"]
+        self.replicate()
+
+    def replicate(self):
+        """A replica has all that the store has now."""
+        with redis.Redis(port=self.server.port) as client:
+            self.replica = {key: client.dump(key) for key in client.keys()}
+
+    def fail_over(self):
+        """The replica takes over."""
+        with redis.Redis(port=self.server.port) as client:
+            client.flushall()
+            for key, dump in self.replica.items():
+                client.restore(key, 0, dump)
+
+    def wait_lease(self):
+        for _ in range(2):
+            for node in self.rng.sample(self.nodes, 3):
+                for place in list(node.epochs):
+                    node.renew(place)
+                for place, session in list(node.journal):
+                    if place in node.epochs and not node.send(place, session, max(0, len(node.journal[place, session]) - 1)):
+                        break
+
+    def step(self):
+        node, place = self.rng.choice(self.nodes), self.rng.choice([1, 2])
+        what = self.rng.choices(["turn", "frozen", "renew", "take", "replicate", "fail_over", "empty", "kill"], [30, 3, 4, 4, 3, 2, 2, 1])[0]
+        if what in ("turn", "frozen") and place in node.epochs:
+            self.count += 1
+            log = node.journal.setdefault((place, self.rng.choice("st")), [])
+            log.append(f"{node.name}{self.count}")
+            if what == "turn":
+                node.send(place, next(s for (p, s), found in node.journal.items() if found is log), len(log) - 1)
+        elif what == "renew" and place in node.epochs:
+            node.renew(place)
+        elif what == "take" and place not in node.epochs:
+            node.take(place)
+        elif what == "replicate":
+            self.replicate()
+        elif what == "fail_over":
+            self.fail_over()
+            self.wait_lease()
+        elif what == "empty" and all(any(p in n.epochs for n in self.nodes) for p in (1, 2)):
+            self.wait_lease()       # no owner was lost before
+            if all(any(p in n.epochs for n in self.nodes) for p in (1, 2)):
+                self.server.ask("FLUSHALL")
+                self.wait_lease()
+        elif what == "kill":
+            self.wait_lease()
+            node.epochs, node.journal = {}, {}
+            self.replicate()
+
+    def check(self):
+        self.wait_lease()
+        for (place, session), records in self.acknowledged.items():
+            a = self.driver.read(place, session)
+            assert a["first"] == 0 and len(set(a["texts"])) == len(a["texts"])
+            assert {n: a["texts"][n] for n in records} == records, (place, session)
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("RG_FLEET_SEEDS", "4"))))
+def test_no_acknowledged_record_is_lost(server, seed):
+    with Driver(server.url()) as driver:
+        world = World(random.Random(seed), driver, server)
+        for _ in range(250):
+            world.step()
+        world.check()
+        assert len(world.acknowledged) == 4
+
+
+def test_a_failover_that_lost_a_tail_is_noticed(tmp_path):
+    with Server(tmp_path / "one") as one, Server(tmp_path / "two") as two, Proxy(one.port) as proxy, Driver(proxy.url()) as d:
+        two.follow(one)
+        e = d.begin(7, "a")
+        assert refusals(d.append(7, e, ["s", 0, 0, "r0"])) == {}
+        g.wait_until(lambda: two.ask("LLEN", "rg:test:log:{7}:s") == 1, 20, "the replica has the record")
+        two.ask("REPLICAOF", "NO", "ONE")
+        assert refusals(d.append(7, e, ["s", 0, 1, "r1"], ["s", 0, 2, "r2"])) == {}
+        proxy.target = two.port
+        proxy.cut()
+        while (a := d.append(7, e, ["s", 0, 3, "r3"]))["verdict"] == "lost":
+            assert "closed" in a["why"]
+        assert refusals(a) == {0: ("short", 1)}
+        assert refusals(d.append(7, e, *[["s", 0, n, f"r{n}"] for n in (1, 2, 3)])) == {}
+        assert d.read(7, "s")["texts"] == ["r0", "r1", "r2", "r3"]
+
+
+def test_a_claim_is_on_a_replica_before_its_answer(tmp_path):
+    with Server(tmp_path / "one") as one, Server(tmp_path / "two") as two, Driver(one.url()) as d:
+        two.follow(one)
+        e = d.begin(7, "a")
+        assert two.ask("HGET", "rg:test:place:{7}", "epoch") == str(e)
+        two.process.send_signal(signal.SIGSTOP)
+        a = d.claim(7, "a", beat=1)
+        assert a["verdict"] == "lost" and "no replica" in a["why"]
+
+
+def test_a_server_without_the_scripts_gets_them_again(server):
+    with Driver(server.url()) as d:
+        e = d.begin(7, "a")
+        server.ask("SCRIPT", "FLUSH")
+        assert "NOSCRIPT" in d.append(7, e, ["s", 0, 0, "r0"])["why"]
+        assert refusals(d.append(7, e, ["s", 0, 0, "r0"])) == {}
+
+
+def test_a_full_server_refuses_records_and_keeps_owners(server):
+    with Driver(server.url()) as d:
+        e = d.begin(7, "a")
+        assert refusals(d.append(7, e, ["s", 0, 0, "x" * 1_000_000])) == {}
+        server.ask("CONFIG", "SET", "maxmemory", "1mb")
+        assert d.append(7, e, ["s", 0, 1, "r1"])["verdict"] == "full"
+        assert d.renew("a", [7, e, True])["refused"] == []
+        assert d.put("orders", "pause", 1)["verdict"] == "done"
+        assert d.drop(7, e, "s")["verdict"] == "done"
+        server.ask("CONFIG", "SET", "maxmemory", "0")
+        assert refusals(d.append(7, e, ["s", 0, 0, "r0"])) == {}
+
+
+def test_a_server_that_does_not_answer_is_given_up(server):
+    with Driver(server.url(), limit_ms=300) as d:
+        e = d.begin(7, "a")
+        server.process.send_signal(signal.SIGSTOP)
+        a = d.append(7, e, ["s", 0, 0, "r0"])
+        assert a["verdict"] == "lost" and "no answer for 300 ms" in a["why"]
+        server.process.send_signal(signal.SIGCONT)
+        g.wait_until(lambda: d.append(7, e, ["s", 0, 0, "r0"])["verdict"] == "done", 20, "the server answers again")
+
+
+def test_a_watch_begins_again_after_its_connection_broke(server):
+    with Proxy(server.port) as proxy, Driver(proxy.url()) as d, Driver(server.url()) as other:
+        other.put("orders", "one", 1)
+        assert [e["value"] for e in d.watch() if e["entry"]] == ["one"]
+        proxy.cut()
+        other.put("orders", "two", 2)
+        seen = d.changes(lambda entries: sum(e["entry"] is None for e in entries) >= 2)
+        assert seen[0]["entry"] is None and "closed" in seen[0]["why"]
+        assert [e["value"] for e in seen if e["entry"]] == ["two"]
+
+
+def test_many_calls_are_under_way_at_once(server):
+    with Driver(server.url()) as d:
+        e = d.begin(7, "a")
+        waits = [d.later("append", place=7, epoch=e, records=[[f"s{n % 3}", 0, n // 3, f"r{n}".ljust(9000)]]) for n in range(300)]
+        assert all(refusals(wait()) == {} for wait in waits)
+        assert [len(d.read(7, f"s{n}")["texts"]) for n in range(3)] == [100] * 3
+
+
+def test_what_is_no_store_is_named(server):
+    with Driver(server.url()) as d:
+        server.ask("SET", "rg:test:place:{7}", "text")
+        assert d.append(7, 1, ["s", 0, 0, "r0"])["verdict"] == "failed"
+    with socket.create_server(("127.0.0.1", 0)) as listener, Driver(f"redis://127.0.0.1:{listener.getsockname()[1]}") as d:
+        wait = d.later("append", place=7, epoch=1, records=[])
+        other, _ = listener.accept()
+        with other:
+            other.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            assert "not RESP2" in wait()["why"]
