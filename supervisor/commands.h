@@ -25,6 +25,9 @@ int nginx_command(int argc, char **argv);
 /* `rollgate key executor NAME [settings]`: prints the executor's key. */
 int key_command(int argc, char **argv);
 
+/* Runs `rollgate fleet check URL [--json]`: says whether a server can be the store of a fleet. */
+int fleet_command(int argc, char **argv);
+
 /* Runs `rollgate support DIR|FILE.tar [--log FILE] [settings]`: writes a bundle for a person who
  * helps. */
 int support_command(int argc, char **argv);

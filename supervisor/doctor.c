@@ -130,13 +130,20 @@ static void print_json(const struct doctor *d)
     buf_done(&out);
 }
 
-static void free_findings(struct doctor *d)
+int doctor_report(struct doctor *d, bool json)
 {
+    int rc = has_errors(d) ? 1 : 0;
+
+    if (json)
+        print_json(d);
+    else
+        print_lines(d);
     for (size_t i = 0; i < d->findings.n; i++) {
         free(d->findings.at[i].text);
         free(d->findings.at[i].cure);
     }
     vec_done(&d->findings);
+    return rc;
 }
 
 int doctor_command(int argc, char **argv)
@@ -154,12 +161,7 @@ int doctor_command(int argc, char **argv)
         doctor_check_gateway(&d);
     else
         doctor_add(&d, "call", FINDING_ERROR, "cure settings and model first", "was not tried");
-    if (json)
-        print_json(&d);
-    else
-        print_lines(&d);
-    rc = has_errors(&d) ? 1 : 0;
-    free_findings(&d);
+    rc = doctor_report(&d, json);
     config_free(c);
     return rc;
 }

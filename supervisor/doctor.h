@@ -6,6 +6,8 @@
 #ifndef RG_SUPERVISOR_DOCTOR_H
 #define RG_SUPERVISOR_DOCTOR_H
 
+#include <stdbool.h>
+
 #include "common/base/attrs.h"
 #include "common/base/vec.h"
 
@@ -29,6 +31,9 @@ struct doctor {
 /* Adds a finding. `cure`, copied, says what to do about a warning or an error. */
 void doctor_add(struct doctor *d, const char *check, enum finding_level level, const char *cure,
                 const char *format, ...) RG_PRINTF(5, 6);
+
+/* Prints the findings, as lines or JSON, and frees them. Returns 1 if one is an error, else 0. */
+int doctor_report(struct doctor *d, bool json);
 
 /* Limits, descriptors, processors, memory, disk, port and kernel. */
 void doctor_check_machine(struct doctor *d);
