@@ -15,7 +15,8 @@ enum {
     PLACE = 7,
     RECORD_BYTES = 4096,
     LARGE_BYTES = STORE_APPEND_MAX,
-    ROUNDS = 21,
+    MIDDLE = 10,
+    ROUNDS = 2 * MIDDLE + 1,
     CHANGE_MS = 5000
 };
 
@@ -227,7 +228,7 @@ static void measure_append(struct store_trial *t, uint64_t epoch)
         return;
     qsort(us, ROUNDS, sizeof(us[0]), compare_times);
     doctor_add(t->d, "latency", FINDING_OK, NULL, "a record of 4 KiB takes %.2f ms",
-               (double)us[ROUNDS / 2] / 1000);
+               (double)us[MIDDLE] / 1000);
 }
 
 static void end_check(struct store_trial *t, const char *next, const char *text)
