@@ -408,8 +408,7 @@ static int read_head(struct http_conn *n, struct http_call *call, struct str *in
     return rc;
 }
 
-/* Reads bytes of the answer; a paused call's rest goes into n->in. False when the call has ended.
- */
+/* Reads bytes of the answer; a paused call keeps the rest in n->in. False: the call has ended. */
 static bool input(struct http_conn *n, struct str in)
 {
     struct http_call *call = n->call;
