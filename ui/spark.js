@@ -4,7 +4,7 @@ import {svg} from "./dom.js";
 const WIDTH = 220;
 const HEIGHT = 44;
 
-const SHOWN_MIN = 4;
+const SHOWN_MIN = 2;
 
 // values: numbers or null (unknown); the newest last. The scale begins at 0, and the curve spans what is known. Null with fewer than two values.
 export function sparkline(all, title) {

@@ -22,6 +22,12 @@ const has = (page, selector, words) => until(page, `${selector} says ${words}`,
 // Waits until the stream of events is there and the lists have been read.
 const live = page => until(page, "the page is live", () => document.querySelector(".stream")?.dataset.state === "live");
 
+// Clicks what comes to match; an event may draw it again in between.
+async function press(page, selector) {
+  await page.waitForSelector(selector);
+  await page.click(selector);
+}
+
 const address = page => page.evaluate(() => Object.fromEntries(new URLSearchParams(location.hash.split("?")[1] || "")));
 
 // Waits until the address has these values.
@@ -67,7 +73,7 @@ const scenes = {
     await go(page, `#/sessions/w0-${"0".repeat(32)}`);
     await has(page, ".fault", "no such session");
     check("no control of a session that is not there", !(await page.evaluate(() => document.querySelector(".dock")?.checkVisibility())));
-    await (await page.waitForSelector("::-p-text(All sessions)")).click();
+    await press(page, "::-p-text(All sessions)");
     await has(page, "h1", "Sessions");
     for (const dark of [false, true]) await this.underlines(browser, dark);
     await this.phone(browser);
@@ -133,16 +139,17 @@ const scenes = {
     await has(page, "details.log pre", "Traceback");
     for (const rollout of told.pair) await page.click(`tr[data-rollout="${rollout}"] input`);
     check("an open log stays open", await page.$eval(`tr[data-rollout="${told.failed}"] details.log`, e => e.open));
-    await (await page.waitForSelector("::-p-text(Compare the two)")).click();
+    await press(page, "::-p-text(Compare the two)");
     await has(page, "h1", "Compare");
     await has(page, ".verdict", "The first differing token");
     await go(page, `#/groups/${told.group}`);
-    await (await page.waitForSelector(`tr[data-rollout="${told.kept}"] ::-p-text(first failing turn)`)).click();
+    await press(page, `tr[data-rollout="${told.kept}"] ::-p-text(first failing turn)`);
     await until(page, "the failing turn is in sight", () => {
       const b = document.querySelector("li.message.own.target")?.getBoundingClientRect();
       return b && b.top >= 0 && b.top < innerHeight;
     });
     await has(page, "li.target", "truncated");
+    await has(page, "[data-jump=truncated] b", "1/1");
     await go(page, `#/groups/${told.waiting}`);
     await has(page, ".banner", told.why);
     await go(page, "#/groups");
@@ -174,8 +181,8 @@ const scenes = {
       const b = item.getBoundingClientRect();
       return item.classList.contains("target") && b.top > 0 && b.top < innerHeight;
     }, told.answers[1]);
-    await page.click("[data-jump=truncated] button:last-child");
-    await says(page, {message: told.truncated});
+    await page.click("[data-jump=answers] button:last-child");
+    await says(page, {message: told.answers[2]});
     await page.keyboard.press("/");
     await page.keyboard.type(told.words);
     await has(page, ".finder .count", `1 of ${told.hits}`);
@@ -261,7 +268,7 @@ const scenes = {
     check("the shares of the time are drawn", (await page.$$("main .sharebar i")).length > 1);
     await until(page, "the slowest are listed", id => !!document.querySelector(`table.slowest a[href="#/sessions/${id}"]`), told.slowest);
     check("with what they waited for", (await text(page, "table.slowest tbody")).includes(told.waited), await text(page, "table.slowest tbody"));
-    await (await page.waitForSelector("::-p-text(by task)")).click();
+    await press(page, "::-p-text(by task)");
     for (const [name, reward] of told.tasks) {
       await until(page, `${name} has a row`, (n, r) => document.querySelector(`tr[data-label="${n}"]`)?.children[2].innerText === r, name, reward);
       await page.click(`tr[data-label="${name}"] input`);
@@ -283,7 +290,7 @@ const scenes = {
       await page.mouse.up();
     };
     await drag(0.02, 0.5);
-    await until(page, "a span without sessions has no figures", () => document.querySelector(".chip") && document.querySelector("[data-measure=Reward] .big").innerText.trim() === "–");
+    await until(page, "a span without sessions has no figures", () => document.querySelector(".chip") && !/\d/.test(document.querySelector("[data-measure=Reward] .big").innerText));
     const span = await address(page);
     check("the address has the span", Number(span.to) > Number(span.from), span);
     await page.focus("[data-measure=Ended] .timechart");
@@ -303,7 +310,7 @@ const scenes = {
     await go(page, `#/sessions?from=${past.from - 7200}&to=${past.from - 3600}`);
     await live(page);
     await has(page, ".count", "0 of");
-    await (await page.waitForSelector("a[aria-label='Drop the span of time']")).click();
+    await press(page, "a[aria-label='Drop the span of time']");
     await until(page, "without the span all are there", () => document.querySelectorAll(".row[data-id]").length > 0);
     await go(page, `#/groups?from=${past.from - 7200}&to=${past.from - 3600}`);
     await has(page, ".chip", "ended");
@@ -320,7 +327,7 @@ const scenes = {
     await until(page, "cells are drawn", () => document.querySelector(".cells canvas")?.width > 100);
     check("without a report there is no ratio", !(await page.$("[data-mode=ratio]")));
     await go(page, `#/sessions/${told.a}?tab=tokens`);
-    await (await page.waitForSelector("[data-mode=ratio]")).click();
+    await press(page, "[data-mode=ratio]");
     await says(page, {colour: "ratio"});
     await has(page, ".grid .legend", "ratio < 0.5");
     await has(page, ".grid .legend", "0.95–1.05");

@@ -88,9 +88,8 @@ def test_a_session(start, tmp_path):
     gateway = start(workers=1, model=str(folder), engine=f"policy=builtin:script:{script}")
     a, b = (gateway.post("/sessions", {}).json()["session_id"] for _ in range(2))
     messages = [{"role": "system", "content": PROMPT}, {"role": "user", "content": "Which letter is lost?"}]
-    for k in range(3):
-        answer = chat(gateway, a, messages, tools=TOOLS, **({"max_tokens": 3} if k == 2 else {}))
-        message = answer["choices"][0]["message"]
+    for _ in range(3):
+        message = chat(gateway, a, messages, tools=TOOLS)["choices"][0]["message"]
         follow = ([{"role": "tool", "tool_call_id": c["id"], "content": "def parse(): pass"} for c in message.get("tool_calls") or []]
                   or [{"role": "user", "content": "Go on."}])
         messages += [message, *follow]
@@ -103,15 +102,17 @@ def test_a_session(start, tmp_path):
     places = meta["drift"]
     assert branch["extra_fields"]["drift"]["count"] == len(places) > 0
     first = len(ids) - len(tensors["response_mask.0"])
-    place = next(p for p in places if ids[p["position"]:p["position"] + p["n"]] == spelt(folder, "The last letter is lost.")[:p["n"]])
-    text = {int(k): v["t"] for k, v in meta["vocabulary"].items()}
-    assert "".join(text[i] for i in place["want"]) == "The last letter is lost." and not place["cut"]
+    begins, ends = (first + branch["turns"][1][k] for k in ("start", "end"))
+    (place,) = [p for p in places if begins <= p["position"] < ends]
+    words = {int(k): v["t"] for k, v in meta["vocabulary"].items()}
+    sent, want = ("".join(words[i] for i in some) for some in (ids[place["position"]:place["position"] + place["n"]], place["want"]))
+    assert sent == want and len(want) > 10 and place["n"] > len(place["want"]) and not place["cut"]
     assert [t["turn"] for t in meta["tools"]] == [0] and meta["tools"][0]["tools"] == TOOLS
     shown = places[0]
     play("session", {
-        "url": gateway.url, "a": a, "end": branch["turns"][-1]["response_id"], "answers": [2, 4, 6], "truncated": 6,
+        "url": gateway.url, "a": a, "end": branch["turns"][-1]["response_id"], "answers": [2, 4, 6],
         "prompt": len(PROMPT) - 100,
-        "jumps": {"answers": "3", "tools": "2", "drift": str(len(places)), "truncated": "1"}, "words": "letter", "hits": 3, "n": len(ids),
+        "jumps": {"answers": "3", "tools": "2", "drift": str(len(places)), "truncated": "0"}, "words": "letter", "hits": 3, "n": len(ids),
         "tokens": [first + t["start"] for t in branch["turns"]], "tools": ["read_file", "run"],
         "drift": {"kind": shown["kind"].replace("_", " "), "position": shown["position"], "want": shown["want"],
                   "sent": ids[shown["position"]:shown["position"] + shown["n"]]},
@@ -130,7 +131,7 @@ def test_a_run(start):
             ended.append(session)
     given_up = gateway.post("/sessions", {"labels": {"task": "sums"}}).json()["session_id"]
     chat(gateway, given_up, [{"role": "user", "content": "hello"}])
-    assert gateway.post(f"/sessions/{given_up}/abort", {}).status == 200
+    assert gateway.post(f"/sessions/{given_up}/abort", {}).status in (200, 204)
     gateway.post("/sessions", {})
     g.wait_until(lambda: gateway.get("/stats").json()["total"]["sessions"] == 5, 20, "all that ended are counted")
     stats = gateway.get("/stats?by=task").json()
