@@ -6,6 +6,7 @@
 #include "worker/plane/call/commit_counts.h"
 #include "worker/plane/call/model_call_internal.h"
 #include "worker/plane/call/sample.h"
+#include "worker/plane/call/sampled_answer.h"
 #include "worker/plane/call/told.h"
 #include "worker/plane/call/work.h"
 #include "worker/session/call/session_answer.h"
@@ -13,6 +14,19 @@
 
 /* Tokens, alternatives counted, that become results in about half a millisecond. */
 enum { RESULTS_TOKENS = 32 << 10 };
+
+/* Bytes of text that are copied, and logprobs that are looked at, in the time of a token. */
+enum { TOKEN_BYTES = 32, LOOKED_AT = 2 };
+
+/* Adds to the work since the last pause, and pauses if it is enough. */
+MAY_PAUSE static int count_work(struct model_call *t, size_t *work, size_t more)
+{
+    *work += more;
+    if (*work < RESULTS_TOKENS)
+        return 0;
+    *work = 0;
+    return model_call_pause(t);
+}
 
 /* Of n answers to one prompt, counted once: what the engine had for all of them. */
 static void count_cached(struct model_call *t)
@@ -27,13 +41,18 @@ static void count_cached(struct model_call *t)
 /* Gives the answers the form of the record. */
 MAY_PAUSE static int convert_answers(struct model_call *t)
 {
+    size_t work = 0;
+
     t->answers = arena_calloc(&t->arena, t->n_samples, sizeof(*t->answers));
     for (uint32_t i = 0; i < t->n_samples; i++) {
-        while (sample_keep_odds(&t->samples[i], RESULTS_TOKENS) >= RESULTS_TOKENS)
-            if (model_call_pause(t))
+        struct sample *r = &t->samples[i];
+        size_t odds;
+
+        while ((odds = sample_keep_odds(r, RESULTS_TOKENS)) > 0)
+            if (count_work(t, &work, odds))
                 return -1;
-        sample_result(t, &t->samples[i], &t->answers[i]);
-        if (model_call_pause(t))
+        sample_result(t, r, &t->answers[i]);
+        if (count_work(t, &work, r->n_ids + sampled_answer_bytes(r->answer) / TOKEN_BYTES))
             return -1;
     }
     count_cached(t);
@@ -41,7 +60,8 @@ MAY_PAUSE static int convert_answers(struct model_call *t)
 }
 
 /* Writes what an answer told besides, for replays. */
-MAY_PAUSE static int write_told(struct model_call *t, struct sample *r, struct session_answer *ret)
+MAY_PAUSE static int write_told(struct model_call *t, struct sample *r, struct session_answer *ret,
+                                size_t *work)
 {
     struct str asked = t->in.asked ? t->in.asked[ASKED_OWN] : (struct str){0};
     bool has_tops = told_has_tops(&r->out);
@@ -50,8 +70,10 @@ MAY_PAUSE static int write_told(struct model_call *t, struct sample *r, struct s
     int rc = 0;
 
     while (has_tops && rc == 0 && at < r->out.n_logprobs) {
+        size_t from = at;
+
         at = told_write_tops(&tops, &r->out, at, RESULTS_TOKENS);
-        rc = model_call_pause(t);
+        rc = count_work(t, work, (at - from) * (1 + (size_t)r->lp[0].n_top));
     }
     if (rc == 0) {
         told_write(&told, &t->head, &t->usage, &r->out, has_tops ? buf_str(&tops) : (struct str){0},
@@ -60,16 +82,18 @@ MAY_PAUSE static int write_told(struct model_call *t, struct sample *r, struct s
         ret->told = buf_str(&told);
     }
     buf_done(&tops);
-    return rc ? -1 : model_call_pause(t);
+    return rc ? -1 : count_work(t, work, r->out.n_logprobs / LOOKED_AT);
 }
 
 /* What an answer told has the sums of all answers in it. */
 int call_make_results(struct model_call *t)
 {
+    size_t work = 0;
+
     if (convert_answers(t))
         return -1;
     for (uint32_t i = 0; i < t->n_samples; i++)
-        if (write_told(t, &t->samples[i], &t->answers[i]))
+        if (write_told(t, &t->samples[i], &t->answers[i], &work))
             return -1;
     session_settle_answers(t->plan, t->answers, t->n_samples);
     commit_count_answers(t, t->answers);
