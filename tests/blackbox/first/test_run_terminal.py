@@ -23,7 +23,7 @@ def test_a_session_is_shown_with_its_tokens(sampled):
     token = whole["turns"][0]["tokens"][1]
     assert (token["id"], token["text"], token["logprob"], token["trainer_logprob"]) == (105, "i", -0.5, -3.5)
     missing = run("session", "show", "w0-00112233445566778899aabbccddeeff", *at)
-    assert missing.returncode == 1 and "unknown" in missing.stderr
+    assert missing.returncode == 1 and "no such session" in missing.stderr
     assert run("session", "show").returncode == 2 and run("session", "list", sid).returncode == 2
 
 
