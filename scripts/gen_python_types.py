@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from typing import Any, Iterable, Literal, Mapping, Optional, Sequence, TypedDict, Union, overload
 
-from .answers import Claims, GroupPage, GroupResult, QueueAnswer, QueueCounts, Reported, SessionPage, SessionState, Stats, Submitted
+from .answers import Claims, GroupPage, GroupResult, QueueAnswer, QueueCounts, Reported
+from .answers import SessionPage, SessionState, Stats, Submitted
 from .records import Export, Tensors
 from .session import AsyncSession, Session
 
@@ -36,8 +37,8 @@ CALLS = [
     ("list_sessions", "", ("get", "/sessions"), (), "SessionPage"),
     ("reward", f"{ID}, reward_info: Reward, response_id: Optional[str] = None, *, key: Optional[str] = None", None, (),
      "dict[str, Any]"),
-    ("report_logprobs", "trajectory: Mapping[str, Any], logprobs: Any, version: Union[int, str], session_id: Optional[str] = None", None, (),
-     "Reported"),
+    ("report_logprobs", "trajectory: Mapping[str, Any], logprobs: Any, version: Union[int, str], "
+                        "session_id: Optional[str] = None", None, (), "Reported"),
     ("complete", f"{ID}, reward_info: Optional[Reward] = None, finished: Optional[bool] = None, reason: Optional[str] = None, "
                  "stopped_by: Optional[str] = None, *, key: Optional[str] = None", None, (), "dict[str, Any]"),
     ("wait_once", f"{ID}, timeout_s: float = 30.0", None, (), "Optional[SessionState]"),

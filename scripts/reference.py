@@ -63,8 +63,8 @@ def settings_page(docs):
     return "\n".join(out) + "\n"
 
 
-KINDS = {"COUNTER": "counter", "COUNTER_US": "counter", "SUM": "gauge", "GAUGE": "gauge", "PROCESS": "gauge", "PROCESS_US": "gauge",
-         "HISTOGRAM": "histogram"}
+KINDS = {"COUNTER": "counter", "COUNTER_US": "counter", "SUM": "gauge", "GAUGE": "gauge", "PROCESS": "gauge",
+         "PROCESS_US": "gauge", "HISTOGRAM": "histogram"}
 
 
 NAMED = {"engine": "its number in `/admin/engines`", "runner": "its name, or `other`", "queue": "its name, or `other`"}

@@ -65,14 +65,15 @@ static void add_map(const struct config *c, struct buf *out)
         for (unsigned i = first; i <= last; i++)
             buf_printf(out, "    w%u rollgate_node_%zu;\n", i, p + 1);
     }
-    buf_puts(out, "}\n"
-                  "# what one node keeps for all, or does for itself alone -> the first node\n"
-                  "map \"$request_method $uri\" $rollgate_node {\n"
-                  "    default $rollgate_owner;\n"
-                  "    \"~^[A-Z]+ /(groups|queues|attempts|admin)(/|$)\" rollgate_node_0;\n"
-                  "    \"~^[A-Z]+ /(events|stats|sessions/abort|sessions/finalize)$\" rollgate_node_0;\n"
-                  "    \"~^(GET|HEAD) /sessions$\" rollgate_node_0;\n"
-                  "}\n");
+    buf_puts(out,
+             "}\n"
+             "# what one node keeps for all, or does for itself alone -> the first node\n"
+             "map \"$request_method $uri\" $rollgate_node {\n"
+             "    default $rollgate_owner;\n"
+             "    \"~^[A-Z]+ /(groups|queues|attempts|admin)(/|$)\" rollgate_node_0;\n"
+             "    \"~^[A-Z]+ /(events|stats|sessions/abort|sessions/finalize)$\" rollgate_node_0;\n"
+             "    \"~^(GET|HEAD) /sessions$\" rollgate_node_0;\n"
+             "}\n");
 }
 
 /* The Host that each node gets: its own address. A request that any of several nodes may get has a

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Iterable, Literal, Mapping, Optional, Sequence, TypedDict, Union, overload
 
-from .answers import Claims, GroupPage, GroupResult, QueueAnswer, QueueCounts, Reported, SessionPage, SessionState, Stats, Submitted
+from .answers import Claims, GroupPage, GroupResult, QueueAnswer, QueueCounts, Reported
+from .answers import SessionPage, SessionState, Stats, Submitted
 from .records import Export, Tensors
 from .session import AsyncSession, Session
 
