@@ -251,7 +251,7 @@ static void print_session_json(const struct session_page *p)
     json_out_arr(&o);
     for (uint32_t i = 0; (turn = json_at(json_get(t, "turns"), i)); i++) {
         json_out_obj(&o);
-        for (uint32_t k = 0; k < turn->n; k++) {
+        for (uint32_t k = 0; json_is(turn, JSON_OBJECT) && k < turn->n; k++) {
             json_out_key_str(&o, json_string(&turn->members[k].key));
             json_out_value(&o, &turn->members[k].value);
         }

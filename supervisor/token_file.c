@@ -21,16 +21,20 @@ static int read_meta(struct token_file *f, const struct json *meta, const char *
     return text.p ? json_parse(&f->arena, text, ret, e) : refuse_form(e);
 }
 
-/* A tensor of 4-byte elements, copied; NULL and 0: the file has none of that name. */
+/* The cells of a tensor of 4-byte elements, copied; NULL and 0: there is none of that name. */
+struct tensor_cells {
+    const char *name;
+    const void *at;
+    uint32_t n;
+};
+
 static int read_cells(struct token_file *f, const struct json *header, struct str data,
-                      const char *name, const void **ret, uint32_t *ret_n, struct err *e)
+                      struct tensor_cells *ret, struct err *e)
 {
-    const struct json *v = json_get(header, name), *offsets = json_get(v, "data_offsets");
+    const struct json *v = json_get(header, ret->name), *offsets = json_get(v, "data_offsets");
     int64_t from = 0, to = 0;
     void *copy;
 
-    *ret = NULL;
-    *ret_n = 0;
     if (!v)
         return 0;
     if (json_to_i64(json_at(offsets, 0), &from) || json_to_i64(json_at(offsets, 1), &to) ||
@@ -38,28 +42,29 @@ static int read_cells(struct token_file *f, const struct json *header, struct st
         return refuse_form(e);
     copy = arena_alloc(&f->arena, (size_t)(to - from) + 1);
     memcpy(copy, data.p + from, (size_t)(to - from));
-    *ret = copy;
-    *ret_n = (uint32_t)((to - from) / 4);
+    ret->at = copy;
+    ret->n = (uint32_t)((to - from) / 4);
     return 0;
 }
 
 static int read_tensors(struct token_file *f, const struct json *header, struct str data,
                         struct err *e)
 {
-    const void *cells[3];
-    uint32_t n[3];
-    static const char *const names[] = {"ids.0", "response_logprobs.0",
-                                        "response_trainer_logprobs.0"};
+    struct tensor_cells cells[] = {{.name = "ids.0"},
+                                   {.name = "response_logprobs.0"},
+                                   {.name = "response_trainer_logprobs.0"}};
 
-    for (size_t i = 0; i < 3; i++)
-        if (read_cells(f, header, data, names[i], &cells[i], &n[i], e))
+    for (size_t i = 0; i < ARRAY_LEN(cells); i++)
+        if (read_cells(f, header, data, &cells[i], e))
             return -1;
-    f->ids = cells[0];
-    f->total = n[0];
-    f->logprobs = cells[1];
-    f->trained = cells[2];
-    f->n = MIN_OF(n[1] > 0 ? n[1] : n[2], f->total);
-    return (f->logprobs && n[1] != f->n) || (f->trained && n[2] != f->n) ? refuse_form(e) : 0;
+    f->ids = cells[0].at;
+    f->total = cells[0].n;
+    f->logprobs = cells[1].at;
+    f->trained = cells[2].at;
+    f->n = MIN_OF(cells[1].n > 0 ? cells[1].n : cells[2].n, f->total);
+    return (f->logprobs && cells[1].n != f->n) || (f->trained && cells[2].n != f->n)
+               ? refuse_form(e)
+               : 0;
 }
 
 int token_file_read(struct token_file *f, struct str bytes, struct err *e)

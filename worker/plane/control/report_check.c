@@ -69,7 +69,8 @@ refuse_turn(const struct turn_check *c, const char *member, struct err *e, const
     (void)vsnprintf(why, sizeof(why), format, args);
     va_end(args);
     (void)snprintf(name, sizeof(name), "turns[%u].%s", c->at, member);
-    return err_field(e, name, "%s%s", name, why);
+    (void)err_field(e, name, "%s%s", name, why);
+    return -1;
 }
 
 static int check_members(const struct turn_check *c, const struct json *v, struct err *e)
