@@ -8,6 +8,7 @@
 
 #include "common/base/arena.h"
 #include "common/base/buf.h"
+#include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/codec/json.h"
 #include "common/codec/utf8.h"
@@ -79,7 +80,7 @@ static int check_members(const struct turn_check *c, const struct json *v, struc
 
     if (!json_is(v, JSON_OBJECT))
         return err_field(e, "turns", "turns[%u]: not an object", c->at);
-    for (uint32_t i = 0; i < v->n; i++) {
+    for (uint32_t i = 0; json_is(v, JSON_OBJECT) && i < v->n; i++) {
         struct str name = json_string(&v->members[i].key);
         bool found = false;
 
@@ -318,6 +319,7 @@ int report_check_turn(struct report_check *v, uint32_t at, const struct json *tu
 
     if (find_turn(v, &c, turn, e))
         return -1;
+    CHECK(c.t);
     r = recall_new(v->session);
     rc = recall_turn(r, c.t, e);
     if (rc == 0) {
