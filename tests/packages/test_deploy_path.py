@@ -122,7 +122,7 @@ def play(machine, engine):
 
     def scraped():
         answer = machine.run("curl -s 'http://127.0.0.1:9090/api/v1/query?query=rollgate_engine_up'", check=False)
-        return answer and {r["value"][1] for r in json.loads(answer)["data"]["result"]} == {"1"}      # of each worker
+        return answer and [r for r in json.loads(answer)["data"]["result"] if int(r["value"][1]) > 0]      # workers that reach it
     g.wait_until(scraped, 60, "Prometheus has the gateway's metrics")
     assert not alerts() & {"RollgateNoEngine", "RollgateDown"}
     engine.kill()
