@@ -1,5 +1,6 @@
 """A store of a fleet: real servers, and a driver of the gateway's own functions (store_driver.c)."""
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -63,12 +64,28 @@ class Server:
 
 
 
+class TlsServer(Server):
+    """The same behind a certificate for 127.0.0.1, which clients trust with `env`."""
+
+    def __init__(self, folder, *options, **more):
+        folder.mkdir()
+        key, crt, self.tls_port = folder / "key.pem", folder / "crt.pem", g.free_port()
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=store", "-addext",
+                        "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", crt], check=True, capture_output=True)
+        super().__init__(folder, "--tls-port", str(self.tls_port), "--tls-cert-file", str(crt), "--tls-key-file", str(key),
+                         "--tls-auth-clients", "no", *options, **more)
+        self.env = {"SSL_CERT_FILE": str(crt)}
+
+    def url(self, name="test", **options):
+        return super().url(name, **options).replace(f"redis://127.0.0.1:{self.port}", f"rediss://127.0.0.1:{self.tls_port}")
+
+
 class Driver:
     """The eight functions. Each returns the answer; `later` returns a function that waits for it."""
 
-    def __init__(self, url, limit_ms=5000):
+    def __init__(self, url, limit_ms=5000, env=None):
         self.process = subprocess.Popen([str(PROGRAM), url, str(limit_ms)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        text=True)
+                                        text=True, env=env and os.environ | env)
         self.ids, self.answered, self.entries = 0, {}, []
 
     def __enter__(self):

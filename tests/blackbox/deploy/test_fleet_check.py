@@ -6,7 +6,7 @@ import threading
 import pytest
 
 import gateway as g
-from store_kit import KINDS, Server
+from store_kit import KINDS, Server, TlsServer
 
 
 def run_check(url, *more, env=None):
@@ -64,21 +64,15 @@ def test_passwords_users_and_databases(tmp_path):
 
 
 def test_tls_is_checked(tmp_path):
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=store", "-addext",
-                    "subjectAltName=IP:127.0.0.1", "-keyout", tmp_path / "key.pem", "-out", tmp_path / "crt.pem"],
-                   check=True, capture_output=True)
-    tls = g.free_port()
-    with Server(tmp_path / "one", "--tls-port", str(tls), "--tls-cert-file", str(tmp_path / "crt.pem"), "--tls-key-file",
-                str(tmp_path / "key.pem"), "--tls-auth-clients", "no"):
-        trusted = {"SSL_CERT_FILE": str(tmp_path / "crt.pem")}
-        status, _, out = run_check(f"rediss://127.0.0.1:{tls}", env=trusted)
+    with TlsServer(tmp_path / "one") as server:
+        status, _, out = run_check(server.url(), env=server.env)
         assert status == 0, out
-        status, _, out = run_check(f"rediss://127.0.0.1:{tls}")
+        status, _, out = run_check(server.url())
         assert status == 1 and "certificate refused" in out
-        status, _, out = run_check(f"rediss://localhost:{tls}", env=trusted)
+        status, _, out = run_check(server.url().replace("127.0.0.1", "localhost"), env=server.env)
         assert status == 1 and "certificate refused" in out
-        status, _, out = run_check(f"redis://127.0.0.1:{tls}")
-        assert status == 1 and "connection" in out
+        status, levels, out = run_check(f"redis://127.0.0.1:{server.tls_port}")
+        assert status == 1 and levels == {"connection": "error"}, out
 
 
 def test_sentinel_names_the_server(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 import gateway as g
-from store_kit import KINDS, Driver, Server
+from store_kit import KINDS, Driver, Server, TlsServer
 
 
 @pytest.fixture(params=KINDS + ["file"])
@@ -542,6 +542,18 @@ def test_many_calls_are_under_way_at_once(server):
         waits = [d.later("append", place=7, epoch=e, records=[[f"s{n % 3}", 0, n // 3, f"r{n}".ljust(9000)]]) for n in range(300)]
         assert all(refusals(wait()) == {} for wait in waits)
         assert [len(d.read(7, f"s{n}")["texts"]) for n in range(3)] == [100] * 3
+
+
+def test_calls_that_wait_for_a_slow_server_arrive_whole_by_tls(tmp_path):
+    with TlsServer(tmp_path / "one") as server, Driver(server.url(), limit_ms=20_000, env=server.env) as d:
+        e, n = d.begin(7, "a"), 0
+        for _ in range(6):
+            server.process.send_signal(signal.SIGSTOP)
+            waits = [d.later("append", place=7, epoch=e, records=[["s", 0, n + k, f"r{n + k}".ljust(9001)]]) for k in range(500)]
+            server.process.send_signal(signal.SIGCONT)
+            assert all(refusals(wait()) == {} for wait in waits)
+            n += 500
+        assert server.ask("LLEN", "rg:test:log:{7}:s") == n
 
 
 def test_what_is_no_store_is_named(server):
