@@ -65,7 +65,7 @@ class Twin:
 def told(text):
     text = re.sub(r"[0-9a-f]{24,32}", "ID", text)
     text = re.sub(r"call_[0-9A-Za-z]+", "CALL", text)
-    times = r"timestamp|queue|engine|gateway|created|\w*_ms|\w*_us|\w*_at|\w*seconds"
+    times = r"timestamp|run|start|queue|engine|gateway|tools|scoring|created|\w*_ms|\w*_us|\w*_at|\w*seconds"
     return re.sub(rf'"({times})": ?[0-9.]+', r'"\1":0', text)
 
 
