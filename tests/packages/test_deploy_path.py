@@ -59,7 +59,7 @@ class Machine:
         """Over TLS, as clients of other machines do."""
         words = f"-d '{json.dumps(body)}'" if body is not None else ""
         words += f" -H 'Authorization: Bearer {key}'" if key else ""
-        return json.loads(self.run("curl -sS --fail-with-body --cacert /etc/rollgate/tls.crt --connect-to gw.example:443:127.0.0.1:443 "
+        return json.loads(self.run("curl -sS --retry 9 --retry-connrefused --fail-with-body --cacert /etc/rollgate/tls.crt --connect-to gw.example:443:127.0.0.1:443 "
                                    f"-H 'content-type: application/json' {words} https://gw.example{path}"))
 
     def close(self):
