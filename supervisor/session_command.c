@@ -250,11 +250,8 @@ static void print_session_json(const struct session_page *p)
     json_out_key(&o, "turns");
     json_out_arr(&o);
     for (uint32_t i = 0; (turn = json_at(json_get(t, "turns"), i)); i++) {
-        json_out_obj(&o);
-        for (uint32_t k = 0; json_is(turn, JSON_OBJECT) && k < turn->n; k++) {
-            json_out_key_str(&o, json_string(&turn->members[k].key));
-            json_out_value(&o, &turn->members[k].value);
-        }
+        json_out_value(&o, turn);
+        text.len--; /* the object goes on */
         put_turn_tokens(&o, &p->tokens, turn);
         json_out_end_obj(&o);
     }
@@ -268,14 +265,13 @@ static void print_session_json(const struct session_page *p)
 
 static int print_failure(struct str why)
 {
-    const struct json *v = NULL, *message = NULL;
+    const struct json *v = NULL;
     struct arena a = {0};
     struct err e;
 
-    if (json_parse(&a, why, &v, &e) == 0)
-        message = json_get(json_get(v, "error"), "message");
-    if (json_string(message).p)
-        why = json_string(message);
+    if (json_parse(&a, why, &v, &e) == 0 &&
+        json_string(json_get(json_get(v, "error"), "message")).p)
+        why = json_string(json_get(json_get(v, "error"), "message"));
     fprintf(stderr, "rollgate session: %.*s\n", (int)why.len, why.p ? why.p : "");
     arena_done(&a);
     return 1;
