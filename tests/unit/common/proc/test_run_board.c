@@ -138,8 +138,7 @@ TEST(run_board, evaluation_is_in_no_other_row_and_no_metric)
     run_board_add(b, metrics_page(m, 0, "worker-0"), &x, NOW);
     cr_assert_eq(metrics_read(m, METRIC_run_rewards, 0, 0), 1);
     metrics_render(m, &text);
-    cr_assert_neq(str_find(buf_str(&text), STR("\nrollgate_run_reward -1.500000\n"), 0),
-                  SIZE_MAX);
+    cr_assert_neq(str_find(buf_str(&text), STR("\nrollgate_run_reward -1.500000\n"), 0), SIZE_MAX);
     buf_done(&text);
     free(s);
     metrics_free(m);
