@@ -1,7 +1,7 @@
 /*
  * The table of options is made from common/codec/exports.def, whose rows are also those of finalize
- * in the worker (worker/plane/api/inputs.def). Finalize checks them when an attempt ends. The check here
- * comes when the group is submitted. Otherwise a group with refused options would run all its
+ * in the worker (worker/plane/api/inputs.def). Finalize checks them when an attempt ends. The check
+ * here comes when the group is submitted. Otherwise a group with refused options would run all its
  * attempts and fail at the end of each. check_reward and check_merge contain the rules between
  * several rows.
  */

@@ -13,20 +13,20 @@
 struct json;
 
 enum input_kind {
-    INPUT_KIND_BOOL,      /* true, false */
-    INPUT_KIND_SWITCH,    /* true, false, on, off, 1, 0 */
-    INPUT_KIND_INTEGER,   /* min to max */
-    INPUT_KIND_NUMBER,    /* min to max */
-    INPUT_KIND_TEXT,      /* min to max bytes */
-    INPUT_KIND_NAME,      /* one of choices */
-    INPUT_KIND_OBJECT,    /* any members */
-    INPUT_KIND_LOCKS,     /* a list of names of sampling parameters */
-    INPUT_KIND_SCORES,    /* a list of objects (worker/session/record/score.h reads them) */
-    INPUT_KIND_PICTURES,  /* a list of objects (worker/plane/control/import_pictures.h reads them) */
-    INPUT_KIND_URLS,      /* a list of objects (worker/plane/control/import_pictures.h reads them) */
-    INPUT_KIND_REPORTS,   /* a list of objects (worker/plane/control/logprobs.c reads them) */
-    INPUT_KIND_LABELS,    /* an object of texts and numbers */
-    INPUT_KIND_SAMPLING,  /* an object of sampling parameters */
+    INPUT_KIND_BOOL,     /* true, false */
+    INPUT_KIND_SWITCH,   /* true, false, on, off, 1, 0 */
+    INPUT_KIND_INTEGER,  /* min to max */
+    INPUT_KIND_NUMBER,   /* min to max */
+    INPUT_KIND_TEXT,     /* min to max bytes */
+    INPUT_KIND_NAME,     /* one of choices */
+    INPUT_KIND_OBJECT,   /* any members */
+    INPUT_KIND_LOCKS,    /* a list of names of sampling parameters */
+    INPUT_KIND_SCORES,   /* a list of objects (worker/session/record/score.h reads them) */
+    INPUT_KIND_PICTURES, /* a list of objects (worker/plane/control/import_pictures.h reads them) */
+    INPUT_KIND_URLS,     /* a list of objects (worker/plane/control/import_pictures.h reads them) */
+    INPUT_KIND_REPORTS,  /* a list of objects (worker/plane/control/logprobs.c reads them) */
+    INPUT_KIND_LABELS,   /* an object of texts and numbers */
+    INPUT_KIND_SAMPLING, /* an object of sampling parameters */
     INPUT_KIND_PARAMETER, /* a sampling parameter, which its own name says */
     INPUT_KIND_WEIGHTS,   /* a version of weights: an integer from 0, a text or null */
     INPUT_KIND_TEXTS,     /* a list of at most max texts that are not empty */

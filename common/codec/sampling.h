@@ -1,8 +1,8 @@
 /*
  * struct sampling: every sampling parameter of one model call. All are explicit, because engines'
  * defaults differ: 128 new tokens in SGLang, 16 in vLLM completions, no limit in llama.cpp. Filled
- * by a dialect, merged with the session's trusted defaults before a call (worker/plane/call), sent by the
- * engine adapters. JSON values are borrowed from the call's arena.
+ * by a dialect, merged with the session's trusted defaults before a call (worker/plane/call), sent
+ * by the engine adapters. JSON values are borrowed from the call's arena.
  */
 #ifndef RG_CODEC_SAMPLING_H
 #define RG_CODEC_SAMPLING_H

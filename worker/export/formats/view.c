@@ -5,9 +5,7 @@
  * differences from the template's rendering with its ids; and `tools`, those offered from a turn
  * on.
  */
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/mem.h"
 #include "common/codec/base64.h"
@@ -16,9 +14,8 @@
 #include "worker/export/build/drift.h"
 #include "worker/export/build/trajectory.h"
 #include "worker/export/formats/tensors.h"
+#include "worker/export/formats/view_turns.h"
 #include "worker/session/forest/checkpoint.h"
-#include "worker/session/forest/forest.h"
-#include "worker/session/record/logprob_report.h"
 #include "worker/text/model/model.h"
 #include "worker/text/tokens/tokenizer.h"
 
@@ -133,90 +130,6 @@ static void put_drift_places(struct export *x, const struct trajectory *t)
     json_out_end_arr(&o);
 }
 
-/* The tools of the request that an answer is to; NULL: it had none, or is a completion. */
-static const struct json *offered_tools(const struct trajectory_turn *turn)
-{
-    const struct message_node *node = turn->checkpoint->node;
-
-    return node ? node->env->tools : NULL;
-}
-
-/* The first turn, and each whose tools are not those of the turn before. */
-static void put_offered_tools(struct export *x, const struct trajectory *t)
-{
-    struct json_out o = json_out_to(tensors_meta(x, "tools"));
-
-    json_out_arr(&o);
-    for (uint32_t i = 0; i < t->n_turns; i++) {
-        const struct json *tools = offered_tools(&t->turns[i]);
-
-        if (i > 0 && tools == offered_tools(&t->turns[i - 1]))
-            continue;
-        json_out_obj(&o);
-        json_out_member_i64(&o, "turn", i);
-        json_out_key(&o, "tools");
-        if (tools)
-            json_out_value(&o, tools);
-        else
-            json_out_raw(&o, STR("[]"));
-        json_out_end_obj(&o);
-    }
-    json_out_end_arr(&o);
-}
-
-/* Returns the trainer's logprobs of the response, NaN where there are none; NULL: of no turn. */
-static float *collect_reported(struct export *x, const struct trajectory *t)
-{
-    float *ret = NULL;
-
-    for (uint32_t i = 0; i < t->n_turns && !t->text; i++) {
-        const struct trajectory_turn *turn = &t->turns[i];
-        const struct logprob_report *r = checkpoint_report(turn->checkpoint, x->options.reported);
-
-        if (!r)
-            continue;
-        if (!ret) {
-            ret = arena_alloc(&x->arena, t->n * sizeof(*ret));
-            for (uint32_t k = 0; k < t->n; k++)
-                ret[k] = NAN;
-        }
-        memcpy(ret + turn->start, r->logprobs,
-               MIN_OF(turn->end - turn->start, turn->checkpoint->n) * sizeof(*ret));
-    }
-    return ret;
-}
-
-static bool lists_version(struct str list, struct str version)
-{
-    struct buf text = {0};
-    bool found;
-
-    json_write_string(&text, version);
-    found = str_find(list, buf_str(&text), 0) != SIZE_MAX;
-    buf_done(&text);
-    return found;
-}
-
-/* Lists the versions that trainers reported of the branch's turns, each once. */
-static void note_versions(struct export *x, const struct trajectory *t)
-{
-    struct buf *list = tensors_meta(x, "reported_versions");
-
-    if (list->len == 0)
-        buf_add_c(list, '[');
-    for (uint32_t i = 0; i < t->n_turns; i++) {
-        const struct logprob_report *r = checkpoint_report(t->turns[i].checkpoint, (struct str){0});
-
-        for (; r; r = r->older) {
-            if (lists_version(buf_str(list), r->version))
-                continue;
-            if (list->len > 1)
-                buf_add_c(list, ',');
-            json_write_string(list, r->version);
-        }
-    }
-}
-
 static void view_begin(struct export *x, struct buf *out)
 {
     struct vocabulary *v = ARENA_NEW(&x->arena, struct vocabulary);
@@ -240,10 +153,10 @@ MAY_PAUSE static void view_write(struct export *x, const struct trajectory *t)
         note_vocabulary(x, t);
         if (t->index == 0) {
             put_drift_places(x, t);
-            put_offered_tools(x, t);
-            note_versions(x, t);
+            view_write_tools(x, t);
+            view_write_versions(x, t);
         }
-        v->reported[t->index] = collect_reported(x, t);
+        v->reported[t->index] = view_collect_logprobs(x, t);
     }
     tensors_add(x, "ids", t->index, TENSOR_I32, SHAPE1(t->total), CELLS(RAW, t->ids));
     tensors_add(x, "response_mask", t->index, TENSOR_U8, n, CELLS(RAW, t->mask));

@@ -374,6 +374,22 @@ static void no_delta(void *ctx, const struct engine_delta *d)
 
 enum { PROMPT = 5000 };
 
+/* Encodes a chat with one user message of PROMPT characters. */
+static void encode_long_prompt(const struct rig *r, struct token_vec *prompt)
+{
+    struct encoder *enc = encoder_new(model_tokenizer(r->model));
+    struct buf text = {0};
+    struct err e = {0};
+
+    buf_puts(&text, "<|im_start|>user\n");
+    for (int i = 0; i < PROMPT; i++)
+        buf_add_c(&text, (char)('a' + i % 26));
+    buf_puts(&text, "<|im_end|>\n<|im_start|>assistant\n");
+    cr_assert_eq(encoder_encode(enc, buf_str(&text), false, prompt, &e), 0);
+    encoder_free(enc);
+    buf_done(&text);
+}
+
 /* One long echo; with: its sampling as JSON texts, which are gone when the helper is at it. how: 0
  * on the loop, 1 a helper does it, 2 it has no time for it, 3 the call is cancelled. */
 static void one_echo(const char *stop, const char *stop_ids, int64_t max_tokens, int how,
@@ -389,17 +405,11 @@ static void one_echo(const char *stop, const char *stop_ids, int64_t max_tokens,
     struct arena a = {0};
     struct sampling s = {.max_tokens = max_tokens};
     struct engine_request q = {.session_id = STR("w0-a"), .sampling = &s};
-    struct encoder *enc = encoder_new(model_tokenizer(r.model));
-    struct buf text = {0};
     struct err e = {0};
     void *replica, *attempt;
 
     *ret = (struct ended){0};
-    buf_puts(&text, "<|im_start|>user\n");
-    for (int i = 0; i < PROMPT; i++)
-        buf_add_c(&text, (char)('a' + i % 26));
-    buf_puts(&text, "<|im_end|>\n<|im_start|>assistant\n");
-    cr_assert_eq(encoder_encode(enc, buf_str(&text), false, &prompt, &e), 0);
+    encode_long_prompt(&r, &prompt);
     q.prompt = (struct token_span){prompt.at, prompt.n};
     cr_assert_eq(json_parse(&a, arena_str(&a, str_cstr(stop)), &s.stop, &e), 0);
     cr_assert_eq(json_parse(&a, arena_str(&a, str_cstr(stop_ids)), &s.stop_token_ids, &e), 0);
@@ -431,8 +441,6 @@ static void one_echo(const char *stop, const char *stop_ids, int64_t max_tokens,
     tasks_finish(tasks, true);
     tasks_free(tasks);
     engine_builtin.close(replica);
-    encoder_free(enc);
-    buf_done(&text);
     free(prompt.at);
     arena_done(&a);
     loop_free(l);
