@@ -261,6 +261,7 @@ static bool run_exchange(struct conn *c)
 /* Goes on with whatever can be done now: hub->run. */
 static void run(struct conn *c)
 {
+    unsigned head_reads = 0;
     bool more = true;
 
     if (c->late && c->state != CONN_CLOSED)
@@ -269,6 +270,10 @@ static void run(struct conn *c)
         switch (c->state) {
         case CONN_HEAD:
             more = read_head(c);
+            if (more && c->tls && ++head_reads == HUB_TLS_HEAD_READS) {
+                conn_again(c);
+                return;
+            }
             break;
         case CONN_RELAY:
             more = run_exchange(c);

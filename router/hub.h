@@ -32,6 +32,8 @@ enum {
     HUB_HEAD_READ = 64 * 1024,
     HUB_TURN_BYTES = 1 << 20,       /* what one connection may move before others have their turn */
     HUB_TLS_TURN_BYTES = 128 << 10, /* over TLS: a record of 16 KiB takes 0.14 ms */
+    HUB_TLS_READ_COST = 2048,       /* bytes that could be passed on while a short record is read */
+    HUB_TLS_HEAD_READS = 64,        /* reads of heads over TLS in a turn */
     HUB_SPARE_PIPES = 16
 };
 

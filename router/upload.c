@@ -140,7 +140,7 @@ static enum verdict read_up(struct conn *c, size_t *budget, struct err *e)
         c->readable = false;
     buf_add(&c->in, c->hub->scratch, c->in.len > 0 ? (size_t)n : 0);
     v = feed_up(c, c->in.len > 0 ? buf_str(&c->in) : str_of(c->hub->scratch, (size_t)n), &used, e);
-    flow_spend(&c->up, lines, (size_t)n, budget);
+    flow_spend(&c->up, lines, c->tls ? MAX_OF((size_t)n, HUB_TLS_READ_COST) : (size_t)n, budget);
     if (v != VERDICT_MORE)
         return v;
     if (c->in.len > 0)

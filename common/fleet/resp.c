@@ -90,7 +90,8 @@ static int scan_value(struct resp_scan *s, struct str bytes, struct err *e)
         s->at += n;
         return 1;
     }
-    if (!strchr(":$*", line.p[0]) || read_integer(str_sub(line, 1, line.len), &number))
+    if ((line.p[0] != ':' && line.p[0] != '$' && line.p[0] != '*') ||
+        read_integer(str_sub(line, 1, line.len), &number))
         return refuse(e, "a line is neither a status, an error nor a number");
     if (line.p[0] == '$')
         return scan_bulk(s, bytes, s->at + n, number, e);
@@ -155,8 +156,9 @@ static void read_value(struct arena *a, struct str bytes, size_t *at, struct res
         ret->n = 0;
         return;
     }
+    CHECK(line.p[0] == '*');
     ret->kind = RESP_ARRAY;
-    ret->items = items = arena_alloc(a, ret->n * sizeof(*items));
+    ret->items = items = arena_calloc(a, ret->n, sizeof(*items));
     for (size_t i = 0; i < ret->n; i++)
         read_value(a, bytes, at, &items[i]);
 }

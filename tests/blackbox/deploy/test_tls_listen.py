@@ -158,6 +158,16 @@ def test_large_bodies_both_ways(port, chunked):
     assert json.loads(said)["choices"][0]["message"]["content"].strip().endswith(text.strip())
 
 
+def test_a_request_in_records_of_one_byte(served):
+    sid = served.gateway.post("/sessions", {}).json()["session_id"]
+    body = json.dumps({**CALL, "messages": [{"role": "user", "content": "w " * 1000}]}).encode()
+    lines = ("Content-Type: application/json", f"Content-Length: {len(body)}", "X-Long: " + "x" * 1500, "Connection: close")
+    with served.socket() as s:
+        for byte in head("POST", f"/sessions/{sid}/v1/chat/completions", *lines) + body:
+            s.sendall(bytes([byte]))
+        assert read_all(s).startswith(b"HTTP/1.1 200 OK")
+
+
 def test_many_requests_on_one_connection(served):
     c = served.connect()
     made = []

@@ -63,14 +63,19 @@ static void assert_replies(const char *text, const char *want)
     }
 }
 
-static void assert_refused(const char *text, const char *why)
+static void assert_bytes_refused(struct str text, const char *why)
 {
     struct buf got = {0};
     struct err e = {0};
 
-    cr_assert_eq(read_stream(str_cstr(text), strlen(text), &got, &e), -1, "%s", text);
-    cr_assert(strstr(e.text, why), "%s: %s", text, e.text);
+    cr_assert_eq(read_stream(text, text.len, &got, &e), -1, "%.*s", (int)text.len, text.p);
+    cr_assert(strstr(e.text, why), "%.*s: %s", (int)text.len, text.p, e.text);
     buf_done(&got);
+}
+
+static void assert_refused(const char *text, const char *why)
+{
+    assert_bytes_refused(str_cstr(text), why);
 }
 
 TEST(resp, every_kind_of_reply_is_read_however_it_is_cut)
@@ -86,6 +91,12 @@ TEST(resp, bytes_that_are_no_reply_are_refused)
     struct buf line = {0};
 
     assert_refused("x\r\n", "neither a status");
+    assert_bytes_refused(STR("\0"
+                             "1\r\n"),
+                         "neither a status");
+    assert_bytes_refused(STR("*3\r\n\0"
+                             "1152921504606846976\r\n:1\r\n:2\r\n"),
+                         "neither a status");
     assert_refused("\r\n", "CR LF");
     assert_refused("+OK\n", "CR LF");
     assert_refused(":1a\r\n", "neither a status");
