@@ -167,7 +167,7 @@ def packed(records, tail=b""):
 
 def record(like, kind, body):
     """One of that session, of that kind."""
-    return bytes([kind, 9]) + like[2:2 + like[2] + 8] + body    # behind kind and version: id with its length + 1, time
+    return bytes([kind, like[1]]) + like[2:2 + like[2] + 8] + body    # behind kind and version: id with its length + 1, time
 
 
 def numbered(commit, call):

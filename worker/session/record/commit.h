@@ -66,6 +66,9 @@
 #ifndef RG_SESSION_COMMIT_H
 #define RG_SESSION_COMMIT_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "common/base/buf.h"
 #include "common/base/str.h"
 
@@ -86,8 +89,13 @@ enum record_type {
     RECORD_LOGPROBS
 };
 
-/* The one version that is written and read. */
-enum { RECORD_VERSION = 9 };
+/* The version that is written, and the oldest that is read: 9 has no COMMIT_AFTER. */
+enum { RECORD_VERSION = 10, RECORD_VERSION_OLDEST = 9 };
+
+static inline bool record_version_known(uint64_t version)
+{
+    return version >= RECORD_VERSION_OLDEST && version <= RECORD_VERSION;
+}
 
 enum {
     COMMIT_RAW = 1,
@@ -108,11 +116,12 @@ enum {
     COMMIT_ODDS = 32768,    /* the odds of some answer are kept */
     COMMIT_DRIFT = 65536,   /* the engine made other tokens of the images of some answer's prompt */
     COMMIT_POOL = 131072,   /* the new environment is another pool's than the policy's */
-    COMMIT_INDEXER = 262144,     /* the indexer's top-k is kept of some answer */
-    COMMIT_ASKED = 524288,       /* some answer's engine was asked for a basis of its logprobs */
-    COMMIT_AFTER = 1048576,      /* other calls of the session are recorded */
-    COMMIT_ASKED_BRIEF = 8388608 /* instructions that were asked are in no text of their own, but
+    COMMIT_INDEXER = 262144,      /* the indexer's top-k is kept of some answer */
+    COMMIT_ASKED = 524288,        /* some answer's engine was asked for a basis of its logprobs */
+    COMMIT_AFTER = 1048576,       /* other calls of the session are recorded */
+    COMMIT_ASKED_BRIEF = 8388608, /* instructions that were asked are in no text of their own, but
                                     are that of the conversation's first message */
+    COMMIT_KNOWN = 2 * COMMIT_AFTER - 1 + COMMIT_ASKED_BRIEF /* all of these */
 };
 
 /* What becomes of an answer whose text the node already holds (idempotent_retry). */

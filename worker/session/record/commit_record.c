@@ -299,13 +299,28 @@ static int at_end(const struct record_in *r, struct err *e)
     return !r->bad && r->p == r->end ? 0 : bad(e, r->bad ? "torn" : "bytes behind the record");
 }
 
-/* Returns -1 and e on a torn record, one with impossible numbers, or with bytes behind it. */
+/* A flag of a later program may stand for fields that would be read as others. */
+static int check_flags(const struct commit_record *c, struct err *e)
+{
+    unsigned unknown = c->flags & ~(unsigned)COMMIT_KNOWN;
+
+    return unknown ? err_set(e, ERR_UNSUPPORTED,
+                             "a commit's record has the flags 0x%x, which this program does not "
+                             "know: read it with the rollgate that wrote it",
+                             unknown)
+                   : 0;
+}
+
+/* Returns -1 and e on a torn record, one with unknown flags or impossible numbers, or with bytes
+ * behind it. */
 int commit_record_read(struct record_in *r, struct commit_record *ret, struct err *e)
 {
     struct commit_record *c = ret;
 
     *c = (struct commit_record){.chain = UINT32_MAX};
     commit_record_read_head(r, c);
+    if (check_flags(c, e) != 0)
+        return -1;
     if (c->flags & COMMIT_EXHAUSTED) {
         if (c->flags & COMMIT_CHAIN)
             c->chain = record_u32(r);

@@ -88,7 +88,7 @@ struct commit_record {
 };
 
 /* Reads the body of a commit record (behind its head) to its end. -1: ERR_IO, it has
- * another form. */
+ * another form; ERR_UNSUPPORTED, it has flags of a later program. */
 int commit_record_read(struct record_in *r, struct commit_record *ret, struct err *e);
 
 /* Gives a record with COMMIT_BULK, which was read, the bytes of its bulk. Returns false if they are

@@ -94,7 +94,7 @@ static bool is_commit(struct session *s, struct str record, struct commit_record
     if (record.len < NEW_MESSAGES_MIN && s->bulks.n == 0 && !TAKES_SHORT)
         return false;
     if (!s->filled || !record_read_head(&r, &h) || h.type != RECORD_COMMIT ||
-        h.version != RECORD_VERSION || commit_record_read(&r, ret, &why) != 0 ||
+        !record_version_known(h.version) || commit_record_read(&r, ret, &why) != 0 ||
         ret->flags & COMMIT_EXHAUSTED)
         return false;
     if (!(ret->flags & COMMIT_BULK))

@@ -136,7 +136,8 @@ static bool copy_record_bytes(const struct recalled *x, struct str record)
     struct commit_record c;
     struct record_head h;
 
-    if (!record_read_head(&r, &h) || h.version != RECORD_VERSION || !str_eq(h.id, p->session->id))
+    if (!record_read_head(&r, &h) || !record_version_known(h.version) ||
+        !str_eq(h.id, p->session->id))
         return false;
     if (h.type == RECORD_BULK)
         return copy_fragment_bytes(x, &r);

@@ -324,14 +324,15 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
     struct session *s;
     int rc;
 
-    if (whole && h.version > 0 && h.version != RECORD_VERSION && h.version < VERSIONS_MAX &&
+    if (whole && h.version > 0 && !record_version_known(h.version) && h.version < VERSIONS_MAX &&
         h.type >= RECORD_CREATE && h.type <= TYPES_MAX)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "a session's record is of version %u, this program reads %d: export its "
-                       "sessions with the rollgate that wrote them (rollgate export), then start "
-                       "with an empty --state-dir",
-                       (unsigned)h.version, RECORD_VERSION);
-    if (!whole || h.version != RECORD_VERSION || h.id.len == 0 || h.id.len > ID_MAX ||
+        return err_set(
+            e, ERR_UNSUPPORTED,
+            "a session's record is of version %u, this program reads %d to %d: export its "
+            "sessions with the rollgate that wrote them (rollgate export), then start "
+            "with an empty --state-dir",
+            (unsigned)h.version, RECORD_VERSION_OLDEST, RECORD_VERSION);
+    if (!whole || !record_version_known(h.version) || h.id.len == 0 || h.id.len > ID_MAX ||
         !utf8_valid(h.id))
         return err_set(e, ERR_IO, "session record of an unknown form");
     if (h.type == RECORD_CREATE)

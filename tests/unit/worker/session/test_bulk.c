@@ -634,7 +634,7 @@ TEST(bulk, a_piece_is_named_once_and_whole)
 /* Both older programs and newer ones: the message says what to do. */
 TEST(bulk, records_of_another_version_are_refused)
 {
-    static const uint64_t versions[] = {1, RECORD_VERSION - 1, RECORD_VERSION + 1};
+    static const uint64_t versions[] = {1, RECORD_VERSION_OLDEST - 1, RECORD_VERSION + 1};
 
     for (size_t i = 0; i < ARRAY_LEN(versions); i++) {
         struct kit k;
@@ -649,4 +649,27 @@ TEST(bulk, records_of_another_version_are_refused)
         buf_done(&record);
         kit_done(&k);
     }
+}
+
+/* A flag of a later program is refused by name, in each version that is read. */
+TEST(bulk, unknown_flags_of_a_commit_are_refused)
+{
+    struct kit k;
+
+    ahead_init(&k, NULL);
+    for (uint64_t v = RECORD_VERSION_OLDEST; v <= RECORD_VERSION; v++) {
+        static const char hashes_and_more[16 + 1 + sizeof(float)]; /* of the body; max_tokens */
+        struct buf record = {0};
+
+        record_put_head(&record, &(struct record_head){RECORD_COMMIT, v, session_id(k.s), 1000});
+        record_put_u(&record, 1);
+        buf_add(&record, hashes_and_more, sizeof(hashes_and_more));
+        record_put_u(&record, COMMIT_TEXT | 2 * COMMIT_AFTER);
+        record_put_u(&record, 0);
+        cr_assert_eq(session_apply(k.store, buf_str(&record), &k.err), -1);
+        cr_expect_eq(k.err.kind, ERR_UNSUPPORTED);
+        cr_expect_not_null(strstr(k.err.text, "flags 0x200000"), "%s", k.err.text);
+        buf_done(&record);
+    }
+    kit_done(&k);
 }
