@@ -204,12 +204,19 @@ def test_records_after_a_lost_one_do_not_apply(start, lost):
     assert out.returncode == 0, out
     contents = [[m["content"] for m in t["messages"]] for t in json.loads(out.stdout)["trajectories"]]
     assert contents == [["root", "root"]], "only what was before the lost record"
+    missed = f"{3 if lost == 'commit' else 4} behind them do not apply"
+    assert any(missed in w for w in json.loads(out.stdout)["summary"]["warnings"]), out
     gateway.allow("damaged segment", "does not apply", "records skipped")
     gateway.start()
     again = say(root, "again")
     assert "one is lost" in gateway.log() or lost == "bulk"
     live = gateway.get(f"/sessions/{s['session_id']}/trajectories").json()["trajectories"]
     assert [[m["content"] for m in t["messages"]] for t in live] == [[m["content"] for m in again]]
+    path = f"/sessions/{s['session_id']}"
+    for refused in (gateway.post(f"{path}/fork", {}), gateway.get(f"{path}/snapshot")):
+        assert refused.status == 422 and refused.json()["error"]["code"] == "unassemblable", refused.text
+        assert missed in refused.json()["error"]["message"] and "not copied" in refused.json()["error"]["message"]
+    assert any(missed in w for w in gateway.get(path).json()["warnings"])
     assert gateway.stop() == 0
     gateway.start()
     assert gateway.get(f"/sessions/{s['session_id']}/trajectories").json()["trajectories"] == live

@@ -335,6 +335,7 @@ void native_write_warnings(const struct export *x, struct json_out *o)
         json_out_cstr(o,
                       "no call of this session was answered: if an agent ran, its base URL names "
                       "a different session, or none");
+    session_put_loss(x->session, o);
     if (export_lacks_reward(x))
         json_out_cstr(o, "no reward is known: what this format would hold of it is null or left "
                          "out, not 0");

@@ -39,6 +39,7 @@ enum {
     ON_WRITES = 1 << 8,  /* routes that must store something */
     ON_WORKERS = 1 << 9, /* behind a router */
     ON_NO_TOLD = 1 << 10,
+    ON_COPIES = 1 << 11, /* a session's records are copied */
 };
 
 static const struct {
@@ -65,7 +66,7 @@ static const struct {
     {ERR_ATTEMPT_ENDED, ON_ATTEMPTS},
     {ERR_BODY_TOO_LARGE, ON_BODIES},
     {ERR_CODING, ON_BODIES},
-    {ERR_UNASSEMBLABLE, ON_EXPORTS},
+    {ERR_UNASSEMBLABLE, ON_EXPORTS | ON_COPIES},
     {ERR_REWARD_MISSING, ON_EXPORTS},
     {ERR_UPGRADE, ON_NO_TOLD},
     {ERR_QUEUE_FULL, ON_CALLS},
@@ -88,6 +89,11 @@ static bool is_named(const char *path)
     return strstr(path, "{response}") || strstr(path, "{name}") || strstr(path, "{media}");
 }
 
+static bool copies(const char *path)
+{
+    return strcmp(path, "/sessions/{id}/fork") == 0 || strcmp(path, "/sessions/{id}/snapshot") == 0;
+}
+
 /* Returns the route's marks. */
 static unsigned marks_of(const struct told_route *t)
 {
@@ -100,6 +106,7 @@ static unsigned marks_of(const struct told_route *t)
     on |= group ? ON_GROUPS : 0;
     on |= strncmp(t->path, "/attempts", 9) == 0 ? ON_ATTEMPTS : 0;
     on |= is_named(t->path) ? ON_NAMES : 0;
+    on |= copies(t->path) ? ON_COPIES : 0;
     on |= t->scopes & ~SCOPE_P ? ON_KEYS : 0;
     on |= t->takes_body ? ON_BODIES : 0;
     on |= t->inputs && (t->inputs->inputs & INPUT_EXPORTS) ? ON_EXPORTS : 0;

@@ -160,7 +160,7 @@ static const struct checkpoint *find_answer(const struct session *s, const struc
 
 static int check_fork(const struct session *s, const struct checkpoint *t, struct err *e)
 {
-    if (session_refuse_foreign(s, e))
+    if (session_refuse_foreign(s, e) || session_refuse_lossy(s, e))
         return -1;
     if (!t || t->hidden)
         return err_field(e, "response_id", "the session has no answer with this response id");

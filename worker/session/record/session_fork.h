@@ -53,7 +53,7 @@ struct fork_reader {
 };
 
 /* The session is resident; f stays the caller's. -1: ERR_INVALID (no such answer; policy chains;
- * without a journal), ERR_FOREIGN. */
+ * without a journal), ERR_FOREIGN, ERR_UNASSEMBLABLE (it lost records). */
 int session_fork_begin(struct session *s, const struct session_fork *f, struct fork_reader *ret,
                        struct err *e);
 

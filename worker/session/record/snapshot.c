@@ -40,6 +40,8 @@ int snapshot_begin(struct session *s, struct snapshot_writer *ret, struct err *e
     if (!s->store->source)
         return err_set(e, ERR_INVALID,
                        "without a journal (--durability none) sessions have no snapshots");
+    if (session_refuse_lossy(s, e))
+        return -1;
     *ret = (struct snapshot_writer){.session = s, .end = s->record};
     return 0;
 }

@@ -27,7 +27,8 @@ struct snapshot_writer {
     uint32_t n, crc;         /* frames so far, and the checksum of all their bytes */
 };
 
-/* -1: it has no journal. The bytes of its pictures are no records: see snapshot_images. */
+/* -1: it has no journal, or lost records of it. The bytes of its pictures are no records: see
+ * snapshot_images. */
 int snapshot_begin(struct session *s, struct snapshot_writer *ret, struct err *e);
 
 /* Appends the next frame, if its record travels. Returns 1 when there are no more, -1 when it

@@ -2,6 +2,7 @@
  * apply.c; the store itself: store.c. */
 #include "worker/session/store/session.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -314,8 +315,15 @@ static int apply_to(struct session *s, const struct record_head *h, struct recor
 /* Versions and types of other programs are below: larger ones are damage. */
 enum { VERSIONS_MAX = 100, TYPES_MAX = 15 };
 
-/* The one way in which a session changes. Returns -1 and e, without a change, if the record is
- * torn or does not fit. */
+/* A fragment is missed by the commit that names it. */
+static void count_refused(struct session *s, uint64_t type)
+{
+    if (!session_absorbs(s) && type != RECORD_BULK)
+        s->lost_records++;
+}
+
+/* The one way in which a session changes. Returns -1 and e if the record is torn or does not fit:
+ * then the session only counts it. */
 int session_apply(struct session_store *st, struct str record, struct err *e)
 {
     struct record_in r = record_in_of(record);
@@ -344,6 +352,8 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
         return err_set(e, ERR_IO, "session record for a session that does not exist");
     session_pin(s);
     rc = apply_to(s, &h, &r, e);
+    if (rc != 0)
+        count_refused(s, h.type);
     if (rc == 0 && s->copying > 0 && s->residence != LOADING)
         session_set_copying(s, s->copying - 1);
     if (session_absorbs(s))
@@ -372,6 +382,31 @@ const char *session_record_kind(struct str record)
     if (!record_read_head(&r, &h) || h.type < RECORD_CREATE || h.type >= ARRAY_LEN(kinds))
         return "?";
     return kinds[h.type];
+}
+
+/* --- records that did not apply --- */
+
+int session_refuse_lossy(const struct session *s, struct err *e)
+{
+    return s->lost_records == 0
+               ? 0
+               : err_set(e, ERR_UNASSEMBLABLE,
+                         "this session lost records of its journal, and %u behind them do not "
+                         "apply: it can be exported and ended, but not copied",
+                         s->lost_records);
+}
+
+void session_put_loss(const struct session *s, struct json_out *o)
+{
+    char text[128];
+
+    if (s->lost_records == 0)
+        return;
+    (void)snprintf(text, sizeof(text),
+                   "records of this session were lost, and %u behind them do not apply: turns are "
+                   "missing",
+                   s->lost_records);
+    json_out_cstr(o, text);
 }
 
 /* --- looking --- */

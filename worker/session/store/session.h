@@ -28,6 +28,7 @@ struct arena;
 struct buf;
 struct err;
 struct json;
+struct json_out;
 struct model;
 struct session;
 struct session_store;
@@ -386,6 +387,17 @@ bool session_unclaimed(const struct session *s);
 
 /* Writes the record by which the store's model adopts such a session. */
 void session_origin_record(const struct session *s, uint64_t now_ms, struct buf *record);
+
+/* --- records that did not apply ---
+ *
+ * Records behind a lost one may not apply. A copy would have the same records, and fail with them.
+ */
+
+/* -1 with ERR_UNASSEMBLABLE when there are some. */
+int session_refuse_lossy(const struct session *s, struct err *e);
+
+/* Writes the sentence about them into a list of warnings, if there are some. */
+void session_put_loss(const struct session *s, struct json_out *o);
 
 /* --- looking --- */
 

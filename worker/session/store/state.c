@@ -290,8 +290,9 @@ static void put_counts(struct json_out *o, const struct session *s, size_t branc
 }
 
 /* The member `warnings`: what trainers may miss of its answers, in sentences, each once. */
-static void put_warnings(struct json_out *o, const struct forest *f)
+static void put_warnings(struct json_out *o, const struct session *s)
 {
+    const struct forest *f = &s->forest;
     const char *told[2] = {NULL};
     size_t n = 0;
 
@@ -306,6 +307,7 @@ static void put_warnings(struct json_out *o, const struct forest *f)
         told[n++] = why;
         json_out_cstr(o, why);
     }
+    session_put_loss(s, o);
     json_out_end_arr(o);
 }
 
@@ -326,7 +328,7 @@ static void tell_head(struct session_telling *t)
     json_out_obj(&t->out);
     put_head(&t->out, s);
     put_counts(&t->out, s, t->branches.n);
-    put_warnings(&t->out, &s->forest);
+    put_warnings(&t->out, s);
 }
 
 static void tell_reward(struct session_telling *t)

@@ -117,6 +117,7 @@ struct session {
     uint64_t payload_bytes, payload_evicted; /* in memory; evicted */
     uint64_t room_bytes;                     /* for evicted ones that are being read back */
     uint32_t record;                  /* number of its next one in the journal; not EVICTED */
+    uint32_t lost_records;            /* that did not apply; without fragments */
     uint64_t used;                    /* the store's clock at its last use */
     struct model_fingerprint *origin; /* the model that made it, own; NULL: unknown */
     uint64_t next_call;

@@ -1,11 +1,14 @@
 /* The records of a fork, read one at a time while its session goes on. */
 #include "worker/session/record/session_fork.h"
 
+#include <string.h>
+
 #include "common/codec/json.h"
 #include "kit.h"
 #include "testing.h"
 #include "worker/session/forest/checkpoint.h"
 #include "worker/session/record/record.h"
+#include "worker/session/record/snapshot.h"
 #include "worker/session/store/store.h"
 
 /* A session_source; ctx is the kit. */
@@ -163,5 +166,34 @@ TEST(session_fork, equal_answers_stay_behind)
     cr_assert_null(fork->forest.checkpoints.at[4]->older);
     session_fork_done(&r);
     buf_done(&record);
+    kit_done(&k);
+}
+
+/* The last commit once more follows fewer calls than there are: as if one were lost. */
+TEST(session_fork, a_session_that_lost_records_is_not_copied)
+{
+    struct kit k;
+    struct fork_reader r;
+    struct snapshot_writer w;
+    struct session_request commit;
+    const struct json *warnings;
+    struct str id, said;
+    size_t i;
+
+    init(&k);
+    cr_assert_eq(json_get(kit_state(&k), "warnings")->n, 0u);
+    for (i = k.n_journal - 1; !session_record_commits(buf_str(&k.journal[i]), &id, &commit); i--)
+        ;
+    cr_assert_eq(session_apply(k.store, buf_str(&k.journal[i]), &k.err), -1);
+    cr_expect_not_null(strstr(k.err.text, "one is lost"), "%s", k.err.text);
+    cr_assert_eq(session_fork_begin(k.s, &ask, &r, &k.err), -1);
+    cr_expect_eq(k.err.kind, ERR_UNASSEMBLABLE);
+    cr_expect_not_null(strstr(k.err.text, "not copied"), "%s", k.err.text);
+    cr_assert_eq(snapshot_begin(k.s, &w, &k.err), -1);
+    cr_expect_eq(k.err.kind, ERR_UNASSEMBLABLE);
+    warnings = json_get(kit_state(&k), "warnings");
+    cr_assert_eq(warnings->n, 1u);
+    said = json_string(&warnings->items[0]);
+    cr_expect_lt(str_find(said, STR("1 behind them"), 0), said.len);
     kit_done(&k);
 }
