@@ -313,3 +313,13 @@ def test_what_does_not_fit_is_400_and_stores_nothing(sampled):
     assert answer.status == 400 and "16 versions" in answer.text
     assert report(gateway, sid, [good], 15).status == 200
     assert gateway.post("/sessions/w0-00112233445566778899aabbccddeeff/logprobs", {"version": 1, "turns": [good]}).status == 404
+
+
+def test_reports_that_come_at_once_do_not_pass_the_most_that_a_turn_has(sampled):
+    gateway, sid, t = sampled
+    good = turns_of(t)
+    for version in range(15):
+        assert report(gateway, sid, good, version).status == 200
+    answers = g.in_parallel(lambda version: report(gateway, sid, good * 200, version), range(100, 108))
+    assert sorted(a.status for a in answers.values()) == [200] + 7 * [400], [a.text for a in answers.values()]
+    assert gateway.get(f"/sessions/{sid}").status == 200

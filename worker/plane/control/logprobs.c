@@ -80,6 +80,15 @@ static bool is_gone(const struct reporting *v)
            !session_resident(v->check.session);
 }
 
+/* Other requests may have brought reports since the turns were checked. Does not pause: what it
+ * says holds for the record that follows. */
+static int check_room(const struct reporting *v, uint32_t at, struct err *e)
+{
+    if (is_gone(v))
+        return err_set(e, ERR_SESSION_ENDED, "the session has ended");
+    return report_check_room(&v->check, at, v->turns[at].answer, e);
+}
+
 MAY_PAUSE static int write_turns(struct reporting *v, struct err *e)
 {
     struct ledger *l = v->service->calls.ledger;
@@ -89,10 +98,9 @@ MAY_PAUSE static int write_turns(struct reporting *v, struct err *e)
     for (uint32_t i = 0; i < v->n_turns && rc == 0; i++) {
         struct ledger_done done = {0};
 
-        if (is_gone(v)) {
-            rc = err_set(e, ERR_SESSION_ENDED, "the session has ended");
+        rc = check_room(v, i, e);
+        if (rc)
             break;
-        }
         if (i == v->n_turns - 1)
             done = (struct ledger_done){waiter_on_event, &v->durable};
         buf_clear(&record);

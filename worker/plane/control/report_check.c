@@ -41,7 +41,7 @@ struct version_tally {
 /* The turn at hand: where it is in the body, and what of it is compared. */
 struct turn_check {
     uint32_t at;
-    struct checkpoint *t;
+    const struct checkpoint *t;
     const struct json *ids, *logprobs;
     const int32_t *sampled;
     const float *sampler; /* NULL: no logprobs were recorded */
@@ -95,6 +95,15 @@ static int check_members(const struct turn_check *c, const struct json *v, struc
     return 0;
 }
 
+static int check_room(const struct report_check *v, const struct turn_check *c, struct err *e)
+{
+    if (checkpoint_takes_report(c->t, v->version))
+        return 0;
+    return refuse_turn(c, "response_id", e,
+                       ": reports of %d versions are stored, the most that a turn has",
+                       REPORT_VERSIONS_MAX);
+}
+
 /* The answer, and lists of the right length. */
 static int find_turn(const struct report_check *v, struct turn_check *c, const struct json *turn,
                      struct err *e)
@@ -123,12 +132,7 @@ static int find_turn(const struct report_check *v, struct turn_check *c, const s
         return refuse_turn(c, "ids", e, ": %u ids, the answer has %u", c->ids->n, c->t->n);
     if (c->logprobs->n != c->ids->n)
         return refuse_turn(c, "logprobs", e, ": %u values for %u ids", c->logprobs->n, c->ids->n);
-    if (!checkpoint_takes_report(c->t, v->version))
-        return refuse_turn(c, "response_id", e,
-                           ": reports of %d versions are stored, the most that a "
-                           "turn has",
-                           REPORT_VERSIONS_MAX);
-    return 0;
+    return check_room(v, c, e);
 }
 
 static int check_token(struct turn_check *c, uint32_t i, struct err *e)
@@ -331,6 +335,14 @@ int report_check_turn(struct report_check *v, uint32_t at, const struct json *tu
     recall_free(r);
     *ret = (struct reported_turn){c.t, c.trained};
     return rc;
+}
+
+int report_check_room(const struct report_check *v, uint32_t at, const struct checkpoint *answer,
+                      struct err *e)
+{
+    struct turn_check c = {.at = at, .t = answer};
+
+    return check_room(v, &c, e);
 }
 
 /* --- figures --- */

@@ -35,7 +35,7 @@ struct report_check {
 
 /* A turn that was checked: a logprob for each of the answer's ids, NaN: not reported. */
 struct reported_turn {
-    struct checkpoint *answer;
+    const struct checkpoint *answer;
     float *logprobs;
 };
 
@@ -43,6 +43,11 @@ struct reported_turn {
 MAY_PAUSE RG_MUSTCHECK int report_check_turn(struct report_check *v, uint32_t at,
                                              const struct json *turn, struct reported_turn *ret,
                                              struct err *e);
+
+/* Whether the answer of turn `at` still takes a report of this version, as it did when it was
+ * checked: asked right before its record is written. */
+RG_MUSTCHECK int report_check_room(const struct report_check *v, uint32_t at,
+                                   const struct checkpoint *answer, struct err *e);
 
 /* Adds what was checked to the figures of the run, and writes what it came to as members: tokens,
  * mean, mean_abs, p99, max. */
