@@ -122,7 +122,7 @@ enum {
 /* Lower bounds of the buckets of positions. */
 extern const uint32_t run_positions[RUN_POSITIONS];
 
-/* Tokens of one bucket. Sums in units of 1e-9. */
+/* Tokens of one bucket. Sums in units of 1e-9; they stop at the largest number. */
 struct run_mismatch {
     int64_t tokens, sum, sum_abs;
     double max; /* largest |difference| */
@@ -146,7 +146,7 @@ struct run_mismatch_row {
     struct run_mismatch positions[RUN_POSITIONS];
 };
 
-/* Adds a token's difference to a tally. */
+/* Adds a token's difference to a tally, at most 1e5; one that is no number is skipped. */
 void run_mismatch_add(struct run_mismatch *m, double difference);
 
 /* Adds a tally to another one. */

@@ -15,6 +15,9 @@ enum { PER_DECADE = 8 };
 
 static const double SMALLEST = 1e-5, UNIT = 1e9;
 
+/* Larger ones count as this: a logprob is hardly below -1e4. */
+static const double DIFFERENCE_MAX = 1e5;
+
 unsigned run_position_bucket(uint32_t position)
 {
     unsigned i = RUN_POSITIONS - 1;
@@ -31,13 +34,21 @@ static unsigned scale_of(double abs)
     return at < RUN_SCALE - 1 ? (unsigned)at : RUN_SCALE - 1;
 }
 
+static void add_to(int64_t *sum, int64_t n)
+{
+    if (__builtin_add_overflow(*sum, n, sum))
+        *sum = n < 0 ? INT64_MIN : INT64_MAX;
+}
+
 void run_mismatch_add(struct run_mismatch *m, double difference)
 {
-    double abs = fabs(difference);
+    double d = MAX_OF(MIN_OF(difference, DIFFERENCE_MAX), -DIFFERENCE_MAX), abs = fabs(d);
 
+    if (isnan(difference))
+        return;
     m->tokens++;
-    m->sum += llround(difference * UNIT);
-    m->sum_abs += llround(abs * UNIT);
+    add_to(&m->sum, llround(d * UNIT));
+    add_to(&m->sum_abs, llround(abs * UNIT));
     m->max = MAX_OF(m->max, abs);
     m->scale[scale_of(abs)]++;
 }
@@ -45,8 +56,8 @@ void run_mismatch_add(struct run_mismatch *m, double difference)
 void run_mismatch_merge(struct run_mismatch *m, const struct run_mismatch *other)
 {
     m->tokens += other->tokens;
-    m->sum += other->sum;
-    m->sum_abs += other->sum_abs;
+    add_to(&m->sum, other->sum);
+    add_to(&m->sum_abs, other->sum_abs);
     m->max = MAX_OF(m->max, other->max);
     for (int i = 0; i < RUN_SCALE; i++)
         m->scale[i] += other->scale[i];

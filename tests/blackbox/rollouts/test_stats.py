@@ -296,6 +296,8 @@ def test_what_does_not_fit_is_400_and_stores_nothing(sampled):
            ({"turns": [good | {"logprobs": [-1, 0.5, -1][:n]}]}, "turns[0].logprobs[1]: 0.5 is no logprob"),
            ({"turns": [good | {"logprobs": ["a", -1, -1][:n]}]}, "turns[0].logprobs[0]: a is no logprob"),
            ({"turns": [good | {"logprobs": [-1e60, -1, -1][:n]}]}, "turns[0].logprobs[0]: -1e+60 is no logprob"),
+           ({"turns": [good | {"logprobs": [-1e10, -1, -1][:n]}]}, "turns[0].logprobs[0]: -10000000000.0 is no logprob"),
+           ({"turns": [good | {"logprobs": [-3.4e38, -1, -1][:n]}]}, "a number from -10000 to 0; send null for a token"),
            ({"turns": [good | {"response_id": "chatcmpl-0"}]}, "turns[0].response_id: the session has no answer"),
            ({"turns": [good | {"mask": []}]}, 'turns[0]: unknown field "mask"'),
            ({"turns": [7]}, "turns[0]: not an object"), ({"turns": []}, "turns is missing"), ({}, "turns is missing"),

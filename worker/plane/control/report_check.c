@@ -29,8 +29,8 @@ enum {
     CONTEXT = 8 /* tokens around a token that is kept */
 };
 
-/* Rounding may lift a logprob this far above 0. */
-static const double ROUNDING = 1e-3;
+/* Rounding may lift a logprob this far above 0. What engines write for -inf, -9999, is one. */
+static const double ROUNDING = 1e-3, LOGPROB_MIN = -10000;
 
 /* The differences of tokens that one weight version sampled. */
 struct version_tally {
@@ -153,11 +153,13 @@ static int check_token(struct turn_check *c, uint32_t i, struct err *e)
     c->trained[i] = NAN;
     if (json_is_null(value))
         return 0;
-    if (!json_is(value, JSON_NUMBER) || json_to_double(value, &x) || !isfinite((float)x) ||
-        x > ROUNDING) {
+    if (!json_is(value, JSON_NUMBER) || json_to_double(value, &x) ||
+        !(x >= LOGPROB_MIN && x <= ROUNDING)) {
         (void)snprintf(member, sizeof(member), "logprobs[%u]", i);
-        return refuse_turn(c, member, e, ": %.*s is no logprob: a number of at most 0, or null",
-                           (int)MIN_OF(text.len, (size_t)32), text.p ? text.p : "?");
+        return refuse_turn(c, member, e,
+                           ": %.*s is no logprob: a number from %.0f to 0; send null for a token "
+                           "without a logprob",
+                           (int)MIN_OF(text.len, (size_t)32), text.p ? text.p : "?", LOGPROB_MIN);
     }
     c->trained[i] = (float)x;
     return 0;

@@ -189,6 +189,24 @@ TEST(run_board, the_tally_of_differences_finds_mean_and_percentile)
     cr_assert_eq(run_position_bucket(4000000000u), RUN_POSITIONS - 1);
 }
 
+TEST(run_board, huge_differences_are_cut_and_sums_stop_at_the_largest_number)
+{
+    struct run_mismatch m = {0}, all = {0};
+
+    run_mismatch_add(&m, NAN);
+    cr_assert_eq(m.tokens, 0);
+    run_mismatch_add(&m, -3.4e38);
+    run_mismatch_add(&m, -1e10);
+    cr_assert_eq(m.sum, -200000000000000);
+    cr_assert_eq(m.sum_abs, 200000000000000);
+    cr_assert_eq(m.max, 1e5);
+    for (int i = 0; i < 100000; i++)
+        run_mismatch_merge(&all, &m);
+    cr_assert_eq(all.tokens, 200000);
+    cr_assert_eq(all.sum, INT64_MIN);
+    cr_assert_eq(all.sum_abs, INT64_MAX);
+}
+
 TEST(run_board, the_worst_tokens_stay_and_a_repeated_report_replaces_its_own)
 {
     struct run_board *b = run_board_new(NOW);
