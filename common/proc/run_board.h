@@ -84,6 +84,9 @@ const char *run_label_name(enum run_label label);
 /* Rows of a label, without the last one. */
 unsigned run_label_rows(enum run_label label);
 
+/* Copies a text to a zero-terminated field, cut at a character's start. */
+void run_copy_text(char *to, size_t size, struct str text);
+
 /* NULL-safe: `b` NULL counts nothing. */
 struct run_board *run_board_new(uint64_t now_ms);
 void run_board_free(struct run_board *b);

@@ -29,7 +29,4 @@ struct run_board {
 void run_board_lock(struct run_board *b);
 void run_board_unlock(struct run_board *b);
 
-/* Copies a text to a zero-terminated field, cut at a character's start. */
-void run_copy_text(char *to, size_t size, struct str text);
-
 #endif

@@ -170,6 +170,12 @@ def test_staleness_is_the_newest_version_minus_the_oldest(start):
         assert [r["name"] for r in total["rows"]] == ["3"]
 
 
+def test_a_long_task_is_cut_between_characters(start):
+    gateway = start(workers=1, engine="builtin:echo")
+    episode(gateway, 1, labels={"task": "\u0436" * 32})
+    assert [(r["name"], r["total"]["sessions"]) for r in stats(gateway, "?by=task")["rows"]] == [("\u0436" * 31, 1)]
+
+
 def test_a_wrong_range_names_itself(start):
     gateway = start(workers=1, engine="builtin:echo")
     for query, field in (("from=9&to=9", "from"), ("step=61", "step"), ("step=0", "step"), ("by=day", "by"), ("since=1", "since"),

@@ -46,18 +46,9 @@ static enum run_figure figure_of(const char *reason)
     return RUN_ENDED_UNKNOWN;
 }
 
-static void copy_text(char *to, size_t size, struct str text)
-{
-    size_t n = MIN_OF(text.len, size - 1);
-
-    if (n > 0)
-        memcpy(to, text.p, n);
-    to[n] = '\0';
-}
-
 static void set_name(struct run_end *x, enum run_label label, struct str name)
 {
-    copy_text(x->names[label], sizeof(x->names[label]), name);
+    run_copy_text(x->names[label], sizeof(x->names[label]), name);
     x->event.names[label] = str_cstr(x->names[label]);
 }
 
@@ -137,8 +128,8 @@ struct run_end *run_end_measure(const struct call_env *env, struct session *s, e
     set_reward(x, &m);
     set_staleness(x, &m, env);
     x->event.ended = &x->ended;
-    copy_text(x->ended.session, sizeof(x->ended.session), session_id(s));
-    copy_text(x->ended.group, sizeof(x->ended.group), m.group);
+    run_copy_text(x->ended.session, sizeof(x->ended.session), session_id(s));
+    run_copy_text(x->ended.group, sizeof(x->ended.group), m.group);
     return x;
 }
 

@@ -249,15 +249,6 @@ static void write_token_text(const struct model *m, const struct turn_check *c, 
     buf_done(&clean);
 }
 
-static void copy_name(char *to, size_t size, struct str name)
-{
-    size_t n = MIN_OF(name.len, size - 1);
-
-    if (n > 0)
-        memcpy(to, name.p, n);
-    to[n] = '\0';
-}
-
 /* Keeps the turn's worst tokens with their texts, if they are among the worst of all. */
 static void keep_worst(struct report_check *v, struct turn_check *c)
 {
@@ -275,11 +266,11 @@ static void keep_worst(struct report_check *v, struct turn_check *c)
                                 .id = c->sampled[i],
                                 .sampled = c->sampler[i],
                                 .trained = c->trained[i]};
-        copy_name(x->session, sizeof(x->session), session_id(v->session));
-        copy_name(x->response, sizeof(x->response), c->t->response_id);
-        copy_name(x->reported, sizeof(x->reported), v->version);
+        run_copy_text(x->session, sizeof(x->session), session_id(v->session));
+        run_copy_text(x->response, sizeof(x->response), c->t->response_id);
+        run_copy_text(x->reported, sizeof(x->reported), v->version);
         c->span = 0;
-        copy_name(x->version, sizeof(x->version), version_at(c, i));
+        run_copy_text(x->version, sizeof(x->version), version_at(c, i));
         write_token_text(v->model, c, i - MIN_OF(i, (uint32_t)CONTEXT), i, x->before);
         write_token_text(v->model, c, i, i + 1, x->token);
         write_token_text(v->model, c, i + 1, MIN_OF(c->t->n, i + 1 + CONTEXT), x->after);

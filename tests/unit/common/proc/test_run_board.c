@@ -93,6 +93,21 @@ TEST(run_board, a_name_without_a_row_is_among_the_others_until_one_is_silent)
     run_board_free(b);
 }
 
+TEST(run_board, a_long_name_is_cut_between_characters)
+{
+    struct run_board *b = run_board_new(NOW);
+    char name[3 * RUN_NAME_MAX] = "", cut[RUN_NAME_MAX];
+
+    for (int i = 0; i < 32; i++)
+        strcat(name, "\xd0\xb6");
+    run_copy_text(cut, sizeof(cut), str_cstr(name));
+    cr_assert_eq(strlen(cut), 62);
+    add(b, name, 0, NOW); /* one caller cuts it, the other one does not */
+    add(b, cut, 0, NOW);
+    cr_assert_eq(sessions_of(b, cut), 2);
+    run_board_free(b);
+}
+
 TEST(run_board, a_process_that_dies_with_the_lock_stops_nobody)
 {
     struct run_board *b = run_board_new(NOW);
