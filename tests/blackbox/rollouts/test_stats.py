@@ -267,7 +267,10 @@ def test_a_later_report_of_the_same_version_replaces_the_older(sampled):
     assert report(gateway, sid, turns_of(t, [-1, -1, -1]), 8).status == 200
     assert report(gateway, sid, turns_of(t, [-2, -2, -2]), "step-9").status == 200
     assert reported(gateway, sid)[0][2][0] == -2
-    assert report(gateway, sid, turns_of(t, [-4, -4, -4]), 8).status == 200
+    before = stats(gateway)["mismatch"]["total"]
+    answer = report(gateway, sid, turns_of(t, [-4, -4, -4]), 8)
+    assert answer.status == 200 and answer.json()["tokens"] == before["tokens"] // 2 and answer.json()["max"] == 3.875
+    assert stats(gateway)["mismatch"]["total"] == before
     assert reported(gateway, sid)[0][2][0] == -4 and sorted(reported(gateway, sid)[1]) == ["8", "step-9"]
     assert reported(gateway, sid, "?reported=step-9")[0][2][0] == -2
     assert reported(gateway, sid, "?reported=10")[0] is None

@@ -46,6 +46,7 @@ struct turn_check {
     const int32_t *sampled;
     const float *sampler; /* NULL: no logprobs were recorded */
     float *trained;
+    bool repeated; /* there is a report of this version */
     uint32_t span; /* index of the version at hand */
     struct version_tally *tally;
 
@@ -211,10 +212,14 @@ static void count_token(struct report_check *v, struct turn_check *c, uint32_t i
 
     if (!c->sampler || isnan(c->trained[i]))
         return;
-    if (!c->tally || !str_eq(c->tally->version, version))
-        c->tally = tally_of(v, version);
     difference = (double)c->trained[i] - (double)c->sampler[i];
-    run_mismatch_add(&c->tally->positions[run_position_bucket(i)], difference);
+    if (c->repeated) {
+        run_mismatch_add(v->repeated, difference);
+    } else {
+        if (!c->tally || !str_eq(c->tally->version, version))
+            c->tally = tally_of(v, version);
+        run_mismatch_add(&c->tally->positions[run_position_bucket(i)], difference);
+    }
     if (fabs(difference) > ROUNDING)
         note_worst(c, i, difference);
 }
@@ -317,6 +322,9 @@ int report_check_turn(struct report_check *v, uint32_t at, const struct json *tu
     if (find_turn(v, &c, turn, e))
         return -1;
     CHECK(c.t);
+    c.repeated = checkpoint_report(c.t, v->version) != NULL;
+    if (c.repeated && !v->repeated)
+        v->repeated = arena_zalloc(v->arena, sizeof(*v->repeated));
     r = recall_new(v->session);
     rc = recall_turn(r, c.t, e);
     if (rc == 0) {
@@ -340,7 +348,7 @@ int report_check_room(const struct report_check *v, uint32_t at, const struct ch
 
 /* --- figures --- */
 
-/* Adds the tallies and tokens to the figures of the run; returns the sum. */
+/* Adds the tallies and tokens to the figures of the run; returns the sum, with what is repeated. */
 static struct run_mismatch count_tallies(const struct report_check *v, struct metrics_page *page)
 {
     struct run_mismatch all = {0};
@@ -353,6 +361,8 @@ static struct run_mismatch count_tallies(const struct report_check *v, struct me
         for (int k = 0; k < RUN_POSITIONS; k++)
             run_mismatch_merge(&all, &x->positions[k]);
     }
+    if (v->repeated)
+        run_mismatch_merge(&all, v->repeated);
     for (size_t i = 0; i < v->worst.n; i++)
         run_board_add_token(v->run, &v->worst.at[i], now_ms);
     return all;

@@ -19,6 +19,7 @@ struct json_out;
 struct metrics_page;
 struct model;
 struct run_board;
+struct run_mismatch;
 struct run_token;
 struct session;
 struct version_tally;
@@ -30,7 +31,8 @@ struct report_check {
     struct arena *arena; /* memory of all results */
     struct str version;  /* weight version of the report */
     VEC(struct version_tally *) tallies;
-    VEC(struct run_token) worst; /* with their texts */
+    struct run_mismatch *repeated; /* of turns with an older report of this version; or NULL */
+    VEC(struct run_token) worst;   /* with their texts */
 };
 
 /* A turn that was checked: a logprob for each of the answer's ids, NaN: not reported. */
@@ -50,7 +52,8 @@ RG_MUSTCHECK int report_check_room(const struct report_check *v, uint32_t at,
                                    const struct checkpoint *answer, struct err *e);
 
 /* Adds what was checked to the figures of the run, and writes what it came to as members: tokens,
- * mean, mean_abs, p99, max. */
+ * mean, mean_abs, p99, max. The figures count a version of an answer once: a turn that had a report
+ * of this version when it was checked is among the members alone. */
 void report_check_count(const struct report_check *v, struct metrics_page *page,
                         struct json_out *o);
 
