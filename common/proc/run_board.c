@@ -243,13 +243,22 @@ uint64_t run_board_since(const struct run_board *b)
     return b->since_ms;
 }
 
-int64_t run_board_newest_version(struct run_board *b, int64_t version)
+int64_t run_board_newest_version(struct run_board *b, int64_t version, uint64_t began_ms)
 {
     int64_t newest;
 
     run_board_lock(b);
-    b->newest_version = MAX_OF(b->newest_version, version);
+    if (began_ms >= b->version_set_ms)
+        b->newest_version = MAX_OF(b->newest_version, version);
     newest = b->newest_version;
     run_board_unlock(b);
     return newest;
+}
+
+void run_board_set_version(struct run_board *b, int64_t version, uint64_t now_ms)
+{
+    run_board_lock(b);
+    b->newest_version = version;
+    b->version_set_ms = now_ms;
+    run_board_unlock(b);
 }

@@ -111,9 +111,12 @@ size_t run_board_read_slowest(struct run_board *b, uint32_t from, uint32_t to,
 /* The wall-clock time since when it counts. */
 uint64_t run_board_since(const struct run_board *b);
 
-/* The newest weight version that is a number and was reported to this function; *ret is raised to
- * `version`, which is skipped if it is negative. Returns the newest, or -1. */
-int64_t run_board_newest_version(struct run_board *b, int64_t version);
+/* The newest version of the policy's own weights that is known, or -1. A session that began at this
+ * time and was sampled with `version` raises it, unless a trainer has set it since then. */
+int64_t run_board_newest_version(struct run_board *b, int64_t version, uint64_t began_ms);
+
+/* The trainer's version now, also a lower one. */
+void run_board_set_version(struct run_board *b, int64_t version, uint64_t now_ms);
 
 /* --- the trainer's logprobs against the sampler's (run_mismatch.c) --- */
 

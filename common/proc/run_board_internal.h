@@ -16,7 +16,8 @@ struct run_minute {
 struct run_board {
     pthread_mutex_t lock; /* guards what follows but `since_ms` */
     uint64_t since_ms;
-    int64_t newest_version;
+    int64_t newest_version;  /* of the policy's own weights; -1: not known */
+    uint64_t version_set_ms; /* by a trainer; 0: by none */
     struct run_series total, evaluation;
     struct run_series rows[RUN_TASKS + RUN_MODELS + RUN_VERSIONS];
     struct run_minute minutes[RUN_MINUTES];

@@ -168,6 +168,14 @@ def test_staleness_is_the_newest_version_minus_the_oldest(start):
         total = stats(gateway, "?by=version")
         assert total["total"]["staleness_sum"] == 2 and total["total"]["staleness_mean"] == 2
         assert [r["name"] for r in total["rows"]] == ["3"]
+        assert gateway.post("/admin/weight_version", {"version": 4}).status == 200  # the trainer went back
+        assert gateway.post("/admin/adapters", {"name": "side", "version": 5000}).status == 200
+        for options in ({"adapter": "side"}, {}):
+            s = new(gateway, **options)
+            assert gateway.chat(s, "hi").status == 200
+            gateway.post(f"/sessions/{s['session_id']}/finalize")
+        total = stats(gateway)["total"]
+        assert total["staleness_sum"] == 2 and total["staleness_mean"] == 1
 
 
 def test_a_long_task_is_cut_between_characters(start):

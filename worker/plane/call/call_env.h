@@ -168,7 +168,7 @@ void call_memory_held(struct call_env *env, uint64_t request_bytes);
 void run_count_export(const struct call_env *env, struct session *s, uint64_t trained,
                       uint64_t trajectories, uint64_t drifted);
 
-/* The newest weight version that is known here is at least this one, if it is a number. */
+/* A trainer has set the version of the policy's own weights; one that is no number is skipped. */
 void run_note_version(const struct call_env *env, struct str version);
 
 #endif

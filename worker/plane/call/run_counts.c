@@ -80,11 +80,11 @@ static void set_staleness(struct run_end *x, const struct session_measures *m,
     uint64_t newest = 0;
     int64_t known;
 
-    if (!m->numbered || !board_of(env))
+    if (m->model.len > 0 || !m->numbered || !board_of(env)) /* others' versions differ */
         return;
     if (str_to_u64(m->newest, INT64_MAX, &newest) != 0)
         newest = m->oldest;
-    known = run_board_newest_version(board_of(env), (int64_t)newest);
+    known = run_board_newest_version(board_of(env), (int64_t)newest, m->began_ms);
     x->event.counts.at[RUN_STALENESS_SESSIONS] = 1;
     x->event.counts.at[RUN_STALENESS] = MAX_OF(known - (int64_t)m->oldest, 0);
 }
@@ -168,5 +168,5 @@ void run_note_version(const struct call_env *env, struct str version)
     uint64_t number;
 
     if (board_of(env) && str_to_u64(version, INT64_MAX, &number) == 0)
-        (void)run_board_newest_version(board_of(env), (int64_t)number);
+        run_board_set_version(board_of(env), (int64_t)number, clock_wall_ms());
 }

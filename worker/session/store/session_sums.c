@@ -105,6 +105,7 @@ void session_measure(const struct session *s, uint64_t now_ms, struct session_me
     ret->numbered = s->forest.sums.numbered;
     ret->oldest = s->forest.sums.oldest;
     ret->newest = s->forest.sums.newest;
+    ret->began_ms = s->created_ms;
     ret->run_us = time_to(s, s->completed_ms ? s->completed_ms : now_ms, ret->spent_us);
 }
 

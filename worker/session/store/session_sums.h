@@ -30,7 +30,7 @@ struct session_measures {
     double reward;
     struct str task, model, group; /* label `task`; pool or adapter; or absent */
     uint64_t turns, truncated, sampled, tokens;
-    uint64_t run_us, spent_us[SESSION_SPENDINGS];
+    uint64_t began_ms, run_us, spent_us[SESSION_SPENDINGS];
     bool numbered;
     uint64_t oldest;
     struct str newest;

@@ -262,8 +262,19 @@ TEST(run_board, rows_of_weight_versions_are_the_newest)
     cr_assert_str_eq(rows[0].version, "15", "version 0 was the oldest");
     cr_assert_eq(rows[0].positions[2].tokens, 1);
     cr_assert_eq(rows[RUN_ROWS_MAX - 1].positions[2].tokens, 1);
-    cr_assert_eq(run_board_newest_version(b, 7), 7);
-    cr_assert_eq(run_board_newest_version(b, -1), 7);
     free(rows);
+    run_board_free(b);
+}
+
+TEST(run_board, the_newest_version_is_raised_by_sessions_and_set_by_trainers)
+{
+    struct run_board *b = run_board_new(NOW);
+
+    cr_assert_eq(run_board_newest_version(b, -1, NOW), -1);
+    cr_assert_eq(run_board_newest_version(b, 7, NOW), 7);
+    cr_assert_eq(run_board_newest_version(b, 5, NOW), 7);
+    run_board_set_version(b, 3, NOW + 1);
+    cr_assert_eq(run_board_newest_version(b, 7, NOW), 3, "it began before");
+    cr_assert_eq(run_board_newest_version(b, 4, NOW + 1), 4);
     run_board_free(b);
 }
