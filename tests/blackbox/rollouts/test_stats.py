@@ -178,6 +178,16 @@ def test_staleness_is_the_newest_version_minus_the_oldest(start):
         assert total["staleness_sum"] == 2 and total["staleness_mean"] == 1
 
 
+def test_a_copied_beginning_counts_in_no_figure(start):
+    gateway = start(workers=1, engine="builtin:echo", durability="power")
+    sid = episode(gateway, end=None, turns=2)
+    for copy in (gateway.post(f"/sessions/{sid}/fork", {}), gateway.post("/sessions/import", gateway.get(f"/sessions/{sid}/snapshot").json())):
+        assert copy.status == 200, copy.text
+        assert gateway.post(f"/sessions/{copy.json()['session_id']}/finalize").status == 200
+    total = stats(gateway)["total"]
+    assert (total["sessions"], total["turns"], total["sampled_tokens"], total["tokens"]) == (2, 0, 0, 0)
+
+
 def test_a_long_task_is_cut_between_characters(start):
     gateway = start(workers=1, engine="builtin:echo")
     episode(gateway, 1, labels={"task": "\u0436" * 32})

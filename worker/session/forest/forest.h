@@ -158,6 +158,7 @@ enum session_spending {
 struct forest_sums {
     uint64_t turns, truncated; /* answers; those cut by length */
     uint64_t sampled;          /* their tokens */
+    uint64_t copied;           /* forest.tokens of the beginning, which was copied */
     uint64_t last_ms;          /* wall clock of the newest answer; 0: none yet */
     uint64_t spent_us[SPENDINGS];
     bool numbered; /* some token's weight version is a number, the least: */

@@ -66,7 +66,7 @@ void session_sums_add(struct session *s, struct checkpoint *const *answers, uint
 
 void session_sums_reset(struct session *s)
 {
-    s->forest.sums = (struct forest_sums){0};
+    s->forest.sums = (struct forest_sums){.copied = s->forest.tokens};
 }
 
 /* --- at the end --- */
@@ -101,7 +101,7 @@ void session_measure(const struct session *s, uint64_t now_ms, struct session_me
     ret->turns = s->forest.sums.turns;
     ret->truncated = s->forest.sums.truncated;
     ret->sampled = s->forest.sums.sampled;
-    ret->tokens = s->forest.tokens;
+    ret->tokens = s->forest.tokens - s->forest.sums.copied;
     ret->numbered = s->forest.sums.numbered;
     ret->oldest = s->forest.sums.oldest;
     ret->newest = s->forest.sums.newest;
