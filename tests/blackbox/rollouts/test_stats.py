@@ -298,7 +298,9 @@ def test_reports_survive_a_restart_and_an_import_and_come_after_the_end(sampled)
     gateway, sid, t = sampled
     gateway.allow("process died")
     assert gateway.post(f"/sessions/{sid}/finalize").status == 200
+    ended = gateway.get(f"/sessions/{sid}").json()["updated_at"]
     assert report(gateway, sid, turns_of(t, [-1, -1, -1])).status == 200
+    assert gateway.get(f"/sessions/{sid}").json()["updated_at"] == ended
     os.kill(gateway.child("worker-0"), signal.SIGKILL)
     before = wait_until(lambda: (lambda a: a.body if a.status == 200 else None)(gateway.get(f"/sessions/{sid}/tokens")))
     assert read_safetensors(before)[0]["response_trainer_logprobs.0"][2][0] == -1

@@ -357,7 +357,7 @@ int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64
     if (type == RECORD_BULK) /* nothing, until its commit */
         return 0;
     drop_row(s);
-    if (type != RECORD_EXPORTED)
+    if (type != RECORD_EXPORTED && (type != RECORD_LOGPROBS || !session_has_ended(s)))
         s->updated_ms = s->kept_ms = now_ms; /* kept: also if reading it back fails */
     if (type == RECORD_END)
         return absorb_end(s, r, now_ms, e);

@@ -292,7 +292,8 @@ static int apply_to(struct session *s, const struct record_head *h, struct recor
         s->updated_ms = now_ms;
         return session_apply_score(s, r, e);
     case RECORD_LOGPROBS:
-        s->updated_ms = now_ms;
+        if (!session_has_ended(s)) /* one that has ended stays where it is in lists */
+            s->updated_ms = now_ms;
         return session_apply_report(s, r, e);
     case RECORD_FORK:
         s->updated_ms = now_ms;
