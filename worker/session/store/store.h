@@ -149,7 +149,8 @@ struct session {
     uint64_t rollback_dropped;
 
     uint64_t completed_ms; /* 0: it was not completed */
-    bool uncounted;        /* no export since it ended was counted among the run's figures */
+    bool uncounted;        /* no export since it ended was counted among the run's figures; lost
+                              with the worker, for no record says it of a sink's export */
 
     uint64_t forks[CAUSE_COUNT];
     uint64_t trimmed, refreshed;
