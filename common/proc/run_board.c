@@ -85,7 +85,7 @@ void run_copy_text(char *to, size_t size, struct str text)
 
 /* --- rows --- */
 
-static void add_counts(struct run_counts *to, const struct run_counts *from)
+void run_counts_add(struct run_counts *to, const struct run_counts *from)
 {
     for (int i = 0; i < RUN_FIGURES; i++)
         if (__builtin_add_overflow(to->at[i], from->at[i], &to->at[i]))
@@ -107,7 +107,7 @@ static struct run_counts *slot_of(struct run_series *s, uint32_t minute)
 static void add_to_row(struct run_series *s, uint32_t minute, const struct run_counts *counts)
 {
     s->newest = MAX_OF(s->newest, minute);
-    add_counts(slot_of(s, minute), counts);
+    run_counts_add(slot_of(s, minute), counts);
 }
 
 /* Moves the minutes of a row that still count to another one. */
@@ -216,26 +216,20 @@ void run_board_add(struct run_board *b, struct metrics_page *page, const struct 
     run_board_unlock(b);
 }
 
-static void copy_row(struct run_board *b, const struct run_series *row, struct run_series *ret)
+void run_board_read(struct run_board *b, bool evaluation, struct run_series *ret)
 {
     run_board_lock(b);
-    *ret = *row;
+    *ret = evaluation ? b->evaluation : b->total;
     run_board_unlock(b);
 }
 
-void run_board_read(struct run_board *b, bool evaluation, struct run_series *ret)
+unsigned run_board_read_rows(struct run_board *b, enum run_label label,
+                             struct run_series ret[RUN_ROWS_MAX])
 {
-    copy_row(b, evaluation ? &b->evaluation : &b->total, ret);
-}
-
-bool run_board_read_row(struct run_board *b, enum run_label label, unsigned row,
-                        struct run_series *ret, bool *ret_other)
-{
-    if (row >= labels[label].n)
-        return false;
-    copy_row(b, &b->rows[labels[label].first + row], ret);
-    *ret_other = row == labels[label].n - 1;
-    return ret->newest > 0;
+    run_board_lock(b);
+    memcpy(ret, &b->rows[labels[label].first], labels[label].n * sizeof(*ret));
+    run_board_unlock(b);
+    return labels[label].n;
 }
 
 uint64_t run_board_since(const struct run_board *b)

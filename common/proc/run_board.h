@@ -10,7 +10,7 @@
  *
  * A new name replaces the row that was silent longest, if that was for RUN_SILENT_MINUTES; the
  * minutes of the replaced row go to the last one. The ring is a cache: it outlives workers, not the
- * supervisor. A robust mutex guards it, for a few microseconds at a time.
+ * supervisor. A robust mutex guards it, for less than a millisecond at a time.
  */
 #ifndef RG_PROC_RUN_BOARD_H
 #define RG_PROC_RUN_BOARD_H
@@ -50,6 +50,9 @@ enum {
 struct run_counts {
     int64_t at[RUN_FIGURES];
 };
+
+/* Adds figure by figure; a sum stops at the largest number. */
+void run_counts_add(struct run_counts *to, const struct run_counts *from);
 
 /* A row's ring; `minutes` says which minute a slot holds (minutes since 1970), 0: none. */
 struct run_series {
@@ -98,10 +101,10 @@ void run_board_add(struct run_board *b, struct metrics_page *page, const struct 
 /* Copies the row "total" or "evaluation". */
 void run_board_read(struct run_board *b, bool evaluation, struct run_series *ret);
 
-/* Copies a row of the label, of RUN_ROWS_MAX at most. False: it is free. The last one of the label
- * has no name: *ret_other. */
-bool run_board_read_row(struct run_board *b, enum run_label label, unsigned row,
-                        struct run_series *ret, bool *ret_other);
+/* Copies all rows of the label at one time, so that nothing counts in two of them. Returns how
+ * many, with free ones; the last one has no name. */
+unsigned run_board_read_rows(struct run_board *b, enum run_label label,
+                             struct run_series ret[RUN_ROWS_MAX]);
 
 /* Copies the slowest sessions that ended within [from, to) (minutes), longest first; returns how
  * many of RUN_WORST. */

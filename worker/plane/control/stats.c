@@ -37,8 +37,9 @@ struct stats {
     uint32_t from, to, step, now;
     bool by;
     enum run_label label;
-    struct run_series series;              /* the row at hand */
-    struct run_counts points[RUN_MINUTES]; /* its steps */
+    struct run_series series;              /* the total, or that of evaluation */
+    struct run_series *rows;               /* RUN_ROWS_MAX of them, or NULL */
+    struct run_counts points[RUN_MINUTES]; /* steps of the row at hand */
     bool used[RUN_MINUTES];
     struct run_mismatch_row mismatch[RUN_ROWS_MAX];
     struct run_token worst[RUN_WORST];
@@ -106,23 +107,21 @@ static void put_figures(struct json_out *o, const struct run_counts *c)
 
 /* --- rows --- */
 
-/* Sorts the minutes of the row at hand into steps; returns their sum. */
-static struct run_counts sum_row(struct stats *v)
+/* Sorts the minutes of a row into steps; returns their sum. */
+static struct run_counts sum_row(struct stats *v, const struct run_series *row)
 {
     struct run_counts total = {0};
 
     memset(v->points, 0, sizeof(v->points));
     memset(v->used, 0, sizeof(v->used));
     for (unsigned i = 0; i < RUN_MINUTES; i++) {
-        uint32_t minute = v->series.minutes[i];
+        uint32_t minute = row->minutes[i];
 
         if (minute < v->from || minute >= v->to)
             continue;
         v->used[(minute - v->from) / v->step] = true;
-        for (int k = 0; k < RUN_FIGURES; k++) {
-            v->points[(minute - v->from) / v->step].at[k] += v->series.counts[i].at[k];
-            total.at[k] += v->series.counts[i].at[k];
-        }
+        run_counts_add(&v->points[(minute - v->from) / v->step], &row->counts[i]);
+        run_counts_add(&total, &row->counts[i]);
     }
     return total;
 }
@@ -155,13 +154,13 @@ MAY_PAUSE static int put_series(struct answering *a, struct stats *v, struct jso
     return 0;
 }
 
-MAY_PAUSE static int put_row(struct answering *a, struct stats *v, bool other, struct json_out *o,
-                             struct err *e)
+MAY_PAUSE static int put_row(struct answering *a, struct stats *v, const struct run_series *row,
+                             bool other, struct json_out *o, struct err *e)
 {
-    struct run_counts total = sum_row(v);
+    struct run_counts total = sum_row(v, row);
 
     json_out_obj(o);
-    json_out_member_str(o, "name", str_cstr(other ? "other" : v->series.name));
+    json_out_member_str(o, "name", str_cstr(other ? "other" : row->name));
     json_out_member_bool(o, "other", other);
     put_total(o, "total", &total);
     if (put_series(a, v, o, e))
@@ -173,6 +172,12 @@ MAY_PAUSE static int put_row(struct answering *a, struct stats *v, bool other, s
 MAY_PAUSE static int put_rows(struct answering *a, struct stats *v, struct json_out *o,
                               struct err *e)
 {
+    unsigned n = 0;
+
+    if (v->by) {
+        v->rows = mem_alloc(RUN_ROWS_MAX * sizeof(*v->rows));
+        n = run_board_read_rows(v->run, v->label, v->rows);
+    }
     json_out_key(o, "by");
     if (v->by)
         json_out_cstr(o, run_label_name(v->label));
@@ -180,11 +185,10 @@ MAY_PAUSE static int put_rows(struct answering *a, struct stats *v, struct json_
         json_out_null(o);
     json_out_key(o, "rows");
     json_out_arr(o);
-    for (unsigned i = 0; v->by && i < RUN_ROWS_MAX; i++) {
-        bool other = false;
+    for (unsigned i = 0; i < n; i++) {
+        const struct run_series *row = &v->rows[i];
 
-        if (run_board_read_row(v->run, v->label, i, &v->series, &other) &&
-            v->series.newest >= v->from && put_row(a, v, other, o, e))
+        if (row->newest > 0 && row->newest >= v->from && put_row(a, v, row, i == n - 1, o, e))
             return -1;
     }
     json_out_end_arr(o);
@@ -348,12 +352,12 @@ MAY_PAUSE static int put_stats(struct answering *a, struct stats *v, struct err 
     json_out_obj(&o);
     put_range(&o, v);
     run_board_read(v->run, false, &v->series);
-    total = sum_row(v);
+    total = sum_row(v, &v->series);
     put_total(&o, "total", &total);
     if (put_series(a, v, &o, e))
         return -1;
     run_board_read(v->run, true, &v->series);
-    total = sum_row(v);
+    total = sum_row(v, &v->series);
     put_total(&o, "evaluation", &total);
     if (put_rows(a, v, &o, e))
         return -1;
@@ -378,6 +382,7 @@ static void write_stats(struct answering *a, void *ctx)
         answering_end(a);
     else
         answering_fail(a, "the run's figures cannot be sent", &e);
+    free(v->rows);
     free(v);
 }
 

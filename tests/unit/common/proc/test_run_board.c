@@ -37,15 +37,15 @@ static int64_t sum_of(const struct run_series *s, enum run_figure f)
 /* The row of a task; its sessions, or -1. */
 static int64_t sessions_of(struct run_board *b, const char *task)
 {
-    struct run_series *s = malloc(sizeof(*s));
+    struct run_series *rows = calloc(RUN_ROWS_MAX, sizeof(*rows));
+    unsigned last = run_board_read_rows(b, RUN_TASK, rows) - 1;
     int64_t n = -1;
-    bool other;
 
-    for (unsigned i = 0; i < RUN_ROWS_MAX; i++)
-        if (run_board_read_row(b, RUN_TASK, i, s, &other) &&
-            (other ? !*task : strcmp(s->name, task) == 0))
-            n = sum_of(s, RUN_SESSIONS);
-    free(s);
+    cr_assert_eq(last, run_label_rows(RUN_TASK));
+    for (unsigned i = 0; i <= last; i++)
+        if (rows[i].newest > 0 && strcmp(i == last ? "" : rows[i].name, task) == 0)
+            n = sum_of(&rows[i], RUN_SESSIONS);
+    free(rows);
     return n;
 }
 
