@@ -92,14 +92,15 @@ void run_counts_add(struct run_counts *to, const struct run_counts *from)
             to->at[i] = from->at[i] < 0 ? INT64_MIN : INT64_MAX;
 }
 
-/* The slot of a minute; what it held of an earlier round is cleared. */
+/* The slot of a minute. What it held of an earlier round is cleared before it has the new number:
+ * a process may die in between. */
 static struct run_counts *slot_of(struct run_series *s, uint32_t minute)
 {
     unsigned i = minute % RUN_MINUTES;
 
     if (s->minutes[i] != minute) {
-        s->minutes[i] = minute;
         s->counts[i] = (struct run_counts){0};
+        __atomic_store_n(&s->minutes[i], minute, __ATOMIC_RELEASE);
     }
     return &s->counts[i];
 }
@@ -150,8 +151,10 @@ static void add_ended(struct run_board *b, uint32_t minute, const struct run_end
     struct run_minute *m = &b->minutes[minute % RUN_MINUTES];
     size_t at;
 
-    if (m->minute != minute)
-        *m = (struct run_minute){.minute = minute};
+    if (m->minute != minute) { /* as slot_of */
+        m->n = 0;
+        __atomic_store_n(&m->minute, minute, __ATOMIC_RELEASE);
+    }
     for (at = m->n; at > 0 && m->slowest[at - 1].run_us < x->run_us; at--)
         if (at < RUN_SLOWEST)
             m->slowest[at] = m->slowest[at - 1];

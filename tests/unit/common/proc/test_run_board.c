@@ -69,6 +69,17 @@ TEST(run_board, minutes_are_a_ring_and_numbers_may_be_negative)
     run_board_free(b);
 }
 
+TEST(run_board, sums_of_figures_stop_at_the_largest_number)
+{
+    struct run_counts sum = {0}, x = {.at = {[RUN_REWARD] = INT64_MIN, [RUN_TOKENS] = INT64_MAX}};
+
+    run_counts_add(&sum, &x);
+    run_counts_add(&sum, &x);
+    cr_assert_eq(sum.at[RUN_REWARD], INT64_MIN);
+    cr_assert_eq(sum.at[RUN_TOKENS], INT64_MAX);
+    cr_assert_eq(sum.at[RUN_SESSIONS], 0);
+}
+
 TEST(run_board, a_name_without_a_row_is_among_the_others_until_one_is_silent)
 {
     struct run_board *b = run_board_new(NOW);
