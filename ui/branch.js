@@ -54,13 +54,16 @@ function driftPlacesOf(told, places) {
   return told && told.first ? [{...told.first, n: null, want: null}] : [];
 }
 
-// Of each turn the tools that its model was offered, one list for turns that had the same; null: not told.
+// Of each turn the tools that its model was offered, one list for turns that had the same; {cut: their number}: too long for the
+// file; null: not told.
 function toolsOf(turns, changes) {
   if (!changes) return null;
+  const lists = new Map();
+  for (const c of changes) lists.set(c.turn, c.cut ? {cut: c.n} : c.tools ?? lists.get(c.same) ?? []);
   let at = -1;
   return turns.map((_, i) => {
     while (at + 1 < changes.length && changes[at + 1].turn <= i) at++;
-    return at < 0 ? [] : changes[at].tools;
+    return at < 0 ? [] : lists.get(changes[at].turn);
   });
 }
 

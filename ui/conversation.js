@@ -59,7 +59,12 @@ export function forkOf(node) {
 
 // Names of offered tools, whatever the dialect nests them in.
 export function toolNames(tools) {
-  return (tools || []).map(tool => String(tool?.function?.name ?? tool?.name ?? tool?.type ?? "?"));
+  return (Array.isArray(tools) ? tools : []).map(tool => String(tool?.function?.name ?? tool?.name ?? tool?.type ?? "?"));
+}
+
+// How many tools were offered, shown or not.
+export function toolCount(tools) {
+  return tools.cut ?? tools.length;
 }
 
 // The tools that the model could call, on demand: each with its description and parameters.
@@ -74,6 +79,7 @@ function toolList(tools, title) {
 function offeredAt(branch, turn) {
   const tools = branch.toolsAt ? branch.toolsAt[turn] : null;
   if (!tools || (turn > 0 && branch.toolsAt[turn - 1] === tools)) return null;
+  if (tools.cut !== undefined) return h("div.quiet", `${counted(tools.cut, "tool")} offered: too long to show`);
   return tools.length ? toolList(tools, `${counted(tools.length, "tool")} offered:`) : h("div.quiet", "no tools offered");
 }
 

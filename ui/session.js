@@ -4,7 +4,7 @@ import {sessionState, branchBytes, curl, download, embedded, follow, json, key, 
 import {pictureAt, readBranch, textOf} from "./branch.js";
 import {pictureBox} from "./pictures.js";
 import {LiveMark, drawForest} from "./forest.js";
-import {drawConversation, toolNames} from "./conversation.js";
+import {drawConversation, toolCount, toolNames} from "./conversation.js";
 import {TokenGrid, colouringBar, tokenFacts} from "./tokens.js";
 import {drawDrift, driftOf} from "./drift.js";
 import {Finder} from "./finder.js";
@@ -615,7 +615,7 @@ class SessionPage {
     };
     clear(this.body, wideTable("Turns", "table", tableHead(names, ["turn", "tokens", "tools", "mean logprob", "queue ms", "engine ms", "gateway ms", "cached"]), h("tbody", branch.turns.map((t, i) => h("tr",
       h("td.num", i + 1), h("td", h("button.link", {onclick: () => showJson(`Turn ${i + 1}`, {turn: t, node: this.nodes.get(t.response_id)})}, shortId(t.response_id))), h("td", t.cause),
-      h("td.num", t.start === null ? "–" : number(t.end - t.start)), h("td", t.finish_reason), h("td.num", {title: branch.toolsAt ? visible(toolNames(branch.toolsAt[i]).join(", "), true) : null}, branch.toolsAt ? number(branch.toolsAt[i].length) : "–"), h("td", foreign(t.weight_versions.map(v => v.version).join(", ") || "–")), h("td.num", mean(t)),
+      h("td.num", t.start === null ? "–" : number(t.end - t.start)), h("td", t.finish_reason), h("td.num", {title: branch.toolsAt ? visible(toolNames(branch.toolsAt[i]).join(", "), true) : null}, branch.toolsAt ? number(toolCount(branch.toolsAt[i])) : "–"), h("td", foreign(t.weight_versions.map(v => v.version).join(", ") || "–")), h("td.num", mean(t)),
       ...["queue", "engine", "gateway"].map(k => h("td.num", decimal(t.latency_ms[k]))), h("td.num", number(t.cached_tokens)), h("td", t.reward ? foreign(JSON.stringify(t.reward)) : "–"))))),
     h("p.quiet", branch.summary.warnings && branch.summary.warnings.length ? branch.summary.warnings.join(" ") : ""));
   }

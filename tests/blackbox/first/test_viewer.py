@@ -133,6 +133,36 @@ def test_a_branch_token_by_token(start):
     assert audited["extra_fields"]["drift"] == {"count": 0, "first": None}
 
 
+def test_tools_that_alternate_are_written_once(start, tmp_path):
+    template = tmp_path / "t.jinja"     # long tools would be a long prompt
+    template.write_text("{%- for m in messages -%}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{%- endfor -%}"
+                        "{%- if tools -%}{{ 'T' }}{%- endif -%}"
+                        "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}")
+    gateway = start(engine="builtin:echo", workers=1, chat_template=str(template))
+
+    def tools_of(*lists):
+        session = gateway.post("/sessions", {"history": "timelines"}).json()
+        messages = []
+        for i, tools in enumerate(lists):
+            messages.append({"role": "user", "content": f"word {i}"})
+            answer = gateway.chat(session, messages, **({"tools": tools} if tools else {}))
+            assert answer.status == 200, answer.text
+            messages.append({"role": "assistant", "content": answer.json()["choices"][0]["message"]["content"]})
+        _, meta = read_tensors(gateway.get(f"/sessions/{session['session_id']}/tokens").body)
+        assert len(meta["trajectories"][0]["turns"]) == len(lists)
+        return meta["tools"]
+
+    def tool(name, length):
+        return [{"type": "function", "function": {"name": name, "description": "x" * length, "parameters": {"type": "object"}}}]
+    a, b = tool("a", 10), tool("b", 10)
+    assert tools_of(a, a, b, b, a, b, None, a) == [
+        {"turn": 0, "tools": a}, {"turn": 2, "tools": b}, {"turn": 4, "same": 0}, {"turn": 5, "same": 2}, {"turn": 6, "tools": []},
+        {"turn": 7, "same": 0}]
+    a, b = tool("a", 700_000), tool("b", 600_000)
+    assert tools_of(a, b, a, b) == [
+        {"turn": 0, "tools": a}, {"turn": 1, "cut": True, "n": 1}, {"turn": 2, "same": 0}, {"turn": 3, "same": 1}]
+
+
 def test_a_branch_that_is_none(start):
     gateway = start(engine="builtin:echo", workers=1)
     session = gateway.post("/sessions", {}).json()

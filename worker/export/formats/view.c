@@ -3,7 +3,7 @@
  * beside the native JSON the metadata has `vocabulary`: of every id in the file its text, or its
  * bytes as base64 where they are no whole characters, and whether it is special; `drift`, the first
  * differences from the template's rendering with its ids; and `tools`, those offered from a turn
- * on.
+ * on, each list once.
  */
 #include <stdlib.h>
 

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/base/arena.h"
+#include "common/base/map.h"
 #include "common/codec/json.h"
 #include "worker/export/build/trajectory.h"
 #include "worker/export/formats/tensors.h"
@@ -10,34 +12,129 @@
 #include "worker/session/forest/forest.h"
 #include "worker/session/record/logprob_report.h"
 
-/* Returns the tools of the answered request; NULL: it had none, or is a completion. */
-static const struct json *offered_tools(const struct trajectory_turn *turn)
+enum { TOOLS_MAX = 1 << 20 }; /* bytes of all lists of tools in a file */
+
+/* One list of tools that turns were offered. */
+struct tool_list {
+    const struct json *tools; /* or NULL */
+    uint32_t first;           /* its first turn */
+    struct str text;          /* its JSON; absent: it is left out */
+};
+
+struct tool_lists {
+    struct arena arena;
+    struct map seen; /* lists by hash or address (list_key), and by their JSON */
+    struct buf text; /* of the list at hand */
+    size_t left;     /* bytes */
+};
+
+/* Returns the environment of the answered request; NULL: a completion has none. */
+static const struct prompt_env *turn_env(const struct trajectory_turn *turn)
 {
     const struct message_node *node = turn->checkpoint->node;
 
-    return node ? node->env->tools : NULL;
+    return node ? node->env : NULL;
+}
+
+/* Returns what identifies the environment's tools: the hash of long ones, the address of others.
+ * It lives as long as the environment. */
+static struct str list_key(const struct prompt_env *env)
+{
+    static const struct json *const no_tools = NULL;
+
+    if (env && (env->tools_hash[0] | env->tools_hash[1]))
+        return str_of((const char *)env->tools_hash, sizeof(env->tools_hash));
+    return env ? str_of((const char *)&env->tools, sizeof(env->tools))
+               : str_of((const char *)&no_tools, sizeof(no_tools));
+}
+
+/* Writes the JSON of a list into l->text; false: it is longer than what is left. */
+static bool write_list(struct tool_lists *l, const struct json *tools)
+{
+    if (l->left == 0 || json_text_bytes(tools, l->left) >= l->left)
+        return false;
+    buf_clear(&l->text);
+    json_write(&l->text, tools);
+    return true;
+}
+
+/* Keeps the JSON in l->text for the list. One that turns out too long ends the budget: no more
+ * time goes into texts that are dropped. */
+static void keep_list(struct tool_lists *l, struct tool_list *list)
+{
+    if (l->text.len > l->left) {
+        l->left = 0;
+        return;
+    }
+    l->left -= l->text.len;
+    list->text = arena_str(&l->arena, buf_str(&l->text));
+    (void)map_set(&l->seen, list->text, list);
+}
+
+/* Returns the list with the same JSON, or adds one. */
+static struct tool_list *add_list(struct tool_lists *l, const struct json *tools, uint32_t turn)
+{
+    bool written = tools && write_list(l, tools);
+    struct tool_list *ret = written ? map_get(&l->seen, buf_str(&l->text)) : NULL;
+
+    if (ret)
+        return ret;
+    ret = ARENA_NEW(&l->arena, struct tool_list);
+    *ret = (struct tool_list){.tools = tools, .first = turn};
+    if (!tools)
+        ret->text = STR("[]");
+    else if (written)
+        keep_list(l, ret);
+    return ret;
+}
+
+static struct tool_list *list_of_turn(struct tool_lists *l, const struct prompt_env *env,
+                                      uint32_t turn)
+{
+    struct str key = list_key(env);
+    struct tool_list *ret = map_get(&l->seen, key);
+
+    if (!ret) {
+        ret = add_list(l, env ? env->tools : NULL, turn);
+        (void)map_set(&l->seen, key, ret);
+    }
+    return ret;
+}
+
+static void put_list(struct json_out *o, const struct tool_list *list, uint32_t turn)
+{
+    json_out_obj(o);
+    json_out_member_i64(o, "turn", turn);
+    if (list->first != turn) {
+        json_out_member_i64(o, "same", list->first);
+    } else if (list->text.p) {
+        json_out_key(o, "tools");
+        json_out_raw(o, list->text);
+    } else {
+        json_out_member_bool(o, "cut", true);
+        json_out_member_i64(o, "n", json_is(list->tools, JSON_ARRAY) ? list->tools->n : 1);
+    }
+    json_out_end_obj(o);
 }
 
 void view_write_tools(struct export *x, const struct trajectory *t)
 {
     struct json_out o = json_out_to(tensors_meta(x, "tools"));
+    struct tool_lists l = {.left = TOOLS_MAX};
+    const struct tool_list *before = NULL;
 
     json_out_arr(&o);
     for (uint32_t i = 0; i < t->n_turns; i++) {
-        const struct json *tools = offered_tools(&t->turns[i]);
+        const struct tool_list *list = list_of_turn(&l, turn_env(&t->turns[i]), i);
 
-        if (i > 0 && tools == offered_tools(&t->turns[i - 1]))
-            continue;
-        json_out_obj(&o);
-        json_out_member_i64(&o, "turn", i);
-        json_out_key(&o, "tools");
-        if (tools)
-            json_out_value(&o, tools);
-        else
-            json_out_raw(&o, STR("[]"));
-        json_out_end_obj(&o);
+        if (list != before)
+            put_list(&o, list, i);
+        before = list;
     }
     json_out_end_arr(&o);
+    map_done(&l.seen);
+    buf_done(&l.text);
+    arena_done(&l.arena);
 }
 
 float *view_collect_logprobs(struct export *x, const struct trajectory *t)

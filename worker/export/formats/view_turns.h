@@ -8,7 +8,8 @@ struct export;
 struct trajectory;
 
 /* Writes the tools that the first turn was offered, and those of each turn with other tools than
- * the turn before, to the member `tools` of the file's metadata. */
+ * the turn before, to the member `tools` of the file's metadata. Each list is written once, and
+ * its number of tools only where all lists would be longer than 1 MiB. */
 void view_write_tools(struct export *x, const struct trajectory *t);
 
 /* Returns one logprob for each token of the response, of the version in the export's options. NaN
