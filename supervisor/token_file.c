@@ -1,7 +1,7 @@
 /* A file of tensors: the length of its header (8 bytes), the header (JSON), the data. */
 #include "supervisor/token_file.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/err.h"
@@ -67,9 +67,36 @@ static int read_tensors(struct token_file *f, const struct json *header, struct 
                : 0;
 }
 
+static int by_id(const void *a, const void *b)
+{
+    const struct token_text *x = a, *y = b;
+
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* Sorts the vocabulary's texts by id: a branch looks up each of its tokens. Members that name no id
+ * are left out. */
+static void index_vocabulary(struct token_file *f, const struct json *vocabulary)
+{
+    size_t n = json_is(vocabulary, JSON_OBJECT) ? vocabulary->n : 0;
+    struct token_text *ret = arena_calloc(&f->arena, n + 1, sizeof(*ret));
+
+    for (size_t i = 0; i < n; i++) {
+        const struct json_member *m = &vocabulary->members[i];
+        uint64_t id;
+
+        if (str_to_u64(json_string(&m->key), INT32_MAX, &id))
+            continue;
+        ret[f->n_vocabulary++] =
+            (struct token_text){(int32_t)id, json_string(json_get(&m->value, "t"))};
+    }
+    qsort(ret, f->n_vocabulary, sizeof(*ret), by_id);
+    f->vocabulary = ret;
+}
+
 int token_file_read(struct token_file *f, struct str bytes, struct err *e)
 {
-    const struct json *header = NULL, *meta, *trajectories = NULL;
+    const struct json *header = NULL, *meta, *trajectories = NULL, *vocabulary = NULL;
     uint64_t n = 0;
 
     *f = (struct token_file){0};
@@ -82,8 +109,9 @@ int token_file_read(struct token_file *f, struct str bytes, struct err *e)
         return -1;
     meta = json_get(header, "__metadata__");
     if (read_meta(f, meta, "trajectories", &trajectories, e) ||
-        read_meta(f, meta, "vocabulary", &f->vocabulary, e))
+        read_meta(f, meta, "vocabulary", &vocabulary, e))
         return -1;
+    index_vocabulary(f, vocabulary);
     f->trajectory = json_at(trajectories, 0);
     return read_tensors(f, header, str_sub(bytes, sizeof(n) + n, SIZE_MAX), e);
 }
@@ -95,8 +123,10 @@ void token_file_done(struct token_file *f)
 
 struct str token_file_text(const struct token_file *f, int32_t id)
 {
-    char name[16];
+    struct token_text key = {.id = id}, *found;
 
-    (void)snprintf(name, sizeof(name), "%d", (int)id);
-    return json_string(json_get(json_get(f->vocabulary, name), "t"));
+    if (f->n_vocabulary == 0)
+        return (struct str){0};
+    found = bsearch(&key, f->vocabulary, f->n_vocabulary, sizeof(key), by_id);
+    return found ? found->text : (struct str){0};
 }

@@ -13,14 +13,21 @@
 struct err;
 struct json;
 
+/* An id of the vocabulary and its text; absent: it is no whole character. */
+struct token_text {
+    int32_t id;
+    struct str text;
+};
+
 struct token_file {
     struct arena arena;
-    const struct json *trajectory; /* messages, turns ...; NULL: there is no branch */
-    const struct json *vocabulary; /* by id: text `t`, or bytes `b` in base64 */
-    const int32_t *ids;            /* prompt, then response */
-    const float *logprobs;         /* sampler's, of the response; or NULL */
-    const float *trained;          /* a trainer's, NaN: not reported; or NULL */
-    uint32_t total, n;             /* all ids; those of the response */
+    const struct json *trajectory;       /* messages, turns ...; NULL: there is no branch */
+    const struct token_text *vocabulary; /* by id */
+    size_t n_vocabulary;
+    const int32_t *ids;    /* prompt, then response */
+    const float *logprobs; /* sampler's, of the response; or NULL */
+    const float *trained;  /* a trainer's, NaN: not reported; or NULL */
+    uint32_t total, n;     /* all ids; those of the response */
 };
 
 /* Reads the bytes, which it borrows. -1: they have a different form. token_file_done either way. */
