@@ -272,7 +272,9 @@ static int print_failure(struct str why)
     if (json_parse(&a, why, &v, &e) == 0 &&
         json_string(json_get(json_get(v, "error"), "message")).p)
         why = json_string(json_get(json_get(v, "error"), "message"));
-    fprintf(stderr, "rollgate session: %.*s\n", (int)why.len, why.p ? why.p : "");
+    fprintf(stderr, "rollgate session: ");
+    terminal_write(stderr, why, 4);
+    fprintf(stderr, "\n");
     arena_done(&a);
     return 1;
 }

@@ -1,11 +1,12 @@
 /*
- * Text of others for a terminal. Control characters would move its cursor, or worse: each becomes
- * a question mark.
+ * Text of others for a terminal. Control characters would move its cursor, or worse, and marks of
+ * direction would reorder the line: each becomes a question mark.
  */
 #ifndef RG_SUPERVISOR_TERMINAL_TEXT_H
 #define RG_SUPERVISOR_TERMINAL_TEXT_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 #include "common/base/str.h"
 
@@ -16,5 +17,8 @@ const char *terminal_name(struct str name, char out[TERMINAL_NAME]);
 
 /* Prints a text with its line feeds and tabs; `margin` blanks follow each line feed. */
 void terminal_print(struct str text, int margin);
+
+/* The same to a different stream. */
+void terminal_write(FILE *out, struct str text, int margin);
 
 #endif

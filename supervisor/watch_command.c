@@ -171,10 +171,12 @@ static int watch_gateway(struct gateway_client *c, const char *id, bool json)
     if (id)
         (void)snprintf(path, sizeof(path), "/sessions/%s/events", id);
     status = gateway_client_stream(c, path, on_bytes, &w, &answer);
-    if (status != 200)
-        fprintf(stderr, "rollgate watch: %s%.*s\n",
-                status == 401 || status == 403 ? "it wants an admin key (--key-file FILE): " : "",
-                (int)answer.len, answer.p ? answer.p : "");
+    if (status != 200) {
+        fprintf(stderr, "rollgate watch: %s",
+                status == 401 || status == 403 ? "it wants an admin key (--key-file FILE): " : "");
+        terminal_write(stderr, buf_str(&answer), 4);
+        fprintf(stderr, "\n");
+    }
     buf_done(&w.data);
     buf_done(&answer);
     return status == 200 ? 0 : 1;
