@@ -18,7 +18,7 @@ const char *terminal_name(struct str name, char out[TERMINAL_NAME]);
 /* Prints a text with its line feeds and tabs; `margin` blanks follow each line feed. */
 void terminal_print(struct str text, int margin);
 
-/* The same to a different stream. */
+/* Prints like terminal_print, to a different stream. */
 void terminal_write(FILE *out, struct str text, int margin);
 
 #endif

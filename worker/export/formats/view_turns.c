@@ -14,14 +14,14 @@
 
 enum { TOOLS_MAX = 1 << 20 }; /* bytes of all lists of tools in a file */
 
-/* One list of tools that turns were offered. */
-struct tool_list {
+/* A list of tools that turns were offered. */
+struct offered_list {
     const struct json *tools; /* or NULL */
     uint32_t first;           /* its first turn */
     struct str text;          /* its JSON; absent: it is left out */
 };
 
-struct tool_lists {
+struct offered_lists {
     struct arena arena;
     struct map seen; /* lists by hash or address (list_key), and by their JSON */
     struct buf text; /* of the list at hand */
@@ -49,7 +49,7 @@ static struct str list_key(const struct prompt_env *env)
 }
 
 /* Writes the JSON of a list into l->text; false: it is longer than what is left. */
-static bool write_list(struct tool_lists *l, const struct json *tools)
+static bool write_list(struct offered_lists *l, const struct json *tools)
 {
     if (l->left == 0 || json_text_bytes(tools, l->left) >= l->left)
         return false;
@@ -60,7 +60,7 @@ static bool write_list(struct tool_lists *l, const struct json *tools)
 
 /* Keeps the JSON in l->text for the list. One that turns out too long ends the budget: no more
  * time goes into texts that are dropped. */
-static void keep_list(struct tool_lists *l, struct tool_list *list)
+static void keep_list(struct offered_lists *l, struct offered_list *list)
 {
     if (l->text.len > l->left) {
         l->left = 0;
@@ -72,15 +72,16 @@ static void keep_list(struct tool_lists *l, struct tool_list *list)
 }
 
 /* Returns the list with the same JSON, or adds one. */
-static struct tool_list *add_list(struct tool_lists *l, const struct json *tools, uint32_t turn)
+static struct offered_list *add_list(struct offered_lists *l, const struct json *tools,
+                                     uint32_t turn)
 {
     bool written = tools && write_list(l, tools);
-    struct tool_list *ret = written ? map_get(&l->seen, buf_str(&l->text)) : NULL;
+    struct offered_list *ret = written ? map_get(&l->seen, buf_str(&l->text)) : NULL;
 
     if (ret)
         return ret;
-    ret = ARENA_NEW(&l->arena, struct tool_list);
-    *ret = (struct tool_list){.tools = tools, .first = turn};
+    ret = ARENA_NEW(&l->arena, struct offered_list);
+    *ret = (struct offered_list){.tools = tools, .first = turn};
     if (!tools)
         ret->text = STR("[]");
     else if (written)
@@ -88,11 +89,11 @@ static struct tool_list *add_list(struct tool_lists *l, const struct json *tools
     return ret;
 }
 
-static struct tool_list *list_of_turn(struct tool_lists *l, const struct prompt_env *env,
-                                      uint32_t turn)
+static struct offered_list *list_of_turn(struct offered_lists *l, const struct prompt_env *env,
+                                         uint32_t turn)
 {
     struct str key = list_key(env);
-    struct tool_list *ret = map_get(&l->seen, key);
+    struct offered_list *ret = map_get(&l->seen, key);
 
     if (!ret) {
         ret = add_list(l, env ? env->tools : NULL, turn);
@@ -101,7 +102,7 @@ static struct tool_list *list_of_turn(struct tool_lists *l, const struct prompt_
     return ret;
 }
 
-static void put_list(struct json_out *o, const struct tool_list *list, uint32_t turn)
+static void put_list(struct json_out *o, const struct offered_list *list, uint32_t turn)
 {
     json_out_obj(o);
     json_out_member_i64(o, "turn", turn);
@@ -120,12 +121,12 @@ static void put_list(struct json_out *o, const struct tool_list *list, uint32_t 
 void view_write_tools(struct export *x, const struct trajectory *t)
 {
     struct json_out o = json_out_to(tensors_meta(x, "tools"));
-    struct tool_lists l = {.left = TOOLS_MAX};
-    const struct tool_list *before = NULL;
+    struct offered_lists l = {.left = TOOLS_MAX};
+    const struct offered_list *before = NULL;
 
     json_out_arr(&o);
     for (uint32_t i = 0; i < t->n_turns; i++) {
-        const struct tool_list *list = list_of_turn(&l, turn_env(&t->turns[i]), i);
+        const struct offered_list *list = list_of_turn(&l, turn_env(&t->turns[i]), i);
 
         if (list != before)
             put_list(&o, list, i);
