@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import weakref
-from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Mapping, Optional
+from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Mapping, Optional, Sequence
 
 from .calls import POLL_S, Call, Calls, next_cursor
 from .errors import BadAnswer, RollgateError, Unreachable, from_answer
@@ -226,6 +226,9 @@ class AsyncClient(AsyncCalls):
             except RollgateError as e:
                 seconds = patience.pause(e)
             await asyncio.sleep(seconds)
+
+    async def _send_each(self, calls: Sequence[Call], merge: Callable[[list[Any]], Any]) -> Any:
+        return merge([await self.send(call) for call in calls])
 
     # --- waits of any length ---
 

@@ -15,6 +15,7 @@ from . import records
 from .errors import Unreachable
 
 POLL_S = 30.0       # one long poll; a wait is made of as many as it needs
+REPORT_BYTES = 512 << 10    # of one request with a trainer's logprobs: half of what the gateway takes by default
 
 
 class Call(NamedTuple):
@@ -97,6 +98,32 @@ def reported_turns(trajectory: Mapping[str, Any], logprobs: Any) -> list[dict[st
             if any(v is not None for v in values[part])]
 
 
+def report_bodies(version: Any, turns: Sequence[Mapping[str, Any]]) -> list[bytes]:
+    """The bodies of POST /sessions/{id}/logprobs, each of whole turns: at most REPORT_BYTES, or one turn."""
+    head = encode({"version": plain(version, "version"), "turns": []}).removesuffix(b"]}")
+    batches: list[list[bytes]] = [[]]
+    size = 0
+    for turn in turns:
+        text = encode(turn)
+        if batches[-1] and size + len(text) > REPORT_BYTES - len(head) - 2:
+            batches.append([])
+            size = 0
+        batches[-1].append(text)
+        size += len(text) + 1
+    return [head + b",".join(batch) + b"]}" for batch in batches]
+
+
+def merge_reports(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One answer of those to report_bodies: sums, means over all tokens, and the largest p99 and max."""
+    if len(answers) == 1:
+        return dict(answers[0])
+    compared = [a for a in answers if a["tokens"]]
+    tokens = sum(a["tokens"] for a in compared)
+    means = {k: sum(a[k] * a["tokens"] for a in compared) / tokens if tokens else None for k in ("mean", "mean_abs")}
+    most = {k: max((a[k] for a in compared), default=None) for k in ("p99", "max")}
+    return {**answers[0], "turns": sum(a["turns"] for a in answers), "tokens": tokens, **means, **most}
+
+
 def known(**fields: Any) -> dict[str, Any]:
     """Those that are not None: what is not given keeps the gateway's default."""
     return {k: v for k, v in fields.items() if v is not None}
@@ -129,6 +156,10 @@ class Calls:
     """The methods of both clients. Each raises the class of errors.py that the gateway's answer names."""
 
     def send(self, call: Call) -> Any:
+        raise NotImplementedError
+
+    def _send_each(self, calls: Sequence[Call], merge: Callable[[list[Any]], Any]) -> Any:
+        """Sends them one after the other, and merges their values."""
         raise NotImplementedError
 
     def _post(self, path: str, body: Mapping[str, Any], read: Callable[..., Any] = read_json, **more: Any) -> Any:
@@ -180,10 +211,11 @@ class Calls:
 
     def report_logprobs(self, trajectory: Mapping[str, Any], logprobs: Any, version: Any, session_id: Optional[str] = None) -> Any:
         """Reports the trainer's own logprobs of a trajectory's response ids (NaN: not computed) under the weights `version`. The
-        gateway compares them with the sampler's, turn by turn: {"turns", "tokens", "mean", "mean_abs", "p99", "max"}."""
-        own = session_id or trajectory["session_id"]
-        turns = reported_turns(trajectory, logprobs)
-        return self._post(_session(own, "/logprobs"), {"version": plain(version, "version"), "turns": turns})
+        gateway compares them with the sampler's, turn by turn: {"turns", "tokens", "mean", "mean_abs", "p99", "max"}. A long
+        trajectory takes several requests; p99 is then the largest of theirs."""
+        path = _session(session_id or trajectory["session_id"], "/logprobs")
+        bodies = report_bodies(version, reported_turns(trajectory, logprobs))
+        return self._send_each([Call("POST", path, body, read_json) for body in bodies], merge_reports)
 
     def complete(self, session_id: str, reward_info: Any = None, finished: Optional[bool] = None,
                  reason: Optional[str] = None, stopped_by: Optional[str] = None, *, key: Optional[str] = None) -> Any:

@@ -9,7 +9,7 @@ import ssl
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional, Sequence
 
 from .calls import POLL_S, Call, Calls, next_cursor
 from .errors import BadAnswer, RollgateError, Unreachable, from_answer
@@ -158,6 +158,9 @@ class Client(SyncCalls):
             except RollgateError as e:
                 seconds = patience.pause(e)
             time.sleep(seconds)
+
+    def _send_each(self, calls: Sequence[Call], merge: Callable[[list[Any]], Any]) -> Any:
+        return merge([self.send(call) for call in calls])
 
     # --- waits of any length ---
 

@@ -281,6 +281,41 @@ def test_is_sent_again_as_the_gateway_asks(connect):
         assert fake.connections == 1, "connections are kept"
 
 
+def test_long_reports_are_several_requests(connect):
+    n = [12_000, 12_000, 12_000, 60_000, 10]
+    ends = [sum(n[:i + 1]) for i in range(len(n))]
+    turns = [{"response_id": f"r{i}", "start": end - n[i], "end": end} for i, end in enumerate(ends)]
+    t = {"session_id": "s", "response_ids": [100_000] * ends[-1], "turns": turns}
+
+    def answer(turns, tokens, mean, most):
+        told = {"status": "ok", "turns": turns, "tokens": tokens, "mean": mean, "mean_abs": mean, "p99": most, "max": most}
+        return 200, {}, json.dumps(told).encode()
+    with Fake(answer(2, 30, 0.5, 0.75), answer(1, 10, 0.1, 2.0), answer(1, 0, None, None), answer(1, 10, 0.0, 0.0)) as fake:
+        told = connect(fake.url).report_logprobs(t, [-0.123456789] * ends[-1], version=8)
+        bodies = [body for _, path, body in fake.asked if path == "/sessions/s/logprobs"]
+    sent = [json.loads(body) for body in bodies]
+    assert [[turn["response_id"] for turn in one["turns"]] for one in sent] == [["r0", "r1"], ["r2"], ["r3"], ["r4"]]
+    assert {one["version"] for one in sent} == {8} and max(len(b) for i, b in enumerate(bodies) if i != 2) <= 512 << 10
+    assert [len(turn["ids"]) for one in sent for turn in one["turns"]] == n
+    assert told == {"status": "ok", "turns": 5, "tokens": 50, "mean": pytest.approx(0.32), "mean_abs": pytest.approx(0.32),
+                    "p99": 2.0, "max": 2.0}
+
+
+def test_the_gateway_takes_a_report_in_requests(start, connect, monkeypatch):
+    client = connect(start(engine="builtin:echo").url)
+    s, messages = client.create_session()["session_id"], []
+    for text in ("hello", "and on"):
+        messages.append({"role": "user", "content": text})
+        messages.append(client.chat(s, messages)["choices"][0]["message"])
+    [t] = client.finalize(s)
+    own = [float(v) - 0.5 for v in t.response_logprobs]
+    whole = client.report_logprobs(t, own, version=8, session_id=s)
+    monkeypatch.setattr("rollgate.calls.REPORT_BYTES", 1)
+    told = client.report_logprobs(t, own, version=9, session_id=s)
+    assert told["turns"] == whole["turns"] == 2 and told["tokens"] == whole["tokens"]
+    assert told["mean"] == pytest.approx(whole["mean"]) and told["max"] == pytest.approx(whole["max"])
+
+
 def test_is_not_sent_again_otherwise(connect):
     with Fake(refusal(503, "storage_full", x_should_retry="false")) as fake:
         with pytest.raises(errors.StorageFull):
