@@ -270,7 +270,7 @@ static struct str append_text(char **at, struct str text)
     return kept;
 }
 
-/* One block for all: the labels, then their strings. group_parse lets in nothing else. */
+/* Keeps the labels in one block: first the array, then its strings. */
 static void keep_labels(struct group *g, const struct json *labels)
 {
     size_t bytes = 0;

@@ -34,8 +34,8 @@ static void mark_for_refusal(struct conn *c, const char *setting)
     conn_again(c);
 }
 
-/* Whether the caller's bodies are within the budget, whatever is unseen of them and of `more`
- * connections. */
+/* Reports whether the caller's bodies are surely within the budget, even if each of its gathering
+ * connections, and `more` further ones, has as many unread bytes as it may have. */
 static bool surely_fits(const struct caller *who, uint64_t budget, unsigned more)
 {
     return !who ||

@@ -61,7 +61,7 @@ static void print_command_list(FILE *to)
 static int print_commands(void)
 {
     print_command_list(stdout);
-    printf("\nrollgate COMMAND --help   options and examples of one command\n"
+    printf("rollgate COMMAND --help   options and examples of one command\n"
            "rollgate config --docs    every setting of serve, with its default\n");
     return 0;
 }

@@ -35,7 +35,7 @@ static void replay_skip(struct worker_state *w, struct str session_id, const str
         *vec_push(&w->orphans) = mem_strndup(session_id.p, session_id.len);
 }
 
-/* A record from the journal; notes tell which answers had arrived. */
+/* Replays a record of the journal. Its notes say which answers had arrived. */
 static int on_replayed(void *ctx, struct str session_id, struct str payload, struct err *e)
 {
     struct worker_state *w = ctx;

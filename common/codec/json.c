@@ -373,7 +373,7 @@ static int read_object_member(struct json_reader *r)
     return 0;
 }
 
-/* For bodies of the control plane, where only one of two could be obeyed. */
+/* Refuses an object with the same key twice: a control-plane body could be obeyed by half only. */
 static int fail_twice(struct json_reader *r)
 {
     enum { SHOWN = 64 };

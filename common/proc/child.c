@@ -32,7 +32,7 @@ static void on_signal(struct signals *s, int signo, int sender)
     if (signo == SIGQUIT)
         _exit(0);
     if (signo == SIGHUP || signo == SIGUSR2 || c->draining)
-        return; /* the supervisor's business, or said before */
+        return; /* the supervisor handles HUP and USR2; a drain has begun already */
     c->draining = true;
     log_debug(NULL, "draining", LOG_I("sender", sender));
     c->on_drain(c);

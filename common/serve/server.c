@@ -600,7 +600,7 @@ void server_free(struct server *s)
     deferred_done(s);
     queue = s->ctx.queue;
     h2o_context_dispose(&s->ctx);
-    free(queue); /* 2.2.5 destroys it and keeps the memory */
+    free(queue); /* h2o 2.2.5 destroys the queue but does not free its memory */
     h2o_evloop_destroy(s->evloop);
     h2o_config_dispose(&s->conf);
     free(s->listeners);

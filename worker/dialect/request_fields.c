@@ -228,7 +228,7 @@ static void read_headers(struct arena *a, const struct dialect_headers *h, struc
         ret->retry_count = (uint32_t)n;
 }
 
-/* Chunks of a stream repeat it. */
+/* Reads `model`, which each chunk of a stream repeats. */
 static int read_model(const struct json *body, struct str *ret, struct err *e)
 {
     if (field_str(body, "model", ret, e))

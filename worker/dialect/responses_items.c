@@ -115,7 +115,7 @@ static void write_call_item(struct responses_writer *rw, struct json_out *o, boo
     json_out_end_obj(o);
 }
 
-/* The client's own search among its tools; its arguments are an object. */
+/* Writes a tool_search_call: the client searches its own tools. `arguments` is an object. */
 static void write_search_item(struct responses_writer *rw, struct json_out *o, bool done)
 {
     const struct json *v = NULL;

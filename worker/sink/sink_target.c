@@ -325,7 +325,7 @@ bool target_has(const struct target *t, struct str name)
     return map_get(&t->queued, name) != NULL;
 }
 
-/* Small and seldom beside the sessions: written on the spot. */
+/* Writes a group's entry at once, on this thread: entries are small and rare. */
 int target_write_group(const struct target *t, uint32_t place, struct str name, struct str entry,
                        struct err *e)
 {

@@ -136,7 +136,6 @@ def test_a_branch_token_by_token(start):
 def test_tools_that_alternate_are_written_once(start, tmp_path):
     template = tmp_path / "t.jinja"     # long tools would be a long prompt
     template.write_text("{%- for m in messages -%}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{%- endfor -%}"
-                        "{%- if tools -%}{{ 'T' }}{%- endif -%}"
                         "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}")
     gateway = start(engine="builtin:echo", workers=1, chat_template=str(template))
 

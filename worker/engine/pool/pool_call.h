@@ -61,7 +61,7 @@ struct engine_call {
         struct engine_pairing pair;
         struct str version;  /* version of its weights, in the arena */
         uint32_t given;      /* tokens of the call when it began */
-    } half;                  /* its companion: halves.c */
+    } half;                  /* the companion attempt at a decode half: halves.c */
     struct loop_timer timer; /* timer of the queue, or until the next try */
     struct splice *splice;   /* in the arena */
 

@@ -50,7 +50,7 @@ struct engine_attempt {
     bool streams;                /* it comes as an event stream */
     bool gave;                   /* some of the answer has been passed on */
     struct scoring *scoring;     /* scoring of missing logprobs; the answer has ended then */
-    struct aside *look;          /* at the weights' version, which is out; or NULL */
+    struct aside *look;          /* the request for the weights' version, under way; or NULL */
     struct buf before, after;    /* that version when the call began, and at its end */
     bool looks, ended; /* the version is asked for; the answer has ended and waits for it */
     struct loop_timer late;
@@ -274,7 +274,7 @@ static void on_read(void *ctx, struct reading *r)
     drop(a, &e);
 }
 
-/* The reading is the helper's until on_read, maybe at once. */
+/* Gives the reading to a helper. on_read gives it back, perhaps before this function returns. */
 static void read_beside(struct engine_attempt *a)
 {
     struct reading *reading = a->reading;

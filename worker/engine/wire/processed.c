@@ -16,8 +16,8 @@
 
 #define SURE 1e-5 /* of what is not told, as a part of the whole */
 
-/* The weight that the tokens not told can have at most after temperature, the best one's being 1.
- */
+/* Returns the largest weight that the tokens not told can have together after temperature. The best
+ * token weighs 1. */
 static double untold(const struct processed *p)
 {
     const struct json_floats *l = &p->logprobs;

@@ -116,7 +116,7 @@ static void read_field_key(struct fields *f)
     choose_mode(f);
 }
 
-/* A value whose place is in the table, or leads there. */
+/* Reads a value whose path is in the table, or which holds such a value. */
 static int read_field_value(struct fields *f, struct err *e)
 {
     int rc = json_scan_next(&f->scan, e);

@@ -500,7 +500,7 @@ static void align_tops(struct reply *y)
     size_t k = y->n_top, n = v->ids.n * k;
     struct engine_top *tops = mem_calloc(n + 1, sizeof(*tops));
 
-    y->early_tops = 0; /* they stand elsewhere now */
+    y->early_tops = 0; /* this function moves the tops that were read early */
     pad_tops(y, MAX_OF(v->top_ids.n, v->top_logprobs.n));
     for (size_t i = 0; i < n; i++)
         tops[i] = (struct engine_top){-1, NAN};

@@ -126,7 +126,7 @@ static bool is_stop(const struct model *m, int32_t id)
 struct search {
     const struct trajectory_input *in;
     const struct track *track;
-    const int32_t *ids; /* the head's */
+    const int32_t *ids; /* token ids of track->head */
     struct arena *arena;
 };
 

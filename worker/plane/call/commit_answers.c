@@ -1,6 +1,6 @@
-/* From the engine's last token to the end of the answer: call_commit_answers, below, is the whole
- * way. Answers become a record, which is journaled and applied, and as durable as promised before a
- * listener gets its end. Long bytes are journaled before the record, a fragment at a time
+/* From an answer with text and ids to its durable record: call_commit_answers, below, has all steps
+ * in order. Answers become a record, which is journaled and applied, and as durable as promised
+ * before a listener gets its end. Long bytes are journaled before the record, a fragment at a time
  * (worker/session/record/call_bulk.h). An ordinary call passes without a pause. */
 #include "common/base/buf.h"
 #include "common/base/clock.h"

@@ -1,6 +1,6 @@
-/* Between the prompt and the engine: call_place gives the call its number and its budget of tokens;
- * a text completion is positioned here, as a position needs its ids. call_record_drop (linear)
- * records what a retry discards. */
+/* Runs between the prompt and the engine. call_place gives the call its number and its budget of
+ * tokens. For a text completion it also chooses the position in the session, which needs the ids.
+ * call_record_drop records what a retry discards (linear). */
 #include <stdlib.h>
 
 #include "common/base/clock.h"

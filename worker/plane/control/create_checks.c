@@ -43,7 +43,7 @@ static int find_engines(struct service *a, const struct json *options, struct en
     return name.p ? find_pool(a, "model", name, ret, e) : 0;
 }
 
-/* A name that is no pool would allow nothing, and say nothing. */
+/* Refuses names in `pools` that are no pool: they would allow nothing, without a message. */
 static int check_pools(struct service *a, const struct json *options, struct err *e)
 {
     const struct json *pools = json_get(options, "pools");

@@ -26,7 +26,7 @@ struct event_sources *event_sources_new(struct service *a,
                                         void (*relay)(void *ctx, struct str events),
                                         void (*lost)(void *ctx), void *ctx);
 
-/* Follows all, with the keys that this request shows; asked again, with these from now on. */
+/* Follows all sources with the keys of this request. Another call replaces the keys. */
 void event_sources_follow(struct event_sources *s, const struct exchange *x);
 void event_sources_leave(struct event_sources *s); /* follows none */
 void event_sources_free(struct event_sources *s);  /* NULL is fine */

@@ -91,8 +91,8 @@ struct message_node {
 struct env_key {
     const struct json *tools, *kwargs; /* or NULL */
     struct str pool;                   /* of engines; absent: the policy's */
-    bool tools_hashed;                 /* tools_hash is there (long_tools_hash); forest_env's, */
-    uint64_t tools_hash[2];            /* where nobody made it before */
+    bool tools_hashed;                 /* tools_hash is set */
+    uint64_t tools_hash[2];            /* set by long_tools_hash, or else by forest_env */
     uint64_t hash;                     /* forest_env's, once it was needed; before: 0 */
 };
 

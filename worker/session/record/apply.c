@@ -1,6 +1,6 @@
 /* A commit record -> checkpoints in the forest. The same function serves a call that was
- * answered a moment ago, a replay at the start, and a session that comes back into memory; so
- * memory after a restart is what it was before.
+ * answered a moment ago and a session that comes back into memory; so memory after a restart is
+ * what it was before.
  *
  *   commit_record_read    bytes -> struct commit_record       (commit_record.c)
  *   take_commit           what it means in this session: environment, node, parent, answers
@@ -42,8 +42,8 @@ struct commit {
     struct arena *ready_env; /* with the values of that, ready; or NULL */
     struct message_node *base;
     const struct json **messages; /* NULL: `ready` has them */
-    struct new_messages *ready;   /* messages of the call that is recorded, or of a long record that
-                                     is read back: the texts of the record, read and copied */
+    struct new_messages *ready;   /* texts and copies made ready, for the recorded call or for a
+                                     long record that is read back; NULL: none was */
     struct checkpoint *parent;
     struct checkpoint *run;
     struct checkpoint **answers; /* in the forest's arena, without links */

@@ -1,4 +1,4 @@
-/* Session and answers -> commit record, the bytes that apply.c reads (layout: commit_record.h).
+/* Session and answers -> commit record, the bytes that apply.c reads (layout: commit.h).
  * Nothing changes here: the record is journaled first (ledger_write), then applied.
  *
  * The plan of a call was made before the engine was asked; while it generated, other calls may
@@ -432,8 +432,8 @@ static void put_exhausted(struct buf *b, const struct plan *p)
         record_put_u(b, p->kept);
 }
 
-/* Whether the answers have ids to keep. Once: nothing but an upstream's answers moves what a plan
- * stands on, and long prompts are compared for it. */
+/* Decides whether the answers have ids to keep, only once for a plan: a second time would change
+ * nothing and would compare long prompts again. */
 static void settle(struct plan *p, struct session_answer *answers, size_t n)
 {
     if (p->settled)

@@ -296,7 +296,7 @@ void origin_put(struct buf *record, const struct session_store *st);
 /* Reads one. Returns -1 if the record is torn. */
 int origin_read(struct record_in *r, struct model_fingerprint *ret);
 
-/* From now on a copy of f is what made the session; NULL, or without a tokenizer: not known. */
+/* Keeps a copy of f as the model that made the session. NULL, or without a tokenizer: not known. */
 void session_set_origin(struct session *s, const struct model_fingerprint *f);
 
 /* Applies the body of RECORD_ORIGIN. */
