@@ -144,6 +144,8 @@ class Kept:
     """Gateways that the tests of a file share: those who ask for the same settings get the same one. For tests that only read, are
     refused, or use sessions of their own."""
 
+    open = 0    # pairs of this process: their connections come and go during tests of the file that do not use them
+
     def __init__(self):
         self.made = {}      # settings -> (engine or None, gateway)
 
@@ -154,6 +156,7 @@ class Kept:
             gateway = g.Gateway(**settings, **({"engine": engine.setting} if engine else {}))
             g.Gateway.everybody.remove(gateway)     # it outlives the test
             self.made[key] = engine, gateway
+            Kept.open += 1
             gateway.start()
         return self.made[key]
 
@@ -184,6 +187,7 @@ class Kept:
             gateway.destroy()
             if engine:
                 engine.__exit__()
+            Kept.open -= 1
         g.release_ports()
         return found
 
@@ -260,7 +264,7 @@ def hygiene(request):
         gateway.destroy()
     g.release_ports()
     gc.collect()
-    if getattr(request.module, "KEEPS_CONNECTIONS", False) or "kept" in request.fixturenames:
+    if getattr(request.module, "KEEPS_CONNECTIONS", False) or "kept" in request.fixturenames or Kept.open:
         before = 1 << 20  # its module-wide fake servers hold connections across tests
     try:  # threads of the test may still be closing theirs
         g.wait_until(lambda: descriptors() <= before, 3, "descriptors are back")
