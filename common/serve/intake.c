@@ -64,9 +64,9 @@ static struct str next_head_line(struct str input, size_t *at)
     return (struct str){0};
 }
 
-/* Returns the size of the request whose head the input begins with, and of its body; 0: the head
- * has no length. An empty line may come first (a confirmation). */
-static size_t declared_bytes(struct str input, uint64_t *ret_body)
+/* Returns the size of the request whose head the input begins with; 0: the head has no length. An
+ * empty line may come first (a confirmation). */
+static size_t declared_bytes(struct str input)
 {
     size_t at = 0;
     uint64_t body = 0;
@@ -77,7 +77,6 @@ static size_t declared_bytes(struct str input, uint64_t *ret_body)
         bool leads = at < 4; /* two empty lines at the front are no end */
 
         line = next_head_line(input, &at);
-        *ret_body = body;
         if (line.p && line.len == 0 && !leads)
             return told ? at + (size_t)body : 0;
         value = header_value(line, STR("content-length:"));
@@ -177,10 +176,9 @@ void intake_pass_end(struct server_conn *c)
  * is passed on as it comes. */
 static void read_head_length(struct server_conn *c)
 {
-    uint64_t body = 0;
-    size_t whole = declared_bytes(input_of(c), &body);
+    size_t whole = declared_bytes(input_of(c));
 
-    if (body > c->server->conf.max_request_entity_size)
+    if (whole > c->server->conf.max_request_entity_size)
         return;
     c->intake.whole_bytes = whole;
     if (whole > c->sock->input->size)

@@ -67,22 +67,6 @@ def test_definitions_that_references_repeat_are_bounded(start):
     lives(gateway, pid)
 
 
-def most_resident(pid):
-    with open(f"/proc/{pid}/status", encoding="utf-8") as f:
-        return next(int(line.split()[1]) << 10 for line in f if line.startswith("VmHWM:"))
-
-
-def test_a_body_as_long_as_the_limit_is_read_in_its_place(start):
-    """Longer with its head, it is within --max-body-bytes: memory for all of it is there from the beginning."""
-    gateway = start(engine="builtin:echo", workers=1, max_body_bytes="16MiB")
-    path, pid = f"/sessions/{gateway.post('/sessions').json()['session_id']}/v1/chat/completions", gateway.child("worker-0")
-    before = most_resident(pid)
-    with socket.create_connection(("127.0.0.1", gateway.port)) as s:
-        s.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {16 * MIB}\r\n\r\n".encode() + b"x" * (9 * MIB))
-        wait_until(lambda: gateway.metrics()['rollgate_request_memory_bytes{kind="bodies"}'] >= 9 * MIB, what="the bytes are read")
-    assert most_resident(pid) - before < peak_allowed(13 * MIB)
-
-
 def test_reading_is_bounded(start):
     gateway = start(engine="builtin:echo", workers=1, max_request_memory="16MiB")
     session = gateway.post("/sessions").json()
