@@ -1,5 +1,5 @@
 /*
- * struct front: the listening sockets of a router. Accepts in batches; The connection limit is set,
+ * struct front: the listening sockets of a router. Accepts in batches. The connection limit is set,
  * or follows from the descriptors: one for an idle connection, two for one with a request. Beyond
  * it the oldest connection that has proved nothing is closed, or the new one gets 503. Without a
  * free descriptor the process stops accepting for a moment. The supervisor keeps its own copy of

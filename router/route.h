@@ -45,8 +45,8 @@ struct route {
     bool admins;        /* a path of the control plane that is no session's */
     bool renews;        /* an executor's renewal */
     struct str session; /* the id in the path when well-formed, else absent; borrows the head */
-    struct str place;   /* whatever stands there in the path; absent: it is no session's path */
-    struct proof proof; /* id in the path, valid or not; absent: the path has no session */
+    struct str place;   /* id in the path, valid or not; absent: the path has no session */
+    struct proof proof; /* proof of the key that the client sent */
 };
 
 /* Whether the router answers itself. */

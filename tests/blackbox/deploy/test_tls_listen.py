@@ -158,6 +158,14 @@ def test_large_bodies_both_ways(port, chunked):
     assert json.loads(said)["choices"][0]["message"]["content"].strip().endswith(text.strip())
 
 
+def test_as_many_headers_as_are_allowed(served):
+    """The router adds X-Forwarded-Proto only if there is room for it."""
+    lines = [f"X-N{n}: 1" for n in range(98)] + ["Accept: */*"]
+    with served.socket() as s:
+        s.sendall(head("GET", "/", *lines))
+        assert s.recv(65536).startswith(b"HTTP/1.1 200 OK")
+
+
 def test_a_request_in_records_of_one_byte(served):
     sid = served.gateway.post("/sessions", {}).json()["session_id"]
     body = json.dumps({**CALL, "messages": [{"role": "user", "content": "w " * 1000}]}).encode()
