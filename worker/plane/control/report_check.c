@@ -224,9 +224,10 @@ static void count_token(struct report_check *v, struct turn_check *c, uint32_t i
         note_worst(c, i, difference);
 }
 
-/* The text of some of the answer's tokens, with what is no whole character left out. */
+/* Writes the text of the tokens [from, to), without bytes that are no whole characters. A longer
+ * text keeps its end or its beginning. */
 static void write_token_text(const struct model *m, const struct turn_check *c, uint32_t from,
-                             uint32_t to, char out[RUN_TEXT_MAX])
+                             uint32_t to, bool keep_end, char out[RUN_TEXT_MAX])
 {
     struct buf text = {0}, clean = {0};
     struct str left;
@@ -241,15 +242,11 @@ static void write_token_text(const struct model *m, const struct turn_check *c, 
         left = str_sub(left, n + 1, SIZE_MAX);
     }
     left = buf_str(&clean);
-    if (left.len >= RUN_TEXT_MAX) /* the end is next to the token */
-        left = str_sub(left, from < to && to < c->t->n ? left.len - RUN_TEXT_MAX + 1 : 0,
-                       RUN_TEXT_MAX - 1);
+    if (keep_end && left.len >= RUN_TEXT_MAX)
+        left = str_sub(left, left.len - RUN_TEXT_MAX + 1, SIZE_MAX);
     while (left.len > 0 && ((unsigned char)left.p[0] & 0xc0) == 0x80)
         left = str_sub(left, 1, SIZE_MAX);
-    left = str_sub(left, 0, utf8_valid_len(left));
-    if (left.len > 0)
-        memcpy(out, left.p, left.len);
-    out[left.len] = '\0';
+    run_copy_text(out, RUN_TEXT_MAX, left);
     buf_done(&text);
     buf_done(&clean);
 }
@@ -276,9 +273,9 @@ static void keep_worst(struct report_check *v, struct turn_check *c)
         run_copy_text(x->reported, sizeof(x->reported), v->version);
         c->span = 0;
         run_copy_text(x->version, sizeof(x->version), version_at(c, i));
-        write_token_text(v->model, c, i - MIN_OF(i, (uint32_t)CONTEXT), i, x->before);
-        write_token_text(v->model, c, i, i + 1, x->token);
-        write_token_text(v->model, c, i + 1, MIN_OF(c->t->n, i + 1 + CONTEXT), x->after);
+        write_token_text(v->model, c, i - MIN_OF(i, (uint32_t)CONTEXT), i, true, x->before);
+        write_token_text(v->model, c, i, i + 1, false, x->token);
+        write_token_text(v->model, c, i + 1, MIN_OF(c->t->n, i + 1 + CONTEXT), false, x->after);
     }
 }
 
