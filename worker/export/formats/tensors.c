@@ -296,7 +296,7 @@ static struct meta *meta_of(struct export *x, const char *key)
     struct tensors *t = x->state;
 
     for (size_t i = 0; i < t->n_metas; i++)
-        if (t->metas[i].key == key)
+        if (strcmp(t->metas[i].key, key) == 0)
             return &t->metas[i];
     CHECK(t->n_metas < METAS_MAX);
     t->metas[t->n_metas].key = key;

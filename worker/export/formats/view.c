@@ -179,7 +179,8 @@ MAY_PAUSE static void view_end(struct export *x, struct buf *out)
     if (tensors_sizing(x)) {
         open_vocabulary(x);
         buf_add_c(tensors_meta(x, "vocabulary"), '}');
-        buf_puts(tensors_meta(x, "reported_versions"), export_branches(x) == 0 ? "[]" : "]");
+        if (export_branches(x) == 0)
+            buf_puts(tensors_meta(x, "reported_versions"), "[]");
         tensors_note_end(x);
     }
     tensors_end(x, out);

@@ -174,8 +174,7 @@ void view_write_versions(struct export *x, const struct trajectory *t)
 {
     struct buf *list = tensors_meta(x, "reported_versions");
 
-    if (list->len == 0)
-        buf_add_c(list, '[');
+    buf_add_c(list, '[');
     for (uint32_t i = 0; i < t->n_turns; i++) {
         const struct logprob_report *r = checkpoint_report(t->turns[i].checkpoint, (struct str){0});
 
@@ -187,4 +186,5 @@ void view_write_versions(struct export *x, const struct trajectory *t)
             json_write_string(list, r->version);
         }
     }
+    buf_add_c(list, ']');
 }

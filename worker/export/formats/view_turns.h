@@ -17,7 +17,7 @@ void view_write_tools(struct export *x, const struct trajectory *t);
 float *view_collect_logprobs(struct export *x, const struct trajectory *t);
 
 /* Adds the versions that trainers reported of the trajectory's turns, each once, to the member
- * `reported_versions` of the file's metadata. Leaves its list open. */
+ * `reported_versions` of the file's metadata. */
 void view_write_versions(struct export *x, const struct trajectory *t);
 
 #endif
