@@ -483,7 +483,10 @@ class SessionPage {
     this.holdScroll = Date.now() + 2 * SCROLLED_MS;
     for (const e of this.body.querySelectorAll("li.target")) e.classList.remove("target");
     item.classList.add("target");
-    const reveal = () => { this.main.scrollTop += item.getBoundingClientRect().top - this.edge() - 8; };
+    const reveal = () => {
+      this.main.scrollTop += item.getBoundingClientRect().top - this.edge() - 8;
+      this.ownTop = this.main.scrollTop;
+    };
     this.settle(reveal, SETTLE_FRAMES);
     const {turnOf} = turnMessages(this.branch);
     this.strip?.mark(tokenOfMessage(this.branch, index));
@@ -503,9 +506,13 @@ class SessionPage {
     return getComputedStyle(this.dock).position === "sticky" ? this.main.getBoundingClientRect().top + this.dock.offsetHeight : this.main.getBoundingClientRect().top;
   }
 
-  // The position that the user scrolled to becomes the address's.
+  // The position that the user scrolled to becomes the address's. The page's own scrolling does not.
   takeScroll() {
-    if (this.ended || this.tab !== "conversation" || !this.branch || Date.now() < this.holdScroll) return;
+    if (this.ended || this.tab !== "conversation" || !this.branch || this.main.scrollTop === this.ownTop) return;
+    if (Date.now() < this.holdScroll) {
+      this.scrolled();
+      return;
+    }
     const edge = this.edge() + 16;
     const items = [...this.body.querySelectorAll("li[data-message]")];
     const first = items.findIndex(item => item.getBoundingClientRect().bottom > edge);

@@ -198,8 +198,10 @@ const scenes = {
     await until(page, "the link shows the same message", n => document.querySelector("li.target")?.dataset.message === n, seen.message);
     await has(page, ".finder .count", `of ${told.hits}`);
     await page.setViewport({width: 1280, height: 500});
-    await page.evaluate(() => { document.querySelector("main").scrollTop = 1e6; });
-    await until(page, "scrolling moves the address", n => Number(new URLSearchParams(location.hash.split("?")[1]).get("message")) > Number(n), seen.message);
+    await until(page, "scrolling moves the address", n => {
+      document.querySelector("main").scrollTop = 1e6;
+      return Number(new URLSearchParams(location.hash.split("?")[1]).get("message")) > Number(n);
+    }, seen.message);
     await page.setViewport({width: 1280, height: 800});
 
     await page.click("[data-tab=tokens]");

@@ -10,7 +10,7 @@ from gateway import wait_until
 from stub_engines import StubEngine
 from test_faults import faulty  # noqa: F401, a fixture
 from test_helpers import helped
-from test_large_answers import end_among_the_parts, fill_among_the_parts, parts_of, path_of, trajectories
+from test_large_answers import end_among_the_parts, fill_among_the_parts, last_commit, parts_of, path_of, trajectories
 from test_snapshots import told
 from test_streaming import new, user
 from test_turn_recovery import kill_worker, records
@@ -158,7 +158,7 @@ def test_a_worker_that_dies_among_the_parts(start, script):
     assert parts.count("bulk") >= 2 * 4
     with open(segment, "rb") as f:
         journal, sid = f.read(), s["session_id"].encode()
-    commit = journal.rindex(bytes([2, 9, len(sid) + 1]) + sid)    # type, version, id with its length + 1
+    commit = last_commit(journal, sid)
     assert commit > size
     assert gateway.stop() == 0
     gateway.allow("torn tail")
