@@ -144,7 +144,7 @@ class Kept:
     """Gateways that the tests of a file share: those who ask for the same settings get the same one. For tests that only read, are
     refused, or use sessions of their own."""
 
-    open = 0    # pairs of this process: their connections come and go during tests of the file that do not use them
+    open = 0    # gateways of this process: their connections come and go during tests of the file that do not use them
 
     def __init__(self):
         self.made = {}      # settings -> (engine or None, gateway)
@@ -158,6 +158,7 @@ class Kept:
             self.made[key] = engine, gateway
             Kept.open += 1
             gateway.start()
+        assert self.made[key][1].process, "the gateway of this file did not start"
         return self.made[key]
 
     def gateway(self, **settings):
@@ -183,7 +184,12 @@ class Kept:
         """After the last test: all that check() finds."""
         found = []
         for engine, gateway in self.made.values():
-            found += check(gateway)
+            try:
+                found += check(gateway)
+            except Exception as e:  # a stuck gateway must not keep the others from being ended
+                found.append(f"{type(e).__name__}: {e}")
+            if found:
+                print(f"--- log of {gateway.port} ---\n{gateway.log()[-6000:] if gateway.process else ''}")
             gateway.destroy()
             if engine:
                 engine.__exit__()
@@ -265,7 +271,7 @@ def hygiene(request):
     g.release_ports()
     gc.collect()
     if getattr(request.module, "KEEPS_CONNECTIONS", False) or "kept" in request.fixturenames or Kept.open:
-        before = 1 << 20  # its module-wide fake servers hold connections across tests
+        before = 1 << 20  # fake servers or gateways of the file hold connections; kept_of_file counts at its end
     try:  # threads of the test may still be closing theirs
         g.wait_until(lambda: descriptors() <= before, 3, "descriptors are back")
     except AssertionError:

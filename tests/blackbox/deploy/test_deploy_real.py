@@ -187,7 +187,7 @@ def test_systemds_socket_makes_a_restart_unnoticed(systemd):
 
 @pytest.mark.parametrize("systemd", ["keys.conf"], indirect=True)
 def test_systemd_gives_the_dynamic_user_its_key_file(systemd):
-    """A key file that only root can read, by the drop-in that deploy/README.md tells."""
+    """A key file that only root can read, by the drop-in that docs/deploy.md tells."""
     s = systemd
     keys = s.folder / "etc/admin-keys"
     keys.write_text("the-key-of-this-test\n")
