@@ -35,8 +35,7 @@ struct closing {
     char session[SESSION_ID_MAX];
     enum closing_kind kind;
     char *deliver; /* options of the export for sinks; NULL: they are not to have it, or have it */
-    char *group;   /* options of the export for sinks; NULL: sinks must not get the session, or have
-                      it */
+    char *group;   /* id of the group that owes the session to the sinks; NULL with `deliver` */
     bool waits;    /* for the records that decide it */
     struct http_fetch *call;
     uint64_t again_ms; /* until it is asked once more */

@@ -20,7 +20,7 @@ static double percent_of(double part, double all)
     return all > 0 ? part * 100 / all : 0;
 }
 
-/* Why sessions ended, most of all first in the table's order; zeros left out. */
+/* Prints causes of ends in the answer's order, without zeros. */
 static void print_causes(const struct json *total)
 {
     const struct json *ended = json_get(total, "ended");

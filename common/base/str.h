@@ -94,7 +94,7 @@ struct hash128 {
     size_t bytes;
 };
 
-/* Starts a hash; hash128_add follows. */
+/* Starts a hash; hash128_on follows. */
 void hash128_begin(struct hash128 *ret);
 
 /* Continues with the whole `text`, of which h->bytes have been hashed already. Hashes all further

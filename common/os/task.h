@@ -108,7 +108,7 @@ struct task_work {
     void *ctx;
     struct str lane;
     bool is_short, is_long;
-    struct helpers *pool; /* other threads than task_helpers.h, or NULL */
+    struct helpers *pool; /* other threads than those of the tasks' helpers, or NULL */
 };
 
 /* Runs the work in a helper thread and returns its result. A cancelled task returns after the

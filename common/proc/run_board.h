@@ -41,7 +41,7 @@ enum {
     RUN_NAME_MAX = 64, /* longer names are cut */
     RUN_SLOWEST = 4,   /* sessions kept for each minute */
     RUN_GROUP_MAX = 132,
-    RUN_WORST = 16, /* tokens */
+    RUN_WORST = 16, /* tokens, or slowest sessions, in an answer */
     RUN_TEXT_MAX = 96,
     RUN_SPENDINGS = RUN_SPENT_SCORING - RUN_SPENT_START + 1
 };
@@ -90,11 +90,11 @@ unsigned run_label_rows(enum run_label label);
 /* Copies a text to a zero-terminated field, cut at a character's start. */
 void run_copy_text(char *to, size_t size, struct str text);
 
-/* NULL-safe: `b` NULL counts nothing. */
 struct run_board *run_board_new(uint64_t now_ms);
 void run_board_free(struct run_board *b);
 
-/* Adds an event at the wall-clock time, to the rows and to the metrics. */
+/* Adds an event at the wall-clock time, to the rows and to the metrics. `b` NULL: counts nothing.
+ */
 void run_board_add(struct run_board *b, struct metrics_page *page, const struct run_event *event,
                    uint64_t now_ms);
 
@@ -176,7 +176,7 @@ bool run_board_wants_token(struct run_board *b, double difference, uint64_t now_
 
 void run_board_add_token(struct run_board *b, const struct run_token *t, uint64_t now_ms);
 
-/* Copies all rows; the last one has no version of its own. Returns RUN_ROWS_MAX. */
+/* Copies all rows; the last one has no version of its own. */
 void run_board_read_mismatch(struct run_board *b, struct run_mismatch_row ret[RUN_ROWS_MAX]);
 
 /* Copies the worst tokens, worst first; returns how many. */

@@ -148,10 +148,9 @@ size_t exchange_owner_waiting(const struct exchange *x, struct str owner);
 
 /* Limits the waiting bytes of the answers of x's owner, if it has one, to max_bytes. While they
  * exceed it, cuts the unfinished answer with most waiting bytes: its connection closes, its waiting
- * and later bytes are dropped, and `closed` follows in a later turn. If finished answers hold most
- * of the bytes, an unfinished one with at most a window of waiting bytes is not cut. Returns the
- * number of cut answers, x perhaps among them.
- */
+ * and later bytes are dropped, and `closed` follows in a later turn. If all unfinished
+ * answers together have at most max_bytes, one with at most EXCHANGE_WINDOW waiting bytes is not
+ * cut. Returns the number of cut answers, x perhaps among them. */
 unsigned exchange_cut_unread(struct exchange *x, size_t max_bytes);
 
 /* A streamed answer (200): head now, then bytes, then end. exchange_send empties `bytes`. */

@@ -1,5 +1,5 @@
 /* Eviction and reload (residency.h). The way out: when the sessions hold more than the high
- * water, on_evict lets session_evict drop payloads and sessions (session/eviction.c chooses),
+ * water, on_evict lets session_evict drop payloads and sessions (session/store/eviction.c chooses),
  * some at a time, until an eighth of the limit is free. The way back: a request finds that its
  * session is not in memory (residency_ready), and a task reads its records and applies each with
  * session_apply, as a replay does; then the waiters are notified. Records that come to a session
@@ -10,7 +10,7 @@
  *   residency_ready -> load_session -> session_apply -> on_loaded   (back)
  *
  * What is read back may push others out (make_room). Finalized sessions also leave, when they were
- * not read for a while (session_leave_late in session/store.c).
+ * not read for a while (session_leave_late in session/store/store.c).
  *
  * Payloads of sessions in memory come back at once, within the step that needs them (read_back). */
 

@@ -5,9 +5,9 @@
  * format and knows nothing of sessions or other replicas.
  *
  * A new kind takes a row of engine_kinds.def, and a file with engine_<kind>; the help of --engine
- * names it. For an engine over HTTP the file has a struct wire (wire/remote.h) and
- * REMOTE_FUNCTIONS: see wire/llamacpp.c. A member that is not set means that the kind has no such
- * feature.
+ * names it. For an engine over HTTP the file has a struct wire (../wire/remote.h) and
+ * REMOTE_FUNCTIONS: see ../wire/llamacpp.c. A member that is not set means that the kind has no
+ * such feature.
  */
 #ifndef RG_ENGINE_ADAPTER_H
 #define RG_ENGINE_ADAPTER_H
@@ -86,7 +86,8 @@ struct engine_kv {
     uint64_t unit;     /* no session takes less */
 };
 
-/* How a kind is asked for the logprobs of a whole prompt (wire/prompt_scores.h). NONE: it is not.
+/* How a kind is asked for the logprobs of a whole prompt (../wire/prompt_scores.h). NONE: it is
+ * not.
  */
 enum scorer_kind { SCORER_NONE, SCORER_SGLANG, SCORER_VLLM };
 
@@ -117,7 +118,7 @@ struct engine_adapter {
     const char *lora_field; /* names an adapter of the weights; NULL: there are none */
     struct engine_extra extra;
     enum scorer_kind scores;
-    const struct wire *wire; /* over HTTP (wire/remote.h); NULL: functions of its own */
+    const struct wire *wire; /* over HTTP (../wire/remote.h); NULL: functions of its own */
 
     /* What can be said of the setting without a model. NULL: open and close say it. */
     int (*check)(const struct engine_target *t, struct err *e);

@@ -27,7 +27,7 @@ struct engine_delta {
     uint32_t n_top;
     bool resumed;        /* pieces of the answer came before this one */
     const char *replica; /* name of the engine that answers */
-    /* Kind openai, ids are empty then: a message in the one form (wire/upstream_out.h), or NULL;
+    /* Kind openai, ids are empty then: a message in the one form (../wire/upstream_out.h), or NULL;
      * and n_chat_lps logprobs ({"token", "logprob", "top_logprobs"}), for clients that want them.
      */
     const struct json *message;
@@ -93,9 +93,9 @@ struct engine_result {
     uint32_t resumes;        /* engine-side aborts spliced */
     const struct json
         *openai;                /* kind openai: {"choices": [{"messages", "finish_reason", "signed",
-                                   "replaced"}], "usage"} of the upstream's answer (wire/upstream_text.h), without
-                                   messages that deltas contained; with text alone, ids and logprobs are empty and
-                                   NULL. NULL: another kind */
+                                   "replaced"}], "usage"} of the upstream's answer (../wire/upstream_text.h),
+                                   without                messages that deltas contained; with text alone, ids and logprobs are
+                                   empty and                NULL. NULL: another kind */
     struct arena *openai_arena; /* where that lies, which the receiver may take */
     struct engine_rows *rows;   /* kind openai: those logprobs, whose arena the receiver may take */
     struct token_span

@@ -1,3 +1,4 @@
+/* Work of an adapter in a task that waits for a helper thread (engine_work.h). */
 #include "worker/engine/pool/engine_work.h"
 
 #include "common/base/err.h"

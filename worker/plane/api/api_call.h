@@ -138,7 +138,7 @@ enum { BODY_DROP_LEAST = 1 << 20 };
  */
 int api_call_read(void *call, void *tool, struct err *e);
 
-/* api_call_meet_session.c, on the loop: brings what it wants of the model's thought to template and
+/* api_call_settle.c, on the loop: brings what it wants of the model's thought to template and
  * engines. */
 void api_call_meet_session(struct api_call *c);
 

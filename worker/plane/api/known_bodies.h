@@ -8,7 +8,7 @@
  *   known_reading_from    in the reading, if wanted: where that begins
  *   known_reading_begin   in the reading, on whatever thread: the one that has most of the body
  *   known_reading_parse   the rest is read
- *   known_reading_keep    and taken note of
+ *   known_reading_end     and recorded
  *   known_bodies_note     on the loop: kept for the next request
  *   known_reading_free    on the loop, at any time but while the reading runs
  */

@@ -18,7 +18,7 @@ struct session_remains;
  * helper is to free counts (its `sum`) until it is gone. */
 void call_free_later(struct call_env *env, struct arena *a, struct str session_id);
 
-/* A remains_fn (session/remains.h), of a session's content; ctx: struct call_env. */
+/* A remains_fn (session/store/remains.h), of a session's content; ctx: struct call_env. */
 void call_bury(void *ctx, struct session_remains *r);
 
 /* Helpers have ended: frees what they left; with `lost` nothing, as threads may be at it. */

@@ -5,7 +5,7 @@
  * (?local=1) as a whole, of some 192 KiB at most.
  *
  * A worker lists the sessions of its store, then finalized ones that have left the store and are
- * still kept (past_rows): each is read back for its row, and leaves again.
+ * still kept (add_past_rows): each is read back for its row, and leaves again.
  *
  * A cursor is "<worker index>.<last session id>.<its serial>.<process>": if the last session is
  * gone, its serial distinguishes it from those after it, as long as the process is the same;

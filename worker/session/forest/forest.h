@@ -294,7 +294,7 @@ struct message_node *new_messages_hang(struct new_messages *m, uint32_t n, struc
 struct message_node *forest_find_child(struct forest *f, struct message_node *parent,
                                        const struct message *m);
 
-/* The child that matches, or that the message is an echo of (message_is_echo), or NULL. */
+/* The child that matches, or that the message is an echo of (message_echoes_words), or NULL. */
 struct message_node *forest_find_echo(struct forest *f, struct message_node *parent,
                                       const struct message *m);
 

@@ -1,5 +1,6 @@
 /* Policies tree and timelines: every answer is a checkpoint of its own, requests attach at the
- * deepest one that covers a prefix of theirs. timelines differs at the end: see export/merge.c. */
+ * deepest one that covers a prefix of theirs. timelines differs at the end: see
+ * worker/export/build/timeline_merge.c. */
 
 #include "worker/session/forest/policy.h"
 

@@ -23,11 +23,6 @@
 static const char *const names[SCORE_KINDS] = {
     [SCORE_TEACHER] = "teacher", [SCORE_REFERENCE] = "reference", [SCORE_SELF] = "self"};
 
-const char *score_name(enum score_what what)
-{
-    return names[what];
-}
-
 /* --- what is wanted --- */
 
 static int bad_want(struct err *e, const char *why)

@@ -25,9 +25,6 @@ enum score_what { SCORE_TEACHER, SCORE_REFERENCE, SCORE_SELF, SCORE_KINDS };
 
 enum { SCORE_TOP_MAX = 128 };
 
-/* Returns "teacher", "reference" or "self". */
-const char *score_name(enum score_what what);
-
 /* One that is wanted. At most one of each kind. */
 struct score_want {
     struct str engine;

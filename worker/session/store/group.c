@@ -81,7 +81,8 @@ void group_write(const struct session_options *o, struct json_out *out)
         put_number(out, "group_size", o->group_size);
 }
 
-struct str group_attempt(const struct session *s)
+/* Returns the label `attempt`, or absent. */
+static struct str group_attempt(const struct session *s)
 {
     return json_text(json_get(s->options.labels, "attempt"));
 }
@@ -94,14 +95,6 @@ void group_put(const struct session *s, struct json_out *out)
         json_out_key(out, "attempt");
         json_out_value(out, json_get(s->options.labels, "attempt"));
     }
-}
-
-unsigned group_members(const struct session *s)
-{
-    const struct session_options *o = &s->options;
-    unsigned n = group_attempt(s).p ? 1 : 0;
-
-    return o->group.p ? n + 1 + (o->rollout >= 0) + (o->group_size > 0) : n;
 }
 
 struct str group_uid(const struct session *s)

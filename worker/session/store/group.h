@@ -24,12 +24,6 @@ void group_write(const struct session_options *o, struct json_out *out);
  * session outside of groups and without the label. */
 void group_put(const struct session *s, struct json_out *out);
 
-/* How many members group_put writes. */
-unsigned group_members(const struct session *s);
-
-/* The label `attempt`, or absent. */
-struct str group_attempt(const struct session *s);
-
 /* Returns the value by which trainers group the session's trajectories: `metadata.uid` (a text or a
  * number), else the group's id; absent without both. Borrowed from the session. */
 struct str group_uid(const struct session *s);

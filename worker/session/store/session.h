@@ -2,10 +2,10 @@
  * Sessions of one worker: what is remembered, where a request attaches, what a commit adds.
  * Single-threaded, no I/O, no clock (times are arguments), no HTTP, no engine.
  *
- * Life of a call:   session_prepare_begin, _go_on, _render, _end (session_prepare: all at once)
+ * Life of a call:   session_prepare_begin, _continue, _render, _end (session_prepare: all at once)
  *                     -> (engine) -> session_commit -> journal -> session_apply
- *                          (long bytes before that: session_bulk_record,
- *                          session_answers_record, the same way)
+ *                          (long bytes before that: session_bulk_record, the same
+ *                          way)
  *                           \-> session_release (error, cancel, client gone)
  * All lasting change goes through records: session_commit and the other *_record functions only
  * WRITE a record (bytes for the journal) and change nothing; session_apply is the one mutator,

@@ -342,7 +342,8 @@ static uint64_t hash_special(const struct model *m)
     return h;
 }
 
-/* Computes the fingerprint by which a session knows the model that made it (session/origin.c). */
+/* Computes the fingerprint by which a session knows the model that made it
+ * (session/record/origin.c). */
 static void compute_fingerprint(struct model *m)
 {
     struct str tools = m->template_tools ? template_source(m->template_tools) : STR("");

@@ -6,7 +6,7 @@
  *
  * A call's events go out when it is accepted (tool_call_accept), or bit by bit when it has grown
  * longer than hold_bytes (tool_call_stream). A call that went out early and turns out wrong is
- * ended by tool_call_breaks and _rest, which pass on its remaining bytes.
+ * ended by tool_call_breaks and tool_call_pass_remainder, which pass on its remaining bytes.
  */
 #include "worker/text/parsers/core.h"
 
