@@ -17,7 +17,7 @@ export class Finder {
     this.input.addEventListener("input", () => {
       page.onWords(this.input.value);
       clearTimeout(this.timer);
-      this.timer = setTimeout(() => this.search(true), 120);
+      this.timer = setTimeout(() => this.searchWords(), 120);
     });
     this.input.addEventListener("keydown", e => {
       if (e.key !== "Enter") return;
@@ -28,6 +28,13 @@ export class Finder {
 
   close() {
     clearTimeout(this.timer);
+  }
+
+  // The search for what was typed last.
+  searchWords() {
+    clearTimeout(this.timer);
+    this.timer = 0;
+    this.search(true);
   }
 
   // Looks again, as the branch or what is shown of it changed; `go`: shows the first hit from here on.
@@ -41,6 +48,7 @@ export class Finder {
   }
 
   step(by) {
+    if (this.timer) this.searchWords();
     if (!this.hits.length) return;
     this.hit = (this.hit + by + this.hits.length) % this.hits.length;
     this.page.showHit(this.hits, this.hit);
