@@ -82,7 +82,7 @@ export async function eachPage(path, member, page, signal) {
 // --- streams ---
 
 // Server-sent events by fetch: EventSource cannot send a key. `on` gets (name, data) of each; ends when the answer ends.
-export async function readEvents(path, on, signal) {
+async function readEvents(path, on, signal) {
   const answer = await ask(path, {signal, headers: {Accept: "text/event-stream"}});
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let left = "";

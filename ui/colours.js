@@ -32,7 +32,7 @@ const DARK = {
   mark: "#7cc4ff",
 };
 
-export function isDark() {
+function isDark() {
   const chosen = document.documentElement.dataset.theme;
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
@@ -50,7 +50,7 @@ export function stepOf(logprob) {
   return i;
 }
 
-export function stepName(i) {
+function stepName(i) {
   const p = x => `${(100 * Math.exp(-x)).toPrecision(2).replace(/\.0$/, "")} %`;
   if (i === 0) return `≥ ${p(STEPS[0])}`;
   return i === STEPS.length ? `< ${p(STEPS[i - 1])}` : `${p(STEPS[i])}–${p(STEPS[i - 1])}`;

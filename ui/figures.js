@@ -36,7 +36,7 @@ export const MEASURES = [
 ];
 
 // The standard deviation of the rewards; null without any.
-export function deviationOf(f) {
+function deviationOf(f) {
   const mean = ratio(f.reward_sum, f.rewarded);
   return mean === null ? null : Math.sqrt(Math.max(0, f.reward_square_sum / f.rewarded - mean * mean));
 }

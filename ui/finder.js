@@ -1,5 +1,5 @@
 // The bar over a branch: a search with its hits, and jumps to answers, tools, drift and truncation.
-import {h, clear, announce, number} from "./dom.js";
+import {h, clear, number} from "./dom.js";
 
 export class Finder {
   // page: {find(words) (a list of hits), showHit(hits, index), showStop(stop), positionOf(stop), position(), words, onWords(words)}
@@ -56,9 +56,7 @@ export class Finder {
   }
 
   drawCount() {
-    const words = this.input.value.trim() ? (this.hits.length ? `${number(this.hit + 1)} of ${number(this.hits.length)}` : "not found") : "";
-    clear(this.count, words);
-    announce(words);
+    clear(this.count, this.input.value.trim() ? (this.hits.length ? `${number(this.hit + 1)} of ${number(this.hits.length)}` : "not found") : "");
   }
 
   // kinds: as stopsOf makes them.

@@ -8,7 +8,7 @@ const NODES_MAX = 4000;
 const FOLD = 12;
 
 // Nodes of the state, and of calls that run, with places: {shown: [{node, x, y, folded}], links: [[from, to]], width, height, cut}.
-export function arrange(tree, running = []) {
+function arrange(tree, running = []) {
   const nodes = [...tree.nodes.slice(0, NODES_MAX), ...running];
   const children = new Map(nodes.map(n => [n.id, []]));
   const roots = [];

@@ -2,7 +2,8 @@
 import {h, clear, number, decimal, ago, clock, foreign, seconds, shortId, longText, tableHead, wideTable} from "./dom.js";
 import {json, post} from "./api.js";
 import {store} from "./store.js";
-import {sumTimes, timeBar} from "./shares.js";
+import {addFigures} from "./figures.js";
+import {timeBar} from "./shares.js";
 import {inRange, rangeChip, readRange} from "./range.js";
 
 const SHOWN_MAX = 500;
@@ -84,7 +85,7 @@ function rowsOf(id) {
 }
 
 // Mean and standard deviation of known rewards; null without any.
-export function spreadOf(rewards) {
+function spreadOf(rewards) {
   const known = rewards.filter(r => typeof r === "number");
   if (!known.length) return null;
   const mean = known.reduce((a, b) => a + b, 0) / known.length;
@@ -92,7 +93,7 @@ export function spreadOf(rewards) {
 }
 
 // How far a reward is from its group's mean, in standard deviations; 0 if all are equal.
-export function advantageOf(reward, spread) {
+function advantageOf(reward, spread) {
   if (typeof reward !== "number" || !spread) return null;
   return spread.deviation > 1e-9 ? (reward - spread.mean) / spread.deviation : 0;
 }
@@ -140,6 +141,7 @@ function groupFacts(group, rows) {
   const spread = spreadOf(group.members.map(m => m.reward));
   const passed = group.members.filter(m => m.reward >= 1).length;
   const labels = Object.entries(group.labels || {}).map(([k, v]) => `${k}=${v}`).join(" ");
+  const times = timeBar(addFigures([...rows.values()].map(row => row.time_s)), "Time of the group");
   return [
     ["progress", [progress(group), ` ${group.succeeded} of ${group.n} succeeded, ${group.running} running`]],
     ["reward", spread ? `${decimal(spread.mean)} ± ${decimal(spread.deviation)}, ${passed} of ${spread.n} pass (reward 1 or more)` : "not known yet"],
@@ -147,7 +149,7 @@ function groupFacts(group, rows) {
     labels && ["labels", foreign(labels)],
     ["submitted", h("span", {title: clock(group.submitted_at)}, `${ago(group.submitted_at)} ago`)],
     group.settled_at && ["settled", h("span", {title: clock(group.settled_at)}, `after ${seconds(group.settled_at - group.submitted_at)}`)],
-    timeBar(sumTimes([...rows.values()].map(row => row.time_s))) && ["time", timeBar(sumTimes([...rows.values()].map(row => row.time_s)), "Time of the group")],
+    times && ["time", times],
     (group.version ?? group.min_version) !== null && ["weights", [group.version !== null && ["submitted with ", foreign(group.version)], group.min_version !== null && ` sampled by ${group.min_version} to ${group.max_version}`]],
   ].filter(Boolean);
 }

@@ -73,8 +73,7 @@ class RunPage {
 
   frame() {
     const step = CHART_STEPS.find(s => this.window / s <= CHART_STEPS_MAX) || CHART_STEPS[CHART_STEPS.length - 1];
-    const now = Math.floor(Date.now() / 1000);
-    const to = Math.min(Math.ceil(now / step) * step, Math.ceil((this.range ? Math.max(this.range.to, now) : now) / step) * step);
+    const to = Math.ceil(Math.floor(Date.now() / 1000) / step) * step;
     return {from: to - this.window, to, step};
   }
 
@@ -196,7 +195,7 @@ function causeTable(figures) {
 function timeSection(figures) {
   const bar = figures && timeBar(figures.time_s, "Time of the run");
   if (!bar) return h("p.empty", "No session ended in this span.");
-  const estimated = SHARES.reduce((sum, [name]) => sum + (name === "scoring" ? 0 : figures.time_s[name] || 0), 0);
+  const estimated = SHARES.reduce((sum, name) => sum + (name === "scoring" ? 0 : figures.time_s[name] || 0), 0);
   const attempts = Object.values(figures.attempts || {}).reduce((a, b) => a + b, 0);
   return [bar, attempts > 0 && h("dl.facts.wide", [
     figures.attempt_run_s > 0 && ["executors measured", `${seconds(figures.attempt_run_s)} of runs, ${seconds(figures.attempt_score_s)} of scoring, in ${number(attempts)} attempts`],

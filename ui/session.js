@@ -636,7 +636,7 @@ class SessionPage {
 }
 
 // A value in a box over the page.
-export function showJson(title, value) {
+function showJson(title, value) {
   const text = JSON.stringify(value, null, 1);
   const box = h("dialog.json", {"aria-label": title}, h("div.tools", h("h2", title), h("span.spacer"),
     copyButton("Copy", text), h("button", {onclick: () => box.close()}, "Close")), longText(text, "text.data"));

@@ -26,7 +26,7 @@ export function labelText(row, all = false) {
 }
 
 // Whether a row has every word of the search; a word `phase:open` means that phase, `-word` its absence.
-export function rowMatches(row, wanted) {
+function rowMatches(row, wanted) {
   return wanted.every(word => {
     if (word.startsWith("phase:")) return row.phase === word.slice(6);
     if (word.startsWith("-") && word.length > 1) return !row.hay.includes(word.slice(1));

@@ -1,20 +1,13 @@
 // Where time went: shares of a session's, a group's or a run's time as one bar with its legend.
 import {h, percent, seconds} from "./dom.js";
 
-export const SHARES = [["start", "start"], ["queue", "queue"], ["engine", "engine"], ["gateway", "gateway"], ["tools", "tools"], ["scoring", "scoring"]];
-
-// The sum of times of several sessions; null if nothing is known.
-export function sumTimes(all) {
-  const known = all.filter(Boolean);
-  if (!known.length) return null;
-  return Object.fromEntries(SHARES.map(([name]) => [name, known.reduce((sum, t) => sum + (t[name] || 0), 0)]));
-}
+export const SHARES = ["start", "queue", "engine", "gateway", "tools", "scoring"];
 
 // times: {start, queue, engine, gateway, tools, scoring} in seconds; null without any time.
 export function timeBar(times, what = "time") {
-  const whole = times ? SHARES.reduce((sum, [name]) => sum + (times[name] || 0), 0) : 0;
+  const whole = times ? SHARES.reduce((sum, name) => sum + (times[name] || 0), 0) : 0;
   if (!(whole > 0)) return null;
-  const used = SHARES.map(([name, title], i) => ({title, i, s: times[name] || 0})).filter(part => part.s > 0);
+  const used = SHARES.map((title, i) => ({title, i, s: times[title] || 0})).filter(part => part.s > 0);
   return h("div.shares", h("div.sharebar", {role: "img", "aria-label": `${what}: ${used.map(p => `${p.title} ${percent(p.s / whole)}`).join(", ")}`},
     used.map(p => h(`i.share${p.i}`, {style: {flexGrow: String(p.s / whole)}, title: `${p.title}: ${seconds(p.s)}, ${percent(p.s / whole)}`}))),
   h("div.legend", used.map(p => h("span.key", h(`i.share${p.i}`, " "), `${p.title} ${percent(p.s / whole)}`, h("span.quiet", ` ${seconds(p.s)}`)))));

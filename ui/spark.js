@@ -4,15 +4,13 @@ import {svg} from "./dom.js";
 const WIDTH = 220;
 const HEIGHT = 44;
 
-const SHOWN_MIN = 2;
-
 // values: numbers or null (unknown); the newest last. The scale begins at 0, and the curve spans what is known. Null with fewer than two values.
 export function sparkline(all, title) {
   const known = all.filter(v => typeof v === "number");
   if (known.length < 2) return null;
-  const values = all.slice(-Math.max(SHOWN_MIN, all.length - all.findIndex(v => typeof v === "number")));
+  const values = all.slice(all.findIndex(v => typeof v === "number"));
   const top = Math.max(...known, 1e-9);
-  const step = WIDTH / Math.max(values.length - 1, 1);
+  const step = WIDTH / (values.length - 1);
   let path = "";
   let pen = false;
   values.forEach((v, i) => {

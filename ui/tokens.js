@@ -29,7 +29,7 @@ function cellWidth(branch, cells, i) {
 }
 
 // Where each cell stands in lines of this width: {x, lineStart (of each line its first token), lines}.
-export function layOut(branch, cells, width) {
+function layOut(branch, cells, width) {
   const n = branch.ids.length;
   const x = new Float32Array(n);
   const starts = [0];

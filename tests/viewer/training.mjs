@@ -133,6 +133,7 @@ const scenes = {
       }, rollout, cells);
     }
     await has(page, ".facts", told.reward);
+    await until(page, "the time of the group is drawn", () => document.querySelector(".facts .sharebar")?.ariaLabel.startsWith("Time of the group: "));
     const log = await page.$(`tr[data-rollout="${told.failed}"] details.log`);
     check("the log's last line stands there", (await log.evaluate(e => e.innerText)).includes("AssertionError"));
     await page.click(`tr[data-rollout="${told.failed}"] details.log summary`);
@@ -186,6 +187,7 @@ const scenes = {
     await page.keyboard.press("/");
     await page.keyboard.type(told.words);
     await has(page, ".finder .count", `1 of ${told.hits}`);
+    check("the count is announced once", !(await page.$eval("#live", e => e.textContent)).includes(" of "));
     await page.keyboard.press("Enter");
     await has(page, ".finder .count", `2 of ${told.hits}`);
     check("hits are marked", await page.evaluate(() => CSS.highlights.get("found").size > 0 && CSS.highlights.get("current").size === 1));
