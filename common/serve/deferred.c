@@ -1,5 +1,6 @@
-/* Requests that wait to begin: one of each owner in turn (server_options.owner), so that an owner's
- * hundreds of requests delay only its own. An owner exists while it has waiting requests. */
+/* Requests that wait to begin. The owners (server_options.owner) take turns, one request each, so
+ * that an owner with hundreds of requests delays only its own. An owner exists while it has waiting
+ * requests. */
 #include <stdlib.h>
 
 #include "common/base/mem.h"
@@ -50,7 +51,7 @@ struct exchange *deferred_next(struct server *s)
             (void)map_take(&s->late_owners, o->name);
             free(o);
         }
-        if (x) /* else all of them were given up */
+        if (x) /* otherwise all its requests were abandoned */
             return x;
     }
     return NULL;

@@ -30,7 +30,6 @@ enum {
 }; /* bytes of a waiting buffer after which a new one is begun, so that it is not copied as it grows
     */
 
-/* Replaces one of that name. */
 void exchange_set_header(struct exchange *x, const char *name, struct str value)
 {
     h2o_headers_t *all;
@@ -57,7 +56,7 @@ void exchange_watch(struct exchange *x, exchange_closed_fn closed, void *ctx)
     x->closed_ctx = ctx;
 }
 
-/* No longer waits for another answer's delivery. */
+/* Removes x from the exchanges that wait for the delivery of a different answer. */
 static void forget_awaiting(struct exchange *x)
 {
     struct exchange **at = &x->conn->server->awaiting;
@@ -97,9 +96,9 @@ bool exchange_peer_gone(const struct exchange *x)
     return x->over || conn_closed(x->conn);
 }
 
-/* Reports whether the peer is still there. A client of a lent connection may close its sending side
- * after it has read the whole answer. So that alone does not mean that it left, unless it was seen
- * before the answer's end. A broken connection does. */
+/* Reports whether the peer is still connected. A client of a lent connection may close its sending
+ * side after it has read the whole answer. So a closed sending side counts as leaving only if it
+ * was seen before the answer's end. A broken connection always does. */
 static bool peer_stays(const struct server_conn *c)
 {
     struct pollfd p = {.fd = c->fd};
@@ -107,7 +106,6 @@ static bool peer_stays(const struct server_conn *c)
     return c->lent ? !c->gone && poll(&p, 1, 0) == 0 : !conn_closed(c);
 }
 
-/* Looks now whether answers with such notes have been confirmed. */
 void exchange_check_delivery(struct exchange *x, struct str key_start)
 {
     struct server_conn *c, *next;
@@ -118,7 +116,6 @@ void exchange_check_delivery(struct exchange *x, struct str key_start)
     }
 }
 
-/* Whether an answer with that note may still arrive. */
 bool exchange_under_way(const struct exchange *x, struct str key)
 {
     const struct server_conn *c;
@@ -135,7 +132,8 @@ static void on_wait_end(struct loop_timer *t)
     exchange_again(CONTAINER_OF(t, struct exchange, wait_end));
 }
 
-/* The first that came looks first. */
+/* Among exchanges that wait for the same answer, the first to call is the first to be called again.
+ */
 bool exchange_await(struct exchange *x, const struct exchange_wait *w)
 {
     struct exchange **at = &x->conn->server->awaiting;
@@ -172,9 +170,9 @@ static void on_sent(struct server_conn *c, bool delivered)
         server_close_note(c, true);
 }
 
-/* --- who reads how much --- */
+/* --- answers that wait for a delivery --- */
 
-/* Returns the bytes of the answer that libh2o has. */
+/* Returns the bytes of the answer that libh2o is sending. */
 static struct str flying_bytes(const struct exchange *x)
 {
     return x->shared ? shared_answer_bytes(x->shared) : buf_str(&x->flying);
@@ -188,7 +186,8 @@ static void free_flying(struct exchange *x)
     x->shared = NULL;
 }
 
-/* The request's pool is going: either all is sent or the connection has broken. */
+/* Called when libh2o frees the request's pool: either the whole answer is sent, or the connection
+ * has broken. */
 static void exchange_dispose(void *p)
 {
     struct exchange *x = *(struct exchange **)p;
@@ -196,7 +195,8 @@ static void exchange_dispose(void *p)
     bool delivered = sent && peer_stays(x->conn);
 
     list_remove(&x->late);
-    CHECK(!x->held); /* libh2o reads nothing while a handler waits, so it does not close either */
+    /* libh2o does not read while a handler waits, so it does not close the connection either */
+    CHECK(!x->held);
     if (x->conn->lent && sent && x->req->http1_is_persistent)
         lent_answered(x->conn);
     if (sent)
@@ -229,7 +229,7 @@ void exchange_drop_unsent(struct exchange *x)
     buf_done(&x->waiting);
 }
 
-/* The first part of what waits: it waits no longer. */
+/* Removes and returns the first buffer of the waiting bytes. */
 static struct buf pop_waiting(struct exchange *x)
 {
     struct buf part = x->waiting;
@@ -247,7 +247,7 @@ static struct buf pop_waiting(struct exchange *x)
     return part;
 }
 
-/* One part at a time; an end goes out with the last one. */
+/* Hands one waiting buffer to libh2o. The end of the answer goes out with the last buffer. */
 static void pump_waiting(struct exchange *x)
 {
     h2o_iovec_t v;
@@ -273,7 +273,8 @@ static void pump_waiting(struct exchange *x)
              x->final ? H2O_SEND_STATE_FINAL : H2O_SEND_STATE_IN_PROGRESS);
 }
 
-/* `more` adds bytes through exchange_send, which may call back here: one at a time. */
+/* Asks `more` for bytes. `more` adds them through exchange_send, which may call back here: only one
+ * call of `more` runs at a time. */
 static void pull_more(struct exchange *x)
 {
     if (!x->more || x->pulling)
@@ -283,7 +284,7 @@ static void pull_more(struct exchange *x)
         size_t before = exchange_unsent(x);
 
         x->more(x->more_ctx);
-        /* nothing to say yet: it pulls again itself, or is sent */
+        /* `more` added nothing: it will call exchange_pull again, or bytes will be sent to it */
         if (exchange_unsent(x) == before)
             break;
     }
@@ -301,7 +302,7 @@ static void call_on_space(struct exchange *x)
     fn(x->room_ctx);
 }
 
-/* The kernel has taken what was flying. */
+/* The kernel has accepted all flying bytes. */
 static void on_proceed(h2o_generator_t *g, h2o_req_t *req)
 {
     struct exchange *x = (struct exchange *)(void *)g;
@@ -314,7 +315,7 @@ static void on_proceed(h2o_generator_t *g, h2o_req_t *req)
     pump_waiting(x);
 }
 
-/* libh2o gives the answer up; exchange_dispose follows. */
+/* libh2o abandons the answer; exchange_dispose follows. */
 static void on_stop(h2o_generator_t *g, h2o_req_t *req)
 {
     struct exchange *x = (struct exchange *)(void *)g;
@@ -323,7 +324,8 @@ static void on_stop(h2o_generator_t *g, h2o_req_t *req)
     x->failing = true;
 }
 
-/* A request has come whole. What lies on the connection from before is settled by that. */
+/* Makes the exchange of a complete request. The previous answer on the connection counts as
+ * delivered now. */
 struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req)
 {
     struct exchange *x = mem_zalloc(sizeof(*x));
@@ -339,12 +341,13 @@ struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req)
     conn->server->body_bytes += x->body_bytes;
     server_count_unfinished(conn, 0);
     intake_forget(conn);
-    server_close_note(conn, conn->sent); /* a next request: the last answer had arrived */
+    /* the peer sent a next request, so the last answer has arrived */
+    server_close_note(conn, conn->sent);
     conn->sent = false;
     conn->last_bytes = conn->lent ? conn->sock->input->size : 0;
     conn->confirms = exchange_header(x, HTTP1_CONFIRMS).p != NULL;
-    /* libh2o looks only when it reads the head. A peer that confirms must still do so. It closes
-     * afterwards, since it was notified. */
+    /* libh2o reads this flag only when it reads the head. A peer that confirms must still send its
+     * confirmation. Such a peer closes the connection itself, because it was notified. */
     if ((conn->announced || conn->server->draining) && !conn->lent)
         req->http1_is_persistent = conn->confirms;
     if (conn->lent && conn->server->opt.on_lent)
@@ -387,7 +390,7 @@ static const char *reason_of(int status)
     return "Other";
 }
 
-/* One at most on a connection: its answer is the last one there. */
+/* Replaces no earlier note: a connection has at most one, for its last answer. */
 void exchange_note(struct exchange *x, const struct exchange_note *note)
 {
     struct server_conn *c = x->conn;
@@ -405,7 +408,7 @@ void exchange_unnote(struct exchange *x)
     server_close_note(x->conn, false);
 }
 
-/* Status line and headers; nothing can be refused any more. */
+/* Sends the status line and headers. After that the request cannot be refused. */
 static void start_answer(struct exchange *x, int status, const char *content_type)
 {
     CHECK(!x->begun);
@@ -425,7 +428,7 @@ static void start_answer(struct exchange *x, int status, const char *content_typ
     h2o_start_response(x->req, &x->generator);
 }
 
-/* libh2o would free the request behind its answer. */
+/* Writes the answer past libh2o, which would free the request after its answer. */
 static void reply_stranded(struct exchange *x, int status, const char *content_type,
                            struct str body)
 {
@@ -463,14 +466,12 @@ static void send_whole(struct exchange *x, int status, const char *content_type,
     pump_waiting(x);
 }
 
-/* A whole answer; the body is copied. */
 void exchange_reply(struct exchange *x, int status, const char *content_type, struct str body)
 {
     if (!x->over)
         send_whole(x, status, content_type, body);
 }
 
-/* The body is taken over. */
 void exchange_reply_buf(struct exchange *x, int status, const char *content_type, struct buf *body)
 {
     if (x->over) {
@@ -499,7 +500,7 @@ bool exchange_started(const struct exchange *x)
     return x->begun;
 }
 
-/* `bytes` is empty afterwards; it may get a used buffer in exchange. */
+/* Passes the bytes on. `bytes` is empty afterwards, and may hold a used buffer for reuse. */
 void exchange_send(struct exchange *x, struct buf *bytes)
 {
     if (x->cut || x->over) {
@@ -517,7 +518,7 @@ void exchange_send(struct exchange *x, struct buf *bytes)
         x->waiting = *bytes;
         *bytes = spare;
     } else {
-        if (x->waiting.len == 0) /* a part in the making, which will not grow */
+        if (x->waiting.len == 0) /* becomes a buffer of its own, which will not grow */
             (void)buf_reserve(&x->waiting, PART_BYTES);
         buf_add(&x->waiting, bytes->p, bytes->len);
     }
@@ -563,15 +564,13 @@ void exchange_fail(struct exchange *x)
         pump_waiting(x); /* x may be gone now */
 }
 
-/* The worker has not acted: a router that sees the connection end without an answer asks its
- * successor. */
 void exchange_hand_back(struct exchange *x)
 {
     CHECK(!x->begun);
     x->closed = NULL;
     server_announce(x->conn);
     (void)shutdown(x->conn->fd, SHUT_WR);
-    exchange_reply(x, 499, "text/plain", STR("")); /* goes nowhere */
+    exchange_reply(x, 499, "text/plain", STR("")); /* the reply is only logged */
 }
 
 void exchange_mute(struct exchange *x)
@@ -581,7 +580,7 @@ void exchange_mute(struct exchange *x)
         (void)shutdown(x->conn->fd, SHUT_RDWR);
 }
 
-/* Ends what can be ended of an exchange without a peer. */
+/* Ends an exchange that has no peer, as far as its state permits. */
 static void end_lonely(struct exchange *x)
 {
     x->over = true;
@@ -614,8 +613,8 @@ bool exchange_finishing(const struct exchange *x)
     return x->owed > 0;
 }
 
-/* Handles that the peer has left. A request that waits to begin and must be finished anyway
- * (server_options.finishes) stays: its handler is called first (start_request, server.c). */
+/* Handles that the peer has left. A request that waits to begin but must be finished anyway
+ * (server_options.finishes) is kept: its handler is called first (start_request, server.c). */
 void exchange_left(struct exchange *x)
 {
     const struct server *s = x->conn->server;

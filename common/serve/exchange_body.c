@@ -1,5 +1,5 @@
-/* The body of a request (exchange.h), which lies in libh2o's input, or decoded next to it: how it
- * is read, and how its memory goes back to the system. */
+/* The body of a request (exchange.h): how it is read, and how its memory is returned to the system.
+ * The body is in libh2o's input, or decoded in a buffer of its own. */
 #include <stdlib.h>
 
 #include "common/base/check.h"
@@ -7,11 +7,11 @@
 #include "common/net/content_coding.h"
 #include "common/serve/server_internal.h"
 
-/* A body with a Content-Encoding. */
+/* State of decoding a body that has a Content-Encoding. */
 struct body_coding {
-    struct content_decoder *decoder; /* NULL: it is over */
+    struct content_decoder *decoder; /* NULL: decoding is over */
     struct buf body;                 /* the decoded bytes */
-    struct err err;                  /* why the body is refused; ERR_NONE: it is not */
+    struct err err;                  /* why the body is refused; ERR_NONE: it is accepted */
 };
 
 static struct str encoded_body(const struct exchange *x)
@@ -126,7 +126,7 @@ void exchange_free_coding(struct exchange *x)
     x->coding = NULL;
 }
 
-/* ------------------------------------------------------------------ reading, and giving back */
+/* ------------------------------------------------------------------ reading and freeing */
 
 struct str exchange_body(const struct exchange *x)
 {
@@ -136,7 +136,8 @@ struct str exchange_body(const struct exchange *x)
     return body;
 }
 
-/* Whole pages of it: the input is libh2o's, and is freed as one piece. */
+/* Returns whole pages of the fragment to the system. The input is libh2o's, which frees it as one
+ * piece. */
 void exchange_drop_body(const struct exchange *x, struct str part)
 {
     struct str body = exchange_closed_body(x);

@@ -1,5 +1,5 @@
-/* The head of a request (exchange.h). It is libh2o's as long as the request is; an exchange that is
- * retained for longer has a copy. */
+/* The head of a request (exchange.h). libh2o owns it as long as the request exists. An exchange
+ * that is retained for longer has a copy. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,7 +42,6 @@ struct str exchange_path(const struct exchange *x)
     return str_sub(path, 0, MIN_OF(query_at, path.len));
 }
 
-/* Without the "?"; empty if there is none. */
 struct str exchange_query(const struct exchange *x)
 {
     size_t query_at;
@@ -64,7 +63,6 @@ static struct str find_copied(const struct exchange_head *head, struct str name)
     return (struct str){0};
 }
 
-/* `name` in lower case, as libh2o keeps them. */
 struct str exchange_header(const struct exchange *x, const char *name)
 {
     size_t len = strlen(name);
@@ -80,7 +78,6 @@ struct str exchange_header(const struct exchange *x, const char *name)
     return (struct str){0};
 }
 
-/* All keys of the request, however many headers have some. */
 void exchange_keys(const struct exchange *x, struct presented *to)
 {
     struct exchange_header h;

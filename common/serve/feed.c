@@ -1,7 +1,7 @@
 /* Events for viewers (feed.h). A change is recorded by its key. A tick renders the recorded keys,
- * oldest first, into one text for all viewers, once each however often they changed. A viewer that
- * does not read falls behind. It gets no further events until it has read all that was kept for it.
- * Then it gets the event "reset" and fetches all lists again. */
+ * oldest first, into one text for all viewers. A key is rendered once however often it has changed.
+ * A viewer that reads too slowly gets no further events until it has read everything that was kept
+ * for it. Then it gets the event "reset" and fetches all lists again. */
 
 #include "common/serve/feed.h"
 
@@ -13,7 +13,7 @@
 #include "common/base/mem.h"
 #include "common/serve/exchange.h"
 
-/* A tick's work is bounded in both; the rest waits for the next one. */
+/* Limits of one tick, in keys and in bytes. Further keys wait for the next tick. */
 enum { TICK_NOTES_MAX = 512, TICK_BYTES_MAX = 512 << 10, ALIVE_MS = 15000 };
 
 /* Pause after a tick with many notes: PAUSE_TIMES the processor time that it took for all viewers.
@@ -26,12 +26,12 @@ struct feed_viewer {
     struct exchange *x;
     struct list_item item;
     bool relayed;
-    bool behind; /* it has lost events and does not know it yet */
+    bool behind; /* the viewer has lost events and has not got `reset` yet */
 };
 
 struct feed_note {
     struct list_item item;
-    struct str key; /* behind the struct */
+    struct str key; /* text follows the struct */
 };
 
 void feed_event(struct buf *out, const char *name, struct str json)
@@ -48,7 +48,7 @@ void feed_init(struct feed *f, struct loop *loop, uint64_t tick_ms)
 
 /* --- viewers --- */
 
-/* A copy for one viewer. */
+/* Sends a copy of the bytes to one viewer. */
 static void send_bytes(struct feed_viewer *v, struct str bytes)
 {
     struct buf copy = {0};
@@ -58,7 +58,7 @@ static void send_bytes(struct feed_viewer *v, struct str bytes)
     buf_done(&copy);
 }
 
-/* The viewer has read all that was kept for it: from here on it gets events again. */
+/* The viewer has read everything that was kept for it, so it gets events again. */
 static void on_viewer_caught_up(void *ctx)
 {
     struct feed_viewer *v = ctx;
@@ -69,7 +69,8 @@ static void on_viewer_caught_up(void *ctx)
     send_bytes(v, STR("event: reset\ndata: {\"reason\":\"slow\"}\n\n"));
 }
 
-/* Unless it is behind, or comes to be. */
+/* Sends bytes to a viewer that keeps up. A viewer that would exceed its limit is marked as behind
+ * instead. */
 static void send_to_viewer(struct feed_viewer *v, struct str bytes)
 {
     if (v->behind)
@@ -82,7 +83,8 @@ static void send_to_viewer(struct feed_viewer *v, struct str bytes)
     exchange_on_space(v->x, on_viewer_caught_up, v);
 }
 
-/* Sends bytes to all viewers; `relayed`: only to those that also want other processes' events. */
+/* Sends bytes to all viewers. relayed: only to those that also want the events of other processes.
+ */
 static void send_to_all(struct feed *f, struct str bytes, bool relayed)
 {
     struct feed_viewer *v, *next;
@@ -93,7 +95,7 @@ static void send_to_all(struct feed *f, struct str bytes, bool relayed)
     }
 }
 
-/* Drops the recorded keys: no viewer is left. */
+/* Forgets the recorded keys: no viewer is left. */
 static void forget_notes(struct feed *f)
 {
     struct feed_note *n, *next;
@@ -137,7 +139,7 @@ static void on_viewer_left(void *ctx, bool delivered)
         f->left(f->ctx);
 }
 
-/* Proxies and clients close what is silent. */
+/* Sends a comment to silent streams, because proxies and clients close what is silent. */
 static void on_alive(struct loop_timer *t)
 {
     struct feed *f = CONTAINER_OF(t, struct feed, alive);
@@ -146,8 +148,6 @@ static void on_alive(struct loop_timer *t)
     send_to_all(f, STR(": alive\n\n"), false);
 }
 
-/* Answers the request with a stream: hello, `first`, then events until the peer leaves. Returns
- * -1 and e if there are too many. */
 int feed_join(struct feed *f, struct exchange *x, bool relayed, struct str hello, struct str first,
               struct err *e)
 {
@@ -175,9 +175,10 @@ int feed_join(struct feed *f, struct exchange *x, bool relayed, struct str hello
     return 0;
 }
 
-/* --- what has changed --- */
+/* --- recorded changes --- */
 
-/* Writes what was noted into f->ready, as far as a tick goes. Returns how many notes. */
+/* Writes the events of recorded keys into f->ready, up to the limits of a tick. Returns the number
+ * of keys. */
 static unsigned write_notes(struct feed *f)
 {
     struct feed_note *n;
@@ -203,7 +204,7 @@ static void set_tick(struct feed *f)
         loop_timer_set(f->loop, &f->tick, f->pause_ms, on_feed_tick);
 }
 
-/* How long to wait behind a tick that wrote so many notes and took so long. */
+/* Returns the pause that follows a tick with this number of keys and this processor time. */
 static uint64_t pause_behind(const struct feed *f, unsigned told, uint64_t cpu_us)
 {
     uint64_t pause_ms = cpu_us * PAUSE_TIMES / 1000;
@@ -213,7 +214,7 @@ static uint64_t pause_behind(const struct feed *f, unsigned told, uint64_t cpu_u
     return MIN_OF(MAX_OF(pause_ms, f->tick_ms), (uint64_t)PAUSE_MS_MAX);
 }
 
-/* Sends what was noted; more waits for the next tick. */
+/* Sends the events of recorded keys. Keys beyond the limit wait for the next tick. */
 static void on_feed_tick(struct loop_timer *t)
 {
     struct feed *f = CONTAINER_OF(t, struct feed, tick);
@@ -230,7 +231,6 @@ static void on_feed_tick(struct loop_timer *t)
         set_tick(f);
 }
 
-/* Records a change of the key. Costs nothing without viewers. */
 void feed_record(struct feed *f, struct str key)
 {
     struct feed_note *n;
@@ -245,12 +245,11 @@ void feed_record(struct feed *f, struct str key)
     set_tick(f);
 }
 
-/* Returns the buffer for an event without a key. It goes out after the keys recorded before. */
 struct buf *feed_queue(struct feed *f)
 {
     CHECK(feed_watched(f));
     (void)write_notes(f);
-    if (f->ready.len > TICK_BYTES_MAX) { /* a tick's worth and more: goes out now */
+    if (f->ready.len > TICK_BYTES_MAX) { /* more than a tick's worth is sent at once */
         struct buf out = f->ready;
 
         f->ready = (struct buf){0};
@@ -266,7 +265,6 @@ void feed_relay(struct feed *f, struct str events)
     send_to_all(f, events, true);
 }
 
-/* All streams end in good order. */
 void feed_end(struct feed *f)
 {
     struct feed_viewer *v, *next;

@@ -1,12 +1,12 @@
 /*
  * struct feed: server-sent events about changes, for all viewers. A changed object is recorded by
- * its key. A tick later the key's event is written once and goes to all viewers. So an object that
+ * its key. A tick later the key's event is written once and sent to all viewers. So an object that
  * changes a thousand times a second causes one event per tick. Without viewers nothing is kept, and
  * a change costs one call of feed_watched.
  *
- * A viewer that does not keep up loses events, never memory: beyond FEED_BEHIND_BYTES it gets
- * nothing more until it has read all, then the event `reset`, after which it fetches the lists
- * again.
+ * A viewer that does not keep up loses events; its memory stays bounded. Beyond FEED_BEHIND_BYTES
+ * it gets nothing until it has read everything. Then it gets the event `reset`, and must fetch the
+ * lists again.
  */
 #ifndef RG_SERVE_FEED_H
 #define RG_SERVE_FEED_H
@@ -27,21 +27,23 @@ enum { FEED_BEHIND_BYTES = 1 << 20 };
 
 struct feed {
     struct loop *loop;
-    /* Appends the events of the key as it is now (feed_event); maybe none. */
+    /* Appends the present events of the key (feed_event), or nothing. */
     void (*write)(void *ctx, struct str key, struct buf *out);
-    void (*left)(void *ctx); /* a viewer has left; must not free the feed. NULL: nothing */
+    /* called when a viewer has left; must not free the feed. NULL: no call */
+    void (*left)(void *ctx);
     void *ctx;
     uint64_t tick_ms;
     struct list_head viewers;
-    uint32_t n_viewers, n_relayed; /* number of viewers; number that joined with `relayed` */
-    struct map noted;              /* key -> note */
-    struct list_head waiting;      /* notes, the oldest first */
+    uint32_t n_viewers, n_relayed; /* all viewers; those that joined with `relayed` */
+    struct map noted;              /* key -> struct feed_note, not written yet */
+    struct list_head waiting;      /* the notes of `noted`, the oldest first */
     struct buf ready;              /* events that wait for the tick */
-    uint64_t pause_ms; /* time until the next tick: more after a tick with many events */
+    uint64_t pause_ms; /* time until the next tick; longer after a tick with many events */
     struct loop_timer tick, alive;
 };
 
-/* `write`, `left`, ctx and tick_ms stay as they are. */
+/* Starts a feed without viewers. `write`, `left` and ctx are set by the caller and do not change.
+ */
 void feed_init(struct feed *f, struct loop *loop, uint64_t tick_ms);
 
 static inline bool feed_watched(const struct feed *f)
@@ -51,21 +53,22 @@ static inline bool feed_watched(const struct feed *f)
 
 /* Takes ownership of the exchange. Begins the answer with the event `hello`, whose data is `hello`
  * (JSON; empty: {}), then sends `first` (may be empty). relayed: the viewer also gets the events of
- * feed_relay. Beyond FEED_VIEWERS_MAX returns -1 with ERR_OVERLOADED, and the exchange remains the
- * caller's. */
+ * feed_relay. If there are FEED_VIEWERS_MAX viewers, returns -1 with ERR_OVERLOADED, and the
+ * exchange remains the caller's. */
 int feed_join(struct feed *f, struct exchange *x, bool relayed, struct str hello, struct str first,
               struct err *e);
 
 /* Records a change of the object with this key. Call it only while feed_watched. */
 void feed_record(struct feed *f, struct str key);
 
-/* A buffer for events that go out with the next tick, in order; keys noted before come first. */
+/* Returns a buffer for events that are sent with the next tick, in order. Events of recorded keys
+ * precede them. */
 struct buf *feed_queue(struct feed *f);
 
-/* Sends whole events of another feed, at once, to the viewers that joined with `relayed`. */
+/* Sends whole events of a different feed, at once, to the viewers that joined with `relayed`. */
 void feed_relay(struct feed *f, struct str events);
 
-/* Ends all answers; `left` is not called. */
+/* Ends the answers of all viewers; `left` is not called. */
 void feed_end(struct feed *f);
 
 /* Appends one event: a name, and JSON text without a line feed. */

@@ -1,19 +1,19 @@
 /*
- * We read what comes on a connection, and libh2o does not: it would read all that a socket has in
- * one step, as long as the peer writes, into a buffer that it doubles and copies. So whenever
- * libh2o begins to read (at accept, and after each answer) its reading is stopped in the same turn,
- * before it can wait for anything (intake_stop_libh2o), and our watch on the connection reports
- * when there are bytes (intake_read).
+ * Reading of requests, which we do instead of libh2o. libh2o would read everything that a socket
+ * has in one step, as long as the peer writes, into a buffer that it doubles and copies. So
+ * whenever libh2o begins to read (at accept, and after each answer), its reading is stopped in the
+ * same loop iteration (intake_stop_libh2o). Our own watch on the connection then reports when there
+ * are bytes (intake_read).
  *
  * The head of a request contains its length. Memory for all of it is made at once, and libh2o is
  * called when the connection's input has all of it. If the head has no length, libh2o is called
- * with each piece. A long request is read one piece a turn, so that others do not wait. Its arrived
- * bytes are packed meanwhile (packed_input.h).
+ * with each piece. A long request is read one piece per loop iteration, so that others do not wait.
+ * Arrived bytes are packed meanwhile (packed_input.h).
  *
  * The watch reports each arrival once. `unread` remembers a report that comes while a request is
  * answered, and bytes that a full read may have left in the socket. At the end of the peer's bytes
- * libh2o gets its reading back, and closes. If the peer has left and the rest of its request is not
- * in the socket, the present bytes are not read: thousands of leaving peers would keep the loop
+ * libh2o reads again, sees the end, and closes. If the peer has left and the rest of its request is
+ * not in the socket, the present bytes are not read: thousands of leaving peers would keep the loop
  * busy for nothing.
  */
 #include <errno.h>
@@ -28,16 +28,20 @@
 #include "common/os/loop.h"
 
 enum {
-    FIRST_ROOM = 4096,        /* for the first bytes of a request, at least */
-    INTAKE_LONG = 1 << 20,    /* requests of more are read in pieces */
-    INTAKE_PIECE = 128 << 10, /* read at once: new memory costs a microsecond a kilobyte */
-    LARGE_AFTER = 2 << 20,    /* requests longer than this get large pages: each is whole at once */
-    PACK_AT_ONCE = 6,         /* blocks; a piece is two, and the first may begin a page later */
-    ROOM_AFTER = 4096,        /* libh2o wants so much before it reads, and makes it otherwise */
+    FIRST_ROOM = 4096,     /* least memory for the first bytes of a request */
+    INTAKE_LONG = 1 << 20, /* longer requests are read in pieces */
+    /* bytes of one read: making new memory costs a microsecond a kilobyte */
+    INTAKE_PIECE = 128 << 10,
+    /* requests longer than this use large pages, each of which is made as a whole */
+    LARGE_AFTER = 2 << 20,
+    /* blocks packed in one step; a piece has two, and the first may begin a page later */
+    PACK_AT_ONCE = 6,
+    /* free space that libh2o wants before it reads; otherwise it makes more itself */
+    ROOM_AFTER = 4096,
 };
 
-/* The value of a header line as `name` has it ("name:", in lower case); p NULL: this is another
- * line. */
+/* Returns the value if the header line has this name ("name:", in lower case); p NULL: the line has
+ * a different name. */
 static struct str header_value(struct str line, struct str name)
 {
     struct str rest = str_sub(line, name.len, SIZE_MAX);
@@ -48,8 +52,8 @@ static struct str header_value(struct str line, struct str name)
     return str_trim(str_sub(rest, 0, str_find(rest, STR("\r"), 0)));
 }
 
-/* The line that begins at `at`, without its "\r\n", behind which *at is then; p NULL: its end has
- * not come. */
+/* Returns the line that begins at *at, without its "\r
+ * ", and moves *at after it; p NULL: the line is not complete. */
 static struct str next_head_line(struct str input, size_t *at)
 {
     const char *from = input.p + *at, *end = input.p + input.len, *feed = from;
@@ -64,8 +68,8 @@ static struct str next_head_line(struct str input, size_t *at)
     return (struct str){0};
 }
 
-/* Returns the size of the request whose head the input begins with; 0: the head has no length. An
- * empty line may come first (a confirmation). */
+/* Returns the size of the request whose head begins the input; 0: the head has no length. An empty
+ * line may precede it (a confirmation). */
 static size_t declared_bytes(struct str input)
 {
     size_t at = 0;
@@ -74,7 +78,7 @@ static size_t declared_bytes(struct str input)
     struct str line = next_head_line(input, &at), value;
 
     while (line.p) {
-        bool leads = at < 4; /* two empty lines at the front are no end */
+        bool leads = at < 4; /* two empty lines at the front are not the end of a head */
 
         line = next_head_line(input, &at);
         if (line.p && line.len == 0 && !leads)
@@ -94,8 +98,9 @@ static struct str input_of(const struct server_conn *c)
     return str_of(c->sock->input->bytes, c->sock->input->size);
 }
 
-/* For the rest of so long a request at once, so that nothing is copied. It is address space only
- * until it is read into; of that, too, clients may claim as much as they may send. */
+/* Reserves memory for the rest of a request of this size, so that nothing is copied. Only address
+ * space is used until bytes are read into it. Clients may claim as much of that as they may send.
+ */
 static void reserve_request(struct server_conn *c, size_t whole_bytes)
 {
     struct server *s = c->server;
@@ -109,8 +114,8 @@ static void reserve_request(struct server_conn *c, size_t whole_bytes)
     (void)h2o_buffer_reserve(&c->sock->input, all);
 }
 
-/* Starts packing of a long request whose memory was made at once, if the server's owner wants it
- * for this path. */
+/* Starts packing a long request whose memory was made at once, if server_options.packs wants it for
+ * this path. */
 static void begin_packing(struct server_conn *c)
 {
     const struct server *s = c->server;
@@ -151,7 +156,8 @@ void intake_resume_libh2o(struct server_conn *c)
     h2o_socket_read_start(c->sock, had);
 }
 
-/* The request at hand is answered, or other work was first, or the request's peer has left. */
+/* Reads on after the present request was answered, after other work, or because the peer has left.
+ */
 static void on_more(struct loop_task *t)
 {
     struct server_conn *c = CONTAINER_OF(t, struct server_conn, intake.more);
@@ -172,8 +178,8 @@ void intake_pass_end(struct server_conn *c)
     read_later(c);
 }
 
-/* Finds the request's length and makes memory for it. A request that libh2o refuses for its length
- * is passed on as it comes. */
+/* Finds the length of the request and makes memory for it. A request that libh2o will refuse for
+ * its length gets no memory: libh2o gets the bytes as they arrive. */
 static void read_head_length(struct server_conn *c)
 {
     size_t whole = declared_bytes(input_of(c));
@@ -187,9 +193,9 @@ static void read_head_length(struct server_conn *c)
         begin_packing(c);
 }
 
-/* Packs the blocks that are whole. The request must not move: packed_input_begin is called when
- * there is memory for all of it. Bytes that came before intake took over are packed a few blocks at
- * a time. */
+/* Packs the blocks that are complete. The request must not move: packed_input_begin is called when
+ * there is memory for all of it. Bytes that were read before that are packed a few blocks at a
+ * time. */
 static void pack_arrived(struct server_conn *c)
 {
     const struct packed_input *p = &c->packed;
@@ -202,9 +208,9 @@ static void pack_arrived(struct server_conn *c)
     packed_input_add(&c->packed, in->bytes + MIN_OF(in->size, most));
 }
 
-/* Asks for large pages for the next piece, if possible. The first touch of a small page costs up to
- * 20 us in a virtual machine, for the kernel's write and for the reader. Not for memory whose
- * blocks are packed: each block frees small pages. */
+/* Asks for large pages for the next piece, if possible. The first access to a small page costs up
+ * to 20 us in a virtual machine, for the kernel's write and for the reader. Memory whose blocks are
+ * packed gets small pages, because each block frees its own. */
 static void ask_large(struct server_conn *c)
 {
     struct intake *in = &c->intake;
@@ -221,7 +227,7 @@ static void ask_large(struct server_conn *c)
     in->large_to = page + MEM_LARGE_PAGE;
 }
 
-/* Makes the pages for bytes that are in the socket already; other bytes may never come. */
+/* Makes the pages for the bytes that are already in the socket. Later bytes may never come. */
 static void touch_pages(const struct server_conn *c, char *room, size_t piece)
 {
     int left = 0;
@@ -230,10 +236,10 @@ static void touch_pages(const struct server_conn *c, char *room, size_t piece)
         mem_touch(room, MIN_OF(piece, (size_t)left));
 }
 
-/* Returns how much to read from the socket. If the rest of the request is known and not long: all
- * of it and a bit more, so that a read that is not full shows that no bytes are left. For a lent
- * connection at most one byte more: that is enough to see more, and the router judges what follows.
- */
+/* Returns the number of bytes to read from the socket. If the rest of the request is known and
+ * short, that is all of it and a bit more: a read that returns less shows that the socket is empty.
+ * A lent connection gets at most one byte more. That is enough to see that more follows, and the
+ * router judges what follows. */
 static size_t piece_size(const struct server_conn *c, size_t room)
 {
     size_t whole = c->intake.whole_bytes, had = c->sock->input->size;
@@ -245,7 +251,8 @@ static size_t piece_size(const struct server_conn *c, size_t room)
     return whole > 0 ? room : MIN_OF(room, (size_t)INTAKE_PIECE);
 }
 
-/* Reports whether the peer's end follows the last bytes; the watch has reported it with them. */
+/* Reports whether the peer's end of stream follows the last bytes; the watch has reported it with
+ * them. */
 static bool is_at_end(const struct server_conn *c)
 {
     return c->gone || c->shut || c->refused;
@@ -261,7 +268,8 @@ static ssize_t read_again(const struct server_conn *c, char *to, size_t size)
     return n;
 }
 
-/* A router's channel for lent connections comes as what a link begins with, which is over then. */
+/* Makes the first read of a connection. If the bytes begin a router's channel, the connection is
+ * given to lent.c and is over here. */
 static ssize_t first_read(struct server_conn *c, char *to, size_t size)
 {
     int fds[2];
@@ -298,8 +306,8 @@ static ssize_t read_piece(struct server_conn *c)
     return n;
 }
 
-/* Whether the request will never be whole. Not of a connection that was refused: its answer is on
- * the way, and the kernel may drop that where bytes are left unread. */
+/* Reports whether the request will never be complete. A connection that was refused does not count:
+ * its answer is being sent, and the kernel may drop it if bytes are left unread. */
 static bool is_lost(const struct server_conn *c)
 {
     size_t whole = c->intake.whole_bytes, had = c->sock->input->size;
@@ -309,7 +317,7 @@ static bool is_lost(const struct server_conn *c)
            (size_t)MAX_OF(left, 0) < whole - had;
 }
 
-/* Closes the connection like libh2o does after a read error. c is freed then. */
+/* Closes the connection as libh2o does after a read error. Frees c. */
 static void close_unread(struct server_conn *c)
 {
     h2o_socket_cb had = c->intake.had;
@@ -318,7 +326,8 @@ static void close_unread(struct server_conn *c)
     had(c->sock, "the peer left within its request");
 }
 
-/* The peer left in the middle. libh2o sees the same, and frees what is there by then. */
+/* Handles a peer that left in the middle of a request. libh2o sees the same end and frees what has
+ * arrived. */
 static void end_reading(struct server_conn *c)
 {
     if (is_lost(c))
@@ -327,7 +336,7 @@ static void end_reading(struct server_conn *c)
         intake_resume_libh2o(c);
 }
 
-/* False if nothing came: there is nothing now, or the peer has left. */
+/* Reads one piece. Returns false if nothing came: the socket is empty, or the peer has left. */
 static bool read_available(struct server_conn *c)
 {
     ssize_t n = is_lost(c) ? 0 : read_piece(c);
@@ -339,7 +348,7 @@ static bool read_available(struct server_conn *c)
     }
     if (n <= 0) {
         if (c->lent)
-            lent_answers(c); /* no reader is left for an answer */
+            lent_answers(c); /* the peer reads no answer any longer */
         end_reading(c);
         return false;
     }
@@ -349,7 +358,7 @@ static bool read_available(struct server_conn *c)
     return true;
 }
 
-/* Whether the rest of the request is read in this turn as well. */
+/* Reports whether the rest of the request is read in this loop iteration as well. */
 static bool reads_on(const struct server_conn *c)
 {
     return c->intake.unread && c->intake.whole_bytes <= INTAKE_LONG &&
@@ -364,7 +373,7 @@ void intake_read(struct server_conn *c)
     had = c->intake.had;
     if (!had)
         return;
-    if (h2o_socket_is_writing(c->sock)) { /* "100 Continue" */
+    if (h2o_socket_is_writing(c->sock)) { /* a "100 Continue" is being sent */
         read_later(c);
         return;
     }
@@ -373,9 +382,9 @@ void intake_read(struct server_conn *c)
             return;
     } while (reads_on(c));
     if (c->intake.unread)
-        read_later(c); /* unless this begins an exchange */
+        read_later(c); /* reading continues later unless this begins an exchange */
     if (c->lent && c->intake.whole_bytes == 0)
-        return; /* a part of a head may still be given back */
+        return; /* the router may still take back an incomplete head */
     if (c->intake.whole_bytes <= c->sock->input->size)
         had(c->sock, NULL); /* c may be gone */
 }

@@ -1,20 +1,21 @@
 /*
- * Connections that routers lend (common/net/lending.h), as the server sees them. A router's
- * channel comes as the first bytes of a link (lent_introduced), then each GIVE message brings a
- * client's connection, which becomes a server_conn like any other. What is special:
+ * Connections that routers lend (common/net/lending.h), on the server's side. The first bytes of a
+ * link may say that it is a router's channel (lent_introduced). Then each GIVE message brings a
+ * client's connection, which becomes a server_conn like any other. Differences:
  *
- *     before we read of it          the page says that we may have (lent_reads)
- *     after each read (intake.c)    is it the request that we were lent it for? (lent_goes_on)
- *     no, or the router wants it everything read so far goes back in messages (return_connection)
- *     its answer begins, is out     the page says so (lent_answers, lent_rests)
- *     it ends by itself             the router hears so, and closes its own descriptor
+ *     before we read from it          the shared page says so (lent_reads)
+ *     after each read (intake.c)      is this the request that the loan is for? (lent_goes_on)
+ *     if not, or if recalled          everything read so far returns in messages
+ *     (return_connection)
+ *     when its answer begins, ends    the shared page says so (lent_answers, lent_rests)
+ *     when it ends by itself          the router gets a message, and closes its own descriptor
  *
- * A connection that is idle, or whose request comes slowly, goes back as well: limits in time of
- * what clients do are the router's. Giving back makes libh2o close its descriptor, so it happens
- * only where libh2o waits for bytes: in intake_read, after an exchange, or in a task of ours.
+ * A connection that is idle, or whose request comes slowly, returns as well: the router keeps all
+ * time limits for clients. Returning makes libh2o close its descriptor. So it happens only where
+ * libh2o waits for bytes: in intake_read, after an exchange, or in a task of ours.
  *
- * The connection's watch has a descriptor of its own. libh2o closes its one before its callback,
- * and the epoll entry outlives that, since the router has the socket open.
+ * The connection's watch has a descriptor of its own. libh2o closes its descriptor before its
+ * callback, but the epoll entry would remain, because the router has the socket open.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,9 +30,9 @@
 
 enum {
     SWEEP_MS = 1000,
-    IDLE_MS = 10000,   /* then a connection goes back */
+    IDLE_MS = 10000,   /* an idle connection returns to its router after this time */
     PARTIAL_MS = 2000, /* time after which a connection with an incomplete request goes back */
-    GIVE_BATCH = 8     /* connections taken in a turn: each brings its own work */
+    GIVE_BATCH = 8     /* connections accepted in one loop iteration: each brings its own work */
 };
 
 /* A router's channel. Lives until it has ended and all connections are gone. */
@@ -42,24 +43,26 @@ struct lender {
     int fd;
     struct lending_page *page;
     struct list_head lents;
-    VEC(struct buf) unsent; /* messages that the channel did not take yet */
+    VEC(struct buf) unsent; /* messages that the channel has not accepted yet */
     struct loop_timer sweep;
-    char *room; /* for a message */
-    bool ended; /* the router has, or the server does */
+    char *room; /* buffer for one message */
+    bool ended; /* the channel is over: the router has closed it, or the server has */
 };
 
 struct lent {
     struct lender *lender;
     struct list_item item; /* in lender->lents */
     struct server_conn *conn;
-    struct str head;  /* heads of the requests for which it was lent; owned */
-    size_t length_at; /* the digits of its Content-Length */
+    struct str head;  /* head of the request that the connection was lent for; owned */
+    size_t length_at; /* offset of the digits of its Content-Length */
     uint32_t slot;
     uint32_t served;
     int watch_fd;
-    bool recalled;     /* to be given back as soon as it rests */
-    bool let_go;       /* the router knows: it has it back, or closes it */
-    uint64_t since_ms; /* when it was last idle, or what lies of a request began to come */
+    bool recalled; /* must return as soon as it is idle */
+    /* the loan is over for the router: it has the connection back, or closes it */
+    bool let_go;
+    /* when the connection became idle, or when the first bytes of an incomplete request came */
+    uint64_t since_ms;
     struct loop_task back;
 };
 
@@ -83,7 +86,7 @@ static void watch_writable(struct lender *l)
     loop_mod(l->server->loop, &l->io, LOOP_IN | LOOP_RDHUP | LOOP_OUT | LOOP_LEVEL);
 }
 
-/* Returns false if the channel is full. A channel that fails ends. */
+/* Sends one message. Returns false if the channel is full. A channel that fails ends. */
 static bool send_message(struct lender *l, const struct lending_message *m, struct str bytes)
 {
     if (lending_send(l->fd, m, bytes, -1) == 0)
@@ -108,7 +111,7 @@ static void send_to_router(struct lender *l, const struct lending_message *m, st
     watch_writable(l);
 }
 
-/* Sends what was read of a request, but for the last message of it, which is returned. */
+/* Sends the bytes that were read of a request, except for the last message, which is returned. */
 static struct str send_pieces(struct server_conn *c)
 {
     struct lending_message m = {.kind = LENDING_PIECE, .slot = c->lent->slot};
@@ -144,7 +147,7 @@ static void send_unsent(struct lender *l)
             buf_done(&l->unsent.at[sent]);
     }
     if (l->ended)
-        return; /* nothing is left */
+        return; /* nothing is left to send */
     memmove(l->unsent.at, l->unsent.at + sent, (l->unsent.n - sent) * sizeof(*l->unsent.at));
     l->unsent.n -= sent;
     if (l->unsent.n > 0)
@@ -153,7 +156,7 @@ static void send_unsent(struct lender *l)
 
 /* ------------------------------------------------------------------ connections */
 
-/* libh2o waits for bytes of it. The connection is gone then. */
+/* Returns the connection to its router and frees it. libh2o must be waiting for bytes of it. */
 static void return_connection(struct server_conn *c)
 {
     struct lent *t = c->lent;
@@ -161,14 +164,14 @@ static void return_connection(struct server_conn *c)
     h2o_socket_cb had = c->intake.had;
 
     if (c->sock->input->size == 0)
-        mark_page(t, LENDING_IDLE); /* otherwise the message says more */
+        mark_page(t, LENDING_IDLE); /* otherwise the message carries the bytes */
     end_loan(t, LENDING_BACK, last);
     c->intake.had = NULL;
     had(c->sock, "given back");
 }
 
 /* Reports whether the connection may return to its router: no request is being answered. A refused
- * peer has no request for a router to serve. */
+ * peer does not return, because it has no request that the router could serve. */
 static bool can_return(const struct server_conn *c)
 {
     return !c->exchange && c->intake.had && !c->refused;
@@ -181,7 +184,7 @@ static void on_return(struct loop_task *task)
     if (!c->exchange)
         intake_stop_libh2o(c);
     if (can_return(c))
-        return_connection(c); /* else when its exchange has ended */
+        return_connection(c); /* otherwise it returns when its exchange has ended */
 }
 
 void lent_recall(struct server_conn *c)
@@ -213,7 +216,7 @@ bool lent_goes_on(struct server_conn *c)
     size_t whole;
 
     if (c->refused)
-        return true; /* it has had its answer */
+        return true; /* the connection has had its answer */
     if (!t->recalled && lending_matches(t->head, t->length_at, in, &whole) &&
         (whole == 0 || in.len <= whole) && whole <= c->server->conf.max_request_entity_size)
         return true;
@@ -273,7 +276,8 @@ void lent_closed(struct server_conn *c)
     struct lender *l = t->lender;
 
     loop_del(c->server->loop, &c->watch);
-    list_remove(&t->item); /* should the channel end now, it is none of those that go back */
+    /* if the channel ends now, this connection must not be returned a second time */
+    list_remove(&t->item);
     if (!t->let_go)
         end_loan(t, LENDING_CLOSED, (struct str){0});
     loop_task_cancel(c->server->loop, &t->back);
@@ -304,7 +308,8 @@ static void on_sweep(struct loop_timer *timer)
         loop_timer_set(l->server->loop, timer, SWEEP_MS, on_sweep);
 }
 
-/* The router has ended, or broke the rules: what rests is closed, what is at work is answered. */
+/* Ends the channel, because the router has ended or broke the rules. Idle connections are closed,
+ * present requests are answered. */
 static void end_lender(struct lender *l)
 {
     struct lent *t;
@@ -329,15 +334,15 @@ static void recall_all(struct lender *l)
         lent_recall(t->conn);
 }
 
-/* Whether the server has room for one that could as well stay with its router, and has a descriptor
- * more than others. */
+/* Reports whether the server can serve a further lent connection, which could as well stay with its
+ * router. A lent connection needs one more descriptor than others. */
 static bool has_capacity(const struct server *s)
 {
     return !s->draining && s->n_conns < s->opt.max_connections / 2;
 }
 
-/* Returns a connection that the server does not accept. The end of the server is not the
- * connection's fault. */
+/* Returns a connection that the server does not accept. If the server is ending, the router does
+ * not count that against the connection. */
 static void refuse_loan(struct lender *l, uint32_t slot)
 {
     struct lending_message m = {
@@ -346,7 +351,7 @@ static void refuse_loan(struct lender *l, uint32_t slot)
     send_to_router(l, &m, (struct str){0});
 }
 
-/* A connection is here. Takes both descriptors: fd becomes libh2o's. */
+/* Accepts a lent connection. Takes ownership of both descriptors: fd becomes libh2o's. */
 static void accept_loan(struct lender *l, const struct lending_message *m, struct str head, int fd,
                         int watch_fd)
 {
@@ -364,7 +369,8 @@ static void accept_loan(struct lender *l, const struct lending_message *m, struc
         loop_timer_set(l->server->loop, &l->sweep, SWEEP_MS, on_sweep);
 }
 
-/* Without a descriptor, for which this process may have no room, there is nothing to take. */
+/* Accepts or refuses a loan. A message without a descriptor, which this process may have been
+ * unable to receive, is ignored. */
 static void accept_or_refuse(struct lender *l, const struct lending_message *m, struct str head,
                              int fd)
 {
@@ -379,7 +385,7 @@ static void accept_or_refuse(struct lender *l, const struct lending_message *m, 
     refuse_loan(l, m->slot);
 }
 
-/* False: the channel is to be given up. */
+/* Handles one message of the router. Returns false if the channel must be ended. */
 static bool handle_message(struct lender *l, const struct lending_message *m, struct str bytes,
                            int fd)
 {
@@ -395,8 +401,8 @@ static bool handle_message(struct lender *l, const struct lending_message *m, st
     return true;
 }
 
-/* Reads messages of the router. The interest is level-triggered, so it is called again for the
- * rest. */
+/* Reads messages of the router. The interest is level-triggered, so the loop calls again for the
+ * remaining ones. */
 static void on_channel(struct loop_io *io, unsigned events)
 {
     struct lender *l = CONTAINER_OF(io, struct lender, io);

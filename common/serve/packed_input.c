@@ -1,5 +1,5 @@
-/* Blocks of a long request, packed and opened (packed_input.h). Four characters are three bytes,
- * and which four is no choice: no padding stands inside a block. */
+/* Packs and opens blocks of a long request (packed_input.h). Four characters become three bytes.
+ * The text can be restored exactly, because no padding is inside a block. */
 #include "common/serve/packed_input.h"
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ void packed_input_begin(struct packed_input *p, char *base, size_t whole_bytes)
     p->packed = mem_calloc(p->n_blocks, 1);
 }
 
-/* Packs a block in place; false if it is not pure base64, as its decoding shows. */
+/* Packs a block in place. Returns false if decoding shows that the block is not pure base64. */
 static bool pack_block(char *block)
 {
     char bytes[KEPT];

@@ -24,17 +24,17 @@
 #include "common/serve/exchange.h"
 #include "common/serve/server_internal.h"
 
-/* A new connection brings work to the next turn: few at a time, so that present ones wait little
- * for it. */
+/* Connections accepted in one loop iteration, few because each adds work to the next iteration;
+ * pause after a failed accept. */
 enum { ACCEPT_BATCH = 2, PAUSE_MS = 100 };
 
-enum { BEGIN_SLICE_US = 1000 }; /* time of one turn in which requests are begun */
+enum { BEGIN_SLICE_US = 1000 }; /* longest time for beginning requests in one loop iteration */
 
-enum { PATIENCE_MS = 5000 }; /* time in which a drain waits for peers that keep connections open */
+enum { PATIENCE_MS = 5000 }; /* time that a drain gives peers to close their connections */
 
 enum { REQUEST_TIMEOUT_MS = 3600 * 1000 }; /* the router keeps the real deadlines */
 
-/* The handler that libh2o calls; holds the way back to us. */
+/* The handler that libh2o calls, with a pointer back to our server. */
 struct server_entry {
     h2o_handler_t super;
     struct server *server;
@@ -59,8 +59,8 @@ static void begin_later(struct server *s, struct exchange *x)
     loop_task_post(s->loop, &s->begin_late, on_begin_deferred);
 }
 
-/* Begins a request. An encoded body is decoded first, a piece at a time. A peer that has left by
- * now gets no answer; the handler is notified as of any end. */
+/* Begins a request. An encoded body is decoded first, a piece at a time. If the peer has left by
+ * now, it gets no answer; the handler gets `closed` as usual. */
 static void start_request(struct server *s, struct exchange *x)
 {
     if (!exchange_decode_body(x)) {
@@ -97,7 +97,8 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
 
     record_turn(s);
     if (conn_of(req)->refused) {
-        exchange_reply(x, 499, "text/plain", STR("")); /* notified already; goes nowhere */
+        /* the handler was notified already; the reply is only logged */
+        exchange_reply(x, 499, "text/plain", STR(""));
     } else if (list_is_empty(&s->late) && !loop_has_events(s->loop) &&
                clock_us() - s->turn_us < BEGIN_SLICE_US) {
         start_request(s, x);
@@ -107,12 +108,12 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
     return 0;
 }
 
-/* Whether bytes have come that are no request at hand: in the socket, or read by libh2o. `empty`:
- * the empty line of a confirmation counts, too. */
+/* Reports whether the peer has sent bytes that are not of the present request: in the socket, or
+ * read by libh2o. `empty`: the empty line of a confirmation counts, too. */
 static bool server_has_input(const struct server_conn *c, bool empty)
 {
     static const struct str line = STR_LIT("\r\n");
-    /* A request that is being disposed of still lies there. */
+    /* libh2o's input still has a request that is being disposed of. */
     struct str had = str_of(c->sock->input->bytes, c->exchange ? 0 : c->sock->input->size);
     char peek[3];
     ssize_t n = recv(c->fd, peek, sizeof(peek), MSG_PEEK | MSG_DONTWAIT);
@@ -125,8 +126,8 @@ static bool server_has_input(const struct server_conn *c, bool empty)
     return had.len > 0 || (waits.len > 0 && !str_eq(waits, line));
 }
 
-/* Calls the exchanges that waited for the delivery, for a while in each turn. Each may wait once
- * more. */
+/* Calls the exchanges whose awaited delivery is decided, for a bounded time per loop iteration.
+ * Each may wait once more. */
 static void on_settled(struct loop_task *t)
 {
     struct server *s = CONTAINER_OF(t, struct server, settled);
@@ -140,14 +141,14 @@ static void on_settled(struct loop_task *t)
         }
         if (x->settled) {
             exchange_again(x);
-            x = s->awaiting; /* others may have gone meanwhile */
+            x = s->awaiting; /* other exchanges may have been freed meanwhile */
         } else {
             x = x->next_awaiting;
         }
     }
 }
 
-/* Marks the exchanges that wait for that delivery; a task calls them. */
+/* Marks the exchanges that wait for the delivery with this key; a task calls them. */
 static void mark_awaiting(struct server *s, struct str key)
 {
     for (struct exchange *x = s->awaiting; x; x = x->next_awaiting) {
@@ -158,7 +159,7 @@ static void mark_awaiting(struct server *s, struct str key)
     }
 }
 
-/* Whether the last answer of the connection has arrived is known now: its note is used up. */
+/* Closes the note of the connection's last answer: the answer has arrived or is lost. */
 void server_close_note(struct server_conn *c, bool arrived)
 {
     struct exchange_note note = c->note;
@@ -191,22 +192,22 @@ static void on_watch(struct loop_io *io, unsigned events)
         server_check_confirmation(c);
         server_count_input(c);
     }
-    /* That a peer sends no more means nothing in two cases: we shut the connection ourselves
-     * (requests in the socket are still served), or the peer of a lent one may just have read the
-     * whole answer. */
+    /* A peer's closed sending side means nothing in two cases. Either we shut the connection
+     * ourselves (requests in the socket are still served). Or the peer of a lent connection may
+     * just have read the whole answer. */
     if (c->shut || (c->lent && exchange_given(c)))
         events &= ~LOOP_RDHUP;
     left = (events & (LOOP_HUP | LOOP_ERR | LOOP_RDHUP)) && !c->gone;
     c->gone = c->gone || left;
     c->intake.unread = true;
     if (!c->exchange)
-        intake_read(c); /* c may be gone now */
+        intake_read(c); /* frees c, perhaps */
     else if (left)
-        exchange_left(c->exchange); /* c may be gone now, too */
+        exchange_left(c->exchange); /* frees c, perhaps */
 }
 
-/* Takes over reading in the turn in which an exchange has ended. libh2o has begun to read, but not
- * waited yet. */
+/* Takes over reading in the loop iteration in which an exchange has ended. libh2o has begun to
+ * read, but has not waited yet. */
 static void on_exchange_ended(h2o_timeout_entry_t *t)
 {
     struct server_conn *c = CONTAINER_OF(t, struct server_conn, intake.rest);
@@ -216,7 +217,7 @@ static void on_exchange_ended(h2o_timeout_entry_t *t)
     if (lent_leaves(c))
         return;
     if (!c->exchange && (c->intake.unread || c->refused))
-        intake_read(c); /* c may be gone */
+        intake_read(c); /* frees c, perhaps */
 }
 
 void server_end_exchange(struct server_conn *c)
@@ -227,7 +228,7 @@ void server_end_exchange(struct server_conn *c)
         h2o_timeout_link(s->evloop, &s->ctx.zero_timeout, &c->intake.rest);
 }
 
-/* libh2o has closed the descriptor (so the kernel has dropped the watch as well). */
+/* libh2o has closed the descriptor, so the kernel has removed the watch as well. */
 static void on_conn_closed(void *data)
 {
     struct server_conn *c = data;
@@ -246,7 +247,8 @@ static void on_conn_closed(void *data)
     free(c);
 }
 
-/* Turns the peer away, since no watch would report its bytes; libh2o sees the end. */
+/* Refuses a connection that could not be watched: its arriving bytes would never be reported.
+ * libh2o sees the end. */
 static void refuse_unwatched(struct server_conn *c, const struct err *e)
 {
     log_warn(NULL, "cannot watch a connection", LOG_T("error", e->text));
@@ -254,7 +256,7 @@ static void refuse_unwatched(struct server_conn *c, const struct err *e)
     (void)shutdown(c->fd, SHUT_RDWR);
 }
 
-/* Lives until libh2o closes the socket. */
+/* Makes the server_conn of an accepted socket. It lives until libh2o closes the socket. */
 static void conn_open(struct server *s, h2o_socket_t *sock, int watch_fd, struct lent *t,
                       struct server_conn **ret)
 {
@@ -296,8 +298,8 @@ static void on_pause_end(struct loop_timer *t)
         h2o_socket_read_start(s->listeners[i], on_accept);
 }
 
-/* Too many connections, or no descriptors: what waits in the sockets' queues stays there for a
- * moment, and peers are asked to close what they keep idle. */
+/* Pauses accepting when there are too many connections or no descriptors. Waiting connections stay
+ * in the sockets' queues, and peers are asked to close idle connections. */
 static void pause_accepting(struct server *s)
 {
     struct server_conn *c;
@@ -311,7 +313,7 @@ static void pause_accepting(struct server *s)
     }
 }
 
-/* Accepts some connections a turn. */
+/* Accepts a few connections in one loop iteration. */
 static void on_accept(h2o_socket_t *listener, const char *err)
 {
     struct server *s = listener->data;
@@ -355,19 +357,19 @@ static void on_due(h2o_timeout_entry_t *t)
     (void)loop_poll_due(s->loop);
 }
 
-/* Our loop has something to do: in this turn of libh2o's, unless that has taken long already. What
- * is linked without delay runs before the turn ends, also what such a callback links. */
+/* Runs our loop in the same iteration of libh2o's, unless that has taken long already. What is
+ * linked without delay runs before the iteration ends, even if such a callback links it. */
 static void on_wanted(void *ctx)
 {
     struct server *s = ctx;
 
     if (s->turn_us > 0 && clock_us() - s->turn_us >= BEGIN_SLICE_US)
-        return; /* run_turn() comes back */
+        return; /* run_turn will be called again */
     if (!h2o_timeout_is_linked(&s->due))
         h2o_timeout_link(s->evloop, &s->ctx.zero_timeout, &s->due);
 }
 
-/* libh2o's settings: nothing is written to disk, and time is left to the router. */
+/* Sets up libh2o: it writes nothing to disk, and the router keeps the time limits. */
 static void setup_conf(struct server *s)
 {
     h2o_hostconf_t *host;
@@ -387,7 +389,7 @@ static void setup_conf(struct server *s)
     entry->server = s;
 }
 
-/* The loop must be driven by server_run from here on. */
+/* Makes the server. From here on only server_run may drive the loop. */
 int server_new(struct loop *loop, const struct server_options *o, server_handler_fn handler,
                void *ctx, struct server **ret, struct err *e)
 {
@@ -420,7 +422,6 @@ void server_limit_bodies(struct server *s, size_t max_bytes, size_t max_unfinish
     s->opt.max_unfinished_bytes = max_unfinished_bytes;
 }
 
-/* The descriptor stays the caller's. */
 void server_listen(struct server *s, int fd)
 {
     h2o_socket_t *l;
@@ -435,9 +436,9 @@ void server_listen(struct server *s, int fd)
         h2o_socket_read_start(l, on_accept);
 }
 
-/* How long a turn of libh2o's loop, asked for at called_us, has held the thread. Our callbacks know
- * when they came; what libh2o did before them (it reads and parses) shows only in whole
- * milliseconds, since it notes the end of its wait so. */
+/* Returns how long an iteration of libh2o's loop, called at called_us, has held the thread. Our
+ * callbacks record when they were called. Work of libh2o before them (reading, parsing) is visible
+ * only in whole milliseconds, because libh2o records the end of its wait so. */
 static uint64_t hold_us(const struct server *s, uint64_t called_us, uint64_t now_us)
 {
     uint64_t seen_us = s->turn_us ? now_us - s->turn_us : 0;
@@ -449,7 +450,8 @@ static uint64_t hold_us(const struct server *s, uint64_t called_us, uint64_t now
     return seen_us;
 }
 
-/* One of both loops. Timers that come due end the wait, and fire in the turn after it. */
+/* Runs one iteration of both loops. Timers that become due end the wait, and fire in the next
+ * iteration. */
 static void run_turn(struct server *s, int32_t max_wait_ms)
 {
     int64_t wait_ms = loop_next_timeout_ms(s->loop);
@@ -491,10 +493,11 @@ void server_announce(struct server_conn *c)
 
     _Static_assert(HTTP1_RETIRING == 199, "the line names it");
     if (c->lent) {
-        lent_recall(c); /* its peer is a client, which does not know the announcement */
+        lent_recall(c); /* the peer is a client, which does not know the announcement */
         return;
     }
-    /* Nothing of ours is being written here, so the socket takes it whole or is broken. */
+    /* Nothing of ours is being written on this connection, so the socket accepts the whole text or
+     * is broken. */
     if (!c->announced)
         (void)send(c->fd, line, sizeof(line) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
     c->announced = true;
@@ -510,7 +513,6 @@ static void shut_connection(struct server_conn *c)
     (void)shutdown(c->fd, SHUT_RD);
 }
 
-/* Accepts nothing more; connections end as their peers let go. */
 void server_drain(struct server *s)
 {
     struct server_conn *c;
@@ -518,11 +520,12 @@ void server_drain(struct server *s)
     if (s->draining)
         return;
     s->draining = true;
-    /* A router that confirms closes its connection at once: the confirmation is seen by on_watch,
-     * in the turn in which libh2o sees the end, or never. */
+    /* A router that confirms closes its connection at once. on_watch must see the confirmation in
+     * the loop iteration in which libh2o sees the end, or it is lost. */
     loop_serve_all(s->loop);
     s->patience_until_ms = clock_ms() + PATIENCE_MS;
-    /* Not h2o_context_request_shutdown: that starts HTTP/2 timers which keep the context busy. */
+    /* h2o_context_request_shutdown is not used, because it starts HTTP/2 timers that keep the
+     * context busy. */
     s->ctx.shutdown_requested = 1;
     for (size_t i = 0; i < s->n_listeners; i++)
         h2o_socket_close(s->listeners[i]);
@@ -534,7 +537,6 @@ void server_drain(struct server *s)
     }
 }
 
-/* Requests at work, and connections on which some may still come. 0: a drain is over. */
 size_t server_busy(struct server *s)
 {
     bool patient = s->draining && clock_ms() < s->patience_until_ms;
@@ -558,9 +560,9 @@ struct server_bytes server_bytes(const struct server *s)
                                  s->answer_bytes + s->answers.bytes};
 }
 
-/* Ends pending requests as if their peers had left, since their data is freed next. libh2o gets a
- * few turns to notice that its connections were shut. A callback may end other exchanges, which are
- * freed then, so the loop always takes the first and moves it to the end. */
+/* Ends pending requests as if their peers had left, because their data is freed next. libh2o gets a
+ * few iterations to notice that its connections were shut. A callback may end other exchanges,
+ * which are freed then, so the loop always takes the first one and moves it to the end. */
 static void close_exchanges(struct server *s)
 {
     struct server_conn *c;
@@ -581,7 +583,6 @@ static void close_exchanges(struct server *s)
         run_turn(s, 1);
 }
 
-/* After a drain, or at once. */
 void server_free(struct server *s)
 {
     h2o_multithread_queue_t *queue;

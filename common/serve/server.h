@@ -1,15 +1,15 @@
 /*
- * struct server: the worker's HTTP/1.1 server on inherited listening sockets, made of libh2o
- * 2.2.5, and the drive of the worker's own loop: its epoll descriptor sits in libh2o's loop as one
- * readable socket, so engine connections, timers and pipes run between requests.
+ * struct server: the worker's HTTP/1.1 server on inherited listening sockets, made of libh2o 2.2.5.
+ * It also drives the worker's own loop: the epoll descriptor of that loop is one readable socket in
+ * libh2o's loop. So engine connections, timers and pipes run between requests.
  *
- * The router in front has cleaned all framing; bodies arrive whole. libh2o forgets a connection
- * while its handler waits, so every accepted descriptor is also watched for EPOLLRDHUP in the
- * worker's own loop, from accept to close: a client that leaves is seen at once, whatever the
- * exchange is doing. Only files of this folder that include server_internal.h see h2o.h.
+ * The router has checked all framing; bodies arrive complete. libh2o does not watch a connection
+ * while its handler waits. So the worker's own loop watches every accepted descriptor for
+ * EPOLLRDHUP from accept to close: a client that leaves is noticed at once. Only files of this
+ * folder that include server_internal.h use h2o.h.
  *
- * Routers may lend clients' own connections (common/net/lending.h, lent.c): these have the very
- * heads that a router has judged.
+ * Routers may lend the connections of clients (common/net/lending.h, lent.c). These have exactly
+ * the heads that a router has checked.
  */
 #ifndef RG_SERVE_SERVER_H
 #define RG_SERVE_SERVER_H
@@ -25,22 +25,24 @@ struct loop;
 struct server;
 
 struct server_options {
-    size_t max_body_bytes;       /* the router refused longer ones already */
-    size_t max_connections;      /* more wait in the socket's queue */
-    size_t max_unfinished_bytes; /* limit of all incomplete bodies; 0: none. Above it, the largest
-                                    is answered 429 and its connection closed */
-    bool (*packs)(struct str request_line); /* whether it is worth it (packed_input.h), because
-                                               helpers read the body; NULL: never */
-    struct str (*owner)(
-        const struct exchange *x); /* owner of a request, by which waiting requests share the loop;
-                                      borrowed from x. NULL: all have one owner */
-    bool (*finishes)(void *ctx, const struct exchange *x); /* whether x, which is not begun, is to
-                                                              be begun though its peer has left: its
-                                                              handler calls exchange_finish. NULL:
-                                                              never; ctx: the handler's */
-    void (*on_lent)(
-        void *ctx); /* a request has come on a client's connection that a router has lent */
-    void (*on_unfinished)(void *ctx, size_t bytes, bool refused); /* their sum has changed */
+    size_t max_body_bytes;  /* longest body; the router refused longer ones already */
+    size_t max_connections; /* further connections wait in the socket's queue */
+    /* limit of all incomplete bodies; 0: none. If it is exceeded, the largest is answered 429 and
+     * its connection is closed */
+    size_t max_unfinished_bytes;
+    /* whether a request with this line is worth packing (packed_input.h) because helpers read its
+     * body; NULL: never */
+    bool (*packs)(struct str request_line);
+    /* owner of a request, by which waiting requests share the loop; borrowed from x. NULL: all have
+     * one owner */
+    struct str (*owner)(const struct exchange *x);
+    /* whether x, whose peer has left before it began, must begin anyway; its handler calls
+     * exchange_finish. NULL: never. ctx: the handler's */
+    bool (*finishes)(void *ctx, const struct exchange *x);
+    /* called when a request has come on a client's connection that a router has lent */
+    void (*on_lent)(void *ctx);
+    /* called when the sum of unfinished bytes has changed */
+    void (*on_unfinished)(void *ctx, size_t bytes, bool refused);
 };
 
 typedef void (*server_handler_fn)(void *ctx, struct exchange *x);
@@ -49,13 +51,14 @@ typedef void (*server_handler_fn)(void *ctx, struct exchange *x);
 int server_new(struct loop *loop, const struct server_options *o, server_handler_fn handler,
                void *ctx, struct server **ret, struct err *e);
 
-/* Other limits: of one body that begins from now on, and of all that are not complete. */
+/* Changes the limits: of one body that begins from now on, and of all incomplete bodies together.
+ */
 void server_limit_bodies(struct server *s, size_t max_bytes, size_t max_unfinished_bytes);
 
 /* Accepts from fd (unix or TCP, non-blocking, listening), which stays the caller's. */
 void server_listen(struct server *s, int fd);
 
-/* Turns both loops until server_stop; then it may be run again. */
+/* Runs both loops until server_stop. May be called again afterwards. */
 void server_run(struct server *s);
 void server_stop(struct server *s);
 
@@ -64,18 +67,20 @@ void server_stop(struct server *s);
  * request on idle connections. Requests that have begun are served. */
 void server_drain(struct server *s);
 
-/* Exchanges that are not answered to the last byte. While draining: also requests that have not
- * come whole, and for 5 s connections that the peer has not closed; later those are shut. */
+/* Returns the number of exchanges whose answers are not complete. While draining, incomplete
+ * requests count, too. Connections that the peer has not closed count for 5 s, then they are shut.
+ */
 size_t server_busy(struct server *s);
 
-/* Present memory of requests and answers: bodies, complete or not; answers that wait to be read. */
+/* Present memory of requests and answers: bodies, complete or not, and answers that clients have
+ * not read yet. */
 struct server_bytes {
     size_t bodies, answers;
 };
 
 struct server_bytes server_bytes(const struct server *s);
 
-/* Closes all connections; waiting exchanges see `closed`. */
+/* Closes all connections and frees s. Waiting exchanges get `closed`. */
 void server_free(struct server *s);
 
 #endif

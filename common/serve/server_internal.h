@@ -24,12 +24,15 @@ enum { NOTE_ROWS = 256 };
 
 /* Input of a connection while no request is answered (intake.c). */
 struct intake {
-    size_t whole_bytes; /* head and body of the request; 0: its head contains no length (yet) */
-    size_t room_bytes;  /* memory made for it at once; 0: none. Part of server->room_bytes */
+    /* bytes of head and body of the request; 0: its head contains no length, or is incomplete */
+    size_t whole_bytes;
+    /* memory made for the whole request; 0: none. Counted in server->room_bytes */
+    size_t room_bytes;
     char *large_from, *large_to; /* range for which large pages were asked; NULL: none */
-    bool unread;       /* the socket may have bytes that our watch does not report again */
-    h2o_socket_cb had; /* libh2o's callback for what was read; NULL: libh2o reads, or no reader */
-    struct loop_task more;    /* there is more to read */
+    bool unread; /* the socket may have bytes that our watch will not report again */
+    /* libh2o's callback for bytes that were read; NULL: libh2o reads, or no reader is set */
+    h2o_socket_cb had;
+    struct loop_task more;    /* linked: more bytes can be read */
     h2o_timeout_entry_t rest; /* linked: an exchange has ended in this turn */
 };
 
@@ -40,29 +43,32 @@ struct lent;
 struct server_conn {
     struct server *server;
     struct list_item item;  /* in server->conns */
-    struct list_item noted; /* in a row of server->noted, while its note is open */
+    struct list_item noted; /* in a row of server->noted while the note is open */
     struct loop_io watch;   /* EPOLLRDHUP, edge-triggered */
     int fd;
-    h2o_socket_t *sock;      /* libh2o's; its input holds what of a request was read so far */
-    size_t unfinished_bytes; /* bytes of its unfinished request, as counted last */
+    /* libh2o's; its input has the bytes of the request that were read so far */
+    h2o_socket_t *sock;
+    size_t unfinished_bytes; /* bytes of its unfinished request at the last count */
     struct intake intake;
     struct packed_input packed; /* the present or arriving request */
-    struct lent *lent;          /* a client's, which a router has lent; or NULL */
-    bool spoken;                /* something has come */
-    size_t last_bytes;          /* size of its last request, if it is lent: the next is similar */
-    bool refused;               /* it had most of what is too much */
-    bool gone;                  /* the peer will send no more */
-    bool announced;             /* the peer was notified that the server drains */
-    bool shut;                  /* we read no more: the server drains */
-    bool ends;                  /* the server's end has come to it */
-    bool confirms;              /* the peer says what its client has been given */
-    bool sent;                  /* the last answer went out to its last byte */
-    struct exchange_note note;  /* note of the last answer */
+    struct lent *lent;          /* loan of a client's connection by a router; or NULL */
+    bool spoken;                /* bytes have come on this connection */
+    /* size of the last request on a lent connection: the next one is similar */
+    size_t last_bytes;
+    /* its request was refused as the largest of too many unfinished bytes */
+    bool refused;
+    bool gone;                 /* the peer will send no more */
+    bool announced;            /* the peer was notified that the server is draining */
+    bool shut;                 /* we read no more, because the server is draining */
+    bool ends;                 /* the connection is being closed because the server ends */
+    bool confirms;             /* the peer confirms which answers its client has got */
+    bool sent;                 /* the last answer was sent up to its last byte */
+    struct exchange_note note; /* note of the last answer */
     char note_key[EXCHANGE_NOTE_MAX];
     struct exchange *exchange; /* the present request, or NULL */
 };
 
-/* Waiting bytes of all answers that count for one owner. Lives while there are any. */
+/* Waiting bytes of all answers that count for one owner. Lives while at least one counts. */
 struct unread_account {
     size_t bytes;
     struct list_head exchanges;
@@ -86,26 +92,28 @@ struct server {
     struct list_head conns;
     struct list_head lenders;          /* routers' channels (lent.c) */
     struct list_head noted[NOTE_ROWS]; /* connections with a note, by the start of its key */
-    size_t unfinished_bytes;           /* bytes of requests that are not complete */
-    size_t room_bytes;                 /* made for what has not come yet */
-    size_t body_bytes, answer_bytes;   /* bytes of exchanges; answers: without the shared ones */
-    struct shared_answers answers;     /* shared answers that fly */
+    size_t unfinished_bytes;           /* bytes of all incomplete requests */
+    size_t room_bytes;                 /* memory made for bytes that have not come yet */
+    /* bodies of exchanges; waiting answers without the shared ones */
+    size_t body_bytes, answer_bytes;
+    struct shared_answers answers; /* shared answers that are waiting or flying */
     size_t n_conns;
-    struct loop_timer pause; /* pause of accepting */
+    struct loop_timer pause; /* linked: accepting is paused */
     size_t busy;
-    uint64_t turn_us; /* when the first callback of libh2o's turn came; 0: none yet */
+    /* time of the first callback in libh2o's present loop iteration; 0: none yet */
+    uint64_t turn_us;
     bool stop, draining;
-    uint64_t patience_until_ms; /* draining: until then peers are waited for */
+    uint64_t patience_until_ms; /* when a drain shuts the connections that peers keep open */
     struct exchange *awaiting;  /* exchanges that wait for pending answers */
     struct loop_task settled;
     struct list_head late;  /* owners of exchanges whose handler is called in a later turn */
-    struct map late_owners; /* by name */
+    struct map late_owners; /* the owners of `late`, by name */
     struct loop_task begin_late;
 };
 
 /* A copy of a request's head. */
 struct exchange_head {
-    struct str method, path, authority; /* the path with its query */
+    struct str method, path, authority; /* path: with its query */
     size_t query_at;
     size_t n;
 
@@ -114,44 +122,46 @@ struct exchange_head {
     } * headers;
 };
 
-/* One reference is libh2o's: the end of the request's pool calls exchange_dispose. */
+/* libh2o holds one reference: the end of the request's pool calls exchange_dispose. */
 struct exchange {
-    h2o_generator_t generator; /* first: libh2o hands it back */
+    h2o_generator_t generator; /* must be first: libh2o passes it to callbacks */
     h2o_req_t *req;            /* NULL: libh2o has freed it */
-    struct server_conn *conn;  /* NULL: req is */
+    struct server_conn *conn;  /* NULL: req is NULL, too */
     struct server *server;
     unsigned refs;
-    struct exchange_head *head; /* own, of a retained one; or NULL */
-    bool over;                  /* no peer is left to be answered */
-    VEC(struct buf) parts;      /* to be sent, each long enough; those before the first went */
+    struct exchange_head *head; /* copy that a retained exchange owns; or NULL */
+    bool over;                  /* the exchange has no peer to answer */
+    /* full buffers that wait to be sent; those before `first_part` are sent */
+    VEC(struct buf) parts;
     size_t first_part, parts_bytes;
-    struct buf waiting;             /* to be sent after them */
-    struct buf flying;              /* libh2o reads from it */
-    struct shared_answer *shared;   /* instead of `flying`, or NULL */
-    struct unread_account *account; /* account that it counts for, or NULL */
+    struct buf waiting;             /* the buffer that still grows; sent after `parts` */
+    struct buf flying;              /* the bytes that libh2o is sending */
+    struct shared_answer *shared;   /* sent instead of `flying`, or NULL */
+    struct unread_account *account; /* account that the exchange counts for, or NULL */
     struct list_item accounted;     /* in its account's list of exchanges */
-    size_t counted;                 /* bytes that wait, of the account's */
-    size_t own_counted;             /* its bytes in server->answer_bytes that are not shared */
-    size_t body_bytes;              /* its bytes in server->body_bytes */
-    struct body_coding *coding;     /* NULL: the body has no Content-Encoding */
+    size_t counted;                 /* bytes that the account counts for this exchange */
+    /* bytes of this exchange in server->answer_bytes, which has no shared ones */
+    size_t own_counted;
+    size_t body_bytes;          /* bytes of this exchange in server->body_bytes */
+    struct body_coding *coding; /* NULL: the body has no Content-Encoding */
     bool begun, sending, ending, failing, final;
-    bool held;      /* exchange_hold: the request is still read */
-    bool abandoned; /* meanwhile */
-    bool stranded;  /* for ever: exchange_strand */
-    bool cut;       /* too much of it waited: exchange_cut_unread */
-    unsigned owed;  /* calls of exchange_heed that are to come */
-    bool unheard;   /* the peer left meanwhile; `closed` was not called yet */
+    bool held;      /* another thread reads the request (exchange_hold) */
+    bool abandoned; /* the exchange ended while it was held */
+    bool stranded;  /* the other thread is stuck (exchange_strand) */
+    bool cut;       /* too many bytes waited (exchange_cut_unread) */
+    unsigned owed;  /* calls of exchange_heed that are still to come */
+    bool unheard;   /* the peer left meanwhile, and `closed` was not called yet */
     exchange_closed_fn closed;
     void *closed_ctx;
     exchange_more_fn more;
     void *more_ctx;
-    bool pulling;          /* inside `more` */
-    exchange_more_fn room; /* once */
+    bool pulling;          /* `more` is being called */
+    exchange_more_fn room; /* called once (exchange_on_space) */
     void *room_ctx;
     struct list_item late;     /* in its owner's list in server->late */
     struct exchange_wait wait; /* in server->awaiting */
     bool settled;              /* the answer that it waits for has arrived or is lost */
-    uint64_t wait_until_ms;    /* 0: it has not waited yet */
+    uint64_t wait_until_ms;    /* end of its longest wait; 0: it has not waited yet */
     struct loop_timer wait_end;
     struct exchange *next_awaiting;
 };
@@ -161,18 +171,18 @@ static inline struct str str_of_iovec(h2o_iovec_t v)
     return str_of(v.base ? v.base : "", v.len);
 }
 
-/* While draining, on a connection without an answer under way: asks the peer to begin no further
- * request on it (HTTP1_RETIRING). One that it has begun is served, and its answer says "Connection:
- * close", unless the peer confirms: then it closes itself. */
+/* Asks the peer of a connection without a pending answer to begin no further request on it
+ * (HTTP1_RETIRING). Call it while draining. A request that the peer has begun is served, and its
+ * answer says "Connection: close". A peer that confirms closes the connection itself. */
 void server_announce(struct server_conn *c);
 
-/* Whether something is noted of the last answer, and not settled. */
+/* Reports whether the last answer has a note that is still open. */
 static inline bool server_noted(const struct server_conn *c)
 {
     return c->note.arrived != NULL;
 }
 
-/* The connections whose note's key may begin as this one does. */
+/* Returns the connections whose note's key may have the same start. */
 static inline struct list_head *server_notes(struct server *s, struct str key)
 {
     return &s->noted[str_hash(str_sub(key, 0, EXCHANGE_NOTE_START), 0) % NOTE_ROWS];
@@ -181,21 +191,20 @@ static inline struct list_head *server_notes(struct server *s, struct str key)
 /* Closes the connection's note: the answer has arrived, or is lost. */
 void server_close_note(struct server_conn *c, bool arrived);
 
-/* Settles it if a peer that confirms has done so. */
+/* Closes the note if a peer that confirms has confirmed the answer. */
 void server_check_confirmation(struct server_conn *c);
 
 /* intake.c: stops libh2o's reading, if it reads; from now on we read for it. */
 void intake_stop_libh2o(struct server_conn *c);
 
-/* Reads the start of a request, or more of it; called when bytes may have come and no request is
- * present. c may be gone then. */
+/* Reads bytes of the next request. Called when bytes may have come and no request is present. May
+ * free c. */
 void intake_read(struct server_conn *c);
 
-/* Forgets the input: the request is complete, or the connection has ended. */
+/* Forgets the input: the request is complete, or the connection has ended. (intake.c) */
 void intake_forget(struct server_conn *c);
 
-/* Handles that the peer left before the present request was begun: a later task abandons its
- * exchange. */
+/* Handles a peer that left before the present request began: a later task abandons its exchange. */
 void intake_pass_end(struct server_conn *c);
 
 /* Lets libh2o read again. */
@@ -205,58 +214,60 @@ void intake_resume_libh2o(struct server_conn *c);
  * its request. */
 void server_end_exchange(struct server_conn *c);
 
-/* Counts the arrived bytes of c's request for --max-worker-body-bytes. Above it, one request is
- * refused. */
+/* Counts the arrived bytes of c's request for --max-worker-body-bytes. If the limit is exceeded,
+ * refuses one request. */
 void server_count_input(struct server_conn *c);
 
-/* Like server_count_input, of c's exchange, whose body is decoded so far. */
+/* Like server_count_input, for the decoded bytes of the body of c's exchange. */
 void server_count_decoded(struct server_conn *c, size_t bytes);
 
-/* Counts the bytes of c's request while it is incomplete; 0: it is complete. */
+/* Counts the bytes of c's request while it is incomplete. 0: the request is complete. */
 void server_count_unfinished(struct server_conn *c, size_t bytes);
 
-/* A lent connection of this descriptor, which becomes libh2o's, watched by the other one, which
- * stays the caller's. *ret is set before anything is read. */
+/* Makes the connection of a lent descriptor. fd becomes libh2o's; watch_fd, which is watched,
+ * remains the caller's. Sets *ret before anything is read. */
 void server_open_lent(struct server *s, int fd, int watch_fd, struct lent *t,
                       struct server_conn **ret);
 
-/* lent.c: whether these are a router's channel. Takes the descriptors (-1: none). */
+/* lent.c: reports whether the first bytes are those of a router's channel. If so, takes ownership
+ * of the descriptors (-1: none). */
 bool lent_introduced(struct server *s, struct str first, const int fds[2]);
 
-/* Marks a lent connection in the page before the first byte of it is read. */
+/* Marks in the shared page that the first byte of a lent connection is read next. */
 void lent_reads(struct server_conn *c);
 
-/* Decides after a read of a lent connection. False: it was returned, and c is gone. */
+/* Decides after a read of a lent connection whether it stays. False: it was returned, and c is
+ * freed. */
 bool lent_goes_on(struct server_conn *c);
 
-/* There is nothing to read now. */
+/* Marks that a lent connection has nothing to read now. */
 void lent_rests(struct server_conn *c);
 
 /* Marks that answer bytes may be written from now on, or that no peer is left to read them. */
 void lent_answers(struct server_conn *c);
 
-/* An answer went out whole, and the connection is kept. */
+/* Called when an answer was sent whole and the connection is kept. */
 void lent_answered(struct server_conn *c);
 
 /* Asks for the connection's return; it goes back when it is idle. */
 void lent_recall(struct server_conn *c);
 
-/* Returns c to its router if it must go back; true: c is gone. Accepts any connection. */
+/* Returns c to its router if it must return. True: c is freed. Accepts connections of any kind. */
 bool lent_leaves(struct server_conn *c);
 
-/* Keeps the connection in memory for ever: the router closes it. */
+/* Keeps the connection in memory for ever: the router will close it. */
 void lent_strand(struct server_conn *c);
 
 /* Ends the loan of a connection that libh2o has closed. */
 void lent_closed(struct server_conn *c);
 
-/* Messages to routers that wait for room in their channels. */
+/* Returns the number of bytes of messages that routers' channels have not accepted yet. */
 size_t lent_unsent(const struct server *s);
 
-/* Stops lending and closes idle lent connections. Nothing is left after the last connection. */
+/* Ends all channels and closes idle lent connections. The last connection frees its channel. */
 void lent_end_all(struct server *s);
 
-/* deferred.c: x is to be begun in a later turn. */
+/* deferred.c: adds x to the requests that begin in a later loop iteration. */
 void deferred_add(struct server *s, struct exchange *x);
 
 /* Removes and returns the next exchange to begin; NULL: there is none. */
@@ -267,8 +278,8 @@ void deferred_done(struct server *s);
 
 struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req);
 
-/* Decodes a piece of a body with a Content-Encoding. True: the body is there, or refused; of most
- * requests at once. */
+/* Decodes a piece of a body that has a Content-Encoding. True: the body is complete or refused. For
+ * bodies without an encoding that is so at once. */
 bool exchange_decode_body(struct exchange *x);
 
 /* Refuses a body that is being decoded; exchange_body_error has the reason. */
@@ -286,20 +297,20 @@ static inline size_t exchange_unsent(const struct exchange *x)
 /* Drops the waiting bytes of an exchange that is over. */
 void exchange_drop_unsent(struct exchange *x);
 
-/* unread.c: what waits of x may have changed. */
+/* unread.c: counts the waiting bytes of x again, after they may have changed. */
 void unread_count(struct exchange *x);
 
 /* Stops counting the exchange for its account. */
 void unread_leave(struct exchange *x);
 
-/* Takes x off those that await, and lets it look again. */
+/* Removes x from the waiting exchanges and calls its `again`. */
 void exchange_again(struct exchange *x);
 
-/* Reports whether libh2o has all of the answer and has not reported its end. The kernel may have
- * taken it, and the peer may have read it and left. */
+/* Reports whether libh2o has the whole answer but has not reported its end. The kernel may have
+ * accepted the answer, and the peer may have read it and left. */
 bool exchange_given(const struct server_conn *c);
 
-/* The peer has left: as exchange_abandon, unless what x asks is carried out all the same. */
+/* Handles that the peer has left: exchange_abandon, unless x must be carried out anyway. */
 void exchange_left(struct exchange *x);
 
 /* Ends the exchange because the peer has left or the server ends; calls its owner. */

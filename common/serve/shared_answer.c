@@ -1,6 +1,6 @@
-/* Equal answers are found by a hash of 128 bits, and held against each other byte by byte before
- * one is given for the other (shared_answer.h). Of two that differ and have one hash, the second is
- * not listed: it is its owner's alone. */
+/* Equal answers are found by a hash of 128 bits, then compared byte by byte (shared_answer.h). If
+ * two different answers have the same hash, the second is not listed, and only its owner uses it.
+ */
 
 #include "common/serve/shared_answer.h"
 
@@ -11,7 +11,7 @@
 struct shared_answer {
     struct buf bytes;
     unsigned shares;
-    bool listed; /* in by_hash */
+    bool listed; /* the answer is in by_hash */
     uint64_t hash[2];
 };
 
@@ -25,7 +25,7 @@ struct str shared_answer_bytes(const struct shared_answer *a)
     return buf_str(&a->bytes);
 }
 
-/* A new one with one share; `bytes` is empty then. */
+/* Adds a new answer with one share. `bytes` is empty then. */
 static struct shared_answer *keep_answer(struct shared_answers *all, struct buf *bytes,
                                          const uint64_t hash[2], bool listed)
 {

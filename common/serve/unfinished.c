@@ -17,7 +17,6 @@ static void publish_unfinished(struct server *s, bool refused)
         s->opt.on_unfinished(s->handler_ctx, s->unfinished_bytes, refused);
 }
 
-/* Bytes of a request that is not whole yet. */
 void server_count_unfinished(struct server_conn *c, size_t bytes)
 {
     if (c->unfinished_bytes == bytes)
@@ -30,8 +29,8 @@ void server_count_unfinished(struct server_conn *c, size_t bytes)
     "too many bytes of request bodies are under way at this worker " \
     "(--max-worker-body-bytes), and this one has most"
 
-/* The answer is written past libh2o, which is reading and has nothing to write, and then sees the
- * end. */
+/* Refuses a request before it is complete. libh2o is reading and has nothing to write, so the
+ * answer is written directly to the socket. libh2o then sees the end. */
 static void refuse_unread(struct server_conn *most)
 {
     static const char text[] =
@@ -52,8 +51,8 @@ static void refuse_unread(struct server_conn *most)
     count_unfinished(most, 0);
 }
 
-/* Refuses the largest unfinished request, or `of` if all are equal. So a small request is not lost
- * because of others. A body that is being decoded is answered by its handler. */
+/* Refuses the largest unfinished request, or `of` if all have the same size. So a small request is
+ * not lost because of others. If the body is being decoded, the handler sends the answer. */
 static void refuse_largest(struct server_conn *of)
 {
     struct server *s = of->server;
@@ -73,7 +72,8 @@ static void refuse_largest(struct server_conn *of)
     publish_unfinished(s, true);
 }
 
-/* With the rest of a large page, which is there as a whole. */
+/* Returns the memory of the input, including the rest of a large page, which is always made whole.
+ */
 static size_t input_bytes(const struct server_conn *c)
 {
     const h2o_buffer_t *in = c->sock->input;
@@ -83,8 +83,8 @@ static size_t input_bytes(const struct server_conn *c)
     return MAX_OF(in->size, (size_t)(c->intake.large_to - in->bytes));
 }
 
-/* Counts the bytes and enforces the limit. Other processes read the figure at any moment, so it is
- * published after the refusals. */
+/* Counts the bytes and enforces the limit. Other processes may read the figure at any moment, so it
+ * is published after the refusals. */
 static void count_limited(struct server_conn *c, size_t bytes)
 {
     struct server *s = c->server;
@@ -97,7 +97,7 @@ static void count_limited(struct server_conn *c, size_t bytes)
         refuse_largest(c);
 }
 
-/* A request comes into the connection's input until all of it is there. */
+/* Counts the input of a request until the request is complete. */
 void server_count_input(struct server_conn *c)
 {
     if (!c->exchange && !c->refused)

@@ -1,5 +1,5 @@
-/* What of all answers of one owner waits to be read (exchange_account): counted while it waits, and
- * cut where it is too much (exchange_cut_unread). */
+/* Counts the bytes of one owner's answers that wait to be read (exchange_account), and cuts answers
+ * when they are too many (exchange_cut_unread). */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -8,7 +8,7 @@
 #include "common/base/mem.h"
 #include "common/serve/server_internal.h"
 
-/* Memory is counted where it is, once. */
+/* Counts each waiting buffer once, in the account that it belongs to. */
 void unread_count(struct exchange *x)
 {
     size_t now = exchange_waiting(x);
@@ -40,7 +40,7 @@ void exchange_account(struct exchange *x, struct str owner)
     unread_count(x);
 }
 
-/* The last exchange of an owner takes the account with it. */
+/* Removes the exchange from its account, and frees the account of the last one. */
 void unread_leave(struct exchange *x)
 {
     struct unread_account *a = x->account;
@@ -80,8 +80,8 @@ static struct exchange *largest_growing(struct unread_account *a, size_t max_byt
     return growing > max_bytes || (most && most->counted > EXCHANGE_WINDOW) ? most : NULL;
 }
 
-/* Cuts the answer. libh2o frees its bytes and the exchange in a later turn, when it sees the
- * connection's end, since a caller on the stack may still use the exchange. */
+/* Cuts the answer. libh2o frees the answer's bytes and the exchange in a later loop iteration, when
+ * it sees the connection's end, because a caller on the stack may still use the exchange. */
 static void cut_answer(struct exchange *x)
 {
     unread_leave(x);
