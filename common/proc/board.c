@@ -1,6 +1,6 @@
-/* The board (board.h): memory that all processes of a gateway share, of atomics only. Each field
- * has one writer, or is a counter; readers take what they find, so nothing on it may need to be
- * consistent with anything else. */
+/* The board (board.h): memory that all processes of a gateway share, made of atomics only. Each
+ * field has one writer, or is a counter. Readers see each field at a different moment, so no field
+ * may depend on a second one. */
 
 #include "common/proc/board.h"
 
@@ -13,7 +13,6 @@
 #include "common/base/str.h"
 #include "common/proc/run_board.h"
 
-/* Made by the supervisor before it forks. */
 struct board *board_new(void)
 {
     void *map =
@@ -35,7 +34,6 @@ void board_free(struct board *b)
     (void)munmap(b, sizeof(*b));
 }
 
-/* The oldest entry gives way when the list is full. */
 void board_quarantine(struct board *b, uint64_t body_hash, uint64_t now_ms)
 {
     uint32_t place;
@@ -49,7 +47,6 @@ void board_quarantine(struct board *b, uint64_t body_hash, uint64_t now_ms)
     atomic_store_explicit(&b->quarantine[place], body_hash, memory_order_release);
 }
 
-/* Until its time is over. */
 bool board_is_quarantined(const struct board *b, uint64_t body_hash, uint64_t now_ms)
 {
     uint32_t n = atomic_load_explicit(&b->quarantined, memory_order_relaxed);
@@ -67,7 +64,6 @@ void board_forget_works(struct board *b, unsigned slot)
         atomic_store_explicit(&b->slots[slot].works[i], 0, memory_order_relaxed);
 }
 
-/* Workers that serve. */
 unsigned board_workers_ready(const struct board *b)
 {
     unsigned ready = 0;
@@ -77,7 +73,6 @@ unsigned board_workers_ready(const struct board *b)
     return ready;
 }
 
-/* Workers that hold their calls for a weight update. */
 unsigned board_workers_paused(const struct board *b)
 {
     unsigned paused = 0;
@@ -88,12 +83,12 @@ unsigned board_workers_paused(const struct board *b)
     return paused;
 }
 
-/* The place that serves that worker index, through adoptions; -1: none. */
 int board_resolve(const struct board *b, uint32_t index)
 {
     uint32_t place = index - b->worker_base;
 
-    /* An adopter may have been retired later, too: follow the chain, which cannot be longer. */
+    /* The adopter may have been retired later, too, so follow the chain. A chain has at most
+     * BOARD_WORKERS_MAX steps. */
     for (unsigned hops = 0; hops < BOARD_WORKERS_MAX && place < BOARD_WORKERS_MAX; hops++) {
         const struct board_slot *slot = &b->slots[BOARD_WORKER0 + place];
         uint32_t adopter = atomic_load_explicit(&slot->adopter, memory_order_relaxed);
@@ -107,7 +102,6 @@ int board_resolve(const struct board *b, uint32_t index)
     return -1;
 }
 
-/* Whether any worker has an engine that answers. */
 bool board_engine_answers(const struct board *b)
 {
     for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++) {
@@ -163,7 +157,6 @@ uint32_t board_engines_drift(const struct board *b)
     return most;
 }
 
-/* 0, or -1 and what is missing. */
 int board_check_ready(const struct board *b, const char **ret_reason)
 {
     unsigned workers = atomic_load_explicit(&b->workers, memory_order_relaxed);
@@ -201,7 +194,7 @@ void board_count_engines(struct board *b, unsigned slot)
         ;
 }
 
-/* Over all workers that count: limits of engines hold for the node. */
+/* Adds up all workers that count, because limits of engines hold for the whole node. */
 uint32_t board_engine_inflight(const struct board *b, unsigned engine)
 {
     uint32_t n = 0, places = atomic_load(&b->counting);

@@ -1,7 +1,7 @@
-/* What every child does besides its work (child.h): listens to the supervisor (signals, orders
- * on the control socket), beats once a second so that it is not taken for stuck, publishes
+/* The work of every child in addition to its role (child.h). A child receives signals and orders of
+ * the supervisor, sends a heartbeat once a second so that it does not count as stuck, publishes
  * figures about itself, and reports when it serves. When the control socket ends, the supervisor
- * is gone, and the child ends too. */
+ * has ended, and the child ends too. */
 
 #include "common/proc/child.h"
 
@@ -24,7 +24,7 @@
 
 enum { BEAT_MS = 1000, CPU_STEP_US = 500 };
 
-/* TERM and INT drain once; QUIT ends at once. */
+/* Drains at the first TERM or INT. Ends the process at QUIT. */
 static void on_signal(struct signals *s, int signo, int sender)
 {
     struct child *c = CONTAINER_OF(s, struct child, signals);
@@ -32,13 +32,13 @@ static void on_signal(struct signals *s, int signo, int sender)
     if (signo == SIGQUIT)
         _exit(0);
     if (signo == SIGHUP || signo == SIGUSR2 || c->draining)
-        return; /* the supervisor handles HUP and USR2; a drain has begun already */
+        return; /* the supervisor handles HUP and USR2, or a drain has already begun */
     c->draining = true;
     log_debug(NULL, "draining", LOG_I("sender", sender));
     c->on_drain(c);
 }
 
-/* Handles an order. A descriptor that comes with it is closed if no handler takes it. */
+/* Handles an order. Closes a descriptor that comes with it if no handler takes ownership. */
 static void handle_order(struct child *c, const struct order *o, int fd)
 {
     struct heritage_place place = {
@@ -68,10 +68,10 @@ static void on_control(struct loop_io *io, unsigned events)
     while ((rc = order_receive(io->fd, &order, &fd)) > 0)
         handle_order(c, &order, fd);
     if (rc < 0)
-        _exit(1); /* the supervisor is gone: no process is left that could reap or replace us */
+        _exit(1); /* the supervisor has ended: no process could reap or replace us */
 }
 
-/* 0 where there is no /proc. */
+/* Returns the resident memory; 0 if there is no /proc. */
 static uint64_t resident_bytes(void)
 {
     FILE *f = fopen("/proc/self/statm", "re");
@@ -88,8 +88,8 @@ static uint64_t resident_bytes(void)
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Counts the open descriptors. Kernels from 6.2 on give the number as the folder's size; counting
- * ten thousands takes long. */
+/* Returns the number of open descriptors. Kernels from 6.2 on report it as the folder's size.
+ * Counting tens of thousands would take long. */
 static uint64_t open_descriptors(void)
 {
     struct stat st;
@@ -103,10 +103,10 @@ static uint64_t open_descriptors(void)
         n++;
     if (d)
         (void)closedir(d);
-    return n > 3 ? n - 3 : 0; /* ".", ".." and the folder itself */
+    return n > 3 ? n - 3 : 0; /* minus ".", ".." and the folder's own descriptor */
 }
 
-/* Beats once a second. */
+/* Writes the heartbeat and the process metrics, once a second. */
 static void on_beat(struct loop_timer *t)
 {
     struct child *c = CONTAINER_OF(t, struct child, beat);
@@ -122,9 +122,10 @@ static void on_beat(struct loop_timer *t)
     loop_timer_set(c->loop, &c->beat, BEAT_MS, on_beat);
 }
 
-/* Measures the processor time of a loop iteration that took `us` of the clock. If other processes
- * want the processor too, it is less. The measurement costs a system call, so it is made for long
- * iterations, and often enough before that the time of short ones is not counted as theirs. */
+/* Measures the processor time of a loop iteration that lasted `us`. It is less than that if other
+ * processes want the processor too. The measurement costs a system call. So it is made after long
+ * iterations, and often enough before them that time of short iterations is not counted as theirs.
+ */
 static void measure_cpu(struct child *c, uint64_t us)
 {
     uint64_t now_us = clock_us(), used_us;
@@ -141,7 +142,7 @@ static void measure_cpu(struct child *c, uint64_t us)
     metrics_set(c->heritage->page, METRIC_loop_hold_cpu_max, us);
 }
 
-/* How long a callback has kept the loop. */
+/* Records that a callback has held the loop for `us`. */
 static void on_hold(void *ctx, uint64_t us)
 {
     struct child *c = ctx;
@@ -154,7 +155,6 @@ static void on_hold(void *ctx, uint64_t us)
     metrics_set(c->heritage->page, METRIC_loop_hold_max, us);
 }
 
-/* The role's own loop runs it. */
 int child_init(struct child *c, struct loop *l, const struct heritage *h, child_drain_fn on_drain,
                struct err *e)
 {
@@ -174,7 +174,6 @@ int child_init(struct child *c, struct loop *l, const struct heritage *h, child_
     return 0;
 }
 
-/* Ends the child's side. Call it before the loop is freed. */
 void child_done(struct child *c)
 {
     if (!c->loop)
@@ -186,7 +185,7 @@ void child_done(struct child *c)
     c->loop = NULL;
 }
 
-/* One line over the status pipe. */
+/* Writes one message to the status pipe. */
 static void send_status(const struct heritage *h, enum status_kind kind, uint32_t value,
                         const char *text)
 {
@@ -195,14 +194,14 @@ static void send_status(const struct heritage *h, enum status_kind kind, uint32_
 
     (void)snprintf(s.text, sizeof(s.text), "%s", text);
     if (status_send(h->status_fd, &s, &e)) {
-        if (e.sys == EPIPE) /* an upgrade that was undone while we started: its successor ends us */
+        /* an upgrade was undone while we started: the previous supervisor ends us */
+        if (e.sys == EPIPE)
             log_info(NULL, "the supervisor that started this process is another program now");
         else
             log_error(NULL, e.text);
     }
 }
 
-/* Reports readiness once; later calls do nothing. */
 void child_ready(struct child *c, const char *remark)
 {
     if (c->told)

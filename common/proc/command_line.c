@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Removes n arguments from argv[at] on, and keeps the NULL at its end. */
+/* Removes n arguments from argv[at] on. The list still ends with NULL. */
 static void remove_arguments(int *argc, char **argv, int at, int n)
 {
     memmove(&argv[at], &argv[at + n], (size_t)(*argc - at - n + 1) * sizeof(*argv));
@@ -33,7 +33,7 @@ const char *command_line_take_value(int *argc, char **argv, const char *flag, co
             continue;
         words = argv[i][len] == '=' ? 1 : 2;
         if (i + words > *argc)
-            return otherwise; /* the flag alone: left for the settings, which refuse it */
+            return otherwise; /* a flag without its value is kept: the settings refuse it */
         value = words == 1 ? argv[i] + len + 1 : argv[i + 1];
         remove_arguments(argc, argv, i, words);
         return value;

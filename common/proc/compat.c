@@ -1,5 +1,5 @@
-/* Profiles of settings (compat.h). A profile is applied after all other sources, to settings that
- * none of them has set, so its own name may come from any of them. */
+/* Profiles of settings (compat.h). A profile is applied last, to settings that no other source has
+ * set. So the profile's own name may come from any source. */
 #include "common/proc/compat.h"
 
 #include <stdio.h>

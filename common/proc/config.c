@@ -1,10 +1,10 @@
-/* Settings: where they come from and how a reload applies them (config.h). Order, each over the
- * one before: defaults, the YAML file, the environment, flags; then values that depend on the
- * machine (resolve). Every mistake is gathered, with its place, so that all of them are told at
- * once.
+/* Settings: where they come from and how a reload applies them (config.h). Each source overrides
+ * the ones before it: defaults, the YAML file, the environment, flags. Then values that depend on
+ * the machine are filled in (resolve). All mistakes are collected with their places and reported
+ * together.
  *
- * A reload loads everything again and copies what is live into the settings in use. Strings that
- * are replaced stay allocated (replaced), since anybody may hold a pointer to them. */
+ * A reload loads everything again and copies live settings into the settings in use. Replaced
+ * strings stay allocated (`replaced`), because readers may hold pointers to them. */
 
 #include "common/proc/config.h"
 
@@ -20,7 +20,7 @@
 
 extern char **environ;
 
-/* Rows without a flag are titles. */
+/* Sets every setting to its default. Rows without a flag are titles. */
 static void load_defaults(struct config_load *l)
 {
     for (size_t i = 0; i < config_n_rows; i++) {
@@ -30,7 +30,7 @@ static void load_defaults(struct config_load *l)
     }
 }
 
-/* One variable NAME=VALUE whose name begins as ours do (head bytes long). */
+/* Loads one variable NAME=VALUE whose name begins with our prefix (`head` bytes long). */
 static void load_variable(struct config_load *l, struct str entry, size_t eq, size_t head)
 {
     struct str value = str_sub(entry, eq + 1, SIZE_MAX);
@@ -44,7 +44,8 @@ static void load_variable(struct config_load *l, struct str entry, size_t eq, si
     name[eq - head] = 0;
     (void)snprintf(place, sizeof(place), "%.*s", (int)eq, entry.p);
     row = config_row_find(str_cstr(name));
-    if (!row) { /* other programs' variables may begin like ours; slips are told */
+    /* other programs' variables may begin with it, too; only likely slips are reported */
+    if (!row) {
         if (config_mistyped(str_cstr(name)))
             config_unknown(l, str_cstr(name), place);
         return;
@@ -58,7 +59,8 @@ static void load_variable(struct config_load *l, struct str entry, size_t eq, si
     config_set(l, row, value, CONFIG_FROM_ENV, place);
 }
 
-/* ROLLGATE_MAX_NODES=... ; a list takes one value per line. */
+/* Loads the variables of the environment, such as ROLLGATE_MAX_NODES=... A list has one value per
+ * line. */
 static void load_environment(struct config_load *l)
 {
     static const struct str head = STR_LIT("ROLLGATE_");
@@ -72,7 +74,8 @@ static void load_environment(struct config_load *l)
     }
 }
 
-/* A switch may have its value behind it; what is none of these is something else. */
+/* Reports whether the argument after a switch is the switch's value. Any other text is a separate
+ * argument. */
 static bool is_switch_value(const char *text)
 {
     static const char *const values[] = {"on", "off", "true", "false", "yes", "no"};
@@ -84,7 +87,7 @@ static bool is_switch_value(const char *text)
     return false;
 }
 
-/* One flag at argv[i]; returns how many arguments it took. */
+/* Loads the flag at argv[i]. Returns the number of arguments that it used. */
 static int take_flag(struct config_load *l, int argc, char *const *argv, int i)
 {
     struct str name = str_cstr(argv[i] + 2), value = {0};
@@ -121,7 +124,7 @@ static int take_flag(struct config_load *l, int argc, char *const *argv, int i)
     return 2;
 }
 
-/* What is no flag is an argument of the command. */
+/* Loads all flags. An argument that is not a flag belongs to the command. */
 static void load_flags(struct config_load *l, int argc, char *const *argv)
 {
     struct config_list *args = &l->config->args;
@@ -136,7 +139,8 @@ static void load_flags(struct config_load *l, int argc, char *const *argv)
     }
 }
 
-/* The file must be known before it is read, and loses against environment and flags. */
+/* Finds the configuration file. Its name must be known before it is read, although environment and
+ * flags override its settings. */
 static const char *find_file(int argc, char *const *argv)
 {
     const char *path = getenv("ROLLGATE_CONFIG");
@@ -150,7 +154,8 @@ static const char *find_file(int argc, char *const *argv)
     return path;
 }
 
-/* Cores this process may use: what Slurm granted, else the affinity mask. */
+/* Returns the number of cores that this process may use: as granted by Slurm, else by the affinity
+ * mask. */
 static int64_t usable_cores(void)
 {
     const char *slurm = getenv("SLURM_CPUS_ON_NODE");
@@ -173,7 +178,7 @@ static char *join(const char *a, const char *b)
     return buf_take(&out);
 }
 
-/* systemd's, the user's, or /var/lib/rollgate. */
+/* Returns the default of the state folder: systemd's, the user's, or /var/lib/rollgate. */
 static char *default_state_dir(void)
 {
     const char *dir = getenv("STATE_DIRECTORY"), *home;
@@ -188,7 +193,7 @@ static char *default_state_dir(void)
                 home && *home ? ".local/state/rollgate" : "rollgate");
 }
 
-/* Settings whose default is "what fits this machine". */
+/* Fills in settings whose default depends on the machine. */
 static void resolve(struct config *c)
 {
     const char *run = getenv("RUNTIME_DIRECTORY");
@@ -203,7 +208,7 @@ static void resolve(struct config *c)
         c->run_dir = run && *run && !strchr(run, ':') ? mem_strdup(run) : join(c->state_dir, "run");
 }
 
-/* --listen ADDRESS[,tls]. */
+/* Splits --listen ADDRESS[,tls] into address and option. */
 static void split_listen(struct config *c, struct buf *mistakes)
 {
     struct str all = str_cstr(c->listen ? c->listen : "");
@@ -220,7 +225,8 @@ static void split_listen(struct config *c, struct buf *mistakes)
                    (int)MIN_OF(option.len, (size_t)100), option.p);
 }
 
-/* A bare id names no worker: all sessions are those of one. */
+/* Refuses bare ids with several workers: a bare id names no worker, so all its sessions must be in
+ * one. */
 static void check_bare_ids(const struct config *c, struct buf *mistakes)
 {
     if (c->session_ids != SESSION_IDS_BARE)
@@ -236,7 +242,6 @@ static void check_bare_ids(const struct config *c, struct buf *mistakes)
                            : "\n");
 }
 
-/* Also returns the settings when there were mistakes, for further checks. */
 struct config *config_load_rest(int argc, char *const *argv, struct buf *mistakes)
 {
     struct config_load l = {.mistakes = mistakes};
@@ -262,7 +267,6 @@ struct config *config_load_rest(int argc, char *const *argv, struct buf *mistake
     return l.config;
 }
 
-/* NULL when there were mistakes. */
 struct config *config_load(int argc, char *const *argv, struct buf *mistakes)
 {
     size_t before = mistakes->len;
@@ -274,7 +278,6 @@ struct config *config_load(int argc, char *const *argv, struct buf *mistakes)
     return NULL;
 }
 
-/* In a child: the supervisor has found the settings good. */
 void config_reload(struct config *live)
 {
     struct buf mistakes = {0};
@@ -286,7 +289,6 @@ void config_reload(struct config *live)
     buf_done(&mistakes);
 }
 
-/* Names of settings that have changed and need a restart. */
 void config_unreloadable(const struct config *old, const struct config *fresh, struct buf *names)
 {
     struct buf a = {0}, b = {0};
@@ -312,7 +314,7 @@ struct config *config_load_again(const struct config *c, struct buf *mistakes)
     return config_load(c->argc, c->argv, mistakes);
 }
 
-/* The old value stays readable: it moves to the list of replaced strings. */
+/* Moves a replaced string to the list of replaced strings, so that it stays readable. */
 static void keep(struct config *live, char *text)
 {
     struct config_list *old = &live->replaced;
@@ -323,7 +325,7 @@ static void keep(struct config *live, char *text)
     old->at[old->n++] = text;
 }
 
-/* Replaces a list as a whole. */
+/* Replaces a whole list. */
 static void apply_list(struct config *live, struct config_list *to, const struct config_list *from)
 {
     for (size_t i = 0; i < to->n; i++)
@@ -335,7 +337,6 @@ static void apply_list(struct config *live, struct config_list *to, const struct
     to->n = from->n;
 }
 
-/* Copies live settings; the others stay as they are. */
 void config_apply(struct config *live, const struct config *fresh)
 {
     for (size_t i = 0; i < config_n_rows; i++) {

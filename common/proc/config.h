@@ -1,9 +1,9 @@
 /*
  * struct config: the settings of one run, from defaults, a YAML file, the environment
- * (ROLLGATE_...) and flags; later ones win in this order. config.def holds the one row per setting
- * from which everything here comes. All mistakes of a configuration are reported in one run, each
- * with its place (file and line, variable or flag). Children inherit the loaded config; a reload
- * changes the settings marked LIVE in place and no others.
+ * (ROLLGATE_...) and flags. Later sources override earlier ones in this order. config.def holds one
+ * row per setting, from which everything here is made. All mistakes of a configuration are reported
+ * in one run, each with its place (file and line, variable or flag). Children inherit the loaded
+ * config. A reload changes the settings marked LIVE in place and no others.
  */
 #ifndef RG_PROC_CONFIG_H
 #define RG_PROC_CONFIG_H
@@ -17,7 +17,7 @@
 
 struct buf;
 
-/* DURABILITY_PROCESS, HISTORY_TREE ... */
+/* makes DURABILITY_PROCESS, HISTORY_TREE ... */
 #define V(value, text) value,
 #define E(set, values) enum config_##set{values};
 #include "common/proc/config.def"
@@ -39,41 +39,42 @@ struct config_list {
 struct config {
 #define X(type, field, flag, deflt, min, max, set, reload, help) CONFIG_C_##type field;
 #include "common/proc/config.def"
-    char *listen_at;         /* --listen without its options */
-    bool listen_tls;         /* they have tls */
-    bool worker_base_given;  /* --worker-base was set, maybe to 0: there are other nodes */
-    struct config_list args; /* what stood on the command line beside flags */
+    char *listen_at;         /* address of --listen, without its options */
+    bool listen_tls;         /* --listen has the option tls */
+    bool worker_base_given;  /* --worker-base was set, even if to 0: there are other nodes */
+    struct config_list args; /* arguments of the command line that are not flags */
 
-    /* for reloads */
+    /* the command line again, for reloads */
     int argc;
-    char *const *argv;           /* borrowed from main */
-    struct config_list replaced; /* strings of earlier loads that somebody may still read */
+    char *const *argv;           /* argv: borrowed from main */
+    struct config_list replaced; /* strings of earlier loads that readers may still use */
 };
 
-/* Reads everything: flags from argv[1..], the environment, the YAML file that --config names.
- * Returns NULL and appends one line per mistake to `mistakes`. Workers, routers and the folders are
- * resolved to what will be used (no 0 or NULL left in them), and every path is absolute. */
+/* Loads flags from argv[1..], the environment, and the YAML file of --config. Returns NULL and
+ * appends one line per mistake to `mistakes`. Numbers of workers and routers and the folders are
+ * resolved to what will be used (never 0 or NULL), and every path is absolute. */
 struct config *config_load(int argc, char *const *argv, struct buf *mistakes);
 
-/* The same, but never NULL: what is wrong keeps its default, so that the rest can be checked, too.
- */
+/* Like config_load, but never returns NULL: a wrong setting keeps its default, so that the rest can
+ * be checked, too. */
 struct config *config_load_rest(int argc, char *const *argv, struct buf *mistakes);
 
-/* Frees all; NULL is accepted. */
+/* Frees c and everything in it. NULL is accepted. */
 void config_free(struct config *c);
 
-/* Loads once more from the same command line and environment; as config_load. */
+/* Loads again, like config_load, from the same command line and the present environment. */
 struct config *config_load_again(const struct config *c, struct buf *mistakes);
 
-/* Takes over in place what a reload may change: readers see it at their next look. Strings that
- * were replaced live on until config_free, because somebody may have borrowed them. */
+/* Copies the settings that a reload may change into `live`. Readers see them when they next read.
+ * Replaced strings exist until config_free, because they may be borrowed. */
 void config_apply(struct config *live, const struct config *fresh);
 
-/* Both, without a word: for children, after the supervisor has checked the file. */
+/* Loads again and applies, without reporting mistakes. For children: the supervisor has checked the
+ * file before. */
 void config_reload(struct config *live);
 
-/* Appends the names of settings that differ between two configs and that a reload cannot apply,
- * separated by ", ". */
+/* Appends the names of settings that differ between two configs but need a restart, separated by ",
+ * ". */
 void config_unreloadable(const struct config *old, const struct config *fresh, struct buf *names);
 
 /* Appends the effective settings as a YAML file that loads to the same config. */
@@ -82,17 +83,19 @@ void config_dump(const struct config *c, struct buf *out);
 /* Appends a YAML file with every setting in comments. */
 void config_docs(struct buf *out);
 
-/* Appends a page in Markdown: every limit (docs/limits-table.md). */
+/* Appends every limit as a page in Markdown (docs/limits-table.md). */
 void config_limits(struct buf *out);
 
 /* Appends the manual page of the settings (roff, rollgate.yaml(5)). */
 void config_manual(struct buf *out);
 
-/* Returns a flag's path from / on; the caller frees it. NULL after adding a line to `mistakes`:
- * only a shell would read it ("~/x"), or the working folder is gone. */
+/* Returns the absolute path of a flag's path; the caller frees it. Returns NULL after adding a line
+ * to `mistakes` if only a shell could read the path ("~/x"), or if the working folder does not
+ * exist. */
 char *config_absolute_path(const char *flag, const char *path, struct buf *mistakes);
 
-/* "10s" "250ms" "1.5h" "90" -> milliseconds; "64k" "4MiB" "2g" "100" -> bytes. 0 / -1. */
+/* Parse "10s" "250ms" "1.5h" "90" to milliseconds, and "64k" "4MiB" "2g" "100" to bytes. Return 0,
+ * or -1 for anything else. */
 int config_parse_duration(struct str text, int64_t *ret_ms);
 int config_parse_size(struct str text, int64_t *ret_bytes);
 

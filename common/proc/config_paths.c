@@ -1,7 +1,7 @@
-/* Paths of settings become absolute when they are loaded: a process may give them to one that works
- * in a different folder, and unix sockets need them so. A relative one begins in the folder that
- * the gateway was started in, in YAML files, too. Some paths are inside of other values
- * (key-file=F). A path is not expanded as a shell would: `~/x` and `$HOME/x` are mistakes. */
+/* Paths of settings become absolute when they are loaded, because a process may pass them to a
+ * process in a different folder, and unix sockets need it. A relative path begins in the folder in
+ * which the gateway was started, in YAML files, too. Some paths are inside of other values
+ * (key-file=F). `~/x` and `$HOME/x` are mistakes, because paths are not expanded as by a shell. */
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,11 +12,11 @@
 #include "common/os/file.h"
 #include "common/proc/config_internal.h"
 
-/* A path in a value: after `mark`, up to `end` or the value's end. */
+/* A path inside of a value. It follows `mark`, and ends at `end` or at the value's end. */
 struct inner_path {
     size_t offset; /* offset of the setting's field in struct config */
     const char *mark;
-    bool leads; /* the mark begins the value */
+    bool leads; /* the mark must begin the value */
     char end;   /* 0: the path ends with the value */
 };
 
@@ -55,7 +55,8 @@ char *config_absolute_path(const char *flag, const char *path, struct buf *mista
     return full;
 }
 
-/* The absolute form, or NULL when it is absolute or a mistake, which is reported. */
+/* Returns the absolute path, or NULL if the path is absolute already or is a mistake, which is
+ * reported. */
 static char *resolve_path(struct config_load *l, const struct config_row *row, struct str path)
 {
     char *text, *full;
@@ -78,7 +79,7 @@ static void resolve_field(struct config_load *l, const struct config_row *row, c
     *field = full;
 }
 
-/* Replaces the path at [at, at + len) of *text. */
+/* Makes the path at [at, at + len) of *text absolute. */
 static void resolve_inner(struct config_load *l, const struct config_row *row, char **text,
                           const struct inner_path *p)
 {

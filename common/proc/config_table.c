@@ -1,5 +1,5 @@
-/* The table of settings (config.def) and values by their types: parsing, ranges, units. A value
- * that does not fit leaves the field as it was and adds a line to l->mistakes. */
+/* The table of settings (config.def), and the parsing of values by type: ranges and units. An
+ * invalid value does not change the field and adds a line to l->mistakes. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #define E(set, values) static const char *const values_##set[] = {values};
 #include "common/proc/config.def"
 
-/* GROUP and X interleave in one list; a GROUP row carries only its title and is skipped. */
+/* GROUP and X interleave in one list. A GROUP row has only a title and is skipped. */
 enum { START = false, LIVE = true };
 
 const struct config_row config_rows[] = {
@@ -34,7 +34,7 @@ const struct config_row config_rows[] = {
 };
 const size_t config_n_rows = ARRAY_LEN(config_rows);
 
-/* "max_nodes" and "max-nodes" are one. */
+/* Compares names; "max_nodes" equals "max-nodes". */
 static bool same_name(struct str a, const char *flag)
 {
     if (a.len != strlen(flag))
@@ -46,7 +46,6 @@ static bool same_name(struct str a, const char *flag)
     return true;
 }
 
-/* NULL: there is no such setting. */
 const struct config_row *config_row_find(struct str name)
 {
     for (size_t i = 0; i < config_n_rows; i++) {
@@ -56,7 +55,7 @@ const struct config_row *config_row_find(struct str name)
     return NULL;
 }
 
-/* The setting that was probably meant. */
+/* Finds the setting whose name is nearest. */
 static struct nearest nearest(struct str name)
 {
     struct nearest n = nearest_to(name);
@@ -68,7 +67,7 @@ static struct nearest nearest(struct str name)
     return n;
 }
 
-/* A mistake, with a hint. */
+/* Reports an unknown name, with a hint. */
 void config_unknown(struct config_load *l, struct str name, const char *place)
 {
     const char *best = nearest(name).name;
@@ -86,7 +85,7 @@ bool config_mistyped(struct str name)
     return name.len >= 6 && n.name && n.cost <= 2;
 }
 
-/* A decimal number with at most 6 fraction digits and a unit behind it. */
+/* Splits text into a decimal number with at most 6 fraction digits and the unit after it. */
 static int split_number(struct str text, double *ret, struct str *ret_unit)
 {
     char digits[40];
@@ -112,7 +111,7 @@ struct unit {
     double factor;
 };
 
-/* A number and its unit; -1 for anything else. */
+/* Parses a number and its unit. Returns -1 for anything else. */
 static int with_unit(struct str text, const struct unit *units, size_t n, int64_t *ret)
 {
     struct str unit;
@@ -140,7 +139,7 @@ int config_parse_duration(struct str text, int64_t *ret_ms)
     return with_unit(text, units, ARRAY_LEN(units), ret_ms);
 }
 
-/* Powers of 1024 with or without the i. */
+/* Units are powers of 1024, with or without the i. */
 int config_parse_size(struct str text, int64_t *ret_bytes)
 {
     static const struct unit units[] = {
@@ -163,7 +162,7 @@ int config_parse_size(struct str text, int64_t *ret_bytes)
     return with_unit(text, units, ARRAY_LEN(units), ret_bytes);
 }
 
-/* on, true, yes, 1, and their opposites. */
+/* Parses on, true, yes, 1, and their opposites. */
 static int parse_bool(struct str s, bool *ret)
 {
     static const char *const yes[] = {"on", "true", "yes", "1"};
@@ -186,8 +185,8 @@ static void range_text(const struct config_row *row, double v, struct buf *out)
         buf_printf(out, "%.15g", v);
 }
 
-/* "--workers: ", "ROLLGATE_WORKERS: " or "file.yaml:3: workers: ": where it stands, and which
- * setting unless that says so. */
+/* Begins a line such as "--workers: ", "ROLLGATE_WORKERS: " or "file.yaml:3: workers: ": the place
+ * of the mistake, then the setting unless the place names it. */
 static void begin_mistake(struct config_load *l, const struct config_row *row, const char *place)
 {
     buf_printf(l->mistakes, "%s: ", place);
@@ -202,7 +201,8 @@ static void wrong(struct config_load *l, const struct config_row *row, struct st
     buf_printf(l->mistakes, "\"%.*s\" is not %s\n", (int)text.len, text.p, want);
 }
 
-/* A row without limits takes everything. */
+/* Checks a number against the row's range and reports a mistake. A row without limits accepts every
+ * number. */
 static bool in_range(struct config_load *l, const struct config_row *row, struct str text, double v,
                      const char *place)
 {
@@ -217,7 +217,7 @@ static bool in_range(struct config_load *l, const struct config_row *row, struct
     return false;
 }
 
-/* Integers, durations (ms), sizes (bytes). */
+/* Sets an integer, a duration (ms) or a size (bytes). */
 static void set_number(struct config_load *l, const struct config_row *row, struct str text,
                        const char *place)
 {
@@ -243,7 +243,7 @@ static void set_number(struct config_load *l, const struct config_row *row, stru
         *field = v;
 }
 
-/* The field is the value's place in the row. */
+/* Sets an enumeration: the field is the index of the value in the row. */
 static void set_enum(struct config_load *l, const struct config_row *row, struct str text,
                      const char *place)
 {
@@ -274,7 +274,7 @@ static void list_add(struct config_list *list, struct str text)
     list->at[list->n++] = mem_strndup(text.p, text.len);
 }
 
-/* Empty text is no value. */
+/* Sets a string. Empty text means that the setting has no value. */
 static void set_text(struct config_load *l, const struct config_row *row, struct str text,
                      const char *place)
 {
@@ -293,7 +293,8 @@ static void set_text(struct config_load *l, const struct config_row *row, struct
     *field = text.len ? mem_strndup(text.p, text.len) : NULL;
 }
 
-/* A list given by a stronger source replaces the weaker one's; within one source it grows. */
+/* Appends to a list if the same source set it. A list of a stronger source replaces the weaker
+ * one's. */
 void config_set(struct config_load *l, const struct config_row *row, struct str text,
                 enum config_source source, const char *place)
 {
@@ -323,7 +324,6 @@ void config_set(struct config_load *l, const struct config_row *row, struct str 
     }
 }
 
-/* NULL is allowed. */
 void config_free(struct config *c)
 {
     if (!c)

@@ -17,7 +17,7 @@ static const char *const type_names[] = {
     [CONFIG_ENUM] = "",       [CONFIG_PATH] = "PATH",
 };
 
-/* Writes the duration in the largest unit that divides it. */
+/* Appends the duration in the largest unit that divides it. */
 static void duration_text(int64_t ms, struct buf *out)
 {
     static const struct {
@@ -34,7 +34,7 @@ static void duration_text(int64_t ms, struct buf *out)
     buf_printf(out, "%" PRId64 "ms", ms);
 }
 
-/* Double-quoted as YAML reads it. */
+/* Appends text in double quotes, as YAML reads it. */
 static void write_quoted(struct str s, struct buf *out)
 {
     buf_add_c(out, '"');
@@ -51,7 +51,7 @@ static void write_quoted(struct str s, struct buf *out)
     buf_add_c(out, '"');
 }
 
-/* A value as YAML reads it. */
+/* Appends a value as YAML reads it. */
 void config_value_text(const struct config *c, const struct config_row *row, struct buf *out)
 {
     const void *field = (const char *)c + row->offset;
@@ -88,7 +88,7 @@ void config_value_text(const struct config *c, const struct config_row *row, str
     }
 }
 
-/* Appends a line, and why the profile of --compat has this value. */
+/* Appends a setting's line, and the reason if the profile of --compat has set it. */
 static void dump_setting(const struct config *c, const struct config_row *row, struct buf *out)
 {
     size_t value;
@@ -103,7 +103,7 @@ static void dump_setting(const struct config *c, const struct config_row *row, s
     buf_puts(out, "\n");
 }
 
-/* With a comment for each group. */
+/* Writes each group's title as a comment. */
 void config_dump(const struct config *c, struct buf *out)
 {
     for (size_t i = 0; i < config_n_rows; i++) {
@@ -174,7 +174,6 @@ static void put_range(const struct config_row *row, struct buf *out)
     put_limit(row, row->max, out);
 }
 
-/* Appends a comment, wrapped at 100 columns. */
 static void put_comment(const char *text, struct buf *out)
 {
     enum { COLUMNS = 100 };
@@ -238,7 +237,7 @@ void config_docs(struct buf *out)
     }
 }
 
-/* A constant's value as a setting's default is written. */
+/* Appends a constant's value in the form of a setting's default. */
 static void write_value(const struct limit_row *row, struct buf *out)
 {
     unsigned long long most = row->most;
@@ -274,8 +273,8 @@ void config_limits(struct buf *out)
     }
 }
 
-/* roff reads a leading dot or quote and backslashes as its own. A line may be broken before each
- * bracket. */
+/* Appends text as roff: a leading dot or quote and backslashes are escaped. A line may be broken
+ * before each bracket. */
 static void roff_text(const char *s, struct buf *out)
 {
     if (*s == '.' || *s == '\'')
@@ -287,8 +286,8 @@ static void roff_text(const char *s, struct buf *out)
                                   : (const char[]){*s, 0});
 }
 
-/* Writes the manual as roff, ragged at the right, since values such as [,key-file=F][,name=OWN]
- * have no space to be stretched. */
+/* Writes the manual as roff, ragged at the right, because values such as [,key-file=F][,name=OWN]
+ * have no spaces that could be stretched. */
 void config_manual(struct buf *out)
 {
     buf_puts(out,

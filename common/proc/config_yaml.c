@@ -1,11 +1,10 @@
 /*
- * Reads the configuration file: one flat mapping, setting -> scalar, or -> sequence of scalars for
- * settings that may be repeated. It is read event by event, because events carry the line that a
- * mistake is reported with.
+ * Reads the configuration file: one flat mapping from setting to scalar, or to a sequence of
+ * scalars if the setting may be repeated. The file is read event by event, because events carry the
+ * line number for mistakes.
  *
- * Every value goes through config_set, as one from the command line does. All mistakes are
- * collected, so that an operator sees them at once; only text that is no YAML ends the reading.
- * What is nested is reported and then skipped to its end.
+ * Every value goes through config_set, like a flag's value. All mistakes are collected. Only text
+ * that is not YAML ends the reading. A nested mapping or sequence is reported and skipped.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -20,11 +19,11 @@ struct yaml_reader {
     struct config_load *load;
     const char *path;
     yaml_parser_t parser;
-    const struct config_row *row; /* whose value comes next; NULL: a key comes next */
+    const struct config_row *row; /* setting whose value comes next; NULL: a key comes next */
     bool unknown;                 /* the value that comes next belongs to no setting */
     bool list;                    /* inside a sequence */
     int depth;                    /* depth of mappings and sequences */
-    bool *seen;                   /* by row: set further up */
+    bool *seen;                   /* by row: the file has set it before */
 };
 
 static void describe_mark(const struct yaml_reader *r, const yaml_mark_t *mark, char *out,
@@ -33,7 +32,7 @@ static void describe_mark(const struct yaml_reader *r, const yaml_mark_t *mark, 
     (void)snprintf(out, size, "%s:%zu", r->path, mark->line + 1);
 }
 
-/* A key, or the value of the key before it. */
+/* Handles a scalar: a key, or the value of the preceding key. */
 static void handle_scalar(struct yaml_reader *r, const yaml_event_t *event)
 {
     struct str text = str_of((const char *)event->data.scalar.value, event->data.scalar.length);
@@ -64,7 +63,7 @@ static void handle_scalar(struct yaml_reader *r, const yaml_event_t *event)
     }
 }
 
-/* Only lists of values may stand inside of the one mapping. */
+/* Begins a mapping or sequence. Only lists of values may be inside of the one mapping. */
 static void begin_block(struct yaml_reader *r, const yaml_event_t *event)
 {
     bool sequence = event->type == YAML_SEQUENCE_START_EVENT;
@@ -82,12 +81,12 @@ static void begin_block(struct yaml_reader *r, const yaml_event_t *event)
         buf_printf(r->load->mistakes, "%s: %s: needs one value, not a list\n", place, r->row->flag);
     if (!sequence || (r->row && r->row->type != CONFIG_LIST)) {
         r->row = NULL;
-        r->unknown = true; /* whatever is inside is skipped */
+        r->unknown = true; /* everything inside is skipped */
     }
     r->list = true;
 }
 
-/* The end of a list, or of the file's mapping. */
+/* Ends a list or the file's mapping. */
 static void end_block(struct yaml_reader *r)
 {
     r->depth--;
@@ -134,7 +133,7 @@ static bool handle_event(struct yaml_reader *r, const yaml_event_t *event)
     }
 }
 
-/* A file that cannot be read is a mistake like any other. */
+/* Reads a file. A file that cannot be read is a mistake like any other. */
 void config_read_yaml(struct config_load *l, const char *path)
 {
     struct yaml_reader r = {.load = l, .path = path};

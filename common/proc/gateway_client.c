@@ -1,4 +1,5 @@
-/* A loop of its own runs for each request until http_fetch has the whole answer. */
+/* Requests of commands (gateway_client.h). A loop of its own runs for each request until http_fetch
+ * has the whole answer. */
 #include "common/proc/gateway_client.h"
 
 #include <errno.h>
