@@ -1,7 +1,7 @@
 /*
- * The names of the unix sockets in the run folder. Supervisor, routers and the dispatcher build
- * them here, so that both ends of a connection have the same one. A path that does not fit a socket
- * address is an error, never cut: a cut path would be another socket.
+ * The names of the unix sockets in the run folder. Supervisor, routers and the dispatcher all build
+ * them here, so that both ends of a connection use the same one. A path that does not fit a socket
+ * address is an error. It is never cut, because a cut path would be a different socket.
  */
 #include "common/proc/heritage.h"
 

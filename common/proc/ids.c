@@ -13,16 +13,15 @@
 #include "common/base/check.h"
 #include "common/base/mem.h"
 
-/* The generator works through its key anew for each request, however short: short ones are served
- * from bytes that it made before, each of which is given out once and then erased. */
+/* The generator computes a new key for each request, however short. So short requests are served
+ * from bytes that were made in advance; each byte is used once and then erased. */
 struct ids {
     mbedtls_entropy_context entropy;
     mbedtls_ctr_drbg_context drbg;
     unsigned char ready[256];
-    size_t n_ready; /* the first ones */
+    size_t n_ready; /* number of bytes in `ready` that are not used yet, from its start */
 };
 
-/* NULL and e: no seed. */
 struct ids *ids_new(struct err *e)
 {
     static const unsigned char purpose[] = "rollgate session ids";
@@ -63,7 +62,7 @@ static void copy_ready(struct ids *ids, void *out, size_t len_bytes)
     mbedtls_platform_zeroize(ids->ready + ids->n_ready, len_bytes);
 }
 
-/* Long ones in requests as large as the generator takes. */
+/* Splits long requests into the largest size that the generator accepts. */
 void ids_random(struct ids *ids, void *out, size_t len_bytes)
 {
     unsigned char *p = out;
@@ -81,7 +80,6 @@ void ids_random(struct ids *ids, void *out, size_t len_bytes)
     }
 }
 
-/* 2 * n_bytes digits and a NUL. */
 void ids_hex(struct ids *ids, char *out, size_t n_bytes)
 {
     static const char digits[] = "0123456789abcdef";
@@ -108,7 +106,6 @@ void ids_set_bare(bool on)
     ids_are_bare = on;
 }
 
-/* A new id of that worker; its length. */
 size_t ids_session(struct ids *ids, uint32_t index, char ret_text[ID_TEXT_MAX])
 {
     int head;
@@ -122,7 +119,8 @@ size_t ids_session(struct ids *ids, uint32_t index, char ret_text[ID_TEXT_MAX])
 
 static const unsigned char is_hex[256] = {['0' ... '9'] = 1, ['a' ... 'f'] = 1};
 
-/* No branch per digit: they are random, and a router does this for every request. */
+/* Checks the hex digits without a branch per digit: they are random, and a router does this for
+ * every request. */
 static bool ends_in_hex(struct str text)
 {
     unsigned hex = 1;
@@ -132,7 +130,7 @@ static bool ends_in_hex(struct str text)
     return hex;
 }
 
-/* -1: no id of this form. Only one text means one id: no leading zeros, lower case. */
+/* Accepts exactly one text for one id: no leading zeros, lower case. */
 int ids_parse(struct str text, uint32_t *ret_index)
 {
     uint64_t index;
@@ -169,7 +167,7 @@ static size_t count_hex(struct str s)
     return n;
 }
 
-/* The text behind "w<digits>-", or all of it where that does not begin it. */
+/* Returns the text after "w<digits>-", or the whole text if it does not begin so. */
 static struct str tail_of(struct str text, bool *ret_has_head)
 {
     size_t n = 1;

@@ -1,9 +1,9 @@
 /*
- * Session ids `w<idx>-<32 hex>` and random bytes.
- * The index in front is the routing key: decimal, no leading zeros, at most ID_INDEX_MAX. The 32
- * lower-case hex digits are 128 random bits from mbedTLS' CTR-DRBG, seeded by the kernel.
- * struct ids holds the generator's state: one per process, made after the fork (two processes
- * that share a state would hand out the same ids). Not thread-safe. Parsing needs no state.
+ * Session ids `w<idx>-<32 hex>` and random bytes. The index in front is the routing key: decimal,
+ * no leading zeros, at most ID_INDEX_MAX. The 32 lower-case hex digits are 128 random bits from
+ * mbedTLS' CTR-DRBG, seeded by the kernel. struct ids is the generator's state. Each process makes
+ * its own after the fork, because two processes that share a state would make the same ids. Not
+ * thread-safe. Parsing needs no state.
  */
 #ifndef RG_PROC_IDS_H
 #define RG_PROC_IDS_H
@@ -23,27 +23,28 @@ enum {
 
 struct ids;
 
-/* Seeds a generator; NULL and e (ERR_INTERNAL) when the kernel gives no randomness. */
+/* Seeds a generator. Returns NULL and e (ERR_INTERNAL) if the kernel gives no randomness. */
 struct ids *ids_new(struct err *e);
 void ids_free(struct ids *ids);
 
-/* Fills `out` with random bytes; aborts when the generator fails (it cannot go on safely). */
+/* Fills `out` with random bytes. Aborts if the generator fails, because no safe way to continue
+ * exists. */
 void ids_random(struct ids *ids, void *out, size_t len_bytes);
 
 /* Writes 2 * n_bytes random lower-case hex digits and a NUL. */
 void ids_hex(struct ids *ids, char *out, size_t n_bytes);
 
-/* With `on`, session ids of this process and its children are bare: the 32 hex digits alone, of the
- * worker of index 0. Ids with an index are still read. Call it before threads start. */
+/* With `on`, session ids of this process and its children are bare: only the 32 hex digits, of the
+ * worker with index 0. Ids with an index are still parsed. Call it before threads start. */
 void ids_set_bare(bool on);
 
 /* Writes a new session id, NUL-terminated, and returns its length. index <= ID_INDEX_MAX. */
 size_t ids_session(struct ids *ids, uint32_t index, char ret_text[ID_TEXT_MAX]);
 
-/* Whether the whole text is a well-formed session id; then *ret_index is its worker index. 0/-1. */
+/* Checks that the whole text is a well-formed session id. Returns 0 and its worker index, or -1. */
 int ids_parse(struct str text, uint32_t *ret_index);
 
-/* The form of a session id, for errors. */
+/* Returns a description of a session id's form, for errors. */
 const char *ids_form(void);
 
 /* Returns what is wrong with the text as a session id, as a sentence whose subject is the id ("it

@@ -1,7 +1,7 @@
-/* Keys: made, read and proved (keys.h). A session key carries its session's id and a MAC over
- * it, so proving one needs the secret and nothing else. What is secret is compared in constant
- * time and overwritten before its memory is given back; admin keys are kept as digests, of equal
- * length whatever they are. */
+/* Makes, reads and verifies keys (keys.h). A session key carries its session's id and a MAC over
+ * it, so its verification needs only the secret. Secrets are compared in constant time and
+ * overwritten before their memory is freed. Admin keys are kept as digests, all of which have the
+ * same length. */
 
 #include "common/proc/keys.h"
 
@@ -24,7 +24,7 @@
 
 enum { MAC_BYTES = 32, FILE_MAX = 1 << 20, SECRET_MIN = 32, SECRET_HEX = 64, KNOWN_MAX = 512 };
 
-/* A session key that was good; len 0: none. */
+/* A session key that was verified before; len 0: empty. */
 struct known {
     char text[KEY_TEXT_MAX];
     unsigned char len;
@@ -38,13 +38,14 @@ struct secret {
 struct keys {
     struct secret *secrets; /* newest first */
     size_t n_secrets;
-    unsigned char (*admins)[MAC_BYTES]; /* SHA-256 of each admin key: equal lengths to compare */
+    /* SHA-256 of each admin key, so that all have the same length */
+    unsigned char (*admins)[MAC_BYTES];
     size_t n_admins;
     bool required;
-    struct known *known; /* KNOWN_MAX, each key at the place of its hash */
+    struct known *known; /* array of KNOWN_MAX; each key is at the index of its hash */
 };
 
-/* Returns the scope's name as it is in the input of the MAC. */
+/* Returns the scope's name in the input of the MAC. */
 static const char *scope_name(enum key_scope scope)
 {
     static const char *const names[] = {[KEY_AGENT] = "agent",
@@ -55,7 +56,7 @@ static const char *scope_name(enum key_scope scope)
     return names[scope];
 }
 
-/* The next line that holds something (trimmed, comments skipped), or absent at the end. */
+/* Returns the next line that is not blank and not a comment, trimmed; absent at the end. */
 static struct str next_line(struct str *rest)
 {
     while (rest->len > 0) {
@@ -103,7 +104,7 @@ out:
     return rc;
 }
 
-/* Newest first, as in the file. */
+/* Loads the secrets, newest first, as in the file. */
 static int load_secrets(struct keys *k, const char *path, struct err *e)
 {
     struct buf text = {0};
@@ -131,8 +132,8 @@ out:
     return rc;
 }
 
-/* Writes a new secret aside and links it into place: of two that start at once one wins, and no
- * half-written secret is ever read. */
+/* Makes a secret in a temporary file and links that into place. If two processes start at once, one
+ * of them wins, and no half-written secret is ever read. */
 static int make_secret(const char *path, struct err *e)
 {
     struct ids *ids = ids_new(e);
@@ -168,8 +169,6 @@ out:
     return rc;
 }
 
-/* secret_file NULL: the state folder's secret, made if there is none. Returns -1 and e with the
- * file. */
 int keys_load(const char *admin_file, const char *secret_file, const char *state_dir,
               struct keys **ret, struct err *e)
 {
@@ -208,7 +207,6 @@ void keys_free(struct keys *k)
     free(k);
 }
 
-/* Reports what is wrong with the files; makes none. */
 void keys_check_files(const char *admin_file, const char *secret_file, struct buf *mistakes)
 {
     struct keys *k = mem_zalloc(sizeof(*k));
@@ -226,7 +224,7 @@ bool keys_required(const struct keys *k)
     return k->required;
 }
 
-/* The MAC of that id in that scope. */
+/* Computes the MAC of the id in the scope. */
 static void mac_hex(const struct secret *secret, enum key_scope scope, struct str id,
                     char ret_hex[KEY_MAC_LEN + 1])
 {
@@ -247,7 +245,6 @@ static void mac_hex(const struct secret *secret, enum key_scope scope, struct st
     ret_hex[KEY_MAC_LEN] = 0;
 }
 
-/* Makes a key with the newest secret. */
 void keys_make(const struct keys *k, enum key_scope scope, struct str id,
                char ret_text[KEY_TEXT_MAX])
 {
@@ -266,7 +263,7 @@ bool keys_is_form(struct str text)
     return str_starts(text, STR("rga-")) || str_starts(text, STR("rgr-"));
 }
 
-/* Reports whether the name may be in a key between two dashes. */
+/* Reports whether the name is valid in an executor's key, where it is between two dashes. */
 static bool executor_name_fine(struct str name)
 {
     if (name.len == 0 || name.len > KEY_EXECUTOR_MAX)
@@ -281,7 +278,7 @@ static bool executor_name_fine(struct str name)
     return true;
 }
 
-/* The key of a name instead of a session. */
+/* Writes the key of a name that is not a session id. */
 static void write_named(const struct keys *k, enum key_scope scope, char letter, struct str name,
                         char ret_text[KEY_TEXT_MAX])
 {
@@ -293,7 +290,6 @@ static void write_named(const struct keys *k, enum key_scope scope, char letter,
     CHECK(n > 0 && n < KEY_TEXT_MAX);
 }
 
-/* Returns -1 and e for a name that cannot be. */
 int keys_make_executor(const struct keys *k, struct str name, char ret_text[KEY_TEXT_MAX],
                        struct err *e)
 {
@@ -310,7 +306,7 @@ void keys_make_service(const struct keys *k, char ret_text[KEY_TEXT_MAX])
     write_named(k, KEY_ADMIN, 's', STR("dispatcher"), ret_text);
 }
 
-/* An executor's or the service's key: rgx-NAME-MAC, rgs-dispatcher-MAC. */
+/* Verifies an executor's or the service's key: rgx-NAME-MAC, rgs-dispatcher-MAC. */
 static enum key_scope check_named_key(const struct keys *k, struct str text, struct str *ret_name)
 {
     bool service = str_starts(text, STR("rgs-"));
@@ -337,7 +333,6 @@ static enum key_scope check_named_key(const struct keys *k, struct str text, str
     return scope;
 }
 
-/* Parses what a session key claims, without proof. Returns -1 if it is not a session key. */
 int keys_parse(struct str text, enum key_scope *ret_scope, struct str *ret_id, uint32_t *ret_index)
 {
     struct str id;
@@ -354,13 +349,14 @@ int keys_parse(struct str text, enum key_scope *ret_scope, struct str *ret_id, u
     return 0;
 }
 
-/* A wrong text costs as long as a right one: it falls through to the HMAC. */
+/* Compares in constant time. A wrong text then costs the HMAC, so its time shows nothing. */
 static bool is_known(const struct known *at, struct str text)
 {
     return at->len == text.len && mbedtls_ct_memcmp(at->text, text.p, text.len) == 0;
 }
 
-/* KEY_NONE: no secret proves it. A good one is remembered. */
+/* Verifies a session key with each secret, and remembers a valid one. Returns KEY_NONE if no secret
+ * fits. */
 static enum key_scope check_session_key(const struct keys *k, struct str text, struct str *ret_id)
 {
     enum key_scope scope;
@@ -396,7 +392,8 @@ enum key_scope keys_check(const struct keys *k, struct str text, struct str *ret
     *ret_id = (struct str){0};
     if (text.len == 0)
         return KEY_NONE;
-    /* A session key that was good before needs no digest: the most frequent case by far. */
+    /* A session key that was verified before needs no digest, which is by far the most frequent
+     * case. */
     if (is_known(&k->known[str_hash(text, 0) % KNOWN_MAX], text))
         return check_session_key(k, text, ret_id);
     CHECK(mbedtls_sha256_ret((const unsigned char *)text.p, text.len, digest, 0) == 0);
@@ -409,9 +406,9 @@ enum key_scope keys_check(const struct keys *k, struct str text, struct str *ret
     return check_session_key(k, text, ret_id);
 }
 
-/* Refuses a query with a key of ours. Queries are written to logs, so such a key counts as shown to
- * others. Every value is hashed, not only those as long as an admin key: the time would show that
- * length to strangers. */
+/* Refuses a query that contains a key of ours. Queries are written to logs, so such a key counts as
+ * disclosed. Every value is hashed, not only values as long as an admin key: otherwise the time
+ * would disclose that length. */
 int keys_check_query(const struct keys *k, struct str query, struct err *e)
 {
     struct str name, value, id;
@@ -426,7 +423,6 @@ int keys_check_query(const struct keys *k, struct str query, struct err *e)
     return 0;
 }
 
-/* Returns -1 and e; session.p NULL: the request is about no session. */
 int proof_covers(const struct proof *p, struct str session, struct err *e)
 {
     if (p->scope == KEY_NONE)

@@ -1,16 +1,17 @@
 /*
- * struct keys: the permissions of callers. Three kinds of key:
+ * struct keys: the permissions of callers. Kinds of keys:
  *     admin    a line of --admin-key-file
  *     runner   rgr-<session id>-<mac>
  *     agent    rga-<session id>-<mac>
  *     executor rgx-<name>-<mac>
- * mac is 64 lower-case hex digits: HMAC-SHA256 over "rollgate-key-1:<scope>:<session id>" under the
- * secret. So session keys are verified without any lookup, by every worker of every node that has
- * the same secret. The secret file holds one secret a line, newest first: the first makes keys, all
- * verify, which is how a secret is rotated without a gap. Comparisons take constant time.
  *
- * Loaded once; a reload makes a new one. Session keys that were good are remembered, so that an
- * agent's next request costs no HMAC. Key texts are never logged and never stand in an error text.
+ * mac is 64 lower-case hex digits: HMAC-SHA256 over "rollgate-key-1:<scope>:<session id>" under the
+ * secret. So every worker of every node that has the secret can verify session keys without any
+ * lookup. The secret file holds one secret a line, newest first. The first makes keys, all verify.
+ * So a secret can be rotated without a gap. Comparisons take constant time.
+ *
+ * Keys are loaded once; a reload makes a new struct. Verified session keys are remembered, so that
+ * an agent's next request costs no HMAC. Key texts are never in logs or error texts.
  */
 #ifndef RG_PROC_KEYS_H
 #define RG_PROC_KEYS_H
@@ -33,47 +34,49 @@ struct buf;
 struct err;
 struct keys;
 
-/* Reads the admin keys (NULL: none are needed) and the secret; without secret_file the secret is
- * STATE_DIR/key-secret, made when missing. -1 with ERR_CONFIG (an empty or too short file) or
- * ERR_IO. */
+/* Reads the admin keys (NULL: none are needed) and the secret. Without secret_file the secret is
+ * STATE_DIR/key-secret, which is made if it is missing. Returns -1 with ERR_CONFIG (a file is empty
+ * or too short) or ERR_IO. */
 int keys_load(const char *admin_file, const char *secret_file, const char *state_dir,
               struct keys **ret, struct err *e);
 void keys_free(struct keys *k);
 
-/* Appends a line for each of the two files (NULL: none) that does not hold what it should. */
+/* Checks the content of the two files (NULL: no file), and appends a line for each mistake. */
 void keys_check_files(const char *admin_file, const char *secret_file, struct buf *mistakes);
 
-/* Whether requests need a key (an admin key file is configured). */
+/* Reports whether requests need a key (an admin key file is configured). */
 bool keys_required(const struct keys *k);
 
-/* Writes an executor's key; the name has 1 to KEY_EXECUTOR_MAX of [A-Za-z0-9.-]. -1 with
- * ERR_INVALID when it has not. */
+/* Writes an executor's key. The name must have 1 to KEY_EXECUTOR_MAX characters of [A-Za-z0-9.-];
+ * otherwise returns -1 with ERR_INVALID. */
 int keys_make_executor(const struct keys *k, struct str name, char ret_text[KEY_TEXT_MAX],
                        struct err *e);
 
-/* Writes the key with which the gateway's own processes call each other: an admin's. It never
- * leaves the node. */
+/* Writes the key with which the gateway's own processes call each other. It has an admin's
+ * permissions and never leaves the node. */
 void keys_make_service(const struct keys *k, char ret_text[KEY_TEXT_MAX]);
 
-/* Writes the session's key of the scope (KEY_AGENT or KEY_RUNNER); id is a valid session id. */
+/* Writes the session's key of the scope (KEY_AGENT or KEY_RUNNER). id must be a valid session id.
+ */
 void keys_make(const struct keys *k, enum key_scope scope, struct str id,
                char ret_text[KEY_TEXT_MAX]);
 
-/* Whether a text begins as a session key does: it is meant for us, good or not. */
+/* Reports whether a text begins like a session key. Such a text is meant for the gateway, even if
+ * it is invalid. */
 bool keys_is_form(struct str text);
 
-/* The scope that a presented key really has; KEY_NONE when it is none of ours. For session keys
- * and executors' *ret_id becomes the id or name inside `text` (borrowed), else absent. */
+/* Returns the scope that a presented key proves; KEY_NONE if it is not a valid key. For session and
+ * executor keys, *ret_id becomes the id or name inside `text` (borrowed), otherwise absent. */
 enum key_scope keys_check(const struct keys *k, struct str text, struct str *ret_id);
 
-/* Queries stand in the logs of whatever is on the way: -1 with ERR_MISSING_KEY if a value is a key
- * of ours. Each value needs a digest. So a query with more than KEYS_QUERY_MAX parameters, more
- * than any client needs, is -1 with ERR_INVALID: a key could hide after them. If the request needs
- * a key of its own, check that first. */
+/* Returns -1 with ERR_MISSING_KEY if a value of the query is a key of ours: programs on the way log
+ * queries. Each value needs a digest. So a query with more than KEYS_QUERY_MAX parameters, more
+ * than any client needs, fails with ERR_INVALID: a key could be among the rest. If the request
+ * needs a key of its own, check that first. */
 int keys_check_query(const struct keys *k, struct str query, struct err *e);
 
-/* Parses what a text claims to be, without verifying it: the form of a session key, its id and
- * worker index. For routing only. Returns 0 or -1. */
+/* Parses a session key without verifying it: its form, id and worker index. For routing only.
+ * Returns 0, or -1 if the text does not have that form. */
 int keys_parse(struct str text, enum key_scope *ret_scope, struct str *ret_id, uint32_t *ret_index);
 
 #endif

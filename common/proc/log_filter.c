@@ -27,7 +27,7 @@ static bool is_number(struct str s)
     size_t i = s.len > 1 && s.p[0] == '-';
 
     if (s.len > i + 1 && s.p[i] == '0')
-        return false; /* 007 is no number of JSON */
+        return false; /* numbers such as 007 are not valid JSON */
     for (; i < s.len; i++) {
         if (!isdigit((unsigned char)s.p[i]))
             return false;
@@ -55,7 +55,7 @@ static bool is_level(struct str s)
            str_eq_c(s, "debug");
 }
 
-/* A name of a process or of a field: small letters, digits, '-' and '_'. */
+/* Matches the name of a process or field: small letters, digits, '-' and '_'. */
 static bool is_log_name(struct str s)
 {
     for (size_t i = 0; i < s.len; i++) {
@@ -110,7 +110,7 @@ static struct str cut_log_word(struct str *rest)
     return word;
 }
 
-/* Bytes of " key" with its '=' at the front of s; 0: there is no field here. */
+/* Returns the length of " key=" at the front of s; 0: no field begins here. */
 static size_t field_head(struct str s)
 {
     size_t n = 1;
@@ -163,7 +163,7 @@ static bool read_text(struct str line, struct filtered_line *l)
 
 /* --- writing --- */
 
-/* Ids that this gateway made: w0-32hex of a session, req-16hex of a request. */
+/* Matches ids that this gateway made: w0-32hex of a session, req-16hex of a request. */
 static bool is_own_id(struct str key, struct str value)
 {
     uint32_t index;
@@ -179,7 +179,7 @@ static bool is_own_id(struct str key, struct str value)
     return true;
 }
 
-/* Keys with words of ours in the lines of every process. */
+/* Matches keys whose values are words of ours in the lines of every process. */
 static bool is_word_key(struct str key)
 {
     static const char *const all[] = {"outcome", "kind",   "dialect", "cause", "half",
@@ -192,7 +192,8 @@ static bool is_word_key(struct str key)
     return false;
 }
 
-/* The supervisor's text, unless it passes on lines of a different program. */
+/* Reports whether the text is the supervisor's own. A line of a different program that it passes on
+ * is not. */
 static bool is_own_text(const struct filtered_line *l, const struct filtered_field *f)
 {
     bool supervisor = str_eq_c(l->role, "supervisor") || str_eq_c(l->role, "rollgate");
@@ -241,7 +242,7 @@ static void write_line(const struct filtered_line *l, struct buf *out)
     buf_add_c(out, '\n');
 }
 
-/* Messages are constants of ours: letters, digits and a few marks. */
+/* Matches messages, which are constants of ours: letters, digits and a few marks. */
 static bool is_message(struct str s)
 {
     for (size_t i = 0; i < s.len; i++) {
@@ -257,7 +258,7 @@ bool log_filter_add(struct str line, struct buf *out)
     struct arena a = {0};
     bool good;
 
-    if (line.len > 3 && line.p[0] == '<' && line.p[2] == '>') /* priority for journald */
+    if (line.len > 3 && line.p[0] == '<' && line.p[2] == '>') /* the priority for journald */
         line = str_sub(line, 3, SIZE_MAX);
     good = line.len > 0 && (line.p[0] == '{' ? read_json(line, &a, &l) : read_text(line, &l));
     good = good && is_time(l.ts) && is_level(l.level) && is_log_name(l.role) && is_number(l.pid) &&

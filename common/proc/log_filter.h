@@ -1,9 +1,9 @@
 /*
- * Keeps of a log what the gateway itself wrote: for `rollgate support`. A line of either log format
- * becomes one line of JSON. Numbers stay. Of texts, those stay that the supervisor wrote, which
- * reads no byte of an agent, and those of keys whose values are words of ours (outcome, kind ...).
- * Ids stay if this gateway made them. Every other text becomes "(removed)", since a part of it may
- * be an agent's. Secrets are removed from what stays (redaction.h). Pure.
+ * Reduces a log to what the gateway itself wrote, for `rollgate support`. A line of either log
+ * format becomes one line of JSON. Numbers are kept. Texts are kept if the supervisor wrote them,
+ * which reads no byte of an agent, or if their key has only words of ours as values (outcome, kind
+ * ...). Ids are kept if this gateway made them. Every other text becomes "(removed)", because a
+ * fragment of it may be an agent's. Secrets are removed from the rest (redaction.h). Pure.
  */
 #ifndef RG_PROC_LOG_FILTER_H
 #define RG_PROC_LOG_FILTER_H
@@ -13,8 +13,8 @@
 #include "common/base/buf.h"
 #include "common/base/str.h"
 
-/* Appends the line (without its end) with an end. False, and nothing appended: it is no log line.
- */
+/* Appends the filtered line (given without its line feed) with a line feed. Returns false, and
+ * appends nothing, if the text is not a log line. */
 bool log_filter_add(struct str line, struct buf *out);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Joins three things that do not know each other: the settings (config), the log (common/base,
- * which depends on nothing) and the metrics page. Lines that the rate limit holds back are counted
- * on the process's page through on_suppressed.
+ * Connects three independent modules: the settings (config), the log (common/base) and the metrics
+ * page. Lines that the rate limit suppresses are counted on the process's page through
+ * on_suppressed.
  */
 #include "common/proc/logs.h"
 

@@ -1,6 +1,6 @@
 /*
- * The log of one process as the settings want it: level, format, and how many lines of one kind go
- * out in a second; what does not is counted.
+ * Sets up the log of one process from the settings: level, format, and how many lines of one kind
+ * are written in a second. Suppressed lines are counted.
  */
 #ifndef RG_PROC_LOGS_H
 #define RG_PROC_LOGS_H
@@ -8,7 +8,7 @@
 struct config;
 struct metrics_page;
 
-/* role is borrowed; page may be NULL. At the start and after a reload. */
+/* Sets up the log at the start and after a reload. role is borrowed; page may be NULL. */
 void logs_setup(const char *role, const struct config *c, struct metrics_page *page);
 
 #endif

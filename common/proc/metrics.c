@@ -1,8 +1,8 @@
 /* Counters in shared memory (metrics.h): one page for each process slot, written with relaxed
- * atomics; whoever is asked for /metrics sums over the pages. A process that is replaced goes on
+ * atomics. The process that answers /metrics sums over the pages. A successor process continues
  * with its slot's counters, so sums never fall.
  *
- *   used flags | page 0 | page 1 | ... | names of labels that come at run time */
+ *   used flags | page 0 | page 1 | ... | names of labels that appear at run time */
 
 #include "common/proc/metrics.h"
 
@@ -18,11 +18,10 @@
 #include "common/base/mem.h"
 
 /*
- * One page:   name | cells...
- * Cells of a metric stand together at offsets[id]: v1 * width2 + v2 for counters and gauges;
- * buckets (not cumulative), then the sum in microseconds, for histograms.
- * A gauge cell carries GAUGE_SET once it was set, so that a labelled gauge nobody uses (engine 15)
- * is not shown, and one that fell to 0 is.
+ * One page:   name | cells... Cells of a metric are contiguous from offsets[id]: v1 * width2 + v2
+ * for counters and gauges. A histogram has its buckets (not cumulative), then the sum in
+ * microseconds. A gauge cell has GAUGE_SET after it was set. So a labelled gauge that is never used
+ * (engine 15) is not shown, but a gauge that fell to 0 is.
  */
 enum metric_kind { COUNTER, COUNTER_US, SUM, GAUGE, PROCESS, PROCESS_US, HISTOGRAM };
 
@@ -64,7 +63,7 @@ static const struct {
 #include "common/proc/metrics.def"
 };
 
-/* METRIC_*_VALUES, as the compiler knows them, give each metric's place in a page. */
+/* METRIC_*_VALUES as constants, from which each metric's offset in a page is computed. */
 enum {
 
 #define WIDTH_COUNTER(a, b) ((a) * (b))
@@ -93,17 +92,18 @@ struct metrics_page {
     _Atomic uint64_t cells[CELLS];
 };
 
-/* The texts of labels whose values come at run time. */
+/* The texts of one label whose values appear at run time. */
 struct name_row {
     char text[NAMED_MAX_BYTES];
 };
 
 static const struct {
     const struct label_set *label;
-    unsigned n; /* values that can be named: all but the last */
+    unsigned n; /* number of values that can be named: all except the last */
 } named[METRIC_NAMES] = {{&label_RUNNER, METRIC_RUNNER_OTHER}, {&label_QUEUE, METRIC_QUEUE_OTHER}};
 
-/* The slots that have a name, in the order of their naming. The supervisor adds, all read. */
+/* The slots that have a name, in the order of their naming. The supervisor adds slots; every
+ * process reads them. */
 struct named_slots {
     _Atomic uint32_t n;
     uint16_t at[];
@@ -114,8 +114,8 @@ struct metrics {
     size_t stride;
     size_t total;
     char *base;                          /* the pages */
-    struct named_slots *in_use;          /* shared too, in front of the pages */
-    struct name_row (*names)[NAMED_MAX]; /* shared too, behind them */
+    struct named_slots *in_use;          /* shared, too; before the pages */
+    struct name_row (*names)[NAMED_MAX]; /* shared, too; after the pages */
 };
 
 static size_t page_up(size_t n)
@@ -125,13 +125,12 @@ static size_t page_up(size_t n)
     return (n + page - 1) / page * page;
 }
 
-/* What stands in front of the pages. */
+/* Returns the bytes that precede the pages. */
 static size_t head_size(size_t slots)
 {
     return page_up(sizeof(struct named_slots) + slots * sizeof(uint16_t));
 }
 
-/* Made before the first fork: all children share it. */
 struct metrics *metrics_new(size_t slots)
 {
     struct metrics *m = mem_zalloc(sizeof(*m));
@@ -174,7 +173,6 @@ static void put_to_use(struct named_slots *in_use, size_t slot)
     atomic_store_explicit(&in_use->n, n + 1, memory_order_release);
 }
 
-/* The slot's page; a name puts it to use. */
 struct metrics_page *metrics_page(struct metrics *m, size_t slot, const char *name)
 {
     struct metrics_page *page;
@@ -188,8 +186,7 @@ struct metrics_page *metrics_page(struct metrics *m, size_t slot, const char *na
     return page;
 }
 
-/* The label value of that name; a new one takes a free place, and what finds none shares the
- * last value. */
+/* A new name takes a free slot. Without a free slot it shares the last value. */
 unsigned metrics_name(struct metrics *m, enum metric_names which, struct str name)
 {
     struct str cut = str_sub(name, 0, NAMED_MAX_BYTES - 1);
@@ -198,14 +195,13 @@ unsigned metrics_name(struct metrics *m, enum metric_names which, struct str nam
         char *text = m->names[which][i].text;
 
         if (!text[0] && cut.len > 0)
-            memcpy(text, cut.p, cut.len); /* what follows is zero */
+            memcpy(text, cut.p, cut.len); /* the rest of the slot is zero already */
         if (str_eq_c(cut, text))
             return i;
     }
     return named[which].n;
 }
 
-/* For the successor of a process: its counters go on, its gauges do not. */
 void metrics_reset_gauges(struct metrics_page *page)
 {
     for (unsigned id = 0; id < METRIC_COUNT; id++) {
@@ -250,7 +246,6 @@ void metrics_set_at(struct metrics_page *page, enum metric id, unsigned v1, uint
     metrics_set_cell(page, id, v1, 0, value);
 }
 
-/* Never below 0. */
 void metrics_move_at(struct metrics_page *page, enum metric id, unsigned v1, int64_t delta)
 {
     _Atomic uint64_t *cell;
@@ -268,7 +263,6 @@ void metrics_move_at(struct metrics_page *page, enum metric id, unsigned v1, int
                                                     memory_order_relaxed));
 }
 
-/* One observation. */
 void metrics_observe_us(struct metrics_page *page, enum metric id, uint64_t microseconds)
 {
     unsigned bucket = 0;
@@ -283,7 +277,6 @@ void metrics_observe_us(struct metrics_page *page, enum metric id, uint64_t micr
                               memory_order_relaxed);
 }
 
-/* Its label, or "other". */
 enum metric_label_STATUS metrics_status(int status)
 {
     char text[16];
@@ -296,7 +289,7 @@ enum metric_label_STATUS metrics_status(int status)
     return METRIC_STATUS_OTHER;
 }
 
-/* The sum over pages; *ret_set tells whether any page ever set the gauge. */
+/* Returns the sum over pages. *ret_set: any page has ever set the gauge. */
 static uint64_t sum_cell(const struct metrics *m, unsigned cell, bool *ret_set)
 {
     uint32_t n = atomic_load_explicit(&m->in_use->n, memory_order_acquire);
@@ -313,7 +306,7 @@ static uint64_t sum_cell(const struct metrics *m, unsigned cell, bool *ret_set)
     return sum;
 }
 
-/* The sum over pages of a cell that may be negative. */
+/* Returns the sum over pages of a cell that may be negative. */
 static int64_t sum_signed(const struct metrics *m, unsigned cell)
 {
     uint32_t n = atomic_load_explicit(&m->in_use->n, memory_order_acquire);
@@ -332,7 +325,7 @@ uint64_t metrics_read(const struct metrics *m, enum metric id, unsigned v1, unsi
     return sum_cell(m, cell_of(id, v1, v2), &set);
 }
 
-/* Microseconds become seconds. */
+/* Appends a value; microseconds are written as seconds. */
 static void add_value(struct buf *out, uint64_t v, bool microseconds)
 {
     if (microseconds)
@@ -342,7 +335,7 @@ static void add_value(struct buf *out, uint64_t v, bool microseconds)
         buf_printf(out, "%llu\n", (unsigned long long)v);
 }
 
-/* A label's text; a name from outside is escaped as the format wants it. */
+/* Appends a label's text. A name from outside is escaped as the format requires. */
 static void add_text(const struct metrics *m, const struct label_set *l, unsigned v,
                      struct buf *out)
 {
@@ -361,7 +354,7 @@ static void add_text(const struct metrics *m, const struct label_set *l, unsigne
     }
 }
 
-/* None, one or two. */
+/* Appends the labels of a sample: up to two. */
 static void add_labels(const struct metrics *m, struct buf *out, enum metric id, unsigned v1,
                        unsigned v2)
 {
@@ -378,8 +371,8 @@ static void add_labels(const struct metrics *m, struct buf *out, enum metric id,
     buf_puts(out, "\"}");
 }
 
-/* Counters and summed gauges. Two-label families show only what happened; others show all values
- * of their label, gauges only those that were ever set. */
+/* Writes counters and summed gauges. Families with two labels show only cells above 0. Others show
+ * all values of their label, but only gauges that were ever set. */
 static void render_sums(const struct metrics *m, enum metric id, struct buf *out)
 {
     bool us = rows[id].kind == COUNTER_US;
@@ -399,7 +392,7 @@ static void render_sums(const struct metrics *m, enum metric id, struct buf *out
     }
 }
 
-/* Millionths become decimals. */
+/* Writes sums; millionths become decimals. */
 static void render_signed(const struct metrics *m, enum metric id, struct buf *out)
 {
     int64_t v = sum_signed(m, offsets[id]);
@@ -409,7 +402,7 @@ static void render_signed(const struct metrics *m, enum metric id, struct buf *o
     add_value(out, size, true);
 }
 
-/* One line for each process. */
+/* Writes one line for each process. */
 static void render_processes(const struct metrics *m, enum metric id, struct buf *out)
 {
     uint32_t n = atomic_load_explicit(&m->in_use->n, memory_order_acquire);
@@ -425,7 +418,7 @@ static void render_processes(const struct metrics *m, enum metric id, struct buf
     }
 }
 
-/* Buckets are cumulative in the text. */
+/* Writes a histogram; buckets become cumulative. */
 static void render_histogram(const struct metrics *m, enum metric id, struct buf *out)
 {
     uint64_t total = 0;
@@ -445,7 +438,6 @@ static void render_histogram(const struct metrics *m, enum metric id, struct buf
     buf_printf(out, "%s_count %llu\n", rows[id].name, (unsigned long long)total);
 }
 
-/* All of them, in Prometheus's text format. */
 void metrics_render(const struct metrics *m, struct buf *out)
 {
     static const char *const types[] = {

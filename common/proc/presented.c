@@ -1,12 +1,12 @@
-/* The keys that a request shows (presented.h): headers of several kinds, the same key often
- * twice. Texts that are no keys of ours are passed over, since a client library sends what it
- * was given; two different keys are an error, not a choice. */
+/* The keys that a request shows (presented.h): headers of several kinds, often with the same key
+ * twice. Texts that are not keys of ours are skipped, because a client library sends whatever it
+ * was given. Two different keys are an error. */
 
 #include "common/proc/presented.h"
 
 #include "common/proc/keys.h"
 
-/* The text behind "Bearer", or absent. */
+/* Returns the text after "Bearer", or absent. */
 static struct str bearer_of(struct str value)
 {
     static const struct str scheme = STR_LIT("Bearer");
@@ -18,7 +18,6 @@ static struct str bearer_of(struct str value)
     return str_trim(rest);
 }
 
-/* Adds a value unless it is there. */
 void presented_add(struct presented *p, enum presented_place place, struct str value)
 {
     struct str text = str_trim(value);
@@ -36,7 +35,8 @@ void presented_add(struct presented *p, enum presented_place place, struct str v
         p->at[p->n++] = text;
 }
 
-/* Whether the text is meant for us, and then what it proves or, unverified, says. */
+/* Reports whether the text is meant as a key of ours. If so, *ret has what it proves or,
+ * unverified, what it claims. */
 static bool read_key(const struct keys *k, struct str text, struct proof *ret)
 {
     enum key_scope claimed;
@@ -50,7 +50,6 @@ static bool read_key(const struct keys *k, struct str text, struct proof *ret)
     return ret->meant || ret->scope != KEY_NONE;
 }
 
-/* No key at all is no error: ret->scope is KEY_NONE. Returns -1 and e if several are meant. */
 int presented_prove(const struct presented *p, const struct keys *k, struct proof *ret,
                     struct err *e)
 {

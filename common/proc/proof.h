@@ -1,6 +1,6 @@
 /*
- * struct proof: what the key of one request proves, as it goes with the request. How keys are made
- * and verified is keys.h's.
+ * struct proof: what the key of one request proves. It is passed on with the request. keys.h makes
+ * and verifies keys.
  */
 #ifndef RG_PROC_PROOF_H
 #define RG_PROC_PROOF_H
@@ -14,18 +14,19 @@ struct err;
 
 enum key_scope { KEY_NONE, KEY_AGENT, KEY_RUNNER, KEY_ADMIN, KEY_EXECUTOR };
 
-/* What the one key of a request proves (presented.h). Without keys in use it is what the key says
- * of itself. */
+/* What the one key of a request proves (presented.h). If no keys are in use, what the key claims.
+ */
 struct proof {
-    enum key_scope scope; /* KEY_NONE: there is no good key */
-    struct str id;        /* id of a session key, else absent; borrows the head */
-    uint32_t index;       /* in the id, or, if the key proves nothing, what it says (`claims`) */
-    bool claims;          /* index is set */
-    bool meant;           /* a session key's form was shown, good or not */
+    enum key_scope scope; /* KEY_NONE: the request has no valid key */
+    struct str id;        /* id in a session key, else absent; borrowed from the head */
+    /* worker index in the id; set if `claims`, even if the key proves nothing */
+    uint32_t index;
+    bool claims; /* index is set */
+    bool meant;  /* the request has a text in the form of a session key, valid or not */
 };
 
-/* Whether the proof, valid or not, may be for a session id: an admin's for every, a session key for
- * its own. -1 with ERR_MISSING_KEY or ERR_WRONG_SCOPE. session absent: any. */
+/* Checks whether the proof covers a session: an admin's covers all, a session key its own. Returns
+ * -1 with ERR_MISSING_KEY or ERR_WRONG_SCOPE. session absent: the request is about no session. */
 int proof_covers(const struct proof *p, struct str session, struct err *e);
 
 #endif

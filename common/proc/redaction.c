@@ -1,4 +1,4 @@
-/* One pass over the text: at each position the first rule that matches copies what may stay and
+/* One pass over the text. At each position the first rule that matches copies what may be kept and
  * skips the secret (redaction.h). */
 #include "common/proc/redaction.h"
 
@@ -6,7 +6,7 @@
 
 static const char HIDDEN[] = "***";
 
-/* Bytes of s from `from` on until one of the ends, or a blank. */
+/* Returns the number of bytes from `from` up to one of the ends or a blank. */
 static size_t span_until(struct str s, size_t from, const char *ends)
 {
     size_t n = from;
@@ -26,7 +26,8 @@ static bool is_word_byte(char c)
     return isalnum((unsigned char)c) || c == '_' || c == '-';
 }
 
-/* "://": the authority without its user, then *** for path and query. Returns the bytes read. */
+/* Handles "://": copies the authority without its user, then *** for path and query. Returns the
+ * number of bytes read. */
 static size_t add_address(struct str s, struct buf *out)
 {
     size_t n = span_until(s, 3, "/?#,;\"'`)]}<>"), user = n;
@@ -41,7 +42,7 @@ static size_t add_address(struct str s, struct buf *out)
         buf_printf(out, "%s@", HIDDEN);
     buf_add_str(out, str_sub(s, 3 + user, n - user));
     if (n == 0)
-        return 3; /* file:///path: a name of a file */
+        return 3; /* file:///path is the name of a file */
     more = span_until(s, 3 + n, ",;\"'`)]}<>");
     if (more > 1)
         buf_printf(out, "/%s", HIDDEN);
@@ -50,7 +51,7 @@ static size_t add_address(struct str s, struct buf *out)
     return 3 + n + more;
 }
 
-/* Whether the last part of a name says that its value is secret. */
+/* Reports whether the last word of a name means that its value is secret. */
 static bool is_secret_name(struct str name)
 {
     static const char *const all[] = {"key",        "apikey", "password", "passwd",
@@ -69,7 +70,7 @@ static bool is_secret_name(struct str name)
     return false;
 }
 
-/* A name, and *** for its value if that is secret. Returns the bytes read. */
+/* Copies a name, and *** for its value if that is secret. Returns the number of bytes read. */
 static size_t add_assignment(struct str s, struct buf *out)
 {
     size_t n = 0, at, len;
@@ -86,7 +87,8 @@ static size_t add_assignment(struct str s, struct buf *out)
     while (at < s.len && (s.p[at] == ' ' || s.p[at] == '"' || s.p[at] == '\''))
         at++;
     len = span_until(s, at, header ? "\"" : ",;&\"'");
-    while (header && at + len < s.len && s.p[at + len] == ' ') /* "Bearer x", or a sentence */
+    /* either "Bearer x" of a header, or a word of a sentence */
+    while (header && at + len < s.len && s.p[at + len] == ' ')
         len += 1 + span_until(s, at + len + 1, "\"");
     buf_add_str(out, str_sub(s, n, at - n));
     if (len)
@@ -94,8 +96,8 @@ static size_t add_assignment(struct str s, struct buf *out)
     return at + len;
 }
 
-/* "rga-...", "rgr-...", "rgx-...", "Bearer ...": the bytes of such a secret with its head, the head
- * copied; 0: there is no such. */
+/* Handles "rga-...", "rgr-...", "rgx-...", "Bearer ...": copies the head. Returns the number of
+ * bytes of head and secret; 0: no such secret begins here. */
 static size_t add_key(struct str s, struct buf *out)
 {
     bool ours = s.len > 4 && s.p[0] == 'r' && s.p[1] == 'g' && s.p[3] == '-' &&

@@ -1,9 +1,10 @@
 /*
- * Copies text without its secrets, for files that leave the machine. Removed are:
+ * Copies text without its secrets, for files that leave the machine. Removes:
  *   - users, passwords, paths and queries of addresses: http://(hidden)@host:1/(hidden)
- *   - values of names that end with key, password, secret, token and their like (key=***)
- *   - keys of sessions and executors (rga-***), and what follows "Bearer"
- * Names of files that hold secrets stay. Pure: bytes in, bytes out.
+ *   - values of names that end with key, password, secret, token and the like (key=***)
+ *   - keys of sessions and executors (rga-***), and the word after "Bearer"
+ *
+ * Names of files that hold secrets are kept. Pure.
  */
 #ifndef RG_PROC_REDACTION_H
 #define RG_PROC_REDACTION_H

@@ -92,8 +92,8 @@ void run_counts_add(struct run_counts *to, const struct run_counts *from)
             to->at[i] = from->at[i] < 0 ? INT64_MIN : INT64_MAX;
 }
 
-/* The slot of a minute. What it held of an earlier round is cleared before it has the new number:
- * a process may die in between. */
+/* Returns the slot of a minute. Values of an earlier round are cleared before the slot gets the new
+ * number, because a process may die in between. */
 static struct run_counts *slot_of(struct run_series *s, uint32_t minute)
 {
     unsigned i = minute % RUN_MINUTES;
@@ -111,7 +111,7 @@ static void add_to_row(struct run_series *s, uint32_t minute, const struct run_c
     run_counts_add(slot_of(s, minute), counts);
 }
 
-/* Moves the minutes of a row that still count to another one. */
+/* Adds the minutes of a row that still count to a second row. */
 static void move_minutes(struct run_series *from, struct run_series *to, uint32_t now)
 {
     for (unsigned i = 0; i < RUN_MINUTES; i++) {
@@ -121,7 +121,8 @@ static void move_minutes(struct run_series *from, struct run_series *to, uint32_
     *from = (struct run_series){0};
 }
 
-/* The row of a name: its own, or a free one, or that of a silent name, or the last. */
+/* Returns the row for a name: its own, else a free one, else that of a silent name, else the last.
+ */
 static struct run_series *find_row(struct run_board *b, enum run_label label, struct str name,
                                    uint32_t minute)
 {
@@ -151,7 +152,7 @@ static void add_ended(struct run_board *b, uint32_t minute, const struct run_end
     struct run_minute *m = &b->minutes[minute % RUN_MINUTES];
     size_t at;
 
-    if (m->minute != minute) { /* as slot_of */
+    if (m->minute != minute) { /* cleared before it gets its number, as in slot_of */
         m->n = 0;
         __atomic_store_n(&m->minute, minute, __ATOMIC_RELEASE);
     }

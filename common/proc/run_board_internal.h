@@ -1,4 +1,4 @@
-/* struct run_board, for its two files. */
+/* Layout of struct run_board, shared by its two files. */
 #ifndef RG_PROC_RUN_BOARD_INTERNAL_H
 #define RG_PROC_RUN_BOARD_INTERNAL_H
 
@@ -14,10 +14,10 @@ struct run_minute {
 };
 
 struct run_board {
-    pthread_mutex_t lock; /* guards what follows but `since_ms` */
+    pthread_mutex_t lock; /* guards all fields below except `since_ms` */
     uint64_t since_ms;
-    int64_t newest_version;  /* of the policy's own weights; -1: not known */
-    uint64_t version_set_ms; /* by a trainer; 0: by none */
+    int64_t newest_version;  /* newest version of the policy's own weights; -1: unknown */
+    uint64_t version_set_ms; /* when a trainer set the version; 0: never */
     struct run_series total, evaluation;
     struct run_series rows[RUN_TASKS + RUN_MODELS + RUN_VERSIONS];
     struct run_minute minutes[RUN_MINUTES];
@@ -26,7 +26,7 @@ struct run_board {
     size_t n_worst;
 };
 
-/* The process that held the lock may have died: what it left is used as it is. */
+/* Locks the board. If the process that held the lock has died, the data is used as it was left. */
 void run_board_lock(struct run_board *b);
 void run_board_unlock(struct run_board *b);
 

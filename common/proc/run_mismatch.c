@@ -1,4 +1,4 @@
-/* The trainer's logprobs against the sampler's (run_board.h): tallies by weight version and
+/* Compares the trainer's logprobs with the sampler's (run_board.h): tallies by weight version and
  * position, and the worst tokens. */
 #include <math.h>
 #include <string.h>
@@ -10,12 +10,13 @@
 
 const uint32_t run_positions[RUN_POSITIONS] = {0, 16, 64, 256, 1024, 4096, 16384};
 
-/* Bucket i holds |difference| up to SMALLEST * 10^(i / PER_DECADE); the last one holds the rest. */
+/* Bucket i counts |difference| up to SMALLEST * 10^(i / PER_DECADE). The last one counts all larger
+ * ones. */
 enum { PER_DECADE = 8 };
 
 static const double SMALLEST = 1e-5, UNIT = 1e9;
 
-/* Larger ones count as this: a logprob is hardly below -1e4. */
+/* Larger differences count as this, because a logprob is hardly below -1e4. */
 static const double DIFFERENCE_MAX = 1e5;
 
 unsigned run_position_bucket(uint32_t position)
@@ -75,8 +76,8 @@ double run_mismatch_p99(const struct run_mismatch *m)
     return m->max;
 }
 
-/* The row of a version: its own, or a free one, or the one that was silent longest, which goes to
- * the last row. */
+/* Returns the row for a version: its own, else a free one, else the one that was silent longest.
+ * The content of a replaced row is added to the last row. */
 static struct run_mismatch_row *find_version(struct run_board *b, struct str version)
 {
     struct run_mismatch_row *oldest = b->mismatch, *last = &b->mismatch[RUN_ROWS_MAX - 1];
@@ -127,7 +128,7 @@ static double distance(const struct run_token *t)
     return fabs((double)t->trained - (double)t->sampled);
 }
 
-/* Removes what is older than the rings. */
+/* Removes tokens that are older than the rings. */
 static void remove_old(struct run_board *b, uint64_t now_ms)
 {
     const uint64_t age_ms = (uint64_t)RUN_MINUTES * 60 * 1000;
@@ -158,7 +159,7 @@ static bool is_same(const struct run_token *a, const struct run_token *b)
            strcmp(a->response, b->response) == 0 && strcmp(a->reported, b->reported) == 0;
 }
 
-/* A report that replaces an earlier one replaces its token. */
+/* Removes the token of an earlier report that this report replaces. */
 static void remove_same(struct run_board *b, const struct run_token *t)
 {
     size_t n = 0;

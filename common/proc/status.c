@@ -1,5 +1,6 @@
-/* Reports of children to the supervisor over a pipe, and orders the other way over a socket,
- * with a descriptor if need be (status.h). Both are structs of one size, written and read whole. */
+/* Messages between supervisor and children (status.h): reports over a pipe, and orders over a
+ * socket, if necessary with a descriptor. Both are structs of fixed size, written and read whole.
+ */
 
 #include "common/proc/status.h"
 
@@ -11,7 +12,6 @@
 
 _Static_assert(sizeof(struct status) <= PIPE_BUF, "records must be written whole");
 
-/* Returns -1 and e if the pipe does not take it. */
 int status_send(int fd, const struct status *s, struct err *e)
 {
     ssize_t n;
@@ -24,7 +24,6 @@ int status_send(int fd, const struct status *s, struct err *e)
     return 0;
 }
 
-/* Returns 1: one was read; 0: none waits; -1: the writer has ended, or wrote nonsense. */
 int status_receive(int fd, struct status *ret)
 {
     struct status s;
@@ -47,7 +46,6 @@ union control {
     struct cmsghdr align;
 };
 
-/* fd < 0: none goes along. */
 int order_send(int to, const struct order *o, int fd, struct err *e)
 {
     struct order copy = *o;
@@ -71,7 +69,6 @@ int order_send(int to, const struct order *o, int fd, struct err *e)
     return 0;
 }
 
-/* Returns as status_receive. *ret_fd, or -1, is the caller's to close. */
 int order_receive(int from, struct order *ret, int *ret_fd)
 {
     struct order o;
