@@ -2,9 +2,9 @@
  * Reading asks for one byte more than the file has, so that a single read sees the end. A file
  * without a size (/proc, a pipe) is read in steps; the limit applies to it, too.
  *
- * Writing goes by way of a second name: write the part, fsync it if the bytes must survive a power
- * cut, rename it. Readers see the old file or the new one. The folder has its own fsync call, so
- * that a writer of many files calls it once.
+ * Writing uses a second name: the bytes are written to `part`, synced if they must survive a power
+ * cut, and `part` is renamed. Readers get the old file or the new one. Syncing the folder is a
+ * separate call, so that a writer of many files does it once.
  */
 #include "common/os/file.h"
 
@@ -19,7 +19,8 @@
 
 enum { READ_BYTES = 4096 };
 
-/* How many bytes to ask for at once: all of them and one more, so that the end is seen at once. */
+/* Returns the number of bytes to ask for: the whole file and one more, so that one read also sees
+ * the end. */
 static size_t read_size(int fd, size_t max)
 {
     struct stat st;
@@ -29,8 +30,8 @@ static size_t read_size(int fd, size_t max)
     return (size_t)st.st_size + 1;
 }
 
-/* Appends the open file to out, and closes it. Larger than max is an error; out then holds a part
- * of it. */
+/* Appends the open file to out, and closes it. A file larger than max is an error, and out has some
+ * of its bytes. */
 static int read_open(int fd, const char *path, size_t max, struct buf *out, struct err *e)
 {
     size_t start = out->len, step = read_size(fd, max);
@@ -63,7 +64,8 @@ int file_read(const char *path, size_t max, struct buf *out, struct err *e)
 
 int file_read_regular(const char *path, size_t max, struct buf *out, struct err *e)
 {
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe without a writer blocks */
+    /* O_NONBLOCK: a pipe without a writer would block */
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     struct stat st;
 
     if (fd < 0)
@@ -86,7 +88,7 @@ static int write_bytes(int fd, struct str bytes)
     return 0;
 }
 
-/* 0, or -1 with errno; what was begun stays. */
+/* Writes the new file. Returns 0, or -1 with errno; an incomplete file is left. */
 static int write_new_file(const char *part, struct str bytes, bool durable)
 {
     int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), failure = 0;

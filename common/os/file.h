@@ -10,12 +10,13 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 
-/* Appends the bytes of the file at `path`, of at most `max` bytes. -1: ERR_IO when it cannot be
- * opened or read (e->sys says why), ERR_CONFIG when it is larger; the text names the path. */
+/* Appends the file at `path`, which may have at most `max` bytes. Returns -1: ERR_IO if it cannot
+ * be opened or read (e->sys has the reason), ERR_CONFIG if it is larger. The text names the path.
+ */
 int file_read(const char *path, size_t max, struct buf *out, struct err *e);
 
-/* Like file_read, but only a regular file is read: others, such as a named pipe, are ERR_IO at
- * once. For files that someone else may have made. */
+/* Like file_read, but reads only regular files. Others, such as named pipes, fail with ERR_IO at
+ * once. For files that a different user may have made. */
 int file_read_regular(const char *path, size_t max, struct buf *out, struct err *e);
 
 /* Makes the file `path` of these bytes, readable by its owner only. It writes `part` in the same
@@ -24,18 +25,18 @@ int file_read_regular(const char *path, size_t max, struct buf *out, struct err 
  * `part` is removed. */
 int file_write(const char *path, const char *part, struct str bytes, bool durable);
 
-/* Returns a number that changes when file_write replaces the file: each has its own inode. 0: there
- * is no file. */
+/* Returns a number that changes when file_write replaces the file, because each new file has its
+ * own inode. 0: the file does not exist. */
 uint64_t file_stamp(const char *path);
 
-/* Returns the path without symbolic links resolved, from / on; the caller frees it. A relative one
+/* Returns the absolute path, without resolving symbolic links; the caller frees it. A relative path
  * begins in the working folder. NULL with errno if that cannot be found. */
 char *file_absolute_path(const char *path);
 
-/* Removes the folder and all below it, as far as possible. Links are not followed. */
+/* Removes the folder and everything below it, as far as possible. Links are not followed. */
 void file_remove_tree(const char *path);
 
-/* Names in the folder are on the disk when this returns 0; -1 with errno. */
+/* Writes the names in the folder to the disk. Returns 0, or -1 with errno. */
 int file_sync_folder(const char *path);
 
 #endif

@@ -12,7 +12,7 @@ void file_lock_allow_none(bool allow)
     allows_none = allow;
 }
 
-/* Returns 0, 1 or -1 like file_lock_try, with the operation of flock. */
+/* Applies the operation of flock. Returns 0, 1 or -1 like file_lock_try. */
 static int apply_lock(int fd, int operation)
 {
     int rc;

@@ -9,17 +9,18 @@
 
 #include "common/base/err.h"
 
-/* Whether this process, and those that it forks, go on without a lock that is refused. */
+/* Sets whether this process and its children continue without a lock that the file system refuses.
+ */
 void file_lock_allow_none(bool allow);
 
-/* Locks the open file until its descriptor is closed. Returns 0; or 1 if another process has the
- * lock (never with `wait`); or -1 and ERR_IO if the file system refuses locks. `what` names the
+/* Locks the open file until its descriptor is closed. Returns 0; or 1 if a different process has
+ * the lock (never with `wait`); or -1 and ERR_IO if the file system refuses locks. `what` names the
  * file in the error. */
 int file_lock(int fd, bool wait, const char *what, struct err *e);
 
-/* Locks like file_lock, but never waits and has no regard to --unlocked-state. With `shared` other
- * processes may have a shared lock too. Returns 0; or 1 if another process keeps the lock from this
- * one; or -1 and errno if the file system refuses locks. */
+/* Like file_lock, but never waits and ignores --unlocked-state. With `shared` other processes may
+ * have a shared lock too. Returns 0; or 1 if a different process's lock conflicts; or -1 and errno
+ * if the file system refuses locks. */
 int file_lock_try(int fd, bool shared);
 
 #endif

@@ -1,7 +1,7 @@
-/* Threads beside the loop (helpers.h). One lock guards all that the loop and the threads share. It
+/* Threads next to the loop (helpers.h). One lock guards all that the loop and the threads share. It
  * is never held while a job runs. The loop never waits for it, because a thread may have lost the
  * processor while it held the lock. If the lock is taken, the loop tries again a moment later
- * (lock_now). The way of a job:
+ * (lock_now). The path of a job:
  *
  *   loop: helpers_push -> `pushed` -> hand_over -> lane of its key, `waiting`
  *   thread: pop_job -> run -> job_finish -> `done`, eventfd
@@ -9,8 +9,8 @@
  *
  * One job of a lane runs at a time, in order. The lane that has used the least time is served
  * first. A new lane starts at the least time of the others, so it neither overtakes nor waits for
- * history. The last thread takes no long job; it skips a lane whose first job is long. A job
- * beyond its limit is asked to cancel; beyond twice its limit its thread is abandoned and replaced,
+ * history. The last thread takes no long job; it skips a lane whose first job is long. A job that
+ * exceeds its limit is asked to cancel. After twice its limit its thread is abandoned and replaced,
  * and the job's memory is never freed. A job may ask the loop to call a function for it
  * (helpers_ask) and waits meanwhile. */
 
@@ -34,22 +34,23 @@
 #include "common/os/process_title.h"
 
 enum {
-    WATCH_PARTS = 4,       /* looks at running jobs so often within their limit */
+    WATCH_PARTS = 4,       /* checks of a running job within its limit */
     FREE_WAIT_MS = 2000,   /* wait of helpers_free for running jobs */
     REMEMBER_US = 2000000, /* time for which an idle key's used time is remembered */
     TELL_US = 1000,        /* time in one loop iteration for calls of done() */
-    AGAIN_MS = 1,          /* until the loop tries the lock again */
+    AGAIN_MS = 1,          /* delay before the loop tries the lock again */
 };
 
 /* The jobs of one key. The loop makes and frees lanes; threads take jobs out of them. used_us is
  * the time that the key's jobs have used, plus the least time of the other lanes when it came. The
  * lane with the least used_us is served first. */
 struct helper_lane {
-    struct list_item item;     /* in the list of lanes with waiting jobs, or of idle ones */
-    struct list_head jobs;     /* jobs that wait */
-    bool running;              /* one of its jobs is in a thread */
-    unsigned untold;           /* jobs whose done() was not called yet */
-    uint64_t used_us, idle_us; /* idle_us: since when it has none */
+    struct list_item item; /* in the list of lanes with waiting jobs, or of idle ones */
+    struct list_head jobs; /* jobs that wait */
+    bool running;          /* one of its jobs is in a thread */
+    unsigned untold;       /* jobs whose done() was not called yet */
+    /* used_us: time used by jobs; idle_us: since when the lane has no jobs */
+    uint64_t used_us, idle_us;
     size_t len;
     char key[];
 };
@@ -58,18 +59,18 @@ struct thread {
     struct helpers *h;
     struct thread *next;
     pthread_t id;
-    struct helper_job *job; /* at hand, or NULL */
+    struct helper_job *job; /* job that the thread runs, or NULL */
     bool lost;              /* its job is stuck: the thread is abandoned */
     bool ended;
 };
 
-/* What a job asks of the loop; on the helper's stack. */
+/* A function that a job asks the loop to call; on the helper's stack. */
 struct question {
     struct question *next;
     void (*fn)(void *ctx);
     void *ctx;
     bool answered;
-    sem_t told; /* answered, or the pool ends */
+    sem_t told; /* posted when the loop has answered or the pool ends */
 };
 
 struct helpers {
@@ -79,28 +80,29 @@ struct helpers {
     struct loop_io io;
     struct loop_timer watch;
     struct map lanes;
-    struct list_head idle; /* lanes, longest first */
+    struct list_head idle; /* idle lanes, longest first */
     unsigned n_lost;
 
-    /* The loop's own side of what the lock guards. */
+    /* Lists that only the loop uses, without the lock: jobs to move to and from the lanes. */
     struct list_head pushed, cancelled; /* jobs to hand over */
-    struct list_head ended;             /* jobs whose done() is to be called */
+    struct list_head ended;             /* jobs whose done() must be called */
     struct loop_timer again;
     struct loop_task more_to_tell;
 
-    sem_t more; /* there may be a job to take. Not a condition: signalling one may wait for threads
-                   that were woken before, and do not get the processor */
+    /* posted when a job may be available. Not a condition variable: signalling one may wait for
+     * threads that were woken before and do not get the processor */
+    sem_t more;
 
-    pthread_mutex_t lock; /* guards what follows, and the lanes' lists */
+    pthread_mutex_t lock; /* guards the fields below, and the lanes' lists */
     pthread_cond_t gone;
     struct question *questions;
     bool stop;
-    struct list_head waiting; /* lanes */
+    struct list_head waiting; /* lanes with waiting jobs */
     uint64_t floor_us;        /* used time of the lane that was served last */
     struct thread *threads;
     unsigned n_ended;
-    unsigned n_serving;    /* threads that are not lost */
-    unsigned n_long;       /* long jobs in them */
+    unsigned n_serving;    /* threads that are not abandoned */
+    unsigned n_long;       /* threads that run long jobs */
     struct list_head done; /* jobs that have ended */
 };
 
@@ -123,8 +125,8 @@ static void wait_semaphore(sem_t *s)
         CHECK(errno == EINTR);
 }
 
-/* Makes the loop collect ended jobs. Not under the lock: the loop goes first, and would wait at
- * once for a thread that it has just taken the processor from. */
+/* Makes the loop collect ended jobs. Call it without the lock: the loop would run first and then
+ * wait for the thread that it has interrupted. */
 static void wake_loop(struct helpers *h)
 {
     uint64_t one = 1;
@@ -141,7 +143,8 @@ static void lane_free(struct helpers *h, struct helper_lane *l)
     free(l);
 }
 
-/* Idle lanes are kept for a while, so that one job after the other is not always a newcomer's. */
+/* Frees lanes that have been idle for long. Idle lanes are kept for a while, so that a key that
+ * pushes one job at a time does not count as new each time. */
 static void forget_idle(struct helpers *h, uint64_t now_us)
 {
     struct helper_lane *l, *next;
@@ -153,7 +156,7 @@ static void forget_idle(struct helpers *h, uint64_t now_us)
     }
 }
 
-/* The key's lane, made if there is none; it is not idle any more. */
+/* Returns the key's lane, which it makes if necessary. The lane is no longer idle. */
 static struct helper_lane *lane_for_key(struct helpers *h, struct str key)
 {
     struct helper_lane *l = map_get(&h->lanes, key);
@@ -173,7 +176,7 @@ static struct helper_lane *lane_for_key(struct helpers *h, struct str key)
 
 /* --- jobs; the lock is held --- */
 
-/* A lane with its first job joins those that wait. On the loop. */
+/* Adds a job to its lane. A lane with its first job joins the waiting lanes. On the loop. */
 static void job_queue(struct helpers *h, struct helper_job *j)
 {
     struct helper_lane *l = j->lane;
@@ -198,7 +201,7 @@ static void job_finish(struct helpers *h, struct helper_job *j)
     list_append(&h->done, &j->told);
 }
 
-/* The lane's first job, if it may have a thread now; or NULL. */
+/* Returns the lane's first job if a thread may run it now; otherwise NULL. */
 static struct helper_job *next_job(const struct helper_lane *l, bool long_too)
 {
     struct helper_job *j = LIST_FIRST_OF(&l->jobs, struct helper_job, item);
@@ -206,7 +209,8 @@ static struct helper_job *next_job(const struct helper_lane *l, bool long_too)
     return !l->running && j && (long_too || !j->is_long) ? j : NULL;
 }
 
-/* Takes the next job: from the lane with the least used time that has a job for this thread. */
+/* Removes and returns the next job: from the lane with the least used time that has a job for this
+ * thread. */
 static struct helper_job *pop_job(struct helpers *h)
 {
     bool long_too = h->n_long + 1 < MAX_OF(h->n_serving, 2u);
@@ -229,7 +233,7 @@ static struct helper_job *pop_job(struct helpers *h)
 
 /* --- in a thread --- */
 
-/* Runs the job; false when the thread was given up meanwhile and must leave everything alone. A
+/* Runs the job. Returns false if the thread was abandoned meanwhile; it must then change nothing. A
  * thread makes its tool at its first job and keeps it. */
 static bool run_on_thread(struct thread *t, struct helper_job *j, void **tool)
 {
@@ -278,7 +282,6 @@ bool helpers_within(void)
     return job_here != NULL;
 }
 
-/* Returns false if the pool ends: the loop does not answer then. */
 bool helpers_ask(struct helpers *h, void (*fn)(void *ctx), void *ctx)
 {
     struct question q = {.fn = fn, .ctx = ctx};
@@ -359,7 +362,7 @@ static struct list_head lost_jobs;
 static void on_lock_retry(struct loop_timer *t);
 static void on_more_ended(struct loop_task *t);
 
-/* False: another has the lock, on_lock_retry comes. */
+/* Tries to lock. Returns false if a thread has the lock; then on_lock_retry follows. */
 static bool lock_now(struct helpers *h)
 {
     int rc = pthread_mutex_trylock(&h->lock);
@@ -379,8 +382,7 @@ static void end_job(struct helpers *h, struct helper_job *j)
     loop_task_post(h->loop, &h->more_to_tell, on_more_ended);
 }
 
-/* Jobs that were pushed come into their lanes, those that were cancelled leave them, unless they
- * have begun. */
+/* Moves pushed jobs into their lanes, and removes cancelled ones that have not begun. */
 static void hand_over(struct helpers *h)
 {
     struct helper_job *j;
@@ -405,7 +407,7 @@ static void hand_over(struct helpers *h)
         (void)sem_post(&h->more);
 }
 
-/* The job's end, on the loop. */
+/* Calls the job's done(), on the loop. */
 static void report_end(struct helpers *h, struct helper_job *j)
 {
     struct helper_lane *l = j->lane;
@@ -422,7 +424,7 @@ static void report_end(struct helpers *h, struct helper_job *j)
     j->done(j, j->stuck ? HELPER_STUCK : cancelled ? HELPER_CANCELLED : HELPER_DONE);
 }
 
-/* Runs what helpers ask for, without the lock. */
+/* Calls the functions that helpers ask for, without the lock. */
 static void answer_questions(struct question *q)
 {
     struct question *next;
@@ -431,11 +433,11 @@ static void answer_questions(struct question *q)
         next = q->next;
         q->fn(q->ctx);
         q->answered = true;
-        (void)sem_post(&q->told); /* q is gone now */
+        (void)sem_post(&q->told); /* q may not be used from here on */
     }
 }
 
-/* Takes what threads have to say and acts on it. */
+/* Collects the results and questions of the threads and acts on them. */
 static void collect_ended(struct helpers *h)
 {
     uint64_t began_us = clock_us();
@@ -453,7 +455,8 @@ static void collect_ended(struct helpers *h)
         report_end(h, j);
         if (clock_us() - began_us < TELL_US)
             continue;
-        loop_task_post(h->loop, &h->more_to_tell, on_more_ended); /* the rest in the next turn */
+        /* the rest follows in the next loop iteration */
+        loop_task_post(h->loop, &h->more_to_tell, on_more_ended);
         break;
     }
 }
@@ -482,7 +485,7 @@ static void on_helpers_event(struct loop_io *io, unsigned events)
     collect_ended(h);
 }
 
-/* A stuck job's thread is given up and another one takes its place. The lock is held. */
+/* Abandons the thread of a stuck job and starts a new one. The lock must be held. */
 static void thread_lose(struct helpers *h, struct thread *t)
 {
     struct helper_job *j = t->job;
@@ -500,11 +503,12 @@ static void thread_lose(struct helpers *h, struct thread *t)
         (void)sem_post(&h->more);
 }
 
-/* Looks at the jobs that run for too long; only while something runs or waits. */
+/* Checks for jobs that run too long. Active only while something runs or waits. */
 static void on_watch(struct loop_timer *timer)
 {
     struct helpers *h = CONTAINER_OF(timer, struct helpers, watch);
-    int64_t limit_us = (int64_t)h->opt.limit_ms * 1000, took_us; /* less than 0: just begun */
+    /* negative if the job began after the clock was read */
+    int64_t limit_us = (int64_t)h->opt.limit_ms * 1000, took_us;
     uint64_t now_us = clock_us();
     unsigned before = h->n_lost;
     struct thread *next;
@@ -540,7 +544,6 @@ void helpers_lengthen(struct helpers *h, uint64_t limit_ms)
     h->opt.limit_ms = MAX_OF(h->opt.limit_ms, limit_ms);
 }
 
-/* The job is the pool's until done() is called. */
 void helpers_push(struct helpers *h, struct helper_job *j, struct str key)
 {
     forget_idle(h, clock_us());
@@ -568,7 +571,7 @@ bool helpers_busy(const struct helpers *h, struct str key)
     return helpers_jobs(h, key) > 0;
 }
 
-/* A job that waits ends at once; one that runs notices by itself (cancel_wanted). */
+/* A waiting job ends at once. A running job must notice by itself (cancel_wanted). */
 void helpers_cancel(struct helpers *h, struct helper_job *j)
 {
     atomic_store_explicit(&j->cancel, true, memory_order_relaxed);
@@ -585,7 +588,6 @@ void helpers_cancel(struct helpers *h, struct helper_job *j)
 
 /* --- life --- */
 
-/* On error nothing is left. */
 int helpers_new(struct loop *loop, const struct helpers_options *o, struct helpers **ret,
                 struct err *e)
 {
@@ -621,7 +623,7 @@ int helpers_new(struct loop *loop, const struct helpers_options *o, struct helpe
     return 0;
 }
 
-/* Waits a moment for all threads to end; how many do not. */
+/* Waits a moment for all threads to end. Returns the number of those that have not. */
 static unsigned wait_for_threads(struct helpers *h)
 {
     struct timespec until;
@@ -639,7 +641,7 @@ static unsigned wait_for_threads(struct helpers *h)
             atomic_store_explicit(&t->job->cancel, true, memory_order_relaxed);
         (void)sem_post(&h->more);
     }
-    while ((q = h->questions)) { /* the questions get no answer now */
+    while ((q = h->questions)) { /* the remaining questions get no answer */
         h->questions = q->next;
         (void)sem_post(&q->told);
     }
@@ -650,7 +652,6 @@ static unsigned wait_for_threads(struct helpers *h)
     return n;
 }
 
-/* How many threads did not end: then what they use is left to them. */
 unsigned helpers_free(struct helpers *h)
 {
     struct thread *next;
@@ -666,7 +667,7 @@ unsigned helpers_free(struct helpers *h)
     for (struct thread *t = h->threads; t; t = t->next)
         (void)(left > 0 ? pthread_detach(t->id) : pthread_join(t->id, NULL));
     if (left > 0)
-        return left; /* they may still come to the lock */
+        return left; /* these threads may still use the lock, so nothing is freed */
     for (struct thread *t = h->threads; t; t = next) {
         next = t->next;
         free(t);

@@ -1,14 +1,14 @@
-/* The event loop (loop.h): one epoll descriptor, a heap of timers, a list of tasks. A turn is:
- * wait, deliver the events of ready descriptors, fire timers that are due, run the tasks posted
- * so far, then those of loop_task_post_behind. If its time ends in the middle, the next turn begins
- * with the kind that had no time. Events of a removed descriptor are not delivered in the same
- * turn: loop_forget removes them from the fetched ones.
+/* The event loop (loop.h): one epoll descriptor, a heap of timers, a list of tasks. An iteration
+ * waits, delivers the events of ready descriptors, fires due timers, then runs the tasks posted so
+ * far and those of loop_task_post_behind. If its time ends in the middle, the next iteration begins
+ * with the kind that had no time. Events of a removed descriptor are not delivered: loop_forget
+ * removes them from the fetched ones.
  *
- * A timer that is put off stays where it is in the heap (heap_ms); only when its old time comes
- * is it moved to the new one (due_ms). Timeouts that are pushed back on every byte therefore
- * cost two stores. Inside an outer loop (loop_embed) the outer loop waits until the next timer at
- * most, and is notified of posted tasks. A timerfd would also work, but costs a system call for
- * each task and two interrupts. */
+ * A timer that is moved to a later time stays where it is in the heap (heap_ms). Only when its old
+ * time comes is it moved to the new one (due_ms). So a timeout that is extended at every byte costs
+ * two stores. Inside an outer loop (loop_embed) the outer loop waits at most until the next timer,
+ * and is notified of posted tasks. A timerfd would also work, but costs a system call for each task
+ * and two interrupts. */
 
 #include "common/os/loop.h"
 
@@ -22,19 +22,21 @@
 
 enum { EVENTS_PER_TURN = 256, HEAP_WAYS = 4 };
 
-/* What a turn gives to all its callbacks: so long, and one call at least. The rest waits for the
- * next. */
+/* Time of one iteration for all its callbacks; at least one is called. The rest waits for the next
+ * iteration. */
 enum { SLICE_US = 1000 };
 
-/* The kinds of callbacks, in the order of a turn. */
+/* The kinds of callbacks, in the order of an iteration. */
 enum { EVENTS, TIMERS, TASKS, BEHIND, KINDS };
 
 struct loop {
     int epoll_fd;
     bool stopped;
-    bool in_turn; /* now_ms is fresh */
-    bool whole;   /* every kind has its call in every turn, descriptors all of theirs */
-    int first;    /* the kind that the next turn begins with */
+    bool in_turn; /* now_ms is up to date */
+    /* loop_serve_all: every iteration calls all ready descriptors, and each other kind at least
+     * once */
+    bool whole;
+    int first; /* kind with which the next iteration begins */
     uint64_t now_ms;
     uint64_t n_turns;
     uint64_t lag_us;
@@ -44,18 +46,17 @@ struct loop {
     void *wanted_ctx;
 
     struct epoll_event events[EVENTS_PER_TURN];
-    int event_at, event_n; /* [event_at, event_n) are still to be delivered */
+    int event_at, event_n; /* fetched events [event_at, event_n) are not delivered yet */
 
     struct loop_timer **heap; /* 4-ary, ordered by heap_ms */
     size_t heap_n, heap_cap;
 
-    struct list_head tasks;  /* posted */
-    struct list_head behind; /* posted behind all others */
+    struct list_head tasks;  /* tasks of loop_task_post */
+    struct list_head behind; /* tasks of loop_task_post_behind */
 };
 
 /* ------------------------------------------------------------------ life */
 
-/* NULL and e when the kernel refuses. */
 struct loop *loop_new(struct err *e)
 {
     struct loop *l = mem_zalloc(sizeof(*l));
@@ -70,7 +71,6 @@ struct loop *loop_new(struct err *e)
     return l;
 }
 
-/* Timers and tasks belong to others and are not touched. */
 void loop_free(struct loop *l)
 {
     if (l == NULL)
@@ -97,7 +97,7 @@ uint64_t loop_turns(const struct loop *l)
 
 /* ------------------------------------------------------------------ descriptors */
 
-/* Edge-triggered unless LOOP_LEVEL is asked for. */
+/* Makes the event of an interest. It is edge-triggered unless LOOP_LEVEL is asked for. */
 static struct epoll_event event_for(struct loop_io *io, unsigned mask)
 {
     struct epoll_event ev = {.events = (mask & ~LOOP_LEVEL), .data.ptr = io};
@@ -107,7 +107,6 @@ static struct epoll_event event_for(struct loop_io *io, unsigned mask)
     return ev;
 }
 
-/* The descriptor stays the caller's. */
 int loop_add(struct loop *l, struct loop_io *io, int fd, unsigned mask, loop_io_fn fn,
              struct err *e)
 {
@@ -122,7 +121,6 @@ int loop_add(struct loop *l, struct loop_io *io, int fd, unsigned mask, loop_io_
     return 0;
 }
 
-/* Only asks the kernel when the mask changes. */
 void loop_mod(struct loop *l, struct loop_io *io, unsigned mask)
 {
     struct epoll_event ev = event_for(io, mask);
@@ -139,7 +137,6 @@ void loop_set_fn(struct loop_io *io, loop_io_fn fn)
     io->fn = fn;
 }
 
-/* For a descriptor that is closed already: the kernel has forgotten it. */
 void loop_forget(struct loop *l, struct loop_io *io)
 {
     if (io->mask == 0)
@@ -203,7 +200,8 @@ static void heap_down(struct loop *l, size_t i)
     heap_put(l, i, t);
 }
 
-/* At least 1 ms ahead, so that a timer that sets itself cannot spin within a turn. */
+/* The delay is at least 1 ms, so that a timer that sets itself cannot fire twice in one iteration.
+ */
 void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t delay_ms, loop_timer_fn fn)
 {
     uint64_t due_ms = loop_now_ms(l) + (delay_ms ? delay_ms : 1);
@@ -211,7 +209,7 @@ void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t delay_ms, loo
     t->fn = fn;
     t->due_ms = due_ms;
     if (t->slot != 0 && due_ms >= t->heap_ms)
-        return; /* the heap finds out when the old time comes */
+        return; /* the heap moves the timer when its old time comes */
     t->heap_ms = due_ms;
     if (t->slot == 0) {
         if (l->heap_n == l->heap_cap) {
@@ -223,7 +221,6 @@ void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t delay_ms, loo
     heap_up(l, t->slot - 1);
 }
 
-/* A timer that is not set is left alone. */
 void loop_timer_stop(struct loop *l, struct loop_timer *t)
 {
     size_t i = t->slot;
@@ -245,8 +242,8 @@ static bool is_over(int calls, uint64_t until_us)
     return calls > 0 && clock_us() >= until_us;
 }
 
-/* Fires what is due, or some of it, puts off what was moved. What callbacks set lies at least 1 ms
- * ahead of the clock read here, so this ends. */
+/* Fires due timers until the time is over, and moves postponed ones. Timers that callbacks set are
+ * at least 1 ms after the clock read here, so the loop ends. */
 static int run_timers(struct loop *l, uint64_t until_us)
 {
     uint64_t now_ms = clock_ms();
@@ -279,7 +276,7 @@ static void notify_outer_loop(struct loop *l)
         l->wanted(l->wanted_ctx);
 }
 
-/* A task that is posted already keeps its place. */
+/* Adds the task to a queue. A task that is posted already keeps its position. */
 static void post_to_queue(struct loop *l, struct list_head *queue, struct loop_task *t,
                           loop_task_fn fn)
 {
@@ -311,8 +308,8 @@ void loop_task_cancel(struct loop *l, struct loop_task *t)
     list_remove(&t->item);
 }
 
-/* Runs the tasks posted so far, or some: a marker bounds the batch, since any of them may be
- * cancelled. */
+/* Runs the tasks posted so far, until the time is over. A marker ends the batch, because any task
+ * may be cancelled meanwhile. */
 static int run_tasks(struct loop *l, struct list_head *queue, uint64_t until_us)
 {
     struct loop_task marker = {0}, *t;
@@ -333,9 +330,8 @@ static int run_tasks(struct loop *l, struct list_head *queue, uint64_t until_us)
     return calls;
 }
 
-/* ------------------------------------------------------------------ turns */
+/* ------------------------------------------------------------------ iterations */
 
-/* Milliseconds until something is due, -1 for never. */
 int64_t loop_next_timeout_ms(const struct loop *l)
 {
     uint64_t now_ms;
@@ -348,7 +344,7 @@ int64_t loop_next_timeout_ms(const struct loop *l)
     return l->heap[0]->heap_ms > now_ms ? (int64_t)(l->heap[0]->heap_ms - now_ms) : 0;
 }
 
-/* At most an hour, so that the result fits an int. */
+/* Returns the time to wait, at most an hour, so that it fits an int. */
 static int wait_ms(const struct loop *l, int timeout_ms)
 {
     int64_t next = timeout_ms == 0 ? 0 : loop_next_timeout_ms(l);
@@ -358,7 +354,7 @@ static int wait_ms(const struct loop *l, int timeout_ms)
     return next > 3600000 ? 3600000 : (int)next;
 }
 
-/* Delivers fetched events. Those of removed descriptors are NULL by now. */
+/* Delivers fetched events. Events of removed descriptors are NULL by now. */
 static int run_events(struct loop *l, uint64_t until_us)
 {
     int calls = 0;
@@ -375,7 +371,7 @@ static int run_events(struct loop *l, uint64_t until_us)
     return calls;
 }
 
-/* Fetches events; those that the last turn left come first. */
+/* Fetches events, unless the last iteration left some. */
 static void fetch_events(struct loop *l, int timeout_ms)
 {
     int n;
@@ -411,7 +407,8 @@ static int run_kind(struct loop *l, int kind, uint64_t until_us)
     }
 }
 
-/* Timers are looked at in any case: that sets the turn's time anew. */
+/* Reports whether the kind has work. Timers always do, because run_timers also updates the clock.
+ */
 static bool has_kind(const struct loop *l, int kind)
 {
     switch (kind) {
@@ -427,7 +424,7 @@ static bool has_kind(const struct loop *l, int kind)
 }
 
 /* Runs the kinds one after the other until the time is over. A kind that had no time is first in
- * the next turn. */
+ * the next iteration. */
 static int run_kinds(struct loop *l, uint64_t until_us)
 {
     int first = l->first, calls = 0;
@@ -447,7 +444,7 @@ static int run_kinds(struct loop *l, uint64_t until_us)
     return calls;
 }
 
-/* A turn without the wait. */
+/* Runs one iteration without the wait. */
 static int run_turn(struct loop *l)
 {
     uint64_t start_us = clock_us(), took_us;
@@ -468,7 +465,6 @@ static int run_turn(struct loop *l)
     return calls;
 }
 
-/* One turn; how many callbacks were called. */
 int loop_poll(struct loop *l, int timeout_ms)
 {
     fetch_events(l, timeout_ms);

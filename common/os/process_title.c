@@ -10,12 +10,13 @@
 
 #include "common/base/mem.h"
 
-static char *shown;    /* where argv[0] was */
-static size_t n_shown; /* bytes from there to the end of the last string that follows */
+static char *shown; /* address of the original argv[0] */
+/* bytes from `shown` to the end of the last string that follows without a gap */
+static size_t n_shown;
 static char **kept[2]; /* the copies, which live as long as the process */
 
-/* Copies a list of strings that ends with NULL, as one block, and moves `end` past each string that
- * begins there. */
+/* Copies a list of strings that ends with NULL as one block. Moves `end` to the end of each string
+ * that begins at `end`. */
 static char **copy_strings(char **from, char **end)
 {
     size_t n = 0, bytes = 0;

@@ -6,7 +6,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-/* All signals that wait; a handler may end the reading by signals_done. */
+/* Handles all waiting signals. A handler may end the reading by signals_done. */
 static void on_readable(struct loop_io *io, unsigned events)
 {
     struct signals *s = CONTAINER_OF(io, struct signals, io);
@@ -17,7 +17,6 @@ static void on_readable(struct loop_io *io, unsigned events)
         s->fn(s, (int)info.ssi_signo, (int)info.ssi_pid);
 }
 
-/* The signals stay blocked in this process and its children until they ask for them. */
 int signals_init(struct signals *s, struct loop *l, const int *list, signals_fn fn, struct err *e)
 {
     int fd;
@@ -38,7 +37,6 @@ int signals_init(struct signals *s, struct loop *l, const int *list, signals_fn 
     return 0;
 }
 
-/* Stops delivery; the signals stay blocked. */
 void signals_done(struct signals *s)
 {
     if (!s->loop)

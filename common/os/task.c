@@ -22,8 +22,9 @@
 #include "common/os/loop.h"
 #include "common/os/task_stack.h"
 
-/* QUOTA_US: an iteration of the loop may take 1 ms. LEAST_US: a new task does what is short in any
- * case. POOL_MAX: tasks that wait are few. */
+/* QUOTA_US: tasks may use this much of a loop iteration, which may take 1 ms in all. LEAST_US: a
+ * new task gets at least this time, enough for short work. POOL_MAX: number of kept stacks; few
+ * tasks wait at one time. */
 enum { QUOTA_US = 250, LEAST_US = 100, POOL_MAX = 64 };
 
 #ifdef NDEBUG
@@ -39,7 +40,7 @@ struct task_lane {
     struct str owner;       /* name of the owner, in this block */
 };
 
-/* Pooled with its stack. */
+/* Kept in the pool together with its stack. */
 struct task {
     struct tasks *all;
     struct task_stack *stack;
@@ -48,10 +49,10 @@ struct task {
     struct list_item ready; /* in lane->ready */
     task_fn fn;
     void *ctx;
-    struct task *outer;     /* the task that resumed it; NULL: the loop */
-    struct waiter *wait;    /* NULL: it does not wait */
-    struct helper_job *job; /* NULL: no thread works for it */
-    struct helpers *pool;   /* whose thread that is */
+    struct task *outer;     /* task that resumed this one; NULL: the loop */
+    struct waiter *wait;    /* NULL: the task does not wait */
+    struct helper_job *job; /* NULL: no thread works for the task */
+    struct helpers *pool;   /* the threads that run `job` */
     uint64_t since_us, until_us, turns;
     unsigned shields;
     int atomic;
@@ -63,12 +64,11 @@ struct task {
 struct tasks {
     struct loop *loop;
     struct loop_task turn;
-    struct list_head ring;   /* lanes */
+    struct list_head ring;   /* lanes with ready tasks */
     struct list_head living; /* tasks */
     struct map lanes;        /* by owner */
     size_t n;
-    uint64_t turn_number,
-        left_us; /* number of the loop iteration; time of its quota that is left */
+    uint64_t turn_number, left_us; /* number of the loop iteration; rest of its quota */
     struct task_helpers helpers;
     uint64_t stall_us; /* 0: no limit */
     task_stall_fn on_stall;
@@ -152,7 +152,7 @@ static void end_task(struct task *t)
     }
 }
 
-/* The running task has held the loop until now. */
+/* Reports the running task if it has held the loop for too long. */
 static void report_stall(const struct task *t, uint64_t now_us, const void *place)
 {
     const struct tasks *all = t->all;
@@ -161,7 +161,7 @@ static void report_stall(const struct task *t, uint64_t now_us, const void *plac
         all->on_stall(all->stall_ctx, t->lane->owner, now_us - t->since_us, place);
 }
 
-/* Time that tasks have left in this iteration of the loop. */
+/* Returns the time that tasks have left in this loop iteration. */
 static uint64_t quota_left(struct tasks *all)
 {
     uint64_t turn = loop_turns(all->loop);
@@ -173,7 +173,7 @@ static uint64_t quota_left(struct tasks *all)
     return all->left_us;
 }
 
-/* Returns true if the task has ended: it is gone. */
+/* Resumes the task. Returns true if the task has ended, so that t is freed. */
 static bool resume_task(struct task *t)
 {
     struct tasks *all = t->all;
@@ -240,7 +240,7 @@ uint64_t task_turns(void)
 
 /* --- pauses and waits --- */
 
-/* Whether the next pause or wait fails. */
+/* Reports whether the next pause or wait fails. */
 static bool is_cancelled(const struct task *t)
 {
     return t->cancelled && t->shields == 0;
@@ -305,8 +305,9 @@ void task_cancel(struct task *t)
     t->cancelled = true;
     if (t->shields > 0 || t->lost)
         return;
-    if (t->job && !t->all->ending) /* else the threads may have ended, all but those that hang */
-        helpers_cancel(t->pool, t->job); /* its end makes the task ready */
+    /* while the loop is ending, the threads may have ended, except those that hang */
+    if (t->job && !t->all->ending)
+        helpers_cancel(t->pool, t->job); /* the end of the job makes the task ready */
     else if (t->wait)
         make_ready(t);
 }
@@ -401,7 +402,7 @@ void task_on_lost(void (*fn)(void *ctx), void *ctx)
 
 /* --- life --- */
 
-/* Describes the running task. Called in a signal handler. */
+/* Describes the running task for the last words. Called in a signal handler. */
 static bool describe_running(struct task_overflow *ret)
 {
     const struct task *t = task_running;
@@ -456,14 +457,14 @@ void tasks_finish(struct tasks *all, bool helpers_ended)
         all->helpers.h = NULL;
     LIST_EACH(&all->living, t, struct task, item) {
         t->cancelled = true;
-        if (helpers_ended) /* one task may cancel another */
+        if (helpers_ended) /* the tasks end one by one, because a task may cancel a second one */
             t->job = NULL;
     }
     LIST_EACH_SAFE(&all->living, t, next, struct task, item) {
         if (t->lost || t->job)
             continue;
         leave_ring(t);
-        CHECK(resume_task(t)); /* neither pauses nor waits any more */
+        CHECK(resume_task(t)); /* the task neither pauses nor waits any longer, so it ends */
     }
 }
 

@@ -33,14 +33,14 @@ struct tasks;
 
 typedef void (*task_fn)(void *ctx);
 
-/* All tasks of a loop. */
+/* The tasks of one loop. */
 struct tasks *tasks_new(struct loop *l);
 
-/* Frees the pool of stacks. Tasks that are left are leaked. NULL is accepted. */
+/* Frees the pool of stacks. Tasks that have not ended are leaked. Accepts NULL. */
 void tasks_free(struct tasks *all);
 
-/* The threads for task_offload and the tool for work without threads (h NULL). `on_job` is called
- * with each job after its thread has returned, or is hung. */
+/* Threads for task_offload, and the tool for work without threads (h NULL). `on_job` is called with
+ * each job after its thread has returned or is hung. */
 struct task_helpers {
     struct helpers *h;
     void *own_tool;
@@ -58,12 +58,12 @@ void tasks_on_stall(struct tasks *all, uint64_t limit_us, task_stall_fn fn, void
 /* Makes each pause yield, as debug builds do by default. */
 void tasks_yield_always(struct tasks *all, bool always);
 
-/* Number of tasks that have not ended. */
+/* Returns the number of tasks that have not ended. */
 size_t tasks_count(const struct tasks *all);
 
 /* Cancels all tasks and runs them to their end. Waits fail from now on, and pauses do not yield. A
- * task that waits for a thread is skipped unless the threads have ended (`helpers_ended`). NULL is
- * accepted. */
+ * task that waits for a thread is skipped unless the threads have ended (`helpers_ended`). Accepts
+ * NULL. */
 void tasks_finish(struct tasks *all, bool helpers_ended);
 
 /* Runs fn until its first wait or its end. Tasks of one owner (copied) share one lane. Returns NULL
@@ -75,30 +75,32 @@ extern _Thread_local struct task *task_running;
 
 MAY_PAUSE int task_pause_slow(struct err *e);
 
-/* Yields to others if the time of this iteration is used up. -1: cancelled. */
+/* Yields to other tasks if the time of this iteration is used up. Returns -1 if the task is
+ * cancelled. */
 MAY_PAUSE static inline int task_pause(struct err *e)
 {
     return RG_UNLIKELY(task_running != NULL) ? task_pause_slow(e) : 0;
 }
 
-/* Grows each time the running task yields: data that was looked up before may have changed. */
+/* Returns a number that grows each time the running task yields. If it has grown, data that was
+ * looked up before may have changed. */
 uint64_t task_turns(void);
 
-/* An event that a task waits for. Zeroed by its owner; usable again after each wait. */
+/* An event that a task waits for. Zeroed by its owner. May be used again after each wait. */
 struct waiter {
-    struct task *task; /* the waiting one, or NULL */
+    struct task *task; /* waiting task, or NULL */
     bool woken;
 };
 
-/* Waits for waiter_wake, which may have come earlier. -1: cancelled before the wake. Only in a
- * task. */
+/* Waits for waiter_wake, which may have come earlier. Returns -1 if the task was cancelled before.
+ * Only in a task. */
 MAY_PAUSE RG_MUSTCHECK int task_wait(struct waiter *w, struct err *e);
 
-/* Makes the waiting task ready. It runs in a later iteration, so it must check again what it waited
- * for. */
+/* Makes the waiting task ready. The task runs in a later iteration, so it must check again the
+ * condition that it waited for. */
 void waiter_wake(struct waiter *w);
 
-/* waiter_wake as a callback with an opaque argument. */
+/* Calls waiter_wake. For callbacks with an opaque argument. */
 void waiter_on_event(void *waiter);
 
 /* Work for a helper thread. Jobs of one lane run in order. A long job takes several milliseconds; a
@@ -108,18 +110,18 @@ struct task_work {
     void *ctx;
     struct str lane;
     bool is_short, is_long;
-    struct helpers *pool; /* other threads than those of the tasks' helpers, or NULL */
+    struct helpers *pool; /* threads to use instead of those of the tasks' helpers, or NULL */
 };
 
 /* Runs the work in a helper thread and returns its result. A cancelled task returns after the
  * thread has returned. If the thread hangs, the task never runs again and task_on_lost applies. */
 MAY_PAUSE RG_MUSTCHECK int task_offload(const struct task_work *w, struct err *e);
 
-/* Sets what is called when the running task is lost to a hung thread. fn must not free what the
- * thread may use. */
+/* Sets the function that is called if the running task is lost to a hung thread. fn must not free
+ * what the thread may use. */
 void task_on_lost(void (*fn)(void *ctx), void *ctx);
 
-/* The next pause or wait of t returns -1. */
+/* Makes the next pause or wait of t return -1. */
 void task_cancel(struct task *t);
 
 /* Protects the task from cancellation until as many task_unshield calls. For a function that
@@ -127,7 +129,7 @@ void task_cancel(struct task *t);
 void task_shield(void);
 void task_unshield(void);
 
-/* +1: nothing that is called from here may pause or wait, which CHECKs; -1 ends that. For callbacks
+/* +1: functions called from here may neither pause nor wait (a CHECK). -1 ends that. For callbacks
  * of others, which run on the task's stack. */
 void task_atomic(int delta);
 

@@ -34,8 +34,9 @@ enum { STACK_BYTES = (STACK_ASAN ? 2048 : 512) << 10, GUARD_BYTES = 4096 };
 struct task_stack {
     void (*run)(void *ctx);
     void *ctx;
-    char *bottom;          /* lowest byte above the guard */
-    void *sp, *outside_sp; /* stack pointers of the side that does not run */
+    char *bottom; /* lowest byte above the guard */
+    /* stack pointers: this stack's while it does not run, the caller's while it does */
+    void *sp, *outside_sp;
 #if STACK_ASAN
     void *fake, *outside_fake;
     const void *outside_bottom;
@@ -48,7 +49,7 @@ struct task_stack {
 
 /* --- the switch --- */
 
-/* Runs one function after the other: `run` reads from ctx which one. */
+/* Calls `run` again and again; `run` reads from ctx what it must do. */
 void task_stack_begin(struct task_stack *s)
 {
 #if STACK_ASAN
@@ -60,7 +61,7 @@ void task_stack_begin(struct task_stack *s)
     }
 }
 
-/* Builds the frame that the first task_stack_switch loads. */
+/* Builds the frame that the first task_stack_switch loads. Returns its address. */
 static void *first_frame(struct task_stack *s)
 {
     uint64_t *sp = (uint64_t *)(void *)(s->bottom + STACK_BYTES - 64) - SAVED_WORDS;

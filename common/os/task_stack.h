@@ -10,7 +10,8 @@
 
 struct task_stack;
 
-/* `run` is called on the new stack at the first switch and at each switch after it has returned. */
+/* Makes a stack. `run` is called on it at the first switch, and at each switch after it has
+ * returned. */
 struct task_stack *task_stack_new(void (*run)(void *ctx), void *ctx);
 
 /* Frees the stack. Its function must not be running. */
@@ -19,11 +20,12 @@ void task_stack_free(struct task_stack *s);
 /* Runs the stack until it calls task_stack_leave or `run` returns. Calls nest. */
 void task_stack_enter(struct task_stack *s);
 
-/* Switches from the stack s back to the caller of task_stack_enter. */
+/* Switches from the stack s back to the caller of task_stack_enter. Runs on s. */
 void task_stack_leave(struct task_stack *s);
 
-/* Names the task in the last words of a process that overflows a stack: `describe` returns the text
- * for the running task, and its stack, or NULL. It is called in a signal handler. */
+/* Describes the task that overflowed its stack, for the last words of the process. `describe`
+ * returns the text for the running task and its stack, or NULL. It is called in a signal handler.
+ */
 struct task_overflow {
     const struct task_stack *stack;
     const char *owner;
