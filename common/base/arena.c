@@ -1,6 +1,6 @@
-/* The arena (arena.h): a list of chunks, the newest first. Allocation moves a pointer within the
- * newest one (inline, in the header); only a full chunk comes here. Chunks double from
- * ARENA_FIRST to ARENA_MAX, or grow with an eighth of what is held where memory must be tight. */
+/* The arena (arena.h): a list of chunks, the newest first. Allocation moves a pointer in the newest
+ * chunk (inline, in the header). The code here runs only when a chunk is full. Chunks double from
+ * ARENA_FIRST to ARENA_MAX. In a `tight` arena each new chunk is an eighth of held_bytes. */
 
 #include "common/base/arena.h"
 
@@ -18,8 +18,8 @@ enum { SPARE_MAX = 16 };
 struct arena_chunk {
     struct arena_chunk *next;
     size_t cap;
-    bool alone;  /* it has one allocation only */
-    bool mapped; /* pages of its own: they go back to the system at once */
+    bool alone;  /* the chunk has one allocation only */
+    bool mapped; /* the chunk has pages of its own, which are returned to the system at once */
     _Alignas(16) char bytes[];
 };
 
@@ -27,11 +27,11 @@ struct arena_held {
     struct arena_held *next;
     void (*let)(void *thing);
     void *thing;
-    size_t size; /* bytes that count as the arena's */
+    size_t size; /* bytes of the chunk that count in held_bytes */
 };
 
-/* Chunks of ARENA_FIRST that this thread keeps for its next arenas: nearly each arena has one, and
- * one alone, which is longer than what the C library keeps at hand. */
+/* Chunks of ARENA_FIRST that this thread keeps for its next arenas. Nearly each arena has exactly
+ * one such chunk, which is longer than the blocks that the C library keeps for reuse. */
 static _Thread_local struct {
     struct arena_chunk *first;
     unsigned room; /* chunks that may still be kept; 0: this thread keeps none */
@@ -39,7 +39,7 @@ static _Thread_local struct {
 
 void arena_keep_chunks(void)
 {
-#if !ARENA_ADDRESSES_CHECKED /* a sanitizer must see uses of freed chunks */
+#if !ARENA_ADDRESSES_CHECKED /* a sanitizer must detect uses of freed chunks */
     if (!spare.first)
         spare.room = SPARE_MAX;
 #endif
@@ -56,8 +56,8 @@ static struct arena_chunk *chunk_new(size_t cap)
     return c;
 }
 
-/* Frees a chunk. glibc's heap keeps its pages for the next call, since touching a page for the
- * first time costs more than writing to it. */
+/* Frees a chunk. glibc's heap keeps its pages for the next call, because the first access to a page
+ * costs more than writing to it. */
 static void chunk_free(struct arena_chunk *c)
 {
     if (c->mapped) {
@@ -71,7 +71,7 @@ static void chunk_free(struct arena_chunk *c)
     }
 }
 
-/* The size of the next chunk, before the request is looked at. */
+/* Returns the usual size of the next chunk, without regard to the request. */
 static size_t next_chunk(const struct arena *a)
 {
     size_t least = a->first_bytes ? a->first_bytes : ARENA_FIRST, cap = least;
@@ -81,7 +81,7 @@ static size_t next_chunk(const struct arena *a)
     return MIN_OF(MAX_OF(cap, least), (size_t)ARENA_MAX);
 }
 
-/* Updates the sums of bytes after chunks were added or freed. */
+/* Updates the sums after chunks were added or freed. */
 static void count_chunks(struct arena *a, size_t before, size_t now)
 {
     a->held_bytes = now;
@@ -117,7 +117,7 @@ void *arena_alloc_slow(struct arena *a, size_t size_bytes)
     return c->bytes;
 }
 
-/* Stands behind the newest chunk, which goes on being filled. */
+/* Adds the chunk after the newest one, which remains the one that is filled. */
 void *arena_alloc_alone(struct arena *a, size_t size_bytes)
 {
     bool mapped = size_bytes >= ALONE_MAPPED;
@@ -136,7 +136,7 @@ void *arena_alloc_alone(struct arena *a, size_t size_bytes)
     return c->bytes;
 }
 
-/* Finds the link to p's own chunk, as arena_alloc_alone made it; NULL if there is none. */
+/* Returns the link to p's own chunk, made by arena_alloc_alone; NULL if p has none. */
 static struct arena_chunk **find_alone(struct arena *a, const void *p)
 {
     struct arena_chunk **at = &a->chunks;
@@ -193,7 +193,7 @@ void *arena_calloc(struct arena *a, size_t n, size_t size_bytes)
     return arena_zalloc(a, total);
 }
 
-/* Every copy ends with a NUL, so it can be handed to C functions. */
+/* Copies the string with a NUL at its end, so that C functions can read it. */
 char *arena_cstr(struct arena *a, struct str s)
 {
     char *p = arena_alloc(a, s.len + 1);
@@ -209,7 +209,8 @@ struct str arena_str(struct arena *a, struct str s)
     return str_of(arena_cstr(a, s), s.len);
 }
 
-/* Formats into the room that the newest chunk has left, which mostly is enough; else once more. */
+/* Formats into the free end of the newest chunk, which is usually large enough. Otherwise formats
+ * again into a new chunk. */
 struct str arena_printf(struct arena *a, const char *fmt, ...)
 {
     const char *first = a->at;
@@ -230,7 +231,8 @@ struct str arena_printf(struct arena *a, const char *fmt, ...)
     return str_of(p, (size_t)n);
 }
 
-/* The newest chunk of an arena is the one that is filled: of both, the one with more room left. */
+/* The newest chunk is the one that is filled. So the one with more free space of the two becomes
+ * the newest. */
 void arena_absorb(struct arena *to, struct arena *from)
 {
     struct arena_chunk *last = from->chunks;
@@ -267,7 +269,7 @@ static void push_cleanup(struct arena *a, struct arena_held what)
     count_chunks(a, a->held_bytes, a->held_bytes + h->size);
 }
 
-/* Its room is not the budget's. */
+/* The memory of this record does not count in the budget. */
 void arena_hold(struct arena *a, void (*let)(void *thing), void *thing)
 {
     push_cleanup(a, (struct arena_held){.let = let, .thing = thing});
@@ -291,7 +293,7 @@ static void run_cleanups(struct arena *a)
     }
 }
 
-/* Keeps the oldest chunk for the next use; everything handed out before is gone. */
+/* Keeps the oldest chunk for the next use. All memory handed out before is invalid. */
 void arena_reset(struct arena *a)
 {
     struct arena_chunk *keep = a->chunks;
@@ -320,7 +322,6 @@ void arena_reset(struct arena *a)
     count_chunks(a, a->held_bytes, sizeof(*keep) + keep->cap);
 }
 
-/* The arena is empty again and may be used on. */
 void arena_done(struct arena *a)
 {
     run_cleanups(a);

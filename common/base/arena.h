@@ -1,9 +1,8 @@
 /*
- * struct arena: memory of one lifetime (a turn, a compiled template). Allocation is a pointer
- * bump; all memory is freed at once by arena_reset (keeps the newest chunk for reuse) or
- * arena_done. Values in an arena have no destructor, but the arena may own other things that they
- * point into (arena_hold). Returned memory is 16-byte aligned. A zeroed struct is a valid empty
- * arena.
+ * struct arena: memory with one common lifetime (a model call, a compiled template). Allocation
+ * moves a pointer. All memory is freed at once by arena_reset (keeps the newest chunk for reuse) or
+ * arena_done. Values in an arena have no destructor, but the arena may own things that they point
+ * to (arena_hold). Returned memory is 16-byte aligned. A zeroed struct is a valid empty arena.
  */
 #ifndef RG_BASE_ARENA_H
 #define RG_BASE_ARENA_H
@@ -23,33 +22,35 @@ struct arena_held;
 
 struct arena {
     char *at;  /* next free byte of the current chunk */
-    char *end; /* its end */
+    char *end; /* end of the current chunk */
     struct arena_chunk *chunks;
     struct arena_held *held;
-    size_t used_bytes; /* handed out since the last reset, for budgets and metrics */
-    size_t held_bytes; /* sizes of all chunks: what the process pays for */
-    size_t max_bytes;  /* a budget for used_bytes, set by the owner; 0: none */
-    atomic_size_t
-        *sum;   /* sum of held_bytes of many arenas, on any thread; owned by the caller; or NULL */
-    bool tight; /* it stays long: each chunk is an eighth of what is held, not twice the last */
+    size_t used_bytes;  /* bytes allocated since the last reset, for budgets and metrics */
+    size_t held_bytes;  /* bytes of all chunks, which is the memory that the process uses */
+    size_t max_bytes;   /* a budget for used_bytes, set by the owner; 0: none */
+    atomic_size_t *sum; /* sum of held_bytes of many arenas, updated by any thread; owned by the
+                           caller; or NULL */
+    /* for a long-lived arena: a new chunk is an eighth of held_bytes, not twice the last chunk */
+    bool tight;
     unsigned
         first_bytes; /* size of the first chunk, for owners of many small arenas; 0: the default */
 };
 
-/* Reports whether the budget is spent. Allocation never fails for that reason. Loops that fill the
- * arena from outside bytes check this and stop; the owner checks it at the end and drops the
+/* Reports whether the budget is spent. Allocation never fails for that reason. A loop that fills
+ * the arena from outside bytes checks this and stops. The owner checks it at the end and drops the
  * result. */
 static inline bool arena_over(const struct arena *a)
 {
     return a->max_bytes && a->used_bytes > a->max_bytes;
 }
 
-/* Memory for the arena's life, uninitialised. */
+/* Allocates uninitialised memory. */
 void *arena_alloc_slow(struct arena *a, size_t size_bytes);
 
 static inline void *arena_alloc(struct arena *a, size_t size_bytes)
 {
-    size_t n = (size_bytes + 15 + !size_bytes) & ~(size_t)15; /* empty ones have an address, too */
+    /* an allocation of 0 bytes has an address, too */
+    size_t n = (size_bytes + 15 + !size_bytes) & ~(size_t)15;
 
     if (RG_LIKELY(n >= size_bytes && (size_t)(a->end - a->at) >= n)) {
         void *p = a->at;
@@ -64,11 +65,11 @@ static inline void *arena_alloc(struct arena *a, size_t size_bytes)
 /* Allocates memory that arena_drop may free before the rest of the arena. */
 void *arena_alloc_alone(struct arena *a, size_t size_bytes);
 
-/* Makes what arena_alloc_alone handed out larger, at another place maybe: nothing of the old one is
- * left, and long ones are not copied. NULL: arena_alloc_alone. */
+/* Enlarges memory of arena_alloc_alone, perhaps at a new address. The old address is invalid then.
+ * Long memory is not copied. p NULL: like arena_alloc_alone. */
 void *arena_grow_alone(struct arena *a, void *p, size_t size_bytes);
 
-/* Frees memory of arena_alloc_alone at once. Accepts NULL and other memory, which stays. */
+/* Frees memory of arena_alloc_alone at once. Accepts NULL. Ignores other memory. */
 void arena_drop(struct arena *a, const void *p);
 
 /* Allocates like arena_alloc and sets the bytes to zero. */
@@ -77,7 +78,7 @@ static inline void *arena_zalloc(struct arena *a, size_t size_bytes)
     return memset(arena_alloc(a, size_bytes), 0, size_bytes);
 }
 
-/* n elements, zeroed; aborts on overflow. */
+/* Allocates n zeroed elements. Aborts on overflow. */
 void *arena_calloc(struct arena *a, size_t n, size_t size_bytes);
 
 #define ARENA_NEW(a, type) ((type *)arena_zalloc((a), sizeof(type)))
@@ -86,27 +87,28 @@ void *arena_calloc(struct arena *a, size_t n, size_t size_bytes);
 struct str arena_str(struct arena *a, struct str s);
 char *arena_cstr(struct arena *a, struct str s);
 
-/* Makes the arena call `let` with `thing` after its memory is freed, on the freeing thread. */
+/* Makes the arena call `let` with `thing` after the arena's memory is freed, on the thread that
+ * frees it. */
 void arena_hold(struct arena *a, void (*let)(void *thing), void *thing);
 
-/* Memory of the heap (mem_alloc) becomes part of the arena, which frees it with the rest. */
+/* Passes memory of the heap (mem_alloc) to the arena, which frees it with its own. */
 void arena_own(struct arena *a, void *p, size_t size_bytes);
 
-/* Moves all memory of `from` to `to`, which frees it with its own; nothing is copied. `from` is
- * empty afterwards. Before, it must hold nothing by arena_hold or arena_own. */
+/* Moves all memory of `from` to `to`, which frees it with its own. Nothing is copied. `from` is
+ * empty afterwards. `from` must have nothing of arena_hold or arena_own. */
 void arena_absorb(struct arena *to, struct arena *from);
 
-/* Formats a text into memory of the arena; it ends with a NUL. */
+/* Formats a text into memory of the arena. The text is NUL-terminated. */
 struct str arena_printf(struct arena *a, const char *fmt, ...) RG_PRINTF(2, 3);
 
-/* Gives everything back but keeps one chunk; pointers into the arena are dead. */
+/* Frees everything except one chunk. Pointers into the arena become invalid. */
 void arena_reset(struct arena *a);
 
 /* Lets this thread keep up to 64 KiB of chunks that its arenas free, for its next arenas. For
  * threads that live as long as the process: these chunks are never freed. */
 void arena_keep_chunks(void);
 
-/* Whether a sanitizer watches addresses: then no chunk is kept. */
+/* 1 if a sanitizer checks addresses: then no chunk is kept. */
 #if defined(__SANITIZE_ADDRESS__)
 #define ARENA_ADDRESSES_CHECKED 1
 #elif defined(__has_feature)

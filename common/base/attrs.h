@@ -1,5 +1,5 @@
 /*
- * Compiler attributes and the few macros that the language lacks. Nothing here has state.
+ * Compiler attributes and a few macros that the language lacks.
  */
 #ifndef RG_BASE_ATTRS_H
 #define RG_BASE_ATTRS_H
@@ -9,8 +9,8 @@
 #define RG_PRINTF(fmt_at, args_at) __attribute__((format(printf, fmt_at, args_at)))
 #define RG_NORETURN __attribute__((noreturn))
 #define RG_MUSTCHECK __attribute__((warn_unused_result))
-/* For functions of errors and failures: the compiler lays what leads to their calls apart from the
- * rest. */
+/* Marks functions that make errors and failures. The compiler moves the code that leads to their
+ * calls away from the normal path. */
 #define RG_COLD __attribute__((cold))
 /* Marks a function that may pause its task (common/os/task.h). Its callers are marked, too
  * (scripts/check_pauses.py). A call through a pointer must not pause, except through task_fn. */
@@ -22,7 +22,7 @@
 #define MIN_OF(a, b) ((a) < (b) ? (a) : (b))
 #define MAX_OF(a, b) ((a) > (b) ? (a) : (b))
 
-/* The struct that holds `member` at `ptr`; the inverse of &s->member. */
+/* Returns the struct whose `member` is at `ptr`: the inverse of &s->member. */
 #define CONTAINER_OF(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
 #endif

@@ -1,12 +1,13 @@
 /* struct budget (budget.h). Steps are handed out in slices: most calls only count `fuel` down. At
- * the end of a slice budget_spend_slow looks at what costs more to look at, the memory in use and
- * the cancel flag of the thread. */
+ * the end of a slice budget_spend_slow checks the expensive limits: the memory in use and the
+ * cancel flag of the thread. */
 
 #include "common/base/budget.h"
 
 #include "common/base/cancel.h"
 
-/* 10 us: a cancelled render ends soon, and its memory grows little meanwhile. */
+/* Steps of a slice, about 10 us: a cancelled render ends soon, and its memory grows little
+ * meanwhile. */
 enum { SLICE = 1024 };
 
 static const size_t nothing;
@@ -25,7 +26,7 @@ bool budget_exhaust(struct budget *b, enum budget_limit limit)
         b->over = limit;
     b->fuel = b->steps = b->max_bytes = 0;
     b->used = &nothing;
-    b->used_start = 1; /* more than is used: nothing fits any more */
+    b->used_start = 1; /* so large that nothing fits any longer */
     return false;
 }
 

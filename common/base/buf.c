@@ -1,5 +1,5 @@
-/* Growing bytes (buf.h). The room doubles, so appending is linear on the whole. An empty buf
- * owns nothing; a pointer into a buf is good until the next call that may grow it. */
+/* Growing bytes (buf.h). The capacity doubles, so appending takes linear time in total. An empty
+ * buf owns no memory. A pointer into a buf is valid until the next call that may grow it. */
 
 #include "common/base/buf.h"
 
@@ -38,7 +38,8 @@ void buf_consume(struct buf *b, size_t n)
         memmove(b->p, b->p + n, b->len);
 }
 
-/* Into the room that is there, which mostly is enough; else once more. */
+/* Formats into the free space of the buffer, which is usually large enough. Otherwise enlarges it
+ * and formats again. */
 void buf_vprintf(struct buf *b, const char *fmt, va_list ap)
 {
     enum { ROOM = 96 };
@@ -66,7 +67,7 @@ void buf_printf(struct buf *b, const char *fmt, ...)
     va_end(ap);
 }
 
-/* Without the C library: token ids are written by the million. */
+/* Formats without the C library, because millions of token ids are written. */
 void buf_add_u64(struct buf *b, uint64_t v)
 {
     char digits[20];
@@ -86,7 +87,6 @@ void buf_add_i64(struct buf *b, int64_t v)
     buf_add_u64(b, v < 0 ? 0 - (uint64_t)v : (uint64_t)v);
 }
 
-/* Hands the text over, with a NUL behind it; the caller frees it. */
 char *buf_take(struct buf *b)
 {
     char *p;

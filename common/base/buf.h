@@ -1,6 +1,6 @@
 /*
- * struct buf: a growing byte buffer. Bytes [0, len) of p are the content; cap >= len.
- * Embed by value; a zeroed struct is a valid empty buffer.
+ * struct buf: a growing byte buffer. Bytes [0, len) of p are the content; cap >= len. Embed by
+ * value. A zeroed struct is a valid empty buffer.
  */
 #ifndef RG_BASE_BUF_H
 #define RG_BASE_BUF_H
@@ -22,8 +22,8 @@ struct buf {
 /* Frees the bytes and leaves an empty buffer. */
 void buf_done(struct buf *b);
 
-/* Frees the memory of a scratch buffer if it has more than `keep` bytes, such as after a long text.
- * A smaller buffer keeps its memory. */
+/* Frees the memory of a scratch buffer if it has more than `keep` bytes, for example after a long
+ * text. */
 static inline void buf_done_above(struct buf *b, size_t keep)
 {
     if (b->cap > keep)
@@ -34,7 +34,7 @@ static inline void buf_done_above(struct buf *b, size_t keep)
  * buffer is not copied when it grows (mem_grow). */
 char *buf_reserve(struct buf *b, size_t more);
 
-/* Drops `n` bytes from the front (moves the rest). */
+/* Removes `n` bytes from the front by moving the rest. */
 void buf_consume(struct buf *b, size_t n);
 
 /* Formats a text and appends it. */
@@ -45,7 +45,7 @@ void buf_vprintf(struct buf *b, const char *fmt, va_list ap) RG_PRINTF(2, 0);
 void buf_add_u64(struct buf *b, uint64_t v);
 void buf_add_i64(struct buf *b, int64_t v);
 
-/* The bytes become the caller's (free()), NUL-terminated; b is empty afterwards. */
+/* Returns the bytes, NUL-terminated, which the caller frees with free(). b is empty afterwards. */
 char *buf_take(struct buf *b);
 
 static inline void buf_clear(struct buf *b)
@@ -72,13 +72,13 @@ static inline void buf_add_c(struct buf *b, char c)
     b->len++;
 }
 
-/* A literal or other NUL-terminated text. */
+/* Appends a literal or a different NUL-terminated text. */
 static inline void buf_puts(struct buf *b, const char *s)
 {
     buf_add(b, s, strlen(s));
 }
 
-/* Borrowed view; valid until the buffer changes. */
+/* Returns the content, borrowed until the buffer changes. */
 static inline struct str buf_str(const struct buf *b)
 {
     return str_of(b->p ? b->p : "", b->len);

@@ -1,5 +1,5 @@
-/* Holds what must exist once in the program: the flag's pointer, one for each thread, and the text
- * of ERR_CANCELLED. common/os/helpers.c sets the pointer around each job. */
+/* The flag's pointer, one for each thread, and the text of ERR_CANCELLED. common/os/helpers.c sets
+ * the pointer around each job. */
 #include "common/base/cancel.h"
 
 _Thread_local const atomic_bool *cancel_flag;

@@ -1,7 +1,7 @@
-/* Long pure work calls cancel_wanted() in each step of a loop whose length a client chooses. If it
- * returns true, the work stops with ERR_CANCELLED. The owner of a thread points cancel_flag at a
- * flag that other threads may set. On other threads cancel_flag is NULL and no work is cancelled.
- */
+/* The flag of cancelled work. Long pure work calls cancel_wanted() in each step of a loop whose
+ * length a client chooses. If it returns true, the work stops with ERR_CANCELLED. The owner of a
+ * thread points cancel_flag at a flag that other threads may set. On other threads cancel_flag is
+ * NULL and no work is cancelled. */
 #ifndef RG_BASE_CANCEL_H
 #define RG_BASE_CANCEL_H
 

@@ -1,6 +1,6 @@
-/* Failed CHECKs (check.h): one line to stderr, the same line where the supervisor finds it after
- * the death (the page of last words on the board), then abort. Nothing is allocated: the heap
- * may be what is broken. */
+/* Failed CHECKs (check.h): one line to stderr, the same text to the page of last words, where the
+ * supervisor finds it after the death, then abort. Nothing is allocated, because the heap may be
+ * broken. */
 
 #include "common/base/check.h"
 
@@ -16,7 +16,7 @@ static size_t last_words_len;
 static struct {
     const char *role;
     bool json, journald;
-} form; /* format of the line, as the log is set up */
+} form; /* format of the line, as set up for the log */
 
 void check_set_last_words(char *page, size_t len)
 {
@@ -31,7 +31,8 @@ void check_set_log(const char *role, bool json, bool journald)
     form.journald = journald;
 }
 
-/* Writes the line of a failed check as JSON, with apostrophes for quotes in the code's text. */
+/* Writes the line of a failed check as JSON. Quotes in the text of the condition become
+ * apostrophes. */
 static void write_json_line(const char *file, int line, const char *what)
 {
     char out[512], text[200], at[40];
@@ -52,7 +53,7 @@ static void write_json_line(const char *file, int line, const char *what)
                  form.journald ? "<3>" : "", at, now.tv_nsec / 1000000, form.role, (int)getpid(),
                  file, line, text);
     if (write(STDERR_FILENO, out, (size_t)n < sizeof(out) ? (size_t)n : sizeof(out) - 1) < 0) {
-        /* No reader is left. */
+        /* stderr is closed: no reader is left */
     }
 }
 

@@ -21,7 +21,7 @@ static inline uint64_t clock_us(void)
     return clock_read_us(CLOCK_MONOTONIC);
 }
 
-/* Monotonic milliseconds: the clock of the loop's timers. */
+/* Returns monotonic milliseconds, the clock of the loop's timers. */
 static inline uint64_t clock_ms(void)
 {
     return clock_us() / 1000;
@@ -33,7 +33,7 @@ static inline uint64_t clock_wall_ms(void)
     return clock_read_us(CLOCK_REALTIME) / 1000;
 }
 
-/* Microseconds of processor time that the calling thread has used. */
+/* Returns the processor time in microseconds that the calling thread has used. */
 static inline uint64_t clock_thread_cpu_us(void)
 {
     return clock_read_us(CLOCK_THREAD_CPUTIME_ID);

@@ -1,5 +1,5 @@
-/* Errors as values (err.h). What a kind means to a client (HTTP status, code, whether to retry,
- * the types of OpenAI's and Anthropic's APIs) is in one table, err.def. Every setter returns -1, so
+/* Errors as values (err.h). One table, err.def, has what a kind means to a client: HTTP status,
+ * code, whether to retry, the types of OpenAI's and Anthropic's APIs. Every setter returns -1, so
  * that a function can end with `return err_set(...)`. e may be NULL if the caller needs no reason.
  */
 
@@ -30,7 +30,6 @@ RG_PRINTF(3, 0) static void fill(struct err *e, enum err_kind kind, const char *
     (void)vsnprintf(e->text, sizeof(e->text), fmt, ap);
 }
 
-/* Replaces the error in e and returns -1. */
 int err_set(struct err *e, enum err_kind kind, const char *fmt, ...)
 {
     va_list ap;
@@ -43,7 +42,6 @@ int err_set(struct err *e, enum err_kind kind, const char *fmt, ...)
     return -1;
 }
 
-/* Bad input: e->param names the field. */
 int err_field(struct err *e, const char *field, const char *fmt, ...)
 {
     va_list ap;
@@ -70,7 +68,7 @@ int err_context(struct err *e, struct err_overflow o, const char *fmt, ...)
     return -1;
 }
 
-/* Adds errno's text; errno is read before anything else can change it. */
+/* Reads errno first, before a call here can change it. */
 int err_sys(struct err *e, enum err_kind kind, const char *fmt, ...)
 {
     int sys = errno;
@@ -98,7 +96,8 @@ const char *err_code(const struct err *e)
     return kinds[e->kind].code;
 }
 
-/* The kind whose words are an error's: its own, unless it has a status of its own. */
+/* Returns the kind whose names are used for the error: its own, or, if the error has an engine's
+ * status, the first kind with that status. */
 static enum err_kind kind_of_words(const struct err *e)
 {
     int status = err_status(e);

@@ -11,7 +11,7 @@ const struct limit_row limit_rows[LIMIT_COUNT] = {
 #include "common/base/limits.def"
 };
 
-/* A setting's name as a flag has it. */
+/* Writes a setting's name in the form of its flag. */
 static void write_flag(const char *field, char *ret, size_t size)
 {
     size_t n = 0;

@@ -1,6 +1,6 @@
 /*
- * The limits that refuse input (limits.def): constants by name, and the errors. An error names the
- * field, its value and the limit. A setting's value is in struct config.
+ * The limits of input (limits.def): constants by name, and their errors. An error names the field,
+ * its value and the limit. The value of a setting is in struct config.
  */
 #ifndef RG_BASE_LIMITS_H
 #define RG_BASE_LIMITS_H
@@ -36,12 +36,11 @@ struct limit_row {
 
 extern const struct limit_row limit_rows[LIMIT_COUNT];
 
-/* Fills e with ERR_INVALID: n of the request's field are too many, where `most` are allowed.
- * Returns -1. */
+/* Fills e with ERR_INVALID: the request's field has n, and `most` are allowed. Returns -1. */
 int limit_refuse(enum limit limit, const char *field, uint64_t n, uint64_t most,
                  struct err *e) RG_COLD;
 
-/* Returns 0 if n is at most the constant of that limit, else like limit_refuse. */
+/* Returns 0 if n is at most the constant `constant`, otherwise fails like limit_refuse. */
 int limit_check(enum limit constant, const char *field, uint64_t n, struct err *e);
 
 #endif

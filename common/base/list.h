@@ -49,7 +49,7 @@ static inline void list_insert(struct list_item *before, struct list_item *item)
     before->next = item;
 }
 
-/* Returns the item in front of the first one: where list_insert adds a new first item. */
+/* Returns the head as an item: list_insert after it adds a new first item. */
 static inline struct list_item *list_front(struct list_head *l)
 {
     if (!l->ends.next)
@@ -57,19 +57,19 @@ static inline struct list_item *list_front(struct list_head *l)
     return &l->ends;
 }
 
-/* Adds the item at the end. It must be in no list. */
+/* Adds the item at the end. It must not be in a list. */
 static inline void list_append(struct list_head *l, struct list_item *item)
 {
     list_insert(list_front(l)->prev, item);
 }
 
-/* Adds the item at the beginning. It must be in no list. */
+/* Adds the item at the beginning. It must not be in a list. */
 static inline void list_prepend(struct list_head *l, struct list_item *item)
 {
     list_insert(list_front(l), item);
 }
 
-/* Takes the item out of its list, if it is in one. */
+/* Removes the item from its list, if it is in one. */
 static inline void list_remove(struct list_item *item)
 {
     if (!item->next)
@@ -93,27 +93,28 @@ static inline void list_move_all(struct list_head *from, struct list_head *to)
     from->ends.next = from->ends.prev = NULL;
 }
 
-/* Returns the owner of an item whose place in it is `offset`, or NULL at the list's ends. */
+/* Returns the owner of an item that is `offset` bytes after the owner's start, or NULL at the
+ * list's ends. */
 static inline void *list_owner(const struct list_head *l, struct list_item *item, size_t offset)
 {
     return item == NULL || item == &l->ends ? NULL : (char *)item - offset;
 }
 
-/* The first and the last owner in the list, or NULL. `member` is the item in `type`. */
+/* The first and the last owner in the list, or NULL. `member` is the item's name in `type`. */
 #define LIST_FIRST_OF(l, type, member) \
     ((type *)list_owner((l), (l)->ends.next, offsetof(type, member)))
 #define LIST_LAST_OF(l, type, member) \
     ((type *)list_owner((l), (l)->ends.prev, offsetof(type, member)))
 
-/* The owner after `at`, which is in the list, and the one before it, or NULL. */
+/* The owner after `at` and the owner before it, or NULL. `at` must be in the list. */
 #define LIST_NEXT_OF(l, at, type, member) \
     ((type *)list_owner((l), (at)->member.next, offsetof(type, member)))
 #define LIST_PREV_OF(l, at, type, member) \
     ((type *)list_owner((l), (at)->member.prev, offsetof(type, member)))
 
-/* A loop over the owners, first to last; `at` is NULL after a complete loop. The body must not
- * remove `at` from the list. With LIST_EACH_SAFE it may remove `at`, but not `then`, the next
- * owner. */
+/* Loops over the owners, first to last. `at` is NULL after a complete loop. The body of LIST_EACH
+ * must not remove `at` from the list. The body of LIST_EACH_SAFE may remove `at`, but not `then`,
+ * the next owner. */
 #define LIST_EACH(l, at, type, member)                          \
     for ((at) = LIST_FIRST_OF((l), type, member); (at) != NULL; \
          (at) = LIST_NEXT_OF((l), (at), type, member))

@@ -1,7 +1,7 @@
-/* The log (log.h): one line a record on stderr, as text (key=value) or JSON, written by one
- * write(), so that lines of several processes never mix. Lines are limited per place in the code
- * and second; the next line that passes says how many did not (suppressed). Under systemd a
- * priority stands before each line. */
+/* The log (log.h): one line per event on stderr, as text (key=value) or JSON, written by one
+ * write(), so that lines of several processes never mix. Lines are limited per text and second. The
+ * next line that passes has the number of suppressed ones. Under systemd a priority precedes each
+ * line. */
 
 #include "common/base/log.h"
 
@@ -26,7 +26,7 @@ static struct {
     void *ctx;
 } setup = {.role = "rollgate", .max = LOG_INFO};
 
-/* By the address of the line's text; two that share a place take it in turns. */
+/* Counts by the address of the line's text. Two texts that share a slot replace each other. */
 static struct {
     const char *msg;
     struct log_limit limit;
@@ -56,7 +56,8 @@ void log_limit_setup(unsigned per_second, void (*suppressed)(void *ctx), void *c
     setup.ctx = ctx;
 }
 
-/* Whether this line may go out; then also how many before it did not. */
+/* Reports whether this line may be written. If so, *ret_dropped is the number of suppressed lines
+ * before it. */
 static bool passes_limit(const char *msg, unsigned *ret_dropped)
 {
     size_t i = (((uintptr_t)msg * UINT64_C(0x9e3779b97f4a7c15)) >> 32) %
@@ -81,7 +82,7 @@ bool log_enabled(enum log_level level)
     return level <= setup.max;
 }
 
-/* Bytes of the UTF-8 character that begins here; 0: no character does. */
+/* Returns the length of the UTF-8 character that begins here; 0: the bytes are not a character. */
 static size_t character_bytes(struct str s)
 {
     const unsigned char *p = (const unsigned char *)s.p;
@@ -95,12 +96,12 @@ static size_t character_bytes(struct str s)
     }
     if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
         (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
-        return 0; /* too long a form, a surrogate, or beyond Unicode */
+        return 0; /* an overlong form, a surrogate, or beyond Unicode */
     return n;
 }
 
-/* Appends the character at the front of s, which is not ASCII; bytes that are no character become
- * U+FFFD, since JSON is UTF-8. Returns the bytes that were read. */
+/* Appends the non-ASCII character at the front of s. Bytes that are not a character become U+FFFD,
+ * because JSON is UTF-8. Returns the number of bytes read. */
 static size_t add_character(struct buf *b, struct str s)
 {
     size_t n = character_bytes(s);
@@ -112,7 +113,8 @@ static size_t add_character(struct buf *b, struct str s)
     return n ? n : 1;
 }
 
-/* Quotes, backslashes and control characters, as JSON or as text has them. */
+/* Appends text with quotes, backslashes and control characters escaped, as JSON or as text
+ * requires. */
 static void add_escaped_value(struct buf *b, struct str s, bool json)
 {
     for (size_t i = 0; i < s.len; i++) {
@@ -129,7 +131,7 @@ static void add_escaped_value(struct buf *b, struct str s, bool json)
     }
 }
 
-/* Text that needs no quotes in key=value form. */
+/* Reports whether the text needs no quotes in key=value form. */
 static bool needs_no_quotes(struct str s)
 {
     for (size_t i = 0; i < s.len; i++) {
@@ -141,7 +143,7 @@ static bool needs_no_quotes(struct str s)
     return s.len > 0;
 }
 
-/* Appends one field. Hardly by printf: a call's line has twelve of them. */
+/* Appends one field. Avoids printf, because a call's line has twelve fields. */
 static void add_field(struct buf *b, const struct log_field *f)
 {
     bool json = setup.format == LOG_JSON;
@@ -170,7 +172,7 @@ static void add_field(struct buf *b, const struct log_field *f)
     }
 }
 
-/* Time (UTC), level, role, process and message. */
+/* Appends time (UTC), level, role, process and message. */
 static void add_head(struct buf *b, enum log_level level, const char *msg)
 {
     struct timespec now;
@@ -194,7 +196,8 @@ static void add_head(struct buf *b, enum log_level level, const char *msg)
     }
 }
 
-/* A field that would make the line longer than LOG_LINE_MAX is named and left out. */
+/* If a field would make the line longer than LOG_LINE_MAX, the line has the field's name but not
+ * its value. */
 void log_write(enum log_level level, const struct log_scope *scope, const char *msg,
                const struct log_field *fields)
 {
@@ -218,7 +221,7 @@ void log_write(enum log_level level, const struct log_scope *scope, const char *
 
         add_field(&b, fields);
         if (b.len > LOG_LINE_MAX - 64) {
-            b.len = before; /* a line stays one whole record: leave the long field out */
+            b.len = before; /* the line must stay one whole record, so leave the long field out */
             add_field(&b, &LOG_T(fields->key, "(too long)"));
         }
     }
@@ -226,12 +229,12 @@ void log_write(enum log_level level, const struct log_scope *scope, const char *
         add_field(&b, &LOG_U("suppressed", dropped));
     buf_puts(&b, json ? "}}\n" : "\n");
     if (write(STDERR_FILENO, b.p, b.len) < 0) {
-        /* stderr is closed: the line is lost, the work goes on */
+        /* stderr is closed: the line is lost, and the work continues */
     }
     buf_done(&b);
 }
 
-/* False: this second's share is used up. */
+/* Returns false if this second's lines are used up. */
 bool log_limit_pass(struct log_limit *l, unsigned per_second, unsigned *ret_dropped)
 {
     struct timespec now;

@@ -23,7 +23,7 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 enum log_format { LOG_TEXT, LOG_JSON };
 
-/* Fields that every line of one piece of work has; empty ones are left out. */
+/* Fields in every line about one piece of work; empty ones are left out. */
 struct log_scope {
     struct str session;
     struct str request;
@@ -43,20 +43,22 @@ struct log_field {
 #define LOG_I(k, v) ((struct log_field){.key = (k), .type = LOG_INT, .i = (int64_t)(v)})
 #define LOG_U(k, v) ((struct log_field){.key = (k), .type = LOG_UINT, .i = (int64_t)(v)})
 
-/* Process-wide settings, made once at start of each process. `role` is borrowed ("router-0"). */
+/* Sets up the log of the process, once at its start. `role` is borrowed ("router-0"). */
 void log_setup(const char *role, enum log_level max, enum log_format format);
 
-/* Whether lines are JSON, for what is not written by log_write. */
+/* Reports whether lines are JSON, for lines that log_write does not write. */
 bool log_is_json(void);
 
 /* Limits each text to `per_second` lines a second (0: no limit). Calls `suppressed` (or NULL) for
- * each line that is left out. The next line that goes out contains their number. */
+ * each suppressed line. The next written line with the text contains the number of suppressed ones.
+ */
 void log_limit_setup(unsigned per_second, void (*suppressed)(void *ctx), void *ctx);
 
-/* Whether a line of this level would be written; guards costly arguments. */
+/* Reports whether a line of this level would be written. Call it before computing expensive fields.
+ */
 bool log_enabled(enum log_level level);
 
-/* `fields` ends with a LOG_END element; use the macros. scope may be NULL. */
+/* Writes a line; use the macros below. `fields` ends with a LOG_END element. scope may be NULL. */
 void log_write(enum log_level level, const struct log_scope *scope, const char *msg,
                const struct log_field *fields);
 
@@ -74,8 +76,8 @@ void log_write(enum log_level level, const struct log_scope *scope, const char *
             LOG_AT(LOG_DEBUG, scope, msg, ##__VA_ARGS__); \
     } while (0)
 
-/* At most `per_second` lines through one call site. The next line contains the number of lines that
- * were left out ("suppressed"). Static storage per call site. */
+/* Limits one call site to `per_second` lines. The next written line contains the number of
+ * suppressed ones ("suppressed"). The struct is static, one for each call site. */
 struct log_limit {
     int64_t second;
     unsigned count;

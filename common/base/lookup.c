@@ -1,5 +1,6 @@
-/* A hash from text to number in an arena (lookup.h): open addressing with linear steps, at most
- * three quarters full. Nothing is ever removed. Growing leaves the old slots to the arena. */
+/* A hash table from text to number in an arena (lookup.h): open addressing with linear probing, at
+ * most three quarters full. Nothing is ever removed. After growing, the old slots remain in the
+ * arena. */
 
 #include "common/base/lookup.h"
 
@@ -10,7 +11,7 @@ static uint32_t hash_key(struct str key)
     return (uint32_t)str_hash(key, str_seed());
 }
 
-/* The slot that holds key, or the free one where it belongs. */
+/* Returns the slot of the key, or the free slot for it. */
 static struct lookup_slot *find_slot(const struct lookup *l, struct str key, uint32_t hash)
 {
     uint32_t mask = l->cap - 1, i = hash & mask;
@@ -26,7 +27,7 @@ uint32_t lookup_get(const struct lookup *l, struct str key)
     return l->n ? find_slot(l, key, hash_key(key))->value : LOOKUP_NONE;
 }
 
-/* Doubles the slots and enters everything anew. */
+/* Doubles the slots and enters every entry again. */
 static void grow_slots(struct lookup *l)
 {
     const struct lookup_slot *old = l->slots;
@@ -42,7 +43,6 @@ static void grow_slots(struct lookup *l)
             *find_slot(l, old[i].key, old[i].hash) = old[i];
 }
 
-/* False: the key is there already and keeps its value. */
 bool lookup_add(struct lookup *l, struct str key, uint32_t value)
 {
     uint32_t hash = hash_key(key);

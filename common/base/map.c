@@ -1,17 +1,16 @@
 /*
- * An entry stands in the first slot that was free from its home (hash & mask) on, so a search
- * walks from the home to the key or to a free slot. The table grows when it is three quarters
- * full.
+ * An entry is in the first slot that was free from its home (hash & mask) on. So a search goes from
+ * the home to the key or to a free slot. The table grows when it is three quarters full.
  *
- * Removal leaves no marks. It moves later entries of the same row back into the hole, each only if
- * its home is not after the hole. Otherwise a search would stop at the hole and miss it.
+ * Removal leaves no marks. It moves later entries of the same row of full slots back into the hole,
+ * but only entries whose home is not after the hole. Otherwise a search would stop at the hole and
+ * miss them.
  *
- * A table of many slots that is full is not moved at once. Each map_set moves a few of its slots to
- * the new one, and more until a row ends: a row moves as a whole, so searches and removals in the
- * old table still work. New entries go to the new table alone.
+ * A full table of many slots is not moved at once. Each map_set moves a few slots to the new table,
+ * and continues to the end of a row. Rows move as a whole, so searches and removals in the old
+ * table still work. New entries are added to the new table only.
  *
- * The hash is seeded, by a number that is chance for each process, so that clients cannot prepare
- * keys that collide.
+ * The hash has a random seed for each process, so that clients cannot prepare keys that collide.
  */
 #include "common/base/map.h"
 
@@ -19,13 +18,13 @@
 
 #include "common/base/mem.h"
 
-/* Tables up to so many slots are moved at once; others by so many a call. With two or more the old
- * table is empty before the new one is full. */
+/* AT_ONCE: smaller tables are moved at once. STEP: slots that one call moves. With a STEP of two or
+ * more the old table is empty before the new one is full. */
 enum { AT_ONCE = 2048, STEP = 8 };
 
 struct map_leaving {
     struct map_table table;
-    size_t at;   /* the next slot to move; it is free, so no row goes across it */
+    size_t at;   /* next slot to move. The slot before it is free, so no row crosses it */
     size_t left; /* slots to move */
 };
 
@@ -50,7 +49,7 @@ size_t map_bytes(const struct map *m)
     return map_places(m) * sizeof(*m->table.slots);
 }
 
-/* The slot that holds key, or the free slot where it belongs. */
+/* Returns the slot of the key, or the free slot for it. */
 static struct map_slot *find_home(const struct map_table *t, struct str key, uint64_t hash)
 {
     size_t mask = t->cap - 1;
@@ -61,8 +60,8 @@ static struct map_slot *find_home(const struct map_table *t, struct str key, uin
     return &t->slots[i];
 }
 
-/* Frees the slot, closing the gap: an entry moves back unless it already sits between its home and
- * the hole. Returns what stood there. */
+/* Frees the slot and returns its value. Closes the gap: a later entry moves into the hole unless
+ * its home is after the hole. */
 static void *vacate_slot(struct map_table *t, struct map_slot *s)
 {
     size_t mask = t->cap - 1, hole = (size_t)(s - t->slots);
@@ -94,7 +93,8 @@ void *map_get(const struct map *m, struct str key)
     return value;
 }
 
-/* Moves so many slots of the old table, and on to the end of a row; frees it after its last. */
+/* Moves n slots of the old table, and further ones to the end of a row. Frees the table after its
+ * last slot. */
 static void move_slots(struct map *m, size_t n)
 {
     struct map_leaving *o = m->leaving;
@@ -112,7 +112,7 @@ static void move_slots(struct map *m, size_t n)
         leaving_free(m);
 }
 
-/* Makes a table twice as large, and begins to empty the one before at a free slot of it. */
+/* Makes a table of twice the size. Moving of the old one begins at one of its free slots. */
 static void grow_table(struct map *m)
 {
     struct map_leaving *o;
@@ -179,7 +179,7 @@ void *map_take(struct map *m, struct str key)
     return vacate_slot(t, s);
 }
 
-/* The old table's places come behind the new one's. */
+/* Positions of the old table follow those of the new one. */
 struct map_slot *map_next(const struct map *m, size_t *at)
 {
     return map_next_before(m, at, SIZE_MAX);

@@ -1,8 +1,8 @@
 /*
- * struct map: bytes -> pointer, open addressing, linear probing. Keys are borrowed: they must
- * outlive their entry (usually they sit inside the value). Values are never NULL.
- * A zeroed struct is an empty map. Iterate with map_next; setting and removing while iterating are
- * not allowed. A large map grows in steps: no call takes longer because there are many entries.
+ * struct map: a hash table from bytes to pointers. Keys are borrowed: they must outlive their entry
+ * (usually they are inside of the value). Values are never NULL. A zeroed struct is an empty map.
+ * Iterate with map_next; setting and removing while iterating are not allowed. A large map grows in
+ * steps, so that no call takes longer because there are many entries.
  */
 #ifndef RG_BASE_MAP_H
 #define RG_BASE_MAP_H
@@ -15,7 +15,7 @@
 struct map_slot {
     struct str key;
     uint64_t hash;
-    void *value; /* NULL: free */
+    void *value; /* NULL: the slot is free */
 };
 
 /* One table of slots. */
@@ -26,8 +26,9 @@ struct map_table {
 
 struct map {
     struct map_table table;
-    struct map_leaving *leaving; /* the table before, while it is being emptied; else NULL */
-    size_t n;                    /* entries, in both */
+    /* the previous, smaller table while its entries are moved; else NULL */
+    struct map_leaving *leaving;
+    size_t n; /* number of entries in both tables */
     uint64_t seed;
 };
 
@@ -36,25 +37,26 @@ void map_done(struct map *m);
 /* Returns the value of the key, or NULL. */
 void *map_get(const struct map *m, struct str key);
 
-/* Sets or replaces a value; returns the value before, or NULL. If it replaces, the stored key
+/* Sets or replaces a value. Returns the previous value, or NULL. If it replaces, the stored key
  * becomes the new one. */
 void *map_set(struct map *m, struct str key, void *value);
 
 /* Removes and returns the value, or NULL. */
 void *map_take(struct map *m, struct str key);
 
-/* Walks all entries: start with *at = 0; NULL at the end. Order is arbitrary. */
+/* Returns the next entry: start with *at = 0; NULL at the end. The order is arbitrary. */
 struct map_slot *map_next(const struct map *m, size_t *at);
 
-/* Like map_next, up to the position `end` of map_places: returns NULL when *at reaches it. For
- * walks in steps, between which entries may be added or removed. A walk misses entries that move to
- * a position that it has passed. */
+/* Like map_next, but only up to the position `end` of map_places: returns NULL when *at reaches it.
+ * For walks in steps, between which entries may be added or removed. A walk misses entries that
+ * move to a position that it has passed. */
 struct map_slot *map_next_before(const struct map *m, size_t *at, size_t end);
 
-/* Places for entries in its tables: map_next looks at each. */
+/* Returns the number of slots in the tables, all of which map_next reads. */
 size_t map_places(const struct map *m);
 
-/* Returns the size of its tables in bytes, without keys and values, which it does not own. */
+/* Returns the size of the tables in bytes. Keys and values, which the map does not own, do not
+ * count. */
 size_t map_bytes(const struct map *m);
 
 #endif

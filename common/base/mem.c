@@ -15,11 +15,11 @@
 #include "common/base/attrs.h"
 #include "common/base/check.h"
 
-/* DROP_PIECE: other threads that map memory wait as long as one call takes. LARGE_PAGE: of the
- * processors that we run on; of what is unmapped, one at a time. TOUCHED_MAX: what is longer takes
- * too long in one step. LONG_ROOM: the C library maps what is as long by itself and moves its pages
- * when it grows (M_MMAP_THRESHOLD is nowhere larger). SMALL_MAX: of what is longer, the C library
- * keeps nothing for the thread that freed it. */
+/* DROP_PIECE: bytes unmapped in one call, because other threads that map memory wait meanwhile.
+ * LARGE_PAGE: size on the processors that we run on; unmapping frees one at a time. TOUCHED_MAX:
+ * longer memory would take too long in one step. LONG_ROOM: the C library maps blocks of this size
+ * separately and moves their pages when they grow (M_MMAP_THRESHOLD is nowhere larger). SMALL_MAX:
+ * the C library keeps no longer blocks for the thread that freed them. */
 enum {
     DROP_PIECE = 1 << 20,
     LARGE_PAGE = MEM_LARGE_PAGE,
@@ -41,8 +41,8 @@ void *mem_zalloc(size_t size_bytes)
     return mem_calloc(1, size_bytes);
 }
 
-/* Small ones by malloc: the C library keeps freed ones for it, and calloc passes them by. Of large
- * ones calloc knows which pages are zero. */
+/* Uses malloc for small blocks: the C library keeps freed blocks for malloc, but calloc does not
+ * use them. calloc is better for large blocks, because it knows which pages are zero. */
 void *mem_calloc(size_t n, size_t size_bytes)
 {
     size_t total;
@@ -71,14 +71,14 @@ void *mem_realloc_array(void *ptr, size_t n, size_t size_bytes)
     return mem_realloc(ptr, total);
 }
 
-/* A wish: small pages do as well, slower. */
+/* Asks for large pages. If the kernel has none, small pages are slower but work. */
 static void wish_large_pages(void *p, size_t size_bytes)
 {
     if (size_bytes >= LARGE_PAGE)
         (void)madvise(p, size_bytes, MADV_HUGEPAGE);
 }
 
-/* size_bytes from the C library, where a large page begins; or NULL. */
+/* Allocates from the C library, from the start of a large page on. Returns NULL if that fails. */
 static void *alloc_large(size_t size_bytes)
 {
     size_t room = (size_bytes + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
@@ -97,7 +97,7 @@ void *mem_grow(void *p, size_t had_bytes, size_t size_bytes)
     if (size_bytes < LARGE_PAGE || room >= LONG_ROOM)
         return room >= LONG_ROOM && room >= size_bytes ? p : mem_realloc(p, size_bytes);
     q = alloc_large(MAX_OF(size_bytes, (size_t)LONG_ROOM));
-    if (!q) /* address space is short: RLIMIT_AS, or a system that promises no more than it has */
+    if (!q) /* address space is short: RLIMIT_AS, or a system without overcommit */
         return mem_realloc(p, size_bytes);
     if (p)
         memcpy(q, p, had_bytes);
@@ -125,7 +125,7 @@ bool mem_ask_large(char *page)
     return madvise(page, LARGE_PAGE, MADV_HUGEPAGE) == 0;
 }
 
-/* Else khugepaged would fill what is small there later. */
+/* Otherwise khugepaged would later turn the small pages there into large ones. */
 void mem_unask_large(char *from, const char *to)
 {
     if (from < to)

@@ -1,6 +1,6 @@
-/* "Did you mean" (nearest.h): the known name with the fewest edits, if they are at most a third
- * of the shorter one's letters and not more than four. Case and '-' for '_' do not count, and a
- * name that is whole words of another one is near. */
+/* "Did you mean" (nearest.h): the known name with the fewest edits, if they are at most four and at
+ * most a third of the shorter name's letters. Case and '-' for '_' do not count. A name that
+ * consists of whole words at the start of the other one is near. */
 
 #include "common/base/nearest.h"
 
@@ -15,7 +15,8 @@ static char lower_letter(char c)
     return (char)(c == '-' ? '_' : c);
 }
 
-/* Letters to change, add, leave out or swap with their neighbour. Both are at most LONG long. */
+/* Returns the number of letters to change, add, leave out or swap with their neighbour. Both texts
+ * have at most LONG letters. */
 static unsigned edit_distance(struct str a, struct str b)
 {
     unsigned rows[3][LONG + 1];
@@ -39,7 +40,8 @@ static unsigned edit_distance(struct str a, struct str b)
     return rows[a.len % 3][b.len];
 }
 
-/* "timeout" for "timeout_s", "reward" for "reward_info": one is whole words of the other. */
+/* Reports whether one name is whole words at the start of the other: "timeout" of "timeout_s",
+ * "reward" of "reward_info". */
 static bool begins_with_word(struct str longer, struct str shorter)
 {
     return shorter.len >= SHARED_MIN && longer.len > shorter.len &&
@@ -47,7 +49,6 @@ static bool begins_with_word(struct str longer, struct str shorter)
            edit_distance(str_sub(longer, 0, shorter.len), shorter) == 0;
 }
 
-/* Keeps the name if it is nearer than those before. */
 void nearest_offer(struct nearest *n, const char *name)
 {
     struct str known = str_cstr(name);

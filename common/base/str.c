@@ -1,6 +1,6 @@
-/* Views of bytes (str.h). An absent str has p == NULL and differs from an empty one; functions
- * here treat both as empty unless they say otherwise. The hashes are for tables and for comparing
- * bodies. They are fast and not cryptographic; tables whose keys come from clients use a seed. */
+/* Views of bytes (str.h). An absent str has p == NULL and differs from an empty one; functions here
+ * treat both as empty unless they say otherwise. The hashes are for tables and for comparing
+ * bodies. They are fast and not cryptographic. Tables whose keys come from clients use a seed. */
 
 #include "common/base/str.h"
 
@@ -23,7 +23,6 @@ bool str_eq_nocase(struct str a, struct str b)
     return a.len == b.len && (a.len == 0 || strncasecmp(a.p, b.p, a.len) == 0);
 }
 
-/* The place of needle at `from` or behind it, or SIZE_MAX. */
 size_t str_find(struct str s, struct str needle, size_t from)
 {
     const char *hit;
@@ -33,7 +32,7 @@ size_t str_find(struct str s, struct str needle, size_t from)
     if (needle.len == 0)
         return from;
     if (needle.len > s.len - from)
-        return SIZE_MAX; /* also when s is absent */
+        return SIZE_MAX; /* s is too short, or absent */
     hit = memmem(s.p + from, s.len - from, needle.p, needle.len);
     return hit ? (size_t)(hit - s.p) : SIZE_MAX;
 }
@@ -43,7 +42,6 @@ static bool is_trimmed_byte(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* White space of JSON and HTTP at both ends. */
 struct str str_trim(struct str s)
 {
     while (s.len > 0 && is_trimmed_byte(s.p[0])) {
@@ -55,7 +53,6 @@ struct str str_trim(struct str s)
     return s;
 }
 
-/* Digits only: no sign, no blanks. -1 beyond max too. */
 int str_to_u64(struct str s, uint64_t max, uint64_t *ret)
 {
     uint64_t v = 0;
@@ -82,7 +79,7 @@ static uint64_t mix_words(uint64_t a, uint64_t b)
     return (uint64_t)m ^ (uint64_t)(m >> 64);
 }
 
-/* 64 bits; 16 bytes at a time. */
+/* Hashes 16 bytes at a time. */
 uint64_t str_hash(struct str s, uint64_t seed)
 {
     const uint64_t k0 = 0x9e3779b97f4a7c15u, k1 = 0xd1b54a32d192ed03u, k2 = 0x8cb92ba72f3d8dd7u;
@@ -112,7 +109,8 @@ uint64_t str_hash(struct str s, uint64_t seed)
 /* Returns a random seed that stays the same until the process ends. */
 uint64_t str_seed(void)
 {
-    /* 16 random bytes that the kernel gives every program it starts: no call, no failure. */
+    /* 16 random bytes that the kernel gives to every program at its start, so reading them cannot
+     * fail. */
     const void *chance = (const void *)(uintptr_t)getauxval(AT_RANDOM); /* NOLINT */
     uint64_t seed = 0;
 
@@ -121,7 +119,7 @@ uint64_t str_seed(void)
     return seed;
 }
 
-/* Four lanes side by side, for bodies of megabytes. */
+/* Four lanes in parallel, for bodies of megabytes. */
 enum { LANES = 4, BLOCK = LANES * 16 };
 
 static const uint64_t MIXED_WITH = 0xd1b54a32d192ed03u;

@@ -34,7 +34,7 @@ static inline struct str str_cstr(const char *s)
 
 static inline bool str_eq(struct str a, struct str b)
 {
-    /* Absent ones have no length. NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker) */
+    /* Absent strings have no length. NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker) */
     return a.len == b.len && (a.len == 0 || memcmp(a.p, b.p, a.len) == 0);
 }
 
@@ -54,7 +54,7 @@ static inline bool str_ends(struct str s, struct str tail)
            (tail.len == 0 || memcmp(s.p + s.len - tail.len, tail.p, tail.len) == 0);
 }
 
-/* The bytes [from, from+len) clipped to s. */
+/* Returns the bytes [from, from+len) clipped to s. */
 static inline struct str str_sub(struct str s, size_t from, size_t len)
 {
     if (from > s.len)
@@ -64,31 +64,32 @@ static inline struct str str_sub(struct str s, size_t from, size_t len)
     return (struct str){from > 0 ? s.p + from : s.p, len}; /* s may be absent */
 }
 
-/* Order by bytes, then by length; for sorting. */
+/* Compares by bytes, then by length; for sorting. */
 int str_cmp(struct str a, struct str b);
 
-/* ASCII case-insensitive equality (header names). */
+/* Compares without regard to ASCII case (header names). */
 bool str_eq_nocase(struct str a, struct str b);
 
-/* Position of the first `needle` at or after `from`, or SIZE_MAX. Empty needles match at from. */
+/* Returns the position of the first `needle` at or after `from`, or SIZE_MAX. An empty needle
+ * matches at `from`. */
 size_t str_find(struct str s, struct str needle, size_t from);
 
-/* s without leading and trailing spaces, tabs, CR and LF. */
+/* Returns s without leading and trailing spaces, tabs, CR and LF. */
 struct str str_trim(struct str s);
 
-/* Decimal digits only, the whole of s, no sign; 0 on success, -1 when empty, not digits or above
- * max (*ret is then untouched). */
+/* Reads s, which must be decimal digits only, without a sign. Returns 0, or -1 if it is empty, not
+ * digits or above max (*ret is then unchanged). */
 int str_to_u64(struct str s, uint64_t max, uint64_t *ret);
 
-/* A 64-bit hash of the bytes (seeded wyhash-style mixing, ours); stable across processes and
- * builds, so it may be stored, but not proof against chosen collisions without a secret seed. */
+/* Returns a 64-bit hash of the bytes (seeded wyhash-style mixing). It is the same in all processes
+ * and builds, so it may be stored. Without a secret seed, clients can choose texts that collide. */
 uint64_t str_hash(struct str s, uint64_t seed);
 
-/* 128 bits of the same kind, four blocks abreast: for long texts. */
+/* Computes 128 bits like str_hash, but faster for long texts: four blocks at a time. */
 void str_hash128(struct str s, uint64_t ret[2]);
 
-/* State of str_hash128 after the first `bytes` of a text. Texts with the same beginning share it;
- * it can be copied like any value. */
+/* State of str_hash128 after the first `bytes` of a text. Texts with the same beginning share it.
+ * It may be copied like any value. */
 struct hash128 {
     uint64_t lane[4];
     size_t bytes;
@@ -98,14 +99,14 @@ struct hash128 {
 void hash128_begin(struct hash128 *ret);
 
 /* Continues with the whole `text`, of which h->bytes have been hashed already. Hashes all further
- * bytes except its last block of at most 64 bytes. */
+ * bytes except the last block of at most 64 bytes. */
 void hash128_on(struct hash128 *h, struct str text);
 
-/* str_hash128 of `text`, which begins with what h has taken and is longer, unless that is nothing.
- */
+/* Returns str_hash128 of `text`, which begins with the bytes that h has hashed and is longer than
+ * them, unless h is empty. */
 void hash128_end(struct hash128 *h, struct str text, uint64_t ret[2]);
 
-/* A seed of this process, by chance: for tables of keys that others choose. */
+/* Returns the process's random seed, for tables whose keys clients choose. */
 uint64_t str_seed(void);
 
 #endif

@@ -18,11 +18,11 @@
 #define vec_reserve(v, more) \
     ((void)((v)->at = vec_grow((v)->at, &(v)->cap, (v)->n, (more), sizeof(*(v)->at))))
 
-/* Pointer to a new last element (uninitialised). */
+/* Returns a pointer to a new last element (uninitialised). */
 #define vec_push(v) ((v)->n < (v)->cap ? (void)0 : vec_reserve(v, 1), &(v)->at[(v)->n++])
 #define vec_pop(v) ((v)->at[--(v)->n])
 #define vec_last(v) ((v)->at[(v)->n - 1])
-#define vec_bytes(v) ((v)->cap * sizeof(*(v)->at)) /* that it holds, in use or not */
+#define vec_bytes(v) ((v)->cap * sizeof(*(v)->at)) /* bytes of the array, used or not */
 #define vec_clear(v) ((void)((v)->n = 0))
 #define vec_done(v) (free((v)->at), (v)->at = NULL, (v)->n = (v)->cap = 0)
 
