@@ -1,4 +1,4 @@
-/* Which route a request has, whether its key allows it, and how answers look. */
+/* Routes requests: finds the route, checks whether the key allows it, and writes answers. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,14 +23,14 @@ static const struct path {
     const char *method, *path;
     unsigned scopes;
     void (*handler)(struct desk_request *r);
-    const char *query; /* the parameters that it knows, "a, b" */
+    const char *query; /* query parameters that the route has, "a, b" */
 } paths[] = {
 
 #define X(method, path, scopes, handler, query, body, summary) \
     {method, path, scopes, handler, query},
 #include "common/proc/paths.def"
 #undef X
-    /* Of the workers alone, which pass it on: routers send /events to one of them. */
+    /* Only for workers, which pass the events on: routers send /events to a worker. */
     {"GET", "/events", SCOPE_A, desk_events_get, "local"},
 };
 
@@ -109,7 +109,7 @@ int desk_query_seconds(struct desk_request *r, const char *name, double max_s, u
 
 enum { PARAMETERS_MAX = 8, PARAMETERS_BYTES = 128 };
 
-/* The names of a list "a, b", in `text`; how many. */
+/* Splits a list "a, b" into names, stored in `text`. Returns their number. */
 static size_t split_names(const char *list, char text[PARAMETERS_BYTES],
                           const char *names[PARAMETERS_MAX])
 {
@@ -143,7 +143,7 @@ static int unknown_parameter(const struct path *path, struct str name, const cha
                          str_cstr(path->query), e);
 }
 
-/* Unknown parameters, and such as stand twice. */
+/* Refuses unknown parameters and parameters that are repeated. */
 static int check_query(struct desk_request *r, const struct path *path, struct err *e)
 {
     struct str left = exchange_query(r->x), name, value;
@@ -157,7 +157,7 @@ static int check_query(struct desk_request *r, const struct path *path, struct e
         if (!is_one_of(name, known, n))
             return unknown_parameter(path, name, known, n, e);
         while (query_next(&r->arena, &others, &other, &unused)) {
-            if (str_eq(other, name)) /* a known one: it is short */
+            if (str_eq(other, name)) /* `other` is a known parameter, so it is short */
                 return err_field(e, arena_cstr(&r->arena, name),
                                  "the query parameter \"%.*s\" stands twice", (int)name.len,
                                  name.p);
@@ -168,7 +168,7 @@ static int check_query(struct desk_request *r, const struct path *path, struct e
 
 /* --- routing --- */
 
-/* Whether the path has the route's form; *ret_name becomes what stands for {}. */
+/* Reports whether the path has the route's form. *ret_name becomes the text in place of {}. */
 static bool path_matches(struct str path, const char *form, struct str *ret_name)
 {
     size_t at = 0;
@@ -193,8 +193,8 @@ static bool path_matches(struct str path, const char *form, struct str *ret_name
     return at == path.len;
 }
 
-/* Adds to the error the path that the given one was probably meant to be. The second folder may
- * be a name: a group's, queue's or attempt's. */
+/* Adds to the error the path that the client probably meant. The second segment may be a name: a
+ * group's, queue's or attempt's. */
 static void hint_path(struct desk_request *r, struct str path, struct err *e)
 {
     size_t slash = str_find(path, STR("/"), 1);
@@ -254,12 +254,13 @@ static int check_key(struct desk_request *r, unsigned scopes, struct err *e)
     return 0;
 }
 
-/* A renewal of as many attempts as it may name has some 360 KB: no setting is to stop those. */
+/* Least limit of an executor's body, even if a setting is smaller: a renewal with the largest
+ * number of attempts has about 360 KB. */
 enum { ATTEMPTS_BYTES_MIN = 512 << 10 };
 
-/* Checks the body's size. Executors' bodies are read on the loop, and an end's result is kept and
- * sent again with its group: a long body would delay all others. Groups have limits of their own.
- */
+/* Checks the body's size. Executors' bodies are parsed on the loop, and an end's result is kept and
+ * sent again with its group. So a long body would delay all others. Groups have limits of their
+ * own. */
 static int check_body_size(const struct desk_request *r, const struct path *path, struct err *e)
 {
     size_t most = (size_t)r->desk->heritage->config->max_control_body_bytes,

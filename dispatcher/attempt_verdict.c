@@ -1,4 +1,4 @@
-/* What the end of an attempt makes of its rollout, by the rules of its group (book.h). */
+/* Decides what the end of an attempt means for its rollout, by the rules of its group (book.h). */
 #include "dispatcher/book.h"
 
 enum { BACKOFF_FIRST_MS = 1000, BACKOFF_MAX_MS = 60000 };
@@ -21,7 +21,7 @@ enum rollout_state book_verdict(const struct attempt *a, enum outcome outcome, b
     if (outcome == OUTCOME_CANCELLED)
         return ROLLOUT_CANCELLED;
     if (a->refused)
-        return ROLLOUT_FAILED; /* and would be refused again */
+        return ROLLOUT_FAILED; /* the next session would be refused, too */
     if (finalized && (outcome == OUTCOME_OK || s->on[outcome] == ON_KEEP))
         return ROLLOUT_SUCCEEDED;
     more =

@@ -1,6 +1,6 @@
 /*
- * Whether attempts may begin: not while their queue is full of settled groups, while their runner
- * only fails, or while the gateway takes no sessions.
+ * Decides whether attempts may begin. None begin while their queue is full of settled groups, while
+ * their runner only fails, or while the gateway accepts no sessions.
  */
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -14,7 +14,7 @@
 enum {
     PROBE_MS = 60000,
     REFUSED_SHOWN_MS = 5000,
-    SWEEP_PATIENT = 4 /* failed pages of the sweep that are a start and no fault */
+    SWEEP_PATIENT = 4 /* failed pages of the sweep that are normal at a start */
 };
 
 bool claims_closed(void *desk, const struct queue *q)

@@ -1,12 +1,12 @@
 /*
- * book_apply reads one record and calls the apply_* function of its kind. Each of these checks
- * first whether the record fits and only then changes anything, so a record that does not fit
+ * book_apply reads one record and calls the apply_* function of its kind. Each of these first
+ * checks whether the record fits. Only then does it change anything, so a record that does not fit
  * leaves the book as it was.
  *
- * States change in set_group_state and set_rollout_state alone, which keep the counts of groups and
- * queues and the lanes (book_lanes.h) true. attempt_over and settle follow an end: the rollout gets
- * its verdict. The group settles when n have succeeded or nothing can change. Events follow their
- * change, except `gone`, which comes while the group is still whole.
+ * States change only in set_group_state and set_rollout_state. They also update the counts of
+ * groups and queues, and the lanes (book_lanes.h). attempt_over and settle follow an end: the
+ * rollout gets its verdict. The group settles when n rollouts have succeeded or nothing can change.
+ * Events follow their change, except `gone`, which comes while the group is still complete.
  */
 #include "dispatcher/book.h"
 
@@ -130,10 +130,10 @@ static void set_rollout_state(struct rollout *r, enum rollout_state state)
         lane_leave(g);
 }
 
-/* Reports whether the end of an attempt, which is not `ok`, means that its runner fails. Not if the
- * attempt was asked to end (with its group, or at its group's deadline), its executor was lost or
- * stopped, or its session was refused. Not if the run ended well but its result could not be
- * determined. */
+/* Reports whether the end of an attempt, which is not `ok`, counts as a failure of its runner.
+ * These ends do not count: the attempt was asked to end (with its group, or at its group's
+ * deadline), its executor was lost or stopped, its session was refused, or the run ended well but
+ * its result could not be determined. */
 static bool is_failure(const struct attempt *a)
 {
     return a->outcome != OUTCOME_CANCELLED && !a->lost && !a->refused && !a->kill &&
@@ -160,8 +160,8 @@ static void attempt_over(struct book *b, struct attempt *a, enum outcome outcome
         b->events->attempt_over(b->events_ctx, a);
 }
 
-/* Ends rollouts that get no further attempt. Those that wait get the state `waiting` (cancelled, or
- * failed at a deadline); those that run are cancelled, if `running` says so. */
+/* Ends the rollouts of a group that begins no attempts any longer. Waiting rollouts get the state
+ * `waiting` (cancelled, or failed at a deadline). With `running`, running ones are cancelled. */
 static void close_rollouts(struct book *b, struct group *g, bool running,
                            enum rollout_state waiting)
 {
@@ -192,7 +192,7 @@ static void offer_group(struct book *b, struct group *g, uint64_t at_ms)
         b->events->settled(b->events_ctx, g);
 }
 
-/* Settles the group if n have succeeded or none can change any more. */
+/* Settles the group if n rollouts have succeeded or none can change any longer. */
 static void settle_if_decided(struct book *b, struct group *g, uint64_t at_ms)
 {
     enum group_state state = GROUP_FAILED;
@@ -204,7 +204,7 @@ static void settle_if_decided(struct book *b, struct group *g, uint64_t at_ms)
     else if (g->succeeded >= g->spec.min && g->succeeded > 0)
         state = GROUP_PARTIAL;
     set_group_state(b, g, state);
-    close_rollouts(b, g, true, ROLLOUT_CANCELLED); /* rollouts beyond n */
+    close_rollouts(b, g, true, ROLLOUT_CANCELLED); /* the rollouts beyond n are not needed */
     lane_leave(g);
     offer_group(b, g, at_ms);
 }
@@ -293,7 +293,7 @@ static int apply_end(struct book *b, const struct json *r, struct err *e)
     g = m->group;
     a->lost = json_is_true(json_get(r, "lost"));
     a->refused = json_is_true(json_get(r, "refused"));
-    /* Records of programs that did not say `open` count as they did then. */
+    /* Records of earlier programs have no `open`. Their verdict is the same as it was then. */
     verdict = book_verdict(a, outcome, !json_is_true(json_get(r, "open")));
     m->errors += outcome == OUTCOME_ERROR || outcome == OUTCOME_TIMEOUT;
     m->infras += outcome == OUTCOME_INFRA;
@@ -304,7 +304,8 @@ static int apply_end(struct book *b, const struct json *r, struct err *e)
     if (verdict == ROLLOUT_WAITING)
         m->not_before_ms = outcome == OUTCOME_INFRA ? record_at(r) + book_backoff_ms(m->infras) : 0;
     record_result(r, &m->result);
-    /* An executor whose own clock ends the run at the deadline is earlier than the record of it. */
+    /* If an executor's own clock ends the run at the deadline, its end comes before the record of
+     * the deadline. */
     if (g->spec.deadline_ms && record_at(r) >= g->submitted_at_ms + g->spec.deadline_ms)
         m->result.beside = true;
     if (!g->first_end_at_ms)
@@ -316,7 +317,7 @@ static int apply_end(struct book *b, const struct json *r, struct err *e)
     return 0;
 }
 
-/* Applies the passed deadline: nothing new begins, and running attempts are asked to end. */
+/* Applies a passed deadline: no further attempt begins, and running attempts are asked to end. */
 static int apply_deadline(struct book *b, struct group *g, const struct json *r, struct err *e)
 {
     if (!g || group_settled(g))
@@ -378,8 +379,8 @@ bool book_cancels(const struct group *g, bool deliver)
     return !group_settled(g) || (!deliver && g->queue);
 }
 
-/* With `deliver` the group is offered as cancelled, without it is removed at once (if it has a
- * queue). A group that had settled keeps its state, but can be removed as well. */
+/* Cancels the group. With `deliver` it is offered as cancelled; otherwise it is removed at once (if
+ * it has a queue). A group that has settled keeps its state, but can be removed as well. */
 static int apply_cancel(struct book *b, struct group *g, const struct json *r, struct err *e)
 {
     bool deliver = json_is_true(json_get(r, "deliver"));
@@ -433,15 +434,16 @@ static int apply_acked(struct book *b, struct group *g, struct err *e)
     return 0;
 }
 
-/* Reports whether the record is about this group, not about an earlier or later one with its id. A
- * record without the time of submission comes from an older program. It counts for the group that
- * has the id. */
+/* Reports whether the record is about this group, and not about an earlier or later group with the
+ * same id. A record without the time of submission comes from an older program, and counts for the
+ * group that has the id. */
 static bool is_about_group(const struct group *g, const struct json *r)
 {
     return g && (record_submitted(r) == 0 || record_submitted(r) == g->submitted_at_ms);
 }
 
-/* The map has the newest of an id; NULL: that group is not kept. */
+/* Finds a removed group that the record is about. The map has the newest group of an id. NULL: that
+ * group is not kept. */
 static struct group *find_gone(const struct book *b, const struct json *r)
 {
     struct str id = json_string(json_get(r, "id"));
@@ -456,7 +458,7 @@ static struct group *find_gone(const struct book *b, const struct json *r)
     return NULL;
 }
 
-/* A group may be acknowledged before the sinks have its entry. */
+/* Marks that the sinks have the group's entry. The group may be acknowledged before that. */
 static int apply_told(struct book *b, struct group *g, const struct json *r, struct err *e)
 {
     if (!is_about_group(g, r))
@@ -516,7 +518,7 @@ int book_apply(struct book *b, struct str record, struct err *e)
     return rc;
 }
 
-/* --- what to do next --- */
+/* --- choosing what to do next --- */
 
 struct group *book_next_group(struct queue *q, unsigned states, bool submitted)
 {
@@ -525,7 +527,7 @@ struct group *book_next_group(struct queue *q, unsigned states, bool submitted)
     if (submitted) {
         LIST_EACH(&q->groups, g, struct group, queue_entry) {
             if (!group_settled(g))
-                return NULL; /* later groups must wait for this one */
+                return NULL; /* later groups must wait for this group */
             if (g->delivery == DELIVERY_OFFERED && states & 1u << g->state)
                 return g;
         }

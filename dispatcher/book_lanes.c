@@ -1,6 +1,7 @@
 /*
- * book_next_rollout goes through the lanes of a runner, the highest priority first. Within one it
- * takes the earliest begun group of which something may be claimed, else the earliest fresh one.
+ * book_next_rollout searches the lanes of a runner, the highest priority first. In a lane it
+ * chooses the earliest begun group that has a claimable rollout, otherwise the earliest fresh
+ * group.
  */
 #include "dispatcher/book_lanes.h"
 
@@ -28,8 +29,8 @@ static struct lane *find_lane(struct runner *r, int64_t priority, const struct q
     return l;
 }
 
-/* Inserts the group after the last one that was submitted earlier. The search goes backwards from
- * `before`; NULL: to the list's beginning. */
+/* Inserts the group after the last group that was submitted earlier. The search goes backwards from
+ * `before`; NULL: from the end of the list. */
 static void list_by_seq(struct list_head *list, struct group *before, struct group *g)
 {
     while (before && before->seq > g->seq)
@@ -51,7 +52,7 @@ static void leave_list(struct group *g)
     g->resting = false;
 }
 
-/* Most come at the end. */
+/* Most groups are inserted at the end. */
 void lane_enter(struct group *g)
 {
     struct lane *l = find_lane(g->runner, g->spec.priority, g->queue);
@@ -96,10 +97,10 @@ void book_release(struct rollout *r)
     lane_enter(r->group);
 }
 
-/* --- begun groups of which nothing may be claimed --- */
+/* --- begun groups without a claimable rollout --- */
 
-/* When the first of its rollouts that waits for its back-off may be claimed; UINT64_MAX: all that
- * wait are reserved. */
+/* Returns when the first of the group's rollouts leaves its back-off; UINT64_MAX: all waiting
+ * rollouts are reserved. */
 static uint64_t due_ms(const struct group *g)
 {
     uint64_t due = UINT64_MAX;
@@ -133,8 +134,8 @@ static int by_seq(const void *a, const void *b)
     return (x->seq > y->seq) - (x->seq < y->seq);
 }
 
-/* Whose time has come is begun again. They are sorted first, so that one walk finds all their
- * places. */
+/* Moves groups whose back-off is over from `resting` to `begun`. They are sorted first, so that one
+ * walk finds all their positions. */
 static void wake_groups(struct lane *l, uint64_t wall_ms)
 {
     VEC(struct group *) due = {0};
@@ -162,14 +163,15 @@ static void wake_groups(struct lane *l, uint64_t wall_ms)
     vec_done(&due);
 }
 
-/* --- what is claimed next --- */
+/* --- choosing the next rollout --- */
 
 static bool is_claimable(const struct rollout *r, uint64_t wall_ms)
 {
     return r->state == ROLLOUT_WAITING && !r->reserved && r->not_before_ms <= wall_ms;
 }
 
-/* The first that may be claimed; one that the executor failed last only if there is no other. */
+/* Returns the group's first claimable rollout. A rollout that this executor failed last is chosen
+ * only if there is no other. */
 static struct rollout *pick_rollout(struct group *g, struct str executor, uint64_t wall_ms)
 {
     struct rollout *second = NULL;
@@ -203,7 +205,7 @@ static struct rollout *pick_begun(struct lane *l, struct str executor, uint64_t 
     return m;
 }
 
-/* Whichever was submitted first; either may be NULL. */
+/* Returns the group that was submitted first. Either may be NULL. */
 static struct group *earlier_group(struct group *a, struct group *b)
 {
     return !a || (b && b->seq < a->seq) ? b : a;

@@ -1,9 +1,8 @@
 /*
  * Writes records with json_out and reads them as JSON trees. Readers are lenient: a missing number
- * is 0, a missing text NULL, since a record may have been written before a field was thought of.
- * What a record must have to be applied is checked in book.c, where it is known what it has to
- * fit. A kind that this program does not know is not lenient: book_apply refuses it, and the start
- * with it.
+ * is 0, a missing text NULL, because a record may be older than a field. book.c checks what a
+ * record must have to be applied. An unknown kind is an error: book_apply refuses it, and the
+ * dispatcher does not start.
  */
 #include "dispatcher/book_record.h"
 

@@ -1,6 +1,7 @@
 /*
- * The dispatcher's journal records: JSON objects, one a change, kept under the id of their group
- * (common/journal), so that all records of a group can be dropped at once when it is acknowledged.
+ * The dispatcher's journal records: JSON objects, one for each change. They are kept under the id
+ * of their group (common/journal), so that all records of a group can be dropped at once when it is
+ * acknowledged.
  *
  *   {"t": "group",    "id": G, "at": ms, "group": {submission}}
  *   {"t": "claim",    "id": G, "at": ms, "rollout": k, "attempt": A, "session": S, "executor": X}
@@ -12,8 +13,8 @@
  *   {"t": "returned" | "acked", "id": G, "at": ms}
  *   {"t": "told", "id": G, "at": ms, "submitted"?: ms}
  *
- * Settling follows from a group's records (book.c: settle_if_decided); it has no record of its own.
- * `at` is the wall clock in milliseconds.
+ * Settling follows from a group's records (book.c: settle_if_decided), so it has no record of its
+ * own. `at` is the wall clock in milliseconds.
  */
 #ifndef RG_DISPATCHER_BOOK_RECORD_H
 #define RG_DISPATCHER_BOOK_RECORD_H
@@ -32,7 +33,7 @@ enum record_kind {
     RECORD_RETURNED,
     RECORD_ACKED,
     RECORD_TOLD,
-    RECORD_KINDS /* none of these */
+    RECORD_KINDS /* an unknown kind */
 };
 
 /* --- writing; each replaces the content of `out` --- */
@@ -45,12 +46,13 @@ struct record_claim {
 
 void record_claim(struct str id, const struct record_claim *c, uint64_t at_ms, struct buf *out);
 
-/* How an attempt came to its end. */
+/* Reason for the end of an attempt. */
 enum end_kind {
-    END_FINALIZED, /* its executor said so, and its session is finalized: it may count */
-    END_OPEN,      /* its executor said so; there is no export that could count */
-    END_LOST,      /* its lease ran out, its session open */
-    END_REFUSED    /* the gateway refuses its session, and would refuse the next one */
+    /* reported by its executor, and its session is finalized: the attempt may count */
+    END_FINALIZED,
+    END_OPEN,   /* reported by its executor; no export exists that could count */
+    END_LOST,   /* its lease ran out while its session was open */
+    END_REFUSED /* the gateway refuses its session, and would refuse the next one, too */
 };
 
 void record_end(const struct attempt *a, enum outcome outcome, enum end_kind kind,
@@ -59,7 +61,8 @@ void record_cancel(struct str id, bool deliver, uint64_t at_ms, struct buf *out)
 
 void record_taken(struct str id, uint64_t lease_ms, uint64_t at_ms, struct buf *out);
 
-/* `submitted_at_ms` says of which group, as ids are used again. */
+/* Writes a told record. `submitted_at_ms` distinguishes the group from others, because ids may be
+ * used again. */
 void record_told(struct str id, uint64_t submitted_at_ms, uint64_t at_ms, struct buf *out);
 
 /* Writes a record without further members: RECORD_DEADLINE, RECORD_RETURNED or RECORD_ACKED. */
@@ -69,17 +72,17 @@ void record_plain(enum record_kind kind, struct str id, uint64_t at_ms, struct b
 enum record_kind record_kind(const struct json *r);
 uint64_t record_at(const struct json *r);
 
-/* Reads from a taken record how long the group is the trainer's, in milliseconds. */
+/* Returns from a taken record how long the trainer may keep the group, in milliseconds. */
 uint64_t record_lease_ms(const struct json *r);
 
-/* Reads from a told record when its group was submitted, by the wall clock; 0: the record does not
- * contain it. */
+/* Returns from a told record when its group was submitted, by the wall clock; 0: the record does
+ * not contain it. */
 uint64_t record_submitted(const struct json *r);
 
-/* OUTCOMES when it names none. */
+/* Returns the outcome in a record; OUTCOMES if it has no valid one. */
 enum outcome record_outcome(const struct json *r);
 
-/* The result of an end record; what *ret held is freed. */
+/* Reads the result of an end record. Frees the previous content of *ret. */
 void record_result(const struct json *r, struct result *ret);
 
 #endif

@@ -1,5 +1,6 @@
-/* The runners of a book. Those that a group has named have lanes, and stay: groups, attempts and
- * claims point to them. Of the others, which are names that executors offer, the newest stay. */
+/* The runners of a book. Runners that a group has named have lanes and are never removed: groups,
+ * attempts and claims point to them. Of the other runners, which only executors have named, the
+ * newest are kept. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +42,7 @@ struct runner *book_runner_made(struct book *b, struct str name)
 {
     struct runner *r;
 
-    name.len = strnlen(name.p, name.len); /* the stored name ends at a NUL */
+    name.len = strnlen(name.p, name.len); /* the stored name ends at the first NUL */
     r = book_runner(b, name);
 
     if (r) {
@@ -56,7 +57,7 @@ struct runner *book_runner_made(struct book *b, struct str name)
     return r;
 }
 
-/* No group has named it: nothing points to it. */
+/* Frees a runner that no group has named, so that nothing points to it. */
 static void runner_drop(struct book *b, struct runner *r)
 {
     struct runner *last = vec_pop(&b->runners);

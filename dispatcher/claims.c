@@ -1,10 +1,10 @@
 /*
- * POST /attempts/claim: an executor offers slots and is given attempts. Each attempt gets a session
- * of its own, made by a worker before the claim is recorded, so that a claim always has one. The
- * steps of one attempt: reserve its rollout, make the session, record the claim, answer. If a step
- * fails, the rollout goes on waiting, and a session without a claim is aborted. The leases of a
- * claim begin with its answer, since before it no executor has the attempts and could renew them.
- * Options that the gateway would always refuse end the attempt and fail its rollout.
+ * POST /attempts/claim: an executor offers slots and gets attempts. Each attempt gets a session of
+ * its own, made by a worker before the claim is recorded, so that a claim always has one. The steps
+ * of one attempt: reserve its rollout, make the session, record the claim, answer. If a step fails,
+ * the rollout continues to wait, and a session without a claim is aborted. The leases of a claim
+ * begin with its answer, because no executor knows the attempts before. Options that the gateway
+ * would always refuse end the attempt and fail its rollout.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,10 +24,8 @@
 #include "dispatcher/workers.h"
 
 enum {
-    SLOTS_MAX = 1024, /* attempts in one answer */
-    CLAIM_BYTES =
-        16
-        << 20, /* bytes of groups in an answer, about: a claim's answer must not become too long */
+    SLOTS_MAX = 1024,       /* largest number of attempts in one answer */
+    CLAIM_BYTES = 16 << 20, /* approximate limit for the bytes of groups in one answer */
     REFUSED_MS = 1000
 };
 
@@ -38,19 +36,19 @@ struct claim;
 struct claim_item {
     struct claim *claim;
     char *group;
-    uint64_t seq; /* the group's: its id may be another one's by now */
+    uint64_t seq; /* the group's seq: a later group may have the same id by now */
     uint32_t rollout;
-    struct runner *runner; /* the group's: it stays */
+    struct runner *runner; /* the group's runner, which is never removed */
     char attempt[ATTEMPT_ID_LEN + 1];
     struct http_fetch *call;
-    struct buf session; /* the worker's answer, once the claim is recorded */
+    struct buf session; /* the worker's answer, after the claim is recorded */
 };
 
 struct claim {
     struct desk *desk;
     struct exchange *x; /* NULL: the executor has left */
     char executor[EXECUTOR_MAX + 1];
-    size_t n, waiting; /* items; those without an end yet */
+    size_t n, waiting; /* number of items; number of items that have not ended */
     struct claim_item *items;
 };
 
@@ -60,7 +58,7 @@ static void on_claim_closed(void *ctx, bool delivered)
     ((struct claim *)ctx)->x = NULL;
 }
 
-/* Seconds since 1970 by which the run must be over. */
+/* Returns the deadline of the run in seconds since 1970. */
 static double run_deadline_s(const struct group *g, uint64_t now_ms)
 {
     uint64_t at = now_ms + g->spec.run_timeout_ms;
@@ -108,7 +106,7 @@ static void write_item(struct desk *d, const struct claim_item *it, struct json_
     arena_done(&arena);
 }
 
-/* All items have ended: the answer, and the end of the claim. */
+/* Sends the answer after all items have ended, and frees the claim. */
 static void claim_answer(struct claim *c)
 {
     struct buf body = {0};
@@ -160,7 +158,7 @@ static void on_claim_durable(void *ctx)
     item_done(ctx);
 }
 
-/* The rollout, if it still waits for this claim. */
+/* Returns the item's rollout if it still waits for this claim; otherwise NULL. */
 static struct rollout *item_rollout(const struct claim_item *it)
 {
     struct group *g = book_group(&it->claim->desk->book, str_cstr(it->group));
@@ -172,7 +170,8 @@ static struct rollout *item_rollout(const struct claim_item *it)
     return r->state == ROLLOUT_WAITING && r->reserved ? r : NULL;
 }
 
-/* Records the claim; as desk_write: 1 if it is durable, 0 if `on_claim_durable` is to come. */
+/* Records the claim. Returns like desk_write: 1 if it is durable, 0 if `on_claim_durable` will be
+ * called. */
 static int record_item(struct claim_item *it, struct rollout *r, struct str session)
 {
     struct desk *d = it->claim->desk;
@@ -199,13 +198,14 @@ static int record_item(struct claim_item *it, struct rollout *r, struct str sess
             book_release(r);
         return rc;
     }
-    a->lease_due_ms = LEASE_NOT_BEGUN; /* others of the claim may take longer */
+    /* the lease begins later: other items of the claim may take longer */
+    a->lease_due_ms = LEASE_NOT_BEGUN;
     desk_count_claim(d, a);
     return rc;
 }
 
-/* The session was made: the attempt is recorded. One that no rollout waits for any more is aborted.
- * 0: on_claim_durable is to come. */
+/* Records the attempt after its session was made. If no rollout waits for the attempt any longer,
+ * aborts the session. Returns 0 if on_claim_durable will be called. */
 static int start_attempt(struct claim_item *it, struct rollout *r, struct str session,
                          struct str body)
 {
@@ -221,8 +221,8 @@ static int start_attempt(struct claim_item *it, struct rollout *r, struct str se
     return rc;
 }
 
-/* The attempt is recorded, and that it ends before it has begun: the trainer sees why. 0:
- * on_claim_durable is to come. */
+/* Records an attempt that ends before it has begun, so that the trainer gets the reason. Returns 0
+ * if on_claim_durable will be called. */
 static int record_refusal(struct claim_item *it, struct rollout *r, const char *why)
 {
     struct desk *d = it->claim->desk;
@@ -234,8 +234,8 @@ static int record_refusal(struct claim_item *it, struct rollout *r, const char *
     return rc;
 }
 
-/* Why no session was made, for `blocked`: the message of the worker's error, or what went wrong on
- * the way to it. */
+/* Records why no session was made, for `blocked`: the message of the worker's error, or the failure
+ * of the call. */
 static void write_refusal(struct desk *d, int status, struct str why)
 {
     struct arena a = {0};
@@ -253,8 +253,8 @@ static void write_refusal(struct desk *d, int status, struct str why)
     arena_done(&a);
 }
 
-/* No session for now: the rollout waits on, and all claims with it for a moment. Of those that ask
- * together one says why. */
+/* Handles that no session can be made now: the rollout and all claims wait for a moment. Of several
+ * claims that fail together only one logs it. */
 static void put_off(struct desk *d, struct rollout *r, int status, struct str why)
 {
     bool is_first = clock_ms() >= d->refused_until_ms;
@@ -265,13 +265,13 @@ static void put_off(struct desk *d, struct rollout *r, int status, struct str wh
     if (r)
         book_release(r);
     if (status < 400)
-        sweep_start(d); /* it may have been made, and the answer lost */
+        sweep_start(d); /* the session may exist although the answer was lost */
     if (is_first && status != 429 && status != 503)
         log_warn(NULL, "a session cannot be made for an attempt, trying again",
                  LOG_I("status", status), LOG_S("reason", str_sub(why, 0, 300)));
 }
 
-/* The text of a worker's error, into the arena. */
+/* Returns the message of a worker's error, in the arena. */
 static const char *error_text(struct arena *a, struct str body)
 {
     const struct json *v = NULL;
@@ -309,7 +309,7 @@ static void on_session(void *ctx, int status, struct str body, const struct err 
     else if (r)
         rc = record_refusal(it, r, error_text(&a, body));
     if (!session.p || !book_attempt(&d->book, str_cstr(it->attempt)))
-        claims_probe_back(it->runner); /* no executor gets it */
+        claims_probe_back(it->runner); /* the probe was not used */
     if (rc != 0)
         item_done(it);
     arena_done(&a);
@@ -319,7 +319,7 @@ static void on_session(void *ctx, int status, struct str body, const struct err 
 
 struct offer {
     char executor[EXECUTOR_MAX + 1];
-    size_t n; /* runners */
+    size_t n; /* number of runners */
 
     struct {
         char *name;
@@ -401,7 +401,7 @@ static void claim_over(struct poll *p)
     exchange_reply(p->x, 200, "application/json", STR("{\"attempts\":[]}"));
 }
 
-/* Counts the slots of a claim that waits, or no longer does. */
+/* Adds the slots of a claim that begins to wait, or removes those of one that no longer waits. */
 static void count_slots(struct desk *d, const struct offer *o, bool waits)
 {
     for (size_t i = 0; i < o->n; i++) {

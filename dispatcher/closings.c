@@ -1,9 +1,9 @@
 /*
- * Sessions that must end or be delivered. Those of failed attempts are aborted, those of
- * acknowledged groups are deleted. Sinks receive the sessions of attempts that count, after their
- * end is recorded, so that a losing attempt is never delivered. The worker is asked when the
+ * Sessions that must end or be delivered. Sessions of failed attempts are aborted, those of
+ * acknowledged groups are deleted. Sinks receive the sessions of attempts that count after their
+ * end is recorded, so that a losing attempt is never delivered. The worker is called when the
  * records that decide it are durable. So after a power cut no group returns whose sessions are
- * gone. Aborting does not change a finalized session, so a deletion follows, which also frees held
+ * gone. Aborting does not change a finalized session. So a deletion follows, which also frees held
  * sessions that do not count. If a worker is away, the request is repeated until it answers. After
  * a restart the sweep repeats the requests, and finds sessions whose making was not recorded. If no
  * known attempt has a session, the sweep ends it only if the dispatcher made it (option
@@ -24,26 +24,27 @@
 
 enum { AGAIN_MS = 500, AGAIN_MAX_MS = 30 * 1000, SWEEP_AGAIN_MS = 2000 };
 
-/* Failed pages, one each AGAIN_MS, after which a failure is logged, and logged again. */
+/* Number of failed pages, one per AGAIN_MS, after which a failure is logged, and then logged again.
+ */
 enum { SWEEP_LOG_FIRST = 20, SWEEP_LOG_EVERY = 120 };
 
-/* Rows of a page, and how often it was made shorter at most: to a quarter each time. */
+/* PAGE: rows of a page. FEWER_MAX: how often a page may be reduced to a quarter. */
 enum { PAGE = 1000, FEWER_MAX = 4 };
 
 struct closing {
     struct desk *desk;
     char session[SESSION_ID_MAX];
     enum closing_kind kind;
-    char *deliver; /* options of the export for sinks; NULL: they are not to have it, or have it */
-    char *group;   /* id of the group that owes the session to the sinks; NULL with `deliver` */
-    bool waits;    /* for the records that decide it */
+    char *deliver; /* options of the export for sinks; NULL: the sinks have it or must not get it */
+    char *group;   /* id of the group that owes the session to the sinks; NULL if `deliver` is */
+    bool waits;    /* waits for the records that decide it to be durable */
     struct http_fetch *call;
-    uint64_t again_ms; /* until it is asked once more */
+    uint64_t again_ms; /* delay before the next request */
     struct loop_timer again;
     struct list_item entry;
 };
 
-/* The sinks have it, or will never have it. */
+/* Called when the sinks have the session, or will never get it. */
 static void closing_paid(struct closing *c)
 {
     if (c->group)
@@ -76,14 +77,16 @@ static bool is_gone(int status)
     return status == 404 || status == 410;
 }
 
-/* A session may be owed to the sinks for hours: asked less and less often. */
+/* Schedules the next request. The delay grows, because a session may be owed to the sinks for
+ * hours. */
 static void ask_later(struct closing *c)
 {
     loop_timer_set(c->desk->loop, &c->again, c->again_ms, on_closing_retry);
     c->again_ms = MIN_OF(c->again_ms * 2, AGAIN_MAX_MS);
 }
 
-/* Ends the request. Every answer about the session itself will do: 2xx, gone, or unknown. */
+/* Handles the answer. Every answer about the session itself ends the request: 2xx, gone, or
+ * unknown. */
 static void on_closing_answer(void *ctx, int status, struct str body, const struct err *e)
 {
     struct closing *c = ctx;
@@ -92,7 +95,7 @@ static void on_closing_answer(void *ctx, int status, struct str body, const stru
     (void)e;
     c->call = NULL;
     if (c->kind == CLOSING_ABORT && status >= 200 && status < 300) {
-        c->kind = CLOSING_FORGET; /* finalized, it is held still */
+        c->kind = CLOSING_FORGET; /* the session is finalized, but still held */
         ask_worker(c);
     } else if ((status >= 200 && status < 300) || is_gone(status)) {
         closing_free(c);
@@ -145,7 +148,8 @@ static void on_closing_durable(void *ctx)
     ask_worker(c);
 }
 
-/* NULL: sinks are not to have the group's sessions. */
+/* Returns the options of the group's export for sinks; NULL: the sinks must not get its sessions.
+ */
 static char *delivery_options(const struct desk *d, const struct group *g)
 {
     struct buf options = {0};
@@ -188,7 +192,7 @@ void closings_end(struct desk *d)
         closing_free(c);
 }
 
-/* --- sessions of nobody --- */
+/* --- sessions without an attempt --- */
 
 static void sweep_ask(struct desk *d);
 
@@ -208,8 +212,8 @@ static bool is_closing(const struct desk *d, const char *session)
     return false;
 }
 
-/* A session with the label of an attempt: kept while that runs or its group is to be delivered.
- * That of an acknowledged group may not have been given to the sinks yet. */
+/* Judges a session with the label of an attempt. It is kept while the attempt runs or its group
+ * must be delivered. A session of an acknowledged group may still be owed to the sinks. */
 static void judge_session(struct desk *d, const struct json *row)
 {
     struct str label = json_string(json_get(json_get(row, "labels"), "attempt"));
@@ -245,13 +249,13 @@ static void on_sweep_anew(struct loop_timer *t)
     sweep_ask(d);
 }
 
-/* A pass is over. What is gone from the book is needed until one has seen all workers. */
+/* Ends a pass of the sweep. Removed groups are needed until a pass has reached all workers. */
 static void sweep_over(struct desk *d)
 {
     d->swept = true;
     if (!d->sweep.partial) {
         book_forget_gone(&d->book);
-        d->sweep.fewer = 0; /* a worker that was away may have been all the reason */
+        d->sweep.fewer = 0; /* a worker that was away may have been the only reason */
     }
     d->sweep.runs = d->sweep.partial || d->sweep.anew;
     if (d->sweep.runs)
@@ -259,15 +263,15 @@ static void sweep_over(struct desk *d)
     polls_wake(d);
 }
 
-/* Rows have the metadata of their group: so many may be longer than an answer that is read, here or
- * by the worker that asks another one. */
+/* Reduces the size of pages. Rows contain the metadata of their group, so an answer may be longer
+ * than what is read here, or by the worker that asks a different worker. */
 static void ask_for_fewer(struct desk *d)
 {
     d->sweep.fewer = MIN_OF(d->sweep.fewer + 1, FEWER_MAX);
 }
 
-/* Records that a worker did not answer. Until a first pass has ended no attempt begins. A worker
- * that is starting is not logged; a lasting failure is. */
+/* Records that a worker did not answer. Until a first pass has ended, no attempt begins. A failure
+ * is logged only if it lasts: a worker that is starting causes no line. */
 static void mark_failure(struct desk *d, int status, const struct err *e)
 {
     (void)snprintf(d->sweep.why, sizeof(d->sweep.why),
@@ -300,7 +304,7 @@ static void on_page(void *ctx, int status, struct str body, const struct err *e)
     rows = json_get(page, "sessions");
     for (size_t i = 0; rows && i < rows->n; i++)
         judge_session(d, json_at(rows, i));
-    /* Indexes of workers come before peers, which have no attempts of this dispatcher. */
+    /* Indexes of workers precede peers. Peers have no attempts of this dispatcher. */
     if (json_is(json_at(json_get(page, "unreachable"), 0), JSON_NUMBER)) {
         d->sweep.partial = true;
         ask_for_fewer(d);

@@ -1,5 +1,5 @@
-/* Deaths of processes that cut calls of an attempt, by the times on the board. A gateway that takes
- * an upgrade over has not died. */
+/* Finds deaths of processes that aborted calls of an attempt, by the times on the board. A gateway
+ * that continues after an upgrade has not died. */
 #include "common/proc/board.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
@@ -17,7 +17,8 @@ const char *desk_find_death(const struct desk *d, const struct attempt *a)
     uint32_t index;
     bool has_index = ids_parse(str_cstr(a->session), &index) == 0;
     int place = has_index ? board_resolve(b, index) : -1;
-    uint32_t own = has_index ? index - b->worker_base : BOARD_WORKERS_MAX; /* before an adoption */
+    /* used unless the place was adopted */
+    uint32_t own = has_index ? index - b->worker_base : BOARD_WORKERS_MAX;
 
     if (atomic_load(&b->started_ms) > since_ms)
         return "the gateway was started again during the attempt";

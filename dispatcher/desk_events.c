@@ -1,6 +1,6 @@
 /*
  * GET /events of the dispatcher: changes of groups, queues and runners, for the workers, which pass
- * them on to their own followers. Keys of the feed: a letter (g, q, r) before the name.
+ * them on to their own followers. A key of the feed is a letter (g, q, r) and a name.
  */
 #include <stdlib.h>
 
@@ -43,7 +43,7 @@ static void put_outcomes(const struct runner *r, struct json_out *o)
 
 static void put_runner(struct desk *d, struct str name, struct json_out *o)
 {
-    static const struct runner nobodys; /* a runner that is gone: not offered, not named */
+    static const struct runner nobodys; /* shown for a removed runner: not offered, not named */
     const struct runner *r = book_runner(&d->book, name);
     struct waits_now now = desk_waits_now(d);
     struct buf why = {0};
@@ -148,7 +148,7 @@ static void put_now(struct desk *d, char letter, const char *name, struct buf *o
     buf_done(&key);
 }
 
-/* All queues and runners first, which are few; groups are listed by GET /groups. */
+/* Sends all queues and runners first, which are few. Groups are listed by GET /groups. */
 void desk_events_get(struct desk_request *r)
 {
     struct desk *d = r->desk;

@@ -1,7 +1,7 @@
 /*
- * The dispatcher's journal: opening, replay, maintenance, and the only way to change the book: a
- * record is journaled, applied, and announced to followers. A group's records stay in the journal
- * while the book has the group or sinks still lack sessions of it (`owed`).
+ * The dispatcher's journal: opening, replay, maintenance, and the only way to change the book. A
+ * change is appended to the journal, applied, and announced to followers. A group's records stay in
+ * the journal while the book has the group or the group owes sessions to sinks (`owed`).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,10 +18,10 @@
 #include "common/proc/metrics.h"
 #include "dispatcher/desk.h"
 
-enum { JOURNAL_WAIT_MS = 5000 /* for a dispatcher that is being replaced */ };
+enum { JOURNAL_WAIT_MS = 5000 /* wait for the lock of a dispatcher that is being replaced */ };
 
-/* How many things of a group sinks still have to get: sessions (closings.c), its entry
- * (tellings.c). Its records are kept until then. */
+/* Number of things that a group owes to sinks: sessions (closings.c) and its entry (tellings.c).
+ * Its records are kept until it is 0. */
 struct debt {
     size_t n;
     size_t len;
@@ -63,16 +63,16 @@ int desk_write(struct desk *d, struct str group, struct str record, void (*done)
     struct err bad;
     int rc;
 
-    memcpy(id, group.p, group.len); /* the group may be gone once the record is applied */
+    memcpy(id, group.p, group.len); /* applying the record may remove the group */
     rc = journal_append(d->journal, group, record, done, ctx, e);
     if (rc < 0)
         return -1;
     desk_events_changed(d, str_cstr(id));
-    if (book_apply(&d->book, record, &bad)) /* a bug: what was written is not what is there */
+    if (book_apply(&d->book, record, &bad)) /* a bug: a record that was just written does not fit */
         log_error(NULL, "a record does not apply", LOG_T("group", id), LOG_T("error", bad.text));
     if (!group_needed(d, str_cstr(id)))
         journal_drop_session(d->journal, str_cstr(id));
-    desk_events_changed(d, str_cstr(id)); /* a group that was not there before */
+    desk_events_changed(d, str_cstr(id)); /* the record may have added the group */
     return rc;
 }
 
@@ -83,7 +83,7 @@ static int apply_replayed(void *ctx, struct str id, struct str payload, struct e
 
     if (book_apply(&d->book, payload, &bad) == 0)
         return 0;
-    if (bad.kind == ERR_UNSUPPORTED) { /* a newer program's: not ours to drop */
+    if (bad.kind == ERR_UNSUPPORTED) { /* a newer program's record must not be dropped */
         *e = bad;
         return -1;
     }
@@ -127,8 +127,8 @@ static void publish_size(const struct desk *d)
     metrics_set(d->heritage->page, METRIC_dispatcher_journal, s.disk_bytes);
 }
 
-/* One step in every turn of the loop, until none is left: a whole segment at once would hold up
- * claims and renewals. After a failure the next look tries again. */
+/* Runs one step of the compaction in every loop iteration, until it is done. A whole segment at
+ * once would delay claims and renewals. After a failure, the next maintenance tries again. */
 static void on_compact(struct loop_task *t)
 {
     struct desk *d = CONTAINER_OF(t, struct desk, compact);

@@ -1,4 +1,4 @@
-/* The keys that the dispatcher checks requests with, and its own at the workers. */
+/* The keys against which the dispatcher checks requests, and its own key for calls to workers. */
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/keys.h"

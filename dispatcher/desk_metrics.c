@@ -1,4 +1,5 @@
-/* The dispatcher's metrics: what has ended is counted, what is under way is shown every second. */
+/* The dispatcher's metrics. Ends are counted when they happen. Pending work is published every
+ * second. */
 #include "common/base/clock.h"
 #include "common/codec/json.h"
 #include "common/proc/board.h"
@@ -13,8 +14,9 @@ static unsigned queue_label(const struct desk *d, const struct queue *q)
                         q ? str_cstr(q->name) : STR("(none)"));
 }
 
-/* A name keeps its value for good. One that executors offer and no group has ever named shares the
- * last value, that of names beyond them: anybody's names would leave none to those that run. */
+/* Returns the metrics label of a runner. A name keeps its label for ever, and labels are few. So a
+ * runner that no group has ever named shares the last label: otherwise executors could use up the
+ * labels with any names. */
 static unsigned runner_label(const struct desk *d, const struct runner *r)
 {
     if (r->lanes.n == 0)
@@ -22,7 +24,7 @@ static unsigned runner_label(const struct desk *d, const struct runner *r)
     return metrics_name(d->heritage->metrics, METRIC_NAMES_RUNNER, str_cstr(r->name));
 }
 
-/* Observes the seconds that an executor reported for one step of its attempt; returns them in
+/* Observes the seconds that an executor reported for one step of its attempt. Returns them in
  * microseconds. */
 static int64_t observe_timing(struct desk *d, const struct json *timings, const char *name,
                               enum metric id)
@@ -70,12 +72,13 @@ void desk_count_settled(struct desk *d, const struct group *g)
 {
     metrics_count_at(d->heritage->page, METRIC_groups_settled, queue_label(d, g->queue),
                      g->state - GROUP_FINISHED, 1);
-    if (g->first_end_at_ms && g->settled_at_ms >= g->first_end_at_ms) /* clocks may be set back */
+    /* the wall clock may be set back */
+    if (g->first_end_at_ms && g->settled_at_ms >= g->first_end_at_ms)
         metrics_observe_us(d->heritage->page, METRIC_group_tail,
                            (g->settled_at_ms - g->first_end_at_ms) * 1000);
 }
 
-/* Names beyond the label's last value share it: their sum is shown. */
+/* Publishes the sums of each label value. Names without a value of their own share the last one. */
 static void publish_queues(struct desk *d)
 {
     uint64_t n[METRIC_QUEUE_VALUES][GROUP_STATES] = {0};
@@ -117,7 +120,7 @@ static void publish_runners(struct desk *d)
         open[v] |= r->blocked;
     }
     for (unsigned v = 0; v < METRIC_RUNNER_VALUES; v++) {
-        if (!(d->shown_runners >> v & 1)) /* also published for a removed runner: zero */
+        if (!(d->shown_runners >> v & 1)) /* a removed runner is published, too, as zero */
             continue;
         metrics_set_at(d->heritage->page, METRIC_attempts_running, v, running[v]);
         metrics_set_at(d->heritage->page, METRIC_slots, v, slots[v]);

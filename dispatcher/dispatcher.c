@@ -2,11 +2,11 @@
  * The reactions to changes of the book, and the process from start to drain.
  *
  *   start    keys, journal (replay fills the book, without events), server; then sweep and
- *            tellings, which take up what a dispatcher before this one left undone
+ *            tellings, which continue what an earlier dispatcher left unfinished
  *   tick     every 250 ms leases of attempts; every second deadlines, deliveries and metrics; every
- *            half minute the journal: free disk, records nobody needs, and a compaction is begun,
- *            which goes on a step in every turn of the loop
- *   drain    polls are answered, the server refuses; it stops when nothing is under way any more,
+ *            half minute the journal: free disk, dead records, and a compaction is begun, which
+ *            does one step in every loop iteration
+ *   drain    polls are answered, the server refuses; it stops when nothing is pending any longer,
  *            or when the grace is over
  */
 #include "dispatcher/dispatcher.h"
@@ -28,10 +28,10 @@
 
 enum {
     DRAIN_TICK_MS = 20,
-    TICKS_PER_LOOK = 120, /* at the journal's needs */
+    TICKS_PER_LOOK = 120, /* ticks between two maintenances of the journal */
 };
 
-/* --- what the book tells --- */
+/* --- events of the book --- */
 
 static void on_attempt_over(void *ctx, struct attempt *a)
 {
@@ -69,7 +69,7 @@ static void on_gone(void *ctx, struct group *g)
 
 static const struct book_events events = {on_attempt_over, on_settled, on_gone};
 
-/* --- time --- */
+/* --- the clock --- */
 
 static void on_desk_tick(struct loop_timer *t)
 {
@@ -85,7 +85,8 @@ static void on_desk_tick(struct loop_timer *t)
     }
     if (ticks++ % TICKS_PER_LOOK == 0)
         desk_maintain_journal(d);
-    /* Back-offs end, refusals and pauses of the gateway pass, breakers let a probe through. */
+    /* Claims must check again: back-offs end, refusals and pauses of the gateway pass, breakers
+     * permit a probe. */
     if (d->book.n_waiting > 0)
         polls_wake(d);
 }
@@ -125,7 +126,7 @@ static void on_desk_drain(struct child *c)
     struct desk *d = CONTAINER_OF(c, struct dispatcher, child)->desk;
 
     if (!d->server)
-        exit(0); /* still starting: nothing was served */
+        exit(0); /* a drain while starting: nothing was served */
     d->draining = true;
     d->drain_until_ms = clock_ms() + (uint64_t)d->heritage->config->grace_ms;
     polls_end(d);
@@ -169,7 +170,7 @@ static void close_desk(struct desk *d)
     d->book.events = NULL;
     book_done(&d->book);
     map_done(&d->claiming);
-    map_done(&d->owed); /* closings and tellings, which owed, are over */
+    map_done(&d->owed); /* all closings and tellings, which use it, are over */
     desk_close_keys(d);
     ids_free(d->ids);
     desk_events_done(d);
@@ -197,7 +198,7 @@ int dispatcher_run(const struct heritage *h)
     tellings_resume(d);
     desk_maintain_journal(d);
     desk_publish(d);
-    d->leases_ms = clock_ms(); /* the first tick, too, may come late */
+    d->leases_ms = clock_ms(); /* the first tick may be late, too */
     loop_timer_set(d->loop, &d->tick, DESK_TICK_MS, on_desk_tick);
     child_ready(&self.child, "");
     server_run(d->server);

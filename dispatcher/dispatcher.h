@@ -1,8 +1,8 @@
 /*
  * The dispatcher process: owner of groups, queues and leases (docs/rollouts.md). One per gateway,
  * because a cap, an order and a barrier need one owner. It is an ordinary client of the session
- * API: it makes, finalizes and aborts sessions over the workers' sockets; the tokens never pass it.
- * While it is being replaced, agents go on; only dispatch waits.
+ * API: it makes, finalizes and aborts sessions over the workers' sockets. Tokens never pass through
+ * it. While it is being replaced, agents continue, and only dispatch waits.
  */
 #ifndef RG_DISPATCHER_DISPATCHER_H
 #define RG_DISPATCHER_DISPATCHER_H

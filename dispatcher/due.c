@@ -10,9 +10,14 @@
 #include "dispatcher/waits.h"
 #include "dispatcher/workers.h"
 
-enum { MISSED_MS = 10000 }; /* before a runner that no executor offers is logged */
+/* time that groups wait before a runner that no executor offers is logged */
+enum { MISSED_MS = 10000 };
 
-enum { LOST_AGAIN_MS = 1000, LATE_PART = 8 /* of a lease: a look that is so late is late */ };
+enum {
+    LOST_AGAIN_MS = 1000,
+    LATE_PART =
+        8 /* LATE_PART: a check that is late by this fraction of a lease extends the leases */
+};
 
 uint64_t desk_lease_ms(const struct desk *d)
 {
@@ -24,8 +29,8 @@ void desk_begin_lease(const struct desk *d, struct attempt *a)
     a->lease_due_ms = clock_ms() + desk_lease_ms(d);
 }
 
-/* While the dispatcher itself was held, no executor could renew and no trainer could acknowledge:
- * their leases are so much longer then. */
+/* Extends all leases by the time for which the dispatcher was held: meanwhile no executor could
+ * renew and no trainer could acknowledge. */
 static void make_up(struct desk *d, uint64_t now_ms)
 {
     uint64_t next_ms = d->leases_ms + DESK_TICK_MS, late_ms = 0;
@@ -54,12 +59,14 @@ void desk_check_leases(struct desk *d, uint64_t now_ms)
     for (a = LIST_FIRST_OF(&d->book.running, struct attempt, entry); a; a = next) {
         next = LIST_NEXT_OF(&d->book.running, a, struct attempt, entry);
         if (a->lease_due_ms == 0)
-            a->lease_due_ms = now_ms + lease_ms; /* after a replay */
+            /* the lease was not set, because the attempt comes from a replay */
+            a->lease_due_ms = now_ms + lease_ms;
         if (a->ending || now_ms < a->lease_due_ms)
             continue;
-        a->lease_due_ms = now_ms + LOST_AGAIN_MS; /* where the end cannot be recorded */
+        /* for the case that the end cannot be recorded */
+        a->lease_due_ms = now_ms + LOST_AGAIN_MS;
         ends_lost(d, a, "the executor's lease ran out", clock_wall_ms());
-        /* From the start: a group that settles ends others, too. */
+        /* Restart from the beginning, because a group that settles ends further attempts. */
         next = LIST_FIRST_OF(&d->book.running, struct attempt, entry);
     }
 }
@@ -83,7 +90,8 @@ void desk_check_groups(struct desk *d, uint64_t now_ms, uint64_t wall_ms)
 
     LIST_EACH_SAFE(&d->book.all, g, next, struct group, all_entry) {
         if (g->delivery == DELIVERY_TAKEN && g->taken_until_ms == 0)
-            g->taken_until_ms = now_ms + g->lease_ms; /* after a replay */
+            /* the lease was not set, because the group comes from a replay */
+            g->taken_until_ms = now_ms + g->lease_ms;
         if (g->delivery == DELIVERY_TAKEN && now_ms >= g->taken_until_ms) {
             metrics_count(d->heritage->page, METRIC_groups_redelivered, 1);
             write_plain(d, RECORD_RETURNED, g);
@@ -96,7 +104,7 @@ void desk_check_groups(struct desk *d, uint64_t now_ms, uint64_t wall_ms)
     }
 }
 
-/* --- ways to workers and executors --- */
+/* --- reaching workers and executors --- */
 
 static bool is_asked_for(const struct runner *r)
 {
@@ -106,7 +114,7 @@ static bool is_asked_for(const struct runner *r)
     return false;
 }
 
-/* An executor may come some time after its groups. */
+/* Logs a runner that groups wait for and no executor offers, unless an executor may still come. */
 static void check_runner(struct desk *d, struct runner *r, uint64_t now_ms)
 {
     struct buf why = {0};

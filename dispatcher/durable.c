@@ -1,7 +1,7 @@
 /*
- * Counts the records of one answer that are not durable yet. The answer goes out when that count
- * is zero and its body is complete, in whichever order the two come. It is freed there and nowhere
- * else, also when the client has left: the records' callbacks still point to it.
+ * Counts the records of one answer that are not durable yet. The answer is sent when that count is
+ * zero and its body is complete, in either order. It is freed only there, even if the client has
+ * left, because the records' callbacks still point to it.
  */
 #include "dispatcher/durable.h"
 
@@ -29,7 +29,7 @@ struct desk_answer *durable_begin(struct desk *d, struct exchange *x)
     return a;
 }
 
-/* Answers and frees it, if nothing is waited for any more. */
+/* Sends and frees the answer if it is complete and all its records are durable. */
 static void send_if_durable(struct desk_answer *a)
 {
     if (!a->ended || a->undurable > 0)
@@ -62,7 +62,7 @@ int durable_write(struct desk_answer *a, struct str group, struct str record, st
 
 void durable_end(struct desk_answer *a, int status)
 {
-    /* The answer may depend on a record of an earlier request. */
+    /* An answer without records may depend on a record of an earlier request. */
     if (a->x && !a->wrote)
         a->undurable += journal_await(a->desk->journal, on_record_durable, a) == 0;
     a->ended = true;
@@ -77,5 +77,5 @@ void durable_fail(struct desk_answer *a, const struct err *e)
         desk_error(a->x, e);
         a->x = NULL;
     }
-    durable_end(a, 0); /* none is sent any more */
+    durable_end(a, 0); /* no answer is sent any longer */
 }

@@ -1,18 +1,18 @@
 /*
  * POST /attempts/{id}/end: the end of an attempt. If the attempt may count, its session is
  * completed with the reward and finalized before the end is recorded. So a settled attempt has a
- * durable export. If it does not count, the end is recorded first, then its session is aborted.
- * The worker decides whether a session may be finalized. Without a trained token, or without a
- * required reward, it refuses (422), and the attempt is an error.
+ * durable export. If it does not count, the end is recorded first, then its session is aborted. The
+ * worker decides whether a session may be finalized. Without a trained token, or without a required
+ * reward, it refuses (422), and the attempt is an error.
  *
- * An error is `infra` if the gateway died under the agent (deaths.c). The worker is called first:
- * if it has just died, its answer comes from the next one, when the supervisor knows of the death.
+ * An error is `infra` if the gateway died under the agent (deaths.c). The worker is called first.
+ * If it has just died, its successor answers, and by then the supervisor has recorded the death.
  *
  * If a worker is away or fails, the request is repeated for PATIENCE_MS; its last error becomes the
- * reason. Finalizing has no time limit of its own. Scorers may be asked first, and an abandoned and
- * repeated call would ask them again, or would end as another attempt while the worker still works
- * on it. A hanging worker is replaced (--hang-timeout). The worker repeats requests to engines
- * itself if that may help, so any other error of an engine is a refusal.
+ * reason. Finalizing has no time limit of its own. Scorers may be called first, and a repeated call
+ * would call them again. It could also end as a different attempt while the worker still works on
+ * it. A hanging worker is replaced (--hang-timeout). The worker repeats requests to engines itself
+ * if that may help, so any other error of an engine is a refusal.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,26 +39,26 @@ enum {
     PATIENT_FAILURES = 3
 };
 
-/* What the worker is asked, in this order. */
+/* Calls to the worker, in this order. */
 enum ending_step { STEP_COMPLETE, STEP_FINALIZE };
 
 struct ending {
     struct desk *desk;
-    struct exchange *x; /* NULL: the executor has left; it may ask again */
+    struct exchange *x; /* NULL: the executor has left; it may repeat the request */
     char attempt[ATTEMPT_ID_LEN + 1];
     enum outcome outcome;
-    struct result result;  /* the executor's report, then the values of the export */
-    char *complete;        /* body of the session's completion */
+    struct result result;  /* the executor's report; later the values of the export are added */
+    char *complete;        /* body that completes the session */
     bool failed_reward;    /* fail_reward was posted */
-    bool finalized;        /* the session is */
-    enum ending_step step; /* whether the session is finalized */
+    bool finalized;        /* the session is finalized */
+    enum ending_step step; /* the call that runs now */
     struct http_fetch *call;
     struct loop_timer again;
-    char *said;        /* the worker's last word, an error; NULL: it does not answer */
-    uint64_t wait_ms;  /* before it is asked again */
-    uint64_t asked_ms; /* when the call began */
-    int failures;      /* answers that it cannot be done now */
-    uint64_t until_ms; /* how long a worker that is away is waited for */
+    char *said;        /* last error of the worker; NULL: it does not answer */
+    uint64_t wait_ms;  /* delay before the next call */
+    uint64_t asked_ms; /* start of the present call */
+    int failures;      /* failures of the worker so far */
+    uint64_t until_ms; /* how long to wait for a worker that is away */
 };
 
 static struct attempt *attempt_of(const struct ending *n)
@@ -99,7 +99,8 @@ static void answer_gone(struct exchange *x)
     desk_error(x, &e);
 }
 
-/* Reports whether a second end is too late. If not, its executor gets the first one's verdict. */
+/* Reports whether a second end is too late. If it is not, its executor gets the verdict of the
+ * first. */
 static bool comes_too_late(const struct attempt *a)
 {
     return !a || a->lost || a->outcome == OUTCOME_CANCELLED;
@@ -118,7 +119,7 @@ static void answer_ended(struct exchange *x, const struct attempt *a)
     buf_done(&body);
 }
 
-/* Answers an end that another request reported first, whose record may not be durable yet. */
+/* Answers an end that a different request reported first. Its record may not be durable yet. */
 static void answer_repeated(struct desk *d, struct exchange *x, const struct attempt *a)
 {
     struct desk_answer *answer;
@@ -169,7 +170,7 @@ static void log_end(const struct attempt *a, enum outcome outcome, const struct 
              LOG_T("log", r->log ? r->log : ""));
 }
 
-/* Records the end; then the answer. */
+/* Records the end, then answers. */
 static void write_end_record(struct ending *n)
 {
     struct attempt *a = attempt_of(n);
@@ -177,7 +178,7 @@ static void write_end_record(struct ending *n)
     struct err e;
     int rc;
 
-    if (!a || a->ended) { /* cancelled meanwhile */
+    if (!a || a->ended) { /* the attempt was cancelled meanwhile */
         ending_answer(n);
         return;
     }
@@ -198,7 +199,8 @@ static void set_reason(struct ending *n, const char *why)
     n->result.reason = mem_strdup(why);
 }
 
-/* The attempt is no error of its own, nor of its runner. The executor's reason follows. */
+/* Makes the end an infrastructure failure, which is not the fault of the attempt or its runner. The
+ * executor's reason follows `why`. */
 static void set_infra(struct ending *n, const char *why)
 {
     struct buf reason = {0};
@@ -211,7 +213,7 @@ static void set_infra(struct ending *n, const char *why)
     n->result.beside = true;
 }
 
-/* Makes an attempt that seemed to count one that does not. */
+/* Changes the outcome of an attempt that seemed to count to one that does not. */
 static void stop_counting(struct ending *n, enum outcome outcome, const char *why)
 {
     const struct attempt *a = attempt_of(n);
@@ -224,7 +226,7 @@ static void stop_counting(struct ending *n, enum outcome outcome, const char *wh
     write_end_record(n);
 }
 
-/* --- the worker's part --- */
+/* --- calls to the worker --- */
 
 static void ask_ending_step(struct ending *n, enum ending_step step);
 
@@ -247,8 +249,8 @@ static struct str error_message(const struct json *v)
     return why.p ? why : STR("");
 }
 
-/* The session's journal is full: the attempt has not ended, and its executor reports again later.
- */
+/* Reports whether the session's journal is full. Then the attempt has not ended, and its executor
+ * reports again later. */
 static bool is_journal_full(const struct json *v)
 {
     return str_eq_c(error_code(v), "storage_full");
@@ -264,7 +266,8 @@ static void on_full(struct ending *n, const struct json *v)
     ending_fail(n, &e);
 }
 
-/* The run may have ended well: then this is not held against its runner. */
+/* Ends the attempt as an infrastructure failure. The run may have ended well, so this does not
+ * count against its runner. */
 static void end_as_infra(struct ending *n)
 {
     n->result.beside |= n->outcome == OUTCOME_OK;
@@ -287,7 +290,7 @@ static void leave_out(struct ending *n)
         n->until_ms += clock_ms() - n->asked_ms;
 }
 
-/* Asks a worker that is away again soon, but not for ever. */
+/* Repeats the call to a worker that is away, until PATIENCE_MS is over. */
 static void on_away(struct ending *n)
 {
     free(n->said);
@@ -296,9 +299,9 @@ static void on_away(struct ending *n)
     ask_later(n, AGAIN_MS);
 }
 
-/* Handles a worker's answer that it cannot do it now. Only the first PATIENT_FAILURES failed
- * finalizes do not count against PATIENCE_MS. A slow failing scorer is not asked dozens of times.
- */
+/* Handles an answer that the worker cannot do it now. The time of the first PATIENT_FAILURES failed
+ * finalizes does not count against PATIENCE_MS; later ones count. So a slow failing scorer is not
+ * called dozens of times. */
 static void on_failure(struct ending *n, int status, const struct json *v)
 {
     struct str why = error_message(v);
@@ -353,7 +356,8 @@ static void write_fail_reward(struct ending *n)
     n->complete = buf_take(&body);
 }
 
-/* 422: no trained token, or no reward. A failed attempt may get the group's fail_reward, once. */
+/* Handles status 422: no trained token, or no reward. A failed attempt may get the group's
+ * fail_reward, once. */
 static void on_finalize_refused(struct ending *n, const struct json *v)
 {
     if (!str_eq_c(error_code(v), "reward_missing")) {
@@ -368,8 +372,8 @@ static void on_finalize_refused(struct ending *n, const struct json *v)
     }
 }
 
-/* The worker would say the same again: it refuses the call, or an engine that it asked refuses it
- * or does not answer what it was asked. */
+/* Reports whether the worker would answer the same again: it refuses the call, or its engine
+ * refuses or answers wrongly. */
 static bool is_refusal(int status, const struct json *v)
 {
     return worker_refuses(status) || str_eq_c(error_code(v), "engine_invalid");
@@ -405,7 +409,7 @@ static void on_ending_answer(void *ctx, int status, struct str body, const struc
         read_result_counts(n, v);
         write_end_record(n);
     } else if (!last && (status == 200 || status == 410)) {
-        /* 410: finalized by an end whose record was lost; its export says what it is */
+        /* 410: an end whose record was lost has finalized the session; its export has the result */
         ask_ending_step(n, STEP_FINALIZE);
     } else if (status == 404 || status == 410) {
         stop_counting(n, OUTCOME_ERROR, "the session has ended before its attempt");
@@ -465,7 +469,8 @@ static char *copy_object(const struct json *v)
     return buf_take(&text);
 }
 
-/* Reports whether the run came to its end: by the executor's report, the scorer's, the outcome. */
+/* Reports whether the run has finished, by the executor's report, the scorer's report, or the
+ * outcome. */
 static bool is_finished(const struct json *body, enum outcome outcome)
 {
     const struct json *said = json_get(body, "finished");
@@ -475,7 +480,8 @@ static bool is_finished(const struct json *body, enum outcome outcome)
     return json_is(said, JSON_BOOL) ? json_is_true(said) : outcome == OUTCOME_OK;
 }
 
-/* Writes the session's completion: the scorer's reward, whether the run finished, the reason. */
+/* Writes the body that completes the session: the scorer's reward, whether the run finished, the
+ * reason. */
 static char *write_complete(const struct json *body, bool finished)
 {
     struct buf text = {0};
@@ -521,7 +527,7 @@ static int read_end(struct desk_request *r, struct ending *n, struct err *e)
     if (json_text_bytes(json_get(r->body, "timings"), TIMINGS_MAX + 1) > TIMINGS_MAX)
         return err_field(e, "timings", "timings has more than %d bytes", TIMINGS_MAX);
     n->outcome = (enum outcome)outcome;
-    n->result.beside &= n->outcome == OUTCOME_INFRA; /* else the run says what it came to */
+    n->result.beside &= n->outcome == OUTCOME_INFRA; /* otherwise the outcome is the run's own */
     n->result.finished = is_finished(r->body, n->outcome);
     n->result.has_finished = true;
     n->complete = write_complete(r->body, n->result.finished);
@@ -533,7 +539,8 @@ static int read_end(struct desk_request *r, struct ending *n, struct err *e)
     return 0;
 }
 
-/* An executor's key is good for its own attempts. */
+/* Reports whether the request's key belongs to a different executor: an executor's key is valid
+ * only for its own attempts. */
 static bool is_others(const struct desk_request *r, const struct attempt *a)
 {
     struct str name = str_cstr(a->executor);
@@ -543,7 +550,8 @@ static bool is_others(const struct desk_request *r, const struct attempt *a)
              name.p[r->executor.len] == '/');
 }
 
-/* Reports whether the request names another executor than the attempt's, with or without keys. */
+/* Reports whether the request names a different executor than the attempt's, with or without keys.
+ */
 static bool is_anothers_word(const struct desk_request *r, const struct attempt *a)
 {
     struct str name = json_string(json_get(r->body, "executor"));
@@ -551,7 +559,7 @@ static bool is_anothers_word(const struct desk_request *r, const struct attempt 
     return name.p && !str_eq_c(name, a->executor);
 }
 
-/* Checks if an earlier request still works out the same end; ctx is the attempt's id. */
+/* Checks whether an earlier request still processes the same end. ctx is the attempt's id. */
 static bool check_repeated(struct poll *p)
 {
     const struct attempt *a = book_attempt(&p->desk->book, str_cstr(p->ctx));
@@ -581,7 +589,7 @@ static void on_ending_closed(void *ctx, bool delivered)
     ((struct ending *)ctx)->x = NULL;
 }
 
-/* The outcome stands: the session is finalized if the attempt may count. */
+/* Acts on the final outcome: the session is finalized if the attempt may count. */
 static void begin_outcome(struct ending *n, struct attempt *a)
 {
     if (book_verdict(a, n->outcome, true) == ROLLOUT_SUCCEEDED)
@@ -666,7 +674,7 @@ void attempts_end(struct desk_request *r)
     start_end(n, a);
 }
 
-/* --- ends that no executor tells --- */
+/* --- ends that no executor reports --- */
 
 /* Records the end of an attempt without a waiting request. -1: not recorded, which is logged. */
 static int record_untold(struct desk *d, struct attempt *a, enum outcome outcome,

@@ -62,7 +62,7 @@ static bool is_switch(const struct json *v)
     return json_is(v, JSON_BOOL);
 }
 
-/* A number, or its digits as a text. */
+/* Accepts a number, or its digits as a text. */
 static bool is_count(const struct option *o, const struct json *v)
 {
     uint64_t n = 0;
@@ -75,7 +75,7 @@ static bool is_text_value(const struct option *o, const struct json *v)
     return json_is(v, JSON_STRING) && (double)v->n >= o->min && (double)v->n <= o->max;
 }
 
-/* Whether the option may have the value; `allowed` says what it may be. */
+/* Reports whether the option may have the value. If not, `allowed` describes the allowed values. */
 static bool is_allowed_value(const struct option *o, const struct json *v, char *allowed,
                              size_t size)
 {
@@ -108,7 +108,7 @@ static int option_fault(const char *where, const char *name, const struct json *
     return field_bad(full, v, allowed, e);
 }
 
-/* Finalize holds the reward in it to what trainers can be given: a float32. */
+/* Checks the reward in the metadata like finalize does: trainers get rewards as float32. */
 static int check_reward(const struct json *metadata, const char *where, struct err *e)
 {
     const struct json *reward = json_get(metadata, "reward");
@@ -120,7 +120,7 @@ static int check_reward(const struct json *metadata, const char *where, struct e
     return option_fault(where, "metadata.reward", reward, "a number that a float32 holds", e);
 }
 
-/* Options that finalize refuses together. */
+/* Refuses options that finalize refuses together. */
 static int check_merge(const struct json *given, const char *where, struct err *e)
 {
     struct str merge = json_string(json_get(given, "merge"));

@@ -1,11 +1,11 @@
-/* Holds a group's session options to the table of POST /sessions, and writes those of an attempt
- * (group_session.h). The checks name an option as POST /sessions does; its place in the submission
- * is put before it afterwards.
+/* Checks a group's session options against the table of POST /sessions, and writes those of an
+ * attempt (group_session.h). The checks name an option like POST /sessions; its path in the
+ * submission is added afterwards.
  *
- * What the parts come to together is bounded first, by counts that take names which stand in two
- * parts for two. Where that is too much, what all members share is merged, once, and what a member
- * adds to it is counted. The options of an attempt are written only where that is too much, too:
- * they say by what. */
+ * The merged size is first bounded by sums that count a name twice if two objects have it. Only if
+ * that bound is too large are the shared objects merged, once, and the additions of each member
+ * counted. Only if that is too large, too, are the options of an attempt written, to find by how
+ * much they exceed the limit. */
 
 #include "dispatcher/group_session.h"
 
@@ -31,8 +31,8 @@ static const struct input_rule rows[] = {
 
 static const struct input_rule sampling_rule = {"sampling_params", INPUT_KIND_SAMPLING, 0, 0, NULL};
 
-/* Puts the place before the error's text and parameter; returns -1. Errors of sampling parameters
- * may name the parameter alone. */
+/* Puts the path before the error's text and parameter. Returns -1. An error about a sampling
+ * parameter may have only the parameter's name. */
 static int prefix_error(const char *place, bool sampling, struct err *e)
 {
     struct err inner = *e;
@@ -47,8 +47,8 @@ static int prefix_error(const char *place, bool sampling, struct err *e)
                      inner.text);
 }
 
-/* The row's index; ARRAY_LEN: there is none for groups. Sampling parameters of sessions stand in
- * sampling_params. */
+/* Returns the row's index; ARRAY_LEN: groups do not have this option. Sampling parameters of
+ * sessions are in sampling_params. */
 static size_t find_row(struct str name)
 {
     size_t i = 0;
@@ -59,7 +59,7 @@ static size_t find_row(struct str name)
     return i;
 }
 
-/* Names that a group's `session` does not know. */
+/* Refuses names that a group's `session` does not have. */
 static int check_names(struct field_reader *f)
 {
     const char *known[ARRAY_LEN(rows)];
@@ -150,18 +150,19 @@ int group_session_check(const struct json *body, const struct json *defaults,
 
 /* --- the session of an attempt --- */
 
-/* Where its options come from. */
+/* Objects from which the options of a session are merged. */
 struct session_parts {
     const struct json *session, *metadata, *labels, *members;
     struct str group;
     uint32_t group_size;
 };
 
-/* Later objects win; members stand in the order of the first ones. */
+/* Merges objects. The last value of a name wins; members are in the order of their first
+ * appearance. */
 static void put_merged(struct json_out *o, const char *name, const struct json *const all[],
                        size_t n)
 {
-    struct map last = {0}; /* name -> the last object that has it, from 1 */
+    struct map last = {0}; /* maps a name to 1 + the index of the last object that has it */
 
     for (size_t i = 0; i < n; i++)
         for (uint32_t m = 0; all[i] && all[i]->kind == JSON_OBJECT && m < all[i]->n; m++)
@@ -187,7 +188,7 @@ static bool set_here(struct str key)
            str_eq_c(key, "metadata") || str_eq_c(key, "labels") || str_eq_c(key, "sampling_params");
 }
 
-/* `attempt`: an object that has its id, as a label. */
+/* Writes the options. `attempt`: object with the attempt's id, which becomes a label. */
 static void write_options(const struct session_parts *p, uint32_t rollout,
                           const struct json *attempt, struct buf *out)
 {
@@ -221,7 +222,8 @@ static void write_options(const struct session_parts *p, uint32_t rollout,
     json_out_bool(&o, true);
     json_out_key(&o, "dispatched");
     json_out_bool(&o, true);
-    json_out_key(&o, "sink"); /* not at its end: once the attempt counts */
+    /* sinks get the session when the attempt counts, not when the session ends */
+    json_out_key(&o, "sink");
     json_out_bool(&o, false);
     json_out_end_obj(&o);
 }
@@ -252,23 +254,23 @@ void group_session_write(const struct group *g, uint32_t rollout, const char *at
     arena_done(&a);
 }
 
-/* --- what they come to together --- */
+/* --- sizes of merged options --- */
 
-/* Bytes of what the dispatcher itself adds to an attempt's options, at most. */
+/* Upper bound of the bytes that the dispatcher itself adds to an attempt's options. */
 enum { OWN_BYTES = 1024 };
 
-/* Members of metadata, bytes of the options beside it, bytes of all. */
+/* Sums of one session: members of metadata, bytes of the other options, bytes of all. */
 struct session_sum {
     size_t members, metadata_bytes, other_bytes, bytes;
 };
 
-/* What all members have of an object that a member may add to: the bytes of each name's value, from
- * 1 (name -> a number of bytes). */
+/* An object that all members share and a member may extend. Maps each name to the bytes of its
+ * value. */
 struct shared_part {
     struct map values;
 };
 
-/* The shared parts as they are in a session, merged, and what they come to there. */
+/* The shared objects merged as in a session, and their sums. */
 struct merged {
     bool is_made;
     struct shared_part metadata, sampling;
@@ -337,7 +339,7 @@ static bool is_within(const struct session_sum *s, const struct config *config)
            (most == 0 || s->bytes <= most);
 }
 
-/* The options of one rollout, with a label as long as an attempt's. */
+/* Writes the options of one rollout, with a label as long as a real attempt's. */
 static void write_dummy(const struct session_parts *p, uint32_t rollout, struct buf *out)
 {
     char id[ATTEMPT_ID_LEN];
@@ -356,7 +358,7 @@ static void record_values(struct shared_part *part, const struct json *object)
                       (void *)(uintptr_t)value_bytes(&object->members[i].value));
 }
 
-/* The sum of what all rollouts share, as a session has it. */
+/* Computes the sums of what all rollouts share, after merging. */
 static void merge_shared(const struct session_parts *p, struct merged *m)
 {
     static const struct json none = {0};
@@ -383,8 +385,8 @@ static void merge_shared(const struct session_parts *p, struct merged *m)
     arena_done(&a);
 }
 
-/* Sums up what a member's object adds to the shared one: *ret_names gets the number of new names.
- * Returns the bytes, negative if its values are shorter. */
+/* Adds a member's object to the shared one. *ret_names gets the number of new names. Returns the
+ * added bytes, negative if the object's values are shorter than those that they replace. */
 static int64_t add_values(const struct shared_part *part, const struct json *object,
                           size_t *ret_names)
 {
@@ -398,7 +400,7 @@ static int64_t add_values(const struct shared_part *part, const struct json *obj
         bytes += (int64_t)value_bytes(&m->value) - (int64_t)had;
         if (had > 0)
             continue;
-        bytes += (int64_t)value_bytes(&m->key) + 2; /* a colon, a comma */
+        bytes += (int64_t)value_bytes(&m->key) + 2; /* plus a colon and a comma */
         (*ret_names)++;
     }
     return part->values.n == 0 && *ret_names > 0 ? bytes - 1 : bytes;
@@ -411,7 +413,7 @@ static struct session_sum sum_member(const struct merged *shared, const struct j
     size_t names, more;
 
     for (; rollout >= 10; rollout /= 10)
-        add_other(&s, 1); /* it is 0 in the shared sum */
+        add_other(&s, 1); /* the shared sum has 0 here */
     more = (size_t)add_values(&shared->metadata, json_get(member, "metadata"), &names);
     s.bytes += more;
     s.metadata_bytes += more;
@@ -427,7 +429,7 @@ static const char *option_path(const char *option)
     return strcmp(option, "metadata") == 0 || strcmp(option, "labels") == 0 ? "" : "session.";
 }
 
-/* The options themselves, of one rollout. */
+/* Checks the written options of one rollout. */
 static int check_written(struct str options, const struct config *config, struct err *e)
 {
     size_t most = (size_t)config->max_control_body_bytes;
@@ -488,8 +490,8 @@ int group_session_check_sum(const struct group_spec *spec, const struct json *bo
     uint32_t given = json_is(p.members, JSON_ARRAY) ? p.members->n : 0;
     int rc = 0;
 
-    /* Those that have no member of their own are alike but for their number: the last one, whose
-     * is the longest, stands for all. */
+    /* Rollouts without members of their own differ only in their number. The last one, whose number
+     * is longest, stands for all of them. */
     for (uint32_t k = 0; k < n && rc == 0; k++) {
         k = k == given ? n - 1 : k;
         if (!is_light(&p, k, &bound, config, &merged))

@@ -23,7 +23,8 @@ enum { LIST_DEFAULT = 100, LIST_MAX = 1000, WAIT_MAX_S = 3600, WARNING_MAX = 102
 
 /* --- submit --- */
 
-/* Compares two groups by their texts with the defaults filled in, member order aside. */
+/* Compares two groups by their texts with the defaults filled in, without regard to the order of
+ * members. */
 static bool same_group(struct desk_request *r, const struct group *g, struct str text)
 {
     const struct json *a = NULL, *b = NULL;
@@ -39,7 +40,7 @@ struct candidate {
     bool exists;
 };
 
-/* Checks the group's size, which is limited and which its sessions contain. */
+/* Checks the group's size, which is limited because its sessions contain it. */
 static int check_group_size(const struct group_spec *g, const char *where, struct err *e)
 {
     if (g->n + g->extra <= GROUP_MAX)
@@ -58,7 +59,7 @@ static int check_fail_reward(const struct json *body, const struct json *default
     return fields_number(&f, "fail_reward", -(double)FLT_MAX, (double)FLT_MAX, &reward);
 }
 
-/* Checks one; its text goes into the arena. All of one submission:
+/* Checks one group. Its text is stored in the arena. All checks of a submission are here:
  * NOLINTNEXTLINE(readability-function-size) */
 static int check_group(struct desk_request *r, const struct json *body, const struct json *defaults,
                        struct str id, const char *where, struct candidate *ret, struct err *e)
@@ -77,8 +78,9 @@ static int check_group(struct desk_request *r, const struct json *body, const st
     g = book_group(&r->desk->book, spec.id);
     ret->exists = g != NULL;
     if (g && same_group(r, g, ret->text))
-        return 0; /* whatever would be said of it today */
-    /* Not a part of group_parse: a journal may hold groups of a time when it was not checked. */
+        return 0; /* a repeated group is accepted even if it would be refused today */
+    /* These checks are not in group_parse, because a journal may have groups from before they
+     * existed. */
     if (check_group_size(&spec, where, e) || check_fail_reward(body, defaults, where, e) ||
         group_export_check(body, defaults, where, e) ||
         group_session_check(body, defaults, config, where, e) ||
@@ -90,7 +92,7 @@ static int check_group(struct desk_request *r, const struct json *body, const st
     return 0;
 }
 
-/* No id twice in one request. */
+/* Refuses an id that is twice in one request. */
 static int check_twice(const struct candidate *all, size_t n, struct err *e)
 {
     struct map seen = {0};
@@ -155,7 +157,7 @@ static void write_answer(struct desk *d, const struct candidate *all, size_t n, 
     json_out_end_obj(o);
 }
 
-/* Warns of the runners of these groups that no executor offers. Each is named once. */
+/* Warns of runners of these groups that no executor offers. Each is named once. */
 static void warn_of_runners(struct desk_request *r, const struct candidate *all, size_t n)
 {
     const struct book *b = &r->desk->book;
@@ -178,7 +180,8 @@ static void warn_of_runners(struct desk_request *r, const struct candidate *all,
     buf_done(&text);
 }
 
-/* A group without a queue is still there when it is cancelled: it goes by being acknowledged. */
+/* Removes a new group. A cancelled group without a queue is still in the book, so it is
+ * acknowledged as well. */
 static int remove_new(struct desk *d, struct str id, struct err *e)
 {
     struct buf record = {0};
@@ -194,7 +197,8 @@ static int remove_new(struct desk *d, struct str id, struct err *e)
     return rc < 0 ? -1 : 0;
 }
 
-/* Takes those back that were written before one failed: all or none. */
+/* Removes the groups that were written before one failed, so that a request makes all groups or
+ * none. */
 static void withdraw_candidates(struct desk *d, const struct candidate *all, size_t n)
 {
     struct err e;
@@ -205,7 +209,7 @@ static void withdraw_candidates(struct desk *d, const struct candidate *all, siz
                       LOG_T("error", e.text));
 }
 
-/* The answer says what is new and what was there already. */
+/* Writes the groups and answers which of them are new and which existed already. */
 static void submit_candidates(struct desk_request *r, const struct candidate *all, size_t n,
                               bool single)
 {
@@ -290,7 +294,7 @@ void groups_post(struct desk_request *r)
         submit_candidates(r, all, n, false);
 }
 
-/* --- look --- */
+/* --- show --- */
 
 static struct group *find_group(struct desk_request *r, struct err *e)
 {
@@ -309,8 +313,8 @@ static struct group *find_group(struct desk_request *r, struct err *e)
     return NULL;
 }
 
-/* A group that has settled is delivered by this, where it has no queue: the answer waits for its
- * record. */
+/* Answers with the group. If it has settled and has no queue, this answer delivers it, and waits
+ * for the record of that. */
 static void answer_group(struct desk *d, struct exchange *x, const struct group *g)
 {
     struct desk_answer *answer;
@@ -345,8 +349,8 @@ void groups_get(struct desk_request *r)
 struct group_filter {
     struct str queue, label_name, label_value;
     bool has_value;
-    unsigned states; /* bits; 0: any */
-    uint64_t after;  /* seq */
+    unsigned states; /* bits of group_state; 0: any */
+    uint64_t after;  /* seq of the last group of the previous page */
     uint64_t limit;
 };
 
@@ -436,14 +440,14 @@ void groups_list(struct desk_request *r)
 
 /* --- wait --- */
 
-/* A group that a request waits for; seq distinguishes it from a later one with its id. */
+/* A group that a request waits for. seq distinguishes it from a later group with the same id. */
 struct group_wait {
     uint64_t seq;
-    struct buf last; /* the group when it was cancelled and removed */
+    struct buf last; /* the group as it was when it was cancelled and removed */
     char id[GROUP_ID_MAX + 1];
 };
 
-/* Groups that are gone have ended, too. */
+/* Answers if the group has ended. A removed group has ended, too. */
 static bool check_wait(struct poll *p)
 {
     struct group_wait *w = p->ctx;
@@ -516,7 +520,7 @@ void groups_wait(struct desk_request *r)
 
 /* --- cancel --- */
 
-/* The answer names the group if it was changed: a settled one may stay as it is. */
+/* Names the group in the answer if it was changed: a settled group may be unchanged. */
 void groups_cancel(struct desk_request *r)
 {
     static const char *const names[] = {"deliver"};

@@ -1,4 +1,4 @@
-/* Requests that wait for a change of the book: after every change all of them look again. */
+/* Requests that wait for a change of the book. After every change each of them checks again. */
 #include <stdlib.h>
 
 #include "common/base/mem.h"
@@ -32,7 +32,7 @@ static void on_timeout(struct loop_timer *t)
     end_poll(CONTAINER_OF(t, struct poll, timer));
 }
 
-/* While it looks the exchange is not watched: an answer ends it. */
+/* Checks one poll. The exchange is not watched meanwhile, because an answer ends it. */
 static bool check_poll(struct poll *p)
 {
     exchange_watch(p->x, NULL, NULL);

@@ -42,14 +42,14 @@ void queues_get(struct desk_request *r)
 /* --- next --- */
 
 struct next {
-    struct str queue; /* in the same block as this */
+    struct str queue; /* in the same block as this struct */
     uint64_t max, lease_ms;
     unsigned states;
     bool submitted;
 };
 
-/* Takes up to `max` groups and writes them; an error if there are some and none can be taken. When
- * the trainer has left, the lease brings them back. */
+/* Takes up to `max` groups and writes them. Fails if groups are available but none can be taken. If
+ * the trainer has left, the end of the lease returns them. */
 static void deliver_groups(struct desk *d, struct exchange *x, const struct next *n)
 {
     struct desk_answer *a = durable_begin(d, x);
@@ -97,7 +97,7 @@ static bool check_next(struct poll *p)
     return true;
 }
 
-/* Answers when the wait is over, also without a group, so that the trainer sees why. */
+/* Answers when the wait is over, even without a group, so that the trainer gets the reason. */
 static void next_over(struct poll *p)
 {
     deliver_groups(p->desk, p->x, p->ctx);
@@ -155,7 +155,8 @@ static int read_next(struct desk_request *r, struct next *n, uint64_t *wait_ms, 
     return read_states(r, &n->states, e);
 }
 
-/* Logs that a trainer waits for groups of a queue that has none; a name once a minute. */
+/* Logs that a trainer waits for groups of a queue that has none. The same name is logged once a
+ * minute. */
 static void log_unknown_queue(struct desk *d, struct str name)
 {
     struct buf why = {0};
@@ -209,7 +210,7 @@ static int read_group_ids(struct desk_request *r, const struct json **ret, struc
     return 0;
 }
 
-/* {"acked": n}, with a warning if no group has that queue. */
+/* Writes {"acked": n}, with a warning if no group has that queue. */
 static void write_count(struct desk_request *r, const char *key, uint64_t n, struct buf *out)
 {
     struct json_out o = json_out_to(out);
@@ -221,8 +222,8 @@ static void write_count(struct desk_request *r, const char *key, uint64_t n, str
     json_out_end_obj(&o);
 }
 
-/* Writes a record of that kind for each named group of the queue for which `fits`. Unknown ids are
- * no error: a repeated request names groups that are gone. */
+/* Writes a record of the kind for each named group of the queue for which `fits` is true. Unknown
+ * ids are not an error, because a repeated request names groups that were removed. */
 static void write_many(struct desk_request *r, enum record_kind kind, const char *key,
                        bool (*fits)(const struct group *g))
 {
@@ -342,7 +343,7 @@ static bool cancel_fits(const struct group *g, const struct cancel *c)
     return labels_match(g, c->labels);
 }
 
-/* Cancels the groups of the queue that fit; their ids go into the answer. */
+/* Cancels the groups of the queue that fit. Their ids are added to the answer. */
 static int cancel_all(struct desk_request *r, struct queue *q, const struct cancel *c,
                       struct desk_answer *answer, struct err *e)
 {

@@ -1,5 +1,5 @@
-/* POST /attempts/renew: an executor renews its leases; the answer names the attempts that it must
- * end. */
+/* POST /attempts/renew: an executor renews its leases. The answer names the attempts that the
+ * executor must end. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ struct renewal {
     char (*ids)[ATTEMPT_ID_LEN + 1];
 };
 
-/* Why the executor is to end the attempt, or NULL. */
+/* Returns why the executor must end the attempt, or NULL. */
 static const char *kill_reason(const struct desk *d, const struct renewal *r, const char *id)
 {
     const struct attempt *a = book_attempt(&d->book, str_cstr(id));

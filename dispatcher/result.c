@@ -1,8 +1,8 @@
 /*
- * Everything is read from the book when it is asked for; nothing is kept. A settled group does not
- * change any more, so each delivery of it has the same content, but for the number of deliveries.
- * Metadata and labels come from the submission's text, which is parsed again here: kept as trees
- * they would cost memory for every waiting group.
+ * Everything is computed from the book when it is asked for; nothing is kept. A settled group does
+ * not change, so each delivery of it has the same content except for the number of deliveries.
+ * Metadata and labels come from the submission's text, which is parsed again here. Trees would use
+ * memory for every waiting group.
  */
 #include "dispatcher/result.h"
 
@@ -10,7 +10,7 @@
 #include "dispatcher/book.h"
 #include "dispatcher/waits.h"
 
-/* Seconds, as everywhere in the control plane; null when it has not happened. */
+/* Writes a time in seconds, as everywhere in the control plane; null if it has not happened. */
 static void put_time(struct json_out *o, const char *key, uint64_t ms)
 {
     json_out_key(o, key);
@@ -71,7 +71,7 @@ static void put_member(const struct group *g, uint32_t k, struct json_out *o)
     json_out_end_obj(o);
 }
 
-/* min_version and max_version over the members that count. */
+/* Writes min_version and max_version over the members that count. */
 static void put_member_versions(const struct group *g, struct json_out *o)
 {
     int64_t min = INT64_MAX, max = INT64_MIN;
@@ -106,7 +106,7 @@ void result_write_waits(const struct book *b, const struct group *g, const struc
     buf_done(&why);
 }
 
-/* b and now: see result_write_group. */
+/* Writes the members before those of the rollouts. b and now as in result_write_group. */
 static void put_group_head(const struct group *g, const struct book *b, const struct waits_now *now,
                            struct json_out *o)
 {
@@ -165,8 +165,8 @@ void result_write_group(const struct group *g, const struct book *b, const struc
     arena_done(&a);
 }
 
-/* Whether a group of the queue that has not settled is for the runner: one of its rollouts waits,
- * in a lane, or runs. */
+/* Reports whether an unsettled group of the queue needs the runner: one of its rollouts waits in a
+ * lane, or runs. */
 static bool is_runner_wanted(const struct book *b, const struct runner *r, const struct queue *q)
 {
     const struct attempt *a;
@@ -186,7 +186,7 @@ static bool is_runner_wanted(const struct book *b, const struct runner *r, const
     return false;
 }
 
-/* Runners that groups of the queue wait for in vain. */
+/* Writes the runners that groups of the queue wait for in vain. */
 static void put_blocked(const struct book *b, const struct queue *q, const struct waits_now *now,
                         struct json_out *o)
 {

@@ -13,27 +13,27 @@ struct runner;
 struct str;
 struct waits_now;
 
-/* The whole group with its members; of one that has not settled also why it waits. b and now: NULL
- * for a settled one. */
+/* Writes the whole group with its members. If it has not settled, also why it waits. b and now may
+ * be NULL for a settled group. */
 void result_write_group(const struct group *g, const struct book *b, const struct waits_now *now,
                         struct json_out *o);
 
-/* Without members and metadata, for lists. */
+/* Writes the group without members and metadata, for lists. */
 void result_write_row(const struct group *g, const struct book *b, const struct waits_now *now,
                       struct json_out *o);
 
-/* A member `waits`: why rollouts of the group wait, or null. */
+/* Writes a member `waits`: why rollouts of the group wait, or null. */
 void result_write_waits(const struct book *b, const struct group *g, const struct waits_now *now,
                         struct json_out *o);
 
-/* A member `warning` if no known group has that queue: its name is probably mistyped. */
+/* Writes a member `warning` if no known group has that queue: its name is probably mistyped. */
 void result_write_queue_warning(const struct book *b, struct str name, struct json_out *o);
 
-/* A queue's counts; q NULL: one that no known group has. */
+/* Writes a queue's counts. q NULL: no known group has the queue. */
 void result_write_queue(const struct book *b, struct str name, const struct queue *q,
                         const struct waits_now *now, struct json_out *o);
 
-/* Writes the members of such an object, without its braces. */
+/* Writes the members of a queue's object, without its braces. */
 void result_write_queue_members(const struct book *b, struct str name, const struct queue *q,
                                 const struct waits_now *now, struct json_out *o);
 

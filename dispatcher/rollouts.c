@@ -2,7 +2,7 @@
  * group_parse reads a submission in the order id, names, counts, the rest, nested objects, and
  * stops at the first fault. Each field is searched in the group, then in the defaults of its
  * request. group_write_submission writes the fields in the order of `known`. So a repeated
- * submission mostly gives the same bytes, and is distinguished from a conflicting one without
+ * submission usually gives the same bytes, and can be distinguished from a conflicting one without
  * parsing (groups.c).
  *
  * group_write_export leaves out `format` and the two require_ options. These belong to the receiver
@@ -31,7 +31,7 @@ const char *const outcome_names[OUTCOMES] = {"ok", "timeout", "error", "infra", 
 static const char *const on_names[] = {"keep", "retry", "drop"};
 static const char *const reward_names[] = {"required", "external"};
 
-/* All that a group may have; what is not here is an error. */
+/* All fields of a group; any other field is an error. */
 static const char *const known[] = {
     "id",       "queue",    "runner",         "input",      "n",       "extra",
     "min",      "attempts", "infra_attempts", "on",         "reward",  "fail_reward",
@@ -40,7 +40,7 @@ static const char *const known[] = {
 static const char *const known_on[] = {"timeout", "error", "infra"};
 static const char *const known_member[] = {"sampling_params", "metadata"};
 
-/* A member of the submission, else the defaults'. */
+/* Returns a member of the submission, else of the defaults. */
 static const struct json *find_member(const struct json *body, const struct json *defaults,
                                       const char *name)
 {
@@ -55,7 +55,8 @@ static bool id_char(char c)
            c == '-';
 }
 
-/* Trainers cut keys at '_', and ids stand in paths: few characters are safe everywhere. */
+/* Reads the id. Its characters are restricted, because trainers cut keys at '_', and ids are in
+ * paths. */
 static int read_id(struct field_reader *f, struct str path_id, struct str *ret)
 {
     const struct json *v = json_get(f->body, "id");
@@ -116,7 +117,7 @@ static int read_member_fields(struct field_reader *f, uint32_t n)
     return 0;
 }
 
-/* Refuses what the gateway itself sets for each attempt's session. */
+/* Refuses options that the gateway itself sets in each attempt's session. */
 static int check_session(struct field_reader *f)
 {
     static const char *const ours[] = {"count", "group", "rollout", "group_size", "hold"};
@@ -310,7 +311,8 @@ struct group *group_new(const struct group_spec *spec, const struct json *submis
     buf_done(&text);
     keep_labels(g, json_get(submission, "labels"));
     g->spec.id = str_of(mem_strndup(spec->id.p, spec->id.len), spec->id.len);
-    g->spec.queue = g->spec.runner = (struct str){0}; /* queue and runner have them */
+    /* these are borrowed; queue and runner have the names */
+    g->spec.queue = g->spec.runner = (struct str){0};
     g->waiting = group_rollouts(g);
     return g;
 }
@@ -373,8 +375,6 @@ bool group_goes_to_sinks(const struct group *g)
     return goes;
 }
 
-/* Writes the group's export options, which apply to every receiver of the session: trainer and
- * sinks. */
 void group_write_export(const struct group *g, bool checked, struct buf *out)
 {
     struct arena a = {0};

@@ -4,13 +4,12 @@
  *   group     waiting -> running -> finished | partial | failed | cancelled       (settled, once)
  *   rollout   waiting -claim-> running -end-> succeeded | failed | waiting (retry) | cancelled
  *   attempt   claimed -> ended (ok, timeout, error, infra, cancelled)             (once)
- *   delivery  none -> offered -next-> taken -ack-> (the group is gone)
+ *   delivery  none -> offered -next-> taken -ack-> (the group is removed)
  *                        ^------ lease over, or returned ------'
  *
- * A group that waits is small: its submission as JSON text, the numbers that are read from it, and
- * its labels.
- * The rollouts come with its first claim. Memory: the book (book.h) owns groups; a group owns its
- * rollouts, these their attempts and results.
+ * A waiting group is small: its submission as JSON text, the numbers that are read from it, and its
+ * labels. Its first claim makes the rollouts. Memory: the book (book.h) owns groups; a group owns
+ * its rollouts, these their attempts and results.
  */
 #ifndef RG_DISPATCHER_ROLLOUTS_H
 #define RG_DISPATCHER_ROLLOUTS_H
@@ -35,7 +34,7 @@ enum group_state {
     GROUP_WAITING, /* no attempt yet */
     GROUP_RUNNING,
     GROUP_FINISHED, /* n rollouts succeeded */
-    GROUP_PARTIAL,  /* at least `min` did, and no more can */
+    GROUP_PARTIAL,  /* at least `min` rollouts succeeded, and no more can */
     GROUP_FAILED,
     GROUP_CANCELLED,
     GROUP_STATES
@@ -59,9 +58,9 @@ enum outcome {
     OUTCOMES
 };
 
-/* The consequence of a timeout, an error or an infrastructure failure. KEEP: the attempt counts
- * anyway, if its session could be finalized. RETRY: another attempt is made while there are any
- * left. DROP: the rollout has failed. */
+/* What follows a timeout, an error or an infrastructure failure. KEEP: the attempt counts anyway,
+ * if its session could be finalized. RETRY: a further attempt is made while attempts are left.
+ * DROP: the rollout fails. */
 enum on { ON_KEEP, ON_RETRY, ON_DROP };
 
 enum group_delivery { DELIVERY_NONE, DELIVERY_OFFERED, DELIVERY_TAKEN };
@@ -70,17 +69,17 @@ extern const char *const group_state_names[GROUP_STATES];
 extern const char *const rollout_state_names[ROLLOUT_STATES];
 extern const char *const outcome_names[OUTCOMES];
 
-/* The numbers of a submission. Durations in milliseconds; deadline_ms 0: none. */
+/* Values of a submission. Durations in milliseconds; deadline_ms 0: no deadline. */
 struct group_spec {
     struct str id, queue, runner; /* queue absent: the group is only waited for by its id */
-    uint32_t n;                   /* rollouts that are wanted */
-    uint32_t extra;               /* rollouts beyond them, begun in case some fail or are late */
+    uint32_t n;                   /* number of wanted rollouts */
+    uint32_t extra;               /* further rollouts, begun in case some fail or are slow */
     uint32_t min; /* rollouts that are enough for GROUP_PARTIAL if no more can succeed */
     uint32_t attempts,
-        infra_attempts; /* maximum of attempts of a rollout: without infra ends; with infra ends */
-    enum on on[OUTCOME_INFRA + 1]; /* by outcome; that of ok is not used */
+        infra_attempts; /* most attempts of a rollout: not counting infra ends; counting them */
+    enum on on[OUTCOME_INFRA + 1]; /* by outcome; the element of `ok` is unused */
     double fail_reward;
-    bool external_reward; /* the trainer scores: an unknown reward is no failure */
+    bool external_reward; /* the trainer computes rewards: an unknown reward is not a failure */
     bool has_version;
     int64_t version; /* version of the policy at submission */
     int64_t priority;
@@ -91,25 +90,26 @@ struct queue;
 struct runner;
 struct rollout;
 
-/* Later than any clock: the attempt's executor does not have it yet. */
+/* A time later than any clock: the attempt's executor does not know the attempt yet. */
 #define LEASE_NOT_BEGUN UINT64_MAX
 
 struct attempt {
     char id[ATTEMPT_ID_LEN + 1];
     char session[SESSION_ID_MAX];
     struct rollout *rollout;
-    struct attempt *before; /* the rollout's attempt before this one; they are kept until the
-                               group goes, so that a repeated end is answered alike */
-    char *executor;         /* the executor that claimed it */
-    uint32_t number;        /* 1.. of its rollout */
+    /* the rollout's attempt before this one. Attempts are kept until the group is removed, so that
+     * a repeated end gets the same answer */
+    struct attempt *before;
+    char *executor;         /* name of the executor that claimed it */
+    uint32_t number;        /* number of the attempt in its rollout, from 1 */
     uint64_t claimed_at_ms; /* wall clock */
     uint64_t lease_due_ms;  /* monotonic; 0: not set yet (after a replay); LEASE_NOT_BEGUN */
     bool ended;
-    bool ending;                /* its end is being worked out: the lease does not matter */
-    bool lost;                  /* its lease ran out: whatever its executor says comes too late */
+    bool ending;                /* its end is being processed: the lease does not matter */
+    bool lost;                  /* its lease ran out: a report of its executor comes too late */
     bool refused;               /* it never began: the gateway refuses its session for good */
-    const char *kill;           /* why the executor is to end it, or NULL */
-    enum outcome outcome;       /* once ended */
+    const char *kill;           /* why the executor must end it, or NULL */
+    enum outcome outcome;       /* set when it has ended */
     enum rollout_state verdict; /* verdict of the end on the rollout: WAITING means a retry */
     struct list_item entry;     /* in the list of running attempts */
 };
@@ -119,7 +119,7 @@ struct result {
     enum outcome outcome;
     bool has_outcome;
     bool has_reward, has_finished, finished;
-    bool beside; /* it ended for a reason that is not its runner's fault, whatever its end says */
+    bool beside; /* the end was not the fault of the attempt's runner, whatever the outcome */
     double reward;
     uint64_t trajectories, trained_tokens;
     bool has_versions;
@@ -132,11 +132,12 @@ struct rollout {
     struct group *group;
     uint32_t index;
     enum rollout_state state;
-    bool reserved;           /* a claim is making its session */
-    uint32_t errors, infras; /* failed attempts of each kind */
-    uint64_t not_before_ms;  /* wall clock: back-off before the next attempt */
+    bool reserved;           /* a claim is making the rollout's session */
+    uint32_t errors, infras; /* number of failed attempts of each kind */
+    uint64_t not_before_ms;  /* wall clock: end of the back-off before the next attempt */
     struct attempt *last;    /* newest attempt, or NULL */
-    char *avoid;             /* the executor that failed it last: another one first */
+    /* name of the executor that failed it last; other executors are preferred */
+    char *avoid;
     struct result result;
 };
 
@@ -151,23 +152,24 @@ struct group {
     size_t text_len;
     struct group_label *labels; /* labels of the text, so that filters need not parse it */
     size_t n_labels;
-    struct queue *queue; /* NULL: none */
+    struct queue *queue; /* NULL: the group has no queue */
     struct runner *runner;
-    uint64_t seq; /* order of submission */
+    uint64_t seq; /* position in the order of submission */
     uint64_t settled_seq;
     uint64_t submitted_at_ms, begun_at_ms, first_end_at_ms, settled_at_ms; /* wall clock */
     enum group_state state;
     enum group_delivery delivery;
     uint32_t deliveries;
-    uint64_t lease_ms;                    /* how long it is its trainer's once taken */
-    uint64_t taken_until_ms;              /* monotonic; 0: not set yet */
-    uint32_t waiting, running, succeeded; /* rollouts */
+    /* how long a trainer may keep the group after taking it */
+    uint64_t lease_ms;
+    uint64_t taken_until_ms;              /* monotonic: end of that time; 0: not set yet */
+    uint32_t waiting, running, succeeded; /* numbers of rollouts in each state */
     bool overdue;
     bool told;                    /* the Redis sinks have its entry */
-    struct rollout *rollouts;     /* n + extra, or NULL: not begun */
+    struct rollout *rollouts;     /* n + extra of them, or NULL: the group has not begun */
     struct list_item lane_entry;  /* in its lane, while a rollout waits (book_lanes.h) */
-    bool in_lane, resting;        /* a rollout waits; and lane_entry is with those that rest */
-    uint64_t due_ms;              /* wall clock: until when it rests */
+    bool in_lane, resting;        /* a rollout waits; lane_entry is in `resting` */
+    uint64_t due_ms;              /* wall clock: end of the group's rest */
     struct list_item queue_entry; /* in the queue's list of all groups, by seq */
     struct list_item
         settled_entry; /* in the queue's list of settled groups, by the time of settling */
@@ -186,30 +188,31 @@ static inline uint32_t group_rollouts(const struct group *g)
 }
 
 /* Reads and checks one submission: `body`, with `defaults` (or NULL) for missing members; `id` (or
- * absent) is the one in the path. Strings of *ret are borrowed from the trees. -1: ERR_INVALID that
- * names the field; `where` ("groups[3]." or "") precedes the name. */
+ * absent) is the one in the path. Strings of *ret are borrowed from the trees. Returns -1 with
+ * ERR_INVALID, which names the field; `where` ("groups[3]." or "") precedes the name. */
 int group_parse(const struct json *body, const struct json *defaults, struct str id,
                 const char *where, struct group_spec *ret, struct err *e);
 
-/* The submission with its defaults filled in, as one JSON object: what is kept and compared. */
+/* Writes the submission with its defaults filled in, as one JSON object. This is the text that is
+ * kept and compared. */
 void group_write_submission(const struct json *body, const struct json *defaults, struct str id,
                             struct buf *out);
 
-/* A group of its own memory: what the submission says is copied. */
+/* Makes a group that copies what it needs of the submission. */
 struct group *group_new(const struct group_spec *spec, const struct json *submission);
 void group_free(struct group *g);
 
-/* The value of the group's label of that name, borrowed; absent: it has none. */
+/* Returns the value of the group's label with that name, borrowed; absent: it has none. */
 struct str group_label(const struct group *g, struct str name);
 
-/* Whether sinks get the sessions of attempts that count: unless session.sink is false. */
+/* Reports whether sinks get the sessions of attempts that count: unless session.sink is false. */
 bool group_goes_to_sinks(const struct group *g);
 
-/* Writes the body of a member's finalize (`checked`: what must hold for an attempt to count is
- * required), or the options of its export for sinks. */
+/* Writes the body of a member's finalize (with `checked`, which also requires what an attempt needs
+ * to count), or the options of its export for sinks. */
 void group_write_export(const struct group *g, bool checked, struct buf *out);
 
-/* Makes the rollouts, all waiting. */
+/* Makes the rollouts, all of which wait. */
 void group_begin(struct group *g);
 
 void result_done(struct result *r);

@@ -1,4 +1,4 @@
-/* GET /attempts: what runs, the oldest first. */
+/* GET /attempts: running attempts, the oldest first. */
 #include "common/base/clock.h"
 #include "common/codec/json.h"
 #include "common/proc/heritage.h"
@@ -33,7 +33,7 @@ static void put_attempt(const struct attempt *a, uint64_t now_ms, struct json_ou
     json_out_end_obj(o);
 }
 
-/* The book lists attempts as they were claimed. */
+/* The book lists attempts in the order of their claims. */
 void attempts_list(struct desk_request *r)
 {
     struct str given = desk_query(r, "limit");

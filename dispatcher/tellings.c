@@ -1,8 +1,8 @@
 /*
- * Settled groups on their way to the Redis sinks: one entry each in the stream NAME:groups, which
- * names the keys of its members' entries. When the records that settled it are durable, a worker
- * spools the entry next to the sessions' exports. That is recorded, so that a restart sends only
- * missing entries. Each entry arrives at least once, like all that sinks receive.
+ * Entries of settled groups for the Redis sinks: one entry each in the stream NAME:groups, which
+ * names the keys of its members' entries. When the records that settled the group are durable, a
+ * worker spools the entry next to the sessions' exports. That is recorded, so that a restart sends
+ * only missing entries. Each entry arrives at least once, like everything that sinks receive.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,9 +25,10 @@ enum { AGAIN_MS = 500 };
 struct telling {
     struct desk *desk;
     char group[GROUP_ID_MAX + 1];
-    uint64_t submitted_at_ms; /* the group was: its id may be another one's by now */
+    /* time of submission, because a later group may have the same id by now */
+    uint64_t submitted_at_ms;
     char *body;
-    bool waits; /* for the records that settled the group */
+    bool waits; /* waits for the records that settled the group to be durable */
     struct http_fetch *call;
     struct loop_timer again;
     struct list_item entry;
@@ -52,7 +53,8 @@ static void on_telling_retry(struct loop_timer *timer)
     ask_to_spool(CONTAINER_OF(timer, struct telling, again));
 }
 
-/* The group may be acknowledged by now: its records are there until this is done. */
+/* Records that the sinks have the entry. The group may be acknowledged by now; its records are kept
+ * until this is done. */
 static void record_delivery(struct telling *t)
 {
     const struct group *g = book_group(&t->desk->book, str_cstr(t->group));
@@ -149,7 +151,8 @@ static char *write_entry(const struct group *g)
     json_out_i64(&o, g->succeeded);
     put_keys(g, &o);
     json_out_key(&o, "result");
-    told.deliveries = 0; /* without deliveries to trainers, so that the entry is always the same */
+    /* deliveries to trainers are left out, so that the entry is always the same */
+    told.deliveries = 0;
     result_write_group(&told, NULL, NULL, &o);
     json_out_end_obj(&o);
     json_out_end_obj(&o);

@@ -37,7 +37,7 @@ void waits_of_runner(const struct runner *r, const struct queue *q, const struct
         write_full(q, out);
 }
 
-/* Appends up to NAMES_MAX names, and the one that was probably meant. */
+/* Appends up to NAMES_MAX names, and the name that was probably meant. */
 static void write_names(const char *const *names, size_t n, size_t total, struct str asked,
                         struct buf *out)
 {
@@ -85,8 +85,8 @@ void waits_no_queue(const struct book *b, struct str name, struct buf *out)
     write_names(names, n, b->queues.n, name, out);
 }
 
-/* Returns until when all waiting rollouts of the group rest after failures; 0: one of them may
- * begin. */
+/* Returns until when all waiting rollouts of the group are in a back-off; 0: one of them may begin.
+ */
 static uint64_t rests_until_ms(const struct group *g, uint64_t wall_ms)
 {
     uint64_t until_ms = UINT64_MAX;

@@ -1,5 +1,5 @@
 /*
- * Why groups wait: what the gateway, a queue and a runner say about attempts that do not begin.
+ * Why groups wait: the reasons in the gateway, a queue and a runner why attempts do not begin.
  * Pure: everything is computed from the book and from struct waits_now when it is asked for.
  */
 #ifndef RG_DISPATCHER_WAITS_H
@@ -15,16 +15,16 @@ struct queue;
 struct runner;
 struct str;
 
-/* The state outside of the book. */
+/* Facts that are not in the book. */
 struct waits_now {
     uint64_t wall_ms, mono_ms;
-    const char *pause;    /* why no attempt at all may begin; NULL: they may */
+    const char *pause;    /* why no attempt may begin; NULL: attempts may begin */
     uint64_t settled_max; /* --queue-max-settled; 0: no limit */
     bool engines_away;    /* no engine answers */
 };
 
-/* Appends why no attempt of the runner begins in that queue (NULL: groups of no queue); nothing if
- * attempts begin, or wait for a free slot alone. */
+/* Appends why no attempt of the runner begins in the queue (NULL: groups without a queue). Appends
+ * nothing if attempts begin, or if only a free slot is missing. */
 void waits_of_runner(const struct runner *r, const struct queue *q, const struct waits_now *now,
                      struct buf *out);
 
@@ -32,14 +32,15 @@ void waits_of_runner(const struct runner *r, const struct queue *q, const struct
 void waits_of_group(const struct book *b, const struct group *g, const struct waits_now *now,
                     struct buf *out);
 
-/* True if an executor has offered the runner in the last minute, or runs an attempt of it. */
+/* Reports whether an executor has offered the runner in the last minute, or runs an attempt of it.
+ */
 bool waits_is_offered(const struct runner *r, uint64_t mono_ms);
 
 /* Appends that no executor offers the runner, and which runners are offered. */
 void waits_not_offered(const struct book *b, const struct runner *r, uint64_t mono_ms,
                        struct buf *out);
 
-/* Appends that the book has no queue of that name, and which it has. */
+/* Appends that the book has no queue of that name, and the names of queues that it has. */
 void waits_no_queue(const struct book *b, struct str name, struct buf *out);
 
 #endif

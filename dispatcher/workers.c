@@ -1,7 +1,7 @@
 /*
  * One HTTP client for each worker place, made when the place is first called and kept. A session's
- * call goes to the place of its id. If a place was scaled away, its adopter serves the socket, so
- * no other way is needed here. Calls without a session go around the workers that are ready. A call
+ * call goes to the place of its id. If a place was removed by scaling, its adopter serves the
+ * socket, so the path is the same. Calls without a session go to the ready workers in turn. A call
  * that cannot be made still ends through its callback, with the error.
  */
 #include "dispatcher/workers.h"
@@ -24,12 +24,12 @@ struct workers {
     struct loop *loop;
     char key[KEY_MAX];
     unsigned turn;
-    struct http_client *clients[BOARD_WORKERS_MAX]; /* by place; NULL: not used yet */
-    bool broken[BOARD_WORKERS_MAX];                 /* no client can be made for the place */
+    struct http_client *clients[BOARD_WORKERS_MAX]; /* by place; NULL: not called yet */
+    bool broken[BOARD_WORKERS_MAX];                 /* by place: no client can be made */
     char fault[320];
     unsigned fault_place;
     struct http_fetch *retry; /* the call of workers_retry, or NULL */
-    struct list_head calls;   /* fetches that are out */
+    struct list_head calls;   /* pending fetches */
 };
 
 struct workers *workers_new(const struct heritage *h, struct loop *loop)
@@ -57,7 +57,8 @@ void workers_free(struct workers *w)
     free(w);
 }
 
-/* The place that serves the session's index (adoption followed), or the next one that serves. */
+/* Returns the place that serves the session's index (adoption followed), or the next place that
+ * serves. */
 static int choose_worker(struct workers *w, struct str id, struct err *e)
 {
     uint32_t index;
@@ -97,7 +98,7 @@ static struct http_client *client_of(struct workers *w, struct str id, struct er
     return w->clients[place];
 }
 
-/* `r` without headers and body. */
+/* Starts a call; `r` comes without headers and body. */
 static struct http_fetch *start_call(struct workers *w, struct str id, struct http_request *r,
                                      struct str body, http_fetch_fn fn, void *ctx)
 {
@@ -119,7 +120,7 @@ static struct http_fetch *start_call(struct workers *w, struct str id, struct ht
     return f;
 }
 
-/* A request has so many parts. NOLINTNEXTLINE(readability-function-size) */
+/* A request has all these parameters. NOLINTNEXTLINE(readability-function-size) */
 struct http_fetch *worker_call(struct workers *w, struct str id, const char *method,
                                struct str path, struct str body, http_fetch_fn fn, void *ctx)
 {
@@ -145,8 +146,8 @@ struct http_fetch *worker_call_long(struct workers *w, struct str id, struct str
     return start_call(w, id, &r, body, fn, ctx);
 }
 
-/* errno of the last try to connect to the place; 0: it can be reached, or was not tried. A full
- * backlog says that the worker is busy. */
+/* Returns errno of the last attempt to connect to the place; 0: it can be reached, or was not
+ * tried. A full backlog only means that the worker is busy. */
 static int connect_error(const struct workers *w, unsigned place)
 {
     int sys = w->clients[place] ? http_client_connect_error(w->clients[place]) : 0;
@@ -186,7 +187,6 @@ static void on_retried(void *ctx, int status, struct str body, const struct err 
     ((struct workers *)ctx)->retry = NULL;
 }
 
-/* Tries the worker again; any answer will do. */
 void workers_retry(struct workers *w)
 {
     char id[ID_TEXT_MAX], path[64];

@@ -1,6 +1,6 @@
 /*
- * struct workers: the dispatcher's calls to the session-workers of its gateway, over their unix
- * sockets, with the gateway's own key.
+ * struct workers: the dispatcher's calls to the workers of its gateway, over their unix sockets,
+ * with the gateway's own key.
  */
 #ifndef RG_DISPATCHER_WORKERS_H
 #define RG_DISPATCHER_WORKERS_H
@@ -17,29 +17,29 @@ struct workers;
 
 struct workers *workers_new(const struct heritage *h, struct loop *loop);
 
-/* The key that goes along; empty: none is needed. Copied. */
+/* Sets the key that calls carry (copied); empty: no key is needed. */
 void workers_key(struct workers *w, const char *key);
 
-/* Why a worker that serves cannot be reached; NULL: each could be, when it was last called. Valid
- * until the next call. */
+/* Returns why a serving worker could not be reached by its last call; NULL: every worker could.
+ * Valid until the next call. */
 const char *workers_fault(struct workers *w);
 
-/* The place of that worker; only after workers_fault has returned a text. */
+/* Returns the place of that worker. Call it only after workers_fault has returned a text. */
 unsigned workers_fault_place(const struct workers *w);
 
-/* Calls the worker that cannot be reached, to see whether it can be by now. */
+/* Calls the worker that could not be reached, to check whether it can be reached now. */
 void workers_retry(struct workers *w);
 
-/* Calls still out are dropped without an answer. */
+/* Frees w. Pending calls are dropped without an answer. */
 void workers_free(struct workers *w);
 
-/* Calls the worker that has the session in `id`, or, id absent, the next one in turn. body may be
+/* Calls the worker of the session `id`. If id is absent, calls the next worker in turn. body may be
  * empty; it is copied. */
 struct http_fetch *worker_call(struct workers *w, struct str id, const char *method,
                                struct str path, struct str body, http_fetch_fn fn, void *ctx);
 
 /* Asks the next worker in turn to make a session. A claim waits for its slowest session, so the
- * call ends before the executor's patience does (CALL_MARGIN_MS in runner/executor.c). */
+ * call ends before the executor's timeout (CALL_MARGIN_MS in runner/executor.c). */
 struct http_fetch *worker_make_session(struct workers *w, struct str body, http_fetch_fn fn,
                                        void *ctx);
 
@@ -48,9 +48,9 @@ struct http_fetch *worker_make_session(struct workers *w, struct str body, http_
 struct http_fetch *worker_call_long(struct workers *w, struct str id, struct str path,
                                     struct str body, http_fetch_fn fn, void *ctx);
 
-/* Reports whether an answer refuses the call for good. Not if it refuses for another reason: the
- * gateway's keys are being changed (401, 403), the call came too slowly (408), or there is no
- * capacity now (429). */
+/* Reports whether an answer refuses the call for good. These are not for good: the gateway's keys
+ * are being changed (401, 403), the call came too slowly (408), or there is no capacity now (429).
+ */
 bool worker_refuses(int status);
 
 #endif
