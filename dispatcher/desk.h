@@ -298,7 +298,7 @@ struct waits_now desk_waits_now(struct desk *d);
 void desk_check_ways(struct desk *d, uint64_t now_ms);
 
 /* Returns how long an attempt may run without a renewal by its executor (--attempt-lease).
- * desk_lease_begin starts that time now. */
+ * desk_begin_lease starts that time now. */
 uint64_t desk_lease_ms(const struct desk *d);
 void desk_begin_lease(const struct desk *d, struct attempt *a);
 

@@ -13,11 +13,8 @@
 /* time that groups wait before a runner that no executor offers is logged */
 enum { MISSED_MS = 10000 };
 
-enum {
-    LOST_AGAIN_MS = 1000,
-    LATE_PART =
-        8 /* LATE_PART: a check that is late by this fraction of a lease extends the leases */
-};
+/* LATE_PART: a check that is late by this fraction of a lease extends the leases */
+enum { LOST_AGAIN_MS = 1000, LATE_PART = 8 };
 
 uint64_t desk_lease_ms(const struct desk *d)
 {

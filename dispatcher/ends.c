@@ -99,8 +99,7 @@ static void answer_gone(struct exchange *x)
     desk_error(x, &e);
 }
 
-/* Reports whether a second end is too late. If it is not, its executor gets the verdict of the
- * first. */
+/* Reports whether a second end is too late to get the verdict of the first. */
 static bool comes_too_late(const struct attempt *a)
 {
     return !a || a->lost || a->outcome == OUTCOME_CANCELLED;
@@ -266,8 +265,7 @@ static void on_full(struct ending *n, const struct json *v)
     ending_fail(n, &e);
 }
 
-/* Ends the attempt as an infrastructure failure. The run may have ended well, so this does not
- * count against its runner. */
+/* Ends the attempt as an infrastructure failure, which does not count against its runner. */
 static void end_as_infra(struct ending *n)
 {
     n->result.beside |= n->outcome == OUTCOME_OK;
@@ -372,8 +370,7 @@ static void on_finalize_refused(struct ending *n, const struct json *v)
     }
 }
 
-/* Reports whether the worker would answer the same again: it refuses the call, or its engine
- * refuses or answers wrongly. */
+/* Reports whether a repeated call would fail again: the worker or its engine refuses it. */
 static bool is_refusal(int status, const struct json *v)
 {
     return worker_refuses(status) || str_eq_c(error_code(v), "engine_invalid");
@@ -469,8 +466,7 @@ static char *copy_object(const struct json *v)
     return buf_take(&text);
 }
 
-/* Reports whether the run has finished, by the executor's report, the scorer's report, or the
- * outcome. */
+/* Reports whether the run has finished: as reported, as scored, or by its outcome. */
 static bool is_finished(const struct json *body, enum outcome outcome)
 {
     const struct json *said = json_get(body, "finished");
@@ -480,8 +476,7 @@ static bool is_finished(const struct json *body, enum outcome outcome)
     return json_is(said, JSON_BOOL) ? json_is_true(said) : outcome == OUTCOME_OK;
 }
 
-/* Writes the body that completes the session: the scorer's reward, whether the run finished, the
- * reason. */
+/* Writes the body that completes the session: reward, whether the run finished, reason. */
 static char *write_complete(const struct json *body, bool finished)
 {
     struct buf text = {0};
@@ -539,8 +534,7 @@ static int read_end(struct desk_request *r, struct ending *n, struct err *e)
     return 0;
 }
 
-/* Reports whether the request's key belongs to a different executor: an executor's key is valid
- * only for its own attempts. */
+/* Reports whether the request's key is a different executor's, which is not valid here. */
 static bool is_others(const struct desk_request *r, const struct attempt *a)
 {
     struct str name = str_cstr(a->executor);
@@ -550,8 +544,7 @@ static bool is_others(const struct desk_request *r, const struct attempt *a)
              name.p[r->executor.len] == '/');
 }
 
-/* Reports whether the request names a different executor than the attempt's, with or without keys.
- */
+/* Reports whether the request names a different executor, with or without keys. */
 static bool is_anothers_word(const struct desk_request *r, const struct attempt *a)
 {
     struct str name = json_string(json_get(r->body, "executor"));
