@@ -1,8 +1,8 @@
 /*
  * Decides which process serves which place. A place is a worker index with its socket and journal,
- * or a router's socket. If its process ends for good, another process of the role adopts the place.
- * The board records the adopter, so that its successors inherit the place. Journals that are found
- * at the start beyond the number of workers are given away in the same manner.
+ * or a router's socket. If its process ends for good, a different process of the role adopts the
+ * place. The board records the adopter, so that its successors inherit the place. Journals that are
+ * found at the start and are beyond the number of workers are adopted in the same manner.
  */
 #include <dirent.h>
 #include <signal.h>
@@ -17,7 +17,7 @@ static struct process *worker_at(struct supervisor *s, unsigned place)
     return &s->processes[BOARD_WORKER0 + place];
 }
 
-/* The process of the role that stays and has the fewest places so far; NULL when none stays. */
+/* Returns the process of the role that remains and has the fewest places; NULL if none remains. */
 static struct process *choose_adopter(struct supervisor *s, enum heritage_role role)
 {
     struct process *best = NULL;
@@ -32,8 +32,8 @@ static struct process *choose_adopter(struct supervisor *s, enum heritage_role r
     return best;
 }
 
-/* Makes `to` serve the place: asks the living process to adopt it, and its successors inherit it.
- */
+/* Makes `to` serve the place. The living process gets an order to adopt it, and its successors
+ * inherit it. */
 static void assign_to(struct supervisor *s, struct process *to, unsigned place)
 {
     bool router = to->heritage.role == ROLE_ROUTER;
@@ -51,8 +51,7 @@ static void assign_to(struct supervisor *s, struct process *to, unsigned place)
                               1 + to->heritage.place, memory_order_relaxed);
     log_info(NULL, "place handed over", LOG_T("kind", router ? "router" : "worker"),
              LOG_U("index", given.index), LOG_T("to", to->heritage.name));
-    /* A process that cannot take the order is about to be replaced by one that inherits the place.
-     */
+    /* If the process cannot receive the order, its successor inherits the place. */
     if (to->pid && order_send(to->control_fd, &order, given.listen_fd, &e)) {
         log_warn(NULL, "order not taken, replacing the process",
                  LOG_T("process", to->heritage.name), LOG_T("reason", e.text));
@@ -80,7 +79,8 @@ void adoption_pass_slot(struct supervisor *s, unsigned slot)
     process_done(from);
 }
 
-/* "worker-12" -> place 12 - base; -1 when the name is something else or beyond our range. */
+/* Parses "worker-12" to the place 12 - base. Returns -1 for any other name, or an index beyond our
+ * range. */
 static int parse_worker_folder(const struct supervisor *s, const char *name)
 {
     static const struct str head = STR_LIT("worker-");

@@ -1,4 +1,5 @@
-/* A forked child on its way to its role's main: what it closes, gives up and is limited to. */
+/* A forked child before its role's main: the descriptors that it closes, the rights that it drops,
+ * and its limits. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@
 #include "supervisor/supervisor_internal.h"
 #include "supervisor/user.h"
 
-/* Whether the process accepts on the descriptor. */
+/* Reports whether the process accepts on the descriptor. */
 static bool is_served(const struct heritage *h, int fd)
 {
     bool mine = fd == h->listen_fd;
@@ -35,7 +36,7 @@ static void close_inherited(struct supervisor *s, const struct process *own)
     const struct heritage *h = &own->heritage;
 
     if (h->role == ROLE_ROUTER)
-        s->listeners.n_also = 0; /* it accepts on them */
+        s->listeners.n_also = 0; /* a router accepts on these, so they stay open */
 
     for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++) {
         if (is_served(h, s->listeners.routers[i]))
@@ -76,8 +77,9 @@ static void reset_signals(void)
     (void)signal(SIGPIPE, SIG_IGN);
 }
 
-/* A worker whose memory ran away is to die before the supervisor and the routers: its sessions are
- * in the journal. Never lowers what the service was started with, which would take a privilege. */
+/* Makes the kernel kill a worker without memory before the supervisor and the routers: the worker's
+ * sessions are in the journal. Never lowers the value that the service was started with, which
+ * would need a privilege. */
 static void be_first_to_die(void)
 {
     enum { WORKER_OOM_SCORE = 500 };
@@ -86,7 +88,7 @@ static void be_first_to_die(void)
     char had[16] = "";
 
     if (!f)
-        return; /* no /proc here: the kernel chooses */
+        return; /* there is no /proc: the kernel chooses */
     if (fgets(had, sizeof(had), f) && strtol(had, NULL, 10) < WORKER_OOM_SCORE) {
         rewind(f);
         (void)fprintf(f, "%d", WORKER_OOM_SCORE);
@@ -103,7 +105,7 @@ static int (*body_of(const struct supervisor_bodies *b,
     return role == ROLE_ROUTER ? b->router : b->worker;
 }
 
-/* Workers only; a limit for machines where one worker must not eat all memory. */
+/* Limits a worker's address space, for machines on which one worker must not use all memory. */
 static void limit_address_space(const struct config *c)
 {
     const struct rlimit r = {(rlim_t)c->worker_address_space, (rlim_t)c->worker_address_space};
@@ -140,7 +142,8 @@ void spawn_be_child(struct supervisor *s, struct process *p, pid_t parent)
     if (h->role == ROLE_WORKER)
         be_first_to_die();
     rc = user_become(s->config, &e);
-    /* Follows the thread that forked: the supervisor has only one. Another user loses it. */
+    /* Set again because changing the user clears it. The signal follows the thread that forked, and
+     * the supervisor has only one thread. */
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);

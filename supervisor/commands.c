@@ -1,7 +1,6 @@
-/* The commands that run the gateway or ask about its settings (commands.h): serve, route,
- * config. They load their settings by commands_load, which prints all mistakes and returns NULL if
- * there are some. `care` says how much is checked, from the syntax alone up to loading the model.
- */
+/* The commands that run the gateway or print its settings (commands.h): serve, route, config. They
+ * load their settings by commands_load, which prints all mistakes and returns NULL if there are
+ * any. `care` says how much is checked, from the syntax only up to loading the model. */
 
 #include "supervisor/commands.h"
 
@@ -28,7 +27,7 @@ static void print_buffer(FILE *to, struct buf *b)
     buf_done(b);
 }
 
-/* Prints lines about the settings: as lines of the log of a gateway whose log is JSON. */
+/* Prints lines about the settings. If the gateway's log is JSON, they are lines of that log. */
 static void print_faults(enum log_level level, const char *msg, struct buf *lines)
 {
     struct str rest = buf_str(lines);
@@ -48,7 +47,7 @@ static void print_faults(enum log_level level, const char *msg, struct buf *line
     buf_done(lines);
 }
 
-/* Checks what a reload must get right, too. */
+/* Checks the settings that must also be right at a reload. */
 static void check_live(const struct config *c, struct buf *mistakes)
 {
     router_check(c, mistakes);
@@ -88,8 +87,8 @@ void commands_check(const struct config *c, enum commands_care care, struct buf 
     }
 }
 
-/* The caller frees the settings. `words`: arguments next to the settings are no mistake. `serves`:
- * what is wrong is written as the gateway's log. */
+/* Loads the settings; the caller frees them. `words`: other arguments are not a mistake. `serves`:
+ * mistakes are written like the gateway's log. */
 static struct config *load_settings(int argc, char **argv, enum commands_care care, bool words,
                                     bool serves)
 {
@@ -121,7 +120,7 @@ struct config *commands_load_words(int argc, char **argv, enum commands_care car
     return load_settings(argc, argv, care, true, false);
 }
 
-/* The bodies are the rooms that the supervisor does not know: it only calls them. */
+/* The bodies are functions of other folders. The supervisor only calls them. */
 int serve_command(int argc, char **argv)
 {
     static const struct supervisor_bodies bodies = {
@@ -142,7 +141,6 @@ int serve_command(int argc, char **argv)
     return rc;
 }
 
-/* Routers alone, in front of given upstreams. */
 int route_command(int argc, char **argv)
 {
     static const struct supervisor_bodies bodies = {.router = router_run, .check = router_check};
@@ -156,7 +154,6 @@ int route_command(int argc, char **argv)
     return rc;
 }
 
-/* One of --check, --dump, --docs, --limits, --man. */
 int config_command(int argc, char **argv)
 {
     bool check = command_line_take_flag(&argc, argv, "--check");

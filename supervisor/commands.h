@@ -1,7 +1,7 @@
 /*
- * The commands of the binary that are neither a process's main nor a colleague's tool: what they
- * print goes to stdout, what is wrong to stderr. Each gets the command's own arguments (argv[0] is
- * its name) and returns the exit status: 0, 1 (failed), 2 (usage or configuration).
+ * The commands of the binary that are neither a process's main nor an executor's tool. Results are
+ * printed to stdout, mistakes to stderr. Each gets the command's own arguments (argv[0] is its
+ * name) and returns the exit status: 0, 1 (failed), 2 (usage or configuration).
  */
 #ifndef RG_SUPERVISOR_COMMANDS_H
 #define RG_SUPERVISOR_COMMANDS_H
@@ -12,31 +12,33 @@ struct config;
 /* `rollgate serve`: supervisor, workers and routers of this node. */
 int serve_command(int argc, char **argv);
 
-/* `rollgate route`: routers alone over given --upstream addresses. */
+/* `rollgate route`: only routers, in front of given --upstream addresses. */
 int route_command(int argc, char **argv);
 
 /* Runs `rollgate config --check|--dump|--docs|--limits|--man [settings]`. */
 int config_command(int argc, char **argv);
 
-/* `rollgate nginx-config [--server-name NAME] [--certificate FILE] [--certificate-key FILE]
- * [settings]`: an nginx site in front of this gateway (and of its --peer nodes). */
+/* Runs `rollgate nginx-config [--server-name NAME] [--certificate FILE] [--certificate-key FILE]
+ * [settings]`: prints an nginx site for this gateway and its --peer nodes. */
 int nginx_command(int argc, char **argv);
 
 /* `rollgate key executor NAME [settings]`: prints the executor's key. */
 int key_command(int argc, char **argv);
 
-/* Runs `rollgate fleet check URL [--json]`: says whether a server can be the store of a fleet. */
+/* Runs `rollgate fleet check URL [--json]`: reports whether a server can be the store of a
+ * fleet. */
 int fleet_command(int argc, char **argv);
 
-/* Runs `rollgate support DIR|FILE.tar [--log FILE] [settings]`: writes a bundle for a person who
- * helps. */
+/* Runs `rollgate support DIR|FILE.tar [--log FILE] [settings]`: writes a bundle of facts for
+ * support. */
 int support_command(int argc, char **argv);
 
-/* Loads the settings, or prints every mistake to stderr and returns NULL. */
+/* How much of the settings commands_load checks. It prints every mistake to stderr, and then
+ * returns NULL. */
 enum commands_care {
-    COMMANDS_SYNTAX, /* names and values by themselves */
+    COMMANDS_SYNTAX, /* only names and values */
     COMMANDS_SITE,   /* also our addresses and those of our peers */
-    COMMANDS_VALUES, /* also their meaning: addresses, files, names */
+    COMMANDS_VALUES, /* also what they refer to: addresses, files, names */
     COMMANDS_ROUTE,  /* like VALUES, and there must be upstreams */
     COMMANDS_MODEL,  /* like VALUES, and the model is loaded as a test */
 };
@@ -48,8 +50,8 @@ struct config *commands_load(int argc, char **argv, enum commands_care care);
 void commands_check(const struct config *c, enum commands_care care, struct buf *mistakes,
                     struct buf *warnings);
 
-/* Loads the settings of a command that has words next to them, in any order; config.args has the
- * words. */
+/* Loads the settings of a command that also has other arguments, in any order. config.args has
+ * these. */
 struct config *commands_load_words(int argc, char **argv, enum commands_care care);
 
 #endif

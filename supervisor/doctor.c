@@ -1,4 +1,4 @@
-/* The command itself: order of the checks, and the page or JSON that is made of the findings
+/* The command itself: order of the checks, and the text or JSON that is made of the findings
  * (doctor.h). */
 #include "supervisor/doctor.h"
 
@@ -42,7 +42,7 @@ static bool has_errors(const struct doctor *d)
     return false;
 }
 
-/* Adds one finding a line. Lines about the model belong to the check of that name. */
+/* Adds one finding for each line. Lines about the model belong to the check of that name. */
 static void add_lines(struct doctor *d, struct str lines, enum finding_level level)
 {
     while (lines.len) {
@@ -58,7 +58,7 @@ static void add_lines(struct doctor *d, struct str lines, enum finding_level lev
     }
 }
 
-/* The settings, as `rollgate config --check` sees them, and the model's verdict. False if a gateway
+/* Checks the settings like `rollgate config --check`, and the model. Returns false if a gateway
  * cannot start with them. */
 static bool check_settings(struct doctor *d)
 {
@@ -155,7 +155,7 @@ int doctor_command(int argc, char **argv)
 
     if (!c)
         return 2;
-    log_setup("doctor", LOG_ERROR, LOG_TEXT); /* findings say what the log would */
+    log_setup("doctor", LOG_ERROR, LOG_TEXT); /* the findings already say what the log would */
     doctor_check_machine(&d);
     if (check_settings(&d))
         doctor_check_gateway(&d);

@@ -1,5 +1,5 @@
-/* The gateway from outside: its port, its engines, and one call from the session to its deletion.
- * The session is never finalized, so no sink gets it. */
+/* Checks the gateway from outside: its port, its engines, and one call from the session to its
+ * deletion. The session is never finalized, so no sink gets it. */
 #include <errno.h>
 #include <netdb.h>
 #include <signal.h>
@@ -20,11 +20,12 @@
 
 enum {
     POLL_US = 50000,
-    ENGINE_WAIT_MS = 5000, /* workers probe engines after they serve */
-    ANSWER_SHOWN = 300     /* bytes of an unexpected answer that a finding shows */
+    /* wait for an engine: workers probe engines after they have begun to serve */
+    ENGINE_WAIT_MS = 5000,
+    ANSWER_SHOWN = 300 /* bytes of an unexpected answer that a finding shows */
 };
 
-struct visit { /* one gateway that is being checked */
+struct visit { /* The gateway that is being checked. */
     struct doctor *d;
     struct gateway_client *client;
     struct arena arena;
@@ -32,7 +33,7 @@ struct visit { /* one gateway that is being checked */
     const struct json *json; /* last answer as JSON; NULL: it is not JSON */
 };
 
-/* Returns the status, 0 if there was no answer. */
+/* Sends one request. Returns the status, 0 if there was no answer. */
 static int ask_gateway(struct visit *v, const char *method, const char *path, const char *body)
 {
     int status = gateway_client_call(v->client, method, path, str_cstr(body), &v->answer);
@@ -45,7 +46,7 @@ static int ask_gateway(struct visit *v, const char *method, const char *path, co
 
 /* --- the port --- */
 
-/* 0 if the address can be bound, else errno. */
+/* Returns 0 if the address can be bound, else errno. */
 static int try_port(const char *listen_at)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *all = NULL;
@@ -71,7 +72,7 @@ static int try_port(const char *listen_at)
     return failure;
 }
 
-/* True if a gateway runs at --listen. */
+/* Returns true if a gateway runs at --listen. */
 static bool check_port(struct visit *v)
 {
     const char *at = v->d->config->listen_at;
@@ -123,7 +124,7 @@ static size_t count_reached(const struct json *engines)
     return n;
 }
 
-/* Adds a finding with the unexpected answer to a request of ours. */
+/* Adds a finding with the unexpected answer to one of our requests. */
 static void add_failure(struct visit *v, const char *check, const char *request, int status)
 {
     bool key = status == 401 || status == 403;
@@ -136,7 +137,7 @@ static void add_failure(struct visit *v, const char *check, const char *request,
                (int)MIN_OF(v->answer.len, (size_t)ANSWER_SHOWN), v->answer.p ? v->answer.p : "");
 }
 
-/* True if an engine answers. */
+/* Returns true if an engine answers. */
 static bool visit_engines(struct visit *v)
 {
     uint64_t end = clock_ms() + ENGINE_WAIT_MS;
@@ -174,7 +175,7 @@ static bool visit_engines(struct visit *v)
 
 /* --- one call --- */
 
-/* Adds the verdict on the exported trajectory: it must hold the sampled tokens. */
+/* Adds the verdict on the exported trajectory, which must have the sampled tokens. */
 static void judge_export(struct visit *v)
 {
     const struct json *all = v->json ? json_get(v->json, "trajectories") : NULL;
@@ -194,7 +195,7 @@ static void judge_export(struct visit *v)
                    (size_t)prompt->n, (size_t)ids->n);
 }
 
-/* A session, its call, and its export; the session is deleted at the end. */
+/* Makes a session, a call and an export. Deletes the session at the end. */
 static void check_call(struct visit *v)
 {
     static const char chat[] = "{\"model\": \"policy\", \"max_tokens\": 16, \"messages\": "
@@ -225,7 +226,7 @@ static void check_call(struct visit *v)
         add_failure(v, "call", "DELETE /sessions/ID", status);
 }
 
-/* A paused gateway holds calls back, maybe for hours. */
+/* Reports whether the gateway is paused, which may delay calls for hours. */
 static bool is_paused(struct visit *v)
 {
     int64_t paused = 0;
@@ -246,13 +247,13 @@ static void visit_gateway(struct visit *v)
         check_call(v);
 }
 
-/* --- which gateway --- */
+/* --- choosing the gateway --- */
 
 static volatile sig_atomic_t
-    own_pid; /* pid of the gateway that this command has started; 0: none */
+    own_pid; /* pid of the gateway that this command has started; 0: it has started none */
 
-/* INT, TERM and HUP end that gateway; then every request fails, and the command cleans up and ends.
- * The second of them ends the command itself. */
+/* Ends that gateway at INT, TERM or HUP. Then every request fails, and the command cleans up and
+ * ends. A second signal ends the command itself. */
 static void on_end_signal(int signo)
 {
     (void)signo;
@@ -269,7 +270,7 @@ static void catch_ends(void)
         (void)sigaction(all[i], &a, NULL);
 }
 
-/* NULL after adding a finding. */
+/* Makes the client. Returns NULL after adding a finding. */
 static struct gateway_client *open_client(struct doctor *d, struct gateway_client_options o)
 {
     struct buf mistakes = {0};
@@ -285,7 +286,7 @@ static struct gateway_client *open_client(struct doctor *d, struct gateway_clien
     return c;
 }
 
-/* Waits until the gateway serves; false if it does not. */
+/* Waits until the gateway serves. Returns false if it does not. */
 static bool await_own(struct visit *v, struct own_gateway *g)
 {
     uint64_t end = clock_ms() + (uint64_t)v->d->config->start_timeout_ms;
@@ -306,7 +307,7 @@ static bool await_own(struct visit *v, struct own_gateway *g)
     return serves;
 }
 
-/* Starts a gateway and checks that. */
+/* Starts a gateway and checks it. */
 static void visit_own(struct visit *v)
 {
     struct own_gateway g;

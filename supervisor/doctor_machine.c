@@ -1,5 +1,6 @@
-/* The machine, as the gateway needs it. Each check adds one finding. A shortage that stops the
- * gateway is an error; one that makes it smaller or less safe is a warning. */
+/* Checks whether the machine is suitable for the gateway. Each check adds one finding. A
+ * shortage that stops the gateway is an error. A shortage that makes it smaller or less safe is
+ * a warning. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -20,13 +21,13 @@
 #include "supervisor/sandbox.h"
 
 enum {
-    FILES_MIN = 1024,  /* less: a gateway with its workers runs out of them at once */
-    FILES_GOOD = 16384 /* some thousand connections a router */
+    FILES_MIN = 1024,  /* with fewer, a gateway with its workers runs out of descriptors at once */
+    FILES_GOOD = 16384 /* enough for some thousand connections of a router */
 };
 
 static const double MIB = 1048576;
 
-/* The number in a small file such as those of /proc and cgroups; -1: there is no number. */
+/* Returns the number in a small file, such as those of /proc and cgroups; -1: it has no number. */
 static long long read_small_number(const char *path)
 {
     FILE *f = fopen(path, "re");
@@ -91,7 +92,7 @@ static void check_processors(struct doctor *d)
                (long long)d->config->routers);
 }
 
-/* Memory that this process may use: the machine's, or that of its cgroup. */
+/* Returns the memory that this process may use: the machine's, or that of its cgroup. */
 static double memory_bytes(void)
 {
     double all = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
@@ -125,18 +126,18 @@ static void check_memory(struct doctor *d)
                "%.0f MiB, of which workers may use %.0f", all / MIB, wanted / MIB);
 }
 
-/* The folder, or the nearest one above it that exists; the caller frees it. */
+/* Returns the folder, or the nearest existing one above it; the caller frees it. */
 static char *nearest_folder(const char *path)
 {
     char *at = mem_strdup(path), *slash;
 
     while (access(at, F_OK) && (slash = strrchr(at, '/')))
-        slash[slash == at] = 0; /* the first slash stays */
+        slash[slash == at] = 0; /* the first slash is kept */
     return at;
 }
 
-/* Makes a file in the folder and locks it, as the gateway does. 0, -1 with errno if there can be no
- * file, 1 if it cannot be locked. */
+/* Makes a file in the folder and locks it, as the gateway does. Returns 0, -1 with errno if no file
+ * can be made, or 1 if the file cannot be locked. */
 static int try_lock(const char *folder)
 {
     struct buf path = {0};

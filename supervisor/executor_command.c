@@ -33,7 +33,7 @@ static const char *path_below(struct command_words *a, const char *folder, const
     return arena_printf(&a->arena, "%s/%s", folder, name).p;
 }
 
-/* Our own port, as a client on this machine names it. */
+/* Returns the URL of our own port for a client on this machine. */
 static const char *gateway_url(struct command_words *a, const char *address)
 {
     struct buf text = {0};
@@ -45,8 +45,8 @@ static const char *gateway_url(struct command_words *a, const char *address)
     return url;
 }
 
-/* The key in a file without a name, which the executed program inherits: neither its arguments nor
- * its environment show it. */
+/* Adds the key, in a file without a name that the executed program inherits. So neither its
+ * arguments nor its environment show the key. */
 static int add_key(struct command_words *a, const char *key)
 {
     char path[40];
@@ -81,7 +81,7 @@ static void add_all(struct command_words *a, const struct supervisor *s)
     add_option(a, "--log-format", c->log_format == LOG_FORMAT_JSON ? "json" : "text");
 }
 
-/* Every descriptor of ours but the key's and the standard ones is close-on-exec. */
+/* All our descriptors except the key's and the standard ones are close-on-exec. */
 void executor_command_run(const struct supervisor *s, const char *key, pid_t parent)
 {
     struct command_words a = {0};

@@ -1,5 +1,5 @@
-/* `rollgate fleet check URL`: whether a server can be the store of a fleet. First what the server
- * reports about itself, then the trial under a name that is erased afterwards. */
+/* `rollgate fleet check URL`: checks whether a server can be the store of a fleet. First reads what
+ * the server reports about itself, then runs the trial under a name that is erased afterwards. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ enum { LIMIT_MS = 5000, OLDEST_MAJOR = 7 };
 struct asked {
     bool answered;
     enum store_verdict verdict;
-    struct buf text; /* of INFO, or why there is none */
+    struct buf text; /* answer to INFO, or why there is none */
 };
 
 static void on_answer(void *ctx, const struct store_answer *a)
@@ -44,7 +44,7 @@ static void await_answer(struct loop *loop, const struct asked *asked)
         (void)loop_poll(loop, -1);
 }
 
-/* The value of a line "name:value" of INFO, or absent. */
+/* Returns the value of a line "name:value" of INFO, or absent. */
 static struct str find_info(struct str info, const char *name)
 {
     while (info.len > 0) {
@@ -118,7 +118,7 @@ static void check_copies(struct doctor *d, struct str info)
         doctor_add(d, "aof", FINDING_OK, NULL, "appendonly is on");
 }
 
-/* False: no trial is possible. */
+/* Checks the server's own figures. Returns false if no trial is possible. */
 static bool check_server(struct doctor *d, struct loop *loop, struct store *store)
 {
     struct asked asked = {0};
@@ -142,7 +142,7 @@ static bool check_server(struct doctor *d, struct loop *loop, struct store *stor
     return reached;
 }
 
-/* All checks of one server. The trial has a name that no fleet has. */
+/* Runs all checks of one server. The trial has a name that no fleet has. */
 static void check_store(struct doctor *d, struct store_url *url)
 {
     struct err e = {0};
@@ -188,7 +188,7 @@ int fleet_command(int argc, char **argv)
         fprintf(stderr, "rollgate fleet: %s\n", e.text);
         return 2;
     }
-    log_setup("fleet", LOG_ERROR, LOG_TEXT); /* findings say what the log would */
+    log_setup("fleet", LOG_ERROR, LOG_TEXT); /* the findings already say what the log would */
     check_store(&d, &url);
     store_url_done(&url);
     return doctor_report(&d, json);

@@ -6,7 +6,7 @@
 #include "common/proc/keys.h"
 #include "supervisor/commands.h"
 
-/* The key is printed; it is not stored anywhere, as it can be made again. */
+/* Prints the key. It is not stored, because it can be made again. */
 int key_command(int argc, char **argv)
 {
     char text[KEY_TEXT_MAX];

@@ -1,6 +1,6 @@
-/* What the files of the machine are to a child (landlock.h): read the system's and the settings'
- * own, write the state and run folders, nothing else. Each allow_path() opens the path and adds one
- * rule. Settings may name files that are replaced by renaming, so their folder is allowed as
+/* Landlock's rules for a child (landlock.h): it may read the system's and the settings' files,
+ * write the state and run folders, and use nothing else. Each allow_path() opens the path and adds
+ * one rule. Settings may name files that are replaced by renaming, so their folder is allowed as
  * well. */
 
 #include "supervisor/landlock.h"
@@ -18,7 +18,7 @@
 #include "common/base/str.h"
 #include "common/proc/config.h"
 
-/* Rights that newer kernels know than the headers of Debian 12. */
+/* Rights of newer kernels that the headers of Debian 12 do not have. */
 #define ACCESS_REFER (1ull << 13)
 #define ACCESS_TRUNCATE (1ull << 14)
 
@@ -49,7 +49,8 @@ bool landlock_here(void)
     return landlock_abi() >= ABI_REFER;
 }
 
-/* A path that is not there gives no right; what is made there later has none either. */
+/* Allows a path. A path that does not exist is skipped, so a file that is made there later is not
+ * allowed either. */
 static void allow_path(const struct rules *r, const char *path, uint64_t rights)
 {
     struct landlock_path_beneath_attr rule = {.allowed_access = rights & r->handled};
@@ -64,7 +65,7 @@ static void allow_path(const struct rules *r, const char *path, uint64_t rights)
     (void)close(rule.parent_fd);
 }
 
-/* The folder that a file or folder stands in, for it may be replaced; never the root. */
+/* Allows the folder of a file or folder, which may be replaced; never the root. */
 static void allow_around(const struct rules *r, struct str path, uint64_t rights)
 {
     size_t n = path.len;
@@ -116,7 +117,7 @@ static struct str option_of(struct str entry, struct str mark, char end)
     return str_sub(rest, 0, n);
 }
 
-/* Folders of file sinks, and the password files of others. */
+/* Allows the folders of file sinks, and the password files of other sinks. */
 static void allow_sinks(const struct rules *r, const struct config *c)
 {
     for (size_t i = 0; i < c->sink.n; i++) {
@@ -142,7 +143,7 @@ static void allow_source(const struct rules *r, const char *source)
         allow_around(r, key, READ);
 }
 
-/* Files and folders that the settings name. */
+/* Allows the files and folders that the settings name. */
 static void allow_settings(const struct rules *r, const struct config *c)
 {
     allow_file(r, c->config_file);
@@ -169,7 +170,7 @@ static void allow_settings(const struct rules *r, const struct config *c)
     }
 }
 
-/* All rules of this child; routers write nothing. */
+/* Adds all rules of this child. Routers write nothing. */
 static int confine_child(const struct rules *r, const struct heritage *h, struct err *e)
 {
     const struct config *c = h->config;
@@ -190,7 +191,7 @@ static int confine_child(const struct rules *r, const struct heritage *h, struct
                                                          : 0;
 }
 
-/* 0 also where the kernel has no Landlock: the rest of the sandbox stands by itself. */
+/* Without Landlock the rest of the sandbox still holds. */
 int landlock_enter(const struct heritage *h, struct err *e)
 {
     struct landlock_ruleset_attr attr = {.handled_access_fs = READ | WRITE | NEVER};

@@ -1,11 +1,12 @@
 /*
- * Limits the part of the file system that a child may use from its start on, if the kernel has
- * Landlock (5.19 or newer, such as Debian 12's):
+ * Limits the files that a child may use from its start on, if the kernel has Landlock (5.19 or
+ * newer, such as Debian 12's):
  *   - reading: the system's own folders (/etc, /usr, /lib, /proc, /sys, /dev, /run/systemd), those
  *     of the settings' files (keys, certificates, template, configuration), and the model;
  *   - reading and writing: workers and the dispatcher in the state and run folders, workers in file
  *     sinks' and their parents (a folder that vanishes is made again); routers only read there;
  *   - executing: nothing.
+ *
  * So a file that a reload names must be in the folder of an earlier one, or in /etc.
  */
 #ifndef RG_SUPERVISOR_LANDLOCK_H
@@ -16,11 +17,11 @@
 #include "common/base/err.h"
 #include "common/proc/heritage.h"
 
-/* Whether the kernel has what is needed. */
+/* Reports whether the kernel has Landlock in the needed version. */
 bool landlock_here(void);
 
-/* Confines the calling process, which must have no_new_privs. 0 also where the kernel has none; -1
- * with ERR_UNSUPPORTED when it refuses. */
+/* Confines the calling process, which must have no_new_privs. Returns 0, even if the kernel has no
+ * Landlock; -1 with ERR_UNSUPPORTED if the kernel refuses. */
 int landlock_enter(const struct heritage *h, struct err *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* Reads the end of a log: an error is followed by lines of an orderly end (last_words.h). */
+/* Reads the end of a log. Lines of an orderly end may follow the error (last_words.h). */
 #include "supervisor/last_words.h"
 
 #include <unistd.h>

@@ -1,12 +1,12 @@
-/* Every listening socket of the gateway (listeners.h). They belong to the supervisor and outlive
- * its children: a killed child's queue is served by its successor.
+/* Every listening socket of the gateway (listeners.h). The sockets belong to the supervisor and
+ * outlive its children: a killed child's queue is served by its successor.
  *
- * Where sockets come from, in this order: handed over by the binary before an upgrade
- * (RG_SOCKETS), given by systemd (LISTEN_FDS), else opened here. Routers share one address by
- * SO_REUSEPORT, one socket each; the first one finds out which address that is, later ones join
- * it. A name with several addresses gets one more socket each (also), which all routers accept
- * on. Workers and the dispatcher have unix sockets in the run folder, which is locked, so no
- * other gateway can be there. */
+ * A socket comes from the first of these sources: the binary before an upgrade (RG_SOCKETS),
+ * systemd (LISTEN_FDS), or it is opened here. Routers share one address by SO_REUSEPORT, one socket
+ * each. The first router's socket determines the address, later ones join it. A name with several
+ * addresses gets one more socket for each (also), on which all routers accept. Workers and the
+ * dispatcher have unix sockets in the run folder, which is locked, so no other gateway can use it.
+ */
 
 #include "supervisor/listeners.h"
 
@@ -33,7 +33,6 @@
 
 enum { BACKLOG = 4096, FIRST_GIVEN = 3, NOTSENT_LOWAT = 256 << 10 };
 
-/* No socket is open: -1 everywhere. */
 void listeners_init(struct listeners *l)
 {
     *l = (struct listeners){0};
@@ -52,7 +51,6 @@ static void close_unless(int *fd, int keep)
     *fd = -1;
 }
 
-/* Closes, in a child, the sockets that it does not serve. */
 void listeners_close_others(struct listeners *l, int keep)
 {
     for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++) {
@@ -94,7 +92,7 @@ static int split_address(const char *text, char host[256], char port[16], struct
     return 0;
 }
 
-/* Addresses that only this machine reaches; unix sockets too. */
+/* Reports whether only this machine can reach the address. True for unix sockets. */
 static bool is_loopback_address(const struct sockaddr *a)
 {
     if (a->sa_family == AF_INET) {
@@ -110,7 +108,7 @@ static bool is_loopback_address(const struct sockaddr *a)
     return a->sa_family == AF_UNIX;
 }
 
-/* Listening beyond loopback without keys must be asked for by --insecure. */
+/* Refuses to listen beyond loopback without keys, unless --insecure is set. */
 static int check_exposure(const struct config *c, const struct sockaddr *a, struct err *e)
 {
     if (is_loopback_address(a) || c->admin_key_file || c->insecure)
@@ -121,7 +119,7 @@ static int check_exposure(const struct config *c, const struct sockaddr *a, stru
         c->listen);
 }
 
-/* Sets the error that names the address; errno stays. */
+/* Sets the error that names the address, with errno. */
 static void cannot_listen(const struct sockaddr *a, socklen_t len, struct err *e)
 {
     int why = errno;
@@ -140,17 +138,17 @@ static void name_address(struct listeners *l, const struct sockaddr_storage *a, 
 
 /* --- TCP --- */
 
-/* Options that help and that nothing depends on. */
+/* Sets options that improve performance; failures do not matter. */
 static void set_socket_options(int fd)
 {
     int one = 1, lowat = NOTSENT_LOWAT;
 
-    /* Latency and memory only: a kernel without them still serves. */
+    /* These affect latency and memory only: a kernel without them still serves. */
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof(lowat));
 }
 
-/* -1 with errno kept, for callers that look at it. */
+/* Binds a socket. Returns -1 and keeps errno for the caller. */
 static int bind_tcp(const struct sockaddr *a, socklen_t len, bool share, struct err *e)
 {
     int saved, one = 1, fd = socket(a->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -173,7 +171,7 @@ static int bind_tcp(const struct sockaddr *a, socklen_t len, bool share, struct 
     return fd;
 }
 
-/* `share`: SO_REUSEPORT, for a router's own socket. */
+/* Opens a listening socket. `share`: with SO_REUSEPORT, for a router's own socket. */
 static int listen_tcp(const struct resolve_address *a, bool share, struct err *e)
 {
     int fd = bind_tcp((const struct sockaddr *)&a->addr, a->len, share, e);
@@ -189,13 +187,13 @@ static int listen_tcp(const struct resolve_address *a, bool share, struct err *e
     return fd;
 }
 
-/* The addresses that a name has, without repetitions, IPv4 before IPv6. */
+/* The addresses of a name, without repetitions, IPv4 before IPv6. */
 struct addresses {
     struct resolve_address at[1 + HERITAGE_ALSO_MAX];
     size_t n;
 };
 
-/* Adds an address unless it is there; leaves out those that do not fit. */
+/* Adds an address unless it is present. Drops addresses beyond the array. */
 static void add_address(struct addresses *all, const struct addrinfo *found)
 {
     struct resolve_address *a = &all->at[all->n];
@@ -258,8 +256,9 @@ static void any_loopback(struct addresses *ret)
     memcpy(&ret->at[0].addr, &a, sizeof(a));
 }
 
-/* The longest paths of sockets are those of an upgrade's trial, which has a folder in the run
- * folder. Checked at the start, so that neither an upgrade nor more workers fail later. */
+/* Checks the lengths of socket paths. The longest are those of an upgrade's trial, which has a
+ * folder in the run folder. The check at the start prevents that an upgrade or more workers fail
+ * later. */
 static int check_socket_paths(const struct config *c, struct err *e)
 {
     size_t max = sizeof(((struct sockaddr_un *)0)->sun_path) - 1, name;
@@ -285,8 +284,8 @@ int listeners_check(const struct config *c, struct err *e)
     return check_socket_paths(c, e) ? -1 : resolve_listen(c, &all, e);
 }
 
-/* SO_REUSEPORT would silently share the port with another gateway of the same user, so the port is
- * first bound without it. Port 0 becomes the port that the kernel chose. */
+/* Binds the port once without SO_REUSEPORT, which would silently share it with a different gateway
+ * of the same user. Port 0 becomes the port that the kernel chose. */
 static int probe_port(struct resolve_address *a, struct err *e)
 {
     int fd = bind_tcp((const struct sockaddr *)&a->addr, a->len, false, e);
@@ -298,14 +297,14 @@ static int probe_port(struct resolve_address *a, struct err *e)
     return 0;
 }
 
-/* The port of an IPv4 or an IPv6 address, which stands at the same place in both. */
+/* Returns the port of an IPv4 or an IPv6 address, which is at the same offset in both. */
 static in_port_t *port_of(struct resolve_address *a)
 {
     return &((struct sockaddr_in *)(void *)&a->addr)->sin_port;
 }
 
-/* The name's further addresses, on the first one's port. One that this machine does not have (IPv6
- * is off) is left out. */
+/* Opens the name's further addresses on the first one's port. An address that this machine does not
+ * have (IPv6 is off) is skipped. */
 static int open_also(struct listeners *l, struct addresses *all, struct err *e)
 {
     for (size_t i = 1; i < all->n; i++) {
@@ -322,7 +321,8 @@ static int open_also(struct listeners *l, struct addresses *all, struct err *e)
     return 0;
 }
 
-/* The address as it was resolved at start, so that a later socket joins the same group. */
+/* Returns the address that was resolved at the start, so that a later socket joins the same
+ * group. */
 static int own_address(const struct listeners *l, struct resolve_address *a)
 {
     for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++) {
@@ -333,7 +333,7 @@ static int own_address(const struct listeners *l, struct resolve_address *a)
     return -1;
 }
 
-/* The first router's: finds out where to listen. */
+/* Chooses the address for the first router's socket. */
 static int choose_address(struct listeners *l, const struct config *c, struct resolve_address *ret,
                           struct err *e)
 {
@@ -350,7 +350,6 @@ static int choose_address(struct listeners *l, const struct config *c, struct re
     return 0;
 }
 
-/* Opens router i's socket unless it is open already. */
 int listeners_router(struct listeners *l, const struct config *c, unsigned i, struct err *e)
 {
     struct resolve_address a = {0};
@@ -369,7 +368,7 @@ int listeners_router(struct listeners *l, const struct config *c, unsigned i, st
 
 /* --- unix sockets --- */
 
-/* mkdir -p; what exists stays as it is. */
+/* Makes the folder and those above it, like mkdir -p. Existing ones do not change. */
 static int make_socket_folder(const struct config *c, const char *path, struct err *e)
 {
     char part[4096];
@@ -390,7 +389,6 @@ static int make_socket_folder(const struct config *c, const char *path, struct e
     return errno == EEXIST ? 0 : err_sys(e, ERR_IO, "cannot make %s", part);
 }
 
-/* The state and run folders, made, owned by --user and writable. */
 int listeners_folders(const struct config *c, struct err *e)
 {
     const char *const folders[] = {c->state_dir, c->run_dir};
@@ -404,7 +402,8 @@ int listeners_folders(const struct config *c, struct err *e)
     return 0;
 }
 
-/* The run folder is held by another gateway. It stands in the state folder unless it was set. */
+/* Makes the error about a run folder that a different gateway has locked. By default the run folder
+ * is in the state folder. */
 static int folder_taken(const struct config *c, struct err *e)
 {
     bool within = str_starts(str_cstr(c->run_dir), str_cstr(c->state_dir));
@@ -413,7 +412,7 @@ static int folder_taken(const struct config *c, struct err *e)
                    within ? c->state_dir : c->run_dir, within ? "state" : "run");
 }
 
-/* One gateway for each run folder; the lock lasts as long as the process. */
+/* Locks the run folder: it has only one gateway. The lock lasts as long as the process. */
 static int lock_folder(struct listeners *l, const struct config *c, struct err *e)
 {
     char path[4096 + 8];
@@ -429,8 +428,8 @@ static int lock_folder(struct listeners *l, const struct config *c, struct err *
     return rc == 1 ? folder_taken(c, e) : rc;
 }
 
-/* Listens on a path of the run folder. No other process uses the path, since the folder is locked.
- */
+/* Listens on a path of the run folder. No other process uses the path, because the folder is
+ * locked. */
 static int listen_unix(const struct sockaddr_un *a, int *ret, struct err *e)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -440,7 +439,8 @@ static int listen_unix(const struct sockaddr_un *a, int *ret, struct err *e)
     if (fd < 0)
         return err_sys(e, ERR_IO, "socket");
     (void)unlink(a->sun_path);
-    /* Every process that may enter the run folder may connect: the supervisor's children, maybe as
+    /* Every process that may enter the run folder may connect: the supervisor's children, perhaps
+     * as
      * --user. */
     mask = umask(0111);
     bad = bind(fd, (const struct sockaddr *)a, sizeof(*a)) != 0;
@@ -454,7 +454,6 @@ static int listen_unix(const struct sockaddr_un *a, int *ret, struct err *e)
     return 0;
 }
 
-/* A socket named after the worker's index. */
 int listeners_worker(struct listeners *l, const struct config *c, unsigned place, struct err *e)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -467,7 +466,6 @@ int listeners_worker(struct listeners *l, const struct config *c, unsigned place
     return listen_unix(&a, &l->workers[place], e);
 }
 
-/* Opens the dispatcher's socket, like a worker's. */
 int listeners_dispatcher(struct listeners *l, const struct config *c, struct err *e)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -481,7 +479,8 @@ int listeners_dispatcher(struct listeners *l, const struct config *c, struct err
 
 /* --- given sockets --- */
 
-/* Finds the field of an inherited unix socket by its file name; NULL if it is not ours. */
+/* Returns the field for an inherited unix socket, by its file name; NULL if the socket is not
+ * ours. */
 static int *home_of(struct listeners *l, const struct config *c, const struct sockaddr_un *a)
 {
     char path[sizeof(a->sun_path)];
@@ -498,7 +497,7 @@ static int *home_of(struct listeners *l, const struct config *c, const struct so
     return NULL;
 }
 
-/* Whether the address is another than that of the sockets given so far. */
+/* Reports whether the address differs from that of the sockets given so far. */
 static bool is_elsewhere(const struct listeners *l, const struct sockaddr_storage *a, socklen_t len)
 {
     struct sockaddr_storage first = {0};
@@ -509,7 +508,7 @@ static bool is_elsewhere(const struct listeners *l, const struct sockaddr_storag
     return first_len != len || memcmp(&first, a, len) != 0;
 }
 
-/* Finds out what an inherited socket is, by its address, and puts it in its place. */
+/* Stores an inherited socket in the field that its address determines. */
 static int adopt_socket(struct listeners *l, const struct config *c, int fd, struct err *e)
 {
     union {
@@ -549,7 +548,7 @@ static int adopt_socket(struct listeners *l, const struct config *c, int fd, str
     return 0;
 }
 
-/* Takes the sockets that systemd passes: descriptors 3 and up of this process. */
+/* Takes the sockets that systemd passes: descriptors from 3 on. */
 static int adopt_activated(struct listeners *l, const struct config *c, struct err *e)
 {
     const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
@@ -558,7 +557,7 @@ static int adopt_activated(struct listeners *l, const struct config *c, struct e
     if (!count || str_to_u64(str_cstr(count), 4096, &n) || n == 0)
         return 0;
     if (pid && (str_to_u64(str_cstr(pid), INT32_MAX, &for_pid) || for_pid != (uint64_t)getpid()))
-        return 0; /* meant for another process */
+        return 0; /* they are meant for a different process */
     (void)unsetenv("LISTEN_FDS");
     (void)unsetenv("LISTEN_PID");
     (void)unsetenv("LISTEN_FDNAMES");
@@ -570,8 +569,8 @@ static int adopt_activated(struct listeners *l, const struct config *c, struct e
     return 0;
 }
 
-/* Takes the sockets of the binary before an upgrade: "<0 or 1: kept>fd,fd,". Workers' sockets of
- * another --run-dir are closed. */
+/* Takes the sockets of the binary before an upgrade: "<0 or 1: kept>fd,fd,". Closes workers'
+ * sockets of a different --run-dir. */
 static int adopt_handed(struct listeners *l, const struct config *c, const char *text,
                         struct err *e)
 {
@@ -605,12 +604,12 @@ static int adopt_inherited(struct listeners *l, const struct config *c, struct e
     return handed ? adopt_handed(l, c, handed, e) : adopt_activated(l, c, e);
 }
 
-/* Workers' sockets are opened when they are started. */
+/* Workers' sockets are opened when the workers are started. */
 int listeners_open(struct listeners *l, const struct config *c, struct err *e)
 {
     if (adopt_inherited(l, c, e))
         return -1;
-    if (c->upstream.n == 0 && lock_folder(l, c, e)) /* routers alone keep nothing */
+    if (c->upstream.n == 0 && lock_folder(l, c, e)) /* a command with routers only locks nothing */
         return -1;
     for (unsigned i = 0; i < (unsigned)c->routers; i++) {
         if (listeners_router(l, c, i, e))
@@ -621,11 +620,11 @@ int listeners_open(struct listeners *l, const struct config *c, struct err *e)
 
 /* --- handing over --- */
 
-/* Sets the descriptors' flags and, if asked, lists them. */
+/* Sets the descriptors' flags and, if `list` is given, appends their numbers. */
 static void each_socket(struct listeners *l, int flags, struct buf *list)
 {
     for (unsigned i = 0; i <= BOARD_ROUTERS_MAX + BOARD_WORKERS_MAX; i++) {
-        /* Given sockets are handed on themselves, not the routers' duplicates of them. */
+        /* Pass on the given sockets themselves, not the routers' duplicates of them. */
         const int *routers = l->n_given ? l->given : l->routers;
         int fd = l->dispatcher;
 
@@ -641,7 +640,7 @@ static void each_socket(struct listeners *l, int flags, struct buf *list)
             buf_printf(list, "%d,", fd);
     }
     for (unsigned i = 0; i < l->n_also;
-         i++) { /* behind the others: the first one's address leads */
+         i++) { /* after the others, because the first one determines the address */
         (void)fcntl(l->also[i], F_SETFD, flags);
         if (list)
             buf_printf(list, "%d,", l->also[i]);
@@ -659,7 +658,8 @@ void listeners_hand_over(struct listeners *l)
     buf_add_c(&list, 0);
     (void)setenv("RG_SOCKETS", list.p, 1);
     buf_done(&list);
-    /* A child that was just forked still has the descriptor and would keep the lock. */
+    /* Unlocked explicitly: a child that was just forked still has the descriptor, which would keep
+     * the lock. */
     if (l->lock_fd >= 0)
         (void)flock(l->lock_fd, LOCK_UN);
 }

@@ -1,15 +1,16 @@
 /*
- * struct listeners: every listening socket of the gateway, opened before the first fork and kept by
- * the supervisor, so that no connection is refused while a child is replaced.
+ * struct listeners: every listening socket of the gateway. The supervisor opens them before the
+ * first fork and keeps them, so that no connection is refused while a child is replaced.
  *   - routers[i]: SO_REUSEPORT sockets on --listen. Sockets given by systemd (LISTEN_FDS) are used
- * as they are; when there are fewer than routers, several routers accept on one.
+ *     as they are. If there are fewer than routers, several routers accept on one.
  *   - also[]: one socket for each further address of a name (`localhost` is 127.0.0.1 and ::1);
- * every router accepts on them.
+ *     every router accepts on them.
  *   - workers[place]: unix sockets RUN_DIR/worker-<index>.sock.
  *   - dispatcher: the unix socket RUN_DIR/dispatcher.sock.
+ *
  * All are non-blocking, close-on-exec and listen with a backlog of 4096. TCP ones have TCP_NODELAY
- * and TCP_NOTSENT_LOWAT, which accepted sockets inherit.
- * A lock on RUN_DIR keeps a second gateway from stealing the unix sockets.
+ * and TCP_NOTSENT_LOWAT, which accepted sockets inherit. A lock on RUN_DIR prevents a second
+ * gateway from using the same unix sockets.
  */
 #ifndef RG_SUPERVISOR_LISTENERS_H
 #define RG_SUPERVISOR_LISTENERS_H
@@ -29,26 +30,27 @@ struct listeners {
     int dispatcher;                 /* -1: not open */
     int given[BOARD_ROUTERS_MAX];   /* TCP sockets from LISTEN_FDS */
     unsigned n_given;
-    int also[HERITAGE_ALSO_MAX]; /* on further addresses: of --listen's name, or given */
+    int also[HERITAGE_ALSO_MAX]; /* sockets on further addresses: of --listen's name, or given */
     unsigned n_also;
-    bool kept; /* the giver (systemd) keeps them open, so connections may wait for the next instance
-                  while this one drains */
-    bool aside; /* a trial (trial.h): on a loopback port of its own */
+    /* the giver (systemd) keeps the sockets open, so connections may wait for the next instance
+     * while this one drains */
+    bool kept;
+    bool aside; /* this is a trial (trial.h), on a loopback port of its own */
     int lock_fd;
-    char address[80]; /* where we listen, port resolved: "127.0.0.1:8600" */
+    char address[80]; /* listening address with its actual port: "127.0.0.1:8600" */
 };
 
 /* Starts with every socket closed. */
 void listeners_init(struct listeners *l);
 
-/* Whether --listen is an address that we may listen on. ERR_CONFIG. */
+/* Checks whether --listen is an address that we may listen on. Returns -1 with ERR_CONFIG. */
 int listeners_check(const struct config *c, struct err *e);
 
 /* Makes the state and run folders, which must be writable. */
 int listeners_folders(const struct config *c, struct err *e);
 
-/* Takes inherited sockets and opens the address for the configured number of routers. -1 with
- * ERR_CONFIG (address, keys missing beyond loopback) or ERR_IO. */
+/* Takes inherited sockets and opens the address for the configured number of routers. Returns -1
+ * with ERR_CONFIG (wrong address, or no keys beyond loopback) or ERR_IO. */
 int listeners_open(struct listeners *l, const struct config *c, struct err *e);
 void listeners_close(struct listeners *l);
 
@@ -64,8 +66,8 @@ int listeners_dispatcher(struct listeners *l, const struct config *c, struct err
 /* Closes, in a child, all sockets but the descriptor `keep`. */
 void listeners_close_others(struct listeners *l, int keep);
 
-/* Prepares an exec: the sockets are inherited, RG_SOCKETS names their descriptors and the run
- * folder is free to be locked; the other takes that back. */
+/* listeners_hand_over prepares an exec: the sockets are inherited, RG_SOCKETS names their
+ * descriptors, and the run folder is unlocked. The other function undoes that. */
 void listeners_hand_over(struct listeners *l);
 void listeners_keep(struct listeners *l);
 

@@ -1,4 +1,5 @@
-/* A listening address of 0.0.0.0 or [::] is no address to connect to (local_address.h). */
+/* Replaces 0.0.0.0 and [::], on which a program can listen but to which it cannot connect
+ * (local_address.h). */
 #include "supervisor/local_address.h"
 
 #include <string.h>

@@ -12,8 +12,7 @@ struct gateway_client_options;
 void local_address_add(const char *listen, struct buf *out);
 
 /* Makes o reach the gateway at --listen. The URL, NUL-terminated, is appended to `url`, which must
- * outlive o. Over TLS the gateway must show --tls-certificate, whose names matter to others only.
- */
+ * outlive o. Over TLS the gateway must show --tls-certificate, whatever names that contains. */
 void local_address_use(const struct config *c, struct gateway_client_options *o, struct buf *url);
 
 #endif

@@ -1,8 +1,8 @@
-/* The executor that --runners starts beside the gateway (local_executor.h): when it
- * starts, when it is replaced, and what an upgrade does to it. It is replaced when it dies
- * (with a growing pause) and when an upgrade brings another setting. It runs on during an upgrade.
- * The new binary gets its pid by the environment (RG_EXECUTOR), with a plus sign first while it
- * drains. Older binaries read the sign as a part of the number. */
+/* The executor that --runners starts next to the gateway (local_executor.h): its start, its
+ * replacement, and what an upgrade does to it. It is replaced when it dies (with a growing pause)
+ * and when an upgrade brings a different setting. It continues to run during an upgrade. The new
+ * binary gets its pid by the environment (RG_EXECUTOR). A plus sign before the pid means that it
+ * drains; older binaries read the sign as a part of the number. */
 
 #include "supervisor/local_executor.h"
 
@@ -72,7 +72,6 @@ static void start_executor(struct supervisor *s)
     log_info(NULL, "executor started", LOG_I("executor_pid", pid), LOG_T("runners", x->runners));
 }
 
-/* Starts, ends or leaves it, as the settings want it. */
 void local_executor_start(struct supervisor *s)
 {
     struct local_executor *x = &s->executor;
@@ -83,10 +82,9 @@ void local_executor_start(struct supervisor *s)
     if (!x->pid && wanted && s->bodies->dispatcher)
         start_executor(s);
     else if (x->pid && (!wanted || strcmp(wanted, x->runners) != 0))
-        local_executor_signal(s, SIGTERM); /* its successor comes when it has drained */
+        local_executor_signal(s, SIGTERM); /* its successor starts when it has drained */
 }
 
-/* True when the pid was the executor's. */
 bool local_executor_bury(struct supervisor *s, pid_t pid, int wait_status)
 {
     struct local_executor *x = &s->executor;
@@ -124,7 +122,6 @@ void local_executor_stop(struct supervisor *s)
 
 /* --- upgrades --- */
 
-/* Puts pid and roster into the environment before exec. */
 void local_executor_leave(const struct supervisor *s)
 {
     struct buf text = {0};
@@ -138,7 +135,7 @@ void local_executor_leave(const struct supervisor *s)
     buf_done(&text);
 }
 
-/* After exec: takes over the one that runs. */
+/* Takes over the running executor, after exec. */
 void local_executor_inherit(struct supervisor *s)
 {
     const char *text = getenv(LEFT);

@@ -1,5 +1,5 @@
 /*
- * rollgate: one binary, one table of commands. Everything a command does lies elsewhere.
+ * rollgate: one binary with a table of commands.
  */
 #include <stdio.h>
 #include <string.h>
@@ -21,10 +21,10 @@
 
 /* Rows of commands.def: a command, then lines of its help. */
 static const struct row {
-    const char *name; /* name of a command; NULL: one more line of help for the command above */
+    const char *name; /* name of a command; NULL: a further line of help for the command above */
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
     const char *summary, *usage;
-    const char *flag, *what; /* an option */
+    const char *flag, *what; /* row of an option; NULL: a different row */
     const char *example;
     bool settings;
 } rows[] = {
@@ -37,7 +37,7 @@ static const struct row {
 #include "supervisor/commands.def"
 };
 
-/* The row of a command, or NULL. */
+/* Returns the row of a command, or NULL. */
 static const struct row *find_command(const char *name)
 {
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -66,7 +66,7 @@ static int print_commands(void)
     return 0;
 }
 
-/* The rows that follow a command's own: options, then examples. */
+/* Prints the help of a command from the rows that follow its own: options, then examples. */
 static int help_of(const struct row *c)
 {
     const struct row *end = rows + ARRAY_LEN(rows);
@@ -94,7 +94,7 @@ static bool is_help(const char *word)
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
-/* Asked for anywhere on the line: "rollgate --help", "rollgate serve ... --help", "rollgate help
+/* Reports whether help is asked for: "rollgate --help", "rollgate serve ... --help", "rollgate help
  * serve". */
 static bool wants_help(int argc, char **argv)
 {
@@ -105,7 +105,7 @@ static bool wants_help(int argc, char **argv)
     return argc > 1 && strcmp(argv[1], "help") == 0;
 }
 
-/* Help of one command if one is named and known, else of all. */
+/* Prints the help of one command if a known one is named, else of all. */
 static int print_help(int argc, char **argv)
 {
     bool word = strcmp(argv[1], "help") == 0;
@@ -115,7 +115,7 @@ static int print_help(int argc, char **argv)
     return c ? help_of(c) : print_commands();
 }
 
-/* With the nearest command, if one is near. */
+/* Prints that the command is unknown, with the nearest name if one is near. */
 static void print_unknown(const char *name)
 {
     struct nearest near = nearest_to(str_cstr(name));
@@ -130,7 +130,7 @@ static void print_unknown(const char *name)
     fprintf(stderr, "\n\n");
 }
 
-/* The command's exit status, or 2 for a wrong usage. */
+/* Returns the command's exit status, or 2 for a wrong usage. */
 int main(int argc, char **argv)
 {
     const struct row *c;

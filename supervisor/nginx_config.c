@@ -10,7 +10,7 @@
 #include "supervisor/commands.h"
 #include "supervisor/nginx_site.h"
 
-/* A server has one name or several, separated by spaces. */
+/* Checks the names of a server: one or several, separated by spaces. */
 static bool are_names(const char *text)
 {
     char *names = mem_strdup(text), *rest = NULL;

@@ -2,16 +2,15 @@
  *
  *     a worker index in the path or in a session key        to the node that owns the index
  *     groups, queues, attempts, /admin, lists, bulk orders  to the first node, always
- *     all others, new sessions among them                   to any node
+ *     all others, including new sessions                    to any node
  *
- * Each node gets its own address as Host, so that it accepts the request without keys; the
- * client's goes into X-Forwarded-Host.
+ * Each node gets its own address as Host, so that it accepts the request without keys. The client's
+ * Host becomes X-Forwarded-Host.
  *
  * tests/blackbox/deploy/test_deploy.py tries every line below with a running gateway. SSE and
  * uploads are not buffered. A request that may have changed a session is not sent again.
- * Connections to session upstreams are not pooled: on a pooled connection to a node that lost its
- * network a request would hang, and a new connection costs 0.1 ms.
- */
+ * Connections to session upstreams are not pooled: a request on a pooled connection to a node that
+ * lost its network would hang, and a new connection costs 0.1 ms. */
 #include "supervisor/nginx_site.h"
 
 #include <stdio.h>
@@ -21,7 +20,7 @@
 #include "common/proc/config.h"
 #include "supervisor/local_address.h"
 
-/* "4-7=host:port" -> range and address; -1 when it is not. */
+/* Splits "4-7=host:port" into range and address. Returns -1 if the text has a different form. */
 static int split_peer(const char *peer, unsigned *first, unsigned *last, const char **address)
 {
     char end;
@@ -76,8 +75,8 @@ static void add_map(const struct config *c, struct buf *out)
              "}\n");
 }
 
-/* The Host that each node gets: its own address. A request that any of several nodes may get has a
- * name that all of them accept. */
+/* Maps each upstream to the Host that its node accepts: its own address. An upstream of several
+ * nodes has a name that all of them accept. */
 static void add_hosts(const struct config *c, const struct nginx_site *site, struct buf *out)
 {
     buf_puts(out, "map $rollgate_node $rollgate_host {\n    default ");
@@ -99,7 +98,7 @@ static void add_hosts(const struct config *c, const struct nginx_site *site, str
     buf_puts(out, "}\n");
 }
 
-/* One upstream for each node, and one for all of them. */
+/* Writes one upstream for each node, and one for all of them. */
 static void add_upstreams(const struct config *c, const struct nginx_site *site, struct buf *out)
 {
     buf_puts(out, "upstream rollgate_node_0 { server ");
@@ -125,11 +124,11 @@ static void add_upstreams(const struct config *c, const struct nginx_site *site,
     buf_puts(out, "}\n");
 }
 
-/* The site itself; see the head of this file. */
+/* Writes the server block; see the head of this file. */
 static void add_server(const struct config *c, const struct nginx_site *site, struct buf *out)
 {
-    /* A silent stream still says something every --keepalive; a non-stream answer may take as long
-     * as the engine does. */
+    /* A silent stream sends a comment every --keepalive. A non-stream answer may take as long as
+     * the engine does. */
     long long read_s = (c->engine_timeout_ms + c->queue_timeout_ms) / 1000 + 60;
 
     buf_printf(out,

@@ -1,5 +1,5 @@
-/* Opens the listening socket here and passes it like systemd (LISTEN_FDS). So the port is known
- * before the gateway serves, and no other program can take it (own_gateway.h). */
+/* Opens the listening socket here and passes it in the same way as systemd (LISTEN_FDS). So the
+ * port is known before the gateway serves, and no other program can use it (own_gateway.h). */
 #include "supervisor/own_gateway.h"
 
 #include <arpa/inet.h>
@@ -26,7 +26,7 @@
 
 enum { FIRST_GIVEN = 3, FOLDER_MAX = 40, END_MS = 15000, POLL_US = 20000 };
 
-/* A socket that listens on a free port of loopback; -1 with errno. */
+/* Opens a socket that listens on a free port of loopback. Returns -1 with errno. */
 static int open_port(struct own_gateway *g)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -42,7 +42,7 @@ static int open_port(struct own_gateway *g)
     return fd;
 }
 
-/* Moves a descriptor to a fixed number, open after exec. */
+/* Moves a descriptor to a fixed number, which stays open after exec. */
 static void move_descriptor(int from, int to)
 {
     if (from == to)
@@ -51,7 +51,7 @@ static void move_descriptor(int from, int to)
         (void)dup2(from, to);
 }
 
-/* Becomes the gateway; does not return. */
+/* Executes the gateway, in the child. */
 RG_NORETURN static void become_gateway(const struct own_gateway *g, int argc, char **argv, int port,
                                        pid_t parent)
 {
@@ -91,7 +91,7 @@ RG_NORETURN static void become_gateway(const struct own_gateway *g, int argc, ch
     _exit(127);
 }
 
-/* Folders for which the gateway's user has every right. */
+/* Makes folders for which the gateway's user has every right. */
 static int make_folders(struct own_gateway *g, const struct config *c, struct err *e)
 {
     static const char *const names[] = {"", "/s", "/r"};

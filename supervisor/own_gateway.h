@@ -11,20 +11,22 @@
 struct config;
 
 struct own_gateway {
-    pid_t pid;       /* 0: it does not run */
-    int log_fd;      /* memory file with what it prints */
-    char folder[64]; /* its state and run folders are below */
+    pid_t pid;       /* 0: the gateway does not run */
+    int log_fd;      /* memory file with its output */
+    char folder[64]; /* folder that contains its state and run folders */
     char url[40];
 };
 
-/* Starts it. argv[1..] are the settings that `c` was loaded from. -1: it cannot start. */
+/* Starts the gateway. argv[1..] are the settings that `c` was loaded from. Returns -1 if it cannot
+ * start. */
 int own_gateway_start(struct own_gateway *g, const struct config *c, int argc, char **argv,
                       struct err *e);
 
-/* False if it has ended; then `why` has the last line of its log about an error. */
+/* Returns false if the gateway has ended. Then `why` has the last line of its log about an
+ * error. */
 bool own_gateway_lives(struct own_gateway *g, struct buf *why);
 
-/* Ends it and removes its folders. */
+/* Ends the gateway and removes its folders. */
 void own_gateway_stop(struct own_gateway *g);
 
 #endif

@@ -1,5 +1,5 @@
 /* Functions of the process table (processes.h): the text about a death, the wait before a restart,
- * and the places that a process has adopted. Pure but for descriptors. */
+ * and the places that a process has adopted. Pure except for closing descriptors. */
 
 #include "supervisor/processes.h"
 
@@ -12,7 +12,6 @@
 
 #include "common/base/mem.h"
 
-/* "killed by signal 9 (Killed)" or "exit status 1". */
 void process_death(int wait_status, char *out, size_t size)
 {
     if (WIFSIGNALED(wait_status))
@@ -23,8 +22,8 @@ void process_death(int wait_status, char *out, size_t size)
         (void)snprintf(out, size, "exit status %d", WEXITSTATUS(wait_status));
 }
 
-/* Doubles from BACKOFF_FIRST_MS to BACKOFF_MAX_MS; a process that lived for BACKOFF_RESET_MS
- * begins anew. */
+/* The wait doubles from BACKOFF_FIRST_MS to BACKOFF_MAX_MS. A process that lived for
+ * BACKOFF_RESET_MS begins with the first one again. */
 int64_t process_backoff(int64_t *backoff_ms, int64_t lived_ms)
 {
     int64_t wait;
@@ -36,7 +35,7 @@ int64_t process_backoff(int64_t *backoff_ms, int64_t lived_ms)
     return wait;
 }
 
-/* False: the process has it already. The heritage points into the array, which may have moved. */
+/* The heritage points to the array, which may have moved. */
 bool process_add_place(struct process *p, const struct heritage_place *place)
 {
     size_t n = p->heritage.n_adopted;
@@ -52,7 +51,7 @@ bool process_add_place(struct process *p, const struct heritage_place *place)
     return true;
 }
 
-/* Frees what a slot holds; the slot can be used again. */
+/* Frees what a slot owns; the slot can be used again. */
 void process_done(struct process *p)
 {
     free(p->adopted);

@@ -1,11 +1,11 @@
 /* Living children: their reports, stuck processes, and the consequences of a death.
  *
  *   apply_report   ready, failed, adopted (over the status pipe)
- *   reap_stuck kills processes without a report or a heartbeat
- *   reap_all      a death: bury -> after_crash -> again later, or the end
+ *   reap_stuck     kills processes without a report or a heartbeat
+ *   reap_all       a death: bury -> after_crash -> a restart later, or the end
  *
- * Deaths that a request is suspected of (suspects.c) do not count against --max-restarts, so
- * that one poisonous request cannot take the service down. */
+ * Deaths that a request is suspected of (suspects.c) do not count for --max-restarts, so that one
+ * poisonous request cannot end the service. */
 
 #include <signal.h>
 #include <stdio.h>
@@ -65,7 +65,7 @@ static void after_crash(struct supervisor *s, struct process *p, pid_t pid, int 
                                                    [ROLE_DISPATCHER] = METRIC_ROLE_DISPATCHER};
     enum metric_label_ROLE role = roles[p->heritage.role];
 
-    if (clean) /* a SIGTERM from outside: it drained and ended as it should */
+    if (clean) /* a SIGTERM from outside: it drained and ended in order */
         log_warn(NULL, "process ended on a signal not sent by the supervisor, replacing it",
                  LOG_T("process", p->heritage.name), LOG_I("ended_pid", pid));
     else
@@ -86,7 +86,7 @@ static void after_crash(struct supervisor *s, struct process *p, pid_t pid, int 
     spawn_later(s, p, lived_ms);
 }
 
-/* A call that the sandbox refused is a bug of ours or an intruder's attempt. */
+/* Logs a system call that the sandbox refused: a bug of ours or an intruder's attempt. */
 static void log_refused(struct supervisor *s, unsigned slot)
 {
     uint32_t call =
@@ -100,7 +100,8 @@ static void log_refused(struct supervisor *s, unsigned slot)
               LOG_T("process", s->processes[slot].heritage.name), LOG_T("call", name));
 }
 
-/* The board and metrics forget the process; then by phase: replaced, or gone. */
+/* Handles a death: clears the process on the board and in the metrics. Then, depending on the
+ * phase, the process is replaced or its slot becomes empty. */
 static void remove_dead(struct supervisor *s, unsigned slot, pid_t pid, int wait_status)
 {
     struct process *p = &s->processes[slot];
@@ -118,7 +119,7 @@ static void remove_dead(struct supervisor *s, unsigned slot, pid_t pid, int wait
         atomic_store(&s->board->unreached, 0);
     metrics_reset_gauges(p->heritage.page);
     log_refused(s, slot);
-    reap_read_reports(s); /* reports that it wrote before its death */
+    reap_read_reports(s); /* reports that the process wrote before its death */
     if (s->phase >= PHASE_ROUTERS) {
         if (!clean && s->phase != PHASE_KILLED)
             write_obituary(s, p, pid, wait_status);
@@ -134,14 +135,14 @@ static void remove_dead(struct supervisor *s, unsigned slot, pid_t pid, int wait
     }
 }
 
-/* Starts the workers that waited for one of before the upgrade. */
+/* Starts the workers that waited for a process of the binary before an upgrade. */
 static void start_waiting(struct supervisor *s)
 {
-    for (unsigned slot = BOARD_WORKER0; slot < BOARD_SLOTS; slot++) { /* and the dispatcher */
+    for (unsigned slot = BOARD_WORKER0; slot < BOARD_SLOTS; slot++) { /* includes the dispatcher */
         struct process *p = &s->processes[slot];
 
         if (p->wanted && !p->pid && !loop_timer_active(&p->respawn))
-            spawn_start(s, slot); /* or goes on waiting for another one */
+            spawn_start(s, slot); /* does nothing if the slot still waits for a different process */
     }
 }
 
@@ -167,7 +168,7 @@ void reap_all(struct supervisor *s)
     int wait_status;
     pid_t pid;
 
-    /* Several deaths may have come as one signal. */
+    /* One signal may stand for several deaths. */
     while ((pid = waitpid(-1, &wait_status, WNOHANG)) > 0) {
         if (pid == s->upgrade.trial.pid) {
             upgrade_continue(s, wait_status);
@@ -186,7 +187,8 @@ void reap_all(struct supervisor *s)
     supervisor_advance(s);
 }
 
-/* Reports name the slot and the pid; one from a process that died meanwhile is ignored. */
+/* Handles a report, which has slot and pid. A report of a process that has died meanwhile is
+ * ignored. */
 static void apply_report(struct supervisor *s, const struct status *r)
 {
     struct process *p;
@@ -197,7 +199,7 @@ static void apply_report(struct supervisor *s, const struct status *r)
     switch ((enum status_kind)r->kind) {
     case STATUS_READY:
         if (p->pid != r->pid || spawn_state(s, r->slot) != BOARD_STARTING)
-            return; /* from a process that has died meanwhile */
+            return; /* the reporting process has died meanwhile */
         spawn_set_state(s, r->slot, p->wanted ? BOARD_READY : BOARD_RETIRING);
         log_info(NULL, "process serves", LOG_T("process", p->heritage.name),
                  LOG_I("ready_pid", r->pid), LOG_I("start_ms", (int64_t)clock_ms() - p->started_ms),
@@ -229,8 +231,8 @@ static void end_stuck(struct process *p, const char *what, int64_t for_ms)
     (void)kill(p->pid, SIGKILL);
 }
 
-/* A child that dies again and again and never reports. (One that lives and does not is ended by
- * reap_stuck.) */
+/* Fails the start if a child dies again and again without a report. (reap_stuck ends a child that
+ * lives without a report.) */
 static void check_start(struct supervisor *s, struct process *p, int64_t now)
 {
     if (s->phase != PHASE_STARTING || !p->wanted || p->pid || !p->first_ms ||

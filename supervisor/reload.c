@@ -30,7 +30,7 @@ extern char **environ;
 
 /* --- scaling --- */
 
-/* Asks a process to end and not to be replaced. */
+/* Ends a process that is not replaced. */
 static void retire_process(struct supervisor *s, unsigned slot)
 {
     struct process *p = &s->processes[slot];
@@ -39,9 +39,9 @@ static void retire_process(struct supervisor *s, unsigned slot)
     loop_timer_stop(s->loop, &p->respawn);
     atomic_store_explicit(&s->board->slots[slot].state, BOARD_RETIRING, memory_order_relaxed);
     log_info(NULL, "process retires", LOG_T("process", p->heritage.name));
-    /* A router's socket stays in the SO_REUSEPORT group, because leaving it would lose what the
-     * kernel queues there at that moment: another router accepts on it from now on. A worker's goes
-     * on when its journal is closed. */
+    /* A router's socket stays in the SO_REUSEPORT group, because leaving it would lose connections
+     * that the kernel queues there at that moment. A different router accepts on it from now on. A
+     * worker's place is adopted when the worker's journal is closed. */
     if (p->heritage.role == ROLE_ROUTER)
         adoption_pass_all(s, p);
     if (p->pid) {
@@ -52,7 +52,7 @@ static void retire_process(struct supervisor *s, unsigned slot)
     }
 }
 
-/* Processes of n slots that are to run. */
+/* Counts the wanted processes of n slots. */
 static unsigned count_wanted(const struct supervisor *s, unsigned first, unsigned n)
 {
     unsigned wanted = 0;
@@ -62,7 +62,8 @@ static unsigned count_wanted(const struct supervisor *s, unsigned first, unsigne
     return wanted;
 }
 
-/* Places that were given away are not used again while we run: their sessions live elsewhere. */
+/* Reports whether a slot can be used. Adopted places are not used again while we run, because their
+ * sessions are served by their adopters. */
 static bool is_free(struct supervisor *s, unsigned slot)
 {
     return !s->processes[slot].wanted && !s->processes[slot].pid &&
@@ -93,7 +94,7 @@ static void scale_role(struct supervisor *s, unsigned first, unsigned n, unsigne
 
 /* --- SIGHUP --- */
 
-/* One line in the log for each. */
+/* Logs one line for each mistake. */
 static void tell_mistakes(const struct buf *mistakes)
 {
     struct str rest = buf_str(mistakes);
@@ -120,7 +121,7 @@ static void notify_children(struct supervisor *s)
     }
 }
 
-/* NULL when anything is wrong: then nothing at all changes. */
+/* Loads and checks the new settings. Returns NULL if anything is wrong; then nothing changes. */
 static struct config *load_fresh(struct supervisor *s, struct buf *mistakes)
 {
     struct config *fresh = config_load_again(s->config, mistakes);
@@ -135,7 +136,7 @@ static struct config *load_fresh(struct supervisor *s, struct buf *mistakes)
     return NULL;
 }
 
-/* See the head of this file. Settings that need a restart are named and left as they were. */
+/* See the head of this file. Settings that need a restart are named and not changed. */
 void reload_config(struct supervisor *s)
 {
     struct buf mistakes = {0}, fixed = {0};

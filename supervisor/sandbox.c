@@ -1,8 +1,8 @@
 /* Removes a child's rights before it reads its first byte (sandbox.h): resource limits that it does
  * not need, new privileges by exec, files (landlock.c), capabilities, and system calls
- * (sandbox.def). The order matters, since each step may need what a later one removes.
+ * (sandbox.def). The order matters, because each step may need what a later one removes.
  *
- * A refused call does not kill. It returns an error, is counted and is recorded on the board;
+ * A refused call does not kill. It returns an error, is counted and is recorded on the board.
  * on_refused is a signal handler, so it only stores numbers. The supervisor logs the call by name.
  */
 
@@ -29,21 +29,21 @@
 #include "common/proc/metrics.h"
 #include "supervisor/landlock.h"
 
-/* libseccomp's own macros leave the last field out. */
+/* libseccomp's own macros leave out the last field. */
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
 #ifndef SYS_SECCOMP
-#define SYS_SECCOMP 1 /* si_code of SIGSYS; the C library's headers lack it */
+#define SYS_SECCOMP 1 /* si_code of SIGSYS, which the C library's headers lack */
 #endif
 #ifndef PR_SET_VMA
-#define PR_SET_VMA 0x53564d41 /* names of anonymous memory, by newer C libraries */
+#define PR_SET_VMA 0x53564d41 /* names anonymous memory; used by newer C libraries */
 #endif
 
-/* The dispatcher keeps a journal, as a worker does. */
+/* Kinds of processes. The dispatcher has the calls of a worker, because both keep a journal. */
 enum { R = 1u << ROLE_ROUTER, W = 1u << ROLE_WORKER | 1u << ROLE_DISPATCHER, B = R | W };
 
-/* Sanitizers trace a clone of the process and walk /proc for it, counters of coverage are written
- * where the build stands: a filter would say little then. */
+/* Sanitizers trace a clone of the process and read /proc for it, and coverage counters are written
+ * to the build folder. So a filter would prove little in such builds. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(RG_COVERAGE)
 static const bool FILTER = false;
 #else
@@ -70,7 +70,7 @@ static const struct allowed_call partly[] = {
 static const struct heritage *self;
 static int partly_numbers[ARRAY_LEN(partly)];
 
-/* The result of the call at hand. */
+/* Sets the result of the refused call. */
 #if defined(__x86_64__)
 static const bool TOLD = true;
 
@@ -86,7 +86,7 @@ static void set_result(ucontext_t *u, int result)
     u->uc_mcontext.regs[0] = (unsigned long long)(long long)result;
 }
 #else
-static const bool TOLD = false; /* refused by the kernel alone */
+static const bool TOLD = false; /* the kernel refuses calls without SIGSYS */
 
 static void set_result(ucontext_t *u, int result)
 {
@@ -95,8 +95,9 @@ static void set_result(ucontext_t *u, int result)
 }
 #endif
 
-/* -EPERM for calls that are allowed with other arguments, so that callers see a right they lack;
- * -ENOSYS for the others, so that the C library falls back. */
+/* Handles a refused call. Returns -EPERM for calls that are allowed with other arguments, so that
+ * callers see that they lack a right. Returns -ENOSYS for all others, so that the C library uses a
+ * different call. */
 static void on_refused(int signo, siginfo_t *info, void *context)
 {
     int result = -ENOSYS;
@@ -130,10 +131,10 @@ void sandbox_call_name(int number, char *out, size_t size)
     free(name);
 }
 
-/* --- what is given up --- */
+/* --- rights that are dropped --- */
 
-/* A system call filter of the service manager may refuse the asking, where there is nothing left to
- * give up. */
+/* Reports whether the process has capabilities. A service manager's filter may refuse the question;
+ * then there are none left to drop. */
 static bool has_capabilities(void)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -145,14 +146,14 @@ static bool has_capabilities(void)
     return any;
 }
 
-/* Fails only if some are left. */
+/* Drops all capabilities. Fails only if some are left. */
 static int drop_capabilities(struct err *e)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
 
-    /* Without the right to empty the bounding set it cannot be used either.
-     */
+    /* Errors are ignored: without the right to empty the bounding set, the process cannot use the
+     * set either. */
     for (int cap = 0; cap <= CAP_LAST_CAP; cap++)
         (void)prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
     (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
@@ -161,7 +162,8 @@ static int drop_capabilities(struct err *e)
     return 0;
 }
 
-/* No core files (they would hold prompts), no locked memory, queues or priorities. */
+/* Forbids core files (they would contain prompts), locked memory, message queues and real-time
+ * priorities. */
 static int limit_resources(struct err *e)
 {
     static const int none_of[] = {RLIMIT_CORE, RLIMIT_MEMLOCK, RLIMIT_MSGQUEUE, RLIMIT_RTPRIO};
@@ -184,7 +186,7 @@ static int allow(scmp_filter_ctx f, int number, struct scmp_arg_cmp arg)
     return seccomp_rule_add_array(f, SCMP_ACT_ALLOW, number, 1, &arg);
 }
 
-/* One rule for each of the values that the argument may have. */
+/* Adds one rule for each value that the argument may have. */
 static int allow_values(scmp_filter_ctx f, int number, unsigned arg, const scmp_datum_t *values)
 {
     int rc = 0;
@@ -194,8 +196,8 @@ static int allow_values(scmp_filter_ctx f, int number, unsigned arg, const scmp_
     return rc;
 }
 
-/* TCP and UDP, unix sockets, and the one netlink protocol that name resolution asks for addresses.
- */
+/* Allows sockets of TCP, UDP and unix, and the netlink protocol by which name resolution asks for
+ * addresses. */
 static int allow_sockets(scmp_filter_ctx f, int number)
 {
     static const scmp_datum_t families[] = {AF_UNIX, AF_INET, AF_INET6, 0};
@@ -212,7 +214,7 @@ static int allow_reading(scmp_filter_ctx f, int number, unsigned arg)
                  SCMP_CMP32(arg, SCMP_CMP_MASKED_EQ, O_ACCMODE | O_CREAT | O_TRUNC, O_RDONLY));
 }
 
-/* The arguments for which a call of the second list is allowed. */
+/* Allows a call of the second list with certain arguments only. */
 static int allow_partly(scmp_filter_ctx f, const char *name, int number)
 {
     static const scmp_datum_t requests[] = {FIONREAD, FIONBIO, FIOCLEX, TCGETS, 0};
@@ -229,20 +231,22 @@ static int allow_partly(scmp_filter_ctx f, const char *name, int number)
         return allow_reading(f, number, 1);
     if (str_eq_c(n, "openat"))
         return allow_reading(f, number, 2);
-    if (str_eq_c(n, "clone")) /* the flags */
+    if (str_eq_c(n, "clone")) /* checks the flags */
         return allow(f, number,
                      SCMP_CMP(0, SCMP_CMP_MASKED_EQ, CLONE_THREAD | CLONE_NEWUSER, CLONE_THREAD));
-    if (str_eq_c(n, "setpriority")) /* helper threads make room for the loop */
+    /* helper threads lower their priority, so that the loop runs first */
+    if (str_eq_c(n, "setpriority"))
         return seccomp_rule_add(f, SCMP_ACT_ALLOW, number, 2, SCMP_A0_32(SCMP_CMP_EQ, PRIO_PROCESS),
                                 SCMP_A1_32(SCMP_CMP_EQ, 0));
-    if (str_eq_c(n, "prlimit64")) /* only one's own, and only to read: the new limits are NULL */
+    /* only its own limits, and only to read: the new limits are NULL */
+    if (str_eq_c(n, "prlimit64"))
         return seccomp_rule_add(f, SCMP_ACT_ALLOW, number, 2, SCMP_A0_32(SCMP_CMP_EQ, 0),
                                 SCMP_A2_64(SCMP_CMP_EQ, 0));
-    /* kill, tgkill */
+    /* kill and tgkill: only to the process itself */
     return allow(f, number, SCMP_CMP32(0, SCMP_CMP_EQ, (uint32_t)getpid()));
 }
 
-/* Calls that this kernel does not have are skipped. */
+/* Adds the rules of a kind of process. Skips calls that this kernel does not have. */
 static int add_rules(scmp_filter_ctx f, unsigned kind)
 {
     int rc = 0;
@@ -260,8 +264,8 @@ static int add_rules(scmp_filter_ctx f, unsigned kind)
         if (number != __NR_SCMP_ERROR && (partly[i].kinds & kind))
             rc = allow_partly(f, partly[i].name, number);
     }
-    /* A filter cannot see its flags; the C library always tries it first and falls back to clone.
-     */
+    /* A filter cannot see the flags of clone3, so it always fails. The C library tries it first and
+     * then uses clone. */
     if (rc == 0)
         rc = seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
     return rc;
@@ -282,8 +286,8 @@ static int filter_calls(unsigned kind, struct err *e)
     return rc ? err_sys(e, ERR_UNSUPPORTED, "no system call filter") : 0;
 }
 
-/* Continues after a failed step, so that as much protection as possible holds; -1 says that a step
- * failed. */
+/* Continues after a failed step, so that as much protection as possible holds. Returns -1 if a step
+ * has failed. */
 int sandbox_enter(const struct heritage *h, struct err *e)
 {
     int rc = 0;

@@ -39,7 +39,7 @@ static uint32_t index_of(const struct json *v, const char *name)
     return json_to_i64(json_get(v, name), &n) == 0 && n >= 0 ? (uint32_t)MIN_OF(n, INT32_MAX) : 0;
 }
 
-/* The weight versions of a turn, by commas. */
+/* Writes the weight versions of a turn, separated by commas. */
 static void write_versions(const struct json *turn, struct buf *out)
 {
     const struct json *spans = json_get(turn, "weight_versions"), *span;
@@ -89,8 +89,8 @@ static void print_drift(const struct session_page *p)
     printf("\n");
 }
 
-/* The colour of a response's token: by its difference if a trainer reported, else by its logprob.
- */
+/* Returns the colour of a response's token: by its difference if a trainer reported one, else by
+ * its logprob. */
 static const char *color_of(const struct token_file *f, uint32_t i)
 {
     static const char *const colors[] = {"\033[32m", "\033[33m", "\033[35m", "\033[31m"};
@@ -125,7 +125,7 @@ static void print_tokens(const struct session_page *p, uint32_t from, uint32_t t
     printf("\n");
 }
 
-/* Mean logprob, and the difference to the trainer's where that is known. */
+/* Prints the mean logprob, and the difference to the trainer's if that is known. */
 static void print_figures(const struct token_file *f, uint32_t from, uint32_t to)
 {
     double sum = 0, difference = 0, largest = 0;
@@ -183,7 +183,7 @@ static void print_message(const struct json *message)
     buf_done(&text);
 }
 
-/* Messages; those that the model generated as the tokens of their turn. */
+/* Prints the messages. A message that the model generated is printed as the tokens of its turn. */
 static void print_page(const struct session_page *p)
 {
     const struct json *messages = json_get(p->tokens.trajectory, "messages"), *m;
@@ -199,7 +199,7 @@ static void print_page(const struct session_page *p)
         else
             print_message(m);
     }
-    for (; json_at(turns, turn); turn++) /* completions have no messages */
+    for (; json_at(turns, turn); turn++) /* completions have turns but no messages */
         print_turn(p, json_at(turns, turn));
 }
 
@@ -251,7 +251,7 @@ static void print_session_json(const struct session_page *p)
     json_out_arr(&o);
     for (uint32_t i = 0; (turn = json_at(json_get(t, "turns"), i)); i++) {
         json_out_value(&o, turn);
-        text.len--; /* the object goes on */
+        text.len--; /* removes the last brace, because more members follow */
         put_turn_tokens(&o, &p->tokens, turn);
         json_out_end_obj(&o);
     }

@@ -1,6 +1,6 @@
 /*
- * `rollgate session show ID`: the conversation of a session, its tokens coloured by logprob or by
- * the difference to the trainer's, and its drift.
+ * `rollgate session show ID`: the conversation of a session, with its tokens coloured by logprob or
+ * by the difference to the trainer's, and its drift.
  */
 #ifndef RG_SUPERVISOR_SESSION_COMMAND_H
 #define RG_SUPERVISOR_SESSION_COMMAND_H

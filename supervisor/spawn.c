@@ -1,9 +1,9 @@
-/* The children: what each slot is, and how it is forked.
+/* Forks the children.
  *
- *   spawn_prepare   what the slot is: role, place, name, heritage
- *   spawn_start     socket, control socket, fork; the child goes on in child_body.c
+ *   spawn_prepare   describes the slot: role, place, name, heritage
+ *   spawn_start     socket, control socket, fork; the child continues in child_body.c
  *
- * What they report, and how they end: reap.c. */
+ * Their reports and their ends: reap.c. */
 
 #include <errno.h>
 #include <signal.h>
@@ -47,7 +47,7 @@ enum board_state spawn_state(const struct supervisor *s, unsigned slot)
                                                   memory_order_relaxed);
 }
 
-/* Fills in the slot; nothing is started. */
+/* Fills in the slot. Starts nothing. */
 void spawn_prepare(struct supervisor *s, unsigned slot)
 {
     struct process *p = &s->processes[slot];
@@ -77,7 +77,7 @@ void spawn_prepare(struct supervisor *s, unsigned slot)
     spawn_set_state(s, slot, BOARD_STARTING);
 }
 
-/* The slot's listening socket, opened now if it was not yet. */
+/* Opens the slot's listening socket, unless it is open. */
 static int open_socket(struct supervisor *s, struct process *p, struct err *e)
 {
     struct heritage *h = &p->heritage;
@@ -110,8 +110,8 @@ void spawn_later(struct supervisor *s, struct process *p, int64_t lived_ms)
                    on_respawn);
 }
 
-/* A journal belongs to the worker of before an upgrade until that has ended: its own, and those
- * that it had adopted. */
+/* Reports whether a worker of the binary before an upgrade still has the journal of the slot, as
+ * its own or adopted. The slot cannot start until that worker has ended. */
 static bool has_previous(const struct supervisor *s, unsigned slot)
 {
     const struct heritage *h = &s->processes[slot].heritage;
@@ -133,7 +133,7 @@ static bool has_previous(const struct supervisor *s, unsigned slot)
     return false;
 }
 
-/* On failure the slot is tried again later. */
+/* If the start fails, it is tried again later. */
 void spawn_start(struct supervisor *s, unsigned slot)
 {
     struct process *p = &s->processes[slot];
@@ -143,7 +143,7 @@ void spawn_start(struct supervisor *s, unsigned slot)
     struct err e;
 
     if (has_previous(s, slot))
-        return; /* bury_previous starts it */
+        return; /* bury_previous starts the slot later */
     spawn_set_state(s, slot, BOARD_STARTING);
     atomic_store_explicit(&board->beat_ms, 0, memory_order_relaxed);
     board->last_words[0] = 0;
@@ -189,7 +189,7 @@ static struct supervisor *the_supervisor(struct process *p)
     return CONTAINER_OF(p - p->heritage.slot, struct supervisor, processes);
 }
 
-/* The pause after a death is over. */
+/* Starts the process again after the pause. */
 static void on_respawn(struct loop_timer *t)
 {
     struct process *p = CONTAINER_OF(t, struct process, respawn);
@@ -199,8 +199,8 @@ static void on_respawn(struct loop_timer *t)
         spawn_start(s, p->heritage.slot);
 }
 
-/* Sends a signal to all children of a role (-1: any), those of before an upgrade included. Returns
- * their number. Signal 0 only counts. */
+/* Sends a signal to all children of a role (-1: any), including those of the binary before an
+ * upgrade. Returns their number. Signal 0 only counts. */
 unsigned spawn_signal(struct supervisor *s, int role, int signo)
 {
     unsigned n = 0;

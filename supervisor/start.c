@@ -14,8 +14,8 @@
 #include "supervisor/supervisor.h"
 #include "supervisor/supervisor_internal.h"
 
-/* The soft limit of descriptors is a default for programs that use select(); ours is the hard one.
- */
+/* Raises the soft limit of descriptors, which is a default for programs that use select(), to the
+ * hard limit. Returns the limit. */
 static uint64_t raise_descriptors(void)
 {
     struct rlimit limit;
@@ -40,7 +40,7 @@ static int make_instance(struct supervisor *s, struct err *e)
     return 0;
 }
 
-/* Routers over given upstreams: these stand in the workers' slots, always ready. */
+/* Fills the slots of workers with the given upstreams, which always count as ready. */
 static void fill_upstreams(struct supervisor *s)
 {
     for (size_t i = 0; i < s->config->upstream.n && i < BOARD_WORKERS_MAX; i++) {
@@ -68,8 +68,8 @@ static void want_children(struct supervisor *s)
         spawn_prepare(s, BOARD_DISPATCHER);
 }
 
-/* The order: board and metrics, loop, sockets, model, process table, adopted places, then the
- * children, workers before routers. */
+/* Order of the start: board and metrics, loop, sockets, model, process table, adopted places, then
+ * the children, workers before routers. */
 int supervisor_start(struct supervisor *s, struct err *e)
 {
     uint64_t descriptors = raise_descriptors();
@@ -104,7 +104,7 @@ int supervisor_start(struct supervisor *s, struct err *e)
     if (s->config->durability != DURABILITY_NONE && s->config->upstream.n == 0 &&
         adoption_assign_leftovers(s, e))
         goto out;
-    (void)spawn_signal(s, -1, SIGTERM); /* children of the binary before an upgrade */
+    (void)spawn_signal(s, -1, SIGTERM); /* drains the children of the binary before an upgrade */
     for (unsigned slot = BOARD_SLOTS; slot-- > BOARD_ROUTER0;) { /* workers before routers */
         if (s->processes[slot].wanted)
             spawn_start(s, slot);

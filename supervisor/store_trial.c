@@ -1,5 +1,5 @@
-/* Two nodes, a and b, and one place. Each check is a list of calls with the answers that they must
- * have; a call waits for its answer (ask). */
+/* The trial uses two nodes, a and b, and one place. Each check is a list of calls with the answers
+ * that they must have. A call waits for its answer (ask). */
 #include "supervisor/store_trial.h"
 
 #include <stdlib.h>
@@ -26,15 +26,15 @@ struct store_trial {
     struct doctor *d;
     struct loop *loop;
     struct store *store;
-    const char *check; /* name of the one that runs */
+    const char *check; /* name of the running check */
     bool failed;
 
     bool answered;
-    struct store_answer got;      /* without what it points to */
-    struct store_refusal refused; /* the first one */
-    struct buf texts;             /* of a read, one after the other */
+    struct store_answer got;      /* answer to the last call, without the texts that it points to */
+    struct store_refusal refused; /* first refusal in the answer */
+    struct buf texts;             /* texts of a read, one after the other */
     bool changed;                 /* a watch has reported `orders` */
-    bool listed;                  /* a watch has reported all */
+    bool listed;                  /* a watch has reported all orders */
 };
 
 static void on_answer(void *ctx, const struct store_answer *a)
@@ -60,7 +60,7 @@ static struct store_call begin_call(struct store_trial *t)
     return (struct store_call){on_answer, t};
 }
 
-/* Waits for the answer to a call, which has `what` for errors. */
+/* Waits for the answer to a call and compares its verdict. `what` names the call in errors. */
 static void expect(struct store_trial *t, enum store_verdict want, const char *what)
 {
     enum store_verdict got;
@@ -106,7 +106,7 @@ static void append(struct store_trial *t, uint64_t epoch, uint64_t n, struct str
     store_append(t->store, PLACE, epoch, &r, 1, begin_call(t));
 }
 
-/* A node owns its place. Returns the epoch. */
+/* Claims the place for a node. Returns the epoch. */
 static uint64_t try_claims(struct store_trial *t)
 {
     claim(t, "a", 0, 0);
@@ -145,7 +145,7 @@ static void try_records(struct store_trial *t, uint64_t epoch)
     buf_done(&large);
 }
 
-/* Another node takes the place. Returns its epoch. */
+/* Claims the place for a second node. Returns its epoch. */
 static uint64_t try_fencing(struct store_trial *t, uint64_t epoch)
 {
     const struct store_renewal renewal = {.place = PLACE, .epoch = epoch};
@@ -209,7 +209,7 @@ static int compare_times(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* How long an append takes: the median. */
+/* Measures how long an append takes (median). */
 static void measure_append(struct store_trial *t, uint64_t epoch)
 {
     uint64_t us[ROUNDS];

@@ -2,12 +2,12 @@
  *
  *   STARTING -- all ready --> SERVING -- stop --> EXECUTOR --> ROUTERS --> WORKERS --> (KILLED)
  *
- * Stopping goes from the outside in: first the executor (its attempts end), then the routers
- * (they finish what they have begun), then workers and dispatcher. Each phase has a deadline,
- * after which the next one begins by force. supervisor_advance moves on whenever something has
- * ended; it is called after every event that may matter.
+ * Stopping goes from the outside in: first the executor (its attempts end), then the routers (they
+ * finish what they have begun), then workers and dispatcher. Each phase has a deadline, after which
+ * the next one begins by force. supervisor_advance goes to the next phase when the present one is
+ * over. It is called after every event that may matter.
  *
- * A start that fails, or too many deaths right after an upgrade, go back to the binary before
+ * If a start fails, or if too many deaths follow an upgrade, the previous binary runs again
  * (upgrade_undo). */
 
 #include "supervisor/supervisor.h"
@@ -30,9 +30,9 @@
 enum {
     TICK_MS = 200,
     AFTER_GRACE_MS = 1000,
-    WORKERS_MS = 15000, /* one may have tens of MB to write, on a busy disk */
+    WORKERS_MS = 15000, /* a worker may have tens of MB to write, on a busy disk */
     KILLED_MS = 5000,
-    EXECUTOR_AFTER_MS = 25000 /* a runner's own grace, between TERM and KILL, as it is by default */
+    EXECUTOR_AFTER_MS = 25000 /* default grace of a runner, between TERM and KILL, and a margin */
 };
 
 static struct supervisor *supervisor_of_timer(struct loop_timer *t, size_t offset)
@@ -50,13 +50,14 @@ static void enter_phase(struct supervisor *s, enum supervisor_phase phase, int64
     loop_timer_set(s->loop, &s->deadline, (uint64_t)MAX_OF(deadline_ms, 1), on_phase_deadline);
 }
 
-/* Starts the end of the routers; no process is restarted from now on. */
+/* Ends the routers. No process is restarted from now on. */
 static void end_routers(struct supervisor *s)
 {
     atomic_store_explicit(&s->board->draining, 1, memory_order_relaxed);
     for (unsigned slot = 0; slot < BOARD_SLOTS; slot++)
         loop_timer_stop(s->loop, &s->processes[slot].respawn);
-    /* Routers close what is left at the end of their own grace; a moment more for that. */
+    /* Routers close the remaining connections when their own grace is over, and need a moment more
+     * for that. */
     enter_phase(s, PHASE_ROUTERS, s->config->grace_ms + AFTER_GRACE_MS);
     (void)spawn_signal(s, ROLE_ROUTER, SIGTERM);
 }
@@ -68,7 +69,7 @@ static void end_workers(struct supervisor *s)
     (void)spawn_signal(s, -1, SIGTERM);
 }
 
-/* The last phase: what is left does not end by itself. */
+/* Kills everything in the last phase: what is left does not end by itself. */
 static void kill_all(struct supervisor *s)
 {
     unsigned left = spawn_signal(s, -1, SIGKILL);
@@ -79,13 +80,13 @@ static void kill_all(struct supervisor *s)
     enter_phase(s, PHASE_KILLED, KILLED_MS);
 }
 
-/* The phase took too long. */
+/* Ends a phase that took too long. */
 static void on_phase_deadline(struct loop_timer *t)
 {
     struct supervisor *s = supervisor_of_timer(t, offsetof(struct supervisor, deadline));
 
     if (s->phase == PHASE_EXECUTOR)
-        local_executor_signal(s, SIGKILL); /* its runs die with it */
+        local_executor_signal(s, SIGKILL); /* the executor's runs die with it */
     else if (s->phase == PHASE_ROUTERS)
         end_workers(s);
     else
@@ -93,7 +94,7 @@ static void on_phase_deadline(struct loop_timer *t)
     supervisor_advance(s);
 }
 
-/* May come several times; the worst exit status stays. */
+/* May be called several times; the worst exit status counts. */
 void supervisor_stop(struct supervisor *s, int exit_status)
 {
     s->exit_status = MAX_OF(s->exit_status, exit_status);
@@ -121,7 +122,7 @@ void supervisor_fail(struct supervisor *s, const char *process, const char *reas
     supervisor_stop(s, 1);
 }
 
-/* Reports to the environment that the service is up. */
+/* Reports to the service manager that the service is ready. */
 static void announce_serving(struct supervisor *s)
 {
     s->phase = PHASE_SERVING;
@@ -132,7 +133,7 @@ static void announce_serving(struct supervisor *s)
     terminal_summary_plan(s);
 }
 
-/* Every process that is wanted has reported. */
+/* Reports whether every wanted process is ready. */
 static bool all_ready(const struct supervisor *s)
 {
     for (unsigned slot = BOARD_ROUTER0; slot < BOARD_SLOTS; slot++) {
@@ -142,8 +143,8 @@ static bool all_ready(const struct supervisor *s)
     return true;
 }
 
-/* Reload and upgrade, as soon as all serve: an upgrade starts while the children of the old binary
- * finish, which may take as long as their calls. */
+/* Carries out a pending reload or upgrade when all processes serve. An upgrade may start while
+ * children of the previous binary still finish, which may take as long as their calls. */
 static void run_orders(struct supervisor *s)
 {
     if (s->phase == PHASE_STARTING && (s->asked_reload || s->asked_upgrade))
@@ -158,7 +159,6 @@ static void run_orders(struct supervisor *s)
     s->asked_upgrade = false;
 }
 
-/* Goes to the next phase as soon as the one at hand is over. */
 void supervisor_advance(struct supervisor *s)
 {
     if (s->phase == PHASE_STARTING && all_ready(s)) {
@@ -180,7 +180,7 @@ void supervisor_advance(struct supervisor *s)
 
 /* --- events --- */
 
-/* TERM and INT stop, QUIT stops at once, HUP reloads, USR2 upgrades. */
+/* Handles signals: TERM and INT stop, QUIT stops at once, HUP reloads, USR2 upgrades. */
 static void on_supervisor_signal(struct signals *signals, int signo, int sender)
 {
     struct supervisor *s = CONTAINER_OF(signals, struct supervisor, signals);
@@ -215,7 +215,7 @@ static void on_supervisor_signal(struct signals *signals, int signo, int sender)
     }
 }
 
-/* Reads a child's report. */
+/* Reads reports of children. */
 static void on_report(struct loop_io *io, unsigned events)
 {
     struct supervisor *s = CONTAINER_OF(io, struct supervisor, status_io);
@@ -225,7 +225,7 @@ static void on_report(struct loop_io *io, unsigned events)
     supervisor_advance(s);
 }
 
-/* Looks at the children's hearts and feeds systemd's watchdog. */
+/* Checks the children's heartbeats and feeds systemd's watchdog. */
 static void on_heart_tick(struct loop_timer *t)
 {
     struct supervisor *s = supervisor_of_timer(t, offsetof(struct supervisor, tick));
@@ -251,7 +251,7 @@ int supervisor_open_loop(struct supervisor *s, struct err *e)
     s->loop = loop_new(e);
     if (!s->loop)
         return -1;
-    /* The reaper stands before there is anything to reap. */
+    /* The signals are set up before any child can die. */
     if (signals_init(&s->signals, s->loop, watched, on_supervisor_signal, e))
         return -1;
     if (pipe2(s->status_fds, O_CLOEXEC | O_NONBLOCK))
@@ -299,7 +299,7 @@ void supervisor_forget(struct supervisor *s)
     free(s);
 }
 
-/* The process's main loop from the start to the exit status. */
+/* Runs from the start to the exit status. */
 int supervisor_serve(struct config *c, const struct supervisor_bodies *bodies)
 {
     struct supervisor *s = mem_zalloc(sizeof(*s));
@@ -320,7 +320,7 @@ int supervisor_serve(struct config *c, const struct supervisor_bodies *bodies)
         log_error(NULL, "cannot start", LOG_T("reason", e.text));
         s->exit_status = 1;
     } else {
-        reap_all(s); /* children that died during an upgrade */
+        reap_all(s); /* handles children that died during an upgrade */
         on_heart_tick(&s->tick);
         loop_run(s->loop);
         log_info(NULL, "stopped", LOG_I("exit_status", s->exit_status));

@@ -3,13 +3,14 @@
  * forks routers and workers, replaces those that die, and ends them all in order. It serves no
  * request and holds no session. Its signals:
  *   - SIGTERM, SIGINT: drain: routers finish what runs, then workers flush, then exit 0; a second
- *     one changes nothing
+ *     signal changes nothing
  *   - SIGQUIT: end everything now
- *   - SIGHUP: read the configuration again: more or fewer processes, other live settings
+ *   - SIGHUP: read the configuration again: number of processes, live settings
  *   - SIGUSR2: upgrade: try the new binary, then become it on the same sockets (upgrade.h)
  *   - SIGCHLD: reap
- * It never daemonizes. The bodies of the children are given by the caller (commands.c; tests give
- * bodies of their own).
+ *
+ * It never daemonizes. The caller gives the bodies of the children (commands.c; tests give bodies
+ * of their own).
  */
 #ifndef RG_SUPERVISOR_SUPERVISOR_H
 #define RG_SUPERVISOR_SUPERVISOR_H
@@ -22,17 +23,17 @@ struct heritage;
 struct model;
 
 struct supervisor_bodies {
-    /* Loads what all workers share, before the first fork; appends a remark for the start-up line.
-     * NULL: nothing to load. */
+    /* loads what all workers share, before the first fork; appends a remark for the start-up line.
+     * NULL: nothing to load */
     int (*load)(const struct config *c, const struct model **ret, struct buf *remark,
                 struct err *e);
     void (*unload)(const struct model *m);
-    /* Appends a line for each setting that cannot be taken over by a reload. NULL: all can. */
+    /* appends a line for each setting that a reload cannot apply. NULL: it can apply all */
     void (*check)(const struct config *c, struct buf *mistakes);
-    /* The main of a child; returns its exit status. */
+    /* the main of a child; returns its exit status */
     int (*worker)(const struct heritage *h);
     int (*router)(const struct heritage *h);
-    int (*dispatcher)(const struct heritage *h); /* NULL: no dispatcher */
+    int (*dispatcher)(const struct heritage *h); /* NULL: the gateway has no dispatcher */
 };
 
 /* Runs a gateway until it is stopped. Returns the exit status: 0 after a drain, 1 if it could not

@@ -26,10 +26,10 @@ struct suspects;
 struct tls_front;
 
 enum supervisor_phase {
-    PHASE_STARTING, /* until every child has reported */
+    PHASE_STARTING, /* not every child has reported */
     PHASE_SERVING,
-    PHASE_EXECUTOR, /* drain: the local executor ends its attempts, all others serve it */
-    PHASE_ROUTERS,  /* drain: routers finish, workers still serve them */
+    PHASE_EXECUTOR, /* drain: the local executor ends its attempts, while all others serve it */
+    PHASE_ROUTERS,  /* drain: routers finish, while workers serve them */
     PHASE_WORKERS,  /* drain: workers flush and end */
     PHASE_KILLED,   /* everything was sent SIGKILL */
 };
@@ -49,17 +49,17 @@ struct supervisor {
     struct loop_timer tick;
     struct loop_timer deadline; /* deadline of the current phase of a drain */
     enum supervisor_phase phase;
-    bool asked_reload, asked_upgrade; /* by a signal, not done yet */
+    bool asked_reload, asked_upgrade; /* asked for by a signal, not done yet */
     int exit_status;
-    int64_t watchdog_ms;      /* 0: systemd asks for no sign of life */
+    int64_t watchdog_ms;      /* 0: systemd expects no watchdog messages */
     int64_t watchdog_next;    /* loop clock */
-    int64_t disk_ms;          /* loop clock of the next look at the disk */
-    int64_t summary_until_ms; /* loop clock; 0: no lines for a terminal are planned */
+    int64_t disk_ms;          /* loop clock of the next measurement of the disk */
+    int64_t summary_until_ms; /* loop clock; 0: no terminal summary is planned */
     struct upgrade upgrade;
     struct local_executor executor;
-    struct tls_front *front;   /* own */
-    struct suspects *suspects; /* own */
-    VEC(int64_t) deaths;       /* loop clock of the crashes within the window */
+    struct tls_front *front;   /* owned */
+    struct suspects *suspects; /* owned */
+    VEC(int64_t) deaths;       /* loop clock of each crash within the window */
     struct process processes[BOARD_SLOTS];
 };
 
@@ -69,44 +69,44 @@ struct supervisor {
 void spawn_prepare(struct supervisor *s, unsigned slot);
 void spawn_start(struct supervisor *s, unsigned slot);
 
-/* Starts it again after a pause that grows while it dies soon: it has lived for lived_ms. */
+/* Starts the process again after a pause, which grows while processes of the slot die soon.
+ * lived_ms: how long the last one lived. */
 void spawn_later(struct supervisor *s, struct process *p, int64_t lived_ms);
 
 /* Sets the state of the slot on the board. */
 void spawn_set_state(struct supervisor *s, unsigned slot, enum board_state state);
 enum board_state spawn_state(const struct supervisor *s, unsigned slot);
 
-/* Sends a signal to the living children of a role (or all: -1). Returns how many there are. */
+/* Sends a signal to the living children of a role (-1: all). Returns their number. */
 unsigned spawn_signal(struct supervisor *s, int role, int signo);
 
-/* child_body.c: what is left of the way from fork to the role's main: signals, log, user, sandbox.
- */
+/* child_body.c: runs the child from the fork to its role's main: signals, log, user, sandbox. */
 RG_NORETURN void spawn_be_child(struct supervisor *s, struct process *p, pid_t parent);
 
 /* --- reap.c --- */
 
-/* Takes all deaths that have happened. */
+/* Handles all deaths that have happened. */
 void reap_all(struct supervisor *s);
 
 /* Reads reports of children from the status pipe. */
 void reap_read_reports(struct supervisor *s);
 
-/* Every tick: kills children that are stuck or never reported. */
+/* Kills children that are stuck or never reported. Called every tick. */
 void reap_stuck(struct supervisor *s);
 
 /* --- start.c --- */
 
-/* Starts everything from the settings to the first children. -1: it cannot start. */
+/* Starts everything, from the settings to the first children. Returns -1 if that fails. */
 int supervisor_start(struct supervisor *s, struct err *e);
 
 /* Prepares folders, keys and sockets (take_place.c). */
 int supervisor_claim_folders(struct supervisor *s, struct err *e);
 
-/* announcement.c: one line with all that one asks first when something is odd. remark: the model's.
- */
+/* announcement.c: logs one line with the facts that an operator needs first when something is
+ * wrong. remark: the model's. */
 void supervisor_announce(const struct supervisor *s, uint64_t descriptors, struct str remark);
 
-/* Shows the configured limits among the metrics, so that a graph can show figures against them. */
+/* Publishes the configured limits as metrics, so that graphs can show figures against them. */
 void supervisor_publish_limits(struct supervisor *s);
 
 /* Publishes the free bytes of the state folder's disk, every few seconds. */
@@ -114,31 +114,31 @@ void supervisor_measure_disk(struct supervisor *s);
 
 /* --- terminal_summary.c: address, viewer, keys, state folder and engine --- */
 
-/* Plans the lines, unless standard output is no terminal or this process is a trial or an upgrade.
- * Call it when all processes serve. */
+/* Plans the summary, unless standard output is not a terminal or this process is a trial or an
+ * upgrade. Call it when all processes serve. */
 void terminal_summary_plan(struct supervisor *s);
 
-/* Prints planned lines as soon as an engine answers, or the wait for one is over. */
+/* Prints the planned summary when an engine answers, or when the wait for one is over. */
 void terminal_summary_advance(struct supervisor *s);
 
 /* --- tls_front.c --- */
 
-/* Starts it if it is configured and does not run. */
+/* Starts nginx if it is configured and does not run. */
 void tls_front_start(struct supervisor *s);
 
-/* Whether the process that ended was it; then it is replaced as long as we serve. */
+/* Reports whether the process that ended was nginx. If so, it is replaced while we serve. */
 bool tls_front_bury(struct supervisor *s, pid_t pid, int wait_status);
 
 /* Writes the site again and makes nginx read it. */
 void tls_front_reload(struct supervisor *s);
 
-/* Looks for a new certificate, at most once a second. */
+/* Checks for a new certificate, at most once a second. */
 void tls_front_watch(struct supervisor *s);
 
-/* Sends a signal: QUIT finishes its requests, TERM does not. No further start. */
+/* Sends a signal: QUIT finishes nginx's requests, TERM does not. Prevents further starts. */
 void tls_front_end(struct supervisor *s, int signo);
 
-/* Puts what the next binary needs into the environment, which tls_front_inherit reads there. */
+/* Puts what the next binary needs into the environment, where tls_front_inherit reads it. */
 void tls_front_leave(const struct supervisor *s);
 void tls_front_inherit(struct supervisor *s);
 
@@ -154,17 +154,18 @@ void tls_front_done(struct supervisor *s);
 /* Makes the loop, with signals and the status pipe. */
 int supervisor_open_loop(struct supervisor *s, struct err *e);
 
-/* Frees, in a child that ends, what it inherited from its parent, so that leak checks find real
- * leaks only. */
+/* Frees, in a child that ends, what it inherited from its parent, so that leak checks report only
+ * real leaks. */
 void supervisor_forget(struct supervisor *s);
 
-/* Begins the end: drain, with this exit status. Does nothing when it has begun. */
+/* Begins the end: drain, with this exit status. Does nothing if the end has begun. */
 void supervisor_stop(struct supervisor *s, int exit_status);
 
-/* The start has failed: back to the binary before an upgrade, if there was one, else the end. */
+/* Handles a failed start: returns to the binary before an upgrade if there was one, otherwise
+ * ends. */
 void supervisor_fail(struct supervisor *s, const char *process, const char *reason);
 
-/* Looks whether the current phase is complete; called after every death and report. */
+/* Checks whether the current phase is complete. Called after every death and report. */
 void supervisor_advance(struct supervisor *s);
 
 /* --- reload.c --- */
@@ -172,15 +173,16 @@ void reload_config(struct supervisor *s);
 
 /* --- adoption.c --- */
 
-/* Gives a process's own place and those that it had adopted to one other process, if one stays. */
+/* Makes a remaining process adopt a process's own place and those that it had adopted, if a process
+ * remains. */
 void adoption_pass_all(struct supervisor *s, struct process *from);
 
-/* The slot's process, which retires, has ended: a worker's journal is closed now, and its places go
- * to its adopter. */
+/* Passes on the places of a retired process that has ended: a worker's journal is closed now, and
+ * its adopter takes over. */
 void adoption_pass_slot(struct supervisor *s, unsigned slot);
 
-/* Gives the places whose journals are in the state folder, but whose workers are not wanted, to
- * wanted workers. */
+/* Finds journals in the state folder whose workers are not wanted, and makes wanted workers adopt
+ * their places. */
 int adoption_assign_leftovers(struct supervisor *s, struct err *e);
 
 /* Makes routers serve inherited sockets beyond their number (an upgrade after a scale-down). The

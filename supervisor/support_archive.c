@@ -40,7 +40,7 @@ int support_archive_open(struct support_archive *a, const char *path, struct err
     return a->fd < 0 ? err_sys(e, ERR_IO, "cannot make %s", path) : 0;
 }
 
-/* The header of one file: texts, then octal numbers, then the sum of all bytes. */
+/* Writes one file. Its header has texts, then octal numbers, then the sum of all bytes. */
 static int add_to_tar(int fd, const char *name, struct str bytes)
 {
     static const char zeros[BLOCK];
@@ -49,7 +49,7 @@ static int add_to_tar(int fd, const char *name, struct str bytes)
 
     (void)snprintf(head, AT_MODE, "rollgate-support/%s", name);
     (void)snprintf(head + AT_MODE, 8, "0000600");
-    (void)snprintf(head + 108, 8, "0000000"); /* user and group: root */
+    (void)snprintf(head + 108, 8, "0000000"); /* user and group are root */
     (void)snprintf(head + 116, 8, "0000000");
     (void)snprintf(head + AT_SIZE, 12, "%011llo", (unsigned long long)bytes.len);
     (void)snprintf(head + AT_MTIME, 12, "%011llo", (unsigned long long)time(NULL));

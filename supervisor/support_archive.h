@@ -1,6 +1,6 @@
 /*
- * struct support_archive: small files that go to a new folder, or to one tar file if the name ends
- * with ".tar". All are for their owner alone.
+ * struct support_archive: writes small files to a new folder, or to one tar file if the name ends
+ * with ".tar". Only their owner can read them.
  */
 #ifndef RG_SUPERVISOR_SUPPORT_ARCHIVE_H
 #define RG_SUPERVISOR_SUPPORT_ARCHIVE_H
@@ -13,7 +13,7 @@
 struct support_archive {
     const char *path; /* borrowed */
     bool tar;
-    int fd; /* descriptor of the folder or the tar file */
+    int fd; /* descriptor of the folder or of the tar file */
 };
 
 /* Makes the folder or file, which must not exist. */

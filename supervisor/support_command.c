@@ -1,6 +1,6 @@
-/* `rollgate support DIR`: the facts that a helping person needs, and nothing that an agent wrote.
- * Every file is made of figures, of settings, or of log lines that log_filter.h lets through, and
- * passes redaction_add as a whole. Journals are counted, never copied. */
+/* `rollgate support DIR`: facts for support, without any text of an agent. Every file is made of
+ * figures, of settings, or of log lines that log_filter.h accepts, and passes through redaction_add
+ * as a whole. Journals are counted, never copied. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -26,13 +26,13 @@ enum { LOG_BYTES_MAX = 32 << 20, ANSWER_SHOWN = 300 };
 
 struct support_bundle {
     const struct config *config;
-    const char *log_path; /* NULL: from journald, if the unit runs under systemd */
+    const char *log_path; /* NULL: the log comes from journald, if the unit runs under systemd */
     const char *unit;
     struct support_archive archive;
-    struct buf left_out; /* lines about what could not be had */
+    struct buf left_out; /* lines about files that are missing */
 };
 
-/* Adds a file, without the secrets of its text. */
+/* Adds a file, without the secrets in its text. */
 static int add_file(struct support_bundle *s, const char *name, struct str text, struct err *e)
 {
     struct buf safe = {0};
@@ -78,7 +78,7 @@ static int add_settings(struct support_bundle *s, struct err *e)
     return rc;
 }
 
-/* Copies metrics without the names that trainers chose: of runners and queues. */
+/* Copies metrics without names that trainers chose: of runners and queues. */
 static void add_metrics(struct str page, struct buf *out)
 {
     static const char *const labels[] = {"runner=\"", "queue=\""};
@@ -160,7 +160,7 @@ static void count_damage(void *ctx, uint32_t segment, uint64_t offset, uint64_t 
     t->damaged += !last;
 }
 
-/* Bytes and number of the files in a folder. */
+/* Counts the files in a folder and their bytes. */
 static void measure_folder(const char *path, unsigned long long *files, unsigned long long *bytes)
 {
     DIR *d = opendir(path);
@@ -202,7 +202,7 @@ static void add_journal(const char *state_dir, const char *name, struct buf *out
     buf_done(&path);
 }
 
-/* worker-N and dispatcher, in the order of the folder. */
+/* Adds the sizes of the journals of worker-N and dispatcher, in the order of the folder. */
 static int add_journals(struct support_bundle *s, struct err *e)
 {
     DIR *d = opendir(s->config->state_dir);
@@ -229,8 +229,8 @@ static int add_journals(struct support_bundle *s, struct err *e)
 
 /* --- the log --- */
 
-/* Starts journalctl for the unit; its output is read from what is returned. NULL: there is no
- * systemd. */
+/* Starts journalctl for the unit; its output is read from the returned stream. NULL: systemd does
+ * not run. */
 static FILE *open_journald(const struct support_bundle *s)
 {
     struct buf command = {0};
@@ -247,7 +247,7 @@ static FILE *open_journald(const struct support_bundle *s)
     return f;
 }
 
-/* The end of a long log is what matters. */
+/* Opens the log. Of a long log the end is read. */
 static FILE *open_log(const struct support_bundle *s)
 {
     FILE *f = fopen(s->log_path, "re");

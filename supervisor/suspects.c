@@ -1,6 +1,6 @@
-/* Requests that workers died at (suspects.h). Workers note on the board the hashes of bodies
- * that they work on; what a dead worker had noted is blamed, more when it was alone. A body that
- * has gathered enough is quarantined: workers answer it with 500 instead of working on it. */
+/* Requests during which workers died (suspects.h). Workers record on the board the hashes of bodies
+ * that they process. The bodies of a dead worker are blamed, more if there was only one. A body
+ * with enough blame is quarantined: workers answer it with 500 instead of processing it. */
 
 #include "supervisor/suspects.h"
 
@@ -9,11 +9,11 @@
 #include "common/base/log.h"
 #include "common/proc/board.h"
 
-/* Weights of a death. A kill from outside (an operator, the kernel for want of memory) says little
- * of the request that was there. */
+/* Weights of a death. A kill from outside (an operator, or the kernel because memory is short) says
+ * little about the request. */
 enum { ALONE = 3, IN_COMPANY = 2, FROM_OUTSIDE = 1, GUILTY = 6 };
 
-/* The body's place, else one that is free or was not seen for longest. */
+/* Returns the body's entry, else one that is free or was not seen for longest. */
 static struct suspect *find_suspect(struct suspects *s, uint64_t hash)
 {
     struct suspect *oldest = &s->list[0];
@@ -29,7 +29,7 @@ static struct suspect *find_suspect(struct suspects *s, uint64_t hash)
     return oldest;
 }
 
-/* True when the body is quarantined by this death. */
+/* Returns true if this death quarantines the body. */
 static bool blame_body(struct suspects *s, struct board *b, uint64_t hash, unsigned weight,
                        uint64_t now_ms)
 {
@@ -55,7 +55,7 @@ static bool is_in_list(const uint64_t *hashes, size_t n, uint64_t hash)
     return false;
 }
 
-/* Takes the dead worker's notes off the board; true when a request was found guilty. */
+/* Clears the dead worker's bodies on the board. */
 bool suspects_add_death(struct suspects *s, struct board *b, unsigned slot, bool from_outside,
                         uint64_t now_ms)
 {

@@ -1,13 +1,13 @@
-/* Folders, keys and sockets: what must be ours before anything is started. */
+/* Folders, keys and sockets, which must be available before anything is started. */
 #include "common/proc/config.h"
 #include "supervisor/key_files.h"
 #include "supervisor/supervisor_internal.h"
 #include "supervisor/user.h"
 
-/* Checks folders and keys. Makes those that are missing: children may not write the secret. */
+/* Checks folders and keys, and makes missing ones: children may not write the secret. */
 static int check_files(const struct config *c, struct err *e)
 {
-    bool alone = c->upstream.n > 0; /* routers alone keep nothing */
+    bool alone = c->upstream.n > 0; /* only routers run, which keep nothing */
 
     return (!alone && listeners_folders(c, e)) || key_files_check(c, e) ? -1 : 0;
 }

@@ -1,5 +1,5 @@
 /* The five lines that a person needs at a terminal. Workers probe their engines after they have
- * reported, so the lines wait a moment for an engine that answers: "not reached" must not be
+ * reported. So the lines wait a moment for an engine that answers: "not reached" must not be
  * printed too early. */
 #include <stdio.h>
 #include <string.h>
@@ -40,7 +40,8 @@ static void add_engine(const struct supervisor *s, struct buf *out)
                       : ": NOT reached, calls wait for it; `rollgate doctor` says why");
 }
 
-/* Writes all five lines at a time, so that log lines of other processes come before or after. */
+/* Writes all five lines in one call, so that log lines of other processes do not come between
+ * them. */
 static void print_summary(const struct supervisor *s)
 {
     const struct config *c = s->config;

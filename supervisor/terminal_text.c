@@ -2,8 +2,8 @@
 
 #include <stdbool.h>
 
-/* Whether the two bytes after 0xe2 end a mark of direction: U+200E, U+200F, U+202A to U+202E,
- * U+2066 to U+2069. */
+/* Reports whether the two bytes after 0xe2 complete a direction mark: U+200E, U+200F, U+202A to
+ * U+202E, U+2066 to U+2069. */
 static bool is_direction(unsigned char second, unsigned char third)
 {
     if (second == 0x80)
@@ -11,8 +11,8 @@ static bool is_direction(unsigned char second, unsigned char third)
     return second == 0x81 && third >= 0xa6 && third <= 0xa9;
 }
 
-/* The bytes of the control character or mark of direction at text.p[at]; 0: a different character.
- * C1 controls have two bytes. */
+/* Returns the length of the control character or direction mark at text.p[at]; 0: it is a different
+ * character. C1 controls have two bytes. */
 static size_t control_bytes(struct str text, size_t at)
 {
     unsigned char c = (unsigned char)text.p[at];

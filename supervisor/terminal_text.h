@@ -1,6 +1,6 @@
 /*
- * Text of others for a terminal. Control characters would move its cursor, or worse, and marks of
- * direction would reorder the line: each becomes a question mark.
+ * Text from outside for a terminal. Control characters could move its cursor or do worse, and
+ * direction marks would reorder the line: each becomes a question mark.
  */
 #ifndef RG_SUPERVISOR_TERMINAL_TEXT_H
 #define RG_SUPERVISOR_TERMINAL_TEXT_H
@@ -12,10 +12,10 @@
 
 enum { TERMINAL_NAME = 64 };
 
-/* A name in `out`, cut to it; returns it. */
+/* Copies a name into `out`, cut to its size. Returns `out`. */
 const char *terminal_name(struct str name, char out[TERMINAL_NAME]);
 
-/* Prints a text with its line feeds and tabs; `margin` blanks follow each line feed. */
+/* Prints a text with its line feeds and tabs. `margin` blanks follow each line feed. */
 void terminal_print(struct str text, int margin);
 
 /* Prints like terminal_print, to a different stream. */

@@ -1,6 +1,6 @@
-/* nginx as a child (tls_front.h). Its master runs in a process group of its own: if the master is
- * killed, its workers would keep the port, so the group is asked to finish before the next start.
- */
+/* nginx as a child (tls_front.h). Its master runs in a process group of its own. If the master
+ * is killed, its workers would keep the port, so the group is asked to finish before the next
+ * start. */
 #include "supervisor/tls_front.h"
 
 #include <errno.h>
@@ -28,12 +28,12 @@
 
 struct tls_front {
     struct supervisor *supervisor;
-    pid_t pid;         /* 0: none */
-    struct loop_io io; /* its standard error */
-    int output_fd;     /* the pipe from its standard error; -1: none */
-    struct buf line;   /* a line of it that is not complete */
-    uint64_t stamp;    /* time stamp of the certificate and key that it has read */
-    uint64_t seen;     /* time stamp of those at the last check */
+    pid_t pid;         /* 0: nginx does not run */
+    struct loop_io io; /* watches nginx's standard error */
+    int output_fd;     /* pipe from nginx's standard error; -1: none */
+    struct buf line;   /* an incomplete line of the output */
+    uint64_t stamp;    /* time stamp of the certificate and key that nginx has read */
+    uint64_t seen;     /* time stamp of both files at the last check */
     int64_t started_ms, backoff_ms, look_ms;
     struct loop_timer again;
 };
@@ -47,7 +47,7 @@ static struct supervisor *supervisor_of_front(struct tls_front *f)
     return f->supervisor;
 }
 
-/* The first of PATH and Debian's folder that has an nginx; the caller frees it. NULL: none. */
+/* Finds nginx in PATH and Debian's folder; the caller frees the result. NULL: there is no nginx. */
 static char *find_nginx(void)
 {
     const char *path = getenv("PATH");
@@ -70,7 +70,8 @@ static char *find_nginx(void)
 
 /* --- the settings --- */
 
-/* The file is there, and nobody else may read it if it is `secret`. It is not opened. */
+/* Checks that the file exists and, if it is `secret`, that no other user may read it. Does not open
+ * it. */
 static void check_file(const struct config *c, const char *flag, const char *path, bool secret,
                        struct buf *mistakes)
 {
@@ -95,14 +96,15 @@ static bool listens_on_loopback(const char *listen_at)
            strncmp(listen_at, "localhost:", 10) == 0;
 }
 
-/* Both ways to TLS, which exclude each other, have the same files. */
+/* Checks the certificate and key. Both kinds of TLS, which exclude each other, use the same
+ * settings. */
 static void check_files(const struct config *c, struct buf *mistakes)
 {
     check_file(c, "tls-certificate", c->tls_certificate, false, mistakes);
     check_file(c, "tls-key", c->tls_key, true, mistakes);
 }
 
-/* --listen ADDRESS,tls. Those who would reach the port by plain HTTP are refused. */
+/* Checks --listen ADDRESS,tls: programs that would use plain HTTP on the port are refused. */
 static void check_listen(const struct config *c, struct buf *mistakes)
 {
     static const char tail[] = "by plain HTTP, which --listen ADDRESS,tls refuses";
@@ -158,9 +160,9 @@ void tls_front_check(const struct config *c, struct buf *mistakes)
     free(nginx);
 }
 
-/* --- its file --- */
+/* --- its configuration file --- */
 
-/* Changes with either file. Only their metadata is read. */
+/* Returns a stamp that changes with either file. Reads only their metadata. */
 static uint64_t stamp_files(const struct config *c)
 {
     return file_stamp(c->tls_certificate) * 31 + file_stamp(c->tls_key);
@@ -239,8 +241,8 @@ static int write_file(const struct supervisor *s, struct err *e)
 
 /* --- its output --- */
 
-/* "2026/11/29 16:00:00 [warn] 12#12: *5 text" -> level and text. The text may have the line of a
- * request, with keys in its query. */
+/* Logs one line of the form "2026/11/29 16:00:00 [warn] 12#12: *5 text" with its level. The text
+ * may contain a request line with keys in its query, which are removed. */
 static void log_line(struct str line)
 {
     struct buf safe = {0};
@@ -266,7 +268,7 @@ static void log_line(struct str line)
     buf_done(&safe);
 }
 
-/* Logs all complete lines; one that does not end is cut. */
+/* Logs all complete lines. A line that does not end is cut. */
 static void log_lines(struct tls_front *f)
 {
     size_t end;
@@ -321,9 +323,9 @@ static void try_later(struct supervisor *s, int64_t lived_ms)
                    on_front_restart);
 }
 
-/* Becomes nginx, in the child. Every descriptor of ours but the standard ones is close-on-exec. HUP
- * stays blocked, because one that comes before nginx has a handler would end it. nginx unblocks it
- * when it waits for signals, and in its workers. */
+/* Becomes nginx, in the child. All our descriptors except the standard ones are close-on-exec. HUP
+ * stays blocked, because a HUP before nginx has a handler would end it. nginx unblocks it when it
+ * waits for signals, and in its workers. */
 RG_NORETURN static void become_nginx(const struct supervisor *s, const char *binary, int output,
                                      pid_t parent)
 {
@@ -376,12 +378,14 @@ void tls_front_start(struct supervisor *s)
     struct err e = {0};
     char *binary;
 
-    if (f->pid && f->output_fd >= 0 && !f->io.mask) /* of before an upgrade */
+    /* it was started by the binary before an upgrade */
+    if (f->pid && f->output_fd >= 0 && !f->io.mask)
         f->output_fd =
             loop_add(s->loop, &f->io, f->output_fd, LOOP_IN, on_output, &e) ? -1 : f->output_fd;
     if (s->phase != PHASE_SERVING || s->upgrade.is_trial)
         return;
-    if (f->pid && s->config->front == FRONT_NONE) /* of before an upgrade with other settings */
+    /* it was started by the binary before an upgrade, with other settings */
+    if (f->pid && s->config->front == FRONT_NONE)
         tls_front_end(s, SIGQUIT);
     if (f->pid || s->config->front == FRONT_NONE)
         return;
@@ -408,7 +412,8 @@ bool tls_front_bury(struct supervisor *s, pid_t pid, int wait_status)
 
     if (!f->pid || f->pid != pid)
         return false;
-    (void)kill(-pid, SIGQUIT); /* workers whose master is gone: they give up the port */
+    /* ends workers whose master is gone, so that they release the port */
+    (void)kill(-pid, SIGQUIT);
     f->pid = 0;
     process_death(wait_status, how, sizeof(how));
     if (s->phase != PHASE_SERVING || s->config->front == FRONT_NONE)
@@ -433,8 +438,8 @@ void tls_front_reload(struct supervisor *s)
         (void)kill(f->pid, SIGHUP);
 }
 
-/* A file that was just replaced may be replaced together with the other: it is read when both have
- * been the same at two looks. */
+/* If one file was just replaced, the other may follow. So nginx reads them when both are unchanged
+ * in two checks. */
 void tls_front_watch(struct supervisor *s)
 {
     struct tls_front *f = s->front;
@@ -463,7 +468,6 @@ void tls_front_end(struct supervisor *s, int signo)
 
 /* --- upgrades --- */
 
-/* Passes nginx to the next binary, in the environment, right before exec. */
 void tls_front_leave(const struct supervisor *s)
 {
     char text[32];
@@ -477,7 +481,7 @@ void tls_front_leave(const struct supervisor *s)
     (void)setenv(LEFT, text, 1);
 }
 
-/* Takes over the nginx of the binary before, after exec. */
+/* Takes over the nginx of the previous binary, after exec. */
 void tls_front_inherit(struct supervisor *s)
 {
     struct tls_front *f = mem_zalloc(sizeof(*f));

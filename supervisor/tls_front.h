@@ -2,13 +2,13 @@
  * nginx as a child of the gateway (serve --front nginx). Like the local executor it is not in the
  * process table. It is a separate program with our site, in RUN_DIR/nginx.
  *
- *   starts once all others serve; is replaced when it ends, after a back-off, for ever
- *   SIGHUP, or a new certificate or key: the site is written again, and nginx reads it
- *   SIGUSR2: it stays, and the next binary is its parent from then on
- *   the end: it finishes its requests while the routers drain, and is killed with the last worker
+ *   start     when all other processes serve; after its death again, with a growing pause, for ever
+ *   SIGHUP    (or a new certificate or key) the site is written again, and nginx reads it
+ *   SIGUSR2   it continues, and the next binary is its parent from then on
+ *   the end   it finishes its requests while the routers drain, and is killed with the last worker
  *
- * What it does for the supervisor is declared in supervisor_internal.h. Its output becomes lines of
- * our log ("nginx"). The gateway never opens the private key.
+ * Its functions for the supervisor are declared in supervisor_internal.h. Its output becomes lines
+ * of our log ("nginx"). The gateway never opens the private key.
  */
 #ifndef RG_SUPERVISOR_TLS_FRONT_H
 #define RG_SUPERVISOR_TLS_FRONT_H
@@ -16,8 +16,8 @@
 struct buf;
 struct config;
 
-/* Appends a line for each setting of the front, or of --listen ADDRESS,tls, that is wrong: missing
- * files, a key that others may read, an address that needs keys, no nginx. */
+/* Appends a line for each wrong setting of the front or of --listen ADDRESS,tls: missing files, a
+ * key that others may read, an address that needs keys, no nginx. */
 void tls_front_check(const struct config *c, struct buf *mistakes);
 
 #endif

@@ -1,4 +1,4 @@
-/* A file of tensors: the length of its header (8 bytes), the header (JSON), the data. */
+/* Reads a file of tensors: the length of its header (8 bytes), the header (JSON), the data. */
 #include "supervisor/token_file.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@ static int refuse_form(struct err *e)
     return err_set(e, ERR_IO, "GET /sessions/{id}/tokens was answered in an unknown form");
 }
 
-/* A member of the metadata, whose text is JSON. */
+/* Reads a member of the metadata, whose text is JSON. */
 static int read_meta(struct token_file *f, const struct json *meta, const char *name,
                      const struct json **ret, struct err *e)
 {
@@ -21,7 +21,7 @@ static int read_meta(struct token_file *f, const struct json *meta, const char *
     return text.p ? json_parse(&f->arena, text, ret, e) : refuse_form(e);
 }
 
-/* The cells of a tensor of 4-byte elements, copied; NULL and 0: there is none of that name. */
+/* Copied cells of a tensor with 4-byte elements; NULL and 0: no tensor has the name. */
 struct tensor_cells {
     const char *name;
     const void *at;
@@ -74,8 +74,8 @@ static int by_id(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-/* Sorts the vocabulary's texts by id: a branch looks up each of its tokens. Members that name no id
- * are left out. */
+/* Sorts the vocabulary's texts by id, because each token of a branch is looked up. Skips members
+ * whose name is not an id. */
 static void index_vocabulary(struct token_file *f, const struct json *vocabulary)
 {
     size_t n = json_is(vocabulary, JSON_OBJECT) ? vocabulary->n : 0;

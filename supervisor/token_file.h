@@ -1,6 +1,6 @@
 /*
- * struct token_file: the answer of GET /sessions/{id}/tokens, read: one branch, its tokens and what
- * is known of each.
+ * struct token_file: the parsed answer of GET /sessions/{id}/tokens: one branch, its tokens and
+ * what is known of each.
  */
 #ifndef RG_SUPERVISOR_TOKEN_FILE_H
 #define RG_SUPERVISOR_TOKEN_FILE_H
@@ -13,7 +13,7 @@
 struct err;
 struct json;
 
-/* An id of the vocabulary and its text; absent: it is no whole character. */
+/* An id of the vocabulary and its text; absent: the token is not a whole character. */
 struct token_text {
     int32_t id;
     struct str text;
@@ -21,20 +21,21 @@ struct token_text {
 
 struct token_file {
     struct arena arena;
-    const struct json *trajectory;       /* messages, turns ...; NULL: there is no branch */
-    const struct token_text *vocabulary; /* by id */
+    const struct json *trajectory;       /* messages, turns ...; NULL: the session has no branch */
+    const struct token_text *vocabulary; /* sorted by id */
     size_t n_vocabulary;
-    const int32_t *ids;    /* prompt, then response */
-    const float *logprobs; /* sampler's, of the response; or NULL */
+    const int32_t *ids;    /* of the prompt, then of the response */
+    const float *logprobs; /* the sampler's, for the response; or NULL */
     const float *trained;  /* a trainer's, NaN: not reported; or NULL */
-    uint32_t total, n;     /* all ids; those of the response */
+    uint32_t total, n;     /* number of all ids; number of those of the response */
 };
 
-/* Reads the bytes, which it borrows. -1: they have a different form. token_file_done either way. */
+/* Reads the bytes, which stay borrowed. Returns -1 if they have a different form. Call
+ * token_file_done in both cases. */
 int token_file_read(struct token_file *f, struct str bytes, struct err *e);
 void token_file_done(struct token_file *f);
 
-/* The text of an id; absent: it is no whole character. */
+/* Returns the text of an id; absent: the token is not a whole character. */
 struct str token_file_text(const struct token_file *f, int32_t id);
 
 #endif

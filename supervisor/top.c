@@ -1,5 +1,5 @@
 /* `rollgate top`: a page of figures once a second, made from /metrics, /stats and /attempts of a
- * running gateway, like any other client would. Rates are differences of two looks. */
+ * running gateway, like any other client would. Rates are differences of two readings. */
 
 #include "supervisor/top.h"
 
@@ -21,14 +21,14 @@
 
 enum { EVERY_S = 1 };
 
-/* One look: the metrics page and when it was taken; the run's figures and the oldest attempts
- * (JSON), or nothing if the gateway does not answer with them. */
+/* One reading: the metrics page and its time. Also the run's figures and the oldest attempts
+ * (JSON), or nothing if the gateway does not return them. */
 struct top_view {
     struct buf page, stats, attempts;
     uint64_t at_ms;
 };
 
-/* Returns 0, or -1 with the reason in look->page unless /metrics answers 200. */
+/* Reads the metrics. Returns 0, or -1 with the reason in look->page unless /metrics answers 200. */
 static int fetch_look_page(struct gateway_client *c, struct top_view *look)
 {
     struct str none = {0};
@@ -53,7 +53,7 @@ static int fetch_look_page(struct gateway_client *c, struct top_view *look)
     return -1;
 }
 
-/* The sum of all samples of a metric whose labels hold `label` ("" = all). */
+/* Returns the sum of all samples of a metric whose labels contain `label` ("" = all). */
 static double sum_samples(const struct top_view *look, const char *name, const char *label)
 {
     struct str rest = buf_str(&look->page);
@@ -72,12 +72,12 @@ static double sum_samples(const struct top_view *look, const char *name, const c
         while (space > 0 && line.p[space - 1] != ' ')
             space--;
         if (str_find(str_sub(line, 0, space), str_cstr(label), 0) != SIZE_MAX)
-            sum += strtod(line.p + space, NULL); /* the line end stops it */
+            sum += strtod(line.p + space, NULL); /* strtod stops at the end of the line */
     }
     return sum;
 }
 
-/* Per second, between two looks; 0 at the first one. */
+/* Returns the rate per second between two readings; 0 at the first one. */
 static double rate_of(const struct top_view *now, const struct top_view *before, const char *name,
                       const char *label)
 {
@@ -88,7 +88,7 @@ static double rate_of(const struct top_view *now, const struct top_view *before,
     return (sum_samples(now, name, label) - sum_samples(before, name, label)) / seconds;
 }
 
-/* The mean of a histogram of seconds since the start, in milliseconds. */
+/* Returns the mean of a histogram of seconds since the start, in milliseconds. */
 static double mean_ms(const struct top_view *now, const char *histogram)
 {
     char sum[96], count[96];
@@ -141,7 +141,7 @@ static void show_totals(const struct top_view *now, const struct top_view *befor
     printf("restarts  %8.0f\n", sum_samples(now, "rollgate_process_restarts_total", ""));
 }
 
-/* A line for each process. */
+/* Prints a line for each process. */
 static void show_processes(const struct top_view *now)
 {
     static const struct str head = STR_LIT("rollgate_process_resident_memory_bytes{process=\"");
@@ -161,8 +161,8 @@ static void show_processes(const struct top_view *now)
     }
 }
 
-/* The next value of a family's first label, as it stands on the page, from *at on; absent behind
- * the last one. `head` is NAME{LABEL=" . */
+/* Returns the next value of a family's first label on the page, from *at on; absent after the last
+ * one. `head` is NAME{LABEL=" . */
 static struct str next_value(const struct top_view *now, const char *head, size_t *at)
 {
     struct str page = buf_str(&now->page), rest;
@@ -177,7 +177,8 @@ static struct str next_value(const struct top_view *now, const char *head, size_
     return str_sub(rest, 0, n);
 }
 
-/* A sample of the label's value, where the other label has this text ("": there is none). */
+/* Returns the sample with this value of the first label. `other`: text of the second label ("": it
+ * has none). */
 static double labelled_value(const struct top_view *now, const char *name, const char *label,
                              struct str text, const char *more)
 {
@@ -188,7 +189,7 @@ static double labelled_value(const struct top_view *now, const char *name, const
     return sum_samples(now, name, all);
 }
 
-/* A line for each queue with groups. */
+/* Prints a line for each queue with groups. */
 static void show_queues(const struct top_view *now)
 {
     static const char head[] = "rollgate_groups{queue=\"";
@@ -200,7 +201,7 @@ static void show_queues(const struct top_view *now)
         double settled = 0;
 
         if (last.p && str_eq(queue, last))
-            continue; /* same queue, other state */
+            continue; /* same queue, different state */
         if (!last.p)
             printf("%-14s %10s %10s %10s\n", "queue", "waiting", "running", "settled");
         last = queue;
@@ -219,7 +220,7 @@ static void show_queues(const struct top_view *now)
                sum_samples(now, "rollgate_queue_oldest_seconds", ""));
 }
 
-/* A line for each runner. */
+/* Prints a line for each runner. */
 static void show_runners(const struct top_view *now)
 {
     static const char head[] = "rollgate_attempts_running{runner=\"";
@@ -248,7 +249,7 @@ static void show_runners(const struct top_view *now)
         printf("\n");
 }
 
-/* One of the oldest attempts. */
+/* Prints one attempt. */
 static void show_attempt(const struct json *a)
 {
     struct str group = json_string(json_get(a, "group"));
@@ -267,7 +268,7 @@ static void show_attempt(const struct json *a)
            terminal_name(group, names[2]), terminal_name(session, names[3]));
 }
 
-/* The ten oldest attempts that run. */
+/* Prints the ten oldest running attempts. */
 static void show_attempts(const struct top_view *now)
 {
     const struct json *answer = NULL, *all;
@@ -287,7 +288,7 @@ static void show_attempts(const struct top_view *now)
     arena_done(&arena);
 }
 
-/* The figures are one node's. */
+/* Prints which nodes are missing: the figures are those of one node. */
 static void show_unreachable(const struct top_view *now)
 {
     struct str page = buf_str(&now->page), head = STR(METRICS_UNREACHABLE);
@@ -315,7 +316,7 @@ static void print_page(const struct top_view *now, const struct top_view *before
     show_processes(now);
 }
 
-/* Until the gateway is gone, or once. */
+/* Prints pages until the gateway ends, or once. */
 static int watch_gateway(struct gateway_client *c, const char *url, bool once, bool json)
 {
     struct top_view looks[2] = {0};
@@ -348,7 +349,7 @@ static int watch_gateway(struct gateway_client *c, const char *url, bool once, b
     return rc;
 }
 
-/* 0 if the gateway was seen. */
+/* Returns 0 if the gateway has answered. */
 int top_command(int argc, char **argv)
 {
     struct gateway_client_options o = gateway_client_take_options(&argc, argv, NULL);

@@ -1,7 +1,7 @@
 /*
  * `rollgate top [--once] [settings]`: a live view of a running gateway in the terminal, made from
- * its /metrics (an admin key from --admin-key-file goes along when there is one). Rates are per
- * second since the last look. --once prints one page and ends.
+ * its /metrics (with an admin key if --admin-key-file is set). Rates are per second since the last
+ * reading. --once prints one page and ends.
  */
 #ifndef RG_SUPERVISOR_TOP_H
 #define RG_SUPERVISOR_TOP_H

@@ -20,7 +20,7 @@ static double percent_of(double part, double all)
     return all > 0 ? part * 100 / all : 0;
 }
 
-/* Prints causes of ends in the answer's order, without zeros. */
+/* Prints the causes of ends in the answer's order, without zeros. */
 static void print_causes(const struct json *total)
 {
     const struct json *ended = json_get(total, "ended");
@@ -113,7 +113,7 @@ static void put_metric(struct json_out *o, struct str line)
         space--;
     if (line.len == 0 || line.p[0] == '#' || space < 2)
         return;
-    v = strtod(line.p + space, &end); /* the line end stops it */
+    v = strtod(line.p + space, &end); /* strtod stops at the end of the line */
     json_out_key_str(o, str_sub(line, 0, space - 1));
     json_out_double(o, v);
 }

@@ -1,12 +1,12 @@
 /*
- * The run's part of `rollgate top`: GET /stats as lines.
+ * The figures of the run in `rollgate top`: GET /stats as lines.
  */
 #ifndef RG_SUPERVISOR_TOP_RUN_H
 #define RG_SUPERVISOR_TOP_RUN_H
 
 #include "common/base/str.h"
 
-/* Prints the figures of an answer of GET /stats; nothing while no session has ended. */
+/* Prints the figures of an answer of GET /stats. Prints nothing while no session has ended. */
 void top_print_run(struct str stats);
 
 /* Prints one line of JSON: the answer of GET /stats (empty: null), and the metrics by name. */

@@ -1,5 +1,5 @@
 /* A trial of a new binary before an upgrade (trial.h). It is started with this gateway's settings,
- * but with its own folders below the run folder, another address, one worker and one router. It
+ * but with its own folders below the run folder, a different address, one worker and one router. It
  * must serve and then end with TRIAL_SERVED. Its output goes to a memory file, whose last error
  * line becomes the reason. So a binary or a configuration that cannot start is found while the old
  * one still serves. */
@@ -46,7 +46,7 @@ static void remove_folder(const struct trial *t)
 
 /* --- in the child --- */
 
-/* Becomes the new binary; does not return. */
+/* Executes the new binary. */
 RG_NORETURN static void be_trial(const struct trial *t, const char *binary, const struct config *c,
                                  const char *address, pid_t parent)
 {
@@ -77,7 +77,6 @@ RG_NORETURN static void be_trial(const struct trial *t, const char *binary, cons
 
 /* --- in the supervisor --- */
 
-/* Starts the trial; -1 if nothing was started. */
 int trial_start(struct trial *t, const char *binary, const struct config *c, const char *address,
                 struct err *e)
 {
@@ -87,7 +86,8 @@ int trial_start(struct trial *t, const char *binary, const struct config *c, con
     if (fd < 0)
         return err_sys(e, ERR_IO, "memfd_create");
     *t = (struct trial){.said_fd = fd, .run_dir = c->run_dir};
-    remove_folder(t); /* folder of a trial that was killed together with its supervisor */
+    /* removes the folder of a trial that was killed together with its supervisor */
+    remove_folder(t);
     pid = fork();
     if (pid == 0)
         be_trial(t, binary, c, address, parent);
@@ -100,7 +100,6 @@ int trial_start(struct trial *t, const char *binary, const struct config *c, con
     return 0;
 }
 
-/* 0: it served. Else e has why not. */
 int trial_end(struct trial *t, int wait_status, struct err *e)
 {
     bool served = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == TRIAL_SERVED;

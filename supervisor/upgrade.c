@@ -4,13 +4,13 @@
  *
  *   RG_PREVIOUS         the running children: slot, pid, control socket, a worker's places
  *   RG_BINARY           the program's path, remembered because the file may be replaced
- *   RG_BEFORE           a descriptor of the binary before: the way back until all serve
+ *   RG_BEFORE           a descriptor of the previous binary, for a return until all serve
  *   RG_PAUSED           an order of the admin, which outlives a binary
  *   RG_FRONT            nginx, and the pipe of its output (tls_front.c)
  *   RG_EXECUTOR         the runner that belongs to this program (local_executor.c)
  *
  * become_program() sets all of it and executes. If the exec fails, it undoes everything and the
- * supervisor goes on as before. The way back (upgrade_undo) is the same step with the roles
+ * supervisor continues as before. The return (upgrade_undo) is the same step with the roles
  * exchanged.
  */
 #include "supervisor/upgrade.h"
@@ -29,7 +29,7 @@
 
 extern char **environ;
 
-/* --- what is left to the next binary --- */
+/* --- state for the next binary --- */
 
 /* Describes a child for the next binary. */
 static struct previous as_previous(const struct process *p)
@@ -45,7 +45,7 @@ static struct previous as_previous(const struct process *p)
     return old;
 }
 
-/* The text form; see describe_children. */
+/* Appends the text form of a child; see describe_children. */
 static void describe_process(struct buf *text, const struct previous *old)
 {
     buf_printf(text, "%u:%d:%d", old->slot, (int)old->pid, old->control_fd);
@@ -56,8 +56,8 @@ static void describe_process(struct buf *text, const struct previous *old)
     buf_add_c(text, ',');
 }
 
-/* "slot:pid:fd+place+place," for each child that goes on: the new supervisor waits for them and, by
- * keeping the control socket open, lets them finish. */
+/* Appends "slot:pid:fd+place+place," for each child that continues. The new supervisor waits for
+ * these children and keeps their control sockets open, so that they can finish. */
 static void describe_children(struct supervisor *s, struct buf *text)
 {
     for (unsigned slot = BOARD_ROUTER0; slot < BOARD_SLOTS; slot++) {
@@ -71,7 +71,7 @@ static void describe_children(struct supervisor *s, struct buf *text)
     buf_add_c(text, 0);
 }
 
-/* Whether control sockets survive exec. */
+/* Sets whether control sockets survive exec. */
 static void set_inherited(struct supervisor *s, bool inherited)
 {
     int flags = inherited ? 0 : FD_CLOEXEC;
@@ -92,7 +92,7 @@ static void leave_number(const char *name, int n)
     (void)setenv(name, text, 1);
 }
 
-/* A pause is the admin's order, not the binary's. */
+/* Leaves a pause to the next binary, because it is the admin's order. */
 static void leave_orders(const struct board *b)
 {
     if (atomic_load(&b->paused))
@@ -104,9 +104,9 @@ static void forget_orders(void)
     (void)unsetenv("RG_PAUSED");
 }
 
-/* Becomes the program that fd is open on, or the one at our path (-1). before_fd: what the program
- * may go back to (-1: nothing). Returns only when that fails, with errno; nothing has changed then.
- */
+/* Becomes the program that fd is open on, or, if fd is -1, the one at our path. before_fd: the
+ * program to which that one may return (-1: none). Returns only if it fails, with errno; nothing
+ * has changed then. */
 static void become_program(struct supervisor *s, int fd, int before_fd)
 {
     struct buf children = {0};
@@ -229,7 +229,7 @@ void upgrade_init(struct supervisor *s)
 
     u->before_fd = -1;
     u->is_trial = trial_is_me();
-    /* Its name is remembered, because the file may be replaced while we run. */
+    /* The path is remembered, because the file may be replaced while we run. */
     if (binary) {
         (void)snprintf(u->binary, sizeof(u->binary), "%s", binary);
     } else {

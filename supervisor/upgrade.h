@@ -1,13 +1,13 @@
 /*
  * SIGUSR2: the same process becomes a new binary, or continues unchanged if that one fails.
  *
- *   trial   the new binary starts aside (trial.h). When it does not serve there (missing, not
- *           executable, refuses the configuration, crashes, is late): one line in the log, and
+ *   trial   the new binary is started as a test (trial.h). If it does not serve (missing, not
+ *           executable, refuses the configuration, crashes, too slow), the log has one line, and
  *           nothing has changed.
- *   exec    sockets and children are inherited. When it fails: the same.
- *   start   the new supervisor loads what it needs, asks the children of before to drain, and
- *           starts its own. When these do not come to serve, it executes the binary of before, of
- *           which a descriptor was kept, in the same way.
+ *   exec    sockets and children are inherited. If it fails: the same.
+ *   start   the new supervisor loads what it needs, asks the previous children to drain, and starts
+ *           its own. If these do not serve, it executes the previous binary, of which it kept a
+ *           descriptor, in the same way.
  */
 #ifndef RG_SUPERVISOR_UPGRADE_H
 #define RG_SUPERVISOR_UPGRADE_H
@@ -19,41 +19,43 @@
 
 struct supervisor;
 
-/* A child of the binary that ran before: it finishes what it has. */
+/* A child of the previous binary, which finishes its work. */
 struct previous {
     unsigned slot;
     pid_t pid;
-    int control_fd; /* open while it lives; closing it would end it */
+    int control_fd; /* open while the child lives; closing it would end the child */
     uint64_t
-        places[BOARD_WORKERS_MAX / 64]; /* a worker's: bits of those whose journals it has open */
+        places[BOARD_WORKERS_MAX / 64]; /* worker: bits of the places whose journals it has open */
 };
 
 struct upgrade {
-    char binary[4096]; /* our program's path: where the next one is found */
-    int before_fd;     /* the program before this one, until all serve; -1: none */
-    bool is_trial;     /* this process is one */
+    char binary[4096]; /* path of our program, where the next one is found */
+    int before_fd;     /* descriptor of the previous program, until all serve; -1: none */
+    bool is_trial;     /* this process is a trial */
     struct trial trial;
     struct loop_timer deadline; /* deadline of the trial */
     VEC(struct previous) previous;
 };
 
-/* At the start: what the binary before has left in the environment. */
+/* Reads, at the start, what the previous binary has left in the environment. */
 void upgrade_init(struct supervisor *s);
 void upgrade_done(struct supervisor *s);
 
-/* Passes the orders of the admin to the board, when there is one: they remain in force. */
+/* Copies orders of the admin to the new board, so that they remain in force. */
 void upgrade_restore_orders(struct board *b);
 
 /* Starts the trial, unless one runs. */
 void upgrade_begin(struct supervisor *s);
 
-/* The trial has ended. Does not return when it served and the exec succeeds. */
+/* Continues after the end of the trial. Does not return if the trial has served and the exec
+ * succeeds. */
 void upgrade_continue(struct supervisor *s, int wait_status);
 
-/* Ends the way back: all processes serve. */
+/* Gives up the possibility to return to the previous binary, because all processes serve. */
 void upgrade_commit(struct supervisor *s);
 
-/* The start failed. Returns when there is no binary of before, or it cannot be executed. */
+/* Executes the previous binary after a failed start. Returns if there is none, or if it cannot be
+ * executed. */
 void upgrade_undo(struct supervisor *s, const char *reason);
 
 #endif

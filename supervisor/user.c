@@ -1,8 +1,8 @@
 /*
- * Each function looks the user up anew; nothing is kept between calls. In the child, groups go
- * first and the user last: after setresuid there would be no right to change groups.
- * PR_SET_DUMPABLE is set again, because the kernel clears it when the user changes and the process
- * could then not read its own /proc/self.
+ * Each function looks up the user again; nothing is kept between calls. In the child, groups are
+ * changed first and the user last, because after setresuid the right to change groups is gone.
+ * PR_SET_DUMPABLE is set again: the kernel clears it when the user changes, and the process could
+ * then not read its own /proc/self.
  */
 #include "supervisor/user.h"
 
@@ -83,6 +83,6 @@ int user_become(const struct config *c, struct err *e)
     if (initgroups(c->user, who.pw_gid) || setresgid(who.pw_gid, who.pw_gid, who.pw_gid) ||
         setresuid(who.pw_uid, who.pw_uid, who.pw_uid))
         return err_sys(e, ERR_CONFIG, "--user %s", c->user);
-    (void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0); /* /proc/self is its own again */
+    (void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0); /* so that the process may read /proc/self again */
     return 0;
 }

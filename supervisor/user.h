@@ -9,18 +9,20 @@
 
 struct config;
 
-/* Whether there is such a user, and we may become it. Nothing set: 0. ERR_CONFIG. */
+/* Checks that the user exists and that we may become that user. Returns 0 without --user; -1 with
+ * ERR_CONFIG. */
 int user_check(const struct config *c, struct err *e);
 
-/* Gives the user a file or folder that the supervisor has just made for the children; nothing set:
- * 0. ERR_IO. */
+/* Makes the user the owner of a file or folder that the supervisor has just made for the children.
+ * Returns 0 without --user; -1 with ERR_IO. */
 int user_chown(const struct config *c, const char *path, struct err *e);
 
-/* Checks that the file or folder at the path is the user's. A state folder of another user is an
- * error that says how to mend it. Returns 0 without --user. ERR_CONFIG. */
+/* Checks that the file or folder at the path is the user's. The error about a state folder of a
+ * different user says how to mend it. Returns 0 without --user; -1 with ERR_CONFIG. */
 int user_owns(const struct config *c, const char *path, struct err *e);
 
-/* Becomes the user, in a child, for good. Does nothing without --user. ERR_CONFIG. */
+/* Becomes the user, in a child, for good. Does nothing without --user. Returns -1 with
+ * ERR_CONFIG. */
 int user_become(const struct config *c, struct err *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* `rollgate watch` (watch_command.h): server-sent events, each printed when it is whole. */
+/* `rollgate watch` (watch_command.h): server-sent events, each printed when it is complete. */
 #include "supervisor/watch_command.h"
 
 #include <stdio.h>
@@ -32,7 +32,7 @@ static void print_time(void)
     printf("%s ", text);
 }
 
-/* A member, if it is there: its text, or its JSON. */
+/* Prints a member, if it exists: its text, or its JSON. */
 static void print_member(const struct json *v, const char *name, const char *label)
 {
     const struct json *member = json_get(v, name);
@@ -81,7 +81,7 @@ static void print_group(const struct json *v)
     print_member(v, "waits", "waits: ");
 }
 
-/* All members of the other events. */
+/* Prints all members of an event of a different kind. */
 static void print_members(const struct json *v)
 {
     char label[TERMINAL_NAME + 1];
@@ -137,7 +137,7 @@ static void print_event_json(const char *event, struct str data)
 
 /* --- the stream --- */
 
-/* False: the stream is broken. */
+/* Returns false if the stream is broken. */
 static bool on_bytes(void *ctx, struct str bytes, struct err *e)
 {
     struct watch *w = ctx;

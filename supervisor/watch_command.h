@@ -1,5 +1,6 @@
 /*
- * `rollgate watch [ID]`: the events of the gateway (or of one session) as lines, until it ends.
+ * `rollgate watch [ID]`: prints the events of the gateway (or of one session) as lines, until the
+ * stream ends.
  */
 #ifndef RG_SUPERVISOR_WATCH_COMMAND_H
 #define RG_SUPERVISOR_WATCH_COMMAND_H
