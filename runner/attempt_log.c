@@ -3,10 +3,9 @@
  *
  *   | the first 2 MB, as they came | a ring of nearly 2 MB, written round and round |
  *
- * The disk therefore never holds more than the limit, however much a run prints, and the end of a
- * run that was killed is there. Closing writes the ring in order, after a line with the number of
- * missing bytes. The tail in memory is separate from the file, so that a result has it even if the
- * disk is full.
+ * So the file never exceeds the limit, however much a run prints, and it has the end of a run that
+ * was killed. Closing writes the ring in order, after a line with the number of missing bytes. The
+ * tail in memory is separate from the file, so that a result has it even if the disk is full.
  */
 #include "runner/attempt_log.h"
 
@@ -22,7 +21,7 @@
 #include "common/base/mem.h"
 #include "common/codec/utf8.h"
 
-/* The file while it is written: HEAD bytes as they came, then a ring of RING bytes. */
+/* The file during writing: HEAD bytes as they came, then a ring of RING bytes. */
 enum { HEAD = ATTEMPT_LOG_MAX / 2, RING = ATTEMPT_LOG_MAX / 2 - 128 };
 
 static void log_trouble(struct attempt_log *l, const char *what)
@@ -33,7 +32,7 @@ static void log_trouble(struct attempt_log *l, const char *what)
     l->fd = -1;
 }
 
-/* A group's id as one name: neither a path nor hidden. */
+/* Appends a group's id as one folder name: without slashes, and not hidden. */
 static void add_group_name(struct buf *path, struct str group)
 {
     if (group.len == 0 || group.p[0] == '.')
@@ -141,7 +140,7 @@ void attempt_log_tail(const struct attempt_log *l, struct buf *out)
     struct str rest = buf_str(&l->tail);
 
     for (unsigned i = 0; i < 3 && rest.len > 0 && ((unsigned char)rest.p[0] & 0xC0) == 0x80; i++)
-        rest = str_sub(rest, 1, rest.len); /* the end of a character whose beginning is lost */
+        rest = str_sub(rest, 1, rest.len); /* the rest of a character whose beginning is lost */
     while (rest.len > 0) {
         size_t good = utf8_valid_len(rest);
 

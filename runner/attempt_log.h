@@ -1,8 +1,8 @@
 /*
- * struct attempt_log: what an attempt's processes write, in a file LOGS/GROUP/ROLLOUT.ATTEMPT.log:
- * at most ATTEMPT_LOG_MAX bytes, of longer ones the beginning and the end. The last bytes are kept
- * in memory, too, for the attempt's result. A file that cannot be written is said once and costs
- * the file, not the attempt.
+ * struct attempt_log: the output of an attempt's processes, in a file
+ * LOGS/GROUP/ROLLOUT.ATTEMPT.log. The file has at most ATTEMPT_LOG_MAX bytes: the beginning and the
+ * end of a longer output. The last bytes are also kept in memory, for the attempt's result. If the
+ * file cannot be written, that is logged once, and the attempt continues without it.
  */
 #ifndef RG_RUNNER_ATTEMPT_LOG_H
 #define RG_RUNNER_ATTEMPT_LOG_H
@@ -16,11 +16,11 @@ enum { ATTEMPT_LOG_MAX = 4 << 20, ATTEMPT_LOG_TAIL = 4096 };
 struct attempt_log {
     char *path;
     int fd;         /* -1: there is no file */
-    uint64_t total; /* bytes that were written to it */
+    uint64_t total; /* bytes of output so far */
     struct buf tail;
 };
 
-/* Makes folder and file. `group` may be any text: it becomes one folder's name. */
+/* Makes folder and file. `group` may be any text; it becomes the name of one folder. */
 void attempt_log_open(struct attempt_log *l, const char *logs, struct str group, int64_t rollout,
                       int64_t attempt);
 void attempt_log_add(struct attempt_log *l, struct str bytes);

@@ -1,8 +1,8 @@
 /*
- * Opening finds the group of this process by /proc/self/cgroup and the mount of cgroup2, ends what
- * dead executors left there, and makes a folder of its own. A folder is locked (flock) by its
- * executor: the kernel drops the lock with the process, so an unlocked folder is a dead one's,
- * whatever its pid says.
+ * Opening finds the group of this process by /proc/self/cgroup and the mount of cgroup2, ends the
+ * runs of dead executors there, and makes a folder of its own. An executor locks its folder
+ * (flock), and the kernel releases the lock when the process ends. So an unlocked folder belongs to
+ * a dead executor, whatever its pid says.
  *
  * The own folder counts only if cgroup.kill can be written, that is, if the group is delegated to
  * us. If anything fails, `own.folder` stays NULL and all functions do nothing.
@@ -23,9 +23,9 @@
 
 enum { LINE = 4096, REMOVE_TRIES = 50 };
 
-/* This executor's folder; a process has one, hence static. */
+/* This executor's folder. A process has only one. */
 static struct {
-    char *folder; /* NULL: nothing is delegated */
+    char *folder; /* NULL: the group is not delegated to us */
     int lock;
     unsigned runs;
 } own;
@@ -38,7 +38,8 @@ static char *path_in(const char *folder, const char *name)
     return buf_take(&out);
 }
 
-/* The second word of the first line of /proc/self/mounts whose third one is cgroup2. */
+/* Finds the mount point of cgroup2: the second word of the first line of /proc/self/mounts whose
+ * third word is cgroup2. */
 static bool find_mount(char ret[LINE])
 {
     FILE *f = fopen("/proc/self/mounts", "re");
@@ -52,7 +53,7 @@ static bool find_mount(char ret[LINE])
     return found;
 }
 
-/* Finds our own group: "0::/PATH". */
+/* Finds our own group in the line "0::/PATH". */
 static char *find_own(void)
 {
     FILE *f = fopen("/proc/self/cgroup", "re");
@@ -81,8 +82,8 @@ static int write_control_file(const char *folder, const char *name, const char *
     return rc;
 }
 
-/* Kills what is in a folder's groups and removes them. A group can be removed when the last process
- * is gone, which takes a moment after the kill: rmdir is tried again. */
+/* Kills the processes in a folder's groups and removes the groups. A group can be removed when its
+ * last process has ended, which takes a moment after the kill. So rmdir is repeated. */
 static void kill_groups(const char *folder)
 {
     DIR *d = opendir(folder);

@@ -1,9 +1,8 @@
 /*
- * The command line of `rollgate runner`. Options are read in a first pass, as text; then each is
- * turned into its value. All mistakes, including those of the runner file, are collected and
- * reported together. With a mistake nothing runs. Paths are made absolute here, because runs work
- * in folders of their own. Without --work-dir a folder is made for this executor and removed at its
- * end.
+ * The command line of `rollgate runner`. A first pass reads options as text; then each is converted
+ * to its value. All mistakes, including those of the runner file, are collected and reported
+ * together. With a mistake nothing runs. Paths are made absolute here, because runs work in folders
+ * of their own. Without --work-dir a folder is made for this executor and removed at its end.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -65,7 +64,7 @@ static void add_unknown_flag(const char *flag, struct buf *mistakes)
     buf_add_c(mistakes, '\n');
 }
 
-/* Takes --flag VALUE or --flag=VALUE. Returns how many arguments that were. */
+/* Reads --flag VALUE or --flag=VALUE. Returns the number of arguments used. */
 static int read_option(struct command_line *w, char **argv, int left, struct buf *mistakes)
 {
     size_t len = strcspn(argv[0], "=");
@@ -115,12 +114,12 @@ static const char *read_gateway(const char *text, struct buf *mistakes)
     return buf_take(&out);
 }
 
-/* The executor's name: the one given, else HOST.PID, behind the name of its key. */
+/* Returns the executor's name: the given one, else HOST.PID after the name in its key. */
 static char *choose_name(const char *given, const char *key)
 {
     struct buf out = {0};
     char host[80] = "";
-    size_t behind = KEY_MAC_LEN + 1; /* rgx-NAME-MAC */
+    size_t behind = KEY_MAC_LEN + 1; /* the key is rgx-NAME-MAC */
 
     if (given)
         return mem_strdup(given);

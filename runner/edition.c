@@ -27,7 +27,7 @@ static void edition_free(struct edition *d)
     free(d);
 }
 
-/* A client for scheme and host, and the path. */
+/* Makes a client for scheme and host of the URL. Returns the path. */
 static int open_way(struct loop *l, const char *url, const char *ca_file, struct http_client **ret,
                     char **ret_path, struct err *e)
 {

@@ -1,6 +1,7 @@
 /*
- * struct edition: one reading of the runner file, with the clients of its services. A reload makes
- * a new edition. Attempts keep the one that they began with; the last release frees it.
+ * struct edition: the content of the runner file at one reading, with the clients of its services.
+ * A reload makes a new edition. An attempt keeps the edition with which it began. The last release
+ * frees an edition.
  */
 #ifndef RG_RUNNER_EDITION_H
 #define RG_RUNNER_EDITION_H
@@ -9,23 +10,24 @@
 #include "common/os/loop.h"
 #include "runner/roster.h"
 
-/* Clients of an http runner; all NULL for a runner of processes. */
+/* Clients of an http runner. All are NULL for a runner of processes. */
 struct service_way {
-    struct http_client *client, *canceller; /* canceller: may be NULL */
+    struct http_client *client, *canceller; /* canceller may be NULL */
     char *path, *cancel_path;
 };
 
 struct edition {
     struct loop *loop;
     struct roster roster;
-    struct service_way *ways; /* by the runner's place in the roster */
+    struct service_way *ways; /* by the runner's index in the roster */
     unsigned users;
-    struct loop_task unused; /* frees it: the last user may be a call of its own clients */
+    /* frees the edition later, because its last user may be a call of its own clients */
+    struct loop_task unused;
 };
 
-/* Takes the roster over; the caller is the first user. ca_file: certificates for https services,
- * NULL for the system's. NULL with ERR_CONFIG: a service cannot be
- * reached as its URL says; the roster is freed then. */
+/* Makes an edition, with the caller as first user. Takes ownership of the roster. ca_file:
+ * certificates for https services, NULL for the system's. Returns NULL with ERR_CONFIG, and frees
+ * the roster, if the URL of a service cannot be used. */
 struct edition *edition_new(struct loop *l, struct roster *roster, const char *ca_file,
                             struct err *e);
 struct edition *edition_keep(struct edition *d);

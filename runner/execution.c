@@ -1,14 +1,14 @@
 /*
- * Follows one attempt through the phases drawn in the header. A run is a process (job.h) or one
- * HTTP call of a service; both ways end in run_over, which decides whether the scorer is asked.
+ * Follows one attempt through the phases in the header. A run is a process (job.h) or one HTTP call
+ * of a service. Both end in run_over, which decides whether the scorer runs.
  *
  *   claim -> run_begin -> ... -> run_over -> score_begin -> on_score_ended -> end_begin
  *                                    '---------- no scorer ----------------^
  *
- * `outcome` and `reason` are set by set_outcome() alone. A timeout stays one, whatever the status
- * of the process that it killed; the executor's own end makes everything `infra`. The end is sent
- * until the gateway answers; only then the execution is freed. The end of a dropped execution
- * (cancelled, or its lease was lost) is not sent.
+ * Only set_outcome() sets `outcome` and `reason`. A timeout remains a timeout, whatever the status
+ * of the process that it killed. If the executor ends, every outcome becomes `infra`. The end is
+ * sent until the gateway answers; only then the execution is freed. The end of a dropped execution
+ * (cancelled, or its lease is lost) is not sent.
  */
 #include "runner/execution.h"
 
@@ -26,8 +26,8 @@
 enum {
     EXIT_INFRA = 75, /* sysexits' EX_TEMPFAIL */
     LINE_MAX_BYTES = 1 << 20,
-    CALL_TIMEOUT_MS = 150000, /* longer than the gateway's patience with an end */
-    REASON_MAX = 600,         /* bytes of why an end was refused */
+    CALL_TIMEOUT_MS = 150000, /* timeout of a call, longer than the gateway may take for an end */
+    REASON_MAX = 600,         /* bytes of the reason why an end was refused */
     RETRY_FIRST_MS = 200,
     RETRY_MAX_MS = 5000
 };
@@ -37,7 +37,7 @@ static const char *const outcome_names[] = {"ok", "timeout", "error", "infra"};
 static void run_begin(struct execution *a);
 static void end_begin(struct execution *a);
 
-/* --- small things --- */
+/* --- states and logs --- */
 
 static void set_outcome(struct execution *a, enum execution_outcome outcome, const char *reason)
 {
@@ -73,7 +73,7 @@ static double seconds_between(uint64_t from_ms, uint64_t to_ms)
     return from_ms && to_ms > from_ms ? (double)(to_ms - from_ms) / 1000 : 0;
 }
 
-/* One line for each attempt. */
+/* Logs one line for the attempt. */
 static void log_end(const struct execution *a, const char *verdict)
 {
     log_info(
@@ -99,7 +99,8 @@ static void describe_end(const struct job_end *end, const char *what, char out[1
         (void)snprintf(out, 160, "%s: exit status %d", what, WEXITSTATUS(end->status));
 }
 
-/* Without end->lost: only a process of the same user ends a keeper, and that is the run. */
+/* A keeper that is lost without end->lost was killed by a process of the same user, which is the
+ * run. */
 static bool is_infra(const struct job_end *end)
 {
     return end->not_started || (WIFEXITED(end->status) && WEXITSTATUS(end->status) == EXIT_INFRA);
@@ -113,7 +114,7 @@ static bool is_ok(const struct job_end *end)
 
 /* --- reward --- */
 
-/* A number or an object becomes the reward_info; -1 when the text is neither. */
+/* Reads a number or an object as the reward_info. Returns -1 if the text is neither. */
 static int read_reward(struct execution *a, struct str text)
 {
     struct arena arena = {0};
@@ -257,7 +258,7 @@ static void on_run_ended(void *ctx, const struct job_end *end)
     run_over(a);
 }
 
-/* The service has not answered within the grace: its call is dropped. */
+/* Drops the call to a service that has not answered within the grace. */
 static void on_grace_over(struct loop_timer *t)
 {
     struct execution *a = CONTAINER_OF(t, struct execution, timer);
@@ -267,7 +268,7 @@ static void on_grace_over(struct loop_timer *t)
     run_over(a);
 }
 
-/* A cancellation on its way to a service; it may outlive its attempt. */
+/* A pending cancellation at a service. It may outlive its attempt. */
 struct cancellation {
     struct executor *x;
     struct edition *edition;
@@ -288,7 +289,7 @@ static void on_cancelled(void *ctx, int status, struct str body, const struct er
                  LOG_T("error", e->text));
 }
 
-/* Asks the service to stop the run; the attempt waits for its answer, but not for long. */
+/* Asks the service to stop the run. The attempt waits a limited time for its answer. */
 static void service_stop(struct execution *a)
 {
     struct cancellation *c;
@@ -426,7 +427,7 @@ static void run_begin(struct execution *a)
     loop_timer_set(a->x->loop, &a->timer, (uint64_t)(limit_s * 1000), on_run_timeout);
 }
 
-/* --- the end, told to the gateway --- */
+/* --- reporting the end to the gateway --- */
 
 static void write_end(struct execution *a, struct buf *out)
 {
@@ -438,7 +439,7 @@ static void write_end(struct execution *a, struct buf *out)
     json_out_obj(&o);
     json_out_key(&o, "outcome");
     json_out_cstr(&o, outcome_names[a->outcome]);
-    /* Not held against the runner. */
+    /* This end does not count against the runner. */
     if (a->executor_ends && a->outcome == EXECUTION_INFRA && !a->refused) {
         json_out_key(&o, "stopping");
         json_out_bool(&o, true);
@@ -468,7 +469,7 @@ static void write_end(struct execution *a, struct buf *out)
     json_out_double(&o, seconds_between(a->score_ms, now));
     json_out_end_obj(&o);
     if (a->log.path) {
-        if (!a->refused) { /* a path may be what is refused: longer than one may be, or no text */
+        if (!a->refused) { /* the refused part may be a path that is too long or not valid text */
             json_out_key(&o, "log");
             json_out_cstr(&o, a->log.path);
         }
@@ -495,7 +496,8 @@ static void refuse_end(struct execution *a, int status, struct str why)
 
     (void)snprintf(reason, sizeof(reason), "the gateway refused the attempt's end with %d: %.*s",
                    status, (int)MIN_OF(why.len, sizeof(reason)), why.p ? why.p : "");
-    reason[utf8_valid_len(str_cstr(reason))] = '\0'; /* half a character is no text */
+    /* a character cut in the middle is not valid text */
+    reason[utf8_valid_len(str_cstr(reason))] = '\0';
     log_warn(NULL, "an attempt's end is refused, and told without its reward",
              LOG_T("attempt", a->id), LOG_T("reason", reason));
     a->refused = true;
@@ -567,7 +569,7 @@ static void end_begin(struct execution *a)
     execution_free(a);
 }
 
-/* --- from outside --- */
+/* --- calls of the executor --- */
 
 static void on_start(struct loop_timer *t)
 {
@@ -586,7 +588,7 @@ static const char *copy_member(struct execution *a, const struct json *v)
     return s.p ? arena_cstr(&a->arena, s) : "";
 }
 
-/* An id becomes a file's name and part of a path. */
+/* Checks an id, which becomes a file's name and a segment of a path. */
 static bool id_is_good(const char *id)
 {
     return *id && *id != '.' && strlen(id) < 128 &&
@@ -619,7 +621,7 @@ static struct execution *execution_new(struct executor *x, struct slot_row *lane
     a->agent_key = copy_member(a, json_get(session, "api_key"));
     a->runner_key = copy_member(a, json_get(session, "runner_key"));
     if (!*a->agent_key)
-        a->agent_key = "none"; /* clients want one, the gateway does not */
+        a->agent_key = "none"; /* clients need a key, although the gateway does not */
     if (!*a->runner_key)
         a->runner_key = "none";
     lane->running++;

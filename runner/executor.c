@@ -1,30 +1,30 @@
 /*
- * Two kinds of long polls run side by side. There is one claim for each runner that offers its
- * free slots (struct offering), so that a full runner keeps none of the others waiting. One
- * renewal names all attempts at once: it renews their leases, and its answer says which of them
- * are to end.
+ * Two kinds of long polls run at the same time. Each runner with free slots has one claim (struct
+ * offering), so that a full runner does not delay the others. One renewal names all attempts: it
+ * renews their leases, and its answer says which of them must end.
  *
- * New attempts are not in the renewal that is out. `stale` marks that; after a short gathering the
- * renewal is asked anew. Both kinds share one back-off while the gateway does not answer.
+ * A pending renewal does not name new attempts. `stale` marks that; after a short time for
+ * gathering, the renewal is sent again. Both kinds share one back-off while the gateway does not
+ * answer.
  *
- * A renewal names RENEW_MAX attempts at most. With more attempts, a round has several renewals, one
- * after the other. All but the last are answered at once and are not repeated, so that the first
- * attempts are not named again and again while the last ones wait.
+ * A renewal names at most RENEW_MAX attempts. With more attempts, a round has several renewals, one
+ * after the other. All except the last are answered at once and are not repeated. Otherwise the
+ * first attempts would be named again and again while the last ones wait.
  *
  * There are three waits:
  *
- * CLAIM_WAIT_S: the gateway holds a claim so long without work. It is long, since work ends it at
- * once.
+ * CLAIM_WAIT_S: how long the gateway keeps a claim without work. It is long, because work ends it
+ * at once.
  *
- * RENEW_WAIT_MS: the gateway holds a renewal so long if no attempt must end. It is short, since a
- * lease counts from its end: a longer wait notices a lost executor later.
+ * RENEW_WAIT_MS: how long the gateway keeps a renewal if no attempt must end. It is short, because
+ * a lease counts from the end of the wait: a longer wait would detect a lost executor later.
  *
- * REPEAT_MS: the executor waits so long before the next renewal if the answer named only attempts
- * that are ending already. The gateway answers those at once, so without a pause the two would ask
- * and answer without end.
+ * REPEAT_MS: how long the executor waits before the next renewal if the answer named only attempts
+ * that are ending already. The gateway answers those at once, so without a pause the two would
+ * exchange messages without end.
  *
  * The end: drain withdraws the claims, waits for the attempts, stops them when the grace is over,
- * and leaves the loop once neither attempts nor `busy` work are left.
+ * and leaves the loop when neither attempts nor `busy` work are left.
  */
 #include "runner/executor.h"
 
@@ -49,14 +49,15 @@ enum {
     CALL_MARGIN_MS = 15000,
     RETRY_FIRST_MS = 100,
     RETRY_MAX_MS = 5000,
-    RENEW_MAX = 10000,   /* ids in a renewal, as the gateway allows */
-    RENEW_WAIT_MS = 500, /* leases count from a wait's end: a long one hides a lost executor */
-    GATHER_MS = 100,     /* so long new attempts are gathered before a renewal names them */
-    REPEAT_MS = 300      /* time in which new attempts are gathered before a renewal names them */
+    RENEW_MAX = 10000, /* largest number of ids in a renewal, the gateway's limit */
+    /* wait of a renewal; leases count from its end, so a long one hides a lost executor */
+    RENEW_WAIT_MS = 500,
+    GATHER_MS = 100, /* time for which new attempts are gathered before a renewal names them */
+    REPEAT_MS = 300  /* pause before a renewal is repeated */
 };
 
-/* One long poll for each lane. While it is out, nothing waits for this runner; slots that fall free
- * meanwhile are offered by the next one. */
+/* One long poll for each lane. While it is pending, its runner makes no second claim. Slots that
+ * become free meanwhile are offered by the next one. */
 struct offering {
     struct executor_head *head;
     struct slot_row lane;
@@ -64,19 +65,19 @@ struct offering {
     struct loop_timer again;
 };
 
-/* The executor with what only this file uses. */
+/* The executor, with fields that only this file uses. */
 struct executor_head {
     struct executor x;
     struct signals signals;
-    VEC(struct offering *) claims; /* by lane */
+    VEC(struct offering *) claims; /* one for each lane */
     struct loop_timer renew_again, gather, grace, quit;
     struct http_fetch *renewal;
-    uint64_t retry_ms; /* 0: the last call was answered well */
+    uint64_t retry_ms; /* present back-off; 0: the last call succeeded */
     uint64_t away_since_ms;
-    bool stale;     /* attempts came that the running renewal does not name */
+    bool stale;     /* the pending renewal does not name all attempts */
     uint64_t round; /* number of the round of renewals */
-    bool more;      /* the last renewal left attempts to the next one of its round */
-    int status;     /* to exit with */
+    bool more;      /* further attempts follow in the next renewal of the round */
+    int status;     /* exit status */
 };
 
 static void claim_more(struct offering *c);
@@ -135,7 +136,7 @@ static void check_end(struct executor_head *h)
         loop_timer_set(h->x.loop, &h->quit, 1, on_quit);
 }
 
-/* Ends the executor, with status 1, for a reason that no further try mends. */
+/* Ends the executor with status 1, for a reason that retrying cannot mend. */
 static void end_with_failure(struct executor_head *h, const char *what, const char *why)
 {
     if (!h->x.draining)
@@ -154,15 +155,15 @@ static void on_executor_signal(struct signals *s, int signo, int sender)
     else if (signo == SIGHUP)
         reload_roster(h);
     else if (h->x.draining)
-        stop_all(h, EXECUTION_STOP_EXECUTOR); /* asked twice */
+        stop_all(h, EXECUTION_STOP_EXECUTOR); /* a second signal */
     else
         drain_attempts(h, (uint64_t)h->x.options->grace_ms);
 }
 
-/* --- the gateway's answers --- */
+/* --- answers of the gateway --- */
 
-/* Whether the call was answered well. If not, the caller tries again after retry_ms; when the
- * gateway refuses, or has been away for too long, the executor ends. */
+/* Reports whether the call succeeded. If not, the caller tries again after retry_ms. If the gateway
+ * refuses, or has been away for too long, the executor ends. */
 static bool is_answer(struct executor_head *h, const char *what, int status, struct str body,
                       const struct err *e)
 {
@@ -173,19 +174,21 @@ static bool is_answer(struct executor_head *h, const char *what, int status, str
         h->retry_ms = 0;
         return true;
     }
-    /* Counted from the first failure: on an idle executor the last answer may be long ago. */
+    /* The time counts from the first failure, because the last answer to an idle executor may be
+     * old. */
     if (h->retry_ms == 0)
         h->away_since_ms = clock_ms();
     away_ms = clock_ms() - h->away_since_ms;
     (void)snprintf(text, sizeof(text), "%s: %d %.*s", what, status,
                    (int)MIN_OF(body.len ? body.len : strlen(e->text), 500u),
                    body.len ? body.p : e->text);
-    /* 408: the bytes of a request came too late, as of a machine that stood still. */
+    /* 408: the bytes of a request came too late, for example because this machine stood still. */
     if (status >= 400 && status < 500 && status != 408 && status != 429) {
         end_with_failure(h, "the gateway refuses this executor", text);
     } else if (away_ms > (uint64_t)h->x.options->reconnect_ms) {
         end_with_failure(h, "the gateway is away for too long", text);
-        stop_all(h, EXECUTION_STOP_DROPPED); /* their ends cannot be reported */
+        /* their ends cannot be reported to a gateway that refuses */
+        stop_all(h, EXECUTION_STOP_DROPPED);
     } else if (h->retry_ms == 0) {
         log_warn(NULL, "the gateway does not answer, trying again", LOG_T("reason", text));
     }
@@ -278,7 +281,7 @@ static void on_renew_again(struct loop_timer *t)
     renew_leases(CONTAINER_OF(t, struct executor_head, renew_again));
 }
 
-/* Ends what is to end; whether that is news. */
+/* Ends the attempts that the gateway names. Returns whether any of them was not ending yet. */
 static bool apply_kills(struct executor_head *h, const struct json *kills)
 {
     bool news = !json_is(kills, JSON_ARRAY) || kills->n == 0;
@@ -292,7 +295,7 @@ static bool apply_kills(struct executor_head *h, const struct json *kills)
             continue;
         news = news || !a->stopped;
         if (a->phase == EXECUTION_END)
-            continue; /* its end is being sent, and the answer to that says the same */
+            continue; /* the answer to its end will contain the same */
         log_debug(NULL, "an attempt is to end", LOG_T("attempt", a->id),
                   LOG_S("reason", json_string(json_get(one, "reason"))));
         execution_stop(a, deadline ? EXECUTION_STOP_DEADLINE : EXECUTION_STOP_DROPPED);
@@ -311,7 +314,7 @@ static void on_renewed(void *ctx, int status, struct str body, const struct err 
     h->renewal = NULL;
     if (!is_answer(h, "renew", status, body, e)) {
         wait_ms = MIN_OF(h->retry_ms, (uint64_t)RENEW_WAIT_MS);
-        h->more = false; /* from the first one again */
+        h->more = false; /* begins with the first attempt again */
     } else if (json_parse(&arena, body, &v, &bad)) {
         end_with_failure(h, "the gateway's answer cannot be read", bad.text);
     } else if (!apply_kills(h, json_get(v, "kill"))) {
@@ -321,7 +324,7 @@ static void on_renewed(void *ctx, int status, struct str body, const struct err 
     loop_timer_set(h->x.loop, &h->renew_again, wait_ms, on_renew_again);
 }
 
-/* The next attempt of this round, from `a` on; or NULL. */
+/* Returns the next attempt of this round, from `a` on; or NULL. */
 static struct execution *next_unnamed(const struct executor_head *h, struct execution *a)
 {
     while (a && (!execution_is_leased(a) || a->renewal_round == h->round))
@@ -329,7 +332,7 @@ static struct execution *next_unnamed(const struct executor_head *h, struct exec
     return a;
 }
 
-/* Names the next attempts of the round, and whether that leaves some. Returns whether there are
+/* Names the next attempts of the round and sets whether some are left. Returns whether it named
  * any. */
 static bool name_attempts(struct executor_head *h, struct json_out *o)
 {
@@ -345,8 +348,8 @@ static bool name_attempts(struct executor_head *h, struct json_out *o)
     return n > 0;
 }
 
-/* A long poll over all attempts, or the last ones of the round: the gateway answers when one is to
- * end. */
+/* Sends a long poll over the attempts, or over the last ones of the round. The gateway answers when
+ * an attempt must end. */
 static void renew_leases(struct executor_head *h)
 {
     struct execution *first = LIST_FIRST_OF(&h->x.attempts, struct execution, entry);
@@ -404,8 +407,8 @@ static struct offering *offering_new(struct executor_head *h, const char *runner
     return c;
 }
 
-/* Offers the edition's runners from now on, and no others. Withdraws pending claims, which may
- * offer more slots than there are. */
+/* Offers the runners of the edition, and no others, from now on. Withdraws pending claims, which
+ * may offer too many slots. */
 static void offer_edition(struct executor_head *h, struct edition *d)
 {
     for (size_t i = 0; i < h->claims.n; i++) {
@@ -438,7 +441,7 @@ static void log_mistakes(const struct buf *mistakes)
     }
 }
 
-/* SIGHUP: attempts that run go on as they began. */
+/* Reads the runner file again (SIGHUP). Running attempts keep their edition. */
 static void reload_roster(struct executor_head *h)
 {
     struct buf mistakes = {0};

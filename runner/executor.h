@@ -1,13 +1,13 @@
 /*
  * struct executor: `rollgate runner`: it claims attempts for its slots, runs them, renews their
- * leases and reports their ends. A plain client of the gateway; it holds no state that outlives it.
- * The pieces:
+ * leases and reports their ends. It is an ordinary client of the gateway and keeps no state after
+ * its end. The files:
  *
- *   roster.c       the runner file; edition.c: as it was read once
+ *   roster.c       the runner file; edition.c: its content at one reading
  *   executor.c     claims, renewals, drain
  *   execution.c    one attempt: run, score, end
- *   surroundings.c what an attempt finds: input, variables; workplace.c: its folder
- *   job.c          a process and what it writes; keeper.c, family.c, cgroup.c: nothing of it stays
+ *   surroundings.c input and variables of an attempt; workplace.c: its folder
+ *   job.c          a process and its output; keeper.c, family.c, cgroup.c: ends all its processes
  *   post.c         a call of the gateway or of a service
  *   command.c      the command line
  */
@@ -24,46 +24,50 @@
 struct execution;
 
 struct executor_options {
-    const char *runners;  /* the runner file, read again on SIGHUP */
+    const char *runners;  /* path of the runner file, read again on SIGHUP */
     const char *gateway;  /* URL */
-    const char *name;     /* NULL: the one in the key, else the host's */
-    const char *key;      /* NULL: the gateway wants none */
+    const char *name;     /* NULL: the name in the key, else the host's */
+    const char *key;      /* NULL: the gateway needs no key */
     const char *ca_file;  /* certificates for https; NULL: the system's */
-    const char *logs;     /* folder; made */
-    const char *work;     /* folder for working folders; made */
+    const char *logs;     /* folder of logs; made if it is missing */
+    const char *work;     /* parent of working folders; made if it is missing */
     int64_t grace_ms;     /* time for running attempts when the executor ends */
-    int64_t reconnect_ms; /* how long the gateway may be away */
+    int64_t reconnect_ms; /* time for which the gateway may be unreachable */
 };
 
-/* One runner's slots. It stays while the executor lives, whatever becomes of the file. */
+/* Slots of one runner. The struct exists as long as the executor, even if the file no longer has
+ * the runner. */
 struct slot_row {
     char *name;
-    const struct roster_runner *roster; /* in the newest edition; NULL: the file has it no more */
+    /* in the newest edition; NULL: the file no longer has the runner */
+    const struct roster_runner *roster;
     const struct service_way *way;
     int64_t running;
-    uint64_t next_start_us; /* monotonic: the start rate allows the next one */
+    uint64_t next_start_us; /* monotonic: time at which the start rate permits the next start */
 };
 
 struct executor {
     const struct executor_options *options;
     struct loop *loop;
     struct http_client *gateway;
-    struct edition *edition; /* the newest */
+    struct edition *edition; /* the newest edition */
     struct list_head attempts;
-    struct map by_id; /* the attempts by their ids */
+    struct map by_id; /* attempts by their ids */
     struct workplaces places;
-    unsigned busy; /* work that outlives an attempt: folders to remove, cancellations to send */
+    /* amount of work that outlives an attempt: folders to remove, cancellations to send */
+    unsigned busy;
     bool draining;
 };
 
-/* Runs until it is stopped, and returns the exit status. Takes ownership of the roster. -1 with
- * ERR_CONFIG or ERR_IO if it cannot begin. */
+/* Runs until it is stopped. Returns the exit status, or -1 with ERR_CONFIG or ERR_IO if it cannot
+ * begin. Takes ownership of the roster. */
 int executor_run(struct roster *roster, const struct executor_options *o, struct err *e);
 
-/* For execution.c: the attempt has ended and left the list; it is freed by its caller. */
+/* For execution.c: frees the slot of an attempt that has ended and left the list. The caller frees
+ * the attempt. */
 void executor_slot_free(struct executor *x);
 
-/* The slots of a runner that the file has, or NULL. */
+/* Returns the slots of a runner, or NULL if the file does not have it. */
 struct slot_row *executor_lane(struct executor *x, struct str runner);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * Reads the stat line of every process of the machine once, then goes from each process up to root,
- * or to one whose kinship is known. Reading /proc is expensive, so it happens when a run stops or
- * ends, not while it runs. What forks between reading and signalling is missed; callers that must
- * reach all signal again until none is left (keeper.c).
+ * Reads the stat line of every process of the machine once. Then goes from each process up to root,
+ * or to a process whose kinship is known. Reading /proc is expensive, so it happens when a run
+ * stops or ends, not while it runs. A process that is forked between reading and signalling is
+ * missed. A caller that must reach all processes signals again until none is left (keeper.c).
  */
 #include "runner/family.h"
 
@@ -18,7 +18,7 @@
 
 #include "common/base/vec.h"
 
-/* Parent and state of a process from its stat line; false when it has gone. */
+/* Reads parent and state of a process from its stat line. Returns false if it has ended. */
 static bool read_stat(pid_t pid, struct relative *ret)
 {
     char path[48], text[512], state;
@@ -36,7 +36,7 @@ static bool read_stat(pid_t pid, struct relative *ret)
     if (n <= 0)
         return false;
     text[n] = '\0';
-    behind = strrchr(text, ')'); /* the name may hold anything */
+    behind = strrchr(text, ')'); /* the name may contain any character */
     if (!behind || strlen(behind) < 5)
         return false;
     state = behind[2];
@@ -50,7 +50,7 @@ struct relatives {
     size_t n, cap;
 };
 
-/* All processes of the machine. */
+/* Reads all processes of the machine. */
 static void read_processes(struct relatives *all)
 {
     DIR *proc = opendir("/proc");
@@ -74,8 +74,8 @@ static int by_pid(const void *a, const void *b)
     return (x->pid > y->pid) - (x->pid < y->pid);
 }
 
-/* Decides what is known without the parent. A process that is asked for a second time is its own
- * ancestor: its parent's pid was reused while all were read. */
+/* Finds the kinship as far as it is known without the parent. If a process is visited twice, it
+ * seems to be its own ancestor: its parent's pid was reused during the reading. */
 static enum kinship find_kinship(const struct relative *one, pid_t root, bool (*spare)(pid_t pid))
 {
     if (one->kin != KIN_UNKNOWN)

@@ -1,6 +1,6 @@
 /*
- * The descendants of a process, found in /proc: what a run has started, directly or by double
- * forks, as long as its keeper (keeper.h) is their subreaper.
+ * The descendants of a process, found in /proc: everything that a run has started, directly or by
+ * double forks, while its keeper (keeper.h) is their subreaper.
  */
 #ifndef RG_RUNNER_FAMILY_H
 #define RG_RUNNER_FAMILY_H
@@ -11,14 +11,15 @@
 
 enum kinship { KIN_UNKNOWN, KIN_ASKED, KIN_OURS, KIN_OTHERS };
 
-/* A process as it was read. */
+/* A process as read from /proc. */
 struct relative {
     pid_t pid, parent;
     bool dead;
     enum kinship kin;
 };
 
-/* Sorts them by pid and finds out which descend from root, as family_signal means it. */
+/* Sorts the processes by pid and finds which of them descend from root. `spare` as in
+ * family_signal. */
 void family_find(struct relative *all, size_t n, pid_t root, bool (*spare)(pid_t pid));
 
 /* Sends the signal to every living descendant of root, except those for which `spare` returns true,

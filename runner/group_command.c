@@ -16,7 +16,7 @@ enum { INPUT_MAX = 64 << 20, WAITS_COMPARED = 40, EXIT_CANCELLED = 4 };
 
 struct group_call {
     struct gateway_client *client;
-    bool json; /* answers as they came instead of tables */
+    bool json; /* prints answers as they came instead of tables */
     int status;
     struct buf body;
 };
@@ -87,7 +87,7 @@ static void members_of(const struct json *g)
     }
 }
 
-/* The last line of a text, without the newline at its end. */
+/* Returns the last line of a text, without its line feed. */
 static struct str last_line(struct str s)
 {
     size_t from;
@@ -98,7 +98,7 @@ static struct str last_line(struct str s)
     return str_sub(s, from, SIZE_MAX);
 }
 
-/* Below the table: the log of each rollout that has one, and its last line. */
+/* Prints, below the table, the path of each rollout's log and its last line. */
 static void print_logs(const struct json *g)
 {
     const struct json *members = json_get(g, "members");
@@ -114,7 +114,7 @@ static void print_logs(const struct json *g)
     }
 }
 
-/* The answer as it came, or as a table. */
+/* Prints the answer as it came, or as a table. */
 static int show_answer(struct group_call *g)
 {
     struct arena a = {0};
@@ -151,7 +151,7 @@ static int show_answer(struct group_call *g)
 
 /* --- the verbs --- */
 
-/* Why the group, just submitted, will wait; on standard error. */
+/* Prints to standard error why the group, which was just submitted, will wait. */
 static void warn_of(struct group_call *g, const char *id)
 {
     struct arena a = {0};
@@ -202,7 +202,8 @@ static int submit_groups(struct group_call *g, const char *file)
     return rc;
 }
 
-/* How far it is, on one line of a terminal: what succeeded, the rate, what remains. */
+/* Shows the progress on one line of a terminal: succeeded rollouts, the rate, the remaining
+ * time. */
 static bool show_progress(struct group_call *g, uint64_t began_ms, int *first)
 {
     struct arena a = {0};
@@ -235,7 +236,8 @@ static bool show_progress(struct group_call *g, uint64_t began_ms, int *first)
     return settled;
 }
 
-/* Why the group waits, on standard error, when it changes. Seconds to go are no change. */
+/* Prints to standard error why the group waits, when that changes. Remaining seconds do not count
+ * as a change. */
 static void write_waits(const struct group_call *g, struct buf *said)
 {
     struct arena a = {0};
@@ -255,7 +257,7 @@ static void write_waits(const struct group_call *g, struct buf *said)
     arena_done(&a);
 }
 
-/* The exit status of `wait` for a settled group. */
+/* Returns the exit status of `wait` for a settled group. */
 static int exit_status(const struct group_call *g)
 {
     static const struct {
@@ -293,7 +295,7 @@ static int wait_for_group(struct group_call *g, const char *id)
             if (!seen || g->status != 404)
                 return 1;
             fprintf(stderr, "rollgate group: %s was cancelled meanwhile\n", id);
-            return EXIT_CANCELLED; /* and removed between two looks */
+            return EXIT_CANCELLED; /* the group was cancelled, and removed between two requests */
         }
         write_waits(g, &said);
     } while (!show_progress(g, began_ms, &first));

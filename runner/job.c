@@ -1,10 +1,11 @@
 /*
- * A job has three pipes: the keeper's report, standard output and, if wanted apart, standard
- * error. SIGCHLD ends it: jobs_reap finds the job by its keeper's pid, reads the report, then all
- * output that is still in the pipes, then calls `ended`. Later output would have no reader.
+ * A job has three pipes: the keeper's report, standard output and, if it is wanted separately,
+ * standard error. SIGCHLD ends it. jobs_reap finds the job by its keeper's pid, reads the report,
+ * then all output that is still in the pipes, then calls `ended`. Later output would have no
+ * reader.
  *
  * A keeper that was killed leaves no report. Its descendants become children of the executor, the
- * next subreaper, and are killed here; other keepers are spared.
+ * next subreaper, and are killed here. Other keepers are spared.
  */
 #include "runner/job.h"
 
@@ -37,14 +38,14 @@ struct job {
     pid_t keeper;
     char *cgroup; /* NULL: none */
     int report_fd;
-    struct job_stream out, err; /* err: only when apart */
+    struct job_stream out, err; /* err: only if standard error is separate */
 };
 
-/* All jobs of the process, by their keepers' pids: a child that ended is found here by its pid. One
- * that is no keeper is an orphan of a keeper that was killed. */
+/* All jobs of the process, by their keepers' pids. A child that is not a keeper is an orphan of a
+ * keeper that was killed. */
 static struct map jobs;
 
-/* A pid as it stands in memory; borrowed. */
+/* Returns the bytes of a pid as a key; borrowed. */
 static struct str pid_key(const pid_t *pid)
 {
     return str_of((const char *)pid, sizeof(*pid));
@@ -65,7 +66,7 @@ static void stream_close(struct job_stream *s)
     close_fd(&s->fd);
 }
 
-/* Reads once; false when there is nothing more now. */
+/* Reads once. Returns false if nothing can be read now. */
 static bool stream_read(struct job_stream *s)
 {
     static char bytes[READ_BYTES];
@@ -191,7 +192,7 @@ static void job_over(struct job *j)
     (void)map_take(&jobs, pid_key(&j->keeper));
     while (stream_read(&j->out) || stream_read(&j->err))
         continue;
-    if (end.lost) /* the keeper's descendants are our children now */
+    if (end.lost) /* the keeper's descendants became our children */
         cgroup_kill(j->cgroup);
     if (end.lost)
         (void)family_signal(getpid(), SIGKILL, is_keeper);
@@ -199,13 +200,13 @@ static void job_over(struct job *j)
     job_free(j);
 }
 
-/* A stopped keeper carries out no timeout: the executor ends the run, then the keeper. Only SIGSTOP
- * stops a keeper, and its run may send it. */
+/* Ends a run whose keeper was stopped, then the keeper: a stopped keeper enforces no timeout. Only
+ * SIGSTOP stops a keeper, and its run may send it. */
 static void end_stopped(struct job *j)
 {
     cgroup_kill(j->cgroup);
     (void)family_signal(j->keeper, SIGKILL, NULL);
-    (void)kill(j->keeper, SIGKILL); /* children that were forked meanwhile come to us */
+    (void)kill(j->keeper, SIGKILL); /* children that were forked meanwhile become ours */
 }
 
 void jobs_reap(void)
@@ -224,6 +225,6 @@ void jobs_reap(void)
         else
             orphans = true;
     }
-    if (orphans) /* children of an orphan that was killed come to us in their turn */
+    if (orphans) /* children of a killed orphan become ours, too */
         (void)family_signal(getpid(), SIGKILL, is_keeper);
 }

@@ -1,6 +1,6 @@
 /*
- * struct job: one run (or scorer) as a process on the loop: its output and its end. It is over when
- * none of its processes lives (keeper.h).
+ * struct job: one run (or scorer) as a process on the loop: its output and its end. It ends when
+ * all its processes have ended (keeper.h).
  */
 #ifndef RG_RUNNER_JOB_H
 #define RG_RUNNER_JOB_H
@@ -23,29 +23,31 @@ struct job_spec {
 };
 
 struct job_end {
-    bool lost;       /* its keeper was killed or stopped: how the job ended is unknown */
-    int not_started; /* errno's value, or 0 */
-    int status;      /* wait status */
+    bool lost;       /* the keeper was killed or stopped: how the job ended is unknown */
+    int not_started; /* errno if the program could not be started, or 0 */
+    int status;      /* wait status of the program */
 };
 
 struct job_events {
     void (*output)(void *ctx, bool is_error, struct str bytes);
-    void (*ended)(void *ctx, const struct job_end *end); /* the job is freed afterwards */
+    /* called at the end; the job is freed afterwards */
+    void (*ended)(void *ctx, const struct job_end *end);
 };
 
-/* The spec is used until this returns, events and ctx until `ended`, which is never called from
- * here. -1 with ERR_IO. */
+/* Starts a job. The spec is used until this returns, events and ctx until `ended`, which is never
+ * called from here. Returns -1 with ERR_IO. */
 RG_MUSTCHECK int job_start(struct loop *l, const struct job_spec *spec,
                            const struct job_events *events, void *ctx, struct job **ret,
                            struct err *e);
 
-/* TERM to all of it, KILL after the grace; `ended` comes. */
+/* Sends TERM to all its processes, and KILL after the grace. `ended` follows. */
 void job_stop(struct job *j);
 
-/* KILL, at once, to all of it. */
+/* Sends KILL to all its processes at once. */
 void job_kill(struct job *j);
 
-/* On SIGCHLD: takes what has ended. Orphans of keepers that were killed are killed, too. */
+/* Handles SIGCHLD: ends the jobs whose keepers have ended. Orphans of keepers that were killed are
+ * killed, too. */
 void jobs_reap(void);
 
 #endif

@@ -1,11 +1,11 @@
 /*
- * The keeper is a process with no loop of its own: it blocks its signals and waits for them one by
- * one. Each round reaps, kills what is left if it is time to, and waits; it ends when it has no
- * children any more. While it kills it looks again every 5 ms, for what was forked meanwhile.
+ * The keeper is a process without a loop: it blocks its signals and waits for them one by one. Each
+ * round reaps, kills the remaining processes if it is time to, and waits. The keeper ends when it
+ * has no children. While it kills, it checks every 5 ms for processes that were forked meanwhile.
  *
  * The run reports a failed exec through a pipe that closes when exec succeeds. So "cannot be
- * started" differs from "exited with 127". Descriptor 3 is the report, 4 is that pipe; all others
- * of the executor are closed before the run is forked.
+ * started" differs from "exited with 127". Descriptor 3 is the report, 4 is that pipe. All other
+ * descriptors of the executor are closed before the run is forked.
  */
 #include "runner/keeper.h"
 
@@ -28,12 +28,12 @@ struct keeper {
     const struct keeper_order *order;
     pid_t run;
     int status;       /* exit status of the run */
-    bool ended;       /* the run has */
-    bool killing;     /* nothing may live any more */
-    uint64_t kill_ms; /* monotonic; 0: not asked to end */
+    bool ended;       /* the run has ended */
+    bool killing;     /* all processes must be killed */
+    uint64_t kill_ms; /* monotonic: when to kill; 0: not asked to end */
 };
 
-/* --- the run, before it is one --- */
+/* --- the run, before its exec --- */
 
 static void arrange_descriptors(const struct keeper_order *o)
 {
@@ -68,7 +68,7 @@ RG_NORETURN static void be_run(const struct keeper_order *o, pid_t keeper)
         _exit(1);
     default_signals();
     cgroup_enter(o->cgroup);
-    (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* no setuid program serves a run */
+    (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* a setuid program gives a run no rights */
     if (chdir(o->folder) == 0)
         (void)execvpe(o->argv[0], o->argv, o->envp);
     why = errno;
@@ -77,7 +77,7 @@ RG_NORETURN static void be_run(const struct keeper_order *o, pid_t keeper)
     _exit(127);
 }
 
-/* Forks the run; errno's value when it cannot be executed. */
+/* Forks the run. Returns errno's value if it cannot be executed. */
 static int start_run(struct keeper *k)
 {
     pid_t me = getpid();
@@ -104,7 +104,7 @@ static int start_run(struct keeper *k)
 
 /* --- the keeper --- */
 
-/* Takes what has ended; false once there are no children any more. */
+/* Reaps ended children. Returns false if no child is left. */
 static bool reap_children(struct keeper *k)
 {
     int status;
@@ -174,7 +174,8 @@ void keeper_run(const struct keeper_order *o)
     (void)sigprocmask(SIG_SETMASK, &set, NULL);
     (void)prctl(PR_SET_PDEATHSIG, SIGHUP);
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
-    (void)prctl(PR_SET_DUMPABLE, 0); /* no run traces it; exec undoes this for the run */
+    /* so that no run traces the keeper; exec undoes this for the run */
+    (void)prctl(PR_SET_DUMPABLE, 0);
     if (getppid() != o->executor)
         _exit(1);
     arrange_descriptors(o);

@@ -1,13 +1,12 @@
 /*
- * Builds the headers that all requests of an executor share, and hands the body over to the HTTP
- * client, which frees it. Host and port belong to
- * the client; `path` is what follows them.
+ * Builds the headers that all requests of an executor share, and passes the body to the HTTP
+ * client, which frees it. Host and port belong to the client; `path` follows them in the URL.
  */
 #include "runner/post.h"
 
 #include "common/net/http_client.h"
 
-/* A request has so many parts. NOLINTNEXTLINE(readability-function-size) */
+/* A request has all these parameters. NOLINTNEXTLINE(readability-function-size) */
 struct http_fetch *post_start(struct http_client *c, const char *path, const char *key,
                               struct buf *body, uint64_t total_timeout_ms, http_fetch_fn fn,
                               void *ctx)

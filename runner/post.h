@@ -1,5 +1,5 @@
 /*
- * Requests of an executor: each a POST of JSON, to the gateway or to a service that runs
+ * Requests of an executor: each is a POST of JSON, to the gateway or to a service that runs
  * attempts.
  */
 #ifndef RG_RUNNER_POST_H

@@ -1,11 +1,11 @@
 /*
  * Reads the runner file as a YAML document and walks it: root -> runners -> one runner -> its
- * fields. One row of `fields` says of a setting what kind of value it has and where it goes in
- * struct roster_runner. A mistake is noted with its line and the walk goes on; the roster counts
- * only if there was none. Everything read lives in the roster's arena.
+ * fields. One row of `fields` describes a setting: the kind of its value, and its field in struct
+ * roster_runner. A mistake is recorded with its line, and the walk continues. The roster is valid
+ * only without mistakes. All its strings are in its arena.
  *
- * The second part puts a task's input into arguments. "{input.a.b}" is a whole argument or
- * nothing, so no input can add arguments or choose the program.
+ * The second half of the file puts a task's input into arguments. "{input.a.b}" must be a whole
+ * argument, so no input can add arguments or choose the program.
  */
 #include "runner/roster.h"
 
@@ -19,7 +19,7 @@
 #include "common/net/url.h"
 #include "common/proc/config.h"
 
-enum { ARGUMENT_MAX = 128 << 10, /* the kernel's limit of one argument */ WORDS_MAX = 4096 };
+enum { ARGUMENT_MAX = 128 << 10, /* the kernel's limit for one argument */ WORDS_MAX = 4096 };
 
 struct roster_reader {
     const char *path;
@@ -48,7 +48,7 @@ static const struct roster_field {
     {"grace", DURATION, offsetof(struct roster_runner, grace_ms)},
 };
 
-/* --- telling --- */
+/* --- mistakes --- */
 
 static void add_mistake(struct roster_reader *r, const yaml_node_t *at, const char *runner,
                         const char *field, const char *what)
@@ -66,7 +66,8 @@ static struct str read_scalar(const yaml_node_t *n)
     return str_of((const char *)n->data.scalar.value, n->data.scalar.length);
 }
 
-/* A scalar as a C string in the roster's arena, or NULL when it is none or holds a NUL. */
+/* Copies a scalar as a C string into the roster's arena. Returns NULL if it is not a scalar or
+ * contains a NUL. */
 static char *copy_node_text(struct roster_reader *r, const yaml_node_t *n)
 {
     struct str s = read_scalar(n);
@@ -93,7 +94,7 @@ static size_t pairs_of(const yaml_node_t *n)
 
 /* --- values --- */
 
-/* "{input}" or "{input.a.b}" as a whole. */
+/* Reports whether the whole word is "{input}" or "{input.a.b}". */
 static bool is_placeholder(struct str word)
 {
     return str_starts(word, STR("{input")) && str_ends(word, STR("}")) &&
@@ -129,8 +130,8 @@ static bool is_own_variable(const char *name)
     return strncmp(name, "ROLLGATE_", 9) == 0;
 }
 
-/* Returns what is wrong with a program, or NULL. The path must work from an empty folder, in which
- * a run begins. */
+/* Returns what is wrong with a program, or NULL. A run begins in an empty folder, so a path must
+ * work there. */
 static const char *program_fault(const char *program)
 {
     if (!*program || is_placeholder(str_cstr(program)))
@@ -141,7 +142,7 @@ static const char *program_fault(const char *program)
     return word_fault(program);
 }
 
-/* Reads a list of texts; NULL after a reported mistake. */
+/* Reads a list of texts. Returns NULL after reporting a mistake. */
 static char **read_words(struct roster_reader *r, const yaml_node_t *n, const char *runner,
                          const struct roster_field *f)
 {
@@ -470,7 +471,7 @@ const struct roster_runner *roster_find(const struct roster *p, struct str name)
 
 /* --- arguments --- */
 
-/* One step into the input: a member, or an item by its number. */
+/* Returns a member of the value, or an item by its number. */
 static const struct json *step_into(const struct json *v, struct str name)
 {
     uint64_t i;

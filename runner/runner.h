@@ -10,7 +10,7 @@
 /* `rollgate runner --runners FILE [options]`: claims attempts and runs them. */
 int runner_command(int argc, char **argv);
 
-/* `rollgate group submit|list|show|wait|cancel`: a trainer's calls by hand. */
+/* `rollgate group submit|list|show|wait|cancel`: a trainer's calls from the command line. */
 int group_command(int argc, char **argv);
 
 /* Appends a line for each mistake of a runner file. */

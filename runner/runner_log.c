@@ -1,4 +1,5 @@
-/* A log in JSON has no other lines, so faults at the start are lines of it, too (runner_log.h). */
+/* If the log is JSON, the output has no other lines, so faults at the start are lines of the log,
+ * too (runner_log.h). */
 #include "runner/runner_log.h"
 
 #include <stdio.h>

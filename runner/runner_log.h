@@ -1,5 +1,5 @@
 /*
- * How the runner's process shows itself: its log, its faults at the start, its title in `ps`.
+ * Log, messages at the start, and the title in `ps` of the runner's process.
  */
 #ifndef RG_RUNNER_RUNNER_LOG_H
 #define RG_RUNNER_RUNNER_LOG_H
@@ -7,14 +7,14 @@
 #include "common/base/buf.h"
 #include "common/base/str.h"
 
-/* Sets log and title. `level` and `format` are the settings, or NULL for the defaults; a wrong one
+/* Sets log and title. `level` and `format` are the settings, or NULL for the defaults. A wrong one
  * adds a line to `mistakes`. */
 void runner_log_begin(const char *level, const char *format, struct buf *mistakes);
 
-/* Prints a fault of the command: as a line of its log if that is JSON. */
+/* Prints a fault of the command. If the log is JSON, the fault is a line of the log. */
 void runner_log_fault(const char *subject, const char *reason);
 
-/* Prints what is wrong with the arguments, one line a fault. */
+/* Prints the mistakes in the arguments, one line for each. */
 void runner_log_mistakes(struct str lines);
 
 #endif

@@ -2,8 +2,8 @@
  * The surroundings of a run: its working folder, the file with its input, and its environment. The
  * environment is not inherited. It has PATH, then variables that the runner passes on (pass_env),
  * sets (env), and those that the gateway's clients read. A later variable replaces an earlier one
- * of its name. The runner file must not set or pass on the last group (roster.c). The scorer gets
- * three more: the session's URL, the key for it, and how the run ended.
+ * with the same name. The runner file must not set or pass on the variables of the clients
+ * (roster.c). The scorer gets three more: the session's URL, the key for it, and how the run ended.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,8 @@ struct variables {
     VEC(char *) at;
 };
 
-/* NAME=VALUE. A variable stands once: of two of a name, programs disagree on which one counts. */
+/* Sets a line NAME=VALUE and removes an earlier one of the same name: programs disagree on which of
+ * two counts. */
 static void set_line(struct variables *v, char *line)
 {
     size_t n = strcspn(line, "=") + 1;

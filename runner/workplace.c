@@ -1,11 +1,11 @@
 /*
- * An attempt takes a spare by two renames, input file first; if either fails the spare is removed
- * and the next one is tried. A spare is a folder that a run left as it was made: owner, mode, one
- * link, no attributes, empty. The next attempt must not see a trace of an earlier one.
+ * An attempt takes a spare folder by two renames, the input file first. If either fails, the spare
+ * is removed and the next one is tried. A spare is a folder that a run left as it was made: owner,
+ * mode, one link, no attributes, empty. The next attempt must not see a trace of an earlier one.
  *
- * Removal is unlink and rmdir; what these cannot remove goes to `rm -rf` as a job, so the loop
- * does not wait for a large tree. The lock on the folder is exclusive only while leftovers are
- * looked for, then shared: an executor that finds it shared removes nothing.
+ * Removal is unlink and rmdir. What these cannot remove is left to `rm -rf` in a job, so the loop
+ * does not wait for a large tree. The lock on WORK is exclusive only while leftovers are searched,
+ * then shared. An executor that cannot get it exclusively removes nothing.
  */
 #include "runner/workplace.h"
 
@@ -30,11 +30,13 @@
 enum {
     SPARES_MAX = 256,
     TIDY_MS = 1000,
-    ALONE_MS = 1000, /* time until an unused lock is released */
+    /* time for which an unused lock may still be kept by a dead executor's child */
+    ALONE_MS = 1000,
     ALONE_GAP_MS = 10,
     FOLDER_MODE = 0700,
     INPUT_MODE = 0600,
-    ATTEMPT_DIGITS = 32 /* of an attempt's id, hexadecimal */
+    /* length of an attempt's id, hexadecimal */
+    ATTEMPT_DIGITS = 32
 };
 
 static char *path_in_work(const struct workplaces *w, const char *name, const char *suffix)
@@ -54,7 +56,7 @@ static void free_workplace(struct workplace *place)
 
 /* --- removal --- */
 
-/* rm -rf of one path. */
+/* An `rm -rf` of one path. */
 struct removal {
     struct executor *x;
     char *path;
@@ -124,11 +126,13 @@ static bool is_as_made(const char *path, mode_t kind, mode_t mode)
            st.st_uid == geteuid() && (kind == S_IFDIR || st.st_nlink == 1);
 }
 
-/* Whether a file has extended attributes that a run can have set, access lists among them. */
+/* Reports whether a file has extended attributes that a run can have set, including access
+ * lists. */
 static bool has_attributes(const char *path)
 {
     static const char *const ours[] = {"security.selinux", "security.SMACK64", "security.apparmor",
-                                       "security.ima", "security.evm"}; /* the system sets them */
+                                       /* attributes that the system sets */
+                                       "security.ima", "security.evm"};
     char names[4096];
     ssize_t n = listxattr(path, names, sizeof(names));
 
@@ -226,7 +230,7 @@ static int write_input(const char *path, int flags, struct str text, struct err 
     return rc;
 }
 
-/* Gives a spare the attempt's name; false: there is none that can be had. */
+/* Renames a spare to the attempt's name. Returns false if no spare can be used. */
 static bool rename_spare(struct workplaces *w, const struct workplace *to)
 {
     while (w->spares.n > 0) {
@@ -256,13 +260,14 @@ int workplace_make(struct workplaces *w, const char *attempt, struct str input,
         free_workplace(&place);
         return -1;
     }
-    *ret = place; /* from here on the caller removes it, also after an error */
+    /* the caller removes it from here on, even after an error */
+    *ret = place;
     return write_input(place.input, spare ? O_NONBLOCK : O_CREAT | O_EXCL, input, e);
 }
 
-/* --- what was left --- */
+/* --- leftovers --- */
 
-/* An attempt's id, with or without ".json". */
+/* Matches an attempt's id, with or without ".json". */
 static bool is_attempt_name(const char *name)
 {
     size_t n = strspn(name, "0123456789abcdef");
@@ -287,8 +292,8 @@ static void find_leftovers(struct workplaces *w)
     loop_timer_set(w->x->loop, &w->tidy, TIDY_MS, on_tidy);
 }
 
-/* Whether no other executor works there. An executor that died keeps the lock until a process that
- * it had just forked has closed what it inherited. So the lock is tried for a while. */
+/* Reports whether no other executor works in WORK. A dead executor's lock remains until a process
+ * that it had just forked has closed the inherited descriptor. So the lock is tried for a while. */
 static bool lock_alone(int fd, const char *work)
 {
     const struct timespec gap = {0, ALONE_GAP_MS * 1000000L};
@@ -321,8 +326,9 @@ int workplaces_open(struct workplaces *w, struct executor *x, struct err *e)
         return err_sys(e, ERR_IO, "cannot open the folder %s", work);
     if (lock_alone(w->lock, work))
         find_leftovers(w);
-    (void)file_lock_try(w->lock,
-                        true); /* others may work here; this lock keeps them from clearing */
+    (void)file_lock_try(
+        w->lock,
+        true); /* other executors may work here; this lock keeps them from removing leftovers */
     return 0;
 }
 

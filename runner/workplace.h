@@ -5,8 +5,9 @@
  * A folder that a run leaves empty and unchanged is renamed for the next attempt, and its input
  * file is overwritten. On some disks making and removing a folder takes milliseconds (a mount with
  * `discard` waits for the device at each rmdir); renaming does not. Remaining folders are removed a
- * second after the last attempt, and when the executor ends. The next executor in the same folder
- * removes what a killed one left, a second after its start, unless another executor works there.
+ * second after the last attempt, and when the executor ends. If an executor was killed, the next
+ * one in the same WORK removes its folders a second after its start, unless a third executor works
+ * there.
  */
 #ifndef RG_RUNNER_WORKPLACE_H
 #define RG_RUNNER_WORKPLACE_H
@@ -19,7 +20,7 @@
 struct executor;
 
 struct workplace {
-    char *folder, *input; /* paths, owned; NULL: none */
+    char *folder, *input; /* paths, owned; NULL: not made */
 };
 
 struct workplaces {
@@ -27,24 +28,25 @@ struct workplaces {
     int lock; /* lock of WORK; -1: not open */
     VEC(struct workplace) spares;
     struct loop_timer tidy;
-    VEC(char *) leftovers; /* paths */
+    VEC(char *) leftovers; /* paths of a killed executor, which must be removed */
 };
 
-/* Makes WORK if it is missing and takes away what was left there. -1 with ERR_IO. */
+/* Makes WORK if it is missing, and finds what a killed executor has left there. Returns -1 with
+ * ERR_IO. */
 RG_MUSTCHECK int workplaces_open(struct workplaces *w, struct executor *x, struct err *e);
 
-/* The executor is to end: removes the spares; there will be no more. */
+/* Removes the spare folders, because the executor ends. No new ones are kept. */
 void workplaces_drain(struct workplaces *w);
 void workplaces_close(struct workplaces *w);
 
-/* An empty folder of the attempt's name, and the file with the input. -1 with ERR_IO; what was made
- * by then is in ret. */
+/* Makes an empty folder with the attempt's name, and the file with the input. Returns -1 with
+ * ERR_IO; ret then has what was made. */
 RG_MUSTCHECK int workplace_make(struct workplaces *w, const char *attempt, struct str input,
                                 struct workplace *ret, struct err *e);
 
-/* Releases the place of an attempt that is over. If it ended well, so that none of its processes
- * lives, the folder may become a spare. Otherwise it is removed, in the background if that takes
- * long. */
+/* Releases the folder of an attempt that is over. If the attempt ended well, so that all its
+ * processes have ended, the folder may become a spare. Otherwise it is removed, in the background
+ * if that takes long. */
 void workplace_leave(struct workplaces *w, struct workplace *place, bool ended_well);
 
 #endif
