@@ -27,6 +27,12 @@ static inline uint64_t clock_ms(void)
     return clock_us() / 1000;
 }
 
+/* Milliseconds since the machine started, its sleep included: leases of a fleet. */
+static inline uint64_t clock_boot_ms(void)
+{
+    return clock_read_us(CLOCK_BOOTTIME) / 1000;
+}
+
 /* Reads the wall clock, in milliseconds since 1970. */
 static inline uint64_t clock_wall_ms(void)
 {

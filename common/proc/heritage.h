@@ -33,6 +33,7 @@ struct config;
 struct metrics;
 struct metrics_page;
 struct model;
+struct place_table;
 
 enum heritage_role { ROLE_ROUTER, ROLE_WORKER, ROLE_DISPATCHER };
 
@@ -68,6 +69,7 @@ struct heritage {
     struct board *board;
     struct metrics *metrics;
     struct metrics_page *page; /* page of this process */
+    struct place_table *fleet; /* common/fleet/place_table.h; NULL without --fleet */
     const struct model *model; /* worker: loaded before the fork; NULL in routers */
 
     /* Base of the unix sockets: a place's socket is RUN_DIR/worker-<index>.sock

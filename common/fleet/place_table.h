@@ -1,0 +1,145 @@
+/*
+ * struct place_table: which node owns which place, in shared memory made before the first fork.
+ * The keeper writes it, except the reports of workers about their own places. All processes read
+ * it without a lock.
+ *
+ *     router   place_table_find(t, index, &place), place_table_node(t, place.node, &node)
+ *     worker   epoch = place_table_own_epoch(t, index); 0: it answers nothing
+ *              place_table_may_read(t, index, clock_boot_ms(), lease_ms): without asking the store
+ *
+ * Times are of clock_boot_ms, which counts while the machine sleeps. An index names its place; the
+ * dispatcher has the place FLEET_DISPATCHER.
+ */
+#ifndef RG_FLEET_PLACE_TABLE_H
+#define RG_FLEET_PLACE_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    FLEET_NODES_MAX = 256,
+    FLEET_PLACES_MAX = 65536,
+    FLEET_OWN_MAX = 256, /* places that one node serves; the dispatcher's is one more */
+    FLEET_NO_NODE = FLEET_NODES_MAX,
+    FLEET_BLOCK_SIZE = 256, /* indexes */
+    FLEET_BLOCKS = 3906,    /* w0 to w999999 */
+    FLEET_NAME_MAX = 64,    /* bytes of a node's name, with the terminator */
+    FLEET_ADDRESS_MAX = 256,
+};
+
+#define FLEET_DISPATCHER UINT32_MAX
+#define FLEET_EPOCH_MAX ((UINT64_C(1) << 52) - 1)
+
+enum fleet_node_state { FLEET_UP, FLEET_DRAINING, FLEET_LOST };
+
+struct fleet_place {
+    uint32_t index;
+    uint32_t node; /* slot of the owner; FLEET_NO_NODE: no owner */
+    uint64_t epoch;
+    bool whole;
+};
+
+struct fleet_node {
+    char name[FLEET_NAME_MAX];
+    char address[FLEET_ADDRESS_MAX]; /* "host:port" of its routers */
+    enum fleet_node_state state;
+    uint32_t load;     /* in thousandths of what it may have */
+    uint32_t block;    /* that it makes ids from */
+    uint64_t edition;  /* of the orders that it obeys */
+    uint64_t since_ms; /* wall clock: when this node saw it join, or saw its state change */
+    bool is_self;
+};
+
+/* A place that this node owns, or has owned. */
+struct fleet_own_place {
+    uint32_t index;
+    uint64_t epoch;        /* 0: not owned */
+    uint64_t answers_ms;   /* nothing is answered before: the store had forgotten the place */
+    uint64_t renewed_ms;   /* when the last renewal that succeeded was sent; 0: claimed just now */
+    uint64_t whole_epoch;  /* reported by the worker: everything was sent under this epoch */
+    uint64_t fenced_epoch; /* reported by the worker: the store has refused this epoch; 0: none */
+    uint64_t behind;       /* reported by the worker: records that the store lacks */
+};
+
+struct place_table;
+
+/* Maps an empty table; aborts without memory. place_table_free unmaps, and accepts NULL. */
+struct place_table *place_table_new(void);
+void place_table_free(struct place_table *t);
+
+/* --- every process reads --- */
+
+/* Grows with each change of a place, of a node, or of what this node owns. */
+uint32_t place_table_generation(const struct place_table *t);
+
+/* False: the store has no such place, or this node has not read the store yet. */
+bool place_table_find(const struct place_table *t, uint32_t index, struct fleet_place *ret);
+
+/* False: no node has this slot. A node keeps its slot while this gateway runs. */
+bool place_table_node(const struct place_table *t, uint32_t slot, struct fleet_node *ret);
+
+/* Slot of this node; FLEET_NO_NODE before it has joined. */
+uint32_t place_table_self(const struct place_table *t);
+
+/* Returns the next known place from *at on, and advances *at, which begins at 0. False: no more. */
+bool place_table_next(const struct place_table *t, size_t *at, struct fleet_place *ret);
+
+/* Returns the next own place, like place_table_next. */
+bool place_table_next_own(const struct place_table *t, size_t *at, struct fleet_own_place *ret);
+
+/* Epoch under which this node records to the place; 0: it does not own it. */
+uint64_t place_table_own_epoch(const struct place_table *t, uint32_t index);
+
+/* False: the place is not owned, or the store has forgotten the claim within the last lease.
+ * Records are sent, but no answer. */
+bool place_table_may_answer(const struct place_table *t, uint32_t index, uint64_t now_ms);
+
+/* True if the place was renewed within 0.8 of the lease, so that no other node has claimed it:
+ * requests that record nothing are answered without asking the store. */
+bool place_table_may_read(const struct place_table *t, uint32_t index, uint64_t now_ms,
+                          uint64_t lease_ms);
+
+/* When the last call that the store answered was sent; 0: it has not answered yet. */
+uint64_t place_table_reached_ms(const struct place_table *t);
+
+/* --- the worker of an own place reports --- */
+
+/* The store has all records of the place that were made before `epoch`, and since. */
+void place_table_report_whole(struct place_table *t, uint32_t index, uint64_t epoch);
+
+/* The store has refused records under `epoch`. */
+void place_table_report_fenced(struct place_table *t, uint32_t index, uint64_t epoch);
+
+/* Number of records that the store lacks. */
+void place_table_report_behind(struct place_table *t, uint32_t index, uint64_t records);
+
+/* --- the keeper writes --- */
+
+/* Repairs what a keeper that died within a change has left. Call it before the first change. */
+void place_table_begin(struct place_table *t);
+
+/* False: FLEET_PLACES_MAX places are known, or the epoch is above FLEET_EPOCH_MAX. */
+bool place_table_set(struct place_table *t, const struct fleet_place *place);
+
+/* Forgets a place that the store has no entry of. */
+void place_table_remove(struct place_table *t, uint32_t index);
+
+/* Slot of the node of that name; a free slot if it has no slot yet; FLEET_NO_NODE: all are used. */
+uint32_t place_table_slot(const struct place_table *t, const char *name);
+
+void place_table_set_node(struct place_table *t, uint32_t slot, const struct fleet_node *node);
+void place_table_set_self(struct place_table *t, uint32_t slot);
+
+/* Epoch 0: the place is not owned any longer. Before answers_ms nothing of the place is answered.
+ * False: FLEET_OWN_MAX places are owned. */
+bool place_table_set_own(struct place_table *t, uint32_t index, uint64_t epoch,
+                         uint64_t answers_ms);
+
+/* A renewal of the place that was sent at sent_ms succeeded. */
+void place_table_set_renewed(struct place_table *t, uint32_t index, uint64_t sent_ms);
+
+/* The store has answered a call that was sent at sent_ms. */
+void place_table_set_reached(struct place_table *t, uint64_t sent_ms);
+
+#endif
