@@ -60,11 +60,14 @@ static struct store_call begin_call(struct store_trial *t)
     return (struct store_call){on_answer, t};
 }
 
-/* Waits for the answer to a call and compares its verdict. `what` names the call in errors. */
+/* Waits for the answer to a call and compares its verdict. `what` names the call in errors. Calls
+ * nothing more after a failure. */
 static void expect(struct store_trial *t, enum store_verdict want, const char *what)
 {
     enum store_verdict got;
 
+    if (t->failed)
+        return;
     while (!t->answered)
         (void)loop_poll(t->loop, -1);
     got = t->refused.verdict != STORE_DONE ? t->refused.verdict : t->got.verdict;
@@ -89,21 +92,30 @@ static void expect_texts(struct store_trial *t, struct str want, const char *wha
 
 static void put(struct store_trial *t, const char *key, const char *value, uint64_t edition)
 {
-    store_put(t->store, str_cstr(key), str_cstr(value), edition, begin_call(t));
+    if (!t->failed)
+        store_put(t->store, str_cstr(key), str_cstr(value), edition, begin_call(t));
 }
 
 static void claim(struct store_trial *t, const char *me, uint64_t beat, uint64_t known)
 {
     const struct store_claim c = {.place = PLACE, .me = str_cstr(me), .beat = beat, .known = known};
 
-    store_claim(t->store, &c, begin_call(t));
+    if (!t->failed)
+        store_claim(t->store, &c, begin_call(t));
 }
 
 static void append(struct store_trial *t, uint64_t epoch, uint64_t n, struct str bytes)
 {
     const struct store_record r = {.session = SESSION, .n = n, .bytes = bytes};
 
-    store_append(t->store, PLACE, epoch, &r, 1, begin_call(t));
+    if (!t->failed)
+        store_append(t->store, PLACE, epoch, &r, 1, begin_call(t));
+}
+
+static void read_texts(struct store_trial *t, struct str session, uint64_t from)
+{
+    if (!t->failed)
+        store_read(t->store, PLACE, session, from, begin_call(t));
 }
 
 /* Claims the place for a node. Returns the epoch. */
@@ -136,11 +148,12 @@ static void try_records(struct store_trial *t, uint64_t epoch)
         buf_add_c(&large, (char)(i * 7 >> 3));
     append(t, epoch, 1, buf_str(&large));
     expect(t, STORE_DONE, "a record of 1 MiB");
-    store_read(t->store, PLACE, SESSION, 1, begin_call(t));
+    read_texts(t, SESSION, 1);
     expect_texts(t, buf_str(&large), "a record of 1 MiB is read");
-    store_read(t->store, PLACE, str_of(NULL, 0), 0, begin_call(t));
+    read_texts(t, str_of(NULL, 0), 0);
     expect_texts(t, SESSION, "the sessions are listed");
-    store_drop(t->store, PLACE, epoch, SESSION, true, begin_call(t));
+    if (!t->failed)
+        store_drop(t->store, PLACE, epoch, SESSION, true, begin_call(t));
     expect(t, STORE_DONE, "records are dropped");
     buf_done(&large);
 }
@@ -151,7 +164,8 @@ static uint64_t try_fencing(struct store_trial *t, uint64_t epoch)
     const struct store_renewal renewal = {.place = PLACE, .epoch = epoch};
     uint64_t beat;
 
-    store_renew(t->store, STR("a"), &renewal, 1, begin_call(t));
+    if (!t->failed)
+        store_renew(t->store, STR("a"), &renewal, 1, begin_call(t));
     expect(t, STORE_DONE, "a beat");
     claim(t, "b", 1, 0);
     expect(t, STORE_ALIVE, "a claim of a living node's place");
@@ -160,7 +174,7 @@ static uint64_t try_fencing(struct store_trial *t, uint64_t epoch)
     expect(t, STORE_DONE, "a claim of a lost node's place");
     append(t, epoch, 2, STR("late"));
     expect(t, STORE_FENCED, "a record of the former owner");
-    claim(t, "b", beat + 1, t->got.epoch + 1000000);
+    claim(t, "b", beat + 1, t->got.base + 1000000);
     expect(t, STORE_DONE, "a claim after the store forgot one");
     if (!t->failed && t->got.whole)
         expect(t, STORE_INCOMPLETE, "a claim after the store forgot one, of a whole place");
@@ -197,7 +211,8 @@ static void try_changes(struct store_trial *t)
     await_flag(t, &t->listed, "the entries were not reported");
     put(t, "orders", "one", 1);
     expect(t, STORE_DONE, "an order");
-    await_flag(t, &t->changed, "a change was not reported");
+    if (!t->failed)
+        await_flag(t, &t->changed, "a change was not reported");
     put(t, "orders", "two", 1);
     expect(t, STORE_OVERTAKEN, "an order that was overtaken");
 }

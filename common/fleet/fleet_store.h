@@ -9,9 +9,9 @@
  *     place            "place:INDEX"   owner, epoch, beat, whole
  *     log of a session                 records first .. next-1
  *
- * Calls on one store are done in the order in which they were made. Each ends with one call of its
- * function, never before the call has returned. After STORE_LOST or STORE_FAILED nobody knows
- * whether it was done, so the caller repeats it:
+ * Calls on one store are done in the order in which they were made. Only claims may overtake and be
+ * overtaken. Each call ends with one call of its function, never before the call has returned.
+ * After STORE_LOST or STORE_FAILED nobody knows whether it was done, so the caller repeats it:
  *   - append, drop, renew, read and put may be repeated as they are;
  *   - a claim may be refused (STORE_ALIVE) because the first try was done: `owner` is then its own,
  *     and a claim with the beat of that answer succeeds.
@@ -27,15 +27,22 @@
 
 /*
  * Epochs. A place has one owner and an epoch, which grows with each claim and release. Whatever
- * records passes its epoch. STORE_FENCED returns the epoch of the claim that the entry stems from:
- *   - at or above the caller's: the place has another owner, for ever;
+ * records passes its epoch. Each claim returns its `base`, the claim that the place's records stem
+ * from. An owner keeps both numbers. STORE_FENCED returns the entry's base:
+ *   - at or above the caller's own: the place has another owner, for ever;
  *   - below it (0: no entry): the store has forgotten the caller's claim, in a failover or because
- *     it was emptied. The caller claims again with `known`, whoever is the owner now.
- * After a claim with `known` the place is not whole, and its owner answers nothing for one lease: a
- * node with a newer claim takes the place within that time.
+ *     it was emptied. The caller claims again with `known` = its own base, whoever is the owner
+ * now. Own epochs are not compared: a claim with `known` gets a new epoch, and its base stays
+ * `known`. Otherwise an older owner would look newer than the one that replaced it. After such a
+ * claim the place is not whole, and its owner answers nothing for one lease: a node with a newer
+ * base takes the place within that time. Then the owner sends all records and renews with `whole`.
+ * From there on its base is its epoch, in the store and in its own notes.
  */
 
-enum { STORE_APPEND_MAX = 1 << 20 }; /* bytes of records per append, or one record */
+enum {
+    STORE_APPEND_MAX = 1 << 20,    /* bytes of records per append, or one record */
+    STORE_DISPATCHER = UINT32_MAX, /* the place of the dispatcher, "place:d" */
+};
 
 enum store_verdict {
     STORE_DONE,
@@ -45,6 +52,7 @@ enum store_verdict {
     STORE_ALIVE,      /* claim: the stored beat is another: the owner lives, or was replaced */
     STORE_INCOMPLETE, /* claim: the owner has records that the store lacks */
     STORE_UNKNOWN,    /* claim: there is no entry, and the caller may not make the first one */
+    STORE_NEWER,      /* claim: the place has records of a version that the caller cannot read */
     STORE_OVERTAKEN,  /* put: another value has this edition or a newer one */
     STORE_FULL,       /* the server's memory is used up; nothing was written */
     STORE_LOST,       /* no answer; `why` has the reason */
@@ -55,8 +63,8 @@ enum store_verdict {
 struct store_refusal {
     size_t i; /* its number in the call */
     enum store_verdict verdict;
-    uint64_t next;  /* STORE_SHORT: number of the record that the log lacks */
-    uint64_t epoch; /* STORE_FENCED: of the claim that the entry stems from */
+    uint64_t next; /* STORE_SHORT: number of the record that the log lacks */
+    uint64_t base; /* STORE_FENCED: the entry's */
 };
 
 /* The answer to a call. Fields that the function does not return are zero. Memory is the store's,
@@ -65,10 +73,11 @@ struct store_answer {
     enum store_verdict verdict;
     const char *why; /* STORE_LOST, STORE_FAILED */
 
-    /* claim: as stored now. STORE_FENCED: epoch of the claim that the entry stems from */
+    /* claim: as stored now. STORE_FENCED: the base alone */
     struct str owner;
-    uint64_t epoch, beat;
+    uint64_t epoch, base, beat;
     bool whole;
+    uint64_t version; /* newest record version */
 
     /* append and renew: what was not accepted, in the order of the call */
     const struct store_refusal *refused;
@@ -96,14 +105,16 @@ struct store_claim {
     uint32_t block; /* that the place's index belongs to */
     struct str me;
     uint64_t beat;   /* the last one seen; 0: there is no entry */
-    uint64_t known;  /* epoch that the caller owned the place with; 0: none */
+    uint64_t known;  /* the base that the caller owned the place with; 0: none */
+    uint64_t reads;  /* the newest record version that it reads */
     bool incomplete; /* take it although the owner has records that the store lacks */
 };
 
 struct store_renewal {
     uint32_t place;
     uint64_t epoch;
-    bool whole; /* the store has all records of the place */
+    bool whole;       /* the store has all records of the place */
+    uint64_t version; /* newest record version that its owner writes */
 };
 
 struct store_record {
@@ -120,7 +131,7 @@ struct store_entry {
     uint64_t edition;
     uint64_t beat; /* of a place or node */
     struct str owner;
-    uint64_t epoch;
+    uint64_t epoch, version;
     bool whole;
 };
 
@@ -162,7 +173,8 @@ static inline void store_claim(struct store *s, const struct store_claim *claim,
     s->kind->claim(s, claim, call);
 }
 
-/* Increments the beats of the node and of its places. Refuses places whose epoch differs. */
+/* Increments the beats of the node and of its places. Refuses places whose epoch differs. A place
+ * that becomes whole stems from its owner's claim: base = epoch. */
 static inline void store_renew(struct store *s, struct str node, const struct store_renewal *at,
                                size_t n, struct store_call call)
 {

@@ -20,9 +20,14 @@
 #include "common/os/file.h"
 #include "common/os/loop.h"
 
-enum { PASSWORD_MAX = 4096, QUEUE_SLACK = 1024 };
+enum {
+    PASSWORD_MAX = 4096,
+    QUEUE_SLACK = 1024,
+    PAUSE_FIRST_MS = 20, /* before a connection after one that broke; doubles until a reply comes */
+    PAUSE_MAX_MS = 1000,
+};
 
-enum redis_link_state { LINK_DOWN, LINK_SEEKING, LINK_LOGIN, LINK_UP };
+enum redis_link_state { LINK_DOWN, LINK_PAUSED, LINK_SEEKING, LINK_LOGIN, LINK_UP };
 
 /* What a reply of the login answers. */
 enum login_step { LOGIN_AUTH, LOGIN_SEEK, LOGIN_DB, LOGIN_ROLE, LOGIN_SCRIPT };
@@ -37,6 +42,7 @@ struct redis_link {
     struct store_conn conn;
     struct resolve names;
     struct resolve_address primary; /* that Sentinel named */
+    char primary_host[NI_MAXHOST];  /* which its certificate must name */
     enum redis_link_state state;
     VEC(enum login_step) steps; /* replies of the login that are due */
     size_t step;
@@ -45,14 +51,16 @@ struct redis_link {
     struct buf held; /* commands that wait for the login */
     struct resp_scan scan;
     struct arena arena; /* of one reply */
-    struct loop_timer limit;
+    struct loop_timer limit, pause;
+    unsigned pause_ms; /* 0: the last connection did not break, or had a reply */
 };
 
 static void on_limit(struct loop_timer *t);
 
 static bool awaits_reply(const struct redis_link *l)
 {
-    return l->state == LINK_SEEKING || l->state == LINK_LOGIN || l->queue.n > l->first;
+    return l->state == LINK_SEEKING || l->state == LINK_LOGIN ||
+           (l->state == LINK_UP && l->queue.n > l->first);
 }
 
 /* Begins the wait for a sign of the server anew, or ends it. */
@@ -150,14 +158,24 @@ static void on_opened(void *ctx)
     set_limit(l);
 }
 
+/* The certificate must name this host. A TLS session of another one is not resumed. */
+static void use_host(struct redis_link *l, const char *host)
+{
+    if (strcmp(l->conn.host, host) != 0) {
+        tls_session_free(l->conn.session);
+        l->conn.session = NULL;
+    }
+    l->conn.host = host;
+}
+
 /* Leaves the Sentinel for the server that it named. */
 static void connect_primary(struct redis_link *l, const struct resp *reply)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST}, *found = NULL;
-    char host[NI_MAXHOST], port[NI_MAXSERV], why[NI_MAXHOST + 128];
+    char *host = l->primary_host, port[NI_MAXSERV], why[NI_MAXHOST + 128];
     struct str h = resp_text(reply, 0), p = resp_text(reply, 1);
 
-    (void)snprintf(host, sizeof(host), "%.*s", (int)h.len, h.p ? h.p : "");
+    (void)snprintf(host, sizeof(l->primary_host), "%.*s", (int)h.len, h.p ? h.p : "");
     (void)snprintf(port, sizeof(port), "%.*s", (int)p.len, p.p ? p.p : "");
     if (!resp_has_items(reply, 2)) {
         (void)snprintf(why, sizeof(why), "Sentinel has no master of the name \"%s\"",
@@ -178,6 +196,7 @@ static void connect_primary(struct redis_link *l, const struct resp *reply)
     freeaddrinfo(found);
     l->state = LINK_LOGIN;
     store_conn_close(&l->conn);
+    use_host(l, host);
     store_conn_open(&l->conn, &l->primary, 1);
 }
 
@@ -246,6 +265,7 @@ static void use_reply(struct redis_link *l, const struct resp *reply)
         use_login_reply(l, reply);
     } else if (l->queue.n > l->first) {
         first = take_first(l);
+        l->pause_ms = 0;
         first.fn(first.ctx, reply, NULL);
     } else if (l->o.on_push) {
         l->o.on_push(l->o.ctx, reply);
@@ -289,6 +309,7 @@ static void on_broken(void *ctx, const char *text)
     size_t first = l->first, n = l->queue.n;
 
     l->state = LINK_DOWN;
+    l->pause_ms = l->pause_ms ? MIN_OF(2 * l->pause_ms, PAUSE_MAX_MS) : PAUSE_FIRST_MS;
     l->queue.at = NULL;
     l->queue.n = l->queue.cap = l->first = 0;
     buf_done(&l->held);
@@ -307,14 +328,29 @@ struct buf *redis_link_begin(struct redis_link *l)
     return l->state == LINK_UP ? &l->conn.out : &l->held;
 }
 
+static void begin_connecting(struct redis_link *l)
+{
+    l->state = l->o.url->sentinel ? LINK_SEEKING : LINK_LOGIN;
+    use_host(l, l->o.url->host);
+    store_conn_open(&l->conn, l->names.at, l->names.n);
+    set_limit(l);
+}
+
+static void on_pause_over(struct loop_timer *t)
+{
+    begin_connecting(CONTAINER_OF(t, struct redis_link, pause));
+}
+
 void redis_link_end(struct redis_link *l, redis_reply_fn fn, void *ctx)
 {
     bool was_idle = !awaits_reply(l);
 
     *vec_push(&l->queue) = (struct awaited){fn, ctx};
-    if (l->state == LINK_DOWN) {
-        l->state = l->o.url->sentinel ? LINK_SEEKING : LINK_LOGIN;
-        store_conn_open(&l->conn, l->names.at, l->names.n);
+    if (l->state == LINK_DOWN && l->pause_ms == 0) {
+        begin_connecting(l);
+    } else if (l->state == LINK_DOWN) {
+        l->state = LINK_PAUSED;
+        loop_timer_set(l->o.loop, &l->pause, l->pause_ms, on_pause_over);
     }
     store_conn_flush(&l->conn);
     if (was_idle)
@@ -353,6 +389,7 @@ void redis_link_free(struct redis_link *l)
     store_conn_close(&l->conn);
     on_broken(l, "the gateway ends");
     loop_timer_stop(l->o.loop, &l->limit);
+    loop_timer_stop(l->o.loop, &l->pause);
     resolve_done(&l->names);
     store_conn_done(&l->conn);
     tls_context_free(l->conn.tls_context);

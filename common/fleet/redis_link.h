@@ -1,10 +1,11 @@
 /*
  * struct redis_link: commands to one Redis server, and their replies in order. It connects at the
  * first command, logs in (Sentinel, password, database, role, scripts), then sends what was asked
- * meanwhile. When the connection breaks, commands without a reply end with NULL and the reason, and
- * the next command connects again: whoever repeats, waits first.
+ * meanwhile. When the connection breaks, commands without a reply end with NULL and the reason. The
+ * next command connects again, after a pause that grows with each failure, so callers may repeat at
+ * once.
  *
- *   DOWN -> SEEKING (asks Sentinel) -> LOGIN -> UP -> DOWN
+ *   DOWN -> (PAUSED) -> SEEKING (asks Sentinel) -> LOGIN -> UP -> DOWN
  *
  *     out = redis_link_begin(link);
  *     resp_begin_command(out, 2); resp_add_word(out, STR("GET")); ...

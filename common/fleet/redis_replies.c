@@ -22,15 +22,17 @@ bool redis_read_claim(struct arena *arena, const struct resp *r, struct store_an
     a->epoch = resp_number(r, 2, 0);
     a->beat = resp_number(r, 3, 0);
     a->whole = str_eq_c(resp_text(r, 4), "1");
-    return resp_has_items(r, 5);
+    a->base = resp_number(r, 5, 0);
+    a->version = resp_number(r, 6, 0);
+    return resp_has_items(r, 7);
 }
 
-/* One element of the refusals: number, verdict, next, epoch. */
+/* One element of the refusals: number, verdict, next, base. */
 static bool read_refusal(const struct resp *r, struct store_refusal *ret)
 {
     *ret = (struct store_refusal){.i = (size_t)resp_number(r, 0, 0),
                                   .next = resp_number(r, 2, 0),
-                                  .epoch = resp_number(r, 3, 0)};
+                                  .base = resp_number(r, 3, 0)};
     return resp_has_items(r, 4) && find_verdict(resp_text(r, 1), &ret->verdict);
 }
 
@@ -39,7 +41,7 @@ bool redis_read_refusals(struct arena *arena, const struct resp *r, struct store
     struct store_refusal *at;
 
     if (a->verdict == STORE_FENCED) {
-        a->epoch = resp_number(r, 1, 0);
+        a->base = resp_number(r, 1, 0);
         return true;
     }
     if (!resp_has_items(r, 2) || !resp_has_items(&r->items[1], 0))
@@ -52,10 +54,10 @@ bool redis_read_refusals(struct arena *arena, const struct resp *r, struct store
     return true;
 }
 
-bool redis_read_epoch(struct arena *arena, const struct resp *r, struct store_answer *a)
+bool redis_read_base(struct arena *arena, const struct resp *r, struct store_answer *a)
 {
     (void)arena;
-    a->epoch = resp_number(r, 1, 0);
+    a->base = resp_number(r, 1, 0);
     return true;
 }
 
@@ -134,6 +136,7 @@ void redis_read_entry(struct arena *arena, const struct resp *item, struct store
         .beat = find_number(hash, "beat"),
         .owner = find_field(hash, "owner"),
         .epoch = find_number(hash, "epoch"),
+        .version = find_number(hash, "version"),
         .whole = str_eq_c(find_field(hash, "whole"), "1"),
     };
 }

@@ -45,6 +45,7 @@ struct redis_store {
     struct store store;
     struct loop *loop;
     struct redis_link *link;
+    struct redis_link *claims; /* WAIT stops a connection, so claims have one of their own */
     char shas[SCRIPTS][SHA1_HEX_LEN + 1];
     struct buf prefix;  /* "rg:NAME:" */
     struct arena arena; /* keys of one call, or parts of one answer */
@@ -54,6 +55,7 @@ struct redis_store {
 /* One call that waits for its reply. */
 struct redis_call {
     struct redis_store *store;
+    struct redis_link *link;
     store_answer_fn fn;
     void *ctx;
     redis_reader read;
@@ -72,20 +74,30 @@ static struct str make_key(struct redis_store *s, struct str name)
                         name.p);
 }
 
+/* PREFIX{INDEX}. */
+static struct str name_with_index(struct redis_store *s, const char *prefix, uint32_t place)
+{
+    if (place == STORE_DISPATCHER)
+        return arena_printf(&s->arena, "%s{d}", prefix);
+    return arena_printf(&s->arena, "%s{%u}", prefix, (unsigned)place);
+}
+
 static struct str name_place(struct redis_store *s, uint32_t place)
 {
-    return arena_printf(&s->arena, "place:{%u}", (unsigned)place);
+    return name_with_index(s, "place:", place);
 }
 
 static struct str sessions_key(struct redis_store *s, uint32_t place)
 {
-    return make_key(s, arena_printf(&s->arena, "sessions:{%u}", (unsigned)place));
+    return make_key(s, name_with_index(s, "sessions:", place));
 }
 
 static struct str log_key(struct redis_store *s, uint32_t place, struct str session)
 {
+    struct str log = name_with_index(s, "log:", place);
+
     return make_key(
-        s, arena_printf(&s->arena, "log:{%u}:%.*s", (unsigned)place, (int)session.len, session.p));
+        s, arena_printf(&s->arena, "%.*s:%.*s", (int)log.len, log.p, (int)session.len, session.p));
 }
 
 static struct str index_key(struct redis_store *s)
@@ -122,16 +134,16 @@ static const struct {
 };
 
 /* Chooses the verdict of an error reply. */
-static void read_error(struct redis_store *s, const struct resp *reply, struct store_answer *a)
+static void read_error(const struct redis_call *c, const struct resp *reply, struct store_answer *a)
 {
     size_t kind = 0;
 
     while (!str_starts(reply->text, str_cstr(error_kinds[kind].prefix)))
         kind++;
     a->verdict = error_kinds[kind].verdict;
-    a->why = arena_cstr(&s->arena, str_sub(reply->text, 0, WHY_MAX));
+    a->why = arena_cstr(&c->store->arena, str_sub(reply->text, 0, WHY_MAX));
     if (error_kinds[kind].breaks)
-        redis_link_break(s->link, a->why);
+        redis_link_break(c->link, a->why);
 }
 
 /* Ends a call. */
@@ -155,7 +167,7 @@ static void on_reply(void *ctx, const struct resp *reply, const char *why)
     if (!reply)
         a = (struct store_answer){.verdict = STORE_LOST, .why = why};
     else if (reply->kind == RESP_ERROR)
-        read_error(c->store, reply, &a);
+        read_error(c, reply, &a);
     else if (!redis_read_verdict(reply, &a) || !c->read(&c->store->arena, reply, &a))
         a = (struct store_answer){.verdict = STORE_FAILED,
                                   .why = "the reply has an unknown form: is this name used by "
@@ -174,7 +186,7 @@ static void on_plain_reply(void *ctx, const struct resp *reply, const char *why)
     if (!reply)
         a = (struct store_answer){.verdict = STORE_LOST, .why = why};
     else if (reply->kind == RESP_ERROR)
-        read_error(c->store, reply, &a);
+        read_error(c, reply, &a);
     else if (!c->read(&c->store->arena, reply->kind == RESP_ARRAY ? reply : &one, &a))
         a = (struct store_answer){.verdict = STORE_FAILED, .why = "the reply has an unknown form"};
     answer_call(c, &a);
@@ -183,10 +195,10 @@ static void on_plain_reply(void *ctx, const struct resp *reply, const char *why)
 /* --- calls --- */
 
 /* Begins an EVALSHA with n_keys keys of n_words words. They follow by resp_add_word. */
-static struct buf *begin_script(struct redis_store *s, enum script script, size_t n_keys,
-                                size_t n_words)
+static struct buf *begin_script_on(struct redis_store *s, struct redis_link *link,
+                                   enum script script, size_t n_keys, size_t n_words)
 {
-    struct buf *out = redis_link_begin(s->link);
+    struct buf *out = redis_link_begin(link);
 
     resp_begin_command(out, 3 + n_words);
     resp_add_word(out, STR("EVALSHA"));
@@ -195,11 +207,18 @@ static struct buf *begin_script(struct redis_store *s, enum script script, size_
     return out;
 }
 
+static struct buf *begin_script(struct redis_store *s, enum script script, size_t n_keys,
+                                size_t n_words)
+{
+    return begin_script_on(s, s->link, script, n_keys, n_words);
+}
+
 static struct redis_call *new_call(struct redis_store *s, struct store_call call, redis_reader read)
 {
     struct redis_call *c = mem_zalloc(sizeof(*c));
 
-    *c = (struct redis_call){.store = s, .fn = call.fn, .ctx = call.ctx, .read = read};
+    *c = (struct redis_call){
+        .store = s, .link = s->link, .fn = call.fn, .ctx = call.ctx, .read = read};
     return c;
 }
 
@@ -245,19 +264,19 @@ static void on_replicated(void *ctx, const struct resp *reply, const char *why)
 static void on_role(void *ctx, const struct resp *reply, const char *why)
 {
     struct claimed *claimed = ctx;
-    struct redis_store *s = claimed->call->store;
+    struct redis_link *link = claimed->call->link;
     struct buf *out;
 
     if (!reply || !resp_has_items(reply, 3) || reply->items[2].n == 0) {
         end_claim(claimed, reply ? NULL : why);
         return;
     }
-    out = redis_link_begin(s->link);
+    out = redis_link_begin(link);
     resp_begin_command(out, 3);
     resp_add_word(out, STR("WAIT"));
     resp_add_number(out, 1);
     resp_add_number(out, REPLICA_MS);
-    redis_link_end(s->link, on_replicated, claimed);
+    redis_link_end(link, on_replicated, claimed);
 }
 
 static void on_claimed(void *ctx, const struct resp *reply, const char *why)
@@ -277,10 +296,10 @@ static void on_claimed(void *ctx, const struct resp *reply, const char *why)
     claimed->a = a;
     (void)snprintf(claimed->owner_text, sizeof(claimed->owner_text), "%.*s", (int)a.owner.len,
                    a.owner.p);
-    out = redis_link_begin(c->store->link);
+    out = redis_link_begin(c->link);
     resp_begin_command(out, 1);
     resp_add_word(out, STR("ROLE"));
-    redis_link_end(c->store->link, on_role, claimed);
+    redis_link_end(c->link, on_role, claimed);
 }
 
 static void redis_claim(struct store *store, const struct store_claim *claim,
@@ -298,21 +317,23 @@ static void redis_claim(struct store *store, const struct store_claim *claim,
         flag(claim->incomplete),
         name,
         channel(s),
+        decimal(s, claim->reads),
     };
 
     struct redis_call *c = new_call(s, call, redis_read_claim);
-    struct buf *out = begin_script(s, SCRIPT_claim, 3, ARRAY_LEN(words));
+    struct buf *out = begin_script_on(s, s->claims, SCRIPT_claim, 3, ARRAY_LEN(words));
 
+    c->link = s->claims;
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
         resp_add_word(out, words[i]);
-    redis_link_end(s->link, on_claimed, c);
+    redis_link_end(s->claims, on_claimed, c);
 }
 
 static void redis_renew(struct store *store, struct str node, const struct store_renewal *at,
                         size_t n, struct store_call call)
 {
     struct redis_store *s = store_of(store);
-    struct buf *out = begin_script(s, SCRIPT_renew, 1 + n, 1 + n + 1 + 3 * n);
+    struct buf *out = begin_script(s, SCRIPT_renew, 1 + n, 1 + n + 1 + 4 * n);
 
     resp_add_word(out, make_key(s, arena_printf(&s->arena, "node:%.*s", (int)node.len, node.p)));
     for (size_t i = 0; i < n; i++)
@@ -322,6 +343,7 @@ static void redis_renew(struct store *store, struct str node, const struct store
         resp_add_number(out, at[i].epoch);
         resp_add_word(out, flag(at[i].whole));
         resp_add_word(out, name_place(s, at[i].place));
+        resp_add_number(out, at[i].version);
     }
     redis_link_end(s->link, on_reply, new_call(s, call, redis_read_refusals));
 }
@@ -359,7 +381,7 @@ static void redis_drop(struct store *store, uint32_t place, uint64_t epoch, stru
         flag(keep),
     };
 
-    call_script(s, SCRIPT_drop, 3, words, ARRAY_LEN(words), new_call(s, call, redis_read_epoch));
+    call_script(s, SCRIPT_drop, 3, words, ARRAY_LEN(words), new_call(s, call, redis_read_base));
 }
 
 static void redis_read(struct store *store, uint32_t place, struct str session, uint64_t from,
@@ -400,7 +422,7 @@ static void redis_release(struct store *store, uint32_t place, uint64_t epoch,
     struct str name = name_place(s, place);
     const struct str words[] = {make_key(s, name), decimal(s, epoch), name, channel(s)};
 
-    call_script(s, SCRIPT_release, 1, words, ARRAY_LEN(words), new_call(s, call, redis_read_epoch));
+    call_script(s, SCRIPT_release, 1, words, ARRAY_LEN(words), new_call(s, call, redis_read_base));
 }
 
 void redis_store_erase(struct store *store, struct store_call call)
@@ -408,7 +430,7 @@ void redis_store_erase(struct store *store, struct store_call call)
     struct redis_store *s = store_of(store);
     const struct str words[] = {index_key(s), buf_str(&s->prefix)};
 
-    call_script(s, SCRIPT_erase, 1, words, ARRAY_LEN(words), new_call(s, call, redis_read_epoch));
+    call_script(s, SCRIPT_erase, 1, words, ARRAY_LEN(words), new_call(s, call, redis_read_base));
 }
 
 void redis_store_info(struct store *store, struct store_call call)
@@ -550,6 +572,7 @@ static void redis_free(struct store *store)
     s->watching.fn = NULL;
     loop_timer_stop(s->loop, &s->watching.again);
     redis_link_free(s->watching.link);
+    redis_link_free(s->claims);
     redis_link_free(s->link);
     buf_done(&s->prefix);
     arena_done(&s->arena);
@@ -568,31 +591,40 @@ static const struct store_kind redis_kind = {
     .free = redis_free,
 };
 
+/* False: what was made is freed with the store. */
+static bool make_links(struct redis_store *s, const struct redis_link_options *o, struct err *e)
+{
+    struct redis_link_options watching = *o;
+
+    watching.scripts = NULL;
+    watching.n_scripts = 0;
+    watching.on_push = on_push;
+    watching.on_down = on_watch_down;
+    watching.ctx = s;
+    s->link = redis_link_new(o, e);
+    if (s->link)
+        s->claims = redis_link_new(o, e);
+    if (s->claims)
+        s->watching.link = redis_link_new(&watching, e);
+    return s->watching.link != NULL;
+}
+
 struct store *redis_store_new(struct loop *loop, const struct store_url *url, unsigned limit_ms,
                               struct err *e)
 {
     struct redis_store *s = mem_zalloc(sizeof(*s));
+    const struct redis_link_options o = {.loop = loop,
+                                         .url = url,
+                                         .limit_ms = limit_ms,
+                                         .scripts = script_texts,
+                                         .n_scripts = SCRIPTS};
 
     s->store.kind = &redis_kind;
     s->loop = loop;
     buf_printf(&s->prefix, "rg:%s:", url->name);
     for (size_t i = 0; i < SCRIPTS; i++)
         sha1_hex(script_texts[i], s->shas[i]);
-    s->link = redis_link_new(&(struct redis_link_options){.loop = loop,
-                                                          .url = url,
-                                                          .limit_ms = limit_ms,
-                                                          .scripts = script_texts,
-                                                          .n_scripts = SCRIPTS},
-                             e);
-    if (s->link)
-        s->watching.link = redis_link_new(&(struct redis_link_options){.loop = loop,
-                                                                       .url = url,
-                                                                       .limit_ms = limit_ms,
-                                                                       .on_push = on_push,
-                                                                       .on_down = on_watch_down,
-                                                                       .ctx = s},
-                                          e);
-    if (s->watching.link)
+    if (make_links(s, &o, e))
         return &s->store;
     redis_free(&s->store);
     return NULL;

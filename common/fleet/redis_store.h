@@ -3,13 +3,14 @@
  * place holds its index in braces:
  *
  *     node:NAME, block:N, orders, fleet   hash    value, edition; nodes: beat
- *     place:{INDEX}                       hash    owner, epoch, beat, whole, base
+ *     place:{INDEX}                       hash    owner, epoch, beat, whole, base, version
  *     sessions:{INDEX}                    hash    id -> number of the log's first record
  *     log:{INDEX}:SESSION                 list    records
  *     index                               set     names of all entries
  *     changes                             channel the name of an entry that changed
  *
- * Two connections at most: one for calls, one for changes.
+ * INDEX of the dispatcher's place is "d". Three connections at most, each made by its first call:
+ * claims, changes, and all other calls. So no claim that waits for a replica delays beats.
  */
 #ifndef RG_FLEET_REDIS_STORE_H
 #define RG_FLEET_REDIS_STORE_H

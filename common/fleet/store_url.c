@@ -19,6 +19,19 @@ static int refuse(struct err *e, const char *fault, struct str value)
                    (int)(value.len > 100 ? 100 : value.len), value.p ? value.p : "", FORM);
 }
 
+/* Fails without the value: what stands there may be a password. */
+static int refuse_unseen(struct err *e, const char *fault)
+{
+    return err_set(e, ERR_CONFIG, "the store's URL: %s; the form is %s", fault, FORM);
+}
+
+static int refuse_password(struct err *e)
+{
+    return err_set(e, ERR_CONFIG,
+                   "the store's URL holds a password, which other users of the machine can "
+                   "read; write it to a file and name that with password_file");
+}
+
 /* Cuts what precedes the first `mark` off the text; the whole text if there is no mark. */
 static struct str cut_until(struct str *text, struct str mark)
 {
@@ -45,12 +58,10 @@ static int read_user(struct store_url *u, struct str *text, struct err *e)
     if (str_find(*text, STR("@"), 0) == SIZE_MAX)
         return 0;
     user = cut_until(text, STR("@"));
-    if (str_find(user, STR(":"), 0) != SIZE_MAX)
-        return err_set(e, ERR_CONFIG,
-                       "the store's URL holds a password, which other users of the machine can "
-                       "read; write it to a file and name that with password_file");
+    if (str_find(user, STR(":"), 0) != SIZE_MAX || str_find(*text, STR("@"), 0) != SIZE_MAX)
+        return refuse_password(e);
     if (user.len == 0)
-        return refuse(e, "the user before @ is empty", user);
+        return refuse_unseen(e, "the user before @ is empty");
     u->user = mem_strndup(user.p, user.len);
     return 0;
 }
@@ -64,13 +75,13 @@ static int read_host(struct store_url *u, struct str text, struct err *e)
     uint64_t port = 0;
 
     if (bracketed && (str_find(text, STR("]"), 0) == SIZE_MAX || (rest.len && rest.p[0] != ':')))
-        return refuse(e, "the address has no closing ]", text);
+        return refuse_unseen(e, "the address has no closing ]");
     if (bracketed)
         rest = str_sub(rest, 1, rest.len);
     if (host.len == 0 || host.len > HOST_MAX)
-        return refuse(e, "the host has not 1 to 253 bytes", text);
+        return refuse_unseen(e, "the host has not 1 to 253 bytes");
     if (host.len < text.len - 2 * (size_t)bracketed && (str_to_u64(rest, 65535, &port) || !port))
-        return refuse(e, "the port is not 1 to 65535", rest);
+        return refuse_unseen(e, "the port is not 1 to 65535");
     u->host = mem_strndup(host.p, host.len);
     u->port = (uint16_t)port;
     return 0;
@@ -111,7 +122,7 @@ static int read_options(struct store_url *u, struct str options, struct err *e)
     if (u->port == 0)
         u->port = u->sentinel ? SENTINEL_PORT : REDIS_PORT;
     if (u->user && !u->password_file)
-        return refuse(e, "a user needs password_file", str_cstr(u->user));
+        return refuse_unseen(e, "a user needs password_file");
     return 0;
 }
 
@@ -121,6 +132,8 @@ static int read_url(struct store_url *u, struct str text, struct err *e)
     uint64_t number = 0;
 
     rest = cut_until(&options, STR("?"));
+    if (str_find(str_sub(options, 0, str_find(options, STR("="), 0)), STR("@"), 0) != SIZE_MAX)
+        return refuse_password(e); /* one that has a question mark */
     u->tls = str_starts(rest, STR("rediss://"));
     if (!u->tls && !str_starts(rest, STR("redis://")))
         return refuse(e, "it begins with neither redis:// nor rediss://", STR(""));
@@ -130,7 +143,7 @@ static int read_url(struct store_url *u, struct str text, struct err *e)
     db = rest;
     rest = cut_until(&db, STR("/"));
     if (db.len > 0 && str_to_u64(db, 1000000, &number))
-        return refuse(e, "the database is no number from 0 to 1000000", db);
+        return refuse_unseen(e, "the database is no number from 0 to 1000000");
     u->db = (uint32_t)number;
     return read_host(u, rest, e) || read_options(u, options, e) ? -1 : 0;
 }

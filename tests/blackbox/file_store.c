@@ -79,6 +79,8 @@ static struct file_entry *find_entry(struct file_store *s, struct str key)
 
 static struct file_entry *find_place(struct file_store *s, uint32_t place)
 {
+    if (place == STORE_DISPATCHER)
+        return find_entry(s, STR("place:d"));
     return find_entry(s, arena_printf(&s->arena, "place:%u", (unsigned)place));
 }
 
@@ -115,6 +117,7 @@ static void replay_entry(struct file_store *s, const struct json *v)
     entry->e.epoch = number(v, "epoch");
     entry->e.beat = number(v, "beat");
     entry->base = number(v, "base");
+    entry->e.version = number(v, "version");
     entry->e.edition = number(v, "edition");
     entry->e.whole = json_is_true(json_get(v, "whole"));
     entry->changed = entry->changed || json_is_true(json_get(v, "changed"));
@@ -190,6 +193,7 @@ static void write_entry(struct file_store *s, struct file_entry *entry, bool cha
     put_number(&o, "epoch", entry->e.epoch);
     put_number(&o, "beat", entry->e.beat);
     put_number(&o, "base", entry->base);
+    put_number(&o, "version", entry->e.version);
     put_number(&o, "edition", entry->e.edition);
     json_out_member_bool(&o, "whole", entry->e.whole);
     json_out_member_bool(&o, "changed", changed);
@@ -242,7 +246,9 @@ static struct store_answer describe_place(enum store_verdict verdict, const stru
     return (struct store_answer){.verdict = verdict,
                                  .owner = p->e.owner,
                                  .epoch = p->e.epoch,
+                                 .base = p->base,
                                  .beat = p->e.beat,
+                                 .version = p->e.version,
                                  .whole = p->e.whole};
 }
 
@@ -270,6 +276,8 @@ static void file_claim(struct store *store, const struct store_claim *claim, str
         end_call(s, call, describe_place(STORE_ALIVE, p));
     } else if (stored == 0 && !forgotten(p, claim) && !str_eq(block->e.value, claim->me)) {
         end_call(s, call, describe_place(STORE_UNKNOWN, p));
+    } else if (p->e.version > claim->reads) {
+        end_call(s, call, describe_place(STORE_NEWER, p));
     } else if (!p->e.whole && !str_eq(p->e.owner, claim->me) && !claim->incomplete &&
                !forgotten(p, claim)) {
         end_call(s, call, describe_place(STORE_INCOMPLETE, p));
@@ -302,16 +310,20 @@ static void file_renew(struct store *store, struct str node, const struct store_
     write_entry(s, own, false);
     for (size_t i = 0; i < n; i++) {
         struct file_entry *p = find_place(s, at[i].place);
-        bool becomes_whole = at[i].whole && !p->e.whole;
+        bool becomes_whole = at[i].whole && !p->e.whole, newer = at[i].version > p->e.version;
 
         if (p->e.epoch != at[i].epoch) {
             refused[a.n_refused++] =
-                (struct store_refusal){.i = i, .verdict = STORE_FENCED, .epoch = p->base};
+                (struct store_refusal){.i = i, .verdict = STORE_FENCED, .base = p->base};
             continue;
         }
         p->e.beat++;
         p->e.whole = p->e.whole || at[i].whole;
-        write_entry(s, p, becomes_whole);
+        if (becomes_whole)
+            p->base = p->e.epoch;
+        if (newer)
+            p->e.version = at[i].version;
+        write_entry(s, p, becomes_whole || newer);
     }
     end_call(s, call, a);
 }
@@ -357,7 +369,7 @@ static void file_append(struct store *store, uint32_t place, uint64_t epoch,
                 (struct store_refusal){.i = i, .verdict = why, .next = log->first + log->records.n};
     }
     if (p->e.epoch != epoch)
-        a = (struct store_answer){.verdict = STORE_FENCED, .epoch = p->base};
+        a = (struct store_answer){.verdict = STORE_FENCED, .base = p->base};
     end_call(s, call, a);
 }
 
@@ -372,7 +384,7 @@ static void file_drop(struct store *store, uint32_t place, uint64_t epoch, struc
     p = find_place(s, place);
     log = find_log(s, place, session);
     if (p->e.epoch != epoch) {
-        end_call(s, call, (struct store_answer){.verdict = STORE_FENCED, .epoch = p->base});
+        end_call(s, call, (struct store_answer){.verdict = STORE_FENCED, .base = p->base});
         return;
     }
     if (keep && log->records.n > 1) {
@@ -459,7 +471,7 @@ static void file_release(struct store *store, uint32_t place, uint64_t epoch,
     begin_call(s);
     p = find_place(s, place);
     if (p->e.epoch != epoch) {
-        end_call(s, call, (struct store_answer){.verdict = STORE_FENCED, .epoch = p->base});
+        end_call(s, call, (struct store_answer){.verdict = STORE_FENCED, .base = p->base});
         return;
     }
     p->e.owner = STR("");

@@ -67,6 +67,8 @@ static void on_answer(void *ctx, const struct store_answer *a)
     json_out_member_str(&o, "why", str_cstr(a->why));
     json_out_member_str(&o, "owner", a->owner);
     put_number(&o, "epoch", a->epoch);
+    put_number(&o, "base", a->base);
+    put_number(&o, "version", a->version);
     put_number(&o, "beat", a->beat);
     json_out_member_bool(&o, "whole", a->whole);
     put_number(&o, "first", a->first);
@@ -80,7 +82,7 @@ static void on_answer(void *ctx, const struct store_answer *a)
         json_out_i64(&o, (int64_t)a->refused[i].i);
         json_out_cstr(&o, store_verdict_name(a->refused[i].verdict));
         json_out_i64(&o, (int64_t)a->refused[i].next);
-        json_out_i64(&o, (int64_t)a->refused[i].epoch);
+        json_out_i64(&o, (int64_t)a->refused[i].base);
         json_out_end_arr(&o);
     }
     json_out_end_arr(&o);
@@ -109,6 +111,7 @@ static void on_entry(void *ctx, const struct store_entry *entry, const char *why
         put_number(&o, "edition", entry->edition);
         put_number(&o, "beat", entry->beat);
         put_number(&o, "epoch", entry->epoch);
+        put_number(&o, "version", entry->version);
         json_out_member_bool(&o, "whole", entry->whole);
     }
     json_out_end_obj(&o);
@@ -144,6 +147,7 @@ static void order_claim(const struct json *v, struct store_call call)
         .me = text(v, "me"),
         .beat = number(v, "beat"),
         .known = number(v, "known"),
+        .reads = number(v, "reads"),
         .incomplete = json_is_true(json_get(v, "incomplete")),
     };
 
@@ -162,7 +166,8 @@ static void order_renew(const struct json *v, struct store_call call)
 
         at[i] = (struct store_renewal){.place = (uint32_t)to_number(json_at(item, 0)),
                                        .epoch = to_number(json_at(item, 1)),
-                                       .whole = json_is_true(json_at(item, 2))};
+                                       .whole = json_is_true(json_at(item, 2)),
+                                       .version = to_number(json_at(item, 3))};
     }
     store_renew(driver.store, text(v, "node"), at, n, call);
 }

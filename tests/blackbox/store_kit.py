@@ -1,9 +1,14 @@
 """A store of a fleet: real servers, and a driver of the gateway's own functions (store_driver.c)."""
+import hashlib
+import itertools
 import json
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
+import threading
 
 import pytest
 import redis
@@ -63,21 +68,105 @@ class Server:
         g.wait_until(lambda: self.ask("ROLE")[3] == "connected" and other.ask("ROLE")[2], 20, "the replica is connected")
 
 
+def make_certificate(folder, subject="IP:127.0.0.1"):
+    """(key, certificate) for that address or name."""
+    folder.mkdir()
+    key, crt = folder / "key.pem", folder / "crt.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={folder.name}", "-addext",
+                    f"subjectAltName={subject}", "-keyout", key, "-out", crt], check=True, capture_output=True)
+    return key, crt
+
 
 class TlsServer(Server):
     """The same behind a certificate for 127.0.0.1, which clients trust with `env`."""
 
     def __init__(self, folder, *options, **more):
-        folder.mkdir()
-        key, crt, self.tls_port = folder / "key.pem", folder / "crt.pem", g.free_port()
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=store", "-addext",
-                        "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", crt], check=True, capture_output=True)
+        key, crt = make_certificate(folder)
+        self.tls_port = g.free_port()
         super().__init__(folder, "--tls-port", str(self.tls_port), "--tls-cert-file", str(crt), "--tls-key-file", str(key),
                          "--tls-auth-clients", "no", *options, **more)
         self.env = {"SSL_CERT_FILE": str(crt)}
 
     def url(self, name="test", **options):
         return super().url(name, **options).replace(f"redis://127.0.0.1:{self.port}", f"rediss://127.0.0.1:{self.tls_port}")
+
+
+class Proxy:
+    """Passes bytes to a server that may be exchanged, and changes scripts on the way: `edits` maps texts to others of the
+    same length."""
+
+    def __init__(self, target, edits=()):
+        self.target, self.edits, self.found, self.shas = target, edits, set(), {}
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port, self.pairs, self.threads = self.listener.getsockname()[1], [], []
+        self.threads.append(threading.Thread(target=self.accept))
+        self.threads[0].start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.cut()
+        for t in self.threads:
+            t.join(10)
+        self.listener.close()
+        for s in itertools.chain(*self.pairs):
+            s.close()
+
+    def url(self, name="test"):
+        return f"redis://127.0.0.1:{self.port}?name={name}"
+
+    def accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            try:
+                far = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:
+                near.close()
+                continue
+            self.pairs.append((near, far))
+            for source, sink, edit in ((near, far, self.edit), (far, near, lambda data: data)):
+                self.threads.append(threading.Thread(target=self.carry, args=(source, sink, edit)))
+                self.threads[-1].start()
+
+    def carry(self, source, sink, edit):
+        try:
+            while data := source.recv(1 << 20):
+                sink.sendall(edit(data))
+        except OSError:
+            pass
+        for s in (source, sink):
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def cut(self):
+        for s in itertools.chain(*self.pairs):
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def edit(self, data):
+        if self.edits:
+            for length in re.finditer(rb"\$4\r\nLOAD\r\n\$(\d+)\r\n", data):
+                script = data[length.end():length.end() + int(length[1])]
+                edited = script
+                for old, new in self.edits:
+                    assert len(old) == len(new)
+                    if old in script:
+                        self.found.add(old)
+                        edited = edited.replace(old, new)
+                self.shas[hashlib.sha1(script).hexdigest().encode()] = hashlib.sha1(edited).hexdigest().encode()
+                data = data.replace(script, edited)
+            for old, new in self.shas.items():
+                data = data.replace(old, new)
+        return data
 
 
 class Driver:
@@ -126,8 +215,8 @@ class Driver:
     def call(self, op, **fields):
         return self.later(op, **fields)()
 
-    def claim(self, place, me, beat=0, known=0, block=0, **more):
-        return self.call("claim", place=place, block=block, me=me, beat=beat, known=known, **more)
+    def claim(self, place, me, beat=0, known=0, block=0, reads=99, **more):
+        return self.call("claim", place=place, block=block, me=me, beat=beat, known=known, reads=reads, **more)
 
     def append(self, place, epoch, *records):
         return self.call("append", place=place, epoch=epoch, records=records)

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 import gateway as g
-from store_kit import KINDS, Server, TlsServer
+from store_kit import KINDS, Proxy, Server, TlsServer, make_certificate
 
 
 def run_check(url, *more, env=None):
@@ -39,7 +39,7 @@ def test_what_voids_the_promise_is_an_error_and_what_weakens_it_a_warning(tmp_pa
         server.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
         status, levels, out = run_check(server.url())
         assert status == 1 and levels["memory"] == "error" and "allkeys-lru" in out
-    with Server(tmp_path / "two", "--cluster-enabled", "yes") as server:
+    with Server(tmp_path / "two", "--cluster-enabled", "yes", "--cluster-port", str(g.free_port())) as server:
         status, levels, out = run_check(server.url())
         assert status == 1 and levels["cluster"] == "error"
 
@@ -88,6 +88,39 @@ def test_sentinel_names_the_server(tmp_path):
         finally:
             sentinel.kill()
             sentinel.wait()
+
+
+def test_the_certificate_must_name_the_server_that_sentinel_names(tmp_path):
+    """The Sentinel is `localhost`, the server 127.0.0.1. Neither certificate names the other."""
+    port, trusted = g.free_port(), tmp_path / "trusted.pem"
+    key, crt = make_certificate(tmp_path / "sentinel", "DNS:localhost")
+    with TlsServer(tmp_path / "one") as one:
+        trusted.write_text(crt.read_text() + (tmp_path / "one/crt.pem").read_text())
+        conf = tmp_path / "sentinel.conf"
+        conf.write_text(f"port 0\ntls-port {port}\nbind 127.0.0.1\ndir {tmp_path}\ntls-cert-file {crt}\ntls-key-file {key}\n"
+                        f"tls-ca-cert-file {trusted}\ntls-auth-clients no\ntls-replication yes\n"
+                        f"sentinel monitor main 127.0.0.1 {one.tls_port} 1\n")
+        sentinel = subprocess.Popen(["redis-server", str(conf), "--sentinel"], stdout=subprocess.DEVNULL)
+        env = {"SSL_CERT_FILE": str(trusted)}
+        try:
+            g.wait_until(lambda: "Connection refused" not in run_check(f"rediss://localhost:{port}?sentinel=main", env=env)[2], 20)
+            status, _, out = run_check(f"rediss://localhost:{port}?sentinel=main", env=env)
+            assert status == 0, out
+            out = run_check(f"rediss://127.0.0.1:{port}?sentinel=main", env=env)[2]
+            assert "certificate refused" in out
+        finally:
+            sentinel.kill()
+            sentinel.wait()
+
+
+def test_the_trial_stops_at_its_first_failure(tmp_path):
+    check = b"redis.call('HGET', KEYS[2], 'value') ~= ARGV[1]"
+    with Server(tmp_path / "one") as one, Proxy(one.port, [(check, b"false".ljust(len(check)))]) as proxy:
+        status, levels, out = run_check(proxy.url())
+        assert status == 1 and levels["claims"] == "error" and "`done` instead of `unknown`" in out
+        assert not {"records", "fencing", "changes", "latency"} & set(levels)
+        assert one.ask("INFO", "commandstats")["cmdstat_evalsha"]["calls"] == 2     # a claim, and the keys are erased
+        assert one.ask("KEYS", "*") == []
 
 
 def test_servers_that_are_none(tmp_path):

@@ -1,10 +1,7 @@
 """The store of a fleet by its eight functions: rules of claims, epochs and logs, on real servers and on the file that
 measures them; then what happens when a server is emptied, fails over, is full, or does not answer."""
-import hashlib
-import itertools
 import os
 import random
-import re
 import signal
 import socket
 import threading
@@ -13,7 +10,7 @@ import pytest
 import redis
 
 import gateway as g
-from store_kit import KINDS, Driver, Server, TlsServer
+from store_kit import KINDS, Driver, Proxy, Server, TlsServer
 
 
 @pytest.fixture(params=KINDS + ["file"])
@@ -73,7 +70,7 @@ def test_a_former_owner_records_nothing(store):
         new = b.claim(7, "b", beat=beat)["epoch"]
         for answer in (a.append(7, old, ["s", 0, 1, "two"]), a.append(7, 0, ["s", 0, 1, "two"]), a.drop(7, old, "s"),
                        a.release(7, old)):
-            assert (answer["verdict"], answer["epoch"]) == ("fenced", new) and not answer["refused"]
+            assert (answer["verdict"], answer["base"]) == ("fenced", new) and not answer["refused"]
         assert a.renew("a", [7, old, True])["refused"] == [[0, "fenced", 0, new]]
         assert b.read(7, "s")["texts"] == ["one"]
         assert refusals(b.append(7, new, ["s", 0, 1, "two b"])) == {}
@@ -137,6 +134,53 @@ def test_a_released_place_has_no_owner_and_an_epoch_of_its_own(store):
         assert b.claim(7, "b", beat=seen["beat"])["verdict"] == "done"
 
 
+def test_the_dispatcher_has_a_place_of_its_own(store):
+    place = 2 ** 32 - 1
+    with Driver(store) as d:
+        e = d.begin(place, "a", block=0)
+        assert refusals(d.append(place, e, ["g1", 0, 0, "r0"])) == {}
+        assert d.ids_of(place) == ["g1"] and d.read(place, "g1")["texts"] == ["r0"]
+        assert {x["entry"] for x in d.watch()} == {"block:0", "place:d", None}
+
+
+def test_a_place_with_newer_records_is_not_claimed_by_an_older_node(store):
+    with Driver(store) as d:
+        d.put("block:0", "a", 1)
+        a = d.claim(7, "a", reads=3)
+        assert a["version"] == 0
+        d.watch()
+        assert d.renew("a", [7, a["epoch"], False, 4])["refused"] == []
+        assert [x["version"] for x in d.changes(lambda entries: entries)] == [4]
+        d.renew("a", [7, a["epoch"], False, 3])
+        seen = d.claim(7, "b", beat=3, reads=3)
+        assert (seen["verdict"], seen["version"]) == ("newer", 4)
+        assert d.claim(7, "b", beat=3, reads=4)["verdict"] == "done"
+
+
+def test_the_older_of_two_claimants_gives_way(store):
+    """The store forgot both claims. Each node claims with the base that it knows: the newer one keeps the place."""
+    with Driver(store) as d:
+        nodes = {"a": {"base": 100, "epoch": 100}, "b": {"base": 200, "epoch": 200}}
+        claims = []
+        for name in "ababababab":
+            node = nodes.get(name)
+            refused = node and d.renew(name, [8, node["epoch"], False, 0])["refused"]
+            if not refused:
+                continue
+            if refused[0][3] >= node["base"]:
+                del nodes[name]
+                continue
+            claims.append(name)
+            a = d.claim(8, name, known=node["base"])
+            assert (a["verdict"], a["base"], a["whole"]) == ("done", node["base"], False)
+            node["epoch"] = a["epoch"]
+        assert claims == ["a", "b"] and set(nodes) == {"b"}
+        # all records were sent: from now on the epoch counts
+        assert d.renew("b", [8, nodes["b"]["epoch"], True, 0])["refused"] == []
+        assert d.append(8, 1, ["s", 0, 0, "r0"])["base"] == nodes["b"]["epoch"]
+        assert d.claim(8, "a", known=nodes["b"]["epoch"])["verdict"] == "alive"
+
+
 def test_editions_grow(store):
     with Driver(store) as d:
         assert d.put("orders", "one", 1)["verdict"] == "done"
@@ -174,7 +218,7 @@ def play_differently(rng, url, oracle, steps):
                 if epoch is not None:
                     more["epoch"] = epochs[i].get((place, epoch), 5)
                 if op == "renew":
-                    more = {"node": more["node"], "places": [[place, epochs[i].get((place, epoch), 5), more["whole"]]]}
+                    more = {"node": more["node"], "places": [[place, epochs[i].get((place, epoch), 5), more["whole"], more["version"]]]}
                 if op == "claim":
                     more["known"] = epochs[i].get((place, more["known"]), 0) + more.pop("ahead")
                     more["beat"] = beats[i].get(place, 0) + more["beat"]
@@ -186,6 +230,7 @@ def play_differently(rng, url, oracle, steps):
                         epochs[i][place, claims[place]] = a["epoch"]
                 for a_refused in a["refused"]:
                     a_refused.pop()
+                a["base"] = [n for n, e in epochs[i].items() if e == a["base"]] or a["base"] in (0, a["epoch"])
                 a.pop("epoch"), a.pop("id"), a["texts"].sort()
             assert answers[0] == answers[1], (op, place, fields)
             return answers[0]
@@ -199,9 +244,10 @@ def play_differently(rng, url, oracle, steps):
             if op == "claim":
                 claims[place] += 1
                 both(op, place, block=0, me=rng.choice(owners), beat=rng.choice([0, 0, 0, 1, -1]) if claims[place] > 1 else 0,
-                     known=epoch if rng.random() < .3 else -1, ahead=rng.choice([0, 0, 1 << 41]), incomplete=rng.random() < .1)
+                     known=epoch if rng.random() < .3 else -1, ahead=rng.choice([0, 0, 1 << 41]), incomplete=rng.random() < .1,
+                     reads=rng.choice([3, 3, 3, 2]))
             elif op == "renew":
-                both(op, place, epoch, node=rng.choice(owners), whole=rng.random() < .3)
+                both(op, place, epoch, node=rng.choice(owners), whole=rng.random() < .3, version=rng.choice([0, 0, 1, 2, 3]))
             elif op == "append":
                 following = one.read(place, session)["next"]
                 records = []
@@ -225,86 +271,11 @@ def test_random_calls_have_the_same_answers_from_a_server_and_a_file(server, tmp
         play_differently(random.Random(seed), server.url(f"run-{seed}"), f"file:{tmp_path}/oracle-{seed}", 300)
 
 
-class Proxy:
-    """Passes bytes to a server that may be exchanged, and changes scripts on the way: `edits` maps texts to others of the
-    same length."""
-
-    def __init__(self, target, edits=()):
-        self.target, self.edits, self.found, self.shas = target, edits, set(), {}
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port, self.pairs, self.threads = self.listener.getsockname()[1], [], []
-        self.threads.append(threading.Thread(target=self.accept))
-        self.threads[0].start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.cut()
-        for t in self.threads:
-            t.join(10)
-        self.listener.close()
-        for s in itertools.chain(*self.pairs):
-            s.close()
-
-    def url(self, name="test"):
-        return f"redis://127.0.0.1:{self.port}?name={name}"
-
-    def accept(self):
-        while True:
-            try:
-                near, _ = self.listener.accept()
-            except OSError:
-                return
-            try:
-                far = socket.create_connection(("127.0.0.1", self.target))
-            except OSError:
-                near.close()
-                continue
-            self.pairs.append((near, far))
-            for source, sink, edit in ((near, far, self.edit), (far, near, lambda data: data)):
-                self.threads.append(threading.Thread(target=self.carry, args=(source, sink, edit)))
-                self.threads[-1].start()
-
-    def carry(self, source, sink, edit):
-        try:
-            while data := source.recv(1 << 20):
-                sink.sendall(edit(data))
-        except OSError:
-            pass
-        for s in (source, sink):
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    def cut(self):
-        for s in itertools.chain(*self.pairs):
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    def edit(self, data):
-        if self.edits:
-            for length in re.finditer(rb"\$4\r\nLOAD\r\n\$(\d+)\r\n", data):
-                script = data[length.end():length.end() + int(length[1])]
-                edited = script
-                for old, new in self.edits:
-                    assert len(old) == len(new)
-                    if old in script:
-                        self.found.add(old)
-                        edited = edited.replace(old, new)
-                self.shas[hashlib.sha1(script).hexdigest().encode()] = hashlib.sha1(edited).hexdigest().encode()
-                data = data.replace(script, edited)
-            for old, new in self.shas.items():
-                data = data.replace(old, new)
-        return data
-
-
 @pytest.mark.parametrize("check", [
     "if is[3] ~= ARGV[2] and not forgotten then return refuse('alive') end",
+    "if tonumber(is[6]) > tonumber(ARGV[7]) then return refuse('newer') end",
+    ", 'base', p[1]",
+    "if tonumber(ARGV[a + 3]) > tonumber(p[4] or '0') then",
     "redis.call('HGET', KEYS[2], 'value') ~= ARGV[1]",
     "is[4] ~= '1' and is[1] ~= ARGV[1] and ARGV[4] ~= '1' and not forgotten",
     "whole, base = '0', ARGV[3]",
@@ -322,7 +293,7 @@ def test_no_check_of_the_scripts_is_superfluous(server, tmp_path, check):
     """The test below fails without any one of them."""
     kept = check.split("\n", 1)[1] if "\n" in check else ""
     neutral = ("false" if check.startswith(("redis.call('HGET'", "is[4]", "p[1]")) else
-               "if false then" if check.startswith("if tonumber") else "")
+               "if false then" if check.startswith("if tonumber") and check.endswith("then") else "")
     edit = neutral + " " * (len(check) - len(neutral) - len(kept)) + kept
     with Proxy(server.port, [(check.encode(), edit.encode())]) as proxy:
         with pytest.raises(AssertionError, match=r"test_fleet_store|assert"):
@@ -335,29 +306,35 @@ class Node:
     """One node of the protocol's model: what it journaled, and the places that it believes to own."""
 
     def __init__(self, world, name):
-        self.world, self.name, self.epochs, self.journal = world, name, {}, {}
+        self.world, self.name, self.epochs, self.bases, self.journal = world, name, {}, {}, {}
+
+    def own(self, place, answer):
+        assert answer["verdict"] == "done", answer
+        self.epochs[place], self.bases[place] = answer["epoch"], answer["base"]
 
     def reclaim(self, place):
         """The store has forgotten the claim: makes it again, and sends all records."""
-        a = self.world.driver.claim(place, self.name, known=self.epochs[place])
-        assert a["verdict"] == "done", a
-        self.epochs[place] = a["epoch"]
+        self.own(place, self.world.driver.claim(place, self.name, known=self.bases[place]))
         for (p, session), log in self.journal.items():
-            if p == place and not (self.world.driver.drop(place, a["epoch"], session)["verdict"] == "done"
+            if p == place and not (self.world.driver.drop(place, self.epochs[place], session)["verdict"] == "done"
                                    and self.send(place, session, 0)):
                 return False
-        return self.renew(place, True)
+        return True
 
     def is_fenced(self, place, base):
         """True, and the place forgotten, if it has another owner. Else the claim was made again."""
-        if base < self.epochs[place] and self.reclaim(place):
+        if base < self.bases[place] and self.reclaim(place):
             return False
         self.epochs.pop(place, None)
         return True
 
     def renew(self, place, whole=False):
         refused = self.world.driver.renew(self.name, [place, self.epochs[place], whole])["refused"]
-        return not refused or not self.is_fenced(place, refused[0][3])
+        if refused:
+            return not self.is_fenced(place, refused[0][3])
+        if whole:
+            self.bases[place] = self.epochs[place]
+        return True
 
     def send(self, place, session, start):
         """Records from `start` on; what is accepted counts as acknowledged."""
@@ -365,7 +342,7 @@ class Node:
         while start < len(log):
             a = self.world.driver.append(place, self.epochs[place], *[[session, 0, n, log[n]] for n in range(start, len(log))])
             if a["verdict"] == "fenced":
-                if self.is_fenced(place, a["epoch"]):
+                if self.is_fenced(place, a["base"]):
                     return False
                 return True       # all was sent again
             assert not a["refused"] or a["refused"][0][1] == "short", a
@@ -381,7 +358,7 @@ class Node:
         if a["verdict"] != "done":
             assert a["verdict"] in ("unknown", "incomplete"), a
             return
-        self.epochs[place] = a["epoch"]
+        self.own(place, a)
         for session in self.world.driver.ids_of(place):
             self.journal[place, session] = self.world.driver.read(place, session)["texts"]
         self.world.replicate()
@@ -397,7 +374,7 @@ class World:
         server.ask("FLUSHALL")
         driver.put("block:0", "a", 1)
         for place in (1, 2):
-            self.nodes[0].epochs[place] = driver.claim(place, "a")["epoch"]
+            self.nodes[0].own(place, driver.claim(place, "a"))
         self.replicate()
 
     def replicate(self):
@@ -420,6 +397,9 @@ class World:
                 for place, session in list(node.journal):
                     if place in node.epochs and not node.send(place, session, max(0, len(node.journal[place, session]) - 1)):
                         break
+        for node in self.nodes:      # the lease is over: who still has the place is its owner
+            for place in list(node.epochs):
+                node.renew(place, whole=True)
 
     def step(self):
         node, place = self.rng.choice(self.nodes), self.rng.choice([1, 2])
@@ -490,7 +470,9 @@ def test_a_claim_is_on_a_replica_before_its_answer(tmp_path):
         e = d.begin(7, "a")
         assert two.ask("HGET", "rg:test:place:{7}", "epoch") == str(e)
         two.process.send_signal(signal.SIGSTOP)
-        a = d.claim(7, "a", beat=1)
+        claim = d.later("claim", place=7, block=0, me="a", beat=1, known=0, reads=0)
+        assert d.renew("a", [7, e, False, 0])["verdict"] == "done" and not d.answered    # not delayed by the claim
+        a = claim()
         assert a["verdict"] == "lost" and "no replica" in a["why"]
 
 
@@ -523,6 +505,32 @@ def test_a_server_that_does_not_answer_is_given_up(server):
         assert a["verdict"] == "lost" and "no answer for 300 ms" in a["why"]
         server.process.send_signal(signal.SIGCONT)
         g.wait_until(lambda: d.append(7, e, ["s", 0, 0, "r0"])["verdict"] == "done", 20, "the server answers again")
+
+
+def test_calls_that_repeat_at_once_do_not_connect_at_once(server):
+    """A server that refuses every login."""
+    count = 0
+
+    def serve():
+        nonlocal count
+        while True:
+            try:
+                near, _ = listener.accept()
+            except OSError:
+                return
+            count += 1
+            near.sendall(b"-ERR no\r\n"), near.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, Driver(f"redis://127.0.0.1:{listener.getsockname()[1]}") as d:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        start, calls = g.time.monotonic(), 0
+        while (count if calls else 0) < 5:
+            assert d.append(7, 1, ["s", 0, 0, "r0"])["verdict"] == "lost"
+            calls += 1
+        assert calls == 5 and g.time.monotonic() - start > .02 + .04 + .08 + .16
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
 
 
 def test_a_watch_begins_again_after_its_connection_broke(server):

@@ -29,9 +29,25 @@ TEST(redis_replies, refusals_have_a_number_a_verdict_and_the_next_record)
     cr_assert_eq(got.refused[0].verdict, STORE_SHORT);
     cr_assert_eq(got.refused[0].next, 7);
     cr_assert_eq(got.refused[1].verdict, STORE_FENCED);
-    cr_assert_eq(got.refused[1].epoch, 17);
+    cr_assert_eq(got.refused[1].base, 17);
     cr_assert(read_answer(&a, redis_read_refusals, "*2\r\n$6\r\nfenced\r\n$2\r\n18\r\n", &got));
-    cr_assert_eq(got.epoch, 18);
+    cr_assert_eq(got.base, 18);
+    arena_done(&a);
+}
+
+TEST(redis_replies, a_claim_has_seven_parts)
+{
+    static const char text[] = "*7\r\n$4\r\ndone\r\n$1\r\na\r\n$2\r\n12\r\n$1\r\n3\r\n"
+                               "$1\r\n0\r\n$2\r\n11\r\n$1\r\n7\r\n";
+    struct arena a = {0};
+    struct store_answer got;
+
+    cr_assert(read_answer(&a, redis_read_claim, text, &got));
+    cr_assert(str_eq_c(got.owner, "a") && got.epoch == 12 && got.beat == 3 && !got.whole);
+    cr_assert(got.base == 11 && got.version == 7);
+    cr_assert_not(read_answer(&a, redis_read_claim,
+                              "*5\r\n$4\r\ndone\r\n$1\r\na\r\n$2\r\n12\r\n$1\r\n3\r\n$1\r\n0\r\n",
+                              &got));
     arena_done(&a);
 }
 
