@@ -204,7 +204,7 @@ def test_records_after_a_lost_one_do_not_apply(start, lost):
     assert out.returncode == 0, out
     contents = [[m["content"] for m in t["messages"]] for t in json.loads(out.stdout)["trajectories"]]
     assert contents == [["root", "root"]], "only what was before the lost record"
-    missed = f"{3 if lost == 'commit' else 4} behind them do not apply"
+    missed = f"lost {3 if lost == 'commit' else 4} or more records of its journal"
     assert any(missed in w for w in json.loads(out.stdout)["summary"]["warnings"]), out
     gateway.allow("damaged segment", "does not apply", "records skipped")
     gateway.start()

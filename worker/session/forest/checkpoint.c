@@ -36,7 +36,7 @@ uint32_t context_run_length(const struct context_run *r)
 }
 
 /* The first n ids, from the runs that have them. */
-void context_run_copy(const struct context_run *r, uint32_t n, int32_t *out)
+static void copy_run(const struct context_run *r, uint32_t n, int32_t *out)
 {
     while (r && n > 0) {
         if (n > r->base_n)
@@ -90,22 +90,15 @@ bool context_run_extends(const struct context_run *base, uint32_t n)
     return !base || base->depth < RUN_DEPTH_MAX;
 }
 
-/* Makes the run of base_n ids of `base` and n of its own. Returns how many of the base's must be
- * copied, because the chain of bases is long enough. */
-uint32_t forest_run(struct forest *f, struct context_run *r, const struct context_run *base,
-                    uint32_t base_n, uint32_t n)
+/* Makes the run of base_n ids of `base` and n of its own. */
+void forest_run(struct forest *f, struct context_run *r, const struct context_run *base,
+                uint32_t base_n, uint32_t n)
 {
-    uint32_t copied = 0;
-
     base = own_base(base, base_n);
-    if (base && base->depth < RUN_DEPTH_MAX) {
-        *r = (struct context_run){.base = base, .base_n = base_n, .n = n, .depth = base->depth + 1};
-    } else {
-        copied = base_n;
-        *r = (struct context_run){.n = base_n + n};
-    }
-    f->tokens += r->n;
-    return copied;
+    CHECK(!base || base->depth < RUN_DEPTH_MAX);
+    *r = (struct context_run){
+        .base = base, .base_n = base_n, .n = n, .depth = base ? base->depth + 1 : 0};
+    f->tokens += n;
 }
 
 /* --- checkpoints --- */
@@ -210,7 +203,7 @@ void checkpoint_copy(const struct checkpoint *t, int32_t *out)
         if (limit > start)
             memcpy(out + start, checkpoint_ids(t), (limit - start) * sizeof(*out));
         if (limit > before)
-            context_run_copy(&t->context, MIN_OF(limit, start) - before, out + before);
+            copy_run(&t->context, MIN_OF(limit, start) - before, out + before);
         limit = MIN_OF(limit, before);
         t = t->parent;
     }

@@ -180,11 +180,10 @@ static inline bool checkpoint_truncated(const struct checkpoint *t)
     return str_eq_c(t->finish_reason, "length");
 }
 
-/* Makes *r hold base[0..base_n) and n ids more; base may be NULL. Returns how many of the base's
- * ids must be copied before the run's own ones (0 unless !context_run_extends): r->n counts them.
+/* Makes *r hold base[0..base_n) and n ids more; base is NULL, or context_run_extends(base, base_n).
  */
-uint32_t forest_run(struct forest *f, struct context_run *r, const struct context_run *base,
-                    uint32_t base_n, uint32_t n);
+void forest_run(struct forest *f, struct context_run *r, const struct context_run *base,
+                uint32_t base_n, uint32_t n);
 
 /* Whether a run may share the first n ids of this one, or there are too many bases below. */
 bool context_run_extends(const struct context_run *base, uint32_t n);
@@ -194,9 +193,6 @@ uint32_t context_run_common(const struct context_run *r, struct token_span ids);
 
 /* Returns how many ids the run has, those of its bases included. */
 uint32_t context_run_length(const struct context_run *r);
-
-/* Writes the first `n` ids of the run. */
-void context_run_copy(const struct context_run *r, uint32_t n, int32_t *out);
 
 /* Writes the ids of the path that ends in t: t->total of them. */
 void checkpoint_copy(const struct checkpoint *t, int32_t *out);

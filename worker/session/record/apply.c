@@ -19,7 +19,6 @@
 #include "worker/session/record/commit_record.h"
 #include "worker/session/record/take_answer.h"
 #include "worker/session/store/payload.h"
-#include "worker/session/store/recall.h"
 #include "worker/session/store/reward.h"
 #include "worker/session/store/store.h"
 
@@ -168,6 +167,8 @@ static int take_context(struct forest *f, struct arena *tmp, struct commit *c, s
         c->run = find_checkpoint(f, r->run);
         if (!c->run || r->common > context_run_length(&c->run->context))
             return bad(e, "shares more context than there is");
+        if (!context_run_extends(&c->run->context, r->common))
+            return bad(e, "shares context over too many others");
     }
     t->cause = r->cause < CAUSE_COUNT ? (enum session_cause)r->cause : CAUSE_NEW_ROOT;
     t->diff = take_diff(f, r);
@@ -418,29 +419,19 @@ static struct payload *take_piece(struct session *s, const struct commit *c, uin
                                   bool fixed)
 {
     if (bulk_bytes(c->bulk, piece).len == 0)
-        return payload_new(s, c->call.number, 0, fixed);
+        return payload_new(s, c->call.number, 0);
     return payload_of_piece(s, c->bulk, piece, fixed);
 }
 
-/* The numbers of context and first answers: out of the record or the bulk, and before that what the
- * run cannot share. */
-static struct payload *make_first(struct session *s, const struct commit *c, uint32_t before,
-                                  bool copies)
+/* The numbers of context and first answers: out of the record or the bulk. */
+static struct payload *make_first(struct session *s, const struct commit *c)
 {
-    size_t size = before * sizeof(int32_t);
-    struct str piece = c->bulk ? bulk_bytes(c->bulk, BULK_PAYLOADS) : (struct str){0};
     struct payload *p;
 
-    if (c->bulk && !copies)
+    if (c->bulk)
         return take_piece(s, c, BULK_PAYLOADS, false);
-    p = payload_new(s, c->call.number,
-                    size + (c->bulk ? piece.len : commit_record_bulk(&c->rec, NULL)), copies);
-    if (before > 0)
-        context_run_copy(&c->run->context, c->rec.common, (int32_t *)(void *)p->bytes);
-    if (!c->bulk)
-        (void)commit_record_bulk(&c->rec, p->bytes + size);
-    else if (piece.len > 0)
-        memcpy(p->bytes + size, piece.p, piece.len);
+    p = payload_new(s, c->call.number, commit_record_bulk(&c->rec, NULL));
+    (void)commit_record_bulk(&c->rec, p->bytes);
     return p;
 }
 
@@ -463,24 +454,20 @@ static void take_told(struct session *s, const struct commit *c)
     }
 }
 
-/* Reading back what the first one copies may fail; nothing was changed then. */
 static int make_payloads(struct session *s, struct commit *c, struct context_run *run,
                          struct err *e)
 {
     struct forest *f = &s->forest;
-    const struct context_run *base = c->run ? &c->run->context : NULL;
-    bool copies = base && !context_run_extends(base, c->rec.common);
     size_t bulk =
         c->bulk ? bulk_bytes(c->bulk, BULK_PAYLOADS).len : commit_record_bulk(&c->rec, NULL);
     struct payload *p;
     uint32_t piece = BULK_PAYLOADS;
     size_t at;
 
-    if (copies && session_recall_context(s, c->run, e) != 0)
-        return -1;
     if (bulk + (uint64_t)c->rec.common * sizeof(int32_t) > UINT32_MAX)
         return bad(e, "too large");
-    p = make_first(s, c, forest_run(f, run, base, c->rec.common, c->rec.n_context), copies);
+    forest_run(f, run, c->run ? &c->run->context : NULL, c->rec.common, c->rec.n_context);
+    p = make_first(s, c);
     run->payload = p;
     at = run->n * sizeof(int32_t);
     f->top_id = take_top(f->top_id, (const int32_t *)(const void *)p->bytes, run->n);
@@ -503,7 +490,7 @@ static int make_payloads(struct session *s, struct commit *c, struct context_run
     return 0;
 }
 
-/* The payloads first: reading back what one copies may fail. Then the links. */
+/* The payloads first, which may be too large. Then the links. */
 static int carry_out(struct session *s, struct commit *c, struct err *e)
 {
     struct forest *f = &s->forest;

@@ -151,7 +151,7 @@ static void forget_content(struct session *s)
     s->has_finished = s->finished = false;
     s->complete_reason = s->sink_options = s->budget = s->forked_from = (struct str){0};
     s->head = NULL;
-    s->next_seq = s->rollbacks = s->record = s->lost_records = 0;
+    s->next_seq = s->rollbacks = s->record = s->lost_records = s->copy_left = 0;
     s->exported_ms = 0;
     s->rollback_dropped = s->trimmed = s->refreshed = 0;
     memset(s->forks, 0, sizeof(s->forks));

@@ -62,10 +62,9 @@ static struct payload *make_payload(struct session *s, uint64_t call, struct byt
     return p;
 }
 
-/* `fixed`: what is in it cannot be read back from its record alone. */
-struct payload *payload_new(struct session *s, uint64_t call, size_t size, bool fixed)
+struct payload *payload_new(struct session *s, uint64_t call, size_t size)
 {
-    return make_payload(s, call, (struct bytes){mem_alloc(MAX_OF(size, 1)), size}, fixed);
+    return make_payload(s, call, (struct bytes){mem_alloc(MAX_OF(size, 1)), size}, false);
 }
 
 struct payload *payload_of_piece(struct session *s, struct call_bulk *b, uint32_t piece, bool fixed)

@@ -81,7 +81,7 @@ void payload_free_buffer(char *room, size_t n);
 
 /* A payload of so many bytes, all of which the caller fills in; of the record that the session
  * applies now. The struct is in the forest's arena. */
-struct payload *payload_new(struct session *s, uint64_t call, size_t size, bool fixed);
+struct payload *payload_new(struct session *s, uint64_t call, size_t size);
 
 /* A payload of a piece of the call's bulk, whose bytes become the payload's own. */
 struct call_bulk;

@@ -199,6 +199,7 @@ static int apply_create(struct session_store *st, const struct record_head *h, s
     }
     if (s->residence != LOADING) /* a copy that is there is read back as it is: whole */
         session_set_copying(s, o.copies);
+    s->copy_left = o.copies;
     s->options.copies = 0;
     session_account(s);
     session_touch(s);
@@ -323,6 +324,18 @@ static void count_refused(struct session *s, uint64_t type)
         s->lost_records++;
 }
 
+/* RECORD_FORK or RECORD_IMPORT is the last record of a copy. If a different record has its number,
+ * it was lost. */
+static void count_copied(struct session *s, uint64_t type)
+{
+    if (s->copying > 0 && s->residence != LOADING)
+        session_set_copying(s, s->copying - 1);
+    if (session_absorbs(s) || s->copy_left == 0 || --s->copy_left > 0)
+        return;
+    if (type != RECORD_FORK && type != RECORD_IMPORT)
+        s->lost_records++;
+}
+
 /* The one way in which a session changes. Returns -1 and e if the record is torn or does not fit:
  * then the session only counts it. */
 int session_apply(struct session_store *st, struct str record, struct err *e)
@@ -355,8 +368,8 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
     rc = apply_to(s, &h, &r, e);
     if (rc != 0)
         count_refused(s, h.type);
-    if (rc == 0 && s->copying > 0 && s->residence != LOADING)
-        session_set_copying(s, s->copying - 1);
+    else
+        count_copied(s, h.type);
     if (session_absorbs(s))
         s->share.evicted_bytes += record.len;
     else
@@ -392,8 +405,8 @@ int session_refuse_lossy(const struct session *s, struct err *e)
     return s->lost_records == 0
                ? 0
                : err_set(e, ERR_UNASSEMBLABLE,
-                         "this session lost records of its journal, and %u behind them do not "
-                         "apply: it can be exported and ended, but not copied",
+                         "this session lost %u or more records of its journal: it can be exported "
+                         "and ended, but not copied",
                          s->lost_records);
 }
 
@@ -404,8 +417,7 @@ void session_put_loss(const struct session *s, struct json_out *o)
     if (s->lost_records == 0)
         return;
     (void)snprintf(text, sizeof(text),
-                   "records of this session were lost, and %u behind them do not apply: turns are "
-                   "missing",
+                   "this session lost %u or more records of its journal: turns are missing",
                    s->lost_records);
     json_out_cstr(o, text);
 }

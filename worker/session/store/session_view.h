@@ -32,7 +32,7 @@ struct session_view {
     bool compare_tokens, ignore_tools; /* how its timelines merge */
     bool has_finished, finished;       /* members of the complete request */
     bool told_stop;        /* a request named the cause of its end, or a budget refused a call */
-    uint32_t lost_records; /* of its journal, that did not apply */
+    uint32_t lost_records; /* of its journal, at least */
     uint32_t rollbacks;
     uint64_t rollback_dropped;
     const uint64_t *forks; /* by enum session_cause */

@@ -116,9 +116,9 @@ struct session {
     VEC(struct payload *) payloads;
     uint64_t payload_bytes, payload_evicted; /* in memory; evicted */
     uint64_t room_bytes;                     /* for evicted ones that are being read back */
-    uint32_t record;                  /* number of its next one in the journal; not EVICTED */
-    uint32_t lost_records;            /* that did not apply; without fragments */
-    uint64_t used;                    /* the store's clock at its last use */
+    uint32_t record;       /* number of its next one in the journal; not EVICTED */
+    uint32_t lost_records; /* that did not apply, without fragments; and a copy's last one */
+    uint64_t used;         /* the store's clock at its last use */
     struct model_fingerprint *origin; /* the model that made it, own; NULL: unknown */
     uint64_t next_call;
     uint32_t next_seq;
@@ -133,6 +133,7 @@ struct session {
     struct str forked_from;   /* the session that its beginning was copied from, or absent */
     size_t copied_calls;      /* the first of forest.calls, which a fork or an import brought */
     uint32_t copying;         /* records that a fork or an import still owes it; 0: it is whole */
+    uint32_t copy_left;       /* the same number while its records are applied once more */
     struct str budget;        /* the budget that refused a call first, or absent */
     bool has_finished, finished; /* members of the complete request */
     struct str complete_reason;

@@ -1,12 +1,15 @@
 /* Sessions that leave memory and come back: what must not change by it. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/buf.h"
 #include "kit.h"
 #include "testing.h"
+#include "worker/session/forest/checkpoint.h"
 #include "worker/session/store/session.h"
 #include "worker/session/store/session_totals.h"
 #include "worker/session/store/stop.h"
+#include "worker/session/store/store.h"
 
 enum { HOUR = 3600 * 1000 };
 
@@ -83,6 +86,38 @@ TEST(evict, coming_back_is_no_step_back_in_time)
     come_back(&k);
     cr_assert(!session_expired(k.s, k.now + HOUR / 2));
     cr_assert(session_expired(k.s, k.now + HOUR));
+    kit_done(&k);
+}
+
+/* Applying a record reads nothing: then no error of a disk can keep one from being applied. So a
+ * record that would copy context out of other payloads is refused. */
+TEST(evict, a_record_shares_context_over_a_bounded_number_of_runs)
+{
+    struct kit k;
+
+    kit_init(&k, NULL);
+    for (const char *last = "abc"; *last; last++) {
+        struct buf b = {0};
+        char *text;
+
+        buf_puts(&b, "[{\"role\":\"user\",\"content\":\"");
+        for (int i = 0; i < 200; i++)
+            buf_puts(&b, "long ");
+        buf_printf(&b, "\"},{\"role\":\"user\",\"content\":\"%c\"}]", *last);
+        text = buf_take(&b);
+        cr_assert_geq(kit_turn(&k, text, "A"), 0);
+        free(text);
+    }
+    cr_assert_not_null(k.s->forest.checkpoints.at[2]->context.base);
+    session_store_evicts(k.store, true);
+    session_rest(k.s);
+    session_load_begin(k.s);
+    apply_all(&k, k.n_journal - 1);
+    for (size_t i = 0; i < k.s->forest.checkpoints.n; i++)
+        k.s->forest.checkpoints.at[i]->context.depth = 16;
+    cr_assert_eq(session_apply(k.store, buf_str(&k.journal[k.n_journal - 1]), &k.err), -1);
+    cr_expect_not_null(strstr(k.err.text, "over too many others"), "%s", k.err.text);
+    (void)session_load_end(k.s, false, k.now);
     kit_done(&k);
 }
 
