@@ -130,14 +130,20 @@ def children_of(pid):
     """All living descendants of a process, from /proc."""
     parents = {}
     for name in os.listdir("/proc"):
-        if name.isdigit():
+        if name[0] in "123456789":
             try:
-                stat = open(f"/proc/{name}/stat").read()
+                fd = os.open(f"/proc/{name}/stat", os.O_RDONLY)
             except OSError:
                 continue
-            fields = stat[stat.rindex(")") + 2:].split()
-            if fields[0] != "Z":
-                parents.setdefault(int(fields[1]), []).append(int(name))
+            try:
+                stat = os.read(fd, 512)
+            except OSError:
+                continue
+            finally:
+                os.close(fd)
+            state, parent = stat[stat.rindex(b")") + 2:].split(None, 2)[:2]
+            if state != b"Z":
+                parents.setdefault(int(parent), []).append(int(name))
     found, todo = [], [pid]
     while todo:
         for child in parents.get(todo.pop(), []):
