@@ -201,18 +201,18 @@ LEAKY = "import pytest\n@pytest.fixture(autouse=True)\ndef tidy():\n    yield\n 
 ONCE = "def test_{0}():\n    assert not first('{0}'), {1!r}\n"
 
 
-def run_of_tests(folder, ci, source):
-    """scripts/test attack, in a tree that has those tests alone and whose build does nothing: (status, what it printed)"""
+def run_of_tests(folder, ci, source, parts=("attack",)):
+    """scripts/test with these parts, in a tree that has those tests and whose build does nothing: (status, what it printed)"""
     for name in ("scripts/test", "scripts/count_tests.py", "tests/skips.txt"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(g.ROOT / name, folder / name)
     (folder / "build/dev").mkdir(parents=True)
     (folder / "build/dev/build.ninja").touch()
-    (folder / "tests/attack").mkdir()
+    (folder / "tests/attack").mkdir(parents=True)
     (folder / "tests/attack/test_it.py").write_text(FIRST_TIME + source)
     (folder / "cmake").write_text("#!/bin/sh\n")
     (folder / "cmake").chmod(0o755)
-    done = subprocess.run([folder / "scripts/test", "attack"], env=dict(os.environ, CI=ci, PATH=f"{folder}:{os.environ['PATH']}"),
+    done = subprocess.run([folder / "scripts/test", *parts], env=dict(os.environ, CI=ci, RG_TEST_JOBS="1", PATH=f"{folder}:{os.environ['PATH']}"),
                           capture_output=True, text=True, check=False)
     return done.returncode, done.stdout
 
@@ -229,6 +229,33 @@ def test_a_first_try_that_fails_in_its_teardown_as_well_counts_once(tmp_path):
     status, said = run_of_tests(tmp_path, "true", LEAKY + ONCE.format("shaky", "the reason"))
     assert status == 0 and said.splitlines()[-1] == "1 passed, 0 failed, 0 skipped", said
     assert "1 failed, 1 error" in said and said.count("FLAKY") == 1, said
+
+
+OPTIONS = "def pytest_addoption(parser):\n    parser.addoption('--cases')\n    parser.addoption('--per-file')\n" \
+    "def pytest_configure(config):\n    config.addinivalue_line('markers', 'alone: -')\n    config.addinivalue_line('markers', 'whole: -')\n"
+ALONE = "import pytest\n@pytest.mark.alone\ndef test_alone():\n    pass\n"
+
+
+def test_parts_that_run_beside_others_count(tmp_path):
+    """All that CI runs, in a tree with a test or two for each part: a failure beside the attacks fails the whole, and is shown."""
+    good, bad = "def test_good():\n    pass\n", "def test_bad():\n    assert not 'beside'\n"
+    files = {"blackbox": ALONE + good, "python": ALONE + bad, "packages": good, "blackbox/durability": good, "blackbox/calls": good,
+             "blackbox/exports": good}
+    names = {"blackbox/durability": "test_helpers", "blackbox/calls": "test_turn_cancel", "blackbox/exports": "test_long_exports"}
+    for folder, source in files.items():
+        (tmp_path / "tests" / folder).mkdir(parents=True)
+        (tmp_path / "tests" / folder / f"{names.get(folder, 'test_' + folder)}.py").write_text(source)
+    (tmp_path / "tests/conftest.py").write_text(OPTIONS)
+    for name, text in (("setup", ""), ("fuzz", "echo 3 passed, 0 failed")):
+        (tmp_path / "scripts").mkdir(exist_ok=True)
+        (tmp_path / f"scripts/{name}").write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / f"scripts/{name}").chmod(0o755)
+    for name in ("progress", "beside"):
+        shutil.copy(g.ROOT / "scripts" / name, tmp_path / "scripts" / name)
+    status, said = run_of_tests(tmp_path, "true", good, parts=())
+    assert "FAILED tests/python/test_python.py::test_bad" in said and "== Python package, side by side: exit status 1" in said, said
+    # side 4, alone 1, python alone 1, attack 1; beside them packages 1, ASan 4, TSan 3, fuzz 3
+    assert (status, said.splitlines()[-1]) == (1, "18 passed, 1 failed, 0 skipped"), said
 
 
 @pytest.mark.parametrize("ci,source,closing", [
