@@ -73,6 +73,22 @@ static void print_head(const struct session_page *p)
     printf("\n");
 }
 
+/* Which branch the page has, by its last answer. */
+static void print_branch(const struct session_page *p)
+{
+    const struct json *turns = json_get(p->tokens.trajectory, "turns"), *turn, *last = NULL;
+    char name[TERMINAL_NAME];
+
+    for (uint32_t i = 0; (turn = json_at(turns, i)); i++)
+        last = turn;
+    if (last)
+        printf("branch   the newest of %.0f, ends with answer %s\n",
+               session_number(p->session, "num_branches"),
+               terminal_name(json_string(json_get(last, "response_id")), name));
+    else
+        printf("branch   no answer yet\n");
+}
+
 static void print_drift(const struct session_page *p)
 {
     const struct json *drift = json_get(json_get(p->tokens.trajectory, "extra_fields"), "drift");
@@ -80,7 +96,7 @@ static void print_drift(const struct session_page *p)
     char kind[TERMINAL_NAME];
 
     if (json_is(drift, JSON_OBJECT))
-        printf("drift    %.0f tokens", session_number(drift, "count"));
+        printf("drift    %.0f tokens of this branch", session_number(drift, "count"));
     else
         printf("drift    not checked");
     if (json_is(first, JSON_OBJECT))
@@ -191,6 +207,7 @@ static void print_page(const struct session_page *p)
     uint32_t turn = 0;
 
     print_head(p);
+    print_branch(p);
     print_drift(p);
     printf("\n");
     for (uint32_t i = 0; (m = json_at(messages, i)); i++) {

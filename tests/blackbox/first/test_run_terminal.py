@@ -22,6 +22,9 @@ def test_a_session_is_shown_with_its_tokens(sampled):
     assert whole["session"]["session_id"] == sid and len(whole["turns"]) == 2
     token = whole["turns"][0]["tokens"][1]
     assert (token["id"], token["text"], token["logprob"], token["trainer_logprob"]) == (105, "i", -0.5, -3.5)
+    assert f"branch   the newest of 1, ends with answer {whole['turns'][-1]['response_id']}\ndrift " in plain.stdout
+    empty = gateway.post("/sessions", {}).json()["session_id"]
+    assert "branch   no answer yet" in run("session", "show", empty, *at).stdout
     missing = run("session", "show", "w0-00112233445566778899aabbccddeeff", *at)
     assert missing.returncode == 1 and "no such session" in missing.stderr
     assert run("session", "show").returncode == 2 and run("session", "list", sid).returncode == 2
