@@ -4,7 +4,8 @@ this repository.
 
     RG_PEER_SOURCES=DIR tests/peers/run.py [uni-agent|miles ...]
 
-DIR has the sources as uni-agent/ and miles/. Without it, a clone of the pinned commit is tried (build/peers). Each failure must be in
+DIR has the sources as uni-agent/ and miles/, or git repositories as tests/trainers/sources.py looks for them. Without DIR, a clone
+from GitHub is tried. The pinned commits of repositories are laid in build/peers. Each failure must be in
 NAME.expected with its reason, and each test there must fail. Suites whose sources cannot be had are named, and do not fail the run."""
 import os
 import re
@@ -17,48 +18,44 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path.append(str(HERE.parent / "trainers"))
+
+import sources  # noqa: E402
+
 GATEWAY, ROUTER = "tests/uni_agent/gateway", "tests/fast/router"
 PEERS = {
-    "uni-agent": ("https://github.com/verl-project/uni-agent", "6f4a7c974b71cac30019c1209bf4c6ca54f8613a", "uni_agent_port",
-                  [f"{GATEWAY}/test_gateway_actor_on_cpu.py", f"{GATEWAY}/test_session_multiple_chains_on_cpu.py"]),
-    "miles": ("https://github.com/radixark/miles", "31f1ca961a94cb860cec3b2dea34ec332bfa8f76", "miles_port",
-              [f"{ROUTER}/test_sessions.py", f"{ROUTER}/test_sessions_v1_pins.py", f"{ROUTER}/test_session_race_conditions.py",
-               f"{ROUTER}/test_sessions_v2.py"]),
+    "uni-agent": ("uni_agent_port", [f"{GATEWAY}/test_gateway_actor_on_cpu.py", f"{GATEWAY}/test_session_multiple_chains_on_cpu.py"]),
+    "miles": ("miles_port", [f"{ROUTER}/test_sessions.py", f"{ROUTER}/test_sessions_v1_pins.py",
+                             f"{ROUTER}/test_session_race_conditions.py", f"{ROUTER}/test_sessions_v2.py"]),
 }
 
 
-def clone(name, url, commit):
-    """The folder of a clone; None: it cannot be reached."""
-    folder = ROOT / "build/peers" / name
-    if (folder / ".git").exists() and head_of(folder) == commit:
-        return folder
-    folder.mkdir(parents=True, exist_ok=True)
-    for command in (["init", "-q"], ["fetch", "-q", "--depth=1", url, commit], ["checkout", "-q", "FETCH_HEAD"]):
-        done = subprocess.run(["git", *command], cwd=folder, env={**os.environ, "GIT_TERMINAL_PROMPT": "0"}, capture_output=True,
-                              text=True, timeout=300, check=False)
-        if done.returncode:
-            return None
-    return folder
-
-
-def head_of(folder):
-    """Its commit; empty: it is no repository, or git is not installed."""
-    if not shutil.which("git"):
-        return ""
-    done = subprocess.run(["git", "-C", folder, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return done.stdout.strip()
-
-
 def sources_of(name):
-    url, commit, _, files = PEERS[name]
+    """Returns its folder and commit, or None and why it cannot be reached."""
+    repository, commit, _ = sources.TRAINERS[name]
     given = os.environ.get("RG_PEER_SOURCES")
-    folder = Path(given, name) if given else clone(name, url, commit)
-    return folder.resolve() if folder and all((folder / f).exists() for f in files) else None
+    folder = Path(given, name) if given else None
+    if not folder or not all((folder / f).exists() for f in PEERS[name][1]):
+        folder = ROOT / "build/peers" / name
+        reached, why = sources.reach(repository, commit, folder, given)
+        if not reached:
+            return None, why
+    return folder.resolve(), commit_of(folder)
+
+
+def commit_of(folder):
+    """The commit that was laid, or that git has checked out."""
+    if (folder / ".commit").is_file():
+        return (folder / ".commit").read_text()
+    if not (folder / ".git").exists() or not shutil.which("git"):
+        return "unknown commit"
+    done = subprocess.run(["git", "-C", folder, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return done.stdout[:7] or "unknown commit"
 
 
 def play(name, folder):
     """Test -> passed, failed or skipped."""
-    _, _, port, files = PEERS[name]
+    port, files = PEERS[name]
     with tempfile.TemporaryDirectory(prefix="rgp") as out:
         report = Path(out, "report.xml")
         env = {**os.environ, "PYTHONPATH": f"{folder}:{HERE}", "PYTHONDONTWRITEBYTECODE": "1", "RG_BUILD": os.environ.get("RG_BUILD", "build/dev")}
@@ -94,22 +91,22 @@ def compare(name, got):
 def main():
     passed, faults, missing = 0, [], []
     for name in sys.argv[1:] or PEERS:
-        folder = sources_of(name)
+        folder, commit = sources_of(name)
         if not folder:
-            missing.append(name)
+            missing.append(f"{name}: 0 passed: {commit}")
             continue
         got = play(name, folder)
         counts = {how: sum(g == how for g in got.values()) for how in ("passed", "failed", "skipped")}
         own = compare(name, got)
-        print(f"{name} ({(head_of(folder) or PEERS[name][1])[:7]}): {counts['passed']} passed of {len(got)}, {counts['failed']} fail by design, "
+        print(f"{name} ({commit}): {counts['passed']} passed of {len(got)}, {counts['failed']} fail by design, "
               f"{counts['skipped']} cannot run here" if not own else f"{name}: {len(own)} differ from {name}.expected")
         for test, how in got.items():
             if how == "skipped":
                 print(f"  could not run: {test}")
         passed += counts["passed"] + counts["failed"] - sum(": fails, and" in f for f in own)
         faults += [f"{name}: {f}" for f in own]
-    for name in missing:
-        print(f"{name}: not reached, 0 passed: no sources in RG_PEER_SOURCES ({os.environ.get('RG_PEER_SOURCES', 'not set')}), and no clone of {PEERS[name][1][:7]}")
+    for why in missing:
+        print(why)
     for fault in faults:
         print(fault)
     print(f"{passed} passed, {len(faults)} failed")

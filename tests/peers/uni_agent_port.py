@@ -10,7 +10,12 @@ import stand_ins
 
 stand_ins.install()
 
+import fastapi  # noqa: E402
+import httpx  # noqa: E402
 import peers_kit  # noqa: E402
+
+# The suite's client reaches a port's app by calls over HTTP, also where the real httpx is installed.
+httpx.AsyncClient, httpx.ASGITransport = stand_ins.AsyncClient, stand_ins.ASGITransport
 
 # What verl would render with uni-agent's fake tokenizer, for the values that its tests expect.
 stand_ins.module("verl.utils.tokenizer", normalize_token_ids=list)
@@ -137,7 +142,7 @@ class GatewaySession:
         payload = {"messages": request["messages"], **({"tools": request["tools"]} if request["tools"] else {}), **params}
         response = await self.call("/v1/chat/completions", payload)
         if response.status_code != 200:
-            raise stand_ins.HTTPException(response.status_code, detail_of(response))
+            raise fastapi.HTTPException(response.status_code, detail_of(response))
         body = response.json()
         message = {k: v for k, v in body["choices"][0]["message"].items() if (k, v) != ("refusal", None)}
         return GenerationOutcome(assistant_msg=message, finish_reason=body["choices"][0]["finish_reason"],
@@ -158,7 +163,7 @@ class GatewaySession:
     def state(self):
         response = ask("GET", f"/sessions/{self.id}")
         if response.status_code != 200:
-            raise stand_ins.HTTPException(response.status_code, detail_of(response))
+            raise fastapi.HTTPException(response.status_code, detail_of(response))
         return response.json()
 
     def snapshot_state(self):
@@ -223,7 +228,7 @@ class _GatewayActor:
         session = self.sessions.get(session_id)
         response = await session.call(path, payload) if session else ask("POST", f"/sessions/{session_id}{path}", payload)
         if response.status_code != 200:
-            raise stand_ins.HTTPException(response.status_code, detail_of(response))
+            raise fastapi.HTTPException(response.status_code, detail_of(response))
         if payload.get("stream"):
             async def body():
                 yield response.content

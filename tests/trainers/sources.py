@@ -35,10 +35,9 @@ def git(folder, *arguments, **more):
     return subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, timeout=600, **more)
 
 
-def repositories(repository, into):
-    """Where it may be: local folders, then a clone."""
+def repositories(repository, into, given):
+    """Where it may be: the folder `given`, else a clone."""
     owner, name = repository.split("/")
-    given = os.environ.get("RG_TRAINER_SOURCES")
     if given:
         yield from (p for p in (Path(given) / f"{owner}+{name}/repo", Path(given) / owner / name, Path(given) / name) if p.is_dir())
         return
@@ -49,9 +48,9 @@ def repositories(repository, into):
         yield clone
 
 
-def lay(repository, commit, into):
-    """Writes the commit's text files under `into`; how many could not be read. None: no repository with that commit."""
-    for folder in repositories(repository, into.parent):
+def lay(repository, commit, into, given):
+    """Writes the commit's text files under `into`; returns how many could not be read. None: no repository with that commit."""
+    for folder in repositories(repository, into.parent, given):
         tree = git(folder, "ls-tree", "-r", commit)
         if tree.returncode:
             continue
@@ -74,19 +73,21 @@ def lay(repository, commit, into):
     return None
 
 
+def reach(repository, commit, into, given):
+    """Lays the commit under `into` unless it is there. Returns (whether it is there now, what to print)."""
+    done = into / ".commit"
+    if done.is_file() and done.read_text() == commit:
+        return True, f"have {into.name}: {repository} {commit}"
+    missing = lay(repository, commit, into, given)
+    if missing is None:
+        return False, f"CANNOT REACH {into.name}: {repository} {commit} " + (f"is not in {given}" if given else "could not be cloned from GitHub")
+    done.write_text(commit)
+    return True, f"laid {into.name}: {repository} {commit}" + (f", but {missing} of its files are not in the repository" if missing else "")
+
+
 def main(into):
     for name, (repository, commit, _) in TRAINERS.items():
-        done = into / name / ".commit"
-        if done.is_file() and done.read_text() == commit:
-            print(f"have {name}: {repository} {commit}")
-            continue
-        missing = lay(repository, commit, into / name)
-        if missing is None:
-            print(f"CANNOT REACH {name}: {repository} {commit} is neither in RG_TRAINER_SOURCES ({os.environ.get('RG_TRAINER_SOURCES') or 'not set'}) "
-                  "nor could it be cloned from GitHub")
-            continue
-        done.write_text(commit)
-        print(f"laid {name}: {repository} {commit}" + (f", but {missing} of its files are not in the repository" if missing else ""))
+        print(reach(repository, commit, into / name, os.environ.get("RG_TRAINER_SOURCES"))[1])
 
 
 if __name__ == "__main__":
