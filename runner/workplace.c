@@ -326,9 +326,8 @@ int workplaces_open(struct workplaces *w, struct executor *x, struct err *e)
         return err_sys(e, ERR_IO, "cannot open the folder %s", work);
     if (lock_alone(w->lock, work))
         find_leftovers(w);
-    (void)file_lock_try(
-        w->lock,
-        true); /* other executors may work here; this lock keeps them from removing leftovers */
+    /* other executors may work here; this lock keeps them from removing leftovers */
+    (void)file_lock_try(w->lock, true);
     return 0;
 }
 

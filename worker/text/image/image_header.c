@@ -1,8 +1,8 @@
 /*
- * A reader for each format, all in one way: walk from block to block by the lengths in the file,
- * read size and orientation, and end at the format's own end. A block that is longer than what is
- * left is "cut off or damaged". Walking to the end finds files that were cut on their way, before
- * an engine is asked with them.
+ * One reader for each format, all in the same way: walk from block to block by the lengths in the
+ * file, read size and orientation, and stop at the format's own end. A block that is longer than
+ * the rest is "cut off or damaged". Walking to the end detects files that were cut in transit,
+ * before an engine gets them.
  *
  * Every step checks that its bytes exist (has, skip). Numbers are read byte by byte, so alignment
  * and byte order do not matter. The bytes decide the format, never the name that a sender gave it.
@@ -23,7 +23,7 @@ const char *image_format_name(enum image_format f)
 
 static const char truncated[] = "the file is cut off or damaged";
 
-/* The bytes, and where the next one stands. Every take is held to the end. */
+/* The bytes, and the position of the next one. No read goes beyond the end. */
 struct image_in {
     const uint8_t *p;
     size_t n, at;
@@ -64,7 +64,7 @@ static uint32_t read_little_number(const uint8_t *p, unsigned bytes)
 
 enum { EXIF_ORIENTATION = 0x0112, EXIF_ENTRY = 12 };
 
-/* The orientation in a TIFF block, or 0. */
+/* Returns the orientation in a TIFF block, or 0. */
 static uint8_t tiff_orientation(const uint8_t *p, size_t n)
 {
     uint32_t (*number)(const uint8_t *p, unsigned bytes) = read_little_number;
@@ -141,13 +141,13 @@ static bool is_sof(uint8_t marker)
     return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
 }
 
-/* Markers without a length: restarts, and TEM. */
+/* Matches markers without a length: restarts, and TEM. */
 static bool stands_alone(uint8_t marker)
 {
     return (marker >= 0xd0 && marker <= 0xd7) || marker == 0x01;
 }
 
-/* The next marker, behind whatever fills the way to it (coded data, 0xff); -1: there is none. */
+/* Returns the next marker, skipping the bytes before it (coded data, 0xff); -1: there is none. */
 static int next_marker(struct image_in *in)
 {
     while (has_bytes(in, 2)) {
@@ -166,7 +166,7 @@ static int next_marker(struct image_in *in)
     return -1;
 }
 
-/* One segment with a length: size and orientation are taken. */
+/* Reads one segment with a length, for its size and orientation. */
 static bool jpeg_segment(struct image_in *in, uint8_t marker, struct image_header *h)
 {
     const uint8_t *p = in->p + in->at;
@@ -251,14 +251,14 @@ static const char *read_webp(struct image_in *in, struct image_header *h)
             return truncated;
         if (!webp_chunk(chunk, chunk + 8, len, h))
             return "the WebP's picture has no header";
-        (void)skip_image_bytes(in, len & 1); /* the last one's padding may be left out */
+        (void)skip_image_bytes(in, len & 1); /* the last block may lack its padding */
     }
     return h->width ? NULL : "the WebP holds no picture";
 }
 
 /* --- GIF --- */
 
-/* Over a list of blocks, each with its length before it. */
+/* Walks a list of blocks, each with its length before it. */
 static bool gif_blocks(struct image_in *in)
 {
     while (has_bytes(in, 1)) {
@@ -283,7 +283,7 @@ static bool gif_frame(struct image_in *in, struct image_header *h, bool first)
 
     if (!has_bytes(in, 9))
         return false;
-    if (first) { /* a first frame beyond the screen makes it larger */
+    if (first) { /* a first frame that is larger than the screen enlarges it */
         h->width = MAX_OF(h->width, read_little_number(p, 2) + read_little_number(p + 4, 2));
         h->height = MAX_OF(h->height, read_little_number(p + 2, 2) + read_little_number(p + 6, 2));
     }
@@ -320,7 +320,7 @@ static const char *read_gif(struct image_in *in, struct image_header *h)
 
 enum { BMP_HEAD = 14, BMP_RLE8 = 1, BMP_RLE4 = 2 };
 
-/* Returns the size of its pixels in bytes; 0: unknown. */
+/* Returns the size of the pixels in bytes; 0: unknown. */
 static uint64_t bmp_pixels(const uint8_t *p, uint32_t head, const struct image_header *h)
 {
     uint32_t bits = read_little_number(p + (head == 12 ? 10 : 14), 2);
@@ -345,17 +345,17 @@ static const char *read_bmp(struct image_in *in, struct image_header *h)
         return truncated;
     h->width = read_little_number(p + 4, head == 12 ? 2 : 4);
     h->height = head == 12 ? read_little_number(p + 6, 2) : read_little_number(p + 8, 4);
-    if (head != 12 && h->height > INT32_MAX) /* top down */
+    if (head != 12 && h->height > INT32_MAX) /* the height is negative: rows are stored top down */
         h->height = 0 - h->height;
     if (h->width > IMAGE_SIDE_MAX || h->height > IMAGE_SIDE_MAX)
-        return NULL; /* refused for that */
+        return NULL; /* an orientation of 0 would be refused */
     pixels = bmp_pixels(p, head, h);
     if (from < BMP_HEAD + head || from > in->n || pixels == 0 || pixels > in->n - from)
         return truncated;
     return NULL;
 }
 
-/* --- which --- */
+/* --- choosing the format --- */
 
 static bool begins_with_bytes(const struct image_in *in, const char *text, size_t n)
 {

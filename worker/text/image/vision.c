@@ -1,5 +1,5 @@
-/* The order of operations on doubles is that of the families' published processors: a sum or a
- * product in another order gives other sizes at exact halves. */
+/* The order of operations on doubles is that of the families' published processors. A sum or a
+ * product in a different order would give different sizes at exact halves. */
 #include "worker/text/image/vision.h"
 
 #include <math.h>
@@ -8,8 +8,8 @@
 
 enum { ASPECT_MAX = 200, TOKENS_MAX = 1 << 20 };
 
-/* Multiples of `factor` near the sides, with frames * h * w between the bounds. nearbyint rounds
- * halves to even, as Python does. */
+/* Rounds the sides to multiples of `factor`, with frames * h * w between the bounds. nearbyint
+ * rounds halves to even, as Python does. */
 static void fit_sides(const struct vision *v, double frames, double side[2])
 {
     double factor = (double)v->patch * v->merge;
@@ -33,7 +33,7 @@ static void fit_sides(const struct vision *v, double frames, double side[2])
     side[1] = out[1];
 }
 
-/* GLM makes a side that is shorter than a token's as long, and the other one with it. */
+/* Enlarges a picture whose shorter side is below one token, as GLM does. */
 static void stretch_sides(const struct vision *v, double side[2])
 {
     double factor = (double)v->patch * v->merge;
@@ -45,7 +45,7 @@ static void stretch_sides(const struct vision *v, double side[2])
     side[1] = trunc(side[1] * scale);
 }
 
-/* Kimi shrinks to its numbers of patches, and pads to whole tokens. */
+/* Shrinks to Kimi's limits of patches, and pads to whole tokens. */
 static void shrink_and_pad(const struct vision *v, double side[2])
 {
     double patch = v->patch, factor = patch * v->merge, limit = (double)v->side_patches * patch;
@@ -57,7 +57,7 @@ static void shrink_and_pad(const struct vision *v, double side[2])
         side[i] = ceil(fmin(fmax(1, trunc(side[i] * scale)), limit) / factor) * factor;
 }
 
-/* Rounds the sides like the family does. Returns NULL, or why the picture is refused. */
+/* Rounds the sides as the family does. Returns NULL, or why the picture is refused. */
 static const char *resize_sides(const struct vision *v, double side[2])
 {
     double frames = 1;

@@ -1,6 +1,6 @@
 /*
- * struct vision: how a model family turns a picture into tokens, computed from width and height.
- * The numbers are those of the model folder's preprocessor_config.json. Pure.
+ * struct vision: computes how many tokens a model family makes of a picture, from its width and
+ * height. The numbers are those of the model folder's preprocessor_config.json. Pure.
  */
 #ifndef RG_IMAGE_VISION_H
 #define RG_IMAGE_VISION_H
@@ -15,22 +15,22 @@ enum vision_family {
 
 struct vision {
     enum vision_family family;
-    uint32_t patch, merge;           /* pixels of a patch's side; patches of a token's side */
-    uint32_t temporal;               /* GLM: frames of a patch */
+    uint32_t patch, merge;           /* pixels per side of a patch; patches per side of a token */
+    uint32_t temporal;               /* GLM: frames per patch */
     uint64_t min_pixels, max_pixels; /* limits of the resized picture */
-    int32_t pad;                     /* the token of a picture's placeholder */
+    int32_t pad;                     /* token of a picture's placeholder */
     int32_t banned[4];               /* tokens that no answer may contain, `pad` first */
     uint32_t n_banned;
-    /* KIMI: patches of a picture and of one side of it, at most; tokens of any picture, or 0 */
+    /* KIMI: most patches of a picture and of one of its sides; tokens of any picture, or 0 */
     uint32_t max_patches, side_patches, fixed_tokens;
 };
 
-/* Patches of a picture (time is 1), and the tokens that they become. */
+/* Number of patches of a picture (time is 1), and of the resulting tokens. */
 struct vision_grid {
     uint32_t height, width, tokens;
 };
 
-/* NULL, or why a picture of that size is refused. */
+/* Computes the grid. Returns NULL, or why a picture of this size is refused. */
 const char *vision_grid(const struct vision *v, uint32_t width, uint32_t height,
                         struct vision_grid *ret);
 

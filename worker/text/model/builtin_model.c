@@ -1,8 +1,7 @@
 /*
- * The template is Jinja text like any model's and is probed like any other, so tests of the
- * gateway without a model folder take the same ways as with one. Contents may be texts or lists of
- * parts; arguments of calls are written as they are when they are text, as JSON when they are
- * objects.
+ * The template is Jinja text and is probed like any other. So tests of the gateway without a model
+ * folder use the same code as with one. Contents may be texts or lists of parts. Arguments of calls
+ * that are text are written unchanged, objects as JSON.
  */
 #include "worker/text/model/builtin_model.h"
 

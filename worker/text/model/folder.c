@@ -1,7 +1,7 @@
 /*
- * Files are read whole into the model's arena and stay there, since templates and configurations
- * are slices of them. An absent file is no error. A file that cannot be read or parsed is one,
- * which names the path. Templates are taken in the order of transformers, later ones winning:
+ * Files are read whole into the model's arena and stay there, because templates and configurations
+ * are slices of them. An absent file is not an error. A file that cannot be read or parsed is an
+ * error that names the path. Templates are read in the order of transformers, later ones win:
  *
  *   tokenizer_config.json, chat_template.json, chat_templates/default.jinja, chat_template.jinja
  *
@@ -19,7 +19,7 @@
 
 enum { FILE_MAX = 64 << 20 };
 
-/* The file's bytes in the arena; absent when it does not exist. */
+/* Reads the file into the arena. *ret is absent if the file does not exist. */
 static int read_text_file(struct arena *a, const char *path, struct str *ret, struct err *e)
 {
     struct buf file = {0};
@@ -54,7 +54,7 @@ static int read_json_file(struct arena *a, const char *dir, const char *name,
     return 0;
 }
 
-/* "chat_template" of a config: one text, or a list of {"name", "template"}. */
+/* Reads "chat_template" of a config: one text, or a list of {"name", "template"}. */
 static void template_of_config(const struct json *config, const char *file, struct folder *f)
 {
     const struct json *t = json_get(config, "chat_template");

@@ -1,5 +1,5 @@
-/* struct model from a folder, and whole prompts (model.h). Loading goes in this order, as each
- * step needs the ones before:
+/* struct model from a folder, and whole prompts (model.h). The order of loading matters, because
+ * each step needs the ones before:
  *
  *   folder_read       the files' texts                                    (folder.c)
  *   load_tokenizer    tokenizer.json, or the built-in one
@@ -12,8 +12,8 @@
  *   model_probe       what the template does, found by rendering          (probe.c)
  *   tool_images       where pictures of tools' results are shown          (tool_images.c)
  *
- * It runs before the workers are forked. After that a model is immutable and shared by all threads.
- * A thread writes to its model_scratch only. */
+ * Loading runs before the workers are forked. After that a model never changes, and all threads
+ * share it. A thread writes only to its model_scratch. */
 
 #include "worker/text/model/model.h"
 
@@ -39,7 +39,7 @@ static bool is_given(const char *s)
 
 /* --- tokenizer and templates --- */
 
-/* dir NULL: the built-in one. */
+/* Loads the tokenizer. dir NULL: the built-in one. */
 static int load_tokenizer(struct model *m, const char *dir, struct err *e)
 {
     struct buf path = {0};
@@ -56,7 +56,7 @@ static int load_tokenizer(struct model *m, const char *dir, struct err *e)
     return rc;
 }
 
-/* --chat-template, the folder's, or the built-in one without a folder. */
+/* Loads the templates of --chat-template or of the folder, or the built-in one without a folder. */
 static int load_templates(struct model *m, const struct model_options *o, const struct folder *f,
                           struct err *e)
 {
@@ -86,7 +86,7 @@ static int load_templates(struct model *m, const struct model_options *o, const 
 static const char *const special_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                             "pad_token", "cls_token", "mask_token"};
 
-/* A token given as text or as {"content": text}. */
+/* Returns a token that is given as text or as {"content": text}. */
 static struct str token_text(const struct json *v)
 {
     return json_is(v, JSON_OBJECT) ? json_string(json_get(v, "content")) : json_string(v);
@@ -128,7 +128,7 @@ static void stop_id(struct model *m, int64_t id)
 
 enum { STOP_IDS_MAX = 256 };
 
-/* "eos_token_id": an id or a list of them. */
+/* Adds the ids of "eos_token_id": one id or a list. */
 static int stop_ids_of(struct model *m, const struct json *config, struct err *e)
 {
     const struct json *v = json_get(config, "eos_token_id");
@@ -156,7 +156,7 @@ static int load_stops(struct model *m, const struct folder *f, struct err *e)
         return -1;
     if (eos.p)
         stop_id(m, tokenizer_id(m->tokenizer, eos));
-    if (m->n_stops == 0) { /* the built-in one */
+    if (m->n_stops == 0) { /* the built-in model */
         stop_id(m, tokenizer_id(m->tokenizer, STR("<|im_end|>")));
         stop_id(m, tokenizer_id(m->tokenizer, STR("<|endoftext|>")));
     }
@@ -165,8 +165,8 @@ static int load_stops(struct model *m, const struct folder *f, struct err *e)
 
 /* --- facts --- */
 
-/* The first of the keys that config, or its text_config, has as a positive number. A number that is
- * none of a model is noted. */
+/* Returns the first of the keys that config, or its text_config, has as a positive number. A number
+ * that cannot be a model's is mentioned in the notes. */
 static uint32_t config_number(struct model *m, const struct folder *f, const char *const *keys,
                               uint32_t max)
 {
@@ -213,7 +213,7 @@ static void load_facts(struct model *m, const struct model_options *o, const str
     m->info.indexer_topk = config_number(m, f, indexer, 1 << 20);
 }
 
-/* The last part of the path names the model. */
+/* Returns the last segment of the path, which names the model. */
 static const char *base_name(struct arena *a, const char *dir)
 {
     struct str s = str_cstr(dir);
@@ -226,7 +226,7 @@ static const char *base_name(struct arena *a, const char *dir)
     return arena_cstr(a, str_sub(s, from, s.len));
 }
 
-/* --tito-family, or what the template shows. */
+/* Chooses the family: --tito-family, or by the marks of the template. */
 static int choose_family(struct model *m, const struct model_options *o, struct err *e)
 {
     m->family = family_detect(m->template_default);
@@ -253,7 +253,7 @@ static int unknown_parser(const char *what, const char *name, void (*known)(stru
     return -1;
 }
 
-/* "the template has "<tool_call>"", or what else chose. */
+/* Writes why a parser was chosen: "the template has "<tool_call>"", or the setting or family. */
 static struct str reason_text(struct arena *a, const char *flag, const char *family,
                               const char *const *marks)
 {
@@ -290,7 +290,7 @@ static void store_reasons(struct model *m, const struct model_options *o,
                     f->reasoning_parser ? f->name : NULL, x->reasoning);
 }
 
-/* A name that was given counts first, then the family's, then the marks. */
+/* Chooses the parsers: by the setting, else by the family, else by the template's marks. */
 static int choose_parsers(struct model *m, const struct model_options *o, struct err *e)
 {
     enum reasoning_kind reasoning = REASONING_NONE;
@@ -312,7 +312,7 @@ static int choose_parsers(struct model *m, const struct model_options *o, struct
     return 0;
 }
 
-/* Special tokens and stops, by id. */
+/* Marks special tokens and stops, by id. */
 static void mark_special(struct model *m)
 {
     m->n_known = tokenizer_vocab_size(m->tokenizer);
@@ -328,7 +328,7 @@ static void mark_special(struct model *m)
             m->is_special[m->stops[i].id] = 1;
 }
 
-/* Changes when a special token or an id that ends a turn does. */
+/* Computes a hash of the special tokens and of the ids that end a turn. */
 static uint64_t hash_special(const struct model *m)
 {
     struct buf text = {0};
@@ -360,7 +360,7 @@ static void compute_fingerprint(struct model *m)
 
 /* --- life --- */
 
-/* ERR_CONFIG for a model folder that is no folder; returns -1. */
+/* Returns -1 and ERR_CONFIG for a path that is not a folder. */
 static int fault_folder(const char *dir, struct err *e)
 {
     struct stat st;
@@ -374,7 +374,7 @@ static int fault_folder(const char *dir, struct err *e)
                    dir);
 }
 
-/* -1 and e; then the model is to be freed. */
+/* Loads everything. Returns -1 and e; the caller then frees the model. */
 static int load_model_folder(struct model *m, const struct model_options *o, struct err *e)
 {
     const char *dir = is_given(o->dir) ? o->dir : NULL;
@@ -417,7 +417,6 @@ static int load_model_folder(struct model *m, const struct model_options *o, str
     return rc;
 }
 
-/* Returns -1 and e with the file or the setting that is wrong. */
 int model_load(const struct model_options *o, struct model **ret, struct err *e)
 {
     struct model *m = mem_zalloc(sizeof(*m));
@@ -431,7 +430,6 @@ int model_load(const struct model_options *o, struct model **ret, struct err *e)
     return 0;
 }
 
-/* Frees the model; accepts NULL. */
 void model_free(struct model *m)
 {
     if (!m)
@@ -469,7 +467,6 @@ bool model_is_special(const struct model *m, int32_t id)
     return id >= 0 && (size_t)id < m->n_known && m->is_special[id];
 }
 
-/* Makes the scratch of one thread. */
 struct model_scratch *model_scratch_new(const struct model *m)
 {
     struct model_scratch *s = mem_zalloc(sizeof(*s));
@@ -479,7 +476,6 @@ struct model_scratch *model_scratch_new(const struct model *m)
     return s;
 }
 
-/* Frees the scratch; accepts NULL. */
 void model_scratch_free(struct model_scratch *s)
 {
     if (!s)
@@ -528,8 +524,6 @@ void model_scratch_audit(struct model_scratch *s, bool audit)
     s->audits = audit;
 }
 
-/* Checks a text last before it is encoded. No stand-in of earlier messages may be left in it, and a
- * text that cannot fit the limit is not encoded. */
 int may_leave(const struct model_scratch *s, struct str text, struct err *e)
 {
     size_t fewest = s->max_ids ? tokenizer_fewest(s->model->tokenizer, text) : 0;
@@ -548,7 +542,7 @@ int may_leave(const struct model_scratch *s, struct str text, struct err *e)
 
 /* --- whole prompts --- */
 
-/* The chat as the template writes it. */
+/* Renders the whole chat as the template writes it. */
 static int whole_text(const struct model *m, struct model_scratch *s, const struct chat *chat,
                       bool generation_prompt, struct buf *text, struct err *e)
 {

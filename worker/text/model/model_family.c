@@ -1,8 +1,8 @@
 /*
  * The first family whose marks are all in the template's source is chosen. So families with more
- * marks come before those with fewer ("qwen3" is last of its kin), and "default", which has no
- * mark, ends the table. Users' names are compared without case and punctuation; `aliases` has the
- * names of other tools.
+ * marks precede those with fewer ("qwen3" is the last of its relatives), and "default", which has
+ * no mark, ends the table. Users' names are compared without case and punctuation. `aliases` has
+ * the names that other tools use.
  */
 #include "worker/text/model/model_family.h"
 
@@ -80,7 +80,7 @@ const struct model_family *family_detect(const struct template *t)
 {
     const struct model_family *f = families;
 
-    while (!has_marks(t, f)) /* the last one bears no marks */
+    while (!has_marks(t, f)) /* ends at the last family, which has no marks */
         f++;
     return f;
 }

@@ -15,48 +15,52 @@
 struct stop {
     int32_t id;
     struct str text; /* text as the tokenizer writes it */
-    bool opener;     /* it also begins the next turn (GLM's <|user|>): not part of the answer */
+    /* the id also begins the next turn (GLM's <|user|>), so it is not part of the answer */
+    bool opener;
 };
 
 /* Facts about the template, found by probing. */
 struct boundaries {
-    bool renders;         /* a stand-in conversation can be rendered at all */
-    bool developer;       /* it has that role; else such messages become system ones */
-    bool needs_system;    /* renders only after a system message */
-    bool needs_tools;     /* only with tools */
-    bool tool_turns;      /* assistant calls and tool results can be rendered */
+    bool renders; /* a stand-in conversation can be rendered */
+    /* the template has the role; otherwise developer messages become system messages */
+    bool developer;
+    bool needs_system;    /* the template renders only after a system message */
+    bool needs_tools;     /* the template renders only with tools */
+    bool tool_turns;      /* the template renders assistant calls and tool results */
     bool tools_in_suffix; /* tool definitions are (also) written after earlier turns */
-    bool counts_turns;    /* the text after an answer depends on the number of turns: no stand-in */
-    bool system_in_suffix;    /* the system message is written after earlier turns */
-    bool append_plain;        /* answer, then user: nothing before is rewritten */
-    bool append_tools;        /* call, then result: nothing before is rewritten */
-    bool append_thought_call; /* call with reasoning_content, then result: nothing before is
-                                 rewritten */
-    bool append_thought; /* answer with reasoning_content, then user: nothing before is rewritten */
-    bool append_late;    /* answer, then a system message: nothing before is rewritten */
-    bool roles[5];       /* can be appended: tool user system developer assistant */
-    bool wraps[5];       /* by role: text is shown only as a list of parts */
-    bool hides[5];       /* by role: no text is shown at all */
-    const char *role_names[6]; /* roles that can be appended, NULL-ended */
+    /* the text after an answer depends on the number of turns, so no stand-in is possible */
+    bool counts_turns;
+    bool system_in_suffix; /* the system message is written after earlier turns */
+    bool append_plain;     /* answer, then user: the text before is not rewritten */
+    bool append_tools;     /* call, then result: the text before is not rewritten */
+    /* call with reasoning_content, then result: the text before is not rewritten */
+    bool append_thought_call;
+    /* answer with reasoning_content, then user: the text before is not rewritten */
+    bool append_thought;
+    bool append_late; /* answer, then a system message: the text before is not rewritten */
+    bool roles[5];    /* roles that can be appended: tool user system developer assistant */
+    bool wraps[5];    /* by role: a text is shown only if it is a list of parts */
+    bool hides[5];    /* by role: no text is shown */
+    const char *role_names[6]; /* roles that can be appended, NULL-terminated */
     struct str generation_prompt;
     struct str close; /* text between an answer's content and the next turn */
 };
 
-/* The order of a role in boundary_roles and in the arrays above. */
+/* The order of roles in boundary_roles and in the arrays above. */
 enum { ROLE_TOOL, ROLE_USER, ROLE_SYSTEM, ROLE_DEVELOPER, ROLE_ASSISTANT };
 
 extern const char *const boundary_roles[5];
 
-/* Whether the generation prompt opens a thought, so that no answer is without one. */
+/* Reports whether the generation prompt opens a thought, so that every answer has one. */
 bool boundaries_think(const struct boundaries *b);
 
-/* Length of the guard inside a text that spells a picture's token, while the text is rendered:
- * digits, which no template changes. */
+/* Length of the guard inside a text that spells a picture's token, while the text is rendered. A
+ * guard is digits, which no template changes. */
 enum { MODEL_GUARD_LEN = 16 };
 
-enum { MODEL_MARK_LEN = 9 }; /* some templates take call ids of nine alphanumerics only */
+enum { MODEL_MARK_LEN = 9 }; /* some templates accept only call ids of nine alphanumerics */
 
-/* Renderings while a model is loaded: many short chats, of which the first that runs over its
+/* Limits of renderings while a model is loaded: many short chats. The first one that exceeds its
  * budget ends the loading. */
 struct model_trial {
     bool failed;
@@ -65,83 +69,86 @@ struct model_trial {
 
 struct model {
     struct arena arena;
-    struct model_trial *trial;     /* NULL once the model is loaded */
+    struct model_trial *trial;     /* NULL after loading */
     char mark[MODEL_MARK_LEN + 1]; /* part of every stand-in (standin.h) */
     char guard[MODEL_GUARD_LEN + 1];
     struct model_info info;
     struct vision vision;
-    struct str media_texts[4]; /* texts of vision.banned */
-    bool tool_images_apart;    /* the result differs from the template's own way */
-    bool tool_images_unlike;   /* the result differs from the template's own way */
+    struct str media_texts[4]; /* texts of the tokens in vision.banned */
+    bool tool_images_apart;    /* the chosen form differs from the template's own */
+    bool tool_images_unlike;   /* pictures of a tool are shown differently from those of a user */
     struct tokenizer *tokenizer;
     struct template *template_default;
-    struct template *template_tools; /* named "tool_use"; NULL: the default serves */
-    struct json special;             /* OBJECT: bos_token ... as the template sees them */
+    struct template *template_tools; /* template named "tool_use"; NULL: the default is used */
+    /* object with the special tokens that templates can read, such as bos_token */
+    struct json special;
     const struct model_family *family;
     const char *pin; /* template variable that keeps the template append-only, or NULL */
     bool pin_value;
-    bool family_forced;  /* by --tito-family: conflicting kwargs are errors */
-    uint8_t *is_special; /* by id; n_known of them, the others are not */
+    bool family_forced;  /* --tito-family is set, so conflicting kwargs are errors */
+    uint8_t *is_special; /* by id, up to n_known; higher ids are not special */
     size_t n_known;
     struct stop *stops;
     size_t n_stops;
     struct boundaries boundaries;
-    struct str tool_why, reasoning_why; /* why these parsers were chosen, for people */
-    struct buf notes;                   /* for `rollgate check`, one sentence a line */
+    struct str tool_why, reasoning_why; /* why these parsers were chosen, as a text for people */
+    struct buf notes;                   /* notes for `rollgate check`, one sentence a line */
 };
 
 struct model_scratch {
     const struct model *model;
     struct arena arena;
     struct encoder *encoder;
-    struct buf a, b, full;     /* rendered texts */
-    struct standin_memo *memo; /* or NULL: the model may still change */
+    struct buf a, b, full;     /* buffers for rendered texts */
+    struct standin_memo *memo; /* remembered renderings; NULL: the model may still change */
     struct token_vec ids;
-    uint32_t max_ids; /* limit of a prompt's ids; 0: none */
-    time_t seconds;   /* the time that templates see, one for all renderings of a suffix; 0: now */
-    bool audits;      /* suffixes are compared with the whole chat's rendering */
-    bool distrusts;   /* an audit found that this template's suffixes need the whole chat */
+    uint32_t max_ids; /* largest number of ids in a prompt; 0: no limit */
+    time_t seconds;   /* time that templates see, the same for all renderings of a suffix; 0: now */
+    bool audits;      /* suffixes are compared with the rendering of the whole chat */
+    bool distrusts;   /* an audit found that suffixes of this template need the whole chat */
 };
 
-/* Bytes of memory that each of its texts and lists may keep between calls. */
+/* Bytes of memory that each text and list of a scratch may keep between calls. */
 enum { MODEL_SCRATCH_KEEP = 1 << 20 };
 
-/* Long ones go back, and all of the arena. At the end of what makes a prompt: its callers keep
- * nothing that lies there. */
+/* Frees the arena and long buffers at the end of a function that makes a prompt. Its callers keep
+ * nothing that is in the scratch. */
 void scratch_release(struct model_scratch *s);
 
-/* -1 and ERR_PROMPT_LEAK for a text that bears the model's mark, ERR_CONTEXT_LENGTH for one that
- * cannot fit, by its bytes. Every text passes here before it is encoded for a prompt. */
+/* Checks a text before it is encoded for a prompt; every such text must pass here. Returns -1 with
+ * ERR_PROMPT_LEAK if it contains the model's mark, or ERR_CONTEXT_LENGTH if its bytes show that it
+ * cannot fit. */
 int may_leave(const struct model_scratch *s, struct str text, struct err *e);
 
-/* One rendering: a run of normalised messages (struct json objects). */
+/* Input of one rendering: a list of normalised messages (struct json objects). */
 struct rendering {
     const struct json *messages;
     uint32_t n;
-    const struct json *tools; /* NULL: none */
+    const struct json *tools; /* NULL: no tools */
     const struct json *kwargs;
     bool generation_prompt;
-    time_t seconds; /* the time that the template sees; 0: now */
+    time_t seconds; /* time that the template sees; 0: now */
 };
 
 /* Appends the rendered text. The arena only grows; the caller resets it. */
 int model_text(const struct model *m, struct arena *a, const struct rendering *in, struct buf *out,
                struct err *e);
 
-/* Finds boundaries, stop ids and content_lists; a template that cannot be probed is reported, not
- * refused (its renderings then go through full renders). */
+/* Finds boundaries, stop ids and content_lists. A template that cannot be probed is reported, not
+ * refused: its calls render the whole chat. */
 void model_probe(struct model *m, struct model_scratch *s);
 
-/* Probes the turns of a model again after its template variables have changed: updates boundaries,
+/* Probes the turns of a model again after its template variables have changed. Updates boundaries,
  * append_roles and append_only. For copies made for trials: stop ids do not change. */
 void model_probe_again(struct model *m, struct model_scratch *s);
 
-/* --- small JSON makers, in the arena --- */
+/* --- small JSON values, in the arena --- */
 struct json make_object(struct arena *a, uint32_t n);
-void object_put(struct json *object, const char *key, struct json value); /* room was made */
+/* the object must have space for the member */
+void object_put(struct json *object, const char *key, struct json value);
 struct json make_text(struct arena *a, const char *key1, const char *value1, const char *key2,
                       const char *value2); /* {key1: value1, key2: value2} */
 struct json copy_with(struct arena *a, const struct json *from, const char *key,
-                      struct json value); /* shallow, with another member `key` */
+                      struct json value); /* returns a shallow copy with a further member `key` */
 
 #endif

@@ -1,4 +1,4 @@
-/* Chats as the dialects hand them over, made into what a template expects. */
+/* Converts chats from the dialects' form to the form that a template expects. */
 #include "worker/text/model/model_internal.h"
 
 #include "common/base/check.h"
@@ -47,7 +47,8 @@ struct json copy_with(struct arena *a, const struct json *from, const char *key,
     return o;
 }
 
-/* `arguments` of one call: an object when the text is one; nothing at all is {}. */
+/* Reads `arguments` of one call: text that is a JSON object becomes an object, absent arguments
+ * become {}. */
 static bool call_arguments(struct arena *a, const struct json *arguments, struct json *ret)
 {
     const struct json *parsed;
@@ -84,7 +85,7 @@ static struct json normalise_calls(struct arena *a, const struct json *calls)
     return list;
 }
 
-/* The text of a list of text parts; false when it has other parts. */
+/* Joins the texts of a list of text parts. Returns false if the list has other parts. */
 static bool join_parts(struct arena *a, const struct json *parts, struct json *ret)
 {
     struct buf text = {0};
@@ -111,7 +112,7 @@ static bool wraps_role(const struct model *m, struct str role)
     return false;
 }
 
-/* A text as the one part of a list. */
+/* Makes a list with the text as its one part. */
 static struct json as_list(struct arena *a, struct json text)
 {
     struct json list = {.kind = JSON_ARRAY, .n = 1}, part = make_object(a, 2);
@@ -123,10 +124,10 @@ static struct json as_list(struct arena *a, struct json text)
     return list;
 }
 
-/* A message as the template gets it (chat.h's form in, engines' form out): `arguments` texts that
- * are JSON objects become objects, and null content becomes "". Lists of text parts are joined if
- * the template does not read lists; texts become lists if it reads nothing else. developer becomes
- * system if the template has no such role. Borrows from msg; new parts live in the arena. */
+/* Converts a message from chat.h's form to the engines' form. `arguments` texts that are JSON
+ * objects become objects, and null content becomes "". Lists of text parts are joined if the
+ * template does not read lists; texts become lists if it reads nothing else. developer becomes
+ * system if the template has no such role. Borrows from msg; new values are in the arena. */
 static struct json normalise_message(const struct model *m, struct arena *a, const struct json *msg)
 {
     const struct json *content = json_get(msg, "content");
@@ -165,7 +166,7 @@ static bool is_reserved(struct str key)
     return false;
 }
 
-/* The pinned variable, unless the caller sets it. */
+/* Adds the pinned variable, unless the caller sets it. */
 static int put_pin(const struct model *m, const struct json *kwargs, struct json *context,
                    struct err *e)
 {
@@ -213,10 +214,10 @@ static int build_context(const struct model *m, struct arena *a, const struct re
     return 0;
 }
 
-/* Steps for one chat of a few messages; real templates take some thousand. */
+/* Steps for one chat of a few messages. Real templates need some thousand. */
 enum { TRIAL_STEPS = 1000 * 1000 };
 
-/* Records a rendering that ran over its budget: it is the last one while the model is loaded. */
+/* Records a rendering that exceeded its budget, after which loading renders nothing more. */
 static void judge_trial(struct model_trial *trial, const struct template_error *error,
                         const struct err *cause)
 {

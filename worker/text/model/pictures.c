@@ -1,12 +1,12 @@
 /*
- * Three parts. The family: a row by the processor's name in preprocessor_config.json, its numbers
- * where the file has none, and the tokens that stand for pictures. The template: a message with
- * two pictures is rendered, and must show exactly two placeholders, else the model takes no
- * pictures.
+ * Three steps. The family: a row by the processor's name in preprocessor_config.json, with default
+ * numbers for a file without them, and the tokens that represent pictures. The template: a message
+ * with two pictures is rendered, and must show exactly two placeholders. Otherwise the model
+ * accepts no pictures.
  *
- * Texts that spell a token: a guard of digits goes before the token's last byte, so the rendered
- * text does not hold the token; encoding takes guards out again and tells the encoder at which
- * places nothing but plain text stands:
+ * Texts that spell a token: a guard of digits is inserted before the token's last byte, so the
+ * rendered text does not contain the token. Encoding removes guards and marks those positions as
+ * plain text for the encoder:
  *
  *   "<|image_pad|>"  ->  "<|image_pad|4711...>"  ->  rendered  ->  ids of the letters < | i m ...
  */
@@ -23,11 +23,12 @@
 /* --- the family --- */
 
 struct vision_row {
-    const char *processor; /* image_processor_type begins so */
+    const char *processor; /* beginning of image_processor_type */
     enum vision_family family;
     uint32_t patch;
-    uint64_t min_pixels, max_pixels; /* defaults if the file has no numbers */
-    const char *tokens[4];           /* the picture's first, then others that no answer may hold */
+    uint64_t min_pixels, max_pixels; /* defaults for a file without these numbers */
+    /* the picture's token first, then others that no answer may contain */
+    const char *tokens[4];
 };
 
 static const struct vision_row rows[] = {
@@ -35,7 +36,7 @@ static const struct vision_row rows[] = {
     {"Glm4vImageProcessor", VISION_GLM, 14, 12544, 11760000, {"<|image|>", "<|video|>"}},
 };
 
-/* Its numbers stand apart, under names of their own. */
+/* Kimi's numbers are in a separate object and have names of their own. */
 static const struct vision_row kimi = {
     NULL, VISION_KIMI, 14, 0, 0, {"<|media_pad|>", "<|kimi_k25_video_placeholder|>"}};
 
@@ -46,7 +47,7 @@ static uint64_t read_bound(const struct json *v, uint64_t missing, uint64_t max)
     return json_to_i64(v, &n) == 0 && n > 0 && (uint64_t)n <= max ? (uint64_t)n : missing;
 }
 
-/* min_pixels, or the same under the name that newer files use. */
+/* Reads min_pixels, or the same bound under the name in newer files. */
 static uint64_t bound_of(const struct json *p, const char *name, const char *edge, uint64_t missing)
 {
     const struct json *v = json_get(p, name);
@@ -84,7 +85,7 @@ static struct vision kimi_numbers(const struct json *p)
 {
     const struct json *merge = json_get(p, "merge_kernel_size");
 
-    if (json_is(merge, JSON_ARRAY)) /* of both sides, which are equal */
+    if (json_is(merge, JSON_ARRAY)) /* the list has both sides, which are equal */
         merge = json_at(merge, 0);
     return (struct vision){
         .patch = (uint32_t)read_bound(json_get(p, "patch_size"), kimi.patch, 1024),
@@ -143,7 +144,7 @@ size_t pictures_shown(const struct model *m, struct str text)
     return n;
 }
 
-/* A user's message with two pictures and a text between them. */
+/* Makes a user's message with two pictures and a text between them. */
 static struct json sample_message(struct arena *a)
 {
     struct json parts[3], list = {.kind = JSON_ARRAY, .n = 3, .items = parts},
@@ -213,7 +214,7 @@ struct json pictures_bare(struct arena *a, const struct json *content)
 
 /* --- texts that spell a token --- */
 
-/* The first of the tokens' texts at or behind `from`; SIZE_MAX: none. */
+/* Finds the first of the tokens' texts at or after `from`; SIZE_MAX: there is none. */
 static size_t next_literal(const struct model *m, struct str text, size_t from, size_t *ret_len)
 {
     size_t best = SIZE_MAX;
@@ -251,7 +252,7 @@ static bool spells_token(const struct model *m, const struct json *v)
     }
 }
 
-/* The guard goes before the last byte of each. */
+/* Inserts the guard before the last byte of each token's text. */
 static struct json guard_text(const struct model *m, struct arena *a, struct str text)
 {
     struct buf out = {0};

@@ -1,15 +1,15 @@
 /*
- * What the template does is found by rendering small chats, not by reading it. The order matters,
- * since each step needs what the ones before found:
+ * Finds what the template does by rendering small chats, not by reading its source. The order
+ * matters, because each step needs the ones before:
  *
  *   wraps and roles      are texts shown as strings, as lists, or not at all?
- *   probe_turns          an answer and what may follow it: is what stands before rewritten?
+ *   probe_turns          an answer and what may follow it: is the text before rewritten?
  *   generation prompt    what the template adds for the model to begin
- *   choose_pin           if it rewrites: does a variable keep it from that?
+ *   choose_pin           if it rewrites: does a variable prevent that?
  *   stops and openers    which ids end an answer, and which of them begin the next turn
  *   learn_needs          random conversations (rehearsal.c) show what single messages do not
  *
- * Everything found goes into m->boundaries and m->info, before the fork; nothing is probed while
+ * All findings are stored in m->boundaries and m->info, before the fork. Nothing is probed while
  * serving.
  */
 #include "worker/text/model/rehearsal.h"
@@ -22,7 +22,8 @@ const char *const boundary_roles[5] = {"tool", "user", "system", "developer", "a
 struct probe {
     struct model *m;
     struct model_scratch *s;
-    const struct json *tools; /* given where a probe names none: the template insists on tools */
+    /* used if a probe has no tools of its own, because the template insists on tools */
+    const struct json *tools;
 };
 
 static struct json plain_turn(struct arena *a)
@@ -30,7 +31,7 @@ static struct json plain_turn(struct arena *a)
     return make_text(a, "role", "assistant", "content", "x");
 }
 
-/* A turn with a thought. */
+/* Makes an assistant turn with a thought. */
 static struct json thought_turn(struct arena *a)
 {
     struct json o = make_object(a, 3);
@@ -41,7 +42,7 @@ static struct json thought_turn(struct arena *a)
     return o;
 }
 
-/* A turn with one call; `thought` is a member, or empty. */
+/* Makes an assistant turn with one call. `thought` is a member, or empty. */
 static struct json call_turn(struct arena *a, const char *thought)
 {
     const struct json *parsed;
@@ -72,7 +73,7 @@ static struct json next_message(struct arena *a, const char *role)
     return o;
 }
 
-/* One covered turn and one new message; false when the template refuses. */
+/* Renders one covered turn and one new message. Returns false if the template refuses. */
 static bool try_turn(const struct probe *p, struct json turn, const char *role,
                      const struct json *tools, struct standin *ret)
 {
@@ -84,7 +85,7 @@ static bool try_turn(const struct probe *p, struct json turn, const char *role,
            str_find(ret->next, STR("RGNEXT"), 0) != SIZE_MAX;
 }
 
-/* Renders; a template that insists on tools gets some. */
+/* Renders a chat. A template that insists on tools gets some. */
 static bool accepts_chat(const struct probe *p, const struct rendering *r, struct buf *out)
 {
     struct json small = standin_tools(&p->s->arena, "rg_call");
@@ -98,7 +99,7 @@ static bool accepts_chat(const struct probe *p, const struct rendering *r, struc
     return !r->tools && model_text(p->m, &p->s->arena, &with, out, NULL) == 0;
 }
 
-/* One message, behind a system message where the template needs one. */
+/* Renders one message, after a system message if the template needs one. */
 static bool render_probe(const struct probe *p, const struct json *message, bool generation,
                          struct buf *out)
 {
@@ -114,7 +115,8 @@ static bool render_probe(const struct probe *p, const struct json *message, bool
     return accepts_chat(p, &r, out);
 }
 
-/* Content as a list of parts: read when the text comes out and the part's own spelling does not. */
+/* Reports whether the template reads content as a list of parts: the text is shown and the part's
+ * JSON is not. */
 static bool reads_lists(const struct probe *p)
 {
     struct json message, part, list = {.kind = JSON_ARRAY, .n = 1};
@@ -133,7 +135,8 @@ static bool reads_lists(const struct probe *p)
            str_find(text, STR("\"type\""), 0) == SIZE_MAX;
 }
 
-/* Whether a message of the role shows its text when that is a string, or a list of one part. */
+/* Reports whether a message of the role shows its text if that is a string, or a list of one
+ * part. */
 static bool shows_text(const struct probe *p, size_t role, bool as_list)
 {
     struct arena *a = &p->s->arena;
@@ -176,14 +179,14 @@ static void probe_wraps(const struct probe *p)
     b->wraps[ROLE_DEVELOPER] = b->wraps[ROLE_SYSTEM];
 }
 
-/* Whether a developer message comes out of the template. */
+/* Reports whether the template shows a developer message. */
 static bool has_developer(const struct probe *p)
 {
     struct json msgs[2] = {next_message(&p->s->arena, "developer"),
                            make_text(&p->s->arena, "role", "user", "content", "x")};
     struct rendering r = {.messages = msgs, .n = 2};
 
-    p->m->boundaries.developer = true; /* the role is to be seen as it is */
+    p->m->boundaries.developer = true; /* set while probing, so that the role is not replaced */
     buf_clear(&p->s->a);
     return model_text(p->m, &p->s->arena, &r, &p->s->a, NULL) == 0 &&
            str_find(buf_str(&p->s->a), STR("RGNEXT"), 0) != SIZE_MAX;
@@ -202,13 +205,13 @@ static void probe_generation_prompt(const struct probe *p)
             arena_str(&p->m->arena, str_sub(buf_str(&p->s->b), p->s->a.len, p->s->b.len));
 }
 
-/* Whether something that stood in comes behind the turn. */
+/* Reports whether a stand-in's text is written after the turn. */
 static bool leaks_standin(const struct probe *p, const struct standin *x)
 {
     return standin_marked(p->m, x->next) || standin_marked(p->m, x->closing);
 }
 
-/* Whether the text of a first system message comes behind the stand-in turn. */
+/* Reports whether the text of a first system message is written after the stand-in turn. */
 static bool system_behind(const struct probe *p, const struct json *tools)
 {
     struct arena *a = &p->s->arena;
@@ -227,7 +230,7 @@ static bool system_behind(const struct probe *p, const struct json *tools)
     return standin_render(p->m, p->s, &in, &x, NULL) == 0 && leaks_standin(p, &x);
 }
 
-/* Whether the same message is rendered otherwise behind a longer chat ("[Round 3]"). */
+/* Reports whether the same message is rendered differently after a longer chat ("[Round 3]"). */
 static bool counts_turns(const struct probe *p)
 {
     struct arena *a = &p->s->arena;
@@ -243,8 +246,8 @@ static bool counts_turns(const struct probe *p)
     return standin_render(p->m, p->s, &in, &x, NULL) == 0 && !str_eq(once, x.next);
 }
 
-/* Whether the template takes a stand-in chat at all: alone, behind a system message, with tools,
- * with both. Keeps what it insists on. */
+/* Reports whether the template accepts a stand-in chat: alone, after a system message, with tools,
+ * with both. Remembers what it insists on. */
 static bool can_render(struct probe *p, const struct json *tools, struct standin *ret)
 {
     struct boundaries *b = &p->m->boundaries;
@@ -265,7 +268,8 @@ static void probe_turns(struct probe *p)
 {
     struct boundaries *b = &p->m->boundaries;
     struct arena *a = &p->s->arena;
-    struct json *small = ARENA_NEW(a, struct json); /* the probe keeps it */
+    /* not on the stack: the probe keeps a pointer to it */
+    struct json *small = ARENA_NEW(a, struct json);
     struct standin x;
 
     *small = standin_tools(a, "rg_call");
@@ -293,8 +297,8 @@ static void probe_turns(struct probe *p)
             (i == 0 && b->tool_turns) || try_turn(p, plain_turn(a), boundary_roles[i], NULL, &x);
 }
 
-/* Lists the roles that may follow an answer. If the template cannot be probed, it is asked each
- * time. */
+/* Lists the roles that may follow an answer. If the template cannot be probed, any role is tried at
+ * each call. */
 static void list_roles(struct model *m)
 {
     struct boundaries *b = &m->boundaries;
@@ -330,8 +334,8 @@ static void add_probed_stop(struct model *m, int32_t id)
     m->stops = at;
 }
 
-/* When no stop id stands in the close, the first special token there is one: the model writes it
- * and means the end. */
+/* Chooses a stop id if no known one is in the close: the first special token there, which the model
+ * writes to end its turn. */
 static void stop_from_close(struct model *m)
 {
     struct str close = m->boundaries.close;
@@ -361,7 +365,8 @@ static bool stands_in(struct str text, struct str token)
 }
 
 /* Finds stop ids that begin the next turn. Such an id precedes a first user message, or is between
- * a call and its result without closing the call or a plain answer. It closes no user message. */
+ * a call and its result without closing the call or a plain answer. It never closes a user
+ * message. */
 static void probe_openers(const struct probe *p)
 {
     struct model *m = p->m;
@@ -396,7 +401,7 @@ static void probe_openers(const struct probe *p)
     }
 }
 
-/* The generation prompt, and what the close has behind its last stop token. */
+/* Stores the generation prompt, after the text that the close has after its last stop token. */
 static void store_lead(const struct probe *p)
 {
     struct boundaries *b = &p->m->boundaries;
@@ -448,7 +453,8 @@ static unsigned kept_continuations(const struct boundaries *b)
            (is_append_only(b) ? 8U : 0U);
 }
 
-/* Tries the variables that templates know for this; keeps the first that keeps most. */
+/* Tries the known variables that may keep a template append-only. Keeps the first of those that
+ * keep most. */
 static void choose_pin(struct probe *p)
 {
     static const struct {
@@ -481,11 +487,11 @@ static void choose_pin(struct probe *p)
     m->pin_value = value;
 }
 
-/* --- how much of a chat its suffixes need --- */
+/* --- messages that a suffix needs --- */
 
 enum { LEARN_TRIALS = 160, LEARN_SEED = 1000003 };
 
-/* Learns by random conversations what a template writes after a turn that single messages do not
+/* Learns from random conversations what a template writes after a turn that single messages do not
  * show. */
 static void learn_needs(const struct probe *p)
 {
@@ -537,7 +543,7 @@ void model_probe(struct model *m, struct model_scratch *s)
     int32_t *ids;
 
     apply_family_pin(m);
-    m->info.content_lists = true; /* so that lists reach the template */
+    m->info.content_lists = true; /* makes normalising pass lists to the template */
     m->info.content_lists = reads_lists(&p);
     probe_wraps(&p);
     m->boundaries.developer = has_developer(&p);

@@ -1,11 +1,11 @@
 /*
- * A trial makes a conversation from a seed, chooses which of its answers is the covered one, asks
- * for the suffix behind it, and has the audit compare that with the rendering of the whole.
- * Contents are chosen to hurt: quotes, braces, line ends, numbers with zeros, non-ASCII. One trial
- * in eight has an answer that was cut, that is, without its stop id.
+ * A trial makes a conversation from a seed, chooses one of its answers as the covered one, and asks
+ * for the suffix after it. The audit compares that with the rendering of the whole. Contents are
+ * difficult on purpose: quotes, braces, line ends, numbers with zeros, non-ASCII. One trial in
+ * eight has an answer that was cut, that is, without its stop id.
  *
  * A seed gives the same conversations everywhere, so a failure that `rollgate check` shows can be
- * repeated. Each trial starts without what the one before learned (distrusts).
+ * repeated. Each trial starts without what the one before has learned (distrusts).
  */
 #include "worker/text/model/rehearsal.h"
 
@@ -93,7 +93,7 @@ static struct json make_call(struct trial_random *r, struct arena *a, const stru
     return call;
 }
 
-/* An answer; its calls are its last member when there are some. */
+/* Makes an answer. If it has calls, they are its last member. */
 static struct json make_answer(struct trial_random *r, struct arena *a, const struct json *tools)
 {
     struct json calls = {.kind = JSON_ARRAY}, o = make_object(a, 4);
@@ -185,7 +185,7 @@ void trial_talk(const struct model *m, struct trial_random *r, struct arena *a,
                               .kwargs = &ret->kwargs};
 }
 
-/* --- running them --- */
+/* --- running trials --- */
 
 static void show_trial(const struct trial_talk *t, const struct suffix_text *x,
                        const struct buf *full, struct buf *out)
@@ -211,7 +211,8 @@ static void show_trial(const struct trial_talk *t, const struct suffix_text *x,
     buf_add_c(out, '\n');
 }
 
-/* The stop id that closes an answer; NULL when none does, or one that opens the next turn. */
+/* Returns the stop id that closes an answer; NULL if there is none, or if it opens the next
+ * turn. */
 static const struct stop *closing_stop(const struct model *m)
 {
     for (size_t i = 0; i < m->n_stops; i++) {
@@ -228,7 +229,7 @@ static bool is_bad(const struct model_trials *t)
     return t->differ + t->leaked + t->failed > 0;
 }
 
-/* One trial; talks that the template refuses whole count as refused alone. */
+/* Runs one trial. If the template refuses the whole conversation, it counts only as refused. */
 static void run_trial(const struct model *m, struct model_scratch *s, const struct trial_talk *t,
                       bool cut, struct model_trials *ret, struct buf *first)
 {
@@ -255,8 +256,7 @@ static void run_trial(const struct model *m, struct model_scratch *s, const stru
         ret->differ++;
     if (!first || was_bad || !is_bad(ret))
         return;
-    s->audits = s->distrusts =
-        false; /* the audit has put the right text in place of the wrong one */
+    s->audits = s->distrusts = false; /* the audit has replaced the wrong text by the right one */
     rc = suffix_text(s, &t->chat, t->covered, stop, &x, NULL);
     s->audits = true;
     show_trial(t, rc == 0 ? &x : NULL, &s->full, first);
@@ -275,7 +275,7 @@ void trial_run(const struct model *m, struct model_scratch *s, const struct tria
 
         arena_reset(&a);
         trial_talk(m, &r, &a, &t);
-        s->distrusts = false; /* each one is to show what a first suffix is */
+        s->distrusts = false; /* so that each trial shows its first suffix */
         run_trial(m, s, &t, i % 8 == 7, ret, first);
         if (plan->until_first && is_bad(ret))
             break;

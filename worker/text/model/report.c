@@ -1,4 +1,4 @@
-/* What `rollgate check` says about a model. */
+/* The report of `rollgate check` about a model. */
 #include "worker/text/model/verdict.h"
 
 enum { LABEL_BYTES = 20 }; /* width of the labels of a report */
@@ -18,7 +18,7 @@ static void report_line(struct buf *out, const char *label, const char *text)
     buf_printf(out, "%-20s %s\n", label, text);
 }
 
-/* A parser and why it was chosen. */
+/* Writes a parser and why it was chosen. */
 static void report_parser(struct buf *out, const char *label, const char *name, struct str why)
 {
     buf_printf(out, "%-20s %s (%.*s)\n", label, name, (int)why.len, why.p);
@@ -66,7 +66,7 @@ static void report_stops(const struct model *m, struct buf *out)
                     "max_tokens");
 }
 
-/* Roles whose texts are made lists of parts, or are not shown. */
+/* Writes the roles whose texts become lists of parts, or are not shown. */
 static void report_texts(const struct boundaries *b, struct buf *out)
 {
     for (size_t i = 0; i < ARRAY_LEN(boundary_roles); i++) {

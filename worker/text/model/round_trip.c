@@ -1,11 +1,11 @@
 /*
- * The chat is rendered three times: the user alone, the user with the generation prompt, the user
- * and the answer with its calls. What the third has beyond the second is what the model would have
- * written (cut_body), and goes to the parser with the state of thought that the generation prompt
- * leaves. The name and the city of each call must come out again: odd words, which no template has
+ * The chat is rendered three times: the user's message alone, with the generation prompt, and with
+ * the answer and its calls. The text that the third has after the second is what the model would
+ * have written (cut_body). The parser gets it with the state of thought that the generation prompt
+ * leaves. The name and the city of each call must be found again: odd words, which no template has
  * in its own text.
  *
- * Choosing tries all parsers in the order of their table, if the one that the marks suggest fails.
+ * If the parser that the marks suggest fails, all parsers are tried in the order of their table.
  */
 #include "worker/text/model/round_trip.h"
 
@@ -20,7 +20,7 @@ static const char tools_text[] =
     "\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\","
     "\"description\":\"x\"}},\"required\":[\"city\"]}}}]";
 
-/* A user's message and an answer with so many calls. */
+/* Makes a user's message and an answer with n calls. */
 static const struct json *make_talk(struct arena *a, uint32_t n)
 {
     const struct json *ret = NULL;
@@ -40,19 +40,19 @@ static const struct json *make_talk(struct arena *a, uint32_t n)
     return ret;
 }
 
-/* What a template made of the calls. */
+/* Renderings of a template with calls. */
 struct call_sample {
     const struct json *tools;
     uint32_t calls;
     struct buf before, prompt,
-        whole;       /* without the calls, with the generation prompt, with the calls */
-    struct str body; /* text that the model would have written, the turn's close included */
-    struct str tail; /* the generation prompt, as far as it stands before the body */
+        whole;       /* without the answer, with the generation prompt, with the answer */
+    struct str body; /* text that the model would have written, including the turn's close */
+    struct str tail; /* the generation prompt, as far as it precedes the body */
 };
 
 struct read_back {
     struct buf name[ROUND_TRIP_CALLS_MAX], arguments[ROUND_TRIP_CALLS_MAX];
-    uint32_t calls; /* may be more */
+    uint32_t calls; /* least number of calls */
     bool broken;
 };
 
@@ -70,8 +70,8 @@ static void on_event(void *ctx, const struct parse_event *ev)
         buf_add_str(&r->arguments[r->calls - 1], ev->text);
 }
 
-/* Cuts the body off after the generation prompt, or after as much of that as the template writes
- * before a finished turn: up to the end of a mark or a line. */
+/* Cuts the body off after the generation prompt. If the template writes only a beginning of that
+ * prompt before a finished turn, cuts after that beginning, at the end of a mark or a line. */
 static void cut_body(struct call_sample *x)
 {
     struct str whole = buf_str(&x->whole), prompt = buf_str(&x->prompt);
@@ -87,7 +87,7 @@ static void cut_body(struct call_sample *x)
     x->tail = str_sub(prompt, MIN_OF(x->before.len, keep), keep - MIN_OF(x->before.len, keep));
 }
 
-/* Whether the name and the arguments of all calls stand in the text. */
+/* Reports whether the name and the arguments of all calls are in the text. */
 static bool writes_calls(struct str text, uint32_t n)
 {
     bool all = str_find(text, STR(TOOL_NAME), 0) != SIZE_MAX;

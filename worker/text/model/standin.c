@@ -1,13 +1,12 @@
-/* A short chat that stands in for a long one (standin.h). It is made of marks, words that are
- * drawn at random when the model is loaded, so that they occur in no prompt. It is rendered up
- * to the last covered turn, and with what follows; split_renderings() compares both behind that
- * turn's mark:
+/* A short chat that replaces a long one for rendering (standin.h). It consists of marks, words that
+ * are drawn at random when the model is loaded, so that they occur in no prompt. It is rendered up
+ * to the last covered turn, and again with the new messages. split_renderings() compares the texts
+ * after that turn's mark:
  *
  *   whole   ... MARK closing
  *   more    ... MARK closing next          common part: closing, the rest: next
  *
- * A mark that is found in closing or next would reach the engine: standin_clean refuses such a
- * result. */
+ * A mark in closing or next would reach the engine, so standin_clean refuses such a result. */
 
 #include "worker/text/model/standin.h"
 
@@ -21,15 +20,15 @@ enum { LOOK_BACK_MAX = 64, CALLS_MAX = 8, HEAD_MAX = CALLS_MAX + 7, TOKEN_MAX = 
 
 /* --- the mark --- */
 
-enum { MARK_DIGIT = 2 }; /* there stands a digit: searched for first, since case cannot change it */
+/* position of a digit, which is searched first because letter case cannot change it */
+enum { MARK_DIGIT = 2 };
 
-/* Draws the random mark of a model, when it is loaded. */
 void standin_draw_mark(struct model *m)
 {
     static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyz";
     unsigned char r[MODEL_MARK_LEN] = {0};
 
-    /* without luck here the mark is the same each time: still no word of a prompt */
+    /* if this fails, the mark is the same at each load, and still no word of a prompt */
     (void)!getrandom(r, sizeof(r), GRND_NONBLOCK);
     m->mark[0] = 'r';
     m->mark[1] = 'g';
@@ -38,7 +37,6 @@ void standin_draw_mark(struct model *m)
     m->mark[MODEL_MARK_LEN] = 0;
 }
 
-/* Reports whether the text contains the mark in any letter case, since templates may change it. */
 bool standin_marked(const struct model *m, struct str text)
 {
     size_t at = MARK_DIGIT;
@@ -57,7 +55,7 @@ bool standin_marked(const struct model *m, struct str text)
     return false;
 }
 
-/* Makes the stand-in of a text: the mark and a letter that says which text. */
+/* Makes the stand-in of a text: the mark and a letter that identifies the text. */
 static struct json make_marked(const struct model *m, struct arena *a, char which)
 {
     char *text = arena_alloc(a, MODEL_MARK_LEN + 1);
@@ -93,7 +91,8 @@ static bool is_system(const struct json *msg)
     return is_role(msg, "system") || is_role(msg, "developer");
 }
 
-/* System messages among the first n; n_first: those at the very beginning. */
+/* Collects the system messages among the first n. n_first: number of those at the very
+ * beginning. */
 static void collect_system(struct arena *a, const struct json *messages, size_t n,
                            struct standin_in *ret)
 {
@@ -119,7 +118,8 @@ static bool may_say_more(const struct json *msg)
     return false;
 }
 
-/* Thoughts, and text beside calls, are what templates drop later. */
+/* An earlier turn matters if it has a thought, or text next to calls, because templates drop these
+ * later. */
 void standin_find_earlier(struct arena *a, const struct json *messages, size_t covered,
                           bool all_system, struct standin_in *ret)
 {
@@ -139,7 +139,6 @@ void standin_find_earlier(struct arena *a, const struct json *messages, size_t c
     }
 }
 
-/* Makes a list of one tool without parameters. */
 struct json standin_tools(struct arena *a, const char *name)
 {
     struct json list = {.kind = JSON_ARRAY, .n = 1}, tool, function, parameters;
@@ -161,7 +160,7 @@ struct json standin_tools(struct arena *a, const char *name)
 
 /* --- making the chat --- */
 
-/* One call whose argument is a mark. */
+/* Makes one call whose argument is a mark. */
 static struct json make_call(const struct model *m, struct arena *a, struct json id,
                              struct json name, char which)
 {
@@ -177,7 +176,7 @@ static struct json make_call(const struct model *m, struct arena *a, struct json
     return call;
 }
 
-/* The calls of the true turn: ids and names, other arguments. */
+/* Copies the calls of the real turn: the same ids and names, other arguments. */
 static struct json copy_calls(const struct model *m, struct arena *a, const struct json *calls,
                               char which)
 {
@@ -194,7 +193,7 @@ static struct json copy_calls(const struct model *m, struct arena *a, const stru
     return list;
 }
 
-/* The turn with a mark for what it says; an answer without calls always says something. */
+/* Copies the turn with marks for its texts. An answer without calls always gets a text. */
 static struct json copy_turn(const struct model *m, struct arena *a, const struct json *turn,
                              char which)
 {
@@ -210,7 +209,7 @@ static struct json copy_turn(const struct model *m, struct arena *a, const struc
     return o;
 }
 
-/* The answer to a call. */
+/* Makes the result of a call. */
 static struct json make_result(const struct model *m, struct arena *a, const struct json *call)
 {
     const struct json *id = json_get(call, "id");
@@ -232,7 +231,7 @@ static struct json make_message(struct arena *a, const char *role, struct json c
     return o;
 }
 
-/* The earlier turn, results of its calls, and the user message behind. */
+/* Writes the earlier turn, the results of its calls, and the user message after it. */
 static uint32_t put_earlier(const struct model *m, struct arena *a, const struct standin_in *in,
                             struct json *at)
 {
@@ -247,7 +246,8 @@ static uint32_t put_earlier(const struct model *m, struct arena *a, const struct
     return n;
 }
 
-/* System messages from `from` on, as many as stay below `to`. One without text stays so. */
+/* Writes the system messages from `from` on that are below `to`. A message without text stays
+ * without. */
 static uint32_t put_system(const struct model *m, struct arena *a, const struct standin_in *in,
                            uint32_t from, uint32_t to, struct json *at)
 {
@@ -290,7 +290,7 @@ static uint32_t put_head(const struct model *m, struct arena *a, const struct st
     return n;
 }
 
-/* *end: behind the last one. */
+/* Counts the marks. *end: position after the last one. */
 static uint32_t count_marks(struct str text, struct str mark, size_t *end)
 {
     uint32_t n = 0;
@@ -305,7 +305,7 @@ static uint32_t count_marks(struct str text, struct str mark, size_t *end)
     return n;
 }
 
-/* SIZE_MAX: there are not so many. */
+/* Returns the end of the nth mark; SIZE_MAX if there are fewer. */
 static size_t nth_mark_end(struct str text, struct str mark, uint32_t n)
 {
     size_t at = 0;
@@ -331,7 +331,7 @@ static size_t common_length(struct str x, struct str y)
     return n;
 }
 
-/* The added token that text begins with; absent when there is none. */
+/* Returns the added token with which text begins; absent if there is none. */
 static struct str leading_token(const struct tokenizer *t, struct str text)
 {
     struct str best = {0};
@@ -370,7 +370,7 @@ static void closed_differently(const struct model *m, struct str tail, struct st
 
     for (size_t at = common; at-- > 0 && common - at < TOKEN_MAX;) {
         if (leading_token(m->tokenizer, str_sub(tail, at, tail.len)).len > common - at)
-            common = at; /* a cut inside a token is none */
+            common = at; /* a cut inside of a token does not count */
     }
     if (common == 0 && was.len && is.len) {
         ret->replaced = true;
@@ -378,13 +378,13 @@ static void closed_differently(const struct model *m, struct str tail, struct st
     }
     ret->closing = str_sub(rest, 0, common);
     ret->next = str_sub(rest, common, rest.len);
-    /* the token at which the model stopped is not written any more */
+    /* the template no longer writes the token at which the model stopped */
     ret->rewrites = ret->replaced || first_stop(m, tail) > common;
 }
 
-/* Compares the stand-in alone (whole) with the stand-in and what follows (more). Earlier turns are
- * rewritten in three cases: the two differ before the end of the turn's text, the turn is closed
- * with a different token, or it does not follow the prompt that the model saw. */
+/* Compares the stand-in alone (whole) with the stand-in and the new messages (more). Earlier turns
+ * are rewritten in three cases: the two differ before the end of the turn's text, the turn is
+ * closed with a different token, or it does not follow the prompt that the model saw. */
 static int split_renderings(const struct model *m, struct str whole, struct str more,
                             struct str prompt, struct standin *ret, struct err *e)
 {
@@ -415,7 +415,8 @@ static int split_renderings(const struct model *m, struct str whole, struct str 
 }
 
 /* Renders the texts without new messages into s->a: the prompt before the last turn, and the chat
- * up to that turn, which is the last of these messages. *prompt_ends: the start of the second. */
+ * up to that turn, which is the last of these messages. *prompt_ends: the start of the second
+ * text. */
 static int render_known(const struct model *m, struct model_scratch *s, const struct standin_in *in,
                         const struct rendering *upto, size_t *prompt_ends, struct err *e)
 {
@@ -437,7 +438,6 @@ static int render_known(const struct model *m, struct model_scratch *s, const st
     return 0;
 }
 
-/* -1 and e: the template refuses the chat, or does not show the turn. */
 int standin_render(const struct model *m, struct model_scratch *s, const struct standin_in *in,
                    struct standin *ret, struct err *e)
 {
@@ -471,7 +471,6 @@ int standin_render(const struct model *m, struct model_scratch *s, const struct 
                             str_sub(buf_str(&s->a), 0, prompt_ends), ret, e);
 }
 
-/* Makes the stand-in; refuses marks in the result. */
 int standin_clean(const struct model *m, struct model_scratch *s, const struct standin_in *in,
                   struct standin *ret, struct err *e)
 {

@@ -1,5 +1,5 @@
-/* Renderings of stand-ins that are met again (standin_memo.h): a few places, the oldest given away
- * first. The key is all that goes in, compared whole. */
+/* Renderings of stand-ins that occur again (standin_memo.h): a few entries, of which the oldest is
+ * replaced first. The key is the whole input, compared byte by byte. */
 
 #include "worker/text/model/standin_memo.h"
 
@@ -11,13 +11,14 @@
 
 enum {
     PLACES = 4,
-    VARIABLES_MAX = 8, /* template variables of a chat that is kept, and the bytes of each text */
+    /* limits for a chat that is remembered: number of template variables, bytes of each text */
+    VARIABLES_MAX = 8,
     VARIABLE_BYTES = 64
 };
 
 struct standin_memo {
-    bool tells_time;  /* the template may ask what time it is */
-    struct buf asked; /* the key looked for last; empty: what was asked is not kept */
+    bool tells_time;  /* the template may read the time */
+    struct buf asked; /* key of the last search; empty: it cannot be remembered */
     unsigned next;    /* index of the entry that is overwritten next */
 
     struct {
@@ -55,7 +56,7 @@ static bool is_short_value(const struct json *v)
            (v->kind != JSON_STRING || v->n <= VARIABLE_BYTES);
 }
 
-/* Few template variables, none of them long. */
+/* Reports whether there are few template variables and none is long. */
 static bool few_variables(const struct json *kwargs)
 {
     if (!kwargs || kwargs->kind != JSON_OBJECT)
@@ -66,14 +67,16 @@ static bool few_variables(const struct json *kwargs)
     return kwargs->n <= VARIABLES_MAX;
 }
 
-/* Reports whether the result can be remembered: no real message in it is long or always new. */
+/* Reports whether the result can be remembered: it has no real message that is long or always
+ * new. */
 static bool is_memorable(const struct standin_in *in)
 {
     return !in->history && !in->real_tools && !in->real_system && !in->earlier &&
            !json_get(in->last, "tool_calls") && few_variables(in->kwargs);
 }
 
-/* Adds a text behind its length, so that no two rows of texts look alike. */
+/* Appends the length of a text, then the text, so that different lists of texts give different
+ * keys. */
 static void add_length_and_text(struct buf *out, struct str text)
 {
     uint32_t n = (uint32_t)text.len;
@@ -82,7 +85,7 @@ static void add_length_and_text(struct buf *out, struct str text)
     buf_add_str(out, text);
 }
 
-/* Adds a value: its kind, then a text, or a count and what it holds, or its JSON and a 0. */
+/* Appends a value: its kind, then a text, or a count and the members, or its JSON and a 0. */
 static void add_json_value(struct buf *out, const struct json *v)
 {
     buf_add_c(out, (char)v->kind);

@@ -1,5 +1,5 @@
-/* The ids that follow an answer (model_suffix): suffix_text.c finds the text from the answer to the
- * place where the engine continues. Here it is encoded together with the token that ended the
+/* The ids that follow an answer (model_suffix). suffix_text.c finds the text from the answer to the
+ * position where the engine continues. Here it is encoded together with the token that ended the
  * answer (the anchor), because a tokenizer may merge across that border. */
 
 #include "worker/text/model/suffix_text.h"
@@ -10,7 +10,7 @@
 #include "worker/text/model/pictures.h"
 #include "worker/text/request/chat.h"
 
-/* The stop token that the turn ended with; NULL when it was cut. */
+/* Returns the stop token that ended the turn; NULL if the turn was cut. */
 static const struct stop *end_of(const struct model *m, const struct model_tail *tail)
 {
     if (tail->cut || tail->last.n == 0)
@@ -22,7 +22,7 @@ static const struct stop *end_of(const struct model *m, const struct model_tail 
     return NULL;
 }
 
-/* Appends the ids of text as they come out behind the anchor token. */
+/* Appends the ids of a text as they are when it follows the anchor token. */
 static int encode_behind(struct model_scratch *s, const struct stop *anchor, struct str text,
                          struct token_vec *out, struct err *e)
 {
@@ -44,7 +44,8 @@ static int encode_behind(struct model_scratch *s, const struct stop *anchor, str
     return 0;
 }
 
-/* How many of ids are the close: those that it gives when it stands alone. */
+/* Returns the number of ids that belong to the close: those that it has when it is encoded
+ * alone. */
 static int count_close(struct model_scratch *s, const struct suffix_text *p,
                        const struct token_vec *ids, uint32_t *ret, struct err *e)
 {
@@ -80,7 +81,7 @@ static int make_suffix(struct model_scratch *s, const struct chat *chat, size_t 
     return rc;
 }
 
-/* Seven parameters: the seam to sessions names them all. NOLINTNEXTLINE */
+/* All seven parameters are needed by sessions. NOLINTNEXTLINE */
 int model_suffix(const struct model *m, struct model_scratch *s, const struct chat *chat,
                  size_t covered, const struct model_tail *tail, struct model_suffix *ret,
                  struct err *e)

@@ -1,14 +1,15 @@
-/* The text between an answer and the place where the engine goes on (suffix_text.h). The whole
- * chat is long; what follows an answer depends on little of it. So three ways are tried,
+/* The text between an answer and the position where the engine continues (suffix_text.h). The whole
+ * chat is long, but the text after an answer depends on little of it. So three ways are tried, the
  * cheapest first:
  *
- *   from_standin   a short chat in which marks stand for what is covered
- *   from_history   the whole chat with and without the new; or real messages before a marked turn
+ *   from_standin   a short chat in which marks replace the covered messages
+ *   from_history   the whole chat with and without the new messages; or real messages before a
+ *   marked turn
  *   from_bare      a turn without thought and texts, for templates that refuse the others
  *
- * decide_closing() then cuts off what the checkpoint has already, from the token with which the
+ * decide_closing() then removes what the checkpoint has already, from the token with which the
  * answer ended. The audit compares the result with the rendering of the whole chat. If they differ,
- * the whole chat is used, from then on also for later calls of this scratch (distrusts). */
+ * the whole chat is used, also for later calls of this scratch (distrusts). */
 
 #include "worker/text/model/suffix_text.h"
 
@@ -37,7 +38,6 @@ static size_t last_stop(const struct model *m, struct str text, size_t *begin)
     return end;
 }
 
-/* Joins two texts in the arena. */
 struct str suffix_join(struct arena *a, struct str x, struct str y)
 {
     char *p = arena_alloc(a, x.len + y.len + 1);
@@ -49,7 +49,7 @@ struct str suffix_join(struct arena *a, struct str x, struct str y)
     return str_of(p, x.len + y.len);
 }
 
-/* Decides what of the template's closing the checkpoint has already. */
+/* Decides which part of the template's closing the checkpoint has already. */
 static struct suffix_text decide_closing(const struct model *m, const struct standin *x,
                                          const struct stop *stop, bool has_calls)
 {
@@ -60,13 +60,13 @@ static struct suffix_text decide_closing(const struct model *m, const struct sta
     if (x->replaced)
         end = x->closing.len;
     if (stop && stop->opener) {
-        /* It begins what follows: the template writes it (or another opener) again. */
+        /* The token begins the next turn: the template writes it (or a different opener) again. */
         p.trim = true;
         p.close = STR("");
         return p;
     }
     if (end == 0 && stop && str_starts(x->next, stop->text)) {
-        /* The template closes a turn only when something follows. */
+        /* The template closes a turn only when a message follows. */
         p.anchor = stop;
         p.close = STR("");
         p.next = str_sub(x->next, stop->text.len, x->next.len);
@@ -75,14 +75,15 @@ static struct suffix_text decide_closing(const struct model *m, const struct sta
     p.anchor = stop;
     if (end > 0)
         p.close = str_sub(x->closing, stop ? end : begin, x->closing.len);
-    else if (has_calls) /* before the close: the rest of the call's syntax, the model's own */
+    /* the text before the close is the rest of the call's syntax, which the model wrote */
+    else if (has_calls)
         p.close = str_ends(x->closing, m->boundaries.close) ? m->boundaries.close : STR("");
     return p;
 }
 
 /* --- the whole chat --- */
 
-/* The first n messages, and the generation prompt if it is wanted. */
+/* Renders the first n messages, with the generation prompt if `prompt` is set. */
 static int whole_chat(struct model_scratch *s, const struct chat *chat, size_t n, bool prompt,
                       struct buf *out, struct err *e)
 {
@@ -121,7 +122,7 @@ static struct str close_of(const struct model *m, struct str answer, const struc
     return str_ends(answer, m->boundaries.close) ? m->boundaries.close : STR("");
 }
 
-/* No stand-in at all: what is covered and all are rendered, and the difference is the suffix. */
+/* Uses no stand-in: renders the covered messages and all messages; the suffix is the difference. */
 static int from_full(struct model_scratch *s, const struct chat *chat, size_t covered,
                      struct standin *ret, struct err *e)
 {
@@ -148,9 +149,10 @@ static int from_full(struct model_scratch *s, const struct chat *chat, size_t co
     return 0;
 }
 
-/* --- how much is real --- */
+/* --- how many messages are real --- */
 
-/* The turn without its thought, and without text beside calls: what every template takes. */
+/* Copies the turn without its thought, and without text next to calls. Every template accepts
+ * that. */
 static struct json bare_turn(struct arena *a, const struct json *last)
 {
     const struct json *calls = json_get(last, "tool_calls");
@@ -168,7 +170,7 @@ bool model_renders_all(const struct model *m)
     return !m->boundaries.renders || m->boundaries.counts_turns;
 }
 
-/* Stand-ins, then such with real tools and system messages. */
+/* Uses stand-ins, then stand-ins with real tools and system messages. */
 static int from_standin(struct model_scratch *s, const struct chat *chat, size_t covered,
                         const struct standin_in *in, struct standin *ret)
 {
@@ -188,8 +190,8 @@ static int from_standin(struct model_scratch *s, const struct chat *chat, size_t
     return standin_clean(m, s, &real, ret, NULL);
 }
 
-/* The whole chat as it is; where the template rewrites, the real messages before the last turn,
- * with a mark for that one's texts. */
+/* Uses the whole chat unchanged. If the template rewrites, uses the real messages before the last
+ * turn, with marks for that turn's texts. */
 static int from_history(struct model_scratch *s, const struct chat *chat, size_t covered,
                         const struct standin_in *in, struct standin *ret, struct err *e)
 {
@@ -203,7 +205,8 @@ static int from_history(struct model_scratch *s, const struct chat *chat, size_t
     return -1;
 }
 
-/* Barer stand-ins: a template that took none of the others rewrites. */
+/* Uses stand-ins with less content. A template that accepted none of the others rewrites earlier
+ * turns. */
 static int from_bare(struct model_scratch *s, const struct standin_in *in, struct standin *ret,
                      struct err *e)
 {
@@ -228,8 +231,8 @@ static int from_bare(struct model_scratch *s, const struct standin_in *in, struc
 
 /* --- the audit --- */
 
-/* Whether the whole chat's rendering ends with the text, right behind the token that the checkpoint
- * ended with, where the template writes that one. */
+/* Reports whether the rendering of the whole chat ends with the text, right after the token that
+ * ended the checkpoint, if the template writes that token. */
 static bool ends_so(struct str full, const struct suffix_text *x, const struct stop *stop)
 {
     struct str before;
@@ -247,7 +250,7 @@ static bool ends_so(struct str full, const struct suffix_text *x, const struct s
         return true;
     before = str_sub(full, full.len > CLOSE_MAX ? full.len - CLOSE_MAX : 0, full.len);
     begin = find_last(before, stop->text);
-    /* behind it stands more than the white space of a close: the template does not write it here */
+    /* more than the white space of a close follows: the template does not write the token here */
     return begin == SIZE_MAX ||
            str_trim(str_sub(before, begin + stop->text.len, before.len)).len > 0;
 }
@@ -260,7 +263,7 @@ struct suffix_job {
     bool has_calls;
 };
 
-/* The texts outlive the buffers of the renderings. */
+/* Copies the texts, which must outlive the buffers of the renderings. */
 static void copy_texts(const struct suffix_job *j, const struct standin *x, struct suffix_text *ret)
 {
     struct arena *a = &j->s->arena;
@@ -270,7 +273,8 @@ static void copy_texts(const struct suffix_job *j, const struct standin *x, stru
     ret->next = arena_str(a, ret->next);
 }
 
-/* Holds the text against the whole chat's rendering, and finds a better one when they differ. */
+/* Compares the text with the rendering of the whole chat, and finds a better text if they
+ * differ. */
 static void audit_suffix(const struct suffix_job *j, const struct standin_in *in,
                          struct suffix_text *ret)
 {
@@ -294,7 +298,7 @@ static void audit_suffix(const struct suffix_job *j, const struct standin_in *in
     }
 }
 
-/* Returns -1 and e if the template takes none of the ways. */
+/* Returns -1 and e if the template accepts no way. */
 int suffix_text(struct model_scratch *s, const struct chat *chat, size_t covered,
                 const struct stop *stop, struct suffix_text *ret, struct err *e)
 {

@@ -1,7 +1,8 @@
 /*
- * The text that follows a checkpoint: the closing of its last turn, and the new messages. Made with
- * a short stand-in conversation if that is enough (standin.h), otherwise with more and more real
- * messages. Compared with the whole chat's rendering if the scratch audits.
+ * The text that follows a checkpoint: the closing of its last turn, and the new messages. It is
+ * made with a short stand-in conversation if that is enough (standin.h), otherwise with more and
+ * more real messages. If the scratch audits, the text is compared with the rendering of the whole
+ * chat.
  */
 #ifndef RG_MODEL_SUFFIX_TEXT_H
 #define RG_MODEL_SUFFIX_TEXT_H
@@ -9,16 +10,18 @@
 #include "worker/text/model/model_internal.h"
 
 struct suffix_text {
-    const struct stop *anchor; /* the token right before the text, if it is a stop token */
-    struct str close, next;    /* the text: both together; in the scratch's arena */
-    bool trim;                 /* the checkpoint's last token is not counted: `next` has it again */
-    bool rewrites;             /* the text before the turn is rendered differently now */
-    bool bare;                 /* the template does not show the last turn now */
+    const struct stop *anchor; /* stop token right before the text, or NULL */
+    /* the two texts whose concatenation follows; in the scratch's arena */
+    struct str close, next;
+    /* the checkpoint's last token must be dropped, because `next` begins with it */
+    bool trim;
+    bool rewrites; /* the text before the turn is rendered differently now */
+    bool bare;     /* the template does not show the last turn now */
     enum model_audit audit;
 };
 
-/* `stop`: what the checkpoint ended with, NULL when it was cut. Resets the scratch's arena. Errors:
- * the template's own, ERR_UNSUPPORTED, ERR_PROMPT_LEAK. */
+/* Makes the text. `stop`: token that ended the checkpoint, NULL if it was cut. Resets the scratch's
+ * arena. Errors: the template's own, ERR_UNSUPPORTED, ERR_PROMPT_LEAK. */
 int suffix_text(struct model_scratch *s, const struct chat *chat, size_t covered,
                 const struct stop *stop, struct suffix_text *ret, struct err *e);
 

@@ -1,14 +1,14 @@
 /*
- * Looks at the template's source, for a template cannot be asked which variables it reads.
- * enable_thinking is a name that means nothing else. "thinking" is also a message's member in some
- * templates, so only the forms in which a condition uses it are taken.
+ * Reads the template's source, because a template cannot be asked for its variables.
+ * enable_thinking is an unambiguous name. In some templates "thinking" is also a member of a
+ * message, so it counts only in the forms that conditions have.
  */
 #include "worker/text/model/thought_switch.h"
 
 #include "worker/text/model/model.h"
 #include "worker/text/template/template.h"
 
-/* "thinking" is also what messages call a thought: only its use as a variable counts. */
+/* Reports whether "thinking" is used as a variable. Messages may call a thought so, too. */
 static bool is_variable(const struct template *t)
 {
     static const char *const uses[] = {" thinking is defined", " not thinking ", "(thinking ",

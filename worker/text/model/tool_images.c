@@ -1,7 +1,7 @@
 /*
- * A run of tool messages is followed by one user message that shows the run's pictures, each
- * result's behind a line that names its call. A user message that follows the run is that message:
- * its own content comes last, so that roles alternate as before.
+ * A run of tool messages is followed by one user message that shows the run's pictures, those of
+ * each result after a line that names its call. If a user message follows the run, the pictures are
+ * added to it: its own content comes last, so that roles alternate as before.
  *
  *   tool c1 (text, A)   tool c2 (B)   user "go on"
  *   ->
@@ -23,8 +23,8 @@ static const char alone[] = "The image is in the next message.";
 
 struct placing {
     struct arena *a;
-    const struct json *caller; /* the nearest assistant message before; NULL: none */
-    struct json shown;         /* parts of the user message that is to follow; empty: none is */
+    const struct json *caller; /* nearest assistant message before the run; NULL: none */
+    struct json shown;         /* parts of the user message that must follow; empty: none must */
     struct json out;
 };
 
@@ -52,8 +52,8 @@ static void show_text(struct placing *p, struct str text)
     json_push(p->a, &p->shown, part);
 }
 
-/* Returns the name of the function that a call names; absent: the assistant made no such call, or
- * it is unknown which. */
+/* Returns the name of the function that a call names. Absent if the assistant made no such call, or
+ * several. */
 static struct str called_name(const struct json *caller, struct str id)
 {
     const struct json *calls = json_get(caller, "tool_calls");
@@ -64,7 +64,7 @@ static struct str called_name(const struct json *caller, struct str id)
     return (struct str){0};
 }
 
-/* The line above a result's pictures. */
+/* Writes the line above a result's pictures. */
 static void show_line(struct placing *p, const struct json *msg)
 {
     struct str id = json_string(json_get(msg, "tool_call_id"));
@@ -78,7 +78,7 @@ static void show_line(struct placing *p, const struct json *msg)
                            id.len ? ", call " : "", (int)id.len, id.len ? id.p : ""));
 }
 
-/* The result keeps its texts, with a line end where a picture stood between two. */
+/* Appends the result with its texts. A line end replaces a picture between two texts. */
 static void append_result(struct placing *p, const struct json *msg)
 {
     const struct json *content = json_get(msg, "content");
@@ -168,14 +168,14 @@ const struct json *tool_images_move(const struct model *m, struct arena *a,
     return p.out.items;
 }
 
-/* --- which form the template shows --- */
+/* --- the form that the template shows --- */
 
 enum { FORM_INLINE, FORM_USER, FORMS };
 
 static const char *const forms[FORMS] = {"inline", "user"};
 
-/* A call, and its result with two pictures and a text. The call's id is one that every template
- * takes. */
+/* Makes a call, and its result with two pictures and a text. Every template accepts the call's
+ * id. */
 static uint32_t make_sample(struct arena *a, struct json *at)
 {
     static const char text[] =
@@ -194,8 +194,8 @@ static uint32_t make_sample(struct arena *a, struct json *at)
     return parsed->n;
 }
 
-/* Whether the template shows the pictures and the text, with the answer's prompt behind and with an
- * answer and a question behind. */
+/* Reports whether the template shows the pictures and the text, both before the generation prompt
+ * and before an answer and a question. */
 static bool form_shows(struct model *m, struct model_scratch *s, int form)
 {
     struct arena *a = &s->arena;
@@ -235,7 +235,7 @@ static void add_note(struct model *m, bool told)
         buf_printf(&m->notes, "%s%s)\n", says[m->tool_images_apart], told ? ", as told" : "");
 }
 
-/* The order in `forms`; -1: none of that name. */
+/* Returns the index in `forms`; -1: no form has the name. */
 static int form_named(const char *name)
 {
     int form = 0;

@@ -1,9 +1,9 @@
 /*
- * Describes the model's state (measure_standing: which continuations are kept, whether calls come
- * back). Then tries remedies: each variable of the template alone, pairs if no single one helps,
- * other families, other parsers. A trial is a copy of the model with one change, probed again
- * (try_copy); the model itself is not changed. A remedy is reported only if nothing is worse with
- * it (is_better).
+ * Describes the model's state (measure_standing: which continuations are kept, whether calls are
+ * read back). Then tries remedies: each variable of the template alone, pairs if no single one
+ * helps, other families, other parsers. A trial is a copy of the model with one change, probed
+ * again (try_copy); the model itself is not changed. A remedy is reported only if nothing is worse
+ * with it (is_better).
  */
 #include "worker/text/model/verdict.h"
 
@@ -15,15 +15,15 @@
 #include "worker/text/model/round_trip.h"
 #include "worker/text/template/pystr.h"
 
-/* The continuations of appending; bits of standing.kept. */
+/* The ways in which a conversation continues; indexes of the bits in standing.kept. */
 static const char *const continuations[] = {"answer, then user", "call, then result",
                                             "thought and call, then result", "thought, then user",
                                             "answer, then system"};
 
-/* How a model stands with its present variables and parsers. */
+/* State of a model with its present variables and parsers. */
 struct standing {
-    unsigned kept; /* bit by continuation: stays as written */
-    unsigned lost; /* bit by continuation: is rewritten */
+    unsigned kept; /* one bit for each continuation that stays as written */
+    unsigned lost; /* one bit for each continuation that is rewritten */
     bool append_only;
     enum round_trip trip[ROUND_TRIP_CALLS_MAX];
 };
@@ -80,9 +80,9 @@ static void list_continuations(struct buf *out, unsigned bits)
     }
 }
 
-/* --- what would be better --- */
+/* --- remedies --- */
 
-/* One thing to try, and what is better with it than without. */
+/* One remedy to try, and what is better with it. */
 struct remedy {
     const struct model *m;
     const struct standing *now;
@@ -161,7 +161,7 @@ struct variable {
     bool value;
 };
 
-/* Variables are what a template sees besides the special tokens, so they stand among them. */
+/* Adds variables to the special tokens, because a template sees both in the same object. */
 static void try_together(struct remedy *r, struct arena *a, const struct variable *set, uint32_t n)
 {
     struct model copy = copy_of(r->m);
@@ -214,7 +214,7 @@ static void try_families(struct remedy *r)
             try_family(r, f);
 }
 
-/* Another parser, when calls are not read back: the first that reads most of them. */
+/* Tries other parsers if calls are not read back. Reports the first that reads most of them. */
 static void try_parsers(struct remedy *r, struct model_scratch *s)
 {
     const enum round_trip *now = r->now->trip;
@@ -261,7 +261,8 @@ static struct str skip_blanks(struct str s)
     return s;
 }
 
-/* Whether what follows a name asks if it is given: "is defined", "is not defined", "| default". */
+/* Reports whether the text after a name checks that it is given: "is defined", "is not defined", "|
+ * default". */
 static bool asks_if_given(struct str behind)
 {
     behind = skip_blanks(behind);
@@ -289,7 +290,8 @@ static void add_variable(const struct model *m, struct arena *a, struct str name
         *vec_push(&names->of) = arena_cstr(a, name);
 }
 
-/* Switches that the template mentions, and whatever it asks for by "is defined". */
+/* Finds known switches that the template mentions, and all names that it checks with "is
+ * defined". */
 static void find_names(const struct model *m, struct arena *a, struct name_list *names)
 {
     struct str s = template_source(model_template(m, true));
@@ -334,7 +336,7 @@ static void try_pairs(struct remedy *r, struct arena *a, const struct name_list 
     }
 }
 
-/* Appends to `tried` what was tried, and what is tried by the callers besides. */
+/* Appends the names of tried variables to `tried`; callers append further remedies. */
 static void try_variables(struct remedy *r, struct buf *tried)
 {
     struct name_list names = {.of = {0}};
@@ -352,7 +354,7 @@ static void try_variables(struct remedy *r, struct buf *tried)
     arena_done(&a);
 }
 
-/* --- what is told --- */
+/* --- the report --- */
 
 static const char *trip_name(enum round_trip r)
 {

@@ -1,7 +1,7 @@
 /*
  * The conclusions of `rollgate check`: which turns stay as written, whether calls are read back,
- * and what would improve that: other template variables, another family, another parser. Each
- * remedy is tried, not guessed.
+ * and what would improve that: other template variables, a different family, a different parser.
+ * Each remedy is tried, not guessed.
  */
 #ifndef RG_MODEL_VERDICT_H
 #define RG_MODEL_VERDICT_H
@@ -11,7 +11,7 @@
 /* Appends what the verdict means for a training run, in one to three lines. */
 void verdict_explain(const struct model *m, struct buf *out);
 
-/* Appends the verdict, lines of text. */
+/* Appends the verdict as lines of text. */
 void verdict_report(const struct model *m, struct buf *out);
 
 #endif

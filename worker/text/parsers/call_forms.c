@@ -1,18 +1,18 @@
 /*
- * One row for each way to write calls. A row's texts are gbnf expressions: literals in quotes,
- * `ws` for blanks, %n, %a, %k and %v for what tool_grammar.c fills in. Macros stand for what many
- * families share: an object with name and arguments, a list of such, keys and values in tags,
- * parameters with names.
+ * One row for each way to write calls. A row's texts are gbnf expressions: literals in quotes, `ws`
+ * for blanks, %n, %a, %k and %v as placeholders for tool_grammar.c. Macros are for forms that many
+ * families share: an object with name and arguments, a list of such objects, keys and values in
+ * tags, parameters with names.
  *
- * A row must allow only what the family's parser reads back, and should allow what its models
- * write. The parsers have a table of their own (families.c); tests make the shortest answer of
- * each row and give it to the parser.
+ * A row must allow only what the family's parser can read, and should allow what its models write.
+ * The parsers have a table of their own (families.c). Tests make the shortest answer of each row
+ * and give it to the parser.
  */
 #include "worker/text/parsers/call_forms.h"
 
 #include "common/base/attrs.h"
 
-/* Members of the object that several families write a call as. */
+/* Members of the object as which several families write a call. */
 #define NAME_MEMBER "\"\\\"name\\\"\" ws \":\" ws \"\\\"%n\\\"\" ws \",\" ws "
 #define ARGUMENTS_MEMBER "\"\\\"arguments\\\"\" ws \":\" ws %a "
 

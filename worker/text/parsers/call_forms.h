@@ -14,7 +14,7 @@ enum arguments {
     ARGS_JSON,
     ARGS_TAGS,
     ARGS_PYTHON,
-    ARGS_BARE /* key:value, texts between text_end[0], the rest JSON */
+    ARGS_BARE /* key:value; texts between text_end[0], other values as JSON */
 };
 
 /*
@@ -27,8 +27,8 @@ struct call_form {
     enum arguments args;
     const char *open, *call, *between, *close;
     const char *text_param;  /* a parameter whose value is its text */
-    const char *json_param;  /* any other; NULL: the same */
-    const char *text_end[3]; /* marks that such a text cannot contain */
+    const char *json_param;  /* a parameter of any other type; NULL: the same form */
+    const char *text_end[3]; /* marks that the text of a parameter cannot contain */
     bool single;             /* the turn ends after a call */
 };
 

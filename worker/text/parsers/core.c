@@ -1,12 +1,12 @@
 /*
- * Two halves: the bytes, and the life of a call. A grammar reads p->in, at absolute offsets. Bytes
- * leave it through core_output only, so their sum is the input. Literals and marks may be cut
- * anywhere: while the text ends with a prefix of one, the answer is STEP_MORE; only the end of all
- * text (final) makes it NO.
+ * The source bytes, and the life of a call. A grammar reads p->in, at absolute offsets. Bytes leave
+ * it through core_output only, so their sum is the input. Literals and marks may be cut anywhere:
+ * while the text ends with a prefix of one, the result is STEP_MORE. Only the end of all text
+ * (final) makes it STEP_NO.
  *
- * A call's events go out when it is accepted (tool_call_accept), or bit by bit when it has grown
- * longer than hold_bytes (tool_call_stream). A call that went out early and turns out wrong is
- * ended by tool_call_breaks and tool_call_pass_remainder, which pass on its remaining bytes.
+ * A call's events are sent when it is accepted (tool_call_accept), or piece by piece when it has
+ * grown longer than hold_bytes (tool_call_stream). If a call whose events were sent early turns out
+ * wrong, tool_call_breaks and tool_call_pass_remainder pass on its remaining bytes.
  */
 #include "worker/text/parsers/core.h"
 
@@ -57,7 +57,7 @@ void core_output_text(struct parser *p)
     core_output(p, PARSE_TEXT, p->pos);
 }
 
-/* The sentence, and what follows the number of times. */
+/* The text of each warning, and the text after a count. */
 static const char *const warnings[WARNING_COUNT][2] = {
     [WARN_BLOCK] = {"a block that looks like a tool call is not a valid one; it stays in content",
                     "blocks in all look like tool calls and are not valid ones"},
@@ -138,7 +138,8 @@ enum step core_blanks(struct parser *p)
     return p->pos < core_end(p) || p->final ? STEP_YES : STEP_MORE;
 }
 
-/* The longest mark that stands here; one that is not whole yet goes before a shorter one. */
+/* Finds the longest mark at pos. A longer mark that is still incomplete has priority over a shorter
+ * one. */
 static enum step find_here(const struct parser *p, const char *const *marks, size_t n,
                            size_t *which)
 {
@@ -163,7 +164,7 @@ static enum step find_here(const struct parser *p, const char *const *marks, siz
     return best;
 }
 
-/* The byte that all marks begin with; 0: they differ. */
+/* Returns the byte with which all marks begin; 0: they differ. */
 static char common_start(const char *const *marks, size_t n)
 {
     char c = 0;

@@ -1,5 +1,5 @@
 /*
- * The families: how each writes calls and thoughts. One row a kind; the readers are shared
+ * The families: how each writes calls and thoughts. One row for each kind; the readers are shared
  * (shapes.h). The grammars that engines enforce have a table of their own (call_forms.c).
  */
 #include "worker/text/parsers/shapes.h"

@@ -1,13 +1,13 @@
 /*
- * Writing rules is simple but for gbnf_text_without: engines' grammars have no "not this text". It
- * is made of rules that follow the marks letter by letter: any character that begins no mark, or
- * such a character and then something that does not go on as that mark (write_diverging, one rule
- * for each prefix that marks share).
+ * Writing rules is simple except for gbnf_text_without, because engines' grammars have no "not this
+ * text". Its rules follow the marks letter by letter. They allow any character that begins no mark,
+ * or a mark's first character and then something that does not continue the mark (write_diverging,
+ * one rule for each prefix that marks share).
  *
  *   without "</a>":   [^<]* ( "<" x1 )*        x1: ( [^/<] [^<]* | "/" x2 )?     x2: ...
  *
- * Classes of characters beyond ASCII are written as the ranges that are left, since one engine's
- * negated classes do not reach there.
+ * Classes of characters beyond ASCII are written as the remaining ranges, because one engine's
+ * negated classes do not cover them.
  */
 #include "worker/text/parsers/gbnf.h"
 
@@ -16,7 +16,7 @@
 
 enum { TAILS_MAX = 10, CODE_POINT_MAX = 0x10ffff };
 
-/* White space is bounded: a grammar that allows it without end lets a model write nothing else. */
+/* White space is limited: with unlimited white space a model could write nothing else. */
 static const char lexical[] =
     "ws ::= [ \\t\\r\\n]{0,40}\n"
     "hex ::= [0-9a-fA-F]\n"
@@ -117,8 +117,8 @@ static uint32_t code_point(struct str c)
     return cp;
 }
 
-/* Any character but these. Beyond ASCII as the ranges that are left: XGrammar's negated classes do
- * not reach there. */
+/* Writes a class of any character except these. Beyond ASCII it lists the remaining ranges, because
+ * XGrammar's negated classes do not cover them. */
 static void write_except(struct buf *x, const struct str *set, size_t n)
 {
     uint32_t at = 1;
@@ -153,8 +153,8 @@ static void add_once(struct str *set, size_t *n, struct str c)
     set[(*n)++] = c;
 }
 
-/* Sets ret to the tails (after `first`) of those of the n texts that begin with `first`. Returns
- * their number. */
+/* Sets ret to the tails (after `first`) of those texts that begin with `first`. Returns their
+ * number. */
 static size_t tails_of(const struct str *texts, size_t n, struct str first, struct str *ret)
 {
     size_t n_ret = 0;
@@ -165,13 +165,14 @@ static size_t tails_of(const struct str *texts, size_t n, struct str first, stru
     return n_ret;
 }
 
-/* Writes what may follow the common beginning of these tails: any text that does not go on as one
+/* Writes what may follow the common beginning of these tails: any text that does not continue one
  * of them. `opening` are the characters that begin a mark. */
 static unsigned write_diverging(struct gbnf *g, const struct str *tails, size_t n,
                                 const struct str *opening, size_t n_opening)
 {
     struct buf x = {0};
-    struct str next[2 * TAILS_MAX]; /* not to stand here: what goes on, then what opens */
+    /* forbidden characters: those that continue a mark, then those that open one */
+    struct str next[2 * TAILS_MAX];
     size_t n_next = 0, n_all;
     unsigned rule;
 
@@ -193,7 +194,7 @@ static unsigned write_diverging(struct gbnf *g, const struct str *tails, size_t 
         for (size_t k = 0; k < n_rest; k++)
             whole = whole || rest[k].len == 0;
         if (whole)
-            continue; /* the mark would be complete */
+            continue; /* this character would complete the mark */
         buf_puts(&x, "| ");
         gbnf_lit(&x, next[i]);
         gbnf_ref(&x, write_diverging(g, rest, n_rest, opening, n_opening));
@@ -234,7 +235,7 @@ unsigned gbnf_text_without(struct gbnf *g, const char *const *marks, size_t n)
     return rule;
 }
 
-/* --- the whole --- */
+/* --- the whole grammar --- */
 
 void gbnf_fill(struct buf *expr, const char *template, const char *keys, const struct str *values)
 {

@@ -1,8 +1,8 @@
 /*
- * The grammar is read into a tree: a rule's body is a choice of sequences of items. Then each rule
- * gets the cost of its shortest sentence: all begin at ENDLESS, and passes over all rules lower
- * them until nothing changes. Going through a rule costs 1, so the cheapest way is never a circle;
- * write_sentence() follows it and always comes to an end. Optional parts are left out, as their
+ * The grammar is parsed into a tree: a rule's body is a choice of sequences of items. Then each
+ * rule gets the cost of its shortest sentence. All costs begin at ENDLESS, and passes over all
+ * rules lower them until nothing changes. Entering a rule costs 1, so the cheapest path has no
+ * cycle, and write_sentence(), which follows it, ends. Optional items are left out, because their
  * least number of times is 0.
  */
 #include "worker/text/parsers/gbnf_sample.h"
@@ -16,14 +16,14 @@ enum { PASSES_MAX = 200, NESTING_MAX = 500, ENDLESS = 1 << 30 };
 
 enum grammar_symbol_kind { LITERAL, RULE, SEQUENCE, CHOICE };
 
-/* An expression; `next` is the next part of the sequence or choice it stands in. */
+/* An expression. `next` is the next one in the same sequence or choice. */
 struct grammar_symbol {
     enum grammar_symbol_kind kind;
     struct grammar_symbol *next;
     struct grammar_symbol *parts;
-    struct str text; /* LITERAL */
+    struct str text; /* text of a LITERAL */
     struct rule *rule;
-    unsigned min; /* how often at least */
+    unsigned min; /* least number of repetitions */
 };
 
 struct rule {
@@ -34,7 +34,7 @@ struct rule {
 
 struct grammar_reading {
     struct arena arena;
-    struct map names; /* -> struct rule */
+    struct map names; /* name -> struct rule */
     struct rule *rules;
     const char *p, *end;
     unsigned depth;
@@ -80,7 +80,7 @@ static bool eat_mark(struct grammar_reading *r, const char *what)
     return true;
 }
 
-/* A name that is defined here: what stands before it has ended. */
+/* Reports whether the name begins a definition, which ends the rule before it. */
 static bool at_definition(struct grammar_reading *r)
 {
     const char *was = r->p;
@@ -131,7 +131,7 @@ static uint32_t read_code_point(struct grammar_reading *r, unsigned digits)
     return v;
 }
 
-/* One character of a literal or class, escapes undone. */
+/* Reads one character of a literal or class, without its escape. */
 static uint32_t read_char(struct grammar_reading *r)
 {
     static const char from[] = "nrt0", to[] = "\n\r\t";
@@ -181,7 +181,7 @@ static struct grammar_symbol *read_literal(struct grammar_reading *r)
     return add_literal(r, &text);
 }
 
-/* Does the class at r->p have c? Moves behind its bracket. */
+/* Reports whether the class at r->p has c. Moves after its bracket. */
 static bool class_has(struct grammar_reading *r, uint32_t c)
 {
     bool has = false;
@@ -198,7 +198,7 @@ static bool class_has(struct grammar_reading *r, uint32_t c)
     return has;
 }
 
-/* A character of the class: of what it excludes a plain one, else the first. */
+/* Returns a character of the class: a plain one if the class is negated, else its first. */
 static struct grammar_symbol *read_class(struct grammar_reading *r)
 {
     static const char plain[] = "ax0 .-_/\n";
@@ -275,7 +275,7 @@ static struct grammar_symbol *read_symbol_row(struct grammar_reading *r)
         n = read_symbol(r);
         if (!n || !read_times(r, n))
             return NULL;
-        *last = node_new(r, SEQUENCE); /* an item may be repeated: a node of its own */
+        *last = node_new(r, SEQUENCE); /* an item may be repeated, so it needs a node of its own */
         (*last)->parts = n;
         (*last)->min = n->min;
         n->min = 1;
@@ -321,7 +321,8 @@ static unsigned multiply_cost(unsigned n, unsigned cost)
     return n == 0 ? 0 : cost >= ENDLESS / n ? ENDLESS : n * cost;
 }
 
-/* Bytes at least, and one for every rule gone through, so that no rule is gone through in vain. */
+/* Returns the least number of bytes, plus one for every rule entered, so that a path never enters a
+ * rule without need. */
 static unsigned cost_of(const struct grammar_symbol *n)
 {
     unsigned sum = 0, least = ENDLESS;
@@ -357,7 +358,7 @@ static void find_costs(struct grammar_reading *r)
     }
 }
 
-/* n has a cost, so all it needs is defined. */
+/* Writes the shortest sentence. n has a cost, so every rule that it needs is defined. */
 static void write_sentence(const struct grammar_symbol *n, struct buf *out)
 {
     const struct grammar_symbol *best;

@@ -1,5 +1,5 @@
 /*
- * Finds a sentence of a grammar in the notation of gbnf.h, also of client-written ones: the
+ * Finds a sentence of a grammar in the notation of gbnf.h, including grammars of clients: the
  * shortest, the first of equals. The built-in engine answers with it if a grammar is enforced.
  * Pure.
  */
@@ -11,8 +11,8 @@
 
 enum { GBNF_SAMPLE_MAX = 8192 };
 
-/* Appends a sentence of the rule `root`. ERR_INVALID: not such a grammar, or none of its sentences
- * is short enough to be found. */
+/* Appends a sentence of the rule `root`. Returns -1 with ERR_INVALID if the text is not such a
+ * grammar, or if no sentence is short enough. */
 int gbnf_sample(struct str grammar, struct buf *out, struct err *e);
 
 #endif

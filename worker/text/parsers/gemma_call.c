@@ -1,7 +1,7 @@
 /*
- * Gemma's calls: call:NAME{key:VALUE,...}, where a mark stands for quotes (struct gemma_shape).
- * Keys are bare; values are marked texts, numbers, true, false, null, lists and objects of these.
- * The arguments are composed; marked texts stream.
+ * Gemma's calls: call:NAME{key:VALUE,...}, with a mark instead of quotes (struct gemma_shape). Keys
+ * are bare. Values are marked texts, numbers, true, false, null, lists and objects of these. The
+ * arguments are composed; marked texts are streamed.
  */
 #include <string.h>
 
@@ -40,7 +40,7 @@ static enum step read_gemma_name(struct parser *p)
     return tool_call_ready(p);
 }
 
-/* A container begins; false: too deep. */
+/* Begins a container. Returns false if it is too deep. */
 static bool push_bracket(struct tool_call *c, char bracket)
 {
     if (c->depth == CALL_DEPTH_MAX)
@@ -64,8 +64,8 @@ static enum step pop_bracket(struct parser *p, char byte)
     return STEP_YES;
 }
 
-/* The mark that the key at pos opens with, which also closes it; NULL: neither is there. MORE: that
- * is not decided. */
+/* Finds the mark that opens the key at pos, which also closes it; NULL: no mark is there.
+ * STEP_MORE: not decided yet. */
 static enum step key_mark(const struct parser *p, const char **mark)
 {
     const char *quote = p->grammar->gemma->quote;
@@ -77,7 +77,7 @@ static enum step key_mark(const struct parser *p, const char **mark)
     return r == STEP_MORE ? r : STEP_YES;
 }
 
-/* A key between two marks, and the colon. */
+/* Reads a key between two marks, and the colon. */
 static enum step marked_key(struct parser *p, const char *mark)
 {
     struct tool_call *c = &p->call;
@@ -96,7 +96,8 @@ static enum step marked_key(struct parser *p, const char *mark)
     return r == STEP_YES ? core_eat(p, ":") : r;
 }
 
-/* Whether a key without marks may be one. A text without its marks may stand in front of it. */
+/* Reports whether an unmarked text can be a key. It cannot if it contains the end of a text whose
+ * marks are missing. */
 static bool key_plain(const struct parser *p, struct str key)
 {
     return str_find(key, str_cstr(p->grammar->gemma->quote), 0) == SIZE_MAX &&
@@ -104,7 +105,7 @@ static bool key_plain(const struct parser *p, struct str key)
            !memchr(key.p, '[', key.len);
 }
 
-/* A key as most are written, and the colon; or the end of an object without members. */
+/* Reads a key as most are written, and the colon; or the end of an object without members. */
 static enum step plain_key(struct parser *p)
 {
     static const char *const stops[] = {":", "}"};
@@ -150,7 +151,7 @@ static enum step read_gemma_key(struct parser *p)
     return STEP_YES;
 }
 
-/* Writes what precedes a value: a comma (n_params: one was read), a key. */
+/* Writes what precedes a value: a comma (n_params: the number of values before), a key. */
 static void begin_gemma_value(struct tool_call *c)
 {
     buf_puts(&c->made, c->n_params ? ", " : "");
@@ -228,7 +229,7 @@ static enum step read_string(struct parser *p)
     return STEP_YES;
 }
 
-/* A text in JSON's own quotes. */
+/* Reads a text in JSON's quotes. */
 static enum step read_quoted(struct parser *p)
 {
     struct tool_call *c = &p->call;
@@ -242,12 +243,12 @@ static enum step read_quoted(struct parser *p)
             value_done(p);
             return STEP_YES;
         }
-        c->field = core_at(p, p->pos) == '\\' && !c->field; /* the next byte is escaped */
+        c->field = core_at(p, p->pos) == '\\' && !c->field; /* whether the next byte is escaped */
     }
     return STEP_MORE;
 }
 
-/* Whether it is an integer and a dot: "3." is the number 3.0 to both engines. */
+/* Reports whether the word is an integer and a dot: both engines read "3." as 3.0. */
 static bool is_dotted(struct str word)
 {
     size_t sign = word.len > 0 && word.p[0] == '-';
@@ -258,7 +259,8 @@ static bool is_dotted(struct str word)
     return str_ends(word, STR(".")) && object_scan_valid(str_sub(word, 0, word.len - 1));
 }
 
-/* A value without marks. One that is nothing is an empty text, as both engines read it. */
+/* Writes a value without marks. A word that has no other meaning is an empty text, as in both
+ * engines. */
 static void write_word(struct buf *out, struct str word)
 {
     if (word.len == 0) {

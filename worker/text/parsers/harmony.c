@@ -1,10 +1,11 @@
 /*
- * Harmony (gpt-oss): a completion is a row of messages
+ * Harmony (gpt-oss): a completion is a list of messages
  *   [<|start|>ROLE][ to=RCPT][<|channel|>CH[ to=RCPT]][<|constrain|>FMT]<|message|>BODY END
- * the first of which begins behind the prompt's "<|start|>assistant". Channel analysis is thought;
- * final, and commentary without a recipient, is text; a recipient functions.NAME is a call, and so
- * is the bare NAME of a tool. END is <|end|>, <|call|> or <|return|>; the last two end the turn, so
- * they are usually not fed.
+ *
+ * The first message follows the prompt's "<|start|>assistant". Channel analysis is thought. Channel
+ * final, and commentary without a recipient, are text. A recipient functions.NAME makes a call, and
+ * so does the bare NAME of a tool. END is <|end|>, <|call|> or <|return|>. The last two end the
+ * turn, so they are usually not fed.
  */
 #include <string.h>
 
@@ -51,7 +52,7 @@ static void begin_channel_body(struct parser *p, enum parse_kind kind)
     p->phase = H_BODY;
 }
 
-/* The function that a message goes to; empty: it goes to none. */
+/* Returns the function to which a message is addressed; empty: none. */
 static struct str called_function(const struct parser *p, struct str recipient)
 {
     struct str functions = STR("functions.");
@@ -61,7 +62,7 @@ static struct str called_function(const struct parser *p, struct str recipient)
     return p->tools && tool_index_find(p->tools, recipient) ? recipient : STR("");
 }
 
-/* Header [done, pos) has ended: what is the body? */
+/* Decides what the body is, after the header [done, pos) has ended. */
 static void apply_header(struct parser *p)
 {
     struct header h = read_header(core_cut(p, p->done, p->pos));
@@ -78,13 +79,13 @@ static void apply_header(struct parser *p)
     begin_channel_body(p, str_eq_c(h.channel, "analysis") ? PARSE_REASONING : PARSE_TEXT);
 }
 
-/* Makes header, body and end text, since they were not understood. */
+/* Sends header, body and end as text, because they were not understood. */
 static void stays_text(struct parser *p, size_t upto)
 {
     core_warn(p, WARN_MESSAGE);
     core_output(p, PARSE_TEXT, upto);
     p->pos = p->done;
-    p->verbatim = true; /* the end mark is text as well */
+    p->verbatim = true; /* the end mark is text, too */
     begin_channel_body(p, PARSE_TEXT);
 }
 
@@ -179,7 +180,7 @@ static enum step call_closes(struct parser *p)
     return r == STEP_MORE && p->final ? STEP_NO : r;
 }
 
-/* A body without a byte is a call without arguments. */
+/* Handles a body without a byte: a call without arguments. */
 static enum step empty_body(struct parser *p)
 {
     bool cut = core_over(p);

@@ -19,7 +19,7 @@ static bool is_key(struct str key, const char *usual, const char *other)
     return str_eq_c(key, usual) || (other && str_eq_c(key, other));
 }
 
-/* False: a second key where one names the call. */
+/* Handles the end of a key. Returns false for a second key that names the call. */
 static bool key_ends(struct parser *p)
 {
     const struct json_shape *shape = p->grammar->json;
@@ -42,7 +42,8 @@ static bool key_ends(struct parser *p)
     return true;
 }
 
-/* The first byte of a member's value. False: arguments of a kind that no call can have. */
+/* Handles the first byte of a member's value. Returns false for arguments of a kind that no call
+ * can have. */
 static bool value_begins(struct parser *p, char first)
 {
     struct tool_call *c = &p->call;
@@ -61,7 +62,7 @@ static bool value_begins(struct parser *p, char first)
     return first == '{' || first == '"' || first == 'n';
 }
 
-/* `to` is behind the last byte of a string or container that is a member's value. */
+/* Handles the end of a member's value. `to` is after the last byte of a string or container. */
 static bool value_ends(struct parser *p, size_t to)
 {
     struct tool_call *c = &p->call;
@@ -88,7 +89,7 @@ static bool value_ends(struct parser *p, size_t to)
     return !c->args_from || tool_call_ready(p) == STEP_YES;
 }
 
-/* Looks at what the byte at pos did to the scanner; only members of the call object count. */
+/* Handles what the byte at pos did to the scanner. Only members of the call object count. */
 static bool follow_byte(struct parser *p, uint8_t before, unsigned depth)
 {
     const struct object_scan *s = &p->call.scan;
@@ -107,8 +108,8 @@ static bool follow_byte(struct parser *p, uint8_t before, unsigned depth)
     return true;
 }
 
-/* Whether the arguments at pos are written as a Python dictionary, as one template of Phi-4 does
- * and models may that see it. */
+/* Reports whether the arguments at pos are written as a Python dictionary. One template of Phi-4
+ * does so, and models that see it may, too. */
 static enum step is_dictionary(const struct parser *p)
 {
     const struct tool_call *c = &p->call;
@@ -119,7 +120,7 @@ static enum step is_dictionary(const struct parser *p)
     return core_lit(p, p->pos, "{'");
 }
 
-/* Reads the dictionary; for the scanner of the object it was a value. */
+/* Reads the dictionary. For the scanner of the object it counts as a value. */
 static enum step scan_dictionary(struct parser *p)
 {
     struct tool_call *c = &p->call;
@@ -185,7 +186,7 @@ static enum step object_ends(struct parser *p)
     return tool_call_ready(p);
 }
 
-/* Reads up to an object, or to a list of them. */
+/* Reads up to an object, or up to a list of objects. */
 static enum step begin_object(struct parser *p)
 {
     struct tool_call *c = &p->call;
@@ -211,9 +212,9 @@ static enum step begin_object(struct parser *p)
     return STEP_YES;
 }
 
-/* Reads a call object that is escaped like HTML, as some templates write it and so models may, too:
- * {&#34;name&#34;: &#34;N&#34;, &#34;arguments&#34;: {...}[, &#34;id&#34;: ...]}. struct
- * tool_call's `field` counts the pieces. */
+/* Reads one piece of a call object that is escaped like HTML. Some templates write it so, and
+ * therefore models may, too: {&#34;name&#34;: &#34;N&#34;, &#34;arguments&#34;: {...}[,
+ * &#34;id&#34;: ...]}. struct tool_call's `field` counts the pieces. */
 static enum step escaped_piece(struct parser *p)
 {
     static const char *const quote[] = {QUOTE};
@@ -242,7 +243,7 @@ static enum step escaped_piece(struct parser *p)
     case 4:
         r = core_eat(p, ", " QUOTE "id" QUOTE ": " QUOTE);
         c->from = p->pos;
-        c->field += r == STEP_NO; /* no id to be read */
+        c->field += r == STEP_NO; /* skips the piece of the id if there is none */
         return r == STEP_NO ? STEP_YES : r;
     default:
         return core_eat(p, "}");
@@ -260,7 +261,8 @@ static enum step escaped_object(struct parser *p)
     return r;
 }
 
-/* Reads on after an object of a list: a comma is left for the next call, the bracket ends it. */
+/* Reads on after an object of a list: a comma is left for the next call, the bracket ends the
+ * list. */
 static enum step behind_object(struct parser *p)
 {
     enum step r = core_blanks(p);
@@ -271,7 +273,7 @@ static enum step behind_object(struct parser *p)
     return p->in_list ? STEP_YES : core_eat_close(p, "]");
 }
 
-/* The object itself, plain or with its quotes escaped. */
+/* Reads the object itself, plain or with its quotes escaped. */
 static enum step run_object(struct parser *p)
 {
     struct tool_call *c = &p->call;
@@ -318,7 +320,8 @@ static enum step next_is(struct parser *p, const char *openers)
     return !core_over(p) && strchr(openers, core_at(p, p->pos)) ? STEP_YES : STEP_NO;
 }
 
-/* The next of a list; the next of a section without commas; or a call without any mark. */
+/* Finds the next call of a list, the next one of a section without commas, or a call without any
+ * mark. */
 enum step json_call_bare(struct parser *p)
 {
     bool split = p->in_list || p->grammar->json->bare;

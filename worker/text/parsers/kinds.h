@@ -11,12 +11,12 @@ struct buf;
 /*
  * X(KIND, name, other names): --tool-parser. A kind is a way to write calls, and has one parser
  * here. Engines name theirs after models, so they have several names for one way, and two engines
- * may have different names for it. Each kind has one name of ours (the engines' where they agree);
- * the other names are what SGLang and vLLM (--tool-call-parser) and models call the same way. So
- * the name that an engine is started with can be given to rollgate as it is. That is optional.
- * rollgate asks engines for ids, so their own parsers are not used (except for kind openai).
- * Without the setting the template's marks decide (parser_detect). A name that is in no row has no
- * parser here and is refused, never guessed.
+ * may have different names for it. Each kind has one name of ours (the engines' where they agree).
+ * The other names are those of SGLang and vLLM (--tool-call-parser) and of models. So a user can
+ * give rollgate the name that an engine is started with. That is optional. rollgate asks engines
+ * for ids, so their own parsers are not used (except for kind openai). Without the setting the
+ * template's marks decide (parser_detect). A name that is in no row has no parser here and is
+ * refused, never guessed.
  */
 #define TOOL_KINDS(X)                                                         \
     X(NONE, "none", "")                                                       \
@@ -73,8 +73,8 @@ struct buf;
     X(PLAMO3, "plamo3", "")                                                   \
     X(MUSE, "muse_glimmer", "muse")
 
-/* The kinds of --reasoning-parser, in the same form (the engines' flag has the same name): a kind
- * is a pair of marks and a habit. */
+/* The kinds of --reasoning-parser, in the same form (the engines' flag has the same name). A kind
+ * is a pair of marks and the habits of its models. */
 #define REASONING_KINDS(X)                                                                       \
     X(NONE, "none", "identity minimax_append_think minimax_m2_append_think")                     \
     X(QWEN3, "qwen3",                                                                            \
@@ -123,8 +123,8 @@ enum reasoning_kind {
         REASONING_KIND_COUNT
 };
 
-/* The kind of a name as users write it (case, '-' and '_' alike; the engines' own names such as
- * qwen25, deepseekv31, gpt-oss are known); 0 and *ret, or -1. */
+/* Finds a kind by a user's name. Case does not matter, '-' equals '_', and the engines' own names
+ * such as qwen25, deepseekv31, gpt-oss are known. Returns 0 and *ret, or -1. */
 int tool_kind_named(struct str name, enum tool_kind *ret);
 int reasoning_kind_named(struct str name, enum reasoning_kind *ret);
 
@@ -135,7 +135,7 @@ void reasoning_kind_names(struct buf *out);
 const char *tool_kind_name(enum tool_kind kind);
 const char *reasoning_kind_name(enum reasoning_kind kind);
 
-/* The texts in a template's source that decided; NULL after the last. Literals. */
+/* Texts in a template's source that decided the choice, NULL-terminated. Literals. */
 struct parser_marks {
     const char *tool[2], *reasoning[2];
 };
