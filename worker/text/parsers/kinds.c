@@ -1,8 +1,8 @@
 /*
- * Names are compared word by word against the lists of kinds.h. The guess from a template goes
- * through tool_marks in order: the first row whose marks all occur wins. So rows with rare marks
- * come before rows with common ones, and "<tool_call>", which many families write, is near the end.
- * Thoughts have marks of their own, or are recognized by the way of calling.
+ * Names are compared word by word with the lists of kinds.h. The guess from a template searches
+ * tool_marks in order: the first row whose marks all occur wins. So rows with rare marks precede
+ * rows with common ones, and "<tool_call>", which many families write, is near the end. Thoughts
+ * have marks of their own, or follow from the way of calling.
  */
 #include "worker/text/parsers/kinds.h"
 
@@ -13,7 +13,7 @@
 
 struct names {
     const char *name;
-    const char *others; /* split by spaces */
+    const char *others; /* other names, separated by spaces */
 };
 
 static const struct names tool_names[] = {
@@ -41,7 +41,7 @@ static bool is_same_kind(struct str s, struct str name)
     return true;
 }
 
-/* The next word of a list; absent behind the last. */
+/* Returns the next word of a list; absent after the last. */
 static struct str next_word(struct str *list)
 {
     size_t space = str_find(*list, STR(" "), 0);
@@ -114,11 +114,11 @@ const char *reasoning_kind_name(enum reasoning_kind kind)
     return reasoning_names[kind].name;
 }
 
-/* In this order the first row whose marks all occur in the template decides. */
+/* The first row whose marks all occur in the template decides. */
 static const struct {
     enum tool_kind kind;
     const char *mark;
-    const char *also; /* or NULL */
+    const char *also; /* second mark that must occur, or NULL */
 } tool_marks[] = {
     {TOOL_DEEPSEEK_V41, "DSML｜ ", NULL},
     {TOOL_DEEPSEEK_V41, "｜DSML｜", "' calls'"},
@@ -186,11 +186,11 @@ static bool has_mark(struct str s, const char *mark)
     return !mark || str_find(s, str_cstr(mark), 0) != SIZE_MAX;
 }
 
-/* Thoughts whose marks are their own. */
+/* Marks that only one kind of thought has. */
 static const struct {
     enum reasoning_kind kind;
     const char *mark;
-    const char *also; /* or NULL */
+    const char *also; /* second mark that must occur, or NULL */
 } thought_marks[] = {
     {REASONING_KIMI, "◁think▷", NULL},
     {REASONING_MISTRAL, "[THINK]", NULL},
@@ -213,7 +213,7 @@ static const struct {
     {REASONING_GRANITE, "Here is my thought process", NULL},
 };
 
-/* Chooses among the kinds that write <think> by the way of calling. */
+/* Chooses among the kinds that write <think>, by the way of calling. */
 static enum reasoning_kind common_thought(struct str s, enum tool_kind tool)
 {
     if (tool == TOOL_MINIMAX_M2)
@@ -226,8 +226,8 @@ static enum reasoning_kind common_thought(struct str s, enum tool_kind tool)
         return REASONING_KIMI_K2;
     if (tool == TOOL_GLM45 || tool == TOOL_GLM47)
         return REASONING_GLM45;
-    /* DeepSeek-R1's first template only cuts thoughts away: the model opens them unasked. Others
-     * that only cut thoughts away serve models that need not think. */
+    /* DeepSeek-R1's first template only removes thoughts: its model opens them unasked. Other
+     * templates that only remove thoughts belong to models that need not think. */
     if (!has_mark(s, "<think>") && has_mark(s, "<｜Assistant｜>"))
         return REASONING_DEEPSEEK_R1;
     return REASONING_QWEN3;

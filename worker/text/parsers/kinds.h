@@ -140,18 +140,18 @@ struct parser_marks {
     const char *tool[2], *reasoning[2];
 };
 
-/* The kinds that a chat template's source speaks, by the markers in it. */
+/* Chooses the kinds for a chat template by the marks in its source. */
 struct parser_marks parser_detect(struct str template_source, enum tool_kind *tool,
                                   enum reasoning_kind *reasoning);
 
 /* State of the thought at the end of a prompt. */
 enum thought_state {
-    THOUGHT_MAYBE, /* nothing: the model opens it or not */
-    THOUGHT_OPEN,  /* it is open, or always is */
+    THOUGHT_MAYBE, /* the prompt does not decide: the model opens a thought or not */
+    THOUGHT_OPEN,  /* a thought is open */
     THOUGHT_CLOSED /* the prompt has closed it */
 };
 
-/* The formats that an answer of the model comes in. */
+/* Formats of tool calls and thoughts in a model's answers. */
 struct answer_formats {
     enum tool_kind tool;
     enum reasoning_kind reasoning;

@@ -1,10 +1,11 @@
 /*
- * MiniMax-M3's calls: parameters are elements, their values text or further elements, and every tag
- * stands behind a mark that no text holds:
+ * MiniMax-M3's calls: parameters are elements, their values are text or further elements, and every
+ * tag follows a mark M that no text contains:
  *   M<invoke name="NAME"> M<key>text M</key> M<list> M<item>text M</item> M</list> M</invoke>
- * The tool's schema says what is a text, and whether elements are a list or an object. Without a
- * schema, elements called item are a list. Elements of one name in a row are a list as well. The
- * arguments are composed; texts that are text by the schema stream.
+ *
+ * The tool's schema decides what is a text, and whether elements are a list or an object. Without a
+ * schema, elements called item are a list. Successive elements with the same name are a list as
+ * well. The arguments are composed. Texts that the schema declares as text are streamed.
  */
 #include <string.h>
 
@@ -15,10 +16,10 @@
 
 enum { ST_NAME, ST_INSIDE, ST_TAG, ST_DONE };
 
-/* What an element is so far: struct tool_call's levels. */
+/* Kind of an element so far: struct tool_call's levels. */
 enum { LEVEL_UNKNOWN, LEVEL_OBJECT, LEVEL_LIST, LEVEL_FILLED = 4, LEVEL_REPEATS = 8 };
 
-enum { UNIONS = 4 }; /* levels of anyOf and the like in which a property is looked for */
+enum { UNIONS = 4 }; /* levels of anyOf and the like in which a property is searched */
 
 static unsigned types_here(const struct parser *p)
 {
@@ -53,7 +54,7 @@ static enum step read_element_name(struct parser *p)
     return tool_call_ready(p);
 }
 
-/* Text of an element that is text by the schema goes out as it comes. */
+/* Sends text of an element at once if the schema declares it as text. */
 static void send_text(struct parser *p)
 {
     struct tool_call *c = &p->call;
@@ -67,7 +68,7 @@ static void send_text(struct parser *p)
     c->unsaid = c->from = p->pos;
 }
 
-/* Text up to the next tag. */
+/* Reads text up to the next tag. */
 static enum step read_inside(struct parser *p)
 {
     static const char *const mark[] = {MARK};
@@ -81,11 +82,11 @@ static enum step read_inside(struct parser *p)
     if (c->levels[c->depth] != LEVEL_UNKNOWN && !core_all_blank(core_cut(p, c->from, p->pos)))
         return STEP_NO;
     c->st = ST_TAG;
-    c->args_sent = p->pos; /* where the tag's mark begins */
+    c->args_sent = p->pos; /* start of the tag's mark */
     return STEP_YES;
 }
 
-/* The first element in another one says what that is. */
+/* Decides the kind of an element by the first element inside of it. */
 static void decide_level(struct parser *p, struct str tag)
 {
     struct tool_call *c = &p->call;
@@ -96,7 +97,8 @@ static void decide_level(struct parser *p, struct str tag)
     buf_add_c(&c->made, list ? '[' : '{');
 }
 
-/* The name of the element at a level, or of the last one there. `key` has those of all levels. */
+/* Returns the name of the element at a level, or of the last one there. `key` has the names of all
+ * levels. */
 static struct str name_at(const struct tool_call *c, unsigned level)
 {
     size_t from = level > 1 ? c->name_ends[level - 1] : 0;
@@ -111,8 +113,8 @@ static void set_name(struct tool_call *c, unsigned level, struct str name)
     c->name_ends[level] = (uint16_t)c->key.len;
 }
 
-/* Another element of the last one's name: both become a list, or the last one grows if it is one.
- * False: what was sent already cannot become a list. */
+/* Handles an element with the name of the one before: both become a list, or the list grows.
+ * Returns false if what was sent already cannot become a list. */
 static bool repeat_member(struct parser *p)
 {
     struct tool_call *c = &p->call;
@@ -137,7 +139,7 @@ static bool repeat_member(struct parser *p)
     return true;
 }
 
-/* The list of such elements ends, if there is one. */
+/* Ends the list of such elements, if there is one. */
 static void end_repeats(struct tool_call *c)
 {
     if (c->levels[c->depth] & LEVEL_REPEATS)
@@ -145,7 +147,7 @@ static void end_repeats(struct tool_call *c)
     c->levels[c->depth] &= (uint8_t)~LEVEL_REPEATS;
 }
 
-/* Writes what precedes a value: a comma, a key. False: a value cannot be here. */
+/* Writes what precedes a value: a comma, a key. Returns false if no value is possible here. */
 static bool begin_member(struct parser *p, struct str tag)
 {
     struct tool_call *c = &p->call;
@@ -205,7 +207,7 @@ static void write_leaf(struct parser *p, struct str text)
         value_write_loose(&c->made, text, types);
 }
 
-/* False: the tag is another element's. */
+/* Closes an element. Returns false if the tag belongs to a different element. */
 static bool close_element(struct parser *p, struct str tag)
 {
     struct tool_call *c = &p->call;
@@ -225,7 +227,7 @@ static bool close_element(struct parser *p, struct str tag)
     return true;
 }
 
-/* <key>, </key>, or </invoke> behind the mark. */
+/* Reads <key>, </key>, or </invoke> after the mark. */
 static enum step read_tag(struct parser *p)
 {
     static const char *const stop[] = {">"};

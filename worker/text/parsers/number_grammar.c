@@ -1,13 +1,13 @@
 /*
- * Bounds become choices of digit patterns. write_naturals() splits a range by its number of digits,
- * and write_between() follows both bounds digit by digit: as long as they are equal one digit is
- * possible, and from then on one bound at a time matters (from_on, up_to).
+ * Bounds become choices of digit patterns. write_naturals() splits a range by its number of digits.
+ * write_between() follows both bounds digit by digit: while they are equal, one digit is possible.
+ * After that only one bound at a time matters (from_on, up_to).
  *
  *   37..52   3 [7-9]  |  4 [0-9]  |  5 [0-2]
  *
- * Negative numbers are the same sizes with the bounds exchanged. A number with a fraction is
- * bounded by its whole part; bounds that are no whole numbers are widened: the grammar may allow a
- * few numbers more, but never refuses a valid one.
+ * For negative numbers the bounds are exchanged. A number with a fraction is bounded by its whole
+ * part. Bounds that are not whole are widened: the grammar may allow a few numbers too many, but
+ * never refuses a valid one.
  */
 #include "worker/text/parsers/number_grammar.h"
 
@@ -26,7 +26,7 @@ static const int64_t MOST = 9999999999999999; /* largest number that the rule `n
 
 struct number_bounds {
     bool has_low, has_high;
-    bool below; /* numbers: `high` itself is too much */
+    bool below; /* for non-integers: `high` itself is too large */
     int64_t low, high;
 };
 
@@ -55,7 +55,7 @@ static void write_digit(char from, char to, struct buf *x)
         buf_printf(x, "[%c-%c] ", from, to);
 }
 
-/* Writes the numbers of n digits from a up to 99..9, or from 00..0 up to b. */
+/* Writes the n-digit numbers from a up to 99..9, or from 00..0 up to b. */
 static void from_on(const char *a, int n, struct buf *x)
 {
     if (n == 0 || are_all(a, n, '0')) {
@@ -90,7 +90,7 @@ static void up_to(const char *b, int n, struct buf *x)
     buf_puts(x, ") ");
 }
 
-/* a <= b, both of n digits. */
+/* Writes the numbers from a to b. Both have n digits, and a <= b. */
 static void write_between(const char *a, const char *b, int n, struct buf *x)
 {
     while (n > 0 && a[0] == b[0]) {
@@ -115,7 +115,7 @@ static void write_between(const char *a, const char *b, int n, struct buf *x)
     buf_puts(x, ") ");
 }
 
-/* The naturals from..to, 0 <= from <= to, as JSON writes them. */
+/* Writes the natural numbers from..to, 0 <= from <= to, in JSON's form. */
 static void write_naturals(int64_t from, int64_t to, struct buf *x)
 {
     int64_t first = 0, last = 9; /* range of numbers with the present count of digits */
@@ -149,7 +149,7 @@ static bool is_small(double d)
     return d >= -1e15 && d <= 1e15;
 }
 
-/* Bounds as whole numbers: inward for integers, outward for others. */
+/* Returns the bounds as whole numbers: narrowed for integers, widened for others. */
 static struct number_bounds bounds_of(const struct json *schema, bool whole)
 {
     struct number_bounds b = {0};
@@ -186,7 +186,8 @@ static struct number_bounds bounds_of(const struct json *schema, bool whole)
     return b;
 }
 
-/* The sizes from..to of numbers of one sign: every one below `to` with a fraction, `to` without. */
+/* Writes the absolute values from..to for numbers of one sign. Values below `to` may have a
+ * fraction, `to` itself may not. */
 static void write_sizes(int64_t from, int64_t to, bool below, struct buf *x)
 {
     buf_puts(x, "( ");

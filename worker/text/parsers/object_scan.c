@@ -1,9 +1,8 @@
 /*
  * One state, and one bit for each open container (object or array). A byte changes the state and
- * nothing is looked at twice, so a call's arguments are followed while they come. Numbers have no
- * last byte of their own: the byte behind one ends it and is then read as part of the container
- * (number_ended). Hence a number cannot be the whole value, and object_scan_valid puts brackets
- * around its text.
+ * nothing is read twice, so a call's arguments are followed while they arrive. A number has no last
+ * byte of its own: the byte after it ends it and then counts for the container (number_ended). So a
+ * number cannot be the whole value, and object_scan_valid puts brackets around its text.
  */
 #include "worker/text/parsers/object_scan.h"
 
@@ -107,7 +106,7 @@ static void after_value(struct object_scan *s, char c)
         s->state = SCAN_BAD;
 }
 
-/* A byte behind a complete number: it belongs to the container. */
+/* Handles the byte after a complete number, which belongs to the container. */
 static void number_ended(struct object_scan *s, char c)
 {
     if (!s->depth) {
@@ -118,7 +117,7 @@ static void number_ended(struct object_scan *s, char c)
     after_value(s, c);
 }
 
-/* Returns the state after a sign, a point or an "e", after which a digit must come. */
+/* Returns the state after a sign, a point or an "e", which a digit must follow. */
 static uint8_t digit_due(uint8_t state, char c)
 {
     bool digit = is_json_digit(c);
@@ -132,7 +131,7 @@ static uint8_t digit_due(uint8_t state, char c)
     return state == SCAN_MINUS ? SCAN_DIGITS : state == SCAN_DOT ? SCAN_FRACTION : SCAN_EXP_DIGITS;
 }
 
-/* One more byte of a number, or the first behind it. */
+/* Handles a further byte of a number, or the first one after it. */
 static void in_number(struct object_scan *s, char c)
 {
     bool exp = c == 'e' || c == 'E';
@@ -244,7 +243,7 @@ bool object_scan_valid(struct str s)
     struct object_scan scan;
     char close = ']';
 
-    /* An array of one value: so that numbers end as well. */
+    /* The value is put into an array, so that a number ends as well. */
     object_scan_init(&scan);
     object_scan_byte(&scan, '[');
     s = str_trim(s);

@@ -1,9 +1,8 @@
 /*
- * Typing has two sides. types_within collects what a schema allows, as bits; type names are those
- * that engines accept, many by their beginning. value_write then looks at the text: is it JSON of
- * an allowed type as it stands, a word for true, false or null, a number as Python writes them, a
- * Python literal? All other values become strings, since a value that a model wrote must not be
- * lost.
+ * value_types collects the types that a schema allows, as bits. It knows the type names that
+ * engines accept, many by their beginning. value_write then tests the text: is it JSON of an
+ * allowed type, a word for true, false or null, a number in Python's form, a Python literal? All
+ * other values become strings, because a value that a model wrote must not be lost.
  */
 #include "worker/text/parsers/param_value.h"
 
@@ -16,7 +15,7 @@
 #include "worker/text/parsers/object_scan.h"
 #include "worker/text/parsers/python_scan.h"
 
-/* Names of types, longest spellings by prefix where engines accept families (int32, uint8 ...). */
+/* Names of types. A prefix matches where engines accept families of names (int32, uint8 ...). */
 static const struct {
     const char *name;
     bool prefix;
@@ -98,7 +97,7 @@ void value_escape(struct buf *out, struct str text)
     static const char hex[] = "0123456789abcdef";
     static const char named[] = "\b\f\n\r\t";
 
-    size_t plain = 0; /* up to here all is written */
+    size_t plain = 0; /* everything before is written */
 
     for (size_t i = 0; i < text.len; i++) {
         unsigned char c = (unsigned char)text.p[i];
@@ -175,7 +174,7 @@ static bool is_container(struct str s)
     return s.len && (s.p[0] == '{' || s.p[0] == '[') && object_scan_valid(s);
 }
 
-/* A Python literal that is the whole of s. */
+/* Writes a Python literal that is the whole of s. Returns false if it is none. */
 static bool write_python(struct buf *out, struct str s)
 {
     struct python_scan scan = {0};
@@ -193,7 +192,7 @@ static bool write_python(struct buf *out, struct str s)
     return false;
 }
 
-/* Text that is already JSON of one of the types. */
+/* Reports whether the text is already JSON of one of the types. */
 static bool fits_types(struct str s, unsigned types)
 {
     return (types & TYPE_INTEGER && is_integer(s)) || (types & TYPE_NUMBER && is_json_number(s)) ||
@@ -209,7 +208,7 @@ static size_t digits_at(struct str s, size_t at)
     return n;
 }
 
-/* A number as Python's int and float read it and JSON does not: +5, 007, .5, 1. */
+/* Writes a number that Python's int and float accept and JSON does not: +5, 007, .5, 1. */
 static bool write_number(struct buf *out, struct str s, unsigned types)
 {
     size_t sign = s.len && (s.p[0] == '+' || s.p[0] == '-');
@@ -250,7 +249,7 @@ void value_write(struct buf *out, struct str raw, unsigned types)
         write_string(out, raw);
 }
 
-/* An object or a list whose quotes are escaped, as within a JSON string. */
+/* Writes an object or a list whose quotes are escaped, as inside of a JSON string. */
 static bool write_escaped(struct buf *out, struct str s)
 {
     struct buf quoted = {0}, plain = {0};
@@ -280,9 +279,9 @@ void value_write_loose(struct buf *out, struct str raw, unsigned types)
         write_string(out, raw);
 }
 
-enum { ENTITY_MAX = 10 }; /* bytes of the longest: &#1114111; */
+enum { ENTITY_MAX = 10 }; /* bytes of the longest entity: &#1114111; */
 
-/* The character of &NAME; or &#N; at `at`: its bytes are appended, and what was read returned. */
+/* Decodes &NAME; or &#N; at `at`: appends the character and returns the number of bytes read. */
 static size_t read_entity(struct buf *out, struct str s, size_t at)
 {
     static const char *const names[] = {"&lt;", "<",      "&gt;", ">",      "&amp;",
@@ -317,7 +316,7 @@ void value_unescape_xml(struct buf *out, struct str text)
 {
     struct str begin = STR("<![CDATA["), end = STR("]]>");
     size_t at = 0;
-    bool closes = true; /* a section's end may come */
+    bool closes = true; /* the end of a section may follow */
 
     while (at < text.len) {
         size_t n = text.p[at] == '&' ? read_entity(out, text, at) : 0;

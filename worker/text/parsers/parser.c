@@ -1,16 +1,17 @@
 /*
- * The loop and its phases. run_phase() runs the phase at hand until nothing more can be decided;
- * what is undecided stays in p->in for the next feed.
+ * The loop and its phases. run_phase() runs the present phase until nothing more can be decided.
+ * Undecided bytes stay in p->in for the next feed.
  *
  *   START -> REASONING -> CONTENT <-> OPENED, HEADER, UNIT: a call
- *                                                     '-> BROKEN: one that went out already failed
+ *                                                     '-> BROKEN: a call that was sent early has
+ *                                                     failed
  *
- * Content is searched for all marks of the family at once; which mark it was decides the phase.
- * The family's own reader runs in UNIT. If it says no, only the mark becomes text and the text
- * after it is read again, so that a real call after a false one is found. If that takes too long,
- * the rest of the answer is text (count_reread).
+ * Content is searched for all marks of the family at once; the mark that is found decides the
+ * phase. The family's own reader runs in UNIT. If it refuses, only the mark becomes text and the
+ * text after it is read again, so that a real call after a false one is found. If that takes too
+ * long, the rest of the answer is text (count_reread).
  *
- * Every decision depends on the text, never on its cuts. If a search may have got further with a
+ * Every decision depends on the text, never on its split. If a search could have got further with a
  * longer piece, its position is put back (core_beyond, unit_step).
  */
 #include "worker/text/parsers/parser.h"
@@ -25,7 +26,8 @@ struct parser *parser_new(const struct parser_options *o, struct parse_sink sink
 {
     struct parser *p = mem_zalloc(sizeof(*p));
 
-    buf_reserve(&p->in, 1); /* core_cut points into it even when it is empty */
+    /* makes p->in.p non-NULL, because core_cut points into it even if it is empty */
+    buf_reserve(&p->in, 1);
     p->tool = o->tool;
     p->tools = o->tools ? tool_index_new(o->tools) : NULL;
     p->hold_bytes = o->hold_bytes;
@@ -60,7 +62,7 @@ void parser_free(struct parser *p)
 
 /* --- the thought --- */
 
-/* The longest of the marks that stands at pos; MORE while a longer one may. */
+/* Matches the longest of the marks at pos. Returns MORE while a longer one is still possible. */
 static enum step eat_any(struct parser *p, const char *const *marks, size_t n)
 {
     size_t longest = 0;
@@ -77,7 +79,7 @@ static enum step eat_any(struct parser *p, const char *const *marks, size_t n)
     return longest ? STEP_YES : STEP_NO;
 }
 
-/* One of the tags, behind white space or not. A tag may begin with white space itself. */
+/* Matches one of the tags, perhaps after white space. A tag may begin with white space itself. */
 static enum step eat_tag(struct parser *p, const char *const *tags, size_t n, size_t blanks_end)
 {
     enum step r;
@@ -91,8 +93,8 @@ static enum step eat_tag(struct parser *p, const char *const *tags, size_t n, si
     return r;
 }
 
-/* A thought may be opened more than once: all start tags in front of it are syntax. So is an end
- * tag that opens the answer, where the kind writes one for no thought. */
+/* Reads the start of the answer. All start tags before the thought are syntax. So is an end
+ * tag that opens the answer, if the kind writes one for "no thought". */
 static bool start_step(struct parser *p)
 {
     const struct think_tags *t = p->think;
@@ -120,7 +122,7 @@ static bool start_step(struct parser *p)
     return true;
 }
 
-/* The thought so far goes out; one of white space only is none. */
+/* Sends the thought so far. White space alone is not a thought. */
 static void output_thought(struct parser *p, bool ends)
 {
     if (p->quiet && core_blanks_end(p, p->done) >= p->pos) {
@@ -132,7 +134,7 @@ static void output_thought(struct parser *p, bool ends)
     core_output(p, PARSE_REASONING, p->pos);
 }
 
-/* --- marks to look for --- */
+/* --- marks to search --- */
 
 enum mark_kind {
     MARK_THINK_END,
@@ -197,7 +199,7 @@ static bool reasoning_step(struct parser *p)
     return true;
 }
 
-/* Drops newlines behind a thought. False: more of them may come. */
+/* Drops newlines after a thought. Returns false if more of them may follow. */
 static bool drop_newlines(struct parser *p)
 {
     for (p->pos = p->done; p->pos < core_end(p) && core_at(p, p->pos) == '\n'; p->pos++)
@@ -252,7 +254,7 @@ static bool header_byte(char c)
            (c && strchr("_.-:/", c));
 }
 
-/* At pos: the rest of a header behind its mark. Behind its end comes text, or a call's body. */
+/* Reads the rest of a header after its mark. Text or a call's body follows its end. */
 static enum step read_header(struct parser *p)
 {
     const struct message_head *h = p->grammar->header;
@@ -286,7 +288,7 @@ static enum step read_header(struct parser *p)
     return r;
 }
 
-/* A header that opens the answer without its mark. */
+/* Reads a header that opens the answer without its mark. */
 static enum step try_header(struct parser *p)
 {
     enum step r;
@@ -298,7 +300,7 @@ static enum step try_header(struct parser *p)
     return r;
 }
 
-/* A call without a mark: only where no text was spoken since the start or the last call. */
+/* Reads a call without a mark. No text may have come since the start or the last call. */
 static enum step try_bare(struct parser *p)
 {
     enum step r;
@@ -326,7 +328,7 @@ static void content_marks(const struct parser *p, struct mark_list *m)
     const struct grammar *g = p->grammar;
     bool calls = g && !p->calls_given_up;
 
-    if (calls && g->header) /* before the same mark as syntax */
+    if (calls && g->header) /* as a call, it precedes the same mark as syntax */
         add_marks(m, &g->header->mark, 1, MARK_HEAD);
     add_marks(m, p->think->wrap, ARRAY_LEN(p->think->wrap), MARK_SKIP);
     if (!g)
@@ -369,12 +371,11 @@ static bool content_step(struct parser *p)
     return true;
 }
 
-/* How much is read anew without a limit, and how many times the text so far beyond that. */
+/* Bytes that may be read again in any case, and in addition as a multiple of the text so far. */
 enum { REREAD_FREE_BYTES = 16 << 10, REREAD_TIMES = 2 };
 
-/* Counts the bytes of a failed unit, which ended at pos and is read again from `from` on. K units
- * that are all open up to the same far position would be read K times up to there. Beyond what any
- * real answer needs, no further calls are searched. */
+/* Counts the bytes of a failed unit, which ended at pos and is read again from `from` on. The limit
+ * matters for K open units that all end at the same far position: their text is read K times. */
 static void count_reread(struct parser *p, size_t from)
 {
     p->reread += p->pos - MIN_OF(from, p->pos);
@@ -385,8 +386,8 @@ static void count_reread(struct parser *p, size_t from)
     p->starts_of = 0;
 }
 
-/* The block is no valid call: its mark is text, and what follows is read anew. In the middle of
- * text a call was to be expected only once its name was known: no warning before. */
+/* Handles a block that is not a valid call: its mark is text, and the bytes after it are read
+ * again. A mark in the middle of text causes a warning only if the name of a call was known. */
 static void unit_fails(struct parser *p)
 {
     bool prose = p->phase == PHASE_UNIT && p->call.prose;
@@ -416,7 +417,7 @@ static bool header_step(struct parser *p)
     return r != STEP_MORE;
 }
 
-/* At pos: the name of a tool, and a call behind it, which has the name once more. */
+/* Reads the name of a tool at pos and the call after it, which has the name once more. */
 static enum step eat_named(struct parser *p)
 {
     const struct grammar *g = p->grammar;
@@ -475,12 +476,12 @@ static void skip_begins(struct parser *p)
 
     p->pos = c->item;
     c->depth = 0;
-    c->field = 0; /* the quote of the string at hand */
-    c->stage = 0; /* behind a backslash */
+    c->field = 0; /* no quote is open */
+    c->stage = 0; /* not after a backslash */
     p->phase = PHASE_SKIPPED;
 }
 
-/* Takes a byte of the element. Returns true if it ends the element. */
+/* Skips a byte of the element. Returns true if the byte ends the element. */
 static bool skip_byte(struct tool_call *c, char byte)
 {
     if (c->stage || (c->field && byte == '\\')) {
@@ -498,8 +499,7 @@ static bool skip_byte(struct tool_call *c, char byte)
     return false;
 }
 
-/* The element becomes text. The calls that follow it in the list stay calls, as in vLLM and
- * SGLang. */
+/* Makes the element text. The calls after it in the list stay calls, as in vLLM and SGLang. */
 static bool skipped_step(struct parser *p)
 {
     struct tool_call *c = &p->call;
@@ -528,7 +528,7 @@ static bool unit_step(struct parser *p)
 
     if (r == STEP_YES) {
         tool_call_accept(p);
-        p->in_section = true; /* its closing tag is syntax, even if the opening one was not */
+        p->in_section = true; /* the closing tag becomes syntax, even if the opening one was text */
         p->quiet = true;
         p->phase = PHASE_CONTENT;
         return true;
@@ -537,8 +537,8 @@ static bool unit_step(struct parser *p)
         tool_call_stream(p);
         return false;
     }
-    /* A feed that ended just before this place would have committed the call by now. So it is
-     * committed here, too: events do not depend on the cuts. */
+    /* If a feed had ended just before this position, the call would have been committed by now. So
+     * it is committed here, too, and events do not depend on the split. */
     tool_call_stream(p);
     if (p->call.committed) {
         tool_call_breaks(p);
@@ -554,7 +554,7 @@ static bool unit_step(struct parser *p)
     return true;
 }
 
-/* A committed call that is not valid, up to its end. */
+/* Handles a committed call that is not valid, up to its end. */
 static bool broken_step(struct parser *p)
 {
     const struct grammar *g = p->grammar;
@@ -605,7 +605,7 @@ void parser_feed(struct parser *p, struct str text)
     buf_add_str(&p->in, text);
     while (run_phase(p))
         ;
-    /* A committed call may still need the start of what it is reading. */
+    /* A committed call may still need the start of the value that it is reading. */
     keep = p->done;
     if (p->phase == PHASE_UNIT && p->call.from && p->call.from < keep && !p->harmony)
         keep = p->call.from;
@@ -642,7 +642,7 @@ void parser_finish(struct parser *p)
     p->final = true;
     while (run_phase(p))
         ;
-    /* White space that waited for something: part of the syntax only if there was any. */
+    /* Sends white space that has waited: as syntax only if a mark was found. */
     core_output(p, p->marked ? PARSE_SOURCE : PARSE_TEXT, core_end(p));
     core_warn_counts(p);
 }

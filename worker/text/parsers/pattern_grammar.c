@@ -1,11 +1,11 @@
 /*
- * Reads the pattern once, from left to right, and writes the expression as it goes. Anything that
- * cannot be a rule sets `bad`, and all that was written is taken back. A pattern matches anywhere
+ * Reads the pattern once, from left to right, and writes the expression at the same time. Anything
+ * that cannot be a rule sets `bad`, and everything written is removed. A pattern matches anywhere
  * in a text, so without ^ or $ any characters may be at that end.
  *
- * Sets of characters are kept as ranges of code points, inverted if need be, and written as a
- * class of what JSON holds as it is, and escapes for the rest. `weight` counts how many characters
- * repetitions spell out: nested ones multiply, and an engine would unroll them all.
+ * Sets of characters are kept as ranges of code points, inverted if necessary. They are written as
+ * a class of the characters that JSON permits, and escapes for the others. `weight` counts how many
+ * characters repetitions produce: nested ones multiply, and an engine would unroll them all.
  */
 #include "worker/text/parsers/pattern_grammar.h"
 
@@ -20,9 +20,9 @@ enum {
     RANGES_MAX = 64,
     DEPTH_MAX = 16,
     TIMES_MAX = 256,
-    WEIGHT_MAX = 2048, /* characters that repetitions count out */
+    WEIGHT_MAX = 2048, /* largest number of characters that repetitions may produce */
     LAST = 0x10ffff,
-    NONE = 0x110000, /* behind the end */
+    NONE = 0x110000, /* after the end of the pattern */
 };
 
 struct code_range {
@@ -38,10 +38,10 @@ struct regex_source {
     struct str in;
     size_t at;
     struct buf *x;
-    bool bad; /* it holds something that is no rule */
+    bool bad; /* the pattern contains something that cannot be a rule */
 };
 
-/* What was read: whether it may be empty, and how many characters it counts out. */
+/* A parsed piece: whether it may be empty, and how many characters it produces. */
 struct regex_part {
     bool empty;
     unsigned weight;
@@ -108,7 +108,7 @@ static void add_range(struct regex_source *p, struct set *s, uint32_t from, uint
         s->at[s->n++] = (struct code_range){from, to};
 }
 
-/* All that the set does not hold. */
+/* Replaces the set by its complement. */
 static void invert_set(struct set *s)
 {
     struct set out = {.n = 0};
@@ -132,7 +132,7 @@ static void invert_set(struct set *s)
     *s = out;
 }
 
-/* The set of \d, \w, \s or its inverse; false when c names none. */
+/* Adds the set of \d, \w, \s or its inverse. Returns false if c names none. */
 static bool add_named(struct regex_source *p, struct set *s, uint32_t c)
 {
     static const struct code_range digits[] = {{'0', '9'}};
@@ -165,7 +165,7 @@ static bool holds_character(const struct set *s, uint32_t c)
     return false;
 }
 
-/* A character of the set as JSON writes it: itself, or escaped where it must be. */
+/* Writes a character of the set in JSON's form: itself, or escaped if it must be. */
 static void write_json_set(struct regex_source *p, const struct set *s)
 {
     static const char escaped[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
@@ -206,9 +206,9 @@ static void write_json_set(struct regex_source *p, const struct set *s)
     p->bad = p->bad || !any;
 }
 
-/* --- the parts of a pattern --- */
+/* --- pieces of a pattern --- */
 
-/* Reads one character that a backslash, already taken, escapes. */
+/* Reads the character after a backslash, which was read already. */
 static uint32_t escaped_char(struct regex_source *p, bool in_class)
 {
     static const char names[] = "tnrf", values[] = "\t\n\r\f";
@@ -221,13 +221,13 @@ static uint32_t escaped_char(struct regex_source *p, bool in_class)
         return read_pattern_hex(p, c == 'x' ? 2 : 4);
     if (in_class && c == 'b')
         return '\b';
-    /* Of the others only what means nothing by itself may be escaped. */
+    /* Other characters may be escaped only if they have no meaning without the backslash. */
     if ((c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || c > 0x7f)
         p->bad = true;
     return c;
 }
 
-/* One end of a range, or a named set (added; NONE is returned). */
+/* Reads one end of a range, or adds a named set and returns NONE. */
 static uint32_t class_end(struct regex_source *p, struct set *s)
 {
     if (!eat_character(p, '\\'))
@@ -283,7 +283,7 @@ static struct regex_part read_pattern_group(struct regex_source *p, unsigned dep
     struct regex_part inner = {0};
 
     if (eat_character(p, '?') && !eat_character(p, ':')) {
-        (void)eat_character(p, 'P'); /* Python's way to name one */
+        (void)eat_character(p, 'P'); /* Python's syntax for a named group */
         p->bad = p->bad || !eat_character(p, '<') || peek_character(p) == '=' ||
                  peek_character(p) == '!';
         while (!p->bad && !eat_character(p, '>'))
@@ -327,7 +327,7 @@ static struct regex_part read_pattern_atom(struct regex_source *p, unsigned dept
     return one;
 }
 
-/* {m}, {m,} or {m,n} behind its bracket. */
+/* Reads {m}, {m,} or {m,n} after its bracket. */
 static void read_counts(struct regex_source *p, uint32_t *min, uint32_t *max)
 {
     uint32_t n[2] = {0, 0};
@@ -368,8 +368,9 @@ static void read_times(struct regex_source *p, struct regex_part *one)
     } else {
         return;
     }
-    (void)eat_character(p, '?'); /* lazy: the same texts */
-    /* What may be empty must not be repeated: a rule would go round in circles. */
+    (void)eat_character(p, '?'); /* lazy quantifiers match the same texts */
+    /* A piece that may be empty must not be repeated: the rule would refer to itself without end.
+     */
     p->bad = p->bad || one->empty || max == 0;
     one->empty = min == 0;
     one->weight *= max == UINT32_MAX ? MAX_OF(min, 1u) : max;
@@ -383,7 +384,7 @@ static void read_times(struct regex_source *p, struct regex_part *one)
         buf_printf(p->x, "{%u,%u} ", min, max);
 }
 
-/* The end of an alternative: '$' counts outside of all groups. */
+/* Reports whether an alternative ends here. '$' counts only outside of all groups. */
 static bool ends_alternative(const struct regex_source *p, size_t at)
 {
     return at == p->in.len || p->in.p[at] == '|' || p->in.p[at] == ')';

@@ -1,7 +1,7 @@
 /*
- * Calls as Python writes them: [NAME(key=literal, ...), NAME(...)] as the whole answer or between
- * marks, or one a line between marks. Every call is a unit of its own; its literals are written as
- * JSON while they come.
+ * Calls in Python's form: [NAME(key=literal, ...), NAME(...)] as the whole answer or between marks,
+ * or one a line between marks. Every call is a unit of its own. Its literals are converted to JSON
+ * while they arrive.
  */
 #include <string.h>
 
@@ -11,7 +11,7 @@
 
 enum { ST_BEGIN, ST_OPEN, ST_NAME, ST_ARGS, ST_AFTER };
 
-/* What the call at hand is written as: struct tool_call's `stage`. */
+/* Notation of the present call: struct tool_call's `stage`. */
 enum { AS_UNKNOWN, AS_PYTHON, AS_JSON };
 
 bool python_name_byte(char c)
@@ -50,9 +50,9 @@ static void begin_param(struct tool_call *c)
     c->depth = 0;
 }
 
-/* Handles a value's first byte. If the schema wants another type than text (templates of Llama 4
- * write "3" for 3), the text is read whole into `key`. Then its value is written: `wrapped`, from
- * `from` on. */
+/* Handles a value's first byte. If the schema wants a different type than text (templates of Llama
+ * 4 write "3" for 3), the text is first read whole into `key`. Then its value is written:
+ * `wrapped`, from `from` on. */
 static void first_byte(struct parser *p)
 {
     struct tool_call *c = &p->call;
@@ -80,7 +80,7 @@ static void write_unwrapped(struct tool_call *c)
     c->from = 0;
 }
 
-/* Between parameters, in a key or behind it. DONE: the parenthesis has closed. */
+/* Handles a byte between parameters, in a key or after it. DONE: the parenthesis has closed. */
 static enum python_step key_byte(struct tool_call *c, char byte)
 {
     bool key_over = c->field == BEHIND_KEY || core_blank(byte) || byte == '=';
@@ -139,7 +139,7 @@ static bool closes_string(const struct parser *p)
     return p->call.field == IN_VALUE && python_scan_closes(&p->call.python, core_at(p, p->pos));
 }
 
-/* Takes a quote that is part of its string. */
+/* Adds a quote that is part of its string. */
 static enum python_step keep_quote(struct parser *p)
 {
     struct tool_call *c = &p->call;
@@ -152,8 +152,8 @@ static enum python_step keep_quote(struct parser *p)
     return PYTHON_MORE;
 }
 
-/* Finds the first byte of the arguments that cannot be sent yet. held: bytes that the scanner held
- * before a bad byte, which it may count as taken. */
+/* Finds the first byte of the arguments that cannot be sent yet. held: number of bytes that the
+ * scanner held before a bad byte, which it may count as read. */
 static size_t find_unsent(const struct parser *p, bool bad, size_t held)
 {
     const struct tool_call *c = &p->call;
@@ -165,7 +165,7 @@ static size_t find_unsent(const struct parser *p, bool bad, size_t held)
     return c->key.len ? c->args_sent : 0;
 }
 
-/* The parameters, up to the parenthesis that closes the call. */
+/* Reads the parameters, up to the parenthesis that closes the call. */
 static enum step read_python_args(struct parser *p)
 {
     struct tool_call *c = &p->call;
@@ -184,7 +184,7 @@ static enum step read_python_args(struct parser *p)
             break;
         r = quote == STEP_YES ? python_params_byte(c, core_at(p, p->pos)) : keep_quote(p);
         if (c->field == IN_KEY && c->key.len == 1)
-            c->args_sent = p->pos; /* where the key begins */
+            c->args_sent = p->pos; /* start of the key */
         if (r == PYTHON_BAD)
             break;
         p->pos++;
@@ -227,10 +227,10 @@ static enum step open_list(struct parser *p)
     return r;
 }
 
-/* Finds what the call is written as: LFM2 writes JSON as well. */
+/* Finds the notation of the call: LFM2 also writes JSON. */
 static enum step choose_notation(struct parser *p)
 {
-    /* The blanks behind a bracket may come one by one: only their end is looked for anew. */
+    /* Blanks after a bracket may arrive one by one. Then only their end is searched again. */
     bool stands = p->pos < core_end(p) && core_at(p, p->pos) == '[';
     enum step r = stands ? STEP_YES : core_blanks(p);
     size_t at = p->pos;
@@ -265,7 +265,7 @@ enum step python_call_run(struct parser *p)
     return r;
 }
 
-/* The list opens the answer, or goes on behind a call. */
+/* Finds a list that opens the answer, or that continues after a call. */
 enum step python_call_bare(struct parser *p)
 {
     if (p->in_list)
@@ -273,7 +273,7 @@ enum step python_call_bare(struct parser *p)
     return !p->n_calls && core_at(p, p->pos) == '[' ? STEP_YES : STEP_NO;
 }
 
-/* One call a line; the next begins where a name may. */
+/* Reads one call per line. The next one begins where a name may begin. */
 enum step python_lines_run(struct parser *p)
 {
     struct tool_call *c = &p->call;

@@ -1,7 +1,7 @@
 /*
  * A string is broken if its first quote cannot close it: a name, a word or an operator follows.
- * Then every later quote that could close it is tried: all that follows must be valid calls up to
- * the block's end, as many as the brackets say. A string is mended if exactly one quote passes;
+ * Then every later quote that could close it is tried: the text after it must be valid calls up to
+ * the block's end, as many as the brackets suggest. A string is mended if exactly one quote passes;
  * vLLM and SGLang have the same rule. Nothing is decided before the block has ended.
  */
 #include "worker/text/parsers/python_quote.h"
@@ -10,16 +10,17 @@
 
 #include "worker/text/parsers/shapes.h"
 
-/* Bytes read to mend one string: so many, and so many times the block's rest. A block that needs
- * more is text. */
+/* Limits for mending one string: bytes read, and multiples of the block's rest. If a block needs
+ * more, it is text. */
 enum { TRIED_BYTES = 16 << 10, TRIED_TIMES = 3 };
 
-/* The rest of a block, read with one quote as the string's end. */
+/* State of reading the rest of a block with one quote as the string's end. */
 struct quote_scan {
     const struct parser *p;
     size_t at, end;
     size_t budget;
-    struct tool_call call; /* own; only what python_params_byte needs */
+    /* a call of its own, with only the fields that python_params_byte needs */
+    struct tool_call call;
 };
 
 static void skip_blanks(struct quote_scan *r)
@@ -28,7 +29,7 @@ static void skip_blanks(struct quote_scan *r)
         r->at++;
 }
 
-/* The next byte, or NUL at the end. */
+/* Returns the next byte, or NUL at the end. */
 static char next_byte(const struct quote_scan *r)
 {
     return r->at < r->end ? core_at(r->p, r->at) : '\0';
@@ -44,7 +45,7 @@ static bool read_params(struct quote_scan *r)
         char byte = core_at(r->p, r->at);
 
         if (c->field == IN_VALUE && !core_blank(byte))
-            buf_clear(&c->key); /* the next parameter's name begins empty */
+            buf_clear(&c->key); /* the name of the next parameter is empty so far */
         step = python_params_byte(c, byte);
         buf_clear(&c->made);
     }
@@ -67,7 +68,7 @@ static bool read_call_head(struct quote_scan *r)
     return true;
 }
 
-/* Whether the rest is parameters and then calls, `least` of them or more, and nothing else. */
+/* Reports whether the rest is parameters and then at least `least` calls, and nothing else. */
 static bool reads_to_end(struct quote_scan *r, unsigned least)
 {
     bool lines = r->p->grammar->run == python_lines_run;
@@ -100,7 +101,7 @@ static bool fits_as_end(struct parser *p, size_t quote, size_t end, unsigned lea
     r.call.field = IN_VALUE;
     r.call.n_params = 1;
     r.call.python = p->call.python;
-    r.call.python.word = (struct buf){0}; /* empty in a string */
+    r.call.python.word = (struct buf){0}; /* a string has no pending word */
     r.call.python.fresh = false;
     good = reads_to_end(&r, least);
     p->reread += *budget - r.budget;
@@ -111,7 +112,7 @@ static bool fits_as_end(struct parser *p, size_t quote, size_t end, unsigned lea
     return good;
 }
 
-/* Whether a string may end in front of `at`. */
+/* Reports whether a string may end before `at`. */
 static bool may_follow(const struct parser *p, size_t at, size_t end)
 {
     while (at < end && core_blank(core_at(p, at)))
@@ -119,7 +120,7 @@ static bool may_follow(const struct parser *p, size_t at, size_t end)
     return at == end || (core_at(p, at) && strchr(",)]}:", core_at(p, at)));
 }
 
-/* How many calls follow the one at hand, by brackets alone: a broken string swallows none. */
+/* Counts the calls after the present one by brackets alone, so that a broken string hides none. */
 static unsigned count_calls(const struct parser *p, size_t at, size_t end)
 {
     int depth = 1 + p->call.python.depth + MAX_OF(p->call.python.nesting, 0);
@@ -134,7 +135,8 @@ static unsigned count_calls(const struct parser *p, size_t at, size_t end)
     return n;
 }
 
-/* The quote that closes the broken string, whose first one is at pos; 0: none, or several. */
+/* Finds the quote that closes the broken string whose first quote is at pos; 0: none, or
+ * several. */
 static size_t find_closer(struct parser *p, size_t end)
 {
     char quote = core_at(p, p->pos);
@@ -165,7 +167,7 @@ static enum step find_end(struct parser *p, size_t *end)
 
     p->pos = MAX_OF(c->mark_from, was);
     r = core_find(p, p->grammar->close, ARRAY_LEN(p->grammar->close), &which);
-    c->mark_from = p->pos; /* each feed looks on from here */
+    c->mark_from = p->pos; /* the next feed continues the search here */
     *end = r == STEP_YES ? p->pos : core_end(p);
     p->pos = was;
     return r == STEP_YES || p->final ? STEP_YES : STEP_MORE;
@@ -181,7 +183,7 @@ enum step python_quote_closes(struct parser *p)
     if (at == core_end(p) && !p->final)
         return STEP_MORE;
     if (c->python.fresh && at < core_end(p) && core_at(p, at) == c->python.quote)
-        return STEP_YES; /* three quotes open a string */
+        return STEP_YES; /* three quotes open a triple-quoted string */
     at = core_blanks_end(p, at);
     if (at == core_end(p) && !p->final)
         return STEP_MORE;
@@ -189,7 +191,7 @@ enum step python_quote_closes(struct parser *p)
         return STEP_YES;
     if (find_end(p, &end) == STEP_MORE)
         return STEP_MORE;
-    p->reread += end - p->pos; /* each quote of it is looked at */
+    p->reread += end - p->pos; /* each of its quotes is tried */
     c->closer = find_closer(p, end);
     return c->closer == p->pos ? STEP_YES : STEP_NO;
 }

@@ -1,8 +1,8 @@
 /*
  * A state machine like object_scan's, which writes JSON while it reads: quotes and escapes are
- * exchanged, tuples become arrays, True, False and None their words. A comma is written only when
- * a value follows it, for Python allows one before the closing bracket. Words and numbers wait in
- * `word` until the byte behind them, so `out` always holds a beginning of valid JSON.
+ * converted, tuples become arrays, True, False and None become JSON's words. A comma is written
+ * only when a value follows it, because Python allows one before the closing bracket. Words and
+ * numbers wait in `word` until the byte after them, so `out` is always a beginning of valid JSON.
  */
 #include "worker/text/parsers/python_scan.h"
 
@@ -14,19 +14,19 @@
 #include "worker/text/parsers/param_value.h"
 
 enum {
-    VALUE, /* a value must come */
+    VALUE, /* a value must follow */
     ITEM_FIRST,
-    ITEM_NEXT, /* behind a comma: a value, or the end */
+    ITEM_NEXT, /* after a comma: a value, or the end */
     KEY_FIRST,
     KEY_NEXT,
     COLON,
     STRING,
-    EMPTY,  /* behind two quotes: a third one opens a triple-quoted string */
-    TRIPLE, /* inside of one */
+    EMPTY,  /* after two quotes: a third one opens a triple-quoted string */
+    TRIPLE, /* inside of a triple-quoted string */
     ESCAPE,
     HEX,
     WORD,
-    AFTER, /* behind a value, inside a container */
+    AFTER, /* after a value, inside a container */
 };
 
 void python_scan_reset(struct python_scan *s)
@@ -49,7 +49,7 @@ static bool is_python_blank(char c)
 
 static bool ends_word(char c)
 {
-    return strchr(" \t\r\n,:()[]{}'\"", c) != NULL; /* NUL as well */
+    return strchr(" \t\r\n,:()[]{}'\"", c) != NULL; /* also true for NUL */
 }
 
 static enum python_step end_text(struct python_scan *s)
@@ -65,7 +65,8 @@ static bool is_python_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* A number as Python writes it and JSON does not: +2, .5, 3., -.5e3; 07; or as both do. */
+/* Writes a number in a form that Python permits and JSON does not (+2, .5, 3., -.5e3, 07), or in a
+ * form that both permit. */
 static bool write_number(struct str word, struct buf *out)
 {
     struct buf text = {0};
@@ -197,7 +198,7 @@ static enum python_step escape_byte(struct python_scan *s, char c, struct buf *o
     } else if (known) {
         value_escape(out, str_of(&meaning[known - simple], 1));
     } else if (c != '\n') {
-        /* Python keeps an unknown escape as it is. */
+        /* Python keeps the backslash of an unknown escape. */
         buf_puts(out, "\\\\");
         value_escape(out, str_of(&c, 1));
     }
@@ -249,7 +250,7 @@ static enum python_step string_byte(struct python_scan *s, char c, struct buf *o
     return PYTHON_MORE;
 }
 
-/* Quotes inside are text until three come together. */
+/* Handles a byte of a triple-quoted string. Quotes are text until three come together. */
 static enum python_step triple_byte(struct python_scan *s, char c, struct buf *out)
 {
     if (c == s->quote && ++s->quotes == 3)
@@ -265,7 +266,7 @@ static enum python_step triple_byte(struct python_scan *s, char c, struct buf *o
     return PYTHON_MORE;
 }
 
-/* A byte that is not a quote follows the empty string. */
+/* Handles the byte after two quotes. If it is not a quote, the string was empty. */
 static enum python_step empty_byte(struct python_scan *s, char c, struct buf *out)
 {
     if (c == s->quote) {

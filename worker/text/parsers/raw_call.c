@@ -1,6 +1,6 @@
 /*
- * Calls whose name stands outside and whose arguments are one JSON object: DeepSeek, Functionary,
- * Solar, PLaMo (struct raw_shape), and two of their own:
+ * Calls with the name outside and the arguments as one JSON object: DeepSeek, Functionary, Solar,
+ * PLaMo (struct raw_shape), and two forms of their own:
  *   kimi_k2   <|tool_call_begin|> functions.NAME:N <|tool_call_argument_begin|> {} END
  *   mistral   [TOOL_CALLS]NAME([CALL_ID]ID)?([ARGS])?{}   or   [TOOL_CALLS][{...}, ...]
  */
@@ -11,7 +11,7 @@
 
 enum { ST_BEGIN, ST_ID, ST_NAME, ST_FENCE, ST_ARGS, ST_UNFENCE, ST_CLOSE };
 
-/* The bytes up to one of the marks, trimmed, become `into`; pos stands at the mark. */
+/* Copies the bytes before the first of the marks, trimmed, to `into`. pos is then at the mark. */
 static enum step read_upto(struct parser *p, const char *const *marks, size_t n, struct buf *into,
                            size_t *which)
 {
@@ -45,7 +45,7 @@ static enum step read_json_args(struct parser *p)
     return tool_call_scan_args(p);
 }
 
-/* --- by shape --- */
+/* --- families with a raw_shape --- */
 
 static enum step eat_lead(struct parser *p, const char *lit)
 {
@@ -95,12 +95,12 @@ static bool all_digits(struct str s)
     return s.len > 0;
 }
 
-/* So much is looked at in all of an answer's calls without a name: tools, and the names of their
- * parameters and arguments. Of twenty tools that is some hundred calls. */
+/* Limit of comparisons for all calls without a name in one answer: with tools, and with the names
+ * of their parameters and arguments. With twenty tools it is enough for some hundred calls. */
 enum { LOOKS_MAX = 1 << 18 };
 
-/* Whether the tool takes arguments of these names: all are declared, none that it needs is missing.
- */
+/* Reports whether the tool accepts arguments of these names: all are declared, and none that it
+ * needs is missing. */
 static bool has_params(struct parser *p, const struct json *schema, const struct json *args)
 {
     const struct json *required = json_get(schema, "required");
@@ -117,8 +117,8 @@ static bool has_params(struct parser *p, const struct json *schema, const struct
     return true;
 }
 
-/* A bare ordinal instead of a name can only mean the one tool there is, or, once the arguments are
- * known, the one tool that takes them. */
+/* Finds the tool of a call that has a bare ordinal instead of a name. That is the only tool there
+ * is, or, when the arguments are known, the only one that accepts them. */
 static bool kimi_only_tool(struct parser *p, const struct json *args)
 {
     const struct indexed_tool *only = NULL, *tool;
@@ -246,7 +246,7 @@ enum step mistral_call_run(struct parser *p)
     return p->call.stage == STAGE_LIST ? json_call_run(p) : read_json_args(p);
 }
 
-/* --- steps in a row --- */
+/* --- order of the steps --- */
 
 static enum step run_steps(struct parser *p, enum step (*one)(struct parser *p))
 {
@@ -270,7 +270,7 @@ enum step kimi_call_run(struct parser *p)
     return run_steps(p, kimi_step);
 }
 
-/* A known name at the beginning of the answer. */
+/* Finds a known name at the beginning of the answer. */
 enum step raw_call_bare(struct parser *p)
 {
     const struct raw_shape *shape = p->grammar->raw;
@@ -290,7 +290,7 @@ enum step raw_call_bare(struct parser *p)
         struct str have = core_cut(p, p->pos, core_end(p));
         size_t n = MIN_OF(name.len, have.len);
 
-        if (name.len > NAME_MAX_BYTES) /* no call names it */
+        if (name.len > NAME_MAX_BYTES) /* too long for the name of a call */
             continue;
         if (!name.len || memcmp(name.p, have.p, n) != 0)
             continue;

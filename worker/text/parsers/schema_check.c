@@ -1,8 +1,8 @@
 /*
  * Walks the schema along the keywords that contain other schemas. Each level knows its position in
- * the level above. The path from the top becomes text only for an error, since schemas have
+ * the level above. The path from the top becomes text only for an error, because schemas have
  * thousands of positions and clients send them with every request. Unknown keywords and levels
- * below 64 are skipped: the check finds slips, it does not judge schemas.
+ * below 64 are skipped: the check finds typing mistakes, it does not judge schemas.
  */
 #include "worker/text/parsers/schema_check.h"
 
@@ -11,14 +11,14 @@
 
 enum { DEPTH_MAX = 64, NAME_SHOWN = 40, WAY_SHOWN = 255 };
 
-/* Where a schema stands in the schema above: "word", "word.name" or "word[index]". */
+/* Position of a schema in the schema above: "word", "word.name" or "word[index]". */
 struct place {
-    const struct place *above; /* NULL: above is the schema that was given */
+    const struct place *above; /* NULL: this is the given schema */
     const char *word;
-    struct str name; /* name in "word.name"; absent: another form */
-    bool listed;     /* "word[index]" */
+    struct str name; /* name in "word.name"; absent: a different form */
+    bool listed;     /* the form is "word[index]" */
     uint32_t index;
-    unsigned depth; /* how many places stand above it */
+    unsigned depth; /* number of positions above */
 };
 
 struct check {
@@ -117,7 +117,7 @@ static int check_listed(const struct check *c, const struct json *all, const cha
     return 0;
 }
 
-/* at NULL: the schema that was given. */
+/* Checks one schema. at NULL: it is the given schema. */
 static int check_schema(const struct check *c, const struct json *schema, const struct place *at)
 {
     static const char *const one[] = {"items", "additionalProperties", "not", "contains"};

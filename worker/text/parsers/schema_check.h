@@ -1,6 +1,6 @@
 /*
- * Whether a JSON schema that an answer is to follow says what it means: every "type" in it is one
- * that JSON has. A slip there would let any value through. Pure.
+ * Checks a JSON schema that an answer must follow: every "type" in it must be one of JSON's. A
+ * typing mistake there would allow any value. Pure.
  */
 #ifndef RG_PARSERS_SCHEMA_CHECK_H
 #define RG_PARSERS_SCHEMA_CHECK_H
@@ -8,7 +8,7 @@
 #include "common/base/err.h"
 #include "common/codec/json.h"
 
-/* 0, or -1 and ERR_INVALID that names the place under `path` and the types there are. */
+/* Returns 0, or -1 and ERR_INVALID that names the position under `path` and the possible types. */
 int schema_check(const struct json *schema, const char *path, struct err *e);
 
 #endif

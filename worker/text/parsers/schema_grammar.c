@@ -1,15 +1,15 @@
 /*
  * write_schema_value goes through a schema from the outside in: $ref, const, enum, branches, then a
- * type, which writes its own expression. Larger parts become rules of their own.
+ * type, which writes its own expression. Larger pieces become rules of their own.
  *
- * Members come in the order declared, some of them optional, and commas stand between those that
- * are there. So rules are made from the back, two for each member (struct rest): what may follow an
- * earlier member, with a comma, and what may follow the opening brace.
+ * Members come in the order declared, and some are optional. Commas must separate those that are
+ * present. So rules are made from the last member to the first, two for each member (struct rest):
+ * what may follow an earlier member, with a comma, and what may follow the opening brace.
  *
- * A $ref becomes one rule, however often it is named, which recursion needs. A rule that could
- * begin with itself would hang an engine: edges note which refs a ref may begin with (may_begin),
- * and the one that would close a circle becomes "any value". Schemas come from outside, so visits,
- * refs and steps are bounded; past a bound the grammar is refused (beyond).
+ * A $ref becomes one rule, however often it is named, because recursion needs that. A rule that
+ * could begin with itself would hang an engine. So edges record with which refs a ref may begin
+ * (may_begin), and an edge that would close a cycle becomes "any value". Schemas come from outside,
+ * so visits, refs and steps are limited. Beyond a limit the grammar is refused (beyond).
  */
 #include "worker/text/parsers/schema_grammar.h"
 
@@ -22,8 +22,8 @@
 struct schema_ref {
     const struct json *schema;
     unsigned rule;
-    struct schema_edge *begins; /* the refs that its values may begin as */
-    unsigned seen;              /* by which search, last */
+    struct schema_edge *begins; /* refs with which its values may begin */
+    unsigned seen;              /* number of the search that visited it last */
 };
 
 struct schema_edge {
@@ -39,14 +39,15 @@ struct schema_property {
 
 struct properties {
     VEC(struct schema_property) list;
-    struct map places; /* key -> place in list + 1 */
+    struct map places; /* key -> index in list + 1 */
     VEC(struct str) required;
-    const struct json *more; /* additionalProperties */
-    unsigned visits;         /* schemas and members looked at: allOf may fan out without end */
-    bool any;                /* some `properties` was there */
+    const struct json *more; /* schema of additionalProperties */
+    /* schemas and members visited, which are limited because allOf may branch without end */
+    unsigned visits;
+    bool any; /* a `properties` was present */
 };
 
-/* Against schemas that would cost more than they say. */
+/* Limits for schemas that would cost too much. */
 enum { VISITS_MAX = 8192, REFS_MAX = 1024, STEPS_MAX = 1 << 21 };
 
 static void write_schema_value(struct schema_grammar *s, const struct json *schema, unsigned depth,
@@ -70,7 +71,7 @@ void schema_grammar_done(struct schema_grammar *s)
 
 /* --- $ref --- */
 
-/* One step of a JSON pointer, its escapes undone. */
+/* Applies one step of a JSON pointer, after decoding its escapes. */
 static const struct json *step_into(const struct json *v, struct str step)
 {
     struct buf key = {0};
@@ -100,12 +101,12 @@ static const struct json *find_definition(const struct json *root, struct str re
         size_t slash = str_find(ref, STR("/"), 1);
 
         root = step_into(root, str_sub(ref, 1, slash == SIZE_MAX ? ref.len : slash - 1));
-        ref = str_sub(ref, slash, ref.len); /* nothing behind the last */
+        ref = str_sub(ref, slash, ref.len); /* becomes empty after the last step */
     }
     return root;
 }
 
-/* Finds the schema that a reference names, or NULL; each is looked up once. */
+/* Returns the schema that a reference names, or NULL. Each is looked up once. */
 static const struct json *target_of(const struct schema_grammar *s, struct str ref)
 {
     const struct json *found = map_get(s->targets, ref);
@@ -182,7 +183,7 @@ static void write_array(struct schema_grammar *s, const struct json *schema, uns
 
 /* --- objects --- */
 
-/* NULL: there is none of that name. */
+/* Returns the property with that name; NULL: there is none. */
 static struct schema_property *property_at(const struct properties *p, struct str key)
 {
     size_t place = (size_t)(uintptr_t)map_get(&p->places, key);
@@ -207,7 +208,7 @@ static size_t json_size(const struct json *v)
     return json_is(v, JSON_OBJECT) || json_is(v, JSON_ARRAY) ? v->n : 0;
 }
 
-/* The members of a schema and of all that allOf joins to it. */
+/* Collects the members of a schema and of all schemas that allOf joins to it. */
 static void gather_properties(const struct schema_grammar *s, const struct json *schema,
                               unsigned depth, struct properties *p)
 {
@@ -267,7 +268,7 @@ void schema_each_property(const struct schema_grammar *s, const struct json *sch
     properties_done(&p);
 }
 
-/* Rules from the back: what may follow when some member stands before, and when none does. */
+/* Rules for the remaining members: if a member precedes them, and if none does. */
 struct rest {
     unsigned behind, begin;
 };
@@ -428,8 +429,8 @@ static bool begins_with_ref(struct schema_grammar *s, const struct schema_ref *w
     return false;
 }
 
-/* Records that the values of the present ref may begin like those of `to`. False if that would make
- * a rule that begins with itself, which no engine can follow. */
+/* Records that the values of the present ref may begin like those of `to`. Returns false if that
+ * would make a rule that begins with itself, which no engine can follow. */
 static bool may_begin(struct schema_grammar *s, struct schema_ref *to)
 {
     struct schema_edge *e;
@@ -488,7 +489,7 @@ static void write_ref(struct schema_grammar *s, const struct json *schema, unsig
     gbnf_ref(x, r->rule);
 }
 
-/* The type that a schema without `type` speaks of. */
+/* Returns the type that a schema without `type` implies. */
 static const char *implied_type(const struct json *schema)
 {
     static const char *const words[][2] = {
@@ -520,7 +521,7 @@ static void write_type(struct schema_grammar *s, const struct json *schema, stru
     struct schema_ref *was = s->current;
 
     if (str_eq_c(type, "object") || str_eq_c(type, "array")) {
-        s->current = NULL; /* a bracket stands before everything inside */
+        s->current = NULL; /* everything inside follows a bracket */
         if (str_eq_c(type, "object"))
             write_object(s, schema, depth, x);
         else
@@ -567,8 +568,8 @@ static void write_types(struct schema_grammar *s, const struct json *schema, uns
     buf_puts(x, ") ");
 }
 
-/* The branches of anyOf / oneOf, unless the schema has members of its own, which they then only
- * narrow. */
+/* Returns the branches of anyOf / oneOf; NULL if the schema has members of its own, which the
+ * branches would only narrow. */
 static const struct json *branches_of(const struct json *schema)
 {
     const struct json *any = json_get(schema, "anyOf");

@@ -31,7 +31,8 @@ void schema_text(const struct schema_grammar *s, struct str text, struct buf *x)
     value_escape(&quoted, text);
     buf_add_c(&quoted, '"');
     gbnf_lit(x, buf_str(&quoted));
-    if (s->python && str_find(text, STR("'"), 0) == SIZE_MAX) { /* the other quotes do as well */
+    /* the other kind of quotes needs no escapes */
+    if (s->python && str_find(text, STR("'"), 0) == SIZE_MAX) {
         quoted.p[0] = quoted.p[quoted.len - 1] = '\'';
         buf_puts(x, "| ");
         gbnf_lit(x, buf_str(&quoted));
@@ -39,7 +40,7 @@ void schema_text(const struct schema_grammar *s, struct str text, struct buf *x)
     buf_done(&quoted);
 }
 
-/* An array or an object that may be nothing but this one, with blanks where JSON allows them. */
+/* Appends an array or object with exactly this content, with blanks where JSON allows them. */
 static void write_const_list(const struct schema_grammar *s, const struct json *v, struct buf *x)
 {
     bool object = v->kind == JSON_OBJECT;
@@ -150,7 +151,7 @@ void schema_string(const struct schema_grammar *s, const struct json *schema, st
         gbnf_lit(x, str_cstr(s->quote));
         return;
     }
-    /* Python's literals may be written in too many ways. */
+    /* A pattern is ignored for Python, whose literals may be written in too many ways. */
     if (pattern.p && !s->python && write_pattern(pattern, x))
         return;
     for (size_t i = 0; format.p && i < ARRAY_LEN(formats); i++) {

@@ -1,9 +1,8 @@
 /*
- * Calls whose parameters stand in tags, one by one, as plain text: the arguments are composed
- * (struct tag_shape; families.c has the tags of Qwen3-Coder, MiniMax, DSML, GLM, Hunyuan ...).
- * The text of a string-only parameter streams, and so does a long list or object that is JSON so
- * far (longer than hold_bytes: the same choice between truth and haste); other values wait for
- * their end.
+ * Calls whose parameters are in tags, one by one, as plain text: the arguments are composed (struct
+ * tag_shape; families.c has the tags of Qwen3-Coder, MiniMax, DSML, GLM, Hunyuan ...). The text of
+ * a string-only parameter streams. A long list or object that is JSON so far also streams when it
+ * exceeds hold_bytes. Other values wait for their end.
  */
 #include <string.h>
 
@@ -23,10 +22,10 @@ enum {
     ST_DONE
 };
 
-/* What the call is written as: struct tool_call's `stage`. */
+/* Notation of the present call: struct tool_call's `stage`. */
 enum { AS_UNKNOWN, AS_TAGS, AS_JSON };
 
-/* How much of the value being read is out: struct tool_call's `field`. */
+/* How the present value is being sent: struct tool_call's `field`. */
 enum { VALUE_WAITS, VALUE_TEXT, VALUE_JSON };
 
 static bool name_plain(struct str s)
@@ -37,7 +36,7 @@ static bool name_plain(struct str s)
     return s.len > 0;
 }
 
-/* <invoke name="N"/>: a call without parameters. */
+/* Handles <invoke name="N"/>: a call without parameters. */
 static void self_close(struct parser *p, const char *mark)
 {
     core_eat(p, mark);
@@ -45,7 +44,7 @@ static void self_close(struct parser *p, const char *mark)
     p->call.st = ST_DONE;
 }
 
-/* NAME.NAME, where no tool has that name. */
+/* Shortens NAME.NAME to NAME if no tool has the long name. */
 static void halve_double_name(struct parser *p)
 {
     struct buf *name = &p->call.name;
@@ -91,7 +90,7 @@ static enum step read_tag_name(struct parser *p, const struct tag_shape *t)
     return tool_call_ready(p);
 }
 
-/* The rest of the name's tag: attributes that mean nothing. */
+/* Skips the rest of the name's tag: attributes without a meaning. */
 static enum step skip_name_attributes(struct parser *p, const struct tag_shape *t)
 {
     size_t which;
@@ -106,7 +105,8 @@ static enum step skip_name_attributes(struct parser *p, const struct tag_shape *
     return r;
 }
 
-/* The one parameter `arguments` or `input`, that no schema declares, holds all arguments. */
+/* Replaces the arguments by the content of the only parameter, `arguments` or `input`, if no schema
+ * declares it. */
 static bool unwrap_arguments(struct parser *p, const struct json *schema)
 {
     struct tool_call *c = &p->call;
@@ -148,7 +148,7 @@ static enum step call_over(struct parser *p)
     return STEP_YES;
 }
 
-/* The section closes, or all text ends, where the call's own mark should stand. */
+/* Ends a call whose own mark is missing: the section closes, or all text ends. */
 static enum step call_unclosed(struct parser *p)
 {
     p->call.unclosed = true;
@@ -190,14 +190,14 @@ static enum step body_step(struct parser *p, const struct tag_shape *t)
     return param == STEP_MORE || end == STEP_MORE || section == STEP_MORE ? STEP_MORE : STEP_NO;
 }
 
-/* Reports whether a key that no schema declares may be one. If it has a blank, a tag or a colon,
- * the model has left out its end, and the rest is a value. */
+/* Reports whether a text can be a key that no schema declares. If it has a blank, a tag or a colon,
+ * the model has left out the key's end, and the rest is a value. */
 static bool key_plain(struct str s)
 {
     return s.len > 0 && name_plain(s) && !memchr(s.p, ':', s.len) && s.p[s.len - 1] != '=';
 }
 
-/* Whether the key at hand may be a wrapper; what was committed already cannot be one. */
+/* Reports whether the present key may be a wrapper. After a commit it cannot be. */
 static bool may_wrap(const struct parser *p, const struct json *schema)
 {
     const struct tool_call *c = &p->call;
@@ -247,7 +247,7 @@ static enum step read_tag_key(struct parser *p, const struct tag_shape *t)
     return STEP_YES;
 }
 
-/* DSML says by itself whether a value is text. */
+/* Reads whether a value is text, which DSML states explicitly. */
 static enum step read_kind(struct parser *p, const struct tag_shape *t)
 {
     static const unsigned types[] = {TYPE_STRING, 0, 0};
@@ -269,7 +269,7 @@ static enum step read_kind(struct parser *p, const struct tag_shape *t)
     return best;
 }
 
-/* A type in words: text, or what JSON says. */
+/* Reads a type in words: text, or what JSON says. */
 static enum step read_type(struct parser *p, const struct tag_shape *t)
 {
     struct tool_call *c = &p->call;
@@ -341,7 +341,7 @@ static bool is_verbatim(const struct parser *p, const struct tag_shape *t)
     return value_verbatim(t->loose ? types & ~(unsigned)TYPE_NULL : types);
 }
 
-/* Whether the value at hand begins like a quoted text, or nothing of it has come. */
+/* Reports whether the present value begins like a quoted text, or has no bytes yet. */
 static bool may_be_quoted(struct parser *p)
 {
     size_t at = core_blanks_end(p, p->call.from);
@@ -349,7 +349,7 @@ static bool may_be_quoted(struct parser *p)
     return p->call.field == VALUE_WAITS && (at >= p->pos || core_at(p, at) == '"');
 }
 
-/* Text so far of a string that is not over: all but what may still be layout or a mark. */
+/* Sends the text so far of an open string, except bytes that may still be layout or a mark. */
 static void compose_piece(struct parser *p, const struct tag_shape *t)
 {
     struct tool_call *c = &p->call;
@@ -371,7 +371,7 @@ static void compose_piece(struct parser *p, const struct tag_shape *t)
     c->from = p->base + (size_t)(s.p - p->in.p) + s.len;
 }
 
-/* Whether a value of the parameter's types that begins like JSON may be sent as JSON. */
+/* Reports whether a value of the parameter's types that begins like JSON may be sent as JSON. */
 static bool may_be_json(const struct parser *p, const struct tag_shape *t)
 {
     unsigned types = p->call.types;
@@ -383,7 +383,7 @@ static bool may_be_json(const struct parser *p, const struct tag_shape *t)
     return types & (TYPE_OBJECT | TYPE_ARRAY) && !(types & TYPE_STRING);
 }
 
-/* One byte of the value that is followed as JSON; args_from is set where the JSON ends. */
+/* Follows one byte of the value as JSON. args_from is set where the JSON ends. */
 static void follow_byte(struct parser *p, size_t at)
 {
     struct tool_call *c = &p->call;
@@ -391,7 +391,7 @@ static void follow_byte(struct parser *p, size_t at)
     bool begun = c->scan.state != SCAN_VALUE || c->scan.depth > 0;
 
     if (!begun && core_blank(byte)) {
-        c->from = at + 1; /* white space in front */
+        c->from = at + 1; /* skips white space before the value */
         return;
     }
     if (c->scan.state == SCAN_DONE) {
@@ -409,8 +409,8 @@ static void follow_byte(struct parser *p, size_t at)
     }
 }
 
-/* Follows the value as JSON up to pos. A list or object that has grown long goes out as it comes;
- * NO, with pos at the byte that is wrong: it has begun to and is no JSON. */
+/* Follows the value as JSON up to pos. A list or object that has become long is sent as it arrives.
+ * Returns NO, with pos at the wrong byte, if a value that was sent partly is not JSON. */
 static enum step compose_json(struct parser *p, const struct tag_shape *t)
 {
     struct tool_call *c = &p->call;
@@ -435,7 +435,7 @@ static enum step compose_json(struct parser *p, const struct tag_shape *t)
     return c->scan.state == SCAN_BAD ? STEP_NO : STEP_YES;
 }
 
-/* The whole value, from `from` to pos. */
+/* Writes the whole value, from `from` to pos. */
 static void write_tag_value(struct parser *p, const struct tag_shape *t)
 {
     struct str raw = value_text(p, t, p->pos);
@@ -496,8 +496,8 @@ static enum step read_value(struct parser *p, const struct tag_shape *t)
     return STEP_YES;
 }
 
-/* The object that stands instead of parameters. Where another call begins, or all text ends, its
- * closing mark is missing. */
+/* Reads the object that replaces parameters. Its closing mark is missing if a further call begins
+ * or all text ends. */
 static enum step json_body(struct parser *p)
 {
     struct tool_call *c = &p->call;
@@ -541,7 +541,7 @@ static enum step tags_step(struct parser *p, const struct tag_shape *t)
     }
 }
 
-/* Whether a whole call stands as JSON where the name should. */
+/* Reports whether a whole call in JSON is in the place of the name. */
 static enum step choose_notation(struct parser *p)
 {
     enum step r = core_blanks(p);
@@ -565,7 +565,7 @@ enum step tag_call_run(struct parser *p)
         int was = c->st;
 
         r = tags_step(p, t);
-        /* The body's end and an object instead of it leave no further state. */
+        /* After the body's end, or an object instead of a body, no further state follows. */
         if (r == STEP_YES && c->st == was && (was == ST_BODY || was == ST_JSON))
             return r;
     }

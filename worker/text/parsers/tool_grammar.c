@@ -1,12 +1,12 @@
 /*
- * The root rule is made of three parts in order: the thought, as far as the prompt leaves it open
- * (write_lead); then the body. The body is calls (required), JSON or calls (json), or text in which
- * no call begins and then perhaps calls. Calls are made form by form (call_forms.c), tool by tool:
- * a tool's schema becomes the arguments in the form's notation, and the form's text is filled in
- * with name and arguments.
+ * The root rule has two parts. The first is the thought, as far as the prompt leaves it open
+ * (write_lead). The second is the body: calls (required), JSON or calls (json), or text in which no
+ * call begins and then perhaps calls. Calls are made form by form (call_forms.c), tool by tool: a
+ * tool's schema becomes the arguments in the form's notation, and name and arguments are put into
+ * the form's text.
  *
- * Text without calls is text without the marks that begin one. For families that may call without
- * a mark its first character is narrowed as well.
+ * Text without calls is text without the marks that begin one. For families that may call without a
+ * mark, its first character is restricted as well.
  */
 #include "worker/text/parsers/tool_grammar.h"
 
@@ -23,15 +23,15 @@ struct making {
     struct gbnf g;
     struct schema_grammar *schemas; /* schemas of the present tool */
     struct buf *args;               /* arguments of the present tool */
-    unsigned text;                  /* a parameter's text; 0: not made yet */
+    unsigned text;                  /* rule of a parameter's text; 0: not made yet */
     size_t n_params;
-    struct arena arena;    /* memory of: */
+    struct arena arena;    /* memory of the fields below */
     struct lookup allowed; /* f->allowed, by name */
 };
 
 /* --- arguments --- */
 
-/* Text as it stands inside quotes. */
+/* Appends text as it is inside of quotes. */
 static void inside_quotes(struct str text, bool json, struct buf *out)
 {
     struct buf escaped = {0}, quoted = {0};
@@ -41,7 +41,8 @@ static void inside_quotes(struct str text, bool json, struct buf *out)
     else
         buf_add_str(&escaped, text);
     gbnf_lit(&quoted, buf_str(&escaped));
-    buf_add_str(out, str_sub(buf_str(&quoted), 1, quoted.len - 3)); /* between `"` and `" ` */
+    /* without the `"` before and the `" ` after */
+    buf_add_str(out, str_sub(buf_str(&quoted), 1, quoted.len - 3));
     buf_done(&escaped);
     buf_done(&quoted);
 }
@@ -53,7 +54,8 @@ static unsigned param_text(struct making *m)
     return m->text;
 }
 
-/* The texts that a string's enum allows; false when it has none, or others than texts. */
+/* Appends the texts that a string's enum allows. Returns false if it has none, or values that are
+ * not texts. */
 static bool text_choices(const struct json *schema, struct buf *x)
 {
     const struct json *one = json_get(schema, "const");
@@ -75,7 +77,8 @@ static bool text_choices(const struct json *schema, struct buf *x)
     return json_at(list, 0) != NULL;
 }
 
-/* A parameter in tags, as the family's reader types it: text wherever the schema allows one. */
+/* Appends a parameter in tags, typed as by the family's reader: text wherever the schema allows a
+ * text. */
 static void tag_param(void *ctx, struct str key, const struct json *schema, bool required)
 {
     struct making *m = ctx;
@@ -105,7 +108,7 @@ static void tag_args(struct making *m, const struct json *schema)
     schema_each_property(m->schemas, schema, tag_param, m);
     if (m->n_params > 0 || json_get(schema_deref(m->schemas, schema), "properties"))
         return;
-    /* A tool that declares nothing takes anything. */
+    /* A tool that declares nothing accepts any parameters. */
     gbnf_ref(&value, param_text(m));
     buf_puts(m->args, "( ");
     gbnf_fill(m->args, m->form->text_param, "kv",
@@ -183,7 +186,7 @@ static void write_tool(struct making *m, const struct json *tool, struct buf *x)
     buf_done(&call);
 }
 
-/* All calls of one form; 0 when no tool may be called. */
+/* Adds a rule for all calls of one form. Returns 0 if no tool may be called. */
 static unsigned write_form(struct making *m)
 {
     const struct call_form *form = m->form;
@@ -217,7 +220,7 @@ static unsigned write_form(struct making *m)
     return any;
 }
 
-/* Appends "a | b" for the forms of the kind; false when it has none. */
+/* Appends "a | b" for the forms of the kind. Returns false if it has none. */
 static bool write_call_forms(struct making *m, struct buf *x)
 {
     size_t was = x->len;
@@ -249,7 +252,7 @@ bool tool_grammar_thinks(const struct tool_grammar *f)
     return is_harmony(f) || (think_tags_of(f->reasoning)->start[0] && f->thought != THOUGHT_CLOSED);
 }
 
-/* Writes the lead: the thought, as far as the prompt has not closed it. */
+/* Writes the thought, as far as the prompt has not closed it. */
 static void write_lead(struct making *m, bool lenient, struct buf *x)
 {
     const struct tool_grammar *f = m->f;
@@ -290,7 +293,7 @@ static void write_lead(struct making *m, bool lenient, struct buf *x)
     buf_puts(x, ")? ");
 }
 
-/* Text in which no call begins. */
+/* Writes text in which no call begins. */
 static void write_free(struct making *m, struct buf *x)
 {
     const struct grammar *g = grammar_of(m->f->tool);
@@ -307,7 +310,7 @@ static void write_free(struct making *m, struct buf *x)
     const char *marks[] = {g->open[0],  g->open[1],  g->begin[0],
                            g->begin[1], g->begin[2], g->begin[3]};
 
-    /* A call without a mark can only stand at the very beginning. */
+    /* A call without a mark can only be at the very beginning. */
     if (g->bare)
         buf_puts(x, "( [^ \\t\\r\\n{\\u005b<] ");
     gbnf_ref(x, gbnf_text_without(&m->g, marks, ARRAY_LEN(marks)));

@@ -1,8 +1,8 @@
 /*
- * The constraints that an engine's grammar must enforce, as grammar text (gbnf.h) in the model's
- * own formats: which tool calls an answer may or must hold, in the family's syntax and with
- * arguments that follow the tool's schema, and what JSON its text must be. One table describes how
- * each family writes a call; everything else is made from it.
+ * What an answer may contain, as grammar text (gbnf.h) for an engine, in the model's own formats:
+ * which tool calls it may or must have, in the family's syntax and with arguments that follow the
+ * tool's schema, and what JSON its text must be. One table describes how each family writes a call;
+ * everything else is made from it.
  *
  * The constraint begins after the thought. If the prompt has opened a thought, the model must
  * finish it first. If it may open one, the model may open it or not.
@@ -23,14 +23,14 @@ struct tool_grammar {
     enum reasoning_kind reasoning;
     enum thought_state thought;
     const struct json *tools;   /* in OpenAI form, or NULL: no calls */
-    const struct json *allowed; /* array of names that may be called, or NULL: all */
+    const struct json *allowed; /* array of names that may be called; NULL: all */
     bool required;              /* at least one call, and no text */
     bool single;                /* at most one call */
-    bool json;                  /* text must be JSON ... */
-    const struct json *schema;  /* ... of this schema, or NULL: any object */
+    bool json;                  /* the text must be JSON ... */
+    const struct json *schema;  /* ... of this schema; NULL: any object */
 };
 
-/* Whether anything has to be enforced. */
+/* Reports whether anything must be enforced. */
 static inline bool tool_grammar_needed(const struct tool_grammar *f)
 {
     return f->required || f->json || (f->tools && (f->single || f->allowed));
@@ -40,8 +40,8 @@ static inline bool tool_grammar_needed(const struct tool_grammar *f)
 bool tool_grammar_thinks(const struct tool_grammar *f);
 
 /* Appends the grammar. `lenient`: for engines that apply a grammar after the thought only if they
- * detect it themselves; an open thought may then be over already. ERR_INVALID when the format of
- * calls is unknown or the grammar would be too large. */
+ * detect the thought themselves; an open thought may then be over already. Returns -1 with
+ * ERR_INVALID if the format of calls is unknown or the grammar would be too large. */
 int tool_grammar_write(const struct tool_grammar *f, bool lenient, struct buf *out, struct err *e);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * Tools stand in an array, and by name in a map where they are many. After its first use a schema
+ * Tools are in an array, and if they are many also by name in a map. After its first use a schema
  * has notes: its types, and a map of its properties and those of its unions. The map is filled in
- * the order of a walk, so that the first of equal names stays. Notes are found by the schema's
- * address. Few properties are not worth a map.
+ * the order of a walk, so that the first of equal names wins. Notes are found by the schema's
+ * address. A few properties get no map.
  */
 #include "worker/text/parsers/tool_index.h"
 
@@ -19,16 +19,16 @@ enum { FEW = 16 }; /* number of tools up to which a search is as fast as a look-
 
 struct tool_index {
     const struct json *tools;
-    struct indexed_tool *all; /* NULL: not read yet */
+    struct indexed_tool *all; /* NULL: the tools have not been read yet */
     size_t n;
-    struct map by_name; /* where n > FEW */
-    struct map notes;   /* the address of a schema -> struct schema_notes */
-    struct arena arena; /* the notes */
+    struct map by_name; /* used if n > FEW */
+    struct map notes;   /* address of a schema -> struct schema_notes */
+    struct arena arena; /* memory of the notes */
 };
 
 struct schema_notes {
     const struct json *schema;
-    unsigned types; /* 0: not asked for yet; value_types is never 0 */
+    unsigned types; /* 0: not computed yet; value_types is never 0 */
     bool collected;
     struct map properties;
 };

@@ -1,7 +1,7 @@
 /*
  * struct tool_index: finds a request's tools by name, and the schema of a parameter, without a
- * walk. An answer may have thousands of calls and parameters, and a request as many tools and
- * properties. A schema is read once, when a call first needs it.
+ * linear search. An answer may have thousands of calls and parameters, and a request as many tools
+ * and properties. A schema is read once, when a call first needs it.
  */
 #ifndef RG_PARSERS_TOOL_INDEX_H
 #define RG_PARSERS_TOOL_INDEX_H
@@ -24,7 +24,7 @@ struct tool_index;
 struct tool_index *tool_index_new(const struct json *tools);
 void tool_index_free(struct tool_index *x); /* or NULL */
 
-/* The tool with that name, of several the first; NULL: none. */
+/* Returns the first tool with that name; NULL: there is none. */
 const struct indexed_tool *tool_index_find(struct tool_index *x, struct str name);
 
 /* Returns the tools in their order; NULL after the last. */
@@ -32,7 +32,7 @@ const struct indexed_tool *tool_index_at(struct tool_index *x, size_t i);
 
 /* Finds the schema of property `key`. If the schema has none of its own, that of its first anyOf,
  * oneOf or allOf that has one, `unions` levels deep (use the same number for a schema each time).
- * NULL: none. */
+ * NULL: there is none. */
 const struct json *tool_index_property(struct tool_index *x, const struct json *schema,
                                        struct str key, int unions);
 

@@ -1,16 +1,17 @@
 /*
- * enum asked_text: what a stored answer echoes of its request (dialect.asked): JSON objects as
- * text, and what is left out of one of them. Opaque but to the dialect that made them.
+ * enum asked_text: parts of a request that a stored answer echoes (dialect.asked): JSON objects as
+ * text, and a text that is left out of one of them. Only the dialect that made them can interpret
+ * them.
  */
 #ifndef RG_REQUEST_ASKED_TEXT_H
 #define RG_REQUEST_ASKED_TEXT_H
 
 enum asked_text {
-    ASKED_SHARED,       /* text that an agent's calls have in common */
-    ASKED_OWN,          /* the rest */
-    ASKED_BRIEF,        /* ASKED_SHARED without instructions that are long; absent: they are not */
-    ASKED_INSTRUCTIONS, /* these instructions, which are the text of the prompt's first message, too
-                         */
+    ASKED_SHARED, /* members that all calls of an agent have in common */
+    ASKED_OWN,    /* the other members */
+    ASKED_BRIEF,  /* ASKED_SHARED without its long instructions; absent: they are not long */
+    /* these instructions, which are also the text of the prompt's first message */
+    ASKED_INSTRUCTIONS,
     ASKED_TEXTS
 };
 

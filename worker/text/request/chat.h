@@ -1,6 +1,6 @@
 /*
- * struct chat: one conversation as every layer above the dialects sees it. This struct borrows its
- * JSON values, usually from a call's arena.
+ * struct chat: one conversation in the form that every layer above the dialects uses. It borrows
+ * its JSON values, usually from a call's arena.
  *
  * `messages` is an array of objects in normalised form, whatever dialect they came in:
  *   role              "system" | "developer" | "user" | "assistant" | "tool" | other text
@@ -25,19 +25,22 @@
 
 struct json;
 
-/* The messages that a reader of requests has read before. A stretch is what one reading recorded;
+/* Messages that an earlier request of the same reader had. A stretch is what one reading recorded;
  * each reading has a number of its own. A stretch ends before message `end`. The first one begins
- * at `from`, each other where the one before it ends. If two requests have a message of the same
- * reading at the same position, the message and all before it are equal. */
+ * at `from`, each other at the end of the one before. If two requests have a message of the same
+ * reading at the same position, that message and all before it are equal. */
 struct chat_stretch {
     uint64_t reading;
     uint32_t end;
 };
 
-enum { CHAT_STRETCHES = 4 }; /* the last ones: what a session found out of a message is of those */
+/* number of stretches kept, the last ones. What a session derived from a message belongs to one of
+ * these */
+enum { CHAT_STRETCHES = 4 };
 
 struct chat_known {
-    const struct json *messages; /* it holds for this array alone; NULL: nothing is known */
+    /* the array for which the stretches are valid; NULL: nothing is known */
+    const struct json *messages;
     uint32_t from, n;
     struct chat_stretch at[CHAT_STRETCHES];
 };
@@ -46,18 +49,18 @@ struct chat {
     const struct json *messages;
     const struct json *tools;
     const struct json *kwargs;
-    bool tools_hashed; /* tools_hash is there: long_tools_hash of tools */
+    bool tools_hashed; /* tools_hash is set: long_tools_hash of tools */
     uint64_t tools_hash[2];
     struct chat_known known;
 };
 
-/* Tools of more bytes (json_text_bytes) are long. */
+/* Tools with more bytes (json_text_bytes) are long. */
 enum { LONG_TOOLS_LEAST = 64 << 10 };
 
 /* Computes str_hash128 of the tools' JSON if they are long, otherwise 0, 0. Comparing values reads
- * each of them, and a request may bring millions. So the request's reader, in a helper thread if
- * its body is long, writes them once, and the loop compares the hashes. Long tools are equal if
- * their texts are, without white space. `tools` may be NULL. */
+ * each of them, and a request may have millions. So the request's reader, in a helper thread if its
+ * body is long, hashes them once, and the loop compares the hashes. Long tools are equal if their
+ * texts without white space are. `tools` may be NULL. */
 void long_tools_hash(const struct json *tools, uint64_t ret[2]);
 
 #endif

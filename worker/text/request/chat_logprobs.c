@@ -1,4 +1,4 @@
-/* Tokens have no ids there, only texts. */
+/* Tokens in this form have texts but no ids. */
 #include "worker/text/request/chat_logprobs.h"
 
 #include "common/base/arena.h"

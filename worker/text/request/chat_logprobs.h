@@ -10,11 +10,11 @@ struct arena;
 struct json;
 struct token_logprob;
 
-/* n of such a list to ret; texts and alternatives are copied into the arena. */
+/* Reads n items of such a list into ret. Texts and alternatives are copied into the arena. */
 void chat_logprobs_read(const struct json *lps, size_t n, struct token_logprob *ret,
                         struct arena *a);
 
-/* The work that one of them makes: itself and its alternatives, counted. */
+/* Returns the cost of reading one item: 1 plus the number of its alternatives. */
 size_t chat_logprobs_cost(const struct json *lp);
 
 #endif

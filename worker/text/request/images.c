@@ -1,8 +1,7 @@
 /*
  * Writes and reads the part in one fixed set of members, and walks messages for such parts. A
- * number that is missing or no number reads as 0; the parts were made by this gateway, so that is
- * what an older one did not write. Sums are made anew each time: a conversation has few pictures,
- * and nothing could go stale.
+ * missing or invalid number reads as 0: parts were made by this gateway, and an older one did not
+ * write all members. Sums are computed each time, because a conversation has few pictures.
  */
 #include "worker/text/request/images.h"
 
@@ -44,7 +43,7 @@ bool image_part_is(const struct json *part)
            json_is(json_get(part, "media"), JSON_STRING);
 }
 
-/* A number that must be there. */
+/* Checks a number that must be present. */
 static int check_number(struct field_reader *f, const char *name, int64_t max)
 {
     int64_t v = -1;

@@ -1,4 +1,4 @@
-/* Tools that are long (chat.h). */
+/* Hashes of long tools (chat.h). */
 #include "common/base/buf.h"
 #include "common/base/str.h"
 #include "common/codec/json.h"

@@ -4,9 +4,9 @@
  *   n_top | flags | n_ids | top_ids     top_logprobs | counts | ids    logprobs
  *                           n * n_top   n * n_top      n        n_ids  n_ids
  *
- * The last three are there as the flags say. Reading copies nothing: the arrays point into the
- * block. So its length must be exact, and counts must be positive and sum up to n_ids. The block
- * does not contain the number of tokens, which its owner stores.
+ * The flags say whether the last three are present. Reading copies nothing: the arrays point into
+ * the block. So its length must be exact, and counts must be positive and sum up to n_ids. The
+ * block does not contain the number of tokens, which its owner stores.
  */
 #include "worker/text/request/odds.h"
 
@@ -67,7 +67,7 @@ static int32_t word_at(const char *p, size_t i)
     return v;
 }
 
-/* The counts are whole and their sum is the number of ids. */
+/* Checks that the counts are positive and that their sum is the number of ids. */
 static bool counts_fit(const char *counts, uint32_t n, uint64_t n_ids)
 {
     uint64_t sum = 0;

@@ -6,7 +6,7 @@
 
 static const char *const names[] = {"main", "sub_agent", "compaction", "title", "memory", "review"};
 
-/* Labels as agents spell them; every other one is an agent's name. */
+/* Labels in the spelling of agents. Every other label is an agent's name. */
 static const struct {
     const char *label;
     enum purpose purpose;
@@ -20,7 +20,7 @@ static const struct {
     {"review", PURPOSE_REVIEW}, /* Codex */
 };
 
-/* PURPOSE_SUB_AGENT: it is none of the words of the table. */
+/* Returns the purpose of a label; PURPOSE_SUB_AGENT if the table does not have it. */
 static enum purpose word_of(struct str label)
 {
     for (size_t i = 0; i < ARRAY_LEN(labels); i++) {
@@ -81,7 +81,8 @@ static unsigned bit_of(struct str name)
     return 0;
 }
 
-/* The first of a list by commas, taken off it; the list is absent behind the last. */
+/* Removes and returns the first name of a list separated by commas. The list is absent after the
+ * last. */
 static struct str next_name(struct str *left)
 {
     size_t comma = str_find(*left, STR(","), 0);

@@ -37,7 +37,7 @@ int request_limits_memory(const struct request_limits *l, const struct arena *a,
                    a->max_bytes, l->growth);
 }
 
-/* A setting of 0 allows any number. */
+/* Checks a number against a setting; 0 allows any number. */
 static int check_limit(enum limit setting, const char *field, size_t n, uint64_t max, struct err *e)
 {
     return max == 0 || n <= max ? 0 : limit_refuse(setting, field, n, max, e);
@@ -48,7 +48,7 @@ static size_t length_of(const struct json *v)
     return json_is(v, JSON_ARRAY) ? v->n : 0;
 }
 
-/* Tools, those in namespaces, too. */
+/* Counts tools, including those in namespaces. */
 static size_t count_tools(const struct json *list)
 {
     size_t n = length_of(list);
@@ -58,8 +58,8 @@ static size_t count_tools(const struct json *list)
     return n;
 }
 
-/* Ids and words that sampling goes by, as a list or as the names of an object. A list as long as
- * the vocabulary names all there is. */
+/* Checks a list of ids or words for sampling, or an object with them as names. A list as long as
+ * the vocabulary is allowed. */
 static int check_sampled_ids(const struct request_limits *l, const struct json *body, struct err *e)
 {
     static const char *const fields[] = {"allowed_token_ids", "stop_token_ids", "logit_bias",
@@ -91,7 +91,7 @@ static int check_prompt(const struct request_limits *l, const struct json *v, co
     return -1;
 }
 
-/* One prompt of ids, or several. */
+/* Checks one prompt of ids, or several. */
 static int check_prompts(const struct request_limits *l, const struct json *prompt, struct err *e)
 {
     char field[32];
@@ -104,7 +104,7 @@ static int check_prompts(const struct request_limits *l, const struct json *prom
     return check_prompt(l, prompt, "prompt", e);
 }
 
-/* How many values stand in it, lists and objects included; counting stops above `enough`. */
+/* Counts the values in v, including lists and objects. Counting stops above `enough`. */
 static size_t count_values(const struct json *v, size_t enough)
 {
     size_t n = 0;
@@ -116,8 +116,8 @@ static size_t count_values(const struct json *v, size_t enough)
     return n;
 }
 
-/* Fields that are recorded with each call as they came. They render and sample next to nothing, so
- * no other limit would stop them. */
+/* Checks fields that are recorded with each call as they came. Rendering and sampling hardly use
+ * them, so no other limit would apply. */
 static int check_recorded(const struct request_limits *l, const struct json *body, struct err *e)
 {
     static const char *const fields[] = {"metadata", "chat_template_kwargs"};
@@ -130,7 +130,8 @@ static int check_recorded(const struct request_limits *l, const struct json *bod
                        count_values(json_get(body, "chat_template_kwargs"), SIZE_MAX), e);
 }
 
-/* One stop string or a list, by either name: what is searched for is made of every byte. */
+/* Checks one stop string or a list, under either name. Searching them needs memory for every
+ * byte. */
 static int check_stops(const struct json *body, struct err *e)
 {
     static const char *const fields[] = {"stop", "stop_sequences"};
@@ -195,7 +196,7 @@ int request_limits_batch(const struct json *body, uint32_t n_prompts, struct err
     return limit_check(LIMIT_REQUEST_BATCH_BYTES_MAX, "prompt", n * n_prompts, e);
 }
 
-/* One text of a message, or a list of parts. */
+/* Checks one text of a message, or a list of parts. */
 static int check_text(const char *field, const struct json *v, struct err *e)
 {
     if (json_is(v, JSON_STRING))

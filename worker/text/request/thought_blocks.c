@@ -1,5 +1,5 @@
-/* Texts of a list may differ from the thought, which comes from other members. Then the thought is
- * one block, with the first signature of a text. */
+/* Texts of a list may differ from the thought, which comes from other members. Then the thought
+ * becomes one block, with the first signature of a text. */
 #include "worker/text/request/thought_blocks.h"
 
 #include "common/base/arena.h"
@@ -22,7 +22,7 @@ struct str thought_item_seal(const struct json *item)
     return (struct str){0};
 }
 
-/* Parts that are said have a text, too. */
+/* Reports whether the item is a thought. Parts of the visible answer have a text, too. */
 static bool is_thought(const struct json *item)
 {
     struct str type = json_string(json_get(item, "type"));
@@ -41,7 +41,7 @@ static struct thought_block read_thought_item(const struct json *item)
     return b;
 }
 
-/* Returns whether the blocks' texts are the thought. */
+/* Reports whether the blocks' texts together are the thought. */
 static bool spells_thought(const struct thought_block *b, size_t n, struct str thought)
 {
     size_t at = 0;
@@ -54,7 +54,7 @@ static bool spells_thought(const struct thought_block *b, size_t n, struct str t
     return at == thought.len;
 }
 
-/* Moves the texts into one block in front, with the first signature of a text. */
+/* Moves the texts into one block at the front, with the first signature of a text. */
 static size_t join_texts(struct thought_block *b, size_t n, struct str thought)
 {
     struct thought_block first = {.text = thought};
@@ -76,7 +76,8 @@ static size_t join_texts(struct thought_block *b, size_t n, struct str thought)
     return kept - 1;
 }
 
-/* Reads one list into b[1] and on; b[0] is free. Returns how many; 0: none of them is sealed. */
+/* Reads one list into b[1] and on; b[0] is free. Returns the number of blocks; 0: none of them is
+ * sealed. */
 static size_t read_list(const struct json *list, struct thought_block *b)
 {
     size_t n = 0;

@@ -1,8 +1,8 @@
 /*
- * struct token_rows: an array that an engine returns with an answer. It has a row for each token
- * that the engine has forwarded: all of prompt and answer but the last. A row has `topk` numbers
- * for each of `layers` layers. The stored rows of an answer begin after the rows that its session
- * already has.
+ * struct token_rows: an array that an engine returns with an answer. It has one row for each token
+ * that the engine has forwarded: all tokens of prompt and answer except the last. A row has `topk`
+ * numbers for each of `layers` layers. The stored rows of an answer begin after the rows that its
+ * session already has.
  */
 #ifndef RG_REQUEST_TOKEN_ROWS_H
 #define RG_REQUEST_TOKEN_ROWS_H
@@ -19,10 +19,10 @@ enum rows_kind {
 
 struct token_rows {
     struct str
-        block; /* little-endian, C order [rows, layers, topk]; absent: none (with a `from`: the
-                  engine was asked for them); empty: lost, since the engine computed them again */
-    uint32_t from, rows;   /* the position of the first row, and how many there are */
-    uint32_t layers, topk; /* 0: not known */
+        block; /* little-endian, C order [rows, layers, topk]; absent: no rows (with a `from`: the
+                  engine was asked for them); empty: lost, because the engine computed them again */
+    uint32_t from, rows;   /* position of the first row; number of rows */
+    uint32_t layers, topk; /* 0: unknown */
 };
 
 #endif

@@ -1,10 +1,10 @@
 /* The last pass over a compiled template (annotate.h): one walk, children before their parent,
  * because a node's notes depend on those of its children.
  *
- * What the walk leaves on a node:
+ * Notes on a node:
  *   N_GETATTR, N_GETITEM   val: the fixed name; NF_TYPE_ATTR: some type has a method of that name,
  *                          so the type is asked first; NF_REF: a plain look-up in the dict of a
- *                          variable, op = how many look-ups stand in a row (a.b.c: 2)
+ *                          variable, op = number of look-ups in a row (a.b.c: 2)
  *   N_PRINT                kids: the operands of a sum; a print of a fixed text becomes N_DATA
  *   others                 NF_SIMPLE: no arguments to evaluate, so eval.c takes the short way */
 
@@ -33,9 +33,9 @@ static bool is_text(const struct node *n)
     return n->kind == N_CONST && n->val.t == V_STR;
 }
 
-/* Attributes and items with a fixed name. If some type has a method of that name, the type is asked
- * before the keys of a dict (NF_TYPE_ATTR). Otherwise it is a look-up in a variable's dict (NF_REF,
- * op counts the look-ups in a row). */
+/* Annotates attributes and items with a fixed name. If some type has a method of that name, the
+ * type is asked before the keys of a dict (NF_TYPE_ATTR). Otherwise it is a look-up in a variable's
+ * dict (NF_REF, op counts the look-ups in a row). */
 static void prepare_attribute(struct node *n)
 {
     const struct node *of = n->a;
@@ -60,7 +60,7 @@ static bool no_args(const struct call_args *args)
     return args->n_pos == 0 && args->n_named == 0 && !args->star && !args->star2;
 }
 
-/* Comparisons of anything with a fixed text; tests and filters without parameters. */
+/* Matches comparisons of anything with a fixed text, and tests and filters without parameters. */
 static bool is_simple(const struct node *n)
 {
     switch (n->kind) {
@@ -76,7 +76,7 @@ static bool is_simple(const struct node *n)
     }
 }
 
-/* The number of operands of a left-nested sum: ((a + b) + c) has 3; anything else has 1. */
+/* Returns the number of operands of a left-nested sum: ((a + b) + c) has 3; anything else has 1. */
 static uint32_t count_operands(const struct node *n)
 {
     uint32_t k = 1;
@@ -86,7 +86,7 @@ static uint32_t count_operands(const struct node *n)
     return k;
 }
 
-/* A new text node that holds x and then y; the strings are copied into the arena. */
+/* Makes a text node that has x and then y. The strings are copied into the arena. */
 static struct node *join_nodes(struct arena *a, const struct node *x, const struct node *y)
 {
     struct node *n = ARENA_NEW(a, struct node);
@@ -99,7 +99,7 @@ static struct node *join_nodes(struct arena *a, const struct node *x, const stru
     return n;
 }
 
-/* {{ a + b + c }}: kids are the operands, left to right, neighbouring texts joined. */
+/* Annotates {{ a + b + c }}: kids are the operands, left to right, neighbouring texts joined. */
 static void prepare_print(struct arena *a, struct node *n)
 {
     struct node *parts[SUM_PARTS_MAX], *at = n->a;

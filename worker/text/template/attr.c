@@ -1,10 +1,10 @@
 /* Attributes, items and slices of values: what `v.name`, `v[key]` and `v[a:b:c]` mean (eval.h).
  *
- * As in jinja2 the two notations try both tables, in different order: v.name asks the type's
- * attributes and methods first and a dict's keys last; v[key] asks the items first and, when the
- * key is a text, the attributes afterwards. If neither has it, the result is an undefined value
- * that remembers its name for the error. Methods that change a value and the double-underscore
- * names are undefined of the kind UNDEF_UNSAFE: the sandbox hides them. */
+ * As in jinja2 the two notations try both tables, in different order. v.name tries the type's
+ * attributes and methods first and a dict's keys last. v[key] tries the items first and, if the key
+ * is a text, the attributes afterwards. If neither has it, the result is an undefined value that
+ * remembers its name for the error. Methods that change a value and the double-underscore names are
+ * undefined of the kind UNDEF_UNSAFE: the sandbox hides them. */
 
 #include <stdio.h>
 
@@ -13,7 +13,7 @@
 #include "worker/text/template/number.h"
 #include "worker/text/template/pystr.h"
 
-/* The method m bound to self: a value that can be passed on and called later. */
+/* Makes a value that is the method m bound to self. It can be passed on and called later. */
 static struct value bind_method(struct template_run *r, struct value self, const struct method *m)
 {
     struct callable *c = ARENA_NEW(r->a, struct callable);
@@ -24,7 +24,7 @@ static struct value bind_method(struct template_run *r, struct value self, const
     return (struct value){.t = V_CALL, .call = c};
 }
 
-/* Names every Python object has; the sandbox hides them. */
+/* Matches names that every Python object has. The sandbox hides them. */
 static bool is_dunder(struct str name)
 {
     static const char *const names[] = {
@@ -41,7 +41,8 @@ static bool is_dunder(struct str name)
     return false;
 }
 
-/* The data attributes of Python's numbers; V_MISSING for other names. A bool answers as an int. */
+/* Returns a data attribute of Python's numbers; V_MISSING for other names. A bool has those of an
+ * int. */
 static struct value number_attr(struct value v, struct str name)
 {
     if (str_eq_c(name, "real") || (v.t != V_FLOAT && str_eq_c(name, "numerator")))
@@ -53,8 +54,8 @@ static struct value number_attr(struct value v, struct str name)
     return v_missing();
 }
 
-/* The data attributes of a macro object (name, arguments, caller ...); V_MISSING for other names
- * and for callables that are no macros. */
+/* Returns a data attribute of a macro object (name, arguments, caller ...); V_MISSING for other
+ * names and for callables that are not macros. */
 static struct value macro_attr(struct template_run *r, struct value v, struct str name)
 {
     const struct macro_def *m = v.call->macro;
@@ -113,7 +114,7 @@ static struct value data_attr(struct template_run *r, struct value v, struct str
     }
 }
 
-/* getattr(v, name) under the sandbox; V_MISSING when there is no such attribute. */
+/* Returns getattr(v, name) under the sandbox; V_MISSING if there is no such attribute. */
 static struct value get_attribute(struct template_run *r, struct value v, struct str name)
 {
     struct value found = data_attr(r, v, name);
@@ -145,7 +146,7 @@ struct value attr_get(struct template_run *r, struct value v, struct str name)
 
 /* --- items --- */
 
-/* A Python index into n items; false when out of range. */
+/* Converts a Python index into n items. Returns false if it is out of range. */
 static bool index_of(struct value key, uint32_t n, uint32_t *ret)
 {
     int64_t i = key.i;
@@ -158,8 +159,8 @@ static bool index_of(struct value key, uint32_t n, uint32_t *ret)
     return i >= 0 && i < n;
 }
 
-/* The character at index `key`, counted in code points; V_MISSING when there is none. A negative
- * index needs the length, so it costs one pass more. */
+/* Returns the character at index `key`, counted in code points; V_MISSING if there is none. A
+ * negative index needs the length, which costs one more pass. */
 static struct value str_item(struct template_run *r, struct value v, struct value key)
 {
     struct str s = v_bytes(v);
@@ -182,7 +183,7 @@ static struct value str_item(struct template_run *r, struct value v, struct valu
     return v_like(v_str(str_sub(s, from, pystr_width((unsigned char)s.p[from]))), v);
 }
 
-/* v[key] by the items alone: a dict's entry or a sequence's element; V_MISSING when there is
+/* Returns v[key] by the items alone: a dict's entry or a sequence's element; V_MISSING if there is
  * none. A list is never a key (it is not hashable), so it is not looked for. */
 static struct value raw_item(struct template_run *r, struct value v, struct value key)
 {
@@ -233,7 +234,7 @@ struct value attr_item(struct template_run *r, struct value v, struct value key)
 
 struct slice_bounds {
     int64_t start, stop, step;
-    uint64_t n; /* items */
+    uint64_t n; /* number of items */
 };
 
 static int64_t clamp_index(int64_t v, int64_t low, int64_t high)
@@ -248,7 +249,8 @@ static bool not_given(struct value v)
     return v.t == V_MISSING || v.t == V_NONE;
 }
 
-/* One part of a slice, cut to a size that no sequence reaches; false with a TypeError. */
+/* Limits one number of a slice to a size that no sequence reaches. Returns false with a
+ * TypeError. */
 static bool slice_bound(struct template_run *r, struct value v, int64_t *ret)
 {
     if (not_given(v))
@@ -263,7 +265,7 @@ static bool slice_bound(struct template_run *r, struct value v, int64_t *ret)
     return true;
 }
 
-/* How many items the bounds take; 0 when the step leads away from `stop`. */
+/* Returns the number of items in the bounds; 0 if the step leads away from `stop`. */
 static uint64_t slice_count(const struct slice_bounds *b)
 {
     if (b->step > 0)
@@ -271,7 +273,7 @@ static uint64_t slice_count(const struct slice_bounds *b)
     return b->start > b->stop ? (uint64_t)((b->start - b->stop - 1) / -b->step + 1) : 0;
 }
 
-/* Python's slice.indices(). False with a TypeError or ValueError. */
+/* Computes Python's slice.indices(). Returns false with a TypeError or ValueError. */
 static bool slice_bounds(struct template_run *r, const struct value part[3], int64_t len,
                          struct slice_bounds *b)
 {
@@ -298,8 +300,8 @@ static bool slice_bounds(struct template_run *r, const struct value part[3], int
     return true;
 }
 
-/* The code points that b takes of a string. Step 1 is one piece of the text; other steps first
- * note where each code point begins, which counts against the memory and step budgets. */
+/* Slices a string by code points. Step 1 is one piece of the text. Other steps first record where
+ * each code point begins, which counts in the memory and step budgets. */
 static struct value slice_str(struct template_run *r, struct value v, const struct slice_bounds *b)
 {
     struct str s = v_bytes(v);
@@ -329,7 +331,7 @@ static struct value slice_str(struct template_run *r, struct value v, const stru
     return v_like(run_take_text(r, &out), v);
 }
 
-/* The elements that b takes of a list or tuple, as a new one of the same type. */
+/* Slices a list or tuple into a new one of the same type. */
 static struct value slice_list(struct template_run *r, struct value v, const struct slice_bounds *b)
 {
     struct list *l;
@@ -342,8 +344,8 @@ static struct value slice_list(struct template_run *r, struct value v, const str
     return v.t == V_LIST ? v_list(l) : v_tuple(l);
 }
 
-/* A range answers with another range (no list is made), strings and sequences with a copy; other
- * types cannot be sliced (TypeError). */
+/* Slices a value. A range becomes a new range (no list is made), strings and sequences are copied.
+ * Other types cannot be sliced (TypeError). */
 struct value attr_slice(struct template_run *r, struct value v, const struct value part[3])
 {
     struct slice_bounds b = {0};

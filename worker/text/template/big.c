@@ -1,11 +1,11 @@
-/* Integers beyond 64 bits (big.h). at[] holds "digits" of nine decimal places, the lowest first:
+/* Integers beyond 64 bits (big.h). at[] has "digits" of nine decimal places, the lowest first:
  *
  *   12 345 678 901  is  at[0] = 345678901, at[1] = 12, n = 2
  *
- * The mag_ functions work on magnitudes and ignore signs; the big_ functions add the signs.
- * School-book methods are enough, as templates only get here by mistake or malice: sizes are
- * bounded by BIG_DIGITS_MAX, so even the quadratic ones end soon. Results are new numbers in the
- * arena; operands are never changed. */
+ * The mag_ functions work on magnitudes and ignore signs; the big_ functions add the signs. Simple
+ * methods are enough, because templates get here only by mistake or malice. Sizes are limited by
+ * BIG_DIGITS_MAX, so even the quadratic ones end soon. Results are new numbers in the arena;
+ * operands never change. */
 
 #include "worker/text/template/big.h"
 
@@ -21,8 +21,8 @@ static struct big *big_new(struct arena *a, uint32_t n)
     return b;
 }
 
-/* Removes leading zero digits, so that n is the true length; zero loses its sign. Every
- * operation ends here, because comparison relies on it. */
+/* Removes leading zero digits, so that n is the true length. Zero loses its sign. Every operation
+ * ends here, because comparison relies on it. */
 static struct big *big_trim(struct big *b)
 {
     while (b->n && b->at[b->n - 1] == 0)
@@ -32,7 +32,8 @@ static struct big *big_trim(struct big *b)
     return b;
 }
 
-/* Three digits hold any 64-bit number. The magnitude is computed unsigned, so INT64_MIN is safe. */
+/* Three digits are enough for any 64-bit number. The magnitude is computed unsigned, so INT64_MIN
+ * is safe. */
 const struct big *big_from_i64(struct arena *a, int64_t v)
 {
     struct big *b = big_new(a, 3);
@@ -44,7 +45,7 @@ const struct big *big_from_i64(struct arena *a, int64_t v)
     return big_trim(b);
 }
 
-/* Cuts the text from its end into groups of nine decimal places, one group a digit. */
+/* Cuts the text from its end into groups of nine decimal places, one group for each digit. */
 const struct big *big_from_text(struct arena *a, struct str digits)
 {
     bool negative = digits.len && digits.p[0] == '-';
@@ -73,7 +74,8 @@ const struct big *big_from_double(struct arena *a, double d)
     return big_from_text(a, str_of(text, (size_t)n));
 }
 
-/* INT64_MIN has no positive twin: the magnitude may be one larger when the number is negative. */
+/* INT64_MIN has no positive counterpart, so the magnitude may be larger by one if the number is
+ * negative. */
 bool big_to_i64(const struct big *b, int64_t *ret)
 {
     uint64_t m = 0;
@@ -108,7 +110,7 @@ void big_print(struct buf *out, const struct big *b)
 
 enum { CHUNK_BITS = 24, CHUNKS_MAX = BIG_DIGITS_MAX * 30 / CHUNK_BITS + 2 };
 
-/* Divides the n digits by 2^24 in place; the remainder. */
+/* Divides the n digits by 2^24 in place. Returns the remainder. */
 static uint32_t divide_off_chunk(uint32_t *at, uint32_t *n)
 {
     uint64_t rest = 0;
@@ -123,9 +125,9 @@ static uint32_t divide_off_chunk(uint32_t *at, uint32_t *n)
     return (uint32_t)rest;
 }
 
-/* For the bases 2, 8 and 16: takes chunks of 24 bits off the low end (a multiple of the 1, 3 or
- * 4 bits of a digit, so none is cut), then prints the chunks from the top and leaves leading
- * zeros out. */
+/* For the bases 2, 8 and 16: removes chunks of 24 bits from the low end (a multiple of the 1, 3 or
+ * 4 bits of a digit, so no digit is cut). Then prints the chunks from the top without leading
+ * zeros. */
 void big_digits(struct buf *out, const struct big *b, unsigned base, bool upper)
 {
     unsigned bits = base == 2 ? 1 : base == 8 ? 3 : 4, begins = 0;
@@ -150,7 +152,7 @@ void big_digits(struct buf *out, const struct big *b, unsigned base, bool upper)
     }
 }
 
-/* Converts by the decimal text: strtod rounds correctly, which the sum of digits would not. */
+/* Converts the decimal text, because strtod rounds correctly, which a sum of digits would not. */
 double big_to_double(const struct big *b)
 {
     struct buf text = {0};
@@ -163,7 +165,7 @@ double big_to_double(const struct big *b)
     return d;
 }
 
-/* -1, 0 or 1: compares the magnitudes. */
+/* Compares the magnitudes. Returns -1, 0 or 1. */
 static int mag_cmp(const struct big *x, const struct big *y)
 {
     if (x->n != y->n)
@@ -182,7 +184,7 @@ int big_cmp(const struct big *x, const struct big *y)
     return x->negative ? -mag_cmp(x, y) : mag_cmp(x, y);
 }
 
-/* x| + |y|, with one digit more for the carry (not trimmed). */
+/* Returns |x| + |y|, with one digit more for the carry (not trimmed). */
 static struct big *mag_add(struct arena *a, const struct big *x, const struct big *y)
 {
     uint32_t n = MAX_OF(x->n, y->n) + 1;
@@ -198,7 +200,7 @@ static struct big *mag_add(struct arena *a, const struct big *x, const struct bi
     return b;
 }
 
-/* x - y where |x| >= |y|. */
+/* Returns |x| - |y|; |x| must be >= |y|. */
 static struct big *mag_sub(struct arena *a, const struct big *x, const struct big *y)
 {
     struct big *b = big_new(a, x->n);
@@ -213,8 +215,8 @@ static struct big *mag_sub(struct arena *a, const struct big *x, const struct bi
     return b;
 }
 
-/* Equal signs add the magnitudes; different ones subtract the smaller from the larger, whose
- * sign the result takes. `subtract` flips y's sign first. */
+/* Equal signs add the magnitudes. Different signs subtract the smaller from the larger, whose sign
+ * the result has. `subtract` flips y's sign first. */
 const struct big *big_add(struct arena *a, const struct big *x, const struct big *y, bool subtract)
 {
     bool y_negative = y->negative != subtract;
@@ -235,7 +237,7 @@ const struct big *big_add(struct arena *a, const struct big *x, const struct big
     return big_trim(b);
 }
 
-/* Long multiplication; NULL when the product could exceed BIG_DIGITS_MAX. */
+/* Multiplies. Returns NULL if the product could exceed BIG_DIGITS_MAX. */
 const struct big *big_mul(struct arena *a, const struct big *x, const struct big *y)
 {
     struct big *b;
@@ -257,7 +259,8 @@ const struct big *big_mul(struct arena *a, const struct big *x, const struct big
     return big_trim(b);
 }
 
-/* How often d goes into r, 0 .. base-1, and r minus that: one digit of long division. */
+/* Computes one digit of long division: returns how often d fits into *r (0 .. base-1), and
+ * subtracts that from *r. */
 static uint32_t div_digit(struct arena *a, const struct big **r, const struct big *d)
 {
     uint32_t low = 0, high = BIG_BASE - 1;
@@ -275,9 +278,9 @@ static uint32_t div_digit(struct arena *a, const struct big **r, const struct bi
     return low;
 }
 
-/* Long division, the highest digit first: the rest so far moves up one place, takes in the next
- * digit of x, and div_digit says how often d goes into it. Writes the quotient to q (room for
- * x->n digits) and returns the rest. */
+/* Long division, the highest digit first. The remainder so far moves up one place, the next digit
+ * of x is added, and div_digit returns how often d fits. Writes the quotient to q (with space for
+ * x->n digits) and returns the remainder. */
 static const struct big *mag_divmod(struct arena *a, const struct big *x, const struct big *d,
                                     struct big *q)
 {
@@ -295,8 +298,8 @@ static const struct big *mag_divmod(struct arena *a, const struct big *x, const 
     return r;
 }
 
-/* Divides the magnitudes, then corrects for Python's floor: with different signs and a rest, the
- * quotient goes down by one and the rest becomes its distance to the divisor. */
+/* Divides the magnitudes, then corrects for Python's floor: with different signs and a remainder,
+ * the quotient decreases by one and the remainder becomes its distance to the divisor. */
 void big_divmod(struct arena *a, const struct big *x, const struct big *y, const struct big **q,
                 const struct big **r)
 {
@@ -304,7 +307,7 @@ void big_divmod(struct arena *a, const struct big *x, const struct big *y, const
     struct big *divisor = big_new(a, y->n);
     const struct big *rest;
     struct big *signed_rest;
-    bool down; /* floor, not truncation */
+    bool down; /* round down (floor) instead of towards zero */
 
     memcpy(divisor->at, y->at, y->n * sizeof(y->at[0]));
     rest = mag_divmod(a, x, divisor, quotient);

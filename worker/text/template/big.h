@@ -1,7 +1,7 @@
 /*
- * Integers beyond 64 bits, as Python has them: sign and magnitude in base 10^9, little end first,
- * no leading zero digits; zero has n = 0. Results live in the arena. Sizes are bounded
- * (BIG_DIGITS_MAX); beyond that an operation returns NULL.
+ * Integers beyond 64 bits, with Python's semantics: sign and magnitude in base 10^9, lowest digit
+ * first, no leading zero digits; zero has n = 0. Results are in the arena. Sizes are limited
+ * (BIG_DIGITS_MAX). Beyond that an operation returns NULL.
  */
 #ifndef RG_TEMPLATE_BIG_H
 #define RG_TEMPLATE_BIG_H
@@ -23,25 +23,27 @@ struct big {
 
 const struct big *big_from_i64(struct arena *a, int64_t v);
 
-/* Decimal digits with an optional sign, already checked. NULL when too long. */
+/* Converts decimal digits with an optional sign, already checked. Returns NULL if they are too
+ * many. */
 const struct big *big_from_text(struct arena *a, struct str digits);
 
 /* Converts an integral finite double exactly. */
 const struct big *big_from_double(struct arena *a, double d);
 
-/* True and *ret when it fits. */
+/* Returns true and *ret if the number fits. */
 bool big_to_i64(const struct big *b, int64_t *ret);
 double big_to_double(const struct big *b);
 void big_print(struct buf *out, const struct big *b);
 
-/* The digits without a sign; base 2, 8, 10 or 16. */
+/* Appends the digits without a sign. base is 2, 8, 10 or 16. */
 void big_digits(struct buf *out, const struct big *b, unsigned base, bool upper);
 
 int big_cmp(const struct big *x, const struct big *y);
 const struct big *big_add(struct arena *a, const struct big *x, const struct big *y, bool subtract);
 const struct big *big_mul(struct arena *a, const struct big *x, const struct big *y);
 
-/* Floor division and its remainder (the sign of y), as Python's divmod; y is not zero. */
+/* Computes floor division and its remainder (with the sign of y), like Python's divmod. y must not
+ * be zero. */
 void big_divmod(struct arena *a, const struct big *x, const struct big *y, const struct big **q,
                 const struct big **r);
 

@@ -1,10 +1,11 @@
-/* Calls (callable.h): how arguments meet parameters, which methods a type has, and what happens
- * when a macro, a bound method, a loop, a cycler or a joiner is called.
+/* Calls (callable.h): how arguments are bound to parameters, which methods a type has, and what
+ * happens when a macro, a bound method, a loop, a cycler or a joiner is called.
  *
- * A macro runs like this: a new frame with its slots all missing; positional and named arguments
- * into the slots (macro_args); the scope's loads (exec_enter); defaults for what is still
- * missing, evaluated inside the new frame so that they see earlier parameters (macro_defaults);
- * then the body. Its value is the text that the body wrote, taken off the output again. */
+ * A macro runs in these steps. A new frame is made with all slots missing. Positional and named
+ * arguments go into the slots (macro_args). The scope's loads run (exec_enter). Defaults for
+ * missing slots are evaluated inside the new frame, so that they can use earlier parameters
+ * (macro_defaults). Then the body runs. The value of the call is the text that the body wrote,
+ * which is removed from the output. */
 
 #include "worker/text/template/callable.h"
 
@@ -14,9 +15,9 @@
 #include "worker/text/template/eval.h"
 #include "worker/text/template/iter.h"
 
-enum { MACRO_DEPTH = 4 }; /* levels of depth that a macro takes: its C frames are large */
+enum { MACRO_DEPTH = 4 }; /* levels of depth that a macro counts for: its C frames are large */
 
-/* Takes the next word off a parameter list. */
+/* Reads the next word of a parameter list. */
 static bool next_param(const char **at, struct str *ret)
 {
     const char *p = *at;
@@ -30,8 +31,8 @@ static bool next_param(const char **at, struct str *ret)
     return n > 0;
 }
 
-/* The two last parameters, "*" and "**": a[0] becomes the tuple of the positional arguments from
- * number `from` on, a[1] the dict of the named arguments that no parameter took. */
+/* Binds the two last parameters, "*" and "**": a[0] becomes the tuple of the positional arguments
+ * from number `from` on, a[1] the dict of the named arguments that no parameter has. */
 static bool bind_variadic(struct template_run *r, const struct argv *argv, const bool *used,
                           uint32_t from, struct value *a)
 {
@@ -51,14 +52,14 @@ static bool bind_variadic(struct template_run *r, const struct argv *argv, const
     return true;
 }
 
-/* The common case, without names and stars: fills a and answers whether that was all. */
+/* Binds arguments in the common case, without names and stars. Returns whether that was all. */
 static bool bind_plain(const char *params, const struct argv *argv, struct value *a)
 {
     uint32_t n = 0, required = 0;
 
     if (argv->n_named > 0)
         return false;
-    memset(a, 0, PARAMS_MAX * sizeof(*a)); /* V_MISSING */
+    memset(a, 0, PARAMS_MAX * sizeof(*a)); /* all become V_MISSING */
     for (const char *p = params; *p; p++) {
         if (*p == '*')
             return false;
@@ -72,9 +73,9 @@ static bool bind_plain(const char *params, const struct argv *argv, struct value
     return true;
 }
 
-/* The general case of call_bind: walks the parameter list, gives each its positional or named
- * argument, and sets a TypeError as Python words it for arguments that are missing, given twice,
- * too many or unknown. */
+/* Binds arguments in the general case. Walks the parameter list and gives each parameter its
+ * positional or named argument. Sets a TypeError in Python's words for arguments that are missing,
+ * given twice, too many or unknown. */
 static bool bind_any(struct template_run *r, const char *what, const char *params,
                      const struct argv *argv, struct value *a)
 {
@@ -136,7 +137,7 @@ struct value method_call(struct template_run *r, const struct method *m, struct 
 
 /* --- methods by type --- */
 
-/* The method of that name in one table, or NULL. */
+/* Returns the method of that name in one table, or NULL. */
 static const struct method *in_table(const struct method *m, struct str name)
 {
     for (; m->name; m++) {
@@ -179,7 +180,7 @@ static const char *const list_forbidden[] = {"append", "clear",   "extend", "ins
 static const char *const dict_forbidden[] = {"clear",      "pop",    "popitem",
                                              "setdefault", "update", NULL};
 
-/* Whether the NULL-terminated list has the name. */
+/* Reports whether the NULL-terminated list has the name. */
 static bool in_names(const char *const *names, struct str name)
 {
     for (; *names; names++) {
@@ -196,8 +197,8 @@ bool method_forbidden(struct value self, struct str name)
     return self.t == V_DICT && in_names(dict_forbidden, name);
 }
 
-/* Reports whether any type has such a method. Also true for names with two leading underscores,
- * which the sandbox treats specially on every type. */
+/* Also true for names with two leading underscores, which the sandbox treats specially on every
+ * type. */
 bool method_any(struct str name)
 {
     const struct method *const tables[] = {str_methods,   str_search_methods, dict_methods,
@@ -220,7 +221,7 @@ static bool macro_too_many(struct template_run *r, const struct macro_def *m, co
     return false;
 }
 
-/* Named arguments: parameters, then `caller`, then **kwargs. */
+/* Binds named arguments: parameters, then `caller`, then **kwargs. */
 static bool macro_named(struct template_run *r, const struct macro_def *m, const struct argv *argv,
                         struct frame *f)
 {
@@ -245,8 +246,8 @@ static bool macro_named(struct template_run *r, const struct macro_def *m, const
     return true;
 }
 
-/* Fills the macro's frame from the arguments. What no parameter takes goes to the slots of
- * varargs and kwargs when the body mentions them, and is a TypeError when it does not. */
+/* Fills the macro's frame from the arguments. Arguments without a parameter go to varargs and
+ * kwargs if the body mentions them; otherwise they are a TypeError. */
 static bool macro_args(struct template_run *r, const struct macro_def *m, const struct argv *argv,
                        struct frame *f)
 {
@@ -270,8 +271,8 @@ static bool macro_args(struct template_run *r, const struct macro_def *m, const 
     return true;
 }
 
-/* Evaluates the defaults of the parameters that got no argument, in order; a parameter without a
- * default becomes undefined. False on an error. */
+/* Evaluates the defaults of the parameters that got no argument, in order. A parameter without a
+ * default becomes undefined. Returns false on an error. */
 static bool macro_defaults(struct template_run *r, const struct macro_def *m)
 {
     for (uint32_t i = 0; i < m->n_params; i++) {
@@ -287,7 +288,7 @@ static bool macro_defaults(struct template_run *r, const struct macro_def *m)
     return true;
 }
 
-/* See the head of this file. */
+/* Calls a macro in the steps described at the head of this file. */
 static struct value macro_call(struct template_run *r, const struct callable *c,
                                const struct argv *argv)
 {
@@ -323,7 +324,8 @@ static struct value macro_call(struct template_run *r, const struct callable *c,
     return html ? v_markup(v) : v;
 }
 
-/* loop(items) inside a recursive loop: the body again, its variables set aside meanwhile. */
+/* Calls loop(items) inside a recursive loop: runs the body again, with its variables saved
+ * meanwhile. */
 static struct value loop_call(struct template_run *r, struct for_loop *l, const struct argv *argv)
 {
     struct frame *saved = r->frame;

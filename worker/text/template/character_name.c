@@ -1,5 +1,5 @@
-/* Three kinds of names: computed ones (Hangul's syllables of their letters, unified ideographs of
- * their code), and all others by a binary search in the table. */
+/* Two kinds of names: computed ones (Hangul syllables from their letters, unified ideographs from
+ * their code), and all others, which a binary search finds in the table. */
 #include "worker/text/template/character_name.h"
 
 #include <pthread.h>
@@ -15,11 +15,11 @@ enum { NAME_MAX_LEN = 256 };
 /* --- the table --- */
 
 struct named {
-    struct str name; /* in the unpacked text */
+    struct str name; /* points into the unpacked text */
     int32_t code;
 };
 
-static struct named *names; /* by name */
+static struct named *names; /* sorted by name */
 static pthread_once_t unpacked = PTHREAD_ONCE_INIT;
 
 static int compare_names(const void *a, const void *b)
@@ -27,7 +27,7 @@ static int compare_names(const void *a, const void *b)
     return str_cmp(((const struct named *)a)->name, ((const struct named *)b)->name);
 }
 
-/* One line of the text; where the next one begins. */
+/* Reads one line of the text. Returns the start of the next one. */
 static const char *read_line(const char *p, int32_t *code, struct named *ret)
 {
     const char *tab = strchr(p, '\t');
@@ -69,7 +69,7 @@ static int32_t find_character(struct str name)
 
 /* --- computed names --- */
 
-/* Takes the longest of the texts that *s begins with off it; its number, or -1. */
+/* Removes the longest of the texts with which *s begins. Returns its index, or -1. */
 static int cut_longest(struct str *s, const char *const *texts, int n)
 {
     int found = -1;
@@ -84,7 +84,7 @@ static int cut_longest(struct str *s, const char *const *texts, int n)
     return found;
 }
 
-/* A syllable of its letters: LEAD, VOWEL and perhaps TAIL, written together. */
+/* Reads a syllable as letters: LEAD, VOWEL and perhaps TAIL, written together. */
 static int32_t parse_syllable(struct str s)
 {
     static const char *const leads[] = {"G",  "GG", "N", "D",  "DD", "R", "M", "B", "BB", "S",
@@ -104,7 +104,7 @@ static int32_t parse_syllable(struct str s)
     return 0xac00 + (lead * (int)ARRAY_LEN(vowels) + vowel) * (int)ARRAY_LEN(tails) + tail;
 }
 
-/* Four or five digits, the letters among them large. */
+/* Reads four or five hexadecimal digits with capital letters. */
 static int32_t parse_ideograph(struct str digits)
 {
     static const int32_t ranges[][2] = {{0x3400, 0x4dbf},   {0x4e00, 0x9fff},   {0x20000, 0x2a6df},

@@ -1,5 +1,5 @@
 /*
- * Names of characters, as `\N{NAME}` in the text literals of Python 3.11 (Unicode 14) takes them.
+ * Names of characters, as in `\N{NAME}` of Python 3.11's text literals (Unicode 14).
  * scripts/embed_names.py packs the table into the binary.
  */
 #ifndef RG_TEMPLATE_CHARACTER_NAME_H
@@ -12,7 +12,8 @@
 
 /* Returns the code point of the name, or of one of Unicode's aliases; -1: unknown. The case of
  * ASCII letters does not matter, except, as in Python, in names of Hangul syllables and unified
- * ideographs. The first call unpacks the table, which the process keeps (1.4 MB). Any thread. */
+ * ideographs. The first call unpacks the table, which the process keeps (1.4 MB). May be called on
+ * any thread. */
 int32_t character_by_name(struct str name);
 
 /* The packed table: character_names_n lines; see scripts/embed_names.py. */

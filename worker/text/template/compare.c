@@ -1,11 +1,11 @@
-/* Comparison of values as Python does it (compare.h). Numbers compare by value across int, float
- * and bool; lists, tuples and dicts by their elements; other objects by identity. Lists and
- * dicts may be lazy views of JSON (value.h): list_need and dict_need unfold them before their
- * elements are read.
+/* Comparison of values as in Python (compare.h). Numbers compare by value across int, float and
+ * bool; lists, tuples and dicts by their elements; other objects by identity. Lists and dicts may
+ * be lazy views of JSON (value.h). list_need and dict_need unfold them before their elements are
+ * read.
  *
- * Lists may hold one list several times, so that comparing takes far more steps than there are
- * lists: each comparison counts. Equality answers "different" when the budget is spent; the
- * exception is set then, and the next thing that can fail reports it. */
+ * A list may contain one list several times, so that comparing takes far more steps than there are
+ * lists. So each comparison counts. Equality returns "different" if the budget is spent. The
+ * exception is set then, and the next function that can fail reports it. */
 
 #include "worker/text/template/compare.h"
 
@@ -13,7 +13,7 @@
 #include "worker/text/template/number.h"
 #include "worker/text/template/pystr.h"
 
-/* Same length and equal elements. */
+/* Compares lengths and elements. */
 static bool eq_lists(struct template_run *r, struct list *x, struct list *y)
 {
     bool same;
@@ -31,7 +31,8 @@ static bool eq_lists(struct template_run *r, struct list *x, struct list *y)
     return same;
 }
 
-/* Same size, and each key of x stands in y with an equal value; the order does not matter. */
+/* Compares sizes, and checks that each key of x is in y with an equal value. The order does not
+ * matter. */
 static bool eq_dicts(struct template_run *r, struct dict *x, struct dict *y)
 {
     bool same;
@@ -58,8 +59,8 @@ static bool eq_ranges(const struct py_range *x, const struct py_range *y)
            (x->n == 0 || (x->start == y->start && (x->n == 1 || x->step == y->step)));
 }
 
-/* Keys and items views are equal only when they are views of one dict; two views of values never
- * are, as in Python. */
+/* Two views of keys or items are equal only if they are views of one dict. Two views of values
+ * never are, as in Python. */
 bool value_eq(struct template_run *r, struct value x, struct value y)
 {
     if (!run_spend(r, 1))
@@ -88,7 +89,7 @@ bool value_eq(struct template_run *r, struct value x, struct value y)
     }
 }
 
-/* The first pair that is not equal decides; if there is none, the shorter list is less. */
+/* The first pair that is not equal decides. Without such a pair, the shorter list is less. */
 static int less_lists(struct template_run *r, struct list *x, struct list *y)
 {
     list_need(r->a, x);
@@ -127,7 +128,7 @@ int value_less(struct template_run *r, struct value x, struct value y)
     return -1;
 }
 
-/* `needle in hay` of strings: a substring; 1, 0, or -1 with the TypeError. */
+/* Reports whether `needle` is a substring of a string: 1, 0, or -1 with the TypeError. */
 static int contains_str(struct template_run *r, struct value hay, struct value needle)
 {
     if (needle.t != V_STR) {
@@ -140,7 +141,7 @@ static int contains_str(struct template_run *r, struct value hay, struct value n
     return str_find(v_bytes(hay), v_bytes(needle), 0) != SIZE_MAX;
 }
 
-/* Strings search for a substring, dicts for a key; everything else is iterated and compared. */
+/* Strings search a substring, dicts a key; everything else is iterated and compared. */
 int value_contains(struct template_run *r, struct value hay, struct value needle)
 {
     struct iter it;
@@ -195,7 +196,7 @@ bool value_truth(struct template_run *r, struct value v)
     }
 }
 
-/* The length of an undefined value is 0, except where the sandbox hid something. */
+/* The length of an undefined value is 0, unless the sandbox hid something. */
 int64_t value_len(struct template_run *r, struct value v)
 {
     switch (v.t) {
@@ -249,7 +250,7 @@ struct sort_item {
 };
 
 /* Merges two sorted neighbours of `from` (n[0] and n[1] items) into `to`. Of equal keys the left
- * one goes first, also in reverse, so the sort is stable. False when two keys cannot be
+ * one goes first, also in reverse, so the sort is stable. Returns false if two keys cannot be
  * compared. */
 static bool merge_runs(struct template_run *r, struct sort_item *to, struct sort_item *from,
                        uint32_t n[2], bool reverse)
@@ -271,8 +272,8 @@ static bool merge_runs(struct template_run *r, struct sort_item *to, struct sort
     return true;
 }
 
-/* A merge sort from the bottom up between two arrays of the arena. It counts a step per item
- * moved, and a failed comparison leaves `at` and `keys` as they were. */
+/* A bottom-up merge sort between two arrays of the arena. It counts a step per moved item. After a
+ * failed comparison `at` and `keys` are unchanged. */
 bool value_sort(struct template_run *r, struct value *at, struct value *keys, uint32_t n,
                 bool reverse)
 {

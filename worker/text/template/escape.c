@@ -7,7 +7,7 @@
 #include "worker/text/template/character_name.h"
 #include "worker/text/template/pystr.h"
 
-/* `n` hex digits at *at; -1 when there are fewer. */
+/* Reads `n` hex digits at *at. Returns -1 if there are fewer. */
 static int64_t read_escape_hex(struct str raw, size_t *at, int n)
 {
     int64_t v = 0;
@@ -23,7 +23,7 @@ static int64_t read_escape_hex(struct str raw, size_t *at, int n)
     return v;
 }
 
-/* Up to three octal digits at *at. */
+/* Reads up to three octal digits at *at. */
 static int64_t read_octal(struct str raw, size_t *at)
 {
     int64_t v = 0;
@@ -39,7 +39,7 @@ static int refuse_escape(const char *what, const char **why)
     return -1;
 }
 
-/* "{NAME}" behind "\\N"; *at is at the N. */
+/* Decodes "{NAME}" after "\\N". *at is at the N. */
 static int decode_name(struct str raw, size_t *at, struct buf *out, const char **why)
 {
     size_t from = *at + 2;
@@ -56,9 +56,9 @@ static int decode_name(struct str raw, size_t *at, struct buf *out, const char *
     return 0;
 }
 
-/* A backslash before a character beyond ASCII. Jinja spells such characters as escapes before it
- * has the literal decoded, so the backslash escapes that escape's own, and its text stands there.
- */
+/* Handles a backslash before a character beyond ASCII. Jinja replaces such a character by an escape
+ * before it decodes the literal. So the backslash escapes the backslash of that escape, and the
+ * result is the text of the escape. */
 static void spell_escape(struct str raw, size_t *at, struct buf *out)
 {
     uint32_t cp = pystr_next(raw, at);
@@ -66,7 +66,7 @@ static void spell_escape(struct str raw, size_t *at, struct buf *out)
     buf_printf(out, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
 }
 
-/* One escape; *at is behind the backslash. */
+/* Decodes one escape. *at is after the backslash. */
 static int decode_escape(struct str raw, size_t *at, struct buf *out, const char **why)
 {
     static const char from[] = "abfnrtv\\'\"", to[] = "\a\b\f\n\r\t\v\\'\"";
@@ -104,7 +104,7 @@ static int decode_escape(struct str raw, size_t *at, struct buf *out, const char
     return 0;
 }
 
-/* A text without a backslash is only copied. A lone backslash at the end stays as it is. */
+/* A text without a backslash is only copied. A lone backslash at the end is kept. */
 int escape_decode(struct arena *a, struct str raw, struct str *ret, const char **why)
 {
     struct buf out = {0};

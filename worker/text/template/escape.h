@@ -1,5 +1,5 @@
 /*
- * Escapes: those of string literals in templates (Python's unicode-escape), and HTML's.
+ * Escapes of string literals in templates (Python's unicode-escape), and of HTML.
  */
 #ifndef RG_TEMPLATE_ESCAPE_H
 #define RG_TEMPLATE_ESCAPE_H
@@ -8,14 +8,14 @@
 #include "common/base/buf.h"
 #include "common/base/str.h"
 
-/* The inside of a quoted literal to its text. -1 for escapes that Python refuses (\x, \u, \U cut
- * short or beyond Unicode, \N without a known name); *why says it, a static text. */
+/* Decodes the inside of a quoted literal. Returns -1 for escapes that Python refuses (\x, \u, \U
+ * too short or beyond Unicode, \N without a known name); *why has the reason, a static text. */
 int escape_decode(struct arena *a, struct str raw, struct str *ret, const char **why);
 
-/* The bytes that escape_html adds, or a few more. */
+/* Returns the number of bytes that escape_html adds, or a few more. */
 uint64_t escape_html_size(struct str s);
 
-/* Appends s with & < > ' " as markupsafe writes them. */
+/* Appends s with & < > ' " escaped in the same way as markupsafe does it. */
 void escape_html(struct buf *out, struct str s);
 
 #endif

@@ -1,12 +1,12 @@
-/* Expressions (eval.h). eval_node is the one entry: it counts a step and a level of depth,
- * and goes to the function of the node's kind. Every function returns
- * V_ERR at once when a part failed; the exception then already stands in r->error.
+/* Expressions (eval.h). eval_node is the one entry. It counts a step and a level of depth, and
+ * calls the function for the node's kind. Every function returns V_ERR at once if an operand
+ * failed; the exception is already in r->error.
  *
- * Three short ways keep templates fast, all prepared by annotate.c: names and constants without
- * a call (the inline eval), chains of look-ups that return a pointer to the value (eval_ref),
- * and conditions that never become a bool value (eval_cond). They behave exactly as the long
- * ways do. EVAL_APART keeps the rarer kinds out of line, so the frames of the hot, recursive
- * ones stay small. */
+ * Three short ways keep templates fast, all prepared by annotate.c: names and constants without a
+ * call (the inline eval), chains of look-ups that return a pointer to the value (eval_ref), and
+ * conditions that never become a bool value (eval_cond). They behave exactly as the long ways do.
+ * EVAL_APART keeps the rarer kinds out of line, so the frames of the frequent, recursive ones stay
+ * small. */
 
 #include "worker/text/template/eval.h"
 
@@ -17,8 +17,8 @@
 #include "worker/text/template/number.h"
 #include "worker/text/template/print.h"
 
-/* The variable's value: `up` frames outwards, then its slot. A slot that nothing has filled is
- * undefined. */
+/* Returns the variable's value, which is in its slot, `up` frames outwards. A slot that was never
+ * filled is undefined. */
 static struct value eval_name(struct template_run *r, const struct node *n)
 {
     struct frame *f = r->frame;
@@ -30,7 +30,7 @@ static struct value eval_name(struct template_run *r, const struct node *n)
     return v.t == V_MISSING ? v_undef(UNDEF_NAME, v_bytes(n->val)) : v;
 }
 
-/* [a, b, ...] or (a, b, ...): evaluates the elements in order. */
+/* Evaluates the elements of [a, b, ...] or (a, b, ...) in order. */
 static EVAL_APART struct value eval_list(struct template_run *r, const struct node *n)
 {
     struct list *l;
@@ -46,8 +46,8 @@ static EVAL_APART struct value eval_list(struct template_run *r, const struct no
     return n->kind == N_LIST ? v_list(l) : v_tuple(l);
 }
 
-/* {k: v, ...}: kids are key, value, key, value ...; keys must be hashable, a later equal key
- * wins. */
+/* Evaluates {k: v, ...}. kids are key, value, key, value ... Keys must be hashable; a later equal
+ * key wins. */
 static EVAL_APART struct value eval_dict(struct template_run *r, const struct node *n)
 {
     struct dict *d = dict_new(r->a, n->n / 2);
@@ -64,7 +64,8 @@ static EVAL_APART struct value eval_dict(struct template_run *r, const struct no
 }
 
 /* a ~ b ~ c: the printed forms of the operands, joined. */
-/* The operands of ~ within autoescape: one that is HTML makes the others and the whole HTML. */
+/* Joins the operands of ~ within autoescape. If one of them is HTML, the others are escaped and the
+ * result is HTML. */
 static EVAL_APART struct value concat_html(struct template_run *r, const struct node *n)
 {
     struct value *at = arena_alloc(r->a, n->n * sizeof(*at)), v;
@@ -110,8 +111,8 @@ static EVAL_APART struct value eval_concat(struct template_run *r, const struct 
     return run_take_text(r, &out);
 }
 
-/* a < b < c: each link compares its left operand with its right one; the first that is false
- * ends the chain, so operands behind it are not evaluated. */
+/* Evaluates a < b < c. Each link compares its left operand with its right one. The first false one
+ * ends the chain, and operands after it are not evaluated. */
 static EVAL_APART struct value eval_compare(struct template_run *r, const struct node *n)
 {
     struct value x = eval(r, n->a);
@@ -130,7 +131,7 @@ static EVAL_APART struct value eval_compare(struct template_run *r, const struct
     return c < 0 ? v_err() : v_bool(c);
 }
 
-/* +a and -a, of numbers only. +True is the int 1. */
+/* Evaluates +a and -a, for numbers only. +True is the int 1. */
 static EVAL_APART struct value eval_unary(struct template_run *r, const struct node *n)
 {
     struct value v = eval(r, n->a);
@@ -147,8 +148,8 @@ static EVAL_APART struct value eval_unary(struct template_run *r, const struct n
     return v.t == V_BOOL ? v_int(v.i) : v;
 }
 
-/* Follows the chain from its variable inwards. It counts a step for each look-up as eval_node
- * would; with no step left it answers NULL, and eval_node then reports the spent budget. */
+/* Follows the chain from its variable inwards. Counts a step for each look-up as eval_node would.
+ * Without steps left it returns NULL, and eval_node reports the spent budget. */
 const struct value *eval_ref(struct template_run *r, const struct node *n)
 {
     const struct node *of = n->a;
@@ -173,8 +174,7 @@ const struct value *eval_ref(struct template_run *r, const struct node *n)
     return &r->undef;
 }
 
-/* a.name. The name of a dict's key goes straight to the dict, unless a type has a method of that
- * name. */
+/* Evaluates a.name. A dict's key is looked up directly, unless a type has a method of that name. */
 static EVAL_APART struct value eval_getattr(struct template_run *r, const struct node *n)
 {
     struct value v = eval(r, n->a);
@@ -275,8 +275,8 @@ static bool no_args(const struct call_args *args)
     return args->n_pos == 0 && args->n_named == 0 && !args->star && !args->star2;
 }
 
-/* Positional arguments, then named ones, then * and **: the order in which the template sees
- * effects. */
+/* The order of evaluation is: positional arguments, named ones, then * and **. A template can
+ * observe it. */
 bool eval_args(struct template_run *r, const struct call_args *args, struct argv *ret)
 {
     *ret = (struct argv){.n_pos = args->n_pos, .n_named = args->n_named};
@@ -301,7 +301,7 @@ bool eval_args(struct template_run *r, const struct call_args *args, struct argv
            (!args->star2 || add_star2(r, args->star2, ret));
 }
 
-/* callee(args). A method call on a value is done directly: no bound method is made in between. */
+/* Evaluates callee(args). A method of a value is called directly, without making a bound method. */
 static EVAL_APART struct value eval_call(struct template_run *r, const struct node *n)
 {
     const struct node *f = n->a;
@@ -328,7 +328,7 @@ static EVAL_APART struct value eval_call(struct template_run *r, const struct no
     return call_value(r, callee, &argv);
 }
 
-/* v | filter(args). An unknown name fails only when it is reached, as in jinja2. */
+/* Evaluates v | filter(args). An unknown name fails only when it is reached, as in jinja2. */
 static EVAL_APART struct value apply_filter(struct template_run *r, const struct node *n,
                                             struct value v)
 {
@@ -359,7 +359,7 @@ static struct value eval_filter(struct template_run *r, const struct node *n)
     return v.t == V_ERR ? v : apply_filter(r, n, v);
 }
 
-/* `a is test(args)`, as a bool value. */
+/* Evaluates `a is test(args)` to a bool. */
 static EVAL_APART struct value eval_test(struct template_run *r, const struct node *n)
 {
     struct value v = eval(r, n->a);
@@ -377,7 +377,7 @@ static EVAL_APART struct value eval_test(struct template_run *r, const struct no
     return c < 0 ? v_err() : v_bool(c);
 }
 
-/* Arithmetic: the left operand first. */
+/* Evaluates arithmetic, the left operand first. */
 static struct value eval_binary(struct template_run *r, const struct node *n)
 {
     struct value x = eval(r, n->a);
@@ -389,7 +389,7 @@ static struct value eval_binary(struct template_run *r, const struct node *n)
     return y.t == V_ERR ? y : operator_binary(r, (char)n->op, x, y);
 }
 
-/* a if test else b. Without else it is undefined, not an error. */
+/* Evaluates a if test else b. Without else the result is undefined, not an error. */
 static EVAL_APART struct value eval_if(struct template_run *r, const struct node *n)
 {
     int c = eval_cond(r, n->a);
@@ -401,8 +401,8 @@ static EVAL_APART struct value eval_if(struct template_run *r, const struct node
     return n->c ? eval(r, n->c) : v_undef(UNDEF_NAME, STR("the inline if-expression without else"));
 }
 
-/* `and` and `or` answer one of their operands, not a bool, and skip the second when the first
- * decides. */
+/* Evaluates `and` and `or`, which return one of their operands, not a bool. If the first operand
+ * decides, the second is not evaluated. */
 static EVAL_APART struct value eval_logic(struct template_run *r, const struct node *n)
 {
     struct value v = eval(r, n->a);
@@ -412,7 +412,7 @@ static EVAL_APART struct value eval_logic(struct template_run *r, const struct n
     return value_truth(r, v) == (n->kind == N_OR) ? v : eval(r, n->b);
 }
 
-/* and, or, not of which only the truth is asked; 1, 0 or -1. */
+/* Evaluates and, or, not to their truth only: 1, 0 or -1. */
 static int cond_logic(struct template_run *r, const struct node *n)
 {
     int c;
@@ -428,7 +428,7 @@ static int cond_logic(struct template_run *r, const struct node *n)
     return c;
 }
 
-/* x == "text", x != "text" */
+/* Evaluates x == "text" and x != "text" to their truth. */
 static int cond_compare(struct template_run *r, const struct node *n)
 {
     const struct node *to = n->kids[0];
@@ -446,8 +446,8 @@ static int cond_test(struct template_run *r, const struct node *n)
     return v.t == V_ERR ? -1 : ((const struct test *)n->fn)->fn(r, v, NULL);
 }
 
-/* Takes the short ways for and, or, not and for simple comparisons, tests and filters; else
- * evaluates and asks for the truth. */
+/* Uses the short ways for and, or, not and for simple comparisons, tests and filters. Otherwise
+ * evaluates the node and takes the truth of the result. */
 int eval_cond(struct template_run *r, const struct node *n)
 {
     struct value v;
@@ -476,7 +476,7 @@ static struct value eval_truth(struct template_run *r, const struct node *n)
     return c < 0 ? v_err() : v_bool(c);
 }
 
-/* One level of eval_node: the function for each kind of expression. */
+/* Calls the function for the node's kind, one level deeper. */
 static struct value eval_inner(struct template_run *r, const struct node *n)
 {
     switch (n->kind) {

@@ -15,10 +15,10 @@ struct value eval_node(struct template_run *r, const struct node *n);
  * it is not a plain look-up here, so call eval_node, which also makes the error. */
 const struct value *eval_ref(struct template_run *r, const struct node *n);
 
-/* The truth of an expression: 1, 0, -1. */
+/* Returns the truth of an expression: 1, 0, or -1 on error. */
 int eval_cond(struct template_run *r, const struct node *n);
 
-/* The value of an expression; constants and set variables without a call. */
+/* Returns the value of an expression. Constants and set variables need no call. */
 static inline struct value eval(struct template_run *r, const struct node *n)
 {
     if (n->kind == N_CONST)
@@ -33,16 +33,16 @@ static inline struct value eval(struct template_run *r, const struct node *n)
     return eval_node(r, n);
 }
 
-/* Keeps a function with a large frame out of the hot ones around it. */
+/* Keeps a function with a large stack frame from being inlined into the frequent ones. */
 #define EVAL_APART __attribute__((noinline))
 
-/* Evaluates call arguments into the arena; false on error. */
+/* Evaluates call arguments into the arena. Returns false on error. */
 bool eval_args(struct template_run *r, const struct call_args *args, struct argv *ret);
 
 /* Applies a chain of filters whose innermost operand is `v` (filter and set blocks). */
 struct value eval_filter_chain(struct template_run *r, const struct node *n, struct value v);
 
-/* The test of a for statement for one item: 1, 0, -1. */
+/* Evaluates the test of a for statement for one item: 1, 0, or -1 on error. */
 int eval_loop_test(struct template_run *r, const struct node *n, struct value item);
 
 enum exec_result { EXEC_ERROR = -1, EXEC_DONE, EXEC_BREAK, EXEC_CONTINUE };
@@ -51,14 +51,14 @@ enum exec_result exec(struct template_run *r, const struct node *n);
 /* Gives a scope's variables their first values. */
 void exec_enter(struct template_run *r, const struct scope *s);
 
-/* target = v, with unpacking; false on error. */
+/* Assigns target = v, with unpacking. Returns false on error. */
 bool exec_assign(struct template_run *r, const struct node *target, struct value v);
 
-/* Runs a for statement's body over v; used by loop(...) of recursive loops as well. */
+/* Runs a for statement's body for each item of v. Also used by loop(...) of recursive loops. */
 enum exec_result exec_loop(struct template_run *r, const struct node *n, struct value v,
                            uint32_t depth);
 
-/* The output written since `from`, as a string; taken off the output. */
+/* Removes the output after `from` and returns it as a string. */
 struct value exec_cut_output(struct template_run *r, size_t from);
 
 /* --- attributes and items --- */
@@ -68,15 +68,16 @@ struct value attr_slice(struct template_run *r, struct value v, const struct val
 
 /* --- operators --- */
 struct value operator_binary(struct template_run *r, char op, struct value x, struct value y);
-int operator_compare(struct template_run *r, int op, struct value x, struct value y); /* 1, 0, -1 */
+/* 1, 0, or -1 on error */
+int operator_compare(struct template_run *r, int op, struct value x, struct value y);
 
-/* Whether what this node writes is HTML, so that plain text in it is escaped. */
+/* Reports whether the node writes HTML, so that plain text in it is escaped. */
 static inline bool eval_escapes(const struct template_run *r, const struct node *n)
 {
     return n->flags & NF_ESCAPE_LATE ? r->autoescape : n->flags & NF_ESCAPE;
 }
 
-/* Text as HTML: escaped unless it is HTML already. v is a V_STR or V_ERR. */
+/* Returns text as HTML: escaped unless it is HTML already. v is a V_STR or V_ERR. */
 struct value text_to_html(struct template_run *r, struct value v);
 
 #endif

@@ -1,7 +1,7 @@
-/* Statements (eval.h). exec runs one node. Text goes straight to r->out; the result says whether a
- * loop is being left. Macros, set and filter blocks capture output without a second buffer. They
- * remember the length of the output, let the body append to it, and cut that text off again
- * (exec_cut_output).
+/* Statements (eval.h). exec runs one node. Text goes directly to r->out. The result says whether a
+ * loop is being left. Macros, set and filter blocks capture output without a second buffer: they
+ * remember the length of the output, the body appends to it, and exec_cut_output removes that text
+ * again.
  *
  * After each write out_ok checks the output budget. */
 
@@ -12,7 +12,7 @@
 #include "worker/text/template/iter.h"
 #include "worker/text/template/print.h"
 
-/* False, with the exception set, when the render writes too much. */
+/* Returns false, with the exception set, if the render has written too much. */
 static bool out_ok(struct template_run *r)
 {
     if (RG_LIKELY(r->out->len - r->out_start <= r->max_out))
@@ -29,12 +29,13 @@ struct value exec_cut_output(struct template_run *r, size_t from)
     return v;
 }
 
-/* Runs at every entry of a scope, thus once a loop item: from the context (else a global), as a
- * copy of an outer variable, or empty. Parameters are not in the list; the call has filled them. */
+/* Runs at every entry of a scope, so once for each item of a loop. A variable comes from the
+ * context (else a global), is a copy of an outer variable, or is empty. Parameters are not in the
+ * list, because the call has filled them. */
 void exec_enter(struct template_run *r, const struct scope *s)
 {
     if (RG_UNLIKELY(s->n_loads >= 8))
-        (void)run_spend(r, s->n_loads / 8); /* the next statement reports it */
+        (void)run_spend(r, s->n_loads / 8); /* the next statement reports the spent budget */
     for (uint32_t i = 0; i < s->n_loads; i++) {
         const struct scope_load *l = &s->loads[i];
         struct frame *from = r->frame;
@@ -56,7 +57,7 @@ void exec_enter(struct template_run *r, const struct scope *s)
 
 /* --- assignment --- */
 
-/* ns.name = v: only a namespace() object can be assigned to. */
+/* Executes ns.name = v. Only a namespace() object accepts assignments. */
 static bool assign_attribute(struct template_run *r, const struct node *target, struct value v)
 {
     struct value ns = eval(r, target->a);
@@ -72,7 +73,7 @@ static bool assign_attribute(struct template_run *r, const struct node *target, 
     return true;
 }
 
-/* (a, b) = v: v must have exactly as many items as there are targets. */
+/* Executes (a, b) = v. v must have exactly as many items as there are targets. */
 static bool unpack_targets(struct template_run *r, const struct node *target, struct value v)
 {
     struct iter it;
@@ -111,7 +112,7 @@ bool exec_assign(struct template_run *r, const struct node *target, struct value
 
 /* --- printing --- */
 
-/* {{ a + b + c }}: texts go to the output one by one, without being joined first. */
+/* Prints {{ a + b + c }}: writes the texts one by one, without joining them first. */
 static bool print_sum(struct template_run *r, const struct node *n)
 {
     size_t from = r->out->len;
@@ -134,13 +135,14 @@ static bool print_sum(struct template_run *r, const struct node *n)
     return (sum.t == V_MISSING || print_str(r, r->out, sum)) && out_ok(r);
 }
 
-/* {{ a ~ b }}: each operand goes to the output by itself; an error takes all of it back. */
+/* Prints {{ a ~ b }}: writes each operand by itself. An error removes all of it again. */
 static EVAL_APART bool print_concat(struct template_run *r, const struct node *n)
 {
     size_t from = r->out->len;
 
     for (uint32_t i = 0; i < n->n; i++) {
-        /* A macro among the operands writes behind what stands here and takes it off again. */
+        /* A macro among the operands writes after the text so far and removes its own text again.
+         */
         struct value v = eval(r, n->kids[i]);
 
         if (v.t == V_ERR || !print_str(r, r->out, v) || !out_ok(r) || !run_spend(r, 1)) {
@@ -151,7 +153,7 @@ static EVAL_APART bool print_concat(struct template_run *r, const struct node *n
     return true;
 }
 
-/* {{ expression }} within autoescape: what is not HTML is escaped. */
+/* Prints {{ expression }} within autoescape: everything except HTML is escaped. */
 static EVAL_APART bool print_escaped(struct template_run *r, const struct node *n)
 {
     struct value v = eval(r, n->a);
@@ -178,7 +180,7 @@ static bool print_node(struct template_run *r, const struct node *n)
 
 /* --- statements --- */
 
-/* The statements of a body until one does not end normally. */
+/* Runs the statements of a body until one does not end normally. */
 static enum exec_result exec_body(struct template_run *r, const struct node *n)
 {
     enum exec_result result = EXEC_DONE;
@@ -190,7 +192,7 @@ static enum exec_result exec_body(struct template_run *r, const struct node *n)
     return result;
 }
 
-/* if, elif, else: a chain of N_IF along c, perhaps with a plain body at its end. */
+/* Runs if, elif, else: a chain of N_IF along c, perhaps with a plain body at its end. */
 static enum exec_result exec_if(struct template_run *r, const struct node *n)
 {
     for (; n && n->kind == N_IF; n = n->c) {
@@ -210,8 +212,8 @@ int eval_loop_test(struct template_run *r, const struct node *n, struct value it
     return exec_assign(r, n->kids[2], item) ? eval_cond(r, n->c) : -1;
 }
 
-/* Runs the body for each item: a new set of loop variables (exec_enter), the `loop` object if the
- * body mentions it, the target, the body. */
+/* Runs the body for each item with a new set of loop variables (exec_enter), the `loop` object if
+ * the body mentions it, and the target. */
 enum exec_result exec_loop(struct template_run *r, const struct node *n, struct value v,
                            uint32_t depth)
 {
@@ -240,7 +242,7 @@ enum exec_result exec_loop(struct template_run *r, const struct node *n, struct 
             return result;
         if (result == EXEC_BREAK)
             break;
-        /* As in jinja2, `else` runs unless some item went through the body to its end. */
+        /* As in jinja2, `else` runs unless at least one item went through the body to its end. */
         completed = completed || result == EXEC_DONE;
     }
     if (more < 0)
@@ -266,7 +268,7 @@ static EVAL_APART enum exec_result exec_set(struct template_run *r, const struct
     return v.t != V_ERR && exec_assign(r, n->a, v) ? EXEC_DONE : EXEC_ERROR;
 }
 
-/* Bodies whose output is taken: set blocks and filter blocks. */
+/* Runs bodies whose output is captured: set blocks and filter blocks. */
 static EVAL_APART enum exec_result exec_captured(struct template_run *r, const struct node *n)
 {
     size_t from = r->out->len;
@@ -291,8 +293,8 @@ static EVAL_APART enum exec_result exec_captured(struct template_run *r, const s
     return print_str(r, r->out, v) && out_ok(r) ? EXEC_DONE : EXEC_ERROR;
 }
 
-/* A macro as a value: its definition and the frame it was defined in, where its free names are
- * looked up. */
+/* Makes a macro as a value: its definition and the frame in which it was defined, where its free
+ * names are looked up. */
 static struct value make_macro(struct template_run *r, const struct node *n)
 {
     struct callable *c = ARENA_NEW(r->a, struct callable);
@@ -304,7 +306,7 @@ static struct value make_macro(struct template_run *r, const struct node *n)
     return (struct value){.t = V_CALL, .call = c};
 }
 
-/* {% call f(args) %}body{% endcall %}: calls f with the body as one more named argument,
+/* Runs {% call f(args) %}body{% endcall %}: calls f with the body as one more named argument,
  * `caller`. */
 static EVAL_APART enum exec_result exec_call_block(struct template_run *r, const struct node *n)
 {
@@ -330,7 +332,7 @@ static EVAL_APART enum exec_result exec_call_block(struct template_run *r, const
     return v.t != V_ERR && print_str(r, r->out, v) && out_ok(r) ? EXEC_DONE : EXEC_ERROR;
 }
 
-/* {% with a = x, b = y %}: all values are evaluated in the outer scope before the first is
+/* Runs {% with a = x, b = y %}: all values are evaluated in the outer scope before the first is
  * assigned. */
 static EVAL_APART enum exec_result exec_with(struct template_run *r, const struct node *n)
 {
@@ -349,7 +351,7 @@ static EVAL_APART enum exec_result exec_with(struct template_run *r, const struc
     return exec(r, n->b);
 }
 
-/* A loop that is left from inside leaves the setting behind, as in jinja2. */
+/* If a loop is left from inside the block, the setting stays changed, as in jinja2. */
 static EVAL_APART enum exec_result exec_autoescape(struct template_run *r, const struct node *n)
 {
     bool before = r->autoescape;
@@ -365,7 +367,7 @@ static EVAL_APART enum exec_result exec_autoescape(struct template_run *r, const
     return result;
 }
 
-/* The statements that need a level of depth; text and prints are done in exec itself. */
+/* Runs the statements that need a level of depth. Text and prints are handled in exec itself. */
 static enum exec_result exec_inner(struct template_run *r, const struct node *n)
 {
     switch (n->kind) {

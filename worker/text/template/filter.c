@@ -1,7 +1,6 @@
-/* Filters and tests by name, and what all of them need (filter.h). The tables stand in the files
- * of the filters: filter_text.c, filter_list.c, filter_pick.c, filter_value.c; the tests in
- * test.c. Names are resolved once, by the parser, so the linear search costs nothing at
- * rendering. */
+/* Filters and tests by name, and what all of them need (filter.h). The tables are in the files of
+ * the filters: filter_text.c, filter_list.c, filter_pick.c, filter_value.c; the tests in test.c.
+ * The parser resolves each name once, so the linear search costs nothing at rendering. */
 
 #include "worker/text/template/filter.h"
 
@@ -60,7 +59,7 @@ static bool is_digits(struct str s)
     return s.len > 0 && pystr_is(s, "digit");
 }
 
-/* A part of the path that is all digits is an index, as jinja2 has it: "a.0.b". */
+/* A segment of the path that is all digits is an index, as in jinja2: "a.0.b". */
 struct value filter_attribute(struct template_run *r, struct value v, struct value path)
 {
     struct str rest = v_bytes(path);

@@ -1,6 +1,6 @@
 /*
- * The filters and tests of jinja2 3.1 by name, with tojson as transformers replaces it.
- * Parameter lists as in callable.h.
+ * The filters and tests of jinja2 3.1 by name, with tojson as transformers replaces it. Parameter
+ * lists are those of callable.h.
  */
 #ifndef RG_TEMPLATE_FILTER_H
 #define RG_TEMPLATE_FILTER_H
@@ -16,7 +16,7 @@ struct filter {
 struct test {
     const char *name;
     const char *params;
-    int (*fn)(struct template_run *r, struct value v, struct value *a); /* 1, 0, -1 */
+    int (*fn)(struct template_run *r, struct value v, struct value *a); /* 1, 0, or -1 on error */
 };
 
 const struct filter *filter_find(struct str name);
@@ -28,14 +28,14 @@ struct value filter_call(struct template_run *r, const struct filter *f, struct 
 int test_call(struct template_run *r, const struct test *t, struct value v,
               const struct argv *argv);
 
-/* tables of the filter files; each ends with a NULL name */
+/* tables of the filter files, each of which ends with a NULL name */
 extern const struct filter text_filters[], format_filters[], list_filters[], pick_filters[],
     value_filters[];
 
-/* A key or index, or a dotted path of them, applied to a value (map(attribute=...)). */
+/* Returns the item of a value at a key, an index, or a dotted path of them (map(attribute=...)). */
 struct value filter_attribute(struct template_run *r, struct value v, struct value path);
 
-/* str(v) as a string value; Markup stays. */
+/* Returns str(v) as a string value. Markup is not changed. */
 struct value filter_text(struct template_run *r, struct value v);
 
 #endif

@@ -1,6 +1,6 @@
-/* Filters over sequences that answer at once. Each filter gets its operand v and the bound
- * arguments a[], in the order of its parameter list in the table below; V_MISSING stands for
- * those not given. Items are read with the iterator of iter.h, so any iterable will do, and
+/* Filters over sequences that return a result at once. Each filter gets its operand v and the bound
+ * arguments a[], in the order of its parameter list in the table below. Arguments that are not
+ * given are V_MISSING. Items are read with the iterator of iter.h, so any iterable is accepted, and
  * every item counts a step. */
 #include "worker/text/template/compare.h"
 #include "worker/text/template/eval.h"
@@ -24,7 +24,7 @@ static struct value f_list(struct template_run *r, struct value v, struct value 
     return iter_collect(r, v);
 }
 
-/* Within autoescape: as soon as an item or the separator is HTML, all others are escaped. */
+/* Joins within autoescape: if an item or the separator is HTML, all others are escaped. */
 static struct value join_html(struct template_run *r, struct value v, struct value sep,
                               struct value path)
 {
@@ -62,8 +62,8 @@ static struct value join_html(struct template_run *r, struct value v, struct val
     return html ? v_markup(v) : v;
 }
 
-/* Writes the items behind the output so far and takes them off again, so no second buffer is
- * needed. The memory budget bounds what is written. */
+/* Writes the items after the output so far and removes them again, so no second buffer is needed.
+ * The memory budget limits what is written. */
 static struct value f_join(struct template_run *r, struct value v, struct value *a)
 {
     struct value sep = a[0].t == V_MISSING ? v_text("") : filter_text(r, a[0]);
@@ -105,7 +105,7 @@ static struct value f_first(struct template_run *r, struct value v, struct value
     return more < 0 ? v_err() : more ? item : v_undef(UNDEF_NAME, STR("the first item"));
 }
 
-/* reversed() wants a sequence or a dict. */
+/* Reports whether reversed() accepts the value: a sequence or a dict. */
 static bool is_reversible(struct template_run *r, struct value v)
 {
     if (v.t != V_GEN && v.t != V_LOOP)
@@ -142,7 +142,7 @@ static struct value fold_case(struct template_run *r, struct value v, bool sensi
     return v_str(pystr_case(r->a, v_bytes(v), PYSTR_TO_LOWER));
 }
 
-/* The sort key of an item: one value per attribute of "a,b.c". */
+/* Returns the sort key of an item: one value for each attribute of "a,b.c". */
 static struct value sort_key(struct template_run *r, struct value v, struct value attribute,
                              bool sensitive)
 {
@@ -170,7 +170,7 @@ static struct value sort_key(struct template_run *r, struct value v, struct valu
     }
 }
 
-/* A sorted copy. keys (if given) returns the key of each item. */
+/* Returns a sorted copy. *keys (may be NULL) gets the key of each item. */
 static struct value sort_copy(struct template_run *r, struct value v, struct value attribute,
                               bool sensitive, bool reverse)
 {
@@ -220,7 +220,8 @@ static struct value f_dictsort(struct template_run *r, struct value v, struct va
     return sort_copy(r, v, v_int(by_value), is_true(r, a[0]), is_true(r, a[2]));
 }
 
-/* min and max: of equal items the first wins. a[0] is case_sensitive, a[1] the attribute. */
+/* Finds the min or max. Of equal items the first wins. a[0] is case_sensitive, a[1] the
+ * attribute. */
 static struct value find_extreme(struct template_run *r, struct value v, struct value *a, bool max)
 {
     struct value l = iter_collect(r, v), best = v_missing(), best_key = v_missing();
@@ -256,8 +257,7 @@ static struct value f_max(struct template_run *r, struct value v, struct value *
     return find_extreme(r, v, a, true);
 }
 
-/* Adds with the template's own +, beginning at `start`; strings are refused as Python's sum
- * does. */
+/* Adds with the template's own +, beginning at `start`. Strings are refused as by Python's sum. */
 static struct value f_sum(struct template_run *r, struct value v, struct value *a)
 {
     struct value sum = a[1].t == V_MISSING ? v_int(0) : a[1];
@@ -279,7 +279,7 @@ static struct value f_sum(struct template_run *r, struct value v, struct value *
     return more < 0 ? v_err() : sum;
 }
 
-/* The generator of reverse: n_args counts the items that are left. */
+/* Makes the next item of reverse. n_args: number of items left. */
 static int next_reversed(struct template_run *r, struct gen *g, struct value *ret)
 {
     (void)r;
@@ -289,7 +289,7 @@ static int next_reversed(struct template_run *r, struct gen *g, struct value *re
     return 1;
 }
 
-/* A string answers with a string, anything else with a generator. */
+/* Returns a string for a string, and a generator for anything else. */
 static struct value f_reverse(struct template_run *r, struct value v, struct value *a)
 {
     const struct value back[3] = {v_none(), v_none(), v_int(-1)};
@@ -308,7 +308,7 @@ static struct value f_reverse(struct template_run *r, struct value v, struct val
     return v_gen(g);
 }
 
-/* Consecutive items of a sorted list with equal keys become (key, items). */
+/* Groups consecutive items of a sorted list that have equal keys as (key, items). */
 static struct value f_groupby(struct template_run *r, struct value v, struct value *a)
 {
     bool sensitive = is_true(r, a[2]);
@@ -352,7 +352,7 @@ static struct value f_groupby(struct template_run *r, struct value v, struct val
     return builder_list(r, &groups);
 }
 
-/* Any item will do for the caller of random; the same one each time keeps renders repeatable. */
+/* Always returns the same item, which keeps renders repeatable. */
 static struct value f_random(struct template_run *r, struct value v, struct value *a)
 {
     int64_t n = value_len(r, v);

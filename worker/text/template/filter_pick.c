@@ -1,9 +1,9 @@
 /* Filters that return a generator: map, select and their family, batch, slice, unique.
  *
  * A filter f_NAME only makes a generator; next_NAME makes one item in each call (iter.h). The
- * arguments are checked when the first item is requested (`prepare`), like in Python: a wrong
- * argument of a generator that is never read is no error. The comment at each next_NAME lists what
- * args[] holds. */
+ * arguments are checked when the first item is requested (`prepare`), as in Python: a wrong
+ * argument of a generator that is never read is not an error. The comment at each next_NAME lists
+ * the content of args[]. */
 #include "worker/text/template/compare.h"
 #include "worker/text/template/eval.h"
 #include "worker/text/template/filter.h"
@@ -25,14 +25,14 @@ static bool prepare_generator(struct template_run *r, struct gen *g)
     return !prepare || prepare(r, g);
 }
 
-/* A new generator over v. V_ERR when v cannot be iterated. */
+/* Makes a generator over v. Returns V_ERR if v cannot be iterated. */
 static struct value
 start_generator(struct template_run *r, struct value v,
                 int (*next)(struct template_run *, struct gen *, struct value *), struct gen **ret)
 {
     *ret = gen_new(r, next);
-    /* map and select test `if value:` first, so None, 0 and "" give an empty generator and no
-     * error, even when the filter or test to apply does not exist */
+    /* map and select first test `if value:`. So None, 0 and "" give an empty generator and no
+     * error, even if the filter or test does not exist. */
     if ((next == next_mapped || next == next_selected) && !value_truth(r, v))
         v = v_text("");
     else
@@ -44,7 +44,8 @@ start_generator(struct template_run *r, struct value v,
     return v_gen(*ret);
 }
 
-/* Collects what map and select pass on: positional arguments from `from`, named ones unchanged. */
+/* Collects the arguments that map and select pass on: positional ones from `from` on, and named
+ * ones. */
 static struct argv pass_args(struct template_run *r, struct list *pos, uint32_t from,
                              struct dict *named)
 {
@@ -61,8 +62,8 @@ static struct argv pass_args(struct template_run *r, struct list *pos, uint32_t 
     return argv;
 }
 
-/* args: 0 positional, 1 named, 2 attribute, 3 its default. Applies the filter g->fn, or reads
- * the attribute when there is none. */
+/* Applies the filter g->fn, or reads the attribute if there is no filter. args: 0 positional, 1
+ * named, 2 attribute, 3 its default. */
 static int next_mapped(struct template_run *r, struct gen *g, struct value *ret)
 {
     struct argv argv;
@@ -81,7 +82,7 @@ static int next_mapped(struct template_run *r, struct gen *g, struct value *ret)
     return ret->t == V_ERR ? -1 : 1;
 }
 
-/* map("name", ...): looks the filter up; false with the error when there is none. */
+/* Looks up the filter of map("name", ...). Returns false with the error if it does not exist. */
 static bool find_filter(struct template_run *r, struct gen *g, struct value name)
 {
     g->fn = name.t == V_STR ? filter_find(v_bytes(name)) : NULL;
@@ -123,8 +124,8 @@ static struct value f_map(struct template_run *r, struct value v, struct value *
     return ret;
 }
 
-/* args: 0 positional, 1 named, 2 attribute or missing, 3 whether there is to be one; n_args: first
- * argument of the test */
+/* args: 0 positional, 1 named, 2 attribute or missing, 3 whether items that pass are kept; n_args:
+ * first argument of the test */
 static int next_selected(struct template_run *r, struct gen *g, struct value *ret)
 {
     for (;;) {
@@ -151,8 +152,8 @@ static int next_selected(struct template_run *r, struct gen *g, struct value *re
     }
 }
 
-/* The *attr filters take the attribute's name first; then comes the name of a test, if any, and
- * the test's own arguments. Without a test the truth of the item decides. */
+/* The *attr filters get the attribute's name first, then perhaps the name of a test and its
+ * arguments. Without a test the truth of the item decides. */
 static bool prepare_select(struct template_run *r, struct gen *g)
 {
     const struct list *pos = g->args[0].list;
@@ -174,8 +175,8 @@ static bool prepare_select(struct template_run *r, struct gen *g)
     return true;
 }
 
-/* select, reject, selectattr, rejectattr: with `keep` items that pass are kept, otherwise dropped;
- * with `attr` an attribute of the item is tested. */
+/* Makes select, reject, selectattr and rejectattr. With `keep`, items that pass are kept, otherwise
+ * dropped. With `attr`, an attribute of the item is tested. */
 static struct value select_items(struct template_run *r, struct value v, struct value *a, bool keep,
                                  bool attr)
 {
@@ -232,7 +233,7 @@ static int next_batch(struct template_run *r, struct gen *g, struct value *ret)
     return 1;
 }
 
-/* Lists of n items each; n below 1 counts as 1. */
+/* Makes lists of n items each; n below 1 counts as 1. */
 static struct value f_batch(struct template_run *r, struct value v, struct value *a)
 {
     struct gen *g;
@@ -246,7 +247,7 @@ static struct value f_batch(struct template_run *r, struct value v, struct value
     return ret;
 }
 
-/* args: 0 all items, 1 slices, 2 fill; n_args: the slice to answer */
+/* args: 0 all items, 1 number of slices, 2 fill; n_args: index of the next slice */
 static int next_slice(struct template_run *r, struct gen *g, struct value *ret)
 {
     int64_t n = g->args[0].list->n, slices = g->args[1].i, i = g->n_args;
@@ -270,7 +271,8 @@ static int next_slice(struct template_run *r, struct gen *g, struct value *ret)
     return 1;
 }
 
-/* n lists of nearly equal length; the first ones are longer by one where it does not divide. */
+/* Makes n lists of nearly equal length. If the length is not divisible, the first ones are longer
+ * by one. */
 static struct value f_slice(struct template_run *r, struct value v, struct value *a)
 {
     struct gen *g;
@@ -314,7 +316,8 @@ static int next_unique(struct template_run *r, struct gen *g, struct value *ret)
     }
 }
 
-/* The first item of each key. Keys are searched one by one, and each search counts its steps. */
+/* Returns the first item of each key. Keys are searched one by one, and each search counts its
+ * steps. */
 static struct value f_unique(struct template_run *r, struct value v, struct value *a)
 {
     struct gen *g;
@@ -332,7 +335,7 @@ static int next_item(struct template_run *r, struct gen *g, struct value *ret)
     return iter_next(r, &g->src, ret);
 }
 
-/* The (key, value) pairs of a mapping; an undefined value has none. */
+/* Returns the (key, value) pairs of a mapping. An undefined value has none. */
 static struct value f_items(struct template_run *r, struct value v, struct value *a)
 {
     struct gen *g;

@@ -1,9 +1,10 @@
 /* Filters from text to text. Each gets its operand v and the bound arguments a[] in the order of
- * its parameter list in the table below; most turn v into a string first. A string that carries
- * VF_MARKUP is HTML already: it is not escaped again, and v_like hands the mark on to results.
+ * its parameter list in the table below. Most convert v to a string first. A string with VF_MARKUP
+ * is HTML already. It is not escaped again, and v_like passes the mark on to results.
  *
- * What no chat template uses and what needs large tables or a library (links by urlize, wrapping
- * at hyphens) raises NotImplementedError rather than write something else than jinja2 would. */
+ * Features that no chat template uses and that need large tables or a library (links by urlize,
+ * wrapping at hyphens) raise NotImplementedError, so that the result never differs from jinja2's.
+ */
 #include "worker/text/template/compare.h"
 #include "worker/text/template/escape.h"
 #include "worker/text/template/eval.h"
@@ -61,7 +62,7 @@ static bool begins_word(uint32_t cp)
            (pystr_flags(cp) & PYSTR_SPACE);
 }
 
-/* Upper case for the first character of each word, lower case for the rest; a word begins behind
+/* Makes the first character of each word upper case and the rest lower case. A word begins after
  * white space, an opening bracket or a hyphen. */
 static struct value f_title(struct template_run *r, struct value v, struct value *a)
 {
@@ -91,7 +92,8 @@ static struct value f_title(struct template_run *r, struct value v, struct value
     return run_take_text(r, &out);
 }
 
-/* Within autoescape: HTML stays, and makes of plain text in which it is put HTML. */
+/* Replaces within autoescape. If HTML is put into plain text, the text becomes HTML; HTML stays
+ * HTML. */
 static struct value replace_html(struct template_run *r, struct value v, struct value old,
                                  struct value new, int64_t count)
 {
@@ -104,7 +106,7 @@ static struct value replace_html(struct template_run *r, struct value v, struct 
     return method_replace(r, v, was, is, count);
 }
 
-/* Without autoescape plain text comes of it: a mark of HTML is dropped. */
+/* Without autoescape the result is plain text: a mark of HTML is dropped. */
 static struct value f_replace(struct template_run *r, struct value v, struct value *a)
 {
     struct value old = filter_text(r, a[0]), new = filter_text(r, a[1]);
@@ -119,8 +121,8 @@ static struct value f_replace(struct template_run *r, struct value v, struct val
     return method_replace(r, v, v_bytes(old), v_bytes(new), count);
 }
 
-/* Cuts to `length` characters, the end mark included, but only what is longer by more than
- * `leeway`; unless killwords is true it cuts at the last space. */
+/* Cuts text to `length` characters, including the end mark, but only if it is longer by more than
+ * `leeway`. Cuts at the last space unless killwords is true. */
 static struct value f_truncate(struct template_run *r, struct value v, struct value *a)
 {
     struct str end = STR("..."), s, cut;
@@ -189,7 +191,7 @@ struct wrapping {
     struct str newline;
 };
 
-/* The end of the run of blanks or of other characters that begins at `at`. */
+/* Returns the end of the run of blanks, or of other characters, that begins at `at`. */
 static size_t chunk_end(struct str line, size_t at)
 {
     bool blank = is_html_blank(line.p[at]);
@@ -199,14 +201,14 @@ static size_t chunk_end(struct str line, size_t at)
     return at;
 }
 
-/* A run of blanks or of other characters, of which wrap_line has used a part. */
+/* A run of blanks or of other characters, of which wrap_line may have used a beginning. */
 struct chunk {
-    size_t end; /* in bytes */
-    size_t n;   /* characters that are left of it */
+    size_t end; /* position in bytes */
+    size_t n;   /* remaining characters */
 };
 
-/* The chunk at `at`, which is the last one unless that is used up: a word that fills many lines is
- * measured once. */
+/* Reads the chunk at `at`, unless the present one is not used up: a word that fills many lines is
+ * measured only once. */
 static void chunk_read(struct chunk *c, struct str line, size_t at)
 {
     if (at < c->end)
@@ -215,7 +217,7 @@ static void chunk_read(struct chunk *c, struct str line, size_t at)
     c->n = pystr_len(str_sub(line, at, c->end - at));
 }
 
-/* Returns where a line of `width` characters ends that begins at `at`. */
+/* Returns the end of a line of at most `width` characters that begins at `at`. */
 static size_t find_line_end(struct chunk *c, struct str line, size_t at, const struct wrapping *w)
 {
     size_t used = 0;
@@ -236,9 +238,9 @@ static size_t find_line_end(struct chunk *c, struct str line, size_t at, const s
     return used == 0 ? c->end : at;
 }
 
-/* Cuts one paragraph into lines of at most `width` characters, as Python's textwrap does. Blanks
- * are dropped at the ends of lines; long words fill the rest of a line. False: the budget is spent.
- */
+/* Cuts one paragraph into lines of at most `width` characters, like Python's textwrap. Blanks at
+ * the ends of lines are dropped. Long words fill the rest of a line. Returns false if the budget is
+ * spent. */
 static bool wrap_line(struct template_run *r, struct buf *out, struct str line,
                       const struct wrapping *w)
 {
@@ -268,8 +270,8 @@ static bool wrap_line(struct template_run *r, struct buf *out, struct str line,
     return true;
 }
 
-/* Wraps every line of the text by itself. Python also breaks long lines at hyphens; where that
- * would matter the filter fails. */
+/* Wraps every line of the text by itself. Python also breaks long lines at hyphens. If that would
+ * change the result, the filter fails. */
 static struct value f_wordwrap(struct template_run *r, struct value v, struct value *a)
 {
     struct wrapping w = {.newline = STR("\n"),
@@ -306,8 +308,7 @@ static struct value f_wordwrap(struct template_run *r, struct value v, struct va
     return run_take_text(r, &out);
 }
 
-/* Pads every line but the first (`first` includes it) and the empty ones (`blank` includes
- * them). */
+/* Pads every line except the first (`first` includes it) and empty ones (`blank` includes them). */
 static struct value f_indent(struct template_run *r, struct value v, struct value *a)
 {
     struct buf out = {0}, pad = {0};
@@ -348,7 +349,7 @@ static struct value f_indent(struct template_run *r, struct value v, struct valu
 
 /* --- HTML --- */
 
-/* Text that is HTML already stays as it is; the result is marked as HTML. */
+/* Text that is already HTML is not changed. The result is marked as HTML. */
 static struct value f_escape(struct template_run *r, struct value v, struct value *a)
 {
     (void)a;
@@ -375,8 +376,8 @@ static struct value f_string(struct template_run *r, struct value v, struct valu
     return filter_text(r, v);
 }
 
-/* Finds the end of a comment or tag that begins at `at`, or SIZE_MAX. After a search in vain there
- * is no second one: `none` has a bit for each kind. */
+/* Finds the end of a comment or tag that begins at `at`, or returns SIZE_MAX. A failed search is
+ * not repeated: `none` has a bit for each kind. */
 static size_t find_tag_end(struct str s, size_t at, unsigned *none)
 {
     bool comment = str_starts(str_sub(s, at, s.len), STR("<!--"));
@@ -387,7 +388,8 @@ static size_t find_tag_end(struct str s, size_t at, unsigned *none)
     return end;
 }
 
-/* If s begins with an entity that we know, writes its character and returns its length; else 0. */
+/* If s begins with a known entity, writes its character and returns its length; otherwise returns
+ * 0. */
 static size_t write_entity(struct str s, struct buf *out)
 {
     static const struct {
@@ -445,7 +447,8 @@ static struct value f_striptags(struct template_run *r, struct value v, struct v
     return run_take_text(r, &out);
 }
 
-/* Percent-encodes what is not unreserved; in a query "/" is encoded too and a space becomes "+". */
+/* Percent-encodes all but unreserved characters. In a query "/" is encoded too and a space becomes
+ * "+". */
 static void url_quote(struct buf *out, struct str s, bool query)
 {
     for (size_t i = 0; i < s.len; i++) {
@@ -481,7 +484,7 @@ static bool quote_pair(struct template_run *r, struct buf *out, struct value pai
     return kv.t != V_ERR;
 }
 
-/* A string is quoted as a path; a mapping or a list of pairs becomes "key=value&...". */
+/* Quotes a string as a path. A mapping or a list of pairs becomes "key=value&...". */
 static struct value f_urlencode(struct template_run *r, struct value v, struct value *a)
 {
     struct buf out = {0};
@@ -512,8 +515,8 @@ static struct value f_urlencode(struct template_run *r, struct value v, struct v
     return more < 0 || r->error.kind ? v_err() : text;
 }
 
-/* Writes ` key="value"` for each entry; entries that are None or undefined are left out, and
- * keys that could end the attribute's name are refused. */
+/* Writes ` key="value"` for each entry. Entries that are None or undefined are left out. Keys that
+ * could end the attribute's name are refused. */
 static struct value f_xmlattr(struct template_run *r, struct value v, struct value *a)
 {
     struct buf out = {0};
@@ -546,7 +549,8 @@ static struct value f_xmlattr(struct template_run *r, struct value v, struct val
     return r->error.kind ? v_err() : r->autoescape ? v_markup(v) : v;
 }
 
-/* Text in which nothing looks like a link stays itself; making links is no chat template's job. */
+/* Returns text unchanged if nothing in it looks like a link. Otherwise fails, because no chat
+ * template makes links. */
 static struct value f_urlize(struct template_run *r, struct value v, struct value *a)
 {
     struct value text = f_escape(r, filter_text(r, v), a);

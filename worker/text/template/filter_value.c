@@ -12,7 +12,7 @@
 #include "worker/text/template/print.h"
 #include "worker/text/template/text_format.h"
 
-/* `default` replaces what is undefined; with boolean=true also what is false. */
+/* Returns the default for an undefined value; with boolean=true also for a false one. */
 static struct value f_default(struct template_run *r, struct value v, struct value *a)
 {
     bool boolean = a[1].t != V_MISSING && value_truth(r, a[1]);
@@ -22,7 +22,7 @@ static struct value f_default(struct template_run *r, struct value v, struct val
     return v;
 }
 
-/* Text is read as an integer of the base, else as a float that is cut; what is neither is
+/* Reads text as an integer of the base, else as a float whose fraction is dropped, else returns
  * `default`. */
 static struct value f_int(struct template_run *r, struct value v, struct value *a)
 {
@@ -50,7 +50,7 @@ static struct value f_int(struct template_run *r, struct value v, struct value *
     return n.t == V_FLOAT && isfinite(n.f) ? number_truncate(r, n.f) : dflt;
 }
 
-/* Text that is no number is `default`; an undefined value is an error. */
+/* Returns `default` for text that is not a number. An undefined value is an error. */
 static struct value f_float(struct template_run *r, struct value v, struct value *a)
 {
     struct value dflt = a[0].t == V_MISSING ? v_float(0) : a[0], n;
@@ -65,7 +65,7 @@ static struct value f_float(struct template_run *r, struct value v, struct value
     return n.t == V_FLOAT || n.t == V_ERR ? n : dflt;
 }
 
-/* The type stays, except that a bool becomes an int. */
+/* Keeps the type, except that a bool becomes an int. */
 static struct value f_abs(struct template_run *r, struct value v, struct value *a)
 {
     (void)a;
@@ -80,7 +80,8 @@ static struct value f_abs(struct template_run *r, struct value v, struct value *
     return v.t == V_BOOL ? v_int(v.i) : v;
 }
 
-/* round(d, -tens): to a multiple of 10^tens. Printing rounds exactly as long as a digit is left. */
+/* Computes round(d, -tens): to a multiple of 10^tens. Printing rounds exactly as long as a digit is
+ * left. */
 static double round_tens(double d, int64_t tens)
 {
     char text[512];
@@ -96,7 +97,7 @@ static double round_tens(double d, int64_t tens)
     return strtod(text, NULL);
 }
 
-/* round(d, places), half to even on the exact binary value. */
+/* Computes round(d, places): half to even, by the exact binary value. */
 static double round_places(double d, int64_t places)
 {
     char text[512];
@@ -110,7 +111,7 @@ static double round_places(double d, int64_t places)
     return round_tens(d, -places);
 }
 
-/* An integer to a multiple of 10^places, half to even. */
+/* Rounds an integer to a multiple of 10^places, half to even. */
 static struct value round_whole(struct template_run *r, struct value v, uint64_t places)
 {
     const struct big *whole = number_to_big(r->a, v), *unit = big_from_i64(r->a, 1), *q, *rest;
@@ -132,8 +133,8 @@ static struct value round_whole(struct template_run *r, struct value v, uint64_t
     return number_of_big(r, big_mul(r->a, q, unit));
 }
 
-/* "common" rounds half to even at `precision` places; "ceil" and "floor" work on the scaled
- * value, as jinja2 does, and answer a float. */
+/* "common" rounds half to even at `precision` places. "ceil" and "floor" work on the scaled value,
+ * as in jinja2, and return a float. */
 static struct value f_round(struct template_run *r, struct value v, struct value *a)
 {
     struct str method = STR("common");
@@ -159,11 +160,11 @@ static struct value f_round(struct template_run *r, struct value v, struct value
         return v_float(number_to_double(v));
     unit = pow(10, (double)places);
     d = number_to_double(v) * unit;
-    return v_float(((method.p[0] == 'c' ? ceil(d) : floor(d)) + 0.0) / unit); /* no -0 */
+    return v_float(((method.p[0] == 'c' ? ceil(d) : floor(d)) + 0.0) / unit); /* avoids -0 */
 }
 
-/* Bytes with a decimal prefix (kB, MB ...), or a binary one (KiB, MiB ...) when `binary` is
- * true. */
+/* Writes bytes with a decimal prefix (kB, MB ...), or with a binary one (KiB, MiB ...) if `binary`
+ * is true. */
 static struct value f_filesizeformat(struct template_run *r, struct value v, struct value *a)
 {
     static const char *const prefixes[2][8] = {
@@ -186,7 +187,7 @@ static struct value f_filesizeformat(struct template_run *r, struct value v, str
     return v_str(arena_printf(r->a, "%.1f %s", bytes / unit, prefixes[binary][i]));
 }
 
-/* The indent argument of json.dumps as text; absent for none. */
+/* Reads the indent argument of json.dumps as text; absent: no indentation. */
 static bool indent_text(struct template_run *r, struct value v, struct str *ret)
 {
     char *p;
@@ -208,7 +209,7 @@ static bool indent_text(struct template_run *r, struct value v, struct str *ret)
     return true;
 }
 
-/* The separators argument of json.dumps: None or a pair of strings. */
+/* Reads the separators argument of json.dumps: None or a pair of strings. */
 static bool read_separators(struct template_run *r, struct value v, struct dump_options *o)
 {
     if (v.t == V_MISSING || v.t == V_NONE)
@@ -219,8 +220,8 @@ static bool read_separators(struct template_run *r, struct value v, struct dump_
            arg_str(r, v.list->at[1], &o->key_separator);
 }
 
-/* json.dumps as transformers sets it up: no HTML escaping, ensure_ascii off, and with an
- * indentation no space behind commas. Writes to the output and takes the text off again. */
+/* Writes JSON like json.dumps with transformers' settings: no HTML escaping, ensure_ascii off, and
+ * with an indentation no space after commas. Writes to the output and removes the text again. */
 static struct value f_tojson(struct template_run *r, struct value v, struct value *a)
 {
     struct dump_options o = {.key_separator = STR(": ")};
@@ -240,7 +241,7 @@ static struct value f_tojson(struct template_run *r, struct value v, struct valu
     return exec_cut_output(r, from);
 }
 
-/* The old formatting by %: positional arguments or named ones, never both. */
+/* Formats with %: positional arguments or named ones, never both. */
 static struct value f_format(struct template_run *r, struct value v, struct value *a)
 {
     v = filter_text(r, v);
@@ -255,7 +256,7 @@ static struct value f_format(struct template_run *r, struct value v, struct valu
 static struct value sort_items(struct template_run *r, struct value v);
 static struct value sort_dict(struct template_run *r, struct value v);
 
-/* Dicts with their keys sorted, all the way down, as pprint writes them. */
+/* Copies a value with the keys of all dicts in it sorted, as pprint writes them. */
 static struct value sort_dicts(struct template_run *r, struct value v)
 {
     struct value sorted;
@@ -305,8 +306,8 @@ static struct value sort_dict(struct template_run *r, struct value v)
     return v_dict(d);
 }
 
-/* The repr with sorted keys, as long as it fits on one line of 80; longer values would need
- * Python's line breaking and are refused. */
+/* Returns the repr with sorted keys if it fits on one line of 80. Longer values would need Python's
+ * line breaking and are refused. */
 static struct value f_pprint(struct template_run *r, struct value v, struct value *a)
 {
     struct buf out = {0};
@@ -320,7 +321,7 @@ static struct value f_pprint(struct template_run *r, struct value v, struct valu
     return ok ? sorted : v_err();
 }
 
-/* attr(name) looks at attributes only: the keys of a dict do not count. */
+/* Reads attributes only: the keys of a dict do not count. */
 static struct value f_attr(struct template_run *r, struct value v, struct value *a)
 {
     struct value name = filter_text(r, a[0]);

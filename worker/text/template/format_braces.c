@@ -3,9 +3,9 @@
  *   "{0.name[key]!r:>10}"     root 0 (position, name or empty), then attributes and items,
  *                             conversion r, specification >10
  *
- * expand_fields copies text and finds the fields; replace_field evaluates one of them: field_value
- * walks to the value, convert_value applies !s, !r or !a, and the specification, which may hold
- * fields itself (one level), is expanded and given to format_value (text_format.h). Errors carry
+ * expand_fields copies text and finds the fields. replace_field evaluates one of them: field_value
+ * walks to the value, convert_value applies !s, !r or !a. The specification may contain fields
+ * itself (one level). It is expanded and passed to format_value (text_format.h). Errors have
  * Python's types and words. */
 #include <ctype.h>
 
@@ -19,8 +19,8 @@ struct braces {
     struct template_run *r;
     struct list *args;
     struct dict *named;
-    bool html;    /* the text is: what goes into it is escaped */
-    int64_t next; /* automatic numbering; -1 once fields were numbered by hand */
+    bool html;    /* the text is HTML, so inserted values are escaped */
+    int64_t next; /* next automatic number; -1 after a field was numbered explicitly */
 };
 
 static bool fail_format(struct braces *b, const char *message)
@@ -29,7 +29,7 @@ static bool fail_format(struct braces *b, const char *message)
     return false;
 }
 
-/* Up to nine digits: a position. */
+/* Matches a position: up to nine digits. */
 static bool is_position(struct str s)
 {
     for (size_t i = 0; i < s.len; i++) {
@@ -47,7 +47,7 @@ static int64_t to_number(struct str s)
     return (int64_t)v;
 }
 
-/* The first part of a field's name: a position, a name, or nothing. */
+/* Evaluates the first part of a field's name: a position, a name, or nothing. */
 static struct value field_root(struct braces *b, struct str name)
 {
     struct dict_entry *e;
@@ -99,7 +99,7 @@ static struct value field_value(struct braces *b, struct str path)
     return v;
 }
 
-/* The digits at *at as a number, capped at INT32_MAX; -1 when there are none. */
+/* Reads the digits at *at as a number, limited to INT32_MAX; -1 if there are none. */
 static int64_t read_position(struct str s, size_t *at)
 {
     int64_t v = -1;
@@ -153,7 +153,7 @@ static bool read_spec(struct braces *b, struct str s, struct format_spec *ret)
 
 static bool expand_fields(struct braces *b, struct buf *out, struct str s, int depth);
 
-/* Applies !s, !r or !a to *v; none (0) leaves it alone. */
+/* Applies !s, !r or !a to *v; 0 does nothing. */
 static bool convert_value(struct braces *b, struct value *v, char how)
 {
     struct buf text = {0};
@@ -168,7 +168,7 @@ static bool convert_value(struct braces *b, struct value *v, char how)
     return ok && v->t != V_ERR;
 }
 
-/* An empty specification prints the value as str() would; containers and None take no other. */
+/* An empty specification prints the value like str(). Containers and None accept no other one. */
 static bool write_field(struct braces *b, struct buf *out, struct value v, struct str spec_text)
 {
     struct format_spec spec;
@@ -202,7 +202,7 @@ static bool write_html(struct braces *b, struct buf *out, struct value v, struct
     return ok;
 }
 
-/* The inside of one {...}. */
+/* Replaces one field; s is the inside of {...}. */
 static bool replace_field(struct braces *b, struct buf *out, struct str s, int depth)
 {
     struct buf spec = {0};
@@ -235,7 +235,8 @@ static bool replace_field(struct braces *b, struct buf *out, struct str s, int d
     return ok;
 }
 
-/* The index of the brace that closes a field whose inside begins at `at`; s.len without one. */
+/* Returns the index of the brace that closes a field whose inside begins at `at`; s.len if there is
+ * none. */
 static size_t find_close(struct str s, size_t at)
 {
     for (int open = 1; at < s.len; at++) {
@@ -246,8 +247,8 @@ static size_t find_close(struct str s, size_t at)
     return at;
 }
 
-/* Writes s with its fields replaced. depth counts nested specifications, of which Python allows
- * one level below the outermost. */
+/* Writes s with its fields replaced. depth counts nested specifications, of which Python allows one
+ * level below the outermost. */
 static bool expand_fields(struct braces *b, struct buf *out, struct str s, int depth)
 {
     size_t last = 0;
@@ -281,7 +282,7 @@ static bool expand_fields(struct braces *b, struct buf *out, struct str s, int d
     return true;
 }
 
-/* The entry: text.format(*args, **named). The result is Markup when the text is. */
+/* Computes text.format(*args, **named). The result is Markup if the text is. */
 struct value format_braces(struct template_run *r, struct value text, struct value args,
                            struct value named)
 {

@@ -1,6 +1,6 @@
-/* The functions and classes that stand in every template's global scope. A name that the context
- * has hides the function of that name (exec_enter looks there first). Parameter lists are those
- * of callable.h; a[] holds the bound arguments. */
+/* The functions and classes of every template's global scope. A name in the context hides the
+ * function of that name (exec_enter looks there first). Parameter lists are those of callable.h;
+ * a[] has the bound arguments. */
 #include <limits.h>
 #include <stdlib.h>
 #include <time.h>
@@ -15,8 +15,8 @@ enum { RANGE_MAX = 100000 }; /* jinja2's sandbox limit */
 
 enum { STRFTIME_BYTES = 64 << 10 }; /* a longer format is refused */
 
-/* A range keeps start, stop, step and its count; no list is made. Its size is bounded as
- * jinja2's sandbox bounds it. */
+/* A range keeps start, stop, step and its count; no list is made. Its size has the limit of
+ * jinja2's sandbox. */
 static struct value g_range(struct template_run *r, struct value self, struct value *a)
 {
     struct py_range *g = ARENA_NEW(r->a, struct py_range);
@@ -52,7 +52,7 @@ static struct value g_range(struct template_run *r, struct value self, struct va
     return (struct value){.t = V_RANGE, .range = g};
 }
 
-/* Adds the pairs of an iterable to d; each must have two items, the first hashable. */
+/* Adds the pairs of an iterable to d. Each must have two items, the first of which is hashable. */
 static bool add_pairs(struct template_run *r, struct dict *d, struct value from)
 {
     struct iter it;
@@ -80,7 +80,7 @@ static bool add_pairs(struct template_run *r, struct dict *d, struct value from)
     return more == 0;
 }
 
-/* dict(...) and namespace(...): a mapping or pairs, then named values. */
+/* Makes the dict of dict(...) and namespace(...): a mapping or pairs, then named values. */
 static struct dict *make_dict(struct template_run *r, struct value *a)
 {
     struct list *pos = a[0].list;
@@ -119,7 +119,7 @@ static struct value g_namespace(struct template_run *r, struct value self, struc
     return d ? (struct value){.t = V_NS, .dict = d} : v_err();
 }
 
-/* cycler(a, b, ...): next() answers one after the other, round and round. */
+/* Makes cycler(a, b, ...), whose next() returns its values in turn, again and again. */
 static struct value g_cycler(struct template_run *r, struct value self, struct value *a)
 {
     struct cycler *c = ARENA_NEW(r->a, struct cycler);
@@ -132,7 +132,7 @@ static struct value g_cycler(struct template_run *r, struct value self, struct v
     return (struct value){.t = V_CYCLER, .cycler = c};
 }
 
-/* joiner(sep): empty at the first call, sep at each later one. */
+/* Makes joiner(sep), which returns "" at the first call and sep at each later one. */
 static struct value g_joiner(struct template_run *r, struct value self, struct value *a)
 {
     struct cycler *c = ARENA_NEW(r->a, struct cycler);
@@ -150,7 +150,8 @@ static struct value g_raise(struct template_run *r, struct value self, struct va
     return text.t == V_ERR ? text : run_raise(r, "TemplateError", v_bytes(text));
 }
 
-/* strftime without what depends on a zone or a fraction that a naive datetime has not. */
+/* Supports the formats of strftime that need neither a time zone nor a fraction, which a naive
+ * datetime does not have. */
 static struct value g_strftime(struct template_run *r, struct value self, struct value *a)
 {
     struct buf format = {0}, out = {0};
@@ -207,7 +208,7 @@ static const struct method functions[] = {
     {"lipsum", "* **", g_lipsum},
 };
 
-/* `self` is an empty namespace: templates have no blocks here that it could name. */
+/* `self` is an empty namespace, because templates have no blocks here that it could contain. */
 struct value global_find(struct template_run *r, struct str name)
 {
     for (size_t i = 0; i < ARRAY_LEN(functions); i++) {

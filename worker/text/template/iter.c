@@ -1,9 +1,8 @@
-/* Iteration (iter.h): what a for statement, a filter or a call with * goes through.
+/* Iteration (iter.h) for statements, filters and calls with *.
  *
- * A running loop holds up to three items: `current` and `previous` for the template, `ahead`
- * when the template asked about the next one (loop.last, loop.nextitem). loop.length of a
- * generator reads it to its end and keeps the items in `rest`; from then on the loop goes on
- * from there.
+ * A running loop has up to three items: `current` and `previous` for the template, `ahead` if the
+ * template asked about the next one (loop.last, loop.nextitem). loop.length of a generator reads it
+ * to its end and keeps the items in `rest`. From then on the loop reads its items there.
  *
  *   previous   current   ahead (maybe)   rest[rest_at ...] or the iterator */
 
@@ -13,8 +12,8 @@
 #include "worker/text/template/eval.h"
 #include "worker/text/template/pystr.h"
 
-/* Unfolds lazy lists and dicts now, so that iter_next can index them. Undefined values are
- * empty, but for those that the sandbox made. */
+/* Unfolds lazy lists and dicts now, so that iter_next can index them. Undefined values are empty,
+ * except those that the sandbox made. */
 bool iter_init(struct template_run *r, struct iter *it, struct value v)
 {
     *it = (struct iter){.of = v};
@@ -43,7 +42,7 @@ bool iter_init(struct template_run *r, struct iter *it, struct value v)
     }
 }
 
-/* Item i of a dict's keys, values or pairs; a dict itself goes through its keys. */
+/* Returns item i of a dict's keys, values or pairs. Iterating a dict gives its keys. */
 static struct value view_item(struct template_run *r, struct value view, size_t i)
 {
     struct dict_entry *e = &view.dict->at[i];
@@ -53,7 +52,8 @@ static struct value view_item(struct template_run *r, struct value view, size_t 
     return view.sub == VIEW_VALUES ? e->value : run_pair(r, e->key, e->value);
 }
 
-/* A generator that reads generators recurses with frames as large as a macro's. */
+/* Levels of depth of a generator: reading generators through generators recurses with frames as
+ * large as a macro's. */
 enum { GEN_DEPTH = 4 };
 
 static bool enter_gen(struct template_run *r)
@@ -71,8 +71,8 @@ static void leave_gen(struct template_run *r)
     r->budget.depth += GEN_DEPTH;
 }
 
-/* Counts a step, so an endless generator ends at the budget. Strings go by code points. A
- * generator that ended or failed is not asked again. */
+/* Counts a step, so an endless generator ends at the budget. Strings are read by code points. A
+ * generator that has ended or failed is not called again. */
 int iter_next(struct template_run *r, struct iter *it, struct value *ret)
 {
     if (!run_spend(r, 1))
@@ -129,7 +129,7 @@ int iter_next(struct template_run *r, struct iter *it, struct value *ret)
     }
 }
 
-/* A list answers as it is, everything else is read into a new one. */
+/* A list is returned as it is; everything else is read into a new one. */
 struct value iter_collect(struct template_run *r, struct value v)
 {
     struct list_builder b = {0};
@@ -159,7 +159,7 @@ struct gen *gen_new(struct template_run *r,
 
 /* --- loops --- */
 
-/* The next item that passes the statement's test (`for x in y if test`): 1, 0 or -1. */
+/* Reads the next item that passes the statement's test (`for x in y if test`): 1, 0 or -1. */
 static int pull_item(struct template_run *r, struct for_loop *l, struct value *ret)
 {
     if (l->rest) {
@@ -180,7 +180,7 @@ static int pull_item(struct template_run *r, struct for_loop *l, struct value *r
     }
 }
 
-/* Takes the item that was looked ahead at, if there is one, before it reads another. */
+/* If the item ahead was read already, uses it before reading a further one. */
 int loop_step(struct template_run *r, struct for_loop *l, struct value *ret)
 {
     struct value next;
@@ -200,7 +200,7 @@ int loop_step(struct template_run *r, struct for_loop *l, struct value *ret)
     return 1;
 }
 
-/* Looks at the item behind the current one: 1, 0, -1. */
+/* Reads the item after the current one: 1, 0, or -1. */
 static int peek_item(struct template_run *r, struct for_loop *l)
 {
     if (l->ahead.t == V_MISSING) {
@@ -214,7 +214,8 @@ static int peek_item(struct template_run *r, struct for_loop *l)
     return 1;
 }
 
-/* A sequence without a test knows its length; else the rest is read and kept for the loop. */
+/* The length of a sequence without a test is known. Otherwise the rest is read and kept for the
+ * loop. */
 struct value loop_length(struct template_run *r, struct for_loop *l)
 {
     struct value rest;
@@ -238,7 +239,7 @@ struct value loop_length(struct template_run *r, struct for_loop *l)
     return v_int(l->length);
 }
 
-/* loop.nextitem and loop.previtem; undefined at the ends. */
+/* Returns loop.nextitem or loop.previtem; undefined at the ends. */
 static struct value loop_neighbour(struct template_run *r, struct for_loop *l, bool next)
 {
     if (next) {
@@ -272,8 +273,7 @@ static struct value loop_position(const struct for_loop *l, struct str name)
     }
 }
 
-/* The attributes by name; the length is only worked out for those that need it (length,
- * revindex, revindex0). */
+/* The length is computed only for attributes that need it (length, revindex, revindex0). */
 struct value loop_attr(struct template_run *r, struct for_loop *l, struct str name)
 {
     struct value n = loop_position(l, name);

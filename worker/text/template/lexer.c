@@ -1,11 +1,12 @@
-/* The lexer (lexer.h). Text outside of tags is cut at "{{", "{%" and "{#"; the inside of a tag
- * is cut into tokens until its end. Positions are byte offsets into the normalised source: every
- * line end is "\n", and one at the very end is dropped.
+/* The lexer (lexer.h). Text outside of tags is cut at "{{", "{%" and "{#". The inside of a tag is
+ * cut into tokens until its end. Positions are byte offsets into the normalised source: every line
+ * end is "
+ * ", and one at the very end is dropped.
  *
  * White space around a tag is handled here, so the parser never sees it:
  *   "-" at a mark       strips all white space on that side
  *   "{%" and "{#"       alone on their line lose the blanks before them (lstrip_blocks)
- *   "%}" and "#}"       swallow one line end behind them (trim_blocks)
+ *   "%}" and "#}"       remove one line end after them (trim_blocks)
  *   "+" at a mark       switches the latter two off for this tag
  *
  * A tag only ends outside of brackets: the "}}" in {{ {"a": {}} }} closes dicts (open[] counts). */
@@ -25,14 +26,14 @@ struct lexer {
     struct str s;
     size_t at;
     uint32_t line;
-    bool line_starting; /* the last thing ended with a newline */
+    bool line_starting; /* the last token ended with a newline */
     struct token_list *out;
     struct template_error *error;
     char open[NESTING_MAX]; /* brackets not yet closed */
     unsigned n_open;
 };
 
-/* The first error stays: later ones are consequences of it. */
+/* Keeps the first error: later ones are consequences of it. */
 int compile_fail(struct template_error *error, uint32_t line, const char *kind, const char *fmt,
                  ...)
 {
@@ -59,7 +60,7 @@ static void push_token(struct lexer *x, enum token_kind kind, int op, struct str
     *vec_push(x->out) = (struct token){kind, op, x->line, text};
 }
 
-/* Moves to `end` and keeps count of lines. */
+/* Moves to `end` and counts lines. */
 static void advance_to(struct lexer *x, size_t end)
 {
     if (end == x->at)
@@ -84,8 +85,8 @@ static bool looking_at(const struct lexer *x, size_t at, const char *text)
     return at + n <= x->s.len && memcmp(x->s.p + at, text, n) == 0;
 }
 
-/* "MARK%}" with its white-space rules at `at`: returns where it ends, or 0. Blocks and comments
- * also swallow one newline (trim_blocks) unless marked with +. */
+/* Returns the end of "MARK%}" at `at`, including the white space that it removes; 0: there is no
+ * such mark. Blocks and comments also remove one newline (trim_blocks) unless marked with +. */
 static size_t tag_end(const struct lexer *x, size_t at, const char *close)
 {
     bool variable = close[0] == '}';
@@ -99,7 +100,7 @@ static size_t tag_end(const struct lexer *x, size_t at, const char *close)
     return at + 2 + (!variable && looking_at(x, at + 2, "\n"));
 }
 
-/* Pushes the text before a tag, stripped as its mark and lstrip_blocks say. */
+/* Adds the text before a tag, stripped according to the tag's mark and lstrip_blocks. */
 static void push_data(struct lexer *x, size_t end, char sign, bool variable)
 {
     struct str text = str_of(x->s.p + x->at, end - x->at);
@@ -134,7 +135,7 @@ static int lex_comment(struct lexer *x)
     return fail_lexing(x, "Missing end of comment tag");
 }
 
-/* The length of "[-+]? raw -?%}" at `at` (behind "{%"), or 0. */
+/* Returns the length of "[-+]? raw -?%}" at `at` (after "{%"), or 0. */
 static size_t raw_begin(const struct lexer *x, size_t at)
 {
     size_t p = at;
@@ -150,7 +151,7 @@ static size_t raw_begin(const struct lexer *x, size_t at)
     return looking_at(x, p, "%}") ? p + 2 - at : 0;
 }
 
-/* {% raw %} ... {% endraw %}: everything between is text, up to the first endraw tag. */
+/* Reads {% raw %} ... {% endraw %}: everything up to the first endraw tag is text. */
 static int lex_raw(struct lexer *x)
 {
     for (size_t at = x->at; at < x->s.len; at++) {
@@ -177,7 +178,7 @@ static int lex_raw(struct lexer *x)
 
 /* --- inside a tag --- */
 
-/* The end of a run of characters of `set`; single underscores may stand between them. */
+/* Returns the end of a run of characters of `set`, which may be separated by single underscores. */
 static size_t digits_end(const struct lexer *x, size_t at, const char *set)
 {
     size_t end = at;
@@ -194,7 +195,7 @@ static size_t digits_end(const struct lexer *x, size_t at, const char *set)
     return end;
 }
 
-/* A copy of the number's text as strtod and the number parser want it. */
+/* Copies the number's text without underscores, for strtod and the number parser. */
 static struct str without_underscores(struct lexer *x, struct str s)
 {
     char *p = arena_cstr(x->a, s);
@@ -209,8 +210,7 @@ static struct str without_underscores(struct lexer *x, struct str s)
 
 static const char decimal[] = "0123456789";
 
-/* Finds the end of an integer of base 2, 8 or 16 at the current position, or returns `otherwise`.
- */
+/* Returns the end of an integer of base 2, 8 or 16 at the current position, or `otherwise`. */
 static size_t based_end(const struct lexer *x, size_t otherwise)
 {
     static const struct {
@@ -232,8 +232,8 @@ static size_t based_end(const struct lexer *x, size_t otherwise)
     return otherwise;
 }
 
-/* Finds the end of the fraction and exponent after the digits up to `end`; returns `end` if there
- * are none. */
+/* Returns the end of the fraction and exponent after the digits up to `end`; `end` if there are
+ * none. */
 static size_t float_end(const struct lexer *x, size_t end)
 {
     size_t exponent;
@@ -248,8 +248,8 @@ static size_t float_end(const struct lexer *x, size_t end)
     return digits_end(x, exponent, decimal) > exponent ? digits_end(x, exponent, decimal) : end;
 }
 
-/* An integer of base 10, 2, 8 or 16, or a float. What follows a "." (items by attribute, x.1) is
- * an integer and never a float. */
+/* Reads an integer of base 10, 2, 8 or 16, or a float. A number after a "." (items by attribute,
+ * x.1) is an integer and never a float. */
 static void lex_number(struct lexer *x)
 {
     size_t end = based_end(x, digits_end(x, x->at, decimal));
@@ -258,14 +258,15 @@ static void lex_number(struct lexer *x)
     enum token_kind kind = fraction > end ? T_FLOAT : T_INT;
 
     end = fraction;
-    /* "012" is the integers 0 and 12 to Jinja, which no grammar accepts: leave it to the parser. */
+    /* In Jinja "012" is the integers 0 and 12, which no grammar accepts, so the parser reports it.
+     */
     if (kind == T_INT && x->s.p[x->at] == '0' && end > x->at + 1 && isdigit(x->s.p[x->at + 1]))
         end = digits_end(x, x->at, "0");
     push_token(x, kind, 0, without_underscores(x, str_of(x->s.p + x->at, end - x->at)));
     advance_to(x, end);
 }
 
-/* A quoted literal, with its escapes decoded; both quotes work alike. */
+/* Reads a quoted literal and decodes its escapes. Both kinds of quotes work alike. */
 static int lex_string(struct lexer *x)
 {
     char quote = x->s.p[x->at];
@@ -284,7 +285,7 @@ static int lex_string(struct lexer *x)
     return 0;
 }
 
-/* Finds the end of the run of word characters at x->at, which may be empty. */
+/* Returns the end of the run of word characters at x->at, which may be empty. */
 static size_t name_end(const struct lexer *x)
 {
     size_t end = x->at;
@@ -301,7 +302,7 @@ static size_t name_end(const struct lexer *x)
     return end;
 }
 
-/* Keeps the stack of open brackets; a closing one must match the last that was opened. */
+/* Maintains the stack of open brackets. A closing one must match the last that was opened. */
 static int lex_bracket(struct lexer *x, char c)
 {
     static const char pairs[] = "()[]{}";
@@ -319,7 +320,7 @@ static int lex_bracket(struct lexer *x, char c)
     return 0;
 }
 
-/* Operators of two characters first, then those of one. */
+/* Reads an operator. Those of two characters are tried first. */
 static int lex_operator(struct lexer *x)
 {
     static const struct {
@@ -346,7 +347,7 @@ static int lex_operator(struct lexer *x)
     return 0;
 }
 
-/* One token of an expression. */
+/* Reads one token of an expression. */
 static int lex_token(struct lexer *x)
 {
     unsigned char c = (unsigned char)x->s.p[x->at];
@@ -370,7 +371,7 @@ static int lex_token(struct lexer *x)
     return lex_operator(x);
 }
 
-/* The inside of {{ }} or {% %}, up to and with its end. */
+/* Reads the inside of {{ }} or {% %}, including its end. */
 static int lex_tag(struct lexer *x, bool variable)
 {
     x->n_open = 0;
@@ -387,10 +388,12 @@ static int lex_tag(struct lexer *x, bool variable)
         else if (lex_token(x) != 0)
             return -1;
     }
-    return 0; /* the parser finds the end of the template where it expected the tag's end */
+    return 0; /* the parser reports the end of the template in place of the tag's end */
 }
 
-/* A copy with "\r\n" and "\r" as "\n", without the last line end. */
+/* Copies the source with "\r
+ * " and "\r" as "
+ * ", without the last line end. */
 static struct str normalise_newlines(struct arena *a, struct str s)
 {
     char *p = arena_cstr(a, s);
@@ -410,7 +413,7 @@ static struct str normalise_newlines(struct arena *a, struct str s)
     return str_of(p, n);
 }
 
-/* Finds the next "{{", "{%" or "{#", or the end. */
+/* Returns the position of the next "{{", "{%" or "{#", or the end. */
 static size_t next_tag(const struct lexer *x)
 {
     size_t at = x->at;
@@ -427,7 +430,7 @@ static size_t next_tag(const struct lexer *x)
     return x->s.len;
 }
 
-/* The text up to the next tag, and then that tag. */
+/* Reads the text up to the next tag, and then that tag. */
 static int lex_next(struct lexer *x)
 {
     size_t at = next_tag(x);

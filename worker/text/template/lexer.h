@@ -1,6 +1,6 @@
 /*
- * Jinja source to tokens: data and expressions, white-space control (trim_blocks, lstrip_blocks,
- * the - and + marks), comments and raw blocks already dealt with. Names, strings (unescaped) and
+ * Jinja source to tokens: data and expressions. White-space control (trim_blocks, lstrip_blocks,
+ * the - and + marks), comments and raw blocks are handled already. Names, strings (unescaped) and
  * numbers are texts in the arena or slices of the source.
  */
 #ifndef RG_TEMPLATE_LEXER_H
@@ -22,7 +22,7 @@ enum token_kind {
     T_STRING,
     T_INT,
     T_FLOAT,
-    T_OP, /* op */
+    T_OP, /* `op` says which */
 };
 
 /* Two-character operators; the others are their own character. */
@@ -40,8 +40,8 @@ struct token_list {
     size_t n, cap;
 };
 
-/* Cuts the source (newlines normalised, in the arena); the list ends with T_EOF and is the
- * caller's (vec_done), also on failure. */
+/* Cuts the source (newlines normalised, in the arena) into tokens. The list ends with T_EOF. The
+ * caller frees it (vec_done), also on failure. */
 int lexer_run(struct arena *a, struct str source, struct token_list *ret,
               struct template_error *error);
 

@@ -1,7 +1,6 @@
-/* Methods of dicts, lists, numbers, loops and cyclers. Only methods that change nothing are
- * here: values are immutable, and the sandbox refuses the others by name (method_forbidden). The
- * receiver is `self`; a[] holds the bound arguments in the order of the parameter list in the
- * tables. */
+/* Methods of dicts, lists, numbers, loops and cyclers. Only methods that change nothing are here:
+ * values are immutable, and the sandbox refuses the others by name (method_forbidden). The receiver
+ * is `self`. a[] has the bound arguments in the order of the parameter list in the tables. */
 #include <math.h>
 
 #include "worker/text/template/callable.h"
@@ -38,7 +37,8 @@ static struct value m_items(struct template_run *r, struct value self, struct va
     return make_view(self, VIEW_ITEMS);
 }
 
-/* dict.get: a key that is not hashable is an error even though it cannot be there. */
+/* Computes dict.get. A key that is not hashable is an error even though it cannot be in the
+ * dict. */
 static struct value m_get(struct template_run *r, struct value self, struct value *a)
 {
     struct dict_entry *e;
@@ -72,7 +72,7 @@ const struct method dict_methods[] = {
     {"values", "", m_values}, {"copy", "", m_dict_copy},      {NULL, NULL, NULL},
 };
 
-/* The first equal item at `start` or behind it; ValueError when there is none. */
+/* Returns the index of the first equal item at or after `start`; ValueError if there is none. */
 static struct value m_list_index(struct template_run *r, struct value self, struct value *a)
 {
     struct value l = iter_collect(r, self);
@@ -89,7 +89,7 @@ static struct value m_list_index(struct template_run *r, struct value self, stru
     return run_fail(r, "ValueError", "value is not in list");
 }
 
-/* How many items are equal to the value. Also for tuples and ranges. */
+/* Counts the items that are equal to the value. Also for tuples and ranges. */
 static struct value m_list_count(struct template_run *r, struct value self, struct value *a)
 {
     struct value l = iter_collect(r, self);
@@ -102,7 +102,7 @@ static struct value m_list_count(struct template_run *r, struct value self, stru
     return r->budget.over ? v_err() : v_int(n);
 }
 
-/* Lists only: tuples and ranges have no copy method. */
+/* For lists only: tuples and ranges have no copy method. */
 static struct value m_list_copy(struct template_run *r, struct value self, struct value *a)
 {
     (void)a;
@@ -127,7 +127,7 @@ static struct value m_is_integer(struct template_run *r, struct value self, stru
     return v_bool(isfinite(self.f) && floor(self.f) == self.f);
 }
 
-/* The number of bits of the magnitude; 0 for 0. */
+/* Returns the number of bits of the magnitude; 0 for 0. */
 static struct value m_bit_length(struct template_run *r, struct value self, struct value *a)
 {
     uint64_t m;
@@ -156,7 +156,7 @@ const struct method number_methods[] = {
     {NULL, NULL, NULL},
 };
 
-/* loop.cycle(a, b, ...): the argument whose turn it is in this iteration. */
+/* Returns the argument of loop.cycle(a, b, ...) for this iteration. */
 static struct value m_loop_cycle(struct template_run *r, struct value self, struct value *a)
 {
     struct list *items = a[0].list;
@@ -180,7 +180,7 @@ const struct method loop_methods[] = {
     {NULL, NULL, NULL},
 };
 
-/* Answers the current item and moves on, back to the first behind the last. */
+/* Returns the current item and moves to the next one; after the last comes the first. */
 static struct value m_cycler_next(struct template_run *r, struct value self, struct value *a)
 {
     struct cycler *c = self.cycler;

@@ -1,19 +1,20 @@
-/* str methods that look into text or cut it. Python counts in code points, the text is UTF-8:
- * positions are found as byte offsets and translated at the border (window on the way in,
- * pystr_len on the way out). The pieces that a method cuts off are slices of the receiver, not
- * copies, and keep its mark of HTML. */
+/* str methods that search or cut text. Python counts in code points, the text is UTF-8. Positions
+ * are found as byte offsets and converted: search_window converts arguments, pystr_len results. Cut
+ * pieces are slices of the receiver, not copies, and keep its mark of HTML. */
 #include "worker/text/template/callable.h"
 #include "worker/text/template/method_str.h"
 #include "worker/text/template/pystr.h"
 
-/* A position as Python counts it: negative ones from the end, and none before the first. */
+/* Converts a position of Python: negative ones count from the end, and none is before the first
+ * character. */
 static int64_t from_front(int64_t at, int64_t len)
 {
     return MAX_OF(at < 0 ? at + len : at, 0);
 }
 
-/* self[start:end] as find_position() and its family take it; *base: code points before it. False on
- * error; *empty when start lies behind the end (nothing matches then, not even ""). */
+/* Computes self[start:end] for find_position() and its family. *base: number of code points before
+ * it. *empty: start is after the end, so that nothing matches, not even "". Returns false on
+ * error. */
 static bool search_window(struct template_run *r, struct value self, const struct value *a,
                           struct str *ret, int64_t *base, bool *empty)
 {
@@ -42,8 +43,8 @@ static bool search_window(struct template_run *r, struct value self, const struc
     return true;
 }
 
-/* Position of the last `needle`, or SIZE_MAX; also, with the exception set, when the budget is
- * spent: each place where the first byte fits is compared. */
+/* Returns the position of the last `needle`, or SIZE_MAX. Also returns SIZE_MAX, with the exception
+ * set, if the budget is spent: each position where the first byte fits is compared. */
 static size_t find_last(struct template_run *r, struct str s, struct str needle)
 {
     size_t at = s.len - MIN_OF(needle.len, s.len) + 1;
@@ -64,7 +65,7 @@ static size_t find_last(struct template_run *r, struct str s, struct str needle)
     return SIZE_MAX;
 }
 
-/* find and rfind: the position counted in code points of the whole text, or -1. */
+/* Computes find and rfind: the position in code points of the whole text, or -1. */
 static struct value find_position(struct template_run *r, struct value self, struct value *a,
                                   bool last)
 {
@@ -108,7 +109,8 @@ static struct value m_rindex(struct template_run *r, struct value self, struct v
     return return_found(r, find_position(r, self, a, true));
 }
 
-/* Occurrences that do not overlap; an empty text occurs before each character and at the end. */
+/* Counts occurrences that do not overlap. An empty text occurs before each character and at the
+ * end. */
 static struct value m_count(struct template_run *r, struct value self, struct value *a)
 {
     struct str s, needle;
@@ -129,7 +131,7 @@ static struct value m_count(struct template_run *r, struct value self, struct va
     return v_int(n);
 }
 
-/* startswith and endswith take one text or a tuple of them. */
+/* Computes startswith and endswith, which accept one text or a tuple of them. */
 static struct value match_affix(struct template_run *r, struct value self, struct value *a,
                                 bool end)
 {
@@ -170,7 +172,7 @@ static bool add_slice(struct template_run *r, struct list_builder *b, struct val
            builder_add(r, b, v_like(v_str(str_of(self.s + from, to - from)), self));
 }
 
-/* Words between white space; the rest after `max` cuts keeps its spaces, but for those in front. */
+/* Splits at white space. The rest after `max` cuts keeps its spaces, except those at its front. */
 static bool split_words(struct template_run *r, struct value self, int64_t max,
                         struct list_builder *b)
 {
@@ -196,7 +198,7 @@ static bool split_words(struct template_run *r, struct value self, int64_t max,
     return true;
 }
 
-/* Splits from the right: pieces come last first, and split_text() reverses them. */
+/* Splits from the right: the last piece comes first, and split_text() reverses them. */
 static bool split_words_right(struct template_run *r, struct value self, int64_t max,
                               struct list_builder *b)
 {
@@ -228,7 +230,7 @@ static bool split_words_right(struct template_run *r, struct value self, int64_t
     return true;
 }
 
-/* Pieces between separators; what is left after `max` cuts is one piece. */
+/* Splits at separators. The rest after `max` cuts is one piece. */
 static bool split_at(struct template_run *r, struct value self, struct str sep, int64_t max,
                      struct list_builder *b)
 {
@@ -258,7 +260,7 @@ static bool split_at_right(struct template_run *r, struct value self, struct str
     return add_slice(r, b, self, 0, end);
 }
 
-/* split and rsplit: by white space without a separator, by the separator otherwise. */
+/* Computes split and rsplit: at white space if no separator is given. */
 static struct value split_text(struct template_run *r, struct value self, struct value *a,
                                bool right)
 {
@@ -300,8 +302,8 @@ static struct value m_rsplit(struct template_run *r, struct value self, struct v
     return split_text(r, self, a, true);
 }
 
-/* (before, separator, after); when it does not occur, the text is the first piece (the last one
- * for rpartition) and the others are empty. */
+/* Returns (before, separator, after). If the separator does not occur, the text is the first piece
+ * (for rpartition the last) and the others are empty. */
 static struct value partition_text(struct template_run *r, struct value self, struct value *a,
                                    bool right)
 {
@@ -342,7 +344,7 @@ static struct value m_rpartition(struct template_run *r, struct value self, stru
     return partition_text(r, self, a, true);
 }
 
-/* Lines without their ends, or with them when `keepends` is given. */
+/* Returns lines without their ends, or with them if `keepends` is given. */
 static struct value m_splitlines(struct template_run *r, struct value self, struct value *a)
 {
     struct list_builder b = {0};

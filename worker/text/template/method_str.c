@@ -1,8 +1,7 @@
-/* str methods that make text from text, and how arguments of such methods are read
- * (method_str.h).
+/* str methods that make text from text, and the reading of their arguments (method_str.h).
  *
- * Whatever can grow asks the memory budget first (run_room), since "x" * n and its kin are the
- * usual way to exhaust a sandbox. A receiver that is HTML (Markup) escapes plain arguments
+ * Everything that can grow checks the memory budget first (run_room), because "x" * n and the like
+ * are the usual way to exhaust a sandbox. A receiver that is HTML (Markup) escapes plain arguments
  * (arg_like) and gives results that are HTML (v_like). */
 #include "worker/text/template/method_str.h"
 
@@ -13,7 +12,8 @@
 #include "worker/text/template/pystr.h"
 #include "worker/text/template/text_format.h"
 
-enum { STRIP_SET_MAX = 1024 }; /* bytes: each character of the text is compared with all of them */
+/* largest set in bytes: each character of the text is compared with all of them */
+enum { STRIP_SET_MAX = 1024 };
 
 bool arg_int(struct template_run *r, struct value v, int64_t dflt, int64_t *ret)
 {
@@ -70,7 +70,7 @@ CASE_METHOD(m_capitalize, PYSTR_TO_CAPITAL)
 CASE_METHOD(m_swapcase, PYSTR_TO_SWAPPED)
 CASE_METHOD(m_casefold, PYSTR_TO_FOLDED)
 
-/* Removes white space, or any of the characters of `chars`; which & 1 on the left, & 2 on the
+/* Removes white space, or any of the characters of `chars`. which & 1: on the left; & 2: on the
  * right. */
 static struct value strip_text(struct template_run *r, struct value self, struct value chars,
                                int which)
@@ -123,8 +123,8 @@ static void replace_empty(struct buf *out, struct str s, struct str new, int64_t
     buf_add_str(out, str_sub(s, at, s.len));
 }
 
-/* The room is counted for the worst case, that `old` fills all of s; without a hit the receiver
- * itself is the answer. */
+/* Reserves memory for the worst case, in which `old` fills all of s. Without a match, returns the
+ * receiver itself. */
 struct value method_replace(struct template_run *r, struct value self, struct str old,
                             struct str new, int64_t count)
 {
@@ -154,7 +154,7 @@ struct value method_replace(struct template_run *r, struct value self, struct st
     return v_like(run_take_text(r, &out), self);
 }
 
-/* str.replace with its arguments escaped when the receiver is HTML. */
+/* Computes str.replace. The arguments are escaped if the receiver is HTML. */
 static struct value m_replace(struct template_run *r, struct value self, struct value *a)
 {
     struct str old = {0}, new = {0};
@@ -166,9 +166,10 @@ static struct value m_replace(struct template_run *r, struct value self, struct 
     return method_replace(r, self, old, new, count);
 }
 
-#define PAD_MAX ((uint64_t)UINT32_MAX / 4) /* bytes of a string, at four to a character */
+/* most characters of padding: a string's bytes at four to a character */
+#define PAD_MAX ((uint64_t)UINT32_MAX / 4)
 
-/* left and right fill characters around self. */
+/* Pads self with fill characters: `left` of them before and `right` after. */
 static struct value pad_text(struct template_run *r, struct value self, uint64_t left,
                              uint64_t right, struct str fill)
 {
@@ -185,7 +186,7 @@ static struct value pad_text(struct template_run *r, struct value self, uint64_t
     return v_like(run_take_text(r, &out), self);
 }
 
-/* where: -1 text left, 0 centre, 1 text right */
+/* where: -1 text on the left, 0 centred, 1 on the right */
 static struct value justify_text(struct template_run *r, struct value self, struct value *a,
                                  int where)
 {
@@ -218,7 +219,7 @@ static struct value m_rjust(struct template_run *r, struct value self, struct va
     return justify_text(r, self, a, 1);
 }
 
-/* The zeros go between the sign and the digits. */
+/* The zeros are inserted between the sign and the digits. */
 static struct value m_zfill(struct template_run *r, struct value self, struct value *a)
 {
     bool sign = self.n && (self.s[0] == '-' || self.s[0] == '+');
@@ -236,7 +237,7 @@ static struct value m_zfill(struct template_run *r, struct value self, struct va
     return v;
 }
 
-/* Columns are counted in characters and begin anew at each line end. */
+/* Columns are counted in characters and begin again at each line end. */
 static struct value m_expandtabs(struct template_run *r, struct value self, struct value *a)
 {
     struct buf out = {0};
@@ -268,7 +269,7 @@ static struct value m_expandtabs(struct template_run *r, struct value self, stru
     return v_like(run_take_text(r, &out), self);
 }
 
-/* The text without the prefix, or as it is. */
+/* Returns the text without the prefix, or unchanged. */
 static struct value m_removeprefix(struct template_run *r, struct value self, struct value *a)
 {
     struct str s = v_bytes(self), p = {0};
@@ -278,7 +279,7 @@ static struct value m_removeprefix(struct template_run *r, struct value self, st
     return v_like(v_str(str_starts(s, p) ? str_sub(s, p.len, s.len) : s), self);
 }
 
-/* The text without the suffix, or as it is. */
+/* Returns the text without the suffix, or unchanged. */
 static struct value m_removesuffix(struct template_run *r, struct value self, struct value *a)
 {
     struct str s = v_bytes(self), p = {0};
@@ -288,7 +289,7 @@ static struct value m_removesuffix(struct template_run *r, struct value self, st
     return v_like(v_str(str_ends(s, p) ? str_sub(s, 0, s.len - p.len) : s), self);
 }
 
-/* Joins strings only; another type is a TypeError that names its position. */
+/* Joins strings only. A different type is a TypeError that names its position. */
 static struct value m_join(struct template_run *r, struct value self, struct value *a)
 {
     struct buf out = {0};
@@ -329,7 +330,7 @@ static struct value m_format_map(struct template_run *r, struct value self, stru
     return format_braces(r, self, v_tuple(list_new(r->a, 0)), a[0]);
 }
 
-/* One character by a table of code points: text, a code point, or None (dropped). */
+/* Appends the replacement of one character: a text, a code point, or None (dropped). */
 static bool translate_character(struct template_run *r, struct buf *out, struct value to)
 {
     if (to.t == V_STR) {
@@ -343,7 +344,7 @@ static bool translate_character(struct template_run *r, struct buf *out, struct 
     return run_room(r, out->len);
 }
 
-/* Looks each character up by its code point; what the table does not have stays. */
+/* Looks up each character by its code point. Characters that the table does not have are kept. */
 static struct value m_translate(struct template_run *r, struct value self, struct value *a)
 {
     struct str s = v_bytes(self);

@@ -1,9 +1,10 @@
-/* Python's numbers (number.h). An int is a 64-bit integer as long as it fits and a struct big
- * else; every operation tries 64 bits with a check for overflow first, and every result is
- * brought back to 64 bits when it fits (number_of_big), so one integer has one representation.
- * An operation with a float is done in double.
+/* Python's numbers (number.h). An int is a 64-bit integer if it fits, otherwise a struct big. Every
+ * operation first tries 64 bits with a check for overflow, and every result that fits becomes a
+ * 64-bit integer again (number_of_big). So one integer has one representation. An operation with a
+ * float is done in double.
  *
- * Big arithmetic is quadratic: it counts steps in proportion, and the sizes are bounded (big.h). */
+ * Big arithmetic is quadratic, so it counts steps in proportion, and the sizes are limited (big.h).
+ */
 
 #include "worker/text/template/number.h"
 
@@ -13,7 +14,7 @@
 #include "common/codec/json_number.h"
 #include "worker/text/template/pystr.h"
 
-/* Up to 18 digits cannot overflow; longer ones go through struct big. */
+/* Up to 18 digits cannot overflow. Longer ones use struct big. */
 struct value number_from_digits(struct arena *a, struct str digits)
 {
     const struct big *b;
@@ -35,7 +36,7 @@ struct value number_from_digits(struct arena *a, struct str digits)
     return (struct value){.t = V_BIG, .big = b};
 }
 
-/* Text with a point or an exponent is a float, infinite when it is beyond the doubles. */
+/* Text with a point or an exponent is a float, which is infinite if it is beyond the doubles. */
 struct value number_from_json(struct arena *a, struct str text)
 {
     struct value v;
@@ -49,11 +50,12 @@ struct value number_from_json(struct arena *a, struct str text)
         }
     }
     v = number_from_digits(a, text);
-    /* Python refuses such a number when it reads it; none of ours gets here (its limit is 4300). */
+    /* Python refuses such a number when reading it (its limit is 4300 digits), so none reaches this
+     * line in practice. */
     return v.t == V_ERR ? v_float(HUGE_VAL) : v;
 }
 
-/* The one way from struct big to a value. */
+/* Makes a value from struct big. No other function does so. */
 struct value number_of_big(struct template_run *r, const struct big *b)
 {
     int64_t v;
@@ -77,7 +79,7 @@ const struct big *number_to_big(struct arena *a, struct value v)
     return v.t == V_BIG ? v.big : big_from_i64(a, v.i);
 }
 
-/* An integer against a finite float, exactly: against its floor, then its fraction. */
+/* Compares an integer with a finite float exactly: with its floor, then with its fraction. */
 static int cmp_int_double(struct arena *a, struct value i, double d)
 {
     double whole = floor(d);
@@ -89,7 +91,7 @@ static int cmp_int_double(struct arena *a, struct value i, double d)
     return c != 0 ? c : (d > whole ? -1 : 0);
 }
 
-/* An int is never converted to double for this: 2^53 + 1 differs from 2^53 as a float. */
+/* An int is never converted to double here, because 2^53 + 1 differs from the float 2^53. */
 int number_cmp(struct arena *a, struct value x, struct value y)
 {
     if (v_is_int(x) && v_is_int(y))
@@ -103,8 +105,8 @@ int number_cmp(struct arena *a, struct value x, struct value y)
     return big_cmp(number_to_big(a, x), number_to_big(a, y));
 }
 
-/* x % y with the sign of y, or x // y. The quotient without the remainder is whole except for
- * rounding, which floor removes; it may be one too small then. y is not 0. */
+/* Computes x % y with the sign of y, or x // y. The quotient without the remainder is whole except
+ * for rounding errors, which floor removes; then it may be too small by one. y must not be 0. */
 static struct value float_divmod(double x, double y, bool remainder)
 {
     double m = fmod(x, y), quotient = (x - m) / y, whole;
@@ -123,7 +125,7 @@ static struct value float_divmod(double x, double y, bool remainder)
     return v_float(quotient - whole > 0.5 ? whole + 1 : whole);
 }
 
-/* Arithmetic of doubles; Python's errors where C would answer an infinity or NaN. */
+/* Computes with doubles. Fails with Python's errors where C would return an infinity or NaN. */
 static struct value float_binary(struct template_run *r, char op, double x, double y)
 {
     double m;
@@ -154,7 +156,7 @@ static struct value float_binary(struct template_run *r, char op, double x, doub
     return float_divmod(x, y, op == '%');
 }
 
-/* Integer power by squaring; negative exponents give floats. */
+/* Computes an integer power by squaring. Negative exponents give floats. */
 static struct value int_power(struct template_run *r, struct value x, struct value y)
 {
     const struct big *base = number_to_big(r->a, x);
@@ -177,7 +179,8 @@ static struct value int_power(struct template_run *r, struct value x, struct val
     return number_of_big(r, result);
 }
 
-/* Integers of which one, or the result, is beyond 64 bits. True division answers a float. */
+/* Computes with integers of which one, or the result, is beyond 64 bits. True division returns a
+ * float. */
 static struct value big_binary(struct template_run *r, char op, struct value x, struct value y)
 {
     const struct big *bx = number_to_big(r->a, x);
@@ -208,7 +211,7 @@ static struct value big_binary(struct template_run *r, char op, struct value x, 
     return number_of_big(r, op == '%' ? m : q);
 }
 
-/* Division of INT64_MIN by -1 overflows, so y = -1 takes the way of big integers. */
+/* Division of INT64_MIN by -1 overflows, so y = -1 uses big integers. */
 struct value number_binary(struct template_run *r, char op, struct value x, struct value y)
 {
     int64_t v;
@@ -265,8 +268,8 @@ struct value number_truncate(struct template_run *r, double d)
     return number_of_big(r, big_from_double(r->a, d));
 }
 
-/* Digits with single underscores between them, any script's decimals, to ASCII. False when the
- * text has anything else. */
+/* Converts digits of any script, perhaps with single underscores between them, to ASCII. Returns
+ * false if the text has anything else. */
 static bool plain_digits(struct str text, struct buf *out, const char *also)
 {
     bool after_digit = false;
@@ -290,7 +293,7 @@ static bool plain_digits(struct str text, struct buf *out, const char *also)
     return out->len > 0;
 }
 
-/* Digits of a base up to 36; V_MISSING for a digit beyond the base. */
+/* Reads digits of a base up to 36; V_MISSING for a digit beyond the base. */
 static struct value parse_based(struct template_run *r, struct str digits, uint32_t base)
 {
     const struct big *b = big_from_i64(r->a, 0);
@@ -312,8 +315,8 @@ static struct value parse_based(struct template_run *r, struct str digits, uint3
     return number_of_big(r, b);
 }
 
-/* int(text, base): white space around, a sign, a prefix of the base (0x ...), digits with
- * underscores. Longer texts than Python's limit are no number. */
+/* int(text, base) accepts white space around the number, a sign, a prefix of the base (0x ...), and
+ * underscores between digits. Text longer than Python's limit is not a number. */
 enum { INT_DIGITS_MAX = 4300 };
 
 struct value number_parse_int(struct template_run *r, struct str text, int base)
@@ -370,7 +373,7 @@ struct value number_parse_float(struct template_run *r, struct str text)
     return v;
 }
 
-/* repr: floats are written with the fewest digits that read back to the same double. */
+/* Floats are written with the fewest digits that read back to the same double. */
 void number_print(struct buf *out, struct value v)
 {
     if (v.t == V_BOOL) {

@@ -1,6 +1,6 @@
 /*
- * Python's numbers: int (64 bits, then struct big), float, and the arithmetic of the template's
- * operators on them. bool counts as int.
+ * Python's numbers: int (64 bits, beyond that struct big), float, and the arithmetic of the
+ * template's operators on them. bool counts as int.
  */
 #ifndef RG_TEMPLATE_NUMBER_H
 #define RG_TEMPLATE_NUMBER_H
@@ -12,29 +12,30 @@
 /* Converts a JSON number's text like json.loads: an int, or the nearest float. */
 struct value number_from_json(struct arena *a, struct str text);
 
-/* An int value of decimal digits with an optional sign; V_ERR when absurdly long. */
+/* Makes an int value from decimal digits with an optional sign; V_ERR if there are far too many
+ * digits. */
 struct value number_from_digits(struct arena *a, struct str digits);
 
-/* V_INT when it fits, else V_BIG. NULL (too large) is an OverflowError. */
+/* Returns V_INT if the number fits, else V_BIG. NULL (too large) is an OverflowError. */
 struct value number_of_big(struct template_run *r, const struct big *b);
 
-/* Any number as double; integers beyond the doubles become infinite. */
+/* Converts any number to double. Integers beyond the doubles become infinite. */
 double number_to_double(struct value v);
 
-/* Any int, bool included, as struct big. */
+/* Converts any int, including bool, to struct big. */
 const struct big *number_to_big(struct arena *a, struct value v);
 
-/* -1, 0, 1; 2 when unordered (NaN). Exact between ints and floats. */
+/* Compares: -1, 0, 1; 2 if unordered (NaN). Exact between ints and floats. */
 int number_cmp(struct arena *a, struct value x, struct value y);
 
-/* x op y for two numbers; op is one of + - * / % f (floor division) p (power). */
+/* Computes x op y for two numbers. op is one of + - * / % f (floor division) p (power). */
 struct value number_binary(struct template_run *r, char op, struct value x, struct value y);
 struct value number_negate(struct template_run *r, struct value v);
 
-/* int(v) of a float (truncation); OverflowError or ValueError for infinities and NaN. */
+/* Computes int(v) of a float (truncation). OverflowError or ValueError for infinities and NaN. */
 struct value number_truncate(struct template_run *r, double d);
 
-/* Python's int(text, base) and float(text); V_MISSING when the text is no such number. */
+/* Compute Python's int(text, base) and float(text); V_MISSING if the text is not such a number. */
 struct value number_parse_int(struct template_run *r, struct str text, int base);
 struct value number_parse_float(struct template_run *r, struct str text);
 

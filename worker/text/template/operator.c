@@ -1,6 +1,6 @@
-/* The operators between values (eval.h): numbers go to number.c; text and sequences are joined
- * and repeated here; % formats text; comparisons go to compare.c. An undefined operand is an
- * error, except in comparisons for equality and as an argument of %. */
+/* The operators between values (eval.h). Numbers use number.c. Text and sequences are joined and
+ * repeated here. % formats text. Comparisons use compare.c. An undefined operand is an error,
+ * except in comparisons for equality and as an argument of %. */
 
 #include "worker/text/template/compare.h"
 #include "worker/text/template/escape.h"
@@ -23,7 +23,7 @@ struct value text_to_html(struct template_run *r, struct value v)
     return v;
 }
 
-/* Text + text; when one is Markup the other is escaped and the sum is Markup. */
+/* Joins two texts. If one is Markup, the other is escaped and the sum is Markup. */
 static struct value add_texts(struct template_run *r, struct value x, struct value y)
 {
     bool markup = (x.flags | y.flags) & VF_MARKUP;
@@ -41,7 +41,7 @@ static struct value add_texts(struct template_run *r, struct value x, struct val
     return v;
 }
 
-/* A new sequence with the items of both; the type is that of the operands. */
+/* Makes a sequence with the items of both. Its type is that of the operands. */
 static struct value add_lists(struct template_run *r, struct value x, struct value y)
 {
     struct list *lx = list_need(r->a, x.list), *ly = list_need(r->a, y.list), *sum;
@@ -55,7 +55,7 @@ static struct value add_lists(struct template_run *r, struct value x, struct val
     return x.t == V_LIST ? v_list(sum) : v_tuple(sum);
 }
 
-/* v repeated; the size is checked before anything is allocated. */
+/* Repeats a text. The size is checked before anything is allocated. */
 static struct value repeat_text(struct template_run *r, struct value v, uint64_t times)
 {
     uint64_t n = v.n * times;
@@ -85,7 +85,7 @@ static struct value repeat_list(struct template_run *r, struct value v, uint64_t
     return v.t == V_LIST ? v_list(l) : v_tuple(l);
 }
 
-/* text * n and n * text. A count below 1 gives an empty result. */
+/* Computes text * n and n * text. A count below 1 gives an empty result. */
 static struct value repeat_value(struct template_run *r, struct value v, struct value times)
 {
     uint64_t n;
@@ -98,7 +98,7 @@ static struct value repeat_value(struct template_run *r, struct value v, struct 
     return v.t == V_STR ? repeat_text(r, v, n) : repeat_list(r, v, n);
 }
 
-/* The TypeError for operands that do not go together, worded as Python words it. */
+/* Fails with the TypeError for operands that do not fit together, in Python's words. */
 static struct value fail_operands(struct template_run *r, char op, struct value x, struct value y)
 {
     char text[3] = {op, 0, 0};
@@ -134,7 +134,7 @@ struct value operator_binary(struct template_run *r, char op, struct value x, st
     return fail_operands(r, op, x, y);
 }
 
-/* <, <=, > and >= of numbers; all are false when one is NaN. */
+/* Computes <, <=, > and >= of numbers; all are false if one is NaN. */
 static int compare_numbers(struct template_run *r, int op, struct value x, struct value y)
 {
     int c = number_cmp(r->a, x, y);
@@ -153,7 +153,7 @@ static int compare_numbers(struct template_run *r, int op, struct value x, struc
     }
 }
 
-/* x > y is y < x and x >= y is not x < y, so value_less is the only order there is. */
+/* x > y is y < x, and x >= y is not x < y, so value_less is the only order. */
 int operator_compare(struct template_run *r, int op, struct value x, struct value y)
 {
     int c;

@@ -1,5 +1,5 @@
-/* The parser of expressions (template_parser.h), by recursive descent; each level of precedence
- * is one function that calls the next tighter one:
+/* The parser of expressions (template_parser.h), by recursive descent; each level of precedence is
+ * one function that calls the next tighter one:
  *
  *   parse_expression   a if b else c
  *     parse_or           or
@@ -17,8 +17,8 @@
  *
  * The last three are in parse_primary.c. The order is jinja2's own, where ~ binds tighter than +
  * and ** is left-associative. After an error parse_fail has moved to the end of the tokens and
- * hands out a dummy node, so no caller has to check for NULL. Depth is bounded by PARSE_DEPTH_MAX,
- * the height of the tree that loops build (a + b + c ...) by parse_raise_height. */
+ * returns a dummy node, so no caller must check for NULL. Depth is limited by PARSE_DEPTH_MAX, the
+ * height of the tree that loops build (a + b + c ...) by parse_raise_height. */
 
 #include "worker/text/template/filter.h"
 #include "worker/text/template/number.h"
@@ -68,7 +68,7 @@ static struct node *parse_pow(struct template_parser *p)
     return n;
 }
 
-/* * / // %, from the left. */
+/* Parses * / // %, from the left. */
 static struct node *parse_product(struct template_parser *p)
 {
     struct node *n = parse_pow(p);
@@ -151,11 +151,12 @@ static struct node *parse_concat(struct template_parser *p)
         *vec_push(&kids) = parse_product(p);
     parse_kids(p, concat, &kids);
     if (!(p->escape & NF_ESCAPE_LATE) && parse_fixed(concat, true))
-        concat->flags &= (uint16_t)~NF_ESCAPE; /* joined as plain text while it is compiled */
+        /* constants are joined at compile time, as plain text */
+        concat->flags &= (uint16_t)~NF_ESCAPE;
     return concat;
 }
 
-/* + and -, from the left. */
+/* Parses + and -, from the left. */
 static struct node *parse_sum(struct template_parser *p)
 {
     struct node *n = parse_concat(p);
@@ -170,7 +171,7 @@ static struct node *parse_sum(struct template_parser *p)
     }
 }
 
-/* The comparison operator here, consumed; 0 when there is none. */
+/* Consumes a comparison operator and returns it; 0 if there is none here. */
 static uint8_t parse_comparison(struct template_parser *p)
 {
     static const struct {
@@ -217,7 +218,7 @@ static struct node *parse_compare(struct template_parser *p)
     return chain;
 }
 
-/* Counts depth by itself, as `not not not ...` recurses here. */
+/* Counts depth itself, because `not not not ...` recurses here. */
 static struct node *parse_not(struct template_parser *p)
 {
     struct node *n;
@@ -235,7 +236,7 @@ static struct node *parse_not(struct template_parser *p)
     return n;
 }
 
-/* a and b and c, from the left. */
+/* Parses a and b and c, from the left. */
 static struct node *parse_and(struct template_parser *p)
 {
     struct node *n = parse_not(p);
@@ -245,7 +246,7 @@ static struct node *parse_and(struct template_parser *p)
     return n;
 }
 
-/* a or b or c, from the left. */
+/* Parses a or b or c, from the left. */
 static struct node *parse_or(struct template_parser *p)
 {
     struct node *n = parse_and(p);
@@ -255,7 +256,7 @@ static struct node *parse_or(struct template_parser *p)
     return n;
 }
 
-/* with_cond false leaves `a if b else c` alone, as in `for x in y if z`, whose `if` is the
+/* with_cond false: does not parse `a if b else c`, as in `for x in y if z`, whose `if` is the
  * loop's. */
 struct node *parse_expression(struct template_parser *p, bool with_cond)
 {

@@ -1,5 +1,5 @@
-/* What stands between the operators of an expression: names, literals, lists, tuples and objects in
- * their brackets; what follows one of them (.name [key] (arguments)); filters and tests. */
+/* The operands of an expression: names, literals, lists, tuples and objects in their brackets; the
+ * suffixes of an operand (.name [key] (arguments)); filters and tests. */
 #include <stdlib.h>
 
 #include "worker/text/template/filter.h"
@@ -18,7 +18,7 @@ struct node *parse_node2(struct template_parser *p, enum node_kind kind, struct 
     return n;
 }
 
-/* A constant node; consumes its token. */
+/* Makes a constant node. Consumes its token. */
 static struct node *parse_constant(struct template_parser *p, struct value v)
 {
     struct node *n = parse_node(p, N_CONST);
@@ -28,7 +28,7 @@ static struct node *parse_constant(struct template_parser *p, struct value v)
     return n;
 }
 
-/* Neighbouring literals are one text, as in Python. */
+/* Parses neighbouring literals as one text, as in Python. */
 static struct node *parse_string(struct template_parser *p)
 {
     struct buf text = {0};
@@ -43,7 +43,8 @@ static struct node *parse_string(struct template_parser *p)
     return n;
 }
 
-/* Decimal integers of any length, hexadecimal, octal and binary ones to 60 bits, floats. */
+/* Parses decimal integers of any length, hexadecimal, octal and binary ones up to 60 bits, and
+ * floats. */
 static struct node *parse_number(struct template_parser *p)
 {
     struct str text = p->t->text;
@@ -61,7 +62,7 @@ static struct node *parse_number(struct template_parser *p)
     return parse_constant(p, number_from_json(p->a, text));
 }
 
-/* true, false, none in both spellings, else a variable. */
+/* Parses true, false, none in both spellings, else a variable. */
 static struct node *parse_name(struct template_parser *p)
 {
     static const struct {
@@ -82,7 +83,7 @@ static struct node *parse_name(struct template_parser *p)
     return n;
 }
 
-/* [a, b, ...]; a comma may stand at the end. */
+/* Parses [a, b, ...], perhaps with a comma at the end. */
 static struct node *parse_list(struct template_parser *p)
 {
     struct node *n = parse_node(p, N_LIST);
@@ -101,7 +102,7 @@ static struct node *parse_list(struct template_parser *p)
     return n;
 }
 
-/* {k: v, ...}; a comma may stand at the end. */
+/* Parses {k: v, ...}, perhaps with a comma at the end. */
 static struct node *parse_dict(struct template_parser *p)
 {
     struct node *n = parse_node(p, N_DICT);
@@ -122,7 +123,7 @@ static struct node *parse_dict(struct template_parser *p)
     return n;
 }
 
-/* Parses the items of a tuple until something ends it; one item without comma stays itself. */
+/* Parses the items of a tuple until something ends it. One item without a comma is not a tuple. */
 static struct node *tuple_of(struct template_parser *p, bool with_cond, const char *stop,
                              bool parens)
 {
@@ -159,7 +160,7 @@ struct node *parse_tuple(struct template_parser *p, bool with_cond, const char *
     return tuple_of(p, with_cond, stop, false);
 }
 
-/* A literal, a name, or something in brackets. */
+/* Parses a literal, a name, or something in brackets. */
 struct node *parse_primary(struct template_parser *p)
 {
     struct node *n;
@@ -196,20 +197,20 @@ struct arg_vecs {
     struct node *star, *star2;
 };
 
-/* An argument must not stand behind some others. */
+/* Fails if an argument follows one that it must not follow. */
 static void check_order(struct template_parser *p, bool fits)
 {
     if (!fits)
         (void)parse_fail(p, "invalid syntax for function call expression");
 }
 
-/* Whether a name and "=" come. */
+/* Reports whether a name and "=" follow. */
 static bool at_named_arg(const struct template_parser *p)
 {
     return p->t->kind == T_NAME && p->t < p->end && p->t[1].kind == T_OP && p->t[1].op == '=';
 }
 
-/* One argument. Positional ones come first, then named ones, *list and **dict at the end. */
+/* Parses one argument. Positional ones come first, then named ones, *list and **dict at the end. */
 static void parse_arg(struct template_parser *p, struct arg_vecs *v)
 {
     if (skip_op(p, '*')) {
@@ -230,7 +231,7 @@ static void parse_arg(struct template_parser *p, struct arg_vecs *v)
     }
 }
 
-/* Checks what Python's compiler would refuse, then freezes the arguments. */
+/* Refuses what Python's compiler would refuse, then freezes the arguments. */
 static struct call_args *freeze_args(struct template_parser *p, struct arg_vecs *v)
 {
     struct call_args *args = ARENA_NEW(p->a, struct call_args);
@@ -279,7 +280,7 @@ static struct call_args *parse_call_args(struct template_parser *p)
     return freeze_args(p, &v);
 }
 
-/* The arguments of a call, filter or test: parts of its node. */
+/* Stores the arguments of a call, filter or test in its node. */
 static void set_args(struct template_parser *p, struct node *n, struct call_args *args)
 {
     n->args = args;
@@ -323,7 +324,7 @@ static struct node *parse_subscribed(struct template_parser *p)
     return n;
 }
 
-/* .name, or .0, which is the item at that index. */
+/* Parses .name, or .0, which is the item at that index. */
 static struct node *parse_attribute(struct template_parser *p, struct node *of)
 {
     struct node *n;
@@ -342,7 +343,7 @@ static struct node *parse_attribute(struct template_parser *p, struct node *of)
     return n;
 }
 
-/* [key] or [from:to:step]; several subscripts with commas are one tuple. */
+/* Parses [key] or [from:to:step]. Several subscripts with commas are one tuple. */
 static struct node *parse_item(struct template_parser *p, struct node *of)
 {
     struct node *n = parse_node2(p, N_GETITEM, of, NULL);
@@ -369,7 +370,7 @@ static struct node *parse_item(struct template_parser *p, struct node *of)
     return n;
 }
 
-/* Any number of .name, [key] and (arguments) behind n. */
+/* Parses any number of .name, [key] and (arguments) after n. */
 struct node *parse_postfix(struct template_parser *p, struct node *n)
 {
     while (!p->error->kind) {
@@ -387,9 +388,9 @@ struct node *parse_postfix(struct template_parser *p, struct node *n)
 
 /* --- filters and tests --- */
 
-enum { DOTTED_MAX = 256 }; /* bytes of a filter's or test's name */
+enum { DOTTED_MAX = 256 }; /* longest name of a filter or test, in bytes */
 
-/* Parses name.name.name */
+/* Parses name.name.name. */
 static struct str parse_dotted(struct template_parser *p)
 {
     struct str name = p->t->text;
@@ -412,16 +413,16 @@ static struct str parse_dotted(struct template_parser *p)
     return arena_str(p->a, name);
 }
 
-/* Adds an error of the whole template, reported after all errors of the parser. A later `if` may
- * still show that the code is perhaps never reached. */
+/* Adds an error of the whole template, which is reported after all errors of the parser. A later
+ * `if` may still show that the code may never be reached. */
 static void add_unknown_name(struct template_parser *p, const struct node *n)
 {
     if (!p->soft && !p->unknown)
         p->unknown = n;
 }
 
-/* One |name(arguments). The filter is looked up now; an unknown one is an error of the template,
- * unless the code may never be reached (p->soft), when it fails at rendering. */
+/* Parses one |name(arguments). The filter is looked up now. An unknown one is an error of the
+ * template. If the code may never be reached (p->soft), it fails only at rendering. */
 static struct node *parse_filter(struct template_parser *p, struct node *of)
 {
     struct node *n = parse_node2(p, N_FILTER, of, NULL);
@@ -435,7 +436,7 @@ static struct node *parse_filter(struct template_parser *p, struct node *of)
     return n;
 }
 
-/* A chain of filters; `inline_start` when the first one has no bar before it (filter blocks). */
+/* Parses a chain of filters. inline_start: the first one has no bar before it (filter blocks). */
 struct node *parse_filters(struct template_parser *p, struct node *n, bool inline_start)
 {
     while ((at_op(p, '|') || inline_start) && !p->error->kind) {
@@ -447,7 +448,7 @@ struct node *parse_filters(struct template_parser *p, struct node *n, bool inlin
     return n;
 }
 
-/* Whether a test's argument may stand here without parentheses. */
+/* Reports whether a test's argument without parentheses may begin here. */
 static bool at_bare_argument(const struct template_parser *p)
 {
     if (p->t->kind == T_NAME)
@@ -456,7 +457,7 @@ static bool at_bare_argument(const struct template_parser *p)
            at_op(p, '[') || at_op(p, '{');
 }
 
-/* `is [not] name`, with arguments in parentheses or a single one without. */
+/* Parses `is [not] name`, with arguments in parentheses or a single one without. */
 static struct node *parse_test(struct template_parser *p, struct node *of)
 {
     struct node *n = parse_node2(p, N_TEST, of, NULL);
@@ -484,7 +485,7 @@ static struct node *parse_test(struct template_parser *p, struct node *of)
     return negated ? parse_node2(p, N_NOT, n, NULL) : n;
 }
 
-/* Parses what may follow an operand: filters, tests, calls of their results. */
+/* Parses the suffixes of an operand: filters, tests, calls of their results. */
 struct node *parse_filter_expr(struct template_parser *p, struct node *n)
 {
     while (!p->error->kind) {

@@ -1,7 +1,7 @@
-/* Values as text (print.h): print_str as str(), print_repr as repr(), print_json as
- * json.dumps(). All append to `out`; when one fails, `out` holds a part of the text, which the
- * caller takes off. Structures spend a level of depth for each level of nesting, because a
- * namespace can hold itself. */
+/* Values as text (print.h): print_str is str(), print_repr is repr(), print_json is json.dumps().
+ * All append to `out`. If one fails, `out` has a fragment of the text, which the caller removes.
+ * Structures spend a level of depth for each level of nesting, because a namespace can contain
+ * itself. */
 
 #include "worker/text/template/print.h"
 
@@ -13,13 +13,13 @@
 #include "worker/text/template/number.h"
 #include "worker/text/template/pystr.h"
 
-/* Counts an item, and compares what is written so far with the memory budget. */
+/* Counts an item, and compares the text so far with the memory budget. */
 static bool next_item(struct template_run *r, const struct buf *out)
 {
     return run_spend(r, 1) && run_room(r, out->len);
 }
 
-/* The reprs of the items with commas between. */
+/* Writes the reprs of the items, separated by commas. */
 static bool repr_items(struct template_run *r, struct buf *out, struct list *l)
 {
     list_need(r->a, l);
@@ -32,7 +32,7 @@ static bool repr_items(struct template_run *r, struct buf *out, struct list *l)
     return true;
 }
 
-/* [...] or (...); a tuple of one has a comma behind its item. */
+/* Writes [...] or (...). A tuple of one has a comma after its item. */
 static bool repr_seq(struct template_run *r, struct buf *out, struct value v)
 {
     bool tuple = v.t == V_TUPLE;
@@ -91,7 +91,7 @@ static void repr_range(struct buf *out, const struct py_range *g)
     buf_add_c(out, ')');
 }
 
-/* Objects that templates hardly ever print; addresses are left out, so that output is
+/* Writes objects that templates hardly ever print. Addresses are left out, so that output is
  * repeatable. */
 static bool repr_object(struct template_run *r, struct buf *out, struct value v)
 {
@@ -122,9 +122,9 @@ static bool repr_object(struct template_run *r, struct buf *out, struct value v)
     }
 }
 
-enum { REPR_PART = 64 << 10 }; /* bytes of a text between two looks at the budget */
+enum { REPR_PART = 64 << 10 }; /* bytes of a text between two checks of the budget */
 
-/* A text's repr, which may be ten times as long. */
+/* Writes a text's repr, which may be ten times as long. */
 static bool repr_str(struct template_run *r, struct buf *out, struct value v)
 {
     struct str s = v_bytes(v);
@@ -149,7 +149,7 @@ static bool repr_str(struct template_run *r, struct buf *out, struct value v)
     return true;
 }
 
-/* Adds a value's repr to out. */
+/* Appends a value's repr. */
 bool print_repr(struct template_run *r, struct buf *out, struct value v)
 {
     switch (v.t) {
@@ -182,7 +182,7 @@ bool print_repr(struct template_run *r, struct buf *out, struct value v)
     }
 }
 
-/* A text as it is, nothing for an undefined value, the repr for everything else. */
+/* Appends a text unchanged, nothing for an undefined value, the repr for everything else. */
 bool print_str(struct template_run *r, struct buf *out, struct value v)
 {
     if (v.t == V_STR) {
@@ -194,7 +194,7 @@ bool print_str(struct template_run *r, struct buf *out, struct value v)
 
 /* --- json.dumps --- */
 
-/* The escape of one code point: a short one if JSON has it, else one or two \u. */
+/* Writes the escape of one code point: a short one if JSON has it, else one or two \u. */
 static void json_escape(struct buf *out, uint32_t cp)
 {
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
@@ -211,8 +211,8 @@ static void json_escape(struct buf *out, uint32_t cp)
     }
 }
 
-/* Copies runs that need no escape in one piece; without ensure_ascii, UTF-8 passes unchanged. The
- * budget is asked from time to time, as escapes are six times as long as what they stand for. */
+/* Copies runs that need no escape in one piece. Without ensure_ascii, UTF-8 is unchanged. The
+ * budget is checked regularly, because escapes are six times as long as their characters. */
 static bool dump_string(struct template_run *r, struct buf *out, struct str s, bool ensure_ascii)
 {
     size_t from = 0, n_escapes = 0;
@@ -242,7 +242,7 @@ static bool dump_string(struct template_run *r, struct buf *out, struct str s, b
 static bool dump_value(struct template_run *r, struct buf *out, struct value v,
                        const struct dump_options *o, int level);
 
-/* A line end and the indentation of a level, when there is any. */
+/* Writes a line end and the indentation of a level, if there is an indentation. */
 static void dump_newline(struct buf *out, const struct dump_options *o, int level)
 {
     if (!o->indent.p)
@@ -252,7 +252,7 @@ static void dump_newline(struct buf *out, const struct dump_options *o, int leve
         buf_add_str(out, o->indent);
 }
 
-/* [...]; empty ones stay on one line. */
+/* Writes [...]. An empty list stays on one line. */
 static bool dump_list(struct template_run *r, struct buf *out, struct list *l,
                       const struct dump_options *o, int level)
 {
@@ -274,7 +274,8 @@ static bool dump_list(struct template_run *r, struct buf *out, struct list *l,
     return true;
 }
 
-/* Infinities and NaN as Python's json writes them, although they are no JSON. */
+/* Writes a number. Infinities and NaN are written like Python's json does, although JSON does not
+ * have them. */
 static void dump_number(struct buf *out, struct value v)
 {
     if (v.t == V_FLOAT && !isfinite(v.f))
@@ -285,7 +286,7 @@ static void dump_number(struct buf *out, struct value v)
         number_print(out, v);
 }
 
-/* Keys that are numbers or None become strings; others are an error, as in Python. */
+/* Writes a key. Numbers and None become strings; other types are an error, as in Python. */
 static bool dump_key(struct template_run *r, struct buf *out, struct value k,
                      const struct dump_options *o)
 {
@@ -308,7 +309,7 @@ static bool dump_key(struct template_run *r, struct buf *out, struct value k,
     return ok;
 }
 
-/* The dict's entries in the order to write; NULL when keys cannot be compared. */
+/* Returns the dict's entries in the order to write; NULL if keys cannot be compared. */
 static struct dict_entry *dump_order(struct template_run *r, struct dict *d, bool sort)
 {
     struct value *at, *keys;
@@ -333,7 +334,7 @@ static struct dict_entry *dump_order(struct template_run *r, struct dict *d, boo
     return sorted;
 }
 
-/* {...}; empty ones stay on one line. */
+/* Writes {...}. An empty dict stays on one line. */
 static bool dump_dict(struct template_run *r, struct buf *out, struct dict *d,
                       const struct dump_options *o, int level)
 {
@@ -361,7 +362,7 @@ static bool dump_dict(struct template_run *r, struct buf *out, struct dict *d,
     return true;
 }
 
-/* One value at a level of indentation. Only what json.dumps knows; everything else is a
+/* Writes one value at a level of indentation. A type that json.dumps does not support is a
  * TypeError. */
 static bool dump_value(struct template_run *r, struct buf *out, struct value v,
                        const struct dump_options *o, int level)

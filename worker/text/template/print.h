@@ -1,6 +1,6 @@
 /*
- * str(), repr() and json.dumps() of values, appended to a buffer. All answer false with the
- * exception set when a value cannot be written (nesting, tojson of what is no JSON).
+ * Appends str(), repr() and json.dumps() of values to a buffer. All functions return false with the
+ * exception set if a value cannot be written (nesting, tojson of a value that JSON does not have).
  */
 #ifndef RG_TEMPLATE_PRINT_H
 #define RG_TEMPLATE_PRINT_H

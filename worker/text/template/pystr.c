@@ -1,9 +1,9 @@
-/* Text as Python sees it (pystr.h): a str is a sequence of code points, ours is UTF-8. Facts
+/* Text with Python's semantics (pystr.h): a str is a sequence of code points, ours is UTF-8. Facts
  * about characters come from the generated tables of pystr_data.c; ASCII has short ways around
  * them.
  *
  * The text is valid UTF-8 except for lone surrogates in three-byte form, which come from JSON. A
- * cut character at the end counts byte by byte, so no function here reads after the text. */
+ * cut character at the end counts byte by byte, so no function here reads beyond the text. */
 
 #include "worker/text/template/pystr.h"
 
@@ -73,7 +73,7 @@ static bool is_space(uint32_t cp)
     return pystr_flags(cp) & PYSTR_SPACE;
 }
 
-/* The last code point of s[from..end) and where it starts. */
+/* Returns the last code point of s[from..end) and moves *end to its start. */
 static uint32_t previous_point(struct str s, size_t from, size_t *end)
 {
     size_t at = *end - 1;
@@ -84,7 +84,7 @@ static uint32_t previous_point(struct str s, size_t from, size_t *end)
     return pystr_next(s, &at);
 }
 
-/* Whether cp is one of chars, or white space when chars is absent. */
+/* Reports whether cp is one of chars, or white space if chars is absent. */
 static bool in_set(uint32_t cp, struct str chars)
 {
     if (!chars.p)
@@ -125,7 +125,7 @@ struct str pystr_strip(struct str s, int which)
 
 /* --- case --- */
 
-/* The mapping of cp by a sorted table of runs, or cp itself when no run has it. */
+/* Returns the mapping of cp by a sorted table of runs, or cp itself if no run has it. */
 static uint32_t run_map(const struct pystr_run *runs, uint32_t n, uint32_t cp)
 {
     uint32_t low = 0, high = n;
@@ -138,7 +138,7 @@ static uint32_t run_map(const struct pystr_run *runs, uint32_t n, uint32_t cp)
         else
             high = mid;
     }
-    /* Runs with step 2 interleave: the owner may be one of the next few. */
+    /* Runs with step 2 interleave, so the right one may be among the next few. */
     for (; low < n && low < high + 4; low++) {
         if (runs[low].start <= cp && cp <= runs[low].end &&
             (cp - runs[low].start) % (uint32_t)runs[low].step == 0)
@@ -152,8 +152,8 @@ static void add_cp(struct buf *out, uint32_t cp)
     out->len += utf8_encode(buf_reserve(out, 4), cp);
 }
 
-/* Appends cp mapped: 'u' upper, 'l' lower, 't' title, 'f' case-folded. Specials, whose mapping
- * is longer than one character, come before the runs. */
+/* Appends cp mapped: 'u' upper, 'l' lower, 't' title, 'f' case-folded. Specials, whose mapping is
+ * longer than one character, have priority over the runs. */
 static void add_mapped(struct buf *out, uint32_t cp, char kind)
 {
     if (cp < 128) {
@@ -188,8 +188,8 @@ static bool is_cased(uint32_t cp)
     return pystr_flags(cp) & (PYSTR_UPPER | PYSTR_LOWER | PYSTR_TITLE);
 }
 
-/* A capital sigma becomes final behind a cased letter unless one follows; ignorable characters
- * between do not count (Unicode's Final_Sigma). */
+/* Reports whether a capital sigma is final: it follows a cased letter and no cased letter follows
+ * it. Ignorable characters between do not count (Unicode's Final_Sigma). */
 static bool is_final_sigma(struct str s, size_t at, size_t next)
 {
     bool cased = false;
@@ -211,8 +211,7 @@ static bool is_final_sigma(struct str s, size_t at, size_t next)
     return cased;
 }
 
-/* Goes through the text once and picks the mapping of each character; title case needs to know
- * whether the character before was a cased one. */
+/* Maps each character. Title case depends on whether the character before was a cased one. */
 struct str pystr_case(struct arena *a, struct str s, enum pystr_case to)
 {
     struct buf out = {0};
@@ -252,7 +251,7 @@ struct str pystr_case(struct arena *a, struct str s, enum pystr_case to)
 
 /* --- classes --- */
 
-/* isupper and islower: at least one character of `want` and none of `never`. */
+/* Computes isupper and islower: at least one character of `want` and none of `never`. */
 static bool is_case_form(struct str s, unsigned want, unsigned never)
 {
     bool cased = false;
@@ -267,8 +266,8 @@ static bool is_case_form(struct str s, unsigned want, unsigned never)
     return cased;
 }
 
-/* Upper case only behind uncased characters, lower case only behind cased ones, and one cased
- * character at least. */
+/* Checks for title case: upper case only after uncased characters, lower case only after cased
+ * ones, and at least one cased character. */
 static bool is_title(struct str s)
 {
     bool cased = false, before = false;
@@ -291,7 +290,7 @@ static bool is_title(struct str s)
     return cased;
 }
 
-/* A name as Python allows it; not empty. */
+/* Checks for a Python identifier, which is not empty. */
 static bool is_identifier(struct str s)
 {
     for (size_t at = 0; at < s.len;) {
@@ -303,7 +302,7 @@ static bool is_identifier(struct str s)
     return s.len > 0;
 }
 
-/* Classes whose name is a flag of the tables need that flag at every character. An empty text is
+/* Classes whose name is a flag of the tables need that flag at every character. An empty text is in
  * none of them, but it is ASCII and printable. */
 bool pystr_is(struct str s, const char *what)
 {
@@ -346,7 +345,8 @@ bool pystr_is(struct str s, const char *what)
 
 /* --- repr, lines --- */
 
-/* One character of a repr: escaped if it is not printable, the quote itself or a backslash. */
+/* Writes one character of a repr. It is escaped if it is not printable, the quote itself or a
+ * backslash. */
 static void repr_cp(struct buf *out, uint32_t cp, char quote)
 {
     if (cp == (unsigned char)quote || cp == '\\') {
@@ -362,7 +362,7 @@ static void repr_cp(struct buf *out, uint32_t cp, char quote)
     }
 }
 
-/* Single quotes, unless the text has those and no double ones. */
+/* The quotes are single, unless the text has single ones and no double ones. */
 char pystr_quote(struct str s)
 {
     bool single = s.len && memchr(s.p, '\'', s.len);

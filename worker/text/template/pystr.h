@@ -17,21 +17,23 @@
 /* Returns the code point at byte *at and moves *at after it. */
 uint32_t pystr_next(struct str s, size_t *at);
 
-/* Bytes of the character that starts with this byte. */
+/* Returns the length in bytes of the character that starts with this byte. */
 static inline size_t pystr_width(unsigned char first)
 {
     return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
 }
 
-/* Code points; byte offset of the n-th one, counted from byte `from`. */
+/* pystr_len returns the number of code points; the other function the byte offset of the n-th one,
+ * counted from byte `from`. */
 size_t pystr_len(struct str s);
 size_t pystr_offset(struct str s, size_t from, size_t n);
 
-/* PYSTR_ flags of a code point; its decimal digit value or -1. */
+/* Return the PYSTR_ flags of a code point, and its decimal digit value or -1. */
 unsigned pystr_flags(uint32_t cp);
 int pystr_decimal(uint32_t cp);
 
-/* str.strip(): which & 1 left, & 2 right. White space, or any of the characters in chars. */
+/* Computes str.strip(): which & 1 on the left, & 2 on the right. Removes white space, or any of the
+ * characters in chars. */
 struct str pystr_strip(struct str s, int which);
 struct str pystr_strip_chars(struct str s, struct str chars, int which);
 
@@ -45,15 +47,17 @@ enum pystr_case {
 };
 struct str pystr_case(struct arena *a, struct str s, enum pystr_case to);
 
-/* str.isalpha() and its family; `what` is the method's name after "is" ("alpha", "upper"). */
+/* Computes str.isalpha() and its family. `what` is the method's name after "is" ("alpha",
+ * "upper"). */
 bool pystr_is(struct str s, const char *what);
 
-/* Returns the quotes of repr(s); writes the text between them for all or a piece of s. */
+/* pystr_quote returns the quotes of repr(s); the other function writes the text between them, for
+ * all or a piece of s. */
 char pystr_quote(struct str s);
 void pystr_repr_inside(struct buf *out, struct str s, char quote);
 
-/* The next line of s from *at, as str.splitlines cuts; *ret without its line end, *end_len bytes
- * of the line end. False at the end. */
+/* Reads the next line of s from *at, as cut by str.splitlines. *ret has no line end; *end_len is
+ * the length of the line end. Returns false at the end. */
 bool pystr_line(struct str s, size_t *at, struct str *ret, size_t *end_len);
 
 #endif

@@ -1,14 +1,14 @@
-/* The state of one rendering and what everything in it uses (run.h): the first exception, the
- * budgets, new strings and lists.
+/* The state of one rendering and the functions that all of it uses (run.h): the first exception,
+ * the budgets, new strings and lists.
  *
- * run_concat makes building a text piece by piece linear: it leaves room behind the string it
- * made last (the tip) and writes the next piece there, when x ends exactly at the tip.
+ * run_concat makes building a text piece by piece linear. It leaves free memory after the string
+ * that it made last (the tip), and writes the next piece there if x ends exactly at the tip.
  *
  *   x.s                     tip           tip_end
  *   |                       |             |
- *   | bytes of x ...........| free room   |
+ *   | bytes of x ...........| free memory |
  *
- * Older values that share the prefix are not disturbed, as only bytes behind their end are
+ * Older values that share the prefix are not changed, because only bytes after their end are
  * written. */
 
 #include "worker/text/template/run.h"
@@ -18,7 +18,7 @@
 #include "worker/text/template/escape.h"
 #include "worker/text/template/pystr.h"
 
-/* Keeps the first exception; later ones are consequences of it. */
+/* Keeps the first exception: later ones are consequences of it. */
 struct value run_raise(struct template_run *r, const char *kind, struct str message)
 {
     if (!r->error.kind) {
@@ -40,7 +40,7 @@ struct value run_fail(struct template_run *r, const char *kind, const char *fmt,
     return run_raise(r, kind, str_cstr(text));
 }
 
-/* The words depend on where the undefined value came from: a name, an attribute, a parameter, or
+/* The text depends on where the undefined value came from: a name, an attribute, a parameter, or
  * something that the sandbox hides. */
 struct value run_undefined(struct template_run *r, struct value undef)
 {
@@ -104,7 +104,7 @@ struct value run_take_text(struct template_run *r, struct buf *b)
     return v;
 }
 
-/* Copies x only when it cannot be extended in place; then it leaves half as much room again. */
+/* Copies x only if it cannot be extended in place. A copy has half as much free memory after it. */
 struct value run_concat(struct template_run *r, struct value x, struct value y)
 {
     uint64_t n = (uint64_t)x.n + y.n;
@@ -149,7 +149,7 @@ struct value run_pair(struct template_run *r, struct value a, struct value b)
     return v_tuple(l);
 }
 
-/* Doubles the array in the arena when it is full; false when the memory budget is spent. */
+/* Doubles the array in the arena when it is full. Returns false if the memory budget is spent. */
 bool builder_add(struct template_run *r, struct list_builder *b, struct value v)
 {
     if (b->n == b->cap) {
@@ -168,7 +168,7 @@ bool builder_add(struct template_run *r, struct list_builder *b, struct value v)
     return true;
 }
 
-/* The list takes the builder's array over. */
+/* Makes a list value, which takes ownership of the builder's array. */
 struct value builder_list(struct template_run *r, struct list_builder *b)
 {
     struct list *l = ARENA_NEW(r->a, struct list);

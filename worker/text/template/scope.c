@@ -1,18 +1,18 @@
-/* Names to slots (scope.h), in two passes over each scope that take turns: `analyze_node` goes
- * through the statements of one scope and collects its names without entering inner scopes; then
- * `bind_names` gives the names their slots and, at each inner scope, opens a table, analyzes and
- * binds that.
+/* Names to slots (scope.h), in two alternating passes over each scope. `analyze_node` goes through
+ * the statements of one scope and collects its names without entering inner scopes. Then
+ * `bind_names` gives the names their slots; at each inner scope it opens a table, analyzes and
+ * binds that scope.
  *
  *   struct function   one frame at run time: the root, a macro, a call block; counts slots
  *   struct table      the names of one scope: parent -> the scope around it
  *   struct symbol     one name in a table: its slot, and how it gets its first value
  *
- * The rules are those of jinja2's compiler, oddities included, since templates rely on them: a
- * name that is set anywhere in a scope belongs to that scope and starts as a copy of the outer
- * one; a name that only some branches of an `if` set starts like that too; a name only read is
- * the outer variable, or comes from the context once, when the scope is entered.
+ * The rules are those of jinja2's compiler, with all their peculiarities, because templates rely on
+ * them. A name that is set anywhere in a scope belongs to that scope and starts as a copy of the
+ * outer one. So does a name that only some branches of an `if` set. A name that is only read is the
+ * outer variable, or comes from the context once, when the scope is entered.
  *
- * Tables live on the stack, their vectors on the heap; freeze_table() turns them into the immutable
+ * Tables are on the stack, their vectors on the heap. freeze_table() turns them into the immutable
  * struct scope that the evaluator uses. */
 
 #include "worker/text/template/scope.h"
@@ -30,16 +30,17 @@ struct symbol {
 
 typedef VEC(struct symbol) symbol_vec;
 
-enum { NAMES_MAX = 4096 }; /* in one scope */
+enum { NAMES_MAX = 4096 }; /* largest number of names in one scope */
 
 struct function {
     struct arena *a;
-    struct budget *budget; /* names are searched one by one, and each `if` copies them all */
-    uint32_t *line;        /* the line at which the passes are */
+    /* limits the work: names are searched one by one, and each `if` copies them all */
+    struct budget *budget;
+    uint32_t *line; /* present line of the passes */
     uint32_t n_slots;
 };
 
-/* The names of one scope. Branches of an if work on copies; `slots` gives a name the same slot in
+/* The names of one scope. Branches of an `if` work on copies; `slots` gives a name the same slot in
  * all of them. */
 struct table {
     struct table *parent;
@@ -51,7 +52,7 @@ struct table {
 static void analyze_node(struct table *t, struct node *n);
 static void bind_names(struct table *t, struct node *n);
 
-/* The symbol of that name in one list, or NULL. */
+/* Returns the symbol of that name in one list, or NULL. */
 static struct symbol *find_in(const symbol_vec *v, struct str name)
 {
     for (size_t i = 0; i < v->n; i++) {
@@ -61,7 +62,7 @@ static struct symbol *find_in(const symbol_vec *v, struct str name)
     return NULL;
 }
 
-/* The variable that `name` means here; *up counts functions between. NULL: none yet. */
+/* Returns the variable that `name` means here; *up counts the functions between. NULL: none yet. */
 static struct symbol *find_ref(struct table *t, struct str name, uint32_t *up)
 {
     *up = 0;
@@ -76,8 +77,8 @@ static struct symbol *find_ref(struct table *t, struct str name, uint32_t *up)
     return NULL;
 }
 
-/* Adds the name to the scope, or changes how it is loaded. The slot comes from t->slots, which
- * the branches of an if share. */
+/* Adds the name to the scope, or changes how it is loaded. The slot comes from t->slots, which the
+ * branches of an `if` share. */
 static struct symbol *define_name(struct table *t, struct str name, enum load_kind load)
 {
     struct symbol *s = find_in(&t->symbols, name);
@@ -103,7 +104,7 @@ static void declare_name(struct table *t, struct str name)
     define_name(t, name, LOAD_PARAM)->stored = true;
 }
 
-/* If an outer scope has the name, the first value is a copy of that variable. */
+/* Makes the first value a copy of the outer variable, if an outer scope has the name. */
 static void set_alias(struct table *t, struct symbol *s)
 {
     uint32_t up;
@@ -116,7 +117,7 @@ static void set_alias(struct table *t, struct symbol *s)
     s->from = outer->slot;
 }
 
-/* The name is set here: from now on it belongs to this scope. */
+/* Records that the name is set here, so that it belongs to this scope from now on. */
 static void store_name(struct table *t, struct str name)
 {
     struct symbol *s = find_in(&t->symbols, name);
@@ -136,7 +137,7 @@ static void load_name(struct table *t, struct str name)
         (void)define_name(t, name, LOAD_CONTEXT);
 }
 
-/* --- analysis of one scope, in the order in which Jinja looks --- */
+/* --- analysis of one scope, in Jinja's order --- */
 
 static void copy_table(struct table *to, const struct table *from)
 {
@@ -164,8 +165,8 @@ static int stores_of(const struct table *t, struct table *branches, struct str n
     return n;
 }
 
-/* Joins what the branches of an `if` found into t. A name that only some of them set needs its
- * outer value (or the context's) at the scope's start, for the case that another branch runs. */
+/* Merges the names of the branches of an `if` into t. If only some branches set a name, it needs
+ * its outer value (or the context's) at the scope's start, in case a different branch runs. */
 static void merge_branches(struct table *t, struct table *branches)
 {
     struct table before;
@@ -199,8 +200,8 @@ static void merge_branches(struct table *t, struct table *branches)
     vec_done(&before.symbols);
 }
 
-/* Three branches: the body, all elifs together, and the else body; each begins with the names
- * known before the if. */
+/* Analyzes three branches: the body, all elifs together, and the else body. Each begins with the
+ * names known before the `if`. */
 static void analyze_if(struct table *t, struct node *n)
 {
     struct table branches[3];
@@ -238,7 +239,7 @@ static void analyze_kids(struct table *t, struct node *n)
         analyze_node(t, n->kids[i]);
 }
 
-/* A parameter, a target of an assignment, or a name that is read. */
+/* Analyzes a parameter, a target of an assignment, or a name that is read. */
 static void analyze_name(struct table *t, const struct node *n)
 {
     if (n->flags & NF_PARAM)
@@ -249,8 +250,8 @@ static void analyze_name(struct table *t, const struct node *n)
         load_name(t, v_bytes(n->val));
 }
 
-/* The names of one scope below n. Of nodes with a scope of their own only the parts outside of
- * it are looked at: the iterable of a for, the targets of a set block. */
+/* Collects the names of one scope below n. For nodes with a scope of their own, only the operands
+ * outside of it count: the iterable of a for, the targets of a set block. */
 static void analyze_node(struct table *t, struct node *n)
 {
     if (!n || !budget_spend(t->function->budget, 1))
@@ -302,7 +303,7 @@ static void analyze_node(struct table *t, struct node *n)
 
 static bool args_mention(struct budget *b, const struct call_args *args, const char *name);
 
-/* Whether a name is read anywhere below. */
+/* Reports whether a name is read anywhere below n. */
 static bool mentions_name(struct budget *b, const struct node *n, const char *name)
 {
     bool has_args = n && (n->kind == N_CALL || n->kind == N_FILTER || n->kind == N_TEST);
@@ -326,7 +327,7 @@ static bool mentions_name(struct budget *b, const struct node *n, const char *na
     return has_args && args_mention(b, n->args, name);
 }
 
-/* Whether an argument reads the name. */
+/* Reports whether an argument reads the name. */
 static bool args_mention(struct budget *b, const struct call_args *args, const char *name)
 {
     for (uint32_t i = 0; i < args->n_pos; i++) {
@@ -345,7 +346,7 @@ static struct table inner_table(struct table *parent, struct function *f, symbol
     return (struct table){.parent = parent, .function = f, .slots = slots};
 }
 
-/* The scope as the evaluator needs it; ends the table. */
+/* Makes the evaluator's scope and frees the table. */
 static struct scope *freeze_table(struct table *t)
 {
     struct scope *s = ARENA_NEW(t->function->a, struct scope);
@@ -367,7 +368,7 @@ static void end_table(struct table *t)
     vec_done(t->slots);
 }
 
-/* -1 once the budget is spent: the compilation fails then. */
+/* Returns -1 if the budget is spent; then the compilation fails. */
 static int32_t slot_of(const struct table *t, const char *name)
 {
     const struct symbol *s = find_in(&t->symbols, str_cstr(name));
@@ -378,8 +379,8 @@ static int32_t slot_of(const struct table *t, const char *name)
     return (int32_t)s->slot;
 }
 
-/* A copy of a loop's target: the loop's test has a scope of its own, where the same names have
- * other slots. */
+/* Copies a loop's target: the loop's test has a scope of its own, where the same names have other
+ * slots. */
 static struct node *clone_target(struct arena *a, const struct node *n)
 {
     struct node *c = ARENA_NEW(a, struct node);
@@ -399,8 +400,8 @@ static void declare_target(struct table *t, const struct node *n)
         declare_target(t, n->kids[i]);
 }
 
-/* A for statement has three scopes: the body, the else body, and the test. The iterable belongs
- * to the scope outside. */
+/* Binds a for statement, which has three scopes: the body, the else body, and the test. The
+ * iterable belongs to the outer scope. */
 static void bind_for(struct table *t, struct node *n)
 {
     symbol_vec slots[3] = {0};
@@ -437,7 +438,7 @@ static void bind_for(struct table *t, struct node *n)
     end_table(&test);
 }
 
-/* A macro or the body of a call block: a function of its own. */
+/* Binds a macro or the body of a call block, which is a function of its own. */
 static void bind_macro(struct table *t, struct node *n)
 {
     struct macro_def *m = n->macro;
@@ -475,7 +476,7 @@ static void bind_macro(struct table *t, struct node *n)
     end_table(&body);
 }
 
-/* with, call-less blocks, filter and set blocks: a scope within the function. */
+/* Binds with, call-less blocks, filter and set blocks: a scope within the function. */
 static void bind_scope(struct table *t, struct node *n)
 {
     symbol_vec slots = {0};
@@ -520,7 +521,8 @@ static void bind_name(struct table *t, struct node *n)
     uint32_t up;
     const struct symbol *s;
 
-    /* What analysis did not see (a set target inside a block that it enters later) is its own. */
+    /* A name that analysis did not find (a set target inside a block that it enters later) belongs
+     * to this scope. */
     if (!find_ref(t, v_bytes(n->val), &up))
         analyze_name(t, n);
     s = find_ref(t, v_bytes(n->val), &up);
@@ -531,7 +533,7 @@ static void bind_name(struct table *t, struct node *n)
     n->slot = s->slot;
 }
 
-/* Gives every name below n its slot; opens the scopes of inner statements on the way. */
+/* Gives every name below n its slot. Opens the scopes of inner statements on the way. */
 static void bind_names(struct table *t, struct node *n)
 {
     if (!n || !budget_spend(t->function->budget, 1))
@@ -576,7 +578,7 @@ static void bind_names(struct table *t, struct node *n)
     }
 }
 
-/* The root scope is one more function, with no scope around it. */
+/* The root scope is a function without an outer scope. */
 void scope_resolve(struct template *t, struct budget *budget, uint32_t *line)
 {
     struct function f = {.a = &t->arena, .budget = budget, .line = line};
