@@ -1,10 +1,10 @@
-/* Compiling and rendering (template.h). Compiling: lexer -> parser -> scope_resolve ->
- * prepare_run (annotate.c); the tree lives in the template's own arena and is immutable
- * afterwards. Rendering: a struct template_run with its budgets, a frame for the root, then the
- * root node is executed; on failure the output is cut back to where it began.
+/* Compiling and rendering (template.h). Compiling: lexer -> parser -> scope_resolve -> prepare_run
+ * (annotate.c). The tree is in the template's own arena and never changes afterwards. Rendering: a
+ * struct template_run with its budgets, a frame for the root, then the root node is executed. On
+ * failure the output is cut back to its beginning.
  *
- * continue_final_message works as transformers does it: the content of the last message gets a
- * mark behind it, the template renders, and everything from the mark on is cut off. */
+ * continue_final_message works as in transformers: a mark is added to the content of the last
+ * message, the template renders, and everything from the mark on is cut off. */
 
 #include "worker/text/template/template.h"
 
@@ -18,10 +18,10 @@
 #include "worker/text/template/scope.h"
 #include "worker/text/template/template_parser.h"
 
-/* The largest templates that are in use have some 50 KB. */
+/* The largest templates in use have some 50 KB. */
 enum { MAX_DEPTH = 1600, SOURCE_MAX = 1 << 20 };
 
-/* The steps in order; the first that fails leaves its error. */
+/* Runs the steps in order. The first that fails sets the error. */
 static int compile_source(struct template *t, struct template_error *error)
 {
     struct token_list tokens = {0};
@@ -56,7 +56,7 @@ static int compile_source(struct template *t, struct template_error *error)
     return 0;
 }
 
-/* The arena is inside the struct, so both end together, also when compiling fails. */
+/* The arena is inside the struct, so both are freed together, even if compiling fails. */
 int template_compile(struct str source, const char *name, struct template **ret,
                      struct template_error *detail, struct err *e)
 {
@@ -79,7 +79,7 @@ int template_compile(struct str source, const char *name, struct template **ret,
     return -1;
 }
 
-/* The struct's own memory goes first, because the arena stands inside it. */
+/* The arena is inside the struct, so it is moved out before the struct is freed. */
 void template_free(struct template *t)
 {
     struct arena a;
@@ -96,8 +96,8 @@ struct str template_source(const struct template *t)
     return t->source;
 }
 
-/* A search in the source for the name as a whole word. It may find it in a comment or text; the
- * callers only ask whether a variable can matter at all. */
+/* Searches the source for the name as a whole word, even in a comment or text. Callers only ask
+ * whether a variable can matter at all. */
 bool template_mentions(const struct template *t, const char *name)
 {
     struct str s = t->source, word = str_cstr(name);
@@ -114,7 +114,7 @@ bool template_mentions(const struct template *t, const char *name)
     return false;
 }
 
-/* --- continue_final_message: a mark behind the content that is to be continued --- */
+/* --- continue_final_message: a mark after the content that must be continued --- */
 
 static const char MARK[] = "CONTINUE_FINAL_MESSAGE_TAG ";
 
@@ -126,7 +126,7 @@ static struct value mark_text(struct template_run *r, struct value text)
     return run_concat(r, text, v_text(MARK));
 }
 
-/* A copy of the last text part of a content list, marked. */
+/* Copies a content list and marks its last text part. */
 static struct value mark_list(struct template_run *r, struct value parts)
 {
     struct value copy = run_list(r, list_need(r->a, parts.list)->at, parts.list->n);
@@ -186,8 +186,8 @@ static bool mark_final(struct template_run *r)
     return last.t != V_ERR;
 }
 
-/* Cuts the output at the last mark; a template that alters the text is refused. When the template
- * trimmed the mark's own space, the text before it was trimmed as well. */
+/* Cuts the output at the last mark. A template that changes the text is refused. If the template
+ * removed the space in the mark, the text before it was trimmed as well. */
 static bool cut_final(struct template_run *r)
 {
     struct str out = str_sub(buf_str(r->out), r->out_start, r->out->len);
@@ -211,7 +211,7 @@ static bool cut_final(struct template_run *r)
 
 /* --- rendering --- */
 
-/* One rendering from the first frame to the cut of a continued message. */
+/* Renders once, from the first frame to the cut of a continued message. */
 static bool run_template(struct template_run *r, const struct template *t)
 {
     struct frame *f = arena_zalloc(r->a, sizeof(*f) + t->n_slots * sizeof(f->slots[0]));
@@ -226,7 +226,7 @@ static bool run_template(struct template_run *r, const struct template *t)
     return !r->o->continue_final_message || cut_final(r);
 }
 
-/* A limit of 0 in the options stands for the default given here. */
+/* A limit of 0 in the options means the default. */
 int template_render(const struct template *t, struct arena *a, const struct json *context,
                     const struct template_options *o, struct buf *out, struct err *e)
 {

@@ -1,11 +1,11 @@
-/* The parser of statements (template_parser.h); expressions are in parse_expr.c. A statement's
- * function is called behind its tag name and consumes everything up to its end tag; parse_body
+/* The parser of statements (template_parser.h). Expressions are in parse_expr.c. A statement's
+ * function is called after its tag name and consumes everything up to its end tag; parse_body
  * collects the nodes between.
  *
- * p->loops counts the for statements around, so that break and continue are refused outside.
- * p->soft says that an unknown filter or test is no compile error: inside an `if`, jinja2
- * reports it only when it is reached. Bodies that jinja2 compiles as functions start afresh with
- * both. The first error ends the parsing: parse_fail moves to the last token. */
+ * p->loops counts the enclosing for statements, so that break and continue are refused outside.
+ * p->soft means that an unknown filter or test is not a compile error: inside an `if`, jinja2
+ * reports it only when it is reached. Bodies that jinja2 compiles as functions reset both. The
+ * first error ends the parsing: parse_fail moves to the last token. */
 
 #include "worker/text/template/template_parser.h"
 
@@ -13,13 +13,13 @@
 
 #include "worker/text/template/filter.h"
 
-/* Later passes walk a chain of elif, and an expression, recursively. jinja2 itself ends at some
- * 300 operands of one sum. */
+/* Limits of a chain of elif and of an expression, which later passes walk recursively. jinja2
+ * itself fails at some 300 operands of one sum. */
 enum { ELIF_MAX = 2000, HEIGHT_MAX = 1000 };
 
 static struct node *parse_body(struct template_parser *p, const char *const *ends);
 
-/* Adds the current token to the message, as the position alone says little. */
+/* The message includes the current token, because the position alone says little. */
 struct node *parse_fail(struct template_parser *p, const char *message)
 {
     (void)compile_fail(p->error, p->t->line, "TemplateSyntaxError", "%s%s%.*s%s", message,
@@ -29,7 +29,7 @@ struct node *parse_fail(struct template_parser *p, const char *message)
     return &p->dummy;
 }
 
-/* A node of the current line, otherwise empty. */
+/* Makes an empty node of the current line. */
 struct node *parse_node(struct template_parser *p, enum node_kind kind)
 {
     struct node *n = ARENA_NEW(p->a, struct node);
@@ -49,7 +49,7 @@ void parse_raise_height(struct template_parser *p, struct node *n, const struct 
         (void)parse_fail(p, "the expression nests deeper than 1000 levels");
 }
 
-/* Moves the children into the arena; the vector is done with. */
+/* Moves the children into the arena and frees the vector. */
 void parse_kids(struct template_parser *p, struct node *n, node_vec *kids)
 {
     for (size_t i = 0; i < kids->n; i++)
@@ -77,7 +77,7 @@ bool skip_name(struct template_parser *p, const char *name)
     return true;
 }
 
-/* False, with the error set, when another token stands here. */
+/* Consumes the operator. Returns false, with the error set, if the token is a different one. */
 bool expect_op(struct template_parser *p, int op)
 {
     char text[] = "expected token ' '";
@@ -103,7 +103,8 @@ static void expect_block_end(struct template_parser *p)
         (void)parse_fail(p, "expected token 'end of statement block'");
 }
 
-/* The body of a block statement whose head ends here, up to one of the end tags (not consumed). */
+/* Parses the body of a block statement whose head ends here, up to one of the end tags (not
+ * consumed). */
 static struct node *parse_block(struct template_parser *p, const char *const *ends)
 {
     struct node *body;
@@ -114,7 +115,7 @@ static struct node *parse_block(struct template_parser *p, const char *const *en
     return body;
 }
 
-/* The body up to one end tag, which is consumed. */
+/* Parses the body up to one end tag, which is consumed. */
 static struct node *block_until(struct template_parser *p, const char *end)
 {
     const char *const ends[] = {end, NULL};
@@ -124,7 +125,7 @@ static struct node *block_until(struct template_parser *p, const char *end)
     return body;
 }
 
-/* A body that is compiled to a function of its own: no loop around it to break. */
+/* Parses a body that is compiled to a function of its own: it has no enclosing loop to break. */
 static struct node *function_until(struct template_parser *p, const char *end)
 {
     unsigned loops = p->loops;
@@ -139,7 +140,7 @@ static struct node *function_until(struct template_parser *p, const char *end)
     return body;
 }
 
-/* A body with its own variables in the same function. */
+/* Parses a body with its own variables in the same function. */
 static struct node *scope_until(struct template_parser *p, const char *end)
 {
     bool soft = p->soft;
@@ -153,7 +154,7 @@ static struct node *scope_until(struct template_parser *p, const char *end)
 
 /* --- targets --- */
 
-/* A name that is assigned to; constants are refused. */
+/* Parses a name that is assigned to. Constants are refused. */
 struct node *parse_name_target(struct template_parser *p)
 {
     static const char *const reserved[] = {"true", "false", "none", "True", "False", "None"};
@@ -173,7 +174,8 @@ struct node *parse_name_target(struct template_parser *p)
 
 static struct node *parse_single_target(struct template_parser *p);
 
-/* a, b, ... up to `close` or `stop`; one target without a comma stays itself, except in [a]. */
+/* Parses a, b, ... up to `close` or `stop`. One target without a comma is not a list, except in
+ * [a]. */
 static struct node *parse_target_list(struct template_parser *p, const char *stop, int close)
 {
     struct node *n = parse_node(p, N_TUPLE);
@@ -202,7 +204,7 @@ static struct node *parse_target_list(struct template_parser *p, const char *sto
     return n;
 }
 
-/* A name, or a nested list of targets in ( ) or [ ]. */
+/* Parses a name, or a nested list of targets in ( ) or [ ]. */
 static struct node *parse_single_target(struct template_parser *p)
 {
     int close = at_op(p, '(') ? ')' : at_op(p, '[') ? ']' : 0;
@@ -220,7 +222,7 @@ static struct node *parse_single_target(struct template_parser *p)
     return n;
 }
 
-/* With `with_namespace` also ns.name (set statements only). */
+/* with_namespace also accepts ns.name (set statements only). */
 struct node *parse_target(struct template_parser *p, bool with_namespace, const char *stop)
 {
     struct node *n;
@@ -242,7 +244,7 @@ struct node *parse_target(struct template_parser *p, bool with_namespace, const 
 
 /* --- statements --- */
 
-/* The branches of elif hang one below the other in c. */
+/* The branches of elif are a chain through c. */
 static struct node *parse_if(struct template_parser *p)
 {
     static const char *const ends[] = {"elif", "else", "endif", NULL};
@@ -270,7 +272,7 @@ static struct node *parse_if(struct template_parser *p)
     return n;
 }
 
-/* {% for target in iterable [if test] [recursive] %} ... [{% else %} ...] {% endfor %} */
+/* Parses {% for target in iterable [if test] [recursive] %} ... [{% else %} ...] {% endfor %} */
 static struct node *parse_for(struct template_parser *p)
 {
     static const char *const ends[] = {"endfor", "else", NULL};
@@ -298,7 +300,7 @@ static struct node *parse_for(struct template_parser *p)
     return n;
 }
 
-/* {% set a = value %}, or the block form, whose body's output is the value. */
+/* Parses {% set a = value %}, or the block form, in which the body's output is the value. */
 static struct node *parse_set(struct template_parser *p)
 {
     struct node *n = parse_node(p, N_SET);
@@ -314,7 +316,7 @@ static struct node *parse_set(struct template_parser *p)
     return n;
 }
 
-/* "a" or "b=1"; once there was a default, all must have one. */
+/* Parses "a" or "b=1". After a default, all further parameters must have one. */
 static void parse_param(struct template_parser *p, node_vec *params, node_vec *defaults)
 {
     struct node *name = parse_name_target(p), *deflt = NULL;
@@ -328,7 +330,7 @@ static void parse_param(struct template_parser *p, node_vec *params, node_vec *d
     *vec_push(defaults) = deflt;
 }
 
-/* "(a, b=1)" into m; the defaults are aligned with the parameters. */
+/* Parses "(a, b=1)" into m. The defaults are aligned with the parameters. */
 static void parse_signature(struct template_parser *p, struct macro_def *m)
 {
     node_vec params = {0}, defaults = {0};
@@ -351,7 +353,7 @@ static void parse_signature(struct template_parser *p, struct macro_def *m)
     vec_done(&defaults);
 }
 
-/* {% macro name(parameters) %} ... {% endmacro %}: assigns the macro to its name. */
+/* Parses {% macro name(parameters) %} ... {% endmacro %}, which assigns the macro to its name. */
 static struct node *parse_macro(struct template_parser *p)
 {
     struct node *n = parse_node(p, N_MACRO);
@@ -364,7 +366,8 @@ static struct node *parse_macro(struct template_parser *p)
     return n;
 }
 
-/* {% call(parameters) f(arguments) %} ... {% endcall %}: the body is a macro named `caller`. */
+/* Parses {% call(parameters) f(arguments) %} ... {% endcall %}: the body is a macro named
+ * `caller`. */
 static struct node *parse_call_block(struct template_parser *p)
 {
     struct node *n = parse_node(p, N_CALLBLOCK);
@@ -380,7 +383,7 @@ static struct node *parse_call_block(struct template_parser *p)
     return n;
 }
 
-/* {% filter name(arguments) %} ... {% endfilter %}. */
+/* Parses {% filter name(arguments) %} ... {% endfilter %}. */
 static struct node *parse_filter_block(struct template_parser *p)
 {
     struct node *n = parse_node(p, N_FILTERBLOCK);
@@ -390,7 +393,7 @@ static struct node *parse_filter_block(struct template_parser *p)
     return n;
 }
 
-/* {% with a = x, b = y %} ... {% endwith %}. */
+/* Parses {% with a = x, b = y %} ... {% endwith %}. */
 static struct node *parse_with(struct template_parser *p)
 {
     struct node *n = parse_node(p, N_WITH);
@@ -408,7 +411,7 @@ static struct node *parse_with(struct template_parser *p)
     return n;
 }
 
-/* A block is where inheriting templates would put theirs; here it is a scope with its own body. */
+/* Parses a block. Without inheritance it is only a scope with its own body. */
 static struct node *parse_named_block(struct template_parser *p)
 {
     struct node *n = parse_node(p, N_SCOPE);
@@ -420,7 +423,7 @@ static struct node *parse_named_block(struct template_parser *p)
     parse_next(p);
     (void)skip_name(p, "scoped");
     (void)skip_name(p, "required");
-    p->escape = 0; /* jinja2 compiles blocks behind all else */
+    p->escape = 0; /* jinja2 compiles blocks after everything else */
     n->b = function_until(p, "endblock");
     p->escape = escape;
     if (p->t->kind == T_NAME && str_eq(p->t->text, name))
@@ -439,8 +442,9 @@ static uint16_t escape_marks(const struct node *whether, uint16_t outer)
     return (outer & NF_ESCAPE_LATE) | (no ? 0 : NF_ESCAPE);
 }
 
-/* {% autoescape whether %} ... {% endautoescape %}: a scope. What its prints do is settled where
- * they stand; filters, macros and set blocks look at what holds when they run. */
+/* Parses {% autoescape whether %} ... {% endautoescape %}, which is a scope. For prints the setting
+ * is decided by their position in the source. Filters, macros and set blocks use the setting at run
+ * time. */
 static struct node *parse_autoescape(struct template_parser *p)
 {
     struct node *scope = parse_node(p, N_SCOPE), *n = parse_node(p, N_AUTOESCAPE);
@@ -454,7 +458,8 @@ static struct node *parse_autoescape(struct template_parser *p)
     return scope;
 }
 
-/* include, import, from, extends: transformers gives the environment no loader. */
+/* Parses include, import, from, extends, which fail because transformers gives the environment no
+ * loader. */
 static struct node *parse_loader(struct template_parser *p)
 {
     struct node *n = parse_node(p, N_RAISE);
@@ -473,14 +478,14 @@ static struct node *parse_generation(struct template_parser *p)
     return n;
 }
 
-/* A print of something fixed is written as the compiler sees it, whatever holds when it runs. */
+/* Computes the print of a constant at compile time, without regard to the setting at run time. */
 static void fold_print(struct node *n)
 {
     if ((n->flags & NF_ESCAPE_LATE) && parse_fixed(n->a, false))
         n->flags &= (uint16_t)~NF_ESCAPE_LATE;
 }
 
-/* {% print a, b %}. */
+/* Parses {% print a, b %}. */
 static struct node *parse_print(struct template_parser *p)
 {
     struct node *n = parse_node(p, N_BODY);
@@ -507,7 +512,7 @@ static struct node *parse_jump(struct template_parser *p, enum node_kind kind)
     return parse_node(p, kind);
 }
 
-/* The statement behind "{%"; the table says which function reads which tag. */
+/* Parses the statement after "{%". The table has the function for each tag. */
 static struct node *parse_statement(struct template_parser *p)
 {
     static const struct {
@@ -550,7 +555,7 @@ static struct node *parse_statement(struct template_parser *p)
     return parse_fail(p, "Encountered unknown tag");
 }
 
-/* Whether the current tag ends the body that is being read. */
+/* Reports whether the current tag ends the body that is being parsed. */
 static bool at_end_tag(const struct template_parser *p, const char *const *ends)
 {
     for (; ends && *ends; ends++) {
@@ -560,7 +565,7 @@ static bool at_end_tag(const struct template_parser *p, const char *const *ends)
     return false;
 }
 
-/* {{ expression }}; several with commas are a tuple. */
+/* Parses {{ expression }}. Several with commas are a tuple. */
 static struct node *parse_output(struct template_parser *p)
 {
     struct node *n;
@@ -584,7 +589,7 @@ static struct node *parse_data(struct template_parser *p)
     return data;
 }
 
-/* Parses the statement after "{%" up to "%}"; NULL at an end tag. */
+/* Parses the statement after "{%" up to "%}". Returns NULL at an end tag. */
 static struct node *parse_tag(struct template_parser *p, const char *const *ends)
 {
     struct node *n;
@@ -598,7 +603,8 @@ static struct node *parse_tag(struct template_parser *p, const char *const *ends
     return n;
 }
 
-/* Statements and text up to an end tag (its name is then the current token), or to the end. */
+/* Parses statements and text up to an end tag (its name is then the current token), or to the
+ * end. */
 static struct node *parse_body(struct template_parser *p, const char *const *ends)
 {
     struct node *body = parse_node(p, N_BODY);

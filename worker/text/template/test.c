@@ -1,4 +1,4 @@
-/* The tests that stand behind `is`, and as names in select and its family. */
+/* The tests that may follow `is`. select and its family also use them by name. */
 #include "worker/text/template/compare.h"
 #include "worker/text/template/eval.h"
 #include "worker/text/template/filter.h"
@@ -32,7 +32,8 @@ SIMPLE_TEST(t_iterable, v.t == V_STR || v_is_seq(v) || v.t == V_DICT || v.t == V
 SIMPLE_TEST(t_callable, v.t == V_CALL || v.t == V_LOOP || v.t == V_JOINER || v.t == V_UNDEF)
 SIMPLE_TEST(t_escaped, v.t == V_STR && (v.flags & VF_MARKUP))
 
-/* Whether it is a name in a table: what cannot be a key is an error, as in Python. */
+/* Reports whether the value is a name in the table. A value that cannot be a key is an error, as in
+ * Python. */
 static int t_filter(struct template_run *r, struct value v, struct value *a)
 {
     (void)a;
@@ -67,7 +68,7 @@ static int t_upper(struct template_run *r, struct value v, struct value *a)
     return test_case(r, v, "upper");
 }
 
-/* v % n == want */
+/* Reports whether v % n == want. */
 static int test_modulo(struct template_run *r, struct value v, struct value n, int64_t want)
 {
     struct value m = operator_binary(r, '%', v, n);
@@ -108,7 +109,8 @@ COMPARE_TEST(t_gt, OP_GT)
 COMPARE_TEST(t_ge, OP_GE)
 COMPARE_TEST(t_in, OP_IN)
 
-/* Identity, as far as values have one: containers by address, the rest by type and value. */
+/* Compares identities as far as values have one: containers by address, other values by type and
+ * value. */
 static int t_sameas(struct template_run *r, struct value v, struct value *a)
 {
     if (v.t != a[0].t)

@@ -1,10 +1,10 @@
-/* Formatting of one value by a specification (format_value, used by str.format and by %), and
- * text % values. A number is written as three parts, which write_padded() puts together with the
- * fill around or between them:
+/* Formatting of one value by a specification (format_value, used by str.format and by %), and text
+ * % values. A number is written as lead and digits, which write_padded() joins with the fill around
+ * or between them:
  *
  *   fill   lead (sign, 0x)   fill if align is '='   digits   fill
  *
- * Width and precision are bounded by FIELD_MAX, since a template can ask for any. */
+ * Width and precision are limited by FIELD_MAX, because a template can ask for any. */
 
 #include "worker/text/template/text_format.h"
 
@@ -21,7 +21,7 @@
 #include "worker/text/template/print.h"
 #include "worker/text/template/pystr.h"
 
-enum { FIELD_MAX = 1 << 20 }; /* width and precision */
+enum { FIELD_MAX = 1 << 20 }; /* largest width and precision */
 
 /* Puts commas or underscores between groups of the digits at the front of text. */
 static void group_digits(struct buf *text, char mark, size_t every)
@@ -41,7 +41,7 @@ static void group_digits(struct buf *text, char mark, size_t every)
     *text = out;
 }
 
-/* sign, prefix and digits with fill around them to the width. */
+/* Writes sign, prefix and digits, with fill around them up to the width. */
 static void write_padded(struct buf *out, const struct format_spec *s, struct str lead,
                          struct str body, char dflt)
 {
@@ -62,7 +62,7 @@ static void write_padded(struct buf *out, const struct format_spec *s, struct st
         buf_add_str(out, unit);
 }
 
-/* The digits of v in a base from 2 to 16. */
+/* Writes the digits of v in a base from 2 to 16. */
 static void integer_digits(struct buf *out, uint64_t v, unsigned base, bool upper)
 {
     char digits[65];
@@ -91,7 +91,7 @@ static unsigned base_of(const struct format_spec *s)
     }
 }
 
-/* b c d o x X and none. Grouping goes by four digits in bases other than ten. */
+/* Formats types b c d o x X and none. Grouping is by four digits in bases other than ten. */
 static bool format_integer(struct template_run *r, struct buf *out, struct value v,
                            const struct format_spec *s)
 {
@@ -130,7 +130,8 @@ static bool format_integer(struct template_run *r, struct buf *out, struct value
     return true;
 }
 
-/* Python's format without a type: repr-like, or 'g' with a digit after the point. */
+/* Writes the digits of Python's format without a type: like repr, or 'g' with a digit after the
+ * point. */
 static void general_digits(struct buf *out, double d, int64_t precision)
 {
     size_t from = out->len;
@@ -179,7 +180,8 @@ static void typed_digits(struct buf *out, double d, const struct format_spec *s)
         buf_add_c(out, '%');
 }
 
-/* The magnitude of d by its type letter; none is Python's own general format. */
+/* Writes the magnitude of d by its type letter. Without a letter it is Python's own general
+ * format. */
 static void float_digits(struct buf *out, double d, const struct format_spec *s)
 {
     if (isnan(d) || isinf(d))
@@ -190,7 +192,7 @@ static void float_digits(struct buf *out, double d, const struct format_spec *s)
         typed_digits(out, d, s);
 }
 
-/* Sign, digits, grouping and padding of a float. */
+/* Writes sign, digits, grouping and padding of a float. */
 static void format_float(struct buf *out, double d, const struct format_spec *s)
 {
     struct buf body = {0};
@@ -213,7 +215,7 @@ static bool bad_type(struct template_run *r, const struct format_spec *s, struct
     return false;
 }
 
-/* A precision cuts the text; sign, grouping and '=' are for numbers only. */
+/* A precision cuts the text. Sign, grouping and '=' are allowed for numbers only. */
 static bool format_text(struct template_run *r, struct buf *out, struct value v,
                         const struct format_spec *s)
 {
@@ -231,7 +233,7 @@ static bool format_text(struct template_run *r, struct buf *out, struct value v,
     return true;
 }
 
-/* A zero before the width means fill '0' behind the sign, unless a fill is given. */
+/* A zero before the width means fill '0' after the sign, unless a fill is given. */
 bool format_value(struct template_run *r, struct buf *out, struct value v,
                   const struct format_spec *s)
 {
@@ -273,12 +275,12 @@ struct percent {
     struct str text;
     size_t at;
     struct value arg;
-    uint32_t used; /* used items of a tuple */
+    uint32_t used; /* number of used items of a tuple */
     bool by_name;
-    bool html; /* the text is: what goes into it is escaped */
+    bool html; /* the text is HTML, so inserted values are escaped */
 };
 
-/* The next item of the tuple; a single value that is no tuple serves once. */
+/* Returns the next item of the tuple. A single value that is not a tuple is used once. */
 static struct value next_arg(struct percent *p)
 {
     if (p->arg.t == V_TUPLE && p->used < list_need(p->r->a, p->arg.list)->n)
@@ -288,7 +290,7 @@ static struct value next_arg(struct percent *p)
     return run_fail(p->r, "TypeError", "not enough arguments for format string");
 }
 
-/* "(name)" after the percent sign. */
+/* Returns the argument of "(name)" after the percent sign. */
 static struct value named_arg(struct percent *p)
 {
     size_t end = str_find(p->text, STR(")"), p->at);
@@ -308,7 +310,7 @@ static struct value named_arg(struct percent *p)
     return e->value;
 }
 
-/* A number, or "*" for one from the arguments; -1 when none stands here, -2 on error. */
+/* Reads a number, or "*" for one from the arguments; -1 if there is none, -2 on error. */
 static int64_t read_width(struct percent *p)
 {
     int64_t v = -1;
@@ -359,13 +361,13 @@ static struct value percent_value(const struct percent *p, struct value v, char 
     return v;
 }
 
-/* Whether the next character is one of the set. */
+/* Reports whether the next character is one of the set. */
 static bool at_any(const struct percent *p, const char *set)
 {
     return p->at < p->text.len && p->text.p[p->at] && strchr(set, p->text.p[p->at]);
 }
 
-/* [flags][width][.precision][length]: everything up to the type letter. */
+/* Reads [flags][width][.precision][length]: everything before the type letter. */
 static void read_spec(struct percent *p, struct format_spec *s, bool *left)
 {
     for (; at_any(p, "-+ #0"); p->at++) {
@@ -388,7 +390,8 @@ static void read_spec(struct percent *p, struct format_spec *s, bool *left)
         p->at++;
 }
 
-/* One conversion: %[(name)][flags][width][.precision][length]type. Length letters mean nothing. */
+/* Formats one conversion: %[(name)][flags][width][.precision][length]type. Length letters are
+ * ignored. */
 static bool format_conversion(struct percent *p, struct buf *out)
 {
     struct format_spec s = {.width = -1, .precision = -1, .percent = true};
@@ -426,13 +429,14 @@ static bool format_conversion(struct percent *p, struct buf *out)
     return format_value(p->r, out, v, &s);
 }
 
-/* Reports whether the value has a __getitem__ and is neither text nor tuple; it may stay unused. */
+/* Reports whether the value has a __getitem__ and is neither text nor tuple. Such a value may
+ * remain unused. */
 static bool is_mapping(struct value v)
 {
     return v.t == V_DICT || v.t == V_LIST || v.t == V_RANGE || v.t == V_UNDEF;
 }
 
-/* Arguments that are left over are an error, except for a mapping. */
+/* Unused arguments are an error, except for a mapping. */
 struct value format_percent(struct template_run *r, struct value text, struct value arg)
 {
     struct percent p = {.r = r, .text = v_bytes(text), .arg = arg, .html = text.flags & VF_MARKUP};

@@ -14,19 +14,19 @@ struct value format_percent(struct template_run *r, struct value text, struct va
 struct value format_braces(struct template_run *r, struct value text, struct value args,
                            struct value named);
 
-/* A format specification, read or built; 0 for characters not given. */
+/* A format specification, parsed or constructed; 0 for characters that are not given. */
 struct format_spec {
     struct str fill; /* absent: a space */
-    char align;      /* < > ^ = */
-    char sign;       /* + - or space */
-    char grouping;   /* , or _ */
+    char align;      /* one of < > ^ = */
+    char sign;       /* one of + - and space */
+    char grouping;   /* one of , and _ */
     char type;
     bool alternate, zero;
-    bool percent;             /* for text % values: integers may have a precision */
+    bool percent;             /* for text % values, where integers may have a precision */
     int64_t width, precision; /* -1: not given */
 };
 
-/* Appends one value formatted; false with the exception set. */
+/* Appends one formatted value. Returns false with the exception set. */
 bool format_value(struct template_run *r, struct buf *out, struct value v,
                   const struct format_spec *s);
 

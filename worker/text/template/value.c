@@ -1,10 +1,10 @@
 /* Values of templates (value.h): names of types, lists, dicts, and values from JSON.
  *
  * Messages can be large and templates read little of them. So an array or object of JSON becomes a
- * list or dict that only remembers its source (src); list_need and dict_need convert one level at
- * its first use. Dicts keep the order of insertion in at[]; beyond DICT_SCAN_MAX entries an
- * open-addressing index of the string keys (index[] = position + 1, 0 = empty) is built at the
- * first look-up and brought up to date at later ones. */
+ * list or dict that only remembers its source (src). list_need and dict_need convert one level at
+ * its first use. Dicts keep the order of insertion in at[]. A dict with more than DICT_SCAN_MAX
+ * entries gets an open-addressing index of the string keys (index[] = position + 1, 0 = empty). It
+ * is built at the first look-up and brought up to date at later ones. */
 
 #include "worker/text/template/value.h"
 
@@ -13,10 +13,9 @@
 #include "worker/text/template/compare.h"
 #include "worker/text/template/number.h"
 
-/* Below this many entries a scan beats a hash. */
+/* For fewer entries a scan is faster than a hash. */
 enum { DICT_SCAN_MAX = 16 };
 
-/* The name of the type in Python's error messages. */
 const char *v_type_name(struct value v)
 {
     static const char *const names[V_TYPE_COUNT] = {
@@ -32,7 +31,7 @@ const char *v_type_name(struct value v)
     return v.t < V_TYPE_COUNT ? names[v.t] : "?";
 }
 
-/* n items, not initialised: the caller fills at[]. */
+/* The caller must fill at[]. */
 struct list *list_new(struct arena *a, uint32_t n)
 {
     struct list *l = ARENA_NEW(a, struct list);
@@ -42,7 +41,6 @@ struct list *list_new(struct arena *a, uint32_t n)
     return l;
 }
 
-/* Empty, with room for n entries. */
 struct dict *dict_new(struct arena *a, uint32_t n)
 {
     struct dict *d = ARENA_NEW(a, struct dict);
@@ -52,7 +50,7 @@ struct dict *dict_new(struct arena *a, uint32_t n)
     return d;
 }
 
-/* Arrays and objects are not converted yet; j must live as long as the values. */
+/* Arrays and objects are not converted yet, so j must live as long as the values. */
 struct value v_from_json(struct arena *a, const struct json *j)
 {
     switch (j->kind) {
@@ -109,7 +107,7 @@ void dict_convert(struct arena *a, struct dict *d)
     }
 }
 
-/* Enters entry i; keys that are no strings are never looked up by the index. */
+/* Adds entry i to the index. Keys that are not strings are never looked up in the index. */
 static void dict_index_add(struct dict *d, uint32_t i)
 {
     uint32_t mask = d->index_cap - 1;
@@ -139,7 +137,7 @@ static void dict_index(struct arena *a, struct dict *d)
         dict_index_add(d, d->indexed++);
 }
 
-/* Short dicts are scanned, longer ones go by the index. */
+/* Short dicts are scanned; longer ones have an index. */
 struct dict_entry *dict_find_str(struct arena *a, struct dict *d, struct str key)
 {
     dict_need(a, d);
@@ -165,7 +163,8 @@ struct dict_entry *dict_find_str(struct arena *a, struct dict *d, struct str key
     return NULL;
 }
 
-/* A key that is no string: numbers of equal value are equal keys (1, 1.0, True), as in Python. */
+/* For a key that is not a string: numbers of equal value are equal keys (1, 1.0, True), as in
+ * Python. */
 struct dict_entry *dict_find(struct template_run *r, struct dict *d, struct value key)
 {
     if (key.t == V_STR)
@@ -178,8 +177,8 @@ struct dict_entry *dict_find(struct template_run *r, struct dict *d, struct valu
     return NULL;
 }
 
-/* Replaces the value of an equal key, else appends. Growing copies the entries within the arena;
- * without memory for that the dict stays as it is, and the exception is set. */
+/* Replaces the value of an equal key, else appends. Growing copies the entries within the arena.
+ * Without memory for that the dict does not change, and the exception is set. */
 void dict_set(struct template_run *r, struct dict *d, struct value key, struct value value)
 {
     struct dict_entry *e = dict_find(r, d, key);

@@ -1,10 +1,9 @@
 /*
- * struct value: one Python value while a template runs; 16 bytes, passed by value. Everything it
- * points to lives in the render's arena, in the compiled template, or in the context's JSON.
- * Values are immutable but for namespaces, cyclers, joiners and generators. V_ERR travels through
- * every function like an exception: the cause sits in struct template_run.
- * Lists and dicts made from JSON are converted when they are first looked into (list_need,
- * dict_need), one level at a time.
+ * struct value: one Python value while a template runs; 16 bytes, passed by value. Everything that
+ * it points to is in the render's arena, in the compiled template, or in the context's JSON. Values
+ * are immutable except for namespaces, cyclers, joiners and generators. V_ERR is returned through
+ * every function like an exception; the cause is in struct template_run. Lists and dicts made from
+ * JSON are converted at their first use (list_need, dict_need), one level at a time.
  */
 #ifndef RG_TEMPLATE_VALUE_H
 #define RG_TEMPLATE_VALUE_H
@@ -18,9 +17,9 @@
 #include "common/codec/json.h"
 
 enum value_type {
-    V_MISSING, /* no argument given; a name never set */
-    V_ERR,     /* an exception is under way */
-    V_UNDEF,   /* jinja2.Undefined; sub says which */
+    V_MISSING, /* an argument not given, or a name never set */
+    V_ERR,     /* an exception was raised */
+    V_UNDEF,   /* jinja2.Undefined; sub has the kind */
     V_NONE,
     V_BOOL,
     V_INT,
@@ -30,7 +29,7 @@ enum value_type {
     V_LIST,
     V_TUPLE,
     V_DICT,
-    V_VIEW,  /* dict.keys() / values() / items(); sub says which */
+    V_VIEW,  /* dict.keys() / values() / items(); sub has the kind */
     V_RANGE, /* struct py_range */
     V_GEN,   /* a generator: read once, no length */
     V_NS,    /* namespace() */
@@ -49,9 +48,9 @@ enum { VF_MARKUP = 1 }; /* flags of V_STR */
 
 struct value {
     uint8_t t;     /* enum value_type */
-    uint8_t flags; /* VF_ */
-    uint16_t sub;  /* see above; V_UNDEF of an attribute: low byte UNDEF_, high byte type */
-    uint32_t n;    /* V_STR, V_UNDEF: bytes at s */
+    uint8_t flags; /* flags VF_ */
+    uint16_t sub;  /* see above; for V_UNDEF of an attribute: low byte UNDEF_, high byte type */
+    uint32_t n;    /* V_STR, V_UNDEF: number of bytes at s */
 
     union {
         bool b;
@@ -72,8 +71,8 @@ struct value {
 struct list {
     struct value *at;
     uint32_t n;
-    bool named;             /* a namedtuple of groupby: (grouper, list) */
-    const struct json *src; /* not yet converted */
+    bool named;             /* the namedtuple of groupby: (grouper, list) */
+    const struct json *src; /* source that is not converted yet */
 };
 
 struct dict_entry {
@@ -83,7 +82,7 @@ struct dict_entry {
 struct dict {
     struct dict_entry *at;
     uint32_t n, cap;
-    uint32_t *index; /* hash of string keys, made once the dict is large */
+    uint32_t *index; /* hash table of the string keys, made when the dict is large */
     uint32_t index_cap, indexed;
     const struct json *src;
 };
@@ -95,11 +94,11 @@ struct py_range {
 struct cycler {
     struct value *items;
     uint32_t n, pos;
-    struct value sep; /* joiner */
+    struct value sep; /* separator of a joiner */
     bool used;
 };
 
-/* n values from one array to another; an empty one may be NULL. */
+/* Copies n values between arrays. An empty array may be NULL. */
 static inline void value_copy(struct value *to, const struct value *from, size_t n)
 {
     if (n > 0)
@@ -166,7 +165,7 @@ static inline struct value v_undef(uint16_t sub, struct str name)
     return (struct value){.t = V_UNDEF, .sub = sub, .n = (uint32_t)name.len, .s = name.p};
 }
 
-/* An attribute or item that a value of type t has not. */
+/* Makes the undefined value for an attribute or item that a value of type t does not have. */
 static inline struct value v_undef_attr(uint8_t t, struct str name)
 {
     return v_undef((uint16_t)(UNDEF_ATTR | t << 8), name);
@@ -182,7 +181,7 @@ static inline bool v_is_seq(struct value v)
     return v.t == V_LIST || v.t == V_TUPLE;
 }
 
-/* int or bool, as Python sees it. */
+/* Reports whether Python considers the value an int: int or bool. */
 static inline bool v_is_int(struct value v)
 {
     return v.t == V_INT || v.t == V_BOOL;
@@ -193,14 +192,14 @@ static inline bool v_is_number(struct value v)
     return v_is_int(v) || v.t == V_BIG || v.t == V_FLOAT;
 }
 
-/* Marks a string that is the model of another one: Markup stays Markup. */
+/* Returns a string marked like `model`: with Markup, the result is Markup. */
 static inline struct value v_like(struct value v, struct value model)
 {
     v.flags = model.flags & VF_MARKUP;
     return v;
 }
 
-/* A text, marked as HTML; V_ERR stays. */
+/* Marks a text as HTML. V_ERR is unchanged. */
 static inline struct value v_markup(struct value v)
 {
     if (v.t == V_STR)
@@ -208,10 +207,10 @@ static inline struct value v_markup(struct value v)
     return v;
 }
 
-/* Python's name of a value's type ("dict", "NoneType"). */
+/* Returns Python's name of a value's type ("dict", "NoneType"). */
 const char *v_type_name(struct value v);
 
-/* The value of a JSON node; containers are converted later. */
+/* Returns the value of a JSON node. Containers are converted later. */
 struct value v_from_json(struct arena *a, const struct json *j);
 
 void list_convert(struct arena *a, struct list *l);
@@ -231,11 +230,12 @@ static inline struct dict *dict_need(struct arena *a, struct dict *d)
     return d;
 }
 
-/* A list of n uninitialised items; an empty dict with room for n. */
+/* Make a list of n uninitialised items, and an empty dict with space for n entries. */
 struct list *list_new(struct arena *a, uint32_t n);
 struct dict *dict_new(struct arena *a, uint32_t n);
 
-/* memcmp() == 0 for names: short, so that a call costs more than the comparison. */
+/* Computes memcmp() == 0 for names, which are so short that a call would cost more than the
+ * comparison. */
 static inline bool bytes_same(const char *x, const char *y, size_t n)
 {
     uint64_t a, b;
@@ -268,16 +268,16 @@ static inline bool bytes_same(const char *x, const char *y, size_t n)
     return true;
 }
 
-/* The entry of a string key, or NULL. */
+/* Returns the entry of a string key, or NULL. */
 struct dict_entry *dict_find_str(struct arena *a, struct dict *d, struct str key);
 
 struct template_run;
 
-/* The entry of any hashable key, or NULL. Keys that are no strings are compared one by one, which
- * counts steps. */
+/* Returns the entry of any hashable key, or NULL. Keys that are not strings are compared one by
+ * one, which counts steps. */
 struct dict_entry *dict_find(struct template_run *r, struct dict *d, struct value key);
 
-/* Sets or replaces; the key must be hashable. */
+/* Sets or replaces an entry. The key must be hashable. */
 void dict_set(struct template_run *r, struct dict *d, struct value key, struct value value);
 
 #endif

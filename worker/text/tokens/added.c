@@ -1,6 +1,6 @@
 /* The added vocabulary (added.h). If a content occurs several times in the file, the reference
- * library's rules apply: the last entry's flags win, and it is special if any entry is. Its id is
- * the vocabulary's if that has it, otherwise the next one after all ids so far. */
+ * library's rules apply: the last entry's flags win, and the token is special if any entry is. Its
+ * id is the vocabulary's if that has it, otherwise the next one after all ids so far. */
 
 #include "worker/text/tokens/added.h"
 
@@ -35,7 +35,8 @@ static bool same_entry(const struct added_token *x, const struct added_token *y)
            x->normalized == y->normalized;
 }
 
-/* An id given before stays; a piece of the vocabulary keeps the vocabulary's id. */
+/* Returns the id for a content. An earlier id is kept; a piece of the vocabulary keeps the
+ * vocabulary's id. */
 static int64_t choose_id(const struct added *a, struct str content, const struct vocab *vocab)
 {
     const struct added_token *known = added_by_content(a, content);
@@ -47,7 +48,8 @@ static int64_t choose_id(const struct added *a, struct str content, const struct
                                                                          : (int64_t)vocab->n;
 }
 
-/* Adds an entry, or replaces the one of the same content. -1: too many ids. */
+/* Adds an entry, or replaces the one with the same content. Returns -1 if there are too many
+ * ids. */
 static int put_entry(struct added *a, const struct added_token *entry, const struct vocab *vocab,
                      struct err *e)
 {
@@ -67,7 +69,7 @@ static int put_entry(struct added *a, const struct added_token *entry, const str
     return 0;
 }
 
-/* Special ones are one pattern per content, others one per entry. */
+/* Collects the patterns: special tokens have one per content, others one per entry. */
 static void collect_patterns(struct added *a, const struct added_token *entries, size_t n,
                              const struct map *specials)
 {
@@ -90,7 +92,7 @@ static void collect_patterns(struct added *a, const struct added_token *entries,
     map_done(&seen);
 }
 
-/* Settles the flag `special` and builds by_id, once all entries are in. */
+/* Decides the flag `special` and builds by_id, after all entries were added. */
 static void index_ids(struct added *a, const struct map *specials)
 {
     for (size_t i = 0; i < a->list.n; i++) {
@@ -105,8 +107,7 @@ static void index_ids(struct added *a, const struct map *specials)
         a->by_id[(size_t)a->list.at[i].id - a->id_first] = (int32_t)i + 1;
 }
 
-/* Entries without content are skipped, and so are repeated equal ones, which would not take an
- * id. */
+/* Skips entries without content, and repeated equal ones, which would get no id. */
 int added_init(struct added *a, const struct added_token *entries, size_t n,
                const struct vocab *vocab, struct err *e)
 {
@@ -132,7 +133,7 @@ int added_init(struct added *a, const struct added_token *entries, size_t n,
     return rc;
 }
 
-/* Frees the indexes; contents belong to the tokenizer's arena. */
+/* Frees the indexes. Contents belong to the tokenizer's arena. */
 void added_done(struct added *a)
 {
     vec_done(&a->list);

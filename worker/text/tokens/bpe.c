@@ -1,14 +1,14 @@
 /* Byte-pair encoding (bpe.h). One word goes through these steps:
  *
- * - ignore_merges: a word that is a piece itself is that piece;
- * - a byte-level model whose merges are in order asks longest.h and is done;
+ * - ignore_merges: a word that is a piece itself becomes that piece;
+ * - a byte-level model whose merges are in order uses longest.h instead of the next steps;
  * - the word becomes symbols: bytes (byte_symbols) or characters with prefix and suffix
  *   (char_symbols), unknown ones by byte fallback or unk;
  * - symbols are merged: up to SHORT_WORD by scanning for the lowest rank, longer words by a heap
  *   over a linked list, in windows.
  *
- * The heap never removes what is out of date: an entry counts only while its rank is still the
- * one noted for the pair at its position (merge_queue). */
+ * Outdated entries are never removed from the heap: an entry counts only while its rank is still
+ * the one recorded for the pair at its position (merge_queue). */
 
 #include "worker/text/tokens/bpe.h"
 
@@ -25,7 +25,7 @@
 
 enum { SHORT_WORD = 48, MERGE_BATCH = 64, QUICK_LEN = 3 };
 
-enum { WINDOW = 384, WINDOW_TAIL = 32 }; /* symbols of a long word that are merged at a time */
+enum { WINDOW = 384, WINDOW_TAIL = 32 }; /* symbols of a long word that are merged in one step */
 
 #define NO_RANK PAIR_NONE
 #define SPACE_PIECE "\xe2\x96\x81"
@@ -52,8 +52,8 @@ static inline uint32_t pair_rank(const struct bpe *b, int32_t left, int32_t righ
     return pair_table_get(&b->ranks, left, right);
 }
 
-/* The id of left + tail. Merges usually make ids in a row, so the id behind the last one is tried
- * before the table. */
+/* Returns the id of left + tail. Merges usually make successive ids, so the id after the last one
+ * is tried before the table. */
 static int32_t joined_id(const struct bpe *b, struct str left, struct str tail)
 {
     int32_t guess = b->merge_count ? b->merged[b->merge_count - 1] + 1 : 0, id;
@@ -88,15 +88,15 @@ static int add_merge(struct bpe *b, int32_t left, int32_t right, int32_t joined,
     return 0;
 }
 
-/* Looks the parts of many merges up at once, so that the processor fetches their slots from
- * memory side by side: loading a vocabulary is bound by that. */
+/* Looks up the pieces of many merges at once, so that the processor fetches their slots from memory
+ * in parallel. Loading a vocabulary is limited by that. */
 static int add_batch(struct bpe *b, const struct bpe_merge *merges, size_t n, struct err *e)
 {
     uint32_t hash[MERGE_BATCH][2];
     size_t skip = 0;
 
     for (size_t i = 0; i < b->prefix.len; i += unicode_len(b->prefix.p[i]))
-        skip++; /* a count of characters, used as bytes, like the library does */
+        skip++; /* a number of characters is used as a number of bytes, as in the library */
     for (size_t i = 0; i < n; i++) {
         hash[i][0] = vocab_hash(b->vocab, merges[i].left);
         hash[i][1] = vocab_hash(b->vocab, merges[i].right);
@@ -125,7 +125,7 @@ int bpe_add_merges(struct bpe *b, const struct bpe_merge *merges, size_t n, stru
     return 0;
 }
 
-/* Whether U+2581 stands in the piece behind another character. */
+/* Reports whether a U+2581 in the piece follows a different character. */
 static bool crosses_space(struct str piece)
 {
     struct str space = STR(SPACE_PIECE);
@@ -136,7 +136,8 @@ static bool crosses_space(struct str piece)
     return str_find(piece, space, lead) != SIZE_MAX;
 }
 
-/* Whether every character becomes at least one symbol (else neighbours could meet over it). */
+/* Reports whether every character becomes at least one symbol. Otherwise its neighbours could be
+ * merged across it. */
 static bool drops_nothing(const struct bpe *b)
 {
     bool all = b->byte_fallback;
@@ -147,8 +148,8 @@ static bool drops_nothing(const struct bpe *b)
 }
 
 /* Reports whether words can be cut before each U+2581 without changing the result. No merge may
- * join a character with a U+2581 after it, and nothing may depend on where a word begins or ends.
- */
+ * join a character with a U+2581 after it, and nothing may depend on where a word begins or
+ * ends. */
 static bool splits_at_space(const struct bpe *b)
 {
     if (b->byte_level || !drops_nothing(b) || b->prefix.len || b->suffix.len || b->ignore_merges ||
@@ -160,7 +161,7 @@ static bool splits_at_space(const struct bpe *b)
     return true;
 }
 
-/* Finds the ids of single bytes, then decides which of the two shortcuts the model allows. */
+/* Finds the ids of single bytes, then decides which of the two shortcuts the model permits. */
 void bpe_seal(struct bpe *b)
 {
     for (unsigned i = 0; i < 256; i++) {
@@ -192,7 +193,8 @@ static int fail_budget(const struct bpe_scratch *s, struct err *e)
     return budget_fail(s->budget, "tokenizer.json, model: a word", e);
 }
 
-/* Room for n symbols in the caller's scratch. False: the budget has none. */
+/* Reserves space for n symbols in the caller's scratch. Returns false if the budget does not permit
+ * it. */
 static bool reserve_symbols(struct bpe_scratch *s, size_t n)
 {
     size_t had = s->cap;
@@ -209,9 +211,10 @@ static bool reserve_symbols(struct bpe_scratch *s, size_t n)
     return true;
 }
 
-enum { QUEUE_BYTES = 44 }; /* bytes a symbol takes */
+enum { QUEUE_BYTES = 44 }; /* bytes of memory for one symbol */
 
-/* Room for n symbols in the merge queue. False: the budget has none. */
+/* Reserves space for n symbols in the merge queue. Returns false if the budget does not permit
+ * it. */
 static bool queue_reserve(struct bpe_queue *q, struct budget *budget, size_t n)
 {
     if (n <= q->cap)
@@ -228,7 +231,7 @@ static bool queue_reserve(struct bpe_queue *q, struct budget *budget, size_t n)
     return true;
 }
 
-/* Gives the memory back; the scratch can be used again. */
+/* Frees the memory. The scratch can be used again. */
 void bpe_scratch_done(struct bpe_scratch *s)
 {
     free(s->id);
@@ -249,7 +252,7 @@ void bpe_scratch_done(struct bpe_scratch *s)
 struct symbols {
     struct bpe_scratch *s;
     size_t n;
-    bool unk_waits; /* an unknown run not yet written */
+    bool unk_waits; /* an unknown run has not been written yet */
 };
 
 static void add_symbol(struct symbols *y, int32_t id)
@@ -264,8 +267,8 @@ static void flush_unk(const struct bpe *b, struct symbols *y)
     y->unk_waits = false;
 }
 
-/* A character (or byte) that the vocabulary lacks. Bytes do not flush a waiting unk: so does the
- * library. */
+/* Handles a character (or byte) that the vocabulary lacks. As in the library, bytes do not end a
+ * waiting unknown run. */
 static int add_unknown(const struct bpe *b, struct symbols *y, struct str piece, struct err *e)
 {
     bool all = b->byte_fallback && !b->byte_level;
@@ -288,7 +291,7 @@ static int add_unknown(const struct bpe *b, struct symbols *y, struct str piece,
     return 0;
 }
 
-/* One symbol a byte; what the vocabulary lacks goes to add_unknown. */
+/* Makes one symbol of each byte. Bytes that the vocabulary lacks go to add_unknown. */
 static int byte_symbols(const struct bpe *b, struct symbols *y, struct str word, struct err *e)
 {
     for (size_t i = 0; i < word.len; i++) {
@@ -306,7 +309,8 @@ static int byte_symbols(const struct bpe *b, struct symbols *y, struct str word,
     return 0;
 }
 
-/* The piece of the character at [from, from+len) with prefix and suffix where they belong. */
+/* Returns the piece of the character at [from, from+len), with prefix and suffix where they
+ * belong. */
 static struct str affixed_piece(const struct bpe *b, struct bpe_scratch *s, struct str word,
                                 size_t from, size_t len)
 {
@@ -345,7 +349,8 @@ static int char_symbols(const struct bpe *b, struct symbols *y, struct str word,
 
 /* --- merging --- */
 
-/* Merges in place; the new length. Quadratic, which for so few symbols beats any queue. */
+/* Merges in place. Returns the new length. Quadratic, which is faster than any queue for so few
+ * symbols. */
 static size_t merge_short(const struct bpe *b, int32_t *id, size_t n)
 {
     uint32_t rank[SHORT_WORD];
@@ -376,7 +381,7 @@ static size_t merge_short(const struct bpe *b, int32_t *id, size_t n)
     return n;
 }
 
-/* A binary heap of rank << 32 | position. */
+/* Restores a binary heap of rank << 32 | position. */
 static void sift_down(uint64_t *heap, size_t n, size_t at)
 {
     uint64_t v = heap[at];
@@ -391,7 +396,7 @@ static void sift_down(uint64_t *heap, size_t n, size_t at)
     heap[at] = v;
 }
 
-/* Adds v; the caller has made room. */
+/* Adds v. The caller has reserved space. */
 static void heap_push(uint64_t *heap, size_t *n, uint64_t v)
 {
     size_t at = (*n)++;
@@ -401,7 +406,7 @@ static void heap_push(uint64_t *heap, size_t *n, uint64_t v)
     heap[at] = v;
 }
 
-/* Takes the lowest entry off. */
+/* Removes and returns the lowest entry. */
 static uint64_t heap_pop(uint64_t *heap, size_t *n)
 {
     uint64_t top = heap[0];
@@ -412,7 +417,7 @@ static uint64_t heap_pop(uint64_t *heap, size_t *n)
     return top;
 }
 
-/* Ranks the pair that starts at `at` anew and queues it. */
+/* Computes the rank of the pair that starts at `at` again and queues it. */
 static void rank_pair(const struct bpe *b, struct bpe_queue *q, size_t *heap_n, int32_t at)
 {
     int32_t next = q->next[at];
@@ -422,8 +427,8 @@ static void rank_pair(const struct bpe *b, struct bpe_queue *q, size_t *heap_n, 
         heap_push(q->heap, heap_n, (uint64_t)q->rank[at] << 32 | (uint32_t)at);
 }
 
-/* Merges the n symbols at q->id in place; returns how many tokens they become, 0 when the budget
- * has run out. */
+/* Merges the n symbols at q->id in place. Returns the number of tokens; 0: the budget is
+ * exhausted. */
 static size_t merge_queue(const struct bpe *b, struct bpe_queue *q, struct budget *budget, size_t n)
 {
     size_t heap_n = 0, out = 0;
@@ -444,7 +449,7 @@ static size_t merge_queue(const struct bpe *b, struct bpe_queue *q, struct budge
         int32_t at = (int32_t)(uint32_t)top, gone;
 
         if (q->rank[at] != (uint32_t)(top >> 32))
-            continue; /* merged away, or ranked anew since */
+            continue; /* the pair was merged away, or got a new rank later */
         gone = q->next[at];
         q->id[at] = b->merged[top >> 32];
         q->rank[gone] = NO_RANK;
@@ -473,24 +478,25 @@ static size_t merge_symbols(const struct bpe *b, struct bpe_scratch *s, const in
 }
 
 /*
- * A long word in windows. The result is exact: tokens are the merged form of their symbols if and
- * only if every two neighbours are the merged form of theirs. (The first merge across a border
- * would have the lowest rank of all, so also of the two tokens that it joins, whose earlier merges
- * are the same in both.) So a window's tokens are final except the last ones, which later text may
- * change. At the border to the next window the two tokens that meet are merged alone. If they
- * change, the last final token is dropped and read again.
+ * State of merging a long word in windows. The result is exact: tokens are the merged form of their
+ * symbols if and only if every two neighbours are the merged form of theirs. (The first merge
+ * across a border would have the lowest rank of all. So it would also occur when only the two
+ * tokens at the border are merged, because their earlier merges are the same.) So a window's tokens
+ * are final except the last ones, which later text may change. At the border to the next window the
+ * two adjacent tokens are merged alone. If they change, the last final token is dropped and its
+ * symbols are read again.
  */
 struct window_merge {
     const int32_t *symbols;
-    size_t n, at; /* symbols in all; where the next window begins */
-    size_t kept;  /* tokens in out, all that symbols [0, at) become */
+    size_t n, at; /* number of symbols; start of the next window */
+    size_t kept;  /* number of tokens in out, which cover the symbols [0, at) */
     int32_t *out;
     uint32_t *span;
-    size_t patience; /* windows that may yet be read again */
+    size_t patience; /* windows that may still be read again */
 };
 
-/* Merges the symbols of the last kept token and of the first new one (`span` symbols) alone:
- * true when they come out as the same two tokens. */
+/* Merges the symbols (`span`) of the last kept token and of the first new one alone. Returns true
+ * if the same two tokens result. */
 static bool neighbours_stay(const struct bpe *b, struct bpe_scratch *s,
                             const struct window_merge *w, uint32_t span)
 {
@@ -502,7 +508,7 @@ static bool neighbours_stay(const struct bpe *b, struct bpe_scratch *s,
            q->id[0] == left && q->span[0] == before;
 }
 
-/* Keeps a window's tokens, or gives up the last kept one. */
+/* Keeps a window's tokens, or drops the last kept token. */
 static void merge_window(const struct bpe *b, struct bpe_scratch *s, struct window_merge *w)
 {
     struct bpe_queue *q = &s->queue;
@@ -526,8 +532,8 @@ static void merge_window(const struct bpe *b, struct bpe_scratch *s, struct wind
     }
 }
 
-/* Merges a long word window by window. When too many windows had to be read again, the
- * whole word is merged in one piece. Returns the number of tokens; 0: the budget has run out. */
+/* Merges a long word window by window. If too many windows had to be read again, merges the whole
+ * word in one piece. Returns the number of tokens; 0: the budget is exhausted. */
 static size_t merge_long(const struct bpe *b, struct bpe_scratch *s, size_t n)
 {
     struct window_merge w = {
@@ -545,7 +551,7 @@ static size_t merge_long(const struct bpe *b, struct bpe_scratch *s, size_t n)
     return w.kept;
 }
 
-/* The tokens of a byte-level word by longest.h. -1: the budget has run out. */
+/* Encodes a byte-level word by longest.h. Returns -1 if the budget is exhausted. */
 static int encode_longest(const struct bpe *b, struct bpe_scratch *s, struct str word,
                           struct token_vec *out, struct err *e)
 {
@@ -560,7 +566,7 @@ static int encode_longest(const struct bpe *b, struct bpe_scratch *s, struct str
     return 0;
 }
 
-/* Whether the word as it stands is one piece of the vocabulary. */
+/* Reports whether the word is one piece of the vocabulary. */
 static bool whole_piece(const struct bpe *b, struct bpe_scratch *s, struct str word, int32_t *id)
 {
     if (b->byte_level) {

@@ -1,5 +1,5 @@
-/* Text in the byte-level alphabet and back (byte_level.h). A byte of text becomes at most two
- * bytes, as the alphabet ends at U+0143. */
+/* Conversion between text and the byte-level alphabet (byte_level.h). A byte of text becomes at
+ * most two bytes, because the alphabet ends at U+0143. */
 
 #include "worker/text/tokens/byte_level.h"
 

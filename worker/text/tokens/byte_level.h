@@ -1,6 +1,6 @@
 /*
  * The byte-level alphabet of GPT-2: a printable character for each byte. Bytes 0x21..0x7e,
- * 0xa1..0xac and 0xae..0xff represent themselves, the other 68 are U+0100 onwards in order.
+ * 0xa1..0xac and 0xae..0xff represent themselves. The other 68 are U+0100 onwards in order.
  */
 #ifndef RG_TOKENS_BYTE_LEVEL_H
 #define RG_TOKENS_BYTE_LEVEL_H
@@ -11,7 +11,7 @@
 #include "common/base/buf.h"
 #include "common/base/str.h"
 
-/* The character of a byte. */
+/* Returns the character of a byte. */
 static inline uint32_t byte_level_char(unsigned char b)
 {
     if (b <= 0x20)
@@ -21,7 +21,7 @@ static inline uint32_t byte_level_char(unsigned char b)
     return b == 0xad ? 0x143 : b;
 }
 
-/* The byte of a character, or -1 when it is not in the alphabet. */
+/* Returns the byte of a character, or -1 if it is not in the alphabet. */
 static inline int byte_level_byte(uint32_t cp)
 {
     if (cp >= 0x100 && cp <= 0x120)
@@ -38,8 +38,8 @@ static inline int byte_level_byte(uint32_t cp)
 /* Appends the alphabet's characters for these bytes. */
 void byte_level_write(struct str bytes, struct buf *out);
 
-/* Appends the bytes of a piece in the alphabet; when a character is not in it, the piece as it
- * is, and false. */
+/* Appends the bytes of a piece in the alphabet. If a character is not in it, appends the piece
+ * unchanged and returns false. */
 bool byte_level_read(struct str piece, struct buf *out);
 
 #endif

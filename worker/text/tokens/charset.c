@@ -31,7 +31,7 @@ void charset_add_set(struct charset *s, const struct charset *other)
         charset_add(s, other->at[i].first, other->at[i].last);
 }
 
-/* Most blocks of code points are equal, and without any of the flags: those are passed over. */
+/* Most blocks of code points are identical and have none of the flags, so they are skipped. */
 void charset_add_flags(struct charset *s, uint32_t flags)
 {
     uint32_t block = 1u << UNICODE_BLOCK_BITS;
@@ -83,7 +83,7 @@ static const struct property {
     {"digit", UC_ND},
 };
 
-/* Whether `name` is `normal` but for case, blanks, underscores and hyphens. */
+/* Compares names without regard to case, blanks, underscores and hyphens. */
 static bool is_same_property(struct str name, const char *normal)
 {
     size_t j = 0;
@@ -100,7 +100,7 @@ static bool is_same_property(struct str name, const char *normal)
     return normal[j] == '\0';
 }
 
-/* Names of general categories and the like go by flags; the other properties by generated
+/* General categories and similar properties have flags; the other properties have generated
  * ranges. */
 bool charset_add_property(struct charset *s, struct str name)
 {
@@ -130,7 +130,7 @@ static int by_first(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-/* Sorts by the first code point and joins ranges that touch. */
+/* Sorts by the first code point and joins adjacent ranges. */
 void charset_seal(struct charset *s)
 {
     size_t out = 0;
@@ -165,7 +165,7 @@ void charset_negate(struct charset *s)
     *s = out;
 }
 
-/* Walks both lists side by side; the range that ends first is done with. */
+/* Walks both lists in parallel and advances in the one whose range ends first. */
 void charset_intersect(struct charset *s, struct charset *other)
 {
     struct charset out = {0};
@@ -191,7 +191,7 @@ void charset_intersect(struct charset *s, struct charset *other)
     *s = out;
 }
 
-/* A binary search by the ranges' ends. */
+/* Searches the ends of the ranges by bisection. */
 bool charset_has(const struct charset *s, uint32_t cp)
 {
     size_t low = 0, high = s->n;

@@ -1,12 +1,12 @@
 /*
  * Looking up walks the double array: from a node, the next byte leads to node ^ byte, which counts
  * only if its label is that byte. The first node with a value ends the walk, because the reference
- * library takes the shortest rule, not the longest.
+ * library uses the shortest rule, not the longest.
  *
- * The rest is bookkeeping about the head: which characters of the output stand for the first ones
+ * The rest of the file tracks the head: which characters of the output correspond to the first ones
  * of the original. Replacements may be longer or shorter than the replaced text. So each character
  * of the output waits until the number of original characters for which it stands is known
- * (emit_character, settle).
+ * (emit_character, finish_waiting).
  */
 #include "worker/text/tokens/charsmap.h"
 
@@ -81,7 +81,7 @@ static size_t children_of(uint32_t unit)
     return (size_t)(unit >> 10) << ((unit & (1u << 9)) >> 6);
 }
 
-/* The value of the shortest key that text begins with. */
+/* Finds the value of the shortest key with which text begins. */
 static bool find_shortest(const struct charsmap *m, struct str text, size_t *value)
 {
     size_t node = children_of(m->units[0]);
@@ -121,15 +121,16 @@ static bool find_replacement(const struct charsmap *m, struct str text, struct s
 
 /* --- applying --- */
 
-/* The characters of the output that the library aligns to the start of the original. It walks along
- * the original: one character for each of the output, none for an added one, and further ones for
- * dropped ones. The last character waits, since a drop after it changes it. */
+/* Tracks the characters of the output that the library aligns to the start of the original. It
+ * advances in the original by one character for each output character, by none for an added one,
+ * and by further ones for dropped ones. The last character waits, because a drop after it changes
+ * it. */
 struct alignment {
     struct str text;
-    size_t old_head, at; /* in text */
+    size_t old_head, at; /* positions in text */
     bool waits, aligned;
-    long change; /* change of the waiting character */
-    size_t end;  /* where it ends in the output */
+    long change; /* change at the waiting character */
+    size_t end;  /* its end in the output */
     size_t head; /* length of the output's head */
 };
 
@@ -139,8 +140,8 @@ static void walk_original(struct alignment *a)
         a->at += unicode_len(a->text.p[a->at]);
 }
 
-/* The waiting character's place is final: notes whether it belongs to the head, and moves along
- * the original by the characters that it stands for. */
+/* Finishes the waiting character: decides whether it belongs to the head, and advances in the
+ * original by the characters for which it stands. */
 static void finish_waiting(struct alignment *a)
 {
     if (!a->waits)
@@ -154,7 +155,7 @@ static void finish_waiting(struct alignment *a)
     a->waits = false;
 }
 
-/* Appends a character of the output; the one before it is settled. */
+/* Appends a character to the output, after finishing the one before it. */
 static void emit_character(struct alignment *a, struct str bytes, long change, struct buf *out)
 {
     finish_waiting(a);
@@ -174,8 +175,8 @@ static size_t count_chars(struct str s)
     return n;
 }
 
-/* Appends `new` for `old`, character for character: surplus ones are additions, missing ones are
- * drops that belong to the last one emitted. */
+/* Appends `new` for `old`, character for character. Surplus ones are additions. Missing ones are
+ * drops, which belong to the last emitted character. */
 static void replace_aligned(struct alignment *a, struct str old, struct str new, struct buf *out)
 {
     size_t had = count_chars(old), k = 0;
@@ -190,7 +191,8 @@ static void replace_aligned(struct alignment *a, struct str old, struct str new,
         a->change -= (long)(had - k);
 }
 
-/* Appends what the text becomes; whether a rule matched. A rule's text may have any length. */
+/* Appends the replacement of the text. Returns whether a rule matched. A replacement may have any
+ * length. */
 static bool apply_cluster(const struct charsmap *m, struct alignment *a, struct str text,
                           struct budget *budget, struct buf *out)
 {
@@ -203,7 +205,7 @@ static bool apply_cluster(const struct charsmap *m, struct alignment *a, struct 
     return true;
 }
 
-/* See charsmap.h. Text that no rule touches is emitted too, because the alignment needs it. */
+/* Text that no rule matches is emitted too, because the alignment needs it. */
 bool charsmap_apply(const struct charsmap *m, struct str text, struct budget *budget, size_t *head,
                     struct buf *out)
 {

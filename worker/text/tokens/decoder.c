@@ -1,6 +1,6 @@
-/* The decoder (decoder.h). Steps form a pipe. put_token() passes a token or fragment to step `at`,
- * which calls put_token() for the next step with its result. After the last step the text is
- * appended to g->out. Bytes that a step cannot decide yet wait in its `held`:
+/* The decoder (decoder.h). The steps form a pipe. put_token() passes a token or fragment to step
+ * `at`, which calls put_token() for the next step with its result. After the last step the text is
+ * appended to g->out. Bytes that a step cannot decode yet wait in its `held`:
  *
  *   ByteLevel      the bytes of an unfinished character
  *   ByteFallback   a run of <0xNN> bytes
@@ -8,8 +8,8 @@
  *   BPEDecoder     the last token, whose suffix is dropped at the end
  *   any fused step that needs the whole text: all of it
  *
- * decoding_finish ends the steps from the first to the last, so that released bytes pass the steps
- * after it. */
+ * decoding_finish ends the steps from the first to the last, so that released bytes pass the later
+ * steps. */
 
 #include "worker/text/tokens/decoder.h"
 
@@ -27,11 +27,11 @@
 #include "worker/text/tokens/tokenizer_config.h"
 #include "worker/text/tokens/unicode.h"
 
-/* A decoder cannot fail, so what it may do is bounded when it is loaded. */
+/* Limits that are checked at loading, because a decoder cannot fail. */
 enum {
     DECODER_STEPS_MAX = 256,
-    STRIP_MAX = 1024,  /* characters that are looked through again for each token */
-    GROWTH_MAX = 4096, /* bytes that all Replace steps together make of one */
+    STRIP_MAX = 1024,  /* characters that are examined again for each token */
+    GROWTH_MAX = 4096, /* bytes that all Replace steps together may make of one */
 };
 
 #define REPLACEMENT "\xef\xbf\xbd"
@@ -44,24 +44,24 @@ enum decoder_step_kind {
     STEP_REPLACE,
     STEP_METASPACE,
     STEP_SUFFIX, /* BPEDecoder */
-    STEP_JOIN,   /* no decoder */
+    STEP_JOIN,   /* no decoder: tokens are joined with blanks */
 };
 
 struct decoder_step {
     enum decoder_step_kind kind;
-    bool fused; /* takes fragments of one token, not tokens */
+    bool fused; /* the step gets fragments of one token, not tokens */
     struct pattern *pattern;
     char *content;
     size_t content_len;
-    uint32_t start, stop; /* STEP_STRIP */
-    bool first_dropped;   /* STEP_METASPACE: the first token loses the marks */
+    uint32_t start, stop; /* for STEP_STRIP */
+    bool first_dropped;   /* for STEP_METASPACE: the first token loses its marks */
 };
 
 /* --- parsing --- */
 
 static int parse_step(struct decoder *d, const struct json *v, unsigned depth, struct err *e);
 
-/* The steps of a Sequence, in order, into the flat list. */
+/* Adds the steps of a Sequence, in order, to the flat list. */
 static int parse_decoder_sequence(struct decoder *d, const struct json *v, unsigned depth,
                                   struct err *e)
 {
@@ -81,7 +81,8 @@ static void keep_content(struct decoder_step *step, struct str content)
     step->content_len = content.len;
 }
 
-/* The mark becomes a blank; the first token loses its marks unless the scheme is "never". */
+/* Parses Metaspace: the mark becomes a blank. The first token loses its marks unless the scheme is
+ * "never". */
 static int parse_metaspace(struct decoder_step *step, const struct json *v, struct err *e)
 {
     struct str replacement, scheme = json_string(json_get(v, "prepend_scheme"));
@@ -93,7 +94,7 @@ static int parse_metaspace(struct decoder_step *step, const struct json *v, stru
     return 0;
 }
 
-/* Parses the stripped character, and its number at the front and the end of a token. */
+/* Parses the stripped character, and its limits at the front and the end of a token. */
 static int parse_strip(struct decoder_step *step, const struct json *v, struct err *e)
 {
     struct str content;
@@ -106,7 +107,7 @@ static int parse_strip(struct decoder_step *step, const struct json *v, struct e
     return 0;
 }
 
-/* A pattern and what takes its place. */
+/* Parses a pattern and its replacement. */
 static int parse_replace(struct decoder_step *step, const struct json *v, struct err *e)
 {
     struct str content;
@@ -117,7 +118,7 @@ static int parse_replace(struct decoder_step *step, const struct json *v, struct
     return config_pattern(v, &step->pattern, e);
 }
 
-/* The suffix that ends a word. */
+/* Parses the suffix that ends a word. */
 static int parse_suffix(struct decoder_step *step, const struct json *v, struct err *e)
 {
     struct str suffix;
@@ -152,7 +153,7 @@ static bool is_fused(const struct decoder_step *step)
     return step->fused || step->kind == STEP_FUSE || step->kind == STEP_BYTE_LEVEL;
 }
 
-/* Adds one step. `fused` is noted when a step before it joins all tokens into one. */
+/* Adds one step. If an earlier step joins all tokens into one, the step is fused. */
 static int parse_step(struct decoder *d, const struct json *v, unsigned depth, struct err *e)
 {
     static const struct {
@@ -184,8 +185,8 @@ static int parse_step(struct decoder *d, const struct json *v, unsigned depth, s
     return config_refuse("decoder", v, e);
 }
 
-/* A Replace makes at most its content of each byte, or puts it between two: of a literal's bytes
- * together. */
+/* Checks the growth by Replace steps. Each makes at most its content of each byte, or inserts it
+ * between two bytes; a literal pattern replaces all its bytes at once. */
 static int check_growth(const struct decoder *d, struct err *e)
 {
     uint64_t growth = 1;
@@ -206,7 +207,7 @@ static int check_growth(const struct decoder *d, struct err *e)
     return 0;
 }
 
-/* See decoder.h; no decoder at all joins tokens with blanks, as the library does. */
+/* No decoder at all joins tokens with blanks, as in the library. */
 int decoder_parse(struct decoder *d, const struct json *v, struct err *e)
 {
     *d = (struct decoder){0};
@@ -222,7 +223,6 @@ int decoder_parse(struct decoder *d, const struct json *v, struct err *e)
     return 0;
 }
 
-/* Frees the steps; d is empty then. */
 void decoder_done(struct decoder *d)
 {
     for (size_t i = 0; i < d->n; i++) {
@@ -266,7 +266,7 @@ static void put_step_text(struct decoding *g, size_t at)
     put_token(g, at + 1, buf_str(&g->steps[at].text));
 }
 
-/* Bytes of the first maximal part of s that is no character. */
+/* Returns the length of the first maximal invalid part of s. */
 static size_t broken_len(struct str s)
 {
     size_t n = 1;
@@ -274,13 +274,13 @@ static size_t broken_len(struct str s)
 
     while (n < s.len && n < 4 && utf8_decode(str_of(s.p, n), &cp) == 0)
         n++;
-    /* n bytes are broken for sure or s ends: the last byte belongs to the next character unless
-     * it alone made the start broken */
+    /* n bytes are certainly broken, or s ends. The last byte belongs to the next character, unless
+     * it is what made the start broken */
     return n > 1 && utf8_decode(str_of(s.p, n), &cp) < 0 ? n - 1 : n;
 }
 
-/* Appends the characters of s, U+FFFD for broken parts; an unfinished character at the end stays
- * in s unless `all`. */
+/* Appends the characters of s, U+FFFD for broken parts. An unfinished character at the end stays in
+ * s unless `all`. */
 static void write_lossy(struct str *s, bool all, struct buf *out)
 {
     while (s->len > 0) {
@@ -296,7 +296,7 @@ static void write_lossy(struct str *s, bool all, struct buf *out)
     }
 }
 
-/* Whole characters go on at once (decoding_feed passes the usual token by). */
+/* Passes on whole characters at once. (decoding_feed handles the usual token itself.) */
 static void byte_level(struct decoding *g, size_t at, struct str token)
 {
     struct decoding_step *step = &g->steps[at];
@@ -313,7 +313,7 @@ static void byte_level(struct decoding *g, size_t at, struct str token)
     put_step_text(g, at);
 }
 
-/* A held run of bytes ends: its text when it is UTF-8, else U+FFFD for each byte. */
+/* Ends a held run of bytes: passes on its text if it is UTF-8, else U+FFFD for each byte. */
 static void flush_bytes(struct decoding *g, size_t at)
 {
     struct decoding_step *step = &g->steps[at];
@@ -330,7 +330,7 @@ static void flush_bytes(struct decoding *g, size_t at)
     put_step_text(g, at);
 }
 
-/* The byte of "<0xNN>" or -1. A '+' may stand for the first digit: Rust reads it so. */
+/* Returns the byte of "<0xNN>", or -1. A '+' may replace the first digit: Rust accepts that. */
 static int fallback_byte(struct str token)
 {
     int high, low;
@@ -342,7 +342,7 @@ static int fallback_byte(struct str token)
     return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
 
-/* Bytes gather until a token comes that is none. */
+/* Collects byte tokens until a different token comes. */
 static void byte_fallback(struct decoding *g, size_t at, struct str token)
 {
     int byte = fallback_byte(token);
@@ -355,7 +355,7 @@ static void byte_fallback(struct decoding *g, size_t at, struct str token)
     put_token(g, at + 1, token);
 }
 
-/* Puts `content` in the place of each match within the token. */
+/* Replaces each match within the token by `content`. */
 static void replace_content(struct decoding *g, size_t at, struct str token, struct str content)
 {
     struct decoding_step *step = &g->steps[at];
@@ -375,7 +375,7 @@ static void replace_content(struct decoding *g, size_t at, struct str token, str
     put_step_text(g, at);
 }
 
-/* Marks become blanks; the first token's are dropped if so configured. */
+/* Converts marks to blanks. Those of the first token are dropped if so configured. */
 static void decode_metaspace(struct decoding *g, size_t at, struct str token)
 {
     const struct decoder_step *conf = &g->decoder->at[at];
@@ -396,7 +396,7 @@ static void decode_metaspace(struct decoding *g, size_t at, struct str token)
     put_step_text(g, at);
 }
 
-/* Finds the start of the trailing run of the content's characters, at most `stop` of them. */
+/* Returns the start of the trailing run of the content's characters, at most `stop` of them. */
 static size_t tail_start(const struct decoder_step *conf, struct str s)
 {
     struct str content = str_of(conf->content, conf->content_len);
@@ -407,7 +407,7 @@ static size_t tail_start(const struct decoder_step *conf, struct str s)
     return to;
 }
 
-/* Drops up to `start` characters at the front; *count of them are gone. */
+/* Drops up to `start` characters at the front, of which *count were dropped before. */
 static struct str strip_front(const struct decoder_step *conf, struct str s, size_t *count,
                               bool *closed)
 {
@@ -424,8 +424,8 @@ static struct str strip_front(const struct decoder_step *conf, struct str s, siz
     return s;
 }
 
-/* Unfused: each token by itself. Fused: the front once, and the end when it is known to be the
- * end. */
+/* Strips a token. Unfused: each token by itself. Fused: the front once, and the end when it is
+ * known to be the end. */
 static void strip_token(struct decoding *g, size_t at, struct str token)
 {
     const struct decoder_step *conf = &g->decoder->at[at];
@@ -446,7 +446,7 @@ static void strip_token(struct decoding *g, size_t at, struct str token)
     put_step_text(g, at);
 }
 
-/* BPEDecoder: the suffix of all tokens but the last becomes a blank, so one token waits. */
+/* BPEDecoder: the suffix of all tokens except the last becomes a blank, so one token waits. */
 static void decode_suffix(struct decoding *g, size_t at, struct str token)
 {
     struct decoding_step *step = &g->steps[at];
@@ -464,14 +464,14 @@ static void join_token(struct decoding *g, size_t at, struct str token)
     put_token(g, at + 1, token);
 }
 
-/* Steps that need the whole token hold fragments until the end. */
+/* Reports whether the step needs the whole token, so that it holds fragments until the end. */
 static bool needs_whole_token(const struct decoder_step *conf)
 {
     return conf->fused && (conf->kind == STEP_REPLACE || conf->kind == STEP_BYTE_FALLBACK ||
                            conf->kind == STEP_BYTE_LEVEL || conf->kind == STEP_SUFFIX);
 }
 
-/* One token through one step. */
+/* Passes one token through one step. */
 static void run_step(struct decoding *g, size_t at, struct str token)
 {
     const struct decoder_step *conf = &g->decoder->at[at];
@@ -504,7 +504,7 @@ static void run_step(struct decoding *g, size_t at, struct str token)
     }
 }
 
-/* Hands a token to step `at`; behind the last step to the output. */
+/* Passes a token to step `at`, or to the output if there is no such step. */
 static void put_token(struct decoding *g, size_t at, struct str token)
 {
     if (at == g->decoder->n)
@@ -515,7 +515,7 @@ static void put_token(struct decoding *g, size_t at, struct str token)
         run_step(g, at, token);
 }
 
-/* Passes on what the step still holds; its input has ended. */
+/* Passes on what the step still holds, because its input has ended. */
 static void end_step(struct decoding *g, size_t at)
 {
     const struct decoder_step *conf = &g->decoder->at[at];
@@ -543,7 +543,7 @@ static void end_step(struct decoding *g, size_t at)
         if (step->count > 0)
             replace_content(g, at, buf_str(&step->held), STR(""));
         break;
-    default: /* what STEP_STRIP holds is stripped */
+    default: /* for STEP_STRIP the held bytes are dropped */
         break;
     }
     buf_clear(&step->held);
@@ -554,7 +554,7 @@ static void end_step(struct decoding *g, size_t at)
 void decoding_feed(struct decoding *g, struct str token, struct buf *out)
 {
     g->out = out;
-    /* The usual token of the usual decoder: whole characters, and none held. */
+    /* The usual token of the usual decoder: whole characters, and no held bytes. */
     if (g->decoder->byte_level && !decoding_waits(g) && utf8_valid(token))
         buf_add_str(out, token);
     else

@@ -1,14 +1,13 @@
-/* Text to ids (tokenizer.h): the pipeline of the reference library, without its intermediate
- * lists.
+/* Text to ids (tokenizer.h): the pipeline of the reference library, without its intermediate lists.
  *
- *   text ── added.raw ──┬─ added tokens (special ones and others looked for in raw text)
+ *   text ── added.raw ──┬─ added tokens (special ones and others searched in raw text)
  *                       └─ rest: normalizer ── added.normalized ──┬─ added tokens
  *                                                                 └─ rest: pre_tokenizer ── words
  *   word ── word cache, else bpe or unigram ── ids
  *
- * The post-processor's template (t->post) says where special tokens stand around the text. A
- * text can be encoded in parts (encoder_encode_step): a part ends behind an added token, because
- * nothing merges across one. Scratch memory is kept between calls up to SCRATCH_KEEP. */
+ * The post-processor's template (t->post) says which special tokens surround the text. A text can
+ * be encoded in steps (encoder_encode_step): a step ends after an added token, because nothing
+ * merges across one. Scratch memory is kept between calls up to SCRATCH_KEEP. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,12 +22,12 @@
 #include "worker/text/tokens/unicode.h"
 #include "worker/text/tokens/word_cache.h"
 
-/* Symbols of room that an encoder keeps between texts, and bytes of each of their changed forms. */
+/* Memory that an encoder keeps between texts: symbols, and bytes of each changed form of a text. */
 enum { SCRATCH_KEEP = 1 << 16, SCRATCH_TEXT_KEEP = 1 << 20 };
 
 enum { PART_BYTES = 32 << 10 };
 
-/* Keeps what is rare out of the functions that each word runs through: they need no frame then. */
+/* Keeps rare code out of the functions that run for each word, which then need no stack frame. */
 #define APART __attribute__((noinline))
 
 #define SPACE_PIECE "\xe2\x96\x81"
@@ -42,12 +41,13 @@ struct encoder {
     struct normalizer_scratch normalizer;
     struct pretok_scratch pretok;
     struct token_vec *out; /* ids of the present call */
-    struct budget budget;  /* limits of the call under way */
+    struct budget budget;  /* limits of the present call */
     struct plain_places plain;
-    const char *whole; /* the text that they are places of */
+    const char *whole; /* the text whose positions the offsets are */
 };
 
-/* One per process or thread; borrows the tokenizer, which must outlive it. */
+/* Makes an encoder, one for each process or thread. Borrows the tokenizer, which must outlive
+ * it. */
 struct encoder *encoder_new(const struct tokenizer *t)
 {
     struct encoder *enc = mem_zalloc(sizeof(*enc));
@@ -78,7 +78,7 @@ void encoder_free(struct encoder *enc)
 
 static void append_ids(struct token_vec *out, const int32_t *ids, size_t n)
 {
-    vec_reserve(out, n + WORD_CACHE_IDS_MAX); /* the next word finds room, too */
+    vec_reserve(out, n + WORD_CACHE_IDS_MAX); /* the next word finds space, too */
     for (size_t i = 0; i < n; i++)
         out->at[out->n + i] = ids[i];
     out->n += n;
@@ -91,7 +91,7 @@ static int run_model(struct encoder *enc, struct str word, struct err *e)
     return bpe_encode(&enc->t->bpe, &enc->bpe, word, enc->out, e);
 }
 
-/* Encodes what encode_word leaves: a word that the cache does not know, or ids for which there is
+/* Encodes what encode_word does not: a word that the cache does not have, or ids for which there is
  * no space. */
 static APART int encode_slowly(struct encoder *enc, struct str word, struct err *e)
 {
@@ -116,8 +116,8 @@ static APART int encode_slowly(struct encoder *enc, struct str word, struct err 
     return 0;
 }
 
-/* Encodes a word. The cache is used if the word fits into a line of it and takes longer to encode
- * than to look up; otherwise the model. */
+/* Encodes a word. Uses the cache if the word fits into a line of it and takes longer to encode than
+ * to look up; otherwise the model. */
 static inline int encode_word(struct encoder *enc, struct str word, struct err *e)
 {
     const struct bpe *bpe = &enc->t->bpe;
@@ -139,12 +139,13 @@ static inline int encode_word(struct encoder *enc, struct str word, struct err *
     line = word_cache_get(word_cache_set(&enc->cache, &key), &key);
     if (RG_UNLIKELY(!line))
         return encode_slowly(enc, word, e);
-    memcpy(out->at + out->n, line->ids, sizeof(line->ids)); /* few or all, in as many steps */
+    /* always copies the whole line, because a fixed size is faster */
+    memcpy(out->at + out->n, line->ids, sizeof(line->ids));
     out->n += word_line_count(line);
     return 0;
 }
 
-/* A word that no merge joins across "X|U+2581" is encoded in parts, which the cache knows. */
+/* Encodes a word in which no merge joins "X|U+2581" in pieces, which are in the cache. */
 static APART int encode_pieces(struct encoder *enc, struct str word, struct err *e)
 {
     struct str space = STR(SPACE_PIECE);
@@ -165,7 +166,7 @@ static APART int encode_pieces(struct encoder *enc, struct str word, struct err 
     return 0;
 }
 
-/* Called for each word; the place where a long encoding notices that it is cancelled. */
+/* Called for each word. A long encoding notices here that it is cancelled. */
 static int on_word(void *arg, struct str word, struct err *e)
 {
     struct encoder *enc = arg;
@@ -188,7 +189,7 @@ struct text_run {
     size_t start, end;
 };
 
-/* Whether no word character touches the match. */
+/* Reports whether no word character is adjacent to the match. */
 static bool stands_alone(struct str text, const struct trie_match *m)
 {
     uint32_t cp;
@@ -204,7 +205,7 @@ static bool stands_alone(struct str text, const struct trie_match *m)
     return !is_word_at_edge(cp);
 }
 
-/* Finds the start of the white space before `at`, not before `floor`. */
+/* Returns the start of the white space before `at`, not before `floor`. */
 static size_t space_before(struct str text, size_t at, size_t floor)
 {
     while (at > floor) {
@@ -218,7 +219,7 @@ static size_t space_before(struct str text, size_t at, size_t floor)
     return at;
 }
 
-/* Finds the end of the white space at `at`. *known is a run of white space that was found before,
+/* Returns the end of the white space at `at`. *known is a run of white space that was found before,
  * so that many tokens in one run cost one walk. */
 static size_t space_after(struct str text, size_t at, struct text_run *known)
 {
@@ -240,7 +241,7 @@ static size_t space_after(struct str text, size_t at, struct text_run *known)
 /* Handles the text between added tokens. */
 typedef int rest_fn(struct encoder *enc, struct pretok_piece piece, struct err *e);
 
-/* Text between two added tokens, with the share of the head that falls into it. */
+/* Passes the text between two added tokens on, with its share of the head. */
 static int pass_text_between(struct encoder *enc, const struct pretok_piece *piece, size_t start,
                              size_t end, rest_fn *rest, struct err *e)
 {
@@ -251,8 +252,8 @@ static int pass_text_between(struct encoder *enc, const struct pretok_piece *pie
     return rest(enc, (struct pretok_piece){str_sub(piece->text, start, end - start), head}, e);
 }
 
-/* The blanks around a match that the token swallows belong to it, too; never those that the token
- * before it, which ends at `done`, has swallowed already. */
+/* Extends a match by the surrounding blanks that the token swallows. Blanks that the token before
+ * it, which ends at `done`, has swallowed do not count. */
 static void widen_match(const struct added_token *token, struct str text, size_t done,
                         struct text_run *blank, size_t *start, size_t *end)
 {
@@ -281,7 +282,7 @@ static bool is_plain_match(const struct encoder *enc, struct str text, size_t at
 
 /* Appends the ids of the added tokens in the piece, and calls `rest` for the text between them.
  * White space that a token swallows is not searched again, but matches inside it count, as in the
- * library. at: NULL, or the start of this step; the step ends after a token when it is long enough,
+ * library. at: NULL, or the start of this step. The step ends after a token when it is long enough,
  * and sets *at. */
 static int split_added(struct encoder *enc, const struct trie *trie, struct pretok_piece piece,
                        rest_fn *rest, size_t *at, struct err *e)
@@ -301,7 +302,7 @@ static int split_added(struct encoder *enc, const struct trie *trie, struct pret
         widen_match(token, piece.text, done, &blank, &start, &end);
         if (pass_text_between(enc, &piece, done, start, rest, e) < 0)
             return -1;
-        if (start < end) /* nothing may be left of a token that takes blanks already taken */
+        if (start < end) /* a token whose blanks were swallowed before may be empty */
             *vec_push(enc->out) = token->id;
         done = end;
         if (at && end == m.end && end - begin >= PART_BYTES) {
@@ -321,7 +322,8 @@ static int encode_plain(struct encoder *enc, struct pretok_piece piece, struct e
     return pretok_run(&enc->t->pretok, &enc->pretok, piece, on_word, enc, e);
 }
 
-/* Text without raw added tokens: normalized, then searched for the normalized ones. */
+/* Encodes text without raw added tokens: normalizes it, then searches the normalized added
+ * tokens. */
 static int encode_raw(struct encoder *enc, struct pretok_piece piece, struct err *e)
 {
     const struct tokenizer *t = enc->t;
@@ -333,7 +335,7 @@ static int encode_raw(struct encoder *enc, struct pretok_piece piece, struct err
     return split_added(enc, &t->added.normalized, piece, encode_plain, NULL, e);
 }
 
-/* The text of one message; its first character is the head (normalizer.h). */
+/* Encodes the text of one message. Its first character is the head (normalizer.h). */
 static int encode_text(struct encoder *enc, struct str text, size_t *at, struct err *e)
 {
     struct pretok_piece piece = {text, 0};
@@ -344,8 +346,8 @@ static int encode_text(struct encoder *enc, struct str text, size_t *at, struct 
     return split_added(enc, &enc->t->added.raw, piece, encode_raw, at, e);
 }
 
-/* What one text may take: the same for all short ones, and for long ones in proportion. Sane
- * tokenizers take some ten bytes and less than a step for each byte of text. */
+/* Limits for one text: the same for all short ones, in proportion for long ones. Real tokenizers
+ * need some ten bytes and less than a step for each byte of text. */
 enum { STEPS_A_BYTE = 256, BYTES_A_BYTE = 32, BYTES_LEAST = 16 << 20 };
 
 static void begin_budget(struct encoder *enc, struct str text)
@@ -367,8 +369,7 @@ static void free_excess(struct encoder *enc)
         buf_done_above(&enc->pretok.bufs[i], SCRATCH_TEXT_KEEP);
 }
 
-/* Special tokens of the template are added on request; a failure takes back all ids of this
- * call. */
+/* Adds the template's special tokens on request. A failure removes all ids of this call. */
 int encoder_encode(struct encoder *enc, struct str text, bool add_special_tokens,
                    struct token_vec *out, struct err *e)
 {
@@ -408,7 +409,7 @@ int encoder_encode_plain(struct encoder *enc, struct str text, const struct plai
     return rc;
 }
 
-/* A template with more than the text needs the whole, so it is not cut. */
+/* A text whose template adds more tokens is encoded as a whole, not in steps. */
 int encoder_encode_step(struct encoder *enc, struct str text, size_t *at, struct token_vec *out,
                         struct err *e)
 {
@@ -417,7 +418,7 @@ int encoder_encode_step(struct encoder *enc, struct str text, size_t *at, struct
     int rc;
 
     if (post->n != 1 || post->at[0] != TEMPLATE_TEXT || text.len == 0) {
-        *at = text.len; /* the text is not all there is */
+        *at = text.len; /* the ids are not only those of the text */
         return encoder_encode(enc, text, false, out, e) == 0 ? 1 : -1;
     }
     if (*at == 0 && !utf8_valid(text))

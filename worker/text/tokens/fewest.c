@@ -1,7 +1,7 @@
-/* What can be said of a text's tokens without making them: a lower bound of their number, from
- * the longest token. It lets a call that cannot fit be refused before its text is encoded. Where
- * a tokenizer may drop or join text without limit, the bound is 0. The same look at every token
- * marks those whose texts decoding may copy as they are. */
+/* A lower bound for the number of a text's tokens, without encoding it, from the longest token. So
+ * a call that cannot fit is refused before its text is encoded. If a tokenizer may drop or join
+ * text without limit, the bound is 0. The same pass over all tokens marks those whose texts
+ * decoding may copy unchanged. */
 #include "worker/text/tokens/tokenizer_parts.h"
 
 #include "common/base/check.h"
@@ -9,11 +9,11 @@
 #include "worker/text/tokens/tokenizer.h"
 #include "worker/text/tokens/unicode.h"
 
-/* Characters that become one by composition are at most this many times as long together. */
+/* Characters that are composed into one are together at most this many times as long. */
 enum { COMPOSED_MAX = 4 };
 
-/* Whether every byte of a text comes to stand in some token: nothing is dropped, swallowed or
- * joined into one token of any length. */
+/* Reports whether every byte of a text becomes a byte of some token: nothing is dropped, swallowed
+ * or joined into one token of unlimited length. */
 static bool keeps_all(const struct tokenizer *t)
 {
     for (size_t i = 0; i < t->added.list.n; i++)
@@ -45,7 +45,7 @@ void tokenizer_measure(struct tokenizer *t)
     t->longest = keeps_all(t) ? longest : 0;
 }
 
-/* ASCII is never composed, so the bound need not be divided. */
+/* ASCII is never composed, so the bound is not divided. */
 static bool is_ascii(struct str text)
 {
     return unicode_ascii_run(text.p, text.len) == text.len;

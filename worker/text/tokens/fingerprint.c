@@ -1,6 +1,6 @@
-/* One number for what a tokenizer does: two files that encode or decode differently have different
- * ones. Written again by another program (spaces, merges as pairs or as texts, defaults spelt out
- * in the model) it stays. */
+/* One number for the behaviour of a tokenizer. Files that encode or decode differently have
+ * different numbers. The same tokenizer written by a different program (spaces, merges as pairs or
+ * as texts, defaults spelt out in the model) has the same number. */
 #include "worker/text/tokens/tokenizer_parts.h"
 
 #include "common/codec/json.h"
@@ -36,7 +36,7 @@ static uint64_t mix_pieces(uint64_t h, const struct tokenizer *t)
     return h;
 }
 
-/* "a b" and ["a", "b"] are the same. */
+/* "a b" and ["a", "b"] give the same hash. */
 static uint64_t mix_merges(uint64_t h, const struct json *merges)
 {
     for (uint32_t i = 0; merges && i < merges->n; i++) {
@@ -64,7 +64,7 @@ static uint64_t mix_section(uint64_t h, const struct json *part, struct buf *tex
     return mix_text(h, buf_str(text));
 }
 
-/* Scores as numbers: "-3.0" and "-3" are the same. */
+/* Hashes scores as numbers: "-3.0" and "-3" give the same hash. */
 static uint64_t mix_unigram(uint64_t h, const struct tokenizer *t)
 {
     const struct unigram *u = &t->unigram;
@@ -73,8 +73,8 @@ static uint64_t mix_unigram(uint64_t h, const struct tokenizer *t)
     return mix_number(h, (uint64_t)(uint32_t)u->unk << 8 | (unsigned)u->byte_fallback);
 }
 
-/* Vocabulary and added tokens by id, merges in order, flags of the model, the three configured
- * parts as JSON text, and the template of special tokens. Never 0. */
+/* Hashes vocabulary and added tokens by id, merges in order, flags of the model, the three
+ * configured parts as JSON text, and the template of special tokens. Never returns 0. */
 uint64_t tokenizer_fingerprint_of(const struct tokenizer *t, const struct json *root)
 {
     static const char *const parts[] = {"normalizer", "pre_tokenizer", "decoder"};

@@ -1,5 +1,5 @@
-/* Cluster boundaries (grapheme.h) by one pass: `struct cluster` keeps what the rules ask about
- * the characters so far, `joins` decides about the next one, `add` takes it in. */
+/* Cluster boundaries (grapheme.h) in one pass: `struct cluster` has what the rules need of the
+ * characters so far, joins_cluster decides about the next one, add_to_cluster adds it. */
 
 #include "worker/text/tokens/grapheme.h"
 
@@ -7,7 +7,8 @@
 
 enum { HANGUL_FIRST = 0xac00, HANGUL_LAST = 0xd7a3, HANGUL_TAILS = 28 };
 
-/* ASCII and Hangul syllables are computed, others looked up in the generated ranges. */
+/* Returns the class: computed for ASCII and Hangul syllables, otherwise from the generated
+ * ranges. */
 static enum grapheme_class class_of(uint32_t cp)
 {
     size_t low = 0, high = unicode_graphemes_count;
@@ -29,13 +30,13 @@ static enum grapheme_class class_of(uint32_t cp)
                : GRAPHEME_ANY;
 }
 
-/* What of the cluster so far later characters depend on. */
+/* Facts about the cluster so far on which later characters depend. */
 struct cluster {
     enum grapheme_class last;
-    unsigned flags; /* regional indicators */
-    bool picture;   /* a pictograph, and nothing behind it but what extends it */
-    bool consonant; /* a consonant, and behind it but what extends it ... */
-    bool linked;    /* ... a linker among that */
+    unsigned flags; /* number of regional indicators */
+    bool picture;   /* a pictograph, followed only by characters that extend it */
+    bool consonant; /* a consonant, followed only by characters that extend it ... */
+    bool linked;    /* ... of which one is a linker */
 };
 
 static bool is_control_class(enum grapheme_class c)
@@ -48,7 +49,7 @@ static bool is_extending(enum grapheme_class c)
     return c == GRAPHEME_EXTEND || c == GRAPHEME_LINKER || c == GRAPHEME_ZWJ;
 }
 
-/* Rules GB6 to GB8: which parts of a syllable follow each other. */
+/* Rules GB6 to GB8: which jamo of a syllable follow each other. */
 static bool joins_hangul(enum grapheme_class last, enum grapheme_class c)
 {
     switch (last) {
@@ -65,7 +66,8 @@ static bool joins_hangul(enum grapheme_class last, enum grapheme_class c)
     }
 }
 
-/* Whether the character belongs to the cluster; the annex's rules GB3 to GB13 in their order. */
+/* Reports whether the character belongs to the cluster: the annex's rules GB3 to GB13 in their
+ * order. */
 static bool joins_cluster(const struct cluster *k, enum grapheme_class c)
 {
     if (k->last == GRAPHEME_CR && c == GRAPHEME_LF)
@@ -83,7 +85,7 @@ static bool joins_cluster(const struct cluster *k, enum grapheme_class c)
            k->flags % 2 == 1;
 }
 
-/* Takes a character into the cluster. */
+/* Adds a character to the cluster. */
 static void add_to_cluster(struct cluster *k, enum grapheme_class c)
 {
     bool extending = is_extending(c);
@@ -95,7 +97,6 @@ static void add_to_cluster(struct cluster *k, enum grapheme_class c)
     k->last = c;
 }
 
-/* Adds characters as long as they join. */
 size_t grapheme_len(struct str text, size_t at)
 {
     struct cluster k = {0};
@@ -106,7 +107,7 @@ size_t grapheme_len(struct str text, size_t at)
         uint32_t cp;
         size_t n = unicode_read(text.p + end, &cp);
 
-        /* the usual: plain ASCII on both sides */
+        /* the usual case: plain ASCII on both sides */
         if (end > at && cp >= 0x20 && cp < 0x7f && k.last == GRAPHEME_ANY)
             break;
         c = class_of(cp);

@@ -1,5 +1,5 @@
 /*
- * Grapheme clusters: what a reader takes for one character (extended clusters of Unicode's annex
+ * Grapheme clusters: what a reader considers one character (extended clusters of Unicode's annex
  * 29). Pure.
  */
 #ifndef RG_TOKENS_GRAPHEME_H
@@ -9,7 +9,8 @@
 
 #include "common/base/str.h"
 
-/* Bytes of the cluster that begins at `at` of valid UTF-8; at < text.len, at a cluster's start. */
+/* Returns the length of the cluster at `at` in valid UTF-8. `at` must be < text.len and the start
+ * of a cluster. */
 size_t grapheme_len(struct str text, size_t at);
 
 #endif

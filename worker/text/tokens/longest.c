@@ -1,6 +1,6 @@
-/* Encodes by the longest tokens that are stable as neighbours (longest.h): a walk with steps back.
- * room.closed has a bit for each position from which no way led on. Such a position is not tried
- * again, so every position is left at most once and the cost stays linear. */
+/* Encodes by the longest tokens that are stable as neighbours (longest.h), with backtracking.
+ * room.closed has a bit for each position from which no continuation was found. Such a position is
+ * not tried again, so every position is left at most once and the cost stays linear. */
 
 #include "worker/text/tokens/longest.h"
 
@@ -11,9 +11,11 @@
 #include "worker/text/tokens/longest_bear.h"
 #include "worker/text/tokens/pair_table.h"
 
-enum { SPEND_EVERY = 1 << 10, FAILED_STEPS = 32 }; /* tokens; steps of one that does not fit */
+/* SPEND_EVERY: tokens between two checks of the budget. FAILED_STEPS: steps for a token that does
+ * not fit */
+enum { SPEND_EVERY = 1 << 10, FAILED_STEPS = 32 };
 
-/* The node of one byte more; 0: none. */
+/* Returns the node with one byte more; 0: there is none. */
 static inline uint32_t step_node(const struct longest *l, uint32_t node, char byte)
 {
     uint32_t from = l->nodes[node].longer, n = l->nodes[node + 1].longer - from;
@@ -25,7 +27,7 @@ static inline uint32_t step_node(const struct longest *l, uint32_t node, char by
     return found ? (uint32_t)(found - l->last) : 0;
 }
 
-/* The longest token that n > 0 bytes begin with. */
+/* Returns the longest token with which n > 0 bytes begin. */
 static inline int32_t longest_at(const struct longest *l, const char *text, size_t n)
 {
     uint8_t first = (uint8_t)text[0];
@@ -35,7 +37,7 @@ static inline int32_t longest_at(const struct longest *l, const char *text, size
     for (size_t i = 2; node; i++) {
         if (l->nodes[node].token >= 0) {
             best = l->nodes[node].token;
-            __builtin_prefetch(&l->origins[best]); /* looked into next */
+            __builtin_prefetch(&l->origins[best]); /* it is read next */
         }
         node = i < n ? step_node(l, node, text[i]) : 0;
     }
@@ -51,13 +53,13 @@ uint32_t longest_node(const struct longest *l, const char *text, size_t n)
     return node;
 }
 
-/* Whether two tokens that touch stay what they are. */
+/* Reports whether two adjacent tokens stay unmerged. */
 static inline bool pair_is_stable(const struct longest *l, int32_t a, int32_t b)
 {
     return pair_table_get(l->ranks, a, b) == PAIR_NONE && longest_bear(l, a, b);
 }
 
-/* Tries the longest token at the place, then shorter ones; when none is left, the place is
+/* Tries the longest token at the position, then shorter ones. If no token is left, the position is
  * closed and the token before it is shortened. */
 size_t longest_encode(const struct longest *l, const char *text, size_t n, struct longest_room room,
                       struct budget *budget)
@@ -83,7 +85,7 @@ size_t longest_encode(const struct longest *l, const char *text, size_t n, struc
         token = l->origins[token].shorter;
         if (!budget_spend(budget, FAILED_STEPS))
             return 0;
-        while (token < 0) { /* no way leads on from here */
+        while (token < 0) { /* no token fits at this position */
             CHECK(count > 0);
             room.closed[at / 32] |= 1u << at % 32;
             token = room.tokens[--count];

@@ -1,4 +1,4 @@
-/* The question that longest.h rests on, for its two files. */
+/* The predicate on which longest.h is based, for its two files. */
 #ifndef RG_TOKENS_LONGEST_BEAR_H
 #define RG_TOKENS_LONGEST_BEAR_H
 
@@ -7,16 +7,15 @@
 #include "worker/text/tokens/longest.h"
 #include "worker/text/tokens/pair_table.h"
 
-/* Whether nothing merges across the border of a and b before they are what they
- * are. */
+/* Reports whether nothing merges across the border of a and b before both tokens are complete. */
 static inline bool longest_bear(const struct longest *l, int32_t a, int32_t b)
 {
     const struct token_origin *x = &l->origins[a], *y = &l->origins[b];
     uint32_t bound;
 
     while (x->order || y->order) {
-        /* The left one of equal pairs merges first. So b's merge is the later of two equal ones,
-         * and yields to a merge of its own rank across the border. */
+        /* Of equal pairs the left one merges first. So of two equal merges b's is the later one,
+         * and comes after a merge of the same rank across the border. */
         if (y->order >= x->order) {
             bound = y->order;
             b = y->left;

@@ -1,8 +1,8 @@
 /* Computes, once, the facts of a vocabulary that longest.h needs. Steps: the pair of each rank
- * (read_pairs), how each token comes about (find_origins), whether merges are in order, the text of
- * each token (spell), the tokens sorted by text, and at last the trie (make_nodes), level by level
- * so that the children of a node have numbers in a row. Models that fail a step are left without
- * origins and merge. */
+ * (read_pairs), the last merge of each token (find_origins), whether merges are in order, the text
+ * of each token (spell_tokens), the tokens sorted by text, and at last the trie (make_nodes), level
+ * by level so that the children of a node have successive numbers. Models that fail a step stay
+ * without origins and use the merge loop. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +15,10 @@
 
 enum { DIGIT_BITS = 8, DIGITS = 1 << DIGIT_BITS };
 
-/* A token's text, to sort by. */
+/* A token's text, for sorting. */
 struct spelling {
-    uint64_t head; /* the first eight bytes, the first one highest; zeros behind a shorter one */
+    /* first eight bytes, the first one highest; a shorter text is padded with zeros */
+    uint64_t head;
     int32_t id;
     uint32_t len;
     const uint8_t *text;
@@ -26,13 +27,14 @@ struct spelling {
 struct longest_making {
     struct longest *l;
     const struct longest_merges *merges;
-    int32_t (*pairs)[2]; /* by rank; -1: the pair has another rank, too, which counts */
-    uint8_t *text;       /* text of all tokens, one after the other ... */
-    size_t *at;          /* ... by id */
+    /* pair of each rank; -1: the pair has a different rank, too, which counts */
+    int32_t (*pairs)[2];
+    uint8_t *text; /* texts of all tokens, one after the other ... */
+    size_t *at;    /* ... and their offsets, by id */
     struct spelling *sorted;
-    size_t n;      /* tokens that are merged */
-    uint16_t *row; /* by id: merges in a row, then tokens that it begins with */
-    bool too_long; /* one begins with too many */
+    size_t n;      /* number of tokens that merges make */
+    uint16_t *row; /* by id: number of merges in a row, later of tokens with which it begins */
+    bool too_long; /* a token begins with too many others */
 };
 
 /* Inverts the table: rank -> pair. */
@@ -55,8 +57,8 @@ static void read_pairs(struct longest_making *m)
     }
 }
 
-/* Makes bytes of the 256 ids, and nothing of all others. -1: a byte is absent, or a merge makes it.
- */
+/* Initialises the origins: the 256 ids are bytes, all others unset. Returns -1 if a byte is absent,
+ * or if a merge makes it. */
 static int begin_origins(struct longest_making *m)
 {
     const struct longest_merges *merges = m->merges;
@@ -75,7 +77,7 @@ static int begin_origins(struct longest_making *m)
     return 0;
 }
 
-/* Finds the merge that each token is made by. -1: one has two, or too many in a row. */
+/* Finds the merge that makes each token. Returns -1 if a token has two, or too many in a row. */
 static int find_origins(struct longest_making *m)
 {
     struct token_origin *o = m->l->origins;
@@ -97,7 +99,7 @@ static int find_origins(struct longest_making *m)
     return 0;
 }
 
-/* Whether no merge ranks below those that make its parts. */
+/* Reports whether no merge ranks below those that make its two sides. */
 static bool in_order(const struct longest_making *m)
 {
     const struct token_origin *o = m->l->origins;
@@ -111,7 +113,8 @@ static bool in_order(const struct longest_making *m)
     return true;
 }
 
-/* Lays the texts of all tokens down, in the order of their merges: parts come before the whole. */
+/* Writes the texts of all tokens in the order of their merges, so that both sides precede the
+ * whole. */
 static void spell_tokens(struct longest_making *m)
 {
     const struct token_origin *o = m->l->origins;
@@ -152,7 +155,7 @@ static int by_text(const void *a, const void *b)
     return order ? order : (x->len > y->len) - (x->len < y->len);
 }
 
-/* Sorts by the heads, digit by digit from the lowest, then what has equal heads. */
+/* Sorts by the heads, digit by digit from the lowest, then tokens with equal heads. */
 static void sort_tokens(struct longest_making *m)
 {
     struct spelling *other = mem_alloc((m->n + 1) * sizeof(*other)), *swap;
@@ -179,17 +182,18 @@ static void sort_tokens(struct longest_making *m)
     }
 }
 
-/* Nodes that are made; of each, the sorted tokens that begin so, and how long it is. */
+/* The nodes so far, and for each the range of sorted tokens that begin with its text, and its
+ * length. */
 struct longest_growing {
     struct node_range {
         uint32_t from, to, depth;
-        int32_t deepest; /* the longest token that it begins with */
+        int32_t deepest; /* longest token with which it begins */
     } * ranges;
 
     size_t n, cap;
 };
 
-/* Appends a node that stands for the sorted tokens of `range`. */
+/* Appends a node for the sorted tokens of `range`. */
 static void add_node(struct longest_making *m, struct longest_growing *g, struct node_range range,
                      uint8_t last)
 {
@@ -208,7 +212,7 @@ static inline uint8_t byte_at(const struct spelling *s, uint32_t i)
     return i < 8 ? (uint8_t)(s->head >> (56 - 8 * i)) : s->text[i];
 }
 
-/* Settles a node, and adds those of one byte more. */
+/* Completes a node, and adds the nodes with one byte more. */
 static void grow_node(struct longest_making *m, struct longest_growing *g, size_t node)
 {
     struct node_range r = g->ranges[node];
@@ -233,7 +237,7 @@ static void grow_node(struct longest_making *m, struct longest_growing *g, size_
     }
 }
 
-/* The 256 first bytes are nodes 0 to 255; then every node adds its children. */
+/* The 256 single bytes are nodes 0 to 255. Then every node adds its children. */
 static void make_nodes(struct longest_making *m)
 {
     struct longest_growing g = {0};
@@ -259,7 +263,7 @@ static void make_nodes(struct longest_making *m)
     free(g.ranges);
 }
 
-/* The temporary arrays are freed here, the tables belong to l. */
+/* Frees the temporary arrays; the tables belong to l. */
 void longest_init(struct longest *l, const struct longest_merges *merges)
 {
     struct longest_making m = {.l = l, .merges = merges};
@@ -284,7 +288,7 @@ void longest_init(struct longest *l, const struct longest_merges *merges)
     free(m.sorted);
 }
 
-/* Frees the tables; also used when a model turns out not to fit. */
+/* Frees the tables. Also used if a model turns out not to fit. */
 void longest_done(struct longest *l)
 {
     free(l->origins);

@@ -1,7 +1,7 @@
-/* Unicode's normal forms (normal_form.h). Most text needs nothing: find_unsafe looks for the
- * first character that may change or meet a neighbour, everything before it is copied. A stretch
- * of unsafe characters, with the character before it, is decomposed, its marks are put in order
- * by combining class, and, for the composing forms, it is composed again. */
+/* Unicode's normal forms (normal_form.h). Most text needs no change: find_unsafe searches the first
+ * character that may change or join a neighbour, and everything before it is copied. A stretch of
+ * unsafe characters, with the character before it, is decomposed. Its marks are sorted by combining
+ * class, and for the composing forms it is composed again. */
 
 #include "worker/text/tokens/normal_form.h"
 
@@ -24,8 +24,8 @@ struct marks {
     size_t n, cap;
 };
 
-/* Whether a character may change or meet a neighbour under this form. All others stay as they
- * are, and nothing moves or joins across them to the right. */
+/* Reports whether a character may change or join a neighbour under this form. All others stay
+ * unchanged, and nothing moves or joins across them to the right. */
 static inline bool is_unsafe(enum normal_form form, uint32_t cp)
 {
     static const uint32_t flags[] = {[NORMAL_C] = UC_NFC_UNSAFE,
@@ -37,8 +37,8 @@ static inline bool is_unsafe(enum normal_form form, uint32_t cp)
     return (unicode_flags(cp) & flags[form]) || (opens && cp >= 0xac00 && cp <= 0xd7a3);
 }
 
-/* The first unsafe character at or after `at`, and the character before it (at or after `at`);
- * text.len when there is none. */
+/* Returns the first unsafe character at or after `at`, and the character before it (at or after
+ * `at`); text.len if there is none. */
 static size_t find_unsafe(enum normal_form form, struct str text, size_t at, size_t *before)
 {
     *before = at;
@@ -60,7 +60,7 @@ static size_t find_unsafe(enum normal_form form, struct str text, size_t at, siz
     return at;
 }
 
-/* Finds the end of the stretch of unsafe characters. */
+/* Returns the end of the stretch of unsafe characters. */
 static size_t skip_unsafe(enum normal_form form, struct str text, size_t at)
 {
     while (at < text.len) {
@@ -86,7 +86,7 @@ static void add_mark(struct marks *m, uint32_t cp)
     *vec_push(m) = (struct mark){cp, unicode_combining_class(cp)};
 }
 
-/* A syllable into its two or three parts, by arithmetic. */
+/* Decomposes a syllable into its two or three jamo by arithmetic. */
 static void decompose_hangul(struct marks *m, uint32_t cp)
 {
     uint32_t s = cp - 0xac00;
@@ -97,7 +97,7 @@ static void decompose_hangul(struct marks *m, uint32_t cp)
         add_mark(m, 0x11a7 + s % 28);
 }
 
-/* Appends the full decomposition of one character; the tables hold it already expanded. */
+/* Appends the full decomposition of one character, which the tables have in expanded form. */
 static void decompose_character(struct marks *m, uint32_t cp, bool compat)
 {
     const struct unicode_mapping *map = NULL;
@@ -120,7 +120,7 @@ static void decompose_character(struct marks *m, uint32_t cp, bool compat)
         add_mark(m, pool[map->at + i]);
 }
 
-/* Stable sort by class: insertion for the usual two or three, counting for hostile runs. */
+/* Sorts stably by class: insertion for the usual two or three marks, counting for hostile runs. */
 static void order_run(struct mark *run, size_t n)
 {
     struct mark *copy;
@@ -167,8 +167,8 @@ static void order_marks(struct marks *m)
     }
 }
 
-/* Composes in place: each character joins the last starter unless one of its own class or a starter
- * is between them. */
+/* Composes in place: each character joins the last starter, unless a starter or a mark of the same
+ * class is between them. */
 static void compose_marks(struct marks *m)
 {
     size_t out = 0, starter = SIZE_MAX;
@@ -211,7 +211,7 @@ static void write_stretch(enum normal_form form, struct str text, struct marks *
     }
 }
 
-/* Alternates between text that is copied and stretches that are written anew. */
+/* Alternates between copying text and writing normalized stretches. */
 void normal_form_apply(enum normal_form form, struct str text, struct buf *out)
 {
     struct marks m = {0};

@@ -1,8 +1,8 @@
 /*
- * Unicode normalization forms over the reference library's tables (Unicode 9; see unicode.h).
- * Algorithm: Unicode standard annex 15 (decompose, order by combining class, compose), applied only
- * to the stretches that hold a character which may change; linear, runs of marks are ordered by a
- * stable counting sort.
+ * Unicode normalization forms over the reference library's tables (Unicode 9; see unicode.h). The
+ * algorithm is Unicode standard annex 15 (decompose, order by combining class, compose). It is
+ * applied only to stretches with a character that may change. Linear: runs of marks are ordered by
+ * a stable counting sort.
  */
 #ifndef RG_TOKENS_NORMAL_FORM_H
 #define RG_TOKENS_NORMAL_FORM_H
@@ -14,7 +14,7 @@
 
 enum normal_form { NORMAL_C, NORMAL_D, NORMAL_KC, NORMAL_KD };
 
-/* Whether the text is surely in this form already (false: perhaps not). */
+/* Reports whether the text is certainly in this form already (false: perhaps not). */
 bool normal_form_holds(enum normal_form form, struct str text);
 
 /* Appends the normalized text (valid UTF-8) to out. */

@@ -1,10 +1,10 @@
-/* The normalizer (normalizer.h): parsing its configuration into a flat list of steps, and
- * applying them. Each step reads the text of the one before and writes to the other of two scratch
- * buffers. A step that changes nothing, or only cuts (Strip), leaves the text in its buffer.
+/* The normalizer (normalizer.h): parses its configuration into a flat list of steps, and applies
+ * them. Each step reads the text of the one before and writes to the other of two scratch buffers.
+ * A step that changes nothing, or only cuts (Strip), leaves the text in its buffer.
  *
- * Each step also keeps *head, the count of leading bytes that the library aligns to the very
- * start of the original: one step of the pre_tokenizer depends on that number, so it follows the
- * library's alignments even where these look odd. */
+ * Each step also maintains *head, the number of leading bytes that the library aligns to the very
+ * start of the original. One step of the pre_tokenizer depends on that number, so it follows the
+ * library's alignments even where these look wrong. */
 
 #include "worker/text/tokens/normalizer.h"
 
@@ -38,10 +38,10 @@ enum normalizer_step_kind {
 
 struct normalizer_step {
     enum normalizer_step_kind kind;
-    const char *type; /* its name in the file */
+    const char *type; /* name of the step in the file */
     enum normal_form form;
     bool left, right;
-    char *content; /* to prepend, or to put in place */
+    char *content; /* text to prepend or to insert as a replacement */
     size_t content_len;
     struct pattern *pattern;
     struct charsmap *charsmap;
@@ -51,7 +51,7 @@ struct normalizer_step {
 
 static int parse_step(struct normalizer *n, const struct json *v, unsigned depth, struct err *e);
 
-/* The steps of a Sequence, in order, into the flat list. */
+/* Adds the steps of a Sequence, in order, to the flat list. */
 static int parse_normalizer_sequence(struct normalizer *n, const struct json *v, unsigned depth,
                                      struct err *e)
 {
@@ -101,7 +101,8 @@ static int parse_normalizer_options(struct normalizer_step *step, const struct j
     case STEP_PREPEND:
         if (parse_content(step, v, "prepend", e) < 0)
             return -1;
-        if (step->content_len == 0) /* what the library does then depends on the text */
+        /* an empty content: the library's behaviour depends on the text */
+        if (step->content_len == 0)
             return err_set(e, ERR_UNSUPPORTED, "normalizer Prepend of nothing is not supported");
         return 0;
     case STEP_REPLACE:
@@ -115,7 +116,7 @@ static int parse_normalizer_options(struct normalizer_step *step, const struct j
     }
 }
 
-/* Adds one step; what is not known is refused by name. */
+/* Adds one step. An unknown one is refused by name. */
 static int parse_step(struct normalizer *n, const struct json *v, unsigned depth, struct err *e)
 {
     static const struct {
@@ -152,7 +153,6 @@ static int parse_step(struct normalizer *n, const struct json *v, unsigned depth
     return config_refuse("normalizer", v, e);
 }
 
-/* Parses the "normalizer" of a tokenizer.json into steps. */
 int normalizer_parse(struct normalizer *n, const struct json *v, struct err *e)
 {
     *n = (struct normalizer){0};
@@ -170,7 +170,6 @@ bool normalizer_only_composes(const struct normalizer *n)
     return n->n == 0 || (n->n == 1 && n->at[0].kind == STEP_FORM && n->at[0].form == NORMAL_C);
 }
 
-/* Frees the steps and what they own. */
 void normalizer_done(struct normalizer *n)
 {
     for (size_t i = 0; i < n->n; i++) {
@@ -197,7 +196,7 @@ void normalizer_scratch_done(struct normalizer_scratch *s)
     buf_done(&s->bufs[1]);
 }
 
-/* --- applying: each appends to out and keeps *head --- */
+/* --- applying: each function appends to out and maintains *head --- */
 
 /* Appends one character in lower case, which may be several characters. */
 static void lowercase_char(uint32_t cp, struct str bytes, struct buf *out)
@@ -218,7 +217,7 @@ static void lowercase_char(uint32_t cp, struct str bytes, struct buf *out)
     }
 }
 
-/* Lowercase and StripAccents: character by character. */
+/* Applies Lowercase and StripAccents, character by character. */
 static void map_chars(const struct normalizer_step *step, struct str text, size_t *head,
                       struct buf *out)
 {
@@ -239,7 +238,7 @@ static void map_chars(const struct normalizer_step *step, struct str text, size_
     }
 }
 
-/* Cuts white space at either end. */
+/* Cuts white space at the configured ends. */
 static void strip_blanks(const struct normalizer_step *step, struct str *text, size_t *head)
 {
     size_t from = 0, to = text->len, n;
@@ -261,7 +260,7 @@ static void strip_blanks(const struct normalizer_step *step, struct str *text, s
     *head = MIN_OF(*head > from ? *head - from : 0, text->len);
 }
 
-/* Text that is empty stays empty. */
+/* An empty text stays empty. */
 static void prepend_text(const struct normalizer_step *step, struct str text, size_t *head,
                          struct buf *out)
 {
@@ -301,8 +300,7 @@ static int replace_matches(const struct normalizer_step *step, struct normalizer
     return rc;
 }
 
-/* Applies the normal form. The new head is as long as the old head becomes when it is normalised
- * alone. */
+/* Applies the normal form. The new head is the length of the old head normalised alone. */
 static void normal_form(const struct normalizer_step *step, struct str text, size_t *head,
                         struct buf *out)
 {
@@ -321,7 +319,7 @@ static void byte_level(struct str text, size_t *head, struct buf *out)
     byte_level_write(text, out);
 }
 
-/* 1: text changed into out; 0: text is (a part of) what it was; -1. */
+/* Returns 1: out has the changed text; 0: text is unchanged or only cut; -1. */
 static int apply_step(const struct normalizer_step *step, struct normalizer_scratch *s,
                       struct str *text, size_t *head, struct buf *out)
 {
@@ -350,7 +348,7 @@ static int apply_step(const struct normalizer_step *step, struct normalizer_scra
     }
 }
 
-/* Counts the step, and what it may add and has added to the memory in use. */
+/* Runs a step, and counts its cost and the memory that it added. */
 static int run_step(const struct normalizer_step *step, struct normalizer_scratch *s,
                     struct str *text, size_t *head, struct buf *out)
 {
@@ -365,7 +363,7 @@ static int run_step(const struct normalizer_step *step, struct normalizer_scratc
     return budget_hold(budget, out->cap - had) && !budget->over ? rc : -1;
 }
 
-/* See normalizer.h: at the end the text lies in one of the buffers, or where it was. */
+/* At the end the text is in one of the buffers, or where it was. */
 int normalizer_apply(const struct normalizer *n, struct normalizer_scratch *s, struct str *text,
                      size_t *head, struct err *e)
 {

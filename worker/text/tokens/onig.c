@@ -1,17 +1,17 @@
-/* The translator of regular expressions (onig.h): a recursive descent that writes PCRE2 as it
+/* The translator of regular expressions (onig.h): a recursive descent that writes PCRE2 while it
  * reads.
  *
  *   read_alternatives   a|b|c, and the end of a group
  *     read_atoms       atoms with their quantifiers
  *       read_atom           character, escape, [class], ., (group), anchor
- *       read_quantifiers    * + ? {n,m} with ? or + behind
+ *       read_quantifiers    * + ? {n,m} followed by ? or +
  *
  * Every character is written as a class of explicit code points, so nothing in the output can be
- * read as an operator. Two syntaxes that look alike and mean different things (possessive
- * braces, {n}?, inline options that reach over alternatives) are spelled out. last_char
- * remembers the literal before, as Oniguruma folds some pairs of letters to one character, which
- * is refused. `atoms` counts what the pattern is made of: one atom in all is the shape that
- * pattern.c runs without PCRE2. */
+ * read as an operator. Syntax that looks alike and means different things in the two (possessive
+ * braces, {n}?, inline options that reach over alternatives) is spelled out. last_char remembers
+ * the literal before, because Oniguruma folds some pairs of letters to one character, which is
+ * refused. `atoms` counts the atoms of the pattern: a pattern of one atom is run by pattern.c
+ * without PCRE2. */
 
 #include "worker/text/tokens/onig.h"
 
@@ -32,8 +32,9 @@ struct onig {
     struct onig_shape *shape;
     bool dot_all, extended;
     unsigned depth;
-    unsigned atoms;     /* atoms of the whole pattern, for the shape */
-    uint32_t last_char; /* the literal before this atom, folded, for sequences that fold to one */
+    unsigned atoms; /* number of atoms in the whole pattern, for the shape */
+    /* the literal before this atom, folded, for sequences that fold to one character */
+    uint32_t last_char;
 };
 
 static int read_alternatives(struct onig *o);
@@ -50,7 +51,8 @@ static bool looking_at(const struct onig *o, const char *text)
 
 /* --- writing --- */
 
-/* A class as ranges without surrogates; an empty set is a pattern that never matches. */
+/* Writes a class as ranges without surrogates. An empty set becomes a pattern that never
+ * matches. */
 static void write_set_class(struct buf *out, const struct charset *set)
 {
     size_t before = out->len;
@@ -78,7 +80,7 @@ static void record_shape(struct onig *o, const struct charset *set)
         charset_add_set(&o->shape->set, set);
 }
 
-/* Puts text into the output, before what was written from `at` on. */
+/* Inserts text at offset `at` of the output. */
 static void insert_text(struct buf *out, size_t at, const char *text)
 {
     size_t n = strlen(text);
@@ -97,8 +99,8 @@ static void wrap_group(struct onig *o, size_t from)
 
 /* --- atoms --- */
 
-/* Sequences that Oniguruma folds to one character: ss, ff, fi, fl, st, and ASCII letters with the
- * marks of the few precomposed letters that have no upper case. */
+/* Reports whether Oniguruma folds the sequence to one character: ss, ff, fi, fl, st, and ASCII
+ * letters with the marks of the few precomposed letters that have no upper case. */
 static bool folds_together(uint32_t a, uint32_t b)
 {
     if (a >= 'a' && a <= 'z')
@@ -109,7 +111,7 @@ static bool folds_together(uint32_t a, uint32_t b)
     return (a == 's' && (b == 's' || b == 't')) || (a == 'f' && (b == 'f' || b == 'i' || b == 'l'));
 }
 
-/* A literal, with its other cases when case is ignored. */
+/* Writes a literal, with its other cases if case is ignored. */
 static int write_char(struct onig *o, uint32_t cp)
 {
     struct charset set = {0};
@@ -131,7 +133,7 @@ static int write_char(struct onig *o, uint32_t cp)
     return rc;
 }
 
-/* A class atom; the set is sealed. */
+/* Writes a class atom. The set is sealed. */
 static int write_class(struct onig *o, struct charset *set)
 {
     charset_seal(set);
@@ -141,7 +143,7 @@ static int write_class(struct onig *o, struct charset *set)
     return 0;
 }
 
-/* "." is everything but a line feed, or everything with the option m. */
+/* Reads ".": everything except a line feed, or everything with the option m. */
 static int read_dot(struct onig *o)
 {
     struct charset set = {0};
@@ -166,7 +168,7 @@ static int read_class_atom(struct onig *o)
     return rc;
 }
 
-/* \b and \B spelled with look-arounds, because PCRE2's \w is not Oniguruma's. */
+/* Writes \b and \B with look-arounds, because PCRE2's \w is not Oniguruma's. */
 static void write_word_boundary(struct onig *o, bool negate)
 {
     struct buf word = {0};
@@ -182,7 +184,7 @@ static void write_word_boundary(struct onig *o, bool negate)
     buf_done(&word);
 }
 
-/* An anchor spelled as an escape; false: none stands here. */
+/* Reads an anchor that is spelled as an escape. Returns false if there is none here. */
 static bool read_anchor_escape(struct onig *o)
 {
     switch (*o->in.p) {
@@ -209,7 +211,7 @@ static bool read_anchor_escape(struct onig *o)
     return true;
 }
 
-/* Returns 0 for an atom, 1 for an anchor (not repeatable), -1. */
+/* Returns 0 for an atom, 1 for an anchor (not repeatable), -1 on error. */
 static int read_escape_atom(struct onig *o)
 {
     struct charset set = {0};
@@ -243,7 +245,7 @@ static int read_escape_atom(struct onig *o)
     return rc;
 }
 
-/* i, m, x and their negations up to ':' or ')'. */
+/* Reads i, m, x and their negations up to ':' or ')'. */
 static int read_options(struct onig *o)
 {
     bool on = true;
@@ -269,7 +271,7 @@ static int read_options(struct onig *o)
     return bytes_left(o) ? 0 : onig_refuse(&o->in, "a group without its end");
 }
 
-/* The inside of a group and its ")"; options set inside end with it. */
+/* Reads the inside of a group and its ")". Options set inside end with the group. */
 static int read_group_body(struct onig *o, const char *open)
 {
     bool ignore_case = o->in.ignore_case, dot_all = o->dot_all, extended = o->extended;
@@ -289,8 +291,8 @@ static int read_group_body(struct onig *o, const char *open)
     return 0;
 }
 
-/* (?i) and the like hold for the rest of the enclosing group, its other alternatives included:
- * a(?i)b|c is a(?i:b|c). The closing ')' of that group stays. */
+/* Reads (?i) and the like, which apply to the rest of the enclosing group, including its other
+ * alternatives: a(?i)b|c is a(?i:b|c). The closing ')' of that group is not consumed. */
 static int read_option_group(struct onig *o)
 {
     bool ignore_case = o->in.ignore_case, dot_all = o->dot_all, extended = o->extended;
@@ -311,7 +313,7 @@ static int read_option_group(struct onig *o)
     return rc;
 }
 
-/* Skips the name: groups are not referred to. */
+/* Skips the name, because groups are never referred to. */
 static int read_group_name(struct onig *o)
 {
     const char *close = memchr(o->in.p, '>', bytes_left(o));
@@ -322,12 +324,12 @@ static int read_group_name(struct onig *o)
     return 0;
 }
 
-/* p behind '('. 1: a lookaround (not repeatable). */
+/* Reads a group; p is after '('. Returns 1 for a lookaround (not repeatable). */
 static int read_onig_group(struct onig *o)
 {
     static const char *const lookaround[] = {"?=", "?!", "?<=", "?<!"};
 
-    o->atoms += 2; /* groups are never the single class */
+    o->atoms += 2; /* a pattern with a group is never a single class */
     for (size_t i = 0; i < ARRAY_LEN(lookaround); i++) {
         char open[8];
 
@@ -354,7 +356,7 @@ static int read_onig_group(struct onig *o)
     return read_group_body(o, "(?:");
 }
 
-/* (?#...) comments, and white space and # comments in extended mode. */
+/* Skips (?#...) comments, and in extended mode white space and # comments. */
 static bool skip_comment(struct onig *o)
 {
     const char *end;
@@ -377,7 +379,7 @@ static bool skip_comment(struct onig *o)
     return true;
 }
 
-/* Returns 0 for an atom, 1 for an anchor, -1. */
+/* Returns 0 for an atom, 1 for an anchor, -1 on error. */
 static int read_atom(struct onig *o)
 {
     uint32_t cp;
@@ -417,7 +419,7 @@ static int read_atom(struct onig *o)
 
 /* --- quantifiers --- */
 
-/* A decimal number; false when there is no digit. */
+/* Reads a decimal number. Returns false if there is no digit. */
 static bool read_decimal(struct onig *o, uint32_t *n)
 {
     const char *from = o->in.p;
@@ -428,7 +430,7 @@ static bool read_decimal(struct onig *o, uint32_t *n)
     return o->in.p > from;
 }
 
-/* {n}, {n,}, {n,m}, {,m}; anything else is literal text (1). */
+/* Reads {n}, {n,}, {n,m}, {,m}. Returns 1 for anything else, which is literal text. */
 static int read_braces(struct onig *o, uint32_t *min, uint32_t *max)
 {
     const char *from = o->in.p;
@@ -465,7 +467,8 @@ static void write_repeat(struct buf *out, uint32_t min, uint32_t max)
         buf_printf(out, "{%u,%u}", min, max);
 }
 
-/* Reads min and max of a quantifier. 0 found (*braces: spelled {}), 1 none, -1. */
+/* Reads min and max of a quantifier. Returns 0 if there is one (*braces: spelled {}), 1 if there is
+ * none, -1 on error. */
 static int read_repeat(struct onig *o, uint32_t *min, uint32_t *max, bool *braces)
 {
     char c = bytes_left(o) ? *o->in.p : '\0';
@@ -481,7 +484,7 @@ static int read_repeat(struct onig *o, uint32_t *min, uint32_t *max, bool *brace
     return 0;
 }
 
-/* All quantifiers behind the atom that was written from `from` on. */
+/* Reads all quantifiers after the atom that was written from `from` on. */
 static int read_quantifiers(struct onig *o, size_t from, int atom)
 {
     unsigned count = 0;
@@ -515,7 +518,7 @@ static int read_quantifiers(struct onig *o, size_t from, int atom)
     return rc < 0 ? -1 : 0;
 }
 
-/* Atoms up to "|", ")" or the end. */
+/* Reads atoms up to "|", ")" or the end. */
 static int read_atoms(struct onig *o)
 {
     while (bytes_left(o) && *o->in.p != '|' && *o->in.p != ')') {
@@ -537,7 +540,7 @@ static int read_atoms(struct onig *o)
     return 0;
 }
 
-/* Depth is bounded, as each group recurses here. */
+/* Depth is limited, because each group recurses here. */
 static int read_alternatives(struct onig *o)
 {
     if (++o->depth > GROUP_DEPTH_MAX)
@@ -556,7 +559,6 @@ static int read_alternatives(struct onig *o)
     return 0;
 }
 
-/* Translates the whole pattern into PCRE2. */
 int onig_translate(struct str pattern, struct buf *out, struct onig_shape *shape, struct err *e)
 {
     struct onig o = {

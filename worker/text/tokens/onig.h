@@ -1,6 +1,6 @@
 /*
  * Translates a regular expression in Oniguruma's syntax (as the tokenizers library sets it up:
- * Ruby-like, Unicode) into a PCRE2 pattern that means the same: every class becomes explicit code
+ * Ruby-like, Unicode) into a PCRE2 pattern with the same meaning. Every class becomes explicit code
  * point ranges of the reference's Unicode version, and set operations are carried out. Anchors and
  * quantifiers are written so that PCRE2 cannot read them differently. Unknown syntax is refused by
  * name. Reference: Oniguruma 6.9 doc/RE.
@@ -17,13 +17,13 @@
 
 /* Facts found while translating. */
 struct onig_shape {
-    bool single;        /* the pattern is one class with a greedy quantifier (or none): */
-    struct charset set; /* the class; the caller's (charset_done), also when not single */
-    uint32_t min, max;  /* UINT32_MAX: unbounded */
+    bool single;        /* the pattern is one class with a greedy quantifier (or none) */
+    struct charset set; /* the class; the caller frees it (charset_done), even if not `single` */
+    uint32_t min, max;  /* UINT32_MAX: unlimited */
 };
 
-/* Appends the PCRE2 pattern to out. -1: ERR_UNSUPPORTED (names what) or ERR_CONFIG (not a regular
- * expression). */
+/* Appends the PCRE2 pattern to out. Returns -1 with ERR_UNSUPPORTED (names the syntax) or
+ * ERR_CONFIG (not a regular expression). */
 int onig_translate(struct str pattern, struct buf *out, struct onig_shape *shape, struct err *e);
 
 #endif

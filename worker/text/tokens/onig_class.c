@@ -1,6 +1,6 @@
-/* Character classes and escapes of Oniguruma as sets (onig_class.h). A class is read into
- * operands between "&&", each a union of members; negation is applied at the end, after case
- * folding. What cannot be translated for sure is refused by name. */
+/* Character classes and escapes of Oniguruma as sets (onig_class.h). A class is read into operands
+ * between "&&", each a union of members. Negation is applied at the end, after case folding. Syntax
+ * that cannot be translated exactly is refused by name. */
 
 #include "worker/text/tokens/onig_class.h"
 
@@ -10,7 +10,7 @@
 #include "common/codec/hex.h"
 #include "worker/text/tokens/unicode.h"
 
-enum { SETS_MAX = 1024 }; /* the largest known pattern has some 30 */
+enum { SETS_MAX = 1024 }; /* limit of named sets; the largest known pattern has some 30 */
 
 enum { CLASS_DEPTH_MAX = 32, LONG_S = 0x17f, KELVIN = 0x212a };
 
@@ -33,7 +33,7 @@ static size_t read_hex_digits(struct onig_input *in, size_t most, uint32_t *valu
     return n;
 }
 
-/* \xHH, \x{H...}, \uHHHH; p at the letter. */
+/* Reads \xHH, \x{H...}, \uHHHH; p is at the letter. */
 static int read_code_point(struct onig_input *in, uint32_t *cp)
 {
     char kind = *in->p++;
@@ -52,7 +52,7 @@ static int read_code_point(struct onig_input *in, uint32_t *cp)
     return 0;
 }
 
-/* Inside a class Oniguruma's \w lacks six numbers of Latin-1 that it has outside. */
+/* Adds \w. Inside a class Oniguruma's \w lacks six numbers of Latin-1 that it has outside. */
 static void add_word(struct charset *set, bool in_class)
 {
     static const uint32_t lacks[] = {0xb2, 0xb3, 0xb9, 0xbc, 0xbd, 0xbe};
@@ -68,7 +68,7 @@ static void add_word(struct charset *set, bool in_class)
     charset_done(&without);
 }
 
-/* \p{Name}, \p{^Name}, \pL, \P...; p at the letter. */
+/* Reads \p{Name}, \p{^Name}, \pL, \P...; p is at the letter. */
 static int read_property(struct onig_input *in, struct charset *set, bool in_class)
 {
     bool negate = *in->p++ == 'P';
@@ -102,7 +102,7 @@ static int read_property(struct onig_input *in, struct charset *set, bool in_cla
     return 0;
 }
 
-/* \d \s \w \h and their complements; false: no such letter. */
+/* Adds \d \s \w \h or their complements. Returns false for other letters. */
 static bool add_shorthand(struct charset *set, char letter, bool in_class)
 {
     struct charset one = {0};
@@ -132,7 +132,8 @@ static bool add_shorthand(struct charset *set, char letter, bool in_class)
     return true;
 }
 
-/* The control character of an escape letter, or -1. \b is a backspace inside of classes only. */
+/* Returns the control character of an escape letter, or -1. \b is a backspace only inside of
+ * classes. */
 static int control_escape(char c, bool in_class)
 {
     static const struct {
@@ -154,8 +155,8 @@ static int read_octal(struct onig_input *in, uint32_t *cp)
     return *cp > 0x7f ? onig_refuse(in, "an octal escape of a raw byte") : 0;
 }
 
-/* The order of the tests matters: \p, then shorthands, then characters by number or name; a
- * letter or digit that is left is no character escape (1). */
+/* The order of the tests matters: \p, then shorthands, then characters by number or name. Any other
+ * letter or digit is not a character escape (1). */
 int onig_read_escape(struct onig_input *in, struct charset *set, uint32_t *single, bool in_class)
 {
     char c;
@@ -191,7 +192,7 @@ int onig_read_escape(struct onig_input *in, struct charset *set, uint32_t *singl
     return 0;
 }
 
-/* [:name:] and [:^name:]; p at the inner '['. 1: none stands here. */
+/* Reads [:name:] and [:^name:]; p is at the inner '['. Returns 1 if there is none here. */
 static int read_posix(struct onig_input *in, struct charset *set)
 {
     struct str rest = str_of(in->p, (size_t)(in->end - in->p));
@@ -234,7 +235,7 @@ static bool range_follows(const struct onig_input *in)
     return in->p + 1 < in->end && in->p[0] == '-' && in->p[1] != ']';
 }
 
-/* One character or escape. *single as in onig_read_escape. */
+/* Reads one character or escape. *single as in onig_read_escape. */
 static int read_class_member(struct onig_input *in, struct charset *set, uint32_t *single)
 {
     int rc;
@@ -249,7 +250,7 @@ static int read_class_member(struct onig_input *in, struct charset *set, uint32_
     return rc == 1 ? onig_refuse(in, "this escape in a class") : rc;
 }
 
-/* A character, an escape, or a range of them. */
+/* Reads a character, an escape, or a range of them. */
 static int read_range(struct onig_input *in, struct charset *set)
 {
     struct charset last_set = {0};
@@ -273,7 +274,7 @@ static int read_range(struct onig_input *in, struct charset *set)
     return 0;
 }
 
-/* Members up to "&&" or "]". Returns 0 at either, -1. */
+/* Reads members up to "&&" or "]". Returns 0 at either, -1 on error. */
 static int read_operand(struct onig_input *in, struct charset *set)
 {
     while (in->p < in->end && *in->p != ']') {
@@ -302,7 +303,7 @@ static int read_operand(struct onig_input *in, struct charset *set)
     return in->p < in->end ? 0 : onig_refuse(in, "a class without its end");
 }
 
-/* Operands joined by "&&" are intersected. */
+/* Reads operands joined by "&&" and intersects them. */
 static int read_operands(struct onig_input *in, struct charset *set)
 {
     if (read_operand(in, set) < 0)
@@ -323,7 +324,7 @@ static int read_operands(struct onig_input *in, struct charset *set)
     return 0;
 }
 
-/* Classes nest; the depth is bounded. */
+/* Classes may be nested; the depth is limited. */
 int onig_read_class(struct onig_input *in, struct charset *set)
 {
     bool negate = in->p < in->end && *in->p == '^';
@@ -344,7 +345,8 @@ int onig_read_class(struct onig_input *in, struct charset *set)
     return rc;
 }
 
-/* Whether case folding beyond ASCII could matter: cased letters, and the few cased others. */
+/* Reports whether case folding beyond ASCII could matter: the set has cased letters, or the few
+ * other cased characters. */
 static bool has_cased(const struct charset *set)
 {
     for (size_t i = 0; i < set->n; i++) {
@@ -361,7 +363,7 @@ static bool has_cased(const struct charset *set)
     return false;
 }
 
-/* ASCII letters have two forms; s and k have a third one outside of ASCII each. */
+/* ASCII letters have two forms; s and k each have a third one outside of ASCII. */
 int onig_fold_case(struct onig_input *in, struct charset *set)
 {
     struct charset more = {0};

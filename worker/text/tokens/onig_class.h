@@ -16,7 +16,7 @@ struct onig_input {
     const char *start;
     bool ignore_case;
     unsigned depth;
-    unsigned sets; /* named ones so far: each takes a walk through all code points */
+    unsigned sets; /* named sets so far, each of which needs a walk through all code points */
     struct err *e;
 };
 
@@ -24,14 +24,15 @@ struct onig_input {
 int onig_refuse(struct onig_input *in, const char *what);
 
 /* Reads an escape that means characters; p is after the backslash. Fills set and moves p. *single
- * is the character if it is one, else UINT32_MAX. 1: no such escape (p does not move). */
+ * is the character if it is one, else UINT32_MAX. Returns 1 if it is not such an escape (p does not
+ * move). */
 int onig_read_escape(struct onig_input *in, struct charset *set, uint32_t *single, bool in_class);
 
-/* Reads a [class]; p is after the bracket, then after its end. The set is sealed. */
+/* Reads a [class]; p is first after the bracket, then after the class. The set is sealed. */
 int onig_read_class(struct onig_input *in, struct charset *set);
 
-/* Adds what a set also matches without regard to case; refuses sets whose case folding it does
- * not know (non-ASCII letters). Needs and leaves a sealed set. */
+/* Adds what a set also matches without regard to case. Refuses sets whose case folding it does not
+ * know (non-ASCII letters). Needs and leaves a sealed set. */
 int onig_fold_case(struct onig_input *in, struct charset *set);
 
 #endif

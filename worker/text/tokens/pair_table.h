@@ -1,7 +1,7 @@
 /*
- * struct pair_table: (a, b) -> value, open addressing over 64-bit slots: a 21 bits, b 21 bits,
- * value + 1 in 22 bits. At most half of the slots are taken. A separate filter, small enough for
- * the processor's cache, recognizes most absent pairs.
+ * struct pair_table: a hash table (a, b) -> value with open addressing over 64-bit slots: a 21
+ * bits, b 21 bits, value + 1 in 22 bits. At most half of the slots are used. A separate filter,
+ * small enough for the processor's cache, recognizes most absent pairs.
  */
 #ifndef RG_TOKENS_PAIR_TABLE_H
 #define RG_TOKENS_PAIR_TABLE_H
@@ -26,7 +26,7 @@ struct pair_table {
     unsigned shift; /* 64 - log2(slots) */
     size_t mask;
     uint64_t *filter; /* 4 bits for each slot, in words */
-    size_t probes;    /* slots that pair_table_put passed by */
+    size_t probes;    /* number of occupied slots that pair_table_put has skipped */
 };
 
 /* Makes an empty table with room for n pairs. */
@@ -41,7 +41,7 @@ static inline void pair_table_init(struct pair_table *t, size_t n)
     t->filter = mem_calloc((t->mask + 1) / 16, sizeof(*t->filter));
 }
 
-/* Call it once all pairs are in. */
+/* Call it once, after all pairs were added. */
 static inline void pair_table_seal(struct pair_table *t)
 {
     t->slots = mem_to_large_pages(t->slots, (t->mask + 1) * sizeof(*t->slots));
@@ -73,7 +73,7 @@ static inline uint64_t *pair_slot(const struct pair_table *t, uint64_t key)
     return &t->slots[i];
 }
 
-/* The pair's value or PAIR_NONE. */
+/* Returns the pair's value, or PAIR_NONE. */
 static inline uint32_t pair_table_get(const struct pair_table *t, int32_t a, int32_t b)
 {
     uint64_t key = pair_key(a, b), bit = pair_hash(key) >> (t->shift - 2), slot;
@@ -84,7 +84,7 @@ static inline uint32_t pair_table_get(const struct pair_table *t, int32_t a, int
     return slot ? (uint32_t)(slot & ((1u << PAIR_VALUE_BITS) - 1)) - 1 : PAIR_NONE;
 }
 
-/* Sets a pair's value. There is room. */
+/* Sets a pair's value. The table must have space. */
 static inline void pair_table_put(struct pair_table *t, int32_t a, int32_t b, uint32_t value)
 {
     uint64_t key = pair_key(a, b), bit = pair_hash(key) >> (t->shift - 2);

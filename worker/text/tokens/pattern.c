@@ -1,6 +1,6 @@
 /* Patterns (pattern.h). A regular expression runs on the first of these that fits: a known
  * family by hand (split_family.c), a class run by hand (BY_RUN), else PCRE2. All of them report
- * the leftmost match at or after a place; pattern_next adds what find_iter does about empty
+ * the leftmost match at or after a position; pattern_next adds find_iter's rules about empty
  * matches. */
 
 #include "worker/text/tokens/pattern.h"
@@ -24,9 +24,9 @@ struct pattern {
     size_t literal_len;
     uint32_t flags;
     const struct split_family *family;
-    struct charset set; /* BY_RUN: set{min,max} */
+    struct charset set; /* for BY_RUN: set{min,max} */
     uint32_t min, max;
-    bool ascii[128]; /* ASCII characters of the set */
+    bool ascii[128]; /* for ASCII: whether the set has the character */
     struct regex *regex;
 };
 
@@ -38,7 +38,6 @@ static struct pattern *new_pattern(enum pattern_kind kind)
     return p;
 }
 
-/* See pattern.h; the text is copied. */
 struct pattern *pattern_literal(struct str text)
 {
     struct pattern *p = new_pattern(BY_LITERAL);
@@ -69,7 +68,7 @@ struct pattern *pattern_words(void)
     return new_pattern(BY_WORDS);
 }
 
-/* Takes the class over from the translator's shape, with a table for ASCII. */
+/* Takes ownership of the class in the translator's shape, and makes a table for ASCII. */
 static void adopt_class_run(struct pattern *p, struct onig_shape *shape)
 {
     p->kind = BY_RUN;
@@ -81,7 +80,7 @@ static void adopt_class_run(struct pattern *p, struct onig_shape *shape)
         p->ascii[c] = charset_has(&p->set, c);
 }
 
-/* On error nothing is left to free. */
+/* On error nothing must be freed. */
 int pattern_regex(struct str text, struct pattern **ret, struct err *e)
 {
     struct pattern *p = new_pattern(BY_REGEX);
@@ -111,7 +110,6 @@ int pattern_regex(struct str text, struct pattern **ret, struct err *e)
     return 0;
 }
 
-/* Frees what any kind owns. */
 void pattern_free(struct pattern *p)
 {
     if (!p)
@@ -141,7 +139,7 @@ const char *pattern_engine(const struct pattern *p)
     return regex_jitted(p->regex) ? "PCRE2" : "PCRE2 without JIT";
 }
 
-/* The next character with any of the flags. */
+/* Finds the next character with any of the flags. */
 static bool find_char(uint32_t any, struct str text, size_t from, size_t *start, size_t *end)
 {
     while (from < text.len) {
@@ -158,7 +156,7 @@ static bool find_char(uint32_t any, struct str text, size_t from, size_t *start,
     return false;
 }
 
-/* \w+ or [^\w\s]+, whichever starts first. */
+/* Finds \w+ or [^\w\s]+, whichever starts first. */
 static bool find_word(struct str text, size_t from, size_t *start, size_t *end)
 {
     uint32_t cp, flags;
@@ -185,7 +183,7 @@ static bool find_word(struct str text, size_t from, size_t *start, size_t *end)
     return true;
 }
 
-/* Whether the character at `at` is in the class; *n is its length in bytes. */
+/* Reports whether the character at `at` is in the class; *n is its length in bytes. */
 static inline bool in_set(const struct pattern *p, const char *at, size_t *n)
 {
     uint32_t cp;
@@ -198,8 +196,8 @@ static inline bool in_set(const struct pattern *p, const char *at, size_t *n)
     return charset_has(&p->set, cp);
 }
 
-/* The first run of at least min and at most max characters. A run that is too short ends at
- * another character, so it cannot match from a later place inside of it either. */
+/* Finds the first run of at least min and at most max characters. A run that is too short cannot
+ * match from a later position inside of it either. */
 static bool find_run(const struct pattern *p, struct str text, size_t from, size_t *start,
                      size_t *end)
 {
@@ -240,7 +238,7 @@ static bool find_family(const struct split_family *f, struct str text, size_t fr
     return false;
 }
 
-/* A literal of one byte, which most are, is found by memchr. */
+/* Most literals have one byte, which memchr finds. */
 static size_t find_literal(const struct pattern *p, struct str text, size_t from)
 {
     const char *hit;
@@ -251,7 +249,7 @@ static size_t find_literal(const struct pattern *p, struct str text, size_t from
     return hit ? (size_t)(hit - text.p) : SIZE_MAX;
 }
 
-/* One match at or after w->from, by the pattern's kind: 1, 0 or -1. */
+/* Finds one match at or after w->from, depending on the pattern's kind: 1, 0 or -1. */
 static int find_match(const struct pattern *p, struct regex_scratch *scratch,
                       struct pattern_walk *w)
 {
@@ -276,8 +274,8 @@ static int find_match(const struct pattern *p, struct regex_scratch *scratch,
     }
 }
 
-/* An empty match where the last match ended is not reported; the search goes on behind the next
- * character. */
+/* An empty match at the end of the last match is not reported. The search then continues after the
+ * next character. */
 int pattern_next(const struct pattern *p, struct regex_scratch *scratch, struct pattern_walk *w)
 {
     while (w->from <= w->text.len && w->text.len > 0) {

@@ -1,10 +1,10 @@
-/* The pre_tokenizer (pretok.h): parsing its configuration into stages, and running text through
- * them depth first. A stage that cuts calls the next one for each part; a stage that rewrites
- * has a buffer of its own for the part under way. So memory is bounded by the longest piece and
- * no list of pieces is made.
+/* The pre_tokenizer (pretok.h): parses its configuration into stages, and passes text through them
+ * depth first. A stage that cuts calls the next one for each fragment. A stage that rewrites has a
+ * buffer of its own for the present fragment. So memory is limited by the longest piece, and no
+ * list of pieces is made.
  *
- * A Split gives matches and the text between them to split_span(), in order; its behavior says
- * which of them belong together:
+ * A Split passes matches and the text between them to split_span(), in order. Its behavior says
+ * which of them are joined:
  *
  *   "a-b" split at "-"   Removed             a | b
  *                        Isolated            a | - | b
@@ -60,7 +60,7 @@ static void add_split(struct pretok *p, struct pattern *pattern, enum behavior b
                               .behavior = behavior};
 }
 
-/* The behavior by its name. */
+/* Parses the name of a behavior. */
 static int parse_behavior(const struct json *v, enum behavior *ret, struct err *e)
 {
     static const char *const names[] = {[REMOVED] = "Removed",
@@ -81,7 +81,8 @@ static int parse_behavior(const struct json *v, enum behavior *ret, struct err *
     return err_set(e, ERR_CONFIG, "behavior: unknown");
 }
 
-/* ByteLevel is up to three stages: a blank in front, GPT-2's split, the byte alphabet. */
+/* Parses ByteLevel, which is up to three stages: a blank in front, GPT-2's split, the byte
+ * alphabet. */
 static int parse_byte_level(struct pretok *p, const struct json *v, struct err *e)
 {
     bool prefix, use_regex;
@@ -97,7 +98,7 @@ static int parse_byte_level(struct pretok *p, const struct json *v, struct err *
     return 0;
 }
 
-/* A pattern, a behavior, and whether it is the text between the matches that counts as match. */
+/* Parses a pattern, a behavior, and whether matches and the text between them are exchanged. */
 static int parse_split(struct pretok *p, const struct json *v, struct err *e)
 {
     struct pattern *pattern;
@@ -112,7 +113,7 @@ static int parse_split(struct pretok *p, const struct json *v, struct err *e)
     return 0;
 }
 
-/* Numerals one by one or in runs. */
+/* Parses Digits: numerals one by one or in runs. */
 static int parse_digits(struct pretok *p, const struct json *v, struct err *e)
 {
     bool individual;
@@ -123,7 +124,7 @@ static int parse_digits(struct pretok *p, const struct json *v, struct err *e)
     return 0;
 }
 
-/* Isolated unless the file says otherwise. */
+/* Parses Punctuation, which is isolated unless the file says otherwise. */
 static int parse_punctuation(struct pretok *p, const struct json *v, struct err *e)
 {
     enum behavior behavior = ISOLATED;
@@ -134,7 +135,7 @@ static int parse_punctuation(struct pretok *p, const struct json *v, struct err 
     return 0;
 }
 
-/* Words are kept, what lies between is dropped: the pattern is inverted. */
+/* Parses Whitespace: words are kept and the text between is dropped, so the pattern is inverted. */
 static int parse_whitespace(struct pretok *p, const struct json *v, struct err *e)
 {
     (void)v;
@@ -152,7 +153,7 @@ static int parse_whitespace_split(struct pretok *p, const struct json *v, struct
     return 0;
 }
 
-/* White space is dropped, punctuation stands alone. */
+/* Parses BertPreTokenizer: white space is dropped, punctuation is isolated. */
 static int parse_bert(struct pretok *p, const struct json *v, struct err *e)
 {
     (void)v;
@@ -162,7 +163,7 @@ static int parse_bert(struct pretok *p, const struct json *v, struct err *e)
     return 0;
 }
 
-/* Cuts at one character, which is dropped. */
+/* Parses a cut at one character, which is dropped. */
 static int parse_delimiter(struct pretok *p, const struct json *v, struct err *e)
 {
     struct str delimiter;
@@ -173,7 +174,7 @@ static int parse_delimiter(struct pretok *p, const struct json *v, struct err *e
     return 0;
 }
 
-/* Parses where Metaspace puts its mark in front; the library's default is "always". */
+/* Parses where Metaspace prepends its mark. The library's default is "always". */
 static int parse_scheme(const struct json *v, enum prepend_scheme *ret, struct err *e)
 {
     const struct json *scheme = json_get(v, "prepend_scheme");
@@ -191,7 +192,7 @@ static int parse_scheme(const struct json *v, enum prepend_scheme *ret, struct e
     return 0;
 }
 
-/* Blanks become marks; with `split`, words begin at marks. */
+/* Parses Metaspace: blanks become marks. With `split`, words begin at marks. */
 static int parse_metaspace(struct pretok *p, const struct json *v, struct err *e)
 {
     struct pretok_stage stage = {.kind = STAGE_METASPACE};
@@ -216,7 +217,7 @@ static int parse_metaspace(struct pretok *p, const struct json *v, struct err *e
     return 0;
 }
 
-/* The stages of a Sequence, in order, into the flat list. */
+/* Adds the stages of a Sequence, in order, to the flat list. */
 static int parse_stages(struct pretok *p, const struct json *v, unsigned depth, struct err *e)
 {
     const struct json *list = json_get(v, "pretokenizers");
@@ -229,7 +230,7 @@ static int parse_stages(struct pretok *p, const struct json *v, unsigned depth, 
     return 0;
 }
 
-/* Adds one pre_tokenizer; what is not known is refused by name. */
+/* Adds one pre_tokenizer. An unknown one is refused by name. */
 static int parse_stage(struct pretok *p, const struct json *v, unsigned depth, struct err *e)
 {
     static const struct {
@@ -255,7 +256,7 @@ static int parse_stage(struct pretok *p, const struct json *v, unsigned depth, s
     return config_refuse("pre_tokenizer", v, e);
 }
 
-/* A ByteLevel at the end is kept behind the list, for pretok_keep_byte_level. */
+/* A ByteLevel at the end is stored after the list, for pretok_keep_byte_level. */
 int pretok_parse(struct pretok *p, const struct json *v, struct err *e)
 {
     *p = (struct pretok){0};
@@ -335,7 +336,7 @@ static int fail_stage(const struct pretok_run *r, size_t at)
     return budget_fail(regex_scratch_budget(r->scratch->regex), part, r->e);
 }
 
-/* Hands [start, end) of the piece to the next stage. */
+/* Passes [start, end) of the piece to the next stage. */
 static inline int pass_on(struct pretok_run *r, size_t at, const struct pretok_piece *piece,
                           size_t start, size_t end)
 {
@@ -349,7 +350,7 @@ static inline int pass_on(struct pretok_run *r, size_t at, const struct pretok_p
     return run_stage(r, at + 1, part);
 }
 
-/* The state of one Split over one piece: a part that may still grow. */
+/* State of one Split over one piece: a fragment is held, because it may still grow. */
 struct splitter {
     struct pretok_run *run;
     size_t at;
@@ -367,7 +368,7 @@ static int release_span(struct splitter *s)
     return held ? pass_on(s->run, s->at, s->piece, s->start, s->end) : 0;
 }
 
-/* Lets the held part go and holds this one: it may still grow. */
+/* Passes on the held fragment and holds this one, which may still grow. */
 static int hold_span(struct splitter *s, size_t start, size_t end)
 {
     if (release_span(s) < 0)
@@ -378,7 +379,7 @@ static int hold_span(struct splitter *s, size_t start, size_t end)
     return 0;
 }
 
-/* A match or what lies between two, in order. */
+/* Handles a match or the text between two matches, in order. */
 static int split_span(struct splitter *s, size_t start, size_t end, bool match)
 {
     bool was_match = s->was_match;
@@ -412,7 +413,7 @@ static int split_span(struct splitter *s, size_t start, size_t end, bool match)
     }
 }
 
-/* run_split for the Split that most models have: what matches and what lies between is passed on
+/* Does run_split for the Split that most models have: matches and the text between are passed on
  * alike, and no match of a family is empty. */
 static int run_family(struct pretok_run *r, size_t at, const struct pretok_piece *piece)
 {
@@ -434,7 +435,7 @@ static int run_family(struct pretok_run *r, size_t at, const struct pretok_piece
     return pass_on(r, at, piece, done, text.len);
 }
 
-/* One Split over one piece. */
+/* Runs one Split over one piece. */
 static int run_split(struct pretok_run *r, size_t at, struct pretok_piece piece)
 {
     const struct pretok_stage *stage = &r->pretok->at[at];
@@ -459,7 +460,7 @@ static int run_split(struct pretok_run *r, size_t at, struct pretok_piece piece)
     return release_span(&s);
 }
 
-/* A blank in front, unless there is one. */
+/* Writes a blank in front, unless there is one. */
 static void write_prefixed(struct pretok_piece *piece, struct buf *out)
 {
     if (piece->text.p[0] == ' ')
@@ -471,7 +472,7 @@ static void write_prefixed(struct pretok_piece *piece, struct buf *out)
     piece->head += piece->head > 0;
 }
 
-/* Rewrites the piece in the alphabet; the head is rewritten first to learn its length. */
+/* Rewrites the piece in the alphabet. The head is rewritten first, to learn its length. */
 static void write_byte_level(struct pretok_piece *piece, struct buf *out)
 {
     size_t head;
@@ -484,7 +485,7 @@ static void write_byte_level(struct pretok_piece *piece, struct buf *out)
     piece->head = head;
 }
 
-/* Blanks become the mark; one is put in front as the scheme says. */
+/* Rewrites blanks to the mark, and prepends one depending on the scheme. */
 static void write_metaspace(const struct pretok_stage *stage, struct pretok_piece *piece,
                             struct buf *out)
 {
@@ -508,10 +509,10 @@ static void write_metaspace(const struct pretok_stage *stage, struct pretok_piec
     piece->head = head;
 }
 
-/* What a rewriting stage may make of so many bytes: U+2581 for each blank, two for each byte. */
+/* Largest growth of text in a rewriting stage: U+2581 for each blank, two bytes for each byte. */
 enum { STAGE_GROWTH = 3 };
 
-/* Hands the piece to stage `at`, or to the caller behind the last one. */
+/* Passes the piece to stage `at`, or to the caller after the last one. */
 static int run_stage(struct pretok_run *r, size_t at, struct pretok_piece piece)
 {
     struct budget *budget = regex_scratch_budget(r->scratch->regex);

@@ -1,16 +1,16 @@
-/* PCRE2 (regex.h). A pattern comes with a model's folder, and PCRE2 neither counts all it does nor
- * stops in between. So a search goes in small calls, each of which can only do a little, and pays
- * for what may have been much:
+/* PCRE2 (regex.h). A pattern comes with a model's folder, and PCRE2 neither counts all its work nor
+ * can be stopped. So a search is made in small calls, each with little possible work, which is paid
+ * for by its upper bound:
  *
  *   text     |........at............last.........stop..................|
  *                     starts that are tried       the end, as PCRE2 sees it
  *
- *   a match                     it is the one: nothing behind `stop` was looked at
- *   no match                    the next call begins behind `last`
- *   a start that meets `stop`   again from that start, with more text (PCRE2_PARTIAL_HARD)
- *   more than `limit` tries     again, start by start, with a higher limit
+ *   a match                       this is the result: nothing after `stop` was examined
+ *   no match                      the next call begins after `last`
+ *   a start that reaches `stop`   again from that start, with more text (PCRE2_PARTIAL_HARD)
+ *   more than `limit` tries       again, start by start, with a higher limit
  *
- * What sane patterns do on sane text is one call, which finds a match at its first start. */
+ * For usual patterns and text one call is enough, which finds a match at its first start. */
 
 #include "worker/text/tokens/regex.h"
 
@@ -26,20 +26,21 @@
 enum { STACK_START = 32 * 1024, STACK_MAX = 64 * 1024 * 1024, HEAP_MAX_KIB = 64 * 1024 };
 
 enum {
-    REACH = 2048,                 /* bytes that a call sees at first */
-    TRIES = 256,                  /* PCRE2's match limit for one start, at first */
-    TRIES_MAX = 50 * 1000 * 1000, /* half a second */
-    CALL_WORK = 1 << 24,          /* starts x bytes x items of the pattern: some 20 ms */
-    BYTES_A_STEP = 16,            /* text that is looked at once more */
-    CALL_STEPS = 8,               /* price of a call */
-    FAILED_A_STEP = 256,          /* bytes x items for each start that fails */
-    COMPILED_BYTES_AN_ITEM = 256, /* where a pattern repeats what it has written once */
+    REACH = 2048,                 /* bytes that the first call examines */
+    TRIES = 256,                  /* PCRE2's first match limit for one start */
+    TRIES_MAX = 50 * 1000 * 1000, /* largest match limit: half a second */
+    /* limit of starts x bytes x items of the pattern in a call: some 20 ms */
+    CALL_WORK = 1 << 24,
+    BYTES_A_STEP = 16,            /* bytes of text that are examined again for one step */
+    CALL_STEPS = 8,               /* steps that a call costs */
+    FAILED_A_STEP = 256,          /* bytes x items of a failed start for one step */
+    COMPILED_BYTES_AN_ITEM = 256, /* compiled bytes per item, for a pattern that PCRE2 expands */
 };
 
 struct regex {
     pcre2_code *code;
     bool jitted;
-    size_t items; /* worst number of steps for one character */
+    size_t items; /* items of the pattern: the largest number of steps for one character */
 };
 
 struct regex_scratch {
@@ -50,7 +51,7 @@ struct regex_scratch {
     size_t reach;
 };
 
-/* Classes and groups; PCRE2 copies some that are repeated. */
+/* Counts classes and groups. PCRE2 copies some repeated ones. */
 static size_t count_items(struct str pattern, const pcre2_code *code)
 {
     size_t n = 1, bytes = 0;
@@ -98,7 +99,7 @@ bool regex_jitted(const struct regex *r)
     return r->jitted;
 }
 
-/* One group is enough, as only the whole match is asked for. */
+/* One group is enough, because only the whole match is needed. */
 struct regex_scratch *regex_scratch_new(void)
 {
     struct regex_scratch *s = mem_zalloc(sizeof(*s));
@@ -107,7 +108,7 @@ struct regex_scratch *regex_scratch_new(void)
     s->context = pcre2_match_context_create(NULL);
     s->stack = pcre2_jit_stack_create(STACK_START, STACK_MAX, NULL);
     if (!s->match || !s->context || !s->stack)
-        abort(); /* out of memory, as mem_alloc */
+        abort(); /* out of memory: aborts like mem_alloc */
     pcre2_jit_stack_assign(s->context, NULL, s->stack);
     pcre2_set_heap_limit(s->context, HEAP_MAX_KIB);
     budget_init(&s->own, BUDGET_DEFAULT_STEPS, BUDGET_DEFAULT_BYTES, 0, NULL);
@@ -116,7 +117,6 @@ struct regex_scratch *regex_scratch_new(void)
     return s;
 }
 
-/* Frees the scratch memory; accepts NULL. */
 void regex_scratch_free(struct regex_scratch *s)
 {
     if (!s)
@@ -142,17 +142,17 @@ void regex_scratch_reach(struct regex_scratch *s, size_t bytes)
     s->reach = bytes;
 }
 
-/* One search: what the next call of PCRE2 may do. */
+/* State of one search: the limits of the next call of PCRE2. */
 struct regex_search {
     struct str text;
     size_t at, last, stop;
     size_t reach;
-    size_t single_until; /* starts before it are tried one by one */
+    size_t single_until; /* starts before this position are tried one by one */
     uint32_t limit;
 };
 
-/* Chooses `last` and `stop`. The text never seems to end within a character, nor behind a line end,
- * where "^" would mean something else. */
+/* Chooses `last` and `stop`. The text never seems to end inside of a character, nor after a line
+ * end, where "^" would have a different meaning. */
 static void plan_call(const struct regex *r, struct regex_search *q)
 {
     size_t rest = q->text.len - q->at;
@@ -180,7 +180,8 @@ static size_t next_start(const struct regex_search *q)
     return at;
 }
 
-/* No start up to `last` matches: 1 when there are more, 0, -1. */
+/* Continues after a call in which no start up to `last` matched. Returns 1 if starts are left, 0,
+ * or -1. */
 static int pass_starts(const struct regex *r, struct regex_scratch *s, struct regex_search *q)
 {
     size_t next = q->last < q->stop ? next_start(q) : q->stop;
@@ -196,7 +197,7 @@ static int pass_starts(const struct regex *r, struct regex_scratch *s, struct re
     return q->at <= q->text.len;
 }
 
-/* A start would go on behind `stop`: again from there, with more text. */
+/* Handles a start that would continue beyond `stop`: again from there, with more text. */
 static bool reach_further(const struct regex *r, struct regex_scratch *s, struct regex_search *q)
 {
     q->at = pcre2_get_ovector_pointer(s->match)[0];
@@ -204,7 +205,7 @@ static bool reach_further(const struct regex *r, struct regex_scratch *s, struct
     return budget_spend(s->budget, (uint64_t)q->reach * r->items / BYTES_A_STEP / 4 + 1);
 }
 
-/* A start needs more tries: it is looked for, or gets more of them. */
+/* Handles a start that needs more tries: searches for it, or increases its limit. */
 static bool try_harder(struct regex_scratch *s, struct regex_search *q)
 {
     if (q->at >= q->single_until) {
@@ -238,7 +239,8 @@ int regex_find(const struct regex *r, struct regex_scratch *s, struct str text, 
             *end = offsets[1];
             return 1;
         }
-        if (rc >= 0) { /* at the end that is none; the starts before it do not match */
+        /* at the end of the text a partial match is no match, nor do the starts before it match */
+        if (rc >= 0) {
             q.last = q.stop;
             rc = PCRE2_ERROR_NOMATCH;
         }

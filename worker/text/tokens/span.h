@@ -1,5 +1,5 @@
 /*
- * Token ids as the layers above `tokens` pass them. An id is an int32_t >= 0. struct token_vec is
+ * Types of token ids for the layers above `tokens`. An id is an int32_t >= 0. struct token_vec is
  * VEC(int32_t) with a name: the vec_ macros of common/base/vec.h work on it, and its maker calls
  * vec_done. struct token_span borrows.
  */

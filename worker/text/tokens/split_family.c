@@ -1,10 +1,10 @@
-/* The split patterns of the large model families by hand (split_family.h). Each row of
- * `families` is the exact text of a pattern and the numbers by which one of three matchers does
- * the same:
+/* The split patterns of the large model families by hand (split_family.h). Each row of `families`
+ * has the exact text of a pattern and the numbers with which one of three matchers gives the same
+ * result:
  *
  * - match_gpt2: GPT-2's own;
  * - match_plain: words are runs of letters, with one other character in front;
- * - match_cased_words: words are cut where the case turns (UPPER*LOWER+).
+ * - match_cased_words: words are cut where the case changes (UPPER*LOWER+).
  *
  * A matcher tries the alternatives of the pattern in their order at one position and returns the
  * end of the first that matches. Greedy runs that would have to backtrack are written so that the
@@ -22,7 +22,8 @@
 #include "worker/text/tokens/unicode.h"
 
 #define NONE SIZE_MAX
-#define APART __attribute__((noinline)) /* what is rare: the usual needs no frame then */
+/* for rare cases, so that the usual case needs no stack frame */
+#define APART __attribute__((noinline))
 #define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define SPACES "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define PUNCT "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
@@ -38,17 +39,17 @@ struct split_family {
     size_t (*match)(const struct split_family *f, struct str text, size_t at);
     uint32_t letters;    /* flags of the characters of words */
     uint32_t no_prefix;  /* flags of characters that cannot precede a word (nor \r and \n) */
-    uint32_t punct_any;  /* punctuation: any of these flags (0: no matter) ... */
+    uint32_t punct_any;  /* punctuation has any of these flags (0: irrelevant) ... */
     uint32_t punct_none; /* ... and none of these */
-    unsigned digits;     /* most numerals in one piece; 0: numerals match nothing */
-    bool contraction;    /* at the front (plain) or after a word (cased) */
-    bool lines;          /* line ends after punctuation belong to it ... */
+    unsigned digits;     /* most numerals in one match; 0: numerals match nothing */
+    bool contraction;    /* contractions match: before a word (plain) or after it (cased) */
+    bool lines;          /* line ends after punctuation belong to the match ... */
     bool slash;          /* ... and '/' too */
-    bool no_han;         /* Han apart from words */
-    bool glue;           /* ASCII punctuation takes the ASCII letters behind it */
+    bool no_han;         /* Han characters are not part of words */
+    bool glue;           /* ASCII punctuation matches with the ASCII letters after it */
 };
 
-/* Flags and length of the character at `at`; ASCII by a table. */
+/* Returns flags and length of the character at `at`; for ASCII by a table. */
 static inline size_t read_at(struct str s, size_t at, uint32_t *flags)
 {
     unsigned char c = (unsigned char)s.p[at];
@@ -64,7 +65,7 @@ static inline size_t read_at(struct str s, size_t at, uint32_t *flags)
     return n;
 }
 
-/* End of the run of characters with any of these flags. */
+/* Returns the end of the run of characters with any of these flags. */
 static inline size_t run_any(struct str s, size_t at, uint32_t any)
 {
     while (at < s.len) {
@@ -88,7 +89,8 @@ static inline bool is_punct(const struct split_family *f, uint32_t flags)
     return (!f->punct_any || (flags & f->punct_any)) && !(flags & f->punct_none);
 }
 
-/* \s*[\r\n]+ (if lines), \s+(?!\S), \s+: `at` is white space. */
+/* Matches \s*[\r
+ * ]+ (if lines), \s+(?!\S), \s+. There must be white space at `at`. */
 static size_t match_space(struct str s, size_t at, bool lines)
 {
     size_t last = at, line_end = 0, p = at;
@@ -109,7 +111,8 @@ static size_t match_space(struct str s, size_t at, bool lines)
     return p < s.len && last > at ? last : p;
 }
 
-/* 's 't 're 've 'm 'll 'd at an apostrophe; NONE when none. Without regard to case also U+017F. */
+/* Matches 's 't 're 've 'm 'll 'd at an apostrophe; NONE if there is none. any_case includes
+ * U+017F. */
 static size_t match_contraction(struct str s, size_t at, bool any_case)
 {
     unsigned char fold = any_case ? 0x20 : 0;
@@ -130,7 +133,7 @@ static size_t match_contraction(struct str s, size_t at, bool any_case)
     return NONE;
 }
 
-/* The run of punctuation at `at` and the line ends behind it; NONE when there is none. */
+/* Matches the run of punctuation at `at` and the line ends after it; NONE if there is none. */
 static size_t match_punct(const struct split_family *f, struct str s, size_t at)
 {
     size_t from = at;
@@ -165,7 +168,8 @@ static size_t match_digits(struct str s, size_t at, unsigned most)
     return at;
 }
 
-/* Matches the end of all patterns but GPT-2's: numerals, [ ]punctuation, white space. */
+/* Matches the last alternatives of all patterns but GPT-2's: numerals, [ ]punctuation, white
+ * space. */
 static size_t match_tail(const struct split_family *f, struct str s, size_t at, uint32_t flags)
 {
     if ((flags & UC_N) && f->digits)
@@ -191,7 +195,7 @@ static bool ascii_letter(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* ASCII punctuation and the ASCII letters behind it; NONE without letters. */
+/* Matches ASCII punctuation and the ASCII letters after it; NONE without letters. */
 static size_t match_glue(struct str s, size_t at)
 {
     size_t end = at + 1;
@@ -203,11 +207,11 @@ static size_t match_glue(struct str s, size_t at)
     return end > at + 1 ? end : NONE;
 }
 
-/* Finds the end of the ASCII letters at `at`. */
+/* Returns the end of the ASCII letters at `at`. */
 static inline size_t ascii_letters(struct str s, size_t at)
 {
 #ifdef __SSE2__
-    /* Sixteen at a time: small letters become -128 to -103, all else is above. */
+    /* Sixteen bytes at a time: small letters become -128 to -103, all else is above. */
     while (s.len - at >= 16) {
         __m128i c = _mm_loadu_si128((const void *)(s.p + at));
         __m128i small = _mm_or_si128(c, _mm_set1_epi8(0x20));
@@ -284,7 +288,7 @@ enum {
     LOWER_PART = UC_LL | UC_LM | UC_LO | UC_M
 };
 
-/* Finds the end of LOWER*. */
+/* Returns the end of LOWER*. */
 static size_t lower_run(const struct split_family *f, struct str s, size_t at)
 {
     while (at < s.len) {
@@ -298,8 +302,8 @@ static size_t lower_run(const struct split_family *f, struct str s, size_t at)
     return at;
 }
 
-/* UPPER*LOWER+ and, if that fails, UPPER+LOWER*. Greedy UPPER* gives back to the last character
- * that is in both. */
+/* Matches UPPER*LOWER+ and, if that fails, UPPER+LOWER*. Greedy UPPER* backtracks to the last
+ * character that is in both. */
 static size_t match_cased(const struct split_family *f, struct str s, size_t at, bool lower_needed)
 {
     size_t p = at, both_end = NONE, end;
@@ -320,8 +324,7 @@ static size_t match_cased(const struct split_family *f, struct str s, size_t at,
     return p > at ? end : NONE;
 }
 
-/* Matches both forms of a word, each tried with and without the preceding character, then the rest.
- */
+/* Matches both forms of a word, each with and without the preceding character, then the rest. */
 static size_t match_cased_words(const struct split_family *f, struct str s, size_t at)
 {
     uint32_t flags;
@@ -346,7 +349,7 @@ static size_t match_cased_words(const struct split_family *f, struct str s, size
     return end;
 }
 
-/* A blank may stand before a word, a number or punctuation. */
+/* A blank may precede a word, a number or punctuation. */
 static size_t match_gpt2(const struct split_family *f, struct str s, size_t at)
 {
     uint32_t flags, kind;

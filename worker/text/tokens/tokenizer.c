@@ -1,7 +1,7 @@
-/* The loaded tokenizer's look-ups and decoding (tokenizer.h); tokenizer_load.c makes it,
- * encoder.c encodes. An added token takes precedence over a piece of the vocabulary with the
- * same id or text. With a decoder that is ByteLevel alone, the bytes of every token are worked
- * out at loading (texts), so that decoding only copies. */
+/* Look-ups and decoding of the loaded tokenizer (tokenizer.h). tokenizer_load.c makes it, encoder.c
+ * encodes. An added token has priority over a piece of the vocabulary with the same id or text. If
+ * the decoder is only ByteLevel, the bytes of every token are computed at loading (texts), so that
+ * decoding only copies. */
 
 #include "worker/text/tokens/tokenizer.h"
 
@@ -18,7 +18,7 @@ struct detok {
     struct decoding decoding;
 };
 
-/* Compiles a small pattern and asks. */
+/* Compiles a small pattern to find out. */
 bool tokenizer_jit_works(void)
 {
     struct regex *r = NULL;
@@ -29,7 +29,7 @@ bool tokenizer_jit_works(void)
     return works;
 }
 
-/* Frees the parts in any order: they only borrow from each other while working. */
+/* Frees the members in any order: they borrow from each other only while they are used. */
 void tokenizer_free(struct tokenizer *t)
 {
     if (!t)
@@ -63,8 +63,8 @@ struct str tokenizer_piece(const struct tokenizer *t, int32_t id)
     return added ? added->content : vocab_piece(&t->vocab, id);
 }
 
-/* The bytes of the token where they are known, else the piece as the file writes it. Only an empty
- * text leaves open whether there is such a token. */
+/* Returns the bytes of the token if they are known, else the piece as the file writes it. Only an
+ * empty text does not show whether the token exists. */
 struct str tokenizer_text(const struct tokenizer *t, int32_t id)
 {
     struct str piece;
@@ -151,7 +151,7 @@ void detok_free(struct detok *d)
     free(d);
 }
 
-/* Ids that are not in the vocabulary, and special ones on request, make no text. */
+/* Ids that are not in the vocabulary, and special ones on request, give no text. */
 void detok_feed(struct detok *d, int32_t id, struct buf *out)
 {
     struct str token =
@@ -162,9 +162,9 @@ void detok_feed(struct detok *d, int32_t id, struct buf *out)
     decoding_feed(&d->decoding, token, out);
 }
 
-/* Appends the texts of the first ids that are plain (tokenizer_plain), as long as out has fewer
- * than `until` bytes. Returns how many ids that were. Most texts are short: 16 bytes are copied
- * sooner than so many. */
+/* Appends the texts of the first ids that are plain (tokenizer_plain), while out has fewer than
+ * `until` bytes. Returns the number of ids. Most texts are short, and copying 16 bytes is faster
+ * than copying their exact length. */
 static size_t add_plain(const struct tokenizer *t, const int32_t *ids, size_t n, size_t until,
                         struct buf *out)
 {
@@ -203,7 +203,7 @@ void detok_finish(struct detok *d, struct buf *out)
     decoding_finish(&d->decoding, out);
 }
 
-/* Decodes through the same code as ids that arrive one by one, so both give the same text. */
+/* Uses the same code as for ids that arrive one by one, so both give the same text. */
 void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n,
                       bool skip_special_tokens, struct buf *out)
 {

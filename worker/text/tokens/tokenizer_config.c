@@ -1,5 +1,6 @@
-/* Typed members of tokenizer.json (tokenizer_config.h). All answer 0, or -1 with ERR_CONFIG for
- * what is malformed and ERR_UNSUPPORTED for what is known to exist but is not done here. */
+/* Typed members of tokenizer.json (tokenizer_config.h). All functions return 0, or -1 with
+ * ERR_CONFIG for a malformed member and ERR_UNSUPPORTED for a feature that exists but is not
+ * supported here. */
 
 #include "worker/text/tokens/tokenizer_config.h"
 
@@ -12,7 +13,7 @@ struct str config_type(const struct json *v)
     return json_string(json_get(v, "type"));
 }
 
-/* A type that we do not have, or no type at all. */
+/* The type is unknown or missing. */
 int config_refuse(const char *what, const struct json *v, struct err *e)
 {
     struct str type = config_type(v);
@@ -23,7 +24,7 @@ int config_refuse(const char *what, const struct json *v, struct err *e)
                    (int)(type.len < 64 ? type.len : 64), type.p);
 }
 
-/* absent < 0: the member must be there. */
+/* absent < 0: the member is required. */
 int config_bool(const struct json *v, const char *key, int absent, bool *ret, struct err *e)
 {
     const struct json *member = json_get(v, key);
@@ -38,7 +39,7 @@ int config_bool(const struct json *v, const char *key, int absent, bool *ret, st
     return 0;
 }
 
-/* Texts with lone surrogates are refused, as they are no UTF-8. */
+/* Texts with lone surrogates are refused, because they are not UTF-8. */
 int config_string(const struct json *v, const char *key, struct str *ret, struct err *e)
 {
     const struct json *member = json_get(v, key);
@@ -49,7 +50,6 @@ int config_string(const struct json *v, const char *key, struct str *ret, struct
     return 0;
 }
 
-/* Reads a text of exactly one character. */
 int config_char(const struct json *v, const char *key, struct str *ret, struct err *e)
 {
     if (config_string(v, key, ret, e) < 0)
@@ -59,7 +59,6 @@ int config_char(const struct json *v, const char *key, struct str *ret, struct e
     return 0;
 }
 
-/* Reads an integer from 0 to max. */
 int config_uint(const struct json *v, const char *key, uint32_t max, uint32_t *ret, struct err *e)
 {
     int64_t n;

@@ -1,4 +1,4 @@
-/* Where a tokenizer.json comes from: a file, or, for the built-in tokenizer, a text made here
+/* Reads a tokenizer.json from a file. The text of the built-in tokenizer is made here
  * (tokenizer.h). */
 #include <string.h>
 
@@ -10,10 +10,10 @@
 #include "worker/text/tokens/byte_level.h"
 #include "worker/text/tokens/tokenizer.h"
 
-enum { FILE_MAX_BYTES = 128 * 1024 * 1024 }; /* the largest known has 40 MB */
+enum { FILE_MAX_BYTES = 128 * 1024 * 1024 }; /* largest file; the largest known one has 40 MB */
 
-/* A symbolic link that was checked out as text: the file holds nothing but a relative path. Reads
- * the file meant instead. */
+/* Handles a symbolic link that was checked out as text, so that the file has only a relative path.
+ * Reads the file that the path names. */
 static int follow_link(const char *path, struct buf *file, struct err *e)
 {
     struct str target = str_trim(buf_str(file));
@@ -33,7 +33,7 @@ static int follow_link(const char *path, struct buf *file, struct err *e)
     return rc;
 }
 
-/* Loads the file; errors name it. */
+/* Loads the file. Errors name it. */
 int tokenizer_load(const char *path, struct tokenizer **ret, struct err *e)
 {
     struct buf file = {0};
@@ -51,7 +51,7 @@ int tokenizer_load(const char *path, struct tokenizer **ret, struct err *e)
     return rc;
 }
 
-/* Made from a small tokenizer.json, so it goes the same way as every other one. */
+/* The tokenizer is made from a small tokenizer.json, so it uses the same code as all others. */
 struct tokenizer *tokenizer_builtin(void)
 {
     static const char *const specials[] = {"<|im_start|>", "<|im_end|>", "<|endoftext|>"};

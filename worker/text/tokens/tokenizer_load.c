@@ -1,8 +1,8 @@
 /* Loading a tokenizer.json (tokenizer.h). Order: model (vocabulary and merges, or pieces and
- * scores), normalizer, pre_tokenizer, decoder; then what depends on several of them: whether
- * words stay bytes (decide_byte_level), added tokens (their normalized patterns need the
- * normalizer), the template of special tokens, the bytes of each token, notes, and the
- * fingerprint. The JSON tree is freed at the end; what lives on is copied. */
+ * scores), normalizer, pre_tokenizer, decoder. Then steps that need several of these: whether words
+ * stay bytes (decide_byte_level), added tokens (their normalized patterns need the normalizer), the
+ * template of special tokens, the bytes of each token, notes, and the fingerprint. The JSON tree is
+ * freed at the end; everything kept is copied. */
 
 #include <errno.h>
 #include <stdlib.h>
@@ -17,8 +17,8 @@
 #include "worker/text/tokens/tokenizer_config.h"
 #include "worker/text/tokens/tokenizer_parts.h"
 
-/* Limits that no known tokenizer comes near. Affixes are put around each character; added tokens
- * are looked for at each place of a text. */
+/* Limits far above all known tokenizers. Affixes are added to each character; added tokens are
+ * searched at each position of a text. */
 enum {
     AFFIX_MAX = 256,
     ADDED_BYTES_MAX = 1024,
@@ -28,7 +28,7 @@ enum {
 
 /* --- model --- */
 
-/* {piece: id}; ids need not be in order or without gaps. */
+/* Loads {piece: id}. Ids may be in any order and have gaps. */
 static int load_vocab(struct tokenizer *t, const struct json *vocab, struct err *e)
 {
     size_t bytes = 0;
@@ -50,7 +50,7 @@ static int load_vocab(struct tokenizer *t, const struct json *vocab, struct err 
     return vocab_seal(&t->vocab, e);
 }
 
-/* A merge is "a b" or ["a", "b"]. 1: a line that is none ("#version ..."). */
+/* Reads a merge: "a b" or ["a", "b"]. Returns 1 for a line that is not a merge ("#version ..."). */
 static int read_merge(const struct json *merge, struct bpe_merge *ret, struct err *e)
 {
     struct str text = json_string(merge);
@@ -89,7 +89,7 @@ static int load_merges(struct tokenizer *t, const struct json *merges, struct er
     return rc < 0 ? -1 : 0;
 }
 
-/* A flag that may be absent or null. */
+/* Reads a flag that may be absent or null. */
 static int load_flag(const struct json *model, const char *key, bool *ret, struct err *e)
 {
     *ret = false;
@@ -146,7 +146,7 @@ static int check_model(const struct json *model, struct err *e)
 
 /* --- a unigram model: [[piece, score], ...] --- */
 
-/* [[piece, score], ...]: the id is the place in the list. */
+/* Loads [[piece, score], ...]. The id is the index in the list. */
 static int load_scores(struct tokenizer *t, const struct json *vocab, double *scores, struct err *e)
 {
     for (uint32_t i = 0; i < vocab->n; i++) {
@@ -162,7 +162,7 @@ static int load_scores(struct tokenizer *t, const struct json *vocab, double *sc
     return vocab_seal(&t->vocab, e);
 }
 
-/* -1 when the model has none. */
+/* Reads the unk_id; -1 if the model has none. */
 static int load_unk_id(const struct json *model, size_t n, int64_t *ret, struct err *e)
 {
     const struct json *unk = json_get(model, "unk_id");
@@ -175,7 +175,7 @@ static int load_unk_id(const struct json *model, size_t n, int64_t *ret, struct 
     return 0;
 }
 
-/* The scores belong to the model once it is made; before that they are freed here. */
+/* The scores belong to the model once it is made. Before that they are freed here. */
 static int load_unigram(struct tokenizer *t, const struct json *model, struct err *e)
 {
     const struct json *vocab = json_get(model, "vocab");
@@ -229,7 +229,7 @@ static int load_model(struct tokenizer *t, const struct json *model, struct err 
     return load_merges(t, merges, e);
 }
 
-/* Byte-level words stay bytes unless something of the model needs to see characters. */
+/* Decides whether byte-level words stay bytes, which is so unless the model needs characters. */
 static void decide_byte_level(struct tokenizer *t)
 {
     struct bpe *b = &t->bpe;
@@ -247,7 +247,7 @@ static void decide_byte_level(struct tokenizer *t)
 
 /* --- added tokens --- */
 
-/* One entry; every flag must be there. */
+/* Loads one entry, which must have every flag. */
 static int load_added_token(struct tokenizer *t, const struct json *v, struct added_token *ret,
                             struct err *e)
 {
@@ -268,7 +268,7 @@ static int load_added_token(struct tokenizer *t, const struct json *v, struct ad
     return 0;
 }
 
-/* Raw patterns go into one trie as they are, the others into a second one in normalized form. */
+/* Fills the tries: one with raw patterns, a second one with the others in normalized form. */
 static int load_patterns(struct tokenizer *t, struct err *e)
 {
     struct normalizer_scratch scratch = {.regex = regex_scratch_new()};
@@ -324,7 +324,7 @@ static int load_added(struct tokenizer *t, const struct json *list, struct err *
 
 /* --- post-processor --- */
 
-/* The ids of a special token that the template names. */
+/* Loads the ids of a special token that the template names. */
 static int load_special(struct tokenizer *t, const struct json *post, struct str name,
                         struct err *e)
 {
@@ -344,7 +344,7 @@ static int load_special(struct tokenizer *t, const struct json *post, struct str
     return 0;
 }
 
-/* TemplateProcessing for a single text: special tokens and the text, in order. */
+/* Loads a TemplateProcessing for a single text: special tokens and the text, in order. */
 static int load_template(struct tokenizer *t, const struct json *post, struct err *e)
 {
     const struct json *single = json_get(post, "single");
@@ -369,7 +369,7 @@ static int load_template(struct tokenizer *t, const struct json *post, struct er
     return 0;
 }
 
-/* BertProcessing and RobertaProcessing: cls text sep. */
+/* Loads BertProcessing and RobertaProcessing: cls text sep. */
 static int load_cls_sep(struct tokenizer *t, const struct json *post, struct err *e)
 {
     static const char *const keys[] = {"cls", NULL, "sep"};
@@ -385,13 +385,13 @@ static int load_cls_sep(struct tokenizer *t, const struct json *post, struct err
     return 0;
 }
 
-/* At most one template; a ByteLevel there only concerns offsets. */
+/* Loads at most one template. A ByteLevel here only concerns offsets. */
 static int load_post(struct tokenizer *t, const struct json *post, unsigned depth, struct err *e)
 {
     const struct json *list = json_get(post, "processors");
     struct str type = config_type(post);
 
-    if (str_eq_c(type, "ByteLevel")) /* moves offsets only */
+    if (str_eq_c(type, "ByteLevel")) /* it changes offsets only */
         return 0;
     if (str_eq_c(type, "Sequence") && json_is(list, JSON_ARRAY) && depth < CONFIG_DEPTH_MAX) {
         for (uint32_t i = 0; i < list->n; i++)
@@ -410,7 +410,7 @@ static int load_post(struct tokenizer *t, const struct json *post, unsigned dept
 
 /* --- the rest --- */
 
-/* The size of the vocabulary, and, for ByteLevel decoders, the bytes of every token. */
+/* Computes the size of the vocabulary and, for ByteLevel decoders, the bytes of every token. */
 static void load_texts(struct tokenizer *t)
 {
     t->vocab_size = MAX_OF(t->vocab.id_count, t->added.id_count);
@@ -449,7 +449,7 @@ static void load_notes(struct tokenizer *t, const struct json *root)
     buf_add_c(&t->note, '\0');
 }
 
-/* See the order at the head of this file. */
+/* Loads everything in the order described at the head of this file. */
 static int load_sections(struct tokenizer *t, const struct json *root, struct err *e)
 {
     const struct json *version = json_get(root, "version"), *post;
@@ -477,10 +477,11 @@ static int load_sections(struct tokenizer *t, const struct json *root, struct er
     return 0;
 }
 
-/* Bytes of the JSON tree: merges as pairs take ten times what they have in the file. */
+/* Memory of the JSON tree per byte of the file: merges as pairs need ten times their size in the
+ * file. */
 enum { TREE_A_BYTE = 16, TREE_LEAST = 64 << 20 };
 
-/* Text that is no JSON is an error of the configuration. */
+/* Text that is not JSON is an error of the configuration. */
 int tokenizer_parse(struct str json, struct tokenizer **ret, struct err *e)
 {
     struct arena tree = {.max_bytes = TREE_LEAST + json.len * TREE_A_BYTE};
@@ -492,7 +493,7 @@ int tokenizer_parse(struct str json, struct tokenizer **ret, struct err *e)
         rc = load_sections(t, root, e);
     else if (e->kind != ERR_CANCELLED)
         e->kind = ERR_CONFIG;
-    if (rc < 0 && e->kind == ERR_INVALID) /* a budget that ran out */
+    if (rc < 0 && e->kind == ERR_INVALID) /* the budget is exhausted */
         e->kind = ERR_UNSUPPORTED;
     arena_done(&tree);
     if (rc < 0) {

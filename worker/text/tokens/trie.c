@@ -1,6 +1,6 @@
-/* A trie of byte strings that finds patterns in a text (trie.h). Nodes are numbers in one array;
- * children hang in a list, as added tokens are few and seldom share starts. first[] maps a first
- * byte to its node, so bytes that begin no pattern cost one look-up. */
+/* A trie of byte strings that finds patterns in a text (trie.h). Nodes are numbers in one array.
+ * Children are lists, because added tokens are few and rarely share beginnings. first[] maps a
+ * first byte to its node, so bytes that begin no pattern cost one look-up. */
 
 #include "worker/text/tokens/trie.h"
 
@@ -9,13 +9,13 @@
 
 static int32_t new_node(struct trie *t, unsigned char byte)
 {
-    if (t->n == 0) /* number 0 means none */
+    if (t->n == 0) /* node 0 means "none" */
         *vec_push(t) = (struct trie_node){.value = -1};
     *vec_push(t) = (struct trie_node){.value = -1, .byte = byte};
     return (int32_t)t->n - 1;
 }
 
-/* The child for a byte, or 0. */
+/* Returns the child for a byte, or 0. */
 static int32_t child_of(const struct trie *t, int32_t node, unsigned char byte)
 {
     int32_t at = t->at[node].child;
@@ -25,7 +25,6 @@ static int32_t child_of(const struct trie *t, int32_t node, unsigned char byte)
     return at;
 }
 
-/* A pattern that was added before keeps its first value. */
 void trie_add(struct trie *t, struct str pattern, int32_t value)
 {
     unsigned char head = (unsigned char)pattern.p[0];
@@ -51,8 +50,8 @@ void trie_add(struct trie *t, struct str pattern, int32_t value)
         t->at[node].value = value;
 }
 
-/* The longest pattern at `from`, whose first byte leads to a node; its value is -1 when there is
- * none. Returns the bytes that were looked at. */
+/* Finds the longest pattern at `from`, whose first byte has a node. Its value is -1 if there is
+ * none. Returns the number of examined bytes. */
 static size_t find_longest(const struct trie *t, struct str text, size_t from,
                            struct trie_match *ret)
 {
@@ -68,7 +67,6 @@ static size_t find_longest(const struct trie *t, struct str text, size_t from,
     return i - from;
 }
 
-/* The leftmost match; of several at one place the longest. */
 bool trie_find(const struct trie *t, struct str text, size_t from, struct budget *budget,
                struct trie_match *ret)
 {

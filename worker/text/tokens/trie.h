@@ -1,5 +1,5 @@
 /*
- * struct trie: a set of byte patterns, found leftmost-longest. Filled while loading, then
+ * struct trie: a set of byte patterns, searched leftmost-longest. Filled while loading, then
  * read-only. Children are in sibling lists. The first byte is looked up in a table, so that text
  * without any first byte is skipped at memory speed. If all patterns begin with the same byte,
  * memchr finds it.
@@ -16,7 +16,7 @@
 struct budget;
 
 struct trie_node {
-    int32_t child, sibling; /* node numbers; 0: none */
+    int32_t child, sibling; /* numbers of nodes; 0: none */
     int32_t value;          /* value of the pattern that ends here, or -1 */
     unsigned char byte;
 };
@@ -25,7 +25,7 @@ struct trie {
     struct trie_node *at;
     size_t n, cap;
     int32_t first[256]; /* node of each first byte, or 0 */
-    unsigned heads;     /* number of bytes that have a first node; head: the newest of them */
+    unsigned heads;     /* number of bytes that have a first node; the newest of them */
     unsigned char head;
 };
 
@@ -34,11 +34,11 @@ struct trie_match {
     int32_t value;
 };
 
-/* Adds a pattern (not empty) with a value >= 0; one that is there already keeps its value. */
+/* Adds a pattern (not empty) with a value >= 0. An existing pattern keeps its value. */
 void trie_add(struct trie *t, struct str pattern, int32_t value);
 
-/* The first position at or after `from` where a pattern starts, and the longest one there. False
- * also when the budget has run out. */
+/* Finds the first position at or after `from` at which a pattern starts, and the longest one there.
+ * Returns false if there is none, or if the budget is exhausted. */
 bool trie_find(const struct trie *t, struct str text, size_t from, struct budget *budget,
                struct trie_match *ret);
 

@@ -14,7 +14,6 @@ enum {
     HANGUL_S_COUNT = HANGUL_L_COUNT * HANGUL_V_COUNT * HANGUL_T_COUNT,
 };
 
-/* The row for cp, or NULL. */
 const struct unicode_mapping *unicode_map(const struct unicode_mapping *table, size_t count,
                                           uint32_t cp)
 {
@@ -31,7 +30,7 @@ const struct unicode_mapping *unicode_map(const struct unicode_mapping *table, s
     return low < count && table[low].cp == cp ? &table[low] : NULL;
 }
 
-/* Returns 0 for almost all characters, which a flag shows without a search. */
+/* The class is 0 for almost all characters, which a flag shows without a search. */
 uint8_t unicode_combining_class(uint32_t cp)
 {
     size_t low = 0, high = unicode_ccc_count;
@@ -49,7 +48,7 @@ uint8_t unicode_combining_class(uint32_t cp)
     return unicode_ccc[low].class;
 }
 
-/* Leading consonant + vowel, or syllable + tail; 0 when they do not compose. */
+/* Composes leading consonant + vowel, or syllable + tail; 0 if they do not compose. */
 static uint32_t compose_hangul(uint32_t first, uint32_t second)
 {
     uint32_t s = first - HANGUL_S, t = second - HANGUL_T;
@@ -63,7 +62,6 @@ static uint32_t compose_hangul(uint32_t first, uint32_t second)
     return 0;
 }
 
-/* The character that the two compose to, or 0. */
 uint32_t unicode_compose(uint32_t first, uint32_t second)
 {
     size_t low = 0, high = unicode_pairs_count;

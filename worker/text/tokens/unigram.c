@@ -1,10 +1,11 @@
 /* The unigram model (unigram.h): of all ways to cut a word into pieces, the one with the highest
- * sum of scores (Viterbi). best[i] is the best way to byte i. Each position offers its score plus
- * that of every piece that begins there. If no piece is the next character, an unknown one is
- * offered at a low score. At the end the best way is followed backwards.
+ * sum of scores (Viterbi). s->at[i] is the best way to byte i. From each position, every piece that
+ * begins there is tried, with the position's score plus its own. If no piece is exactly the next
+ * character, an unknown one is tried with a low score. At the end the best way is followed
+ * backwards.
  *
- * Pieces stand in a trie whose nodes have their children's numbers in a row, with the labels in
- * an array of their own, so that a step is one memchr. */
+ * Pieces are in a trie in which a node's children have successive numbers, with the labels in an
+ * array of their own, so that a step is one memchr. */
 
 #include "worker/text/tokens/unigram.h"
 
@@ -20,32 +21,32 @@
 static const double UNKNOWN_COST = 10.0;
 
 struct unigram_node {
-    uint32_t child; /* the first one */
+    uint32_t child; /* first child */
     uint16_t n;
-    int32_t id; /* id of the piece that ends here, or -1 */
+    int32_t id; /* piece that ends here, or -1 */
 };
 
 struct unigram_best {
     double score;
-    uint32_t start; /* start of the piece that ends here */
-    int32_t id;     /* NOWHERE: no way ends here */
+    uint32_t start; /* start of that piece */
+    int32_t id;     /* last piece of the best way; NOWHERE: no way ends here */
 };
 
 enum { NOWHERE = -2 };
 
-/* --- making --- */
+/* --- construction --- */
 
 struct unigram_piece {
     struct str text;
     int32_t id;
 };
 
-/* Pieces lo..hi share their first `depth` bytes: those that lead to the node. */
+/* Pieces lo..hi have the same first `depth` bytes, which lead to the node. */
 struct range {
     size_t lo, hi, depth;
 };
 
-/* The order of the trie. */
+/* Compares pieces in the order of the trie. */
 static int by_bytes(const void *x, const void *y)
 {
     const struct unigram_piece *a = x, *b = y;
@@ -55,7 +56,7 @@ static int by_bytes(const void *x, const void *y)
     return rc ? rc : (a->text.len > b->text.len) - (a->text.len < b->text.len);
 }
 
-/* All pieces by their bytes; how many. */
+/* Sorts all pieces by their bytes. Returns their number. */
 static size_t sorted_pieces(const struct vocab *v, struct unigram_piece *list)
 {
     size_t n = 0;
@@ -70,7 +71,7 @@ static size_t sorted_pieces(const struct vocab *v, struct unigram_piece *list)
     return n;
 }
 
-/* Breadth first: a node's children get their numbers together. */
+/* Builds the trie breadth first: a node's children get successive numbers. */
 static void build_trie(struct unigram *u, const struct unigram_piece *list, size_t n, size_t room)
 {
     struct range *ranges = mem_calloc(room, sizeof(*ranges));
@@ -101,7 +102,7 @@ static void build_trie(struct unigram *u, const struct unigram_piece *list, size
     free(ranges);
 }
 
-/* The ids of "<0x00>" to "<0xFF>". */
+/* Finds the ids of "<0x00>" to "<0xFF>". */
 static void find_bytes(struct unigram *u)
 {
     u->has_bytes = true;
@@ -156,7 +157,8 @@ static void offer_way(struct unigram_best *to, double score, size_t start, int32
         *to = (struct unigram_best){score, (uint32_t)start, id};
 }
 
-/* All pieces that begin at `start`, and the unknown character where none is that character. */
+/* Tries all pieces that begin at `start`, and the unknown character if no piece is exactly that
+ * character. */
 static int offer_from(const struct unigram *u, const struct unigram_scratch *s, struct str word,
                       size_t start, struct err *e)
 {
@@ -190,7 +192,8 @@ static int offer_from(const struct unigram *u, const struct unigram_scratch *s, 
     return 0;
 }
 
-/* Unknown characters side by side: the piece that they are together, their bytes, or unknown. */
+/* Writes adjacent unknown characters: as the piece that they are together, as their bytes, or as
+ * unknown. */
 static void add_unknown(const struct unigram *u, struct str text, struct token_vec *out)
 {
     int32_t id = vocab_id(u->vocab, text);
@@ -204,7 +207,7 @@ static void add_unknown(const struct unigram *u, struct str text, struct token_v
         *vec_push(out) = u->bytes[(unsigned char)text.p[i]];
 }
 
-/* Follows the best way back, then writes its tokens in order. */
+/* Follows the best way backwards, then writes its tokens in order. */
 static void write_way(const struct unigram *u, struct unigram_scratch *s, struct str word,
                       struct token_vec *out)
 {
@@ -228,7 +231,8 @@ static void write_way(const struct unigram *u, struct unigram_scratch *s, struct
     }
 }
 
-/* For one entry more than the word has bytes. False: the budget has no memory for that. */
+/* Reserves one entry more than the word has bytes. Returns false if the budget does not permit
+ * it. */
 static bool reserve_ways(struct unigram_scratch *s, size_t n)
 {
     if (n <= s->cap)

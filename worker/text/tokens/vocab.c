@@ -1,7 +1,7 @@
-/* The vocabulary (vocab.h): texts one behind the other in a pool, entries with place, length and
- * id, an open-addressing hash from text to entry, and by_id from id to entry (number + 1; 0:
- * none). Made once and read-only after vocab_seal. Hash and prefetch are separate from the look-up,
- * so that loading can overlap memory accesses. */
+/* The vocabulary (vocab.h): texts one after the other in a pool, entries with offset, length and
+ * id, an open-addressing hash from text to entry, and by_id from id to entry (number + 1; 0: none).
+ * Read-only after vocab_seal. Hash and prefetch are separate from the look-up, so that loading can
+ * overlap memory accesses. */
 
 #include "worker/text/tokens/vocab.h"
 
@@ -10,7 +10,7 @@
 #include "common/base/attrs.h"
 #include "common/base/mem.h"
 
-/* A power of two that leaves a third of the slots free. */
+/* Returns a power of two that leaves a third of the slots free. */
 static size_t slots_for(size_t n)
 {
     size_t cap = 16;
@@ -20,7 +20,7 @@ static size_t slots_for(size_t n)
     return cap;
 }
 
-/* Room for n pieces of `bytes` bytes in all; no later call grows it. */
+/* No later call enlarges the memory. */
 void vocab_init(struct vocab *v, size_t n, size_t bytes)
 {
     *v = (struct vocab){.cap = n ? n : 1};
@@ -30,7 +30,6 @@ void vocab_init(struct vocab *v, size_t n, size_t bytes)
     v->slots = mem_calloc(v->mask + 1, sizeof(*v->slots));
 }
 
-/* Frees all tables; v is empty then. */
 void vocab_done(struct vocab *v)
 {
     buf_done(&v->pool);
@@ -40,7 +39,7 @@ void vocab_done(struct vocab *v)
     *v = (struct vocab){0};
 }
 
-/* The slot where the piece stands or would stand. */
+/* Returns the slot of the piece, or the free slot for it. */
 static struct vocab_slot *find_piece(const struct vocab *v, struct str piece, uint32_t hash)
 {
     for (size_t i = hash & v->mask;; i = (i + 1) & v->mask) {
@@ -57,14 +56,14 @@ static struct vocab_slot *find_piece(const struct vocab *v, struct str piece, ui
     }
 }
 
-/* A third of the slots are free, so few are passed by on the way to one; more of them mean a
- * vocabulary that was made to be slow. */
+/* Reports whether few occupied slots were skipped, as expected with a third of the slots free. Many
+ * mean a vocabulary that was made to be slow. */
 static bool probes_are_few(const struct vocab *v)
 {
     return v->probes <= 64 * v->n + (1 << 16);
 }
 
-/* A piece that stands there already takes the later id, as in JSON objects read by the library. */
+/* An existing piece gets the later id, like JSON objects in the library. */
 int vocab_add(struct vocab *v, struct str piece, int64_t id, struct err *e)
 {
     uint32_t hash = (uint32_t)str_hash(piece, 0);
@@ -92,7 +91,7 @@ int vocab_add(struct vocab *v, struct str piece, int64_t id, struct err *e)
     return 0;
 }
 
-/* Refuses an id that two pieces have: the library decodes it to either of them, by chance. */
+/* Refuses an id that two pieces have: the library decodes it to a random one of them. */
 static int refuse_same_id(const struct vocab *v, const struct vocab_entry *a,
                           const struct vocab_entry *b, struct err *e)
 {
@@ -118,7 +117,6 @@ int vocab_seal(struct vocab *v, struct err *e)
     return 0;
 }
 
-/* Hashes the piece and asks the processor to fetch its slot. */
 uint32_t vocab_hash(const struct vocab *v, struct str piece)
 {
     uint32_t hash = (uint32_t)str_hash(piece, 0);
@@ -128,7 +126,7 @@ uint32_t vocab_hash(const struct vocab *v, struct str piece)
     return hash;
 }
 
-/* The second step: fetches the entry behind the slot. */
+/* Fetches the entry that the slot names. */
 void vocab_prefetch(const struct vocab *v, uint32_t hash)
 {
     const struct vocab_slot *slot;
@@ -140,7 +138,6 @@ void vocab_prefetch(const struct vocab *v, uint32_t hash)
         __builtin_prefetch(&v->entries[slot->entry - 1]);
 }
 
-/* The look-up with a hash from vocab_hash. */
 int32_t vocab_id_at(const struct vocab *v, struct str piece, uint32_t hash)
 {
     const struct vocab_slot *slot;
@@ -156,7 +153,6 @@ int32_t vocab_id(const struct vocab *v, struct str piece)
     return vocab_id_at(v, piece, (uint32_t)str_hash(piece, 0));
 }
 
-/* The text of an id; absent when no piece has it. */
 struct str vocab_piece(const struct vocab *v, int32_t id)
 {
     const struct vocab_entry *entry;

@@ -1,6 +1,6 @@
-/* The cache of encoded words (word_cache.h): 2^13 sets of two lines of 64 bytes. The newer entry
- * of a set stands first; a new one pushes it to the second place and the older one out. There is
- * no clock and no list, so a hit costs one hash and one or two comparisons. */
+/* The cache of encoded words (word_cache.h): 2^13 sets of two lines of 64 bytes. The newer entry of
+ * a set is first. A new one moves it to the second position and drops the older one. There is no
+ * clock and no list, so a hit costs one hash and one or two comparisons. */
 
 #include "worker/text/tokens/word_cache.h"
 
@@ -11,7 +11,7 @@ _Static_assert(sizeof(struct word_line) == 64, "a cache line");
 
 enum { CACHE_BYTES = sizeof(struct word_line) * WORD_CACHE_WAYS << WORD_CACHE_BITS };
 
-/* Pages of its own: calloc writes zeros to memory that was in use before. */
+/* Maps pages of its own, because calloc would write zeros to memory that was in use before. */
 void word_cache_init(struct word_cache *c)
 {
     c->lines = mem_map(CACHE_BYTES);
@@ -22,7 +22,7 @@ void word_cache_done(struct word_cache *c)
     mem_unmap(c->lines, CACHE_BYTES);
 }
 
-/* Words with more ids than a line holds are not kept. */
+/* Words with more ids than fit in a line are not kept. */
 void word_cache_put(struct word_line *set, const struct word_key *word, const int32_t *ids,
                     size_t n)
 {

@@ -1,7 +1,7 @@
 /*
- * struct word_cache: word -> ids, bounded and lossy: 2^14 lines of 64 bytes, two to a set, the
- * older one gives way. Long words and words of many ids are not kept. Belongs to one encoder; its
- * pages are touched as it fills, so an idle process pays nothing.
+ * struct word_cache: word -> ids, bounded and lossy: 2^14 lines of 64 bytes, two to a set, of which
+ * the older one is replaced. Long words and words of many ids are not kept. Belongs to one encoder.
+ * Its pages are touched as it fills, so an idle process uses no memory for it.
  */
 #ifndef RG_TOKENS_WORD_CACHE_H
 #define RG_TOKENS_WORD_CACHE_H
@@ -20,15 +20,15 @@ enum {
     WORD_CACHE_WAYS = 2
 }; /* logarithm of the number of sets; lines per set */
 
-/* A word in three numbers: its first 8 bytes; the next 8, or its last 8; its last 6, and its length
- * above them. In a word of less than 22 bytes they overlap, or are 0. The length determines the
- * positions of the bytes, so no two words have the same key. The highest byte is 0. */
+/* A word as three numbers: its first 8 bytes; the next 8, or its last 8; its last 6, with its
+ * length above them. In a word of less than 22 bytes they overlap, or are 0. The length determines
+ * the positions of the bytes, so no two words have the same key. The highest byte is 0. */
 struct word_key {
     uint64_t at[3];
 };
 
 struct word_line {
-    struct word_key key; /* in its highest byte the count of ids; all 0: free */
+    struct word_key key; /* its highest byte is the number of ids; all 0: the line is free */
     int32_t ids[WORD_CACHE_IDS_MAX];
 };
 
@@ -67,7 +67,7 @@ static inline struct word_key word_key(struct str word)
     return k;
 }
 
-/* The set of a word. */
+/* Returns the set of a word. */
 static inline struct word_line *word_cache_set(const struct word_cache *c,
                                                const struct word_key *word)
 {
@@ -78,14 +78,14 @@ static inline struct word_line *word_cache_set(const struct word_cache *c,
     return c->lines + WORD_CACHE_WAYS * (h >> (64 - WORD_CACHE_BITS));
 }
 
-/* Compares all but the count of ids, which is in the highest byte. */
+/* Compares everything except the number of ids, which is in the highest byte. */
 static inline bool word_line_is(const struct word_line *line, const struct word_key *word)
 {
     return line->key.at[0] == word->at[0] && line->key.at[1] == word->at[1] &&
            (line->key.at[2] ^ word->at[2]) << 8 == 0;
 }
 
-/* The word's line in its set, or NULL. */
+/* Returns the word's line in its set, or NULL. */
 static inline const struct word_line *word_cache_get(const struct word_line *set,
                                                      const struct word_key *word)
 {
@@ -100,7 +100,7 @@ static inline size_t word_line_count(const struct word_line *line)
     return line->key.at[2] >> 56;
 }
 
-/* Keeps a word with its n > 0 ids in its set when they fit. */
+/* Keeps a word with its n > 0 ids in its set if they fit. */
 void word_cache_put(struct word_line *set, const struct word_key *word, const int32_t *ids,
                     size_t n);
 
