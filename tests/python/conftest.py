@@ -16,3 +16,9 @@ pytest_collection_finish = blackbox.pytest_collection_finish
 
 def pytest_configure(config):
     blackbox.pytest_configure(config)
+
+
+def pytest_collection_modifyitems(items):
+    """The longest files first: mypy's, wheel's and matplotlib's."""
+    long = ["test_types", "test_package", "test_tiny"]
+    items.sort(key=lambda item: long.index(item.module.__name__) if item.module.__name__ in long else len(long))

@@ -82,7 +82,7 @@ def program(tmp_path, text):
     return mypy("--ignore-missing-imports", "program.py", cwd=tmp_path)
 
 
-@pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])
+@pytest.mark.parametrize("version", ["3.10", "3.11", "3.13"])   # what 3.12 lacks, 3.13 lacks as well; what it adds, 3.11 has not
 def test_the_package_is_strictly_typed_from_the_oldest_python_that_it_requires(version):
     import tomllib
     oldest = tomllib.loads((g.ROOT / "python/pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")
