@@ -94,8 +94,8 @@ struct engine_result {
     const struct json
         *openai;                /* kind openai: {"choices": [{"messages", "finish_reason", "signed",
                                    "replaced"}], "usage"} of the upstream's answer (../wire/upstream_text.h),
-                                   without                messages that deltas contained; with text alone, ids and logprobs are
-                                   empty and                NULL. NULL: another kind */
+                                   without                messages that deltas contained; with text alone, ids and
+                                   logprobs are                empty and                NULL. NULL: another kind */
     struct arena *openai_arena; /* where that lies, which the receiver may take */
     struct engine_rows *rows;   /* kind openai: those logprobs, whose arena the receiver may take */
     struct token_span
