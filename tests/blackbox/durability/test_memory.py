@@ -45,6 +45,8 @@ def bare(value, made):
                 if k not in ("session_id", "response_id", "uid", "latency_ms") and
                 not k.endswith(("_at", "_us", "_ids_at")) and "time" not in k}
     if isinstance(value, list):
+        if all(type(v) in (int, float) for v in value):     # ids and logprobs, a hundred thousand of them
+            return value
         return [bare(v, made) for v in value]
     if isinstance(value, str) and len(value) > 20:
         for n, session in enumerate(made):
