@@ -16,6 +16,12 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "whole: too long for CI; scripts/test packages runs it")
 
 
+def pytest_collection_modifyitems(items):
+    """The limit of a test is not for what fixtures build: a release takes minutes where no object is cached, and has the limit of `run`."""
+    for item in items:
+        item.add_marker(pytest.mark.timeout(func_only=True))
+
+
 @pytest.fixture(scope="session")
 def dist():
     """The folder that scripts/release makes, by the commands of docs/releasing.md. RG_DIST names a folder that is there already."""
