@@ -1,10 +1,9 @@
 /*
- * Each media range of the header is a wish: for one format by its name, for all under
- * application/, or for everything. consider_range() keeps for each format the wish that names it
- * most closely, as RFC 9110 has it: a range that names a format speaks for it, whatever a wildcard
- * says. Then the best of the three formats that have a media type of their own wins. Unknown types
- * and parameters are passed over: a header that cannot be met is no error, the answer says its
- * type.
+ * Each media range of the header is a wish: for one format by its name, for all under application/,
+ * or for everything. consider_range() keeps for each format the wish that names it most closely: as
+ * in RFC 9110, a named range has priority over a wildcard. Then the best of the three formats that
+ * have a media type of their own wins. Unknown types and parameters are ignored. A header that
+ * cannot be satisfied is not an error, because the answer names its type.
  */
 #include "worker/export/build/accept.h"
 
@@ -12,13 +11,12 @@ enum { Q_ONE = 1000 };
 
 /* How much a format is wanted. */
 struct wish {
-    unsigned q;     /* thousandths; 0: not at all */
+    unsigned q;     /* thousandths; 0: not acceptable */
     unsigned exact; /* 3 named, 2 application/..., 1 any, 0 not mentioned */
     size_t place;   /* position of the range in the header */
 };
 
-/* The list element or parameter before `sep` at the start of *rest, trimmed; *rest goes on behind
- * it. */
+/* Removes and returns the list element or parameter before `sep` at the start of *rest, trimmed. */
 static struct str cut_element(struct str *rest, const char *sep)
 {
     size_t end = str_find(*rest, str_cstr(sep), 0);
@@ -28,7 +26,7 @@ static struct str cut_element(struct str *rest, const char *sep)
     return str_trim(part);
 }
 
-/* "0", "0.5", "1.000": up to three digits behind the point; anything else is as good as none. */
+/* Reads "0", "0.5", "1.000": up to three digits after the point. Anything else counts as 0. */
 static unsigned read_q(struct str v)
 {
     static const unsigned scale[] = {1000, 100, 10, 1};
@@ -42,7 +40,7 @@ static unsigned read_q(struct str v)
     return whole ? Q_ONE : (unsigned)rest * scale[digits.len];
 }
 
-/* The media range of a list element and its weight. */
+/* Reads the media range of a list element and its weight. */
 static struct str read_range(struct str element, unsigned *ret_q)
 {
     struct str type = cut_element(&element, ";");
@@ -57,7 +55,7 @@ static struct str read_range(struct str element, unsigned *ret_q)
     return type;
 }
 
-/* The format with this media type, or EXPORT_FORMAT_COUNT. */
+/* Returns the format with this media type, or EXPORT_FORMAT_COUNT. */
 static enum export_format of_type(struct str type)
 {
     static const struct {
@@ -76,7 +74,7 @@ static enum export_format of_type(struct str type)
     return EXPORT_FORMAT_COUNT;
 }
 
-/* The closest range decides, the most generous of equally close ones. */
+/* Updates a wish: the closest range decides, and among equally close ones the highest weight. */
 static void consider_range(struct wish *w, unsigned exact, unsigned q, size_t place)
 {
     if (exact < w->exact || (exact == w->exact && q <= w->q))

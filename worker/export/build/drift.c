@@ -1,13 +1,13 @@
 /*
- * Special tokens cut both sequences into runs of plain ids. They are the points that both must
- * agree on, since a template writes them and a tokenizer never joins them with text:
+ * Special tokens cut both sequences into runs of plain ids. Both sequences must agree on them,
+ * because a template writes them and a tokenizer never joins them with text:
  *
  *   true ids    <user> hello <end> <asst> four  <end>
  *   rendered    <user> hello <end> <asst> fo ur <end>     one drift, in an assistant's run
  *
- * If their numbers differ, runs cannot be paired, and that is the one drift that is told. Else
- * each run and each pair of special tokens that differ counts as one; the mask says whether the
- * model wrote the run.
+ * If the numbers of runs differ, runs cannot be paired, and that is reported as the only drift.
+ * Otherwise each run and each pair of special tokens that differ counts as one. The mask says
+ * whether the model wrote the run.
  */
 #include "worker/export/build/drift.h"
 
@@ -25,7 +25,8 @@ const char *drift_kind_name(enum drift_kind k)
     return names[k];
 }
 
-/* The next run of plain ids at or after *at: moves *at to its end, the special token or the end. */
+/* Returns the next run of plain ids at or after *at. Moves *at to its end: the special token or the
+ * end. */
 static struct token_span next_text(const struct model *m, struct token_span s, size_t *at)
 {
     size_t from = *at;
@@ -62,7 +63,7 @@ static void record_drift_place(struct drift *d, enum drift_kind kind, size_t fro
         place->wanted[i] = want.at[head + i];
 }
 
-/* Counts one difference at `position`. Its ids are got, which begins at `from`, and want. */
+/* Counts one difference at `position`. `got`, which begins at `from`, and `want` are its ids. */
 static void count_drift(struct drift *d, enum drift_kind kind, size_t position,
                         struct token_span got, struct token_span want)
 {
@@ -150,8 +151,8 @@ void drift_finish(struct drift_audit *a, struct token_span ids, const uint8_t *m
 
     *ret = (struct drift){.audited = !a->failed, .places = ret->places};
     if (!a->failed) {
-        /* The true ids end with the model's last token; what the template adds behind it (its own
-         * close, a line feed) is no drift. */
+        /* The true ids end with the model's last token. Ids that the template adds after it (its
+         * own close, a line feed) are not a drift. */
         while (want.n > ids.n && !model_is_special(m, want.at[want.n - 1]))
             want.n--;
         if (want.n == ids.n + 1 && (ids.n == 0 || !model_is_special(m, ids.at[ids.n - 1])))

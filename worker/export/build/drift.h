@@ -1,6 +1,6 @@
 /*
- * struct drift: what a re-rendering of the same messages would have got wrong. The canonical
- * rendering, encoded, is compared with the true ids between special tokens (drift_audit.h); nothing
+ * struct drift: the differences that a new rendering of the same messages would have. The canonical
+ * rendering, encoded, is compared with the true ids between special tokens (drift_audit.h). Nothing
  * is repaired.
  */
 #ifndef RG_EXPORT_DRIFT_H
@@ -20,13 +20,13 @@ enum drift_kind {
 
 enum { DRIFT_PLACES_MAX = 8, DRIFT_WANTED_MAX = 64 };
 
-/* One difference, without the ids that both sequences begin or end with. */
+/* One difference, without the ids with which both sequences begin or end. */
 struct drift_place {
     enum drift_kind kind;
-    uint32_t position;                /* of the first id that differs, in the true ids */
-    uint32_t n;                       /* true ids that differ */
-    uint32_t n_wanted;                /* ids of the rendering in their place */
-    int32_t wanted[DRIFT_WANTED_MAX]; /* the first of them */
+    uint32_t position;                /* position of the first id that differs, in the true ids */
+    uint32_t n;                       /* number of true ids that differ */
+    uint32_t n_wanted;                /* number of ids that the rendering has instead */
+    int32_t wanted[DRIFT_WANTED_MAX]; /* the first of these ids */
 };
 
 struct drift_places {
@@ -37,10 +37,10 @@ struct drift_places {
 struct drift {
     bool audited;
     uint32_t count;
-    enum drift_kind first; /* valid when count > 0 */
-    uint32_t position;     /* of the first one, in the true ids */
+    enum drift_kind first; /* kind of the first difference; valid if count > 0 */
+    uint32_t position;     /* position of the first difference, in the true ids */
     struct drift_places
-        *places; /* the caller's: filled with the first differences. NULL: not wanted */
+        *places; /* the caller's array for the first differences; NULL: not wanted */
 };
 
 const char *drift_kind_name(enum drift_kind k);

@@ -1,5 +1,5 @@
 /*
- * struct drift_audit: the comparison that finds a drift (drift.h), while it is under way.
+ * struct drift_audit: the comparison that finds a drift (drift.h), in steps.
  */
 #ifndef RG_EXPORT_DRIFT_AUDIT_H
 #define RG_EXPORT_DRIFT_AUDIT_H
@@ -16,29 +16,29 @@ struct drift;
 struct model;
 struct model_scratch;
 
-/* One audit under way: a long chat takes milliseconds, so it is encoded in parts. */
+/* State of one audit. Encoding a long chat takes milliseconds, so it is done in steps. */
 struct drift_audit {
     const struct model *model;
     struct model_scratch *scratch;
-    struct buf text; /* the rendering */
+    struct buf text; /* rendered text */
     size_t at;
     struct token_vec canonical;
     bool failed;
 };
 
-/* Renders; chat is not needed afterwards. */
+/* Renders the chat, which is not needed afterwards. */
 void drift_start(struct drift_audit *a, const struct model *m, struct model_scratch *scratch,
                  const struct chat *chat);
 
-/* Encodes a part; true while there is more. */
+/* Encodes the next step. Returns true while steps are left. */
 bool drift_next(struct drift_audit *a);
 
 /* Compares and frees. ret->places must be set or NULL. mask: one byte per true id, non-zero where
- * the model wrote it. A rendering that failed leaves audited false. */
+ * the model wrote it. If the rendering failed, `audited` stays false. */
 void drift_finish(struct drift_audit *a, struct token_span ids, const uint8_t *mask,
                   struct drift *ret);
 
-/* Gives up; also after drift_finish. */
+/* Abandons the audit. May also be called after drift_finish. */
 void drift_drop(struct drift_audit *a);
 
 #endif

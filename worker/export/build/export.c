@@ -1,20 +1,20 @@
 /*
- * An export, from top to bottom (export_write):
+ * An export, in the order of export_write:
  *
  *   choose_branches
  *   format->begin
  *   for each pass of the format:
  *     for each trajectory (write_trajectory):
- *       build          what has left memory is read back, and copied into flat arrays
+ *       build          evicted data is read back, and copied into flat arrays
  *       audit_drift    first pass: the ids are compared with a fresh rendering
  *       check          against the invariants; images become runs of their token
  *       format->write  into the rope
  *       drain_rope     into the answer, a few kilobytes at a time
  *     format->end
  *
- * Between two parts of each step others run (export_pause). Only drain_rope waits for a slow
- * reader: nothing of the session is held in memory by then, for a trajectory has its own copy of
- * what it needs.
+ * Other tasks run between the steps of all of these (export_pause). Only drain_rope waits for a
+ * slow reader. It holds no memory of the session meanwhile, because a trajectory has its own copy
+ * of what it needs.
  *
  * Mistakes that are visible without building anything are errors before the first byte. Each error
  * is in x->failed, and each step returns false.
@@ -36,7 +36,7 @@
 #include "worker/session/store/session.h"
 #include "worker/session/store/session_view.h"
 
-enum { DRAIN_BYTES = 4 << 10 }; /* between two pauses: some microseconds */
+enum { DRAIN_BYTES = 4 << 10 }; /* bytes between two pauses: some microseconds */
 
 int export_new(struct session *s, const struct model *m, struct model_scratch *scratch,
                const struct export_options *o, struct export **ret, struct err *e)
@@ -48,7 +48,7 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
     if (export_options_check(o, e) != 0 || export_check_reward(s, o, e) != 0)
         return -1;
     if (session_foreign(s))
-        m = NULL; /* what needs a tokenizer is left out: this one is not the session's */
+        m = NULL; /* the tokenizer is not the session's, so steps that need it are left out */
     x = mem_zalloc(sizeof(*x));
     x->session = s;
     session_pin(s);
@@ -165,7 +165,8 @@ static int check_first(const struct export *x, struct err *e)
     return x->format->check ? x->format->check(x, &x->t, e) : 0;
 }
 
-/* Its turns are read once more: they may have left memory since it was built. */
+/* Checks the trajectory. Its turns are read once more, because they may have been evicted after it
+ * was built. */
 MAY_PAUSE static bool check(struct export *x)
 {
     x->recall->rows = false;
@@ -201,11 +202,12 @@ MAY_PAUSE static bool write_trajectory(struct export *x)
 
 MAY_PAUSE static bool end_pass(struct export *x)
 {
-    if (x->pass == 0) /* the session knows what merging did: the next export does the same */
+    /* the session records what merging did, because the next export does the same */
+    if (x->pass == 0)
         session_record_merge(x->session, x->sums.repaired, x->sums.lost, x->news);
     if (x->format->end)
         x->format->end(x, x->out->bytes);
-    x->input.audit = false; /* once is enough */
+    x->input.audit = false; /* one audit is enough */
     return export_pause(x) && drain_rope(x);
 }
 
@@ -236,7 +238,7 @@ int export_write(struct export *x, struct export_out *out, struct err *e)
     return -1;
 }
 
-/* --- facts --- */
+/* --- results --- */
 
 size_t export_branches(const struct export *x)
 {

@@ -1,4 +1,4 @@
-/* What a client may say of its export: each option by its name, and what contradicts each other. */
+/* The options of an export: each by its name, and the combinations that contradict each other. */
 #include "common/codec/format_list.h"
 #include "common/codec/json.h"
 #include "worker/export/build/export_format.h"
@@ -38,7 +38,7 @@ static int read_count(struct str v, const char *name, uint64_t max, uint64_t *re
     return 0;
 }
 
-/* Nothing fits into no tokens: 0 is a mistake, not a limit. */
+/* Reads a limit. 0 is an error, because nothing fits into no tokens. */
 static int read_limit(struct export_options *o, struct str v, const char *name, struct err *e)
 {
     if (str_to_u64(v, UINT32_MAX, &o->max_tokens) != 0 || o->max_tokens == 0)
@@ -197,13 +197,13 @@ static int read_member(struct export_options *o, const struct json_member *m, st
         break;
     case JSON_ARRAY:
     case JSON_OBJECT:
-        text = STR(""); /* no option reads it; the answer names the values it takes */
+        text = STR(""); /* no option accepts an empty text, so the error names the allowed values */
         break;
     default:
         break;
     }
     if (str_eq_c(name, "score"))
-        return 0; /* of finalize, which has read it */
+        return 0; /* an option of finalize, which has read it */
     if (str_eq_c(name, "metadata")) {
         if (m->value.kind != JSON_OBJECT)
             return err_field(e, "metadata", "metadata must be an object");

@@ -1,12 +1,12 @@
-/* What an export does between its steps: it lets others run, and gives long work to a thread. */
+/* Pauses of an export between its steps, and helper threads for its long work. */
 #include "common/base/cancel.h"
 #include "common/os/helpers.h"
 #include "worker/export/build/export.h"
 #include "worker/export/build/export_format.h"
 #include "worker/session/store/recall.h"
 
-/* Tokens above which a trajectory is work for a helper thread, a millisecond of encoding, and above
- * which it is long work there. */
+/* A trajectory with more tokens than HELPED_TOKENS (a millisecond of encoding) is work for a helper
+ * thread. With more than LONG_TOKENS it is long work there. */
 enum { HELPED_TOKENS = 8 << 10, LONG_TOKENS = 4 * HELPED_TOKENS };
 
 void export_count_texts(struct export *x)

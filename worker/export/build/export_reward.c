@@ -1,9 +1,9 @@
 /*
- * Looks for the number where the format does: miles takes metadata.reward of the request, all else
- * the session's. The check before an export (export_check_reward) and the export itself go through
- * is_known_reward(), so an export that was let through does not find out later that it has no
- * reward. The export takes the session's reward when it is made: one that comes while it is under
- * way must not be in one pass over a file, or in one of its rows, and not in another.
+ * Searches the number where the format does: miles uses metadata.reward of the request, all others
+ * the session's. The check before an export (export_check_reward) and the export itself both call
+ * is_known_reward(). So an export that has passed the check never lacks the reward later. The
+ * export copies the session's reward when it is made. Otherwise a reward that comes during the
+ * export could be in one pass over a file, or in one of its rows, and missing in the others.
  */
 #include "worker/export/build/export_reward.h"
 
@@ -24,7 +24,7 @@ static bool is_known_reward(const struct reward *r, const struct export_options 
     return reward_number(r, ret);
 }
 
-/* Its texts stay with the session; only which there are may change. */
+/* Copies which texts there are. The texts themselves stay with the session and do not change. */
 static const struct reward *copy_reward(struct arena *a, const struct reward *r)
 {
     struct reward *ret = ARENA_NEW(a, struct reward);
@@ -37,7 +37,7 @@ static const struct reward *copy_reward(struct arena *a, const struct reward *r)
     return ret;
 }
 
-/* Whether an agent or a trainer said that the episode did not come to its end. */
+/* Reports whether an agent or a trainer has said that the episode was not finished. */
 static bool is_unfinished(const struct session_view *v)
 {
     const struct reward *r = v->reward;

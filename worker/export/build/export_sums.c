@@ -1,5 +1,4 @@
-/* What an export sums up over its trajectories (struct export_sums), and what it notes that they
- * lack. */
+/* Sums of an export over its trajectories (struct export_sums), and data that they lack. */
 #include "worker/export/build/export_format.h"
 #include "worker/export/build/select.h"
 #include "worker/session/forest/checkpoint.h"
@@ -27,7 +26,7 @@ static void sum_versions(struct export_sums *s, const struct trajectory *t)
     }
 }
 
-/* Why a trajectory has no routed experts although turns of it were to have some, or NULL. */
+/* Returns why a trajectory has no routed experts although turns of it should have some, or NULL. */
 static const char *lacks_experts(const struct trajectory *t)
 {
     const char *why = NULL;

@@ -1,11 +1,11 @@
 /*
- * A picture is opened twice. media_note opens it while its trajectory is prepared, so that one
- * that is gone or has another size is an error before its bytes are due, and closes it again: an
- * export may hold more pictures than a process has descriptors. The rope opens it when its turn
- * comes, reads it piece by piece and hashes what it reads.
+ * A picture is opened twice. media_note opens it while its trajectory is prepared, so that a
+ * missing picture or a wrong size is an error before its bytes are due. It closes the picture
+ * again, because an export may have more pictures than a process has descriptors. The rope opens it
+ * when its turn comes, reads it piece by piece and hashes the bytes.
  *
- * fetch_picture() always gives as many bytes as were promised, for headers have told the sizes by
- * then; zeros replace unreadable bytes, and x->failed ends the export before they could be taken
+ * fetch_picture() always returns as many bytes as were promised, because headers contain the sizes
+ * by then. Zeros replace unreadable bytes, and x->failed ends the export before they could be taken
  * for a picture.
  */
 #include "worker/export/build/media_table.h"
@@ -23,13 +23,13 @@
 #include "worker/session/store/session_view.h"
 #include "worker/text/request/images.h"
 
-/* One of the table. */
+/* One picture of the table. */
 struct export_picture {
     struct export *x;
-    const struct json *part; /* the session's */
+    const struct json *part; /* the session's part of the picture */
     struct image_part is;    /* fields of the part */
     struct rope_source source;
-    struct media_file file; /* while it is read: `hash` is there */
+    struct media_file file; /* used while the picture is read: its `hash` is set */
     struct sha256 *hash;
 };
 
@@ -54,7 +54,7 @@ static int open_picture(struct export_picture *p, struct err *e)
     if (!store)
         return err_set(e, ERR_STORAGE_FAILED, "the images of this session are not at hand");
     if (media_store_open(store, session_view(p->x->session).id, p->is.media, &p->file, e) != 0) {
-        if (e->kind == ERR_NOT_FOUND) /* it is on record, so it was there */
+        if (e->kind == ERR_NOT_FOUND) /* the picture is on record, so it existed */
             (void)err_set(e, ERR_STORAGE_FAILED, "an image of this session is gone from the disk");
         return -1;
     }
@@ -162,7 +162,7 @@ static void put_path(struct export *x, const struct export_picture *p, struct js
     buf_done(&url);
 }
 
-/* The bytes as a JSON string behind `head`, in the rope. */
+/* Adds the bytes to the rope as a JSON string that begins with `head`. */
 static void put_base64(struct export *x, struct export_picture *p, const char *head,
                        struct json_out *o)
 {

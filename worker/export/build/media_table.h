@@ -1,7 +1,7 @@
 /*
- * The pictures of an export: a table in its summary, each once, and where media=inline wants them
- * their bytes. Those are read as they go out, a piece at a time, and held against their hash: the
- * export fails where they are others.
+ * The pictures of an export: a table in its summary, each picture once, and with media=inline their
+ * bytes. The bytes are read when they are sent, a piece at a time, and checked against their hash.
+ * If they differ, the export fails.
  */
 #ifndef RG_EXPORT_MEDIA_TABLE_H
 #define RG_EXPORT_MEDIA_TABLE_H
@@ -16,26 +16,26 @@ struct json_out;
 struct trajectory;
 struct trajectory_image;
 
-/* Adds the pictures of a trajectory that the table lacks, and gives each its index. -1: a picture
- * whose bytes are wanted is missing. */
+/* Adds the pictures of a trajectory that the table lacks, and gives each its index. Returns -1 if a
+ * picture whose bytes are wanted is missing. */
 int media_note(struct export *x, struct trajectory *t, struct err *e);
 
-/* The table as the member `media`, when there is something in it and it is wanted. */
+/* Writes the table as the member `media`, if it is wanted and not empty. */
 void media_write(struct export *x, struct json_out *o);
 
-/* Whether pictures stand in the export itself. */
+/* Reports whether the bytes of pictures are in the export itself. */
 bool media_inline(const struct export *x);
 
-/* Writes where a picture is found, as a JSON string in the rope's text: a path of the gateway, or
+/* Writes the address of a picture, as a JSON string in the rope's text: a path of the gateway, or
  * with media=inline a data URL. */
 void media_put_url(struct export *x, const struct trajectory_image *image, struct json_out *o);
 
-/* How many bytes the table's picture number `place` has; and puts them behind the rope's text. */
+/* Return the bytes of the table's picture number `place`, and add them to the rope. */
 uint64_t media_size(const struct export *x, size_t place);
 void media_put_bytes(struct export *x, size_t place);
 
-/* Tensors: of each trajectory its pictures' places in the table, in the ids, and their grids; and,
- * at the end of every pass, the bytes. */
+/* For tensors. The first function writes the pictures of a trajectory: their indexes in the table,
+ * positions in the ids, and grids. The second writes the bytes at the end of every pass. */
 void media_put_spans(struct export *x, const struct trajectory *t);
 void media_put_files(struct export *x);
 

@@ -1,11 +1,11 @@
 /*
- * Room is made for 256 numbers at a time, then each is written without asking. Integers are
+ * Memory is reserved for 256 numbers at a time, then each is written without a check. Integers are
  * written two digits at a time.
  *
- * For a float32 the digits are searched for: is m / 10^n, with m the nearest integer, read back as
- * the same float? Both are exact doubles, so the division rounds as a reader of decimal text does,
- * and the test needs no text. It begins with six digits, because fewer seldom do. Very small and
- * very large values go to the writer of doubles.
+ * The digits of a float32 are searched: is m / 10^n, with m the nearest integer, read back as the
+ * same float? Both are exact doubles, so the division rounds like a reader of decimal text, and the
+ * test needs no text. The search begins with six digits, because fewer are rarely enough. Very
+ * small and very large values are written as doubles.
  */
 #include "worker/export/build/numbers.h"
 
@@ -15,7 +15,7 @@
 
 #include "common/codec/json_number.h"
 
-/* TEXT_MAX: no number's text is longer. BLOCK: numbers for which room is made at once. */
+/* TEXT_MAX: longest text of a number. BLOCK: numbers for which memory is reserved at once. */
 enum { TEXT_MAX = 40, BLOCK = 256 };
 
 static const char PAIRS[] = "00010203040506070809101112131415161718192021222324"
@@ -23,7 +23,7 @@ static const char PAIRS[] = "00010203040506070809101112131415161718192021222324"
                             "50515253545556575859606162636465666768697071727374"
                             "75767778798081828384858687888990919293949596979899";
 
-/* Writes v right-aligned before `end`; returns where it starts. */
+/* Writes v so that it ends before `end`. Returns its start. */
 static char *write_digits_before(char *end, uint64_t v)
 {
     while (v >= 100) {
@@ -57,7 +57,7 @@ static inline char *put_i64(char *p, int64_t v)
     return p + (end - at);
 }
 
-/* m * 10^-scale with at least one digit behind the point. */
+/* Writes m * 10^-scale with at least one digit after the point. */
 static char *put_decimal(char *p, uint64_t m, unsigned scale)
 {
     char text[2 * TEXT_MAX], *end = text + sizeof(text), *at;
@@ -80,16 +80,16 @@ static char *put_decimal(char *p, uint64_t m, unsigned scale)
 static const double TENS[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9, 1e10,
                               1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20};
 
-/* A quotient of two exact doubles is the nearest double to the decimal text, which is what a
- * reader makes of it; so this test is the reader's own. */
+/* Reports whether the text is read back as the same float. A quotient of two exact doubles is the
+ * nearest double to the decimal text, which is also what a reader computes. */
 static inline bool reads_back(double d, unsigned scale, double *ret)
 {
     *ret = rint(d * TENS[scale]);
     return *ret < 9e15 && (float)(*ret / TENS[scale]) == (float)d;
 }
 
-/* The number of digits behind the point, 0 when none will do. Most floats need seven to nine
- * digits, some very few: what six cannot hold, fewer cannot either. */
+/* Returns the number of digits after the point, 0 if no number of digits is enough. Most floats
+ * need seven to nine digits, some very few: if six are not enough, fewer are not either. */
 static unsigned shortest_fraction(double d, double *ret)
 {
     int max = ARRAY_LEN(TENS) - 1, scale = 1, six = 5;
@@ -136,7 +136,7 @@ static char *put_f32(char *p, float v)
     return p + json_number_write(p, (double)v);
 }
 
-/* Room is made for a block at once. */
+/* Defines a function for a run of numbers. It reserves memory for a block at once. */
 #define RUN_OF(put)                                                   \
     for (size_t from = 0; from < n; from += BLOCK) {                  \
         size_t to = MIN_OF(n, from + BLOCK);                          \

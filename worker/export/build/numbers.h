@@ -1,7 +1,7 @@
 /*
- * Runs of numbers as JSON text, fast: exports are mostly these. Commas separate the numbers. The
- * caller writes the brackets, so that a long array can be made in steps. A float32 gets the
- * shortest decimal text that a reader of doubles brings back to the same float32.
+ * Writes numbers as JSON text, fast, because exports consist mostly of them. Commas separate the
+ * numbers. The caller writes the brackets, so that a long array can be made in steps. A float32
+ * gets the shortest decimal text that a reader of doubles converts back to the same float32.
  */
 #ifndef RG_EXPORT_NUMBERS_H
 #define RG_EXPORT_NUMBERS_H
@@ -15,11 +15,11 @@ void numbers_i32(struct buf *b, const int32_t *v, size_t n);
 void numbers_i64(struct buf *b, const int64_t *v, size_t n);
 void numbers_f32(struct buf *b, const float *v, size_t n);
 
-/* 0 or 1 each; false or true each. */
+/* Write each as 0 or 1, and each as false or true. */
 void numbers_bits(struct buf *b, const uint8_t *v, size_t n);
 void numbers_bools(struct buf *b, const uint8_t *v, size_t n);
 
-/* One float32; not finite: null. */
+/* Writes one float32; null if it is not finite. */
 void number_f32(struct buf *b, float v);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Writes options under the names that export_option reads. The record of a session that is owed to
- * sinks keeps this text (sinks_promise), and the export that is made of it later must be the same.
- * So what was left open stays out: the session's own rule of merging then holds as it does now.
+ * Writes options under the names that export_option reads. If a session is owed to sinks, its
+ * record has this text (sinks_promise), and the later export must be the same. So options that were
+ * not set are left out: the session's own rule of merging then applies as it does now.
  */
 #include "worker/export/build/options_text.h"
 #include "common/codec/json.h"

@@ -1,13 +1,14 @@
 /* Positions of a trajectory's ids for models that place pictures in rows and columns
- * (pictures_layout.h): text goes on from the larger side of the picture before it. */
+ * (pictures_layout.h). The positions of a text continue after the larger side of the picture before
+ * it. */
 #include "worker/export/build/export_format.h"
 #include "worker/export/build/pictures_layout.h"
 #include "worker/text/image/vision.h"
 #include "worker/text/model/model.h"
 #include "worker/text/request/images.h"
 
-/* The axes of one picture that begins at position `at`: rows of its tokens, one behind the other.
- */
+/* Fills the axes of one picture that begins at position `at`: rows of its tokens, one after the
+ * other. */
 static void fill_axes(const struct vision *v, const struct trajectory_image *image, int64_t at,
                       int64_t *axes[3])
 {

@@ -1,13 +1,13 @@
 /*
- * The n-th placeholder among the stored ids is the n-th picture of the messages; numbers that
- * differ are an error. With these places known, every array over the response is copied once with
- * room for the runs (spread), and places in turns and pictures move along (moved):
+ * The n-th placeholder among the stored ids is the n-th picture of the messages. Different numbers
+ * are an error. Then every array over the response is copied once with space for the runs
+ * (spread_array), and positions in turns and pictures are moved (moved_position):
  *
  *   stored     a  b  IMG  c            offset 2, length 1
  *   expanded   a  b  IMG IMG IMG c     offset 2, length 3
  *
- * What is new in an array is zero, or -1 for versions: nothing was sampled there. Odds are filled
- * anew, by the turns' new places; scores of other engines are left out.
+ * New elements of an array are zero, or -1 for versions, because nothing was sampled there. Odds
+ * are filled again, by the turns' new positions. Scores of other engines are left out.
  */
 #include "worker/export/build/pictures_layout.h"
 
@@ -50,7 +50,7 @@ static void collect_image(void *ctx, const struct json *part)
     t->images[t->n_images++] = (struct trajectory_image){.part = part, .length = p.tokens};
 }
 
-/* Their places in the stored ids. */
+/* Finds the positions of the placeholders in the stored ids. */
 static bool find_places(struct trajectory *t, int32_t pad)
 {
     uint32_t n = 0;
@@ -77,7 +77,7 @@ static uint32_t moved_position(const struct trajectory *t, uint32_t at)
     return to;
 }
 
-/* A copy of an array over the response with room where runs come; what is new there is zero. */
+/* Copies an array over the response with space for the runs. New elements are zero. */
 static void *spread_array(const struct trajectory *t, struct arena *a, const void *from,
                           size_t size)
 {
@@ -113,7 +113,7 @@ static int32_t *spread_ids(const struct trajectory *t, struct arena *a)
     return out;
 }
 
-/* Versions are -1 where nothing was sampled. */
+/* Copies the versions. New elements are -1, because nothing was sampled there. */
 static void spread_versions(struct trajectory *t, struct arena *a)
 {
     int64_t *out = spread_array(t, a, t->versions, sizeof(*t->versions));
@@ -138,7 +138,7 @@ static void spread_all(struct trajectory *t, struct arena *a)
     spread_versions(t, a);
     for (uint32_t i = 0; i < t->n_turns; i++) {
         struct trajectory_turn *x = &t->turns[i];
-        uint32_t n = x->end - x->start; /* no answer holds a picture */
+        uint32_t n = x->end - x->start; /* an answer contains no picture */
 
         x->start = moved_position(t, t->n_prompt + x->start) - begin;
         x->end = x->start + n;
@@ -149,9 +149,10 @@ static void spread_all(struct trajectory *t, struct arena *a)
     t->n_prompt = begin;
     t->total = total;
     t->n = total - begin;
-    t->n_arrays = 0; /* made anew, by the turns' places here */
+    t->n_arrays = 0; /* filled again below, by the turns' new positions */
     t->odds = (struct trajectory_odds){0};
-    memset(t->scores, 0, SCORE_KINDS * sizeof(t->scores[0])); /* pictures have no scores */
+    /* scorers get no pictures, so there are no scores */
+    memset(t->scores, 0, SCORE_KINDS * sizeof(t->scores[0]));
     trajectory_fill_odds(a, t);
 }
 
@@ -190,9 +191,9 @@ int trajectory_expand(const struct trajectory_input *in, bool collapsed, struct 
     return 0;
 }
 
-/* --- telling --- */
+/* --- writing --- */
 
-/* The turn that first saw what stands at `at`; null: none has. */
+/* Writes the first turn whose prompt had the position `at`; null if none had. */
 static void put_turn(const struct trajectory *t, uint32_t at, struct json_out *o)
 {
     uint32_t k = 0;

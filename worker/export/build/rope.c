@@ -1,10 +1,10 @@
 /*
- * Texts of all pieces lie in one buffer; a piece knows where the text before it ends. Draining
- * goes on where it stopped, text and array in turn, and stops within an array when the budget is
- * used up: elements_of says how many elements make about so many bytes. Base64 is cut after threes
- * only, and JSON's items get the comma that parts two cuts.
+ * Texts of all pieces are in one buffer; a piece has the end of the text before it. Draining
+ * continues where it stopped, text and array in turn, and stops within an array when the budget is
+ * used up: elements_of computes how many elements make that number of bytes. Base64 is cut only
+ * after multiples of three, and JSON's items get the comma between two cuts.
  *
- * Arrays are converted into the answer's buffer directly, so a trajectory of millions of tokens
+ * Arrays are converted directly into the answer's buffer. So a trajectory of millions of tokens
  * exists once as numbers and never as a text of its own.
  */
 #include "worker/export/build/rope.h"
@@ -30,7 +30,7 @@ void rope_json(struct rope *r, enum rope_piece_kind kind, const void *p, size_t 
     buf_add_c(&r->text, ']');
 }
 
-/* Elements that make about so many bytes; BASE64's come in threes. */
+/* Returns how many elements make about this number of bytes; for BASE64 a multiple of three. */
 static size_t elements_of(enum rope_piece_kind kind, size_t bytes)
 {
     switch (kind) {
@@ -103,7 +103,7 @@ static void encode_base64_run(struct buf *out, const char *p, size_t n)
     out->len += base64_encoded_len(n);
 }
 
-/* The shortest form: most are -1 or a small step. */
+/* Writes integers in their shortest form: most are -1 or a small step. */
 static void pack_integers(struct buf *out, const int64_t *v, size_t n)
 {
     char *p = buf_reserve(out, n * 9), *start = p;
@@ -205,7 +205,7 @@ void rope_drain(struct rope *r, struct buf *out, size_t budget)
             r->text_done += n;
             continue;
         }
-        CHECK(x); /* not empty, and its text is out */
+        CHECK(x); /* the piece is not empty, and the text before it was sent */
         n = MIN_OF(x->n - r->done, elements_of(x->kind, end - out->len));
         emit_elements(out, x, r->done, n);
         r->done += n;

@@ -3,12 +3,12 @@
  *
  *   branches of the session (or all checkpoints, or one branch)
  *   merge, or pick=drop_retries
- *   purposes, roles, max_tokens, select=last|longest, drop those captured as text, train_once
+ *   purposes, roles, max_tokens, select=last|longest, without those captured as text, train_once
  *
- * Each shortens `tracks` in place; `dropped` lists what max_tokens, purposes and the format's need
+ * Each shortens `tracks` in place. `dropped` lists what max_tokens, purposes and the format's need
  * for tokens remove. A trajectory is cut by moving its head to an earlier checkpoint, so nothing is
- * copied; two that were cut to the same head are one. Merging takes long and is made in steps; all
- * that follows it waits for its end (finish).
+ * copied. Two that were cut to the same head are one. Merging takes long and is done in steps; the
+ * steps after it wait for its end (finish_selection).
  */
 #include "worker/export/build/select.h"
 
@@ -26,7 +26,7 @@
 #include "worker/session/store/session_view.h"
 #include "worker/text/request/purpose.h"
 
-/* `all`: what other pools than the session's answered, too. */
+/* Adds tracks. `all`: including those that other pools than the session's answered. */
 static void add_tracks(const struct session *s, const struct branch_vec *b, bool all,
                        struct track_vec *out)
 {
@@ -42,7 +42,7 @@ static void add_tracks(const struct session *s, const struct branch_vec *b, bool
     }
 }
 
-/* Records the branches that other pools answered, which are exported only by name. */
+/* Counts the branches that other pools answered, which are exported only by name. */
 static void count_pools(const struct session *s, struct selection *out)
 {
     struct session_view v = session_view(s);
@@ -71,8 +71,8 @@ static bool is_merging(const struct session *s, const struct export_options *o,
 
 /* --- cutting by whole turns --- */
 
-/* Tokens of the trajectory: a merged one may hold longer or shorter answers than its head's copy.
- */
+/* Returns the tokens of the trajectory. Answers of a merged one may be longer or shorter than its
+ * head's copies. */
 static uint64_t length_of(const struct trajectory_input *in, const struct track *t, uint64_t max)
 {
     uint64_t extra = track_image_extra(in, t), most = track_total(t) + extra;
@@ -94,7 +94,7 @@ static bool is_author(const struct track *t)
     return !t->authors || t->authors[checkpoint_messages(t->head) - 1];
 }
 
-/* Two trajectories that were cut to the same checkpoint are one. */
+/* Cuts trajectories. Two that were cut to the same checkpoint become one. */
 static void cut_tracks(const struct trajectory_input *in, struct selection *s, uint64_t max)
 {
     char *seen = mem_zalloc(session_view(in->session).n_checkpoints + 1);
@@ -134,13 +134,13 @@ static int by_path_length(const void *a, const void *b)
     return (x->seq < y->seq) - (x->seq > y->seq);
 }
 
-/* Marks, by checkpoint id, leaves with a later sibling: abandoned tries. Only checkpoints on the
+/* Marks, by checkpoint id, leaves with a later sibling: abandoned retries. Only checkpoints on the
  * tracks count. The caller frees the result. */
 static uint8_t *mark_retries(const struct session *session, const struct track_vec *v)
 {
     struct session_view all = session_view(session);
     size_t n = all.n_checkpoints;
-    uint32_t *newest = mem_calloc(n + 1, sizeof(*newest)); /* child of a checkpoint */
+    uint32_t *newest = mem_calloc(n + 1, sizeof(*newest)); /* newest child of each checkpoint */
     uint8_t *seen = mem_zalloc(n + 1);
 
     for (size_t i = 0; i < v->n; i++)
@@ -176,8 +176,9 @@ static void sort_by_path(struct track_vec *v)
         qsort(v->at, v->n, sizeof(*v->at), by_path_length);
 }
 
-/* Tokens that will have mask 1: a merged track has those of its authors, another one those of its
- * answers without the ends that the next one does not stand on, and one captured as text none. */
+/* Returns how many tokens will have mask 1. A merged track has those of its authors. Other tracks
+ * have those of their answers, without the ends that the next answer does not continue. A track
+ * captured as text has none. */
 static uint64_t trained_tokens(const struct trajectory_input *in, const struct track *t)
 {
     const struct checkpoint *next = t->tail;
@@ -201,7 +202,8 @@ static uint32_t response_length(const struct track *t)
     return track_total(t) - checkpoint_start(first);
 }
 
-/* Most trained tokens, then response length, then turns, then newest. */
+/* Compares by the number of trained tokens, then response length, then turns, then age (newest
+ * wins). */
 static bool is_longer(const struct trajectory_input *in, const struct track *a,
                       const struct track *b)
 {
@@ -231,7 +233,7 @@ static void keep_best(const struct trajectory_input *in, struct selection *s, bo
     s->tracks.n = 1;
 }
 
-/* Only the branch that ends at this answer. */
+/* Keeps only the branch that ends at this answer. */
 static void keep_branch(const struct session *session, struct selection *s, struct str response_id)
 {
     const struct checkpoint *head = session_response(session, response_id);
@@ -258,8 +260,9 @@ static void own_path(uint32_t *owners, const struct checkpoint *t, uint32_t who)
         owners[t->id] = who;
 }
 
-/* The earliest committed of the tracks that hold a completion trains it. Taken in that order, a
- * checkpoint that has an owner has owned ancestors. */
+/* Chooses the owner of each completion that several tracks contain: the track that was committed
+ * first trains it. In this order, the ancestors of a checkpoint that has an owner have owners,
+ * too. */
 static uint32_t *share_completions(const struct session *session, const struct track_vec *v)
 {
     uint32_t *owners = mem_calloc(session_view(session).n_checkpoints + 1, sizeof(*owners));
@@ -318,7 +321,7 @@ static void keep_purposes(struct selection *s, unsigned purposes)
     s->tracks.n = n;
 }
 
-/* Drops tracks whose newest checkpoint has another role. */
+/* Drops tracks whose newest checkpoint has a different role. */
 static void keep_roles(struct selection *s, struct str roles)
 {
     size_t n = 0;
@@ -334,7 +337,7 @@ static void keep_roles(struct selection *s, struct str roles)
     s->tracks.n = n;
 }
 
-/* The steps behind merging, or behind pick where nothing is merged. */
+/* Does the steps after merging, or after pick if nothing is merged. */
 static void finish_selection(const struct trajectory_input *in, const struct export_options *o,
                              struct selection *ret)
 {

@@ -1,6 +1,6 @@
 /*
  * Chooses the trajectories of an export and their order: select, pick, merge, max_tokens, and the
- * owner of completions that several of them share.
+ * owner of each completion that several of them contain.
  */
 #ifndef RG_EXPORT_SELECT_H
 #define RG_EXPORT_SELECT_H
@@ -19,11 +19,11 @@ struct session;
 struct timeline_merge;
 struct trajectory_input;
 
-/* A trajectory, or its end, that max_tokens or the format did not let through. */
+/* A trajectory that max_tokens or the format has cut or removed. */
 struct dropped {
     const struct checkpoint *head;
-    uint32_t tokens;    /* without the cut */
-    uint32_t turns_cut; /* all of them: the trajectory is gone */
+    uint32_t tokens;    /* number of tokens without the cut */
+    uint32_t turns_cut; /* number of removed turns; all of them: the trajectory is removed */
     bool gone;
     const char *reason;
 };
@@ -34,17 +34,17 @@ struct dropped_vec {
 };
 
 struct selection {
-    struct timeline_merge *merge; /* under way, or NULL */
+    struct timeline_merge *merge; /* merge in progress, or NULL */
     struct track_vec tracks;
     struct dropped_vec dropped;
-    uint32_t textual; /* number of those that were captured as text */
-    size_t unchosen;  /* branches that select=last or longest left out */
+    uint32_t textual; /* number of tracks that were captured as text */
+    size_t unchosen;  /* number of branches that select=last or longest left out */
     uint32_t *owners; /* by checkpoint id, for train_once; else NULL */
 };
 
-/* Begins. A long merge is made in steps: selection_next until it says false; only then the rest of
- * the selection is there. Everything borrowed lives until selection_done, the authors of merged
- * tracks live in the arena. */
+/* Begins a selection. A long merge is done in steps: call selection_next until it returns false;
+ * the rest of the selection is complete only then. Everything borrowed must live until
+ * selection_done. The authors of merged tracks are in the arena. */
 void selection_start(const struct trajectory_input *in, const struct export_options *o,
                      struct arena *a, struct selection *ret);
 bool selection_next(const struct trajectory_input *in, const struct export_options *o,
@@ -52,10 +52,11 @@ bool selection_next(const struct trajectory_input *in, const struct export_optio
 void selection_done(struct selection *s);
 
 /* Checks, as far as counts show, that every checkpoint of the selection was requested with the ids
- * before it; ERR_UNASSEMBLABLE. */
+ * before it. Fails with ERR_UNASSEMBLABLE. */
 int selection_check(const struct selection *s, const struct session *session, struct err *e);
 
-/* The first of its branches that has an answer without logprobs, from 0; tracks.n: none has. */
+/* Returns the index of the first branch with an answer without logprobs; tracks.n: there is
+ * none. */
 size_t selection_without_logprobs(const struct selection *s);
 
 #endif

@@ -2,13 +2,13 @@
  * A line is one timeline: its messages from the root on (path) and the author of each
  * (track.authors). Lines are placed newest first:
  *
- *   keeper_of   looks the line's whole path up among the prefixes of kept lines, by a hash of
- *               texts that does not know the environment, then compares the messages (covers)
- *   absorb      the keeper takes the authors that it lacks; the line is gone
- *   keep        otherwise: all prefixes of the line are entered, behind those of newer keepers
+ *   keeper_of   looks up the line's whole path among the prefixes of kept lines, by a hash of
+ *               texts without the environment, then compares the messages (covers)
+ *   absorb      the keeper takes the authors that it lacks; the line is removed
+ *   keep        otherwise: all prefixes of the line are entered, after those of newer keepers
  *
- * Entries of one prefix are a list, newest first, for a line belongs to the newest keeper. With
- * merge=token two copies of a message are equal only if they are also the same ids: a client's
+ * Entries of one prefix are a list, newest first, because a line belongs to the newest keeper. With
+ * merge=token two copies of a message are equal only if they also have the same ids: a client's
  * copy is encoded and compared with what the model wrote.
  */
 #include "worker/export/build/timeline_merge.h"
@@ -33,7 +33,7 @@
 struct prefix_entry {
     struct line *line;
     struct prefix_entry *next;      /* the next older keeper with this prefix */
-    struct prefix_entry **next_end; /* in a first entry: where the next one is linked */
+    struct prefix_entry **next_end; /* in the first entry of a list: where the next one is linked */
 };
 
 struct line {
@@ -42,7 +42,7 @@ struct line {
     bool kept;
 };
 
-/* Work of one merge_next: messages walked over. */
+/* Messages that one merge_next walks over. */
 enum { STEP_MESSAGES = 512 };
 
 struct timeline_merge {
@@ -50,14 +50,14 @@ struct timeline_merge {
     struct timeline_merge_rule rule;
     struct arena *arena;
     struct matcher by_text;
-    uint64_t *hashes; /* hashes of each node's whole path, without its environment; by node id; 0:
-                         unknown */
+    /* by node id: hash of the node's whole path, without its environment; 0: not computed */
+    uint64_t *hashes;
     struct map prefixes;
     struct line *lines; /* in commit order */
-    size_t n, left;     /* the newest `left` ones are not placed yet: from left - 1 down */
+    size_t n, left;     /* lines that are not placed yet: from index left - 1 down */
 };
 
-/* A node's path as a key that does not know the environment. */
+/* Returns a key of a node's path that does not depend on the environment. */
 static uint64_t path_hash(struct timeline_merge *m, const struct message_node *n)
 {
     struct message msg;
@@ -102,8 +102,8 @@ static bool same_ids(struct token_span a, struct token_span b)
     return true;
 }
 
-/* Whether a client's copy of this message encodes to exactly the ids that the model wrote: they
- * must stand at the end of the copy's rendering. */
+/* Reports whether a client's copy of this message encodes to exactly the ids that the model wrote:
+ * the rendering of the copy must end with them. */
 static bool encodes_to(struct timeline_merge *m, const struct message_node *copy,
                        const struct checkpoint *author)
 {
@@ -160,11 +160,11 @@ static bool same_tokens(struct timeline_merge *m, const struct line *a, const st
     const struct checkpoint *x = a->track.authors[i], *y = s->track.authors[i];
 
     if ((x && x->n == 0) || (y && y->n == 0))
-        return true; /* captured as text: equal texts are all there is */
+        return true; /* captured as text: comparing texts is enough */
     if (x && y)
         return x == y || same_sampled(m, x, y);
     if (!x && !y)
-        return true; /* equal texts, both encoded by us */
+        return true; /* the texts are equal, and we have encoded both */
     return x ? encodes_to(m, s->path[i], x) : encodes_to(m, a->path[i], y);
 }
 
@@ -181,7 +181,7 @@ static bool covers_line(struct timeline_merge *m, const struct line *a, const st
         return false;
     for (uint32_t i = n; i-- > 0;) {
         if (a->path[i] == s->path[i])
-            break; /* and so are all before */
+            break; /* and all before it, too */
         if (!same_message(m, a->path[i], s->path[i]))
             return false;
     }
@@ -271,7 +271,7 @@ static void place_line(struct timeline_merge *m, struct line *l)
 {
     struct line *keeper;
 
-    if (!l->track.head->node) { /* a completion: no messages */
+    if (!l->track.head->node) { /* a completion has no messages */
         l->kept = true;
         return;
     }
@@ -287,7 +287,7 @@ bool merge_next(struct timeline_merge *m)
 {
     size_t done = 0;
 
-    while (m->left > 0 && done < STEP_MESSAGES) { /* newest first */
+    while (m->left > 0 && done < STEP_MESSAGES) { /* the newest first */
         struct line *l = &m->lines[--m->left];
 
         done += (size_t)(l->track.head->node ? l->track.head->node->depth : 1) *

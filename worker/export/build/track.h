@@ -1,6 +1,6 @@
 /*
- * struct track: one trajectory that an export will hold: its last checkpoint and the authors of its
- * messages. trajectory.h makes the arrays of it.
+ * struct track: one trajectory of an export: its last checkpoint and the authors of its messages.
+ * trajectory.h makes its arrays.
  */
 #ifndef RG_EXPORT_TRACK_H
 #define RG_EXPORT_TRACK_H
@@ -11,14 +11,14 @@
 struct checkpoint;
 
 struct track {
-    struct checkpoint *head;  /* the last that is kept (max_tokens may have cut some) */
-    struct checkpoint *whole; /* the last before that */
+    struct checkpoint *head;  /* last checkpoint that is kept (max_tokens may have cut some) */
+    struct checkpoint *whole; /* last checkpoint before the cut */
     uint32_t seq;
-    const char *reason;      /* materialization_reason, or NULL */
-    struct checkpoint *tail; /* its context follows the head (struct branch), or NULL */
+    const char *reason; /* materialization_reason, or NULL */
+    /* checkpoint whose context follows the head (struct branch), or NULL */
+    struct checkpoint *tail;
     uint32_t tail_end;
-    struct checkpoint *
-        *authors; /* merged timelines: by message index, its author here; else NULL */
+    struct checkpoint **authors; /* merged timelines: author of each message, by index; else NULL */
 };
 
 struct track_vec {
@@ -26,7 +26,7 @@ struct track_vec {
     size_t n, cap;
 };
 
-/* How many ids it has while nothing is merged. */
+/* Returns the number of ids without merging. */
 uint32_t track_total(const struct track *t);
 
 #endif

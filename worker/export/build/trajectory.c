@@ -1,16 +1,15 @@
 /*
- * A track names checkpoints; this makes arrays of them:
+ * A track names checkpoints. This file makes arrays of them:
  *
- *   recall_track   payloads are read back first; what cannot be read is not looked at
- *   slots          regions of the head's ids that an answer stands for: its own (own_slots), or,
+ *   recall_track   payloads are read back first; if that fails, the rest is skipped
+ *   slots          regions of the head's ids for each answer: its own (own_slots), or,
  *                  in merged timelines, that of the message's author (merged_slots)
  *   lay_out        ids, prompt, response, turns; an author's ids replace those of a copy
  *   fill_*         mask and logprobs, versions, messages, routed experts, odds, scores
  *
- * Finding where a message lies among ids that only saw it as context needs a rendering of what
- * stands before it and of what ends with it (find_rendered). If they do not agree with the ids,
- * the answer is `lost` rather than put somewhere. trajectory_check holds the result against what
- * the engine was sent.
+ * A message that the head only had as context is found among its ids by two renderings: of what
+ * precedes the message, and of what ends with it (find_rendered). If they do not agree with the
+ * ids, the answer is `lost`. trajectory_check compares the result with what the engine was sent.
  */
 #include "worker/export/build/trajectory.h"
 #include "worker/export/build/drift_audit.h"
@@ -34,7 +33,7 @@ uint32_t track_total(const struct track *t)
     return t->tail ? t->tail_end : t->head->total;
 }
 
-/* Ends a recall. A failure is noted for the whole export, where the first one stays. */
+/* Ends a recall. A failure is recorded for the whole export, which keeps its first failure. */
 static bool end_recall(const struct trajectory_input *in, struct recall *r)
 {
     struct err e = {0};
@@ -54,7 +53,6 @@ bool trajectory_recall(const struct trajectory_input *in, const struct checkpoin
     return end_recall(in, &r);
 }
 
-/* Adds the payloads of the head's path and of its messages' authors. */
 void trajectory_note(const struct track *track, struct recall *ret)
 {
     if (track->head->text)
@@ -71,7 +69,7 @@ void trajectory_note_turns(const struct trajectory *r, struct recall *ret)
         recall_checkpoint(ret, r->turns[i].checkpoint);
 }
 
-/* All in one go: of an export it has come in steps before. */
+/* Reads back everything in one step. An export has done that in steps before. */
 static bool recall_track(const struct trajectory_input *in, const struct track *track)
 {
     struct recall r = {.session = in->session, .rows = true};
@@ -80,12 +78,12 @@ static bool recall_track(const struct trajectory_input *in, const struct track *
     return end_recall(in, &r);
 }
 
-/* A region of the head's own ids that one turn stands for: its own sampled ids, or those of the
- * turn that really wrote this message (merged timelines). */
+/* A region of the head's own ids for one turn: its own sampled ids, or a copy of those of the turn
+ * that wrote this message (merged timelines). */
 struct slot {
     struct checkpoint *checkpoint;
-    uint32_t from, to; /* in the head's ids */
-    bool foreign;      /* the turn's ids take the place of from..to */
+    uint32_t from, to; /* range in the head's ids */
+    bool foreign;      /* the turn's ids replace from..to */
 };
 
 struct slots {
@@ -93,7 +91,7 @@ struct slots {
     uint32_t n;
 };
 
-/* Returns where turn t's sampled ids end after its child has dropped the overlap. */
+/* Returns the end of the parent's sampled ids after the child has dropped the overlap. */
 static uint32_t end_before(const struct checkpoint *child)
 {
     return checkpoint_start(child) - child->n_context;
@@ -122,7 +120,7 @@ static bool is_stop(const struct model *m, int32_t id)
     return false;
 }
 
-/* What finding a message in the head's ids needs. */
+/* State for finding a message in the head's ids. */
 struct search {
     const struct trajectory_input *in;
     const struct track *track;
@@ -130,7 +128,8 @@ struct search {
     struct arena *arena;
 };
 
-/* The ids that a call with the head's first n messages would have got behind `base`'s own. */
+/* Computes the ids that a call with the head's first n messages would have had after the ids of
+ * `base`. */
 static int render_behind(const struct search *s, const struct checkpoint *base, uint32_t n,
                          struct token_vec *out)
 {
@@ -158,7 +157,7 @@ static bool stands_at(const int32_t *ids, uint32_t total, uint32_t at, const int
     return at <= total && n <= total - at && memcmp(ids + at, what, n * sizeof(*ids)) == 0;
 }
 
-/* Finds message `index`, which the head saw as context, in the head's ids: by rendering again what
+/* Finds message `index`, which the head had as context, in the head's ids: by rendering again what
  * precedes it, and what ends with it. */
 static bool find_rendered(const struct search *s, uint32_t index, struct slot *ret)
 {
@@ -185,8 +184,8 @@ static bool find_rendered(const struct search *s, uint32_t index, struct slot *r
     return ok;
 }
 
-/* The region of an answer on the head's own path that another answer takes: with the stop token
- * when the other one has its own, else up to it. */
+/* Finds the region of an answer on the head's own path that a different answer replaces: including
+ * the stop token if the other one has its own, else up to it. */
 static bool take_over_region(const struct trajectory_input *in, const struct checkpoint *t,
                              const struct checkpoint *child, const int32_t *ids, uint32_t total,
                              struct slot *ret)
@@ -222,11 +221,11 @@ static bool patch_slot(const struct trajectory_input *in, const struct track *tr
     if (!in->model || !find_rendered(&(struct search){in, track, ids, a}, index, ret))
         return false;
     if (author->cut)
-        ret->to--; /* the template's own stop token stays */
+        ret->to--; /* the template's own stop token is not replaced */
     return true;
 }
 
-/* Whether they are just the turns of the head's own path. */
+/* Reports whether these are only the turns of the head's own path. */
 static bool are_own(const struct track *track, const struct slots *slots)
 {
     if (slots->n != track->head->depth)
@@ -266,7 +265,7 @@ static void merged_slots(const struct trajectory_input *in, const int32_t *ids, 
 
 /* --- arrays --- */
 
-/* Own turns stand where they stand: nothing moves. */
+/* Lays out own turns, for which nothing moves. */
 static void lay_out_own(const struct slots *slots, int32_t *own, uint32_t total, struct arena *a,
                         struct trajectory *r)
 {
@@ -366,8 +365,8 @@ static void record_step(struct trajectory *r, int64_t step)
     r->has_steps = true;
 }
 
-/* Fills the versions. A span without a version is unknown, like a turn without spans; the other
- * spans keep theirs. */
+/* Fills the versions. The tokens of a span without a version are unknown, like those of a turn
+ * without spans. Other spans keep theirs. */
 static void fill_versions(struct arena *a, struct trajectory *r)
 {
     bool any = false, numbers = true;
@@ -404,7 +403,7 @@ static void fill_versions(struct arena *a, struct trajectory *r)
         }
 }
 
-/* Its last message; NULL: a completion. */
+/* Returns the last message; NULL for a completion. */
 static const struct message_node *last_node(const struct track *t)
 {
     return t->tail ? t->tail->node->parent : t->head->node;
@@ -505,7 +504,7 @@ void trajectory_build(const struct trajectory_input *in, const struct track *tra
     int32_t *own;
 
     *ret = (struct trajectory){.session = in->session, .track = track, .index = index};
-    /* What cannot be read back is not looked at: the export fails. */
+    /* If reading back fails, the trajectory stays empty, because the export fails. */
     if (track->head->text || !recall_track(in, track)) {
         text_turns(track, a, ret);
         fill_messages(a, ret);
@@ -560,8 +559,8 @@ int trajectory_check_turn(const struct session *s, const struct checkpoint *t, s
     return 0;
 }
 
-/* An answer's ids as the engine returned them; the last ones may have been dropped (declared: the
- * next turn's trim). */
+/* Reports whether the ids are those that the engine returned. The last ones may have been dropped
+ * (declared: the next turn's trim). */
 static bool is_answer(const struct trajectory *r, const struct trajectory_turn *x, uint32_t trim)
 {
     const struct checkpoint *t = x->checkpoint;
@@ -590,7 +589,7 @@ static int check_turn(const struct trajectory *r, uint32_t i, struct err *e)
     return 0;
 }
 
-/* Every turn was asked for with exactly the ids that stand before it. */
+/* Checks that every turn was requested with exactly the ids before it. */
 static int check_sent(const struct trajectory *r, struct err *e)
 {
     uint64_t h = IDS_HASH_NONE;
@@ -608,7 +607,8 @@ static int check_sent(const struct trajectory *r, struct err *e)
     return 0;
 }
 
-/* Mask 1 and logprobs other than 0 stand on trained answers only, versions on answers only. */
+/* Checks that mask 1 and logprobs other than 0 are only on trained answers, and versions only on
+ * answers. */
 static bool arrays_agree(const struct trajectory *r)
 {
     uint32_t at = 0, ones = 0;

@@ -1,5 +1,5 @@
-/* The members of a trajectory that follow its arrays, in their order. A long history has megabytes
- * of them, so the loops pause. */
+/* Writes the members of a trajectory that follow its arrays, in their order. A long history has
+ * megabytes of them, so the loops pause. */
 #include "common/codec/json.h"
 #include "worker/export/build/export_format.h"
 #include "worker/export/build/pictures_layout.h"

@@ -1,8 +1,8 @@
 /*
- * Each array is there for every trained token or not at all: a trainer that found gaps in it would
- * have to know why. So the number of alternatives is the least that any trained turn has, and one
- * turn without a support leaves all supports out. Supports have different lengths; they lie one
- * behind the other, with the count of each token in an array of its own.
+ * Each array covers every trained token or does not exist: a trainer could not explain gaps in it.
+ * So the number of alternatives is the least that any trained turn has, and one turn without a
+ * support removes all supports. Supports have different lengths. They are stored one after the
+ * other, with the count of each token in an array of its own.
  */
 #include "worker/export/build/trajectory_odds.h"
 
@@ -24,7 +24,7 @@ void trajectory_add(struct trajectory *r, struct trajectory_array array)
     r->arrays[r->n_arrays++] = array;
 }
 
-/* How many alternatives every trained turn has; 0: some turn has none. */
+/* Returns how many alternatives every trained turn has; 0: a turn has none. */
 static uint32_t common_top(const struct trajectory *r)
 {
     uint32_t least = UINT32_MAX;
@@ -74,7 +74,8 @@ static void fill_tops(struct arena *a, struct trajectory *r)
                           "response_top_logprobs", true, {r->n, k}, 2, to->top_logprobs});
 }
 
-/* Counts the ids of the first tokens of an answer, as many tokens as the turn has here. */
+/* Counts the support ids of the first `tokens` tokens of an answer, which are those that the turn
+ * has here. */
 static size_t ids_of(const struct odds_support *s, uint32_t tokens)
 {
     size_t n = 0;
@@ -84,7 +85,8 @@ static size_t ids_of(const struct odds_support *s, uint32_t tokens)
     return n;
 }
 
-/* Whether every trained turn has a support; how many ids that is, and whether all have logprobs. */
+/* Reports whether every trained turn has a support. *ret_ids: number of ids; *ret_logprobs: all
+ * have logprobs. */
 static bool sum_support(const struct trajectory *r, size_t *ret_ids, bool *ret_logprobs)
 {
     *ret_ids = 0;
@@ -148,7 +150,7 @@ void trajectory_fill_odds(struct arena *a, struct trajectory *r)
     fill_support(a, r);
 }
 
-/* --- what other engines make of it --- */
+/* --- scores of other engines --- */
 
 void trajectory_fill_scores(const struct trajectory_input *in, struct arena *a,
                             struct trajectory *r)
@@ -167,7 +169,8 @@ void trajectory_fill_scores(const struct trajectory_input *in, struct arena *a,
 
         if (!x)
             continue;
-        copy = arena_alloc(a, sizeof(*copy)); /* the session's table of them moves when it grows */
+        /* copied, because the session's table of scores moves when it grows */
+        copy = arena_alloc(a, sizeof(*copy));
         *copy = *x;
         r->scores[i] = copy;
         trajectory_add(r,

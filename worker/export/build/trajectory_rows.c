@@ -1,5 +1,6 @@
-/* All rows of a path from the blocks of its turns, or nothing: half of a replay is worse than none.
- * A block begins where the ones before it end, or earlier; what it has again counts. */
+/* Collects all rows of a path from the blocks of its turns, or none: an incomplete replay is worse
+ * than no replay. A block begins at the end of the blocks before it, or earlier; then its own copy
+ * counts. */
 #include "worker/export/build/trajectory_rows.h"
 
 #include <string.h>
@@ -10,13 +11,13 @@
 #include "worker/export/build/trajectory_odds.h"
 #include "worker/session/forest/checkpoint.h"
 
-/* The turn's, and behind the last one's the tail's. */
+/* Returns the checkpoint of turn i; after the last turn, that of the tail. */
 static const struct checkpoint *turn_at(const struct trajectory *r, uint32_t i)
 {
     return i < r->n_turns ? r->turns[i].checkpoint : r->track->tail;
 }
 
-/* Whether the blocks make `rows` rows of the size that the last turn's have. */
+/* Reports whether the blocks make `rows` rows of the same size as the last turn's. */
 static bool covers_rows(const struct trajectory *r, enum rows_kind kind, uint64_t row,
                         uint32_t rows)
 {
@@ -26,7 +27,7 @@ static bool covers_rows(const struct trajectory *r, enum rows_kind kind, uint64_
         const struct checkpoint *t = turn_at(r, i);
 
         if (!t || !t->rows[kind].has)
-            continue; /* a later block may cover it */
+            continue; /* a later block may fill the gap */
         if (checkpoint_row_bytes(t, kind) != row || t->rows[kind].from > known)
             return false;
         known = MAX_OF(known, t->rows[kind].from + t->rows[kind].n);
@@ -49,7 +50,7 @@ static struct str join_blocks(struct arena *a, const struct trajectory *r, enum 
     return str_of(out, rows * row);
 }
 
-/* Shape and number of rows of what all blocks make together; 0 rows: they leave gaps. */
+/* Returns shape and number of rows of all blocks together; 0 rows: they leave gaps. */
 static struct token_rows shape_of(const struct trajectory *r, enum rows_kind kind,
                                   uint64_t *ret_row)
 {

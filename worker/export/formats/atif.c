@@ -1,7 +1,7 @@
 /*
- * Format atif: the Agent Trajectory Interchange Format, version 1.7, a document a trajectory.
- * A step is a message; what tools answered is the observation of the step that called them. A step
- * that was generated here has the ids it was asked with and those that were sampled.
+ * Format atif: the Agent Trajectory Interchange Format, version 1.7, one document for each
+ * trajectory. A step is a message; the results of tools are the observation of the step that called
+ * them. A step that was generated here has the ids of its prompt and the sampled ids.
  */
 #include <time.h>
 
@@ -44,7 +44,7 @@ static void put_image(struct export *x, const struct json *part, struct json_out
     json_out_end_obj(o);
 }
 
-/* A text, or a list of parts where there is a picture. */
+/* Writes a text, or a list of parts if there is a picture. */
 static void put_content(struct export *x, const struct json *content, struct json_out *o)
 {
     if (json_is_null(content) || content->kind != JSON_ARRAY) {
@@ -69,7 +69,8 @@ static void put_content(struct export *x, const struct json *content, struct jso
     json_out_end_arr(o);
 }
 
-/* The format takes objects only: a text that is none stands whole under its own name. */
+/* Writes arguments. The format accepts only objects, so other text is written whole under its own
+ * name. */
 static void put_arguments(struct export *x, struct str text, struct json_out *o)
 {
     const struct json *parsed = NULL;
@@ -118,7 +119,7 @@ MAY_PAUSE static void put_calls(struct export *x, const struct json *m, struct l
     json_out_end_arr(o);
 }
 
-/* A tool's answer names its call only if the step made the call. */
+/* Writes a tool's result. It names its call only if the step made the call. */
 static void put_result(struct export *x, const struct json *result, const struct lookup *ids,
                        struct json_out *o)
 {
@@ -137,7 +138,7 @@ static bool is_result(const struct trajectory *t, uint32_t at)
     return at < t->messages->n && has_role(&t->messages->items[at], "tool");
 }
 
-/* The tools' answers that follow a step, from message `at` on. */
+/* Writes the tools' results that follow a step, from message `at` on. */
 MAY_PAUSE static void put_results(struct export *x, const struct trajectory *t, uint32_t at,
                                   const struct lookup *ids, struct json_out *o)
 {
@@ -211,7 +212,7 @@ static const char *source_of(const struct json *m)
     return has_role(m, "system") || has_role(m, "developer") ? "system" : "user";
 }
 
-/* Begins message m as a step, up to its calls; `turn`: the turn that generated it, or NULL. */
+/* Begins message m as a step, up to its calls. `turn`: the turn that generated it, or NULL. */
 static void begin_step(struct export *x, const struct json *m, int64_t step,
                        const struct trajectory_turn *turn, struct json_out *o)
 {
@@ -228,7 +229,7 @@ static void begin_step(struct export *x, const struct json *m, int64_t step,
         json_out_member_str(o, "reasoning_content", thought);
 }
 
-/* A completion has no messages: its turns are the steps. Returns their number. */
+/* Writes a completion, which has no messages: its turns are the steps. Returns their number. */
 MAY_PAUSE static int64_t put_completions(struct export *x, const struct trajectory *t,
                                          struct json_out *o)
 {
@@ -247,12 +248,12 @@ MAY_PAUSE static int64_t put_completions(struct export *x, const struct trajecto
     return t->n_turns;
 }
 
-/* A tool's answer is a step of its own only if no agent's step precedes it. Returns the number of
- * steps. */
+/* Writes the messages as steps. A tool's result is a step of its own only if no agent's step
+ * precedes it. Returns the number of steps. */
 MAY_PAUSE static int64_t put_messages(struct export *x, const struct trajectory *t,
                                       struct json_out *o)
 {
-    bool observed = false; /* results belong to the agent's step before them */
+    bool observed = false; /* whether the agent's step before has had its results */
     uint32_t n_turns = 0;
     int64_t steps = 0;
 

@@ -1,4 +1,4 @@
-/* miles' /samples layout: one safetensors file, masks and logprobs over the response region, the
+/* miles' /samples layout: one safetensors file, with masks and logprobs over the response, and the
  * rest as UTF-8 JSON in the tensor "_samples_meta". */
 #include "common/base/vec.h"
 #include "common/codec/json.h"
@@ -20,10 +20,10 @@ static const char KEY_META[] = "meta", META_HEAD[] = "{\"samples\":[";
 struct miles {
     struct sample_ids ids;
     struct drift drift; /* drift of the last sample */
-    uint32_t trim;      /* the most that a checkpoint trimmed */
+    uint32_t trim;      /* largest trim of a checkpoint */
 };
 
-/* Keys of a sample's metadata that the caller cannot replace. */
+/* Matches keys of a sample's metadata that the caller cannot replace. */
 static bool is_ours(struct str key)
 {
     return str_eq_c(key, "leaf") || str_eq_c(key, "extra_fields") || str_eq_c(key, "lifecycle") ||
@@ -68,7 +68,7 @@ static void put_metadata(struct export *x, const struct trajectory *t, struct js
     json_out_end_obj(o);
 }
 
-/* A reader of version 2 wants the key, null or not. */
+/* Writes the reward, perhaps as null: a reader of version 2 needs the key. */
 static void put_reward(const struct export *x, struct json_out *o)
 {
     json_out_key(o, "reward");
@@ -123,8 +123,8 @@ static int32_t *wide_experts(struct export *x, const struct trajectory *t)
     return v;
 }
 
-/* Its sampling mask has a row for every response token: that of one that was not sampled is the
- * token itself. */
+/* miles' sampling mask has a row for every response token. The row of a token that was not sampled
+ * is the token itself. */
 struct miles_mask {
     int32_t *ids;
     float *logprobs;
@@ -179,7 +179,7 @@ static void put_odds(struct export *x, const struct trajectory *t)
                     CELLS(RAW, m.logprobs));
 }
 
-/* The response's part of the teacher's logprobs. */
+/* Writes the teacher's logprobs of the response. */
 static void put_teacher(struct export *x, const struct trajectory *t)
 {
     const struct score *teacher = t->scores[SCORE_TEACHER];
@@ -253,7 +253,7 @@ MAY_PAUSE static void end_meta(struct export *x)
     json_out_end_obj(&o);
 }
 
-/* Checks the rows like miles: a sample with a gap in the replay is not accepted. */
+/* Checks the rows like miles, which does not accept a sample with a gap in the replay. */
 static int check_rows(const struct trajectory *t, enum rows_kind kind, const char *what,
                       struct err *e)
 {

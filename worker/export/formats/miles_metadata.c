@@ -1,6 +1,6 @@
 /* miles builds `lifecycle` from records of calls, and `tito_session_mismatch` from a comparison by
- * segments (miles_metadata.h). Here times are those of the answers. The mismatch is the drift of
- * the export, which has the first difference and a count: one entry of miles' form. */
+ * segments (miles_metadata.h). Here the times are those of the answers. The mismatch is the drift
+ * of the export, which has the first difference and a count: one entry of miles' form. */
 #include "worker/export/formats/miles_metadata.h"
 
 #include <stdio.h>

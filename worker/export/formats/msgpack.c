@@ -1,5 +1,6 @@
-/* The native export in msgpack: ids as int32, masks as uint8, logprobs as float32 runs in
- * extension types 1, 2 and 3, so that a reader needs no per-number decoding. Owner of msgpack-c. */
+/* The native export in msgpack: ids as int32, masks as uint8, logprobs as float32 in extension
+ * types 1, 2 and 3, so that a reader need not decode single numbers. Only this file uses
+ * msgpack-c. */
 #include <msgpack.h>
 #include <stdio.h>
 
@@ -35,7 +36,7 @@ static void put_key(msgpack_packer *pk, const char *key)
     put_str(pk, str_cstr(key));
 }
 
-/* pk writes into the rope's text. */
+/* Writes an extension whose data is in the rope. pk writes into the rope's text. */
 static void put_ext(struct export *x, msgpack_packer *pk, int8_t type, const void *p, size_t n)
 {
     msgpack_pack_ext(pk, n, type);
@@ -56,7 +57,7 @@ static void put_number(msgpack_packer *pk, const struct json *v)
         msgpack_pack_int64(pk, i);
         return;
     }
-    if (str_to_u64(text, UINT64_MAX, &u) == 0) { /* hashes and ids of rows are as long */
+    if (str_to_u64(text, UINT64_MAX, &u) == 0) { /* hashes and ids of rows also look like numbers */
         msgpack_pack_uint64(pk, u);
         return;
     }
@@ -97,8 +98,8 @@ static void put_json(msgpack_packer *pk, const struct json *v)
     }
 }
 
-/* Parses a stored JSON text. An imported record may hold invalid JSON, or a reward nested too deep.
- * Then the export fails, since the missing data would not be noticed. */
+/* Parses a stored JSON text. An imported record may have invalid JSON, or a reward nested too deep.
+ * Then the export fails, because the missing data would not be noticed. */
 static const struct json *read_back(struct export *x, struct arena *a, struct str text)
 {
     static const struct json nothing = {.kind = JSON_OBJECT};
@@ -114,7 +115,8 @@ static const struct json *read_back(struct export *x, struct arena *a, struct st
     return &nothing;
 }
 
-/* The rest of a trajectory is made as JSON once and packed from there: one source of truth. */
+/* Parses the rest of a trajectory, which is first written as JSON, so that both formats have the
+ * same source. */
 static const struct json *parse_members(struct export *x, struct buf *text)
 {
     return read_back(x, &x->scratch, arena_str(&x->scratch, buf_str(text)));
@@ -128,7 +130,7 @@ static void put_members(msgpack_packer *pk, const struct json *object)
     }
 }
 
-/* Begins the file. The scalars come first, so that a reader of the envelope alone finds them before
+/* Begins the file. The scalars come first, so that a reader that needs only them finds them before
  * the trajectories. */
 static void msgpack_begin(struct export *x, struct buf *out)
 {
@@ -186,7 +188,7 @@ static void put_experts(struct export *x, msgpack_packer *pk, const struct traje
     put_key(pk, t->experts_item == 1 ? "uint8" : t->experts_item == 2 ? "int16" : "int32");
 }
 
-/* Arrays that were asked for, and their shapes. */
+/* Writes the arrays that were asked for, and their shapes. */
 static void put_arrays(struct export *x, msgpack_packer *pk, const struct trajectory *t)
 {
     char name[64];
@@ -221,7 +223,7 @@ static struct str array_of(const void *p, size_t bytes)
     return p ? str_of(p, bytes) : (struct str){0};
 }
 
-/* A history captured as text has none. */
+/* Writes the arrays of tokens; none if the history was captured as text. */
 static void put_tokens(struct export *x, msgpack_packer *pk, const struct trajectory *t)
 {
     size_t item = sizeof(int32_t);
@@ -233,7 +235,7 @@ static void put_tokens(struct export *x, msgpack_packer *pk, const struct trajec
     put_array(x, pk, "response_logprobs", EXT_FLOATS, array_of(t->logprobs, t->n * sizeof(float)));
 }
 
-/* An item, whose JSON is in `text`. */
+/* Packs an item, whose JSON is in `text`. */
 static void pack_item(struct export *x, const struct buf *text, msgpack_packer *pk)
 {
     struct arena a = {0};
@@ -306,7 +308,7 @@ MAY_PAUSE static void msgpack_write(struct export *x, const struct trajectory *t
     put_turns(x, &pk, t);
 }
 
-/* The table of pictures, with their bytes. */
+/* Packs the table of pictures, with their bytes. */
 static void put_media(struct export *x, msgpack_packer *pk, const struct json *table)
 {
     msgpack_pack_array(pk, table->n);

@@ -55,7 +55,7 @@ static void put_spans(const struct checkpoint *t, struct json_out *o)
     json_out_arr(o);
     for (uint32_t i = 0; i < t->n_versions; i++) {
         if (t->versions[i].version.len == 0)
-            continue; /* nobody told it of this piece */
+            continue; /* this piece has no entry */
         json_out_obj(o);
         json_out_member_str(o, "version", t->versions[i].version);
         json_out_member_i64(o, "start", t->versions[i].start);
@@ -65,8 +65,8 @@ static void put_spans(const struct checkpoint *t, struct json_out *o)
     json_out_end_arr(o);
 }
 
-/* Where its logprobs come from, and where they were asked to; prompt tokens that the engine had in
- * its cache (null: it did not tell), and those that this session had stored. */
+/* Writes where its logprobs come from, and where they were asked to come from. Then prompt tokens
+ * that the engine had in its cache (null: not reported), and those that this session had stored. */
 static void put_basis(const struct checkpoint *t, struct json_out *o)
 {
     json_out_member_str(o, "logprob_basis", t->logprob_basis);
@@ -269,7 +269,7 @@ static void put_versions(struct export *x, const struct trajectory *t, struct js
     json_out_end_arr(o);
 }
 
-/* One that was captured as text has none. */
+/* Writes the arrays of tokens; none if it was captured as text. */
 static void put_tokens(struct export *x, const struct trajectory *t, struct json_out *o)
 {
     static const char *const names[] = {"prompt_ids", "response_ids", "response_mask"};
@@ -398,7 +398,7 @@ void native_write_summary(struct export *x, struct json_out *o)
         json_out_member_str(o, "model", session_pool(x->session));
     if (session_adapter(x->session).p)
         json_out_member_str(o, "adapter", session_adapter(x->session));
-    if (v.told_stop) /* the same before and after finalize */
+    if (v.told_stop) /* so that the result is the same before and after finalize */
         session_put_stop(x->session, o);
     json_out_key(o, "reward");
     export_put_reward(x, o);
@@ -418,7 +418,7 @@ static void json_begin(struct export *x, struct buf *out)
     json_out_arr(&o);
 }
 
-/* Images in it go out by way of the rope. */
+/* Writes the end. Images in it are sent through the rope. */
 static void json_end(struct export *x, struct buf *out)
 {
     struct json_out o = json_out_to(&x->rope.text);

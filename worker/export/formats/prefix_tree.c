@@ -10,8 +10,9 @@
 
 struct prefix_tree {
     struct token_tree tokens;
-    uint64_t sum;                  /* tokens of all trajectories: an upper bound of the tree's */
-    bool no_logprobs, no_versions; /* missing in some trajectory */
+    /* sum of the tokens of all trajectories: an upper bound for the tree */
+    uint64_t sum;
+    bool no_logprobs, no_versions; /* a trajectory lacks them */
     bool unscored[SCORE_KINDS];
     float *rewards;
 };
@@ -22,7 +23,7 @@ static void tree_begin(struct export *x, struct buf *out)
     x->own = ARENA_NEW(&x->arena, struct prefix_tree);
 }
 
-/* Checks the size: links are 32 bits. */
+/* Checks the size, because links have 32 bits. */
 static int tree_check(const struct export *x, const struct trajectory *t, struct err *e)
 {
     struct prefix_tree *p = x->own;
@@ -36,7 +37,7 @@ static int tree_check(const struct export *x, const struct trajectory *t, struct
     return 0;
 }
 
-/* A tree of a long history takes tens of milliseconds. */
+/* Adds a trajectory. For a long history that takes tens of milliseconds. */
 static void add_tokens(struct export *x, struct model_scratch *scratch)
 {
     struct prefix_tree *p = x->own;

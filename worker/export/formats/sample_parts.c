@@ -1,10 +1,10 @@
 /*
  * The response's text is decoded 4096 ids at a time and appended as the inside of one JSON string;
- * the detokenizer keeps what a cut character needs. Without a tokenizer the text is empty, the ids
- * are not.
+ * the detokenizer keeps the bytes of a cut character. Without a tokenizer the text is empty, but
+ * the ids are present.
  *
- * prefix_cache_info is what the session knows: for each turn its prompt, and of that what its
- * parent's path had already. It says what could be cached, whatever the engine did.
+ * prefix_cache_info is computed from the session: the prompt of each turn, and how much of it was
+ * already on its parent's path. So it is what could be cached, whatever the engine did.
  */
 #include "worker/export/formats/sample_parts.h"
 
@@ -25,7 +25,7 @@
 #include "worker/text/request/odds.h"
 #include "worker/text/tokens/tokenizer.h"
 
-enum { PART_IDS = 4096, PART_NUMBERS = 16384 }; /* ids of a step: as text, as numbers */
+enum { PART_IDS = 4096, PART_NUMBERS = 16384 }; /* ids of one step: as text; as numbers */
 
 /* --- the response --- */
 
@@ -34,7 +34,7 @@ static void put_text(struct buf *out, struct buf *text)
     size_t at = out->len;
 
     json_write_string(out, buf_str(text));
-    memmove(out->p + at, out->p + at + 1, out->len - at - 2); /* without its quotes */
+    memmove(out->p + at, out->p + at + 1, out->len - at - 2); /* remove the quotes */
     out->len -= 2;
     buf_done(text);
 }
@@ -74,9 +74,8 @@ const char *sample_status(const struct trajectory *t)
     return str_eq_c(last->finish_reason, "abort") ? "aborted" : "completed";
 }
 
-/* The oldest weights that sampled any of the turn, as far as they are known; absent: nothing is.
- * Staleness is counted from them. Versions that are no numbers have no order but that of their
- * spans. */
+/* Returns the oldest known weights that sampled any token of the turn; absent: none are known.
+ * Staleness is counted from them. Versions that are not numbers are ordered by their spans. */
 static struct str oldest_version(const struct checkpoint *checkpoint)
 {
     struct str oldest = {0};
@@ -168,7 +167,7 @@ void sample_ids_begin(struct session *session, struct sample_ids *s)
     vec_done(&b);
 }
 
-/* The result is in the scratch arena. NULL: the export has failed. */
+/* Reads the ids into the scratch arena. Returns NULL if the export has failed. */
 MAY_PAUSE static int32_t *read_ids(struct export *x, const struct sample_ids *s)
 {
     int32_t *ids;

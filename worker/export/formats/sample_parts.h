@@ -1,5 +1,5 @@
 /*
- * What the samples of miles and slime have in common: the response as text, how it ended, the
+ * Members that the samples of miles and slime both have: the response as text, how it ended, the
  * weights that sampled it, and what was in the cache.
  */
 #ifndef RG_EXPORT_SAMPLE_PARTS_H
@@ -17,7 +17,7 @@ struct json_out;
 struct session;
 struct trajectory;
 
-/* The member `response`: the sampled text, without the tokens of images. */
+/* Writes the member `response`: the sampled text, without the tokens of images. */
 MAY_PAUSE void sample_put_response(struct export *x, const struct trajectory *t,
                                    struct json_out *o);
 
@@ -28,24 +28,24 @@ const char *sample_status(const struct trajectory *t);
  * numbers, in the scratch arena. */
 int32_t *sample_offsets(struct export *x, const struct trajectory *t);
 
-/* The members weight_versions (of each turn the oldest) and prefix_cache_info. */
+/* Write the members weight_versions (the oldest of each turn) and prefix_cache_info. */
 void sample_put_versions(const struct trajectory *t, struct json_out *o);
 void sample_put_cache(const struct trajectory *t, struct json_out *o);
 
 /* The session's newest branch when the export began. */
 struct sample_ids {
-    const struct checkpoint *of; /* its end */
-    size_t n;                    /* tokens */
+    const struct checkpoint *of; /* last checkpoint of the branch */
+    size_t n;                    /* number of tokens */
 };
 
 void sample_ids_begin(struct session *session, struct sample_ids *s);
 
-/* Its ids as text, with commas. Uses the scratch arena. */
+/* Writes its ids as text, separated by commas. Uses the scratch arena. */
 MAY_PAUSE void sample_put_ids(struct export *x, const struct sample_ids *s, struct buf *out);
 
-/* The member multimodal_inputs with its raw pictures in the order of their tokens: paths of the
- * gateway, or, with `tensors`, the names of the tensors that hold them. Nothing where there are
- * none, or none are wanted. */
+/* Writes the member multimodal_inputs with raw pictures in the order of their tokens: paths of the
+ * gateway, or, with `tensors`, the names of the tensors that have them. Writes nothing if there are
+ * none, or if none are wanted. */
 void sample_put_pictures(struct export *x, const struct trajectory *t, bool tensors,
                          struct json_out *o);
 

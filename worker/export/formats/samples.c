@@ -38,7 +38,8 @@ static void put_reward(const struct export *x, struct json_out *o)
 
 /* --- slime: masks and logprobs over the response region --- */
 
-/* Its name for the sampling support: ids in ragged rows, which are empty between answers. */
+/* Writes slime's form of the sampling support: ids in ragged rows, which are empty between
+ * answers. */
 static void put_top_p(struct export *x, const struct trajectory *t, struct json_out *o)
 {
     const struct odds_support *s = t->odds.support;
@@ -113,8 +114,8 @@ static void put_temperatures(struct export *x, const struct trajectory *t, struc
     export_array(x, o, "temperatures", PIECE_JSON_F32, v, t->total);
 }
 
-/* Writes the environment's name, the trainer's word for the origin of a task. Its orchestrator
- * passes it on in the session's metadata. Unknown: null. */
+/* Writes the environment's name, which is the trainer's term for the origin of a task. Its
+ * orchestrator puts it into the session's metadata. Unknown: null. */
 static void put_env_name(const struct export *x, struct json_out *o)
 {
     struct str name = json_string(json_get(session_view(x->session).metadata, "env_name"));
@@ -126,7 +127,8 @@ static void put_env_name(const struct export *x, struct json_out *o)
         json_out_null(o);
 }
 
-/* One row a token, the last zero: it went through no layer. */
+/* Writes one row for each token. The last row is zero, because the last token went through no
+ * layer. */
 static void put_experts(struct export *x, const struct trajectory *t, struct json_out *o)
 {
     struct trajectory full = *t;
@@ -157,7 +159,8 @@ static void put_base64(struct export *x, struct json_out *o, const char *key, co
     buf_add_c(o->b, '"');
 }
 
-/* Its SamplingMask: a count for each token of the whole, 0 where nothing was sampled. */
+/* Writes its SamplingMask: a count for each token of prompt and response, 0 where nothing was
+ * sampled. */
 static void put_sampling_mask(struct export *x, const struct trajectory *t, struct json_out *o)
 {
     const struct odds_support *s = t->odds.support;
@@ -175,7 +178,7 @@ static void put_sampling_mask(struct export *x, const struct trajectory *t, stru
     json_out_end_obj(o);
 }
 
-/* 1 where an image's token stands. */
+/* Writes 1 for each token of an image, else 0. */
 static void put_token_types(struct export *x, const struct trajectory *t, struct json_out *o)
 {
     uint8_t *types = arena_zalloc(&x->scratch, t->total);

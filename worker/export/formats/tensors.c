@@ -1,18 +1,18 @@
 /*
- * The file, and by which pass of the export each part is made:
+ * The file, and the pass of the export that makes each section:
  *
  *   | length | {"__metadata__": ..., "NAME": {dtype, ...}, ...} | data, by bytes of an element |
  *      1           0                 1                            8: 2    4: 3    2: 4    1: 5
  *
- * Pass 0 collects metadata and sizes, pass 1 the entries; at its end the header goes out. Data has
- * a pass for each size of an element.
+ * Pass 0 collects metadata and sizes, pass 1 the entries; at its end the header is written. Data
+ * has a pass for each size of an element.
  *
- * Data of one element size lies together, so where a tensor begins follows from the sizes before
- * it (class_at), and every tensor is aligned without padding. A pass for a size that does not
- * occur is left out.
+ * Data of one element size is contiguous, so the offset of a tensor follows from the sizes before
+ * it (class_at), and every tensor is aligned without padding. A pass for a size that does not occur
+ * is left out.
  *
- * Header texts may be long: after each trajectory tensors_escape_meta escapes them into chunks that
- * never move. The rope reads those where they are.
+ * Header texts may be long. After each trajectory tensors_escape_meta escapes them into chunks that
+ * never move, and the rope reads them there.
  */
 #include "worker/export/formats/tensors.h"
 
@@ -28,27 +28,28 @@ enum {
     PASS_ENTRIES = 1,
     PASS_DATA = 2,
     CHUNK_BYTES = 256 << 10,
-    PIECE_BYTES = 64 << 10 /* escaped between two pauses: a fifth of a millisecond */
+    PIECE_BYTES = 64 << 10 /* bytes escaped between two pauses: a fifth of a millisecond */
 };
 
-/* A text that may become very long: never one buffer that has to move. */
+/* A text that may become very long, in chunks, so that it is never copied. */
 struct chunks {
     VEC(struct buf) full;
     struct buf last;
-    uint64_t len; /* length of the full ones */
+    uint64_t len; /* length of the full chunks */
 };
 
 struct meta {
     const char *key;
-    struct buf fresh;   /* JSON text of the trajectory at hand */
-    struct chunks text; /* all before it, as the inside of a JSON string (no_meta: as it is) */
+    struct buf fresh; /* JSON text of the present trajectory */
+    /* everything before it, as the inside of a JSON string (no_meta: unescaped) */
+    struct chunks text;
 };
 
 struct tensors {
     struct meta metas[METAS_MAX];
     size_t n_metas;
     uint64_t class_bytes[CLASSES];
-    uint64_t class_at[CLASSES]; /* where the next tensor of this class lies */
+    uint64_t class_at[CLASSES]; /* offset of the next tensor of each class */
     struct chunks entries;
     bool no_meta;
 };
@@ -66,7 +67,7 @@ static uint64_t chunks_len(const struct chunks *c)
     return c->len + c->last.len;
 }
 
-/* A long text is taken over; `b` is empty afterwards. */
+/* Takes ownership of a long text; `b` is empty afterwards. */
 static void chunks_take(struct chunks *c, struct buf *b)
 {
     if (b->len < PIECE_BYTES) {
@@ -80,7 +81,7 @@ static void chunks_take(struct chunks *c, struct buf *b)
     c->last = *b = (struct buf){0};
 }
 
-/* After something was appended to c->last. */
+/* Starts a new chunk if c->last is full. Call it after appending to c->last. */
 static void chunks_settle(struct chunks *c)
 {
     if (c->last.len < CHUNK_BYTES)
@@ -90,7 +91,7 @@ static void chunks_settle(struct chunks *c)
     c->last = (struct buf){0};
 }
 
-/* Puts the bytes into the rope, and frees them with the scratch arena. */
+/* Adds the bytes to the rope, and frees them with the scratch arena. */
 static void send_text(struct export *x, struct buf *b)
 {
     if (b->len == 0)
@@ -151,7 +152,7 @@ static uint64_t bytes_of(enum tensor_type type, struct shape s)
     return n;
 }
 
-/* The text from `at` on, up to a character's end. */
+/* Returns a piece of the text from `at` on, which ends at a character's end. */
 static struct str next_piece(const struct buf *from, size_t at)
 {
     size_t end = MIN_OF(from->len, at + PIECE_BYTES);
@@ -161,7 +162,7 @@ static struct str next_piece(const struct buf *from, size_t at)
     return str_of(from->p + at, end - at);
 }
 
-/* Appends to the text, as the inside of a string. */
+/* Appends the piece as the inside of a string. */
 static void escape_piece(struct meta *m, struct str piece)
 {
     struct buf *text = &m->text.last;
@@ -184,7 +185,7 @@ MAY_PAUSE static void escape_fresh(struct export *x, struct meta *m)
     buf_done(&m->fresh);
 }
 
-/* All texts that are kept. */
+/* Counts all texts that are kept. */
 static void count_kept(struct export *x)
 {
     const struct tensors *t = x->state;
@@ -245,7 +246,7 @@ static void put_cells(struct export *x, enum tensor_type type, struct cells c, u
     rope_add(&x->rope, c.kind, c.p, bytewise ? n * TYPES[type].size : n);
 }
 
-/* A tensor has so many parts. NOLINTNEXTLINE(readability-function-size) */
+/* A tensor has all these parameters. NOLINTNEXTLINE(readability-function-size) */
 void tensors_add_two(struct export *x, struct tensor_name name, enum tensor_type type,
                      struct shape shape, struct cells first, uint64_t n_first, struct cells rest)
 {
@@ -315,7 +316,7 @@ void tensors_forget_meta(struct export *x)
     t->no_meta = true;
 }
 
-/* Hands the metadata's texts over as they are; `text` is what stands before the next one. */
+/* Passes on the metadata's texts without copying. `text` has the bytes before the next one. */
 MAY_PAUSE static void put_metas(struct export *x, struct buf *text, uint64_t *total)
 {
     struct tensors *t = x->state;
@@ -356,7 +357,7 @@ MAY_PAUSE static void put_header(struct export *x, struct buf *out)
     buf_add(out, &total, sizeof(total));
 }
 
-/* Larger elements first: every tensor is aligned then. */
+/* Places the classes, larger elements first, so that every tensor is aligned. */
 static void place_classes(struct tensors *t)
 {
     for (unsigned i = 1; i < CLASSES; i++)

@@ -1,14 +1,14 @@
 /*
- * Tokens are rows of columns, appended in the order in which they are first met, so a parent
- * always has a smaller number than its children. Children of a token are a list (first, sibling),
- * newest first:
+ * Tokens are rows of columns, appended in the order in which they are first met, so a parent always
+ * has a smaller number than its children. Children of a token are a list (first, sibling), newest
+ * first:
  *
  *   roots -> 0: a -> 1: b -> 2: c          trajectories  a b c  and  a b d
  *                      '--> 3: d           first[1] = 3, sibling[3] = 2
  *
- * A trajectory is laid over the tree token by token: pass_token() follows the child of the same id
- * and author, or appends one. All columns grow together, and links are numbers, so nothing points
- * into memory that moves.
+ * A trajectory is added token by token: pass_token() follows the child with the same id and author,
+ * or appends one. All columns grow together, and links are numbers, so nothing points into memory
+ * that moves.
  */
 #include "worker/export/formats/token_tree.h"
 
@@ -39,7 +39,7 @@ static void grow_tree(struct token_tree *tree)
     tree->cap = cap;
 }
 
-/* The link that leads to a token's first child; of NONE: to the first root. Valid until the tree
+/* Returns the link to a token's first child; for NONE: to the first root. Valid until the tree
  * grows. */
 static int32_t *children_of(struct token_tree *tree, int32_t parent)
 {
@@ -73,7 +73,7 @@ static int32_t append_token(struct token_tree *tree, int32_t parent, int32_t id,
     return (int32_t)at;
 }
 
-/* The child with this id and author; made when there is none. */
+/* Returns the child with this id and author, which is made if it does not exist. */
 static int32_t pass_token(struct token_tree *tree, int32_t parent, int32_t id, int32_t author)
 {
     int32_t at = tree->n > 0 ? *children_of(tree, parent) : NONE;

@@ -1,4 +1,4 @@
-/* Formats of trainers that take tensors: verl (TransferQueue rows), AReaL. */
+/* Formats of trainers that accept tensors: verl (TransferQueue rows), AReaL. */
 #include "common/base/attrs.h"
 #include "common/codec/json.h"
 #include "worker/export/build/export_reward.h"
@@ -14,7 +14,7 @@
 
 /* --- scores --- */
 
-/* Which scores every trajectory has: a column that one lacks is dropped for all. */
+/* Which scores every trajectory has. A column that one of them lacks is dropped for all. */
 struct scored {
     bool by[SCORE_KINDS];
 };
@@ -44,8 +44,9 @@ static const struct score *score_of(const struct export *x, const struct traject
     return s->by[what] ? t->scores[what] : NULL;
 }
 
-/* Rows of `width` numbers, each where the token before it stands: both trainers read row i as what
- * was expected behind token i. The last is 0. NOLINTNEXTLINE(readability-function-size) */
+/* Adds rows of `width` numbers, each at the position of the token before it: both trainers read
+ * row i as the expectation after token i. The last row is 0.
+ * NOLINTNEXTLINE(readability-function-size) */
 static void add_shifted(struct export *x, const char *name, const struct trajectory *t,
                         enum tensor_type type, struct shape shape, const void *rows, uint32_t width)
 {
@@ -60,7 +61,8 @@ static void add_shifted(struct export *x, const char *name, const struct traject
 static const char KEY_KEYS[] = "keys", KEY_TAGS[] = "tags", KEY_ROWS[] = "rows",
                   KEY_NATIVE[] = "native";
 
-/* A column that one row lacks is dropped for all. What other pools answered has no row. */
+/* Decides the columns: one that a row lacks is dropped for all. Answers of other pools have no
+ * row. */
 static void verl_begin(struct export *x, struct buf *out)
 {
     struct session_view v = session_view(x->session);
@@ -74,7 +76,7 @@ static void verl_begin(struct export *x, struct buf *out)
                                 v.checkpoints[i]->has_logprobs);
 }
 
-/* The trainer groups rows by what stands before the first '_' of the key. */
+/* Returns the uid. The trainer groups rows by the text before the first '_' of the key. */
 static struct str verl_uid(struct export *x)
 {
     struct str given = x->options.uid.p ? x->options.uid : session_view(x->session).id;
@@ -96,7 +98,7 @@ static struct json_out meta_item(struct export *x, const char *key, const struct
     return o;
 }
 
-/* The trajectory's members that are no arrays, as an item. */
+/* Writes the trajectory's members that are not arrays, as an item. */
 MAY_PAUSE static void put_native(struct export *x, const char *key, const struct trajectory *t)
 {
     struct json_out o = meta_item(x, key, t);
@@ -106,8 +108,8 @@ MAY_PAUSE static void put_native(struct export *x, const char *key, const struct
     json_out_end_obj(&o);
 }
 
-/* Writes the policy's steps that sampled the row, or the batch's step if no engine reported
- * versions: -1 would be stale by the whole step number. */
+/* Writes the policy's steps that sampled the row. If no engine reported versions, writes the
+ * batch's step: -1 would seem stale by the whole step number. */
 static void put_steps(const struct export *x, const struct trajectory *t, struct json_out *o)
 {
     int64_t otherwise = x->options.global_steps;
@@ -138,7 +140,7 @@ static void verl_tag(struct export *x, const struct trajectory *t, struct str ui
     json_out_end_obj(&o);
 }
 
-/* Writes the further numbers of the reward: metrics, by which the trainer filters and validates;
+/* Writes the further numbers of the reward: metrics by which the trainer filters and validates.
  * `finished` is not one (see mask_unfinished). */
 static void put_reward_extra(const struct export *x, struct json_out *o)
 {
@@ -155,7 +157,7 @@ static void put_reward_extra(const struct export *x, struct json_out *o)
     json_out_end_obj(o);
 }
 
-/* verl reads reward_extra_info inside of extra_fields, uni-agent beside it. */
+/* Writes reward_extra_info twice: verl reads it inside of extra_fields, uni-agent next to it. */
 static void put_extra_fields(struct export *x, const struct trajectory *t, struct json_out *o)
 {
     json_out_key(o, "extra_fields");
@@ -167,7 +169,7 @@ static void put_extra_fields(struct export *x, const struct trajectory *t, struc
     json_out_end_obj(o);
 }
 
-/* Names that the row has of its own: a column of the data set cannot replace them. */
+/* Matches names of the row's own columns, which a column of the data set cannot replace. */
 static bool is_own_column(struct str name)
 {
     static const char *const own[] = {
@@ -181,12 +183,13 @@ static bool is_own_column(struct str name)
     return false;
 }
 
-/* Columns that are no tensors: the row's own, then those of the data set, which the session was
- * made with as its metadata. Text sessions have no multi-modal inputs: an empty object. */
+/* Writes columns that are not tensors: the row's own, then those of the data set, which are in the
+ * session's metadata. For text sessions multi-modal inputs are an empty object. */
 static void verl_columns(struct export *x, const struct trajectory *t, struct json_out *o)
 {
     const struct json *data = session_view(x->session).metadata;
-    const struct buf *native = tensors_meta(x, KEY_NATIVE); /* it has the prompt's text */
+    /* the trajectory's JSON has the prompt's text */
+    const struct buf *native = tensors_meta(x, KEY_NATIVE);
 
     json_out_key(o, "raw_prompt");
     json_out_arr(o);
@@ -233,7 +236,8 @@ MAY_PAUSE static void verl_notes(struct export *x, const struct trajectory *t)
     tensors_escape_meta(x);
 }
 
-/* Models that place pictures in rows and columns want four numbers for each id, of texts, too. */
+/* Writes positions. Models that place pictures in rows and columns need four numbers for each id,
+ * even of texts. */
 static void verl_positions(struct export *x, const struct trajectory *t)
 {
     if (images_have_axes(x))
@@ -261,7 +265,7 @@ static void verl_longs(struct export *x, const struct trajectory *t)
     tensors_add(x, "loss_mask", i, TENSOR_I64, response, mask);
 }
 
-/* Zeros for the tokens that have none. */
+/* Writes the experts; zeros for tokens that have none. */
 static void verl_experts(struct export *x, const struct trajectory *t)
 {
     struct shape s = SHAPE3(t->total, t->experts_layers, t->experts_topk);
@@ -277,8 +281,8 @@ static void verl_experts(struct export *x, const struct trajectory *t)
                     CELLS(RAW, t->experts.p), t->experts.len / t->experts_item, CELLS(ZEROS, NULL));
 }
 
-/* A column only where the reward is known: the trainer's reward worker fills what is not there. It
- * stands at the last token. */
+/* Writes the scores if the reward is known, at the last token. Without the column the trainer's
+ * reward worker fills it. */
 static void verl_scores(struct export *x, const struct trajectory *t)
 {
     float *score = ARENA_NEW(&x->scratch, float);
@@ -291,8 +295,9 @@ static void verl_scores(struct export *x, const struct trajectory *t)
                     CELLS(ZEROS, NULL), t->n ? t->n - (uint64_t)1 : 0, CELLS(RAW, score));
 }
 
-/* Its distillation takes the k best of a teacher over the whole length, or, as k of 1, the tokens
- * themselves; its KL term the reference's logprobs of the response. */
+/* Writes the logprobs of other engines. Distillation needs the k best of a teacher over the whole
+ * length, or, with k = 1, the tokens themselves. The KL term needs the reference's logprobs of the
+ * response. */
 static void verl_other_engines(struct export *x, const struct trajectory *t)
 {
     const struct score *teacher = score_of(x, t, SCORE_TEACHER);

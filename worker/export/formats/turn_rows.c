@@ -18,8 +18,8 @@ static void put_turn(const struct trajectory *t, const struct trajectory_turn *t
 }
 
 struct rows {
-    bool comma;    /* a row stands before the next one */
-    uint8_t *told; /* nemo-gym: by checkpoint id */
+    bool comma;    /* a row precedes the next one */
+    uint8_t *told; /* nemo-gym: written checkpoints, by id */
 };
 
 static void rows_end(struct export *x, struct buf *out)
@@ -31,7 +31,7 @@ static void rows_end(struct export *x, struct buf *out)
     buf_add_c(out, '}');
 }
 
-/* --- SkyRL: a step is a turn behind the whole prompt that it was asked with --- */
+/* --- SkyRL: a step is a turn after the whole prompt of its call --- */
 
 static void steps_begin(struct export *x, struct buf *out)
 {
@@ -39,7 +39,7 @@ static void steps_begin(struct export *x, struct buf *out)
     buf_puts(out, "{\"steps\":[");
 }
 
-/* Steps of one trajectory have one id, and no two trajectories of a group have the same. */
+/* Writes the id of the steps of one trajectory. No two trajectories of a group have the same. */
 static void put_trajectory_id(const struct export *x, const struct trajectory *t,
                               struct json_out *o)
 {
@@ -54,7 +54,7 @@ static void put_trajectory_id(const struct export *x, const struct trajectory *t
     json_out_end_obj(o);
 }
 
-/* All on the last token of the last step. */
+/* Writes the rewards: everything is on the last token of the last step. */
 static void put_rewards(struct export *x, uint32_t n, bool last, struct json_out *o)
 {
     float *rewards;
@@ -119,7 +119,7 @@ MAY_PAUSE static void steps_write(struct export *x, const struct trajectory *t)
 const struct format format_skyrl = {
     .needs_reward = true, .passes = 1, .begin = steps_begin, .write = steps_write, .end = rows_end};
 
-/* --- NeMo Gym: a record is a call, whichever trajectories it is in --- */
+/* --- NeMo Gym: a record is a call, even if several trajectories contain it --- */
 
 enum { TOKEN_ENTRY_VERSION = 1 };
 
@@ -132,7 +132,8 @@ static void records_begin(struct export *x, struct buf *out)
     buf_puts(out, "{\"records\":[");
 }
 
-/* The answer as one item of Responses' kind, as Gym keeps those of chat answers. */
+/* Writes the answer as one item of the Responses kind, in the form in which Gym keeps chat
+ * answers. */
 static void put_output_items(const struct checkpoint *checkpoint, struct json_out *o)
 {
     const struct json *m = checkpoint->message;
@@ -177,7 +178,7 @@ static void put_record(struct export *x, const struct trajectory *t,
     json_out_end_obj(o);
 }
 
-/* Writes a call that no earlier trajectory has. */
+/* Writes a call that is in no earlier trajectory. */
 static void put_new_record(struct export *x, uint32_t i, struct json_out *o)
 {
     const struct trajectory_turn *turn = &x->t.turns[i];

@@ -1,9 +1,9 @@
 /*
- * What the viewer reads of a branch: a file of tensors with ids, mask, logprobs and alternatives;
- * beside the native JSON the metadata has `vocabulary`: of every id in the file its text, or its
- * bytes as base64 where they are no whole characters, and whether it is special; `drift`, the first
- * differences from the template's rendering with its ids; and `tools`, those offered from a turn
- * on, each list once.
+ * The viewer's data of a branch: a file of tensors with ids, mask, logprobs and alternatives. In
+ * addition to the native JSON the metadata has three members. `vocabulary`: for every id in the
+ * file its text, or its bytes as base64 if they are not whole characters, and whether it is
+ * special. `drift`: the first differences from the template's rendering with its ids. `tools`: the
+ * tools offered from a turn on, each list once.
  */
 #include <stdlib.h>
 
@@ -20,11 +20,11 @@
 #include "worker/text/tokens/tokenizer.h"
 
 struct vocabulary {
-    uint8_t *seen; /* by id */
+    uint8_t *seen; /* by id: the id occurs in the file */
     size_t n;
     bool opened, comma;
     float *
-        *reported; /* by trajectory: a trainer's logprobs as they were in the first pass, or NULL */
+        *reported; /* by trajectory: a trainer's logprobs at the time of the first pass, or NULL */
 };
 
 static void put_base64(struct json_out *o, struct str bytes)
@@ -80,13 +80,14 @@ static void note_ids(const struct model *m, struct vocabulary *v, const int32_t 
     }
 }
 
-/* Ids of the rendering that a difference holds. */
+/* Returns how many ids of the rendering a difference contains. */
 static size_t count_kept_ids(const struct drift_place *p)
 {
     return MIN_OF(p->n_wanted, (size_t)DRIFT_WANTED_MAX);
 }
 
-/* Of a session of another tokenizer nothing is known: an empty object. */
+/* Records the ids of a trajectory. For a session of a different tokenizer nothing is known, so the
+ * object stays empty. */
 static void note_vocabulary(struct export *x, const struct trajectory *t)
 {
     const struct model *m = x->input.model;

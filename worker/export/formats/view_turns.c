@@ -12,20 +12,20 @@
 #include "worker/session/forest/forest.h"
 #include "worker/session/record/logprob_report.h"
 
-enum { TOOLS_MAX = 1 << 20 }; /* bytes of all lists of tools in a file */
+enum { TOOLS_MAX = 1 << 20 }; /* largest size in bytes of all lists of tools in a file */
 
 /* A list of tools that turns were offered. */
 struct offered_list {
     const struct json *tools; /* or NULL */
     uint32_t first;           /* its first turn */
-    struct str text;          /* its JSON; absent: it is left out */
+    struct str text;          /* its JSON; absent: it was left out */
 };
 
 struct offered_lists {
     struct arena arena;
     struct map seen; /* lists by hash or address (list_key), and by their JSON */
-    struct buf text; /* of the list at hand */
-    size_t left;     /* bytes */
+    struct buf text; /* JSON of the present list */
+    size_t left;     /* remaining bytes */
 };
 
 /* Returns the environment of the answered request; NULL: a completion has none. */
@@ -36,8 +36,8 @@ static const struct prompt_env *turn_env(const struct trajectory_turn *turn)
     return node ? node->env : NULL;
 }
 
-/* Returns what identifies the environment's tools: the hash of long ones, the address of others.
- * It lives as long as the environment. */
+/* Returns an identification of the environment's tools: the hash of long ones, the address of
+ * others. It lives as long as the environment. */
 static struct str list_key(const struct prompt_env *env)
 {
     static const struct json *const no_tools = NULL;
@@ -48,7 +48,8 @@ static struct str list_key(const struct prompt_env *env)
                : str_of((const char *)&no_tools, sizeof(no_tools));
 }
 
-/* Writes the JSON of a list into l->text; false: it is longer than what is left. */
+/* Writes the JSON of a list into l->text. Returns false if it is longer than the remaining
+ * bytes. */
 static bool write_list(struct offered_lists *l, const struct json *tools)
 {
     if (l->left == 0 || json_text_bytes(tools, l->left) >= l->left)
@@ -58,8 +59,8 @@ static bool write_list(struct offered_lists *l, const struct json *tools)
     return true;
 }
 
-/* Keeps the JSON in l->text for the list. One that turns out too long ends the budget: no more
- * time goes into texts that are dropped. */
+/* Keeps the JSON in l->text for the list. The first list that is too long sets the remaining bytes
+ * to 0, so that no time is spent on texts that would be dropped. */
 static void keep_list(struct offered_lists *l, struct offered_list *list)
 {
     if (l->text.len > l->left) {
