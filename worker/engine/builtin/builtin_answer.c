@@ -1,11 +1,11 @@
 /*
- * An answer is made in one go: fill_answer() makes the text and encodes it (or takes ids, from a
- * script, or from the prompt where an echo is the same ids), clip_ids() ends the ids at the first
- * stop id or at max_tokens, then each token gets its logprob by a formula of id and place.
- * Everything follows from the request, so a test knows ids and logprobs beforehand and a repeated
+ * An answer is made in one step: fill_answer() makes the text and encodes it (or takes ids from a
+ * script, or from the prompt if an echo has the same ids). clip_ids() ends the ids at the first
+ * stop id or at max_tokens. Then each token gets its logprob by a formula of id and position.
+ * Everything follows from the request, so a test knows ids and logprobs beforehand, and a repeated
  * call gets the same ones.
  *
- * Echo finds the last closed turn by the stop ids alone: the engine has ids, as real ones do, and
+ * Echo finds the last closed turn only by the stop ids: like real engines, this one has ids and
  * knows nothing of messages.
  */
 #include "worker/engine/builtin/builtin_answer.h"
@@ -30,18 +30,18 @@ enum { RANDOM_MIN = 16, RANDOM_SPAN = 48 };
 enum builtin_mode { MODE_ECHO, MODE_SCRIPT, MODE_RANDOM, MODE_RECORDED };
 
 struct builtin {
-    unsigned refs; /* beside the first */
+    unsigned refs; /* holds in addition to the first */
     enum builtin_mode mode;
     uint64_t seed;
     const struct tokenizer *tokenizer;
     struct encoder *encoder;
     const int32_t *stop_ids; /* in the arena */
     size_t n_stop_ids;
-    int32_t first_stop; /* the lowest of them; INT32_MAX: there are none */
-    bool splits;        /* see splits_lines */
+    int32_t first_stop; /* lowest stop id; INT32_MAX: there are none */
+    bool splits;        /* result of splits_lines */
     struct buf script_text;
-    const struct json *script; /* array, not empty */
-    struct recorded *recorded; /* or NULL */
+    const struct json *script; /* non-empty array of mode `script` */
+    struct recorded *recorded; /* of mode `recorded`, or NULL */
     struct arena arena;
 };
 
@@ -135,7 +135,7 @@ static bool encode_all(struct encoder *e, struct str text, struct token_vec *out
     return encoder_encode(e, text, false, out, &ignored) == 0;
 }
 
-/* Whether the text has the ids of its two parts. */
+/* Reports whether the text has the same ids as its two halves encoded separately. */
 static bool splits_at(struct encoder *e, struct str text, size_t at)
 {
     struct token_vec whole = {0}, parts = {0};
@@ -148,8 +148,9 @@ static bool splits_at(struct encoder *e, struct str text, size_t at)
     return ret;
 }
 
-/* Reports whether a text after a line's end has the same ids as alone, and one before spaces at its
- * end. It is tried, since the tokenizer's description does not say it. */
+/* Reports whether the text after a line's end has the same ids as when it is encoded alone, and
+ * also the text before spaces at its end. This is tried, because the tokenizer's description does
+ * not say it. */
 static bool splits_lines(const struct tokenizer *t, struct encoder *e)
 {
     static const struct {
@@ -204,7 +205,7 @@ void builtin_free(struct builtin *b)
 
 static bool ends_turn(const struct builtin *b, int32_t id)
 {
-    if (id < b->first_stop) /* most ids: vocabularies have these behind all others */
+    if (id < b->first_stop) /* true for most ids: in vocabularies stop ids come last */
         return false;
     for (size_t i = 0; i < b->n_stop_ids; i++) {
         if (b->stop_ids[i] == id)
@@ -226,8 +227,8 @@ static bool is_stop(const struct builtin *b, const struct sampling *s, int32_t i
     return false;
 }
 
-/* The ids of the last closed turn of the prompt. Looks at no more than `most` from its end on.
- * False: these are not all. */
+/* Finds the ids of the last closed turn of the prompt. Examines at most `most` ids from the end.
+ * Returns false if these are not all. */
 static bool find_last_turn(const struct builtin *b, const struct engine_request *r, size_t most,
                            struct token_span *ret)
 {
@@ -244,7 +245,7 @@ static bool find_last_turn(const struct builtin *b, const struct engine_request 
     return start > first || first == 0;
 }
 
-/* The text of the last closed turn of the prompt, without its role line. */
+/* Appends the text of the last closed turn of the prompt, without its role line. */
 static void echo_text(const struct builtin *b, const struct engine_request *r, struct buf *out)
 {
     struct buf turn = {0};
@@ -260,7 +261,8 @@ static void echo_text(const struct builtin *b, const struct engine_request *r, s
     buf_done(&turn);
 }
 
-/* Whether the token's text begins, or ends, with a space of any kind; so does one without text. */
+/* Reports whether the token's text begins, or ends, with white space. True for a token without
+ * text. */
 static bool is_spaced(const struct builtin *b, int32_t id, bool at_end)
 {
     struct str text = tokenizer_text(b->tokenizer, id);
@@ -269,8 +271,8 @@ static bool is_spaced(const struct builtin *b, int32_t id, bool at_end)
            str_trim(str_sub(text, at_end ? text.len - 1 : 0, at_end ? text.len : 1)).len == 0;
 }
 
-/* How many ids are the turn's role line and what stands before it; 0: it does not end where a token
- * does. */
+/* Returns how many ids the turn's role line and the ids before it have; 0: the line does not end at
+ * the end of a token. */
 static size_t role_line(const struct builtin *b, struct token_span turn)
 {
     size_t i = 0;
@@ -288,7 +290,7 @@ static size_t role_line(const struct builtin *b, struct token_span turn)
     return 0;
 }
 
-/* Whether the token is some spaces and nothing else. */
+/* Reports whether the token consists only of spaces. */
 static bool is_spaces(const struct builtin *b, int32_t id)
 {
     struct str text = tokenizer_text(b->tokenizer, id);
@@ -299,10 +301,10 @@ static bool is_spaces(const struct builtin *b, int32_t id)
     return text.len > 0;
 }
 
-/* The ids of echo_text where the prompt has them: nothing is to be trimmed or cut but tokens of
- * spaces at its end, and all of it is ordinary text. They are what that text would be encoded as,
- * unless the client gave other ids itself, or its text spells a picture's place, which is no token
- * there. False: there are none. */
+/* Finds the ids of echo_text in the prompt. That needs ordinary text of which nothing must be
+ * trimmed except whole tokens of spaces at its end. The ids are those that encoding the text would
+ * give, unless the client gave ids itself, or the text spells a picture's token. Returns false if
+ * there are none. */
 static bool echo_ids(const struct builtin *b, const struct engine_request *r, struct token_vec *out)
 {
     struct token_span turn, ids;
@@ -347,7 +349,7 @@ static void random_text(const struct builtin *b, const struct engine_request *r,
     }
 }
 
-/* Cuts text behind the earliest stop string; *ret_stop is that string. */
+/* Cuts text after the earliest stop string, which becomes *ret_stop. */
 static bool cut_at_stop(const struct sampling *s, struct buf *text, struct str *ret_stop)
 {
     size_t best = SIZE_MAX;
@@ -383,7 +385,8 @@ static void add_stop(const struct builtin *b, struct token_vec *ids)
         *vec_push(ids) = b->stop_ids[0];
 }
 
-/* Text mode: encode, honour stop strings, end with the stop id unless the item says "length". */
+/* Makes an answer from text: encodes it, applies stop strings, and ends it with the stop id unless
+ * the item says "length". */
 static void answer_text(const struct builtin *b, const struct engine_request *r, struct buf *text,
                         bool cut, struct builtin_answer *ret)
 {
@@ -399,7 +402,7 @@ static void answer_text(const struct builtin *b, const struct engine_request *r,
         add_stop(b, &ret->ids);
 }
 
-/* Whether the request's grammar leaves no room for an answer of our own. */
+/* Reports whether the request's grammar determines the answer. */
 static bool is_forced(const struct engine_request *r)
 {
     const struct json *grammar = r->sampling->grammar;
@@ -471,7 +474,8 @@ static void clip_ids(const struct builtin *b, const struct engine_request *r,
     size_t max = r->sampling->max_tokens > 0 ? (size_t)r->sampling->max_tokens : SIZE_MAX;
 
     const struct json *asked = r->sampling->stop_token_ids;
-    int32_t first = asked && asked->n > 0 ? 0 : b->first_stop; /* none below */
+    /* no id below this one is a stop id */
+    int32_t first = asked && asked->n > 0 ? 0 : b->first_stop;
 
     for (size_t i = 0; i < ret->ids.n && i < max; i++) {
         if (ret->ids.at[i] >= first && is_stop(b, r->sampling, ret->ids.at[i])) {
@@ -489,8 +493,8 @@ static void clip_ids(const struct builtin *b, const struct engine_request *r,
     }
 }
 
-/* Says what ended a recorded answer: its last id, or a stop string of the request that its text
- * ends with. */
+/* Finds what ended a recorded answer: its last id, or a stop string of the request with which its
+ * text ends. */
 static void find_end(const struct builtin *b, const struct engine_request *r,
                      const struct recorded_turn *turn, struct builtin_answer *ret)
 {
@@ -571,9 +575,10 @@ int builtin_answer(const struct builtin *b, const struct engine_request *r,
     return rc;
 }
 
-/* --- long ones --- */
+/* --- answers made by helpers --- */
 
-/* About a millisecond, to read and encode; of SEVERAL times as much a helper has several. */
+/* Answers of this size take about a millisecond to read and encode. From SEVERAL times as much on,
+ * a helper takes several milliseconds. */
 enum { LONG_TOKENS = 4096, LONG_BYTES = 16 << 10, SEVERAL = 4 };
 
 bool builtin_is_long(const struct builtin *b, const struct engine_request *r)
@@ -596,7 +601,7 @@ bool builtin_takes_long(const struct builtin *b, const struct engine_request *r)
     return json_text_bytes(item, (size_t)SEVERAL * LONG_BYTES) >= (size_t)SEVERAL * LONG_BYTES;
 }
 
-/* A list of strings or numbers. */
+/* Copies a list of strings or numbers. */
 static const struct json *list_copy(const struct json *list, struct arena *a)
 {
     struct json *copy;
@@ -643,7 +648,7 @@ int builtin_answer_beside(const struct builtin *b, const struct engine_request *
 {
     struct builtin own = {.mode = b->mode,
                           .tokenizer = b->tokenizer,
-                          .encoder = encoder_new(b->tokenizer), /* its own encoder */
+                          .encoder = encoder_new(b->tokenizer), /* an encoder of its own */
                           .stop_ids = b->stop_ids,
                           .n_stop_ids = b->n_stop_ids,
                           .first_stop = b->first_stop,

@@ -1,4 +1,4 @@
-/* Kind `builtin`: gives the answers of builtin_answer.h out over time. */
+/* Kind `builtin`: delivers the answers of builtin_answer.h over time. */
 #include <stdlib.h>
 
 #include "common/base/arena.h"
@@ -13,7 +13,7 @@
 #include "worker/engine/pool/engine_result.h"
 #include "worker/engine/pool/engine_work.h"
 
-/* Tokens of a stream at once: it has an event for each, and there may be hundreds of streams. */
+/* Most tokens of a stream in one step: each is an event, and there may be hundreds of streams. */
 enum { GIVE_MOST = 64 };
 
 struct builtin_replica {
@@ -23,11 +23,11 @@ struct builtin_replica {
     struct builtin *builtin;
 };
 
-/* A long answer, while a helper makes it; what it reads is its own. */
+/* A long answer while a helper makes it. Everything that it reads is its own. */
 struct builtin_job {
     struct engine_work work;
     struct builtin_attempt *attempt;
-    struct builtin *builtin; /* held */
+    struct builtin *builtin; /* held by this job */
     struct engine_request *req;
     struct arena arena;
     struct builtin_answer answer;
@@ -40,9 +40,9 @@ struct builtin_attempt {
     const struct engine_attempt_events *events;
     void *ctx;
     struct builtin_answer answer;
-    struct arena arena;      /* memory that it borrows */
-    struct builtin_job *job; /* job that makes it; or NULL */
-    struct err err;          /* why there is none */
+    struct arena arena;      /* memory of the copied request */
+    struct builtin_job *job; /* job that makes the answer; or NULL */
+    struct err err;          /* why there is no answer */
     size_t sent;
     struct loop_timer timer;
     struct loop_task task;
@@ -89,7 +89,7 @@ static void attempt_free(struct builtin_attempt *a)
     free(a);
 }
 
-/* How many tokens are due by now, in all. */
+/* Returns how many tokens in all are due by now. */
 static size_t tokens_due(const struct builtin_attempt *a)
 {
     double rate = a->replica->target->tokens_per_s;
@@ -112,7 +112,8 @@ static void attempt_finish(struct builtin_attempt *a)
         .basis = a->answer.basis,
         .versions = a->answer.versions,
         .n_versions = a->answer.n_versions,
-        .cached_tokens = a->req->reused, /* it computes nothing: an engine whose cache is perfect */
+        /* it computes nothing, like an engine whose cache has everything */
+        .cached_tokens = a->req->reused,
         .first_us = (a->first_ms - a->asked_ms) * 1000,
         .total_us = (clock_ms() - a->asked_ms) * 1000,
     };
@@ -199,7 +200,7 @@ static void on_job_dropped(struct engine_work *w)
     job_free(CONTAINER_OF(w, struct builtin_job, work));
 }
 
-/* What a stuck helper has is lost. */
+/* If the helper is stuck, its job is leaked. */
 static void on_job_done(struct engine_work *w, enum engine_work_end end)
 {
     struct builtin_job *j = CONTAINER_OF(w, struct builtin_job, work);

@@ -12,33 +12,34 @@
 
 /* Turns with the same prompt; the key of the map is the prompt's bytes. */
 struct recorded_prompt {
-    struct recorded_turn *first, *last, *due; /* due: what recorded_next returns */
+    struct recorded_turn *first, *last, *due; /* due: the turn that recorded_next returns next */
 };
 
 struct recorded_line {
     struct str session;
-    uint32_t index; /* trajectory_index */
+    uint32_t index; /* its trajectory_index */
     struct token_span ids;
-    struct recorded_turn **turns; /* n_turns, those that an earlier trajectory has, too */
+    /* n_turns of them, including those that an earlier trajectory has, too */
+    struct recorded_turn **turns;
     size_t n_turns;
 };
 
 struct recorded {
     struct arena arena;
     VEC(struct recorded_line) lines;
-    struct map prompts;   /* struct recorded_prompt */
-    struct map responses; /* struct recorded_turn by response_id */
+    struct map prompts;   /* prompt's bytes -> struct recorded_prompt */
+    struct map responses; /* response_id -> struct recorded_turn */
     size_t n_turns;
 };
 
-/* A trajectory while it is read. */
+/* Fields of a trajectory during reading. */
 struct recorded_fields {
     struct recorded *recorded;
     struct recorded_line line;
     size_t n_prompt, n_response;
     const uint8_t *mask;
-    const float *logprobs;       /* or NULL */
-    const struct json *versions; /* array, or NULL */
+    const float *logprobs;       /* NULL: it has none */
+    const struct json *versions; /* an array, or NULL */
     struct err *err;
 };
 
@@ -153,7 +154,7 @@ static bool is_sampled(const struct recorded_fields *f, size_t start, size_t end
     return true;
 }
 
-/* Runs of one version; -1 is no version. */
+/* Adds runs of tokens with the same version; -1 means no version. */
 static void add_versions(const struct recorded_fields *f, size_t start, size_t end,
                          struct recorded_turn *turn)
 {
@@ -213,8 +214,8 @@ static void index_turn(struct recorded *r, struct recorded_turn *turn)
     r->n_turns++;
 }
 
-/* Fills logprobs and versions if this trajectory has them and no earlier one had: a turn that
- * several share may be sampled in one of them alone (train_once). */
+/* Fills logprobs and versions if this trajectory has them and no earlier one did: of several
+ * trajectories that share a turn, only one may have sampled it (train_once). */
 static void fill_turn(const struct recorded_fields *f, size_t start, size_t end,
                       struct recorded_turn *turn)
 {
@@ -303,8 +304,8 @@ static int read_document(struct recorded *r, const struct json *v, struct err *e
     return 0;
 }
 
-/* Cuts the next document off the bytes: a line of JSON, all of it if it is one document of several
- * lines, or a value of msgpack. */
+/* Removes the next document from the bytes: a line of JSON, everything if it is one document of
+ * several lines, or a value of msgpack. */
 static int cut_document(struct arena *a, struct str *bytes, const struct json **ret, struct err *e)
 {
     size_t line;
@@ -401,7 +402,8 @@ static size_t count_common(struct token_span a, struct token_span b)
     return i;
 }
 
-/* The trajectory that shares the longest beginning with the prompt; *at: how long that is. */
+/* Returns the trajectory that has the longest beginning in common with the prompt; *at: its
+ * length. */
 static const struct recorded_line *find_nearest(const struct recorded *r, struct token_span prompt,
                                                 size_t *at)
 {
@@ -419,7 +421,8 @@ static const struct recorded_line *find_nearest(const struct recorded *r, struct
     return best;
 }
 
-/* The first turn whose prompt is longer than `at`, so that it cannot be reached; else NULL. */
+/* Returns the first turn whose prompt is longer than `at`, so that it cannot be reached; else
+ * NULL. */
 static const struct recorded_turn *find_missed(const struct recorded_line *line, size_t at)
 {
     for (size_t i = 0; i < line->n_turns; i++)

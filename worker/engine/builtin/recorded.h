@@ -1,6 +1,6 @@
 /*
  * Answers of recorded sessions, found by the ids of their prompts: mode `recorded` of the built-in
- * engine. The bytes are exports as JSON (one or several, also a trajectory a line) or msgpack.
+ * engine. The bytes are exports as JSON (one or several, or one trajectory a line) or msgpack.
  */
 #ifndef RG_ENGINE_RECORDED_H
 #define RG_ENGINE_RECORDED_H
@@ -12,20 +12,22 @@
 struct recorded;
 struct tokenizer;
 
-/* One answer. All that it points to lives as long as its struct recorded. */
+/* One answer. Everything that it points to lives as long as its struct recorded. */
 struct recorded_turn {
     struct str session;
-    uint32_t number, n_turns; /* number of the turn in its trajectory, from 1, and of its turns */
+    /* number of the turn in its trajectory, from 1; number of turns there */
+    uint32_t number, n_turns;
     struct token_span prompt, ids;
     const float *logprobs; /* ids.n, or NULL if the export does not have them */
     enum logprob_basis basis;
-    bool cut; /* it ended by its length */
+    bool cut; /* it ended at its length limit */
     const struct engine_version *versions;
     size_t n_versions;
-    struct recorded_turn *next; /* with the same prompt, in the order of the bytes */
+    struct recorded_turn *next; /* next turn with the same prompt, in the order of the bytes */
 };
 
-/* Reads exports. -1: ERR_CONFIG with what is wrong. The bytes are not needed afterwards. */
+/* Reads exports. Returns -1 with ERR_CONFIG and the mistake. The bytes are not needed
+ * afterwards. */
 int recorded_new(struct str bytes, struct recorded **ret, struct err *e);
 void recorded_free(struct recorded *r);
 
@@ -33,7 +35,8 @@ void recorded_free(struct recorded *r);
  * next one, and the first after the last. */
 const struct recorded_turn *recorded_next(struct recorded *r, struct token_span prompt);
 
-/* Writes into e (ERR_ENGINE_REFUSED) where a prompt without a turn leaves the nearest record. */
+/* Writes into e (ERR_ENGINE_REFUSED) where a prompt without a turn differs from the nearest
+ * record. */
 void recorded_explain(const struct recorded *r, struct token_span prompt, const struct tokenizer *t,
                       struct err *e);
 

@@ -16,25 +16,25 @@
 #include "worker/engine/pool/replicas.h"
 
 enum {
-    HELD_TICK_MS = 10, /* other workers free space, and engines report, without a notice */
+    HELD_TICK_MS = 10, /* needed because other workers and engines free space without a notice */
     IDLE_TICK_MS = 1000,
-    GUESS_SHARE = 16, /* before any session has ended, a guess is at most that part of a cache */
+    GUESS_SHARE = 16, /* until a session has ended, a guess is at most this fraction of a cache */
 };
 
 struct ticket {
     struct list_item in_row; /* in admission->row */
-    struct list_head calls;  /* engine_call.held */
-    uint64_t since_us;       /* when the session came first */
-    uint64_t left_ms;        /* when its last call left */
+    struct list_head calls;  /* linked by engine_call.held */
+    uint64_t since_us;       /* first arrival of the session */
+    uint64_t left_ms;        /* when the last call of the session left */
     size_t len;
     char session[];
 };
 
 static void set_hold_tick(struct engine_pool *p);
 
-/* --- how much, and where --- */
+/* --- size and replica of a session --- */
 
-/* Counts the prompt's tokens in the engine: a picture is more than its placeholder. */
+/* Returns the prompt's tokens in the engine, where a picture is more than its placeholder. */
 static uint64_t prompt_tokens(const struct engine_request *q)
 {
     uint64_t n = q->prompt.n;
@@ -49,7 +49,7 @@ static uint64_t count_answers(const struct engine_call *c)
     return MAX_OF(c->req.answers, 1u);
 }
 
-/* Counts the tokens that all answers of the call may have. */
+/* Returns the largest number of tokens of all answers of the call together. */
 static uint64_t wanted_tokens(const struct engine_call *c)
 {
     return pool_answer_tokens(c) * count_answers(c);
@@ -69,14 +69,14 @@ static uint64_t needed_tokens(const struct engine_call *c, const struct replica 
     return MAX_OF(MAX_OF(prompt, expected), MAX_OF(r->kv.told.unit, (uint64_t)1));
 }
 
-/* Estimates the further tokens while the call runs: each answer has a slot of its own if there are
- * slots, and the first one's is the session's. */
+/* Estimates the additional tokens while the call runs. Each answer has a slot of its own if there
+ * are slots; the first answer's tokens count in the session's. */
 static uint64_t extra_tokens(const struct engine_call *c, const struct replica *r)
 {
     return r->kv.told.unit * (count_answers(c) - 1);
 }
 
-/* Joins the lease, which counts as used from here to admission_left. */
+/* Adds the call to the lease, which counts as used until admission_left. */
 static void join_lease(struct engine_call *c, struct lease *lease)
 {
     if (!c->leased)
@@ -84,7 +84,7 @@ static void join_lease(struct engine_call *c, struct lease *lease)
     c->leased = true;
 }
 
-/* Whether the session's lease is made. */
+/* Makes the session's lease. Returns false if there is no space. */
 static bool make_lease(struct engine_call *c, struct replica *r)
 {
     uint64_t tokens = needed_tokens(c, r), extra = extra_tokens(c, r);
@@ -98,7 +98,7 @@ static bool make_lease(struct engine_call *c, struct replica *r)
     return true;
 }
 
-/* Chooses the replica with most space, of those that report it. */
+/* Returns the replica with most space, among those that report it. */
 static struct replica *find_most_free(const struct engine_pool *p, const struct engine_call *c)
 {
     struct replica *found = NULL;
@@ -112,8 +112,8 @@ static struct replica *find_most_free(const struct engine_pool *p, const struct 
     return found;
 }
 
-/* Reports whether there are engines for the call, but all of them are down or have not reported
- * their caches yet. That is no lack of space, so other sessions do not wait for it. */
+/* Reports whether the call could run at engines, all of which are down or have not reported their
+ * caches yet. That is no lack of space, so other sessions do not wait for it. */
 static bool stands_aside(const struct engine_call *c)
 {
     const struct replicas *all = c->pool->replicas;
@@ -127,9 +127,9 @@ static bool stands_aside(const struct engine_call *c)
     return replicas_any_up(all) && replicas_suit(all, &c->req, false);
 }
 
-/* Admits a call: to the session's own replica first, which may know its prompt, then to the one
- * with most space, then to any. If none is up, calls wait in the queue, where they also fail if no
- * engine accepts them. */
+/* Admits a call: first at the session's own replica, which may have its prompt, then at the one
+ * with most space, then at any. If none is up, the call goes to the queue, where it also fails if
+ * no engine accepts it. */
 static bool admit_call(struct engine_call *c)
 {
     struct engine_pool *p = c->pool;
@@ -150,8 +150,8 @@ static bool admit_call(struct engine_call *c)
     return false;
 }
 
-/* Returns the largest cache that could hold the call; 0: a possible one does not report its size.
- */
+/* Returns the largest cache that could hold the call; 0: a possible replica does not report its
+ * size. */
 static uint64_t largest_cache(const struct engine_call *c)
 {
     const struct engine_pool *p = c->pool;
@@ -204,7 +204,8 @@ static struct engine_call *first_call(const struct ticket *t)
     return LIST_FIRST_OF(&t->calls, struct engine_call, held);
 }
 
-/* The oldest that waits for room; those whose clients have not come back in time are dropped. */
+/* Returns the oldest ticket that waits for space. Drops tickets whose clients have not come back in
+ * time. */
 static struct ticket *oldest_ticket(struct admission *a)
 {
     uint64_t now = clock_ms();
@@ -219,7 +220,7 @@ static struct ticket *oldest_ticket(struct admission *a)
     return NULL;
 }
 
-/* Publishes the numbers to the other workers and the metrics. */
+/* Publishes the figures to the other workers and the metrics. */
 static void publish_held(struct engine_pool *p)
 {
     const struct ticket *first = oldest_ticket(p->admission);
@@ -232,7 +233,7 @@ static bool older_elsewhere(const struct engine_pool *p, uint64_t since_us)
     return kv_older_held(&p->opt, since_us);
 }
 
-/* Takes the call off its ticket. */
+/* Removes the call from its ticket. */
 static void leave_ticket(struct engine_call *c)
 {
     struct admission *a = c->pool->admission;
@@ -246,7 +247,7 @@ static void leave_ticket(struct engine_call *c)
     c->ticket = NULL;
 }
 
-/* All calls of the ticket go to the queue. */
+/* Moves all calls of the ticket to the queue. */
 static void admit_ticket(struct engine_pool *p, struct ticket *t)
 {
     struct lease *lease = lease_of(&p->admission->leases, str_of(t->session, t->len));
@@ -284,7 +285,8 @@ static void on_tick(struct loop_timer *timer)
     set_hold_tick(p);
 }
 
-/* One that is set already is not put off: calls come more often than it. */
+/* Sets the tick. A tick that is set already is not postponed, because calls come more often than
+ * ticks. */
 static void set_hold_tick(struct engine_pool *p)
 {
     struct admission *a = p->admission;
@@ -346,7 +348,8 @@ static void on_hold_timeout(struct loop_timer *timer)
 
     if (p->pause == ENGINE_RUN)
         on_row_full(timer);
-    else /* as long as it lasts, and anew afterwards */
+    /* a paused pool: the call is held as long as the pause lasts, then for the full time again */
+    else
         loop_timer_set(p->loop, timer, MAX_OF(p->opt.kv_hold_ms, (uint64_t)1), on_hold_timeout);
 }
 
@@ -363,9 +366,9 @@ static void on_too_large(struct loop_timer *timer)
     pool_fail(c, &e);
 }
 
-/* --- what the pool calls --- */
+/* --- functions for the pool --- */
 
-/* Refused from the loop; until then its session keeps its rank. */
+/* Refuses the call from the loop. Until then its session keeps its rank. */
 static void turn_away(struct engine_call *c)
 {
     struct engine_pool *p = c->pool;
@@ -374,8 +377,9 @@ static void turn_away(struct engine_call *c)
     loop_timer_set(p->loop, &c->timer, 1, on_row_full);
 }
 
-/* Gives the call, which has a ticket, a place. Where all are taken, sessions with more than their
- * share make room for those with less, as in the queue (find_slot of pool.c). */
+/* Gives the call, which has a ticket, a place among the held calls. If all are taken, sessions
+ * with more than their share give up places to those with less, as in the queue (find_slot of
+ * pool.c). */
 static void find_held_slot(struct engine_call *c)
 {
     struct engine_pool *p = c->pool;
@@ -410,7 +414,7 @@ static void hold_call(struct engine_call *c)
     set_hold_tick(p);
 }
 
-/* Whether as many answers of the call's session are held as may wait. */
+/* Reports whether the call's session has as many held answers as may wait. */
 static bool session_is_full(const struct engine_call *c)
 {
     const struct engine_pool *p = c->pool;
@@ -457,7 +461,7 @@ bool admission_holds(struct engine_call *c)
     return true;
 }
 
-/* The last one weighs an eighth. */
+/* Updates the mean size; the last session counts an eighth. */
 static void record_size(struct admission *a, uint64_t size)
 {
     if (size > 0)
@@ -484,7 +488,8 @@ void admission_left(struct engine_call *c)
         lease_unbear(lease, c->req.call);
     c->stretch = 0;
     lease_end(&a->leases, lease, clock_ms());
-    if (lease->calls == 0 && (lease->over || lease->size == 0)) /* 0: none ever ran */
+    /* no call of the session ever ran */
+    if (lease->calls == 0 && (lease->over || lease->size == 0))
         record_size(a, lease_drop(&a->leases, lease));
 }
 
@@ -493,7 +498,7 @@ void admission_runs(struct engine_call *c, struct replica *r)
     struct leases *l = &c->pool->admission->leases;
     struct lease *lease = lease_of(l, c->req.session_id);
 
-    if (!lease) /* of a session that ran before, or that no engine was up for */
+    if (!lease) /* the session ran before, or no engine was up for it */
         lease = lease_force(l, c->req.session_id, r, needed_tokens(c, r), clock_ms());
     lease_to(lease, r);
     join_lease(c, lease);

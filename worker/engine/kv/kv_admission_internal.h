@@ -1,5 +1,5 @@
 /*
- * struct admission from the inside (kv_admission.h): held leases and waiting sessions. For
+ * struct admission from the inside (kv_admission.h): held calls and waiting sessions. For
  * kv_admission.c and its test.
  */
 #ifndef RG_ENGINE_KV_ADMISSION_INTERNAL_H
@@ -21,12 +21,11 @@ struct admission {
     struct leases leases;
     struct map tickets; /* session -> struct ticket */
     struct list_head row;
-    size_t n_sessions;      /* held: sessions with calls */
-    struct fair_queue held; /* their calls; only counted by it */
-    uint64_t mean_size; /* mean size of the last sessions at their ends, about eight; 0: none has
-                           ended */
+    size_t n_sessions;      /* number of sessions with held calls */
+    struct fair_queue held; /* held calls; used only for counting */
+    uint64_t mean_size;     /* mean size of about eight sessions at their ends; 0: none has ended */
     struct loop_timer tick;
-    uint64_t tick_ms; /* when it comes; 0: it is not set */
+    uint64_t tick_ms; /* time of the next tick; 0: it is not set */
 };
 
 #endif

@@ -1,5 +1,5 @@
-/* Tokens are counted on the board before the sum is looked at, as running requests are
- * (replicas.c), so that two workers cannot both take the last room. */
+/* Tokens are counted on the board before the sum is checked, like running requests (replicas.c). So
+ * two workers cannot both reserve the last space. */
 #include "worker/engine/kv/kv_room.h"
 
 #include "common/base/log.h"
@@ -14,7 +14,7 @@ static const struct engine_options *pool_options_of(const struct replica *r)
     return r->all->opt;
 }
 
-/* Publishes to all processes how many replicas of this worker's set do not report. */
+/* Publishes to all processes how many replicas of this worker do not report. */
 static void publish_untold(const struct replicas *all)
 {
     uint32_t n = 0;
@@ -34,7 +34,7 @@ static void on_kv_figures(void *ctx, const struct engine_kv *told)
     uint64_t leased = kv_leased(r);
 
     k->asking = false;
-    /* One answer that did not come takes nothing back. */
+    /* A single missing report does not change the state. */
     if (told->capacity == 0 && before == KV_TOLD)
         return;
     k->state = told->capacity > 0 ? KV_TOLD : KV_UNTOLD;

@@ -1,4 +1,4 @@
-/* A lease is in by_use while no call runs; one that a call begins leaves it. */
+/* A lease is in by_use while no call of its session runs. */
 #include "worker/engine/kv/leases.h"
 
 #include <stdlib.h>
@@ -151,7 +151,8 @@ void leases_forget(struct leases *l, const struct replica *r)
 
         if (s->at != r)
             continue;
-        kv_move(s->at, -leased_tokens(s)); /* its place may be another's next */
+        /* freeing space here may start a call that reads the lease */
+        kv_move(s->at, -leased_tokens(s));
         s->at = NULL;
     }
 }

@@ -1,9 +1,9 @@
 /*
- * The checks in their order: the setting "off" shuts everything; a path that is not spelt plainly
- * is refused, since engines may read it differently; a path that samples is refused to admins, too,
- * whatever is configured; what is left is compared with the lists. Samplers are found by the words
- * of a path's segments rather than by whole paths, since engines keep adding routes that end in the
- * same words.
+ * The checks in their order. The setting "off" refuses everything. A path without a plain spelling
+ * is refused, because engines may read it differently. A path that samples is refused even to
+ * admins, whatever is configured. Other paths are compared with the lists. Sampling paths are
+ * recognized by the words in their segments and not by whole paths, because engines keep adding
+ * routes that end in the same words.
  */
 #include "worker/engine/pool/doors.h"
 
@@ -11,7 +11,7 @@
 
 #include "common/base/attrs.h"
 
-/* The next entry of a list by commas, trimmed; absent at the end. */
+/* Returns the next entry of a list separated by commas, trimmed; absent at the end. */
 static struct str next_entry(struct str *rest)
 {
     size_t comma = str_find(*rest, STR(","), 0);
@@ -26,7 +26,8 @@ static struct str next_entry(struct str *rest)
     return entry;
 }
 
-/* An entry is `/path`, for GET and POST, or `METHOD /path`. */
+/* Reports whether an entry allows the request. It is `/path`, for GET and POST, or `METHOD
+ * /path`. */
 static bool entry_allows(struct str entry, const struct door_request *q)
 {
     size_t blank = str_find(entry, STR(" "), 0);
@@ -60,9 +61,9 @@ static bool list_has(const char *list, struct str word)
     return false;
 }
 
-/* One way to write a path: segments of letters, digits and `_.-~:@+`, none empty but the last, none
- * that begins or ends with a dot. Whatever an engine makes of other spellings, it does not get
- * them. */
+/* Accepts only one spelling of a path: segments of letters, digits and `_.-~:@+`, none empty except
+ * the last, none that begins or ends with a dot. Engines might read other spellings in any way, so
+ * they never get them. */
 static bool is_plain(struct str path)
 {
     static const char marks[] = "_.-~:@+";
@@ -94,9 +95,8 @@ static bool ends_nocase(struct str s, struct str with)
     return s.len >= with.len && str_eq_nocase(str_sub(s, s.len - with.len, with.len), with);
 }
 
-/* Whether a segment names something that samples, with any of the engines and of what stands before
- * them: /generate, /inference/v1/generate, /vertex_generate, /api/chat, /infill, /invocations ...
- */
+/* Reports whether a segment means sampling, for any of the engines and proxies: /generate,
+ * /inference/v1/generate, /vertex_generate, /api/chat, /infill, /invocations ... */
 static bool segment_samples(struct str segment)
 {
     static const struct str names[] = {
@@ -126,7 +126,7 @@ static bool is_sampler_path(struct str path)
     return false;
 }
 
-/* The path is not among those that agents may ask. */
+/* Refuses a path that agents may not call. */
 static int refuse_path(const struct door_request *q, struct err *e)
 {
     if (!q->keyless)

@@ -18,19 +18,21 @@
 #include "common/base/str.h"
 
 struct door_request {
-    struct str method, path; /* the path without its query */
+    struct str method, path; /* path: without its query */
     bool admin;
-    bool keyless;        /* no keys are configured: like an agent, with a different error */
-    const char *setting; /* --passthrough */
-    const char *reads;   /* paths that agents may read of this kind: `METHOD /path` each, by commas;
-                            NULL: the engine has no paths */
+    bool keyless;        /* no keys are configured: handled like an agent, with a different error */
+    const char *setting; /* value of --passthrough */
+    /* paths of this kind that agents may read: `METHOD /path` each, separated by commas; NULL: the
+     * engine has no paths */
+    const char *reads;
 };
 
-/* 0, or -1 with why not: ERR_NOT_FOUND, ERR_WRONG_SCOPE or ERR_INVALID (an odd spelling). */
+/* Returns 0, or -1 with the reason: ERR_NOT_FOUND, ERR_WRONG_SCOPE or ERR_INVALID (an unusual
+ * spelling). */
 int door_check(const struct door_request *q, struct err *e);
 
-/* Whether --passthrough is `off`, or a list of `read`, `/path` and `METHOD /path` by commas, none
- * of which samples. -1 and ERR_CONFIG. */
+/* Checks that --passthrough is `off`, or a list of `read`, `/path` and `METHOD /path`, separated by
+ * commas, none of which samples. Returns -1 with ERR_CONFIG. */
 int door_setting_check(const char *setting, struct err *e);
 
 #endif

@@ -1,9 +1,9 @@
 /*
- * The pool as a whole: it is made, reloaded, paused and freed here. Its calls are in pool.c, what
- * it can do in pool_abilities.c, what was told of the weights in pool_weights.c.
+ * The pool as a whole: construction, reload, pause and end. Its calls are in pool.c, the features
+ * of its engines in pool_abilities.c, the trainer's versions in pool_weights.c.
  *
- * A pause is on the board, too: a worker that starts later finds there what the admin ordered
- * before (join_pause).
+ * A pause is also on the board, so that a worker that starts later finds the admin's order
+ * (join_pause).
  */
 #include "worker/engine/pool/engine.h"
 
@@ -72,7 +72,8 @@ static void set_pause(struct engine_pool *p, enum engine_pause mode)
                               memory_order_relaxed);
 }
 
-/* A worker that starts while the others are paused has missed the order. */
+/* Pauses the pool if the other workers are paused: a worker that starts then has missed the
+ * order. */
 static void join_pause(struct engine_pool *p)
 {
     if (!p->opt.board || !atomic_load_explicit(&p->opt.board->paused, memory_order_relaxed))
@@ -81,7 +82,7 @@ static void join_pause(struct engine_pool *p)
     set_pause(p, ENGINE_HOLD);
 }
 
-/* All of the pool but its engines. */
+/* Makes the pool without its engines. */
 static struct engine_pool *make(struct loop *loop, const struct engine_options *o)
 {
     struct engine_pool *p = mem_zalloc(sizeof(*p));
@@ -89,7 +90,7 @@ static struct engine_pool *make(struct loop *loop, const struct engine_options *
 
     p->loop = loop;
     p->opt = *o;
-    p->opt.set = NULL; /* it is the caller's */
+    p->opt.set = NULL; /* the set is the caller's */
     p->opt.pool = o->pool ? arena_cstr(&p->arena, str_cstr(o->pool)) : NULL;
     p->opt.ca_file = o->ca_file && *o->ca_file ? arena_cstr(&p->arena, str_cstr(o->ca_file)) : NULL;
     if (o->board)
@@ -135,7 +136,7 @@ int engine_pool_new(struct loop *loop, const struct engine_options *o, struct en
     return 0;
 }
 
-/* Of the policy's model it has nothing: engines of a pool have a model of their own. */
+/* The new pool has no data of the policy's model: its engines have a model of their own. */
 struct engine_pool *pool_open_beside(struct engine_pool *first, const char *name)
 {
     struct engine_options o = first->opt;
@@ -275,8 +276,8 @@ void engine_pool_pause(struct engine_pool *p, enum engine_pause mode, void (*dra
     }
 }
 
-/* Calls may have gone to any of them: a replica that was busy or down passes them on. One that is
- * down now is told when it is back. */
+/* Notifies every replica, because calls may have gone to any of them when others were busy or down.
+ * A replica that is down now is notified when it is up again. */
 void engine_pool_end_session(struct engine_pool *p, struct str session_id)
 {
     if (p->admission)

@@ -1,5 +1,5 @@
 /*
- * What an engine answers, while it comes (struct engine_delta) and whole (struct engine_result).
+ * An engine's answer while it arrives (struct engine_delta) and as a whole (struct engine_result).
  * Plain data, made by the adapters and the pool, read by the calls.
  */
 #ifndef RG_ENGINE_ENGINE_RESULT_H
@@ -19,23 +19,23 @@ struct json;
 struct token_logprob;
 struct odds_support;
 
-/* What came since the last delta. Borrowed for the callback. */
+/* The tokens after the last delta. Borrowed for the callback. */
 struct engine_delta {
     struct token_span ids;
-    const float *logprobs;        /* ids.n of them, or NULL (kind openai) */
+    const float *logprobs;        /* ids.n of them; NULL for kind openai */
     const struct engine_top *top; /* ids.n x n_top, or NULL */
     uint32_t n_top;
-    bool resumed;        /* pieces of the answer came before this one */
-    const char *replica; /* name of the engine that answers */
-    /* Kind openai, ids are empty then: a message in the one form (../wire/upstream_out.h), or NULL;
-     * and n_chat_lps logprobs ({"token", "logprob", "top_logprobs"}), for clients that want them.
-     */
+    bool resumed;        /* an earlier piece of the answer came before this one */
+    const char *replica; /* name of the replica that answers */
+    /* For kind openai, whose ids are empty: a message in normalised form (../wire/upstream_out.h),
+     * or NULL; and n_chat_lps logprobs ({"token", "logprob", "top_logprobs"}), for clients that
+     * want them. */
     const struct json *message;
     const struct json *chat_lps;
     size_t n_chat_lps;
 };
 
-/* Kind openai: the logprobs of an answer in one piece, as the client gets them. */
+/* For kind openai: the logprobs of an answer that came in one piece, in the client's form. */
 struct engine_rows {
     struct token_logprob *at;
     size_t n;
@@ -45,62 +45,65 @@ struct engine_rows {
 /* The whole answer. Borrowed for the callback. */
 struct engine_result {
     enum engine_finish finish;
-    int32_t stop_id;          /* the stop id that ended it, or -1 */
-    struct str stop_text;     /* the stop string that ended it, or absent */
-    struct token_span ids;    /* all of them, the stop id included where the engine includes it */
+    int32_t stop_id;          /* stop id that ended the answer, or -1 */
+    struct str stop_text;     /* stop string that ended it, or absent */
+    struct token_span ids;    /* all ids, including the stop id if the engine returns it */
     const float *logprobs;    /* ids.n, or NULL */
-    enum logprob_basis basis; /* basis of the logprobs of all pieces; if they differ: unknown */
-    enum logprob_basis asked; /* the one that the engine was asked for; unknown: it has no field */
-    bool takes_stop_ids;      /* it was asked with stop ids */
-    bool speculates;          /* the engine says that it decodes speculatively */
-    size_t resumed_at;        /* ids before the last of several pieces; 0: there is one */
-    bool unbudgeted;          /* the engine was not given sampling.max_thinking_tokens */
-    uint32_t drifted; /* tokens of the prompt that the engine made, where they are others than it
-                         was sent with images; 0: they are not */
-    bool recomputed; /* the engine freed what it had computed and computed it again, so its rows are
-                        those of another run than the one that sampled the tokens */
-    uint32_t scored; /* tokens whose logprob was asked for afterwards, in a call of its own */
-    int64_t cached_tokens; /* tokens of the prompt that the engine had cached, as it reports; -1:
-                              not reported */
+    enum logprob_basis basis; /* basis of the logprobs; unknown if the pieces differ */
+    enum logprob_basis asked; /* basis that the engine was asked for; unknown: it has no field */
+    bool takes_stop_ids;      /* stop ids were sent with the request */
+    bool speculates;          /* the engine reports that it decodes speculatively */
+    size_t resumed_at;        /* number of ids before the last piece; 0: there is one piece */
+    bool unbudgeted;          /* sampling.max_thinking_tokens was not sent to the engine */
+    /* number of tokens in the prompt that the engine made, if it was sent with images and they
+     * differ; 0: they do not */
+    uint32_t drifted;
+    /* the engine freed its computed prompt and computed it again, so its rows are not from the run
+     * that sampled the tokens */
+    bool recomputed;
+    uint32_t scored; /* number of tokens whose logprob came from a separate call afterwards */
+    /* tokens of the prompt that were in the engine's cache; -1: not reported */
+    int64_t cached_tokens;
     const struct engine_top *top;
-    /* Where `ids`, `logprobs` and `top` lie, which the receiver may take (free()), leaving NULL; or
+    /* Owners of `ids`, `logprobs` and `top`, which the receiver may take (free()), leaving NULL; or
      * NULL: it may not. */
     int32_t **ids_own;
     float **logprobs_own;
     struct engine_top **top_own;
     uint32_t n_top;
-    const struct engine_version *versions; /* sorted, gapless over ids, or n_versions 0 */
+    const struct engine_version *versions; /* sorted, covering ids without gaps; or n_versions 0 */
     size_t n_versions;
-    /* Versions that the engine reported before and after the tokens, if it has none of the tokens;
-     * absent: none. */
+    /* Versions that the engine reported before and after the tokens, if it reports none for the
+     * tokens; absent: none. */
     struct str version_before, version_after;
-    const struct odds_support *support; /* when wanted and given for every token, else NULL */
-    struct str experts; /* raw little-endian block, absent when not asked or not given */
-    /* Where experts and indexer lie, which the receiver may take: they are long. NULL: not so. */
+    const struct odds_support *support; /* set if wanted and returned for every token, else NULL */
+    struct str experts; /* raw little-endian block; absent if not asked for or not returned */
+    /* Owners of experts and indexer, which are long: the receiver may take the buffers. NULL: it
+     * may not. */
     struct buf *experts_buf, *indexer_buf;
     uint32_t experts_from, experts_rows;
-    struct str
-        indexer; /* rows of the indexer from the first wanted one on; absent if too large, too */
+    struct str indexer; /* rows of the indexer from the first wanted one on; also absent if they are
+                           too large */
     uint32_t indexer_from, indexer_rows;
-    uint32_t indexer_layers; /* layers as the engine reports; 0: not reported */
-    uint64_t indexer_bytes;  /* bytes of the whole, from its first row on */
-    bool indexer_large;      /* more than are kept */
-    const char *replica;     /* name for records and logs */
-    uint64_t queue_us;       /* waited for a slot */
-    uint64_t first_us;       /* asked until first token */
-    uint64_t total_us;       /* asked until the end */
-    uint32_t retries;        /* before the first byte */
-    uint32_t resumes;        /* engine-side aborts spliced */
+    uint32_t indexer_layers; /* number of layers that the engine reports; 0: not reported */
+    uint64_t indexer_bytes;  /* size of all rows, from the first one on */
+    bool indexer_large;      /* there are more bytes than are kept */
+    const char *replica;     /* name of the replica in records and logs */
+    uint64_t queue_us;       /* time in the queue */
+    uint64_t first_us;       /* time from the request to the first token */
+    uint64_t total_us;       /* time from the request to the end */
+    uint32_t retries;        /* number of retries before the first byte */
+    uint32_t resumes;        /* number of engine-side aborts that were spliced */
     const struct json
-        *openai;                /* kind openai: {"choices": [{"messages", "finish_reason", "signed",
-                                   "replaced"}], "usage"} of the upstream's answer (../wire/upstream_text.h),
-                                   without                messages that deltas contained; with text alone, ids and
-                                   logprobs are                empty and                NULL. NULL: another kind */
-    struct arena *openai_arena; /* where that lies, which the receiver may take */
-    struct engine_rows *rows;   /* kind openai: those logprobs, whose arena the receiver may take */
+        *openai; /* for kind openai: {"choices": [{"messages", "finish_reason", "signed",
+                    "replaced"}], "usage"} of the upstream's answer (../wire/upstream_text.h),
+                    without messages that deltas contained. With text alone, ids and logprobs are
+                    empty and NULL. NULL: a different kind */
+    struct arena *openai_arena; /* memory of `openai`, which the receiver may take */
+    /* for kind openai: the logprobs of an answer in one piece; the receiver may take their arena */
+    struct engine_rows *rows;
     struct token_span
-        prompt_ids; /* kind openai: the prompt as the upstream rendered it, if reported
-                     */
+        prompt_ids; /* for kind openai: the prompt as rendered by the upstream, if reported */
 };
 
 #endif

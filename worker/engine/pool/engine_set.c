@@ -1,10 +1,10 @@
 /*
  * The file: {"edition": n, "settings": [--engine ...], "engines": [{"engine": text, "place": n},
- * ...], "pools": [name ...]}. Reading compares `settings` with those of this run first; a
- * difference makes the settings win but for `pools`, and the file is left for its next writer.
+ * ...], "pools": [name ...]}. Reading first compares `settings` with those of this run. If they
+ * differ, the settings win except for `pools`, and the next writer replaces the file.
  *
- * Writers take the lock (engines.lock), read, change, write the whole by way of engines.part, and
- * let go. Readers take no lock. They notice a change by the file's stamp.
+ * A writer takes the lock (engines.lock), reads, changes, writes everything to engines.part,
+ * renames that, and unlocks. Readers take no lock. They notice a change by the file's stamp.
  */
 #include "worker/engine/pool/engine_set.h"
 
@@ -37,7 +37,8 @@ void engine_set_of(struct engine_set *s, const char *const *texts, size_t n)
         if (strcmp(texts[i], ENGINE_SET_NONE) != 0)
             engine_set_add(s, str_cstr(texts[i]), (unsigned)i);
     }
-    (void)engine_set_follow(s, NULL, NULL); /* there is nobody who could change pools */
+    /* without an earlier set no engine can change its pool */
+    (void)engine_set_follow(s, NULL, NULL);
 }
 
 void engine_set_done(struct engine_set *s)
@@ -97,7 +98,7 @@ const char *engine_set_pool_of(const struct engine_set *s, struct arena *a, cons
     return engine_target_parse(a, text, &t, NULL) ? NULL : engine_set_pool(s, &t);
 }
 
-/* Whether names are those of pools. */
+/* Reports whether names are those of pools. */
 static bool has_pools(const struct engine_set *s, struct arena *a)
 {
     struct engine_target t;
@@ -109,7 +110,7 @@ static bool has_pools(const struct engine_set *s, struct arena *a)
     return s->pools.n > 0;
 }
 
-/* Who stays must stay in its pool: what it sampled so far was another model's. */
+/* Refuses an engine that would change its pool: its earlier samples came from a different model. */
 static int check_staying(const struct engine_set *s, const struct engine_set *now, struct arena *a,
                          struct err *e)
 {
@@ -177,7 +178,7 @@ static bool same_settings(const struct json *v, const struct engine_home *h)
     return n == h->n;
 }
 
-/* Names that were pools once, whatever the settings are now. */
+/* Reads the names of former and present pools, which do not depend on the settings. */
 static int read_pools(struct engine_set *s, const struct json *list)
 {
     for (size_t i = 0; json_is(list, JSON_ARRAY) && i < list->n; i++) {
@@ -208,7 +209,7 @@ static int read_entries(struct engine_set *s, const struct json *v, int64_t edit
     return engine_set_follow(s, NULL, NULL);
 }
 
-/* 1: there is no file. */
+/* Returns 1 if there is no file. */
 static int read_text(const char *path, struct buf *text, struct err *e)
 {
     if (file_read(path, FILE_MAX, text, e) == 0)
@@ -376,7 +377,7 @@ const char *engine_set_name(const struct engine_set *s, struct arena *a, const c
     return engine_target_parse(a, text, &t, NULL) ? NULL : name_of(s, &t);
 }
 
-/* A pool's engines are asked with messages for a model of their own. */
+/* Checks the options of a pool's engine, which is asked with messages for a model of its own. */
 static int check_options(const struct engine_set *s, const struct engine_target *t, struct err *e)
 {
     const char *pool = engine_set_pool(s, t);
@@ -400,7 +401,7 @@ static int check_options(const struct engine_set *s, const struct engine_target 
     return 0;
 }
 
-/* An engine's own name that is also a pool's would name both. */
+/* Refuses an engine's own name that is also a pool's, because it would be ambiguous. */
 static int check_own(const struct engine_set *s, const struct engine_target *t, struct err *e)
 {
     const char *pool = engine_set_pool(s, t);

@@ -1,7 +1,7 @@
 /*
- * Each argument is held against the grammar of --engine here, so that one wrong line changes
+ * Each argument is checked against the grammar of --engine here, so that a wrong line changes
  * nothing. A router that splits servers by data-parallel rank lists one server several times, as
- * URL@RANK: it is one engine.
+ * URL@RANK: that is one engine.
  */
 #include "worker/engine/pool/engine_source.h"
 
@@ -50,7 +50,7 @@ int engine_source_check(const char *text, const struct engine_options *o, struct
     return rc;
 }
 
-/* One more, unless it is there. */
+/* Adds an engine unless it is present. */
 static int add_engine_text(struct arena *a, struct engine_texts *t, struct str text, struct err *e)
 {
     const char *copy = arena_cstr(a, text);
@@ -91,7 +91,7 @@ int engine_source_lines(struct arena *a, struct str text, struct engine_texts *r
     return ret->none && ret->n > 0 ? err_set(e, ERR_CONFIG, "\"none\" excludes other engines") : 0;
 }
 
-/* Whether it is a server that answers /generate by itself, over HTTP. */
+/* Reports whether the worker is a server that answers /generate itself, over HTTP. */
 static bool is_whole(const struct json *worker, struct str url)
 {
     struct str type = json_string(json_get(worker, "worker_type"));
@@ -121,7 +121,7 @@ static int add_worker(struct arena *a, const struct engine_source *s, const stru
     if (!url.p)
         return err_set(e, ERR_CONFIG, "the list of workers has one without url");
     if (str_find(url, STR(","), 0) !=
-        SIZE_MAX) /* options, a key file's for one, are the setting's */
+        SIZE_MAX) /* options (such as a key file) come from the setting */
         return err_set(e, ERR_CONFIG, "the list of workers has a url with a comma");
     if (!is_whole(worker, url)) {
         ret->left_out++;

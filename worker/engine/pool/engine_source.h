@@ -14,31 +14,32 @@
 #include "common/base/str.h"
 
 struct engine_source {
-    bool router;           /* an SMG's GET /workers; else a file */
-    const char *where;     /* its URL, or the path */
-    const char *options;   /* ",key-file=F": of each engine of a router; "" */
-    const char *as_engine; /* a router as an argument of --engine, for its key and TLS settings */
+    bool router;           /* the source is an SMG's GET /workers; else a file */
+    const char *where;     /* URL of the SMG, or path of the file */
+    const char *options;   /* ",key-file=F" for each engine of a router; or "" */
+    const char *as_engine; /* the router as an argument of --engine, for its key and TLS settings */
 };
 
-/* Engine arguments, in the source's order. */
+/* Engine arguments in the source's order. */
 struct engine_texts {
     const char **at;
     size_t n, cap;
-    bool none;       /* the one line says that there are none */
-    size_t left_out; /* workers of a router that cannot be asked here: prefill, decode, gRPC */
+    bool none; /* the file has only the line "none" */
+    /* number of a router's workers that cannot be used here: prefill, decode, gRPC */
+    size_t left_out;
 };
 
-/* file:PATH or smg:URL[,option=value]...; in the arena. ERR_CONFIG. */
+/* Parses file:PATH or smg:URL[,option=value]... into the arena. Fails with ERR_CONFIG. */
 int engine_source_parse(struct arena *a, const char *text, struct engine_source *ret,
                         struct err *e);
 
-/* Lines of engine arguments, or the one line "none"; blank ones and those that begin with # are
- * none. ERR_CONFIG when a line cannot be an argument. texts->at is the caller's to free, its
- * strings are the arena's. */
+/* Parses lines of engine arguments, or the single line "none". Blank lines and those that begin
+ * with # are ignored. Fails with ERR_CONFIG if a line is not a valid argument. The caller frees
+ * texts->at; its strings are in the arena. */
 int engine_source_lines(struct arena *a, struct str text, struct engine_texts *ret, struct err *e);
 
-/* The answer to GET /workers: {"workers": [{"url", "worker_type"?}]}, or the older {"urls": [...]}.
- * ERR_CONFIG when it is something else. */
+/* Parses the answer to GET /workers: {"workers": [{"url", "worker_type"?}]}, or the older {"urls":
+ * [...]}. Fails with ERR_CONFIG for anything else. */
 int engine_source_workers(struct arena *a, const struct engine_source *s, struct str text,
                           struct engine_texts *ret, struct err *e);
 

@@ -1,10 +1,10 @@
 /*
- * Takes an argument apart from its end: options are cut off as long as the last ",name=value" has
- * a known name, then NAME= in front, then the kind up to the first ':'. What is left is the rest,
- * a URL or a script's path, whatever it holds. From the end, because a path may have commas and a
- * URL '=' of its own; for the same reason an unknown name behind a script's path is an error only
- * if it is nearly a known one. Without NAME= and name= the argument without its options is the
- * engine's name.
+ * Parses an argument from its end. Options are cut off while the last ",name=value" has a known
+ * name, then NAME= at the front, then the kind up to the first ':'. The remainder is the rest, a
+ * URL or a script's path with any content. The order is from the end, because a path may have
+ * commas and a URL may have '='. For the same reason an unknown name after a script's path is an
+ * error only if it is similar to a known one. Without NAME= and name= the argument without its
+ * options is the engine's name.
  */
 #include "worker/engine/pool/engine_target.h"
 
@@ -70,8 +70,8 @@ static bool is_file(struct str rest)
     return str_starts(rest, STR("builtin:script:")) || str_starts(rest, STR("builtin:recorded:"));
 }
 
-/* ",name=value" with an unknown name. In a file's path it may belong to the file's name; there,
- * only what looks like a slip is an error. */
+/* Checks ",name=value" with an unknown name. In a file's path it may belong to the file's name.
+ * There, only a name that looks like a typing mistake is an error. */
 static int check_unknown(struct str rest, struct str name, struct err *e)
 {
     struct nearest near = nearest_to(name);
@@ -170,7 +170,7 @@ static int option_set(struct arena *a, struct str name, struct str value, struct
     return number_set(name, value, t, e);
 }
 
-/* Cuts known options off the end of *rest, last first. */
+/* Cuts known options off the end of *rest, the last one first. */
 static int take_options(struct arena *a, struct str *rest, struct engine_target *t, struct err *e)
 {
     for (;;) {
@@ -194,7 +194,7 @@ static int take_options(struct arena *a, struct str *rest, struct engine_target 
     }
 }
 
-/* NAME= in front of the kind: a '=' before the first ':', for a URL may have others. */
+/* Cuts NAME= off the front: a '=' before the first ':', because a URL may have others. */
 static int take_name(struct arena *a, struct str *rest, struct engine_target *t, struct err *e)
 {
     size_t eq = str_find(*rest, STR("="), 0);
@@ -214,8 +214,8 @@ static int check_option(const struct engine_adapter *a, bool set, const char *na
     return err_set(e, ERR_CONFIG, "engine option %s is not for kind %s", name, a->kind);
 }
 
-/* A URL whose path is a part of the API, which is added to it: every call would be 404. Only kind
- * openai may have a version there. */
+/* Refuses a URL whose path ends in a path of the API: the gateway appends that, so every call would
+ * fail with 404. Only for kind openai the URL may end with the version. */
 static int check_url(const struct engine_target *t, struct err *e)
 {
     static const char *const ends[] = {
@@ -226,7 +226,8 @@ static int check_url(const struct engine_target *t, struct err *e)
 
     while (str_ends(url, STR("/")))
         url.len--;
-    for (size_t i = 0; i < (passes ? 2 : ARRAY_LEN(ends)); i++) /* /v1 may stay */
+    /* for kind openai, /v1 is permitted */
+    for (size_t i = 0; i < (passes ? 2 : ARRAY_LEN(ends)); i++)
         if (str_ends(url, str_cstr(ends[i])) && strlen(ends[i]) > longest.len)
             longest = str_cstr(ends[i]);
     if (longest.len == 0)

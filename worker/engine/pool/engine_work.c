@@ -1,4 +1,4 @@
-/* Work of an adapter in a task that waits for a helper thread (engine_work.h). */
+/* Runs work of an adapter in a task that waits for a helper thread (engine_work.h). */
 #include "worker/engine/pool/engine_work.h"
 
 #include "common/base/err.h"
@@ -44,7 +44,7 @@ static void run_work(void *ctx)
 
 void engine_work_begin(struct engine_work *w, struct tasks *tasks, struct str session_id)
 {
-    w->lane = session_id; /* is read before this returns */
+    w->lane = session_id; /* borrowed: the task copies it before this returns */
     (void)task_start(tasks, session_id, run_work, w);
 }
 

@@ -1,8 +1,8 @@
 /*
- * The block does not contain its first row, so its size must show it: it fits all rows, or those
- * from `from` on. Where both fit (the size of a row is not known yet) the block is not used rather
- * than guessed at. The size of a row is learned from blocks that can only be whole, and checked
- * from then on.
+ * The block does not contain the number of its first row, so its size must show it: it fits all
+ * rows, or those from `from` on. If both fit (the size of a row is not known yet), the block is not
+ * used. The size of a row is learned from blocks that can only be complete, and checked from then
+ * on.
  */
 #include "worker/engine/pool/experts.h"
 

@@ -1,9 +1,10 @@
 /*
- * Routed experts, and what else comes with a row for each token (worker/text/request/token_rows.h):
- * whether an engine's block covers what was asked for. A block is int32 little-endian, C order
- * [rows, layers, topk], one row for every token position but the last, from position `from` on when
- * the engine honours that, else from 0. Rows are not in the block: the size of a row comes from the
- * model's configuration or from a block that can only be whole.
+ * Routed experts, and other data with a row for each token (worker/text/request/token_rows.h):
+ * checks whether an engine's block covers the requested rows. A block is int32 little-endian, C
+ * order [rows, layers, topk], with one row for every token position except the last. It begins at
+ * position `from` if the engine supports that, else at 0. The block does not contain its number of
+ * rows. The size of a row comes from the model's configuration, or from a block that can only be
+ * complete.
  */
 #ifndef RG_ENGINE_EXPERTS_H
 #define RG_ENGINE_EXPERTS_H
@@ -15,13 +16,14 @@
 
 struct experts_block {
     size_t bytes;
-    size_t tokens;       /* tokens of prompt and answer */
-    uint32_t from, rows; /* in: as asked; out: as it is */
+    size_t tokens;       /* number of tokens of prompt and answer */
+    uint32_t from, rows; /* in: requested; out: actual */
 };
 
-/* Returns 0 and sets b->from and b->rows. -1 ERR_ENGINE_INVALID if the size fits neither; 1 if both
- * fit, so that the block cannot be used. *row_bytes is the size of a row; 0: unknown, and learned
- * here from a block that can only be whole. `what` names the rows in the error. */
+/* Checks a block. Returns 0 and sets b->from and b->rows; -1 with ERR_ENGINE_INVALID if the size
+ * fits neither start; 1 if it fits both, so that the block cannot be used. *row_bytes is the size
+ * of a row; 0: unknown, and learned here from a block that can only be complete. `what` names the
+ * rows in the error. */
 int experts_check(size_t *row_bytes, struct experts_block *b, const char *what, struct err *e);
 
 #endif

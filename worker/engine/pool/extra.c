@@ -1,8 +1,8 @@
 /*
- * A field of the trainer's must not be one that the gateway writes: of two equal keys an engine
- * would obey either. Nor may it be a sampling parameter, which belongs beside engine_extra where
- * its value is checked and recorded. The lists of the kinds' own names stand with the adapters;
- * this file compares, and writes the fields behind ours.
+ * A trainer's field must not be one that the gateway writes: an engine would use either of two
+ * equal keys. It must not be a sampling parameter either, because that belongs next to
+ * engine_extra, where its value is checked and recorded. The adapters list their kinds' own names.
+ * This file compares, and writes the fields after ours.
  */
 #include "worker/engine/pool/extra.h"
 
@@ -31,7 +31,7 @@ static bool is_word_of(const char *words, struct str name)
     return false;
 }
 
-/* Refuses a member; `at`: "" or "sampling_params.". */
+/* Refuses a member. `at`: "" or "sampling_params.". */
 static int refuse_member(const char *at, struct str name, const char *why, struct err *e)
 {
     char path[sizeof(e->param)];

@@ -1,13 +1,13 @@
 /*
- * A lane is a session's waiting items, in order; lanes stand in a row:
+ * A lane is a session's waiting items, in order; lanes form a row:
  *
- *   row    lane A ---- lane B ---- lane C        first: has the turn
+ *   row    lane A ---- lane B ---- lane C        the first one is served next
  *            a1          b1          c1
  *            a2                      c2
  *
- * Taking the item whose turn it is moves its lane to the end of the row, so sessions take turns
- * however many items each has. A lane exists while it has items. Every step but fair_surplus takes
- * the same time whatever waits.
+ * Removing the item that is served next moves its lane to the end of the row, so sessions take
+ * turns however many items each has. A lane exists while it has items. Every step except
+ * fair_surplus takes constant time.
  */
 #include "worker/engine/pool/fair_queue.h"
 
@@ -34,7 +34,7 @@ void fair_done(struct fair_queue *q)
     q->lanes = NULL;
 }
 
-/* NULL: nothing of the session waits. */
+/* Returns the session's lane; NULL: none of its items wait. */
 static struct fair_lane *lane_find(const struct fair_queue *q, struct str session)
 {
     return q->lanes ? map_get(q->lanes, session) : NULL;

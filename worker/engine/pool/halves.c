@@ -1,8 +1,8 @@
 /* The companions of calls that run at decode halves (pool_call.h). A companion is an ordinary
  * attempt whose answer is dropped. If it fails before the decode half has returned a token, the
  * call's own attempt is cancelled, too. The call handles the failure like its own replica's, and
- * both are tried again, with another room. When the decode half returns tokens, it has all that it
- * needs of the prefill half, and a failure there changes nothing. */
+ * both are tried again, with a different room. When the decode half returns tokens, it has
+ * everything that it needs from the prefill half, and a failure there changes nothing. */
 
 #include "common/base/log.h"
 #include "common/proc/ids.h"
@@ -17,7 +17,7 @@ bool halves_wanted(const struct engine_call *c, const struct replica *r)
     return replicas_split(c->pool->replicas) && replica_half(r) == HALF_DECODE;
 }
 
-/* 63 bits, as the servers hold it in a signed number; 0: the kernel gives no randomness. */
+/* Draws 63 bits, because the servers use a signed number; 0: the kernel gives no randomness. */
 static uint64_t draw_room_id(struct engine_pool *p)
 {
     struct err e = {0};
@@ -56,7 +56,7 @@ static void on_delta(void *ctx, const struct engine_delta *d)
     replica_alive(c->half.replica);
 }
 
-/* Whether the decode half has begun: it does when it has the prompt's cache. */
+/* Reports whether the decode half has begun, which it does when it has the prompt's cache. */
 static bool has_begun(const struct engine_call *c)
 {
     return c->given > c->half.given;
@@ -89,8 +89,7 @@ static void on_done(void *ctx, const struct engine_result *r)
     replica_answered(c->half.replica, r);
 }
 
-/* Ignores an answer that is not one of a whole engine: it has done its work, and a prefill half's
- * one token is not checked. */
+/* Ignores the answer of the prefill half, which has done its work; its one token is not checked. */
 static void on_failed(void *ctx, const struct err *e, enum engine_failure how)
 {
     struct engine_call *c = ctx;

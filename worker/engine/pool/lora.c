@@ -1,7 +1,7 @@
 /*
- * A version is the trainer's last one for an adapter. An absent version removes it, and the last
- * entry takes its index, since the order has no meaning. Names and versions are the book's own
- * copies.
+ * A version is the trainer's last one for an adapter. An absent version removes the adapter, and
+ * the last entry gets its index, because the order has no meaning. Names and versions are the
+ * book's own copies.
  */
 #include "worker/engine/pool/lora.h"
 

@@ -23,7 +23,8 @@ struct lora_book {
 
 void lora_done(struct lora_book *b);
 
-/* An absent or empty version takes the adapter out. -1: the book is full. */
+/* Sets the version of an adapter. An absent or empty version removes the adapter. Returns -1 if the
+ * book is full. */
 int lora_set(struct lora_book *b, struct str name, struct str version);
 
 /* Writes [{"name", "version"}, ...]. */

@@ -1,4 +1,5 @@
-/* Requests for an engine's own paths: through the door, in a slot of a replica, and out again. */
+/* Calls of an engine's own paths: the check of the path, a slot of a replica, the forwarded
+ * request. */
 #include <stdlib.h>
 
 #include "common/base/mem.h"
@@ -10,12 +11,12 @@
 struct engine_pass_call {
     struct engine_pool *pool;
     struct replica *replica;
-    void *passed; /* the adapter's */
+    void *passed; /* handle of the adapter */
     const struct engine_pass_events *events;
     void *ctx;
 };
 
-/* Gives the slot back; the call is gone. */
+/* Releases the slot and frees the call. */
 static void release_slot(struct engine_pass_call *c)
 {
     replica_end(c->replica);

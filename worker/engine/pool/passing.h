@@ -1,5 +1,5 @@
 /*
- * Paths of an engine's own, forwarded as they are (passing.c); doors.h says which.
+ * Forwards calls of an engine's own paths unchanged (passing.c). doors.h says which are allowed.
  */
 #ifndef RG_ENGINE_PASSING_H
 #define RG_ENGINE_PASSING_H
@@ -11,20 +11,21 @@
 struct engine_pool;
 struct err;
 
-/* A path of the engine's own, forwarded to the session's replica as it is, if its door is open to
- * the caller (doors.h): not queued, not recorded, not retried. It takes one of the replica's
- * places. */
+/* A call of an engine's own path. It is forwarded to the session's replica unchanged, if doors.h
+ * allows it for the caller's key. It is not queued, not recorded and not retried. It uses one slot
+ * of the replica. */
 struct engine_pass {
-    struct str session_id; /* absent: any replica */
+    struct str session_id; /* absent: any replica may be used */
     const char *method;
     struct str path, query;
-    bool admin;              /* an admin key was shown */
-    bool keyless;            /* no key is needed here: like an agent, with a different error */
-    const char *setting;     /* --passthrough */
+    bool admin; /* an admin key was shown */
+    /* no keys are configured: handled like an agent, with a different error */
+    bool keyless;
+    const char *setting;     /* value of --passthrough */
     struct str content_type; /* absent: none */
     struct str accept;
-    struct str body; /* copied once the door is open; empty: none */
-    bool body_stays; /* until the call has ended, so it need not be copied */
+    struct str body; /* copied when the path is allowed; empty: none */
+    bool body_stays; /* the body exists until the call has ended, so it need not be copied */
 };
 
 struct engine_pass_events {
@@ -36,9 +37,9 @@ struct engine_pass_events {
 
 struct engine_pass_call;
 
-/* NULL and e when the door is shut, or ERR_OVERLOADED when every replica has all it may run.
- * Exactly one of done / failed follows, never from inside. The call is gone then, or after cancel.
- */
+/* Starts the call. Returns NULL and e if the path is not allowed, or with ERR_OVERLOADED if no
+ * replica has a free slot. Otherwise exactly one of done and failed follows, never from inside this
+ * function. The pointer is invalid then, or after cancel. */
 struct engine_pass_call *engine_pass(struct engine_pool *p, const struct engine_pass *r,
                                      const struct engine_pass_events *events, void *ctx,
                                      struct err *e);

@@ -1,4 +1,5 @@
-/* Calls: waiting for a replica, sent to one, ended. What the replica answers: pool_answers.c. */
+/* Calls: waiting for a replica, sent to one, ended. The handling of the replica's answers is in
+ * pool_answers.c. */
 #include <stdlib.h>
 
 #include "common/base/clock.h"
@@ -17,10 +18,10 @@
 #include "worker/engine/pool/version_round.h"
 
 enum {
-    UNTOLD_MS = 50, /* until a call is looked at again that no engine has said it takes */
+    UNTOLD_MS = 50, /* delay before a call is checked again that no engine has said it accepts */
     LOOK_MS = 5,
     START_SLICE_US = 1000,
-    INDEXER_CALL_MAX = 1 << 29, /* bytes of a call's indexer top-k, of all its answers */
+    INDEXER_CALL_MAX = 1 << 29, /* most bytes of the indexer top-k in all answers of a call */
 };
 
 static void run_queue(struct loop_task *t);
@@ -42,7 +43,7 @@ static void drained_check(struct engine_pool *p)
     fn(p->drained_ctx);
 }
 
-/* Gives the replica's slot back. */
+/* Releases the replica's slot. */
 static void leave_replica(struct engine_call *c)
 {
     halves_end(c);
@@ -52,7 +53,7 @@ static void leave_replica(struct engine_call *c)
     pool_dispatch(c->pool);
 }
 
-/* Says where it waits from now on; NULL: nowhere. */
+/* Sets where the call waits from now on; NULL: nowhere. */
 static void wait_for(struct engine_call *c, struct replica *home)
 {
     if (c->home)
@@ -98,7 +99,7 @@ static void unlink_call(struct engine_call *c)
     if (c->state == CALL_RUNNING)
         leave_replica(c);
     else
-        pool_dispatch(p); /* one less waits */
+        pool_dispatch(p); /* a waiting call may start */
     list_remove(&c->in_pool);
     p->n_calls--;
 }
@@ -167,7 +168,7 @@ void pool_delivered(struct engine_call *c, const struct engine_result *r)
 
 /* --- the queue --- */
 
-/* Waits for a free replica again. */
+/* Makes the call wait for a free replica again. */
 static void requeue_call(struct engine_call *c);
 
 static void on_again(struct loop_timer *t)
@@ -209,7 +210,8 @@ static void run_call(struct engine_call *c, struct replica *r)
     c->replica = r;
     c->queue_us += now - c->queued_us;
     p->running++;
-    /* Whether a part was sent shows in its size only: the size of a row must be known. */
+    /* The size of the block shows whether only some rows were sent, so the size of a row must be
+     * known. */
     if (p->expert_row_bytes == 0)
         c->req.experts_from = 0;
     c->req.indexer.all_bytes = p->opt.indexer_max;
@@ -267,8 +269,8 @@ static void on_unmanned(struct loop_timer *t)
         requeue_call(c);
 }
 
-/* Sets a call aside that no engine accepts, or that none has said it accepts: others must not wait
- * for it. */
+/* Sets a call aside that no engine accepts, or that none has said it accepts: other calls must not
+ * wait for it. */
 static void set_aside(struct engine_call *c)
 {
     if (!replicas_suit(c->pool->replicas, &c->req, true)) {
@@ -286,7 +288,7 @@ static void set_aside(struct engine_call *c)
     loop_timer_set(c->pool->loop, &c->timer, UNTOLD_MS, on_again);
 }
 
-/* Takes the places that the call needs: one, or one at each half. */
+/* Takes the slots that the call needs: one, or one at each half. */
 static bool begin_at(struct engine_call *c, struct replica *r)
 {
     if (!replica_begin(r))
@@ -297,7 +299,7 @@ static bool begin_at(struct engine_call *c, struct replica *r)
     return false;
 }
 
-/* Its owner cancels it soon: it has no turn any more. */
+/* Reports whether the call's owner will cancel it soon, so that it must not start. */
 static bool is_unwanted(struct engine_call *c)
 {
     if (!c || !c->events->wanted || c->events->wanted(c->ctx))
@@ -308,8 +310,8 @@ static bool is_unwanted(struct engine_call *c)
     return true;
 }
 
-/* Starts what may start, at the end of a turn of the loop; of very many, some in each turn: long
- * prompts are written out for each. */
+/* Starts the calls that may start, at the end of a loop iteration. Very many are started over
+ * several iterations, because each needs its long prompt written. */
 static void run_waiting(struct engine_pool *p)
 {
     uint64_t until_us = clock_us() + START_SLICE_US;
@@ -340,7 +342,7 @@ static void run_waiting(struct engine_pool *p)
     }
 }
 
-/* Other workers give places back without a word. */
+/* Checks for slots that other workers have released without a notice. */
 static void on_slots_check(struct loop_timer *t)
 {
     pool_dispatch(CONTAINER_OF(t, struct engine_pool, look));
@@ -372,7 +374,7 @@ static void on_deadline(struct loop_timer *t)
     struct engine_call *c = CONTAINER_OF(t, struct engine_call, timer);
     struct err e = {0};
 
-    /* Held calls wait as long as the pause lasts, and anew afterwards. */
+    /* A held call waits as long as the pause lasts, then for the full time again. */
     if (c->pool->pause != ENGINE_RUN) {
         loop_timer_set(c->pool->loop, &c->timer, c->pool->opt.queue_timeout_ms, on_deadline);
         return;
@@ -422,7 +424,7 @@ static void requeue_call(struct engine_call *c)
     pool_dispatch(p);
 }
 
-/* Refuses a call that is off the queue, or was never in it; its owner is notified from the loop. */
+/* Refuses a call that is off the queue, or was never in it. Its owner is notified from the loop. */
 static void refuse_queued(struct engine_call *c, loop_timer_fn on_time)
 {
     leave_queue(c);
@@ -435,8 +437,8 @@ void pool_refuse_session(struct engine_call *c)
     refuse_queued(c, on_session_full);
 }
 
-/* Whether the call may wait. Where the queue is full, sessions with more than their share make room
- * for those with less. */
+/* Reports whether the call may wait. If the queue is full, a session with more than its share gives
+ * up a place to one with less. */
 static bool find_slot(struct engine_call *c)
 {
     struct engine_pool *p = c->pool;
@@ -455,7 +457,7 @@ static bool find_slot(struct engine_call *c)
     return surplus != NULL;
 }
 
-/* --- what model calls call --- */
+/* --- functions for model calls --- */
 
 void pool_queue(struct engine_call *c)
 {
@@ -509,7 +511,7 @@ void pool_fail_all(struct engine_pool *p)
     struct err e = {0};
 
     (void)err_set(&e, ERR_DRAINING, "the gateway is shutting down");
-    /* From the start each time: an owner's callback may cancel others.
+    /* Starts from the first call each time, because an owner's callback may cancel others.
      * NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
     while ((c = LIST_FIRST_OF(&p->calls, struct engine_call, in_pool))) {
         if (c->state == CALL_RUNNING)

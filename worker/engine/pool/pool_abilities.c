@@ -1,7 +1,7 @@
-/* What callers ask of a pool before a call: can pictures, budgets, grammars, extra fields be had? A
- * question is answered for all replicas together, since a call may end at any of them: mostly yes
- * only if every one can. While there is no replica (--engine none) nothing is refused for what
- * those to come may be able to do. */
+/* Answers what callers need to know of a pool before a call: whether it accepts pictures, budgets,
+ * grammars, extra fields. An answer is about all replicas together, because a call may run at any
+ * of them. Usually it is yes only if every one can. While there is no replica (--engine none)
+ * nothing is refused that later ones may be able to do. */
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"
 #include "common/proc/board.h"
@@ -52,14 +52,14 @@ bool engine_pool_all_text(const struct engine_pool *p)
 
 bool engine_pool_takes_images(const struct engine_pool *p)
 {
-    /* Routed experts come with a row for each token that the engine saw. */
+    /* Routed experts come with a row for each token that the engine has processed. */
     if (p->opt.routed_experts)
         return false;
     for (size_t i = 0; i < p->replicas->n; i++) {
         if (p->replicas->at[i]->adapter->takes_images)
             return true;
     }
-    return p->replicas->n == 0; /* engines that may come */
+    return p->replicas->n == 0; /* later engines may be able to */
 }
 
 bool engine_pool_images_proven(const struct engine_pool *p)
@@ -104,7 +104,7 @@ int engine_pool_check_images(const struct engine_pool *p, struct err *e)
         drifts = drifts || p->replicas->at[i]->vision->state == VISION_DRIFTS;
     }
     if (p->replicas->n == 0)
-        return 0; /* engines that may come */
+        return 0; /* later engines may be able to */
     return err_field(e, "messages",
                      drifts
                          ? "the chat has images, and the engine of this model makes other tokens "
@@ -131,7 +131,7 @@ bool engine_pool_constrains(const struct engine_pool *p)
     for (size_t i = 0; i < p->replicas->n; i++)
         if (!p->replicas->at[i]->adapter->passes_request)
             return true;
-    return p->replicas->n == 0; /* engines that may come */
+    return p->replicas->n == 0; /* later engines may be able to */
 }
 
 bool engine_pool_logprobs_own(const struct engine_pool *p, const struct sampling *s)

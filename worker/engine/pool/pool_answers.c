@@ -1,6 +1,7 @@
 /*
- * What a replica says of a call: pieces of its answer, checked, stamped with the versions of the
- * weights and joined where engines break them off; or that there is none, and what is tried then.
+ * Handles the answers of a replica: pieces of the answer are checked, get the versions of the
+ * weights, and are joined if engines break them off. If there is no answer, decides what is tried
+ * next.
  */
 #include <errno.h>
 
@@ -20,10 +21,10 @@
 #include "worker/engine/pool/splice.h"
 
 enum {
-    RETRY_MS = 50,  /* before the first repetition, doubled for each further one */
-    RESUME_MS = 20, /* the first after an abort without output, doubled for each further one */
+    RETRY_MS = 50,  /* delay before the first retry, doubled for each further one */
+    RESUME_MS = 20, /* delay after the first abort without output, doubled for each further one */
     RESUME_MAX_MS = 2000,
-    ANEW_MAX = 3, /* times one call is asked differently */
+    ANEW_MAX = 3, /* how often one call is sent in a different form */
 };
 
 static void on_delta(void *ctx, const struct engine_delta *told)
@@ -38,7 +39,7 @@ static void on_delta(void *ctx, const struct engine_delta *told)
     own.resumed = c->splice->pieces > 0;
     own.replica = c->replica->target.name;
     c->given += (uint32_t)d->ids.n;
-    /* The whole answer does not show that text came in deltas. */
+    /* The whole answer does not show whether text came in deltas. */
     c->told = c->told || d->message || (c->req.stream && (d->ids.n > 0 || d->n_chat_lps > 0));
     if (c->req.stream || d->message || d->n_chat_lps > 0)
         c->events->delta(c->ctx, d);
@@ -52,7 +53,7 @@ static bool is_banned(const struct engine_call *c, int32_t id)
     return false;
 }
 
-/* Checks what must hold of every piece; the error names what does not. */
+/* Checks the invariants of every piece. The error names the violated one. */
 static int check_piece(const struct engine_call *c, const struct engine_result *r, struct err *e)
 {
     const struct engine_pool *p = c->pool;
@@ -84,13 +85,14 @@ static int check_piece(const struct engine_call *c, const struct engine_result *
     return 0;
 }
 
-/* Tokens of prompt and answer. */
+/* Returns the tokens of prompt and answer. */
 static size_t all_tokens(const struct engine_call *c, const struct engine_result *r)
 {
     return c->n_prompt + (c->splice->pieces > 0 ? c->splice->ids.n : r->ids.n);
 }
 
-/* A piece's block begins at the call's own start, or behind the blocks of the pieces before. */
+/* Checks a piece's block, which begins at the call's own start, or after the blocks of the pieces
+ * before. */
 static int check_experts(struct engine_call *c, struct engine_result *r, struct err *e)
 {
     struct experts_block b = {
@@ -107,8 +109,8 @@ static int check_experts(struct engine_call *c, struct engine_result *r, struct 
     return rc < 0 ? -1 : 0;
 }
 
-/* Checks the indexer's top-k, which is returned from the first row on, and kept from the first that
- * the session lacks. */
+/* Checks the indexer's top-k, which is returned from the first row on, and kept from the first row
+ * that the session lacks. */
 static int check_indexer(struct engine_call *c, struct engine_result *r, struct err *e)
 {
     const struct indexer_ask *ask = &c->req.indexer;
@@ -135,8 +137,8 @@ static int check_indexer(struct engine_call *c, struct engine_result *r, struct 
     return 0;
 }
 
-/* Leaves an empty block in the place of rows that were computed again: half of them would be those
- * of another run, and a later turn's rows must not fill their place. */
+/* Replaces rows that were computed again by an empty block. Some of them would be from a different
+ * run, and a later turn's rows must not replace them. */
 static void drop_recomputed(struct engine_result *r)
 {
     if (!r->recomputed)
@@ -154,13 +156,14 @@ static void drop_recomputed(struct engine_result *r)
     }
 }
 
-/* Keeps the routed experts of a piece, and asks for the rest alone: what the next piece computes of
- * this one's tokens is computed again. */
+/* Keeps the routed experts of a piece, so that only the rest is requested: otherwise the next piece
+ * would repeat this one's rows. */
 static void keep_experts(struct engine_call *c, struct engine_result *r)
 {
     struct err e = {0};
 
-    /* An engine that gives up may return a part of them: the size of a row must be known. */
+    /* An engine that aborts may return only some of the rows, so the size of a row must be known.
+     */
     if (c->pool->expert_row_bytes == 0 || check_experts(c, r, &e) < 0)
         return;
     splice_add_experts(c->splice, r);
@@ -174,7 +177,7 @@ static bool is_set(struct str version)
     return version.len > 0 && !str_eq_c(version, "default");
 }
 
-/* How many spans have a version: a piece of an answer may have come without. */
+/* Counts the spans that have a version: a piece of an answer may have none. */
 static size_t spans_reported(const struct engine_result *r)
 {
     size_t n = 0;
@@ -198,17 +201,17 @@ static void record_versions(struct engine_call *c, const struct engine_result *r
     }
 }
 
-/* Reports whether the versions that the engine reported around the answer allow the trainer's: a
- * trainer that set a version long ago, and pushes later ones to the engine alone, does not mean
- * this answer with it. */
+/* Reports whether the versions that the engine reported around the answer permit the trainer's
+ * version. If a trainer set a version long ago and then sends later ones only to the engine, its
+ * old version is not meant for this answer. */
 static bool stamps_may_hold(const struct engine_call *c, const struct engine_version *v, size_t n)
 {
     return n == 0 || c->req.lora.len > 0 || !c->heard_first.p ||
            (str_eq(v[0].version, c->heard_first) && str_eq(v[n - 1].version, c->heard_last));
 }
 
-/* Whether the trainer's spans say nothing else of what the engine has reported: then they hold for
- * the rest, too. */
+/* Reports whether the trainer's spans agree with the versions that the engine has reported; then
+ * they are used for the rest, too. */
 static bool stamps_agree(const struct engine_result *r, const struct engine_version *v, size_t n)
 {
     for (size_t i = 0; i < r->n_versions; i++) {
@@ -222,7 +225,7 @@ static bool stamps_agree(const struct engine_result *r, const struct engine_vers
     return true;
 }
 
-/* Compares the versions. The engine's own wins over the trainer's; a difference is logged once,
+/* Compares the versions. The engine's own wins over the trainer's. A difference is logged once,
  * until they agree. */
 static void compare_words(const struct engine_call *c, const struct engine_result *r)
 {
@@ -230,7 +233,7 @@ static void compare_words(const struct engine_call *c, const struct engine_resul
     struct str reported = r->versions[r->n_versions - 1].version;
     bool differs = told.len > 0 && !str_eq(told, reported);
 
-    if (!is_set(reported)) /* of its last piece it says nothing */
+    if (!is_set(reported)) /* the engine reported nothing for its last piece */
         return;
     if (differs && !c->replica->contradicts)
         log_warn(NULL, "an engine tells another version of its weights than the trainer",
@@ -239,7 +242,7 @@ static void compare_words(const struct engine_call *c, const struct engine_resul
     c->replica->contradicts = differs;
 }
 
-/* Stamps versions that the trainer set, for engines that report none, or not for all pieces. */
+/* Sets the trainer's versions for engines that report none, or not for all pieces. */
 static void stamp_versions(struct engine_call *c, struct engine_result *r)
 {
     size_t n = 0, reported;
@@ -247,7 +250,7 @@ static void stamp_versions(struct engine_call *c, struct engine_result *r)
     bool hold;
 
     if (c->req.lora.len > 0)
-        r->n_versions = 0; /* the engine's versions are of the weights below the adapter */
+        r->n_versions = 0; /* the engine's versions are those of the base weights */
     if (c->stamps.n == 0 || r->ids.n == 0)
         return;
     reported = spans_reported(r);
@@ -267,7 +270,7 @@ static void stamp_versions(struct engine_call *c, struct engine_result *r)
     }
     hold = stamps_may_hold(c, v, n) && stamps_agree(r, v, n);
     if (!hold && reported > 0)
-        return; /* tokens without a reported version are unknown */
+        return; /* tokens without a reported version stay unknown */
     r->versions = v;
     r->n_versions = hold ? n : 0;
 }
@@ -300,8 +303,8 @@ static void add_to_prompt(struct engine_call *c, struct token_span ids)
     c->prompt.n += ids.n;
 }
 
-/* The engine gave up part way: true when the rest is asked for anew; otherwise r is the answer, or
- * e says why there is none. */
+/* Handles an engine that stopped part way. Returns true if the rest is requested. Otherwise r is
+ * the answer, or e has the reason why there is none. */
 static bool resume_answer(struct engine_call *c, struct engine_result *r, struct err *e)
 {
     uint64_t delay = 0;
@@ -334,8 +337,9 @@ static bool resume_answer(struct engine_call *c, struct engine_result *r, struct
     return true;
 }
 
-/* An engine starts a grammar anew with every request, so an answer under one cannot be gone on
- * with; a grammar that allows any text as well does not mind. */
+/* Reports whether the answer must be sampled from its start. An engine applies a grammar from its
+ * start to every request, so an answer under a grammar cannot be continued, unless the grammar also
+ * permits any text. */
 static bool must_start_over(const struct engine_call *c, const struct engine_result *r)
 {
     const struct json *grammar = c->req.sampling->grammar;
@@ -344,7 +348,7 @@ static bool must_start_over(const struct engine_call *c, const struct engine_res
            !json_is_true(json_get(grammar, "text_too"));
 }
 
-/* Drops the tokens so far and asks for them again, unless some were sent already. */
+/* Drops the tokens so far and requests them again, unless some were sent already. */
 static void start_over(struct engine_call *c)
 {
     struct err e = {0};
@@ -397,8 +401,8 @@ static void on_done(void *ctx, const struct engine_result *given)
     deliver_answer(c, &r);
 }
 
-/* Reports whether no part of the request has reached an engine, by the engine's fault: it is down,
- * or about to be found so. Such a call waits for one to come back. */
+/* Reports whether no byte of the request has reached an engine, because the engine is down, or will
+ * soon be found to be. Such a call waits until one is up again. */
 static bool is_never_sent(struct engine_call *c, const struct err *e, enum engine_failure how)
 {
     bool unreachable =
@@ -414,7 +418,7 @@ static bool is_never_sent(struct engine_call *c, const struct err *e, enum engin
     return pool_patience_ms(c) > 0;
 }
 
-/* Repeats the call at another replica, or at the same one if there is no other. */
+/* Repeats the call at a different replica, or at the same one if there is no other. */
 static void repeat_at(struct engine_call *c, struct replica *at)
 {
     uint64_t base = (uint64_t)RETRY_MS << MIN_OF(c->retries, 6u);
@@ -426,8 +430,8 @@ static void repeat_at(struct engine_call *c, struct replica *at)
     pool_again(c, base / 2 + str_hash(c->req.session_id, clock_us()) % base);
 }
 
-/* The replica answered 429: true if the call goes to another one that has room now. Each replica of
- * the pool is asked at most once so. */
+/* Handles a replica that answered 429. Returns true if the call goes to a different one that has
+ * space now. Each replica of the pool is tried at most once for this reason. */
 static bool move_to_free_replica(struct engine_call *c, struct replica *at, const struct err *e)
 {
     replica_full(at, e->retry_after_s);
@@ -456,7 +460,7 @@ void pool_failed_at(struct engine_call *c, struct replica *at, const struct err 
         pool_again(c, 0);
         return;
     }
-    /* One request that makes an engine hang up says little about the others. */
+    /* A single request after which an engine closes the connection says little about others. */
     if ((how == ENGINE_NO_ANSWER && e->sys != 0) || how == ENGINE_NOT_READY)
         replica_unreachable(at);
     if (is_never_sent(c, e, how) || (repeatable && c->retries < p->opt.retries))
