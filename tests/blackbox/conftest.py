@@ -52,6 +52,14 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: rank.get(item.module.__name__, len(rank)))
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection():
+    """Nothing of it is garbage, and every process collects all tests."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
 def pytest_collection_finish():
     """The collection's own objects live to the end: the garbage of a test is sought without a walk through them all."""
     gc.collect()
