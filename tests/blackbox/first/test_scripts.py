@@ -240,8 +240,9 @@ def test_parts_that_run_beside_others_count(tmp_path):
     """All that CI runs, in a tree with a test or two for each part: a failure beside the attacks fails the whole, and is shown."""
     good, bad = "def test_good():\n    pass\n", "def test_bad():\n    assert not 'beside'\n"
     files = {"blackbox": ALONE + good, "python": ALONE + bad, "packages": good, "blackbox/durability": good, "blackbox/calls": good,
-             "blackbox/exports": good}
-    names = {"blackbox/durability": "test_helpers", "blackbox/calls": "test_turn_cancel", "blackbox/exports": "test_long_exports"}
+             "blackbox/exports": good, "blackbox/limits": ALONE}
+    names = {"blackbox/durability": "test_helpers", "blackbox/calls": "test_turn_cancel", "blackbox/exports": "test_long_exports",
+             "blackbox/limits": "test_images_cost"}
     for folder, source in files.items():
         (tmp_path / "tests" / folder).mkdir(parents=True)
         (tmp_path / "tests" / folder / f"{names.get(folder, 'test_' + folder)}.py").write_text(source)
@@ -254,8 +255,8 @@ def test_parts_that_run_beside_others_count(tmp_path):
         shutil.copy(g.ROOT / "scripts" / name, tmp_path / "scripts" / name)
     status, said = run_of_tests(tmp_path, "true", good, parts=())
     assert "FAILED tests/python/test_python.py::test_bad" in said and "== Python package, side by side: exit status 1" in said, said
-    # side 4, alone 1, python alone 1, attack 1; beside them packages 1, ASan 4, TSan 3, fuzz 3
-    assert (status, said.splitlines()[-1]) == (1, "18 passed, 1 failed, 0 skipped"), said
+    # side 4, alone 1, python alone 1, measured 1, attack 1; beside them packages 1, ASan 4, TSan 3, fuzz 3
+    assert (status, said.splitlines()[-1]) == (1, "19 passed, 1 failed, 0 skipped"), said
 
 
 @pytest.mark.parametrize("ci,source,closing", [
