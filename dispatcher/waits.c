@@ -85,26 +85,26 @@ void waits_no_queue(const struct book *b, struct str name, struct buf *out)
     write_names(names, n, b->queues.n, name, out);
 }
 
-/* Returns until when all waiting rollouts of the group are in a back-off; 0: one of them may begin.
- */
-static uint64_t rests_until_ms(const struct group *g, uint64_t wall_ms)
+/* Returns when the first waiting rollout of the group may begin; UINT64_MAX: a claim is making the
+ * session of each of them. */
+static uint64_t first_due_ms(const struct group *g)
 {
-    uint64_t until_ms = UINT64_MAX;
+    uint64_t due_ms = g->rollouts ? UINT64_MAX : 0;
 
     for (uint32_t i = 0; g->rollouts && i < group_rollouts(g); i++) {
         const struct rollout *r = &g->rollouts[i];
 
         if (r->state == ROLLOUT_WAITING && !r->reserved)
-            until_ms = MIN_OF(until_ms, r->not_before_ms);
+            due_ms = MIN_OF(due_ms, r->not_before_ms);
     }
-    return g->rollouts && until_ms != UINT64_MAX && until_ms > wall_ms ? until_ms : 0;
+    return due_ms;
 }
 
 void waits_of_group(const struct book *b, const struct group *g, const struct waits_now *now,
                     struct buf *out)
 {
     const struct runner *r = g->runner;
-    uint64_t rests_ms;
+    uint64_t due_ms;
 
     if (group_settled(g))
         return;
@@ -117,9 +117,11 @@ void waits_of_group(const struct book *b, const struct group *g, const struct wa
         waits_not_offered(b, r, now->mono_ms, out);
     } else if (is_queue_full(g->queue, now)) {
         write_full(g->queue, out);
-    } else if ((rests_ms = rests_until_ms(g, now->wall_ms)) > 0) {
+    } else if ((due_ms = first_due_ms(g)) == UINT64_MAX) {
+        return; /* its attempts begin */
+    } else if (due_ms > now->wall_ms) {
         buf_printf(out, "after a failure of infrastructure the next attempt begins in %llu s",
-                   (unsigned long long)(rests_ms - now->wall_ms + 999) / 1000);
+                   (unsigned long long)(due_ms - now->wall_ms + 999) / 1000);
     } else if (r->slots == 0) {
         buf_printf(out, "no executor has a free slot for runner \"%s\"; %llu of its attempts run",
                    r->name, (unsigned long long)r->running);

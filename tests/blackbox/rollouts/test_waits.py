@@ -1,4 +1,5 @@
 """What waits says why: in the group, in `blocked`, in the log, in /ready, in the answer of a submission."""
+import concurrent.futures
 import os
 import signal
 
@@ -70,6 +71,25 @@ def test_a_runner_that_nobody_offers(start):
     assert 'no executor offers runner "swee"; offered: swe' in waits(gateway, "a")
     gateway.wait_line('warn .*groups wait.*no executor offers runner .{0,2}swee', 40)
     assert waits(gateway, "d") == 'no executor has a free slot for runner "swe"; 0 of its attempts run'
+
+
+def test_a_group_whose_attempts_begin_does_not_wait(start):
+    """A claim has taken all of its rollouts, and their sessions are being made."""
+    gateway = start(engine="builtin:echo", workers=1)
+    worker = gateway.child("worker-0")
+    submit(gateway, id="before", runner="q")
+    assert claim(gateway, 10, q=1), "attempts are given"
+    submit(gateway, id="a", runner="r", n=2)
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            claimed = pool.submit(claim, gateway, 10, r=2)
+            g.wait_until(lambda: "no executor offers" not in (waits(gateway, "a") or ""), 20, "the claim has come")
+            assert waits(gateway, "a") is None
+            os.kill(worker, signal.SIGCONT)
+            assert len(claimed.result(30)) == 2
+    finally:
+        os.kill(worker, signal.SIGCONT)
 
 
 def test_each_reason_for_which_a_group_waits(start):
