@@ -1,4 +1,4 @@
-/* Sessions that move from one replica to another. */
+/* Detects, counts and logs sessions that move from one replica to another. */
 #include <stdlib.h>
 
 #include "common/base/log.h"

@@ -1,5 +1,5 @@
-/* struct engine_pool: the pools beside the policy's, the set of engines of them all, and how it
- * changes while calls run. */
+/* struct engine_pool: the pools of other models than the policy's, the set of engines of all pools,
+ * and its changes while calls run. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,7 +70,7 @@ static bool has_pool(const struct engine_set *set, const char *name)
     return false;
 }
 
-/* Agents name the served model: that must be the policy's. */
+/* Checks the served model, whose name agents use: that must be the policy's. */
 static int check_served(const struct engine_pool *first, const struct engine_set *set,
                         struct err *e)
 {
@@ -89,8 +89,8 @@ static int check_served(const struct engine_pool *first, const struct engine_set
                      served);
 }
 
-/* Stages the set's engines for each pool; makes pools that it is the first to name. -1: staging was
- * undone. */
+/* Opens the set's engines for trial in each pool. Makes pools that the set is the first to name.
+ * Returns -1 if that fails; then everything was undone. */
 static int stage_all(struct engine_pool *first, const struct engine_set *set, struct err *e)
 {
     int rc = check_served(first, set, e);
@@ -119,7 +119,7 @@ int pools_set(struct engine_pool *first, const struct engine_set *set, struct er
         struct engine_set part;
 
         engine_set_part(set, p->opt.pool, &part);
-        if (replicas_set(p->replicas, &part, e)) /* all are staged: nothing is left to fail */
+        if (replicas_set(p->replicas, &part, e)) /* all are open already, so nothing can fail */
             log_error(NULL, "an engine cannot be opened", LOG_T("error", e->text));
         engine_set_done(&part);
         p->edition = set->edition;
@@ -153,7 +153,7 @@ static void put_silent(const struct engine_pool *p, struct buf *silent)
     }
 }
 
-/* The trial of one pool is over. */
+/* Handles the end of one pool's trial. */
 static void on_tried(void *ctx)
 {
     struct engine_pool *first = ((struct engine_pool *)ctx)->first;
@@ -219,7 +219,7 @@ size_t engine_pool_at_number(const struct engine_pool *p, unsigned number)
     return n;
 }
 
-/* Writes facts of the last answers: null before the first. */
+/* Writes facts of the last answers: null before the first answer. */
 static void put_answers(const struct replica *r, struct json_out *o)
 {
     json_out_key(o, "latency_ms");
@@ -234,7 +234,7 @@ static void put_answers(const struct replica *r, struct json_out *o)
         json_out_null(o);
 }
 
-/* null: sessions do not wait for room. */
+/* Writes the state of the KV cache; null if sessions do not wait for space. */
 static void put_kv(const struct replica *r, struct json_out *o)
 {
     json_out_key(o, "kv");
@@ -265,7 +265,7 @@ static const char *state_of(const struct replica *r)
     return replica_unpaired(r) ? "unpaired" : "up";
 }
 
-/* Returns the name as engine_set_name has it: the only engine of a pool has the pool's name. */
+/* Returns the name like engine_set_name: the only engine of a pool has the pool's name. */
 static const char *shown_name(const struct replica *r)
 {
     const struct replicas *all = r->all;
@@ -274,8 +274,8 @@ static const char *shown_name(const struct replica *r)
                                                                               : r->target.name;
 }
 
-/* The name of the basis of logprobs that its adapter asks for; none where the engine has no field
- * for that. */
+/* Returns the name of the basis of logprobs that its adapter asks for; absent if the engine has no
+ * field for that. */
 static struct str asked_basis(const struct replica *r)
 {
     enum logprob_basis asked = r->adapter->asks_basis;
@@ -301,7 +301,7 @@ static void put_replica(const struct replica *r, struct json_out *out)
     json_out_cstr(out, state_of(r));
     json_out_key(out, "up");
     json_out_bool(out, r->up);
-    json_out_key(out, "answers"); /* also before the first probe `up` is true */
+    json_out_key(out, "answers"); /* needed because `up` is true even before the first probe */
     json_out_bool(out, replica_serves(r));
     json_out_key(out, "logprobs");
     json_out_obj(out);
@@ -329,7 +329,7 @@ static void put_replica(const struct replica *r, struct json_out *out)
     json_out_end_obj(out);
 }
 
-/* The next live replica over all pools, by number where pools differ. */
+/* Returns the next living replica of all pools, ordered by number. */
 static const struct replica *next_replica(const struct engine_pool *first, size_t *at)
 {
     const struct replica *found = NULL;

@@ -1,5 +1,5 @@
-/* The trainer's versions of the weights (weights_file.h) and of adapters, which stamp running
- * answers. */
+/* The trainer's versions of the weights (weights_file.h) and of adapters, and the stamps of running
+ * answers with them. */
 #include <stdlib.h>
 
 #include "common/base/mem.h"
@@ -33,7 +33,7 @@ void pool_stamp(struct engine_call *c)
     uint32_t start = c->req.stream ? c->given : (uint32_t)c->splice->ids.n;
     struct str version = arena_str(&c->arena, pool_told_version(c));
 
-    /* Nothing was written since the last one: it never applied. */
+    /* No token came under the last version, so it never applied. */
     if (c->stamps.n > 0 && vec_last(&c->stamps).start >= start)
         vec_last(&c->stamps).version = version;
     else
@@ -58,7 +58,8 @@ static void set_lora(struct engine_pool *p, struct str name, struct str version)
 {
     struct engine_call *c;
 
-    (void)lora_set(p->loras, name, version); /* the file has no more than the book can have */
+    /* cannot fail: the file has at most as many entries as the book */
+    (void)lora_set(p->loras, name, version);
     if (version.len == 0)
         return;
     LIST_EACH(&p->calls, c, struct engine_call, in_pool) {
@@ -67,7 +68,7 @@ static void set_lora(struct engine_pool *p, struct str name, struct str version)
     }
 }
 
-/* Follows the file's adapters. Missing ones are removed first, so that the book has space for all
+/* Applies the file's adapters. Missing ones are removed first, so that the book has space for all
  * of the file. */
 static void follow_loras(struct engine_pool *p, const struct lora_book *told)
 {

@@ -78,7 +78,7 @@ static struct str write_value_text(struct arena *a, const struct json *v)
     return keep_text(a, &text);
 }
 
-/* Grammars of the other kinds are strings. */
+/* Grammars that are not schemas are strings. */
 static void add_grammar(struct ready_texts *r, struct arena *a, const struct json *grammar)
 {
     struct str type = json_string(json_get(grammar, "type"));

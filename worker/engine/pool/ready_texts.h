@@ -1,8 +1,7 @@
 /*
- * struct ready_texts: values of a request that are long, as JSON text. They are the client's, and
- * each answer and each try at an engine sends them once more: they are written once, before
- * the engines are asked and maybe in a helper, and the wires put the text where the value would
- * stand, without a copy.
+ * struct ready_texts: long values of a request as JSON text. They come from the client, and each
+ * answer and each attempt at an engine sends them again. So they are written once, before the
+ * engines are called and perhaps in a helper, and the wires insert the text without a copy.
  */
 #ifndef RG_ENGINE_READY_TEXTS_H
 #define RG_ENGINE_READY_TEXTS_H
@@ -17,13 +16,13 @@ struct json;
 struct json_out;
 struct sampling;
 
-/* Shorter values are written with the rest of a request. */
+/* Shorter values are written together with the rest of a request. */
 enum { READY_LEAST = 4 << 10, READY_MAX = 8 };
 
 struct ready_text {
-    const void *of;    /* the value: a struct json, or a string's bytes */
+    const void *of;    /* the value that the text is of: a struct json, or a string's bytes */
     struct str text;   /* its JSON */
-    struct str quoted; /* a schema as a JSON string that has that JSON; else absent */
+    struct str quoted; /* for a schema: a JSON string with that JSON as its content; else absent */
 };
 
 struct ready_texts {
@@ -31,16 +30,15 @@ struct ready_texts {
     size_t n;
 };
 
-/* Adds what is long of these; texts lie in the arena. `banned`: as of ready_bias_write. Reads
- * nothing else: on any thread. */
+/* Adds the long ones of these values. Texts are in the arena. `banned`: as in ready_bias_write.
+ * Reads nothing else, so it may run on any thread. */
 void ready_texts_make(struct ready_texts *r, struct arena *a, const struct sampling *s,
                       struct token_span banned);
 
-/* The value's; NULL: it was not made. `r` may be NULL. */
+/* Returns the text of the value; NULL: it was not made. `r` may be NULL. */
 const struct ready_text *ready_texts_of(const struct ready_texts *r, const void *of);
 
-/* Writes a logit_bias, whose ids are looked at one by one: what was given (or NULL), and -100 for
- * each of `banned`. */
+/* Writes a logit_bias, checking each id: the given one (or NULL), and -100 for each of `banned`. */
 void ready_bias_write(struct json_out *o, const struct json *given, struct token_span banned);
 
 #endif

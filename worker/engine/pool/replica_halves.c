@@ -1,5 +1,5 @@
-/* Replicas that are halves of a split (halves.c): which are, whether both kinds are up, and which
- * takes the prefill of a call. */
+/* Replicas that are halves of a split (halves.c): which ones are, whether both kinds are up, and
+ * which one computes the prefill of a call. */
 #include "common/base/log.h"
 #include "worker/engine/pool/replicas.h"
 
@@ -38,7 +38,7 @@ bool replica_unpaired(const struct replica *r)
            !half_up(r->all, half == HALF_PREFILL ? HALF_DECODE : HALF_PREFILL);
 }
 
-/* A prefill half alone answers nothing, and beside a decode half it is not asked by itself. */
+/* Reports whether the replica answers calls itself. A prefill half does not. */
 static bool answers_alone(const struct replica *r)
 {
     return !replica_unpaired(r) && (replica_half(r) != HALF_PREFILL || !replicas_split(r->all));
@@ -92,7 +92,7 @@ void replicas_note_halves(struct replicas *r)
         r->changed(r->ctx);
 }
 
-/* Returns its calls in relation to its weight. */
+/* Returns its number of calls divided by its weight. */
 static double weighted_load(const struct replica *r)
 {
     return r->inflight / r->target.weight;

@@ -1,13 +1,13 @@
 /*
- * Four parts: health (observe counts good and bad answers in a row), load (slots are counted on
- * the board for all workers, before they are looked at, so that two workers cannot both take the
- * last), choice, and the life of replicas.
+ * Health: `observe` counts good and bad observations in a row. Load: slots are counted on the board
+ * for all workers before they are checked, so that two workers cannot both take the last one. Then
+ * choice, and the life of replicas:
  *
- *   staged --replicas_set--> in --taken out of the set--> out --seen idle twice--> freed
+ *   staged --replicas_set--> in --removed from the set--> out --seen idle twice--> freed
  *
- * Choice: each replica gets a score from a hash of session and name, scaled by its weight; the
- * highest score among those that are up, have room and suit the request wins. A replica that comes
- * or goes thus moves only the sessions that it wins or loses.
+ * Choice: each replica gets a score from a hash of session and name, scaled by its weight. The
+ * highest score wins among replicas that are up, have a free slot and suit the request. So a
+ * replica that is added or removed moves only the sessions that it wins or loses.
  */
 #include "worker/engine/pool/replicas.h"
 #include "common/os/loop.h"
@@ -33,7 +33,7 @@
 
 enum { BAD_LIMIT = 3, GOOD_LIMIT = 2, BUSY_MS = 60000, REAP_MS = 1000 };
 
-/* Why these: replicas.h. */
+/* See replicas.h for the reasons. */
 static const double load_factor = 1.25;
 static const double load_slack = 8;
 
@@ -85,7 +85,8 @@ static void on_tried(struct loop_timer *t)
     all->tried(all->tried_ctx);
 }
 
-/* Told from the loop, never from within a probe: who hears of it may close what was probed. */
+/* Called from the loop, never from within a probe, because the callback may close what was
+ * probed. */
 static void trial_look(struct replicas *all, size_t left)
 {
     all->on_trial = left;
@@ -113,7 +114,7 @@ static void on_answer(void *ctx, enum engine_health h)
 static void probe(struct replica *r)
 {
     if (!r->adapter->probe && r->kv.state == KV_ASKED)
-        kv_look(r); /* for nothing tells when it is up */
+        kv_look(r); /* needed because nothing else reports that it is up */
     if (!r->adapter->probe || r->probing)
         return;
     r->probing = true;
@@ -135,7 +136,7 @@ void replica_alive(struct replica *r)
     r->alive_ms = clock_ms();
 }
 
-/* The last one weighs an eighth: the mean follows the engine without jumping with every answer. */
+/* Updates the mean, in which the last time counts an eighth. */
 static void note_time(struct replica *r, uint64_t us)
 {
     if (r->answer_us == 0)
@@ -173,7 +174,7 @@ void replica_unreachable(struct replica *r)
 
 /* --- load --- */
 
-/* This worker's count on the board, or NULL. */
+/* Returns this worker's counter on the board, or NULL. */
 static _Atomic uint32_t *shared(const struct replica *r)
 {
     const struct engine_options *o = r->all->opt;
@@ -183,13 +184,13 @@ static _Atomic uint32_t *shared(const struct replica *r)
                : NULL;
 }
 
-/* How many requests of all workers it may run; 0: no limit. */
+/* Returns how many requests of all workers it may run; 0: unlimited. */
 static uint32_t limit_of(const struct replica *r)
 {
     return r->target.max_inflight > 0 ? r->target.max_inflight : r->all->opt->max_inflight;
 }
 
-/* Counted before it is looked at, so that two workers cannot both take the last slot. */
+/* Takes a slot: counts first, then checks, so that two workers cannot both take the last. */
 static bool take_slot(struct replica *r)
 {
     uint32_t max = limit_of(r);
@@ -243,7 +244,6 @@ void replica_unqueue(struct replica *r)
     metrics_move_at(r->all->metrics, METRIC_engine_queued, label(r), -1);
 }
 
-/* Whether another request may run there, as far as can be seen now. */
 bool replica_has_slot(const struct replica *r)
 {
     uint32_t max = limit_of(r);
@@ -273,7 +273,8 @@ void replica_aborted(struct replica *r)
 
 /* --- choice --- */
 
-/* Highest wins. With u uniform in (0, 1), -weight / ln(u) gives each replica its share. */
+/* The highest score wins. With u uniform in (0, 1), -weight / ln(u) gives each replica its
+ * share. */
 double replica_score(const struct replica *r, struct str session_id)
 {
     uint64_t bits = str_hash(session_id, r->hash) >> 11;
@@ -320,8 +321,7 @@ static bool takes_lora(const struct replica *r, struct str lora, bool later)
     return how == LORA_TAKEN || (later && how == LORA_UNTOLD);
 }
 
-/* Whether the replica can be asked with this request: its kind takes ids or messages, and has a
- * field for every parameter. later: or may turn out to take its adapter. */
+/* Reports whether the kind of replica accepts the request. later: or may accept its adapter. */
 static bool suits(const struct replica *r, const struct engine_request *q, bool later)
 {
     const struct engine_adapter *kind = r->adapter;
@@ -358,7 +358,7 @@ void replica_full(struct replica *r, uint32_t wait_s)
     r->full_until_ms = clock_ms() + (uint64_t)MAX_OF(wait_s, 1u) * 1000;
 }
 
-/* Whether the wish leaves the replica to others. */
+/* Reports whether the wish avoids the replica. */
 static bool is_avoided(const struct replica *r, const struct replica_wish *w)
 {
     return r == w->avoid || (!w->takes_full && is_full(r));
@@ -376,7 +376,8 @@ bool replicas_any_free(const struct replicas *r, const struct engine_request *q)
     return false;
 }
 
-/* The best of those allowed; bounded: only those within their share of the load. */
+/* Returns the best of the permitted replicas. bounded: only those within their share of the
+ * load. */
 static struct replica *best(struct replicas *all, const struct replica_wish *w, bool bounded)
 {
     struct load l = load_of(all);
@@ -402,7 +403,7 @@ static struct replica *best(struct replicas *all, const struct replica_wish *w, 
     return found;
 }
 
-/* The one that the session's lease is on, when it is up and takes the request. */
+/* Returns the replica of the session's lease, if it is up and accepts the request. */
 static struct replica *lease_home(const struct replicas *all, const struct replica_wish *w)
 {
     for (size_t i = 0; i < all->n; i++) {
@@ -414,7 +415,7 @@ static struct replica *lease_home(const struct replicas *all, const struct repli
     return NULL;
 }
 
-/* The same, when it has a free place, too. */
+/* Like lease_home, but only if it has a free slot. */
 static struct replica *keep(const struct replicas *all, const struct replica_wish *w)
 {
     struct replica *r = lease_home(all, w);
@@ -512,7 +513,9 @@ static struct replica *open_one(struct replicas *all, const struct engine_entry 
     if (all->opt->pool) {
         r->target.pool = arena_cstr(&r->arena, str_cstr(all->opt->pool));
         r->target.name = r->target.own ? r->target.own : r->target.whole;
-        if (r->adapter->wire) /* all servers have it; ids are another model's */
+        /* all engines of the policy have the same vocabulary; ids of other pools are another
+         * model's */
+        if (r->adapter->wire)
             r->adapter = &engine_openai;
     }
     if (r->adapter->open(r->adapter, all->loop, &r->target, all->opt, &r->impl, e) < 0)
@@ -539,8 +542,8 @@ static void list_drop(struct replica_list *l, size_t i)
     l->at[i] = l->at[--l->n];
 }
 
-/* Frees replicas that were taken out and run nothing any more. Each must be seen idle twice, a
- * second apart, so that an abort that its adapter is still sending gets there. */
+/* Frees removed replicas that run nothing any longer. Each must be seen idle twice, a second apart,
+ * so that an abort that its adapter is still sending arrives. */
 static void on_reap(struct loop_timer *t)
 {
     struct replicas *all = CONTAINER_OF(t, struct replicas, reap);
@@ -652,7 +655,7 @@ void replicas_begin(struct replicas *r, const struct engine_options *o)
     r->opt = o;
     r->lets_drift = o->media_drift;
     r->sample = ARENA_NEW(&r->arena, struct vision_sample);
-    if (o->pool) /* not shown pictures */
+    if (o->pool) /* engines of other pools get no pictures */
         return;
     vision_sample_make(o->model, &r->arena, r->sample);
     if (o->board)

@@ -1,5 +1,5 @@
-/* A session has the entry that its id's hash names. The table is mapped: all of it at once would
- * take the loop milliseconds to touch. */
+/* A session has the entry that its id's hash selects. The table is mapped, because touching all of
+ * it at once would take the loop milliseconds. */
 #include "worker/engine/pool/session_homes.h"
 
 #include "common/base/mem.h"
@@ -7,7 +7,7 @@
 enum { HOMES = 1 << 16 };
 
 struct session_home {
-    uint64_t session, replica; /* hashes */
+    uint64_t session, replica; /* hashes of the session's id and of the replica's name */
 };
 
 uint64_t session_homes_note(struct session_homes *h, struct str session_id, uint64_t replica)

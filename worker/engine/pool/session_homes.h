@@ -1,7 +1,7 @@
 /*
  * struct session_homes: the replica of each session's last call, to detect moves. A table of a
- * fixed size: of sessions with the same slot the last one is known. So among very many sessions a
- * move may go unnoticed, but none is reported that did not happen. Zeroed: nothing is known.
+ * fixed size: of several sessions with the same slot only the last one is known. So among very many
+ * sessions a move may go unnoticed, but no false move is reported. Zeroed: nothing is known.
  */
 #ifndef RG_ENGINE_SESSION_HOMES_H
 #define RG_ENGINE_SESSION_HOMES_H
@@ -11,11 +11,11 @@
 #include "common/base/str.h"
 
 struct session_homes {
-    struct session_home *at; /* NULL: no call was noted */
+    struct session_home *at; /* NULL: no call was recorded */
 };
 
-/* The session's call goes to the replica of that hash (not 0). Returns that of the one before; 0:
- * not known. */
+/* Records that the session's call goes to the replica of that hash (not 0). Returns the hash of the
+ * one before; 0: unknown. */
 uint64_t session_homes_note(struct session_homes *h, struct str session_id, uint64_t replica);
 
 void session_homes_done(struct session_homes *h);

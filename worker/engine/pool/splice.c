@@ -1,8 +1,8 @@
 /*
- * Everything of a piece is appended with its places moved by the ids that are there already.
- * Version spans that touch and are equal become one. What only some pieces have is given up for
- * the whole (sampling support, logprobs of one basis): an answer must not look complete where it
- * is not. The prompt's cached tokens are those of the first piece; later ones have the earlier
+ * Everything in a piece is appended, with its positions increased by the number of ids before it.
+ * Adjacent equal version spans become one. Data that only some pieces have is dropped for the whole
+ * answer (sampling support, logprobs of one basis), because an incomplete answer must not look
+ * complete. The prompt's cached tokens are those of the first piece; later ones have the earlier
  * pieces in their prompts.
  */
 #include "worker/engine/pool/splice.h"
@@ -21,7 +21,7 @@
 struct splice_support {
     struct json_ints counts, ids;
     struct json_floats logprobs;
-    struct odds_support whole; /* support of all pieces here */
+    struct odds_support whole; /* joined support of all pieces */
 };
 
 static void count_splice_bytes(struct splice *s, size_t bytes)
@@ -31,7 +31,7 @@ static void count_splice_bytes(struct splice *s, size_t bytes)
     s->counted = bytes;
 }
 
-/* Sums up the memory that grows with the answer. */
+/* Returns the memory that grows with the answer. */
 static size_t bytes_of(const struct splice *s)
 {
     const struct splice_support *p = s->support;
@@ -117,7 +117,7 @@ static void add_support(struct splice *s, const struct odds_support *p, size_t n
     to->logprobs.n += p->n_ids;
 }
 
-/* NULL: not known of all pieces. */
+/* Returns the joined support; NULL if a piece has none. */
 static const struct odds_support *support_of_all(const struct splice *s)
 {
     struct splice_support *all = s->support;
@@ -130,7 +130,7 @@ static const struct odds_support *support_of_all(const struct splice *s)
     return &all->whole;
 }
 
-/* Adds a piece that has tokens. */
+/* Adds a piece, which has tokens. */
 static void add_tokens(struct splice *s, const struct engine_result *r)
 {
     size_t base = s->ids.n;
@@ -181,7 +181,7 @@ void splice_add_experts(struct splice *s, const struct engine_result *r)
     count_splice_bytes(s, bytes_of(s));
 }
 
-/* The last piece's rows follow those of the pieces before. */
+/* Appends the last piece's rows to those of the pieces before. */
 static void join_experts(struct splice *s, struct engine_result *r)
 {
     uint32_t end = r->experts_from + r->experts_rows;
@@ -199,7 +199,7 @@ static void join_experts(struct splice *s, struct engine_result *r)
 
 void splice_result(struct splice *s, struct engine_result *r)
 {
-    static const float nothing; /* see reading_result of reading.c */
+    static const float nothing; /* as in reading_result of reading.c */
     bool known = false;
 
     r->resumed_at = s->ids.n - r->ids.n;

@@ -1,7 +1,7 @@
 /*
- * The question to an engine does not use its slots, which may all be taken while the trainer waits.
- * Round and questions end together: on_timer, which also comes at once after the last answer,
- * cancels the others, reports, and frees.
+ * The request to an engine does not use its slots, which may all be taken while the trainer waits.
+ * Round and requests end together: on_timer, which also follows the last answer at once, cancels
+ * the others, reports, and frees.
  */
 #include "worker/engine/pool/version_round.h"
 
@@ -19,11 +19,11 @@
 
 enum { ANSWER_MAX = 4096, MESSAGE_MAX = 300, OK = 200, NOT_FOUND = 404, NO_METHOD = 405 };
 
-/* What one engine is asked. */
+/* The request to one engine. */
 struct version_word {
     struct version_round *round;
-    const struct replica *replica; /* NULL: it is gone */
-    void *passed;                  /* the adapter's; NULL: not out */
+    const struct replica *replica; /* NULL: it was freed */
+    void *passed;                  /* handle of the adapter; NULL: not pending */
     int status;
     bool told;
     struct buf name, text, why;
@@ -66,7 +66,7 @@ static void on_timer(struct loop_timer *t)
     round_end(CONTAINER_OF(t, struct version_round, timer));
 }
 
-/* The answer of one is known, or will not come. */
+/* Ends one request: its answer is known, or will not come. */
 static void word_end(struct version_word *w)
 {
     struct version_round *r = w->round;
@@ -195,7 +195,7 @@ void version_round_stop(struct engine_pool *p)
         round_end(p->telling);
 }
 
-/* Its adapter cancels what is out when it is closed. */
+/* The adapter cancels the pending request when it is closed. */
 void version_round_forget(struct engine_pool *p, const struct replica *replica)
 {
     for (size_t i = 0; p->telling && i < p->telling->n; i++) {

@@ -1,8 +1,8 @@
 /*
- * The probe is a call like any other, of one token, and the wire's own checks judge it: the reply
- * must contain the prompt's ids or length as the model's processor makes them. ERR_ENGINE_INVALID
- * means that the engine makes other tokens of it (drifts), ERR_ENGINE_REFUSED that it takes no
- * pictures (none). Other failures prove nothing, and the next good health check asks again.
+ * The probe is an ordinary call for one token, and the wire's own checks judge it: the answer must
+ * contain the prompt's ids or length as the model's processor makes them. ERR_ENGINE_INVALID means
+ * that the engine makes different tokens (drifts), ERR_ENGINE_REFUSED that it accepts no pictures
+ * (none). Other failures prove nothing, and the next good health probe repeats it.
  */
 #include "worker/engine/pool/vision_probe.h"
 
@@ -74,7 +74,7 @@ static void end_probe(struct replica *r, enum vision_state state, const char *wh
 
 static void on_delta(void *ctx, const struct engine_delta *d)
 {
-    (void)ctx, (void)d; /* a whole answer was asked for */
+    (void)ctx, (void)d; /* no deltas come, because a whole answer was requested */
 }
 
 static void on_done(void *ctx, const struct engine_result *res)
@@ -83,7 +83,7 @@ static void on_done(void *ctx, const struct engine_result *res)
     end_probe(ctx, VISION_EXACT, "");
 }
 
-/* An engine that is busy, or gone, is asked again with its next good health. */
+/* An engine that is busy or down is asked again after its next good health probe. */
 static void on_failed(void *ctx, const struct err *e, enum engine_failure how)
 {
     struct replica *r = ctx;
@@ -99,7 +99,7 @@ static void on_failed(void *ctx, const struct err *e, enum engine_failure how)
 
 static const struct engine_attempt_events events = {on_delta, on_done, on_failed};
 
-/* --- the question --- */
+/* --- the probe --- */
 
 void vision_probe_begin(struct replica *r)
 {

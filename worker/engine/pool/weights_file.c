@@ -1,8 +1,8 @@
 /*
  * The file: {"version": text or null, "adapters": [{"name": text, "version": text}, ...]}, replaced
- * whole. Two workers may get different changes at once, so a change is read, applied and written
- * under a lock (weights.lock). A waiting worker waits for one such change of another: a small file,
- * and its fsync if the settings want it.
+ * as a whole. Two workers may get different changes at once, so a change is read, applied and
+ * written under a lock (weights.lock). A waiting worker waits for one such change of the other: a
+ * small file, and its fsync if the settings require it.
  */
 #include "worker/engine/pool/weights_file.h"
 
@@ -153,7 +153,7 @@ int weights_tell(const char *state_dir, struct str adapter, struct str version, 
     } else {
         rc = weights_load(state_dir, &w, e);
         if (rc)
-            e->kind = ERR_STORAGE_FAILED; /* the settings are not what is wrong */
+            e->kind = ERR_STORAGE_FAILED; /* the error is not about the settings */
         else
             rc = change_version(&w, adapter, version, e) ? -1
                                                          : save_weights(state_dir, &w, durable, e);

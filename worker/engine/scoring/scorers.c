@@ -1,8 +1,8 @@
 /*
- * Each scorer has a list of waiting calls and asks at most AT_ONCE at a time. A failure that may
- * pass puts the call on a timer (250 ms, doubling, at most 15 s) and then back at the end of its
- * list, until timeout_ms since its beginning are used up. Calls start from a task of the loop, so
- * no callback comes from inside scorers_start.
+ * Each scorer has a list of waiting calls and runs at most AT_ONCE at a time. After a failure that
+ * may pass, the call waits for a timer (250 ms, doubling, at most 15 s) and then goes to the end of
+ * the list, until timeout_ms since its beginning are used up. Calls start from a task of the loop,
+ * so no callback comes from inside scorers_start.
  */
 #include "worker/engine/scoring/scorers.h"
 
@@ -28,22 +28,22 @@ struct scorer {
     struct str name;
     struct engine_target target;
     struct prompt_asker *asker;
-    struct list_head waiting; /* calls, oldest first */
+    struct list_head waiting; /* waiting calls, oldest first */
     unsigned running;
 };
 
 struct score_call {
     struct scorers *scorers;
     struct scorer *scorer;
-    struct list_item item; /* of scorer->waiting, or none */
+    struct list_item item; /* in scorer->waiting, or in no list */
     struct list_item in_all;
     struct token_vec ids;
     struct buf session_id, lora;
     uint32_t top_k;
     const struct score_events *events;
     void *ctx;
-    struct prompt_attempt *attempt; /* NULL: none runs */
-    struct loop_timer timer;        /* until the next try */
+    struct prompt_attempt *attempt; /* NULL: no attempt is running */
+    struct loop_timer timer;        /* delay before the next attempt */
     unsigned tries;
     uint64_t begun_us;
 };
@@ -58,7 +58,7 @@ struct scorers {
     struct loop_task dispatch;
 };
 
-/* NAME=KIND:URL[,...]. */
+/* Parses NAME=KIND:URL[,...]. */
 static int parse(struct arena *a, const char *text, struct scorer *ret, struct err *e)
 {
     struct str all = str_cstr(text);
@@ -209,7 +209,7 @@ static void on_failed(void *ctx, const struct err *e, bool passing)
         struct err last = *e;
 
         if (passing && last.kind == ERR_ENGINE_INVALID)
-            last.kind = ERR_ENGINE_UNAVAILABLE; /* it may do better later */
+            last.kind = ERR_ENGINE_UNAVAILABLE; /* a later attempt may succeed */
         c->events->failed(c->ctx, &last);
         call_free(c);
     }

@@ -1,8 +1,8 @@
 /*
  * struct scorers: engines that score stored ids (--scorer NAME=KIND:URL): a teacher, a frozen
- * reference, the policy itself. They sample nothing for sessions. Each has a queue of its own; what
- * fails for a reason that may pass is asked again, further and further apart, until the time is
- * over. One per worker, on its loop.
+ * reference, the policy itself. They sample nothing for sessions. Each has a queue of its own.
+ * Failures that may pass are retried with growing delays until the time is over. One per worker, on
+ * its loop.
  */
 #ifndef RG_ENGINE_SCORERS_H
 #define RG_ENGINE_SCORERS_H
@@ -18,14 +18,15 @@ struct score_call;
 struct err;
 
 struct score_request {
-    struct str scorer;     /* its name */
+    struct str scorer;     /* name of the scorer */
     struct str session_id; /* for affinity */
     struct token_span ids; /* copied */
     uint32_t top_k;
-    struct str lora; /* copied: the adapter to score with; absent: the weights alone */
+    struct str lora; /* copied: adapter to score with; absent: the base weights */
 };
 
-/* Borrowed for the callback: ids.n logprobs, the first 0, and ids.n x top_k alternatives. */
+/* Borrowed for the callback: ids.n logprobs, the first of which is 0, and ids.n x top_k
+ * alternatives. */
 struct score_result {
     const float *logprobs;
     const int32_t *top_ids;
@@ -37,17 +38,19 @@ struct score_events {
     void (*failed)(void *ctx, const struct err *e);
 };
 
-/* Whether there are any. NULL is fine. */
+/* Reports whether there are any scorers. Accepts NULL. */
 bool scorers_any(const struct scorers *s);
 
-/* ERR_INVALID with the field "score" if there is none of that name. */
+/* Returns the scorer's index. Fails with ERR_INVALID and the field "score" if there is none of that
+ * name. */
 int scorers_find(const struct scorers *s, struct str name, struct err *e);
 
-/* Exactly one of done / failed follows, never from inside. The scorer must be there. */
+/* Starts a call. Exactly one of done and failed follows, never from inside. The scorer must
+ * exist. */
 struct score_call *scorers_start(struct scorers *s, const struct score_request *q,
                                  const struct score_events *events, void *ctx);
 
-/* No event follows. NULL is fine. */
+/* Cancels the call without an event. Accepts NULL. */
 void scorers_cancel(struct score_call *c);
 
 #endif

@@ -1,9 +1,8 @@
 /*
  * prompt_asker for engines over HTTP: opens the kind's adapter for connection, key and TLS
- * settings, and sends requests of its own over it. One question is one request whose whole answer
- * is read through prompt_scores. Only vLLM's older route is tried again here, on a 404 of the
- * newer one, and remembered. Whether a failure may pass is told to the caller, who decides what to
- * do.
+ * settings, and sends requests of its own over it. A question is one request whose whole answer is
+ * read by prompt_scores. Only a 404 of vLLM's newer route is handled here: the older one is tried,
+ * and remembered. The caller gets whether a failure may pass, and decides what to do.
  */
 #include "worker/engine/scoring/prompt_asker.h"
 
@@ -25,7 +24,7 @@ struct prompt_asker {
     const struct engine_adapter *adapter;
     struct remote *remote;
     enum scorer_kind kind;
-    unsigned route; /* vLLM: which one it has */
+    unsigned route; /* for vLLM: the route that it has */
 };
 
 struct prompt_attempt {
@@ -33,7 +32,7 @@ struct prompt_attempt {
     struct prompt_question question;
     const struct prompt_events *events;
     void *ctx;
-    struct http_call *http; /* NULL: over */
+    struct http_call *http; /* NULL: the request has ended */
     struct prompt_scores scores;
     int status;
     struct buf refusal;
@@ -167,7 +166,7 @@ static void send_question(struct prompt_attempt *p)
     h.path = str_cstr(s.path);
     h.headers = buf_str(&headers);
     h.body = &s.body;
-    h.idle_timeout_ms = 0; /* the whole comes at its end */
+    h.idle_timeout_ms = 0; /* no timeout between bytes, because the whole answer comes at the end */
     p->http = http_client_start(r->client, &h, &http_events, p);
     buf_done(&headers);
 }

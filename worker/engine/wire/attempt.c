@@ -1,16 +1,17 @@
 /*
- * An attempt is one HTTP request and what comes of it:
+ * An attempt is one HTTP request and its result:
  *
  *   remote_start -> on_head -> on_body ... -> on_done -> finish -> give_result -> deliver: done
  *                                               |          '-> score (left-out logprobs) -^
  *                                               '-> refused: failed
  *
  * It ends by exactly one of `done` and `failed`, and frees itself just before (fail) or after
- * (deliver) that call. `failed` says what a further try is worth: ENGINE_ASK_ANEW (another
- * route, or without budget or rank), ENGINE_NO_ANSWER, ENGINE_FULL and ENGINE_SAID_5XX (elsewhere),
- * ENGINE_BROKE (none). The end of the connection does not matter once the answer has its finish; a
- * server that holds it open is cut off. An engine that tells the version of its weights only when
- * it is asked is asked beside the call and once more behind it; the result waits for that.
+ * (deliver) that call. `failed` says whether a further attempt is useful: ENGINE_ASK_ANEW (other
+ * route, or without budget or rank), ENGINE_NO_ANSWER, ENGINE_FULL and ENGINE_SAID_5XX (at a
+ * different replica), ENGINE_BROKE (no). The end of the connection does not matter when the answer
+ * has its finish; a server that keeps it open is cut off. Some engines report the version of their
+ * weights only on request. They are asked during the call and once more after it, and the result
+ * waits for that.
  */
 #include "worker/engine/wire/attempt.h"
 
@@ -32,11 +33,11 @@
 
 enum {
     ERROR_BODY_MAX = 16 * 1024,
-    BODY_BASE = 16 << 20,    /* bytes an answer may have without any token, */
-    BODY_PER_TOKEN = 4096,   /* and for each token asked for */
-    BODY_PER_TOP = 512,      /* and for each alternative of it */
-    BODY_TOKENS = 64 * 1024, /* when there is no such number (kind openai) */
-    LATE_END_MS = 1000,      /* after the last event the connection should end soon */
+    BODY_BASE = 16 << 20,    /* bytes that an answer may have without tokens */
+    BODY_PER_TOKEN = 4096,   /* additional bytes for each requested token */
+    BODY_PER_TOP = 512,      /* additional bytes for each alternative of a token */
+    BODY_TOKENS = 64 * 1024, /* number of tokens if none is given (kind openai) */
+    LATE_END_MS = 1000,      /* time in which the connection should end after the last event */
 };
 
 struct engine_attempt {
@@ -44,27 +45,29 @@ struct engine_attempt {
     const struct engine_request *req;
     const struct engine_attempt_events *events;
     void *ctx;
-    struct http_call *http; /* NULL: over */
+    struct http_call *http; /* NULL: the request has ended */
     struct reading *reading;
-    struct long_text *long_text; /* has the reading, while a helper reads it; or NULL */
-    bool streams;                /* it comes as an event stream */
-    bool gave;                   /* some of the answer has been passed on */
-    struct scoring *scoring;     /* scoring of missing logprobs; the answer has ended then */
-    struct aside *look;          /* the request for the weights' version, under way; or NULL */
-    struct buf before, after;    /* that version when the call began, and at its end */
-    bool looks, ended; /* the version is asked for; the answer has ended and waits for it */
+    struct long_text *long_text; /* owns the reading while a helper reads it; or NULL */
+    bool streams;                /* the answer is an event stream */
+    bool gave;                   /* some of the answer was passed on */
+    /* scoring of missing logprobs, after the answer has ended; or NULL */
+    struct scoring *scoring;
+    struct aside *look;       /* pending request for the weights' version; or NULL */
+    struct buf before, after; /* version when the call began, and at its end */
+    bool looks, ended; /* the version must be asked for; the answer has ended and waits for it */
     struct loop_timer late;
     int status;
-    struct asked_by by; /* fields with which it was asked */
-    /* As its request has it, which may be gone once the answer is told; or NULL. */
+    struct asked_by by; /* fields that the request has */
+    /* A copy of the request's pointer, because the request may be freed when the answer is passed
+     * on; or NULL. */
     atomic_size_t *held;
-    size_t body_bytes;      /* bytes of its request, counted in held */
-    struct buf refusal;     /* the body of another status than 200, */
-    uint32_t retry_after_s; /* wait that its head asks for; 0: no time */
+    size_t body_bytes;      /* bytes of the request, counted in held */
+    struct buf refusal;     /* body of an answer with a status other than 200 */
+    uint32_t retry_after_s; /* wait that the answer's head asks for; 0: none */
     uint64_t asked_us, first_us;
 };
 
-/* The request is kept until the attempt is over. */
+/* Counts the request's body, which is kept until the attempt has ended. */
 static void count_body(struct engine_attempt *a, size_t bytes)
 {
     if (a->held)
@@ -102,7 +105,7 @@ static void abort_request(struct engine_attempt *a)
     remote_abort(a->remote, a->req, a->reading ? reading_own_id(a->reading) : (struct str){0});
 }
 
-/* We do not want the rest: closes the connection and tells the engine. */
+/* Drops the rest of the answer: closes the connection and aborts at the engine. */
 static void drop(struct engine_attempt *a, const struct err *e)
 {
     if (a->http) {
@@ -114,7 +117,7 @@ static void drop(struct engine_attempt *a, const struct err *e)
 
 /* --- the engine's own errors --- */
 
-/* The engine answered with another status than 200. */
+/* Handles an answer with a status other than 200. */
 static void refused(struct engine_attempt *a)
 {
     struct err e = {0};
@@ -125,8 +128,8 @@ static void refused(struct engine_attempt *a)
     fail(a, &e, how);
 }
 
-/* The answer itself reports an error. Before any of the answer was passed on, that is as if the
- * status had said so. */
+/* Handles an answer that itself reports an error. If none of the answer was passed on, it is
+ * handled like a status. */
 static void reported(struct engine_attempt *a)
 {
     struct err e = {0};
@@ -142,8 +145,8 @@ static void reported(struct engine_attempt *a)
     fail(a, &e, how == ENGINE_FULL || !a->gave ? how : ENGINE_BROKE);
 }
 
-/* The answer is another request's: ours may follow on its connection, which is closed. Nothing of
- * either was given, so the call may be repeated. */
+/* Handles an answer to a different request. Ours may follow on this connection, which is closed.
+ * Nothing of either was passed on, so the call may be repeated. */
 static void fail_stray(struct engine_attempt *a, const struct err *e)
 {
     if (a->http)
@@ -175,10 +178,10 @@ static void deliver(struct engine_attempt *a)
     attempt_free(a);
 }
 
-/* --- the version of the weights, where answers do not tell it --- */
+/* --- versions of the weights that answers do not contain --- */
 
-/* The same before and after: all of it was sampled under that one. Another: nobody knows where in
- * between it changed, and the answer has none. */
+/* If the version is the same before and after, everything was sampled under it. If it differs, the
+ * change is at an unknown position, and the answer has no version. */
 static void on_weights_after(void *ctx, struct str version)
 {
     struct engine_attempt *a = ctx;
@@ -222,7 +225,7 @@ static void give_result(struct engine_attempt *a)
         look_after(a);
 }
 
-/* What a READING_ value other than MORE means for the attempt, which is over then. */
+/* Acts on a READING_ value other than MORE, after which the attempt is over. */
 static void judge_reading(struct engine_attempt *a, int rc, const struct err *e)
 {
     if (rc == READING_TOLD)
@@ -233,19 +236,19 @@ static void judge_reading(struct engine_attempt *a, int rc, const struct err *e)
         drop(a, e);
 }
 
-/* What the answer had left out is known, or cannot be. */
+/* Continues when the left-out logprobs are known, or cannot be. */
 static void on_scored(void *ctx, const struct err *e)
 {
     struct engine_attempt *a = ctx;
 
     a->scoring = NULL;
-    if (e) /* nothing was given of an answer that leaves logprobs out */
+    if (e) /* nothing was passed on of an answer that leaves out logprobs */
         fail(a, e, e->kind == ERR_ENGINE_UNAVAILABLE ? ENGINE_NO_ANSWER : ENGINE_BROKE);
     else
         give_result(a);
 }
 
-/* The answer is whole but for logprobs that the engine did not tell. */
+/* Requests the logprobs that the engine has left out of an otherwise complete answer. */
 static void score(struct engine_attempt *a)
 {
     struct remote *r = a->remote;
@@ -258,7 +261,7 @@ static void score(struct engine_attempt *a)
 
 static void finish(struct engine_attempt *a);
 
-/* A helper has read all of it; no reading: it did not. */
+/* Called when a helper has read all of it. reading NULL: it did not. */
 static void on_read(void *ctx, struct reading *r)
 {
     struct engine_attempt *a = ctx;
@@ -274,7 +277,7 @@ static void on_read(void *ctx, struct reading *r)
     drop(a, &e);
 }
 
-/* Gives the reading to a helper. on_read gives it back, perhaps before this function returns. */
+/* Passes the reading to a helper. on_read returns it, perhaps before this function returns. */
 static void read_beside(struct engine_attempt *a)
 {
     struct reading *reading = a->reading;
@@ -283,7 +286,7 @@ static void read_beside(struct engine_attempt *a)
     long_text_begin(reading, a->remote->options, a->req->session_id, on_read, a, &a->long_text);
 }
 
-/* The body is complete or its end does not matter. */
+/* Finishes when the body is complete, or its end does not matter. */
 static void finish(struct engine_attempt *a)
 {
     struct reading *reading = a->reading;
@@ -381,7 +384,7 @@ static void on_failed(void *ctx, const struct err *e, bool began)
 {
     struct engine_attempt *a = ctx;
 
-    /* All of it had come: how the connection ended does not matter. */
+    /* The whole answer has arrived, so it does not matter how the connection ended. */
     if (reading_ended(a->reading)) {
         a->http = NULL;
         finish(a);
@@ -404,7 +407,7 @@ static uint64_t body_max(const struct engine_request *q)
     return BODY_BASE + (uint64_t)tokens * (BODY_PER_TOKEN + q->top_logprobs * BODY_PER_TOP);
 }
 
-/* The header that names the session's rank, where the kind has one: whether it was added. */
+/* Adds the header with the session's rank, if the kind has one. Returns whether it was added. */
 static bool add_rank(const struct remote *r, const struct engine_request *q, struct buf *headers)
 {
     int64_t rank = r->wire->rank_header ? remote_rank_of(r, q) : -1;
@@ -454,7 +457,8 @@ void *remote_start(void *replica, const struct engine_request *q,
     h.inserts = s.inserts.at;
     h.n_inserts = s.inserts.n;
     remote_patience(r, &h);
-    h.first_timeout_ms = s.stream ? h.idle_timeout_ms : 0; /* the whole begins at its end */
+    /* a whole answer begins only when it is finished */
+    h.first_timeout_ms = s.stream ? h.idle_timeout_ms : 0;
     a->http = http_client_start(r->client, &h, &http_events, a);
     a->look = remote_ask_weights(r, on_weights_before, a);
     a->looks = a->look != NULL;

@@ -1,4 +1,4 @@
-/* What is noted of an engine as its answers show it: what they should tell and do not. */
+/* Records facts about an engine from its answers: the data that they should have and do not. */
 #include "common/base/log.h"
 #include "common/net/http_client.h"
 #include "worker/engine/pool/engine_pool.h"
@@ -7,7 +7,8 @@
 #include "worker/engine/wire/wire_reply.h"
 #include "worker/text/request/odds.h"
 
-/* Some servers leave them out of streams alone; such are asked for whole answers from then on. */
+/* Records missing experts. Some servers leave them out of streams only; these are asked for whole
+ * answers from then on. */
 static void note_experts(struct remote *r, const struct reply *y, bool events)
 {
     bool stream = events && r->wire->experts_in_pieces;
@@ -131,7 +132,7 @@ void remote_note_score_refused(const struct remote *r, int64_t status, struct st
              LOG_I("status", status), LOG_S("text", str_sub(text, 0, 300)));
 }
 
-/* Returns the fields that the engine's settings, or its front, show to be ignored. */
+/* Returns the fields that the engine ignores, according to its settings or its front. */
 static unsigned lacks_by_facts(const struct remote *r)
 {
     const struct engine_facts *f = &r->facts;

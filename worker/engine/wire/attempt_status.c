@@ -1,6 +1,6 @@
-/* What the status of an engine's answer says: by which route it can be asked, what it refuses, and
- * what a further try is worth. Its own words about a failure of its own are for the log, and for
- * clients only with --engine-error-texts. */
+/* Judges the status of an engine's answer: by which route the engine can be asked, what it refuses,
+ * and whether a further attempt is useful. Its text about a failure of its own is logged; clients
+ * get it only with --engine-error-texts. */
 #include <stdio.h>
 
 #include "common/base/arena.h"
@@ -11,7 +11,7 @@
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/refusal.h"
 
-/* Appends the words to the error's text, cut before half of a character. */
+/* Appends the engine's text to the error's text, without cutting a character. */
 static void add_words(struct err *e, struct str text)
 {
     size_t at = strlen(e->text), room = sizeof(e->text) - at - 3;
@@ -43,8 +43,8 @@ enum engine_failure remote_judge(const struct remote *r, int64_t status, struct 
     return how;
 }
 
-/* The engine does not have the route that it was asked by: false when it has none. One that had it
- * was replaced by another version. */
+/* Changes the route, because the engine does not have the present one. Returns false if it has
+ * none. An engine that had one was replaced by a different version. */
 static bool next_route(struct remote *r)
 {
     bool more = r->route_sure ? r->wire->routes > 1 : r->route + 1 < r->wire->routes;
@@ -57,7 +57,7 @@ static bool next_route(struct remote *r)
     return more;
 }
 
-/* What such refusals have in them. */
+/* Names that the texts of such refusals contain. */
 static const char budget_field[] = "thinking_token_budget", rank_field[] = "data_parallel_rank";
 
 static bool refuses_field(int status, struct str text, const char *field)
@@ -65,8 +65,8 @@ static bool refuses_field(int status, struct str text, const char *field)
     return (status == 400 || status == 422) && str_find(text, str_cstr(field), 0) != SIZE_MAX;
 }
 
-/* Whether the words are about the field itself: the server was not started for it, or does not know
- * it. Others are about the value that it had. */
+/* Reports whether the text is about the field itself: the server was not started for it, or does
+ * not know it. Other texts are about its value. */
 static bool about_field(struct str text)
 {
     static const char *const words[] = {"reasoning_config", "--reasoning-", "not permitted",
@@ -80,8 +80,9 @@ static bool about_field(struct str text)
     return false;
 }
 
-/* A server that was not started for budgets says so by the field's name, and is asked without from
- * then on. One that refuses a value is asked without for calls of that value alone. */
+/* Handles a refusal of budgets. A server that was not started for them names the field, and is
+ * asked without it from then on. If a server refuses a value, only calls with that value are asked
+ * without it. */
 static bool refuses_budget(struct remote *r, const struct engine_request *q, bool budgeted,
                            int status, struct str text)
 {
@@ -103,7 +104,7 @@ static bool refuses_budget(struct remote *r, const struct engine_request *q, boo
     return true;
 }
 
-/* A server with fewer ranks than the settings say names the one that it was asked for. */
+/* Handles a server with fewer ranks than the settings say, whose text names the requested one. */
 static bool refuses_rank(struct remote *r, bool ranked, int status, struct str text)
 {
     if (!ranked || !refuses_field(status, text, rank_field))
@@ -116,8 +117,9 @@ static bool refuses_rank(struct remote *r, bool ranked, int status, struct str t
     return true;
 }
 
-/* The words name a field that this call did not have, so they are about something else (a stop
- * string, say), and may have been when the field was turned off: it is sent again. */
+/* Restores a field: the text names one that this call did not have, so it is about something else
+ * (such as a stop string), and perhaps was when the field was turned off. The field is sent
+ * again. */
 static void reconsider_field(struct remote *r, struct asked_by by, int status, struct str text)
 {
     bool ranks = r->refuses_ranks && !by.rank && refuses_field(status, text, rank_field);
@@ -135,8 +137,8 @@ static void reconsider_field(struct remote *r, struct asked_by by, int status, s
         r->lacks &= ~(unsigned)LACKS_RANK;
 }
 
-/* vLLM says of an adapter that it has not loaded that there is no such model: the route is there.
- */
+/* Handles vLLM's "no such model" for an adapter that is not loaded, which does not mean that the
+ * route is missing. */
 static bool lacks_adapter(int status, struct str name, struct str text, struct err *e)
 {
     if (status != 404 || name.len == 0 || str_find(text, name, 0) == SIZE_MAX ||
@@ -147,13 +149,13 @@ static bool lacks_adapter(int status, struct str name, struct str text, struct e
     return true;
 }
 
-/* Whether a Content-Type is of that media type, whatever its parameters. */
+/* Reports whether a Content-Type has that media type, whatever its parameters. */
 static bool is_type(struct str type, struct str wanted)
 {
     return str_eq_nocase(str_sub(type, 0, wanted.len), wanted);
 }
 
-/* The way that the engine was asked is one that it has. */
+/* Records that the engine has the present route. */
 static void keep_route(struct remote *r)
 {
     if (!r->route_sure && r->wire->routes > 1)

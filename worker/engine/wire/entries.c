@@ -1,14 +1,14 @@
 /*
- * Alignment is two walks over the ids. From the front each entry takes the leftmost place that is
- * possible, from the back the rightmost. Where both are the same the entry belongs nowhere else;
- * where they differ it could belong to several tokens, and guessing would give a token another
- * one's logprob.
+ * Alignment is two walks over the ids. From the front each entry gets the leftmost possible
+ * position, from the back the rightmost. If both are the same, that is the only one. If they
+ * differ, the entry could belong to several tokens, and guessing would give a token the logprob of
+ * a different one.
  */
 #include "worker/engine/wire/entries.h"
 
 #include <math.h>
 
-/* The leftmost place of each, in order; -1 when one has none. */
+/* Finds the leftmost position of each, in order. Returns -1 if an entry has none. */
 static int align_left(struct entries *e, const int32_t *ids, size_t n)
 {
     size_t at = 0;
@@ -29,7 +29,7 @@ int entries_align(struct entries *e, const int32_t *ids, size_t n)
 
     if (align_left(e, ids, n) < 0)
         return -1;
-    /* The rightmost place; where it is another one, either could be meant. */
+    /* Finds the rightmost position. If it differs, either could be right. */
     for (size_t k = e->n; k-- > 0;) {
         while (ids[at - 1] != e->at[k].id)
             at--;
@@ -52,8 +52,8 @@ bool logprob_stands_in(float logprob)
     return logprob == vllm || logprob <= llamacpp;
 }
 
-/* Returns what is wrong with a logprob. Sums of floats end a little above 0. Servers that are set
- * up to return logits use the same fields, and no other sign shows it. */
+/* Sums of floats may be slightly above 0. Servers that are set up to return logits use the same
+ * fields, and only values above that show it. */
 const char *logprob_fault(float logprob)
 {
     static const float most = 0.01F;

@@ -1,7 +1,7 @@
 /*
- * struct entries: logprobs that come as a list of entries beside the ids, with fewer entries than
+ * struct entries: logprobs as a list of entries next to the ids, perhaps with fewer entries than
  * ids: an engine may leave out what it did not compute (llama.cpp: tokens of a draft, tokens within
- * a character, those of a stop word). An entry carries its token's id, by which it finds its place.
+ * a character, those of a stop word). An entry has its token's id, by which its position is found.
  * Filled while an answer is read, then aligned once. Pure.
  */
 #ifndef RG_WIRE_ENTRIES_H
@@ -14,10 +14,10 @@
 struct logprob_item {
     int32_t id;    /* -1: not returned */
     float logprob; /* NaN: not returned, or not a number */
-    bool valued;   /* there was something in the place of its logprob */
-    bool listed;   /* a list of alternatives came with it */
-    size_t top_at; /* the first of them in the owner's arrays */
-    size_t n_top;  /* how many came */
+    bool valued;   /* the entry had a value for the logprob */
+    bool listed;   /* the entry had a list of alternatives */
+    size_t top_at; /* index of the first alternative in the owner's arrays */
+    size_t n_top;  /* number of alternatives */
     uint32_t at;   /* set by entries_align: the position, or ENTRY_NOWHERE */
 };
 
@@ -28,16 +28,17 @@ struct entries {
     size_t n, cap;
 };
 
-/* Gives each entry the one position among the n ids that it can belong to, all in order. An entry
- * that could belong to several gets ENTRY_NOWHERE. Returns -1 when they do not fit the ids. */
+/* Gives each entry the only position among the n ids to which it can belong, with all entries in
+ * order. An entry that could belong to several gets ENTRY_NOWHERE. Returns -1 if the entries do not
+ * fit the ids. */
 int entries_align(struct entries *e, const int32_t *ids, size_t n);
 
-/* Reports whether the engine computed the value: alternatives were requested, so an empty list of
- * them shows that it did not, and 0 without any list is not a value either. */
+/* Reports whether the engine computed the value. Alternatives were requested, so an empty list
+ * shows that it did not; 0 without a list is not a value either. */
 bool entry_computed(const struct logprob_item *e);
 
-/* Whether it is what an engine writes where it has no finite logprob: -9999 (vLLM) and the least
- * float (llama.cpp). JSON has no -inf. */
+/* Reports whether the value is a placeholder for a logprob that is not finite: -9999 (vLLM) or the
+ * least float (llama.cpp). JSON has no -inf. */
 bool logprob_stands_in(float logprob);
 
 /* Returns what is wrong with the logprob of an engine's token; NULL: nothing. */

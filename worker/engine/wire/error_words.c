@@ -1,4 +1,4 @@
-/* Every server has its own words. Unknown ones say nothing. */
+/* Every server has its own words. Unknown words are ignored. */
 #include "worker/engine/wire/error_words.h"
 
 #include "common/base/attrs.h"

@@ -1,5 +1,5 @@
 /*
- * What an error object says besides its message: a status as a number, or a word in its place. An
+ * The content of an error object besides its message: a status as a number, or a word instead. An
  * error in the body of a 200 has no other status. Pure.
  */
 #ifndef RG_WIRE_ERROR_WORDS_H
@@ -11,16 +11,16 @@
 
 struct json;
 
-/* Returns the HTTP status that a code or type means, as a number or a word ("429",
- * "rate_limit_exceeded", "overloaded_error"). 0: it says none. */
+/* Returns the HTTP status that a code or type means, given as a number or a word ("429",
+ * "rate_limit_exceeded", "overloaded_error"). 0: unknown. */
 int64_t error_words_status(struct str word);
 
-/* Returns the status that an error object means by its code, else by its status or type. 500: it
- * says none. */
+/* Returns the status that an error object means by its code, else by its status or type; 500 if
+ * none is known. */
 int64_t error_words_read(const struct json *error);
 
-/* Returns the seconds to wait that an error object asks for, next to its message or in `metadata`.
- * 0: it asks for none. */
+/* Returns the seconds to wait that an error object asks for, next to its message or in `metadata`;
+ * 0: none. */
 uint32_t error_words_wait(const struct json *error);
 
 #endif

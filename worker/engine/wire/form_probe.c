@@ -41,13 +41,13 @@ enum form_question {
 struct form_probe {
     struct sampling sampling;
     struct engine_request req;
-    struct arena arena; /* of the values in sampling */
+    struct arena arena; /* memory of the values in sampling */
     void *attempt;
     enum form_question question;
-    int32_t letter; /* the token LETTER; -1: the vocabulary has none, or is not known */
+    int32_t letter; /* the token LETTER; -1: the vocabulary lacks it, or is unknown */
 };
 
-/* Any id will do, and every vocabulary has the first. */
+/* Any id is possible, and every vocabulary has the first one. */
 static const int32_t prompt[] = {0};
 
 static void forget(struct remote *r)
@@ -71,7 +71,7 @@ static int32_t find_letter(const struct model *m)
     return -1;
 }
 
-/* The value that the text has in the place of %d, the letter's id. */
+/* Returns the value in the text, in which %d is replaced by the letter's id. */
 static const struct json *value_of(struct form_probe *p, const char *text)
 {
     struct str all = str_cstr(text);
@@ -123,14 +123,14 @@ static void write_question(struct form_probe *p)
         *values[i].to = values[i].text ? value_of(p, values[i].text) : NULL;
 }
 
-/* True if the kind has the fields of the question. */
+/* Reports whether the kind has the fields of the question. */
 static bool has_fields(const struct remote *r, enum form_question q)
 {
     const struct engine_adapter *a = r->adapter;
 
     if (q == ASK_ALLOWED || q == ASK_WORDS)
         return !engine_adapter_lists(a->cannot_take, "allowed_token_ids");
-    /* A vLLM with a reasoning parser begins a grammar after the thought alone. */
+    /* A vLLM with a reasoning parser applies a grammar only after the thought. */
     return q != ASK_FORMAT || r->wire->tells_all;
 }
 
@@ -177,7 +177,7 @@ static unsigned judge(const struct remote *r, struct token_span ids)
             return LACKS_BIAS;
         return ids.n > 2 ? LACKS_STOP : 0;
     case ASK_ENDS:
-        if (first + 1 < ids.n) /* then it is not known of min_tokens, which bans stop ids */
+        if (first + 1 < ids.n) /* then nothing is known about min_tokens, which bans stop ids */
             return LACKS_STOP_IDS;
         return first < 2 ? LACKS_MIN_TOKENS : 0;
     case ASK_ALLOWED:
@@ -187,7 +187,7 @@ static unsigned judge(const struct remote *r, struct token_span ids)
     case ASK_FORMAT:
         return is_three_letters(r, ids) ? 0 : LACKS_FORMAT;
     default:
-        return 0; /* remote_note_answer has looked at its fields */
+        return 0; /* remote_note_answer has checked its fields */
     }
 }
 
@@ -195,7 +195,7 @@ static void ask(struct remote *r);
 
 static void on_delta(void *ctx, const struct engine_delta *d)
 {
-    (void)ctx, (void)d; /* a whole answer was asked for */
+    (void)ctx, (void)d; /* no deltas come, because a whole answer was requested */
 }
 
 static void on_done(void *ctx, const struct engine_result *res)
@@ -236,7 +236,7 @@ static void ask(struct remote *r)
     p->req = (struct engine_request){
         .session_id = STR("form-probe"), .prompt = {prompt, 1}, .sampling = &p->sampling};
     if (p->question == ASK_FIELDS && r->facts.says_rust) {
-        p->sampling.top_k = 2; /* a support without bounds is refused */
+        p->sampling.top_k = 2; /* a support without a bound is refused */
         p->req.all_fields = p->req.support = p->req.indexer.wanted = true;
         p->req.top_logprobs = 1;
     }

@@ -1,6 +1,6 @@
-/* One GET after the other, until one shows a kind: first paths of the kind that the settings say,
- * then the list of models, then paths of the others. A route of model calls answers a GET with 405
- * where it exists. Any other answer shows nothing, so a proxy of an engine is let pass. */
+/* One GET after the other, until one shows a kind: first paths of the kind in the settings, then
+ * the list of models, then paths of other kinds. A route for model calls answers a GET with 405 if
+ * it exists. Any other answer shows nothing, so a proxy of an engine is accepted. */
 #include "worker/engine/wire/kind_probe.h"
 
 #include <stdlib.h>
@@ -14,15 +14,15 @@
 
 struct kind_probe {
     struct list_head calls;
-    size_t next; /* of steps */
-    bool own;    /* own paths are asked now; then those of other kinds */
+    size_t next; /* index of the next step */
+    bool own;    /* asking paths of the own kind; later those of other kinds */
     void (*done)(struct remote *r, const char *other_kind);
 };
 
 enum step_mark { MARK_PAGE, MARK_ROUTE, MARK_MODELS };
 
 static const struct kind_step {
-    const char *kind; /* NULL: the answer says which */
+    const char *kind; /* NULL: the answer contains the kind */
     const char *path;
     enum step_mark mark;
 } steps[] = {
@@ -58,7 +58,7 @@ static void end_probe(struct remote *r, const char *other_kind)
     done(r, other_kind);
 }
 
-/* Whether the step is one to ask now. Settings were asked for before. */
+/* Reports whether the step must be done now. Settings were asked for before. */
 static bool is_due(const struct remote *r, const struct kind_step *s)
 {
     bool own = s->kind && strcmp(s->kind, r->adapter->kind) == 0;

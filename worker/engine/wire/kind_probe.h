@@ -9,15 +9,15 @@ struct json;
 struct kind_probe;
 struct remote;
 
-/* Asks the server, unless that is under way: r->kind_probe. `done` is called once, later, with the
- * kind that it is, or NULL if nothing shows a different kind than r's. */
+/* Starts the probe, unless r->kind_probe is set. `done` is called once, later, with the real kind,
+ * or NULL if nothing shows a different kind than r's. */
 void kind_probe_begin(struct remote *r, void (*done)(struct remote *r, const char *other_kind));
 
-/* Ends it without a call; r->kind_probe is NULL then. */
+/* Ends the probe without a call and sets r->kind_probe to NULL. */
 void kind_probe_cancel(struct remote *r);
 
-/* The kind that a list of models (/v1/models) shows by its owner, if it is not `kind`; else NULL.
- */
+/* Returns the kind that a list of models (/v1/models) shows by its owner, if it is not `kind`; else
+ * NULL. */
 const char *kind_of_models(const struct json *models, const char *kind);
 
 #endif

@@ -1,6 +1,6 @@
 /* A line is NAME{label="value",...} NUMBER, with or without labels; other lines are skipped. Ranks
  * of one copy of the model (tensor and pipeline parallel) each report the same tokens, so only the
- * first of them counts; copies (data parallel, vLLM's engines) are summed. */
+ * first of them counts. Copies (data parallel, vLLM's engines) are summed. */
 #include "worker/engine/wire/kv_told.h"
 
 #include <math.h>
@@ -16,13 +16,13 @@ enum { NUMBER_MAX = 64, LINE_MAX_BYTES = 64 << 10 };
 
 static const double tokens_max = 1e15;
 
-/* One line, taken apart. */
+/* A parsed line. */
 struct told_line {
     struct str name, labels; /* labels: without the braces */
     double value;
 };
 
-/* A number that can be one of tokens; -1: it is none. */
+/* Reads a number that can be a number of tokens; -1: it cannot. */
 static double token_number(struct str s)
 {
     char text[NUMBER_MAX], *end;
@@ -36,7 +36,7 @@ static double token_number(struct str s)
     return *end || !isfinite(v) || v < 0 || v > tokens_max ? -1 : v;
 }
 
-/* The value of a label; absent: there is none of that name. */
+/* Returns the value of a label; absent: there is none of that name. */
 static struct str label_value(struct str labels, const char *name)
 {
     size_t at = 0;
@@ -119,7 +119,7 @@ static double vllm_used(const struct kv_told *t)
     return t->n_old_usage > 0 ? t->blocks * t->old_usage / t->n_old_usage : 0;
 }
 
-/* Most lines are of other names: buckets of histograms. */
+/* Reports whether a line may count. Most lines have other names: buckets of histograms. */
 static bool may_count(struct str line)
 {
     return str_starts(line, STR("sglang:max_total")) || str_starts(line, STR("sglang:num_used")) ||
@@ -139,7 +139,7 @@ static void read_line_of(struct kv_told *t, struct str line)
     buf_clear(&t->line);
 }
 
-/* The beginning of a line, or more of one. */
+/* Keeps the beginning of a line, or its continuation. */
 static void keep_line_start(struct kv_told *t, struct str bytes)
 {
     t->passed_over = t->passed_over || t->line.len + bytes.len > LINE_MAX_BYTES;

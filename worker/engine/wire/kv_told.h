@@ -1,5 +1,6 @@
 /*
- * What SGLang's and vLLM's metrics, in Prometheus' text, tell of their KV cache (struct engine_kv):
+ * struct kv_told: reads the state of the KV cache (struct engine_kv) from the metrics of SGLang and
+ * vLLM in Prometheus' text format:
  *
  *   sglang:max_total_num_tokens, sglang:num_used_tokens    of each data-parallel rank
  *   vllm:cache_config_info{block_size, num_gpu_blocks or kv_cache_size_tokens}   of each engine
@@ -15,10 +16,10 @@
 
 struct engine_kv;
 
-/* The text as it comes, of which a line is held at most. Zeroed: nothing has come. */
+/* State of reading; it holds at most one line of the text. Zeroed: at the start. */
 struct kv_told {
-    struct buf line;       /* an unfinished one */
-    bool passed_over;      /* it is longer than any that counts */
+    struct buf line;       /* an incomplete line */
+    bool passed_over;      /* the line is longer than any line that counts */
     double capacity, used; /* figures of SGLang */
     double blocks;         /* vLLM's capacity */
     double usage, old_usage;

@@ -1,8 +1,8 @@
 /*
- * Kind `llamacpp`: POST /completion with token ids. Never streamed: a stream leaves out tokens that
- * end inside a character. Samplers are neutralised but for what the request asks. Logprobs come as
- * entries (entries.h), asked for after sampling ("prob"); servers that do not know that field
- * answer with those of the logits alone ("logprob").
+ * Kind `llamacpp`: POST /completion with token ids. Never streamed, because a stream leaves out
+ * tokens that end inside a character. Samplers are switched off unless the request asks for them.
+ * Logprobs come as entries (entries.h), requested after sampling ("prob"). Servers that do not know
+ * that field return those of the logits alone ("logprob").
  */
 #include <math.h>
 
@@ -76,20 +76,20 @@ static void write_sampling(struct json_out *o, const struct sampling *s, uint32_
     json_out_double(o, 0);
     json_out_key(o, "mirostat");
     json_out_i64(o, 0);
-    /* These alone, in the order that other engines use. */
+    /* Only these, in the order that other engines use. */
     json_out_key(o, "samplers");
     json_out_raw(o, STR("[\"penalties\",\"temperature\",\"top_k\",\"top_p\",\"min_p\"]"));
     json_out_key(o, "seed");
     json_out_i64(o, seed);
 }
 
-/* The server returns no id of a request, but its seed: without a client's seed each request has one
- * of its own, which samples as well as the server's choice. The largest one means that the server
- * chooses. */
+/* Returns the request's seed, which also identifies the answer, because the server returns no id.
+ * Without a client's seed each request gets one of its own, which samples as well as the server's
+ * choice. The largest seed means that the server chooses. */
 static uint32_t seed_of(const struct sampling *s, const struct engine_request *q)
 {
     if (s->has_seed)
-        return (uint32_t)s->seed; /* the server's type */
+        return (uint32_t)s->seed; /* truncated to the server's type */
     return (uint32_t)str_hash(q->session_id, clock_us() + q->call + q->answer) & INT32_MAX;
 }
 
@@ -139,10 +139,10 @@ static void take_stop(struct reply *y, const struct json_scan *s)
         y->finish = REPLY_BROKEN;
 }
 
-static const double PROBABILITY_MAX = 1.001; /* of rounded sums */
+static const double PROBABILITY_MAX = 1.001; /* largest probability, allowing for rounded sums */
 
-/* A probability as its logarithm; NaN for 0, which nothing that was sampled has, and for what is
- * none. */
+/* Returns the logarithm of a probability; NaN for 0, which no sampled token has, and for anything
+ * that is not a probability. */
 static float log_of(const struct json_scan *s)
 {
     double p;
@@ -153,7 +153,8 @@ static float log_of(const struct json_scan *s)
     return (float)log(p);
 }
 
-/* All values of an answer are of one form, for they have one basis. */
+/* Records the form of the values, which must be the same in the whole answer, because an answer has
+ * one basis. */
 static void note_form(struct reply *y, bool prob)
 {
     enum logprob_basis basis = prob ? BASIS_PROCESSED : BASIS_RAW;
@@ -164,7 +165,7 @@ static void note_form(struct reply *y, bool prob)
     y->basis_told = true;
 }
 
-/* The value of an entry, in either form. */
+/* Stores the value of an entry, in either form. */
 static void take_value(struct reply *y, const struct json_scan *s, bool prob)
 {
     struct logprob_item *x = &vec_last(&y->entries);
@@ -174,8 +175,8 @@ static void take_value(struct reply *y, const struct json_scan *s, bool prob)
     note_form(y, prob);
 }
 
-/* An alternative's value; its id comes before or behind it. What cannot be sampled is left out by
- * its NaN. */
+/* Stores an alternative's value. Its id comes before or after it. An alternative that cannot be
+ * sampled is left out by its NaN. */
 static void take_top(struct reply *y, const struct json_scan *s, bool prob)
 {
     note_form(y, prob);
@@ -222,17 +223,17 @@ static int complete(struct reply *y, const struct engine_request *q, struct err 
 {
     (void)q;
     if (y->finish == REPLY_STOP && y->stop_text.len == 0 && y->ids.n > 0)
-        y->stop_id = vec_last(&y->ids); /* "eos": whatever the server knows as an end */
-    /* With "limit" there was no room for more. Otherwise the server has dropped part of what it had
-     * been asked with, to make room: not what was asked for. */
+        y->stop_id = vec_last(&y->ids); /* "eos": any id that the server considers an end */
+    /* "limit" means that there was no space for more. Otherwise the server has dropped part of the
+     * prompt to make space, so the answer is not to the prompt that was sent. */
     if (y->truncated && y->finish != REPLY_LENGTH)
         return err_set(e, ERR_ENGINE_INVALID, "the engine truncated the prompt");
     return 0;
 }
 
-/* --- logprobs that were left out --- */
+/* --- left-out logprobs --- */
 
-/* Samplers see the bias, what is told of the logits does not. */
+/* Uses a bias, which affects samplers but not the reported logprobs of the logits. */
 static void write_score(const struct score_ask *ask, struct wire_send *send)
 {
     struct json_out o = json_out_to(&send->body);
@@ -266,7 +267,7 @@ static void write_score(const struct score_ask *ask, struct wire_send *send)
     json_out_bool(&o, true);
     json_out_key(&o, "stream");
     json_out_bool(&o, false);
-    engine_extra_write(&o, ask->sampling->engine_extra); /* an adapter of the weights, say */
+    engine_extra_write(&o, ask->sampling->engine_extra); /* such as a LoRA adapter */
     json_out_end_obj(&o);
 }
 
@@ -281,7 +282,7 @@ static const struct field score_fields[] = {
     FIELD(ENTRIES "[].top_logprobs[].logprob", FIELD_SCALAR, SCORE_FIELD_TOP_LOGPROB),
 };
 
-/* The context of one slot. */
+/* Reads the context of one slot. */
 static void take_info(const struct json *info, struct engine_facts *ret)
 {
     int64_t slots = 0;
@@ -289,7 +290,7 @@ static void take_info(const struct json *info, struct engine_facts *ret)
     remote_take_context(json_get(json_get(info, "default_generation_settings"), "n_ctx"), ret);
     if (json_to_i64(json_get(info, "total_slots"), &slots) == 0 && slots > 0 &&
         slots <= UINT16_MAX) {
-        ret->kv_unit = ret->context_length; /* a slot holds one session */
+        ret->kv_unit = ret->context_length; /* a slot holds one session, and reserves that much */
         ret->kv_capacity = ret->kv_unit * (uint64_t)slots;
     }
 }

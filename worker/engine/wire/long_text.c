@@ -1,4 +1,4 @@
-/* The reading is the helper's as long as it is read; then it is the attempt's again. */
+/* The reading belongs to the helper while it is read, then to the attempt again. */
 #include "worker/engine/wire/long_text.h"
 
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static void run(struct engine_work *w)
     reading_parse(CONTAINER_OF(w, struct long_text, work)->reading);
 }
 
-/* What a stuck helper has is lost. */
+/* If the helper is stuck, its work is leaked. */
 static void on_done(struct engine_work *w, enum engine_work_end end)
 {
     struct long_text *t = CONTAINER_OF(w, struct long_text, work);

@@ -1,8 +1,8 @@
 /*
  * A file is a magic number, a version, the header's length (2 or 4 bytes) and the header, a Python
- * dict as text, then the items. Only three keys are looked for, by their text, since NumPy writes
- * the dict in one way. A file ends where type and shape say; a further one may follow, and the last
- * must end with the bytes. Items become int32, for a block of routed experts is int32 everywhere
+ * dict as text, then the items. Only three keys are searched, by their text, because NumPy writes
+ * the dict in one way. Type and shape determine the end of a file. A further one may follow, and
+ * the last must end with the bytes. Items become int32, the format of routed experts everywhere
  * else (experts.h).
  */
 #include "worker/engine/wire/npy.h"
@@ -28,7 +28,7 @@ static struct str value_of(struct str header, const char *name)
     return str_trim(str_sub(header, at + strlen(name), header.len));
 }
 
-/* Bytes of an item, or 0. */
+/* Returns the size of an item, or 0. */
 static size_t item_bytes(struct str descr)
 {
     static const struct {
@@ -43,7 +43,7 @@ static size_t item_bytes(struct str descr)
     return 0;
 }
 
-/* The product of "(6, 2, 3)", or SIZE_MAX. */
+/* Returns the product of "(6, 2, 3)", or SIZE_MAX. */
 static size_t items_of(struct str shape)
 {
     size_t n = 1, at = 1;
@@ -81,8 +81,8 @@ static void widen_items(struct buf *out, const char *p, size_t n, size_t item)
     out->len += n * 4;
 }
 
-/* Finds the header's text; *ret_data: where the items start. 0: more bytes are needed, -1: it is no
- * such file. */
+/* Finds the header's text; *ret_data: where the items start. Returns 0 if more bytes are needed, -1
+ * if it is not such a file. */
 static int find_header(struct str file, struct str *header, size_t *ret_data)
 {
     static const struct str magic = {"\x93NUMPY", 6};
@@ -117,7 +117,8 @@ static size_t rows_of(struct str shape)
     return str_to_u64(str_sub(shape, 1, digits), UINT32_MAX, &rows) < 0 ? 0 : (size_t)rows;
 }
 
-/* The next file's header, if all of it is there. *ret_len: how long it is. As find_header. */
+/* Reads the next file's header, if all of it is there. *ret_len: its length. Returns like
+ * find_header. */
 static int read_npy_header(struct npy *n, struct str file, size_t *ret_len)
 {
     struct str header, shape;
@@ -164,7 +165,7 @@ void npy_feed(struct npy *n, struct buf *came)
     if (!n->bad && n->bytes > BYTES_MAX)
         n->bad = fail_npy(&n->err, "too large") < 0;
     if (n->bad)
-        at = came->len; /* nothing more is looked at */
+        at = came->len; /* the remaining bytes are ignored */
     buf_consume(came, at);
     n->bytes -= came->len;
 }

@@ -1,6 +1,6 @@
 /*
- * Kind `openai`: POST /v1/chat/completions upstream, the client's request as it is but for `stream`
- * and `n`. Text in, text out; ids and logprobs are taken where the upstream gives them.
+ * Kind `openai`: POST /v1/chat/completions upstream. The client's request is unchanged except for
+ * `stream` and `n`. Text in, text out; ids and logprobs are used if the upstream returns them.
  */
 #include "common/codec/surrogates.h"
 #include "worker/engine/pool/engine_request.h"
@@ -14,8 +14,8 @@
 #include "worker/engine/wire/wire_reply.h"
 #include "worker/engine/wire/wire_write.h"
 
-/* What asks for ids, and the logprobs that belong to them. SGLang's meta_info does not stream, its
- * sglext does. */
+/* Fields that ask for ids, and for the logprobs that belong to them. SGLang's meta_info does not
+ * stream, its sglext does. */
 static const char *const asks_vllm[] = {"return_token_ids", "return_weight_versions", "logprobs",
                                         NULL};
 static const char *const asks_sglang[] = {"return_meta_info", "return_prompt_token_ids", "logprobs",
@@ -44,8 +44,8 @@ static bool is_among(struct str key, const char *const *names)
     return false;
 }
 
-/* What was written before (engine_request.h), where the body has null for it; absent if this member
- * was not. */
+/* Returns the text that was written before (engine_request.h) and for which the body has null;
+ * absent if the member has none. */
 static struct str text_of(const struct engine_request *q, struct str key)
 {
     for (size_t i = 0; i < q->n_chat_texts; i++)
@@ -54,7 +54,7 @@ static struct str text_of(const struct engine_request *q, struct str key)
     return (struct str){0};
 }
 
-/* SGLang takes the request's id from its body alone. */
+/* Writes the request's id, which SGLang reads only from the body. */
 static void write_rid(struct json_out *o, const struct engine_request *q)
 {
     struct buf rid = {0};
@@ -65,8 +65,8 @@ static void write_rid(struct json_out *o, const struct engine_request *q)
     buf_done(&rid);
 }
 
-/* The request's fields in their order; ours replace theirs. The model is the upstream's own name
- * for it: a pool's name means nothing there. */
+/* Writes the request's fields in their order; ours replace theirs. The model is the upstream's own
+ * name for it: a pool's name is unknown there. */
 static void write_request(const struct remote *r, const struct engine_request *q,
                           struct wire_send *send)
 {
@@ -76,7 +76,7 @@ static void write_request(const struct remote *r, const struct engine_request *q
     const char *model = t->model ? t->model : t->pool;
     struct json_out o = json_out_to(&send->body);
 
-    /* Addresses of such servers are usually given with their /v1. */
+    /* Addresses of such servers usually include /v1. */
     send->path = remote_has_v1(r) ? "/chat/completions" : "/v1/chat/completions";
     send->stream = send->stream && asks != asks_sglang;
     json_out_obj(&o);
@@ -111,7 +111,8 @@ static void write_request(const struct remote *r, const struct engine_request *q
     json_out_end_obj(&o);
 }
 
-/* An upstream that gives up cannot be asked for the rest: it takes no ids. */
+/* Reads the finish. An upstream that stops part way cannot be asked for the rest, because it
+ * accepts no ids. */
 static int read_finish(struct reply *y, const struct json *word, struct err *e)
 {
     static const enum reply_finish finishes[] = {
@@ -138,7 +139,8 @@ static int read_finish(struct reply *y, const struct json *word, struct err *e)
     return 0;
 }
 
-/* What ended it: vLLM's stop_reason, SGLang's matched_stop; a string or a token's id. */
+/* Reads what ended the answer: vLLM's stop_reason, SGLang's matched_stop; a string or a token's
+ * id. */
 static void take_matched(struct reply *y, const struct json *choice)
 {
     static const char *const names[] = {"stop_reason", "matched_stop"};
@@ -154,7 +156,7 @@ static void take_matched(struct reply *y, const struct json *choice)
     }
 }
 
-/* Whether the document is an error: as a member, or itself, as older vLLM has it. */
+/* Returns the error of a document: a member, or the document itself, as in older vLLM. */
 static const struct json *error_of(const struct json *doc)
 {
     const struct json *error = json_get(doc, "error");
@@ -164,7 +166,7 @@ static const struct json *error_of(const struct json *doc)
     return str_eq_c(json_string(json_get(doc, "object")), "error") ? doc : NULL;
 }
 
-/* An error may be told as an object or as a text alone. */
+/* Reads an error, which may be an object or only a text. */
 static void take_error(struct reply *y, const struct json *error)
 {
     struct arena a = {0};
@@ -180,7 +182,8 @@ static void take_error(struct reply *y, const struct json *error)
     arena_done(&a);
 }
 
-/* An answer that ends by a failure: what the upstream says of it, or the word itself. */
+/* Handles an answer that ends with a failure: reads the upstream's reason, or the finish word
+ * itself. */
 static int take_failure(struct reply *y, const struct json *choice, struct err *e)
 {
     const struct json *error = json_get(choice, "error");

@@ -1,12 +1,12 @@
 /*
- * Words are read by forms: each is a list of steps, and a step is a text followed by a number.
+ * Texts are read by forms: each is a list of steps, and a step is a text followed by a number.
  *
  *   "The input (500 tokens) is longer than the model's context length (300 tokens)."
  *        input ( -> prompt                          context length ( -> max
  *
- * Texts are searched from left to right without regard to case; "at least" and "about" may come
- * before a number. The first form whose steps are all found gives the figures. Phrases without
- * figures decide whether the words mean this error at all.
+ * Texts are searched from left to right without regard to case; "at least" and "about" may precede
+ * a number. The first form whose steps are all found gives the figures. Phrases without figures
+ * decide whether the text means this error at all.
  */
 #include "worker/engine/wire/overflow.h"
 
@@ -23,8 +23,8 @@ struct overflow_step {
     enum figure figure;
 };
 
-/* SGLang, vLLM, llama-server and OpenAI first, then what other upstreams say. A form with more
- * steps comes before one that begins alike. */
+/* SGLang, vLLM, llama-server and OpenAI first, then other upstreams. A form with more steps
+ * precedes one with the same beginning. */
 static const struct overflow_step forms[][STEPS_MAX] = {
     {{"the input (", PROMPT}, {"context length (", MAX}},
     {{"context length of ", MAX}, {"total of ", TOTAL}, {"tokens: ", PROMPT}, {"and ", ANSWER}},
@@ -73,7 +73,7 @@ static const struct overflow_step forms[][STEPS_MAX] = {
 static const char *const codes[] = {"context_length_exceeded", "exceed_context_size_error",
                                     "model_context_window_exceeded", "context_window_exceeded"};
 
-/* Phrases that mean nothing else. */
+/* Phrases with no other meaning. */
 static const char *const phrases[] = {
     "context length exceeded",
     "contextwindowexceeded",
@@ -105,7 +105,7 @@ static const char *const phrases[] = {
     "`inputs` must have less than",
 };
 
-/* Phrases that count beside a refusal only. */
+/* Phrases that count only together with a refusal. */
 static const char *const loose_phrases[] = {"context length", "context size", "context window"};
 
 static char lower_ascii(char c)
@@ -122,7 +122,7 @@ static bool begins_word(struct str words, const char *text)
     return true;
 }
 
-/* The words that follow `text`; p NULL: it is not there. */
+/* Returns the rest after `text`; p NULL: it does not occur. */
 static struct str text_after(struct str words, const char *text)
 {
     for (size_t i = 0; i < words.len; i++) {
@@ -141,7 +141,8 @@ static bool has_any(struct str words, const char *const *texts, size_t n)
     return false;
 }
 
-/* Reads the number at the front, which may have commas between its digits. 0: there is none. */
+/* Reads the number at the front, which may have commas between its digits. Returns 0 if there is
+ * none. */
 static uint64_t read_figure(struct str words)
 {
     static const char *const fillers[] = {"at least ", "about ", "approximately "};
@@ -161,8 +162,8 @@ static uint64_t read_figure(struct str words)
     return n;
 }
 
-/* Finds the step's text with a number behind it. Returns the words that follow the text; p NULL:
- * there is no such place. */
+/* Finds the step's text with a number after it. Returns the rest after the text; p NULL: there is
+ * no such position. */
 static struct str read_step(struct str words, const struct overflow_step *s, uint64_t *ret)
 {
     do {

@@ -18,8 +18,8 @@ enum engine_half remote_half(const void *replica)
     return strcmp(r->facts.half, "prefill") == 0 ? HALF_PREFILL : HALF_DECODE;
 }
 
-/* Returns the rank for the request: the session's, or the one that the session names, which goes to
- * both halves. -1: it chooses. */
+/* Returns the data-parallel rank for the request: the session's, or the one that the session names,
+ * which goes to both halves. -1: the engine chooses. */
 static int64_t rank_of(const struct remote *r, const struct engine_request *q)
 {
     int64_t rank = remote_rank_of(r, q);
@@ -35,7 +35,8 @@ struct engine_pairing remote_pairing(const void *replica, const struct engine_re
     struct url url = {0};
     struct err e = {0};
 
-    (void)url_parse(str_cstr(r->target->rest), &url, &e); /* was read when it was opened */
+    /* valid, because it was parsed when it was opened */
+    (void)url_parse(str_cstr(r->target->rest), &url, &e);
     return (struct engine_pairing){
         .host = url.host, .port = r->facts.bootstrap_port, .rank = rank_of(r, q)};
 }

@@ -1,10 +1,10 @@
 /*
- * The engine tells the best tokens before sampling, this file does what samplers do with them:
+ * The engine reports the best tokens before sampling. This file does what samplers do with them:
  * divide by the temperature, keep top-k, top-p, min-p, and normalise. Weights are relative to the
  * best token's, so nothing overflows.
  *
- * Tokens that were not told count in the sum, too. untold() bounds what they can weigh at most; if
- * that is more than a part in 100000, the result would not be sure, and more tokens are asked for
+ * Tokens that were not reported count in the sum, too. untold() bounds their possible weight. If
+ * that is more than 1 in 100000, the result would not be accurate, and more tokens are requested
  * (SCORE_WIDER).
  */
 #include "worker/engine/wire/processed.h"
@@ -14,10 +14,10 @@
 #include "common/codec/sampling.h"
 #include "worker/engine/wire/scoring.h"
 
-#define SURE 1e-5 /* of what is not told, as a part of the whole */
+#define SURE 1e-5 /* largest weight of unreported tokens, as a fraction of the whole */
 
-/* Returns the largest weight that the tokens not told can have together after temperature. The best
- * token weighs 1. */
+/* Returns the largest weight that the unreported tokens can have together after temperature. The
+ * best token weighs 1. */
 static double untold(const struct processed *p)
 {
     const struct json_floats *l = &p->logprobs;
@@ -28,8 +28,9 @@ static double untold(const struct processed *p)
         return 0;
     for (size_t i = 0; i < l->n; i++)
         mass -= exp((double)l->at[i]);
-    mass = mass > 1e-7 ? mass : 1e-7; /* sums of floats are no more exact */
-    if (t <= 1)                       /* none of them is likelier than the last one told */
+    mass = mass > 1e-7 ? mass : 1e-7; /* sums of floats are not more accurate */
+    /* no unreported token is more likely than the last reported one */
+    if (t <= 1)
         return mass * exp((double)l->at[l->n - 1] * (1 / t - 1) - (double)l->at[0] / t);
     if (p->vocab_size == 0)
         return INFINITY;
@@ -41,7 +42,7 @@ static double weight(const struct processed *p, double logprob)
     return exp((logprob - (double)p->logprobs.at[0]) / p->sampling->temperature);
 }
 
-/* How many of the best top-p leaves of n, whose weights sum up to `sum`. */
+/* Returns how many of the n best tokens, whose weights sum up to `sum`, top-p keeps. */
 static size_t cut_top_p(const struct processed *p, size_t n, double sum)
 {
     double so_far = 0;
@@ -72,7 +73,7 @@ int processed_logprob(const struct processed *p, float *ret)
 
     if (sampling_bends_logits(s) || n == 0)
         return SCORE_NONE;
-    if (s->temperature <= 0) { /* the best one, always */
+    if (s->temperature <= 0) { /* always the best token */
         *ret = 0;
         return own >= p->logprobs.at[0] ? SCORE_FOUND : SCORE_NONE;
     }

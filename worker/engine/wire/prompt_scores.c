@@ -1,12 +1,12 @@
 /*
- * The two kinds have different formats. SGLang gives a row of [logprob, id] for the prompt and one
- * row of alternatives for each position. vLLM gives an object for each position whose keys are ids;
- * the id's own logprob is one of them. While bytes come, both are put into flat arrays (entry_ids,
- * entry_logprobs, and where each position ends); at the end sort_entries() sorts each position's
- * entries and picks its own.
+ * The two kinds have different formats. SGLang returns a row of [logprob, id] for the prompt and
+ * one row of alternatives for each position. vLLM returns an object for each position whose keys
+ * are ids, including the prompt's own id. Both are read into flat arrays (entry_ids,
+ * entry_logprobs, and the end of each position). At the end sort_entries() sorts each position's
+ * entries and finds its own.
  *
- * The answer must repeat the ids that were sent: an engine that rendered them anew would score
- * another prompt. The first id has nothing before it and gets 0.
+ * The answer must repeat the ids that were sent: an engine that rendered them again would score a
+ * different prompt. The first id has nothing before it and gets 0.
  */
 #include "worker/engine/wire/prompt_scores.h"
 
@@ -26,7 +26,7 @@ static const struct field sglang_fields[] = {
     FIELD("meta_info.input_top_logprobs[]", FIELD_TRIPLES, TOPS),
 };
 
-/* A key of an entry is the id; its members come as "PATH.ID.logprob". */
+/* The key of an entry is the id, so its members are "PATH.ID.logprob". */
 #define OF_GENERATE "prompt_logprobs[]."
 #define OF_COMPLETIONS "choices[].prompt_logprobs[]."
 
@@ -42,7 +42,7 @@ static int fail_scores(struct err *e, const char *what)
     return err_set(e, ERR_ENGINE_INVALID, "the scorer's answer is invalid: %s", what);
 }
 
-/* --- asking --- */
+/* --- the request --- */
 
 static void write_sglang(const struct prompt_scores *p, struct json_out *o)
 {
@@ -60,7 +60,7 @@ static void write_sglang(const struct prompt_scores *p, struct json_out *o)
     json_out_bool(o, false);
 }
 
-/* Writes the request. vLLM must sample something: one token, which is ignored. */
+/* Writes the request. vLLM must sample at least one token, which is ignored. */
 static void write_vllm(const struct prompt_scores *p, bool completions, struct json_out *o)
 {
     json_out_key(o, completions ? "prompt" : "token_ids");
@@ -105,7 +105,7 @@ void prompt_scores_write(const struct prompt_scores *p, unsigned route, struct w
 
 /* --- reading --- */
 
-/* The position that is read ends with the entries that are there. */
+/* Ends the present position with the entries so far. */
 static void end_position(struct prompt_scores *p)
 {
     if (p->entry_ends.n > 0)
@@ -202,7 +202,7 @@ static int best_first(const void *a, const void *b)
     return (x->logprob < y->logprob) - (x->logprob > y->logprob);
 }
 
-/* The best of the n entries at `from`. */
+/* Keeps the best of the n entries at `from`. */
 static void keep_best(struct prompt_scores *p, size_t from, size_t n)
 {
     struct entry *all = mem_calloc(n + 1, sizeof(*all));
@@ -220,7 +220,7 @@ static void keep_best(struct prompt_scores *p, size_t from, size_t n)
     free(all);
 }
 
-/* vLLM: the logprob of the id itself stands among the entries of its position. */
+/* Finds the logprob of the id itself, which for vLLM is among the entries of its position. */
 static void find_own(struct prompt_scores *p, size_t from, size_t n, int32_t id)
 {
     float own = NAN;

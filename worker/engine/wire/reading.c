@@ -1,15 +1,16 @@
 /*
- * Bytes go down through these, each of which may stop at any byte and go on with the next piece:
+ * Bytes go through these functions, each of which may stop at any byte and continue with the next
+ * piece:
  *
  *   reading_feed -> take_events (a stream)    -> take_data  -> take_json (by the wire's table)
  *                                             '-> take_event, at an event's end -> take_document
  *                '-> take_json (one document)
- *   reading_end  -> take_document, of the one; then what a whole answer must have
+ *   reading_end  -> take_document, for the one document; then the checks of a whole answer
  *
  * on_scalar, on_target and on_bulk put fields into reply.event. take_document checks the prompt
- * that the engine says it answered, moves the event over (reply_merge) and gives the new tokens as
- * a delta. Kinds of text take each document whole instead (reading_text.c), as their messages go on
- * as JSON.
+ * that the engine says it answered, moves the event to the reply (reply_merge) and passes on the
+ * new tokens as a delta. Kinds with text read each document whole instead (reading_text.c), because
+ * their messages are passed on as JSON.
  */
 #include "common/base/limits.h"
 #include "worker/engine/wire/reading_internal.h"
@@ -28,9 +29,10 @@
 enum {
     EXPERTS_MAX = 1 << 30,
     EVENT_MAX = 256 << 20,
-    WORD_MAX = 64,         /* longest word of an event that is not JSON */
-    DELTA_MAX = 4096,      /* tokens that are made text and told in a turn of the loop */
-    DELTA_TOPS_MAX = 8192, /* limit of tokens with alternatives, both together */
+    WORD_MAX = 64, /* longest word of an event that is not JSON */
+    /* tokens that are converted to text and passed on in one loop iteration */
+    DELTA_MAX = 4096,
+    DELTA_TOPS_MAX = 8192, /* limit of tokens with alternatives; both count */
 };
 
 static int invalid(struct err *e, const char *what)
@@ -38,7 +40,7 @@ static int invalid(struct err *e, const char *what)
     return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s", what);
 }
 
-/* Makes a reader's own reason the attempt's error; why may be e. */
+/* Makes the attempt's error from a reader's own reason; why may be e. */
 static int unreadable(struct err *e, const struct err *why)
 {
     struct err kept = *why;
@@ -65,7 +67,7 @@ static void on_scalar(void *ctx, int id, const struct json_scan *s, struct str k
 
     switch (id) {
     case FIELD_ID_PROMPT_TOKENS:
-        /* Beside ids that were echoed, the usage says nothing new. */
+        /* The ids are counted, so the usage adds nothing. */
         if (y->event.prompt_tokens < 0)
             y->event.prompt_tokens = reply_int(s);
         break;
@@ -116,14 +118,15 @@ static void on_scalar(void *ctx, int id, const struct json_scan *s, struct str k
     }
 }
 
-/* All is passed over where nobody asked. */
+/* Skips everything if it was not asked for. */
 static struct base64_window indexer_window(const struct indexer_ask *ask)
 {
     return (struct base64_window){.from = (uint64_t)ask->from * ask->row_bytes,
                                   .max = ask->wanted ? ask->max_bytes : 0};
 }
 
-/* A server that was started for them may tell them whoever asks: they are passed over then. */
+/* A server that was started for experts may send them without being asked. Then they are
+ * skipped. */
 static void experts_target(struct reading *r, struct field_target *t)
 {
     struct reply *y = &r->reply;
@@ -260,10 +263,9 @@ static void give_delta(const struct reading *r, size_t n)
     r->delta(r->ctx, &d);
 }
 
-/* What is new goes on. An event of so many tokens that all of them would take long is held back
- * with all behind it: the end of an answer is taken in steps. Another piece may follow what was
- * aborted.
- */
+/* Passes on new tokens. An event with so many tokens that passing them on would take long is held
+ * back, with all after it: the end of an answer is handled in steps. After an abort a further piece
+ * may follow. */
 static void give_new(struct reading *r, size_t n)
 {
     r->back += n;
@@ -275,7 +277,7 @@ static void give_new(struct reading *r, size_t n)
     r->back = 0;
 }
 
-/* How long the prompt is once each picture's placeholder is a run. */
+/* Returns the length of the prompt with each picture's placeholder as a run. */
 static size_t prompt_length(const struct engine_request *q)
 {
     size_t n = q->prompt.n;
@@ -285,7 +287,7 @@ static size_t prompt_length(const struct engine_request *q)
     return n;
 }
 
-/* Whether the echo is the prompt, with those runs. */
+/* Reports whether the echo is the prompt with these runs. */
 static bool is_prompt(const struct engine_request *q, const struct json_ints *echo)
 {
     size_t at = 0, image = 0;
@@ -301,8 +303,9 @@ static bool is_prompt(const struct engine_request *q, const struct json_ints *ec
     return at == echo->n;
 }
 
-/* A server that knows nothing of images answers without them, and does not say so: its answer to a
- * prompt with images must tell what it made of them, before any of it goes on. */
+/* Checks the prompt of an answer with images before any of it is passed on. A server that does not
+ * know images answers without them and does not report it. So its answer must show the prompt that
+ * it made of them. */
 static int check_images_told(struct reading *r, int64_t said, struct err *e)
 {
     if (r->req->n_images == 0 || r->prompt_told)
@@ -314,8 +317,8 @@ static int check_images_told(struct reading *r, int64_t said, struct err *e)
                       "old for them, or takes none");
 }
 
-/* Whether another prompt is let: one with images, where engines may drift. One that is no longer
- * than what was sent was made without them. */
+/* Reports whether a different prompt is accepted: one with images, if engines may drift. One that
+ * is no longer than what was sent was made without the images. */
 static bool note_drift(struct reading *r, int64_t said)
 {
     if (!r->req->media_drift || r->req->n_images == 0 || said <= (int64_t)r->req->prompt.n ||
@@ -345,7 +348,7 @@ static int check_prompt(struct reading *r, struct err *e)
                                     : "");
 }
 
-/* A document is complete. */
+/* Handles a complete document. */
 static int take_document(struct reading *r, struct err *e)
 {
     struct reply *y = &r->reply;
@@ -361,20 +364,21 @@ static int take_document(struct reading *r, struct err *e)
     rc = reading_check_id(r, e);
     if (rc != READING_MORE)
         return rc;
-    if (r->events && y->lacks.n > 0) /* lacks have places in a whole answer only */
+    /* a stream cannot have lacks, which need positions in a whole answer */
+    if (r->events && y->lacks.n > 0)
         return invalid(e, "a stream leaves logprobs out");
     if (check_prompt(r, e) < 0 || reply_merge(y, r->events, &n, e) < 0)
         return -1;
     reply_note_version(y);
-    /* What comes whole and has ended goes on as the result alone. A delta comes of streams, and of
-     * a piece that the engine aborted, which more will follow. */
+    /* A whole answer that has ended is passed on only as the result. Deltas are for streams, and
+     * for a piece that the engine aborted and that a further one follows. */
     if (y->lacks.n == 0 && (r->events || y->finish == REPLY_ABORT))
         give_new(r, n);
     r->ended = r->ended || y->finish != REPLY_RUNNING;
     return READING_MORE;
 }
 
-/* Bytes of a document. */
+/* Reads bytes of a document. */
 static int take_json(struct reading *r, struct str bytes, struct err *e)
 {
     int rc;
@@ -390,7 +394,7 @@ static int take_json(struct reading *r, struct str bytes, struct err *e)
 
 /* --- event streams --- */
 
-/* Bytes of an event's data: JSON, or a word such as [DONE]. */
+/* Reads bytes of an event's data: JSON, or a word such as [DONE]. */
 static int take_data(struct reading *r, struct str bytes, struct err *e)
 {
     if (r->wire->text) {
@@ -399,7 +403,7 @@ static int take_data(struct reading *r, struct str bytes, struct err *e)
     }
     if (!r->in_json && r->word.len == 0) {
         while (bytes.len > 0 && memchr(" \t\r\n", bytes.p[0], 4))
-            bytes = str_sub(bytes, 1, bytes.len); /* blanks behind it are not known as such yet */
+            bytes = str_sub(bytes, 1, bytes.len); /* blanks after it are not yet recognized */
         if (bytes.len == 0)
             return READING_MORE;
         if (bytes.p[0] == '{') {
@@ -460,7 +464,7 @@ struct reading *reading_new(const struct remote *remote, const struct wire *wire
     r->sse = mem_zalloc(sizeof(*r->sse));
     r->sse->max_event = wire->text ? UPSTREAM_EVENT_MAX : EVENT_MAX;
     if (q->indexer.wanted)
-        r->sse->max_event = SIZE_MAX; /* the kept data is limited */
+        r->sse->max_event = SIZE_MAX; /* the kept data is limited elsewhere */
     reply_init(&r->reply, q->top_logprobs, q->held);
     r->rows.arena.sum = r->told_arena.sum = r->doc_arena.sum = q->held;
     r->reply.support.wanted = q->support;
@@ -545,7 +549,7 @@ int reading_end(struct reading *r, struct err *e)
     if (!r->ended && r->all_sent && r->wire->silent_abort) {
         y->finish = REPLY_ABORT;
         r->ended = true;
-        give_new(r, 0); /* another piece goes on behind what was held back */
+        give_new(r, 0); /* a further piece continues what was held back */
     }
     if (!r->ended)
         return err_set(e, ERR_ENGINE_INVALID, "the engine's answer has no finish reason");
@@ -608,7 +612,7 @@ struct reply *reading_reply(struct reading *r)
 
 /* --- the result --- */
 
-/* Makes the spans that reply_settle_versions has left. Returns how many. */
+/* Makes the remaining spans after reply_settle_versions. Returns their number. */
 static size_t make_versions(const struct reply *y, struct engine_version *out)
 {
     for (size_t i = 0; i < y->spans.n; i++) {
@@ -632,7 +636,7 @@ static enum engine_finish finish_of(const struct reply *y)
 
 void reading_result(struct reading *r, struct engine_result *ret)
 {
-    static const float nothing; /* an empty answer has logprobs, too: none */
+    static const float nothing; /* an empty answer has an empty, non-NULL list of logprobs */
     struct reply *y = &r->reply;
     const float *logprobs = y->ids.n > 0 ? y->logprobs.at : &nothing;
 

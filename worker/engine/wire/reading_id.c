@@ -1,8 +1,8 @@
 /*
- * The id that an answer returns: whose answer it is. Connections are kept, so an answer too many
- * may come in front of the one that is due. An engine that has returned the id of a request must
- * return that of each. Of others only an id that looks like ours can be judged: older servers, and
- * routers in front of them, return ids of their own.
+ * The id that an answer returns shows whose answer it is. Connections are kept, so a surplus answer
+ * may precede the right one. An engine that has returned the id of a request must return that of
+ * each. For other engines only an id in our form can be judged: older servers, and routers in front
+ * of them, return ids of their own.
  */
 #include "worker/engine/wire/reading_internal.h"
 #include "worker/engine/wire/remote.h"
@@ -35,7 +35,7 @@ struct str reading_own_id(const struct reading *r)
     return own ? buf_str(&r->reply.answer_id) : (struct str){0};
 }
 
-/* Whether an answer's id is the one expected, as it is or behind what vLLM puts in front. */
+/* Reports whether an answer's id is the expected one, perhaps after vLLM's prefix. */
 static bool is_expected(struct str id, struct str expected)
 {
     static const char *const prefixes[] = {"", "generate-tokens-", "cmpl-", "chatcmpl-"};

@@ -1,4 +1,4 @@
-/* Kinds of text in a reading: long documents are read by a helper (reading_parse). */
+/* Text kinds in a reading. A helper reads long documents (reading_parse). */
 #include "common/codec/json_build.h"
 #include "worker/engine/wire/reading_internal.h"
 #include "worker/engine/wire/remote.h"
@@ -7,22 +7,22 @@
 #include "worker/text/request/chat_logprobs.h"
 
 enum {
-    TEXT_LONG = 64 << 10,        /* read in half a millisecond or more */
-    TEXT_TAKES_LONG = 768 << 10, /* takes a helper several milliseconds */
+    TEXT_LONG = 64 << 10,        /* reading takes half a millisecond or more */
+    TEXT_TAKES_LONG = 768 << 10, /* reading takes a helper several milliseconds */
 };
 
-/* The text as a tree of its own, for the receiver. */
+/* Parses the text into a tree of its own, for the receiver. */
 static void pass_tree(struct reading *r, struct buf *text)
 {
     struct err e;
 
     if (json_parse(&r->told_arena, arena_str(&r->told_arena, buf_str(text)), &r->told, &e))
-        r->told = NULL; /* it was written here */
+        r->told = NULL; /* it was parsed into this arena, which is reset */
     buf_done(text);
     buf_done(&r->word);
 }
 
-/* Keeps what of the answer goes on at its end: messages that did not, its finish, usage. */
+/* Keeps the data for the end of the answer: messages not passed on, its finish, usage. */
 static void keep_text(struct reading *r)
 {
     struct buf kept = {0};
@@ -42,8 +42,7 @@ int reading_text_end(struct reading *r, struct err *e)
     return 0;
 }
 
-/* The document in r->word, all but its messages and logprobs, which are r->messages and
- * r->delta_read. */
+/* Reads the document in r->word: messages to r->messages, logprobs to r->delta_read. */
 static int read_doc(struct reading *r, struct err *e)
 {
     struct reply *y = &r->reply;
@@ -113,7 +112,8 @@ static void pass_event(struct reading *r)
     }
     now.message = NULL;
     now.n_chat_lps = r->delta_read.n_chat_lps;
-    if (r->messages.n == 0 || now.n_chat_lps > 0) /* an empty one: the engine is alive */
+    /* an empty delta shows that the engine is alive */
+    if (r->messages.n == 0 || now.n_chat_lps > 0)
         r->delta(r->ctx, &now);
 }
 

@@ -1,9 +1,9 @@
 /*
- * Order matters: the words for a prompt that is too long (overflow.h), and for an id that is still
- * in use, come before the statuses, because they arrive as a plain 400. llama-server's words while
- * it loads come before them, too. What a client can mend
- * keeps its 4xx and the engine's words, cut to 300 bytes; what lies between gateway and engine
- * becomes an error of the engine's, without words.
+ * Order matters: the texts for a prompt that is too long (overflow.h), and for an id that is still
+ * in use, are checked before the statuses, because they come with a plain 400. llama-server's texts
+ * while it loads are checked before them, too. Errors that a client can mend keep their 4xx and the
+ * engine's text, cut to 300 bytes. Errors between gateway and engine become errors of the engine,
+ * without its text.
  */
 #include "worker/engine/wire/refusal.h"
 
@@ -14,15 +14,15 @@
 #include "common/codec/utf8.h"
 #include "worker/engine/wire/overflow.h"
 
-enum { WORDS_MAX = 300 }; /* bytes of what an engine says that are passed on */
+enum { WORDS_MAX = 300 }; /* most bytes of an engine's text that are passed on */
 
 static bool mentions_text(struct str text, const char *what)
 {
     return str_find(text, str_cstr(what), 0) != SIZE_MAX;
 }
 
-/* A refusal of these statuses may be about the prompt's length. A 500 is only if its words mean
- * nothing else. */
+/* Reports whether a refusal with that status is about the prompt's length. A 500 is only if its
+ * text has no other meaning. */
 static bool is_overflow(int64_t status, struct str text, struct err_overflow *ret)
 {
     bool refused = status == 400 || status == 413 || status == 422;
@@ -30,7 +30,7 @@ static bool is_overflow(int64_t status, struct str text, struct err_overflow *re
     return (refused || status == 500) && overflow_in_words(text, !refused, ret);
 }
 
-/* The words of OpenAI's API, in front of the engine's own. */
+/* Sets an error with the text of OpenAI's API before the engine's own. */
 static void fail_overflow(struct err_overflow o, struct str text, int len, struct err *e)
 {
     if (o.prompt > o.max && o.max > 0)
@@ -49,7 +49,7 @@ enum engine_failure refusal_of(int64_t status, struct str text, struct err *e)
     int len = (int)MIN_OF(text.len, (size_t)WORDS_MAX);
 
     while (len > 0 && (size_t)len < text.len && ((unsigned char)text.p[len] & 0xc0) == 0x80)
-        len--; /* no half of a character */
+        len--; /* do not cut a character */
 
     if (status == 400 && mentions_text(text, "Duplicate request ID")) {
         (void)err_set(e, ERR_ENGINE_UNAVAILABLE, "the engine still has a request of this id");
@@ -73,7 +73,7 @@ enum engine_failure refusal_of(int64_t status, struct str text, struct err *e)
         (void)err_set(e, ERR_OVERLOADED, "engine: %.*s", len, text.p);
         return ENGINE_FULL;
     }
-    /* Keys and paths are between the gateway and the engine; the agent cannot mend them. */
+    /* Keys and paths concern gateway and engine; the agent cannot mend them. */
     if (status == 401 || status == 403 || status == 404 || status == 405 || status == 407) {
         (void)err_set(e, ERR_ENGINE_INVALID, "the engine refuses the gateway: %d", (int)status);
         return ENGINE_BROKE;
@@ -84,7 +84,9 @@ enum engine_failure refusal_of(int64_t status, struct str text, struct err *e)
         return ENGINE_BROKE;
     }
     if (status <
-        400) { /* no answer to what was asked, and no redirect is followed with ids in it */
+        /* not an answer to the request; redirects are not followed, because the ids would go
+         * elsewhere */
+        400) {
         (void)err_set(e, ERR_ENGINE_INVALID, "the engine answers with status %d", (int)status);
         return ENGINE_BROKE;
     }
@@ -93,7 +95,7 @@ enum engine_failure refusal_of(int64_t status, struct str text, struct err *e)
     return ENGINE_SAID_5XX;
 }
 
-/* Copies the words without NUL bytes, at which an error's text would end. */
+/* Copies the text without NUL bytes, at which an error's text would end. */
 static struct str clean_words(struct arena *a, struct str words)
 {
     struct buf out = {0};

@@ -1,10 +1,10 @@
 /*
- * The replica: its client, key and routes, and all calls that are no attempt (struct aside):
- * aborts, probes, questions for facts and for the weights' version, and forwarded requests. An
- * aside lives from its start to its callback; closing the replica cancels what is out.
+ * The replica: its client, key and routes, and all calls other than attempts (struct aside):
+ * aborts, probes, requests for facts and for the weights' version, and forwarded requests. An aside
+ * lives from its start to its callback; closing the replica cancels pending ones.
  *
- * Facts are asked on the first good probe, and anew once a replica that was away answers again: it
- * may be another server. What follows from them stands in remote_facts.c.
+ * Facts are requested after the first good probe, and again when a replica that was away answers
+ * again: it may be a different server. Their consequences are in remote_facts.c.
  */
 #include "worker/engine/wire/remote.h"
 
