@@ -34,32 +34,35 @@ enum {
     KEY_MAX = 4096,
     ABORT_TIMEOUT_MS = 10000,
     WEIGHTS_TIMEOUT_MS = 5000,
-    WEIGHTS_MAX = 64 << 10, /* longest answer about the weights' version alone */
-    PASS_COPIED = 64 << 10  /* bytes of a body that are copied rather than kept where they are */
+    WEIGHTS_MAX = 64 << 10, /* longest answer to a request for the weights' version */
+    PASS_COPIED = 64 << 10  /* a longer body is sent from where it is instead of being copied */
 };
 
-/* A small call on the side: an abort, a probe, a question for facts, a forwarded request. */
+/* A small call other than an attempt: an abort, a probe, a request for facts, a forwarded
+ * request. */
 struct aside {
     struct remote *remote;
     struct list_item item; /* in remote->asides */
     struct http_call *http;
     int status;
-    void (*answer)(void *ctx, enum engine_health h);   /* probe */
-    bool info;                                         /* question for facts */
-    bool version;                                      /* question for the front */
-    bool ends;                                         /* a session's end is told */
-    bool aborts;                                       /* a request is aborted */
-    void (*weights)(void *ctx, struct str version);    /* question for the weights' version */
-    void (*kv)(void *ctx, const struct engine_kv *kv); /* question for the KV cache, */
-    struct kv_told *kv_text;                           /* its answer, own */
-    struct buf text;                                   /* the answer to another question */
-    const struct engine_pass_events *pass;             /* forwarded request */
+    void (*answer)(void *ctx, enum engine_health h); /* set for a probe */
+    bool info;                                       /* set for a request for facts */
+    bool version;                                    /* set for a request about the front */
+    /* set for a notice that a session has ended */
+    bool ends;
+    bool aborts; /* set for an abort of a request */
+    /* set for a request for the weights' version */
+    void (*weights)(void *ctx, struct str version);
+    void (*kv)(void *ctx, const struct engine_kv *kv); /* set for a request for the KV cache */
+    struct kv_told *kv_text;                           /* answer about the KV cache, owned */
+    struct buf text;                                   /* answer to any other request */
+    const struct engine_pass_events *pass;             /* set for a forwarded request */
     void *ctx;
 };
 
 /* --- the replica --- */
 
-/* Reads the bearer key: the file's text without blanks around it. */
+/* Reads the bearer key: the file's text without surrounding blanks. */
 static int read_key(const char *path, struct buf *line, struct err *e)
 {
     char text[KEY_MAX];
@@ -202,7 +205,7 @@ void remote_headers(const struct remote *r, struct buf *b, struct str session_id
     buf_add_str(b, buf_str(&r->auth));
 }
 
-/* --- small calls on the side --- */
+/* --- small calls --- */
 
 static void answer_done(struct aside *a)
 {
@@ -243,7 +246,7 @@ static void aside_body(void *ctx, struct str bytes)
         a->pass->body(a->ctx, bytes);
 }
 
-/* The version in an answer, into the arena; absent: it has none. */
+/* Returns the version in an answer, in the arena; absent: it has none. */
 static struct str weights_of(struct arena *a, int status, struct str text)
 {
     const struct json *v = NULL;
@@ -262,7 +265,7 @@ static void take_weights(const struct aside *a, int status)
     arena_done(&arena);
 }
 
-/* The front of a kind that has a path for it. */
+/* Reads whether a Rust front serves, for a kind that has a path for it. */
 static void take_version(struct remote *r, int status, struct str text)
 {
     struct arena arena = {0};
@@ -278,7 +281,7 @@ static void take_version(struct remote *r, int status, struct str text)
     arena_done(&arena);
 }
 
-/* What its settings tell stands where its metrics do not say. */
+/* Reports the KV cache. The settings are used for figures that the metrics lack. */
 static void take_kv(const struct remote *r, int status, struct kv_told *text,
                     void (*told)(void *ctx, const struct engine_kv *kv), void *ctx)
 {
@@ -299,7 +302,7 @@ static void kv_waited(struct remote *r);
 static void tell_ends(struct remote *r);
 static void look_for_weights(struct remote *r);
 
-/* What waited for what it tells of itself, which is known now, if it tells any. */
+/* Continues work that has waited for the engine's report about itself. */
 static void go_on_informed(struct remote *r)
 {
     remote_note_facts(r);
@@ -312,8 +315,8 @@ static void go_on_informed(struct remote *r)
     kv_waited(r);
 }
 
-/* Answers the probe that waits. An engine of a different kind is down: no call could succeed. The
- * next probe looks again. */
+/* Answers the waiting probe. An engine of a different kind is down, because no call could succeed.
+ * The next probe checks again. */
 static void answer_health(struct remote *r, const char *other_kind)
 {
     void (*told)(void *ctx, enum engine_health h) = r->health_told;
@@ -345,15 +348,15 @@ static void take_info(struct remote *r, int status, struct str text)
         on_kind_known(r, r->facts.other_kind);
         return;
     }
-    r->informed = status < 500; /* one that has no such path will not have it later */
+    r->informed = status < 500; /* an engine that lacks the path will not have it later */
     if (status < 500)
         kind_probe_begin(r, on_kind_known);
     else
         on_kind_known(r, NULL);
 }
 
-/* A probe was answered. A replica that was away and answers again may be another server, so what it
- * told of itself is forgotten. */
+/* Records the answer to a probe. A replica that was away may be a different server when it answers
+ * again, so its report about itself is forgotten. */
 static void note_probe(struct remote *r, bool well)
 {
     if (well && (r->away || r->probe_failed)) {
@@ -378,7 +381,7 @@ static void aside_done(void *ctx)
     free(ctx);
     if (a.answer)
         note_probe(a.remote, a.status < 500);
-    /* Whatever it says short of an error of its own, it is alive; of its kind, its settings tell.
+    /* Every answer except an error of its own shows that it is alive. Its settings show its kind.
      */
     if (a.answer && a.status == 200 && a.remote->wire->info && !a.remote->informed) {
         a.remote->health_told = a.answer;
@@ -460,7 +463,7 @@ static void ask_info(struct remote *r)
 
     LIST_EACH(&r->asides, a, struct aside, item) {
         if (a->info)
-            return; /* asked, not answered yet */
+            return; /* requested, not answered yet */
     }
     remote_headers(r, &headers, (struct str){0}, (struct str){0}, (struct str){0});
     h.path = str_cstr(r->wire->info);
@@ -511,8 +514,9 @@ static void kv_waited(struct remote *r)
         ask_kv(r, told, r->kv_ctx);
 }
 
-/* Its settings, which a probe that went well asks for, may tell what its metrics do not: they come
- * first. The first of those that asked is the one that is told; a probe follows it. */
+/* The settings, which are requested after a successful probe, may have figures that the metrics
+ * lack, so they come first. If several ask meanwhile, only the first gets the answer; a probe
+ * follows it. */
 void remote_look_at_kv(void *replica, void (*told)(void *ctx, const struct engine_kv *kv),
                        void *ctx)
 {
@@ -538,7 +542,8 @@ static void ask_version(struct remote *r)
     buf_done(&headers);
 }
 
-/* The question for the front follows: its probe needs to know if versions are told. */
+/* The request about the front follows, because its probe needs to know whether versions are
+ * reported. */
 static void on_weights(void *ctx, struct str version)
 {
     struct remote *r = ctx;
@@ -567,7 +572,8 @@ bool remote_tells_weights(const struct remote *r)
     return r->tells_weights;
 }
 
-/* A POST of whose answer the status alone matters, to the one who `like` says. */
+/* Sends a POST of which only the answer's status matters. The handler is the one that is set in
+ * `like`. */
 static void tell(struct remote *r, struct str session_id, struct wire_send *s,
                  const struct aside *like)
 {
@@ -596,8 +602,8 @@ void remote_abort(struct remote *r, const struct engine_request *q, struct str r
     buf_done(&rid);
 }
 
-/* Not while it is away: what has come back may be another server, and is asked first what it keeps.
- */
+/* Sends notices of ended sessions, but not while the engine is away: a different server may come
+ * back, and is first asked what it keeps. */
 static void tell_ends(struct remote *r)
 {
     char *id;
@@ -638,8 +644,8 @@ void remote_probe(void *replica, void (*answer)(void *ctx, enum engine_health h)
     buf_done(&headers);
 }
 
-/* A long body that stays is sent from where it lies, behind its first byte: to copy megabytes holds
- * the loop. */
+/* Prepares the body. A long one that the caller keeps is sent from where it is, after its first
+ * byte, because copying megabytes would hold the loop. */
 static void pass_body(const struct engine_pass *p, struct buf *body, struct http_request *h)
 {
     size_t copied = p->body_stays && p->body.len > PASS_COPIED ? 1 : p->body.len;

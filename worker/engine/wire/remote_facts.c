@@ -1,6 +1,6 @@
-/* What a replica can do (remote.h), by its kind, by what it has told and by what its answers
- * lacked. The basis of logprobs is what the operator says, else what an answer told, else what the
- * kind is known to give. */
+/* The abilities of a replica (remote.h): by its kind, by its reports, and by what its answers
+ * lacked. The basis of logprobs is the one in the setting, else the one in an answer, else the
+ * kind's usual one. */
 #include <string.h>
 
 #include "common/base/limits.h"
@@ -66,7 +66,7 @@ bool remote_gives_budget(const struct remote *r, const struct engine_request *q)
            !(r->wire->budget == WIRE_BUDGET_TOLD && q->sampling->grammar);
 }
 
-/* What it tells, or else is said to have. */
+/* Returns the number of ranks that it reports, or else that of the setting. */
 static uint32_t ranks_of(const struct remote *r)
 {
     return r->refuses_ranks ? 0 : r->facts.ranks ? r->facts.ranks : r->target->dp_ranks;

@@ -7,15 +7,15 @@
 #include "worker/engine/wire/scoring.h"
 #include "worker/engine/wire/wire_reply.h"
 
-/* Bytes that an answer may have: it says its prompt again, as text, and of each alternative id,
- * text, bytes and logprob, 75 bytes on average in real vocabularies. */
+/* Limits for the bytes of an answer. It repeats its prompt as text, and has id, text, bytes and
+ * logprob of each alternative, 75 bytes on average in real vocabularies. */
 enum { BASE_MAX = 1 << 20, PROMPT_TOKEN_MAX = 64, TOP_MAX = 256 };
 
 enum { TOPS_SPARE = 1024 }; /* space for alternatives that were not requested */
 
 static const struct score_item none = {-1, NAN};
 
-/* The alternative at hand is complete. */
+/* Ends the present alternative. */
 static void end_top(struct score_answer *a)
 {
     if (!a->in_top)
@@ -53,7 +53,7 @@ static void on_scalar(void *ctx, int id, const struct json_scan *s, struct str k
         a->top.logprob = reply_float(s);
 }
 
-/* There are no bulk values in such tables. */
+/* Never called: such tables have no bulk values. */
 static void on_target(void *ctx, int id, struct field_target *t)
 {
     (void)ctx;
@@ -125,7 +125,7 @@ int score_answer_feed(struct score_answer *a, struct str bytes, struct err *e)
     return 0;
 }
 
-/* The token's own logprob: the entry's when it was sampled, else an alternative's. */
+/* Uses the entry's logprob if the token was sampled, else that of an alternative. */
 int score_answer_own(const struct score_answer *a, float *ret)
 {
     float own = a->entry.id == a->ask->id ? a->entry.logprob : a->own_top;

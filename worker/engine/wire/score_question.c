@@ -1,4 +1,4 @@
-/* The answer is read as it comes (score_answer.h). */
+/* Sends the call and reads its answer as it comes (score_answer.h). */
 #include "worker/engine/wire/score_question.h"
 
 #include <stdlib.h>
@@ -12,13 +12,13 @@
 #include "worker/engine/wire/score_answer.h"
 #include "worker/engine/wire/scoring.h"
 
-enum { REFUSAL_MAX = 16 * 1024 }; /* bytes of another status than 200 */
+enum { REFUSAL_MAX = 16 * 1024 }; /* most bytes of an answer with a status other than 200 */
 
 struct score_question {
     struct remote *remote;
     struct str session_id;
     const struct score_ask *ask;
-    struct http_call *http; /* NULL: over */
+    struct http_call *http; /* NULL: the call has ended */
     int status;
     struct score_answer answer;
     struct buf refusal;
@@ -51,7 +51,7 @@ static void end(struct score_question *c, int rc, float logprob, const struct er
     done(ctx, rc, logprob, e);
 }
 
-/* The answer is whole. */
+/* Handles the complete answer. */
 static void take_answer(struct score_question *c)
 {
     struct processed p = {.sampling = c->ask->sampling, .vocab_size = c->ask->vocab_size};
@@ -93,8 +93,8 @@ static void on_body(void *ctx, struct str bytes)
     end(c, -1, 0, &e);
 }
 
-/* 500: the server's output was no UTF-8, as of a token that begins inside a character. 503: it was
- * started again. */
+/* 500: the server's output was not UTF-8, for example because the token begins inside a character.
+ * 503: the server was restarted. */
 static void on_done(void *ctx)
 {
     struct score_question *c = ctx;

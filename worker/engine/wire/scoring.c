@@ -1,14 +1,15 @@
 /*
- * Each missing token is asked for in up to three ways, each dearer than the one before:
+ * Each missing token is asked for in up to three ways, each more expensive than the one before:
  *
- *   ASK_ITSELF the token is forced: its own logprob is returned
- *   ASK_BESIDE   a stop token is forced, the token is looked for among WIDE alternatives: for
- *                tokens that end inside a character, which are not told by themselves, and for
- *                those that begin inside one, whose text alone the server refuses (500)
+ *   ASK_ITSELF   the token is forced: its own logprob is returned
+ *   ASK_BESIDE   a stop token is forced, and the token is searched among WIDE alternatives: for
+ *                tokens that end inside a character, which are not returned by themselves, and
+ *                for those that begin inside one, whose text alone the server refuses (500)
  *   ASK_ALL      the same with the whole vocabulary
  *
- * One answer has one basis. Where the request bends logits, alternatives cannot show what was
- * sampled from, so all tokens are asked for as the logits alone have them (lower).
+ * One answer has one basis. If the request changes logits, alternatives do not show the
+ * distribution that was sampled from. So all tokens are scored from the logits alone
+ * (lower_to_raw).
  */
 #include "worker/engine/wire/scoring.h"
 
@@ -26,11 +27,11 @@
 #include "worker/engine/wire/wire_reply.h"
 
 enum {
-    CALLS_MAX = 8192, /* tokens of one answer that are asked for */
-    WIDE = 1024,      /* alternatives that nearly always hold what was sampled */
+    CALLS_MAX = 8192, /* most tokens of one answer that are scored */
+    WIDE = 1024,      /* alternatives that nearly always include the sampled token */
 };
 
-/* Ways to ask for one token, in turn. */
+/* Ways to ask for one token, in order. */
 enum scoring_step {
     ASK_ITSELF,
     ASK_BESIDE,
@@ -44,12 +45,12 @@ struct scoring {
     struct reply *reply;
     void (*done)(void *ctx, const struct err *e);
     void *ctx;
-    struct token_vec ids; /* prompt and answer */
+    struct token_vec ids; /* ids of prompt and answer */
     size_t next;          /* index in reply->lacks */
-    bool strayed;         /* the answer about it was another request's */
+    bool strayed;         /* the answer to the question belonged to a different request */
     enum scoring_step step;
     struct score_ask ask;
-    struct score_question *asked; /* NULL: nothing is asked */
+    struct score_question *asked; /* pending question, or NULL */
 };
 
 static void scoring_free(struct scoring *s)
@@ -85,7 +86,8 @@ static void fail_scoring(struct scoring *s)
     end_scoring(s, &e);
 }
 
-/* Sets what the step forces and how many alternatives it wants; false if it cannot be done. */
+/* Sets the forced token and the number of alternatives for the step. Returns false if the step is
+ * impossible. */
 static bool set_step(struct scoring *s)
 {
     const struct engine_options *opt = s->remote->options;
@@ -103,7 +105,7 @@ static bool set_step(struct scoring *s)
 
 static void on_answer(void *ctx, int rc, float logprob, const struct err *e);
 
-/* The next question about the token at hand; what cannot be asked is passed over. */
+/* Sends the next question about the present token, skipping impossible steps. */
 static void ask_next_token(struct scoring *s)
 {
     while (s->step < STEPS && !set_step(s))
@@ -115,8 +117,8 @@ static void ask_next_token(struct scoring *s)
         s->asked = score_question_start(s->remote, s->req->session_id, &s->ask, on_answer, s);
 }
 
-/* Whether the token's text is whole characters, as far as the lacks show: it does not end inside
- * one, nor does the token before it. */
+/* Reports whether the token's text is whole characters, as far as the lacks show: neither it nor
+ * the token before it ends inside one. */
 static bool is_whole(const struct scoring *s)
 {
     const struct reply_lack *lack = &s->reply->lacks.at[s->next];
@@ -168,9 +170,9 @@ static void on_answer(void *ctx, int rc, float logprob, const struct err *e)
     ask_next_token(s);
 }
 
-/* Penalties, biases and grammars change logits in ways that alternatives do not show. One answer
- * has one basis: all its tokens are asked for as the logits alone have them, and alternatives of
- * another basis go. */
+/* Changes the answer's basis to raw: all its tokens are scored from the logits alone, and
+ * alternatives of a different basis are dropped. Penalties, biases and grammars change logits in
+ * ways that alternatives do not show, and one answer has one basis. */
 static void lower_to_raw(struct reply *y)
 {
     struct reply_lacks all = {0};

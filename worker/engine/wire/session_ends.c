@@ -1,4 +1,4 @@
-/* A ring of ids, and how many calls are out for others. */
+/* A ring of waiting ids, and the number of running calls. */
 #include "worker/engine/wire/session_ends.h"
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ void session_ends_add(struct session_ends *s, struct str session_id, struct metr
     s->n++;
 }
 
-/* The oldest, taken out; NULL: there is none. */
+/* Removes and returns the oldest id; NULL: there is none. */
 static char *pop_oldest(struct session_ends *s)
 {
     char *id;

@@ -17,25 +17,26 @@ struct metrics_page;
 enum { SESSION_ENDS_AT_ONCE = 8, SESSION_ENDS_WAITING = 8192 };
 
 struct session_ends {
-    char **ring; /* ids of those that wait, SESSION_ENDS_WAITING places; NULL: none ever did */
+    char **ring; /* ids that wait, SESSION_ENDS_WAITING slots; NULL: none was ever added */
     size_t first, n;
     size_t running;
 };
 
-/* The session has ended; the id is copied. Beyond the bound it is lost. page may be NULL. */
+/* Adds an ended session; the id is copied. Beyond the limit the notice is lost. page may be
+ * NULL. */
 void session_ends_add(struct session_ends *s, struct str session_id, struct metrics_page *page);
 
-/* The oldest that waits, once a call for it may begin; it counts as running then and the caller
- * frees its text. NULL: none waits, or enough run. */
+/* Returns the oldest waiting id when a call for it may begin. It counts as running then, and the
+ * caller frees the text. NULL: none waits, or enough run. */
 char *session_ends_next(struct session_ends *s);
 
-/* Ends a call; told: the engine has answered. */
+/* Ends a call. told: the engine has answered. */
 void session_ends_over(struct session_ends *s, bool told, struct metrics_page *page);
 
-/* Forgets all notices: the engine keeps no state by session. */
+/* Forgets all notices, because the engine keeps no state by session. */
 void session_ends_forget(struct session_ends *s);
 
-/* Ends with the engine: notices that were not sent are lost. */
+/* Frees s together with the engine. Notices that were not sent are lost. */
 void session_ends_done(struct session_ends *s, struct metrics_page *page);
 
 #endif

@@ -52,7 +52,7 @@ static const struct field fields[] = {
     FIELD("error.type", FIELD_SCALAR, FIELD_ID_ERROR_TYPE),
 };
 
-/* A schema goes as a string that has its JSON. */
+/* Writes a schema as a string that contains its JSON. */
 static void write_schema(struct wire_send *send, struct json_out *o, const struct engine_request *q,
                          const struct json *schema)
 {
@@ -85,7 +85,7 @@ static void write_grammar(struct wire_send *send, struct json_out *o,
     }
 }
 
-/* Only names that the server knows: an unknown one is an internal error there. */
+/* Writes only names that the server knows: an unknown one is an internal error there. */
 static void write_sampling(struct wire_send *send, struct json_out *o,
                            const struct engine_request *q, const struct engine_options *opt)
 {
@@ -115,10 +115,10 @@ static void write_sampling(struct wire_send *send, struct json_out *o,
     json_out_end_obj(o);
 }
 
-/* The collapsed form: the server makes runs of the placeholders itself, and tells the ids when it
- * is not a stream (there they would come with every event). A server that decodes JPEG on the GPU
- * cannot say how many tokens one of its pictures has, and makes other ids of the whole prompt; a
- * byte behind the picture's end keeps it from that. */
+/* Writes pictures. The prompt is in collapsed form: the server expands the placeholders itself, and
+ * returns the ids if the answer is not a stream (there every event would repeat them). A server
+ * that decodes JPEG on the GPU cannot compute how many tokens a picture has, and makes different
+ * ids of the whole prompt. A byte after the picture's end prevents that. */
 static void write_images(struct wire_send *s, struct json_out *o, const struct engine_request *q)
 {
     if (q->n_images == 0)
@@ -134,7 +134,7 @@ static void write_images(struct wire_send *s, struct json_out *o, const struct e
     json_out_bool(o, true);
 }
 
-/* What is to be told of each token besides its logprob. */
+/* Asks for the data of each token in addition to its logprob. */
 static void write_rows(struct json_out *o, const struct engine_request *q, bool experts)
 {
     if (experts) {
@@ -155,8 +155,7 @@ static void write_rows(struct json_out *o, const struct engine_request *q, bool 
     }
 }
 
-/* How the two halves find each other. Which of its ranks the prefill half takes is for the other to
- * know. */
+/* Writes how the two halves find each other. The prefill half knows which of its ranks it uses. */
 static void write_pairing(struct json_out *o, const struct engine_pairing *pair, const char *half)
 {
     json_out_key(o, "bootstrap_host");
@@ -254,7 +253,8 @@ static void take_scalar(struct reply *y, int id, const struct json_scan *s, stru
 static int complete(struct reply *y, const struct engine_request *q, struct err *e)
 {
     if (q->sampling->grammar)
-        y->stop_id = -1; /* a grammar that is through "matches" its last token, whatever that is */
+        /* a finished grammar reports its last token as "matched", which is not a stop */
+        y->stop_id = -1;
     if (y->finish == REPLY_STOP && str_eq_c(buf_str(&y->stop_text), "NaN happened"))
         return err_set(e, ERR_ENGINE_INVALID, "the engine's logits were NaN");
     return 0;
@@ -284,7 +284,8 @@ static void write_end_session(struct str session_id, struct wire_send *s)
     json_out_end_obj(&o);
 }
 
-/* A server that has adapters from its start on may not say that it takes them. */
+/* Returns whether the server accepts adapters. One that has adapters from its start may not report
+ * it. */
 static enum engine_lora lora_of(const struct json *enabled, const struct json *paths)
 {
     if (json_is_true(enabled) ||
@@ -302,7 +303,8 @@ static uint32_t ranks_of(const struct json *info)
     return (uint32_t)ranks;
 }
 
-/* Of all its data-parallel ranks, each of which has a cache; 0: not told. */
+/* Returns the capacity of all its data-parallel ranks, each of which has a cache; 0: not
+ * reported. */
 static uint64_t kv_capacity_of(const struct json *info)
 {
     int64_t tokens = 0;
@@ -313,7 +315,8 @@ static uint64_t kv_capacity_of(const struct json *info)
     return (uint64_t)tokens * ranks_of(info);
 }
 
-/* Such a server does its part of requests alone that their router has sent to both sides. */
+/* Returns its half. Such a server computes its half only of requests that their router has sent to
+ * both halves. */
 static const char *half_of(const struct json *info)
 {
     static const char *const halves[] = {"prefill", "decode"};
@@ -332,18 +335,18 @@ static uint16_t bootstrap_port_of(const struct json *info)
 
     if (json_to_i64(json_get(info, "disaggregation_bootstrap_port"), &port) || port <= 0 ||
         port > UINT16_MAX)
-        return 8998; /* the server's default */
+        return 8998; /* default of the server */
     return (uint16_t)port;
 }
 
-/* Newer servers say incremental_streaming_output, older ones stream_output; max_model_len is what
- * the model can take, context_length what the server was started with. */
+/* Reads the settings. Newer servers have incremental_streaming_output, older ones stream_output.
+ * max_model_len is the model's limit, context_length that of the server's start. */
 static void take_info(const struct json *info, struct engine_facts *ret)
 {
     const struct json *incremental = json_get(info, "incremental_streaming_output");
     const struct json *old = json_get(info, "stream_output");
 
-    if (json_get(info, "vllm_config")) /* a vLLM in its development mode has this path, too */
+    if (json_get(info, "vllm_config")) /* a vLLM in development mode has this path, too */
         ret->other_kind = "vllm";
     if (json_is_true(incremental) || json_is_true(old))
         ret->mode = REPLY_INCREMENTAL;
@@ -358,13 +361,13 @@ static void take_info(const struct json *info, struct engine_facts *ret)
     ret->ranks = ranks_of(info);
     ret->kv_capacity = kv_capacity_of(info);
     ret->lora = lora_of(json_get(info, "enable_lora"), json_get(info, "lora_paths"));
-    /* Its Rust front has said so since September 2026. Before, it had another name for the length.
-     */
+    /* Its Rust front reports this since September 2026. Older ones have a different name for the
+     * length. */
     ret->says_rust = str_eq_c(json_string(json_get(info, "frontend")), "rust");
     ret->rust_front = ret->says_rust ||
                       (json_get(info, "max_context_length") && !json_get(info, "context_length"));
     if (ret->rust_front && ret->lora == LORA_UNTOLD)
-        ret->lora = LORA_NONE; /* it knows no field for adapters, and would ignore their names */
+        ret->lora = LORA_NONE; /* it has no field for adapters, and would ignore their names */
     ret->ignores_seeds = json_is(json_get(info, "enable_deterministic_inference"), JSON_BOOL) &&
                          !json_is_true(json_get(info, "enable_deterministic_inference"));
     remote_take_context(json_get(info, "max_context_length"), ret);
@@ -411,7 +414,7 @@ const struct engine_adapter engine_sglang = {
     .cannot_take = "repeat_last_n allowed_token_ids bad_words",
     .extra = {true, true, OURS, OURS_INNER},
     .version_path = "/update_weight_version",
-    /* by itself it ends what runs */
+    /* the default would abort running requests */
     .version_rest = ",\"abort_all_requests\":false",
     .reads = "GET /health, GET /ping, GET /model_info, GET /get_model_info, "
              "GET /get_weight_version, GET /weight_version, POST /tokenize, "

@@ -1,11 +1,11 @@
 /*
- * An event brings rows, one for each of its tokens: which ids it was sampled from. rows holds them
- * one behind the other, row_counts their lengths. support_take checks the event as a whole, skips
- * rows of tokens that are known already (a cumulative stream repeats them), and keeps the others.
+ * An event has a row for each of its tokens: the ids that it was sampled from. `rows` has them one
+ * after the other, row_counts their lengths. support_take checks the event as a whole, skips rows
+ * of known tokens (a cumulative stream repeats them), and keeps the others.
  *
  * A sampled token must be in its own row, else the rows belong to something else. Its logprob over
- * the row takes the place of the one that the answer told: it is that of the distribution that was
- * sampled from.
+ * the row replaces the one in the answer, because it is that of the distribution that was sampled
+ * from.
  */
 #include "worker/engine/wire/support.h"
 
@@ -50,7 +50,7 @@ static int fail_support(struct err *e, const char *what)
     return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s", what);
 }
 
-/* Checks the event's rows as a whole. Returns 1 if none is of use. */
+/* Checks the event's rows as a whole. Returns 1 if no row is usable. */
 static int check_event(const struct support *s, const struct support_tokens *t, struct err *e)
 {
     size_t rows = s->row_counts.n;
@@ -66,7 +66,7 @@ static int check_event(const struct support *s, const struct support_tokens *t, 
     return 0;
 }
 
-/* The place of the sampled token in its row, or SIZE_MAX. */
+/* Returns the index of the sampled token in its row, or SIZE_MAX. */
 static size_t index_in_row(const int32_t *row, size_t n, int32_t id)
 {
     for (size_t i = 0; i < n; i++)
@@ -75,7 +75,8 @@ static size_t index_in_row(const int32_t *row, size_t n, int32_t id)
     return SIZE_MAX;
 }
 
-/* The logprob over the support of token i, whose row begins at `at` and has it at `place`. */
+/* Returns the logprob over the support of token i, whose row begins at `at` and has the token at
+ * `place`. */
 static float own_logprob(const struct support *s, const struct support_tokens *t, size_t i,
                          size_t at, size_t place)
 {
@@ -84,7 +85,7 @@ static float own_logprob(const struct support *s, const struct support_tokens *t
     return s->row_logprobs.n > 0 ? s->row_logprobs.at[at + place] : t->logprobs[i];
 }
 
-/* Puts the n ids of the row at `at` behind the others. */
+/* Appends the n ids of the row at `at`. */
 static void keep_row(struct support *s, size_t at, size_t n)
 {
     *vec_push(&s->counts) = (int32_t)n;
@@ -98,7 +99,7 @@ static void keep_row(struct support *s, size_t at, size_t n)
     s->logprobs.n += n;
 }
 
-/* One token's row, which begins at `at`. Returns 1 if it has none. */
+/* Reads one token's row, which begins at `at`. Returns 1 if it has none. */
 static int read_row(struct support *s, const struct support_tokens *t, size_t i, size_t at,
                     struct err *e)
 {

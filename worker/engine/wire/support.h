@@ -1,8 +1,8 @@
 /*
- * struct support: the sampling support of one attempt's tokens while its answer is read: of each
- * token the ids that it was sampled from. What an event brings is gathered first; support_take then
- * holds it against the event's new tokens and keeps it. Engines that were not asked, or do not know
- * the field, leave it empty: nothing is spent then.
+ * struct support: the sampling support of one attempt's tokens while its answer is read: for each
+ * token the ids that it was sampled from. The rows of an event are collected first. support_take
+ * then compares them with the event's new tokens and keeps them. If the engine was not asked, or
+ * does not know the field, it stays empty at no cost.
  */
 #ifndef RG_WIRE_SUPPORT_H
 #define RG_WIRE_SUPPORT_H
@@ -17,17 +17,17 @@
 struct odds_support;
 
 struct support {
-    bool wanted; /* else what comes is passed over */
-    bool lost;   /* a token was without: it counts for none */
-    /* Of the event: rows one behind the other and how long each is; logprobs of all ids; or of the
-     * sampled tokens alone. */
+    bool wanted; /* false: all rows are skipped */
+    bool lost;   /* a token had no row, so the support of all is dropped */
+    /* For the present event: rows one after the other, and their lengths; logprobs of all ids, or
+     * only of the sampled tokens. */
     struct json_ints rows, row_counts;
     struct json_floats row_logprobs, sampled;
-    /* Of the answer. */
+    /* For the whole answer. */
     struct json_ints ids, counts;
     struct json_floats logprobs;
-    size_t own;                /* tokens whose logprob is that of the support */
-    struct odds_support *told; /* support that support_of returns; own */
+    size_t own;                /* number of tokens whose logprob is that over the support */
+    struct odds_support *told; /* result of support_of; owned */
 };
 
 void support_done(struct support *s);
@@ -40,23 +40,23 @@ void support_begin_event(struct support *s);
 /* New tokens of an event. */
 struct support_tokens {
     const int32_t *ids;
-    float *logprobs; /* become those of the support, where it has any */
+    float *logprobs; /* replaced by those over the support, where there is one */
     size_t n;
-    size_t from; /* the first one's place among the event's rows */
-    size_t seen; /* how many tokens the event is about; as many rows are due */
-    bool cut;    /* the engine gave up: rows may be short */
+    size_t from; /* index of the first one among the event's rows */
+    size_t seen; /* number of tokens, and so of rows, in the event */
+    bool cut;    /* the engine stopped part way: rows may be missing */
 };
 
-/* Keeps the rows of n new tokens. Returns -1, ERR_ENGINE_INVALID, if they do not fit. */
+/* Keeps the rows of n new tokens. Returns -1 with ERR_ENGINE_INVALID if they do not fit. */
 int support_take(struct support *s, const struct support_tokens *t, struct err *e);
 
-/* Whether something is known of all n tokens of the answer. */
+/* Reports whether all n tokens of the answer have a row. */
 bool support_known(const struct support *s, size_t n);
 
-/* Returns the known support, borrowed from s; NULL: none, or not of all. */
+/* Returns the support, borrowed from s; NULL: a token has none. */
 const struct odds_support *support_of(struct support *s, size_t n);
 
-/* Whether the logprobs of all n tokens became those of the support. */
+/* Reports whether the logprobs of all n tokens were replaced by those over the support. */
 bool support_decides(const struct support *s, size_t n);
 
 #endif

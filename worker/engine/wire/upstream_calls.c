@@ -1,7 +1,7 @@
 /*
- * Which call is an entry of? By its id, else by its index, else it goes on with the last one. A new
- * id with a name begins another call under the same index (Gemini sends every call as index 0), a
- * new id alone does not (older vLLM made one for each piece).
+ * An entry belongs to the call with its id, else to the call with its index, else to the last one.
+ * A new id with a name begins a new call under the same index (Gemini sends every call as index 0).
+ * A new id without a name does not (older vLLM made one for each piece).
  */
 #include "worker/engine/wire/upstream_calls.h"
 
@@ -34,7 +34,7 @@ static int refuse_path(struct err *e, const char *path, const char *what)
 
 /* --- arguments --- */
 
-/* Looks whether the arguments end. Numbers and words have no end that shows. */
+/* Scans for the end of the arguments. Numbers and words have no visible end. */
 static void extent_add(struct json_extent *x, struct str text)
 {
     for (size_t i = 0; i < text.len; i++) {
@@ -55,7 +55,7 @@ static void extent_add(struct json_extent *x, struct str text)
     x->complete = x->began && x->depth == 0 && !x->in_string;
 }
 
-/* The text of a custom tool becomes the inside of a JSON string. */
+/* Appends the text of a custom tool as the inside of a JSON string. */
 static void add_escaped(struct buf *out, struct str text)
 {
     struct buf quoted = {0};
@@ -99,7 +99,7 @@ static void end_arguments(struct upstream_call *call)
     buf_done(&clean);
 }
 
-/* --- which call --- */
+/* --- finding the call of an entry --- */
 
 struct call_piece {
     struct str id, name;
@@ -108,7 +108,8 @@ struct call_piece {
     const struct json *arguments; /* or NULL */
 };
 
-/* Whether more of the arguments would belong to another call: these are complete. */
+/* Reports whether the arguments are complete, so that a further piece belongs to a different
+ * call. */
 static bool follows_complete(const struct upstream_call *call, const struct call_piece *x)
 {
     const struct json *v = x->arguments;
@@ -124,7 +125,8 @@ static bool begins_other(const struct upstream_call *call, const struct call_pie
     return follows_complete(call, x);
 }
 
-/* Whether a name shows that the id, which older Mistral gave to every call, is another call's. */
+/* Reports whether the name shows that the id belongs to a different call: older Mistral gave one id
+ * to every call. */
 static bool is_renamed(const struct upstream_call *call, const struct call_piece *x)
 {
     return x->index < 0 && call->extent.complete && x->name.len > 0 && call->name.len > 0 &&
@@ -154,8 +156,9 @@ static bool is_numbered(const struct call_piece *x)
     return x->index >= 0 || x->id.len > 0;
 }
 
-/* Without an id or an index a name begins a call, unless an event has this entry alone and the last
- * call of that name is incomplete: some servers repeat the name. */
+/* Reports whether an entry without id and index begins a call. A name begins one, unless the
+ * event has only this entry and the last call of that name is incomplete: some servers repeat the
+ * name. */
 static bool begins_unnumbered(const struct upstream_call *last, const struct call_piece *x,
                               bool alone)
 {
@@ -171,7 +174,7 @@ static struct upstream_call *append_call(struct upstream_calls *c, const struct 
     return call;
 }
 
-/* --- one entry --- */
+/* --- adding one entry --- */
 
 static int read_member(const struct json *from, const char *key, const char *path, struct str *ret,
                        struct err *e)
@@ -224,7 +227,7 @@ static int read_entry(const struct json *entry, const char *path, struct call_pi
                : 0;
 }
 
-/* The id or name of a call, which came now or before. */
+/* Sets the id or name of a call, which may be known already. */
 static void set_text(struct upstream_calls *c, struct buf *to, struct str text)
 {
     if (to->len > 0 || text.len == 0)
@@ -238,7 +241,7 @@ static bool is_white(struct str text)
     return str_trim(text).len == 0;
 }
 
-/* Whether a second value follows the arguments: some servers repeat a call at the end. */
+/* Reports whether a second value follows the arguments: some servers repeat a call at the end. */
 static bool exceeds_value(const struct upstream_call *call, const struct json *v)
 {
     struct str text = str_trim(json_string(v));
@@ -249,7 +252,7 @@ static bool exceeds_value(const struct upstream_call *call, const struct json *v
     return (call->whole && text.len > 0) || (call->extent.complete && value);
 }
 
-/* A string, or an object, which is whole then. */
+/* Adds arguments: a string, or an object, which is complete. */
 static int accept_arguments(struct upstream_calls *c, struct upstream_call *call,
                             const struct json *v, const char *path, struct err *e)
 {
@@ -329,7 +332,7 @@ int upstream_calls_add_function(struct upstream_calls *c, const struct json *fun
     return accept_entry(c, call, &x, path, e);
 }
 
-/* --- in order --- */
+/* --- sending in order --- */
 
 static void add_message(const struct upstream_out *out, const char *key, struct json value)
 {
@@ -347,7 +350,7 @@ static struct json text_value(const struct upstream_out *out, struct buf *b)
     return text;
 }
 
-/* Sends what has come of a call since it was last sent. */
+/* Sends what has come of a call after it was last sent. */
 static void send_call(struct upstream_calls *c, size_t i, const struct upstream_out *out)
 {
     struct upstream_call *call = &c->calls.at[i];
@@ -384,7 +387,7 @@ static void send_waiting_texts(struct upstream_calls *c, const struct upstream_o
         add_message(out, "content", text_value(out, &c->texts[UPSTREAM_TEXT]));
 }
 
-/* Sends more of the call that was sent last. Returns false if more of it may come. */
+/* Continues the call that was sent last. Returns false if more of it may come. */
 static bool send_open(struct upstream_calls *c, const struct upstream_out *out, bool last)
 {
     struct upstream_call *open = &c->calls.at[c->n_begun - 1];

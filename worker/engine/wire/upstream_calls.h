@@ -1,12 +1,12 @@
 /*
- * struct upstream_calls: the tool calls of one answer of an upstream, put in order. Servers send
- * the pieces of parallel calls in turns, several calls under one index, or calls without any;
- * what comes out of here is one call after the other, numbered from 0, as every dialect writes
+ * struct upstream_calls: puts the tool calls of one upstream answer in order. Servers send the
+ * pieces of parallel calls in turns, several calls under one index, or calls without any. The
+ * output is one call after the other, numbered from 0, in the form in which every dialect writes
  * them. Pure.
  *
  *   in:   0 f({"a":   1 g({"b":   0 1})   1 2})        out:   f({"a": 1})  g({"b": 2})
  *
- * A call goes out as it comes once all before it are complete: their arguments are a whole JSON
+ * A call is sent as it comes when all before it are complete: their arguments are a whole JSON
  * value and something follows, or the answer has ended. Text that comes meanwhile waits, too.
  */
 #ifndef RG_WIRE_UPSTREAM_CALLS_H
@@ -27,21 +27,21 @@ struct json;
 
 enum { UPSTREAM_TEXT, UPSTREAM_THOUGHT, UPSTREAM_TEXTS };
 
-/* How much of a JSON value the arguments are so far. */
+/* State of scanning arguments for the end of their JSON value. */
 struct json_extent {
     uint32_t depth;
     bool began, in_string, escaped, complete;
 };
 
 struct upstream_call {
-    struct buf id, name, waiting; /* waiting: arguments that have not gone out */
-    struct surrogates surrogates; /* state of the arguments */
+    struct buf id, name, waiting; /* waiting: arguments that were not sent yet */
+    struct surrogates surrogates; /* halves of characters in the arguments */
     struct json_extent extent;
-    int64_t index;             /* the upstream's; -1: none */
-    bool custom;               /* the input, a text, goes out as {"input": TEXT} */
-    bool is_function;          /* the API's older form: the message's one function_call */
-    bool has_arguments, whole; /* whole: they came as an object */
-    bool begun, ended;         /* sent in part; sent whole */
+    int64_t index;             /* index from the upstream; -1: none */
+    bool custom;               /* the input is a text, which is sent as {"input": TEXT} */
+    bool is_function;          /* the API's older form: the message's only function_call */
+    bool has_arguments, whole; /* whole: the arguments came as an object */
+    bool begun, ended;         /* sending has begun; has ended */
 };
 
 struct upstream_calls {
@@ -49,20 +49,20 @@ struct upstream_calls {
     size_t n_begun;
     struct buf texts[UPSTREAM_TEXTS]; /* texts held back */
     struct surrogates surrogates[UPSTREAM_TEXTS];
-    size_t bytes; /* bytes of arguments, ids and names */
+    size_t bytes; /* number of bytes of arguments, ids and names */
 };
 
 void upstream_calls_done(struct upstream_calls *c);
 
-/* Returns whether nothing that came waits, so that other messages keep their order. */
+/* Returns whether nothing waits, so that other messages may be sent in their order. */
 bool upstream_calls_are_sent(const struct upstream_calls *c);
 
-/* A piece of text or thought. */
+/* Handles a piece of text or thought. */
 void upstream_calls_text(struct upstream_calls *c, int kind, struct str text,
                          const struct upstream_out *out);
 
-/* Takes one entry of a tool_calls list, at `path` (for errors), or a function_call. alone: the list
- * has this entry only. stream: it may go on with an entry before. Returns the number of its call,
+/* Adds one entry of a tool_calls list, at `path` (for errors), or a function_call. alone: it is the
+ * only entry of the list. stream: it may continue an earlier entry. Returns the number of its call,
  * or -1 (ERR_ENGINE_INVALID). */
 ssize_t upstream_calls_add(struct upstream_calls *c, const struct json *entry, const char *path,
                            bool alone, bool stream, struct err *e);
@@ -70,13 +70,14 @@ ssize_t upstream_calls_add(struct upstream_calls *c, const struct json *entry, c
 int upstream_calls_add_function(struct upstream_calls *c, const struct json *function,
                                 const char *path, struct err *e);
 
-/* Passes on what is in order. */
+/* Sends what is in order. */
 void upstream_calls_advance(struct upstream_calls *c, const struct upstream_out *out);
 
-/* Passes on all: the answer has ended. -1 ERR_ENGINE_INVALID: a call has no name. */
+/* Sends everything, because the answer has ended. Returns -1 with ERR_ENGINE_INVALID if a call has
+ * no name. */
 int upstream_calls_end(struct upstream_calls *c, const struct upstream_out *out, struct err *e);
 
-/* Halves of characters that were replaced. */
+/* Returns how many halves of characters were replaced. */
 size_t upstream_calls_replaced(const struct upstream_calls *c);
 
 #endif

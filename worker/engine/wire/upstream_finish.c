@@ -16,7 +16,7 @@ static const struct {
     {"end_turn", UPSTREAM_STOP},
     {"complete", UPSTREAM_STOP},
     {"completed", UPSTREAM_STOP},
-    {"repetition", UPSTREAM_STOP}, /* vLLM: its detection ended the answer */
+    {"repetition", UPSTREAM_STOP}, /* vLLM: its repetition detection ended the answer */
     {"length", UPSTREAM_LENGTH},
     {"max_tokens", UPSTREAM_LENGTH},
     {"max_new_tokens", UPSTREAM_LENGTH},
@@ -33,7 +33,7 @@ static const struct {
     {"guardrail_intervened", UPSTREAM_FILTERED},
     {"refusal", UPSTREAM_FILTERED},
     {"sensitive", UPSTREAM_FILTERED}, /* GLM */
-    {"safety", UPSTREAM_FILTERED},    /* Gemini, as the next ones */
+    {"safety", UPSTREAM_FILTERED},    /* Gemini, like the next ones */
     {"recitation", UPSTREAM_FILTERED},
     {"blocklist", UPSTREAM_FILTERED},
     {"prohibited_content", UPSTREAM_FILTERED},
@@ -45,7 +45,7 @@ static const struct {
     {"error", UPSTREAM_FAILED},
     {"network_error", UPSTREAM_FAILED}, /* GLM */
     {"timeout", UPSTREAM_FAILED},
-    {"function_call_filter", UPSTREAM_FAILED}, /* Gemini: it wrote no call */
+    {"function_call_filter", UPSTREAM_FAILED}, /* Gemini: it failed to write a call */
     {"malformed_function_call", UPSTREAM_FAILED},
     {"unexpected_tool_call", UPSTREAM_FAILED},
 };

@@ -1,6 +1,7 @@
 /*
- * Reads the words of servers for the end of an answer. Each server has its own for a full length, a
- * filter and a failure: one taken for "stop" would make a cut answer a complete one. Pure.
+ * Reads the words with which servers report the end of an answer. Each server has its own for a
+ * full length, a filter and a failure. If one were read as "stop", a cut answer would seem
+ * complete. Pure.
  */
 #ifndef RG_WIRE_UPSTREAM_FINISH_H
 #define RG_WIRE_UPSTREAM_FINISH_H
@@ -8,7 +9,7 @@
 #include "common/base/str.h"
 
 enum upstream_finish {
-    UPSTREAM_RUNNING, /* no word, or one that means no end */
+    UPSTREAM_RUNNING, /* no word, or one that does not mean an end */
     UPSTREAM_STOP,
     UPSTREAM_LENGTH,
     UPSTREAM_CALLS,
@@ -18,7 +19,7 @@ enum upstream_finish {
     UPSTREAM_UNKNOWN
 };
 
-/* Case does not count, nor what follows a colon ("content_filter: SAFETY"). */
+/* Reads a word. Case does not matter, nor does text after a colon ("content_filter: SAFETY"). */
 enum upstream_finish upstream_finish_read(struct str word);
 
 #endif

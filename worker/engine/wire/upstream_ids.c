@@ -1,8 +1,8 @@
 /*
  * Documents are small here, so they are read as trees. vLLM returns ids, new ones in each chunk,
- * and logprobs under the choice. SGLang returns [logprob, id] triples in meta_info, all so far or
+ * and logprobs under the choice. SGLang returns [logprob, id] triples in meta_info: all so far or
  * only new ones, which the count of tokens shows. Counts, ids and logprobs are checked at the end,
- * when nothing more can come: an upstream without ids is no error unless they were requested.
+ * when nothing more can come. An upstream without ids is an error only if they were requested.
  */
 #include "worker/engine/wire/upstream_ids.h"
 
@@ -51,7 +51,7 @@ static int add_ids(struct json_ints *to, const struct json *list, struct err *e)
     return 0;
 }
 
-/* Takes the prompt, which comes once or with every chunk. */
+/* Reads the prompt, which comes once or with every chunk. */
 static int read_prompt_list(struct reply *y, const struct json *list, struct err *e)
 {
     if (!json_is(list, JSON_ARRAY))
@@ -60,7 +60,7 @@ static int read_prompt_list(struct reply *y, const struct json *list, struct err
     return add_ids(&y->prompt_ids, list, e);
 }
 
-/* Reports whether the list starts with all known triples: then it has everything so far. */
+/* Reports whether the list starts with all known triples, so that it has everything so far. */
 static bool repeats_triples(const struct reply *y, const struct json *list)
 {
     for (size_t i = 0; i < y->ids.n; i++) {
@@ -70,7 +70,7 @@ static bool repeats_triples(const struct reply *y, const struct json *list)
     return true;
 }
 
-/* Takes [[logprob, id, ...], ...]: all so far, or the new ones; the count decides. */
+/* Reads [[logprob, id, ...], ...]: all so far, or the new ones; the count decides. */
 static int read_triples(struct reply *y, const struct json *list, int64_t total, struct err *e)
 {
     bool all = total == (int64_t)list->n || (total != (int64_t)(list->n + y->ids.n) &&
@@ -86,7 +86,7 @@ static int read_triples(struct reply *y, const struct json *list, int64_t total,
     return 0;
 }
 
-/* One above the limit, no more: the answer will be refused (ENGINE_VERSIONS_MAX). */
+/* Reads one span above the limit and no more: the answer will be refused (ENGINE_VERSIONS_MAX). */
 static void read_spans(struct reply *y, const struct json *list)
 {
     y->event.has_spans = true;
@@ -133,8 +133,8 @@ static int read_choice_ids(struct reply *y, const struct json *choice, struct er
     return add_ids(&y->ids, json_get(choice, "token_ids"), e);
 }
 
-/* SGLang's sglext: all ids at once, with the whole answer or in a stream's last chunk, which has no
- * choices. */
+/* Reads SGLang's sglext: all ids at once, with the whole answer or in a stream's last chunk, which
+ * has no choices. */
 static int read_sglext(struct reply *y, const struct json *ext, struct err *e)
 {
     const struct json *lists = json_get(ext, "output_ids");
@@ -148,8 +148,8 @@ static int read_sglext(struct reply *y, const struct json *ext, struct err *e)
     return add_ids(&y->ids, json_at(lists, 0), e);
 }
 
-/* Spans of an earlier document that covered the tokens so far say nothing of those that came now.
- * A list that covers fewer tokens than its own document is refused later (pool_answers.c). */
+/* Drops spans of an earlier document, which covered only the tokens at that time. A list that
+ * covers fewer tokens than its own document is refused later (pool_answers.c). */
 static void drop_overtaken_spans(struct reply *y, size_t known)
 {
     if (!y->event.has_spans && known > 0 && y->ids.n > known && y->spans.n > 0 &&
@@ -183,7 +183,7 @@ int upstream_ids_take(struct reply *y, const struct json *doc, struct err *e)
     return 0;
 }
 
-/* One number for each token, or none at all. */
+/* Checks that each token has one number, or that there are no numbers. */
 static int check_logprobs(const struct reply *y, bool asked, struct err *e)
 {
     if (y->logprobs.n == 0 && asked)
@@ -199,7 +199,7 @@ static int check_logprobs(const struct reply *y, bool asked, struct err *e)
     return 0;
 }
 
-/* The whole answer has come. */
+/* Ends the answer. */
 int upstream_ids_end(struct reply *y, bool asked_ids, bool asked_logprobs, struct err *e)
 {
     const struct reply_event *v = &y->event;
@@ -207,7 +207,7 @@ int upstream_ids_end(struct reply *y, bool asked_ids, bool asked_logprobs, struc
     if (asked_ids && (y->ids.n == 0 || y->prompt_ids.n == 0))
         return fail_ids(e, "it has no token ids");
     if (y->ids.n == 0) {
-        vec_clear(&y->spans); /* their tokens were not returned */
+        vec_clear(&y->spans); /* the tokens of these spans were not returned */
         return 0;
     }
     for (size_t i = 0, n = y->logprobs.n == 0 ? v->logprobs.n : 0; i < n; i++)

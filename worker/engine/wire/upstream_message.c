@@ -1,4 +1,5 @@
-/* Members are read in a fixed order: thought, content, calls, as every dialect writes them. */
+/* Members are read in a fixed order: thought, content, calls. Every dialect writes them in this
+ * order. */
 #include "worker/engine/wire/upstream_message.h"
 
 #include <stdio.h>
@@ -8,7 +9,7 @@
 
 enum { PATH_MAX_BYTES = 96, NESTED_MAX = 3, THOUGHT_PARTS = 100, THOUGHT_SIGNED };
 
-/* Where servers put the thought. */
+/* Members in which servers put the thought. */
 static const char *const thoughts[] = {"reasoning_content", "reasoning", "reasoning_text",
                                        "thinking"};
 
@@ -30,7 +31,7 @@ static int refuse_member(struct err *e, const char *path, const char *key, const
                    what);
 }
 
-/* One document's message, or delta. */
+/* State of reading one document's message or delta. */
 struct reader {
     struct upstream_message *m;
     const struct json *from;
@@ -50,7 +51,7 @@ static void pass_text_on(struct reader *r, int kind, struct str text)
 
 /* --- the thought --- */
 
-/* Adds the thought, unless another member has it. */
+/* Adds the thought, unless it comes from a different member. */
 static void add_thought(struct reader *r, int from, struct str text)
 {
     if (text.len == 0 || (r->m->thought_from && r->m->thought_from != from + 1))
@@ -80,7 +81,7 @@ static void read_signed_thought(struct reader *r)
     buf_done(&text);
 }
 
-/* The texts of a thinking part, which may be parts again. */
+/* Collects the texts of a thinking part, which may contain parts. */
 static void gather_texts(const struct json *v, unsigned depth, struct buf *out)
 {
     static const char *const keys[] = {"thinking", "text", "reasoning", "summary", "content"};
@@ -161,7 +162,7 @@ static int read_upstream_content(struct reader *r)
     return 0;
 }
 
-/* Media that no dialect here has a place for. */
+/* Refuses media, which no dialect here can express. */
 static int refuse_media(struct reader *r)
 {
     const struct json *images = json_get(r->from, "images");
@@ -186,7 +187,7 @@ static int read_upstream_call(struct reader *r, const struct json *entry, const 
     return 0;
 }
 
-/* TGI has one entry in the place of the list. */
+/* Reads the calls. TGI has one entry instead of the list. */
 static int read_upstream_calls(struct reader *r)
 {
     const struct json *list = json_get(r->from, "tool_calls");
@@ -250,9 +251,9 @@ static bool has_calls(const struct json *message)
            !json_is_null(json_get(message, "function_call"));
 }
 
-/* A stream's chunk may have a `message` in the place of its delta, which goes on like one; or next
- * to it, which repeats what the deltas brought. Whether a message that begins with all that came
- * repeats that cannot be told. */
+/* Reads a chunk. Instead of its delta it may have a `message`, which continues like one. If it has
+ * both, the message repeats the deltas. A lone message that begins with everything so far may be
+ * either. */
 static int read_chunk(struct reader *r, const struct json *delta, const struct json *message)
 {
     size_t before = upstream_message_bytes(r->m);

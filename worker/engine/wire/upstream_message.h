@@ -1,12 +1,13 @@
 /*
- * struct upstream_message: reads one answer of an OpenAI-compatible server, whole or in deltas,
- * whatever form it has there, into the one form that the rest knows (upstream_out.h). What cannot
- * be read is an error that names the field. Pure.
+ * struct upstream_message: reads one answer of an OpenAI-compatible server, whole or in deltas, and
+ * converts its form to the normalised one (upstream_out.h). Anything that cannot be read is an
+ * error that names the field. Pure.
  *
  *   content            a text, or a list of parts: text, output_text, refusal, thinking, reasoning
  *   the thought        reasoning_content, reasoning, reasoning_text, thinking, parts of the
- * content, reasoning_details, thinking_blocks: the first of them that has any calls tool_calls, or
- * function_call
+ *   content,
+ *                      reasoning_details, thinking_blocks: the first of them that has any
+ *   calls              tool_calls, or function_call
  */
 #ifndef RG_WIRE_UPSTREAM_MESSAGE_H
 #define RG_WIRE_UPSTREAM_MESSAGE_H
@@ -22,22 +23,22 @@ struct json;
 struct upstream_message {
     struct upstream_calls calls;
     struct upstream_signed signed_members;
-    int thought_from; /* number of the thought's member, + 1; 0: not known yet */
-    size_t bytes;     /* text bytes */
-    struct buf said;  /* a stream's content so far, to compare with a `message` */
+    int thought_from; /* 1 + index of the member with the thought; 0: unknown so far */
+    size_t bytes;     /* bytes of texts */
+    struct buf said;  /* content of a stream so far, for comparison with a `message` */
 };
 
 void upstream_message_done(struct upstream_message *m);
 
-/* Takes choices[0] of a chunk (out->stream) or of a whole answer: its delta or message. What is in
- * order is appended to out. -1 ERR_ENGINE_INVALID. */
+/* Reads choices[0] of a chunk (out->stream) or of a whole answer: its delta or message. Appends
+ * what is in order to out. Returns -1 with ERR_ENGINE_INVALID. */
 int upstream_message_add(struct upstream_message *m, const struct json *choice,
                          const struct upstream_out *out, struct err *e);
 
-/* Appends the rest: the answer has ended. -1 ERR_ENGINE_INVALID. */
+/* Appends the rest, because the answer has ended. Returns -1 with ERR_ENGINE_INVALID. */
 int upstream_message_end(struct upstream_message *m, const struct upstream_out *out, struct err *e);
 
-/* Bytes of all that was taken. */
+/* Returns the bytes of everything that was read. */
 size_t upstream_message_bytes(const struct upstream_message *m);
 
 #endif

@@ -1,5 +1,6 @@
-/* Values are copied with their texts made valid (surrogates.h), since records and exports have
- * them. Whatever does not look like a signature is not kept: LiteLLM tells much else there. */
+/* Values are copied with their texts made valid (surrogates.h), because records and exports contain
+ * them. Anything that does not look like a signature is dropped, because LiteLLM has much other
+ * data there. */
 #include "worker/engine/wire/upstream_signed.h"
 
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #include "common/codec/surrogates.h"
 #include "worker/text/request/thought_blocks.h"
 
-/* The lists of a message, and what their items have for text. content_parts is `content`. */
+/* The lists of a message, and the text member of their items. content_parts is `content`. */
 static const struct {
     const char *name, *source;
 } lists[SIGNED_LISTS] = {
@@ -71,7 +72,7 @@ static struct json copy_value(struct arena *a, const struct json *v)
     return ret;
 }
 
-/* Puts a member, or replaces its value; objects are joined member by member. */
+/* Adds a member, or replaces its value. Objects are merged member by member. */
 static void merge_member(struct arena *a, struct json *to, struct str key, const struct json *v)
 {
     struct json *old = NULL;
@@ -89,12 +90,12 @@ static void merge_member(struct arena *a, struct json *to, struct str key, const
     if (!json_is(v, JSON_OBJECT))
         *old = copy_value(a, v);
     else if (old->kind != JSON_OBJECT)
-        *old = json_empty(JSON_OBJECT); /* it grows by json_put alone */
+        *old = json_empty(JSON_OBJECT); /* a copy of its own, which may grow by json_put */
     for (uint32_t i = 0; json_is(v, JSON_OBJECT) && i < v->n; i++)
         merge_member(a, old, json_string(&v->members[i].key), &v->members[i].value);
 }
 
-/* Whether a member has that value already: every chunk of a stream may repeat it. */
+/* Reports whether a member has that value already: every chunk of a stream may repeat it. */
 static bool has_equal(const struct json *of, struct str name, const struct json *v)
 {
     const struct json *had = json_get_str(of, name);
@@ -102,7 +103,7 @@ static bool has_equal(const struct json *of, struct str name, const struct json 
     return had && json_equal(had, v);
 }
 
-/* Whether LiteLLM's object, which has much else, has a signature. */
+/* Reports whether LiteLLM's object, which has much other data, has a signature. */
 static bool has_signature(const struct json *v)
 {
     for (uint32_t i = 0; json_is(v, JSON_OBJECT) && i < v->n; i++)
@@ -139,7 +140,7 @@ static void keep_members(struct upstream_signed *s, const struct json *from,
 
 /* --- lists --- */
 
-/* Its text; NULL: it has none. */
+/* Returns the name of its text member; NULL: it has none. */
 static const char *text_key(const struct json *item)
 {
     for (size_t i = 0; i < ARRAY_LEN(texts); i++)
@@ -155,8 +156,8 @@ static bool members_agree(const struct json *a, const struct json *b, const char
     return json_is_null(x) || json_is_null(y) || json_equal(x, y);
 }
 
-/* Whether the item goes on with the last one: of the same type, index and id, as far as both have
- * them, with text that may still come. */
+/* Reports whether the item continues the last one: same type, index and id, as far as both have
+ * them, with text that may continue. */
 static bool continues_item(const struct signed_item *last, const struct json *item, const char *key)
 {
     if (json_string(json_get(item, "data")).len > 0 || !last->key)
@@ -179,7 +180,7 @@ static struct signed_item *append_item(struct upstream_signed *s, struct signed_
     return &l->at[l->n++];
 }
 
-/* The text of a content's parts is counted as the answer's. */
+/* Adds an item. The text of a content's parts counts as the answer's. */
 static void add_item(struct upstream_signed *s, struct signed_list *l, const struct json *item)
 {
     bool content = l == &s->lists[SIGNED_LISTS - 1];
@@ -203,7 +204,7 @@ static void add_item(struct upstream_signed *s, struct signed_list *l, const str
     }
 }
 
-/* `content` is mostly a text, which is not read here. */
+/* Adds a list. `content` is usually a text, which is not read here. */
 static int add_list(struct upstream_signed *s, size_t which, const struct json *list,
                     const char *path, struct err *e)
 {
@@ -264,7 +265,7 @@ void upstream_signed_thought(const struct json *message, struct buf *out)
     }
 }
 
-/* --- seals as they come --- */
+/* --- sending seals --- */
 
 static void send_seal(const struct upstream_out *out, struct str seal, bool signs_text)
 {
@@ -277,7 +278,7 @@ static void send_seal(const struct upstream_out *out, struct str seal, bool sign
     json_push(out->arena, out->list, m);
 }
 
-/* A seal of the message itself, where no list has any. */
+/* Sends a seal of the message itself, if no list has any. */
 static void send_own_seal(struct upstream_signed *s, bool thought, const struct upstream_out *out)
 {
     static const char *const names[] = {"reasoning_opaque", "encrypted_content"};
@@ -332,7 +333,7 @@ static void write_item(const struct signed_item *item, struct json_out *o)
     buf_done(&clean);
 }
 
-/* A list is kept for its signatures. */
+/* Reports whether a list is kept, which it is for its signatures. */
 static bool list_is_kept(const struct signed_list *l, size_t which)
 {
     for (size_t i = 0; i < l->n; i++)

@@ -1,7 +1,7 @@
 /*
- * Of a stream's chunks the deltas go on as they come; usage is the last one that came. Documents
- * without choices (usage alone, a ping, filters) are no part of the message. Limits are held here,
- * before anybody makes something of the texts.
+ * Deltas of a stream's chunks are passed on as they come; usage is that of the last chunk with one.
+ * Documents without choices (only usage, a ping, filters) do not belong to the message. Limits are
+ * checked here, before anything is made of the texts.
  */
 #include "worker/engine/wire/upstream_text.h"
 
@@ -39,7 +39,7 @@ void upstream_text_free(struct upstream_text *t)
     free(t);
 }
 
-/* An answer that ends with calls and has none is an emptied one. */
+/* Refuses an answer that ends with calls but has none: it was emptied. */
 static int check_finish(const struct upstream_text *t, struct err *e)
 {
     struct str finish = buf_str(&t->finish);
@@ -73,7 +73,7 @@ static int check_bytes(const struct upstream_text *t, struct err *e)
                    UPSTREAM_TEXT_MAX >> 20);
 }
 
-/* Refuses too many entries before they are read: each makes a call, or adds to one. */
+/* Refuses too many entries before they are read: each makes a call, or continues one. */
 static int check_calls(const struct json *message, bool stream, struct err *e)
 {
     const struct json *calls = json_get(message, "tool_calls");
@@ -125,7 +125,7 @@ static void read_usage(struct upstream_text *t, const struct json *usage)
         buf_done(&t->usage);
 }
 
-/* One choice: we ask for no more, and pieces of two would be mixed. */
+/* Accepts only one choice: we request one, and pieces of two would be mixed. */
 static int check_choices(const struct json *choices, struct err *e)
 {
     int64_t index = 0;

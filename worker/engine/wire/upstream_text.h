@@ -1,6 +1,6 @@
 /*
- * struct upstream_text: what is kept of an OpenAI chat completion beside its ids, logprobs and the
- * deltas that went on, and the limits of its text. Pure.
+ * struct upstream_text: keeps the data of an OpenAI chat completion other than ids, logprobs and
+ * the deltas that were passed on, and checks the limits of its text. Pure.
  */
 #ifndef RG_WIRE_UPSTREAM_TEXT_H
 #define RG_WIRE_UPSTREAM_TEXT_H
@@ -17,26 +17,28 @@ struct upstream_text;
 
 struct upstream_text *upstream_text_new(void);
 
-/* NULL is fine. */
+/* Accepts NULL. */
 void upstream_text_free(struct upstream_text *t);
 
-/* Takes a chunk, or the whole answer. Messages in the one form (upstream_out.h) are appended to
- * out. -1 ERR_ENGINE_INVALID when it is no such document, or beyond a limit, which is named. */
+/* Reads a chunk, or the whole answer. Appends messages in normalised form (upstream_out.h) to out.
+ * Returns -1 with ERR_ENGINE_INVALID if it is not such a document, or exceeds a limit, which is
+ * named. */
 int upstream_text_add(struct upstream_text *t, const struct json *doc,
                       const struct upstream_out *out, struct err *e);
 
-/* Appends the messages that waited: the stream has ended. -1 ERR_ENGINE_INVALID. */
+/* Appends the messages that have waited, because the stream has ended. Returns -1 with
+ * ERR_ENGINE_INVALID. */
 int upstream_text_end(struct upstream_text *t, const struct upstream_out *out, struct err *e);
 
-/* The logprobs of an answer or a chunk (a list, or something else: none): the same, where one has
- * too many alternatives to be told in a step. */
+/* Checks the logprobs of an answer or a chunk (anything but a list means none): none may have too
+ * many alternatives for one step. */
 int upstream_text_check_tops(const struct json *lps, struct err *e);
 
-/* The logprobs of a whole answer. */
+/* Reads the logprobs of a whole answer. */
 void upstream_text_rows(const struct json *doc, struct engine_rows *ret);
 
-/* Appends what is needed of an answer besides its ids, its logprobs and the messages that went on:
- * `rest`, the messages that did not, whether it was filtered, usage, and what is signed. */
+/* Appends the data of an answer other than ids, logprobs and messages that were passed on: `rest`
+ * (the messages that were not), whether it was filtered, usage, and signed members. */
 void upstream_text_write(const struct upstream_text *t, const struct json *rest, struct buf *out);
 
 #endif

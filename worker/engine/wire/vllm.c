@@ -1,7 +1,6 @@
 /*
- * Kind `vllm`: POST /inference/v1/generate (route 0) or, where that is missing, POST
- * /v1/completions with token ids (route 1). Answers of both routes differ in names only, so one
- * table reads them.
+ * Kind `vllm`: POST /inference/v1/generate (route 0) or, if it is missing, POST /v1/completions
+ * with token ids (route 1). Answers of both routes differ only in names, so one table reads them.
  */
 #include "common/base/log.h"
 #include "common/base/vec.h"
@@ -20,10 +19,10 @@ enum { ROUTE_GENERATE, ROUTE_COMPLETIONS, ROUTES };
 
 enum {
     STOP_REASON = FIELD_ID_WIRE,
-    ENTRY_ID,    /* generate: 7 */
+    ENTRY_ID,    /* generate: a number such as 7 */
     ENTRY_NAME,  /* generate, before September 2026: "token_id:7" */
-    TOKEN_NAME,  /* completions: the same */
-    TOP_LOGPROB, /* generate: of an alternative; its id comes before or after it */
+    TOKEN_NAME,  /* completions: "token_id:7" */
+    TOP_LOGPROB, /* generate: logprob of an alternative; its id comes before or after it */
     TOP_ID,
     TOP_NAME,
     TOP_NAMED, /* completions: {"token_id:7": -0.1} */
@@ -65,10 +64,10 @@ static const struct field fields[] = {
     FIELD("error.type", FIELD_SCALAR, FIELD_ID_ERROR_TYPE),
 };
 
-/* --- asking --- */
+/* --- requests --- */
 
-/* A server that knows of thoughts applies a grammar only behind them; one that does not applies it
- * at once. The grammar for the former does for both. */
+/* Writes a grammar. A server that knows of thoughts applies it only after them; one that does not
+ * applies it at once. The grammar for the former works for both. */
 static void write_grammar(struct wire_send *send, struct json_out *o,
                           const struct engine_request *q)
 {
@@ -122,8 +121,9 @@ static void write_sampling(struct wire_send *send, struct json_out *o,
     write_grammar(send, o, q);
 }
 
-/* The server makes runs of the placeholders, and returns the ids with its first document. Parts are
- * flat, unlike those of a chat: both fronts read `url` next to `type`, and nothing deeper. */
+/* Writes pictures. The server expands the placeholders, and returns the ids with its first
+ * document. Parts are flat, unlike those of a chat: both fronts read `url` next to `type`, and
+ * nothing deeper. */
 static void write_images(struct wire_send *s, struct json_out *o, const struct engine_request *q)
 {
     if (q->n_images == 0)
@@ -143,11 +143,12 @@ static void write_images(struct wire_send *s, struct json_out *o, const struct e
     json_out_bool(o, true);
 }
 
-/* An older server ignores it and tells all: experts_check sees which. */
+/* Asks for experts from a row on. An older server ignores that and returns all rows; experts_check
+ * detects it. */
 static void write_experts(struct json_out *o, const struct engine_request *q,
                           const struct engine_options *opt)
 {
-    if (!opt->routed_experts || q->experts_from == 0) /* from 0 on: as the server does anyway */
+    if (!opt->routed_experts || q->experts_from == 0) /* all rows, which is the server's default */
         return;
     json_out_key(o, "routed_experts_prompt_start");
     json_out_i64(o, q->experts_from);
@@ -167,7 +168,7 @@ static void write_generate(struct wire_send *s, struct json_out *o, const struct
     json_out_key(o, "sampling_params");
     json_out_obj(o);
     write_sampling(s, o, q, r);
-    /* Without text there are no stop strings. */
+    /* Without text, stop strings would not work. */
     json_out_key(o, "detokenize");
     json_out_bool(o, q->sampling->stop != NULL);
     write_experts(o, q, remote_options(r));
@@ -186,7 +187,7 @@ static void write_completions(struct wire_send *s, struct json_out *o,
     json_out_bool(o, true);
     json_out_key(o, "return_tokens_as_token_ids");
     json_out_bool(o, true);
-    json_out_key(o, "return_weight_versions"); /* the other route always has them */
+    json_out_key(o, "return_weight_versions"); /* route 1 always returns them */
     json_out_bool(o, true);
     json_out_key(o, "skip_special_tokens");
     json_out_bool(o, false);
@@ -194,7 +195,8 @@ static void write_completions(struct wire_send *s, struct json_out *o,
     engine_extra_write_inner(o, q->sampling->engine_extra);
 }
 
-/* The default server's logprobs are taken before temperature; nothing in its answers tells. */
+/* By default the server's logprobs are those before temperature; nothing in its answers shows
+ * it. */
 static void warn_of_raw_logprobs(const struct remote *r, const struct engine_request *q)
 {
     static bool warned;
@@ -216,7 +218,7 @@ static void write_request(const struct remote *r, const struct engine_request *q
     warn_of_raw_logprobs(r, q);
     if (remote_options(r)->routed_experts &&
         (remote_route(r) == ROUTE_COMPLETIONS || remote_streams_lose_experts(r)))
-        send->stream = false; /* streams of this route never have them */
+        send->stream = false; /* streams of this route never have experts */
     json_out_obj(&o);
     if (remote_route(r) == ROUTE_GENERATE) {
         send->path = "/inference/v1/generate";
@@ -227,11 +229,11 @@ static void write_request(const struct remote *r, const struct engine_request *q
     }
     json_out_key(&o, "stream");
     json_out_bool(&o, send->stream);
-    if (send->stream) { /* else a stream tells no cached tokens */
+    if (send->stream) { /* otherwise a stream has no number of cached tokens */
         json_out_key(&o, "stream_options");
         json_out_raw(&o, STR("{\"include_usage\":true}"));
     }
-    if (q->lora.len > 0) { /* a model of its own name */
+    if (q->lora.len > 0) { /* an adapter is a model of its own */
         json_out_key(&o, "model");
         json_out_str(&o, q->lora);
     }
@@ -240,9 +242,9 @@ static void write_request(const struct remote *r, const struct engine_request *q
     json_out_end_obj(&o);
 }
 
-/* --- reading --- */
+/* --- answers --- */
 
-/* The id in "token_id:7", or -1. */
+/* Returns the id in "token_id:7", or -1. */
 static int32_t id_of(struct str name)
 {
     uint64_t id;
@@ -253,8 +255,8 @@ static int32_t id_of(struct str name)
     return (int32_t)id;
 }
 
-/* Stores the id of the entry that is being read. An id wins over a name, which may be the token's
- * text. */
+/* Stores the id of the entry that is being read. An id has priority over a name, which may be the
+ * token's text. */
 static void store_entry_id(struct reply *y, int32_t id, bool name)
 {
     struct json_ints *ids = &y->event.logprob_ids;
@@ -266,7 +268,7 @@ static void store_entry_id(struct reply *y, int32_t id, bool name)
 }
 
 /* Stores a member of the alternative that is being read. generate lists the sampled token first,
- * also if it is none of the best. The last of the best is cut off then. */
+ * even if it is not one of the best. The last of the best is cut off then. */
 static void store_top_member(struct reply *y, int id, const struct json_scan *s)
 {
     struct reply_event *v = &y->event;
@@ -338,14 +340,15 @@ static int complete(struct reply *y, const struct engine_request *q, struct err 
     y->experts = y->npy->items;
     y->npy->items = (struct buf){0};
     if (last->rows == whole || last->rows + q->experts_from == whole)
-        y->experts_from = last->at; /* it holds what those before it had */
+        /* a cumulative stream: the last file has all rows of those before */
+        y->experts_from = last->at;
     return 0;
 }
 
-/* By the name that the server returned, or else gives a request of ours (its Rust front gives none
- * but ours). The older route has no name of ours, and a
- * list of none would end all. A server in its developers' mode, which alone answers /weight_info,
- * has the first path; others have the second where they have the first route, or neither. */
+/* Aborts by the name that the server returned, or else by ours (its Rust front returns only ours).
+ * Route 1 has no name of ours, and an empty list would abort all requests. A server in development
+ * mode, which alone answers /weight_info, has the first path. Others have the second path if they
+ * have route 0, or neither. */
 static void write_abort(const struct remote *r, struct str rid, struct str returned,
                         struct wire_send *s)
 {
@@ -365,7 +368,7 @@ static void write_abort(const struct remote *r, struct str rid, struct str retur
     buf_done(&name);
 }
 
-/* The list of models; the server has one. */
+/* Reads the list of models; the server has one. */
 static void take_info(const struct json *info, struct engine_facts *ret)
 {
     const struct json *model = json_at(json_get(info, "data"), 0);
@@ -393,14 +396,14 @@ static const struct wire wire = {
     .abort = write_abort,
     .aborts_by_first_route = true,
     .budget = WIRE_BUDGET_TRIED,
-    .basis = BASIS_RAW, /* the server's default */
+    .basis = BASIS_RAW, /* default of the server */
     .echoes_images = true,
     .experts_in_pieces = true,
     .silent_abort = true,
     .routes = ROUTES,
 };
 
-/* One list: on the older route all stand side by side. */
+/* One list of all names, because on route 1 all members are on one level. */
 #define OURS                                                                                     \
     "request_id token_ids sampling_params stream stream_options prompt prompt_embeds "           \
     "max_tokens logprobs structured_outputs detokenize routed_experts_prompt_start n best_of "   \

@@ -1,24 +1,25 @@
 /*
- * A small machine over json_scan. `path` is the place of the value at hand, kept as text: a key
- * replaces what stands behind its container's level. At each value choose_mode() compares it with
- * the table's paths:
+ * A small machine over json_scan. `path` is the position of the present value as text: a key
+ * replaces the text after its container's level. At each value choose_mode() compares it with the
+ * table's paths:
  *
- *   the same path, a scalar   MODE_VALUE   the scalar goes to the sink
- *   the same path, bulk       MODE_BULK    the scanner writes straight into the owner's array
+ *   the same path, a scalar   MODE_VALUE   the scalar is reported
+ *   the same path, bulk       MODE_BULK    the scanner writes directly into the owner's array
  *   leads to a path           MODE_VALUE   the container is entered
- *   neither                   MODE_SKIP    passed over without being looked at
+ *   neither                   MODE_SKIP    skipped without being parsed
  *
- * So a document costs what its fields cost, and long arrays of numbers no callback for each.
+ * So the cost of a document is that of its fields, and long arrays of numbers need no callback for
+ * each.
  */
 #include "worker/engine/wire/wire_fields.h"
 
 enum { TEXT_MAX = 64 * 1024 };
 
 enum mode {
-    MODE_VALUE, /* a value stands next whose place was looked at */
+    MODE_VALUE, /* a value follows, whose position was compared */
     MODE_SKIP,
     MODE_BULK,
-    MODE_NEXT, /* a key, an item or an end */
+    MODE_NEXT, /* a key, an item or an end follows */
 };
 
 void fields_init(struct fields *f, const struct field *table, size_t n,
@@ -43,8 +44,8 @@ void fields_reset(struct fields *f)
     f->mode = MODE_VALUE;
 }
 
-/* How a table path and the place relate: 1 the same, 0 the place leads to it, -1 neither. Most do
- * not match, so the ends are looked at first. */
+/* Compares a table path with the position: 1 the same, 0 the position leads to it, -1 neither. Most
+ * do not match, so the ends are compared first. */
 static int compare_path(const struct field *f, struct str place)
 {
     bool any = f->path[f->len - 1] == '*';
@@ -65,8 +66,8 @@ static int compare_path(const struct field *f, struct str place)
     return next == '\0';
 }
 
-/* What is to be done with the value at the place in f->path. A field may be both a scalar of its
- * own and the way to others ("finish_reason", "finish_reason.type"). */
+/* Chooses how to handle the value at f->path. A field may be both a scalar and the way to other
+ * fields ("finish_reason", "finish_reason.type"). */
 static void choose_mode(struct fields *f)
 {
     struct str place = buf_str(&f->path);
@@ -116,7 +117,7 @@ static void read_field_key(struct fields *f)
     choose_mode(f);
 }
 
-/* Reads a value whose path is in the table, or which holds such a value. */
+/* Reads a value whose path is in the table, or which contains such a value. */
 static int read_field_value(struct fields *f, struct err *e)
 {
     int rc = json_scan_next(&f->scan, e);
@@ -177,7 +178,7 @@ static int read_list_item(struct fields *f, struct err *e)
     return rc;
 }
 
-/* 2: the document is complete. */
+/* Returns 2 when the document is complete. */
 static int read_next_token(struct fields *f, struct err *e)
 {
     int rc;

@@ -1,11 +1,11 @@
 /*
- * reply_merge takes an event over: detect_mode settles whether the stream repeats everything,
- * find_new finds where new tokens begin (by counts, for what is known may have been passed over
- * while it was read), check_new and support_take judge them, append moves them. An event that
- * fails any check ends the attempt, whatever was moved by then.
+ * reply_merge moves an event over: detect_mode decides whether the stream repeats everything,
+ * find_new finds where new tokens begin (by counts, because known ones may have been skipped during
+ * reading), check_new and support_take check them, `append` moves them. An event that fails any
+ * check ends the attempt, whatever was moved by then.
  *
- * Some engines give logprobs as a list of entries with gaps. Those are collected first, placed by
- * reply_take_entries, and the gaps become `lacks`, which are asked for afterwards (scoring.c).
+ * Some engines return logprobs as a list of entries with gaps. Those are collected first and placed
+ * by reply_take_entries. The gaps become `lacks`, which are requested afterwards (scoring.c).
  */
 #include "worker/engine/wire/wire_reply.h"
 #include "common/base/limits.h"
@@ -109,7 +109,7 @@ static int fail_reply(struct err *e, const char *what)
     return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s", what);
 }
 
-/* Whether the event's ids begin with all that is known. */
+/* Reports whether the event's ids begin with all known ones. */
 static bool repeats_known(const struct reply *y)
 {
     const struct json_ints *ids = &y->event.ids;
@@ -118,9 +118,9 @@ static bool repeats_known(const struct reply *y)
            (y->ids.n == 0 || memcmp(ids->at, y->ids.at, y->ids.n * sizeof(*ids->at)) == 0);
 }
 
-/* Decides the mode, when there is a sign of it. Counts are sure. Without them the engine's own
- * statement decides (a router may have answered for another engine), then a guess. The event's
- * arrays then still hold known tokens, if it is cumulative. */
+/* Decides the mode, if something shows it. Counts are certain. Without them the engine's own report
+ * decides (a router may have answered for a different engine), then a guess. If the stream is
+ * cumulative, the event's arrays still have known tokens then. */
 static void detect_mode(struct reply *y)
 {
     const struct reply_event *v = &y->event;
@@ -138,12 +138,12 @@ static void detect_mode(struct reply *y)
         y->mode = repeats_known(y) ? REPLY_CUMULATIVE : REPLY_INCREMENTAL;
 }
 
-/* New ids and logprobs start at these places of the event's arrays. */
+/* Where new ids and logprobs start in the event's arrays. */
 struct cut {
     size_t ids, logprobs, n;
 };
 
-/* Finds the new tokens of the event: by counts, and by how many were skipped when it was read. */
+/* Finds the new tokens of the event: by counts, and by how many were skipped during reading. */
 static int find_new(const struct reply *y, struct cut *c, struct err *e)
 {
     const struct reply_event *v = &y->event;
@@ -186,7 +186,8 @@ static int check_new(const struct reply *y, const struct cut *c, struct err *e)
     return 0;
 }
 
-/* Sorts the k alternatives of one position, the best first and gaps last. Most engines do. */
+/* Sorts the k alternatives at one position, the best first and gaps last. Most engines already
+ * do. */
 static void sort_tops(struct engine_top *at, uint32_t k)
 {
     for (uint32_t i = 1; i < k; i++) {
@@ -200,7 +201,7 @@ static void sort_tops(struct engine_top *at, uint32_t k)
     }
 }
 
-/* Reads n of the event's alternatives. One that could not be sampled becomes a gap. */
+/* Reads n of the event's alternatives. One that cannot be sampled becomes a gap. */
 static void read_tops(struct reply *y, size_t from, size_t n, struct engine_top *to)
 {
     const struct reply_event *v = &y->event;
@@ -229,8 +230,8 @@ void reply_take_early(struct reply *y)
     y->early_tops = n;
 }
 
-/* Alternatives of n positions of the event, from `skip` on; positions without any (a wire that left
- * them out) are filled with NaN. Those that were taken early are there. */
+/* Adds the alternatives at n positions of the event, from `skip` on. Positions without any (a wire
+ * that left them out) are filled with NaN. Those that were moved early are there already. */
 static void add_tops(struct reply *y, size_t skip, size_t n)
 {
     const struct reply_event *v = &y->event;
@@ -252,7 +253,7 @@ static void append_new(struct reply *y, const struct cut *c)
     struct reply_event *v = &y->event;
 
     if (y->ids.n == 0 && c->ids == 0 && c->n == v->ids.n && c->logprobs == 0) {
-        /* The whole answer at once: no second copy. */
+        /* The whole answer came at once, so its arrays are moved instead of copied. */
         struct json_ints ids = y->ids;
         struct json_floats logprobs = y->logprobs;
 
@@ -272,7 +273,7 @@ static void append_new(struct reply *y, const struct cut *c)
     y->logprobs.n += c->n;
 }
 
-/* The sampling support of what is new; its logprobs take the place of the others. */
+/* Adds the sampling support of new tokens. Its logprobs replace the others. */
 static int add_support(struct reply *y, const struct cut *c, struct err *e)
 {
     struct reply_event *v = &y->event;
@@ -309,7 +310,7 @@ int reply_merge(struct reply *y, bool stream, size_t *ret_new, struct err *e)
     if (find_new(y, &c, e) < 0 || check_new(y, &c, e) < 0 || add_support(y, &c, e) < 0)
         return -1;
     if (c.n > 0 && !v->has_spans)
-        clear_spans(y); /* they covered fewer tokens */
+        clear_spans(y); /* the earlier spans covered fewer tokens */
     if (c.n > 0) {
         if (y->n_top > 0)
             add_tops(y, v->logprobs_seen - v->logprobs.n + c.logprobs, c.n);
@@ -322,8 +323,8 @@ int reply_merge(struct reply *y, bool stream, size_t *ret_new, struct err *e)
     return 0;
 }
 
-/* One above the limit is kept, as an empty one: the answer will be refused (ENGINE_VERSIONS_MAX).
- */
+/* One span above the limit is kept, as an empty one: the answer will be refused
+ * (ENGINE_VERSIONS_MAX). */
 void reply_take_span(struct reply *y, enum reply_span_member member, const struct json_scan *s)
 {
     struct reply_span *last;
@@ -493,14 +494,14 @@ void reply_begin_entry(struct reply *y)
     *vec_push(&y->entries) = (struct logprob_item){.id = -1, .logprob = NAN, .top_at = n};
 }
 
-/* Alternatives as they came, by entry, become alternatives by position. */
+/* Moves alternatives from the order of entries to that of positions. */
 static void align_tops(struct reply *y)
 {
     struct reply_event *v = &y->event;
     size_t k = y->n_top, n = v->ids.n * k;
     struct engine_top *tops = mem_calloc(n + 1, sizeof(*tops));
 
-    y->early_tops = 0; /* this function moves the tops that were read early */
+    y->early_tops = 0; /* this function also moves the tops that were read early */
     pad_tops(y, MAX_OF(v->top_ids.n, v->top_logprobs.n));
     for (size_t i = 0; i < n; i++)
         tops[i] = (struct engine_top){-1, NAN};
@@ -520,8 +521,8 @@ static void align_tops(struct reply *y)
     free(tops);
 }
 
-/* Puts the logprob of an entry that has a place there, if the engine computed it. Returns -1 if it
- * is no number. */
+/* Stores the logprob of an entry at its position, if the engine computed it. Returns -1 if it is
+ * not a number. */
 static int place_logprob(struct reply *y, const struct logprob_item *x)
 {
     if (x->at == ENTRY_NOWHERE || !entry_computed(x))
@@ -532,7 +533,8 @@ static int place_logprob(struct reply *y, const struct logprob_item *x)
     return 0;
 }
 
-/* Tokens that have no logprob yet; `last` is behind the last one with an entry. */
+/* Records the tokens that have no logprob yet. `last`: position after the last token with an
+ * entry. */
 static void record_lacks(struct reply *y, uint32_t last)
 {
     const struct reply_event *v = &y->event;
@@ -540,7 +542,7 @@ static void record_lacks(struct reply *y, uint32_t last)
     for (uint32_t i = 0; i < v->ids.n; i++)
         if (isnan(v->logprobs.at[i]))
             *vec_push(&y->lacks) = (struct reply_lack){i, i < last};
-    /* A token that has an entry ends a character, even if its value is lacking. */
+    /* A token that has an entry ends a character, even if its value is missing. */
     for (size_t k = 0, i = 0; k < y->entries.n; k++) {
         while (i < y->lacks.n && y->lacks.at[i].at < y->entries.at[k].at)
             i++;
@@ -552,7 +554,7 @@ static void record_lacks(struct reply *y, uint32_t last)
 void reply_take_entries(struct reply *y)
 {
     struct reply_event *v = &y->event;
-    uint32_t last = 0; /* behind the last token with an entry */
+    uint32_t last = 0; /* position after the last token with an entry */
 
     if (v->misfit)
         return;
@@ -575,15 +577,15 @@ void reply_take_entries(struct reply *y)
     v->logprobs_seen = v->ids.n;
 }
 
-/* Reports an alternative that has a logprob but no id: its text may be of several tokens. */
+/* Reports an alternative that has a logprob but no id: its text may belong to several tokens. */
 static void check_last_top(struct reply_event *v)
 {
     if (v->top_ids.n > 0 && vec_last(&v->top_ids) < 0 && !isnan(vec_last(&v->top_logprobs)))
         v->misfit = "an alternative names no token id";
 }
 
-/* Drops the worst alternative of a position that has one too many: completions of vLLM list the
- * sampled token beside the best. */
+/* Drops the worst alternative at a position that has one too many: vLLM's completions list the
+ * sampled token in addition to the best. */
 static void drop_worst_top(struct reply *y)
 {
     struct reply_event *v = &y->event;

@@ -1,11 +1,11 @@
 /*
- * Prompts are long, and their ids are most of a request's bytes. wire_ids therefore keeps a table
- * of ids as text, filled as they are met, and copies eight bytes for each id whatever its length:
- * the next id overwrites the surplus. The table is static, 2 MB, and not locked, hence "on the
- * loop only".
+ * Prompts are long, and their ids are most of a request's bytes. So wire_ids keeps a table of ids
+ * as text, which is filled as they occur, and copies eight bytes for each id whatever its length:
+ * the next id overwrites the surplus. The table is static, 2 MB, and not locked, hence "on the loop
+ * only".
  *
- * The other functions write one member each, and nothing where the request leaves it open, so that
- * a wire's writer is a list of calls.
+ * The other functions write one member each, and nothing if the request does not set it, so that a
+ * wire's writer is a list of calls.
  */
 #include "worker/engine/wire/wire_write.h"
 
@@ -24,21 +24,21 @@
 #include "worker/engine/wire/remote.h"
 #include "worker/text/tokens/span.h"
 
-/* An id as it stands in a list, ready to be copied as one word of 8 bytes. */
+/* Text of an id in a list, copied as one word of 8 bytes. */
 struct id_word {
-    char text[7]; /* digits and the comma behind them */
+    char text[7]; /* digits and the comma after them */
     uint8_t len;  /* 0: not made yet */
 };
 
-/* Ids above are written digit by digit; no vocabulary known has them. */
+/* Larger ids are written digit by digit; no known vocabulary has them. */
 enum {
     ID_WORDS = 1 << 18,
-    JSON_COPIED = 16 << 10 /* bytes of text that are written with the rest */
+    JSON_COPIED = 16 << 10 /* longest text that is copied instead of referenced */
 };
 
-static struct id_word id_words[ID_WORDS]; /* filled as ids are met */
+static struct id_word id_words[ID_WORDS]; /* filled as ids occur */
 
-/* The digits and a comma; returns how many bytes. */
+/* Writes the digits and a comma. Returns the number of bytes. */
 static unsigned write_id(uint32_t id, char *out)
 {
     char digits[10];
@@ -75,13 +75,13 @@ void wire_ids(struct json_out *o, struct token_span ids)
         if (RG_LIKELY(id < ID_WORDS)) {
             const struct id_word *w = word_of(id);
 
-            memcpy(p, w, sizeof(*w)); /* the next one overwrites what is behind len */
+            memcpy(p, w, sizeof(*w)); /* the next id overwrites the bytes after len */
             p += w->len;
         } else {
             p += write_id(id, p);
         }
     }
-    o->b->len = (size_t)(p - o->b->p) - (ids.n > 0); /* the last comma */
+    o->b->len = (size_t)(p - o->b->p) - (ids.n > 0); /* drops the last comma */
     json_out_end_arr(o);
 }
 
@@ -115,14 +115,15 @@ void wire_bias(struct wire_send *s, struct json_out *o, const struct engine_requ
         ready_bias_write(o, given, q->banned);
 }
 
-/* Extends a picture's base64: returns its last four characters with a zero byte after its bytes. */
+/* Extends a picture's base64: returns its last four characters, changed to have a zero byte after
+ * the picture's bytes. */
 static struct str lengthen_base64(struct str base64, char more[8])
 {
     char last[4];
     size_t n = 0;
 
     if (base64_decode(str_sub(base64, base64.len - 4, base64.len), last, &n) != 0)
-        n = 0; /* it was encoded here: no quad is broken */
+        n = 0; /* cannot fail, because we made the base64 */
     last[n] = 0;
     base64_encode(last, n + 1, more);
     return str_of(more, base64_encoded_len(n + 1));
@@ -137,7 +138,7 @@ void wire_json(struct wire_send *s, struct json_out *o, struct str text)
         *vec_push(&s->inserts) = (struct http_insert){.bytes = text, .at = s->body.len};
 }
 
-/* One that lies in memory. */
+/* Writes the base64 of a picture in memory. */
 static void put_base64(struct wire_send *s, struct str base64, bool zero)
 {
     bool cut = zero && base64.len >= 4;
