@@ -1,5 +1,5 @@
-/* A request that was read becomes a model call, joins one, or gets a recorded answer again. The way
- * of one request is drawn in api_call_entry.c. */
+/* A request that was read becomes a model call, joins one, or gets a recorded answer again.
+ * api_call_entry.c shows the path of a request. */
 #include "worker/plane/api/api_call.h"
 #include "common/base/log.h"
 #include "common/serve/exchange.h"
@@ -13,8 +13,6 @@ void api_call_free_arena(struct api_call *c)
         call_free_later(&c->service->calls, &c->arena, str_cstr(c->id));
 }
 
-/* Makes the model call's input. Texts are copied into the arena, because the call outlives this
- * request. */
 struct call_input api_call_input(struct api_call *c)
 {
     struct arena *a = &c->arena;
@@ -55,7 +53,8 @@ void api_call_start(struct api_call *c)
     if (api_call_repeats(c, &in))
         return;
     api_call_heed(c);
-    arena = c->arena; /* the request lies in it; the model call outlives what uses it */
+    /* the arena has the request; the model call outlives everything that uses it */
+    arena = c->arena;
     c->arena = (struct arena){.sum = arena.sum};
     c->front->asks = true;
     model_call_start(&c->service->calls, &arena, &in, &c->listener);

@@ -1,5 +1,5 @@
-/* One HTTP answer of a model call: its events, through the dialect's writer, to the exchange.
- * on_finish comes when the commit is as durable as --durability promises; a stream's deltas came
+/* One HTTP answer of a model call: passes its events through the dialect's writer to the exchange.
+ * on_finish comes when the commit is as durable as --durability promises; a stream's deltas come
  * before. */
 
 #include "common/base/log.h"
@@ -26,7 +26,7 @@ struct str api_call_note(const struct api_call *c, uint64_t number, char note[EX
     return str_of(note, sizeof(c->hash) + sizeof(number) + len);
 }
 
-/* The client has all of the answer: a repeated request is a new call from now on. */
+/* The client has the whole answer, so that a repeated request is a new call from now on. */
 static void on_arrived(void *ctx, struct str note)
 {
     struct service *a = ctx;
@@ -38,8 +38,8 @@ static void on_arrived(void *ctx, struct str note)
                      str_sub(note, sizeof(hash) + sizeof(number), SIZE_MAX), hash, number);
 }
 
-/* Cuts running answers that are not read, while too many bytes of the session's wait. For their
- * calls these clients have left. */
+/* Cuts running answers that their clients do not read, while too many bytes of the session's
+ * answers wait. For their calls these clients have left. */
 static void cut_unread(struct api_call *c)
 {
     uint64_t max = (uint64_t)c->service->config->max_session_unread_bytes;
@@ -60,9 +60,9 @@ static void sse_start(struct api_call *c)
     exchange_start(c->x, "text/event-stream; charset=utf-8");
 }
 
-/* Sends what the writer has made, and starts the stream before that. A keep-alive of a call that
- * has no head starts nothing: the answer may be an error yet. A batch that is to be finished sends
- * nothing before all its parts have begun. */
+/* Sends what the writer has made, and starts the stream before that. A keep-alive of a call without
+ * a head starts nothing, because the answer may still become an error. A batch that must be
+ * finished sends nothing before all its calls have begun. */
 void api_call_flush(struct api_call *c)
 {
     if (c->out.len == 0 || exchange_finishing(c->x))
@@ -75,8 +75,8 @@ void api_call_flush(struct api_call *c)
     }
 }
 
-/* Writes the head, which goes out with the next event: an engine that refuses the call at once
- * gives the client a plain error status. */
+/* Writes the head, which is sent with the next event: if an engine refuses the call at once, the
+ * client gets a plain error status. */
 static void on_head(void *ctx, const struct answer_head *h)
 {
     struct api_call *c = ctx;
@@ -144,7 +144,8 @@ static void on_logprobs(void *ctx, uint32_t index, const struct token_logprob *l
     api_call_flush(c);
 }
 
-/* A waiting answer that is no stream commits to 200 and sends spaces before its JSON. */
+/* Sends a sign of life. A waiting answer that is not a stream commits to 200 and sends spaces
+ * before its JSON. */
 static void on_keepalive(void *ctx)
 {
     struct api_call *c = ctx;
@@ -195,7 +196,7 @@ void api_call_end(struct api_call *c)
     c->out = (struct buf){0};
     if (c->written)
         c->written(c->written_ctx);
-    api_call_free_arena(c); /* a slow reader then holds the answer's bytes only */
+    api_call_free_arena(c); /* so that a slow reader holds only the answer's bytes */
     if (exchange_started(c->x)) {
         buf_done(&answer);
         exchange_end(c->x);
@@ -205,7 +206,7 @@ void api_call_end(struct api_call *c)
     }
 }
 
-/* Fails the answer. Before the HTTP head an error is a status; afterwards it is an event of the
+/* Fails the answer. Before the HTTP head an error is a status. Afterwards it is an event of the
  * stream, or, if spaces were sent already, the error's JSON as the body. */
 static void on_failed(void *ctx, const struct err *e)
 {

@@ -1,8 +1,8 @@
 /*
- * The body of a request, read into a chat_request: JSON, then its dialect, under the request's own
- * limits. A long body's pictures are lifted out before; what was lifted and is no picture is put
- * back, and all is read again, so errors are those of the body as it came. Perhaps in a helper,
- * which has the loop look up what a session knows.
+ * Reads the body of a request into a chat_request: JSON, then its dialect, under the request's own
+ * limits. A long body's pictures are lifted out before. If something that was lifted is not a
+ * picture, it is put back, and everything is read again, so errors are those of the original body.
+ * May run in a helper, which asks the loop for data of the session.
  */
 #include <string.h>
 
@@ -27,21 +27,22 @@ static struct str header_get(const void *ctx, const char *name)
     return exchange_header(ctx, name);
 }
 
-/* A look into the session for an earlier response. */
+/* A look-up in the session for an earlier response. */
 struct past_look {
     struct api_call *call;
     struct arena *arena;
     struct str response_id;
-    const struct json *messages; /* found, or NULL; or the one message */
+    const struct json *messages; /* found messages, or the one message; or NULL */
     struct str
-        asked; /* the request's echo text; of the session that the call holds, or in the arena */
-    struct str instructions; /* where they are not in `asked`: of the first of the messages */
-    struct str seal;         /* looked for */
+        asked; /* echo text of the request, in the session that the call holds, or in the arena */
+    /* instructions if they are not in `asked`: text of the first message */
+    struct str instructions;
+    struct str seal; /* seal to look for */
     bool has_seal;
-    member_taken_fn takes; /* members that the engines obey by themselves */
+    member_taken_fn takes; /* tells which members the engines handle themselves */
 };
 
-/* The conversation up to a stored response; runs on the loop. */
+/* Finds the conversation up to a stored response; runs on the loop. */
 static void look_back(void *ctx)
 {
     struct past_look *l = ctx;
@@ -53,12 +54,13 @@ static void look_back(void *ctx)
         return;
     l->asked = past.asked;
     l->instructions = past.instructions;
-    if (s != l->call->held && past.asked.p) /* it may be gone when a helper reads it */
+    /* copied, because it may be freed when a helper reads it */
+    if (s != l->call->held && past.asked.p)
         l->asked = arena_str(l->arena, past.asked);
     l->messages = session_messages(s, l->arena, l->response_id);
 }
 
-/* A helper has the loop look: sessions are the loop's. */
+/* Looks up on the loop, which owns the sessions. A helper asks the loop to do it. */
 static void look(struct past_look *l, void (*fn)(void *ctx))
 {
     if (helpers_within())
@@ -89,7 +91,7 @@ static struct str instructions_of(struct arena *a, const struct past_look *l)
     return json_string(json_get(asked, "instructions"));
 }
 
-/* dialect_past.response: perhaps called in a helper, which then waits for the loop. */
+/* dialect_past.response. If it is called in a helper, the helper waits for the loop. */
 static const struct json *past_response(void *ctx, struct arena *a, struct str response_id,
                                         struct str *ret_instructions)
 {
@@ -101,7 +103,7 @@ static const struct json *past_response(void *ctx, struct arena *a, struct str r
     return l.messages;
 }
 
-/* One stored message; runs on the loop. */
+/* Finds one stored message; runs on the loop. */
 static void look_at_one(void *ctx)
 {
     struct past_look *l = ctx;
@@ -120,7 +122,7 @@ static const struct json *past_message(void *ctx, struct str response_id)
     return l.messages;
 }
 
-/* Whether the session has such a seal; runs on the loop. */
+/* Finds whether the session has such a seal; runs on the loop. */
 static void look_for_seal(void *ctx)
 {
     struct past_look *l = ctx;
@@ -139,7 +141,7 @@ static bool past_sealed(void *ctx, struct str seal)
     return l.has_seal;
 }
 
-/* A body within the limit has nothing in it that is not. */
+/* Checks the recorded fields. A body that is itself within the limit cannot exceed it. */
 static int check_recorded(struct api_call *c, size_t body_bytes, struct err *e)
 {
     uint64_t most = c->limits.recorded_bytes;
@@ -149,7 +151,7 @@ static int check_recorded(struct api_call *c, size_t body_bytes, struct err *e)
     return c->dialect->recorded(&c->arena, c->body, most, e);
 }
 
-/* Reads `body` (in the call's arena, c->lifts in it) into body and req, under the request's own
+/* Reads `body` (in the call's arena, with c->lifts) into body and req, under the request's own
  * limits of memory and list lengths. */
 static int api_call_parse(struct api_call *c, const struct body_text *body, struct err *e)
 {
@@ -184,7 +186,7 @@ static int api_call_parse(struct api_call *c, const struct body_text *body, stru
     return 0;
 }
 
-/* lifts.gone: that part of the body is not looked at again. */
+/* lifts.gone: this range of the body is not read again. */
 static void on_gone(void *ctx, struct str part)
 {
     const struct api_call *c = ctx;
@@ -192,7 +194,7 @@ static void on_gone(void *ctx, struct str part)
     exchange_drop_body(c->x, part);
 }
 
-/* lifts.reach: that part is looked at now. */
+/* lifts.reach: this range is read next. */
 static void on_reach(void *ctx, struct str part)
 {
     const struct api_call *c = ctx;
@@ -215,8 +217,8 @@ bool api_call_may_lift(const struct api_call *c)
            image_lifts_any(body, known_reading_from(c->known, c->dialect, exchange_body(c->x)));
 }
 
-/* The body, in the arena: what is long because of pictures, without them; of what is known only
- * what follows it. */
+/* Copies the body into the arena: a body that is long because of pictures without them; of a known
+ * body only the rest after the known beginning. */
 static struct body_text take_body(struct api_call *c)
 {
     struct str body = exchange_closed_body(c->x);

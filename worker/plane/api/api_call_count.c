@@ -1,4 +1,4 @@
-/* How many tokens a request's prompt has: rendered and encoded as a call would, without one. */
+/* Counts the tokens of a request's prompt: renders and encodes it like a call would. */
 #include "common/base/err.h"
 #include "common/serve/exchange.h"
 #include "worker/dialect/writers.h"

@@ -1,10 +1,10 @@
-/* The data plane: one HTTP request of a dialect becomes a model call, joins one, or gets a
- * recorded answer again; models and token counts are answered at once.
+/* The data plane: one HTTP request of a dialect becomes a model call, joins one, or gets a recorded
+ * answer again; models and token counts are answered at once.
  *
- * The way of one request:
+ * The path of one request:
  *
- *   api_call_handle        by path and method: models, stored answers, a dialect, passthrough; an
- *                          agent whose session has ended gets none of it
+ *   api_call_handle        by path and method: models, stored answers, a dialect, passthrough;
+ *                          refused if the agent's session has ended
  *     call_read            (api_call_reading.c) a task: body -> chat_request, session found or made
  *       api_call_begin     several prompts: batch.c; else call_begin
  *         api_call_repeats is it a retry? (api_call_repeat.c) joins the running call, replays, or
@@ -14,9 +14,9 @@
  *                          writer, to the exchange
  *   on_closed              (api_call_task.c) the exchange is over: the api_call is freed
  *
- * The model call lives on its own: a client that leaves only takes its listener off. With
- * --on-disconnect finish a request becomes one whether or not its client stays: until then nobody
- * is told that it left (exchange_finish, in dispatch.c; api_call_heed). */
+ * The model call is independent: a client that leaves only removes its listener. With
+ * --on-disconnect finish a request becomes a model call even if its client leaves: until then the
+ * leaving is not reported (exchange_finish, in dispatch.c; api_call_heed). */
 #include <stdlib.h>
 
 #include "common/proc/keys.h"
@@ -31,7 +31,7 @@
 #include "worker/plane/service/service.h"
 #include "worker/session/store/session.h"
 
-/* The label in metrics of the path's dialect, or of none (NULL). */
+/* Returns the metrics label of the path's dialect, or of none (NULL). */
 static unsigned label_of(const struct dialect *d)
 {
     static const struct {
@@ -61,7 +61,7 @@ bool api_call_is_model(struct str method, struct str rest)
     return str_eq_c(method, "POST") && d && d != &dialect_count_tokens;
 }
 
-/* An error with a fixed text, in the dialect's shape. */
+/* Answers an error with a fixed text, in the dialect's form. */
 static void refuse_call(struct service_request *r, const struct dialect *d, enum err_kind kind,
                         const char *text)
 {
@@ -71,7 +71,7 @@ static void refuse_call(struct service_request *r, const struct dialect *d, enum
     respond_error(r, d, &e);
 }
 
-/* Refuses a request before it is read (a wrong key): the path decides the error's form. */
+/* Refuses a request before it is read (a wrong key). The path decides the error's form. */
 void api_call_refuse(struct service_request *r, const struct err *e)
 {
     const struct dialect *d = dialect_for_path(dialect_path(r->rest));
@@ -80,7 +80,8 @@ void api_call_refuse(struct service_request *r, const struct err *e)
     respond_error(r, d, e);
 }
 
-/* With keys all but an admin's are for one session, and good for nothing once that has ended. */
+/* Reports whether the key's session has ended: all keys but an admin's are for one session, and
+ * useless when that has ended. */
 static bool names_nothing(const struct service_request *r)
 {
     bool ended;
@@ -90,7 +91,7 @@ static bool names_nothing(const struct service_request *r)
     return !r->id_valid || !session_find(r->service->calls.store, r->id, &ended);
 }
 
-/* A path that no dialect has goes to the engine as it is (passthrough), if that is allowed. */
+/* A path that no dialect has is forwarded to the engine (passthrough), if that is allowed. */
 void api_call_handle(struct service_request *r)
 {
     static const struct str all = STR_LIT("/models"), kept = STR_LIT("/responses/");
@@ -102,7 +103,8 @@ void api_call_handle(struct service_request *r)
     bool stored = get && str_starts(path, kept);
 
     r->dialect = models ? METRIC_DIALECT_MODELS : stored ? METRIC_DIALECT_RESPONSES : label_of(d);
-    if (!call && names_nothing(r)) { /* a call's body has to be freed: call_read refuses it */
+    /* a model call's body must be freed, so call_read refuses it */
+    if (!call && names_nothing(r)) {
         refuse_call(r, d, ERR_SESSION_ENDED, "the session has ended");
     } else if (models) {
         models_get(r, str_sub(path, all.len, SIZE_MAX));

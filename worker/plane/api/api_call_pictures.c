@@ -1,5 +1,5 @@
 /* Pictures that a request names by URL: a thread fetches them (picture_fetch.c) while the request
- * waits. What came of it is counted and logged here, on the loop. */
+ * waits. The result is counted and logged here, on the loop. */
 #include <string.h>
 
 #include "common/base/clock.h"
@@ -12,7 +12,7 @@
 #include "worker/plane/api/picture_fetch.h"
 #include "worker/plane/call/work.h"
 
-/* Places: requests that wait or are fetched for; those beyond are sent away. */
+/* Most requests that wait for a fetch or have one; further ones are refused. */
 enum { FETCHING_MAX = 256 };
 
 static int fetch_all(void *call, void *tool, struct err *e)
@@ -22,10 +22,11 @@ static int fetch_all(void *call, void *tool, struct err *e)
     int rc;
 
     c->pictures->tls = &tools->tls;
-    c->arena.max_bytes = c->limits.memory_bytes; /* the body's length says nothing here */
+    /* the body's length does not limit the memory here */
+    c->arena.max_bytes = c->limits.memory_bytes;
     rc = picture_fetch_run(c->pictures, &c->arena, c->req, e);
     if (rc)
-        arena_done(&c->arena); /* here: much memory takes long to give back */
+        arena_done(&c->arena); /* done in this thread, because freeing much memory takes long */
     return rc;
 }
 
@@ -60,9 +61,9 @@ static struct picture_fetch *begin_fetch(const struct api_call *c)
     return f;
 }
 
-/* Returns why the session gets no place for a fetch; NULL: it gets one. A session may have as many
- * places as are free, so one alone has half of them, and one without a place gets one as long as
- * there is any. */
+/* Returns why the session gets no slot for a fetch; NULL: it gets one. A session may have as many
+ * slots as are free, so a single session has at most half of them, and a session without a slot
+ * gets one while any is free. */
 static const char *why_no_slot(const struct call_env *env, struct str session_id)
 {
     unsigned left = FETCHING_MAX - MIN_OF(env->n_fetching, (unsigned)FETCHING_MAX);
@@ -74,7 +75,7 @@ static const char *why_no_slot(const struct call_env *env, struct str session_id
                : "too many requests of this session wait for images by URL; ask again";
 }
 
-/* On the loop. If the thread hangs, api_call_on_lost gives the place back. */
+/* Runs on the loop. If the thread hangs, api_call_on_lost releases the slot. */
 MAY_PAUSE static int fetch_pictures(struct api_call *c, struct str lane, struct err *e)
 {
     struct call_env *env = &c->service->calls;

@@ -1,5 +1,5 @@
-/* One request is read, on the loop or in a helper: body, hash, and whether the calls in its history
- * may be one answer's. */
+/* Reads one request, on the loop or in a helper: body, hash, and whether the calls in its history
+ * may belong to one answer. */
 #include <string.h>
 
 #include "common/base/limits.h"
@@ -14,7 +14,7 @@
 #include "worker/text/request/chat.h"
 #include "worker/text/request/chat_request.h"
 
-/* What is new of a shorter body has no more parts than a loop may look at. */
+/* A body with less new text has so few content parts that the loop may read them. */
 enum { PARTS_LEAST = 64 << 10 };
 
 static int check_content_parts(const struct api_call *c, const struct body_text *body,
@@ -25,8 +25,8 @@ static int check_content_parts(const struct api_call *c, const struct body_text 
     return request_limits_parts(c->req->chat->messages, e);
 }
 
-/* Notes the members that the answer echoes, while a helper has the body. It does not count against
- * the limit of reading. */
+/* Keeps the members that the answer echoes, while a helper has the body. They do not count in the
+ * limit of reading. */
 static void keep_echo(struct api_call *c)
 {
     size_t used = c->arena.used_bytes;
@@ -36,7 +36,7 @@ static void keep_echo(struct api_call *c)
     c->arena.used_bytes = used;
 }
 
-/* Events of a stream repeat what the request asked, each in one piece. */
+/* Checks the length of the echo: events of a stream repeat the request's members in one piece. */
 static int check_echo(const struct api_call *c, struct err *e)
 {
     size_t n = api_call_echo_bytes(c);
@@ -57,7 +57,7 @@ void api_call_drop_body(const struct api_call *c)
         exchange_drop_body(c->x, body);
 }
 
-/* The body, and what work_note_body reads of it is open. */
+/* Opens the ranges of the body that work_note_body reads, and returns the body. */
 static struct str open_ends(const struct exchange *x)
 {
     struct str body = exchange_closed_body(x);
@@ -68,7 +68,7 @@ static struct str open_ends(const struct exchange *x)
     return body;
 }
 
-/* Notes the work on the board; a known beginning is not hashed again. */
+/* Records the work on the board. A known beginning is not hashed again. */
 static int mark_work(struct api_call *c, const struct work_tools *tools, struct err *e)
 {
     struct str body = open_ends(c->x);
@@ -79,7 +79,7 @@ static int mark_work(struct api_call *c, const struct work_tools *tools, struct 
                           e);
 }
 
-/* Reads the request, in a helper if the body is long: see work.h. The function has the call's arena
+/* Reads the request, in a helper if the body is long (work.h). The function has the call's arena
  * for itself meanwhile. */
 int api_call_read(void *call, void *tool, struct err *e)
 {
@@ -92,7 +92,7 @@ int api_call_read(void *call, void *tool, struct err *e)
     rc = api_call_read_body(c, &body, e);
     if (rc == 0)
         rc = check_content_parts(c, &body, e);
-    body.hash = c->came_bytes ? NULL : c->hash; /* pictures were looked for: another text, maybe */
+    body.hash = c->came_bytes ? NULL : c->hash; /* lifting pictures may have changed the text */
     if (rc == 0) {
         request_hash(&body, c->body, c->hash);
         long_tools_hash(c->req->chat->tools, c->req->chat->tools_hash);
@@ -106,13 +106,14 @@ int api_call_read(void *call, void *tool, struct err *e)
         keep_echo(c);
         rc = check_echo(c, e);
     }
-    api_call_drop_body(c); /* all that is needed of it is in the arena, or known */
+    api_call_drop_body(c); /* everything needed of it is in the arena, or known */
     if (rc) {
-        arena_done(&c->arena); /* here: much memory takes long to give back */
+        arena_done(&c->arena); /* done in this thread, because freeing much memory takes long */
         return -1;
     }
     if (c->dialect == &dialect_compact)
-        c->hash[0] = ~c->hash[0]; /* no repetition of what /responses was asked */
+        /* so that it does not count as a repetition of a request to /responses */
+        c->hash[0] = ~c->hash[0];
     c->regroups =
         regroup_wanted(c->req->chat->messages, c->knows ? known_reading_messages(c->known) : NULL);
     return 0;

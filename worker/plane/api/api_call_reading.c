@@ -1,6 +1,6 @@
 /*
- * A request of the data plane until it is a call: its body is read (by a helper when it is long),
- * its session found or made, its history brought into the session's form.
+ * A request of the data plane before it is a call: its body is read (by a helper if it is long),
+ * its session found or made, its history converted to the session's form.
  */
 #include <string.h>
 
@@ -25,7 +25,7 @@ static int refuse_ended(struct err *e)
     return err_set(e, ERR_SESSION_ENDED, "the session has ended");
 }
 
-/* The session the call belongs to; a fresh one for an unknown id. c->id is filled. */
+/* Finds the session of the call; makes a fresh one for an unknown id. Fills c->id. */
 static int find_session(struct service_request *r, struct api_call *c, struct err *e)
 {
     const struct session *s = NULL;
@@ -35,7 +35,7 @@ static int find_session(struct service_request *r, struct api_call *c, struct er
         s = session_find(r->service->calls.store, r->id, &ended);
     if (s) {
         memcpy(c->id, r->id.p, r->id.len);
-        if (session_phase(s) == SESSION_COMPLETED) /* recorded all the same, and said */
+        if (session_phase(s) == SESSION_COMPLETED) /* the call is recorded anyway, with a warning */
             exchange_set_header(r->x, "Rollgate-Session-Phase", STR("completed"));
         return session_refuse_foreign(s, e);
     }
@@ -44,7 +44,8 @@ static int find_session(struct service_request *r, struct api_call *c, struct er
     return call_reseed(r, c->id, e);
 }
 
-/* An api_call before anything is read; the limits are a copy, as settings may change meanwhile. */
+/* Makes an api_call before anything is read. The limits are a copy, because settings may change
+ * meanwhile. */
 static struct api_call *call_new(struct service_request *r, const struct dialect *d)
 {
     struct api_call *c = mem_zalloc(sizeof(*c) + ID_TEXT_MAX);
@@ -68,7 +69,7 @@ int api_call_refuse_unread(const struct api_call *c, struct err *e)
     return service_unread_room(c->service, c->x, str_cstr(c->id), e);
 }
 
-/* Refuses, before the network is used, what meet_session would refuse. Makes nothing. */
+/* Refuses, before the network is used, what meet_session would refuse. Makes no session. */
 static int judge_session(struct api_call *c, struct err *e)
 {
     const struct service_request *r = &c->request;
@@ -84,7 +85,7 @@ static int judge_session(struct api_call *c, struct err *e)
     return call_may_reseed(r, e);
 }
 
-/* Handles the parts of a read request that need its session. */
+/* Handles the members of a read request that need its session. */
 static int meet_session(struct api_call *c, struct err *e)
 {
     struct service_request *r = &c->request;
@@ -99,8 +100,8 @@ static int meet_session(struct api_call *c, struct err *e)
     api_call_meet_session(c);
     if (request_limits_memory(&c->limits, &c->arena, e))
         return -1;
-    c->arena.max_bytes = 0; /* the engine's answer does not count against the request */
-    /* A request that waited in the socket while its client left and tried elsewhere. */
+    c->arena.max_bytes = 0; /* the engine's answer does not count in the request's limit */
+    /* The request waited in the socket while its client left and perhaps tried elsewhere. */
     if (!c->service->calls.finish_on_disconnect && exchange_peer_gone(c->x)) {
         exchange_mute(c->x);
         return err_set(e, ERR_CANCELLED, "the client has left");
@@ -116,8 +117,8 @@ static void refuse_call(struct api_call *c, const struct err *e)
     api_call_free_arena(c);
 }
 
-/* Records the body's beginning. The reading is over now: it would hold the beginnings of other
- * requests as long as the answer takes. */
+/* Records the body's beginning. The reading ends here, because it would keep the beginnings of
+ * other requests in memory while the answer is made. */
 static void remember_body(struct api_call *c)
 {
     if (c->knows)
@@ -126,7 +127,7 @@ static void remember_body(struct api_call *c)
     c->known = NULL;
 }
 
-/* The session stays in memory while the task runs. */
+/* Meets the session, which stays in memory while the task runs, and begins the call. */
 static void meet_and_begin(struct api_call *c)
 {
     struct session_store *store = c->service->calls.store;
@@ -150,8 +151,8 @@ static void meet_and_begin(struct api_call *c)
     c->ready(c);
 }
 
-/* Looks up the beginnings of the session's earlier requests. If pictures are lifted out, the text
- * that is read differs: so longer bodies for a model that sees are searched for pictures first. */
+/* Looks up the beginnings of the session's earlier requests. Lifting pictures changes the text that
+ * is read. So longer bodies for a model that sees are searched for pictures first. */
 static void know_body(struct api_call *c)
 {
     size_t bytes = exchange_closed_body(c->x).len;
@@ -160,7 +161,7 @@ static void know_body(struct api_call *c)
         c->known = known_bodies_look(c->service, str_cstr(c->id), bytes);
 }
 
-/* Whether the loop reads it: a short body, or one of which little is new. */
+/* Reports whether the loop reads it: a short body, or one with little new text. */
 static bool is_short(struct api_call *c)
 {
     size_t bytes = exchange_closed_body(c->x).len;
@@ -171,7 +172,7 @@ static bool is_short(struct api_call *c)
            !api_call_may_lift(c);
 }
 
-/* Ends a read that nothing in the body could save. */
+/* Ends a read that cannot succeed, whatever the body is. */
 static int read_ended(void *call, void *tool, struct err *e)
 {
     (void)tool;
@@ -179,7 +180,7 @@ static int read_ended(void *call, void *tool, struct err *e)
     return refuse_ended(e);
 }
 
-/* Reads on the spot when the body is short, else in a helper. */
+/* Reads at once if the body is short, else in a helper. */
 MAY_PAUSE static int read_body(struct api_call *c, bool ended, struct err *e)
 {
     struct residency *r = c->service->calls.residency;
@@ -192,13 +193,13 @@ MAY_PAUSE static int read_body(struct api_call *c, bool ended, struct err *e)
         return api_call_offload(c, &w, e);
     }
     if (bytes > WORK_JSON_MAX && residency_room(r, c->held, bytes, e))
-        return -1; /* reading it would take more than it is long */
+        return -1; /* the search would take longer than it saves */
     w.is_short = is_short(c);
     w.is_long = bytes > WORK_JSON_LONG;
     return api_call_offload(c, &w, e);
 }
 
-/* The pictures that the request names by URL. */
+/* Fetches the pictures that the request names by URL. */
 MAY_PAUSE static int read_pictures(struct api_call *c, struct err *e)
 {
     if (c->req->n_awaited == 0)
@@ -210,7 +211,8 @@ MAY_PAUSE static int read_pictures(struct api_call *c, struct err *e)
     return api_call_fetch(c, e);
 }
 
-/* The session is pinned, so it is not evicted between its look-up and the call's position in it. */
+/* Reads the request. Its session is pinned, so that it is not evicted before the call has its
+ * position in it. */
 MAY_PAUSE static int read_request(struct api_call *c, struct err *e)
 {
     const struct service_request *r = &c->request;
@@ -220,7 +222,7 @@ MAY_PAUSE static int read_request(struct api_call *c, struct err *e)
     int rc;
 
     if (r->id_valid && r->id.len < ID_TEXT_MAX)
-        memcpy(c->id, r->id.p, r->id.len); /* for previous responses; find_session decides */
+        memcpy(c->id, r->id.p, r->id.len); /* for previous responses; find_session decides later */
     if (c->id[0])
         c->held = session_find(env->store, str_cstr(c->id), &ended);
     if (c->held)

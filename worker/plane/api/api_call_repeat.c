@@ -1,7 +1,6 @@
-/* Whether a request is a retry. The rule: a client gets the answer that it missed, and no client
- * gets an answer twice. struct delivery (ledger/delivery.h) knows which answers are not confirmed
- * yet.
- */
+/* Decides whether a request is a retry. The rule: a client gets the answer that it missed, and no
+ * client gets an answer twice. struct delivery (ledger/delivery.h) knows which answers are not
+ * confirmed yet. */
 
 #include "common/os/task.h"
 #include "common/proc/config.h"
@@ -15,7 +14,7 @@
 #include "worker/text/request/answer_sink.h"
 #include "worker/text/request/chat_request.h"
 
-/* A request that waits is silent: no longer than a model call may be. */
+/* Waits at most as long as a model call may, because the waiting request is silent. */
 int api_call_await(struct api_call *c)
 {
     struct waiter *known = ARENA_NEW(&c->arena, struct waiter);
@@ -43,9 +42,9 @@ bool api_call_marked(const struct api_call *c)
 
 enum missing { MISSING_NONE, MISSING_MAYBE, MISSING_SURELY };
 
-/* A committed call that did not arrive and has no other key than the request. The first whose
- * answer is lost for sure; maybe: there are only answers under way, which a dying router may yet
- * lose. */
+/* Finds a committed call that did not arrive and is identified only by the request. Returns the
+ * first whose answer is certainly lost; MAYBE: there are only pending answers, which a dying router
+ * may still lose. */
 static enum missing find_missing(const struct api_call *c, uint64_t *ret_call)
 {
     enum missing found = MISSING_NONE;
@@ -62,9 +61,9 @@ static enum missing find_missing(const struct api_call *c, uint64_t *ret_call)
     return found;
 }
 
-/* The committed call whose recorded answer the request means, if any: the one with its key, one
- * that did not arrive, or with a mark the newest. Maybe: not to be known before an answer under way
- * has arrived or is lost. */
+/* Finds the committed call whose recorded answer the request means, if any: the one with its key,
+ * one that did not arrive, or with a mark the newest. MAYBE: unknown until a pending answer has
+ * arrived or is lost. */
 static enum missing find_answered(const struct api_call *c, const struct session *s,
                                   uint64_t *ret_call)
 {
@@ -84,8 +83,8 @@ static enum missing find_answered(const struct api_call *c, const struct session
     return any ? MISSING_SURELY : found;
 }
 
-/* Finds the running call that the request repeats: one without a waiting client; with a mark any,
- * unless there is an answer that did not arrive. */
+/* Finds the running call that the request repeats: one without a waiting client. With a mark any,
+ * unless some answer did not arrive. */
 static struct model_call *find_running(const struct api_call *c, const struct call_input *in)
 {
     struct model_call *t = model_call_find(&c->service->calls, in, listener_gone);
@@ -96,7 +95,7 @@ static struct model_call *find_running(const struct api_call *c, const struct ca
     return model_call_find(&c->service->calls, in, NULL);
 }
 
-/* Joins the running call that the request repeats. False: there is none. */
+/* Joins the running call that the request repeats. Returns false if there is none. */
 MAY_PAUSE static bool join_running(struct api_call *c, const struct call_input *in)
 {
     struct model_call *t = find_running(c, in);
@@ -116,16 +115,17 @@ static void record_new(const struct api_call *c, struct session *s)
     struct call_env *env = &c->service->calls;
     uint64_t call;
 
-    /* A sample more of what was answered: after a crash it must be known that that one arrived. */
+    /* An additional sample of an answered request: after a crash the journal must show that the
+     * answer arrived. */
     if (session_find_call(s, c->hash, (struct str){0}, &call))
         ledger_write_deliveries(env->ledger);
     if (session_reserves_chains(s))
         model_call_drop_gone(env, str_cstr(c->id), listener_gone);
 }
 
-/* A repeated request whose answer did not arrive joins the running call, replays, or waits until it
- * is known. The request may be here before the loop has seen what became of the old connection: the
- * kernel is asked. */
+/* If the answer to a repeated request did not arrive, the request joins the running call, replays,
+ * or waits until that is known. The request may come before the loop has noticed the end of the old
+ * connection, so the kernel is asked. */
 bool api_call_repeats(struct api_call *c, const struct call_input *in)
 {
     int waited = 1;

@@ -1,6 +1,6 @@
-/* A request that was read meets its session and the settings: calls that the client sent back in
- * another grouping, what it wants of the thought,
- * answers that nobody reads, and what of it has no effect. On the loop. */
+/* Adapts a request that was read to its session and the settings: calls that the client sent back
+ * in a different grouping, its thought settings, answers that are not read, and members without
+ * effect. On the loop. */
 #include "common/base/log.h"
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
@@ -31,7 +31,7 @@ static struct str owner_of(void *ctx, struct str call_id)
     return session_call_owner(ctx, call_id);
 }
 
-/* Regroups the history as the session knows it, by call ids. */
+/* Groups the history like the session, by call ids. */
 void api_call_regroup(struct api_call *c)
 {
     bool ended = false;
@@ -42,8 +42,7 @@ void api_call_regroup(struct api_call *c)
             regroup_calls(&c->arena, c->req->chat->messages, (struct regroup_owner){owner_of, s});
 }
 
-/* Reports members of the request without effect. They are not refused, since SDKs need them
- * accepted. */
+/* Reports members of the request without effect. They are not refused, because SDKs send them. */
 void api_call_report_dropped(struct api_call *c)
 {
     const struct dropped_fields *d = &c->req->dropped;

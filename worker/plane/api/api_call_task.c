@@ -1,4 +1,4 @@
-/* The life of a request and its tasks: when it is freed, and what a hanging thread costs. */
+/* The life of a request and its tasks: when it is freed, and what happens if a thread hangs. */
 #include <stdlib.h>
 
 #include "common/base/cancel.h"
@@ -36,12 +36,12 @@ void api_call_left(struct api_call *c)
     end_if_over(c);
 }
 
-/* The client left, or the answer is out; either way this request is over. */
+/* The client left, or the answer was sent. In both cases this request is over. */
 static void on_closed(void *ctx, bool delivered)
 {
     struct api_call *c = ctx;
 
-    (void)delivered; /* the client may have it, or not yet: on_arrived knows */
+    (void)delivered; /* on_arrived is called if the client has the answer */
     model_call_leave(&c->listener);
     api_call_left(c);
 }

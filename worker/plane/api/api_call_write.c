@@ -1,13 +1,13 @@
-/* An answer's text: written on the spot when it is short, else by a helper, for which a task waits.
- * Logprobs make a long text of few tokens, and n answers are written at once.
+/* Writes an answer's text: at once if it is short, else by a helper, for which a task waits.
+ * Logprobs make a long text of few tokens, and n answers are written together.
  *
  *   on_finish        (api_call_answer.c) api_call_write   -> the end of a model call
- *   api_call_repeats (api_call_repeat.c) api_call_replay  -> all of a recorded one
+ *   api_call_repeats (api_call_repeat.c) api_call_replay  -> a whole recorded answer
  *     write_answer   the dialect's writer; maybe in a helper
- *     end            the exchange gets what was written
+ *     end            the exchange gets the text
  *
- * A helper touches nothing of the exchange, so the client may leave: then the call is freed when
- * the task has ended. */
+ * A helper uses nothing of the exchange, so the client may leave: then the call is freed when the
+ * task has ended. */
 #include "common/codec/json.h"
 #include "common/os/task.h"
 #include "common/proc/metrics.h"
@@ -26,18 +26,17 @@ struct api_writing {
     struct api_call *call;
     bool is_short, is_long;
 
-    /* the end of a model call: its answers, in told_by's memory, or in the call's */
+    /* for the end of a model call: its answers, in told_by's memory, or in the call's */
     const struct finished_answer *answers;
     size_t n;
     struct call_usage usage;
-    struct model_call *told_by; /* held; or NULL */
+    struct model_call *told_by; /* model call that is held; or NULL */
 
-    struct recorded_call *replay; /* or a recorded one, borrowed from its session */
+    struct recorded_call *replay; /* for a recorded answer, borrowed from its session; or NULL */
 };
 
-/* What the loop writes, in half a millisecond: so many bytes of text, where nearly each may be
- * written as two, and so many logprobs. Debug builds leave more of these to helpers, so that all
- * tests see it. */
+/* Limits for writing on the loop, half a millisecond: bytes of text, nearly each of which may
+ * become two, and logprobs. Debug builds have lower limits, so that all tests use helpers. */
 enum { TEXT_MAX = 256 << 10 };
 #ifdef NDEBUG
 enum { LOGPROBS_MAX = 1 << 10 };
@@ -45,12 +44,12 @@ enum { LOGPROBS_MAX = 1 << 10 };
 enum { LOGPROBS_MAX = 0 };
 #endif
 
-/* A helper takes several milliseconds for more (task_work.is_long). */
+/* Above these limits a helper takes several milliseconds (task_work.is_long). */
 enum { TEXT_LONG = 8 << 20, LOGPROBS_LONG = 8 << 10 };
 
-/* What there is to write. */
+/* Size of an answer. */
 struct written_size {
-    size_t text_bytes; /* or what takes as long; counted to more than TEXT_LONG */
+    size_t text_bytes; /* text, or other data that takes as long; not counted beyond TEXT_LONG */
     size_t logprobs;
 };
 
@@ -107,7 +106,7 @@ static int write_answer(void *writing, void *tool, struct err *e)
     return 0;
 }
 
-/* Adds the header of a recorded answer, before its head. */
+/* Adds the header that marks a recorded answer, before the head. */
 static void add_replay_header(struct api_call *c)
 {
     exchange_set_header(c->x, "Rollgate-Replayed", STR("1"));
@@ -122,7 +121,7 @@ static void fail_answer_write(struct api_call *c, const struct err *e)
     api_call_sink.failed(c, e);
 }
 
-/* A hung thread keeps all that it reads and writes. */
+/* Handles a hung thread: everything that it reads and writes is leaked. */
 static void on_lost(void *writing)
 {
     const struct api_writing *w = writing;
@@ -152,7 +151,7 @@ MAY_PAUSE static void write_and_end(struct api_writing *w)
     if (c->left || e.kind == ERR_CANCELLED)
         return;
     if (rc == 0 && w->replay) {
-        rc = api_call_refuse_unread(c, &e); /* others may wait since it was asked for */
+        rc = api_call_refuse_unread(c, &e); /* further bytes may wait by now */
         if (rc == 0)
             add_replay_header(c);
     }
@@ -162,10 +161,12 @@ MAY_PAUSE static void write_and_end(struct api_writing *w)
         fail_answer_write(c, &e);
 }
 
-/* Writes an answer as a task. The answer's events may hold the request, so they go last. */
+/* Writes an answer as a task. The answer's events may refer to the request, so they are freed
+ * last. */
 static void run_writing(void *ctx)
 {
-    struct api_writing w = *(struct api_writing *)ctx; /* freed by the end of the answer */
+    /* a copy, because the end of the answer frees it */
+    struct api_writing w = *(struct api_writing *)ctx;
 
     w.call->writing = task_running;
     write_and_end(&w);
@@ -197,7 +198,8 @@ void api_call_write(struct api_call *c, const struct finished_answer *answers, s
     (void)task_start(c->service->calls.tasks, str_cstr(c->id), run_writing, w);
 }
 
-/* A part of a batch has no writer: its answers are kept until the others are there. */
+/* Keeps the answers of a call in a batch, which has no writer, until the other calls have
+ * theirs. */
 static void keep_replayed(struct api_call *c, const struct recorded_call *r)
 {
     add_replay_header(c);
@@ -206,7 +208,7 @@ static void keep_replayed(struct api_call *c, const struct recorded_call *r)
 
 /* --- a recorded answer --- */
 
-/* Answers an error instead. The answer may be noted already: it was not delivered then. */
+/* Answers an error instead. If the answer was noted already, it counts as not delivered. */
 static void refuse_answer(struct api_call *c, const struct err *e)
 {
     if (c->front->left || e->kind == ERR_CANCELLED)
@@ -216,8 +218,8 @@ static void refuse_answer(struct api_call *c, const struct err *e)
     c->listener.sink->failed(c->listener.ctx, e);
 }
 
-/* Reads back what has left memory. Another request must not find the answer lost meanwhile: it is
- * noted before. */
+/* Reads back evicted data. The answer is noted before, so that no other request finds it lost
+ * meanwhile. */
 static int read_back(struct api_call *c, struct session *s, uint64_t number, struct recall **ret,
                      struct err *e)
 {
@@ -265,7 +267,7 @@ bool api_call_replay(struct api_call *c, struct session *s, uint64_t number)
 
     if (!c->req->logprobs || read_back(c, s, number, &recall, &e) == 0)
         r = replay_gather(&c->service->calls, s, &c->arena, number, c->req->logprobs, &e);
-    session_past_release(&recall); /* it is copied */
+    session_past_release(&recall); /* the data was copied */
     if (!r && e.kind == ERR_NONE)
         return false;
     if (r)

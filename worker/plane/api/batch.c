@@ -1,6 +1,6 @@
-/* A completion with several prompts: see batch_begin. The request (the front) is split into
- * parts, each an api_call of its own with one prompt, a hash of its own and its own place in the
- * journal; they share the front's exchange and writer, and what was read of the request.
+/* A completion with several prompts (batch_begin). The request (the front) is split into parts.
+ * Each is an api_call with one prompt, a hash of its own and its own records in the journal. They
+ * share the front's exchange and writer, and the parsed request.
  *
  *   batch_begin                  in the request's task: waits until it is known whether the same
  *                                request was answered, checks every part (counts its tokens), then
@@ -8,8 +8,8 @@
  *       on_head, on_text ...     events of a part, with its answers' indexes shifted
  *       on_finish                kept until the last part is over, then written as one answer
  *
- * A part that fails makes the whole request fail; parts that commit nevertheless are replayed
- * when the client asks again, because each has its own hash. */
+ * If a part fails, the whole request fails. Parts that commit nevertheless are replayed when the
+ * client asks again, because each has its own hash. */
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/os/task.h"
@@ -25,20 +25,21 @@
 #include <stdlib.h>
 
 struct batch_part {
-    struct api_call call; /* first: its listener's ctx */
+    struct api_call call; /* must be first: its listener's ctx */
     struct batch *batch;
     uint32_t k;
-    struct model_call *answered; /* held: its answer is sent with the others'; or NULL */
-    bool over;                   /* its answer is there */
+    struct model_call *answered; /* held until its answer is sent with the others; or NULL */
+    bool over;                   /* the part's answer is there */
 };
 
 struct batch {
     struct api_call *front;
     struct batch_request *shared; /* memory of the front's and the parts' requests */
-    struct chat_request *req;     /* the front's, with the answers of all parts; in its arena */
+    /* the front's request, for the answers of all parts; in its arena */
+    struct chat_request *req;
     uint32_t n, n_parts, n_over;
     bool begun, failed, closed;
-    size_t part_bytes;               /* bytes of the arenas of the checked parts */
+    size_t part_bytes;               /* bytes in the arenas of the checked parts */
     struct finished_answer *answers; /* n_parts * n, in the front's arena */
     struct call_usage usage;
     struct batch_part *parts;
@@ -52,7 +53,7 @@ static void hash_prompt(const uint64_t base[2], uint32_t k, uint64_t ret[2])
 
 /* --- life --- */
 
-/* Releases the answers of parts, which are not sent. */
+/* Releases the answers of parts, which will not be sent. */
 static void release_answers(struct batch *b)
 {
     for (uint32_t k = 0; k < b->n_parts; k++) {
@@ -62,7 +63,7 @@ static void release_answers(struct batch *b)
     }
 }
 
-/* The answer of all parts is written, or never will be. */
+/* The common answer is written, or never will be. */
 static void on_written(void *ctx)
 {
     struct batch *b = ctx;
@@ -86,7 +87,7 @@ static void leave_all(struct batch *b)
         model_call_leave(&b->parts[k].call.listener);
 }
 
-/* The client left, or the answer is out. The batch goes with the front (on_written). */
+/* The client left, or the answer was sent. The batch is freed with the front (on_written). */
 static void on_closed(void *ctx, bool delivered)
 {
     struct batch *b = ctx;
@@ -97,9 +98,9 @@ static void on_closed(void *ctx, bool delivered)
     api_call_left(b->front);
 }
 
-/* --- what arrived --- */
+/* --- delivered answers --- */
 
-/* The calls behind an answer that is under way. */
+/* The calls of a pending answer. */
 struct receipt {
     struct service *service;
     char id[ID_TEXT_MAX];
@@ -108,7 +109,7 @@ struct receipt {
     uint64_t numbers[];
 };
 
-/* All parts' answers have arrived with the one HTTP answer. */
+/* Marks all parts' answers as arrived with the one HTTP answer. */
 static void on_arrived(void *ctx, struct str key)
 {
     const struct receipt *r = ctx;
@@ -122,7 +123,7 @@ static void on_arrived(void *ctx, struct str key)
     }
 }
 
-/* The hash of the whole request, the session's id. */
+/* Writes the key: the hash of the whole request, and the session's id. */
 static struct str write_key(const struct api_call *front, char key[EXCHANGE_NOTE_MAX])
 {
     size_t len = strlen(front->id);
@@ -132,7 +133,7 @@ static struct str write_key(const struct api_call *front, char key[EXCHANGE_NOTE
     return str_of(key, sizeof(front->hash) + len);
 }
 
-/* Notes which calls the HTTP answer carries, for on_arrived. */
+/* Records which calls the HTTP answer contains, for on_arrived. */
 static void announce_calls(const struct batch *b)
 {
     const struct api_call *c = b->front;
@@ -178,7 +179,7 @@ static void on_reasoning(void *ctx, uint32_t index, struct str delta)
     on_text(ctx, index, delta);
 }
 
-/* A completion is text only. */
+/* Never called: a completion is only text. */
 static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
 {
     (void)ctx, (void)index, (void)tool, (void)id, (void)name;
@@ -202,7 +203,7 @@ static void on_logprobs(void *ctx, uint32_t index, const struct token_logprob *l
         api_call_sink.logprobs(p->batch->front, p->k * p->batch->n + index, lp, n);
 }
 
-/* One sign of life for all: that of the first part which is not over. */
+/* Sends one sign of life for all parts: that of the first part which is not over. */
 static void on_keepalive(void *ctx)
 {
     struct batch_part *p = ctx;
@@ -214,7 +215,7 @@ static void on_keepalive(void *ctx)
         api_call_sink.keepalive(p->batch->front);
 }
 
-/* Texts of so many bytes are not copied. */
+/* Longer texts are not copied. */
 enum { TEXT_HELD = 64 << 10 };
 
 static struct str text_of(const struct finished_answer *t)
@@ -222,7 +223,7 @@ static struct str text_of(const struct finished_answer *t)
     return json_string(json_get(t->message, "content"));
 }
 
-/* Logprobs and long texts stay where they are, in the call, which is held. */
+/* Reports whether logprobs and long texts should stay in the call, which is held then. */
 static bool wants_pinned_answers(const struct finished_answer *answers, size_t n)
 {
     size_t bytes = 0;
@@ -283,7 +284,7 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
         announce_and_finish(b);
 }
 
-/* One failed part is the failure of all; what the others commit is replayed to a retry. */
+/* Handles one failed part, which fails all. A retry gets the answers that the others commit. */
 static void on_failed(void *ctx, const struct err *e)
 {
     struct batch_part *p = ctx;
@@ -343,7 +344,7 @@ static int check_refusals(const struct batch_part *p, size_t n, const struct err
     return 0;
 }
 
-/* Sums up what the request holds so far, without its body. */
+/* Returns the memory of the request so far, without its body. */
 static size_t bytes_of(const struct batch *b)
 {
     return b->front->arena.held_bytes + batch_shared_bytes(b->shared) + b->part_bytes;
@@ -385,7 +386,7 @@ MAY_PAUSE static void start_prompt(const struct batch *b, struct batch_part *p)
     task_on_lost(api_call_on_lost, b->front);
 }
 
-/* All parts are checked, then all begin: others come between when it takes long. */
+/* Checks all parts, then begins all. Other tasks run between if it takes long. */
 MAY_PAUSE static void serve_prompts(struct batch *b)
 {
     for (uint32_t k = 0; k < b->n_parts; k++)
@@ -398,7 +399,7 @@ MAY_PAUSE static void serve_prompts(struct batch *b)
     }
 }
 
-/* Room for the answers of all parts. */
+/* Makes the batch, with memory for the answers of all parts. */
 static struct batch *batch_new(struct api_call *front)
 {
     struct batch *b = mem_zalloc(sizeof(*b));
@@ -421,7 +422,7 @@ static struct batch *batch_new(struct api_call *front)
     return b;
 }
 
-/* Waits until it is known whether the same request's answers under way have arrived. */
+/* Waits until it is known whether pending answers to the same request have arrived. */
 MAY_PAUSE static int await_known(struct batch *b)
 {
     char text[EXCHANGE_NOTE_MAX];

@@ -1,8 +1,8 @@
-/* What a batch's parts have of its request, and one part's answer as a message.
+/* Data of its request that a batch's parts share, and one part's answer as a message.
  *
- * The request was read once, perhaps by a helper, and is as long as its client likes: nothing of it
- * is copied for a part, or read again. Its memory is apart from the front's, and stays as long as
- * the front or any part's call does, which may outlive the batch (--on-disconnect, a retry). */
+ * The request was read once, perhaps by a helper, and may have any length: nothing of it is copied
+ * for a part, or read again. Its memory is separate from the front's. It exists as long as the
+ * front's call or any part's, which may outlive the batch (--on-disconnect, a retry). */
 #include <stdatomic.h>
 
 #include "common/base/arena.h"
@@ -15,14 +15,15 @@
 #include "worker/text/request/chat_request.h"
 
 struct batch_request {
-    struct arena arena;            /* in which it lies, as all that was read */
-    const struct chat_request *of; /* with all prompts */
+    struct arena arena;            /* memory of everything that was read */
+    const struct chat_request *of; /* the request with all prompts */
     struct call_env *env;
     struct str id; /* id of its session */
     atomic_uint holders;
 };
 
-/* An arena that held it is given back, on whatever thread: much memory is a helper's to free. */
+/* Releases the request when an arena that held it is freed, on any thread: a helper frees much
+ * memory. */
 static void release_request(void *thing)
 {
     struct batch_request *r = thing;

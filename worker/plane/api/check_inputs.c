@@ -1,5 +1,5 @@
-/* A long check is a task's, with a lane of its own among the helpers' jobs (its request's id), for
- * no session waits for it. */
+/* A long check runs in a task, with a lane of its own among the helpers' jobs (its request's id),
+ * because no session waits for it. */
 #include "worker/plane/api/check_inputs.h"
 
 #include <stdbool.h>
@@ -23,12 +23,12 @@
 
 struct input_check {
     struct task *task;
-    bool left;                      /* the client; the exchange may be gone */
-    _Atomic uint64_t body_hash;     /* for the log */
-    struct service_request request; /* strings are the exchange's */
+    bool left;                      /* the client left; the exchange may be freed */
+    _Atomic uint64_t body_hash;     /* hash for the log */
+    struct service_request request; /* strings belong to the exchange */
     const struct api_route *route;
     inputs_passed_fn passed;
-    struct body_read *read; /* own, until it is handed on */
+    struct body_read *read; /* owned until it is passed on */
 };
 
 static struct body_read *read_new(struct service *a)
@@ -60,7 +60,8 @@ static int check_limits(const struct api_route *route, int64_t max_metadata_byte
                : 0;
 }
 
-/* A snapshot is long, and read by its own reader (import_reading.h): it is not kept. */
+/* Checks the request. A snapshot is long, and has a reader of its own (import_reading.h), so its
+ * body is not kept. */
 static int check_request(const struct service_request *r, const struct api_route *route,
                          struct body_read *ret, struct err *e)
 {
@@ -85,7 +86,7 @@ static int check_run(void *ctx, void *tool, struct err *e)
     return check_request(&v->request, v->route, v->read, e);
 }
 
-/* Passes the read inputs to the handler, with the request. */
+/* Passes the parsed inputs to the handler, with the request. */
 static void pass_inputs(struct service_request *r, const struct api_route *route,
                         inputs_passed_fn passed, struct body_read **read)
 {
@@ -103,7 +104,7 @@ static void on_left(void *ctx, bool delivered)
     task_cancel(v->task);
 }
 
-/* The thread may still read all of it. */
+/* Leaks everything, because the thread may still read it. */
 static void on_lost(void *ctx)
 {
     struct input_check *v = ctx;
@@ -162,9 +163,9 @@ static void check_here(struct service_request *r, const struct api_route *route,
     inputs_drop(r->service, read);
 }
 
-/* Checks the body's size for content that the loop records and returns in one piece. A snapshot is
- * read and written in steps. A group's entry comes from the dispatcher, which would lose it: it
- * consists of many members' parts, each of which was checked when it came. */
+/* Checks the body's size for content that the loop records and returns in one piece. Exempt are a
+ * snapshot, which is read and written in steps, and a group's entry, which the dispatcher would
+ * lose: it consists of many members' data, each of which was checked when it came. */
 static int check_size(const struct service_request *r, const struct api_route *route, struct err *e)
 {
     size_t most = (size_t)r->service->config->max_control_body_bytes,

@@ -11,16 +11,15 @@ struct body_read;
 struct service;
 struct service_request;
 
-/* The request as it was given, on the loop, and its body as it was read, which is the callee's to
- * drop. */
+/* Called on the loop with the original request and its parsed body, which the callee must drop. */
 typedef void (*inputs_passed_fn)(struct service_request *r, const struct api_route *route);
 
-/* Takes the exchange over: calls `passed`, maybe before it returns, or answers what inputs_check
- * says. `r` is copied where that comes later. */
+/* Takes ownership of the exchange. Calls `passed`, perhaps before it returns, or answers the error
+ * of inputs_check. `r` is copied if the call comes later. */
 void check_inputs(struct service_request *r, const struct api_route *route,
                   inputs_passed_fn passed);
 
-/* Frees what was read of a body; NULL is fine. */
+/* Frees a parsed body. Accepts NULL. */
 void inputs_drop(struct service *a, struct body_read *body);
 
 #endif

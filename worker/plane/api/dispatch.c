@@ -1,11 +1,10 @@
-/* The entry of every request of a worker (dispatch.h), in this order: name it, prove its key,
- * find the session id in its path, find its route, check the key's scope, check its inputs
- * (control plane), wait for its session's content if that is not in memory (park), and hand it
- * to its handler.
+/* The entry of every request of a worker (dispatch.h), in this order: name it, verify its key, find
+ * the session id in its path, find its route, check the key's scope, check its inputs (control
+ * plane), wait for its session's content if that is not in memory (park), and call its handler.
  *
- * What no route has belongs to the data plane when it lies below a session or outside of the
- * control plane's folders. On an unknown path a request without a key is told of the key it
- * lacks, any other one of the path. */
+ * A path without a route belongs to the data plane if it is below a session or outside of the
+ * control plane's folders. On an unknown path the error for a request without a key is about the
+ * key, for any other one about the path. */
 
 #include "worker/plane/api/dispatch.h"
 
@@ -29,13 +28,13 @@
 #include "worker/residency/residency.h"
 #include "worker/session/store/session.h"
 
-/* The key that is shown, and whose it is: KEY_ADMIN when none is needed. */
+/* The shown key, and its scope: KEY_ADMIN if no key is needed. */
 struct shown_key {
     struct proof proof;
     enum key_scope scope;
 };
 
-/* Ids that others gave are taken only if they can stand in logs and headers as they are. */
+/* Reports whether a request id from outside is valid in logs and headers as it is. */
 static bool request_id_fine(struct str id)
 {
     if (id.len == 0 || id.len > 39)
@@ -50,7 +49,7 @@ static bool request_id_fine(struct str id)
     return true;
 }
 
-/* The router names requests it has seen; others get a name here. */
+/* Names the request: the router has named those that it has seen, others get a name here. */
 static void name_request(struct service_request *r)
 {
     struct str given = exchange_header(r->x, "rollgate-request-id");
@@ -64,7 +63,7 @@ static void name_request(struct service_request *r)
     exchange_set_header(r->x, "Rollgate-Request-Id", str_cstr(r->request_id));
 }
 
-/* /sessions/abort and its like: no session's, for no id has such a form. */
+/* Matches /sessions/abort and the like, which are no session's, because no id has such a form. */
 static bool is_of_many(struct str path)
 {
     if (!str_starts(path, STR("/sessions/")))
@@ -76,7 +75,7 @@ static bool is_of_many(struct str path)
     return false;
 }
 
-/* /sessions/{id}{rest}: what follows the id, which becomes *id; any other path as it is. */
+/* For /sessions/{id}{rest} returns the rest and sets *id; returns any other path unchanged. */
 static struct str behind_session(struct str path, struct str *id)
 {
     struct str head = STR("/sessions/"), tail = str_sub(path, head.len, SIZE_MAX);
@@ -88,7 +87,7 @@ static struct str behind_session(struct str path, struct str *id)
     return str_sub(tail, id->len, SIZE_MAX);
 }
 
-/* Splits the path; a session key names its session for those without one. */
+/* Splits the path. A session key names the session of a path without one. */
 static void place_request(struct service_request *r, const struct shown_key *k)
 {
     struct str path = exchange_path(r->x);
@@ -135,7 +134,8 @@ bool dispatch_finishes(void *ctx, const struct exchange *x)
            api_call_is_model(exchange_method(x), behind_session(exchange_path(x), &id));
 }
 
-/* The key must be of a kind that the route admits, and for this session. SCOPE_P is public. */
+/* Checks that the route accepts keys of this kind, and that the key is for this session. SCOPE_P is
+ * public. */
 static int check_scope(const struct service_request *r, const struct shown_key *k, unsigned scopes,
                        struct err *e)
 {
@@ -152,7 +152,7 @@ static int check_scope(const struct service_request *r, const struct shown_key *
     return 0;
 }
 
-/* Whether the route has that path; "{...}" at its end is one name. */
+/* Reports whether the route has that path; "{...}" at its end matches one name. */
 static bool has_path(const struct api_route *route, struct str path)
 {
     const char *own = route->path;
@@ -166,7 +166,8 @@ static bool has_path(const struct api_route *route, struct str path)
     return path.len > at && str_find(path, STR("/"), at) == SIZE_MAX;
 }
 
-/* The route, or NULL with the kind of the error: 404, or 405 when only the method is wrong. */
+/* Returns the route, or NULL with the kind of the error: 404, or 405 if only the method is
+ * wrong. */
 static const struct api_route *find_route(const struct routes *routes, struct str method,
                                           struct str path, enum err_kind *ret_kind)
 {
@@ -181,7 +182,7 @@ static const struct api_route *find_route(const struct routes *routes, struct st
     return NULL;
 }
 
-/* A 405 names the methods that the path has. */
+/* Names the methods of the path in a 405. */
 static void name_methods(struct exchange *x, const struct routes *routes, struct str path)
 {
     struct buf methods = {0};
@@ -199,8 +200,8 @@ static bool in_session(const struct service_request *r)
     return r->id.p && str_starts(exchange_path(r->x), STR("/sessions/"));
 }
 
-/* Whether the request belongs to the data plane: below a session what no control route has, at the
- * root everything but the control plane's own folders. */
+/* Reports whether the request belongs to the data plane: below a session every path without a
+ * control route, at the root everything except the control plane's own folders. */
 static bool is_data_plane(const struct service_request *r, enum err_kind kind)
 {
     static const char *const ours[] = {"/sessions", "/admin",  "/ui",    "/events",
@@ -223,8 +224,8 @@ struct parked_request {
     struct service *service;
     struct exchange *x;
     struct residency_waiter waiter;
-    struct body_read *body;        /* a control request's, own */
-    const struct dialect *dialect; /* of errors; NULL: the control plane's */
+    struct body_read *body;        /* parsed body of a control request, owned */
+    const struct dialect *dialect; /* dialect for errors; NULL: the control plane's form */
     char request_id[40];
 };
 
@@ -246,8 +247,8 @@ static void on_parked_closed(void *ctx, bool delivered)
     parked_free(p);
 }
 
-/* The session is back: the request begins anew, for its key may have gone meanwhile. What it holds
- * is as it was. */
+/* Starts the request again, because its session is back, and its key may be invalid by now.
+ * Everything that the request holds is unchanged. */
 static void on_back(void *ctx, const struct err *e)
 {
     struct parked_request *p = ctx;
@@ -268,8 +269,8 @@ static void on_back(void *ctx, const struct err *e)
         enter(a, x, body);
 }
 
-/* Whether the request must wait for its session's content. Only looks, exports and deletions bring
- * finalized ones back. */
+/* Reports whether the request must wait for its session's content. Finalized sessions are read back
+ * only for reading, exports and deletions. */
 static bool park(struct service_request *r, bool control)
 {
     struct str method = exchange_method(r->x);
@@ -294,7 +295,7 @@ static bool park(struct service_request *r, bool control)
     return true;
 }
 
-/* No route of the control plane, and not the data plane's either. */
+/* Refuses a path that is neither the control plane's nor the data plane's. */
 static void refuse_place(struct service_request *r, const struct shown_key *k,
                          const struct routes *routes, struct err *e)
 {
@@ -307,7 +308,8 @@ static void refuse_place(struct service_request *r, const struct shown_key *k,
     respond_error(r, NULL, e);
 }
 
-/* The control plane takes what inputs.def lists and nothing else; this request has passed. */
+/* Calls the handler. The control plane accepts only what inputs.def lists; this request has
+ * passed. */
 static void call_handler(struct service_request *r, const struct api_route *route)
 {
     if (!park(r, true))
@@ -316,7 +318,7 @@ static void call_handler(struct service_request *r, const struct api_route *rout
     r->body = NULL;
 }
 
-/* A session that is not written to its end is not there yet, whoever guesses its id. */
+/* Refuses a session that is not completely written yet, even if its id is known. */
 static int check_born(const struct service_request *r, struct err *e)
 {
     bool ended;
@@ -328,7 +330,7 @@ static int check_born(const struct service_request *r, struct err *e)
     return 0;
 }
 
-/* As the plane does whose path it is. */
+/* Refuses in the form of the plane to which the path belongs. */
 static void refuse(struct service_request *r, const struct api_route *route, const struct err *e)
 {
     if (route)
@@ -397,7 +399,8 @@ static int read_key(struct service_request *r, struct shown_key *ret, struct err
     return 0;
 }
 
-/* body: of a control request whose inputs have passed; it is dropped. NULL: they have not yet. */
+/* Enters a request. body: parsed body of a control request whose inputs have passed; it is dropped.
+ * NULL: not checked yet. */
 static void enter(struct service *a, struct exchange *x, struct body_read *body)
 {
     struct service_request r = {
@@ -416,7 +419,6 @@ static void enter(struct service *a, struct exchange *x, struct body_read *body)
     inputs_drop(a, r.body);
 }
 
-/* The server's callback for a request whose body is complete. */
 void dispatch_request(void *ctx, struct exchange *x)
 {
     enter(ctx, x, NULL);

@@ -1,10 +1,10 @@
-/* The inputs of the control plane (inputs.h, inputs.def): every field of a body and every
- * parameter of a query is looked up among those that its route takes, and its value is checked
- * before the handler runs. What is unknown is an error that lists the known names and the
- * nearest one; a value that does not fit is an error that says what is allowed. Handlers can
- * therefore read fields without checks of their own.
+/* The inputs of the control plane (inputs.h, inputs.def). Every field of a body and every parameter
+ * of a query is looked up among those of its route, and its value is checked before the handler
+ * runs. An unknown name is an error that lists the known names and the nearest one. A value that
+ * does not fit is an error that says what is allowed. So handlers can read fields without checks of
+ * their own.
  *
- * A value of a query is text: numbers and booleans are read from it (as_text). */
+ * A value of a query is text: numbers and booleans are parsed from it (as_text). */
 
 #include "worker/plane/api/inputs.h"
 
@@ -56,7 +56,7 @@ static bool takes(const struct api_route *route, const struct input *in, enum in
     return (in->sets & route->inputs) && (in->place & place);
 }
 
-/* The row for this name on this route, or NULL. */
+/* Returns the row for this name on this route, or NULL. */
 static const struct input *find(const struct api_route *route, enum input_place place,
                                 struct str name)
 {
@@ -67,7 +67,7 @@ static const struct input *find(const struct api_route *route, enum input_place 
     return NULL;
 }
 
-/* Known names in `ret`; the one that was meant, if there is such. */
+/* Lists the known names in `ret`. Returns the one that was probably meant, or NULL. */
 static const char *known_names(const struct api_route *route, enum input_place place,
                                struct str given, struct buf *ret)
 {
@@ -82,7 +82,7 @@ static const char *known_names(const struct api_route *route, enum input_place p
     return near.name;
 }
 
-/* The error for a name that the route does not take. */
+/* Makes the error for a name that the route does not have. */
 static int unknown(const struct api_route *route, enum input_place place, struct str given,
                    struct err *e)
 {
@@ -97,7 +97,7 @@ static int unknown(const struct api_route *route, enum input_place place, struct
     return -1;
 }
 
-/* One field or parameter. */
+/* Checks one field or parameter. */
 static int check_field(struct arena *a, const struct api_route *route, enum input_place place,
                        struct str name, const struct json *v, struct err *e)
 {
@@ -112,8 +112,8 @@ static int check_field(struct arena *a, const struct api_route *route, enum inpu
 
 /* --- a request --- */
 
-/* An empty body is a body without fields; a key that stands twice is an error. `text` is borrowed
- * by *ret. */
+/* Checks a body. An empty body has no fields; a repeated key is an error. `text` is borrowed by
+ * *ret. */
 static int check_body(struct arena *a, const struct api_route *route, struct str text,
                       const struct json **ret, struct err *e)
 {
@@ -138,7 +138,7 @@ static int check_body(struct arena *a, const struct api_route *route, struct str
     return 0;
 }
 
-/* A parameter that stands twice is an error, since only one of them could be obeyed. */
+/* Checks a query. A repeated parameter is an error, because only one of them could be used. */
 static int check_query(struct arena *a, const struct api_route *route, struct str query,
                        struct err *e)
 {
@@ -151,7 +151,7 @@ static int check_query(struct arena *a, const struct api_route *route, struct st
         if (check_field(a, route, PLACE_QUERY, name, &v, e))
             return -1;
         while (query_next(a, &others, &other, &unused)) {
-            if (str_eq(other, name)) /* a known one: it has passed */
+            if (str_eq(other, name)) /* a known name, which was checked above */
                 return err_field(e, find(route, PLACE_QUERY, name)->name,
                                  "the query parameter \"%.*s\" stands twice", (int)name.len,
                                  name.p);
@@ -160,7 +160,7 @@ static int check_query(struct arena *a, const struct api_route *route, struct st
     return 0;
 }
 
-/* The query first, as its errors are the cheaper ones. */
+/* The query is checked first, because its errors are cheaper. */
 int inputs_check(const struct api_route *route, struct str query, struct str body, struct arena *a,
                  const struct json **ret_body, struct err *e)
 {

@@ -1,7 +1,7 @@
 /*
- * What a control-plane request may hold, held against one table (inputs.def): unknown names, values
- * of another type, values out of range, and names that stand twice are ERR_INVALID with the name,
- * the value and what is allowed. Handlers read what has passed. Pure.
+ * Checks a control-plane request against one table (inputs.def). Unknown names, values of a wrong
+ * type, values out of range, and repeated names are ERR_INVALID with the name, the value and what
+ * is allowed. Handlers read what has passed. Pure.
  */
 #ifndef RG_API_INPUTS_H
 #define RG_API_INPUTS_H
@@ -34,10 +34,11 @@ struct inputs {
 
 extern const struct inputs inputs_all;
 
-/* Holds the query (behind '?') and the body (may be empty) of a request to `route` against the
- * table. 0, or -1 and ERR_INVALID with e->param = the field at fault. *ret_body becomes the body as
- * an object, or NULL when it is empty or null; all of it is in the arena. With ret_body NULL it is
- * not kept: the arena holds what the checks needed, and is the caller's to free either way. */
+/* Checks the query (after '?') and the body (may be empty) of a request to `route` against the
+ * table. Returns 0, or -1 and ERR_INVALID with e->param = the field at fault. *ret_body becomes
+ * the body as an object, or NULL if it is empty or null; it is in the arena. If ret_body is NULL
+ * the body is not kept: the arena has only what the checks needed. The caller frees it in both
+ * cases. */
 int inputs_check(const struct api_route *route, struct str query, struct str body, struct arena *a,
                  const struct json **ret_body, struct err *e);
 

@@ -1,9 +1,9 @@
 /*
- * What sessions' requests began with (known_bodies.h): a table by session, in the order of use. A
- * session has a few, as agents that share it take turns, the newest first. When the memory is full,
- * a session gives way that was not used for some time: requests that come in rotation would only
- * push each other out. A reading makes a body longer, whatever comes of its request: the sweep
- * counts that.
+ * The beginnings of sessions' requests (known_bodies.h): a table by session, in the order of use. A
+ * session has several, the newest first, because agents that share it take turns. When the memory
+ * is full, a session that was not used for some time is dropped: requests of sessions in rotation
+ * would otherwise only displace each other. A reading enlarges a body even if its request fails;
+ * the sweep counts that.
  */
 #include "worker/plane/api/known_bodies.h"
 
@@ -29,13 +29,14 @@
 
 enum {
     TIPS = 4,        /* beginnings of one session */
-    REST_MS = 30000, /* time without use after which it may go for others */
-    ROOM_FACTOR = 3, /* bytes of memory for each of a body, about */
+    REST_MS = 30000, /* time without use after which a session may be dropped for others */
+    ROOM_FACTOR = 3, /* approximate bytes of memory for each byte of a body */
     LIMIT_PART = 16, /* largest share of --max-worker-memory */
 
-    BYTES_FACTOR = 8,   /* known bytes, compared with the work of one unknown byte */
-    ITEM_WORK = 32,     /* work of a known item, in addition to its bytes */
-    VALUES_FACTOR = 32, /* bytes of memory of the values that are known: long tools are looked at */
+    BYTES_FACTOR = 8, /* known bytes, compared with the work of one unknown byte */
+    ITEM_WORK = 32,   /* work of a known item, in addition to its bytes */
+    /* bytes of memory for each byte of known values: long tools have many values */
+    VALUES_FACTOR = 32,
 };
 
 struct tip {
@@ -43,7 +44,7 @@ struct tip {
     size_t bytes;
 };
 
-/* One session's. */
+/* The known beginnings of one session. */
 struct known_session {
     struct list_item item;
     uint64_t used_ms;
@@ -55,23 +56,23 @@ struct known_session {
 struct known_bodies {
     struct map by_id;
     struct list_head all; /* least recently used first */
-    size_t bytes;         /* bytes of the present beginnings */
-    atomic_size_t held;   /* bytes of all that is not freed yet */
+    size_t bytes;         /* bytes of all present beginnings */
+    atomic_size_t held;   /* bytes of everything that is not freed yet */
     uint64_t readings;    /* number of readings that were begun */
 };
 
 struct known_reading {
-    struct known_body *tips[TIPS]; /* held */
+    struct known_body *tips[TIPS]; /* the session's beginnings, held */
     size_t n;
-    struct known_body *best; /* the best of them, which this reading uses; or NULL */
-    bool looked;             /* for the best */
-    bool works;              /* known_body_begin of it, and not its end */
-    size_t n_items;          /* items of the body that it knows */
+    struct known_body *best; /* beginning that this reading uses, the best one; or NULL */
+    bool looked;             /* `best` was chosen */
+    bool works;              /* known_body_begin was called, and known_body_end not yet */
+    size_t n_items;          /* number of items of the body that are known */
     struct known_reader by;
     struct known_part part;
     struct json_trace trace;
     struct known_kept kept;
-    struct chat_known told; /* behind its end: of the body's items, messages left out */
+    struct chat_known told; /* set at the end: items of the body without messages */
 };
 
 /* --- the table --- */
@@ -128,8 +129,8 @@ static size_t limit_of(const struct service *a)
     return (size_t)(all ? MIN_OF(most, all / LIMIT_PART) : most);
 }
 
-/* Sessions that rest go, the oldest first, until there is room for so many bytes more; none for
- * what would not fit alone. */
+/* Drops sessions that are not in use, the oldest first, until there is space for `bytes` more.
+ * Drops none for a body that would not fit alone. */
 static bool make_room(struct service *a, size_t bytes)
 {
     struct known_bodies *all = known_of(a);
@@ -161,7 +162,7 @@ static struct known_session *session_of(struct known_bodies *all, struct str id)
     return s;
 }
 
-/* Marks the session as used: it goes last now. */
+/* Marks the session as used, so that it is dropped last. */
 static void use_session(struct known_bodies *all, struct known_session *s)
 {
     list_remove(&s->item);
@@ -182,7 +183,7 @@ struct known_reading *known_bodies_look(struct service *a, struct str session_id
     r = mem_zalloc(sizeof(*r));
     r->by.sum = &a->known->held;
     r->by.number = ++a->known->readings;
-    s = map_get(&a->known->by_id, session_id); /* it may have had to go */
+    s = map_get(&a->known->by_id, session_id); /* it may have been dropped */
     for (size_t i = 0; s && i < s->n; i++) {
         known_body_hold(s->tips[i].body);
         r->tips[r->n++] = s->tips[i].body;
@@ -190,7 +191,7 @@ struct known_reading *known_bodies_look(struct service *a, struct str session_id
     return r;
 }
 
-/* Takes the one that has more of the body than those before. */
+/* Uses the body if it has more of the request's body than those before. */
 static void try_tip(struct known_reading *r, struct known_body *k, struct str body)
 {
     size_t n;
@@ -244,7 +245,7 @@ const struct hash128 *known_reading_hashed(struct known_reading *r, const struct
                                            struct str body)
 {
     look(r, d, body);
-    if (r->part.hashed.bytes >= body.len) /* it ends where a message did: no whole one */
+    if (r->part.hashed.bytes >= body.len) /* it ends inside of a message */
         hash128_begin(&r->part.hashed);
     return &r->part.hashed;
 }
@@ -270,7 +271,8 @@ void known_reading_begin(struct known_reading *r, const struct dialect *d, struc
         ret->tail_at = r->part.state.bytes;
     }
     ret->tail = arena_str(a, str_sub(body, ret->tail_at, SIZE_MAX));
-    a->used_bytes = used + ((body.len + 1 + 15) & ~(size_t)15); /* as of the whole */
+    /* as if the whole body had been copied */
+    a->used_bytes = used + ((body.len + 1 + 15) & ~(size_t)15);
 }
 
 int known_reading_parse(struct known_reading *r, struct arena *a, const struct body_text *body,
@@ -284,8 +286,8 @@ const struct known_messages *known_reading_messages(const struct known_reading *
     return r->best && !r->trace.twice ? &r->part.messages : NULL;
 }
 
-/* Records the stretches. If the list occurs twice, none: the first may be known, and is not the
- * body's. */
+/* Records the stretches; none if the list occurs twice, because the first one may be in the known
+ * beginning and not be the body's list. */
 static void note_stretches(struct known_reading *r)
 {
     if (r->kept.body)
@@ -315,7 +317,7 @@ void known_reading_free(struct known_reading *r)
 {
     if (!r)
         return;
-    stop_work(r); /* its request was given up before it was read */
+    stop_work(r); /* its request was abandoned before it was read */
     for (size_t i = 0; i < r->n; i++)
         known_body_release(r->tips[i]);
     known_body_release(r->kept.body);
@@ -323,9 +325,9 @@ void known_reading_free(struct known_reading *r)
     free(r);
 }
 
-/* --- what stays --- */
+/* --- keeping the result --- */
 
-/* The place of what the new one stands for, which goes. */
+/* Drops the beginning that the new one replaces, and returns its slot. */
 static void drop_replaced(struct known_bodies *all, struct known_session *s,
                           const struct known_body *body)
 {
@@ -345,7 +347,7 @@ static void weigh_session(struct known_bodies *all, struct known_session *s)
     }
 }
 
-/* The one that the reading has made, the newest of its session's. */
+/* Adds the beginning that the reading has made, as the session's newest. */
 static void add_tip(struct known_bodies *all, struct known_session *s, struct known_reading *r)
 {
     drop_replaced(all, s, r->kept.body);
@@ -356,7 +358,7 @@ static void add_tip(struct known_bodies *all, struct known_session *s, struct kn
     memmove(&s->tips[1], &s->tips[0], s->n * sizeof(s->tips[0]));
     s->tips[0] = (struct tip){.body = r->kept.body};
     s->n++;
-    r->kept.body = NULL; /* the table's now */
+    r->kept.body = NULL; /* owned by the table now */
 }
 
 void known_bodies_note(struct service *a, struct str session_id, struct known_reading *r)

@@ -1,4 +1,4 @@
-/* What an agent asks for in vain, because its session locks the parameter (lock_sampling): the
+/* Parameters of a request that have no effect because its session locks them (lock_sampling): their
  * names go to dropped_fields. */
 #include "common/base/arena.h"
 #include "common/codec/json.h"

@@ -1,5 +1,4 @@
-/* GET /v1/models and /v1/models/{name}: the model that is served, and the pools of other engines.
- */
+/* GET /v1/models and /v1/models/{name}: the served model, and the pools of other engines. */
 #include "common/codec/json.h"
 #include "worker/engine/pool/engine_pool.h"
 #include "worker/plane/api/dispatch.h"
@@ -8,7 +7,7 @@
 #include "worker/plane/service/service.h"
 #include "worker/text/model/model.h"
 
-/* One object that both OpenAI's and Anthropic's clients understand. */
+/* Writes one object that both OpenAI's and Anthropic's clients understand. */
 static void write_model(struct service_request *r, const char *name, uint32_t context,
                         struct json_out *o)
 {
@@ -39,7 +38,7 @@ static const char *own_name(const struct service_request *r)
     return model_info(r->service->calls.model)->name;
 }
 
-/* The model of the policy's engines. */
+/* Writes the model of the policy's engines. */
 static void write_own(struct service_request *r, struct json_out *o)
 {
     write_model(r, own_name(r), call_context_length(&r->service->calls), o);
@@ -57,7 +56,7 @@ static void write_pool(void *ctx, const char *name)
     write_model(l->r, name, 0, l->o);
 }
 
-/* `name` is what stands behind /models: empty, "/", or "/NAME". */
+/* `name` is the text after /models: empty, "/", or "/NAME". */
 void models_get(struct service_request *r, struct str name)
 {
     struct buf body = {0};

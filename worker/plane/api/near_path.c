@@ -3,8 +3,7 @@
  *   /Sessions/w0-1/x, //sessions/w0-1    a folder of ours, spelt differently
  *   /v1/sessions/w0-1/v1/messages        a folder of ours after a doubled or foreign prefix
  *   /sessions/w0-1/finalise              the nearest path of the control plane or of a dialect
- *   /v1/messages/v1/messages             the nearest path to the end of the given one
- */
+ *   /v1/messages/v1/messages             the nearest path to the end of the given one */
 
 #include "worker/plane/api/near_path.h"
 
@@ -25,7 +24,7 @@ static void add_hint(struct err *e, const char *head, const char *path)
     (void)snprintf(e->text + used, sizeof(e->text) - used, "; did you mean \"%s%s\"?", head, path);
 }
 
-/* Paths of routers and the dispatcher; with a "{" for what has a name in it. */
+/* Paths of routers and the dispatcher. "{" is a placeholder for a name. */
 static const char *const others[] = {
     "/health",
     "/ready",
@@ -37,8 +36,8 @@ static const char *const others[] = {
 
 enum { SHOWN_MAX = 200 };
 
-/* The folder of the control plane that the first name of a longer path was meant to be, or NULL.
- * *ret_cost: how many letters differ; 0 also if only their case does. */
+/* Returns the folder of the control plane that the first name of a longer path was meant to be, or
+ * NULL. *ret_cost: number of letters that differ; 0 also if only their case does. */
 static const char *find_folder(struct str path, unsigned *ret_cost)
 {
     static const char *const folders[] = {"/sessions", "/groups", "/queues", "/attempts", "/admin"};
@@ -76,7 +75,7 @@ bool near_path_is_ours(struct str path)
 }
 
 /* Writes the path without doubled slashes, doubled "/v1" and a final slash. Returns false if it is
- * too long or odd to be shown. */
+ * too long or unusual to be shown. */
 static bool clean_path(struct str path, char ret_text[SHOWN_MAX])
 {
     size_t n = 0;
@@ -95,19 +94,19 @@ static bool clean_path(struct str path, char ret_text[SHOWN_MAX])
     return true;
 }
 
-/* The path from its folder on, the folder as it should be. */
+/* Offers the path from its folder on, with the right spelling of the folder. */
 static void hint_folder(struct str path, const char *folder, struct err *e)
 {
     struct str rest = str_sub(path, str_find(path, STR("/"), 1), SIZE_MAX);
     char shown[SHOWN_MAX];
 
     (void)snprintf(shown, sizeof(shown), "%.*s", (int)rest.len, rest.p);
-    /* "/session/v1/...": no name is in between */
+    /* "/session/v1/...": there is no name in between */
     add_hint(e, folder, str_starts(rest, STR("/v1/")) ? "" : shown);
 }
 
-/* The last folder of ours in the path, unless the whole path begins with it as it should.
- * `most`: how many letters of the first one may differ. */
+/* Offers the path from the last folder of ours in it, unless the whole path begins with that folder
+ * correctly. `most`: how many letters of the first one may differ. */
 static bool hint_by_folder(struct str path, unsigned most, struct err *e)
 {
     char text[SHOWN_MAX];
@@ -140,7 +139,7 @@ static bool hint_by_folder(struct str path, unsigned most, struct err *e)
     return true;
 }
 
-/* Offers the known paths that a path of this kind may have. */
+/* Offers the known paths for a path of this kind. */
 static void offer_known(struct nearest *control, struct nearest *call, bool in_session)
 {
     const struct routes *routes = in_session ? &routes_session : &routes_global;

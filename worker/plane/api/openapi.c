@@ -1,7 +1,7 @@
-/* GET /openapi.json and GET /: the routes as they are, collected from the tables that serve
- * them: routes.def (control plane), the dialects' paths (data plane), paths.def of the
- * dispatcher, and a few that routers serve. So no served route can be missing. Schemas of requests
- * are in openapi_schemas.c, errors in openapi_errors.c. */
+/* GET /openapi.json and GET /: the routes, collected from the tables that serve them: routes.def
+ * (control plane), the dialects' paths (data plane), paths.def of the dispatcher, and a few that
+ * routers serve. So no served route can be missing. Schemas of requests are in openapi_schemas.c,
+ * errors in openapi_errors.c. */
 
 #include "worker/plane/api/openapi.h"
 
@@ -40,7 +40,7 @@ static const struct dispatcher_route {
 #undef X
 };
 
-/* Served by routers, and those of the data plane that no dialect has. */
+/* Routes that routers serve, and those of the data plane that no dialect has. */
 static const struct api_route more_routes[] = {
     {"GET", "/health", SCOPE_P, NULL, INPUT_NOTHING, "Returns 200 while the gateway runs"},
     {"GET", "/ready", SCOPE_P, NULL, INPUT_NOTHING,
@@ -57,7 +57,7 @@ static const struct api_route more_routes[] = {
 
 /* --- the list of all routes --- */
 
-/* Appends a route; PATHS_MAX is checked, as the tables are fixed when the program is built. */
+/* Appends a route. PATHS_MAX is checked, because the tables are fixed when the program is built. */
 static struct told_route *add_route(struct told_routes *all, const struct api_route *r,
                                     const char *plane)
 {
@@ -73,7 +73,7 @@ static struct told_route *add_route(struct told_routes *all, const struct api_ro
     return t;
 }
 
-/* The routes of one table, below `head`. */
+/* Adds the routes of one table, below `head`. */
 static void add_table(struct told_routes *all, const struct routes *table, const char *head)
 {
     for (size_t i = 0; i < table->n; i++) {
@@ -84,7 +84,7 @@ static void add_table(struct told_routes *all, const struct routes *table, const
     }
 }
 
-/* "{}" of the dispatcher's table gets a name. */
+/* Adds the dispatcher's table, with a name for each "{}". */
 static void add_dispatcher(struct told_routes *all)
 {
     for (size_t i = 0; i < ARRAY_LEN(dispatcher_routes); i++) {
@@ -102,7 +102,7 @@ static void add_dispatcher(struct told_routes *all)
     }
 }
 
-/* One route for each path of a dialect, and the others of the data plane. */
+/* Adds one route for each path of a dialect, and the others of the data plane. */
 static void add_data_plane(struct told_routes *all)
 {
     static const struct api_route like = {"POST", "", SCOPE_A | SCOPE_G, NULL, INPUT_NOTHING, ""};
@@ -162,7 +162,7 @@ static void write_schemes(struct json_out *o)
     json_out_end_obj(o);
 }
 
-/* Any one of them is enough; none for public routes. */
+/* Writes the accepted kinds of keys, any of which is enough; none for public routes. */
 static void write_security(struct json_out *o, unsigned scopes)
 {
     json_out_key(o, "security");
@@ -181,7 +181,7 @@ static void write_security(struct json_out *o, unsigned scopes)
 
 /* --- inputs of a route --- */
 
-/* The i-th input of the route in that place, or NULL: another one's. */
+/* Returns the i-th row if it is an input of the route in that place, else NULL. */
 static const struct input *input_of(const struct told_route *t, size_t i, enum input_place place)
 {
     const struct input *in = &inputs_all.at[i];
@@ -214,7 +214,7 @@ static void write_parameter(struct json_out *o, struct str name, bool in_path,
     json_out_end_obj(o);
 }
 
-/* Names in braces in the path, then the query's parameters. */
+/* Writes the names in braces in the path, then the query's parameters. */
 static void write_parameters(struct json_out *o, const struct told_route *t)
 {
     struct str left = str_cstr(t->path);
@@ -244,7 +244,7 @@ static void write_parameters(struct json_out *o, const struct told_route *t)
     json_out_end_arr(o);
 }
 
-/* Fields of the control plane; null stands for "not given". */
+/* Writes the fields of the control plane; null means "not given". */
 static void write_body_fields(struct json_out *o, const struct told_route *t)
 {
     json_out_key(o, "properties");
@@ -293,7 +293,7 @@ static void write_body(struct json_out *o, const struct told_route *t)
     json_out_end_obj(o);
 }
 
-/* "post_sessions_id_complete": letters and digits of method and path. */
+/* Writes "post_sessions_id_complete": letters and digits of method and path. */
 static void write_operation_id(struct json_out *o, const struct told_route *t)
 {
     char id[PATH_MAX_LEN + 16];
@@ -336,7 +336,7 @@ static void write_operation(struct json_out *o, const struct told_route *t)
     json_out_end_obj(o);
 }
 
-/* OpenAPI groups methods below their path, so a path is written where it comes first. */
+/* Reports whether the route is the first of its path: OpenAPI groups methods below their path. */
 static bool is_first_of_path(const struct told_routes *all, size_t i)
 {
     for (size_t j = 0; j < i; j++) {
@@ -390,8 +390,8 @@ static void write_document(struct buf *to)
     free(all);
 }
 
-/* Answers with the document. It is constant, so it is made once: every caller may ask, and making
- * it takes half a millisecond. */
+/* Answers with the document. It is constant, so it is made only once: any caller may ask, and
+ * making it takes half a millisecond. */
 void openapi_get(struct service_request *r)
 {
     static struct buf document;
@@ -401,7 +401,7 @@ void openapi_get(struct service_request *r)
     respond_json(r, &document);
 }
 
-/* The short list for people at GET /. */
+/* Answers GET / with the short list for people. */
 void openapi_index(struct service_request *r)
 {
     struct told_routes *all = collect_routes();

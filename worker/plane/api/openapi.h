@@ -8,7 +8,7 @@
 
 struct service_request;
 
-/* GET / and GET /openapi.json. */
+/* Answer GET / and GET /openapi.json. */
 void openapi_index(struct service_request *r);
 void openapi_get(struct service_request *r);
 

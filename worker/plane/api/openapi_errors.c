@@ -1,6 +1,6 @@
-/* What can go wrong, of all routes and of one. The kinds, statuses and codes are those of
- * err.def. `places` says which routes a kind can come from, by marks that are worked out from
- * the route (marks_of); a kind without a row can come from any. */
+/* The errors of all routes and of one. The kinds, statuses and codes are those of err.def. `places`
+ * says which routes can have a kind, by marks that are computed from the route (marks_of). A kind
+ * without a row can come from any route. */
 #include "worker/plane/api/openapi_parts.h"
 
 #include <stdio.h>
@@ -26,20 +26,20 @@ static const struct {
 #undef X
 };
 
-/* Which routes an error can come from. Kinds that are not here can come from any. */
+/* Marks of routes for errors. */
 enum {
     ON_CALLS = 1 << 0,    /* model calls */
     ON_SESSIONS = 1 << 1, /* /sessions/{id}... */
     ON_GROUPS = 1 << 2,
     ON_ATTEMPTS = 1 << 3,
-    ON_NAMES = 1 << 4, /* one other name in the path */
-    ON_KEYS = 1 << 5,  /* keys are asked for */
+    ON_NAMES = 1 << 4, /* a name other than a session's in the path */
+    ON_KEYS = 1 << 5,  /* routes that need a key */
     ON_BODIES = 1 << 6,
     ON_EXPORTS = 1 << 7,
     ON_WRITES = 1 << 8,  /* routes that must store something */
-    ON_WORKERS = 1 << 9, /* behind a router */
+    ON_WORKERS = 1 << 9, /* routes behind a router */
     ON_NO_TOLD = 1 << 10,
-    ON_COPIES = 1 << 11, /* a session's records are copied */
+    ON_COPIES = 1 << 11, /* routes that copy a session's records */
 };
 
 static const struct {
@@ -115,7 +115,7 @@ static unsigned marks_of(const struct told_route *t)
     return on;
 }
 
-/* Whether an error of this kind can come from a route with these marks. */
+/* Reports whether a route with these marks can have an error of this kind. */
 static bool is_possible(enum err_kind kind, unsigned on)
 {
     for (size_t i = 0; i < ARRAY_LEN(places); i++) {
@@ -125,13 +125,13 @@ static bool is_possible(enum err_kind kind, unsigned on)
     return true;
 }
 
-/* Kinds that no client sees. */
+/* Matches kinds that no client gets. */
 static bool is_internal(enum err_kind kind)
 {
     return kind == ERR_CONFIG || kind == ERR_IO || kind == ERR_UNSUPPORTED || kind == ERR_CANCELLED;
 }
 
-/* The codes as an enumeration. */
+/* Writes the codes as an enumeration. */
 static void write_error_codes(struct json_out *o)
 {
     json_out_key(o, "code");
@@ -146,7 +146,7 @@ static void write_error_codes(struct json_out *o)
     json_out_end_obj(o);
 }
 
-/* The shape of an error's body. */
+/* Writes the schema of an error's body. */
 void openapi_error_schema(struct json_out *o)
 {
     json_out_key(o, "schemas");
@@ -175,7 +175,7 @@ void openapi_error_schema(struct json_out *o)
     json_out_end_obj(o);
 }
 
-/* The shared "Error" response, with every code, its status and whether to retry. */
+/* Writes the shared "Error" response, with every code, its status and whether to retry. */
 void openapi_error_codes(struct json_out *o)
 {
     json_out_key(o, "responses");
@@ -223,7 +223,7 @@ static bool is_first_of_status(size_t i, unsigned on)
     return true;
 }
 
-/* One status with the codes that it can have, from the i-th kind on. */
+/* Writes one status with its possible codes, from the i-th kind on. */
 static void write_status(struct json_out *o, size_t i, unsigned on)
 {
     struct buf codes = {0};
@@ -244,7 +244,7 @@ static void write_status(struct json_out *o, size_t i, unsigned on)
     buf_done(&codes);
 }
 
-/* Success, each status that can come, and the shared error for anything else. */
+/* Writes success, each possible status, and the shared error for anything else. */
 void openapi_responses(struct json_out *o, const struct told_route *t)
 {
     unsigned on = marks_of(t);

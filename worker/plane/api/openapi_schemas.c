@@ -1,4 +1,4 @@
-/* What requests take, as JSON Schema. */
+/* Schemas of requests, as JSON Schema. */
 #include "worker/plane/api/openapi_parts.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ static void write_type(struct json_out *o, const char *type)
     openapi_member(o, "type", type);
 }
 
-/* A number with its limits. */
+/* Writes a number with its limits. */
 static void write_range(struct json_out *o, const struct input *in)
 {
     write_type(o, in->kind == INPUT_KIND_INTEGER ? "integer" : "number");
@@ -33,7 +33,7 @@ static void write_range(struct json_out *o, const struct input *in)
     json_out_double(o, in->max);
 }
 
-/* The names that a field takes. */
+/* Writes the names that a field accepts. */
 static void write_choices(struct json_out *o, const char *choices)
 {
     struct str left = str_cstr(choices);
@@ -50,7 +50,8 @@ static void write_choices(struct json_out *o, const char *choices)
     json_out_end_arr(o);
 }
 
-/* What SAMPLING may hold by name (values have checks of their own), or LOCKS may list. */
+/* Writes the names that SAMPLING may have (values have checks of their own), or that LOCKS may
+ * list. */
 static void write_sampling(struct json_out *o, bool names_only)
 {
     if (names_only) {
@@ -83,7 +84,7 @@ static void write_sampling(struct json_out *o, bool names_only)
     json_out_end_obj(o);
 }
 
-/* The schema can only bound characters, while the check bounds bytes. */
+/* Writes a text. The schema can only limit characters, while the check limits bytes. */
 static void write_text(struct json_out *o, const struct input *in)
 {
     write_type(o, "string");
@@ -93,7 +94,8 @@ static void write_text(struct json_out *o, const struct input *in)
     json_out_double(o, in->max);
 }
 
-/* Kinds whose schema is the same for every field, as JSON members; NULL: the others. */
+/* Returns the schema, as JSON members, for a kind whose schema is the same for every field; NULL
+ * for others. */
 static const char *fixed_schema(enum input_kind kind)
 {
     switch (kind) {
@@ -142,7 +144,7 @@ static const char *fixed_schema(enum input_kind kind)
     }
 }
 
-/* The schema of one field of the control plane, by its kind. */
+/* The schema depends on the field's kind. */
 void openapi_input(struct json_out *o, const struct input *in)
 {
     const char *fixed = fixed_schema(in->kind);
@@ -174,7 +176,8 @@ void openapi_input(struct json_out *o, const struct input *in)
 
 /* --- requests of the data plane --- */
 
-/* Members of an object of which the dialect reads some: those of the rows "object.NAME". */
+/* Writes the members of an object of which the dialect reads some: those of the rows
+ * "object.NAME". */
 static void write_inner(struct json_out *o, const struct dialect *d, struct str object)
 {
     const char *row;
@@ -195,7 +198,7 @@ static void write_inner(struct json_out *o, const struct dialect *d, struct str 
     json_out_end_obj(o);
 }
 
-/* An object with inner rows is written once, at its first row. */
+/* Reports whether the row is the first of its object, which is written there. */
 static bool is_first_of_object(const struct dialect *d, size_t i, struct str object)
 {
     const char *row;
@@ -207,7 +210,7 @@ static bool is_first_of_object(const struct dialect *d, size_t i, struct str obj
     return true;
 }
 
-/* The members that a dialect reads. Others are accepted, so the object stays open. */
+/* Members that the dialect does not read are accepted, so the object stays open. */
 void openapi_dialect(struct json_out *o, const struct dialect *d)
 {
     const char *row;
@@ -232,7 +235,6 @@ void openapi_dialect(struct json_out *o, const struct dialect *d)
     json_out_end_obj(o);
 }
 
-/* An object with these members and no others. */
 void openapi_names(struct json_out *o, const char *names)
 {
     struct str left = str_cstr(names);

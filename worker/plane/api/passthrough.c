@@ -19,19 +19,19 @@
 
 enum { HELD_MAX = 1 << 20 };
 
-/* One forwarded request; gone when its exchange is over. */
+/* One forwarded request; freed when its exchange is over. */
 struct forward {
     struct service *service;
     struct exchange *x;
-    struct engine_pass_call *call; /* NULL: the engine is done */
+    struct engine_pass_call *call; /* NULL: the engine has finished */
     char request_id[40];
     char type[128]; /* content type of the answer */
     int status;
     bool paused;
-    struct buf body; /* held, or on its way into the exchange */
+    struct buf body; /* a held answer, or bytes for the exchange */
 };
 
-/* The client left, or the answer is out. */
+/* The client left, or the answer was sent. */
 static void on_closed(void *ctx, bool delivered)
 {
     struct forward *f = ctx;
@@ -43,7 +43,7 @@ static void on_closed(void *ctx, bool delivered)
     free(f);
 }
 
-/* The client has taken what waited: the engine may go on. */
+/* Resumes the engine, because the client has read the waiting bytes. */
 static void on_forward_space(void *ctx)
 {
     struct forward *f = ctx;
@@ -54,7 +54,7 @@ static void on_forward_space(void *ctx)
     engine_pass_resume(f->call);
 }
 
-/* Starts the answer only if it is a success. */
+/* Starts the answer if it is a success. */
 static void on_head(void *ctx, int status, struct str type)
 {
     struct forward *f = ctx;
@@ -70,7 +70,7 @@ static void on_head(void *ctx, int status, struct str type)
 
 static void on_failed(void *ctx, const struct err *e);
 
-/* Gathers the body of an error. */
+/* Collects the body of an error. */
 static void keep_error_body(struct forward *f, struct str bytes)
 {
     struct err e;
@@ -104,7 +104,7 @@ static void on_body(void *ctx, struct str bytes)
     }
 }
 
-/* The engine has answered to the end. */
+/* The engine has answered completely. */
 static void on_done(void *ctx)
 {
     struct forward *f = ctx;
@@ -118,7 +118,7 @@ static void on_done(void *ctx)
     exchange_reply(f->x, f->status, f->type[0] ? f->type : "text/plain", buf_str(&f->body));
 }
 
-/* Fails the answer. Once bytes went out, only breaking the connection shows the client that it
+/* Fails the answer. After bytes were sent, only breaking the connection shows the client that it
  * failed. */
 static void on_failed(void *ctx, const struct err *e)
 {
@@ -133,7 +133,8 @@ static void on_failed(void *ctx, const struct err *e)
 
 static const struct engine_pass_events events = {on_head, on_body, on_done, on_failed};
 
-/* Asks the session's engine; the answer comes later. -1 and e when it may not or cannot be. */
+/* Sends the request to the session's engine; the answer comes later. Returns -1 and e if that is
+ * not allowed or not possible. */
 static int forward_request(struct service_request *r, struct forward *f, struct err *e)
 {
     struct str method = exchange_method(r->x);
@@ -150,7 +151,7 @@ static int forward_request(struct service_request *r, struct forward *f, struct 
         .content_type = exchange_header(r->x, "content-type"),
         .accept = exchange_header(r->x, "accept"),
         .body = exchange_body(r->x),
-        .body_stays = true, /* on_closed ends the call first */
+        .body_stays = true, /* on_closed ends the call before the body is freed */
     };
 
     memcpy(name, method.p, MIN_OF(method.len, sizeof(name) - 1));

@@ -1,8 +1,9 @@
 /*
- * Paths below a session that no dialect serves: those of the engine's own that are open to the
- * caller (worker/engine/pool/doors.h) go to the session's engine as they are and its answer comes
- * back as it is; nothing is recorded, nothing retried. Only the engine's own key goes along, never
- * the agent's. Answers are relayed with backpressure when they are 200, else held whole (bounded).
+ * Paths below a session that no dialect serves. If they are an engine's own and the caller may use
+ * them (worker/engine/pool/doors.h), the request goes to the session's engine unchanged, and its
+ * answer comes back unchanged. Nothing is recorded or retried. The request has the engine's own
+ * key, never the agent's. Answers with 200 are relayed with backpressure, others are held whole
+ * (with a limit).
  */
 #ifndef RG_API_PASSTHROUGH_H
 #define RG_API_PASSTHROUGH_H

@@ -1,12 +1,13 @@
 /*
  * Pictures that a request names by URL: fetched in a thread that may wait, one after the other,
- * within one time limit that begins when the request has been read. What the session has had from a
- * URL stays what it was, whatever lies there now: a history that is sent again must be the same
- * history. So a picture on record for the session is used without a fetch. A fetched picture is
- * stored and recorded at once, before another request can fetch it for the session. For a session
- * that is yet to be made that is done with the pictures of the request (call_images_keep).
+ * within one time limit that begins when the request has been read. A session's picture from a URL
+ * never changes, even if the URL has a different one now, because a history that is sent again must
+ * be the same history. So a picture on record for the session is used without a fetch. A fetched
+ * picture is stored and recorded at once, before a different request can fetch it for the session.
+ * If the session does not exist yet, that is done with the other pictures of the request
+ * (call_images_keep).
  *
- * A shortage of our own is reported as such (503, to be tried again), since clients drop a picture
+ * A shortage of our own is reported as such (503, to be retried), because clients drop a picture
  * for good if the error blames it.
  */
 #include "worker/plane/api/picture_fetch.h"
@@ -23,10 +24,11 @@
 #include "worker/media/media_store.h"
 #include "worker/text/request/images.h"
 
-/* A picture while it is fetched: a buffer that doubles as it grows, and the copy that is kept. */
+/* Memory factor of a picture during a fetch: a buffer that doubles as it grows, and the final
+ * copy. */
 enum { FETCH_GROWTH = 3 };
 
-/* A note that shows a picture. */
+/* Reports whether a note is about a picture. */
 static bool is_picture_note(struct str text)
 {
     const struct json *part = NULL;
@@ -42,13 +44,13 @@ static struct media_pin pin_of(const struct picture_fetch *f, struct str url)
     return (struct media_pin){.session_id = f->session_id, .url = url, .is_whole = is_picture_note};
 }
 
-/* The part of a note, in the arena. */
+/* Parses the picture's part in a note, into the arena. */
 static int parse_note(struct arena *a, struct str text, const struct json **ret, struct err *e)
 {
     return json_parse(a, arena_str(a, text), ret, e);
 }
 
-/* Finds the part on record for the session; NULL: none. -1: unknown. */
+/* Finds the picture's part on record for the session; NULL: none. Returns -1 if that is unknown. */
 static int find_recorded(const struct picture_fetch *f, struct arena *a, struct str url,
                          const struct json **ret, struct err *e)
 {
@@ -81,7 +83,8 @@ static void release_bytes(struct picture_fetch *f, size_t bytes)
     atomic_fetch_sub(f->sum, bytes);
 }
 
-/* Room for one more picture among those of all requests; the first always has some. */
+/* Reserves bytes for one more picture within the limit of all requests. The first picture always
+ * succeeds. */
 static int reserve_bytes(struct picture_fetch *f, size_t bytes, struct err *e)
 {
     size_t before = atomic_fetch_add(f->sum, bytes);
@@ -95,7 +98,7 @@ static int reserve_bytes(struct picture_fetch *f, size_t bytes, struct err *e)
                    "(--max-request-memory)");
 }
 
-/* Notes the failure, and decides whose fault it is. */
+/* Records the failure, and decides whose fault it is. */
 static int judge_failure(struct picture_fetch *f, struct str url, struct err *e)
 {
     enum err_kind kind = e->kind;
@@ -125,7 +128,7 @@ static int judge_failure(struct picture_fetch *f, struct str url, struct err *e)
     return fail_unavailable(e, "images cannot be fetched at the moment; ask again");
 }
 
-/* The file, in the arena; what it takes of the reservation stays reserved. */
+/* Fetches the file into the arena. Its bytes stay reserved. */
 static int fetch_file(struct picture_fetch *f, struct arena *a, struct str url, struct str *ret,
                       struct err *e)
 {
@@ -171,7 +174,7 @@ static int get_image(void *ctx, struct arena *a, struct str url, struct request_
     return 0;
 }
 
-/* Implements image_source.keep: the file first, so that no note names a missing file. */
+/* Implements image_source.keep. The file is stored first, so that no note names a missing file. */
 static int keep_image(void *ctx, struct arena *a, struct request_image *image,
                       const struct json **ret_part, struct err *e)
 {

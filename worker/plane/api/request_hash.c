@@ -1,6 +1,6 @@
-/* The hash by which a repeated request is recognised (api_call.h): of the body's bytes without
- * the members that only say how the answer is sent (stream, stream_options). Clients that retry
- * a broken stream without streaming thus ask for the same answer. The members are cut out of the
+/* The hash by which a repeated request is recognised (api_call.h): of the body's bytes without the
+ * members that only determine how the answer is sent (stream, stream_options). So clients that
+ * retry a broken stream without streaming ask for the same answer. The members are cut out of the
  * text; the parsed body gives their positions. */
 
 #include <string.h>
@@ -18,8 +18,8 @@ static size_t skip_blanks_at(struct str s, size_t at)
     return at;
 }
 
-/* The end of the value at `at` of a "stream" or "stream_options" member, or `at` when it is of
- * another form. */
+/* Returns the end of the value at `at` of a "stream" or "stream_options" member, or `at` if it has
+ * a different form. */
 static size_t value_end(struct str s, size_t at)
 {
     size_t end;
@@ -39,8 +39,8 @@ static bool lies_in(struct str text, const char *p)
     return text.p && p > text.p && p < text.p + text.len;
 }
 
-/* Finds the range of member m in the body's text: from its quote to its value's end. False if the
- * member does not say how the answer is sent (or is spelled with escapes). */
+/* Finds the range of member m in the body's text: from its quote to its value's end. Returns false
+ * if the member does not determine how the answer is sent (or is spelled with escapes). */
 static bool is_about_sending(const struct body_text *text, const struct json_member *m,
                              size_t *from, size_t *to)
 {
@@ -68,7 +68,7 @@ static void drop_last_comma(struct buf *b)
         b->len--;
 }
 
-/* The usual body has neither member cut: then its bytes are hashed as they are. */
+/* If the body has neither member, which is usual, its bytes are hashed without a copy. */
 void request_hash(const struct body_text *text, const struct json *parsed, uint64_t ret[2])
 {
     struct str body = text->whole;
@@ -83,7 +83,7 @@ void request_hash(const struct body_text *text, const struct json *parsed, uint6
         at = skip_blanks_at(body, to);
         if (at < body.len && body.p[at] == ',')
             at = skip_blanks_at(body, at + 1);
-        else /* the last member: the comma before it goes */
+        else /* the last member: the comma before it is cut, too */
             drop_last_comma(&rest);
     }
     if (at > 0) {

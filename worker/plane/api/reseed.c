@@ -1,9 +1,10 @@
 /*
- * Calls on sessions that are not here. An agent survives a gateway that has forgotten its session:
- * it gets a fresh one. But a mistyped id must not lead to a session that no trainer knows, so only
- * a whole id gets one (--reseed minted), whose session cannot be here: its index is not served, or
- * nothing is kept (--durability none). A key gets none: a valid one proves that its session was
- * here, so that it has ended. With more nodes a foreign index is another node's.
+ * Calls on sessions that do not exist here. An agent survives a gateway that has lost its session,
+ * because it gets a fresh one. But a mistyped id must not lead to a session that no trainer knows.
+ * So only a complete id gets one (--reseed minted), and only if its session cannot be here: its
+ * index is not served, or nothing is kept (--durability none). A key gets none: a valid one proves
+ * that its session was here, so that it has ended. With several nodes a foreign index belongs to a
+ * different node.
  */
 #include "worker/plane/api/reseed.h"
 #include "common/base/clock.h"
@@ -32,7 +33,7 @@ static bool is_served(const struct service *a, uint32_t index)
            board_resolve(a->heritage->board, index) >= 0;
 }
 
-/* True if the request's id may lead to a fresh session. */
+/* Returns true if the request's id may lead to a fresh session. */
 static bool may_recreate(const struct service_request *r)
 {
     const struct config *c = r->service->config;
@@ -49,7 +50,7 @@ static bool may_recreate(const struct service_request *r)
     return is_served(r->service, index) ? !keeps : !has_nodes;
 }
 
-/* Decides; the error says what is known of the id: ended, or unknown. */
+/* The error says what is known of the id: ended, or unknown. */
 int call_may_reseed(const struct service_request *r, struct err *e)
 {
     bool keys = keys_required(r->service->keys);
@@ -61,7 +62,7 @@ int call_may_reseed(const struct service_request *r, struct err *e)
     return service_room(r->service, 1, e);
 }
 
-/* The id that was asked for, as far as it can be shown: it may be anything. */
+/* Returns the id that was asked for, cut to what can be shown: it may be any text. */
 static struct str shown_id(const struct service_request *r, char text[SHOWN_MAX])
 {
     size_t n = MIN_OF(r->id.len, (size_t)SHOWN_MAX);
@@ -71,7 +72,7 @@ static struct str shown_id(const struct service_request *r, char text[SHOWN_MAX]
     return str_of(text, n);
 }
 
-/* A session whose only option is where it came from; the record is journaled like any other. */
+/* Makes a session whose only option is its origin. The record is journaled like any other. */
 static int create_fresh(struct service_request *r, struct str asked, char *id, struct err *e)
 {
     struct call_env *env = &r->service->calls;
@@ -97,7 +98,7 @@ static int create_fresh(struct service_request *r, struct str asked, char *id, s
     return rc;
 }
 
-/* Writes the new id to ret_id, warns, and informs the client by a header. */
+/* Warns, and informs the client by a header. */
 int call_reseed(struct service_request *r, char *ret_id, struct err *e)
 {
     struct log_scope scope = {.request = str_cstr(r->request_id)};

@@ -1,5 +1,5 @@
 /*
- * Calls on sessions that are not here (--reseed).
+ * Calls on sessions that do not exist here (--reseed).
  */
 #ifndef RG_API_RESEED_H
 #define RG_API_RESEED_H
@@ -7,8 +7,9 @@
 struct err;
 struct service_request;
 
-/* A fresh session for a call whose own is not here, where that may be; its id goes to ret_id, which
- * has ID_TEXT_MAX bytes. -1 and e: ERR_UNKNOWN_SESSION, ERR_SESSION_ENDED, or there is no room. */
+/* Makes a fresh session for a call whose own does not exist here, if that is allowed. ret_id gets
+ * its id and has ID_TEXT_MAX bytes. Returns -1 and e: ERR_UNKNOWN_SESSION, ERR_SESSION_ENDED, or no
+ * capacity. */
 int call_reseed(struct service_request *r, char *ret_id, struct err *e);
 
 /* Refuses what call_reseed would refuse, before anything is done. */

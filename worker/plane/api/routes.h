@@ -1,7 +1,6 @@
 /*
- * struct api_route: one row of routes.def. Who looks up a route, checks what it takes or describes
- * it
- * (/openapi.json) reads these two tables.
+ * struct api_route: one row of routes.def. Code that looks up a route, checks its inputs or
+ * describes it (/openapi.json) reads these two tables.
  */
 #ifndef RG_API_ROUTES_H
 #define RG_API_ROUTES_H
@@ -16,11 +15,11 @@ enum {
     SCOPE_A = 1u << KEY_ADMIN,
     SCOPE_R = 1u << KEY_RUNNER,
     SCOPE_G = 1u << KEY_AGENT,
-    SCOPE_E = 1u << KEY_EXECUTOR, /* of the dispatcher's routes */
-    SCOPE_P = 1u << 15,           /* public: everybody, without a key */
+    SCOPE_E = 1u << KEY_EXECUTOR, /* for routes of the dispatcher */
+    SCOPE_P = 1u << 15,           /* public: no key is needed */
 };
 
-/* What a route takes: a set of rows of inputs.def. */
+/* Inputs of a route: a set of rows of inputs.def. */
 enum input_set {
     INPUT_NOTHING = 0,
     INPUT_CREATE = 1u << 0,
@@ -40,8 +39,8 @@ enum input_set {
     INPUT_TOKENS = 1u << 14,
     INPUT_EVENTS = 1u << 15,
     INPUT_IMPORT = 1u << 23,
-    INPUT_ENGINES = 1u << 16,      /* PUT, POST */
-    INPUT_ENGINES_LESS = 1u << 17, /* DELETE */
+    INPUT_ENGINES = 1u << 16,      /* for PUT and POST */
+    INPUT_ENGINES_LESS = 1u << 17, /* for DELETE */
     INPUT_ABORT = 1u << 18,
     INPUT_BULK_ABORT = 1u << 19,
     INPUT_BULK_FINALIZE = 1u << 20,
@@ -57,7 +56,7 @@ struct api_route {
     const char *method, *path;
     unsigned scopes;
     void (*handler)(struct service_request *r);
-    unsigned inputs; /* enum input_set */
+    unsigned inputs; /* bits of enum input_set */
     const char *summary;
 };
 
@@ -66,7 +65,7 @@ struct routes {
     size_t n;
 };
 
-extern const struct routes routes_global;  /* whole paths */
-extern const struct routes routes_session; /* behind /sessions/{id} */
+extern const struct routes routes_global;  /* for whole paths */
+extern const struct routes routes_session; /* for the text after /sessions/{id} */
 
 #endif

@@ -21,19 +21,19 @@
 #include "worker/text/model/model.h"
 #include "worker/text/request/answer_sink.h"
 
-/* A response, and what it is written of. */
+/* A response, and the data from which it is written. */
 struct stored_answer {
     struct service_request request;
     struct session *session;  /* pinned while a helper writes */
-    struct str id;            /* bare */
-    struct answering *answer; /* while a task writes */
+    struct str id;            /* id without its prefix */
+    struct answering *answer; /* set while a task writes */
     struct session_past_response past;
     struct told told;
     struct buf body;
 };
 
-/* Finds the response in this session; the error distinguishes an ended session from an unknown id.
- */
+/* Finds the response in this session. The error distinguishes an ended session from an unknown
+ * id. */
 static int find_stored(struct stored_answer *v, struct err *e)
 {
     const struct service_request *r = &v->request;
@@ -71,7 +71,7 @@ static const struct json *asked_of(struct arena *a, const struct session_past_re
     return json_keep(a, all);
 }
 
-/* Writes the answer as the dialect's writer made it the first time, from the data of the commit
+/* Writes the answer like the dialect's writer did the first time, from the data of the commit
  * (told.h). */
 static void write_stored(struct stored_answer *v)
 {
@@ -115,7 +115,7 @@ static void answer_long(struct answering *a, void *ctx)
     v->request = a->request;
     v->answer = a;
     a->errors = &dialect_responses;
-    if (work_offload(&w, &e) || /* others may wait since */
+    if (work_offload(&w, &e) || /* further bytes may wait by now */
         service_unread_room(v->request.service, v->request.x, v->request.id, &e)) {
         answering_fail(a, "a stored answer broke", &e);
     } else {
@@ -139,7 +139,7 @@ static void start_long(const struct stored_answer *found)
     answering_start(&found->request, answer_long, v);
 }
 
-/* Reports whether parsing and writing are short, judged like a body. */
+/* Reports whether parsing and writing are short, with the limits for a body. */
 static bool is_short(const struct stored_answer *v)
 {
     size_t bytes = v->past.asked.len + v->past.instructions.len + v->told.asked.len;
@@ -147,7 +147,7 @@ static bool is_short(const struct stored_answer *v)
     return bytes + json_text_bytes(v->past.message, WORK_JSON_MAX) <= WORK_JSON_MAX;
 }
 
-/* The session's content is in memory: dispatch has seen to that. */
+/* The session's content is in memory, because dispatch has read it back. */
 void stored_get(struct service_request *r, struct str id)
 {
     struct stored_answer v = {.request = *r, .id = response_bare_id(id)};

@@ -1,12 +1,11 @@
 /*
- * Three wishes are settled one by one: the mode (think, or not) by the template's switch, an
- * effort by the template's variable of that name, a budget of tokens by the engines. A mode that
- * no switch can bring about still counts as obeyed where the model does so anyway: it always
- * thinks, or never.
+ * Three settings are handled one by one: the mode (think, or not) by the template's switch, an
+ * effort by the template's variable of that name, a budget of tokens by the engines. A mode without
+ * a switch still counts as obeyed if the model always behaves so.
  *
- * Switches are put among chat.kwargs, so they belong to the session's environment (prompt_env)
- * like arguments that the client gave itself, and those win. Nothing is done for a request that
- * goes to the engines as it is.
+ * Switches are added to chat.kwargs, so they belong to the session's environment (prompt_env) like
+ * arguments that the client gave itself, and those win. Nothing is done for a request that goes to
+ * the engines unchanged.
  */
 #include "worker/plane/api/thinking.h"
 
@@ -22,7 +21,7 @@
 #include "worker/text/model/thought_switch.h"
 #include "worker/text/request/chat.h"
 
-/* The client's own arguments of the template win. */
+/* Sets the switch, unless the client has set this argument of the template. */
 static void put_switch(struct arena *a, const char *name, bool on, struct chat_request *req)
 {
     const struct json *old = req->chat->kwargs;
@@ -36,8 +35,8 @@ static void put_switch(struct arena *a, const char *name, bool on, struct chat_r
     req->chat->kwargs = json_keep(a, all);
 }
 
-/* An effort always reaches the template; one of "none" is also what a switch can do. Upstreams have
- * a field for it. */
+/* Passes the effort to the template; the switch can also do an effort of "none". Upstreams have a
+ * field for it. */
 static void settle_effort(const struct call_env *env, const struct engine_pool *engines,
                           struct arena *a, const char *name, struct chat_request *req)
 {
@@ -52,7 +51,7 @@ static void settle_effort(const struct call_env *env, const struct engine_pool *
         req->thinking.effort_lost = true;
 }
 
-/* Whether the model thinks as it is asked to. */
+/* Reports whether the model thinks as requested. */
 static bool settle_mode(const struct call_env *env, const struct engine_pool *engines,
                         struct arena *a, const char *name, struct chat_request *req)
 {
@@ -67,7 +66,7 @@ static bool settle_mode(const struct call_env *env, const struct engine_pool *en
     return name || (mode == THINKING_ON) == (env->rules->formats.reasoning != REASONING_NONE);
 }
 
-/* Records the lost member by name; a member that contained both wishes is named once. */
+/* Records the lost member by name. A member that contained both settings is named once. */
 static void note(struct arena *a, bool mode_lost, bool budget_lost, struct chat_request *req)
 {
     const struct thinking_wish *w = &req->thinking;

@@ -1,6 +1,6 @@
-/* The viewer's files (ui.h): served from the binary, with headers that keep other pages' code
- * out. They hold no data, so no key is asked for. Browsers ask again by ETag each time and get
- * 304 when the binary is the same. */
+/* The viewer's files (ui.h): served from the binary, with headers that keep other pages' code out.
+ * They contain no data, so no key is needed. Browsers ask again by ETag each time and get 304 if
+ * the binary is the same. */
 
 #include "worker/plane/api/ui.h"
 
@@ -11,7 +11,7 @@
 #include "worker/plane/service/service.h"
 #include "worker/viewer/assets.h"
 
-/* Nothing but the gateway's own files is ever loaded, and no text becomes markup or code. */
+/* Only the gateway's own files are ever loaded, and no text becomes markup or code. */
 static const char POLICY[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -26,19 +26,19 @@ static void set_headers(struct exchange *x, const struct viewer_asset *file)
     exchange_set_header(x, "Referrer-Policy", STR("no-referrer"));
     exchange_set_header(x, "Cross-Origin-Opener-Policy", STR("same-origin"));
     exchange_set_header(x, "Cross-Origin-Resource-Policy", STR("same-origin"));
-    exchange_set_header(x, "Cache-Control", STR("no-cache")); /* asked for again by its ETag */
+    exchange_set_header(x, "Cache-Control", STR("no-cache")); /* browsers ask again by its ETag */
     exchange_set_header(x, "Vary", STR("Accept-Encoding"));
     exchange_set_header(x, "ETag", str_cstr(file->etag));
 }
 
-/* Whether a comma-separated header names the word, whatever follows it (";q=..."; "gzip;q=0" is
- * what no browser sends). */
+/* Reports whether a comma-separated header has the word, whatever follows it (";q=..."; no browser
+ * sends "gzip;q=0"). */
 static bool names_word(struct str list, struct str word)
 {
     return str_find(list, word, 0) != SIZE_MAX;
 }
 
-/* Gzipped when the browser takes it. */
+/* Sends a file, gzipped if the browser accepts that. */
 static void send_file(struct service_request *r, const struct viewer_asset *file)
 {
     struct str known = exchange_header(r->x, "if-none-match");
@@ -52,7 +52,7 @@ static void send_file(struct service_request *r, const struct viewer_asset *file
     exchange_reply(r->x, status, file->type, gzip ? file->gzipped : file->plain);
 }
 
-/* An error when the viewer is off or has no such file. */
+/* Sends a file by name; an error if the viewer is off or has no such file. */
 static void send_named(struct service_request *r, struct str name)
 {
     const struct viewer_asset *file = r->service->config->ui ? viewer_find(name) : NULL;
@@ -85,7 +85,7 @@ void ui_file(struct service_request *r)
 
     if (str_eq(exchange_method(r->x), STR("GET")) && str_eq(r->rest, STR("/ui/")) &&
         r->service->config->ui) {
-        exchange_set_header(r->x, "Location", STR("../ui")); /* the page's own links start there */
+        exchange_set_header(r->x, "Location", STR("../ui")); /* the page's own links begin there */
         respond_count(r->service, r->dialect, 308);
         exchange_reply(r->x, 308, "text/plain", STR("the viewer is at /ui\n"));
         return;

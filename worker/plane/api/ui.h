@@ -1,6 +1,6 @@
 /*
- * The viewer's files below /ui. They hold no data and need no key: the page asks its user for one
- * and fetches what it shows from the other routes.
+ * The viewer's files below /ui. They contain no data and need no key: the page asks its user for
+ * one and fetches its data from the other routes.
  */
 #ifndef RG_API_UI_H
 #define RG_API_UI_H
@@ -13,10 +13,10 @@ struct str;
 /* Answers GET /ui with the page. */
 void ui_page(struct service_request *r);
 
-/* Whether the path is one of the files below /ui/. */
+/* Reports whether the path is one of the files below /ui/. */
 bool ui_holds(struct str path);
 
-/* Answers with a file of the page; 404 if there is none of that name, 405 for another method. */
+/* Answers with a file of the page; 404 if there is none of that name, 405 for a wrong method. */
 void ui_file(struct service_request *r);
 
 #endif

@@ -1,5 +1,5 @@
-/* Checks that the engine returned all that the session wants of an answer. A lack is reported once
- * a session, or, with --strict-logprobs, refused. */
+/* Checks that the engine returned everything that the session wants of an answer. Missing data is
+ * reported once a session, or, with --strict-logprobs, refused. */
 #include "worker/plane/call/answer_check.h"
 #include "common/base/log.h"
 #include "common/codec/json.h"
@@ -16,7 +16,7 @@
 
 enum { THOUGHT_END_TOKENS = 64 }; /* tokens that engines may write to end a thought */
 
-/* Whether the thought was held to its budget; an engine that does not know the field ignores it. */
+/* An engine that does not know the field ignores it. */
 void answer_check_thought(const struct model_call *t, struct sample *r)
 {
     int64_t budget = 0;
@@ -34,7 +34,7 @@ void answer_check_thought(const struct model_call *t, struct sample *r)
     buf_done(&text);
 }
 
-/* The first of the answers without the policy's own probabilities, or NULL. */
+/* Returns the first of the answers without the policy's own probabilities, or NULL. */
 static const struct sample *without_basis(const struct model_call *t)
 {
     for (uint32_t i = 0; i < t->n_samples; i++) {
@@ -46,8 +46,8 @@ static const struct sample *without_basis(const struct model_call *t)
     return NULL;
 }
 
-/* Reports whether the call's session must get that warning, which it gets once; not if the session
- * has gone. */
+/* Reports whether the call's session must get that warning, which it gets once. False if the
+ * session is gone. */
 static bool must_warn(const struct model_call *t, enum session_lack what)
 {
     bool ended = false;
@@ -56,8 +56,8 @@ static bool must_warn(const struct model_call *t, enum session_lack what)
     return s && session_tells(s, what);
 }
 
-/* Checks that the trainer gets the policy's own probabilities. A lack is reported once per session,
- * or the call refused. */
+/* Checks that the trainer gets the policy's own probabilities. If not, that is reported once per
+ * session, or the call is refused. */
 static int check_basis(struct model_call *t)
 {
     const struct sample *r = t->plan->exhausted ? NULL : without_basis(t);
@@ -92,7 +92,7 @@ static int check_support(struct model_call *t)
     return 0;
 }
 
-/* Marks answers without the routed experts that engines are asked for (token_rows.h), and logs the
+/* Marks answers without the routed experts that engines were asked for (token_rows.h), and logs the
  * first one of a session. */
 static void check_experts(struct model_call *t)
 {
@@ -133,7 +133,7 @@ static void check_indexer(struct model_call *t)
         log_warn(t->in.scope, "the engine's answer has no indexer top-k, which the session wants");
 }
 
-/* Whether rows were computed again, and so are left out. */
+/* Reports rows that were computed again, and so are left out. */
 static void check_recomputed(struct model_call *t)
 {
     for (uint32_t i = 0; i < t->n_samples; i++) {
@@ -149,7 +149,7 @@ static void check_recomputed(struct model_call *t)
 int answer_check(struct model_call *t)
 {
     if (engine_pool_name(t->engines))
-        return 0; /* it is never trained */
+        return 0; /* the answer is never trained */
     if (check_basis(t) || check_support(t))
         return -1;
     check_experts(t);

@@ -1,7 +1,7 @@
 /* An engine looks for stop strings after each of its steps. A step of speculative decoding samples
- * several tokens, and some engines return all of them. What proves that a stop string ended the
- * answer: its end is the last token; or the engine names it; or the engine says "stop", and no stop
- * id is there. */
+ * several tokens, and some engines return all of them. One of these proves that a stop string ended
+ * the answer: its end is the last token; the engine names it; or the engine says "stop" and there
+ * is no stop id. */
 #include "worker/plane/call/answer_rules.h"
 
 #include <stdarg.h>
@@ -25,11 +25,12 @@
 #include "worker/text/tokens/tokenizer.h"
 
 enum {
-    STEP_MAX = 64, /* tokens that one step samples at most: drafts of engines are shorter */
-    JSON_READ_MAX = 64 << 10 /* bytes: a longer text is judged by its first and last one */
+    STEP_MAX = 64, /* most tokens of one step: drafts of engines are shorter */
+    /* bytes; of a longer text only the first and the last byte are checked */
+    JSON_READ_MAX = 64 << 10
 };
 
-/* Fails the call: the engine has ignored the field. */
+/* Fails the call, because the engine has ignored the field. */
 static RG_PRINTF(4, 5) void fail(struct model_call *t, const struct sample *r, const char *field,
                                  const char *format, ...)
 {
@@ -49,8 +50,8 @@ static RG_PRINTF(4, 5) void fail(struct model_call *t, const struct sample *r, c
 
 /* --- stop strings --- */
 
-/* True if the stop string began in a piece before the last one: engines look for it in what they
- * sample themselves. */
+/* Returns true if the stop string began in a piece before the last one: engines search it only in
+ * what they sample themselves. */
 static bool began_in_earlier_piece(const struct model_call *t, const struct sample *r)
 {
     const struct tokenizer *tk = model_tokenizer(t->env->model);
@@ -72,7 +73,7 @@ static bool has_id(const int32_t *ids, size_t n, int32_t id)
     return false;
 }
 
-/* True if the answer's last id is one that ends a turn. */
+/* Returns true if the answer's last id ends a turn. */
 static bool ends_by_id(const struct model_call *t, const struct sample *r)
 {
     const struct model_info *m = model_info(t->env->model);
@@ -82,7 +83,7 @@ static bool ends_by_id(const struct model_call *t, const struct sample *r)
            has_id(m->stop_ids, m->n_stop_ids, last);
 }
 
-/* True if the tokens after the stop string are of the step that sampled its end. */
+/* Returns true if the tokens after the stop string belong to the step that sampled its end. */
 static bool is_of_last_step(const struct model_call *t, const struct sample *r)
 {
     if (r->n_ids - r->answer->stop_at >= STEP_MAX)
@@ -125,7 +126,7 @@ static bool check_lengths(struct model_call *t, const struct sample *r)
     int64_t most = t->sampling->max_tokens;
     bool by_string = r->finish == ENGINE_STOP_STRING || sampled_answer_stop(r->answer).p;
 
-    /* More tokens than asked for hide nothing. */
+    /* Additional tokens are harmless, but the limit was ignored. */
     if (most > 0 && r->n_ids > (size_t)most)
         engine_pool_note_ignored(t->engines, r->replica, "max_tokens");
     if (r->finish == ENGINE_STOP && !by_string && !t->sampling->grammar &&
@@ -183,8 +184,8 @@ static bool is_json(struct str text)
     return ret;
 }
 
-/* An answer that the engine ends by itself, as text, must be JSON if a format demands it. Its
- * tokens hide nothing, so it stays, with a warning. */
+/* Checks that an answer which the engine ended itself, as text, is JSON if a format demands it. Its
+ * tokens are right, so it is kept, with a warning. */
 static void check_format(struct model_call *t, struct sample *r)
 {
     struct str type = json_string(json_get(t->format, "type"));
@@ -221,7 +222,7 @@ void answer_rules_watch_message(struct model_call *t, struct sample *r)
         fail(t, r, "stop", "its answer goes on after the stop string");
 }
 
-/* Reports a field that an upstream ignored. Its answer hides nothing, so it stays. */
+/* Reports a field that an upstream ignored. The answer is otherwise right, so it is kept. */
 static void report_field(struct model_call *t, struct sample *r, const char *field,
                          const char *warning)
 {
@@ -230,7 +231,7 @@ static void report_field(struct model_call *t, struct sample *r, const char *fie
     engine_pool_note_ignored(t->engines, r->replica, field);
 }
 
-/* Tokens are counted where ids or usage came. */
+/* Checks the number of tokens, if ids or usage came. */
 static bool check_usage(struct model_call *t, struct sample *r)
 {
     int64_t most = t->sampling->max_tokens;

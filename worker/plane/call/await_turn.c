@@ -4,7 +4,8 @@
 #include "worker/plane/call/call_rows.h"
 #include "worker/plane/call/model_call_internal.h"
 
-/* Returns the oldest call of the row other than `ended`, or NULL. Rows list the newest first. */
+/* Returns the oldest call of the row other than `ended`, or NULL. Rows have the newest call
+ * first. */
 static struct model_call *find_oldest(const struct call_row *row, const struct model_call *ended)
 {
     struct model_call *oldest = NULL, *at;

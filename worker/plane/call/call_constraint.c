@@ -1,4 +1,5 @@
-/* What an answer is held to, and what else of the sampling is long, as engines are sent it. */
+/* Constraints of an answer, and other long members of the sampling, in the form that engines
+ * get. */
 
 #include "worker/engine/pool/ready_texts.h"
 #include "worker/plane/call/call_env.h"

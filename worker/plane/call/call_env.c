@@ -1,4 +1,4 @@
-/* What all calls of one worker share: made before the first call, ended behind the last. */
+/* Data that all calls of one worker share: made before the first call, freed after the last. */
 #include <stdlib.h>
 
 #include "common/base/check.h"
@@ -19,7 +19,7 @@
 #include "worker/text/parsers/kinds.h"
 #include "worker/text/tokens/tokenizer.h"
 
-/* Returns -1 and e; what is there by then is for call_env_close. */
+/* If it fails, call_env_close frees what was made. */
 int call_env_open(struct call_env *env, const struct call_env_parts *parts, struct err *e)
 {
     call_tasks_begin(env, parts);
@@ -51,7 +51,7 @@ int call_env_open(struct call_env *env, const struct call_env_parts *parts, stru
     return 0;
 }
 
-/* Closes in the reverse order; deliveries are noted first. */
+/* Closes in the reverse order; deliveries are recorded first. */
 void call_env_close(struct call_env *env, bool keep)
 {
     if (env->ledger) {
@@ -102,7 +102,6 @@ struct answer_formats call_formats(const struct call_env *env)
     return env->rules->formats;
 }
 
-/* The id of a tool call to which the model gave none. */
 void call_fresh_id(void *ctx, char *out, size_t size)
 {
     struct call_env *env = ctx;

@@ -1,9 +1,9 @@
 /*
- * Storing comes first, since the commit record names pictures by their hash, and no record may name
- * bytes that are not stored. Gathering walks the messages of the call's path in order, which is the
- * order of the placeholders in the prompt. From then on pictures are files: what the request
- * brought is given back before the engine is asked, and the engine's request reads them piece by
- * piece. What the request brought was compared with its file (media_store_put); the others are held
+ * Storing comes first, because the commit record names pictures by their hash, and no record may
+ * name bytes that are not stored. Gathering walks the messages of the call's path in order, which
+ * is the order of the placeholders in the prompt. From then on pictures are files: the request's
+ * memory is freed before the engine is asked, and the engine's request reads them piece by piece.
+ * The request's pictures were compared with their files (media_store_put); the others are checked
  * against their hash.
  */
 #include "worker/plane/call/call_images.h"
@@ -23,13 +23,14 @@
 #include "worker/text/request/chat_request.h"
 #include "worker/text/request/images.h"
 
-/* A note is never cut off where it is made first. */
+/* Checks the length of a note where it is made first, because later it must never be cut. */
 static bool is_fetch_note(struct str text)
 {
     return text.len > 0 && memchr(text.p, '\0', text.len) == NULL;
 }
 
-/* One that was fetched before the call had a session: what is noted, if anything, must be that. */
+/* Handles a picture that was fetched before the call had a session. If the session has a note of
+ * its URL, the picture must be the noted one. */
 static int pin_image(const struct model_call *t, const struct request_image *image, struct err *e)
 {
     struct media_pin of = {

@@ -1,7 +1,7 @@
 /*
- * The pictures of a call: what came with the request goes into the media store before anything of
- * the call is on record, and the engine gets the bytes of all that the conversation shows, from the
- * store. Both may run in a helper.
+ * The pictures of a call. Those of the request are stored in the media store before anything of the
+ * call is on record. The engine gets the bytes of all pictures in the conversation, from the store.
+ * Both may run in a helper.
  */
 #ifndef RG_CALL_CALL_IMAGES_H
 #define RG_CALL_CALL_IMAGES_H
@@ -10,14 +10,15 @@ struct engine_request;
 struct err;
 struct model_call;
 
-/* Stores what the request brought, and gives its memory back. ERR_STORAGE_FULL and its like:
+/* Stores the request's pictures, and frees their memory. Errors such as ERR_STORAGE_FULL mean that
  * nothing was sent. */
 int call_images_keep(struct model_call *t, struct err *e);
 
 /* Fills t->images, in the call's arena, in the order of the prompt's placeholders. */
 int call_images_gather(struct model_call *t, struct err *e);
 
-/* The ids that its answers must not have, since they stand for pictures. From RENDER on. */
+/* Returns the ids that its answers must not have, because they are placeholders of pictures. Valid
+ * from RENDER on. */
 struct token_span call_images_banned(const struct model_call *t);
 
 /* Writes the pictures into an engine's request. */
