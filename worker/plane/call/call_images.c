@@ -75,12 +75,12 @@ static bool is_brought(const struct chat_request *req, struct str media)
     return false;
 }
 
-/* An earlier picture is still what it was. */
+/* Keeps the note of an earlier check: an image that was stored then is unchanged. */
 static int check_stored(const struct model_call *t, struct str media, struct err *e)
 {
     int rc = media_store_check(t->env->media, t->in.session_id, media, e);
 
-    if (rc != 0 && e->kind == ERR_NOT_FOUND) /* it is on record, so it was there */
+    if (rc != 0 && e->kind == ERR_NOT_FOUND) /* the image is on record, so it existed once */
         return err_set(e, ERR_STORAGE_FAILED,
                        "an image of this conversation is gone from the disk");
     return rc;
@@ -131,8 +131,9 @@ void call_images_put(const struct model_call *t, struct engine_request *er)
     er->images = t->images;
     er->n_images = t->n_images;
     er->image_pad = v->pad;
-    /* A stream reports only the length of the prompt. Until the engines are proven to treat
-     * pictures exactly, the answer is requested whole, which contains more. */
+    /* Requests the answer without streaming until the engines are proven to handle images exactly,
+     * because a streamed answer reports only the length of the prompt and a whole answer reports
+     * more. */
     er->stream = er->stream && engine_pool_images_proven(t->engines);
     er->media_drift = t->env->media_drift;
     er->banned = call_images_banned(t);

@@ -1,4 +1,4 @@
-/* The listeners of a call: usually one HTTP answer, several after a join. */
+/* Sends the events of a call to its listeners: usually one HTTP answer, several after a join. */
 #include <stdlib.h>
 
 #include "common/base/mem.h"
@@ -20,8 +20,8 @@ struct listener_beat {
 
 static void on_keepalive(struct loop_timer *timer);
 
-/* The next sign of life. A stream gets one after each silence, another answer once and then
- * every NONSTREAM_SPACE_MS at most. */
+/* Sets the time of the next keepalive: for a stream after each silence, for any other answer once
+ * and then at most every NONSTREAM_SPACE_MS. */
 static void set_keepalive(struct call_listener *l, bool first)
 {
     struct call_env *env = l->model_call->env;
@@ -63,7 +63,8 @@ void call_listeners_add(struct model_call *t, struct call_listener *l)
     set_keepalive(l, true);
 }
 
-/* The listener gets nothing more. The call may wait for a listener that was late. */
+/* Detaches the listener, which gets no further events. Wakes the call if it waits for a listener
+ * that is catching up. */
 void call_listeners_drop(struct model_call *t, struct call_listener *l)
 {
     struct call_listener **at = &t->listeners;
@@ -80,13 +81,14 @@ void call_listeners_drop(struct model_call *t, struct call_listener *l)
         model_call_wake(t);
 }
 
-/* Reports whether the listener gets new deltas of this answer now, or later with earlier ones. */
+/* Reports whether the listener gets new deltas of this answer now. If not, it gets them later,
+ * together with the earlier ones. */
 static bool gets_deltas(const struct call_listener *l, uint32_t index)
 {
     return l->stream && !(l->behind && index >= l->at_sample);
 }
 
-/* Sends a delta to the listeners that stream; it counts as a sign of life. */
+/* Sends a delta to the listeners that stream. The delta counts as a keepalive. */
 #define EACH_STREAM(call)                                             \
     do {                                                              \
         struct model_call *t_ = ctx;                                  \
@@ -135,7 +137,7 @@ static void to_logprobs(void *ctx, uint32_t index, const struct token_logprob *l
     EACH_STREAM(l->sink->logprobs(l->ctx, index, lp, n));
 }
 
-/* Sends the head, also to listeners that do not stream. */
+/* Sends the head to all listeners, also to those that do not stream. */
 static void to_head(void *ctx, const struct answer_head *h)
 {
     struct model_call *t = ctx;
@@ -158,13 +160,13 @@ const struct answer_sink call_listeners_sink = {
     .sealed = to_sealed,
 };
 
-/* --- what the others have heard before --- */
+/* --- repeating earlier events to a new listener --- */
 
-/* Work of one step, about a millisecond: so many logprobs, or REPEAT_UNITs of text; each answer
- * counts in addition. */
+/* Work of one step, about a millisecond: the number of logprobs or of REPEAT_UNITs of text. Each
+ * answer adds REPEAT_ANSWER. */
 enum { REPEAT_MAX = 1 << 10, REPEAT_ANSWER = 1 << 6 };
 
-/* Repeats logprobs of the next answer. False: there are more. */
+/* Repeats logprobs of the next answer. Returns false if more are left. */
 static bool repeat_logprobs(const struct sample *r, struct call_listener *l, size_t *room)
 {
     const struct token_logprob *next;
@@ -216,7 +218,7 @@ bool call_listeners_behind(const struct model_call *t)
     return false;
 }
 
-/* The listener may leave at a pause. Then the call may be gone. */
+/* The listener may leave while the function pauses, and the call may be freed then. */
 void call_listeners_repeat(struct model_call *t, struct call_listener *l)
 {
     if (!t->head_sent)

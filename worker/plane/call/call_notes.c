@@ -1,5 +1,5 @@
-/* What is noted of a call beside its answer: its line in the log, a budget that it has spent, a
- * prompt that leaked (model_call_internal.h). */
+/* Reports events of a call other than its answer: its log line, a spent budget, a prompt that
+ * leaked (model_call_internal.h). */
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -10,7 +10,7 @@
 #include "worker/plane/call/sample.h"
 #include "worker/session/store/session.h"
 
-/* One line of debug log for each call. */
+/* Writes one line of debug log for each call. */
 void model_call_log_end(struct model_call *t, const char *outcome)
 {
     uint64_t total_us = clock_us() - t->started_us;
@@ -27,7 +27,8 @@ void model_call_log_end(struct model_call *t, const char *outcome)
              LOG_U("total_us", total_us));
 }
 
-/* The session tells why it stopped, also after a restart. */
+/* Noted in the session so that the session can name the reason for its stop, even after a
+ * restart. */
 void model_call_note_budget(struct model_call *t, const struct err *e)
 {
     bool ended = false;

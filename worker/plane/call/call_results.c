@@ -1,5 +1,5 @@
-/* What the engine gave takes the form of the record, and a helper makes long messages ready for it.
- * A long answer takes many pauses, an ordinary one is ready at once. */
+/* Converts the engine's results to the form of the record. A helper prepares long messages. A long
+ * answer takes many pauses, an ordinary one takes none. */
 #include "common/base/buf.h"
 #include "common/os/task.h"
 #include "worker/plane/call/call_env.h"
@@ -12,13 +12,13 @@
 #include "worker/session/call/session_answer.h"
 #include "worker/text/request/asked_text.h"
 
-/* Tokens, alternatives counted, that become results in about half a millisecond. */
+/* Tokens, with their alternatives, that are converted in about half a millisecond. */
 enum { RESULTS_TOKENS = 32 << 10 };
 
-/* Bytes of text that are copied, and logprobs that are looked at, in the time of a token. */
+/* Bytes of text that are copied, and logprobs that are read, in the time that one token takes. */
 enum { TOKEN_BYTES = 32, LOOKED_AT = 2 };
 
-/* Adds to the work since the last pause, and pauses if it is enough. */
+/* Adds to the work since the last pause, and pauses if the sum is large enough. */
 MAY_PAUSE static int count_work(struct model_call *t, size_t *work, size_t more)
 {
     *work += more;
@@ -28,7 +28,8 @@ MAY_PAUSE static int count_work(struct model_call *t, size_t *work, size_t more)
     return model_call_pause(t);
 }
 
-/* Of n answers to one prompt, counted once: what the engine had for all of them. */
+/* Counts the cached tokens of a call. The n answers to one prompt count once, with the tokens that
+ * the engine had cached for all of them. */
 static void count_cached(struct model_call *t)
 {
     int64_t least = INT64_MAX;
@@ -38,7 +39,7 @@ static void count_cached(struct model_call *t)
     t->usage.cached_tokens = (uint32_t)MIN_OF(least, (int64_t)t->usage.prompt_tokens);
 }
 
-/* Gives the answers the form of the record. */
+/* Converts the answers to the form of the record. */
 MAY_PAUSE static int convert_answers(struct model_call *t)
 {
     size_t work = 0;
@@ -59,7 +60,7 @@ MAY_PAUSE static int convert_answers(struct model_call *t)
     return 0;
 }
 
-/* Writes what an answer told besides, for replays. */
+/* Writes the additional data of an answer that replays need. */
 MAY_PAUSE static int write_told(struct model_call *t, struct sample *r, struct session_answer *ret,
                                 size_t *work)
 {
@@ -85,7 +86,7 @@ MAY_PAUSE static int write_told(struct model_call *t, struct sample *r, struct s
     return rc ? -1 : count_work(t, work, r->out.n_logprobs / LOOKED_AT);
 }
 
-/* What an answer told has the sums of all answers in it. */
+/* The additional data of an answer contains the sums of all answers. */
 int call_make_results(struct model_call *t)
 {
     size_t work = 0;
@@ -100,7 +101,7 @@ int call_make_results(struct model_call *t)
     return 0;
 }
 
-/* In a helper, maybe: see work.h. */
+/* Makes the messages, perhaps in a helper (work.h). */
 static int run_messages(void *ctx, void *tool, struct err *e)
 {
     struct model_call *t = ctx;
@@ -111,7 +112,8 @@ static int run_messages(void *ctx, void *tool, struct err *e)
     return 0;
 }
 
-/* The record makes what a helper had no time for: what was sampled is recorded. */
+/* Makes on the loop the messages that a helper had no time for, because an answer that was sampled
+ * is always recorded. */
 int call_make_messages(struct model_call *t)
 {
     size_t bytes = session_long_messages(t->answers, t->n_samples, CALL_FRAGMENT);
@@ -119,7 +121,8 @@ int call_make_messages(struct model_call *t)
 
     if (bytes == 0)
         return 0;
-    /* not the session's lane: what was sampled does not wait for what others of it ask */
+    /* a lane of its own, so that an answer that was sampled does not wait for other work of the
+     * session */
     w.lane =
         arena_printf(&t->arena, "answers of %.*s", (int)t->in.session_id.len, t->in.session_id.p);
     return model_call_offload(t, &w) && (t->failing || t->err.kind == ERR_CANCELLED) ? -1 : 0;

@@ -1,4 +1,4 @@
-/* A row is made with its first call and goes with the last one (call_rows.h). */
+/* Makes a row with a session's first call and frees it with the last one (call_rows.h). */
 #include "worker/plane/call/call_rows.h"
 
 #include <stdlib.h>
@@ -37,7 +37,7 @@ void call_rows_add(struct call_env *env, struct model_call *t)
     list_prepend(&r->calls, &t->in_row);
 }
 
-/* Forgets the session: none of its calls runs. */
+/* Forgets a session that has no running call left. */
 static void forget_session(struct call_env *env)
 {
     map_done(env->rows);

@@ -1,4 +1,4 @@
-/* The running model calls by their sessions, so that a search for a session's calls does not pass
+/* The running model calls, grouped by session, so that a search for a session's calls does not pass
  * all others. */
 #ifndef RG_CALL_CALL_ROWS_H
 #define RG_CALL_CALL_ROWS_H
@@ -11,20 +11,20 @@
 struct call_env;
 struct model_call;
 
-/* A session's calls (model_call.in_row), newest first. It is there as long as it has some. */
+/* A session's running calls (model_call.in_row), newest first. Exists while the session has any. */
 struct call_row {
     struct list_head calls;
     size_t len;
     char session[];
 };
 
-/* The call becomes the newest of its session's; it is in no row. */
+/* Adds a call that is in no row as the newest of its session's calls. */
 void call_rows_add(struct call_env *env, struct model_call *t);
 
-/* Takes the call out of its row, if it is in one. */
+/* Takes the call out of its row. Does nothing if the call is in none. */
 void call_rows_leave(struct model_call *t);
 
-/* The session's row; NULL: none of its calls is in one. */
+/* Returns the session's row. Returns NULL if the session has no call in a row. */
 struct call_row *call_rows_find(const struct call_env *env, struct str session_id);
 
 #endif

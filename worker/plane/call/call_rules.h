@@ -1,7 +1,7 @@
 /*
  * struct call_rules: the limits of every model call of the worker, and the formats of the model's
- * answers. Made from the settings, and again in place when they are reloaded. A helper's reader
- * copies it on the loop first.
+ * answers. Made from the settings, and updated in place when the settings are reloaded. A helper
+ * must therefore get a copy that was made on the loop.
  */
 #ifndef RG_CALL_CALL_RULES_H
 #define RG_CALL_CALL_RULES_H
@@ -12,7 +12,8 @@
 struct call_rules {
     struct request_limits limits;
     struct image_rules images;
-    struct answer_formats formats; /* formats of the model; the thought is each prompt's */
+    /* formats of the model; the state of the thought is set for each prompt */
+    struct answer_formats formats;
 };
 
 #endif

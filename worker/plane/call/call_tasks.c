@@ -1,4 +1,4 @@
-/* The tasks of a worker: their helper threads, and what they cost. */
+/* Gives the tasks of a worker helper threads and counts what the jobs cost. */
 #include "worker/plane/call/call_tasks.h"
 
 #include <stdint.h>
@@ -12,9 +12,9 @@
 #include "worker/plane/call/call_env.h"
 #include "worker/plane/call/work.h"
 
-enum { STALL_US = 20000 }; /* the longest that any request may hold the loop */
+enum { STALL_US = 20000 }; /* the longest time that any request may hold the loop */
 
-/* `place` becomes an address for addr2line. */
+/* Logs what held the loop for too long. addr2line translates the logged `place`. */
 static void on_stall(void *ctx, struct str owner, uint64_t us, const void *place)
 {
     extern const char __executable_start[];

@@ -1,5 +1,5 @@
 /*
- * What helper threads and tasks of a worker share (call_tasks.c).
+ * Helper threads of a worker's tasks, and the metrics of their jobs.
  */
 #ifndef RG_CALL_CALL_TASKS_H
 #define RG_CALL_CALL_TASKS_H
@@ -10,8 +10,7 @@ struct call_env;
 struct helper_job;
 struct work_tools;
 
-/* Tasks have env's helper threads from now on; `own` (copied) is what the loop itself works with.
- */
+/* Gives all tasks env's helper threads. `own` (copied) are the tools that the loop itself uses. */
 void call_tasks_use_helpers(struct call_env *env, const struct work_tools *own);
 
 /* Counts a job that has ended, or whose thread hangs, in the metrics. */

@@ -1,7 +1,8 @@
 /*
- * What a session did last is remembered for the tool gap, here and not in the session: it is no
- * part of it, and goes with the process. Of GAPS_MAX sessions, the one that was quiet for longest
- * is forgotten first.
+ * Writes the spans of calls (call_trace.h). The end of a session's last call, from which the tool
+ * gap is computed, is kept here and not in the session: it is no part of the session's record and
+ * is lost with the process. When there are more than GAPS_MAX sessions, the one that has been quiet
+ * for longest is forgotten first.
  */
 #include "worker/plane/call/call_trace.h"
 
@@ -22,31 +23,31 @@
 
 enum { GAPS_MAX = 65536 };
 
-/* A session between two calls. */
+/* The last call of a session, for the gap until its next call. */
 struct session_gap {
-    struct list_item item; /* in tracer->quiet, while no call runs */
-    struct str id;         /* behind it */
-    unsigned running;      /* its calls */
-    uint64_t ended_us;     /* the last one's end */
+    struct list_item item; /* in tracer->quiet, while no call of the session runs */
+    struct str id;         /* session id, stored behind the struct */
+    unsigned running;      /* number of the session's running calls */
+    uint64_t ended_us;     /* end of the session's last call */
 };
 
 struct call_tracer {
     struct span_exporter *exporter;
     struct map gaps;
-    struct list_head quiet; /* the one that has been so for longest first */
+    struct list_head quiet; /* sessions without a running call, the longest quiet one first */
     size_t n_quiet;
-    struct buf span; /* while it is written */
+    struct buf span; /* buffer for the span that is being written */
 };
 
 struct call_trace {
     struct call_tracer *tracer;
     struct session_gap *gap;
-    uint64_t gap_us; /* when it began; 0: none is known */
+    uint64_t gap_us; /* begin of the tool gap; 0: unknown */
     bool has_parent;
-    struct trace_context parent, own; /* the client's span; this call's */
-    struct str state;                 /* the client's tracestate, or absent */
+    struct trace_context parent, own; /* the client's span, and this call's span */
+    struct str state;                 /* the client's tracestate; absent: none */
     uint64_t at_us[CALL_MARKS];
-    uint8_t (*engines)[SPAN_ID_BYTES]; /* one for each sample that an engine was asked for */
+    uint8_t (*engines)[SPAN_ID_BYTES]; /* span id of each engine call, one for each sample */
 };
 
 struct call_tracer *call_tracer_new(struct span_exporter *x)
@@ -71,7 +72,7 @@ void call_tracer_free(struct call_tracer *c)
     free(c);
 }
 
-/* --- gaps --- */
+/* --- tool gaps --- */
 
 static struct session_gap *gap_new(struct call_tracer *c, struct str id)
 {
@@ -83,7 +84,8 @@ static struct session_gap *gap_new(struct call_tracer *c, struct str id)
     return g;
 }
 
-/* Handles the start of a session's call. Returns when the last one ended, if none runs. */
+/* Handles the start of a session's call. Returns in *ret_us the end of the session's last call, if
+ * no call of the session runs. */
 static struct session_gap *gap_leave(struct call_tracer *c, struct str id, uint64_t *ret_us)
 {
     struct session_gap *g = map_get(&c->gaps, id);
@@ -99,7 +101,7 @@ static struct session_gap *gap_leave(struct call_tracer *c, struct str id, uint6
     return g;
 }
 
-/* A call of it has ended. */
+/* Handles the end of a session's call. */
 static void gap_enter(struct call_tracer *c, struct session_gap *g, uint64_t now_us)
 {
     struct session_gap *oldest;
@@ -117,7 +119,7 @@ static void gap_enter(struct call_tracer *c, struct session_gap *g, uint64_t now
     free(oldest);
 }
 
-/* --- while it runs --- */
+/* --- while the call runs --- */
 
 void call_trace_begin(struct model_call *t)
 {
@@ -166,18 +168,19 @@ struct str call_trace_headers(struct model_call *t, uint32_t i)
                         (int)c->state.len, c->state.p);
 }
 
-/* --- spans --- */
+/* --- writing spans --- */
 
-/* What all spans of a call are written with. */
+/* Values that all spans of a call share. */
 struct call_spans {
     const struct model_call *call;
     const struct call_trace *trace;
     struct buf *out;
-    uint64_t end_us;   /* on clock_us */
-    uint64_t ahead_ns; /* from there to the wall's clock; one figure, so that spans nest */
+    uint64_t end_us; /* end of the call, on clock_us */
+    /* difference between clock_us and the wall clock; the same for all spans, so that they nest */
+    uint64_t ahead_ns;
 };
 
-/* Clamps the time to the call. */
+/* Clamps a time to the duration of the call. */
 static uint64_t clamp_us(const struct call_spans *s, uint64_t us)
 {
     return MIN_OF(MAX_OF(us, s->call->started_us), s->end_us);
@@ -189,7 +192,7 @@ static void send_span(const struct call_spans *s, struct str error)
     span_exporter_add(s->trace->tracer->exporter, s->out);
 }
 
-/* A part of the call; its caller adds attributes and sends it. */
+/* Starts the span of a part of the call. The caller adds attributes and sends the span. */
 static void open_step(const struct call_spans *s, const char *name, enum span_kind kind,
                       uint64_t from_us, uint64_t to_us)
 {
@@ -203,7 +206,7 @@ static void open_step(const struct call_spans *s, const char *name, enum span_ki
     span_open(s->out, &span);
 }
 
-/* The time of a mark; the call's end when it did not get there. */
+/* Returns the time of a mark, or the call's end if the call did not reach the mark. */
 static uint64_t mark_us(const struct call_spans *s, enum call_mark mark)
 {
     return s->trace->at_us[mark] ? s->trace->at_us[mark] : s->end_us;
@@ -214,7 +217,7 @@ static bool is_ok(const struct model_call *t)
     return str_eq_c(str_cstr(t->outcome), "ok");
 }
 
-/* Returns the error of the step that the call was in. */
+/* Returns the type of the call's error if the call failed in this step. */
 static struct str error_of(const struct model_call *t, bool was_last)
 {
     return was_last && !is_ok(t) ? str_cstr(t->outcome) : (struct str){0};
@@ -241,8 +244,9 @@ static void open_engine(const struct call_spans *s, uint32_t i, uint64_t from_us
     span_open(s->out, &span);
 }
 
-/* Queue and engine of one sample. Of one that did not come to its end only the sum is known. Both
- * were timed from before the mark: neither goes beyond the moment when all answers were there. */
+/* Writes the spans of the queue and of the engine for one sample. For a sample that did not finish
+ * only the sum of both is known. Both times are measured from a moment before the mark, so they are
+ * clamped to the moment when all answers were complete. */
 static void put_sample(const struct call_spans *s, uint32_t i)
 {
     const struct sample *r = &s->call->samples[i];

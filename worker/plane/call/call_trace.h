@@ -4,9 +4,10 @@
  *   [tool gap]  [chat MODEL .................................................]
  *               [render][queue][engine ....................][parse][commit]
  *
- * It stands below the span that the client's traceparent names, else it is a root in the trace of
- * its session. Times are noted while the call runs. Spans are written when it is over and its
- * answer was sent. Off, env->tracer and call->trace are NULL: a comparison a step.
+ * The parent of the call's span is the span that the client's traceparent names. Without one it is
+ * a root in the trace of its session. Times are noted while the call runs. Spans are written when
+ * the call is over and its answer was sent. Without tracing, env->tracer and call->trace are NULL,
+ * which costs one comparison a step.
  */
 #ifndef RG_CALL_CALL_TRACE_H
 #define RG_CALL_CALL_TRACE_H
@@ -20,7 +21,7 @@ struct call_trace;
 struct call_tracer;
 struct span_exporter;
 
-/* Sends to `x`, which the caller frees afterwards. */
+/* Makes a tracer that sends spans to `x`. The caller frees `x` after the tracer. */
 struct call_tracer *call_tracer_new(struct span_exporter *x);
 
 /* Frees the tracer; accepts NULL. */
@@ -28,7 +29,7 @@ void call_tracer_free(struct call_tracer *c);
 
 enum call_mark { CALL_RENDERED, CALL_ASKED, CALL_ANSWERED, CALL_COMMITTED, CALL_MARKS };
 
-/* The call begins: t->trace is made when there is a tracer. */
+/* Starts the trace of a call: makes t->trace if there is a tracer. */
 void call_trace_begin(struct model_call *t);
 
 void call_trace_note(struct call_trace *c, enum call_mark mark);
@@ -44,7 +45,8 @@ static inline void call_trace_mark(struct model_call *t, enum call_mark mark)
  * call's arena; absent if there is no trace. */
 struct str call_trace_headers(struct model_call *t, uint32_t i);
 
-/* Writes the spans of a call that is over: t->trace is not NULL, t->outcome says how it ended. */
+/* Writes the spans of a call that is over. t->trace must not be NULL, and t->outcome names how the
+ * call ended. */
 void call_trace_end(struct model_call *t);
 
 #endif

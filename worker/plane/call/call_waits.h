@@ -1,5 +1,5 @@
 /*
- * struct call_waits: what of a running call waits for the loop. In the call's arena, for
+ * struct call_waits: what wakes a running call from the loop. In the call's arena; used by
  * model_call.c, running_calls.c and ended_calls.c.
  */
 #ifndef RG_CALL_CALL_WAITS_H
@@ -12,8 +12,9 @@ struct model_call;
 
 struct call_waits {
     struct model_call *model_call;
-    struct waiter changed;    /* model_call_wake */
-    struct loop_timer rejoin; /* without listeners: the time for a retry */
+    struct waiter changed; /* woken by model_call_wake */
+    /* runs while the call has no listeners: the time that a retry has to join */
+    struct loop_timer rejoin;
 };
 
 #endif

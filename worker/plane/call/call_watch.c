@@ -1,5 +1,5 @@
-/* Viewers of running calls: call_env.watch. Without viewers a call or a delta costs one comparison.
- */
+/* Sends viewers of running calls (call_env.watch) the calls' events. Without viewers a call or a
+ * delta costs one comparison. */
 #include "worker/plane/call/model_call_internal.h"
 
 #include "common/codec/json.h"
@@ -19,13 +19,13 @@ void call_watch_call(const struct model_call *t, bool ended)
                 &(struct call_place){.call = t->head.call, .parent = t->stands_on}, ended);
 }
 
-/* Only the new tokens, or text. */
+/* Sends viewers only the new tokens, or the new text if there are no ids. */
 void call_watch_delta(const struct sample *r, const struct engine_delta *d)
 {
     const struct model_call *t = r->model_call;
     const struct call_watch *w = t->env->watch;
 
-    if (!w || (!d->message && d->n_chat_lps > 0)) /* viewers do not get these */
+    if (!w || (!d->message && d->n_chat_lps > 0)) /* viewers do not get these deltas */
         return;
     w->tokens(w->ctx, &(struct call_tokens){
                           .session_id = t->in.session_id,

@@ -1,5 +1,5 @@
-/* struct call_watch: viewers of running calls (GET /events and the viewer), and their events.
- * Without viewers env->watch is NULL, and a change costs one comparison. */
+/* struct call_watch: the viewers of running calls (GET /events and the web viewer), and the events
+ * that they get. Without viewers env->watch is NULL, and a change costs one comparison. */
 #ifndef RG_CALL_CALL_WATCH_H
 #define RG_CALL_CALL_WATCH_H
 
@@ -15,21 +15,21 @@ struct engine_delta;
 struct model_call;
 struct sample;
 
-/* Events of a running call. `call`: its answer has begun, or it is over (committed or not).
- * `tokens`: new tokens; borrowed. */
+/* Events for viewers of a running call. `call`: the call's answer has begun, or the call is over
+ * (committed or not). `tokens`: new tokens; borrowed. */
 struct call_tokens {
     struct str session_id;
-    uint64_t call;  /* its number in the session */
+    uint64_t call;  /* number of the call in its session */
     uint32_t index; /* index of the sample */
-    bool so_far;    /* all text so far, for a viewer that came late */
-    size_t n;       /* how many tokens that is */
+    bool so_far;    /* the tokens are all text so far, for a viewer that joined late */
+    size_t n;       /* number of tokens */
     struct token_span ids;
-    const float *logprobs; /* ids.n, or NULL */
-    struct str text;       /* where there are no ids */
+    const float *logprobs; /* ids.n logprobs, or NULL */
+    struct str text;       /* the text, if there are no ids */
 };
 
-/* Which call of its session. `parent`: response id of the answer that it goes on from; absent: of
- * none. */
+/* Position of a call in its session. `parent` is the response id of the answer that the call
+ * continues; absent: none. */
 struct call_place {
     uint64_t call;
     struct str parent;
@@ -41,10 +41,10 @@ struct call_watch {
     void (*tokens)(void *ctx, const struct call_tokens *t);
 };
 
-/* Repeats for env->watch the running calls of the session and their text so far. */
+/* Sends env->watch the session's running calls and their text so far. */
 void call_watch_repeat(struct call_env *env, struct str session_id);
 
-/* Notifies env->watch, if there is one. */
+/* Notifies env->watch, if set, that a call has begun or ended. */
 void call_watch_call(const struct model_call *t, bool ended);
 void call_watch_delta(const struct sample *r, const struct engine_delta *d);
 

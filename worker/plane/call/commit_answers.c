@@ -1,7 +1,7 @@
-/* From an answer with text and ids to its durable record: call_commit_answers, below, has all steps
- * in order. Answers become a record, which is journaled and applied, and as durable as promised
- * before a listener gets its end. Long bytes are journaled before the record, a fragment at a time
- * (worker/session/record/call_bulk.h). An ordinary call passes without a pause. */
+/* Makes the durable record of a call's answers: call_commit_answers, below, lists all steps in
+ * order. The answers become a record, which is journaled, applied, and as durable as promised
+ * before a listener gets the end of its answer. Long values are journaled before the record, a
+ * fragment at a time (worker/session/record/call_bulk.h). An ordinary call needs no pause. */
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "worker/ledger/ledger.h"
@@ -17,10 +17,10 @@
 #include "worker/session/store/session.h"
 #include "worker/text/request/chat_request.h"
 
-/* --- what can be recorded --- */
+/* --- checks before recording --- */
 
-/* A concurrent call of a linear session may have been recorded first. With --linear-conflict=answer
- * the call goes on, and nothing records it. */
+/* Handles a concurrent call of a linear session that was recorded first. With
+ * --linear-conflict=answer this call continues, but is not recorded. */
 static int lose_conflict(struct model_call *t)
 {
     if (t->err.kind != ERR_STATE_CONFLICT || !t->env->answers_conflicts)
@@ -31,7 +31,8 @@ static int lose_conflict(struct model_call *t)
     return 0;
 }
 
-/* Refuses answers that cannot be recorded, as far as that is known before. */
+/* Refuses answers that cannot be recorded, as far as this can be checked before the record is
+ * made. */
 static int check_answers(struct model_call *t)
 {
     if (answer_check(t))
@@ -41,7 +42,7 @@ static int check_answers(struct model_call *t)
 
 /* --- fragments --- */
 
-/* Journals the next fragment. 1: others may follow; 0: there is no other. */
+/* Journals the next fragment. Returns 1 if more may follow, 0 if none is left. */
 static int write_fragment(struct model_call *t)
 {
     struct buf record = {0};
@@ -78,7 +79,7 @@ static void on_durable(void *ctx)
     model_call_wake(t);
 }
 
-/* Writes, journals and applies the record, which uses up the plan. */
+/* Writes, journals and applies the record. Uses up the plan. */
 static int write_record(struct model_call *t)
 {
     struct buf record = {0};
@@ -93,7 +94,7 @@ static int write_record(struct model_call *t)
     return rc;
 }
 
-/* The session is asked once more: it may have changed while fragments were written. */
+/* Looks the session up again, because it may have changed while fragments were written. */
 static int commit(struct model_call *t)
 {
     enum session_cause cause = t->plan->cause;
@@ -106,9 +107,9 @@ static int commit(struct model_call *t)
     return 0;
 }
 
-/* --- the end --- */
+/* --- the end of the answer --- */
 
-/* The end of the answer, to all listeners, when each has been told what comes before. */
+/* Sends the end of the answer to all listeners, after each has had all earlier events. */
 MAY_PAUSE static int send_end(struct model_call *t)
 {
     while (call_listeners_behind(t))

@@ -8,7 +8,7 @@
 #include "worker/session/call/session_answer.h"
 #include "worker/session/store/session.h"
 
-/* A span without a version, or none at all. */
+/* Reports whether the sample has a span without a weight version, or no span at all. */
 static bool is_versioned(const struct sample *r)
 {
     for (size_t i = 0; i < r->n_versions; i++) {
@@ -26,8 +26,8 @@ static void count_unversioned(const struct model_call *t)
     }
 }
 
-/* Counts the cause of each answer, and returns that of the first. It differs from the planned one
- * if the commit found that the session has this answer already. */
+/* Counts the cause of each answer and returns that of the first. The cause differs from the planned
+ * one if the commit found that the session has this answer already. */
 static enum session_cause count_causes(const struct model_call *t, enum session_cause planned)
 {
     bool ended = false;

@@ -1,5 +1,5 @@
 /*
- * What the metrics learn of a call whose answers are complete.
+ * Metrics of a call whose answers are complete.
  */
 #ifndef RG_CALL_COMMIT_COUNTS_H
 #define RG_CALL_COMMIT_COUNTS_H
@@ -11,7 +11,7 @@
 struct model_call;
 struct session_answer;
 
-/* The answers of a call, one for each of its samples, recorded or not. */
+/* Counts the answers of a call, one for each of its samples, whether they are recorded or not. */
 void commit_count_answers(const struct model_call *t, const struct session_answer *answers);
 
 /* Counts a call whose record is applied. `planned` is the cause of its plan, `trimmed` the number

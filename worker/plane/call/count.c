@@ -1,4 +1,4 @@
-/* How many tokens a request's prompt has: the first half of a call, and no more. */
+/* Counts the tokens of a request's prompt: runs only the first half of a call. */
 
 #include "common/base/arena.h"
 #include "common/os/task.h"
@@ -16,7 +16,7 @@ struct token_count {
     const struct call_input *in;
     struct arena *arena;
     struct session_call_input input;
-    struct session_plan *plan; /* plan of a chat or of ids */
+    struct session_plan *plan; /* plan of a chat or of token ids */
     struct token_span prompt;
 };
 
@@ -46,7 +46,7 @@ MAY_PAUSE static int render_prompt(struct token_count *c, struct err *e)
     return work_offload(&w, e);
 }
 
-/* Counts the tokens of the prompt. The session is pinned. */
+/* Counts the tokens of the prompt. The session must be pinned. */
 MAY_PAUSE static int count_prompt(struct token_count *c, struct session *s, struct err *e)
 {
     int rc;

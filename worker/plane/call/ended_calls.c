@@ -1,10 +1,11 @@
-/* Calls of sessions that have ended while they ran. A session may have hundreds, each with many
- * engine requests and clients: its task ends them one after the other.
+/* Ends the calls of sessions that have ended while the calls ran. A session may have hundreds of
+ * calls, each with many engine requests and clients: the task of the ended session ends the calls
+ * one after the other.
  *
- * From the end on, before its own failure, such a call is as good as failed: no step of it runs,
- * no event of an engine is passed on, none of its answers that waits is sent to an engine, and no
- * request finds it (it is in no call_row). Of each call the newest engine requests end first: they
- * wait for an engine, and a slot that an older one leaves must not be theirs. */
+ * From the session's end on, even before its own failure, such a call counts as failed: no step of
+ * it runs, no engine event is passed to it, no waiting engine request of it is sent, and no request
+ * finds it (it is in no call_row). Of each call the newest engine requests end first: they wait for
+ * an engine, and must not get a slot that an older one frees. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@
 
 struct ended_session {
     struct call_env *env;
-    struct list_head calls; /* model_call.item */
+    struct list_head calls; /* list of model_call.item */
     size_t len;
     char id[];
 };
@@ -39,7 +40,7 @@ MAY_PAUSE static void cancel_requests(struct model_call *t)
     }
 }
 
-/* Its requests to engines end, then its clients get the error, then it is gone. */
+/* Ends a call: cancels its engine requests, sends its clients the error, and frees it. */
 MAY_PAUSE static void end_call(struct model_call *t)
 {
     cancel_requests(t);
@@ -51,7 +52,8 @@ MAY_PAUSE static void end_call(struct model_call *t)
     (void)task_pause(NULL);
 }
 
-/* A session of that id that was made meanwhile ends some day, too. */
+/* A session with the same id that was made meanwhile must end, too, before the engines are
+ * notified. */
 static void tell_engines(const struct call_env *env, struct str id)
 {
     bool ended;
@@ -72,7 +74,7 @@ static void end_session(void *ctx)
     free(s);
 }
 
-/* Nothing of it goes on. Watchers see its end now, as long as its number is its own. */
+/* Stops all steps of the call. Viewers get its end now, while no other call has its number. */
 static void stop(struct model_call *t)
 {
     call_watch_call(t, true);
@@ -85,7 +87,8 @@ static void stop(struct model_call *t)
     list_remove(&t->item);
 }
 
-/* All but those whose commit is written; the row goes with its last call. */
+/* Takes all calls out of the row except those whose commit is written. The row is freed with its
+ * last call. */
 static void take_calls(struct call_row *row, struct ended_session *s)
 {
     struct model_call *t, *next;

@@ -1,5 +1,5 @@
-/* Memory that helpers free (give_back.h). Their bytes count as used until then; nothing else waits.
- */
+/* Memory that helpers free (give_back.h). It counts as used until it is freed; nothing else waits
+ * for it. */
 #include "worker/plane/call/give_back.h"
 
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 #include "worker/plane/call/call_env.h"
 #include "worker/session/store/remains.h"
 
-/* The loop frees less: a megabyte takes it half a millisecond at most. Debug builds leave more of
- * it to helpers, so that all tests see it. */
+/* Memory that the loop frees itself: a megabyte takes half a millisecond at most. Debug builds
+ * leave more to helpers, so that all tests cover them. */
 #ifdef NDEBUG
 enum { GIVE_LEAST = 1 << 20 };
 #else
@@ -23,8 +23,9 @@ enum { GIVE_LEAST = 32 << 10 };
 struct giving {
     struct helper_job job;
     struct arena arena;
-    struct session_remains *remains; /* instead; NULL: none, or none any more */
-    struct list_item item;           /* memory of a session instead; NULL: none, or freed */
+    /* remains of a session to free instead; NULL: none, or freed */
+    struct session_remains *remains;
+    struct list_item item; /* memory of a session to free instead; NULL: none, or freed */
     struct call_env *env;
     struct buf lane;
 };
@@ -51,7 +52,7 @@ static void end_giving(struct giving *g)
     free(g);
 }
 
-/* Ends the job. The memory of a stuck job is never freed. */
+/* Ends the job. The memory of a job whose thread hangs is never freed. */
 static void on_done(struct helper_job *j, enum helper_end how)
 {
     struct giving *g = CONTAINER_OF(j, struct giving, job);
@@ -84,7 +85,7 @@ void call_free_later(struct call_env *env, struct arena *a, struct str session_i
     *a = (struct arena){0};
 }
 
-/* One lane for all: very many that end at once have the share of one session, in one helper. */
+/* Uses one lane for all sessions, so that many sessions that end at once share one helper. */
 void call_bury(void *ctx, struct session_remains *r)
 {
     struct call_env *env = ctx;

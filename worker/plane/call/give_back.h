@@ -1,7 +1,6 @@
 /*
- * What requests and sessions held goes back to the system: of many megabytes that takes a worker's
- * loop longer than others should wait, so a helper does it, in a lane of its own beside the
- * session's work.
+ * Frees the memory of requests and sessions in a helper, because freeing many megabytes would hold
+ * a worker's loop for too long. The helper job has a lane of its own, beside the session's work.
  */
 #ifndef RG_CALL_GIVE_BACK_H
 #define RG_CALL_GIVE_BACK_H
@@ -14,14 +13,15 @@ struct arena;
 struct call_env;
 struct session_remains;
 
-/* Frees the arena, at once where it holds less than a megabyte; it is empty afterwards. What a
- * helper is to free counts (its `sum`) until it is gone. */
+/* Frees the arena: at once if it holds less than a megabyte, else later in a helper. The arena is
+ * empty afterwards. Memory that waits for a helper counts as used (its `sum`) until it is freed. */
 void call_free_later(struct call_env *env, struct arena *a, struct str session_id);
 
-/* A remains_fn (session/store/remains.h), of a session's content; ctx: struct call_env. */
+/* Frees what remains of a session. A remains_fn (session/store/remains.h); ctx: struct call_env. */
 void call_bury(void *ctx, struct session_remains *r);
 
-/* Helpers have ended: frees what they left; with `lost` nothing, as threads may be at it. */
+/* Frees the memory that helpers, which have ended, did not free. Frees nothing if `lost`, because
+ * threads that hang may still use the memory. */
 void call_free_later_end(struct call_env *env, bool lost);
 
 #endif

@@ -1,5 +1,5 @@
-/* A bias of -100 is a ban: its token has a probability below 1e-43 of what it had. A grammar or
- * allowed_token_ids may leave nothing else, so beside them it is none. */
+/* A bias of -100 counts as a ban: it multiplies the token's probability by less than 1e-43. Beside
+ * a grammar or allowed_token_ids, which may leave no other token, it does not. */
 #include "worker/plane/call/id_rules.h"
 
 #include "common/base/arena.h"
@@ -10,8 +10,8 @@
 #define BIAS_BAN (-100.0)
 
 struct id_rules {
-    const char *name; /* name of the parameter */
-    bool listed;      /* the bits are of what is allowed, else of what is forbidden */
+    const char *name; /* name of the request's parameter */
+    bool listed;      /* the bits mark allowed ids; else forbidden ids */
     uint32_t vocab_size;
     uint64_t *bits;
 };

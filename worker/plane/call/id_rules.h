@@ -1,6 +1,6 @@
 /*
- * struct id_rules: which ids an answer may have, by the request: allowed_token_ids, and the ids
- * that logit_bias forbids. A bit for each id. Pure.
+ * struct id_rules: which token ids an answer may have according to the request: those of
+ * allowed_token_ids without those that logit_bias forbids. Holds one bit for each id. Pure.
  */
 #ifndef RG_CALL_ID_RULES_H
 #define RG_CALL_ID_RULES_H
@@ -17,7 +17,8 @@ struct sampling;
 /* Makes the rules of ids below vocab_size in the arena. Returns NULL if all ids are allowed. */
 const struct id_rules *id_rules_new(struct arena *a, const struct sampling *s, uint32_t vocab_size);
 
-/* Returns the name of the parameter that forbids one of the ids, with that id's index, or NULL. */
+/* Returns the name of the parameter that forbids one of the ids, and that id's index. Returns NULL
+ * if all ids are allowed. */
 const char *id_rules_broken(const struct id_rules *r, struct token_span ids, size_t *ret_at);
 
 #endif

@@ -1,5 +1,5 @@
-/* Calls whose clients have left, under policy chains: such a call keeps its chain for its repeat,
- * and loses it to another request that continues the chain. */
+/* Calls whose clients have left, under policy chains: such a call keeps its chain for its
+ * repetition, and loses the chain to a different request that continues it. */
 #include "worker/plane/call/call_env.h"
 #include "worker/plane/call/call_rows.h"
 #include "worker/plane/call/model_call_internal.h"
@@ -19,7 +19,7 @@ void model_call_end_displaced(struct model_call *by)
     if (!displaced)
         return;
     by->plan->displaced = NULL;
-    row = call_rows_find(by->env, by->in.session_id); /* it has `by` */
+    row = call_rows_find(by->env, by->in.session_id); /* the row exists, because `by` is in it */
     LIST_EACH(&row->calls, t, struct model_call, in_row)
         if (t->plan == displaced)
             break;

@@ -4,8 +4,8 @@
  *     (sample_take.c)   the engine's events: tokens, parsed and sent on as they come
  *   model_call_go_on    in a task of its own: the rest of long answers, then commit_answers.c
  *
- * Whoever ends a call while its task runs leaves its memory to that task. Who starts, joins and
- * leaves calls is in running_calls.c. */
+ * Code that ends a call while its task runs leaves the call's memory to that task. running_calls.c
+ * starts calls, and lets listeners join and leave. */
 
 #include "worker/plane/call/model_call.h"
 
@@ -23,16 +23,16 @@
 #include "worker/session/call/session_call.h"
 #include "worker/session/store/session.h"
 
-/* --- life --- */
+/* --- end of a call --- */
 
 static void end_memory(struct model_call *t)
 {
-    struct arena arena = t->arena; /* t itself lies in it */
+    struct arena arena = t->arena; /* a copy, because t itself lies in the arena */
 
     call_free_later(t->env, &arena, t->in.session_id);
 }
 
-/* No task runs it. */
+/* Ends a call that no task runs. */
 static void end_call(struct model_call *t)
 {
     if (t->pinned)
@@ -58,17 +58,19 @@ void model_call_free(struct model_call *t)
 {
     struct call_env *env = t->env;
 
-    if (!t->ended) /* else they have seen its end */
+    if (!t->ended) /* viewers of an ended session's call have seen its end already */
         call_watch_call(t, true);
     if (t->trace)
         call_trace_end(t);
     model_call_unlist(t);
     loop_timer_stop(env->loop, &t->waits->rejoin);
-    for (uint32_t i = t->n_samples; i-- > 0;) /* an engine's slot is then free for others alone */
+    /* newest first: a slot that ends is then free only for other calls */
+    for (uint32_t i = t->n_samples; i-- > 0;)
         sample_end(&t->samples[i]);
     if (!t->durable)
         ledger_forget(env->ledger, t);
-    if (t->plan) /* it has not committed; a session that has ended may stay for its exports */
+    /* the call has not committed; a session that has ended may be kept for its exports */
+    if (t->plan)
         ledger_release_call(env->ledger, t->in.session_id, t->plan->call);
     t->freed = t->failing = true;
     if (!t->task)
@@ -77,14 +79,14 @@ void model_call_free(struct model_call *t)
         task_cancel(t->task);
 }
 
-/* All listeners get the error; what was reserved is released. */
+/* Sends all listeners the error and releases what was reserved. */
 static void model_call_fail(struct model_call *t)
 {
     struct err e = t->err;
 
     if (e.kind == ERR_BUDGET)
         model_call_note_budget(t, &e);
-    if (!t->finished) /* else its end is told, and the worker ends meanwhile */
+    if (!t->finished) /* else its end is being sent while the worker shuts down */
         model_call_log_end(t, err_code(&e));
     call_listeners_fail(t, &e, SIZE_MAX);
     model_call_free(t);
@@ -104,9 +106,9 @@ void model_call_abandon(struct model_call *t)
     session_release_chain(t->plan);
 }
 
-/* --- its tasks --- */
+/* --- tasks of a call --- */
 
-/* A helper's thread hangs, and may read the call for ever. */
+/* Handles a helper thread that hangs and may read the call's memory for ever. */
 static void on_lost(void *ctx)
 {
     struct model_call *t = ctx;
@@ -123,8 +125,8 @@ static void begin_task(struct model_call *t)
     task_on_lost(on_lost, t);
 }
 
-/* A call whose session has ended is left to ended_calls.c, one that is cancelled to
- * model_call_end_all. t may be gone then. */
+/* Ends the task of a call. A call whose session has ended is left to ended_calls.c, a cancelled one
+ * to model_call_end_all. t may be freed then. */
 static void end_task(struct model_call *t, int rc)
 {
     t->task = NULL;
@@ -140,7 +142,7 @@ static void end_task(struct model_call *t, int rc)
     }
 }
 
-/* -1 if the call does not go on after a pause. */
+/* Returns -1 if the call does not continue after a pause. */
 static int check_going(struct model_call *t, int rc, const struct err *e)
 {
     if (rc && !t->failing)
@@ -186,13 +188,13 @@ static void run_end(void *ctx)
     end_task(t, task_wait(&t->waits->changed, &e));
 }
 
-/* The call ends in a later loop iteration: callbacks use it until then. */
+/* Ends the call in a later loop iteration, because callbacks use it until then. */
 static void end_later(struct model_call *t)
 {
     if (!t->task) {
         t->waits->changed = (struct waiter){0};
         if (!task_start(t->env->tasks, t->in.session_id, run_end, t))
-            return; /* the worker ends: the call is gone */
+            return; /* the worker ends and has freed the call */
     }
     model_call_wake(t);
 }
@@ -216,7 +218,8 @@ void model_call_fail_later(struct model_call *t, const struct err *e)
 
 /* --- after the engine --- */
 
-/* A call whose client is gone commits nothing, unless a retry joins it in time. */
+/* Commits the answers. A call whose client has left commits nothing, unless a retry joins in
+ * time. */
 MAY_PAUSE static int finish_answers(struct model_call *t)
 {
     if (sample_consume_next(t))

@@ -1,4 +1,3 @@
-/* See prepare_input.h. */
 #include "worker/plane/call/prepare_input.h"
 
 #include <string.h>
@@ -17,8 +16,9 @@
 #include "worker/text/request/chat_request.h"
 #include "worker/text/tokens/tokenizer.h"
 
-/* Checks that the model has all ids. Some engines would refuse an unknown id, others sample from
- * it. The prompt's reader has looked at each, perhaps in a helper: the error names the largest. */
+/* Checks that the model has all ids of the prompt, because some engines refuse an unknown id and
+ * others sample from it. The parser of the prompt has read all ids, perhaps in a helper, and kept
+ * the largest, which the error names. */
 static int known_ids(const struct call_env *env, const struct chat_request *req, struct err *e)
 {
     struct token_span ids = req->prompt_ids;
@@ -36,7 +36,7 @@ bool prepare_is_text(const struct chat_request *req)
     return !req->chat->messages && req->prompt.p;
 }
 
-/* The text as ids, special tokens included, in the arena. */
+/* Encodes special tokens, too. */
 int prepare_encode(struct encoder *encoder, struct arena *a, const struct chat_request *req,
                    struct token_span *ret, struct err *e)
 {
@@ -55,7 +55,7 @@ int prepare_encode(struct encoder *encoder, struct arena *a, const struct chat_r
     return 0;
 }
 
-/* Fills what the session must know of the request. The values live in the request's arena. */
+/* The values live in the request's arena. */
 int prepare_input(struct call_env *env, const struct engine_pool *engines,
                   const struct call_input *in, const struct sampling *sampling,
                   struct session_call_input *ret, struct err *e)
@@ -73,7 +73,7 @@ int prepare_input(struct call_env *env, const struct engine_pool *engines,
         .max_tokens = sampling->max_tokens,
         .temperature = (float)sampling->temperature,
         .pool = pool ? str_cstr(pool) : (struct str){0},
-        .context_length = pool ? 0 : call_context_length(env), /* of a different model: unknown */
+        .context_length = pool ? 0 : call_context_length(env), /* unknown for a different model */
         .now_ms = clock_wall_ms(),
         .text = req->chat->messages && engine_pool_all_text(engines),
         .raw = req->prompt_ids,

@@ -10,11 +10,11 @@
 
 enum { PROMPT_TAIL_IDS = 64 }; /* enough to hold a thought's tag */
 
-/* In most prompts these few are enough: what they say, trimmed, is longer than every tag and the up
- * to three U+FFFD that stand for a character cut off at their front. */
+/* Number of ids that are enough for most prompts: their text, trimmed, is longer than every tag and
+ * the up to three U+FFFD of a character that was cut off at the front. */
 enum { PROMPT_END_IDS = 16, PROMPT_END_BYTES = PARSER_TAG_MAX + 3 * 3 };
 
-/* The text of the last n ids. */
+/* Returns the text of the last n ids. */
 static struct str tail_text(const struct tokenizer *tok, struct token_span p, size_t n,
                             struct buf *out)
 {
@@ -34,7 +34,8 @@ enum thought_state prompt_thought(const struct model_call *t, struct token_span 
 
     if (t->kinds->reasoning == REASONING_NONE)
         return THOUGHT_MAYBE;
-    /* Bytes alone decode alike wherever one begins; other decoders may look at what came before. */
+    /* A byte-level decoder gives the same text from any start. Other decoders may depend on the ids
+     * before. */
     if (tokenizer_byte_level(tok))
         tail = tail_text(tok, p, PROMPT_END_IDS, &room);
     if (str_trim(tail).len < PROMPT_END_BYTES)

@@ -1,4 +1,5 @@
-/* Facts about a prompt by its ids alone: whether the model thinks in it, and whether it may fit. */
+/* What a prompt's ids alone say: whether the model is thinking at their end, and whether the prompt
+ * may fit. */
 #ifndef RG_CALL_PROMPT_LOOK_H
 #define RG_CALL_PROMPT_LOOK_H
 
@@ -8,10 +9,11 @@
 struct err;
 struct model_call;
 
-/* Reads the state of the thought from the end of the prompt. */
+/* Returns the state of the thought at the end of the prompt. */
 enum thought_state prompt_thought(const struct model_call *t, struct token_span prompt);
 
-/* Whether the text of a completion may fit, by its bytes. -1 ERR_CONTEXT_LENGTH. */
+/* Checks by the number of bytes whether the text of a completion may fit. Returns -1 with
+ * ERR_CONTEXT_LENGTH if not. */
 int prompt_may_fit(const struct model_call *t, struct err *e);
 
 #endif

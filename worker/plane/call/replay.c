@@ -1,6 +1,6 @@
-/* Repeats a recorded answer (replay.h): the events of the original call, from the data of the
- * commit. These are messages and the text of told.h; with logprobs also ids, of which session_past
- * reads evicted ones back. */
+/* Repeats a recorded answer (replay.h): makes the events of the original call from the data of the
+ * commit. The data are messages and the text of told.h, with logprobs also ids, which session_past
+ * reads back if they were evicted. */
 
 #include "worker/plane/call/replay.h"
 
@@ -24,13 +24,13 @@ struct recorded_call {
     struct arena *arena;
     const struct tokenizer *tokenizer;
     const struct session_past_call *call;
-    struct session_past_answer *answers; /* the call's, with ids and logprobs of their own */
+    struct session_past_answer *answers; /* the call's answers, with copies of ids and logprobs */
     struct answer_head head;
 };
 
 /* --- on the loop --- */
 
-/* Copies so many bytes after those that are there. */
+/* Copies so many bytes behind those that were copied before. */
 static const void *copy_behind(char *to, size_t *at, const void *from, size_t bytes)
 {
     void *ret = to + *at;
@@ -41,8 +41,8 @@ static const void *copy_behind(char *to, size_t *at, const void *from, size_t by
     return ret;
 }
 
-/* The session may give its own up while a helper reads them. All in one block: a large one has
- * large pages, which cost little to be touched for the first time. */
+/* Copies ids and logprobs, because the session may free its own while a helper reads them. Uses one
+ * block: a large block has large pages, which are cheap to touch for the first time. */
 static void copy_sampled(struct session_past_answer *all, uint32_t n, size_t bytes, struct arena *a)
 {
     char *to = arena_alloc(a, bytes);
@@ -67,8 +67,8 @@ static uint64_t sampled_bytes(const struct session_past_call *past)
     return n;
 }
 
-/* Writes the head of an empty answer, which a call without space got and no model generated: it has
- * a fresh id each time. */
+/* Writes the head of the empty answer of a call that had no space, which no model generated. The
+ * answer has a new id each time. */
 static void head_of_exhausted(struct call_env *env, struct recorded_call *r)
 {
     char hex[33];
@@ -84,7 +84,7 @@ struct recorded_call *replay_gather(struct call_env *env, struct session *s, str
     const struct session_past_call *past = session_past(s, a, call, logprobs, e);
     struct recorded_call *r;
 
-    /* many may wait for a helper to write them, and each has a copy of its own */
+    /* copies count as memory, because many replays may wait for a helper, each with a copy */
     if (!past ||
         (logprobs && residency_room_more(env->residency, s, a->held_bytes, sampled_bytes(past), e)))
         return NULL;
@@ -108,7 +108,7 @@ size_t replay_tokens(const struct recorded_call *r)
     return r->call->completion_tokens;
 }
 
-/* A byte of JSON that is parsed costs as much as some of text that is written. */
+/* Cost of a byte of JSON that is parsed, in bytes of text that are written. */
 enum { PARSED_BYTE = 6 };
 
 size_t replay_answer_cost(const struct json *message, size_t enough)
@@ -128,7 +128,7 @@ size_t replay_cost(const struct recorded_call *r, size_t enough)
     return cost;
 }
 
-/* --- maybe in a helper --- */
+/* --- may run in a helper --- */
 
 /* The receiver of a repeated answer. */
 struct hearer {
@@ -137,7 +137,7 @@ struct hearer {
     bool stream;
 };
 
-/* The deltas that the message would have come in, each whole. */
+/* Sends the deltas of a message, each part whole. */
 static void send_deltas(struct arena *a, const struct json *m, uint32_t index,
                         const struct hearer *l)
 {
@@ -165,7 +165,7 @@ static void send_deltas(struct arena *a, const struct json *m, uint32_t index,
     }
 }
 
-/* Returns logprobs with the alternatives that the client got, or NULL. */
+/* Returns logprobs with as many alternatives as the client asked for, or NULL. */
 static const struct token_logprob *logprobs_of(const struct recorded_call *r,
                                                const struct session_past_answer *p,
                                                const struct told *told)
@@ -195,7 +195,7 @@ static void send_exhausted(const struct recorded_call *r, const struct hearer *l
     l->sink->finish(l->ctx, &out, 1, &r->head.usage);
 }
 
-/* Deltas if the hearer streams, then the end with all answers. */
+/* Sends deltas if the receiver streams, then the end with all answers. */
 static void send_answers(const struct recorded_call *r, const struct hearer *l)
 {
     struct answer_head head = r->head;

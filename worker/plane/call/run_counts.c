@@ -1,4 +1,4 @@
-/* What ends counts among the figures of the run (run_counts.h). */
+/* Counts ends of sessions in the totals of the run (run_counts.h). */
 #include "worker/plane/call/run_counts.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ struct run_end {
     char names[RUN_LABELS][RUN_NAME_MAX];
 };
 
-/* Larger rewards count as this one: the squares of many must fit. */
+/* Larger rewards count as this one, so that the sum of many squares does not overflow. */
 static const double REWARD_MAX = 1e4;
 
 static const struct {
@@ -80,7 +80,7 @@ static void set_staleness(struct run_end *x, const struct session_measures *m,
     uint64_t newest = 0;
     int64_t known;
 
-    if (m->model.len > 0 || !m->numbered || !board_of(env)) /* others' versions differ */
+    if (m->model.len > 0 || !m->numbered || !board_of(env)) /* versions of other models differ */
         return;
     if (str_to_u64(m->newest, INT64_MAX, &newest) != 0)
         newest = m->oldest;

@@ -1,6 +1,5 @@
-/* The model calls that run: they are started, found by a repeated request, joined and left by
- * listeners, and ended from outside. Listeners come and go at any time; the call goes on for those
- * that are left. */
+/* Starts, finds, joins, leaves and ends running model calls. Listeners join and leave at any time;
+ * the call continues for the others. */
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/codec/sampling.h"
@@ -59,7 +58,7 @@ void model_call_unlist(struct model_call *t)
     metrics_move(t->env->page, METRIC_calls_inflight, -1);
 }
 
-/* Same body, and no other key. */
+/* Reports whether the request has the same body as the call's, and no different key. */
 static bool is_repeated_by(const struct model_call *t, const struct call_input *in)
 {
     struct str key = in->req->idempotency_key, had = t->in.req->idempotency_key;
@@ -68,8 +67,6 @@ static bool is_repeated_by(const struct model_call *t, const struct call_input *
            !t->failing && (!key.p || !had.p || str_eq(key, had));
 }
 
-/* The oldest running call that this request repeats; with `gone`, only one whose listeners are
- * all gone. */
 struct model_call *model_call_find(struct call_env *env, const struct call_input *in,
                                    bool (*gone)(struct call_listener *l))
 {
@@ -91,7 +88,6 @@ struct model_call *model_call_find(struct call_env *env, const struct call_input
     return found;
 }
 
-/* Joins a listener to the call. It gets all earlier events first. */
 int model_call_join(struct model_call *t, struct call_listener *l, struct err *e)
 {
     if (call_listeners_count(t) >= MODEL_CALL_LISTENERS_MAX)
@@ -107,16 +103,16 @@ int model_call_join(struct model_call *t, struct call_listener *l, struct err *e
     return 0;
 }
 
-/* Ends the wait for a client that did not come back: the call cannot be found any longer. */
+/* Ends the wait for a client that did not return: no request finds the call any more. */
 static void on_rejoin_over(struct loop_timer *timer)
 {
     struct model_call *t = CONTAINER_OF(timer, struct call_waits, rejoin)->model_call;
 
-    if (!t->answered && !t->failing) /* else joined in time; its client has left once more */
+    if (!t->answered && !t->failing) /* a retry joined in time, and its client has left, too */
         model_call_end_gone(t);
 }
 
-/* The last listener's leaving starts the time for a retry, or ends the call. */
+/* When the last listener leaves, the time for a retry starts or the call ends. */
 void model_call_leave(struct call_listener *l)
 {
     struct model_call *t = l->model_call;
@@ -124,11 +120,11 @@ void model_call_leave(struct call_listener *l)
     if (!t)
         return;
     call_listeners_drop(t, l);
-    if (t->ended) /* as do the others, in its turn */
+    if (t->ended) /* ended_calls.c ends the call */
         return;
     if (t->listeners || t->env->finish_on_disconnect || t->answered)
         return;
-    if (!t->rendered) { /* a retry that comes loses nothing */
+    if (!t->rendered) { /* a retry loses nothing, because the prompt is not rendered */
         model_call_log_end(t, "client_gone");
         model_call_free(t);
         return;
@@ -137,7 +133,7 @@ void model_call_leave(struct call_listener *l)
     loop_timer_set(t->env->loop, &t->waits->rejoin, t->env->rejoin_window_ms, on_rejoin_over);
 }
 
-/* Detaches the listeners that have left; the last one's leaving may free the call. */
+/* Detaches the listeners that have left. When the last one leaves, the call may be freed. */
 static void drop_gone(struct model_call *t, bool (*gone)(struct call_listener *l))
 {
     struct call_listener *next;
@@ -158,7 +154,8 @@ void model_call_drop_gone(struct call_env *env, struct str session_id,
     if (!row || env->finish_on_disconnect)
         return;
     for (t = LIST_FIRST_OF(&row->calls, struct model_call, in_row); t; t = next) {
-        next = LIST_NEXT_OF(&row->calls, t, struct model_call, in_row); /* t takes its row along */
+        /* taken before, because freeing t may free the row */
+        next = LIST_NEXT_OF(&row->calls, t, struct model_call, in_row);
         drop_gone(t, gone);
     }
 }

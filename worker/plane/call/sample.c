@@ -1,5 +1,5 @@
-/* One of a call's answers from its beginning to its end: the reading of its text, and the row of
- * logprobs that the client asked for. sample_take.c takes the engine's results. */
+/* Reads the text of one of a call's answers from beginning to end, and keeps the logprobs that the
+ * client asked for. sample_take.c takes the engine's results. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,20 +20,20 @@
 #include "worker/text/request/request_limits.h"
 #include "worker/text/tokens/tokenizer.h"
 
-enum { RESPONSE_ID_HEX = 32 }; /* digits behind an id's head */
+enum { RESPONSE_ID_HEX = 32 }; /* digits behind the prefix of a response id */
 
 static bool may_call(const struct chat_request *req)
 {
     return req->callable && req->callable->n > 0 && req->tool_choice != CHOICE_NONE;
 }
 
-/* Tool calls of one answer that the client gets. */
+/* Returns how many tool calls of one answer the client gets at most. */
 static size_t max_calls_of(const struct model_call *t)
 {
     return MIN_OF((size_t)ANSWER_CALLS_MAX, ANSWERS_CALLS_MAX / (size_t)t->n_samples);
 }
 
-/* How the answer is read: only what the request allows is looked for. */
+/* Returns the parser's options: it looks only for what the request allows. */
 static struct parser_options parser_of(const struct model_call *t)
 {
     const struct chat_request *req = t->in.req;
@@ -58,7 +58,7 @@ static struct str new_response_id(struct model_call *t)
     return str_of(id, head.len + RESPONSE_ID_HEX);
 }
 
-/* Its response id, and its text side. */
+/* Sets the response id, too. */
 void sample_begin(struct model_call *t, struct sample *r, uint32_t index)
 {
     struct parser_options *parser = ARENA_NEW(&t->arena, struct parser_options);
@@ -102,7 +102,8 @@ void sample_end(struct sample *r)
     memset(r->bulk, 0, sizeof(r->bulk));
 }
 
-/* A long row grows by a quarter, for that costs no copy. What is not used yet is not touched. */
+/* A long row grows by a quarter; growing copies nothing, and memory that is not used yet is not
+ * touched. */
 void sample_lp_reserve(struct model_call *t, struct sample *r, size_t more)
 {
     enum { LONG = 64 << 10 };
@@ -129,13 +130,14 @@ void sample_send_logprobs(struct model_call *t, struct sample *r)
     r->lp_sent = r->n_lp;
 }
 
-/* Adds the logprobs of ids beyond what r->lp has. */
+/* Adds the logprobs of the ids that r->lp does not have yet. */
 void sample_logprobs(struct model_call *t, struct sample *r, struct token_span ids,
                      const float *logprobs, const struct engine_top *top, uint32_t n_top)
 {
     const struct tokenizer *tk = model_tokenizer(t->env->model);
-    uint32_t told = MIN_OF(n_top, t->in.req->top_logprobs); /* the session may want more */
-    struct token_logprob *alt = NULL;                       /* told of each id */
+    /* the session may have requested more */
+    uint32_t told = MIN_OF(n_top, t->in.req->top_logprobs);
+    struct token_logprob *alt = NULL; /* alternatives of each id */
 
     if (!t->in.req->logprobs || !logprobs || ids.n == 0)
         return;
@@ -150,7 +152,7 @@ void sample_logprobs(struct model_call *t, struct sample *r, struct token_span i
             const struct engine_top *x = &top[i * n_top + k];
 
             if (x->id < 0 || isnan(x->logprob))
-                continue; /* the engine returned fewer than it was asked for */
+                continue; /* the engine returned fewer than requested */
             alt[lp->n_top++] =
                 (struct token_logprob){x->id, x->logprob, tokenizer_text(tk, x->id), NULL, 0};
         }

@@ -1,5 +1,5 @@
 /*
- * struct sample: one of the n answers of a model call while the engine makes it.
+ * struct sample: one of the n answers of a model call while an engine samples it.
  */
 #ifndef RG_CALL_SAMPLE_H
 #define RG_CALL_SAMPLE_H
@@ -23,33 +23,34 @@ struct sampled_answer;
 struct session_answer;
 struct session_version;
 
-/* One of the n engine calls of a call and what it gave. */
+/* One of the n engine calls of a model call, and its results. */
 struct sample {
     struct model_call *model_call;
-    struct engine_call *call;      /* NULL: not running */
+    struct engine_call *call;      /* NULL: no engine call runs */
     struct sampled_answer *answer; /* in the call's arena, from sample_begin on */
-    bool done;                     /* the engine has returned all, */
-    bool taken;                    /* which has been consumed: text, logprobs, calls */
+    bool done;                     /* the engine has returned all results, */
+    bool taken;                    /* which have been consumed: text, logprobs, tool calls */
     enum engine_finish finish;
     struct str replica;  /* name of the engine that answered */
-    bool speculates;     /* a step of the engine may sample several tokens */
+    bool speculates;     /* the engine may sample several tokens in one step */
     bool takes_stop_ids; /* the engine was asked with stop ids */
-    size_t resumed_at;   /* ids before the last piece of an answer that was broken off; 0: whole */
-    int32_t *ids;        /* in the call's arena, from done on */
+    /* number of ids before the last piece of an answer that was interrupted; 0: not interrupted */
+    size_t resumed_at;
+    int32_t *ids; /* in the call's arena, from done on */
     size_t n_ids;
     float *logprobs; /* n_ids, or NULL */
     struct session_version *versions;
     size_t n_versions;
     struct token_rows rows[ROWS_KINDS];
-    char *bulk[ROWS_KINDS]; /* the memory of their blocks, own, or NULL */
-    char *told;             /* memory of its other results, own, or NULL */
+    char *bulk[ROWS_KINDS]; /* memory of the rows' blocks, own, or NULL */
+    char *told;             /* memory of the engine's other results, own, or NULL */
     struct str odds, stop_text;
-    char *odds_own; /* where odds lies, own, or NULL */
+    char *odds_own; /* memory of the odds, own, or NULL */
 
-    struct { /* where alternatives belong in odds */
+    struct { /* how the alternatives are placed in the odds */
         int32_t *ids;
         float *logprobs;
-        size_t at; /* tokens that have theirs */
+        size_t at; /* tokens whose alternatives were placed */
         uint32_t n_top;
     } kept;
 
@@ -59,55 +60,59 @@ struct sample {
     bool indexer_large;
     uint64_t queue_us, engine_us;
     enum logprob_basis basis,
-        asked; /* logprob basis of the engine's result; basis that was asked for */
+        asked; /* logprob basis of the engine's result, and the basis that was requested */
     uint32_t scored, drifted;
-    int64_t cached_tokens;        /* -1: the engine did not report it */
-    int32_t end_id;               /* by which the engine ended the turn, -1: none; from done on */
-    const struct engine_top *top; /* n_top a token, as long as the end of a long answer is taken */
+    int64_t cached_tokens; /* -1: the engine did not report it */
+    /* id by which the engine ended the turn, -1: none; from done on */
+    int32_t end_id;
+    /* n_top alternatives a token, until the end of a long answer is consumed */
+    const struct engine_top *top;
     uint32_t n_top;
-    struct engine_top *told_top; /* alternatives from the engine, n_told_top a token, own; NULL:
-                                    none, or not kept */
+    /* alternatives from the engine, n_told_top a token, own; NULL:
+     *                                     none, or not kept */
+    struct engine_top *told_top;
     uint32_t n_told_top;
-    struct token_logprob *lp; /* when the client asked for them */
+    struct token_logprob *lp; /* logprobs for the client, if it asked for them */
     size_t n_lp, cap_lp, lp_sent;
-    size_t
-        n_rows; /* rows of an upstream's whole answer: all that lp has, of which n_lp were sent */
+    size_t n_rows; /* rows of an upstream's complete answer: all that lp has, of which n_lp were
+                      sent */
     struct str response_id;
     struct finished_answer out;
 
-    /* of an upstream that was asked with messages */
+    /* the answer is from an upstream that was asked with messages */
     bool upstream, filtered;
     struct token_span prompt_ids;
     uint32_t prompt_tokens, completion_tokens;
 };
 
-/* The text side begins: ids become text, calls and thought, as the request allows. */
+/* Starts converting a sample's ids to text, tool calls and thought, as the request allows. */
 void sample_begin(struct model_call *t, struct sample *r, uint32_t index);
 
-/* Begins the block of odds that the session keeps, when the engine has returned all. */
+/* Starts the block of odds that the session keeps, after the engine has returned all. */
 void sample_begin_odds(struct model_call *t, struct sample *r, const struct engine_result *res);
 
-/* Keeps more of the alternatives that belong into it. Returns the work it took, in alternatives:
- * about `most`; 0: nothing is missing. */
+/* Places more alternatives in the odds. Returns the work done, in alternatives: about `most`; 0 if
+ * nothing is missing. */
 size_t sample_keep_odds(struct sample *r, size_t most);
 
-/* Keeps the engine's alternatives beyond its callback: r->told_top. */
+/* Copies the engine's alternatives to r->told_top, so that they outlive the engine's callback. */
 void sample_hold_top(struct sample *r, const struct engine_result *res);
 
-/* Consumes the engine's results at the end that were not consumed before, perhaps over some loop
- * iterations. When all answers are consumed, the call continues. r->ids and r->logprobs are set. */
+/* Consumes the rest of the engine's results at the end, perhaps over several loop iterations. When
+ * all answers are consumed, the call continues. r->ids and r->logprobs must be set. */
 void sample_consume_end(struct sample *r, const struct engine_result *res);
 
-/* Takes what is left of long answers that are there. -1: the call does not go on. */
+/* Consumes the rest of long answers. Returns -1 if the call does not continue. */
 MAY_PAUSE RG_MUSTCHECK int sample_consume_next(struct model_call *t);
 
-/* Drops all tokens from the n-th on, with what belongs to them. Once the whole answer is taken. */
+/* Drops all tokens from the n-th on, and their data. The whole answer must have been consumed. */
 void sample_cut(struct sample *r, size_t n);
 
-/* Marks an upstream's answer as consumed; only logprobs are still to be sent. */
+/* Marks an upstream's answer as consumed. Only logprobs are still to be sent. */
 void sample_taken(struct sample *r);
 
-/* Its engine call is cancelled, if it runs, and its answer let go; once more does nothing. */
+/* Cancels the sample's engine call, if it runs, and frees its answer. A second call does
+ * nothing. */
 void sample_end(struct sample *r);
 
 /* Sends the listeners the logprobs that they have not received. */
@@ -116,18 +121,19 @@ void sample_send_logprobs(struct model_call *t, struct sample *r);
 /* Takes an engine call's events; ctx is the sample. */
 extern const struct engine_events sample_events;
 
-/* One sample in both forms: for the listeners (r->out) and for the record (*ret, borrowed from the
- * sample). Its tokens are added to the call's usage. */
+/* Makes a sample's two results: r->out for the listeners and *ret (borrowed from the sample) for
+ * the record. Adds its tokens to the call's usage. */
 void sample_result(struct model_call *t, struct sample *r, struct session_answer *ret);
 
 /* Appends and sends the logprobs of ids, if the client asked for them. */
 void sample_logprobs(struct model_call *t, struct sample *r, struct token_span ids,
                      const float *logprobs, const struct engine_top *top, uint32_t n_top);
 
-/* How many of the n logprobs lp come to about `most`, alternatives counted; one at least. */
+/* Returns how many of the n logprobs lp amount to about `most`, with their alternatives counted; at
+ * least 1. */
 size_t sample_lp_within(const struct token_logprob *lp, size_t n, size_t most);
 
-/* Room for more logprobs of the client's. */
+/* Makes space for more of the client's logprobs. */
 void sample_lp_reserve(struct model_call *t, struct sample *r, size_t more);
 
 #endif

@@ -1,4 +1,4 @@
-/* Cuts an answer's end: ids, logprobs, versions, rows and odds. */
+/* Cuts off an answer's end: ids, logprobs, versions, rows and odds. */
 #include <stdlib.h>
 
 #include "common/base/attrs.h"
@@ -16,7 +16,7 @@ static void cut_versions(struct sample *r, size_t n)
             MIN_OF(r->versions[r->n_versions - 1].end, (uint32_t)n);
 }
 
-/* The last rows are of the last tokens. */
+/* Drops the rows of the last tokens. */
 static void cut_rows(struct token_rows *rows, size_t dropped)
 {
     size_t row = rows->rows > 0 ? rows->block.len / rows->rows : 0;
@@ -27,7 +27,7 @@ static void cut_rows(struct token_rows *rows, size_t dropped)
     rows->block = rows->rows > 0 ? str_sub(rows->block, 0, row * rows->rows) : (struct str){0};
 }
 
-/* Alternatives come later, in steps. */
+/* Drops the odds of the tokens. Alternatives are placed later, in steps. */
 static void cut_odds(struct sample *r, size_t n)
 {
     char *whole = r->odds_own;

@@ -1,6 +1,6 @@
-/* What the session wants kept of the odds of an answer: a block that is begun when the engine has
- * told all (sample_begin_odds), and gets its alternatives in steps (commit_answers.c): a long
- * answer has hundreds of thousands. */
+/* Keeps the odds of an answer that the session wants. The block is begun when the engine has
+ * returned everything (sample_begin_odds). Its alternatives are placed in steps (commit_answers.c),
+ * because a long answer has hundreds of thousands. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "worker/session/store/session.h"
 #include "worker/text/request/odds.h"
 
-/* No more are asked for, by clients or sessions. */
+/* The most alternatives that clients and sessions may request. */
 enum { TOLD_MAX = SESSION_TOP_LOGPROBS_MAX };
 
 static bool is_known(const struct engine_top *t)
@@ -40,7 +40,8 @@ static bool is_sorted(const struct engine_top *told, uint32_t n)
     return true;
 }
 
-/* The best n alternatives of one token, best first: engines list them in orders of their own. */
+/* Copies the best n alternatives of one token, best first. Engines list them in different
+ * orders. */
 static void keep_top(const struct engine_top *told, uint32_t n_told, uint32_t n, int32_t *ids,
                      float *logprobs)
 {

@@ -1,4 +1,5 @@
-/* Results of a whole answer: the last event of its listeners, and the session's record. */
+/* Makes the results of a whole answer: the last event for its listeners, and the answer for the
+ * session's record. */
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "worker/engine/pool/engine.h"
@@ -24,7 +25,7 @@ static struct str finish_reason(const struct sample *r)
     return r->answer->n_calls > 0 ? STR("tool_calls") : STR("stop");
 }
 
-/* Whether the answer ends at one of the model's own stop ids. */
+/* Reports whether the answer ends with one of the model's own stop ids. */
 static bool sample_closed(const struct model_call *t, const struct sample *r)
 {
     const struct model_info *m = model_info(t->env->model);
@@ -36,8 +37,8 @@ static bool sample_closed(const struct model_call *t, const struct sample *r)
     return false;
 }
 
-/* Shapes the indexer's rows with layers and top-k: as the engine reports, otherwise as the model's
- * configuration has them. */
+/* Sets the layers and top-k of the indexer's rows: as the engine reports them, otherwise as the
+ * model's configuration has them. */
 static struct token_rows shaped_indexer(const struct model_info *m, struct token_rows r)
 {
     uint32_t cells = r.block.p && r.rows ? (uint32_t)(r.block.len / r.rows / sizeof(int32_t)) : 0;
@@ -50,7 +51,7 @@ static struct token_rows shaped_indexer(const struct model_info *m, struct token
     return r;
 }
 
-/* Absent: the engine was asked for none. */
+/* Returns the logprob basis that the engine was asked for. Absent if none was requested. */
 static struct str basis_asked(const struct sample *r)
 {
     if (r->asked == BASIS_UNKNOWN)
@@ -58,7 +59,6 @@ static struct str basis_asked(const struct sample *r)
     return str_cstr(logprob_basis_name(r->asked));
 }
 
-/* One sample in both forms: for the listeners (r->out) and for the record (*ret). */
 void sample_result(struct model_call *t, struct sample *r, struct session_answer *ret)
 {
     const struct model_info *m = model_info(t->env->model);

@@ -1,6 +1,6 @@
-/* Takes the engine's results of one sample. Deltas go to the listeners as they come. The whole
- * answer (on_done) has all ids again. Results that must outlive the engine's callback move to the
- * call's arena (sample_keep). */
+/* Takes the engine's results of one sample. Deltas are sent to the listeners as they arrive. The
+ * whole answer (on_done) contains all ids again. Results that must outlive the engine's callback
+ * move to the call's arena (sample_keep). */
 #include <string.h>
 
 #include "common/base/buf.h"
@@ -18,7 +18,7 @@
 #include "worker/text/model/model.h"
 #include "worker/text/tokens/tokenizer.h"
 
-/* Ids, or for kind openai a piece of a message. */
+/* Handles a delta: ids, or for engines of kind openai a piece of a message. */
 static void on_delta(void *ctx, const struct engine_delta *d)
 {
     struct sample *r = ctx;
@@ -42,7 +42,7 @@ static void on_delta(void *ctx, const struct engine_delta *d)
         answer_rules_watch(r->model_call, r);
 }
 
-/* The block, of which there is no copy: it may be tens of megabytes. */
+/* Takes ownership of a block of rows. It is not copied, because it may be tens of megabytes. */
 static struct str adopt_block(struct model_call *t, struct sample *r, enum rows_kind kind,
                               struct str block, struct buf *bulk)
 {
@@ -53,7 +53,7 @@ static struct str adopt_block(struct model_call *t, struct sample *r, enum rows_
     return block;
 }
 
-/* Keeps the results with a row for each token. */
+/* Keeps the results that have a row for each token. */
 static void keep_rows(struct model_call *t, struct sample *r, const struct engine_result *res)
 {
     r->rows[ROWS_EXPERTS] =
@@ -64,8 +64,8 @@ static void keep_rows(struct model_call *t, struct sample *r, const struct engin
     r->rows[ROWS_INDEXER].block = adopt_block(t, r, ROWS_INDEXER, res->indexer, res->indexer_buf);
 }
 
-/* So many bytes are rather taken over than copied, for their pages are asked for again otherwise.
- */
+/* From this size on memory is taken over and not copied, because the pages of a copy would be
+ * mapped anew. */
 enum { TAKEN_BYTES = 64 << 10 };
 
 /* Reports whether the call takes ownership of `own`, the memory of the n bytes that the engine
@@ -108,7 +108,7 @@ static void keep_ids(struct model_call *t, struct sample *r, const struct engine
     }
 }
 
-/* Takes what must outlive the engine's callback into the call's arena. */
+/* Moves the results that must outlive the engine's callback to the call's arena. */
 static void sample_keep(struct model_call *t, struct sample *r, const struct engine_result *res)
 {
     r->finish = res->finish;
@@ -140,7 +140,8 @@ static void sample_keep(struct model_call *t, struct sample *r, const struct eng
     r->engine_us = res->total_us;
 }
 
-/* Removes ids that an upstream of another pool returns, since they are of another vocabulary. */
+/* Removes ids from the result of an upstream of a different pool, because they belong to a
+ * different vocabulary. */
 static const struct engine_result *without_ids(struct model_call *t,
                                                const struct engine_result *res)
 {
@@ -187,7 +188,7 @@ static void on_failed(void *ctx, const struct err *e)
     model_call_fail_later(r->model_call, e);
 }
 
-/* Reports whether the sample should begin: not if its call is about to fail. */
+/* Reports whether the engine should begin the sample: not if the call is about to fail. */
 static bool is_wanted(void *ctx)
 {
     const struct sample *r = ctx;

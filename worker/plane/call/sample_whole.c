@@ -1,5 +1,6 @@
-/* The end of an answer whose ids are all there. Its new ids become text, logprobs and calls, a few
- * in each loop iteration if it is long. The call continues when all of its answers are consumed. */
+/* Consumes the end of an answer whose ids are complete. New ids become text, logprobs and tool
+ * calls; for a long answer, a few in each loop iteration. The call continues when all of its
+ * answers are consumed. */
 #include "common/base/arena.h"
 #include "common/base/check.h"
 #include "worker/engine/pool/engine_result.h"
@@ -13,8 +14,9 @@
 #include "worker/text/request/chat_request.h"
 #include "worker/text/tokens/tokenizer.h"
 
-/* The id by which the engine ended the turn: the one that it names, or an added token, as engines
- * know ends that the model's folder does not list. -1: none. */
+/* Returns the id by which the engine ended the turn: the one that the engine names, or an added
+ * token at the end, because engines know stop ids that the model's folder does not list. Returns -1
+ * if there is none. */
 static int32_t ending_id(const struct model_call *t, const struct engine_result *res)
 {
     int32_t last = res->ids.n > 0 ? res->ids.at[res->ids.n - 1] : -1;
@@ -25,9 +27,10 @@ static int32_t ending_id(const struct model_call *t, const struct engine_result 
                                                                                             : -1;
 }
 
-enum { TAKE_MAX = 4096 }; /* tokens and their alternatives at a time: in about a millisecond */
+/* tokens with their alternatives that are consumed in about a millisecond */
+enum { TAKE_MAX = 4096 };
 
-/* Returns how many ids a step consumes: fewer for more listeners, since each needs time. */
+/* Returns how many ids a step consumes: fewer with more listeners, because each takes time. */
 static size_t ids_per_step(const struct model_call *t)
 {
     size_t n = call_listeners_count(t);
@@ -35,7 +38,7 @@ static size_t ids_per_step(const struct model_call *t)
     return TAKE_MAX / MAX_OF(n, (size_t)1);
 }
 
-/* Takes the next n ids, or what is left with the answer's end. */
+/* Consumes the next n ids. If fewer are left, consumes them and the answer's end. */
 static void consume_ids(struct model_call *t, struct sample *r, size_t n)
 {
     size_t from = r->answer->fed;
@@ -55,8 +58,8 @@ static void consume_ids(struct model_call *t, struct sample *r, size_t n)
     answer_rules_check(t, r);
 }
 
-/* Sends more of the present logprobs, about `most` with their alternatives, and with the last of
- * them the answer's end. */
+/* Sends about `most` more of the logprobs that were made, alternatives counted. After the last of
+ * them sends the answer's end. */
 static void send_rows_step(struct model_call *t, struct sample *r, size_t most)
 {
     size_t left = r->n_rows - MIN_OF(r->n_rows, r->n_lp);
@@ -73,7 +76,7 @@ static void send_rows_step(struct model_call *t, struct sample *r, size_t most)
     answer_rules_check_message(t, r);
 }
 
-/* The first long answer that is there and not taken, or NULL. */
+/* Returns the first long answer that is complete but not consumed, or NULL. */
 static struct sample *find_untaken(const struct model_call *t)
 {
     for (uint32_t i = 0; i < t->n_samples; i++)
@@ -92,13 +95,14 @@ int sample_consume_next(struct model_call *t)
         else
             consume_ids(t, r, MAX_OF(ids_per_step(t) / (1 + r->n_top), (size_t)1));
         t->n_done += r->taken;
-        if (model_call_pause(t)) /* what came since is not kept */
+        if (model_call_pause(t)) /* tokens that arrived meanwhile are not kept */
             return -1;
     }
     return 0;
 }
 
-/* Ids that came as deltas are taken already; what is new of a long answer is taken in steps. */
+/* Ids that arrived as deltas were consumed already. New ids of a long answer are consumed in
+ * steps. */
 void sample_consume_end(struct sample *r, const struct engine_result *res)
 {
     struct model_call *t = r->model_call;

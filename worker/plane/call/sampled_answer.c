@@ -1,11 +1,13 @@
-/* The text side of a sample (sampled_answer.h). Ids go through four stages as they come:
+/* Makes events from the ids of a sample (sampled_answer.h). Ids pass through four stages as they
+ * arrive:
  *
  *   ids -> held back if they may end the turn -> detok -> stop strings -> parser -> events
  *
- * Each stage may hold something. An end id that is not the end after all becomes text
- * (decide_held_ids). Bytes of a character wait for their rest, and text that may begin a stop
- * string waits. The parser waits for its marks. sampled_answer_finish releases all of it in the
- * same order. Ids themselves are never changed: they are recorded as the engine returned them. */
+ * Each stage may hold something back. An end id that does not end the turn becomes text
+ * (decide_held_ids). The first bytes of a character wait for the rest, text that may begin a stop
+ * string waits, and the parser waits for the rest of a mark. sampled_answer_finish releases
+ * everything in the same order. The ids themselves never change: they are recorded as the engine
+ * returned them. */
 
 #include "worker/plane/call/sampled_answer.h"
 
@@ -24,12 +26,12 @@
 #include "worker/text/tokens/tokenizer.h"
 
 enum {
-    PIECE_MAX = 4096,     /* bytes of decoded text that wait for the parser */
-    PLAIN_MOST = 32,      /* ids that are taken at once */
-    HISTORY_CALLS = 4096, /* calls of a history whose ids are looked at */
+    PIECE_MAX = 4096,     /* bytes of decoded text that are collected for the parser */
+    PLAIN_MOST = 32,      /* ids that are fed at once */
+    HISTORY_CALLS = 4096, /* tool calls of a history whose ids are read */
 };
 
-/* Room for the n-th call. */
+/* Makes space for the n-th tool call, and returns it. */
 static struct sampled_call *call_at(struct sampled_answer *a, int n)
 {
     while (a->n_calls <= (size_t)n) {
@@ -48,8 +50,8 @@ static void feed_call_id(struct sampled_answer *a, struct str id)
         (void)map_set(a->taken_ids, id, a);
 }
 
-/* The ids of the history's calls, and of those that came so far. Of a history with more calls than
- * are looked at no id is known to be free. */
+/* Collects the ids of the history's tool calls and of this answer's. If the history has more calls
+ * than are read, every id counts as taken. */
 static void know_ids(struct sampled_answer *a)
 {
     size_t n = 0;
@@ -66,7 +68,8 @@ static void know_ids(struct sampled_answer *a)
         feed_call_id(a, buf_str(&a->calls[i].id));
 }
 
-/* Whether a call of the history, or of this answer, has that id: models count from 0 again. */
+/* Reports whether a tool call of the history or of this answer has that id, because models start to
+ * count at 0 again. */
 static bool id_taken(struct sampled_answer *a, struct str id)
 {
     if (!a->taken_ids)
@@ -74,8 +77,8 @@ static bool id_taken(struct sampled_answer *a, struct str id)
     return a->all_taken || map_get(a->taken_ids, id) != NULL;
 }
 
-/* A call's name is known. Its id is the model's own if no other call has it, and a client may send
- * it back, else a fresh one. */
+/* Begins a tool call whose name is known. The call gets the model's own id if no other call has it
+ * and a client may send it back, else a new one. */
 static void call_begin(struct sampled_answer *a, const struct parse_event *ev)
 {
     bool own = ev->id.p && ev->id.len <= REQUEST_CALL_TEXT_MAX && !id_taken(a, ev->id);
@@ -94,15 +97,15 @@ static void call_begin(struct sampled_answer *a, const struct parse_event *ev)
                             buf_str(&c->name));
 }
 
-/* Records that the call with that number is not sent. */
+/* Counts a tool call that is not sent. */
 static void record_withheld(struct sampled_answer *a, size_t call)
 {
     a->withheld = MAX_OF(a->withheld, call + 1 - a->opt.max_calls);
 }
 
-/* Reports whether the event belongs to a call that the client did not allow, or beyond the sent
- * ones. The ids stay as sampled. The message is without the call, as the client has it and will
- * send it back. */
+/* Reports whether the event belongs to a tool call beyond those that the client allows. The ids
+ * stay as sampled. The message omits the call, because the client sends back a message without
+ * it. */
 static bool withhold_event(struct sampled_answer *a, const struct parse_event *ev)
 {
     bool of_call =
@@ -135,7 +138,7 @@ void sampled_answer_warn(struct sampled_answer *a, struct str text)
     buf_add_str(&a->warning, text);
 }
 
-/* An event of the parser: kept for the message, and handed on. */
+/* Handles an event of the parser: keeps it for the message and sends it to the sink. */
 static void on_event(void *ctx, const struct parse_event *ev)
 {
     struct sampled_answer *a = ctx;
@@ -174,7 +177,7 @@ static void on_event(void *ctx, const struct parse_event *ev)
     }
 }
 
-/* Whether an id that is plain text may end the turn. */
+/* Reports whether an id of plain text may end the turn. */
 static bool ends_by_text(const struct sampled_answer_options *o)
 {
     for (size_t i = 0; i < o->n_stop_ids; i++)
@@ -183,7 +186,6 @@ static bool ends_by_text(const struct sampled_answer_options *o)
     return false;
 }
 
-/* Starts an answer; the options are borrowed. */
 void sampled_answer_init(struct sampled_answer *a, const struct sampled_answer_options *o)
 {
     *a = (struct sampled_answer){.opt = *o,
@@ -196,7 +198,7 @@ void sampled_answer_init(struct sampled_answer *a, const struct sampled_answer_o
     stop_text_init(a->stop, o->stops);
 }
 
-/* Frees what the stages hold. */
+/* Frees the stages. */
 void sampled_answer_done(struct sampled_answer *a)
 {
     detok_free(a->detok);
@@ -223,7 +225,7 @@ void sampled_answer_done(struct sampled_answer *a)
     free(a->seals_arena);
 }
 
-/* Whether the id is one that ends the model's turn. */
+/* Reports whether the id ends the model's turn. */
 static bool ends_turn(const struct sampled_answer *a, int32_t id)
 {
     size_t from = 0, to = a->opt.n_stop_ids;
@@ -239,7 +241,7 @@ static bool ends_turn(const struct sampled_answer *a, int32_t id)
     return from < a->opt.n_stop_ids && a->opt.stop_ids[from] == id;
 }
 
-/* Gives the decoded piece on to the stop strings and the parser. */
+/* Passes the decoded piece to the stop strings and the parser. */
 static void flush_piece(struct sampled_answer *a)
 {
     if (a->piece.len == 0)
@@ -255,18 +257,18 @@ static void flush_piece(struct sampled_answer *a)
     buf_clear(&a->piece);
     if (a->clean.len > 0)
         parser_feed(a->parser, buf_str(&a->clean));
-    a->steady = NULL; /* stop strings hold text back that the parser has not seen */
+    a->steady = NULL; /* because the stop strings hold back text that the parser has not seen */
 }
 
-/* Whether nothing but the bytes of a->steady, if there is one, changes what is thought and what is
- * spoken. */
+/* Reports whether only the bytes of a->steady, if set, can change whether the answer is thought or
+ * text. */
 static bool goes_on(const struct sampled_answer *a)
 {
     return a->steady || a->opt.parser->reasoning == REASONING_NONE;
 }
 
-/* The first of the piece's bytes from `from` on that may change that: the parser must have it
- * before the next id is counted. The piece's end: there is none. */
+/* Returns the index of the piece's first byte from `from` on that may change that. The parser must
+ * get that byte before the next id is counted. Returns the piece's length if there is none. */
 static size_t first_turn(const struct sampled_answer *a, size_t from)
 {
     if (a->opt.parser->reasoning == REASONING_NONE || parser_bytes_none(a->steady))
@@ -294,14 +296,14 @@ static void feed_id(struct sampled_answer *a, int32_t id)
         detok_feed(a->detok, id, &a->piece);
 }
 
-/* Whether the id may turn out to be what ends the turn. */
+/* Reports whether the id may end the turn. */
 static bool may_end(const struct sampled_answer *a, int32_t id)
 {
     return ends_turn(a, id) || (tokenizer_is_added(a->opt.tokenizer, id) && !is_mark(a, id));
 }
 
-/* Decides about ids held at the end: they are text after all if neither we nor the engine know them
- * as an end. */
+/* Decides about the ids held back at the end: they become text if neither the gateway nor the
+ * engine knows them as end of a turn. */
 static void decide_held_ids(struct sampled_answer *a, int32_t end_id)
 {
     if (a->held_id >= 0 && a->held_id != end_id && !ends_turn(a, a->held_id))
@@ -309,7 +311,8 @@ static void decide_held_ids(struct sampled_answer *a, int32_t end_id)
     a->held_id = -1;
 }
 
-/* Gives the text of the first n ids on, if there are stop strings: they are looked for id by id. */
+/* If there are stop strings, passes on the text of the first n ids: stop strings are searched id by
+ * id. */
 static void flush_stops(struct sampled_answer *a, size_t n)
 {
     if (!a->stop->tree)
@@ -319,8 +322,8 @@ static void flush_stops(struct sampled_answer *a, size_t n)
         a->stop_at = n;
 }
 
-/* Engines look for stop strings after min_tokens alone: another id that follows one within them
- * makes it text. */
+/* Turns stop strings within the first min_tokens tokens into text when a further id follows,
+ * because engines search only after min_tokens. */
 static void pass_early_stops(struct sampled_answer *a)
 {
     while (a->stop->hit.p && a->stop_at <= a->opt.min_tokens) {
@@ -333,7 +336,7 @@ static void pass_early_stops(struct sampled_answer *a)
     }
 }
 
-/* Takes the id that follows n ids, whatever it is. */
+/* Feeds one id, whatever it is, that follows n others. */
 static void feed_single(struct sampled_answer *a, int32_t id, size_t n)
 {
     size_t had = a->piece.len;
@@ -355,8 +358,8 @@ static void feed_single(struct sampled_answer *a, int32_t id, size_t n)
         flush_piece(a);
 }
 
-/* Takes the first ids all at once, as long as they are plain text that changes nothing. Returns how
- * many: none where feed_single has to look at the next. */
+/* Feeds the leading ids at once as long as they are plain text that changes no state. Returns their
+ * number; 0 if feed_single must handle the next id. */
 static size_t feed_plain(struct sampled_answer *a, struct token_span ids)
 {
     size_t had = a->piece.len, turn, n;
@@ -365,7 +368,7 @@ static size_t feed_plain(struct sampled_answer *a, struct token_span ids)
         return 0;
     n = detok_feed_plain(a->detok, ids.at, MIN_OF(ids.n, (size_t)PLAIN_MOST), PIECE_MAX, &a->piece);
     turn = first_turn(a, had);
-    if (turn < a->piece.len) { /* what is before its id stays */
+    if (turn < a->piece.len) { /* text before the byte counts before its id */
         a->piece.len = had;
         for (n = 0; a->piece.len + text_len(a, ids.at[n]) <= turn; n++)
             a->piece.len += text_len(a, ids.at[n]);
@@ -377,7 +380,6 @@ static size_t feed_plain(struct sampled_answer *a, struct token_span ids)
     return n;
 }
 
-/* Feeds more ids of the sample. */
 void sampled_answer_feed(struct sampled_answer *a, struct token_span ids)
 {
     for (size_t i = 0; i < ids.n;) {
@@ -391,7 +393,7 @@ void sampled_answer_feed(struct sampled_answer *a, struct token_span ids)
     flush_piece(a);
 }
 
-/* Warns of withheld calls, at the end. */
+/* At the end, warns of withheld tool calls. */
 static void warn_of_withheld(struct sampled_answer *a)
 {
     struct buf told = {0};
@@ -408,7 +410,6 @@ static void warn_of_withheld(struct sampled_answer *a)
     buf_done(&told);
 }
 
-/* No more ids: everything that was held back goes on. */
 void sampled_answer_finish(struct sampled_answer *a, struct token_span all, int32_t end_id)
 {
     size_t n = all.n;
@@ -430,7 +431,7 @@ void sampled_answer_finish(struct sampled_answer *a, struct token_span all, int3
     warn_of_withheld(a);
 }
 
-/* --- messages as an upstream tells them --- */
+/* --- messages that an upstream sends --- */
 
 static void end_last_call(struct sampled_answer *a)
 {
@@ -438,7 +439,8 @@ static void end_last_call(struct sampled_answer *a)
         on_event(a, &(struct parse_event){.kind = PARSE_CALL_END, .call = (int)a->n_calls - 1});
 }
 
-/* A call or the next piece of the last one; without an index its place in the list counts. */
+/* Feeds a tool call, or the next piece of the last one. A call without an index gets its place in
+ * the list. */
 static void feed_call(struct sampled_answer *a, const struct json *v, size_t place)
 {
     const struct json *function = json_get(v, "function");
@@ -494,7 +496,7 @@ static void feed_seal(struct sampled_answer *a, const struct json *v)
     a->opt.sink->sealed(a->opt.sink_ctx, a->opt.index, seal, signs_text);
 }
 
-/* Looks for stop strings in the text of an upstream. Returns whether the text goes on after one. */
+/* Searches an upstream's text for stop strings. Returns whether text follows one. */
 static bool overruns_stop(struct sampled_answer *a, struct str text)
 {
     if (!a->stop->tree || a->opt.min_tokens > 0)
@@ -510,7 +512,7 @@ static bool overruns_stop(struct sampled_answer *a, struct str text)
     return a->overrun > 0;
 }
 
-/* For upstreams that answer in messages: text and calls come parsed. */
+/* For upstreams that answer with messages: text and tool calls are parsed already. */
 void sampled_answer_feed_message(struct sampled_answer *a, const struct json *message)
 {
     const struct json *calls = json_get(message, "tool_calls"),
@@ -535,12 +537,12 @@ void sampled_answer_end_messages(struct sampled_answer *a)
     warn_of_withheld(a);
 }
 
-/* --- all events so far, for a listener that joins --- */
+/* --- repeating all events for a listener that joins --- */
 
-/* What a call's events cost besides its arguments, in REPEAT_UNIT. */
+/* Cost of a tool call's events without its arguments, in REPEAT_UNIT. */
 enum { REPEAT_CALL = 4 };
 
-/* The next piece of what was written, whole characters of it; *at and *room go on. */
+/* Returns the next piece of the text, cut between characters, and advances *at and *room. */
 static struct str next_piece(const struct buf *b, size_t *at, size_t *room)
 {
     struct str rest = str_sub(buf_str(b), *at, SIZE_MAX);
@@ -553,7 +555,7 @@ static struct str next_piece(const struct buf *b, size_t *at, size_t *room)
     return str_sub(rest, 0, n);
 }
 
-/* Repeats the reasoning, up to the next seal, and the seals there. Returns whether more is left. */
+/* Repeats the reasoning up to the next seal, and the seals there. Returns whether more is left. */
 static bool repeat_reasoning(const struct sampled_answer *a, struct repeat_place *at, size_t *room,
                              const struct answer_sink *sink, void *ctx)
 {
@@ -588,7 +590,8 @@ static void repeat_texts(const struct sampled_answer *a, struct repeat_place *at
         sink->text(ctx, a->opt.index, piece);
 }
 
-/* Continues the call that was begun. False: its arguments are not sent up to here. */
+/* Continues the tool call that was begun. Returns false if its arguments were not sent
+ * completely. */
 static bool repeat_call(const struct sampled_answer *a, struct repeat_place *at, size_t *room,
                         const struct answer_sink *sink, void *ctx)
 {
@@ -602,8 +605,9 @@ static bool repeat_call(const struct sampled_answer *a, struct repeat_place *at,
     if (c->ended)
         sink->tool_end(ctx, a->opt.index, at->call);
     else
-        *room = SIZE_MAX; /* later events reach the listener directly, after all earlier ones were
-                             sent */
+        /* all earlier events were sent, so later ones are sent to the
+         *                              listener directly */
+        *room = SIZE_MAX;
     at->call++;
     at->begun = false;
     return true;

@@ -1,9 +1,9 @@
-/* The message of a sampled answer as JSON (sampled_answer.h). */
+/* Makes the message of a sampled answer as JSON (sampled_answer.h). */
 #include "common/base/arena.h"
 #include "common/codec/json.h"
 #include "worker/plane/call/sampled_answer.h"
 
-/* --- the message as a tree; every object is given its room up front --- */
+/* --- the message as a tree; every object gets its space in advance --- */
 
 static struct json object_of(struct arena *a, size_t room)
 {
@@ -32,7 +32,7 @@ static uint32_t count_members(const struct json *v)
     return json_is(v, JSON_OBJECT) ? v->n : 0;
 }
 
-/* One call of the message, with what is signed of it. */
+/* Returns one tool call of the message, with its signed members. */
 static struct json call_json(const struct sampled_call *c, const struct json *signed_members,
                              struct arena *a)
 {
@@ -48,7 +48,7 @@ static struct json call_json(const struct sampled_call *c, const struct json *si
     return call;
 }
 
-/* The message as the client has it and will send it back. */
+/* The message is what the client received and will send back. */
 const struct json *sampled_answer_message(const struct sampled_answer *a, struct arena *arena)
 {
     const struct json *own = json_get(a->signed_members, "message");

@@ -1,6 +1,6 @@
-/* Which sampling parameters a call runs with (sampling_merge.h): the client's own, and for what
- * it did not set the defaults; a locked parameter is taken back first, so the default stands.
- * Also makes the grammar that the engine is to enforce, from tools and response_format. */
+/* Makes the sampling parameters of a call (sampling_merge.h): the client's own, and defaults for
+ * those that the client did not set. A locked parameter is first reset, so that the default
+ * applies. Also makes the grammar for the engine from tools and response_format. */
 
 #include "worker/plane/call/sampling_merge.h"
 
@@ -11,7 +11,7 @@
 #include "worker/text/parsers/tool_grammar.h"
 #include "worker/text/request/chat_request.h"
 
-/* Under any of the parameter's names. */
+/* Reports whether the parameter is locked under any of its names. */
 static bool is_locked(const struct json *locked, struct str name)
 {
     for (size_t i = 0; locked && i < locked->n; i++) {
@@ -21,7 +21,7 @@ static bool is_locked(const struct json *locked, struct str name)
     return false;
 }
 
-/* Whether the client itself sent the parameter, under any of its names. */
+/* Reports whether the client itself sent the parameter, under any of its names. */
 static bool is_given(const struct json *given, struct str name)
 {
     for (size_t i = 0; json_is(given, JSON_OBJECT) && i < given->n; i++) {
@@ -68,7 +68,7 @@ static void reset_locked(struct sampling *s, struct str name)
         s->grammar = NULL;
 }
 
-/* Returns -1 and e if a default has a value that cannot be. */
+/* Returns -1 with e set if a default has an impossible value. */
 int merge_sampling(struct arena *a, const struct chat_request *req, const struct json *defaults,
                    const struct json *locked, struct sampling *ret, struct err *e)
 {
@@ -89,7 +89,7 @@ int merge_sampling(struct arena *a, const struct chat_request *req, const struct
     return 0;
 }
 
-/* The value that a parameter has by default, under any of its names; NULL: it has none. */
+/* Returns the default value of a parameter, under any of its names. Returns NULL if it has none. */
 static const struct json *default_of(const struct json *defaults, struct str name)
 {
     for (size_t i = 0; json_is(defaults, JSON_OBJECT) && i < defaults->n; i++) {
@@ -131,7 +131,7 @@ struct json sampling_list_overruled(struct arena *a, const struct chat_request *
     return names;
 }
 
-/* The names of the tools that may be called. */
+/* Returns the names of the tools that may be called. */
 static const struct json *names_of(struct arena *a, const struct chat_request *req)
 {
     struct json *list;
@@ -150,9 +150,8 @@ static void put_value(struct json *object, const char *key, struct str value)
         (struct json_member){json_make_string(str_cstr(key)), json_make_string(value)};
 }
 
-/* Puts the grammar into s->grammar. Where a thought may be open it is written twice: "ebnf" for
- * engines that enforce it from the first token, "behind_thought" for those that begin behind the
- * thought. */
+/* Sets s->grammar. If a thought may be open the grammar is written twice: "ebnf" for engines that
+ * enforce it from the first token, "behind_thought" for engines that begin after the thought. */
 static int make_grammar(struct arena *a, const struct tool_grammar *f, struct sampling *s,
                         struct err *e)
 {
@@ -169,7 +168,7 @@ static int make_grammar(struct arena *a, const struct tool_grammar *f, struct sa
         put_value(grammar, "ebnf", arena_str(a, buf_str(&strict)));
         if (lenient.len)
             put_value(grammar, "behind_thought", arena_str(a, buf_str(&lenient)));
-        if (!f->required && !f->json) /* plain text is allowed as well */
+        if (!f->required && !f->json) /* plain text is allowed, too */
             grammar->members[grammar->n++] =
                 (struct json_member){json_make_string(STR("text_too")), json_make_bool(true)};
         s->grammar = grammar;
@@ -179,7 +178,8 @@ static int make_grammar(struct arena *a, const struct tool_grammar *f, struct sa
     return rc;
 }
 
-/* A grammar of the client's own stays as it is; it is an error beside a call that is demanded. */
+/* A grammar that the client wrote stays as it is. Together with a demanded tool call it is an
+ * error. */
 int merge_constraint(struct arena *a, const struct chat_request *req,
                      const struct answer_formats *m, struct sampling *s, struct err *e)
 {
@@ -193,7 +193,7 @@ int merge_constraint(struct arena *a, const struct chat_request *req,
         .tools = calls ? req->callable : NULL,
         .allowed = names_of(a, req),
         .required = chat_request_needs_call(req),
-        /* An answer of gpt-oss ends behind its call by itself. */
+        /* gpt-oss ends an answer after its tool call anyway */
         .single = !req->parallel_tool_calls && m->tool != TOOL_GPT_OSS,
         .json = schema || str_eq_c(type, "json_object"),
         .schema = schema ? sampling_schema(s) : NULL,
@@ -214,8 +214,8 @@ int merge_constraint(struct arena *a, const struct chat_request *req,
     return 0;
 }
 
-/* Checks the ids of sampling lists. Their reader has looked at each id, perhaps in a helper: the
- * error names the largest. */
+/* The parser of the request has read each id, perhaps in a helper, and kept the largest, which the
+ * error names. */
 int sampling_check_ids(const struct call_env *env, const struct sampling *s, struct err *e)
 {
     uint32_t size = model_info(env->model)->vocab_size;

@@ -1,5 +1,5 @@
-/* Engine calls are started, one for each sample, and the listeners get the answer's head. The
- * engine's events are taken by sample_take.c; after the last sample's end the call goes on
+/* Starts the engine calls, one for each sample, and sends the listeners the answer's head.
+ * sample_take.c handles the engine's events. After the end of the last sample the call continues
  * (model_call_go_on). */
 
 #include "common/base/clock.h"
@@ -18,7 +18,8 @@
 #include "worker/text/parsers/kinds.h"
 #include "worker/text/request/chat_request.h"
 
-/* Listeners may answer from here on; a join gets it again. */
+/* Sends the head. Listeners may answer their clients from here on; a listener that joins later gets
+ * the head again. */
 static void send_head(struct model_call *t)
 {
     struct str parent = session_plan_parent(t->plan);
@@ -37,7 +38,7 @@ static void send_head(struct model_call *t)
     call_watch_call(t, false);
 }
 
-/* Makes the call's answers; nothing is asked yet. */
+/* Makes the call's samples, before any engine is asked. */
 static void begin_samples(struct model_call *t)
 {
     t->n_samples = MAX_OF(t->in.req->n, 1);

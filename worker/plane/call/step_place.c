@@ -1,5 +1,5 @@
-/* Runs between the prompt and the engine. call_place gives the call its number and its budget of
- * tokens. For a text completion it also chooses the position in the session, which needs the ids.
+/* Steps between the prompt and the engine. call_place gives the call its number and its token
+ * budget, and for a text completion chooses the position in the session, which needs the ids.
  * call_record_drop records what a retry discards (linear). */
 #include <stdlib.h>
 
@@ -23,7 +23,7 @@ static int by_id(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* The model's stop ids and the request's in one list. */
+/* Collects the stop ids of the model and of the request in one list. */
 static void collect_stop_ids(struct model_call *t)
 {
     const struct model_info *m = model_info(t->env->model);
@@ -42,7 +42,7 @@ static void collect_stop_ids(struct model_call *t)
     qsort(t->stop_ids, t->n_stop_ids, sizeof(*t->stop_ids), by_id);
 }
 
-/* Reads how many tokens an answer must have. */
+/* Returns the number of tokens that an answer must have. */
 static size_t read_min_tokens(const struct json *v)
 {
     int64_t n;
@@ -50,7 +50,7 @@ static size_t read_min_tokens(const struct json *v)
     return json_to_i64(v, &n) == 0 && n > 0 ? (size_t)n : 0;
 }
 
-/* How the held suffix compared with the whole chat. */
+/* Counts whether the suffix that the session held equals the rendering of the whole chat. */
 static void count_audit(const struct model_call *t)
 {
     bool differs = t->plan->audit_differs;
@@ -67,7 +67,7 @@ static void count_audit(const struct model_call *t)
             LOG_S("session", t->in.session_id), LOG_U("call", (uint64_t)t->call));
 }
 
-/* A text completion has its ids now. */
+/* Finds the position of a text completion, whose ids are known now. */
 static int position_text(struct model_call *t)
 {
     struct session *s = model_call_session(t);
@@ -76,7 +76,7 @@ static int position_text(struct model_call *t)
              : -1;
 }
 
-/* Places the call: from here on it counts as one of the session's. */
+/* From here on the call counts as one of the session's. */
 int call_place(struct model_call *t)
 {
     struct call_env *env = t->env;
@@ -117,7 +117,7 @@ static void on_dropped(void *ctx)
     model_call_wake(t);
 }
 
-/* A crash from here on must not bring the discarded checkpoint back. */
+/* Recorded now, so that a crash does not bring the discarded checkpoint back. */
 int call_record_drop(struct model_call *t)
 {
     struct buf record = {0};

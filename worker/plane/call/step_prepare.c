@@ -1,6 +1,6 @@
-/* The beginning of a call: what is asked for is held against limits, the session and what the
- * engines can do, and the call finds its position in the session. Nothing is changed. A text
- * completion has none yet: its position needs its ids (step_place.c). */
+/* The first step of a call: checks the request against the limits, the session and the engines'
+ * abilities, and finds the call's position in the session. Changes nothing. The position of a text
+ * completion is found later, because it needs the ids (step_place.c). */
 
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"
@@ -29,7 +29,8 @@ struct session *model_call_session(struct model_call *t)
     return s;
 }
 
-/* Checks what the session wants to keep; it may have been made for other engines. */
+/* Checks that the engines can return what the session wants to keep; the session may have been made
+ * for different engines. */
 static int check_wants(struct model_call *t)
 {
     const struct engine_pool *p = t->engines;
@@ -48,7 +49,8 @@ static int check_wants(struct model_call *t)
     return t->wants_top_logprobs > 0 ? engine_pool_tells(p, "top_logprobs", &t->err) : 0;
 }
 
-/* Whether a grammar is to be made here; -1: what is asked for cannot be sent, or enforced. */
+/* Reports whether the gateway must make a grammar. Returns -1 if the demand cannot be sent or
+ * enforced. */
 static int check_constraint(struct model_call *t)
 {
     struct str type = json_string(json_get(t->sampling->grammar, "type"));
@@ -59,14 +61,14 @@ static int check_constraint(struct model_call *t)
         .reasoning = t->in.req->chat->messages ? call_formats(t->env).reasoning : REASONING_NONE,
     };
     if (check_wants(t) || engine_pool_takes_extra(t->engines, t->sampling->engine_extra, &t->err))
-        return -1; /* the session was made for other engines */
+        return -1; /* the session was made for different engines */
     t->constrains = !t->call_input->text && engine_pool_constrains(t->engines);
     if (!t->constrains)
-        return 0; /* the request itself goes on */
+        return 0; /* the request itself is valid */
     if (sampling_check_ids(t->env, t->sampling, &t->err))
         return -1;
     if (t->env->strict_logprobs && !engine_pool_name(t->engines) &&
-        !t->wants_support && /* which brings logprobs of its own */
+        !t->wants_support && /* sampling support includes logprobs */
         !engine_pool_logprobs_own(t->engines, t->sampling))
         return err_set(
             &t->err, ERR_INVALID,
@@ -82,7 +84,7 @@ static int check_constraint(struct model_call *t)
     return 0;
 }
 
-/* The position of a chat; completions have none before their ids are known. */
+/* Finds the position of a chat. Completions have none until their ids are known. */
 MAY_PAUSE static int find_position(struct model_call *t, struct session *s)
 {
     int rc;
@@ -103,7 +105,7 @@ MAY_PAUSE static int find_position(struct model_call *t, struct session *s)
     return rc;
 }
 
-/* The request named a pool that the trainer did not list. */
+/* Refuses a pool that the request named but the trainer did not list. */
 static int check_allowed(struct model_call *t, const struct session *s)
 {
     const char *pool = engine_pool_name(t->engines);
@@ -116,7 +118,7 @@ static int check_allowed(struct model_call *t, const struct session *s)
     return -1;
 }
 
-/* Chooses the engines, and checks that they accept such a request. */
+/* Chooses the engines, and checks that they accept the request. */
 static int choose_engines(struct model_call *t, const struct session *s)
 {
     struct str own = session_pool(s);
@@ -139,8 +141,8 @@ static int choose_engines(struct model_call *t, const struct session *s)
                : 0;
 }
 
-/* Merges the trainer's parameters, which apply to the session's own engines only: others have other
- * parameters. */
+/* Merges the trainer's parameters. They apply only to the session's own engines, because other
+ * engines have other parameters. */
 static int merge_trainer(struct model_call *t, const struct session *s)
 {
     const char *pool = engine_pool_name(t->engines);
@@ -158,7 +160,7 @@ static int merge_trainer(struct model_call *t, const struct session *s)
                           own ? session_lock_sampling(s) : NULL, t->sampling, &t->err);
 }
 
-/* Refusals change nothing and cost no rendering. */
+/* A refusal changes nothing and costs no rendering. */
 int call_prepare(struct model_call *t)
 {
     struct call_env *env = t->env;

@@ -1,6 +1,6 @@
-/* The prompt's ids where an upstream that was asked with messages told those of
- * its answers and, of the prompt, only how many there are: our own rendering, when the model is the
- * upstream's and the count is the same. Once for all answers; a long chat is a helper's. */
+/* Renders the ids of the prompt when an upstream that was asked with messages returned the ids of
+ * its answers, but of the prompt only their number. Uses the rendering if the upstream has the same
+ * model and the numbers are equal. Done once for all answers; a helper renders a long chat. */
 #include <string.h>
 
 #include "common/base/vec.h"
@@ -13,7 +13,7 @@
 #include "worker/text/request/chat.h"
 #include "worker/text/request/chat_request.h"
 
-/* Answers' ids are kept when all have them, behind one prompt. */
+/* Reports whether the ids are needed: answers keep ids only if all have them, after one prompt. */
 static bool is_needed(const struct model_call *t)
 {
     if (!t->env->model_known || !t->in.req->chat->messages)
@@ -28,7 +28,7 @@ static bool is_needed(const struct model_call *t)
     return t->n_samples > 0;
 }
 
-/* A chat that cannot be rendered has no such ids. */
+/* Renders the chat. Sets no ids if it cannot be rendered. */
 static void render(struct model_call *t, struct model_scratch *scratch)
 {
     struct token_vec ids = {0};
@@ -45,7 +45,8 @@ static void render(struct model_call *t, struct model_scratch *scratch)
     vec_done(&ids);
 }
 
-/* In a helper, maybe: see work.h. The call's arena is this function's meanwhile. */
+/* Renders the prompt, perhaps in a helper (work.h), where no other thread uses the call's arena
+ * meanwhile. */
 static int run(void *ctx, void *tool, struct err *e)
 {
     struct model_call *t = ctx;

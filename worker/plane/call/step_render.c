@@ -1,6 +1,6 @@
-/* Makes the exact ids of the prompt, the grammar and the tree of stop strings. Long
- * ones are made in a helper (work.h), so the session may have changed, or ended, when it is
- * through. A text completion is encoded here. */
+/* Makes the exact ids of the prompt, the grammar and the tree of stop strings. Long ones are made
+ * in a helper (work.h), so the session may have changed or ended when the helper has finished. Also
+ * encodes a text completion. */
 
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"
@@ -20,10 +20,10 @@
 enum {
     GRAMMAR_COST = 4,
     STOP_COST = 8,
-    JSON_COST = 8 /* bytes that are written as one's render */
+    JSON_COST = 8 /* bytes of JSON that take as long to write as one byte to render */
 };
 
-/* Renders the prompt, perhaps in a helper: see work.h. The function has the call's arena for itself
+/* Renders the prompt, perhaps in a helper (work.h), where no other thread uses the call's arena
  * meanwhile. */
 static int render_prompt(void *ctx, void *tool, struct err *e)
 {
@@ -52,7 +52,8 @@ static int render_prompt(void *ctx, void *tool, struct err *e)
     return model_call_constrain(t, e);
 }
 
-/* Bytes of what a grammar is made from; a schema's byte becomes several of a grammar. */
+/* Returns the bytes from which a grammar is made. A byte of a schema becomes several of a grammar,
+ * and counts as such. */
 static size_t constraint_bytes(const struct model_call *t)
 {
     const struct chat_request *req = t->in.req;
@@ -61,7 +62,7 @@ static size_t constraint_bytes(const struct model_call *t)
     return t->constrains && forced ? GRAMMAR_COST * t->in.body_bytes : 0;
 }
 
-/* Bytes of stop strings; of each, a tree gets a node. */
+/* Returns the bytes of stop strings. The tree gets a node for each. */
 static size_t stop_bytes(const struct model_call *t)
 {
     size_t bytes = 0;
@@ -71,7 +72,8 @@ static size_t stop_bytes(const struct model_call *t)
     return STOP_COST * bytes;
 }
 
-/* Bytes of what is written for engines as it came; counting stops where they are a helper's. */
+/* Returns the bytes of values that are written for engines as they were received. Stops counting
+ * when there are enough for a helper. */
 static size_t value_bytes(const struct model_call *t)
 {
     const struct sampling *s = t->sampling;
@@ -83,13 +85,14 @@ static size_t value_bytes(const struct model_call *t)
     return bytes;
 }
 
-/* Files are read and written. */
+/* Reports whether images must be read and written. */
 static bool has_images(const struct model_call *t)
 {
     return t->plan && t->plan->images > 0;
 }
 
-/* "Short" goes by bytes, as nothing else is known yet. Images make a helper's work. */
+/* A prompt is short or long by its bytes, because nothing else is known yet. Images are always left
+ * to a helper. */
 int call_render(struct model_call *t)
 {
     struct task_work w = {.fn = render_prompt, .ctx = t, .lane = t->in.session_id};

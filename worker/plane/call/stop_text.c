@@ -1,6 +1,6 @@
-/* Stop strings in streamed text (stop_text.h): all of them at once, by a tree with fallback
- * links (Aho-Corasick). Each byte is one step; text that may still become a stop string is held
- * back, and that is at most the longest one. The tree is made once a call, in its arena, and
+/* Searches streamed text for stop strings (stop_text.h): for all of them at once, with a tree with
+ * fallback links (Aho-Corasick). Each byte is one step. Text that may still become a stop string is
+ * held back: at most the length of the longest. The tree is made once a call, in its arena, and
  * shared by its samples. */
 
 #include "worker/plane/call/stop_text.h"
@@ -9,16 +9,17 @@
 
 enum { ROOT, NO_STOP = -1 };
 
-/* A node is a beginning of some stop strings. */
+/* A node stands for a common prefix of some stop strings. */
 struct stop_node {
-    uint32_t depth; /* bytes */
-    uint32_t fail;  /* the node of its longest end that is a node, too */
-    int32_t stop;   /* the longest stop string that it ends with, or NO_STOP */
+    uint32_t depth; /* length of the prefix in bytes */
+    uint32_t fail;  /* node of the prefix's longest proper suffix that is a node */
+    int32_t stop;   /* index of the longest stop string that the prefix ends with, or NO_STOP */
 };
 
-/* Edges in a table, parent and byte -> child: nodes are many, their children few. */
+/* Edges (parent and byte -> child) are kept in one hash table, because most nodes have few
+ * children. */
 struct stop_edge {
-    uint32_t parent, child; /* child ROOT: free */
+    uint32_t parent, child; /* child ROOT: the slot is free */
     uint8_t byte;
 };
 
@@ -26,14 +27,14 @@ struct stop_tree {
     const struct json *stops;
     struct stop_node *nodes;
     struct stop_edge *edges;
-    uint32_t *order; /* the edges in the order of their making */
+    uint32_t *order; /* slots of the edges in the order in which they were made */
     uint32_t n;
-    uint32_t mask; /* mask of the edges' table */
+    uint32_t mask; /* size of the edge table minus 1 */
 };
 
-/* --- making --- */
+/* --- making the tree --- */
 
-/* The edge, or the free slot where it belongs. */
+/* Returns the slot of the edge, or the free slot for it. */
 static struct stop_edge *edge_slot(const struct stop_tree *t, uint32_t parent, uint8_t byte)
 {
     uint64_t key = ((uint64_t)parent << 8 | byte) * 0x9e3779b97f4a7c15u;
@@ -62,7 +63,7 @@ static void add_stop(struct stop_tree *t, struct str stop, int32_t number)
         t->nodes[at].stop = number;
 }
 
-/* The node after one more byte. */
+/* Returns the node after one more byte. */
 static uint32_t step_tree(const struct stop_tree *t, uint32_t at, uint8_t byte)
 {
     for (;; at = t->nodes[at].fail) {
@@ -73,7 +74,8 @@ static uint32_t step_tree(const struct stop_tree *t, uint32_t at, uint8_t byte)
     }
 }
 
-/* The edges by the depth of their children: a node's ends are shorter than itself. */
+/* Sorts the edges by the depth of their children, because a node's suffixes are shorter than the
+ * node itself. */
 static void sort_edges(struct stop_tree *t, struct arena *a, uint32_t depth_max)
 {
     uint32_t *first = arena_calloc(a, (size_t)depth_max + 2, sizeof(*first));
@@ -88,7 +90,7 @@ static void sort_edges(struct stop_tree *t, struct arena *a, uint32_t depth_max)
             t->order[first[t->nodes[t->edges[i].child].depth]++] = i;
 }
 
-/* Links each node to its fallback: the longest other beginning with which it ends. */
+/* Links each node to its fallback: the node of its longest suffix. */
 static void link_ends(struct stop_tree *t)
 {
     for (uint32_t i = 0; i + 1 < t->n; i++) {
@@ -102,7 +104,6 @@ static void link_ends(struct stop_tree *t)
     }
 }
 
-/* NULL: there are no stop strings. */
 const struct stop_tree *stop_tree_new(struct arena *a, const struct json *stops)
 {
     struct stop_tree *t;
@@ -130,7 +131,7 @@ const struct stop_tree *stop_tree_new(struct arena *a, const struct json *stops)
     return t;
 }
 
-/* --- looking --- */
+/* --- searching --- */
 
 void stop_text_init(struct stop_text *s, const struct stop_tree *tree)
 {
@@ -142,10 +143,11 @@ void stop_text_done(struct stop_text *s)
     buf_done(&s->held);
 }
 
-/* Appends the certain text to `out`; nothing after a stop string was found. */
+/* Appends nothing after a stop string was found. */
 void stop_text_feed(struct stop_text *s, struct str text, struct buf *out)
 {
-    size_t sure = s->held.len; /* bytes before the text's first that are not yet in out */
+    /* number of bytes, of held-back and new text, that are certain and not yet in out */
+    size_t sure = s->held.len;
 
     if (s->hit.p)
         return;

@@ -1,12 +1,12 @@
 /*
- * The text is a row of varints and strings in a fixed order (worker/session/record/record.h has the
- * codec):
+ * Writes and reads the data as a row of varints and strings in a fixed order
+ * (worker/session/record/record.h has the codec):
  *
  *   created_s  cached_tokens  reasoning_tokens  stop_text  tops  asked
  *
- * `tops` is a text within it, absent if no alternatives were sent: for each token their number,
- * then id and float32 of each. Their bytes are not stored, since the tokenizer has them. Reading
- * never fails half-way: a torn text leaves nothing set, and the replay contains only ids and
+ * `tops` is a text within the row, absent if no alternatives were sent: for each token their
+ * number, then id and float32 of each. Their bytes are not stored, because the tokenizer has them.
+ * An incomplete text is read as empty, never in part: the replay then contains only ids and
  * message.
  */
 #include "worker/plane/call/told.h"
@@ -24,7 +24,6 @@ bool told_has_tops(const struct finished_answer *answer)
     return false;
 }
 
-/* Writes ids and logprobs. */
 size_t told_write_tops(struct buf *tops, const struct finished_answer *answer, size_t from,
                        size_t most)
 {
@@ -43,7 +42,7 @@ size_t told_write_tops(struct buf *tops, const struct finished_answer *answer, s
     return from;
 }
 
-/* Varints and texts in a fixed order, as told_read expects them. */
+/* Must write the order that told_read expects. */
 void told_write(struct buf *out, const struct answer_head *head, const struct call_usage *usage,
                 const struct finished_answer *answer, struct str tops, struct str asked)
 {
@@ -58,7 +57,6 @@ void told_write(struct buf *out, const struct answer_head *head, const struct ca
     record_put_str(out, asked);
 }
 
-/* Returns false on an absent or torn text; what is missing stays zero. */
 bool told_read(struct str text, struct told *ret)
 {
     struct record_in r = record_in_of(text);
@@ -77,7 +75,7 @@ bool told_read(struct str text, struct told *ret)
     return !r.bad;
 }
 
-/* One alternative; its bytes come from the tokenizer. */
+/* Reads one alternative. Its bytes are from the tokenizer. */
 static struct token_logprob read_top(struct record_in *r, const struct tokenizer *tk)
 {
     struct token_logprob top = {.id = (int32_t)record_u32(r)};
@@ -89,7 +87,7 @@ static struct token_logprob read_top(struct record_in *r, const struct tokenizer
     return top;
 }
 
-/* An answer without alternatives is left alone. */
+/* Does nothing for an answer without alternatives. */
 void told_tops(const struct told *t, struct arena *a, const struct tokenizer *tk,
                struct token_logprob *lp, size_t n)
 {

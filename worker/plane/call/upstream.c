@@ -13,7 +13,7 @@
 #include "worker/text/request/chat_logprobs.h"
 #include "worker/text/request/chat_request.h"
 
-/* Takes logprobs. They are few: an event with many of them is sent in several deltas. */
+/* Logprobs are few: an event with many of them is sent in several deltas. */
 void upstream_logprobs(struct model_call *t, struct sample *r, const struct json *lps, size_t n)
 {
     if (!t->in.req->logprobs || n == 0)
@@ -31,8 +31,8 @@ static uint32_t count_of(const struct json *v)
     return json_to_i64(v, &n) == 0 && n > 0 ? (uint32_t)MIN_OF(n, INT32_MAX) : 0;
 }
 
-/* Takes the prompt's ids, if the upstream returns them: one copy for several answers, while they
- * are equal. */
+/* Takes the prompt's ids, if the upstream returns them. Keeps one copy for several answers as long
+ * as they are equal. */
 static void keep_prompt(struct model_call *t, struct sample *r, struct token_span told)
 {
     size_t bytes = told.n * sizeof(*told.at);
@@ -64,7 +64,6 @@ static void warn_of_halves(struct sample *r, const struct json *replaced)
     buf_done(&told);
 }
 
-/* Takes over what the finished answer has besides its deltas. */
 void upstream_take(struct model_call *t, struct sample *r, const struct engine_result *res)
 {
     const struct json *choice = json_at(json_get(res->openai, "choices"), 0);

@@ -1,5 +1,5 @@
-/* The request's body for engines that are asked with messages (kind openai) instead of ids. A chat
- * request is handed on with the client's own fields that say what to answer; requests of other
+/* Writes the request body for engines that are asked with messages (kind openai) instead of ids. A
+ * chat request is passed on with the client's own fields that affect the answer. Requests of other
  * dialects are rewritten as chat. */
 #include "worker/plane/call/upstream_body.h"
 
@@ -19,8 +19,8 @@
 #include "worker/text/request/chat.h"
 #include "worker/text/request/chat_request.h"
 
-/* Numbers that the client or the session set. Others are left to the upstream: some refuse a field
- * that their model does not take, even with the API's default. */
+/* Writes the numbers that the client or the session set. The others are left to the upstream,
+ * because some refuse a field that their model does not take, even with the API's default. */
 static void write_numbers(struct json_out *o, const struct sampling *s)
 {
     const struct {
@@ -56,7 +56,7 @@ static void write_numbers(struct json_out *o, const struct sampling *s)
 }
 
 /* Returns the messages of the client's own request if that is passed on, otherwise those of the
- * chat that it means. */
+ * equivalent chat. */
 static const struct json *messages_of(const struct model_call *t)
 {
     bool own = str_eq_c(str_cstr(t->in.dialect), "chat");
@@ -71,7 +71,7 @@ static const struct json *tools_of(const struct model_call *t)
     return own ? json_get(t->in.body, "tools") : t->in.req->chat->tools;
 }
 
-/* Members of a body that are longer are written by upstream_texts. */
+/* Members that are longer are written by upstream_texts. */
 enum { LONG_MEMBER = 1 << 10 };
 
 static const struct chat_text *text_of(const struct model_call *t, struct str name)
@@ -94,15 +94,15 @@ static void write_value(struct json_out *o, const struct model_call *t, const ch
         json_out_value(o, v);
 }
 
-/* Returns whether the limit has the API's newer name, which models that think demand. A chat client
- * chooses; other dialects have a name of their own for it. */
+/* Reports whether the limit is written with the API's newer name, which reasoning models demand. A
+ * chat client chooses; other dialects have their own name for it. */
 static bool has_newer_limit(const struct model_call *t)
 {
     return !str_eq_c(str_cstr(t->in.dialect), "chat") ||
            json_get(t->in.body, "max_completion_tokens");
 }
 
-/* Merged sampling, by the API's names. */
+/* Writes the merged sampling parameters under the API's names. */
 static void write_sampling(struct json_out *o, const struct model_call *t, int64_t max_tokens)
 {
     const struct sampling *s = t->sampling;
@@ -120,10 +120,10 @@ static void write_sampling(struct json_out *o, const struct model_call *t, int64
     write_value(o, t, "bad_words", s->bad_words);
     write_value(o, t, "max_thinking_tokens", s->max_thinking_tokens);
     write_value(o, t, "logit_bias", s->logit_bias);
-    write_value(o, t, "response_format", t->format); /* tool_choice goes as itself */
+    write_value(o, t, "response_format", t->format); /* tool_choice is passed on unchanged */
 }
 
-/* Whether the list has the name. */
+/* Reports whether the list has the name. */
 static bool is_in_names(struct str name, const char *const *names, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -133,9 +133,9 @@ static bool is_in_names(struct str name, const char *const *names, size_t n)
     return false;
 }
 
-/* An upstream serves others, too: of a request that an agent's code wrote it gets what says what to
- * answer, beside sampling. Not whose call it is (priority, rid), with which weights or template, or
- * where to connect to. */
+/* Members of a client's request that are passed on besides sampling: those that affect the answer.
+ * Because an upstream serves others, too, and an agent's code wrote the request, members that say
+ * who calls (priority, rid), with which weights or template, or where to connect are left out. */
 static const char *const passed[] = {
     "model",
     "messages",
@@ -172,7 +172,7 @@ static bool is_passed(struct str name)
     return is_in_names(name, passed, ARRAY_LEN(passed));
 }
 
-/* Reports whether write_as_chat passes on this member of a request of Responses. */
+/* Reports whether write_as_chat passes on this member of a Responses request. */
 static bool passes_as_chat(struct str name)
 {
     return str_eq_c(name, "text.verbosity");
@@ -187,7 +187,7 @@ member_taken_fn call_upstream_takes(const struct engine_pool *engines, const cha
                                                : NULL;
 }
 
-/* Engines take the template itself from among its arguments. */
+/* engines take the template itself from among its arguments */
 static bool is_kwarg(struct str name)
 {
     static const char *const never[] = {"chat_template", "tokenize", "return_dict",
@@ -210,7 +210,8 @@ static void write_kwargs(struct json_out *o, const struct json *kwargs)
     json_out_end_obj(o);
 }
 
-/* `policy` chooses engines here; upstreams know the model by its served name. */
+/* Returns the model name for the upstream. `policy` only chooses engines; upstreams know the model
+ * by its served name. */
 static struct str upstream_model(const struct model_call *t)
 {
     bool chosen = str_eq_c(t->in.req->model, ENGINE_POOL_POLICY);
@@ -223,7 +224,8 @@ static bool names_model(const struct json_member *m)
     return json_is(&m->value, JSON_STRING) && str_eq_c(json_string(&m->key), "model");
 }
 
-/* The client's own fields, but for those that the trainer sets; how many were left out. */
+/* Writes the client's own fields except those that the trainer sets. Returns how many were left
+ * out. */
 static size_t write_passed(struct json_out *o, const struct model_call *t)
 {
     const struct json *body = t->in.body, *extra = t->sampling->engine_extra;
@@ -253,7 +255,7 @@ static size_t write_passed(struct json_out *o, const struct model_call *t)
     return dropped;
 }
 
-/* Adds the member if it is long, or `always`. */
+/* Adds the member to the texts if it is long, or `always`. */
 static void add_text(struct model_call *t, const char *name, const struct json *v, bool always)
 {
     struct buf text = {0};
@@ -298,14 +300,14 @@ void upstream_texts(struct model_call *t)
     for (size_t i = 0; own && i < ARRAY_LEN(passed); i++) {
         struct str name = str_cstr(passed[i]);
 
-        /* As write_passed: what is ours, or the trainer's, is not the client's. */
+        /* as in write_passed, fields of the gateway or the trainer are not the client's to set */
         if (!text_of(t, name) && !sampling_known(name) && !json_get_str(s->engine_extra, name) &&
             !str_eq_c(name, "model"))
             add_text(t, passed[i], json_get(t->in.body, passed[i]), false);
     }
 }
 
-/* One function by its name. */
+/* Writes a choice of one function by its name. */
 static void write_function(struct json_out *o, struct str name)
 {
     json_out_obj(o);
@@ -319,7 +321,7 @@ static void write_function(struct json_out *o, struct str name)
     json_out_end_obj(o);
 }
 
-/* A choice among some tools. */
+/* Writes a choice among some tools. */
 static void write_allowed(struct json_out *o, const struct chat_request *req)
 {
     json_out_obj(o);
@@ -338,7 +340,7 @@ static void write_allowed(struct json_out *o, const struct chat_request *req)
     json_out_end_obj(o);
 }
 
-/* tool_choice in Chat Completions' form. */
+/* Writes tool_choice in the form of Chat Completions. */
 static void write_choice(struct json_out *o, const struct chat_request *req)
 {
     json_out_key(o, "tool_choice");
@@ -353,7 +355,7 @@ static void write_choice(struct json_out *o, const struct chat_request *req)
     }
 }
 
-/* A request of another dialect, as chat. */
+/* Writes a request of a different dialect as chat. */
 static void write_as_chat(struct json_out *o, const struct model_call *t)
 {
     const struct chat_request *req = t->in.req;
@@ -364,11 +366,11 @@ static void write_as_chat(struct json_out *o, const struct model_call *t)
     json_out_str(o, upstream_model(t));
     if (req->chat->messages) {
         json_out_key(o, "messages");
-        json_out_null(o); /* upstream_texts */
+        json_out_null(o); /* upstream_texts has written the member */
     }
     if (req->chat->tools && req->chat->tools->n > 0) {
         json_out_key(o, "tools");
-        json_out_null(o); /* not passed on either */
+        json_out_null(o); /* not passed on */
         write_choice(o, req);
         if (!req->parallel_tool_calls) {
             json_out_key(o, "parallel_tool_calls");
@@ -396,7 +398,6 @@ static void write_as_chat(struct json_out *o, const struct model_call *t)
     }
 }
 
-/* The request's body as JSON, in the arena. */
 const struct json *upstream_body(const struct model_call *t, int64_t asked, struct arena *a)
 {
     struct buf text = {0};

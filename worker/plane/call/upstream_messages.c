@@ -1,7 +1,7 @@
 /*
- * Signed members are matched by the number of the assistant message, and those of a call by its id,
- * else by its number. content_parts is our name for a content that came as a list of parts: these
- * go back in the place of their text.
+ * Signed members are found by the number of the assistant message; those of a tool call by its id,
+ * else by its number. content_parts is the gateway's own name for content that arrived as a list of
+ * parts: the parts replace their text again.
  */
 #include "worker/plane/call/upstream_messages.h"
 
@@ -10,7 +10,7 @@
 
 static const char parts_name[] = "content_parts";
 
-/* Whether the text is what the parts say. */
+/* Reports whether the text equals the text of the parts. */
 static bool says_the_same(const struct json *parts, struct str text)
 {
     struct buf all = {0};
@@ -43,8 +43,8 @@ static void write_missing(struct json_out *o, const struct json *own, const stru
     }
 }
 
-/* Finds the signed data of a call: by its id, or by its number if that call has no id of its own.
- */
+/* Returns the signed data of a tool call: found by its id, or by its number if the call has no id
+ * of its own. */
 static const struct json *signed_call(const struct json *calls, const struct json *call, size_t at)
 {
     struct str id = json_string(json_get(call, "id"));

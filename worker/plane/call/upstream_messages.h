@@ -1,6 +1,6 @@
 /*
- * The messages of a request to an upstream that is asked with messages: the client's, with what the
- * upstream had signed of its answers put back where the client left it out. Pure.
+ * Makes the messages of a request to an upstream that is asked with messages: the client's, plus
+ * what the upstream had signed in its answers if the client left that out. Pure.
  */
 #ifndef RG_CALL_UPSTREAM_MESSAGES_H
 #define RG_CALL_UPSTREAM_MESSAGES_H
@@ -8,7 +8,8 @@
 struct json;
 struct json_out;
 
-/* Writes the list. signed_answers: session_plan_signed, or NULL. The client's own members win. */
+/* Writes the list. `signed_answers` is from session_plan_signed, or NULL. A member that the client
+ * sent is kept. */
 void upstream_messages_write(struct json_out *o, const struct json *messages,
                              const struct json *signed_answers);
 

@@ -1,6 +1,6 @@
-/* Long work of a request (work.h), and the threads that do it. While a body is worked on, its hash
- * stands on the board: if the process dies, the supervisor knows which request to blame
- * (supervisor/suspects.c), and a quarantined body is refused here. */
+/* Does the long work of a request (work.h) in helper threads. While a body is worked on, its hash
+ * is on the board: if the process dies, the supervisor knows which request to blame
+ * (supervisor/suspects.c). A quarantined body is refused here. */
 
 #include "worker/plane/call/work.h"
 
@@ -27,11 +27,11 @@ enum { NICE = 5 };
 
 enum { TRIM_LEAST = 32 << 20, TRIM_CALLS = 5 };
 
-#define TRIM STR("trim") /* the key of its jobs */
+#define TRIM STR("trim") /* key of the trim jobs */
 
-/* --- in a helper --- */
+/* --- in a helper thread --- */
 
-/* The place of the n-th thread's note, the loop's being the first. */
+/* Returns the board slot of the n-th thread. The loop has the first slot. */
 static _Atomic uint64_t *board_slot(const struct call_env *env, unsigned n)
 {
     return env->board && n < BOARD_WORKS_MAX ? &env->board->slots[env->slot].works[n] : NULL;
@@ -62,7 +62,8 @@ static void tools_free(void *p)
     free(tools);
 }
 
-/* str_hash128 has four lanes: several times as fast as str_hash on long texts. */
+/* Hashes a part of a body. Uses str_hash128, which has four lanes and is several times as fast as
+ * str_hash on long texts. */
 static uint64_t hash_bytes(struct str part, const struct hash128 *known, uint64_t seed,
                            uint64_t both[2])
 {
@@ -75,8 +76,8 @@ static uint64_t hash_bytes(struct str part, const struct hash128 *known, uint64_
     return str_hash(str_of((const char *)both, 2 * sizeof(*both)), seed);
 }
 
-/* Bodies up to 4 MiB are hashed whole, longer ones by their length, their beginning and their
- * end. 0: there is no board. */
+/* Hashes a body: up to 4 MiB the whole body, otherwise its length, beginning and end. Returns 0 if
+ * there is no board. */
 static uint64_t hash_body(const struct board *board, struct str body, const struct hash128 *known,
                           uint64_t whole[2])
 {
@@ -96,7 +97,6 @@ static uint64_t hash_body(const struct board *board, struct str body, const stru
            1;
 }
 
-/* -1: the body is quarantined. */
 int work_note(const struct work_tools *tools, uint64_t body_hash, struct err *e)
 {
     if (!tools->board || body_hash == 0)
@@ -158,8 +158,8 @@ int work_offload(const struct task_work *w, struct err *e)
 
 /* --- memory --- */
 
-/* Returns free heap memory to the system. Memory that requests have freed lies between the memory
- * of others. It takes a while, and the heap is locked meanwhile. */
+/* Returns free heap memory to the system: memory that requests have freed lies between blocks in
+ * use. The call takes a while, and locks the heap meanwhile. */
 static void run_trim(struct helper_job *j, void *tool)
 {
     (void)j;
@@ -194,10 +194,10 @@ void call_memory_held(struct call_env *env, uint64_t request_bytes)
     helpers_push(env->helpers, env->trim, TRIM);
 }
 
-/* --- life --- */
+/* --- starting and ending the threads --- */
 
-/* Without threads all work is done on the loop. Two are the least, as long work leaves one to short
- * work. */
+/* Without threads all work is done on the loop. At least two threads are made, because long work
+ * must leave one free for short work. */
 int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms,
                        void (*on_lost)(void *env, unsigned n), struct err *e)
 {
@@ -218,8 +218,7 @@ int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms
     return 0;
 }
 
-/* Makes no tools for fetching threads, which mostly wait: they need only the memory into which they
- * fetch. */
+/* Makes no tools: fetching threads mostly wait, and need only the memory into which they fetch. */
 static void *no_tools(void *ctx)
 {
     (void)ctx;
@@ -256,7 +255,7 @@ void call_fetchers_limit(struct call_env *env, uint64_t limit_ms)
         helpers_lengthen(env->fetchers, limit_ms);
 }
 
-/* How many threads did not end. */
+/* Returns how many threads did not end. */
 unsigned call_helpers_end(struct call_env *env)
 {
     unsigned lost = helpers_free(env->helpers) + helpers_free(env->fetchers);

@@ -1,6 +1,7 @@
 /*
- * Weight updates: version stamp, pause and resume of the engine pool. An order given to one worker
- * goes on to all others ("?local=1" marks those) and is answered when all have obeyed.
+ * Pauses and resumes the engine pool and stamps its weight version, for weight updates. An order
+ * that one worker gets is sent to all others ("?local=1" marks the copies) and is answered when all
+ * have obeyed.
  */
 #include <stdlib.h>
 
@@ -23,16 +24,16 @@
 
 enum { DRAIN_DEFAULT_S = 300, TELL_DEFAULT_S = 30 };
 
-/* One order on its way: this worker's own part and the others'. */
+/* One order in progress: this worker's own part and the others'. */
 struct pause_order {
     struct service *service;
     struct exchange *x; /* NULL: the client has left */
     struct loop_timer timer;
-    struct sibling_round *round; /* NULL: the others have answered */
+    struct sibling_round *round; /* requests to the other workers; NULL: all have answered */
     unsigned dialect;
-    bool draining; /* waits for this worker's own calls */
+    bool draining; /* this worker waits for its own calls to end */
     bool drained;
-    bool others_busy;   /* one of them gave up waiting for its calls */
+    bool others_busy;   /* a different worker gave up waiting for its calls */
     struct buf version; /* version to set on engines, */
     struct buf told;    /* and what came of it, as JSON */
     size_t failed;
