@@ -34,8 +34,8 @@ struct pause_order {
     bool draining; /* this worker waits for its own calls to end */
     bool drained;
     bool others_busy;   /* a different worker gave up waiting for its calls */
-    struct buf version; /* version to set on engines, */
-    struct buf told;    /* and what came of it, as JSON */
+    struct buf version; /* version that is set on the engines */
+    struct buf told;    /* the engines' result, as JSON */
     size_t failed;
 };
 
@@ -46,8 +46,8 @@ static void order_free(struct pause_order *o)
     free(o);
 }
 
-/* Answers the order once both parts are over: this worker's own drain and the others' answers.
- * The order lives until then even when its client has left. */
+/* Answers the order when both parts are over: this worker's own drain and the others' answers. The
+ * order lives until then even if its client has left. */
 static void order_end(struct pause_order *o)
 {
     struct buf body = {0};
@@ -78,7 +78,8 @@ static void order_end(struct pause_order *o)
     order_free(o);
 }
 
-/* One of the others answered; one that could not drain in time makes the whole answer say so. */
+/* Handles the answer of one of the others. If one could not drain in time, the whole answer says
+ * so. */
 static void on_obeyed(void *ctx, struct str body)
 {
     struct pause_order *o = ctx;
@@ -91,7 +92,7 @@ static void on_obeyed(void *ctx, struct str body)
     arena_done(&a);
 }
 
-/* All others have answered, or failed. */
+/* Called when all others have answered or failed. */
 static void on_round(void *ctx, size_t failed)
 {
     struct pause_order *o = ctx;
@@ -103,7 +104,8 @@ static void on_round(void *ctx, size_t failed)
 
 static const struct sibling_round_fns round_fns = {on_obeyed, on_round};
 
-/* This worker's own calls are over, or the time for that is. */
+/* Handles the end of the drain: this worker's own calls have ended, or the time for them is
+ * over. */
 static void drain_end(struct pause_order *o, bool drained)
 {
     loop_timer_stop(o->service->calls.loop, &o->timer);
@@ -126,7 +128,7 @@ static void on_drain_timeout(struct loop_timer *t)
     drain_end(o, false);
 }
 
-/* Another pause or a resume comes: a drain that still waits is answered, and its time is over. */
+/* Begins a new pause or a resume: a drain that still waits is answered and its timer stopped. */
 static void pause_anew(struct service *a, enum engine_pause mode)
 {
     engine_pool_pause(a->calls.engines, mode, NULL, NULL);
@@ -136,7 +138,7 @@ static void pause_anew(struct service *a, enum engine_pause mode)
 
 void admin_done(struct service *a)
 {
-    if (a->calls.engines) /* a worker that could not start has none */
+    if (a->calls.engines) /* a worker that could not start has no engines */
         version_round_stop(a->calls.engines);
     engines_done(a);
     if (a->drain)
@@ -151,7 +153,7 @@ static void on_closed(void *ctx, bool delivered)
     o->x = NULL;
 }
 
-/* An order that watches its client. */
+/* Makes an order that watches its client. */
 static struct pause_order *order_new(struct service_request *r)
 {
     struct pause_order *o = mem_zalloc(sizeof(*o));
@@ -163,7 +165,7 @@ static struct pause_order *order_new(struct service_request *r)
     return o;
 }
 
-/* Passes the order on, then answers as soon as everybody has obeyed. */
+/* Sends the order to the others, and answers when all have obeyed. */
 static void order_give(struct pause_order *o, struct service_request *r)
 {
     struct arena a = {0};
@@ -189,7 +191,7 @@ int weights_follow(struct service *a, struct err *e)
 
     if (stamp == a->weights_seen)
         return 0;
-    a->weights_seen = stamp; /* a file that cannot be read is told once */
+    a->weights_seen = stamp; /* a file that cannot be read is reported once */
     if (weights_load(a->heritage->state_dir, &told, e))
         return -1;
     engine_pool_follow(a->calls.engines, &told);
@@ -206,7 +208,7 @@ static bool is_local(struct service_request *r)
     return local;
 }
 
-/* Keeps what the trainer tells, and obeys it. */
+/* Writes the trainer's version to the file, and applies it. */
 static int keep_weights(struct service *a, struct str adapter, struct str version, struct err *e)
 {
     const struct heritage *h = a->heritage;
@@ -218,7 +220,8 @@ static int keep_weights(struct service *a, struct str adapter, struct str versio
     return weights_follow(a, e);
 }
 
-/* The same, but for "?local=1": then another worker has kept it. */
+/* Like keep_weights, but with "?local=1" only applies the version, because a different worker has
+ * written it. */
 static int tell_weights(struct service_request *r, struct str adapter, const struct json *version,
                         struct err *e)
 {
@@ -226,8 +229,8 @@ static int tell_weights(struct service_request *r, struct str adapter, const str
                        : keep_weights(r->service, adapter, json_text(version), e);
 }
 
-/* The engines have been told, or not: now the gateway is. The other workers read the file, at once
- * or, when the client has left, as soon as they see its change. */
+/* Called after the engines were told, or could not be: sets the version in the gateway. The other
+ * workers read the file at once or, if the client has left, when they see its change. */
 static void on_engines_told(void *ctx, struct version_round *round)
 {
     struct pause_order *o = ctx;
@@ -254,7 +257,8 @@ static void on_engines_told(void *ctx, struct version_round *round)
     order_free(o);
 }
 
-/* Engines that have a route for it tell the version themselves from then on. */
+/* Sets the version on the engines that have a route for it. They report the version themselves from
+ * then on. */
 static int tell_engines(struct service_request *r, const struct json *body, struct err *e)
 {
     struct str version = json_text(json_get(body, "version"));
@@ -274,7 +278,7 @@ static int tell_engines(struct service_request *r, const struct json *body, stru
     return -1;
 }
 
-/* The version stamps checkpoints that are committed from now on. */
+/* The version is stamped on checkpoints that are committed from now on. */
 void admin_weight_version(struct service_request *r)
 {
     struct err e = {0};
@@ -293,7 +297,7 @@ void admin_weight_version(struct service_request *r)
         order_give(order_new(r), r);
 }
 
-/* The version of one LoRA adapter, for the answers that are sampled with it. */
+/* Sets the version of one LoRA adapter, for the answers that are sampled with it. */
 void admin_adapters(struct service_request *r)
 {
     struct err e = {0};
@@ -322,7 +326,7 @@ void admin_adapters_get(struct service_request *r)
     buf_done(&answer);
 }
 
-/* Mode and time limit; inputs.def has checked both. */
+/* Reads mode and time limit, which inputs.def has checked. */
 static void read_pause(const struct service_request *r, bool *ret_drain, double *ret_s)
 {
     const struct json *body = control_body(r);
@@ -332,7 +336,7 @@ static void read_pause(const struct service_request *r, bool *ret_drain, double 
     (void)json_to_double(json_get(body, "timeout_s"), ret_s);
 }
 
-/* Holds new engine calls at once; with `drain` the answer waits for those that run. */
+/* Holds new engine calls back at once. With `drain` the answer waits for those that run. */
 void admin_pause(struct service_request *r)
 {
     struct engine_pool *pool = r->service->calls.engines;
@@ -350,7 +354,9 @@ void admin_pause(struct service_request *r)
                        on_drain_timeout);
     }
     order_give(o, r);
-    if (drain) /* then order_give has not ended it. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
+    /* the order still exists, because order_give has not ended it.
+     * NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
+    if (drain)
         engine_pool_pause(pool, ENGINE_DRAIN, on_drained, o);
 }
 
@@ -360,7 +366,7 @@ void admin_resume(struct service_request *r)
     order_give(order_new(r), r);
 }
 
-/* The dispatcher's result of a group, for sinks that take whole groups. */
+/* Hands the dispatcher's result of a group to the sinks that take whole groups. */
 void admin_group_result(struct service_request *r)
 {
     struct buf text = {0}, answer = {0};

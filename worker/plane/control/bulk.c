@@ -1,8 +1,8 @@
 /*
- * POST /sessions/abort and /sessions/finalize: all sessions with certain labels. This worker goes
- * through its own, one after the other, and asks the others to do the same ("?local=1");
- * the answer counts them all, once every record is durable. A session whose row is not known is
- * read back first. Once begun it is carried out, whether or not the client stays.
+ * POST /sessions/abort and /sessions/finalize: end all sessions with certain labels. This worker
+ * ends its own, one after the other, and asks the others to do the same ("?local=1"). The answer is
+ * sent when every record is durable, and counts all sessions. A session whose row is not known is
+ * read back first. An order that was begun is carried out even if the client leaves.
  */
 #include <stdlib.h>
 
@@ -28,11 +28,11 @@ struct bulk_order {
     struct arena arena;
     const struct json *labels, *detail;
     struct session_walk walk;
-    uint64_t newest;  /* serial; sessions made meanwhile are left alone */
-    size_t undurable; /* records that are not durable yet */
+    uint64_t newest;  /* newest serial at the begin; sessions made later are left alone */
+    size_t undurable; /* number of records that are not durable yet */
     struct sibling_round *round;
-    struct waiter changed;        /* one of these two */
-    size_t ended, failed, silent; /* sessions; workers that did not answer */
+    struct waiter changed;        /* woken when a record is durable or a sibling has answered */
+    size_t ended, failed, silent; /* number of sessions, and of workers that did not answer */
 };
 
 static struct service *service_of(const struct bulk_order *b)
@@ -40,7 +40,7 @@ static struct service *service_of(const struct bulk_order *b)
     return b->answer->request.service;
 }
 
-/* --- the others --- */
+/* --- the other workers --- */
 
 static size_t count_of(const struct json *v, const char *name)
 {
@@ -73,7 +73,7 @@ static void on_round(void *ctx, size_t failed)
 
 static const struct sibling_round_fns round_fns = {on_obeyed, on_round};
 
-/* --- this worker's own --- */
+/* --- this worker's own sessions --- */
 
 static bool has_labels(const struct bulk_order *b, struct str row)
 {
@@ -106,7 +106,7 @@ static void end_session(struct bulk_order *b, struct session *s)
     struct err e = {0};
     int rc;
 
-    b->undurable++; /* `done` may come at once */
+    b->undurable++; /* counted first, because `done` may be called at once */
     rc = b->how == SESSION_END_ABORT ? control_end(service_of(b), s, b->how, b->detail, done, &e)
                                      : control_close(service_of(b), s, b->how, NULL, done, &e);
     if (rc == 0) {
@@ -155,7 +155,7 @@ MAY_PAUSE static int end_entered(struct bulk_order *b, struct session *s, struct
     return 0;
 }
 
-/* All of this worker's own. */
+/* Ends all of this worker's own sessions. */
 MAY_PAUSE static int end_own(struct bulk_order *b, struct err *e)
 {
     struct session_store *st = service_of(b)->calls.store;
@@ -235,7 +235,9 @@ static void end_sessions(struct answering *a, void *ctx)
         put_counts(b);
         answering_end(a);
     } else {
-        if (e.kind == ERR_CANCELLED) /* what has ended stays ended: another worker cannot know */
+        /* sessions that have ended stay ended, and a different worker cannot know of the
+         * cancellation */
+        if (e.kind == ERR_CANCELLED)
             (void)err_set(&e, ERR_DRAINING, "this worker ends: ask again");
         answering_fail(a, "", &e);
     }

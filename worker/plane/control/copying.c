@@ -1,5 +1,5 @@
-/* The records of a fork or an import (copying.h). Each session that is being written stays in
- * memory, so a few are written at a time. The others wait in the order of their coming. */
+/* Writes the records of a fork or an import (copying.h). Each session that is being written stays
+ * in memory, so only a few are written at a time. The others wait in order of arrival. */
 #include "worker/plane/control/copying.h"
 
 #include "common/base/log.h"
@@ -47,7 +47,7 @@ bool control_copies_from(const struct service *a, struct str id)
     return false;
 }
 
-/* --- which ones are written --- */
+/* --- which copies are written --- */
 
 static unsigned count_writes(const struct service *a)
 {
@@ -65,7 +65,7 @@ MAY_PAUSE static int wait_to_write(struct copying *c, struct err *e)
     return c->state == COPYING_WAITS ? task_wait(&c->waiter, e) : 0;
 }
 
-/* The first one that waits may write. */
+/* Lets the first copy that waits write. */
 static void wake_next(const struct service *a)
 {
     struct copying *c;
@@ -79,7 +79,7 @@ static void wake_next(const struct service *a)
     }
 }
 
-/* A session whose deletion cannot be written keeps its pictures. */
+/* Deletes the new session. If the deletion cannot be written, the pictures stay. */
 static void delete_copy(struct copying *c)
 {
     struct service *a = service_of(c);
@@ -122,7 +122,7 @@ static void put_answer(struct copying *c)
     json_out_end_obj(&o);
 }
 
-/* The session stays in memory until its other records are there. */
+/* Keeps the session in memory until its other records are written. */
 static int write_record(struct copying *c, struct str record, struct ledger_done done,
                         struct err *e)
 {
@@ -150,7 +150,7 @@ MAY_PAUSE static int write_last(struct copying *c, struct str record, struct err
     return await_durable(service_of(c), &durable, e);
 }
 
-/* A helper reads the record's long texts before it is applied. */
+/* Lets a helper read the record's long texts before it is applied. */
 MAY_PAUSE static int read_texts(const struct copying *c, struct str record, struct err *e)
 {
     return c->session
@@ -180,7 +180,7 @@ void copying_begin(struct copying *c)
     list_append(&service_of(c)->copies, &c->item);
 }
 
-/* After the wait there may be no space any more. */
+/* After the wait for a place there may be no space any more. */
 int copying_write(struct copying *c, struct err *e)
 {
     if (wait_to_write(c, e) || service_room(service_of(c), 1, e))

@@ -1,8 +1,8 @@
 /*
- * struct copying: a new session that is made of existing records, a fork's or an import's. A task
- * writes them into journal and store; a helper reads long texts before their record is applied
+ * struct copying: a new session that is made of existing records: a fork or an import. A task
+ * writes the records to journal and store; a helper reads long texts before their record is applied
  * (session_texts.h). The session is not visible before its last record is written. It is removed if
- * that record does not come: the client leaves, the journal refuses, the process dies
+ * that does not happen because the client leaves, the journal refuses, or the process dies
  * (session_copying: hidden, and deleted by the next sweep).
  *
  *     copying_begin(c); ... (pictures are stored) ... copying_write(c, e); ... copying_end(c);
@@ -23,36 +23,36 @@ struct copying;
 
 enum copying_state { COPYING_READS, COPYING_WAITS, COPYING_WRITES };
 
-/* Embedded in its owner, zeroed. The owner sets the first members before copying_begin; `from` and
- * `pictures` may follow. */
+/* A copy in progress. Embedded in its owner, zeroed. The owner sets the first members before
+ * copying_begin; `from` and `pictures` may be set later. */
 struct copying {
     struct answering *answer;
-    struct str id; /* id of the session that will be made; the owner's */
+    struct str id; /* id of the new session; the owner's memory */
     uint64_t now_ms;
-    const char *told_as; /* the member of the answer that says what it was made of: */
-    struct str from;     /* a session's id, or absent */
-    bool pictures;       /* some of its pictures may be in the store */
+    const char *told_as; /* name of the member of the answer that contains `from` */
+    struct str from;     /* id of the session that was copied; absent: unknown */
+    bool pictures;       /* some pictures of the new session may be in the store */
 
-    /* Sets the next record, which is the owner's until the next call; absent: it takes another
-     * step. Returns 1 for the last one, 0 if there are more, -1 if it cannot be read. The session's
-     * beginning comes first. */
+    /* Sets the next record, which stays the owner's until the next call; absent: none in this step.
+     * Returns 1 for the last record, 0 if there are more, -1 if it cannot be read. The first record
+     * is the session's beginning. */
     int (*next)(struct copying *c, struct str *ret, struct err *e);
 
     enum copying_state state;
-    bool whole;              /* its last record is written */
-    struct session *session; /* pinned, after its first record */
-    struct waiter waiter;    /* for its place among the writers */
-    struct list_item item;   /* waits for its place among the writers */
+    bool whole;              /* the last record is written */
+    struct session *session; /* the new session, pinned; NULL before its first record */
+    struct waiter waiter;    /* waits for a place among the writers */
+    struct list_item item;   /* in the list of those that wait for such a place */
 };
 
-/* Registers the copy: its pictures are in use from now on (control_copies). */
+/* Registers the copy: from now on its pictures count as in use (control_copies). */
 void copying_begin(struct copying *c);
 
-/* Writes it when there is space, and others have written theirs. Makes the answer, and returns when
- * it may be sent. */
+/* Writes the session when there is space and earlier copies are written. Makes the answer, and
+ * returns when it may be sent. */
 MAY_PAUSE RG_MUSTCHECK int copying_write(struct copying *c, struct err *e);
 
-/* Takes back what is not whole. */
+/* Ends the copy. Removes a session that was not written completely. */
 void copying_end(struct copying *c);
 
 #endif

@@ -1,5 +1,5 @@
-/* POST /sessions: whether there is room, and one session or a group. The answer with all ids and
- * keys is written with the records; it is sent when the last record is durable.
+/* POST /sessions: checks whether there is space, and makes one session or a group. The answer with
+ * all ids and keys is written together with the records, and sent when the last record is durable.
  *
  * A group is never left partial: the task is shielded from its first record on, and a worker that
  * drains waits for it. */
@@ -22,15 +22,15 @@
 #include "worker/plane/service/service.h"
 #include "worker/session/store/session.h"
 
-/* Sessions that are made together: samples of one task. */
+/* Sessions that are made together as samples of one task. */
 struct minted_group {
     int64_t count;
-    bool list;     /* `count` was given: they are a group, and the answer is a list */
-    struct str id; /* the trainer's, or minted; absent: none */
+    bool list;     /* `count` was given, so the answer is a list */
+    struct str id; /* group id from the trainer, or a new one; absent: none */
     char text[ID_TEXT_MAX];
 };
 
-/* Replaces a member, or appends it; the object has room. */
+/* Replaces a member or appends it. The object must have space. */
 static void set_member(struct json *object, const char *key, struct json value)
 {
     for (uint32_t i = 0; i < object->n; i++)
@@ -42,7 +42,8 @@ static void set_member(struct json *object, const char *key, struct json value)
     object->members[object->n++].value = value;
 }
 
-/* An evaluation's sampling_params stand above the process's for evaluations, member by member. */
+/* Applies an evaluation's sampling_params on top of the process's defaults for evaluations, member
+ * by member. */
 static int add_evaluation(struct service *s, struct arena *a, const struct json **options,
                           struct err *e)
 {
@@ -72,7 +73,7 @@ static int add_evaluation(struct service *s, struct arena *a, const struct json 
     return 0;
 }
 
-/* Session n's options: those given, and where it stands in its group. */
+/* Returns the options of session n: those given, and its place in the group. */
 static const struct json *options_of(struct arena *a, const struct json *given,
                                      const struct minted_group *g, int64_t n)
 {
@@ -90,13 +91,14 @@ static const struct json *options_of(struct arena *a, const struct json *given,
     return o;
 }
 
-/* `count` makes a group, whose id the trainer may have named. */
+/* Reads the group. `count` makes one, whose id the trainer may have named. */
 static int read_group(struct service_request *r, const struct json *options,
                       struct minted_group *ret, struct err *e)
 {
     static const char *const ours[] = {"rollout", "group_size"};
 
-    (void)json_to_i64(json_get(options, "count"), &ret->count); /* checked by inputs.def */
+    /* inputs.def has checked the value */
+    (void)json_to_i64(json_get(options, "count"), &ret->count);
     ret->list = !json_is_null(json_get(options, "count"));
     ret->id = json_string(json_get(options, "group"));
     for (size_t i = 0; ret->list && i < ARRAY_LEN(ours); i++)
@@ -111,7 +113,7 @@ static int read_group(struct service_request *r, const struct json *options,
     return 0;
 }
 
-/* Writes the group of a session; nothing for a single one. */
+/* Writes the group of a session. Writes nothing for a single session. */
 static void write_group(const struct minted_group *g, int64_t n, struct json_out *o)
 {
     if (!g->list)
@@ -140,8 +142,8 @@ struct creating {
     struct minted_group group;
     uint64_t now_ms;
     int64_t made;
-    struct json_out out;   /* to the answer */
-    struct waiter durable; /* the last record */
+    struct json_out out;   /* writes to the answer */
+    struct waiter durable; /* woken when the last record is durable */
 };
 
 static void begin_answer(struct creating *c)
@@ -164,8 +166,8 @@ static void end_answer(struct creating *c)
     json_out_end_obj(&c->out);
 }
 
-/* Makes the session of the record. Before the first one others may have used up the space. After it
- * the group is made whole, whether or not the client stays. */
+/* Makes the session of the record. Before the first record other requests may have used up the
+ * space. After it the group is completed even if the client leaves. */
 static int write_record(struct creating *c, struct str id, struct str record, struct err *e)
 {
     struct service *s = c->answer->request.service;
@@ -182,7 +184,8 @@ static int write_record(struct creating *c, struct str id, struct str record, st
     return 0;
 }
 
-/* Record and write both take a while if the metadata is long. */
+/* Makes the next session. Encoding and writing the record both take a while if the metadata is
+ * long. */
 MAY_PAUSE static int create_next(struct creating *c, struct err *e)
 {
     struct service_request *r = &c->answer->request;
@@ -204,8 +207,8 @@ MAY_PAUSE static int create_next(struct creating *c, struct err *e)
     return rc;
 }
 
-/* Every check comes before the first record, so a group is made whole or not at all, but for a
- * journal that fails on the way. */
+/* Checks everything before the first record, so that a group is made completely or not at all,
+ * unless the journal fails on the way. */
 static int check_options(struct creating *c, struct err *e)
 {
     struct service_request *r = &c->answer->request;

@@ -1,5 +1,5 @@
-/* Checks a new session's demands on the engines (handlers.h): its pool, the pools that it may ask,
- * its own fields of their requests, and the data that they must return. */
+/* Checks what a new session demands of the engines (handlers.h): its pool, the pools that it may
+ * use, its own fields of their requests, and the data that they must return. */
 #include "common/base/buf.h"
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"
@@ -15,7 +15,7 @@ static void add_name(void *ctx, const char *name)
     buf_printf(ctx, ", %.64s", name);
 }
 
-/* The pool that the option's value names. */
+/* Finds the pool that the option names. */
 static int find_pool(struct service *a, const char *option, struct str name,
                      struct engine_pool **ret, struct err *e)
 {
@@ -33,7 +33,7 @@ static int find_pool(struct service *a, const char *option, struct str name,
     return -1;
 }
 
-/* The engines that the session's calls go to unless they name others. */
+/* Finds the engines that the session's calls use unless they name others. */
 static int find_engines(struct service *a, const struct json *options, struct engine_pool **ret,
                         struct err *e)
 {
@@ -43,7 +43,7 @@ static int find_engines(struct service *a, const struct json *options, struct en
     return name.p ? find_pool(a, "model", name, ret, e) : 0;
 }
 
-/* Refuses names in `pools` that are no pool: they would allow nothing, without a message. */
+/* Refuses names in `pools` that are no pool, because such a name would silently allow nothing. */
 static int check_pools(struct service *a, const struct json *options, struct err *e)
 {
     const struct json *pools = json_get(options, "pools");
@@ -55,8 +55,8 @@ static int check_pools(struct service *a, const struct json *options, struct err
     return 0;
 }
 
-/* Checks options that only the policy's engines can satisfy, whatever kinds a pool has now or
- * later. */
+/* Checks options that only the policy's engines can satisfy, whatever kinds of engines a pool has
+ * now or later. */
 static int check_pool_options(const struct engine_pool *engines, const struct json *options,
                               struct err *e)
 {
@@ -95,7 +95,7 @@ static int check_extra(struct service *a, const struct json *options, struct err
     return engine_pool_takes_extra(engines, json_get(sampling, SAMPLING_ENGINE_EXTRA), e);
 }
 
-/* Checks that the engines return the data that is to be kept of answers. */
+/* Checks that the engines return the data of answers that the session wants to keep. */
 static int check_wants(struct service *a, const struct json *options, struct err *e)
 {
     struct engine_pool *engines;

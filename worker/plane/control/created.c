@@ -1,4 +1,4 @@
-/* What a client learns of a session that was made for it: its id, its URLs and its keys. */
+/* Writes what the client gets of a session that was made for it: its id, its URLs and its keys. */
 #include "common/codec/json.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
@@ -8,7 +8,7 @@
 #include "worker/plane/control/handlers.h"
 #include "worker/plane/service/service.h"
 
-/* The authority that the client used: behind a proxy the first one that X-Forwarded-Host has. */
+/* Returns the authority that the client used: behind a proxy the first one in X-Forwarded-Host. */
 static struct str client_authority(const struct service_request *r)
 {
     struct str list = exchange_header(r->x, "x-forwarded-host");
@@ -17,7 +17,7 @@ static struct str client_authority(const struct service_request *r)
     return first.len > 0 ? first : exchange_authority(r->x);
 }
 
-/* URLs as the client reached us. */
+/* Writes the session's URLs with the authority that the client used. */
 static void write_urls(struct service_request *r, struct str id, struct json_out *o)
 {
     struct str host = client_authority(r);

@@ -1,4 +1,4 @@
-/* POST /sessions/{id}/deliver: a finalized session is promised to the sinks. */
+/* POST /sessions/{id}/deliver: promises a finalized session to the sinks. */
 #include "common/base/arena.h"
 #include "worker/export/build/export.h"
 #include "worker/ledger/ledger.h"
@@ -10,7 +10,7 @@
 #include "worker/session/store/session.h"
 #include "worker/sink/sink.h"
 
-/* Delivers a rollout's session to the sinks. The dispatcher requests it when an attempt counts. A
+/* Delivers a rollout's session to the sinks. The dispatcher requests this when an attempt counts. A
  * repeated request has no further effect. */
 static int send_to_sinks(const struct service *a, struct session *s, const struct export_options *o,
                          struct err *e)
@@ -28,7 +28,7 @@ static int send_to_sinks(const struct service *a, struct session *s, const struc
     return 0;
 }
 
-/* The answer does not wait for them, but for the promise to be on the disk. */
+/* The answer is sent when the promise is durable, without waiting for the sinks. */
 void control_deliver(struct service_request *r)
 {
     struct err e = {0};

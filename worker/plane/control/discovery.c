@@ -1,8 +1,9 @@
 /*
- * A file is read when it looks the same at two looks, a second apart: who writes it in place is not
- * read half way. A router is asked every --engine-health-interval, over an engine of kind sglang
- * that is never called, for its key and TLS settings. What is told and cannot be obeyed is in the
- * log once, and the engines stay; new ones that do not answer are tried again at that interval.
+ * Reads the source of engines (discovery.h). A file is read when it is unchanged for two looks, a
+ * second apart, so that a file that is written in place is not read half way. A router is asked
+ * every --engine-health-interval through an engine of kind sglang that is never called, which has
+ * the key and TLS settings. A list that cannot be applied is logged once, and the engines stay. New
+ * engines that do not answer are tried again at that interval.
  */
 #include "worker/plane/control/discovery.h"
 
@@ -31,18 +32,20 @@ struct discovery {
     struct service *service;
     struct arena arena;
     struct engine_source source;
-    struct engine_target target; /* address of a router */
+    struct engine_target target; /* address of the router */
     struct engine_options options;
-    const struct engine_adapter *adapter; /* NULL: a file */
-    void *remote, *asked;                 /* the question that is out; or NULL */
+    const struct engine_adapter *adapter; /* adapter of the router; NULL: the source is a file */
+    /* the router's client, and the request in progress, or NULL */
+    void *remote, *asked;
     int status;
     struct buf answer;
     uint64_t seen;   /* stamp of the file at the last look */
-    uint64_t obeyed; /* that stamp, or a hash of the router's list, when it was last applied */
-    bool whole;      /* nothing of that is left to be done */
+    uint64_t obeyed; /* stamp of the file, or hash of the router's list, that was last applied */
+    bool whole;      /* that list is applied completely */
     bool ordering;
-    uint64_t next_ms; /* when a router is asked, or what is left is tried, next */
-    struct buf told;  /* the last complaint */
+    /* time of the next request to a router, or of the next try of engines that did not answer */
+    uint64_t next_ms;
+    struct buf told; /* the last error that was logged */
 };
 
 static void complain(struct discovery *d, const char *what, struct str why)
@@ -54,7 +57,7 @@ static void complain(struct discovery *d, const char *what, struct str why)
     log_warn(NULL, what, LOG_T("source", d->source.where), LOG_S("why", why));
 }
 
-/* --- obeying --- */
+/* --- applying a list --- */
 
 static void on_taken(void *ctx, struct str silent, const struct err *e)
 {
@@ -62,7 +65,7 @@ static void on_taken(void *ctx, struct str silent, const struct err *e)
 
     d->ordering = false;
     d->whole = !e && silent.len == 0;
-    if (e && e->kind != ERR_STATE_CONFLICT) /* another worker is at it */
+    if (e && e->kind != ERR_STATE_CONFLICT) /* a different worker is changing the set */
         complain(d, "the engines that are told cannot be obeyed", str_cstr(e->text));
     else if (silent.len > 0)
         complain(d, "engines that are told do not answer yet", silent);
@@ -70,11 +73,11 @@ static void on_taken(void *ctx, struct str silent, const struct err *e)
         buf_clear(&d->told);
 }
 
-/* stamp: of what is told. */
+/* Applies the engines of a list that has this stamp. */
 static void obey(struct discovery *d, const struct engine_texts *t, uint64_t stamp)
 {
     d->obeyed = stamp;
-    d->whole = true; /* nothing more comes of what is told before it changes */
+    d->whole = true; /* the list is not tried again until it changes */
     if (t->left_out > 0)
         log_info(NULL, "workers that only prefill or decode, or speak gRPC, are left out",
                  LOG_T("source", d->source.where), LOG_U("workers", t->left_out));
@@ -114,7 +117,7 @@ static void look_at_file(struct discovery *d, uint64_t now)
     arena_done(&a);
 }
 
-/* --- a router --- */
+/* --- asking a router --- */
 
 static uint64_t hash_of(const struct engine_texts *t)
 {
@@ -182,7 +185,7 @@ static void ask_router(struct discovery *d, uint64_t now)
     d->asked = d->adapter->pass(d->remote, &question, &events, d);
 }
 
-/* --- life --- */
+/* --- starting and ending --- */
 
 static struct discovery *discovery_new(struct service *a)
 {
@@ -191,7 +194,8 @@ static struct discovery *discovery_new(struct service *a)
     struct err e = {0};
 
     d->service = a;
-    (void)engine_source_parse(&d->arena, c->engine_source, &d->source, &e); /* it was checked */
+    /* cannot fail, because the setting was checked at the start */
+    (void)engine_source_parse(&d->arena, c->engine_source, &d->source, &e);
     d->options = (struct engine_options){
         .ca_file = c->engine_ca_file,
         .insecure_tls = c->engine_insecure_tls,

@@ -1,4 +1,4 @@
-/* Figures of sessions that end (ending.h). */
+/* Counts sessions that end (ending.h). */
 #include "worker/plane/control/ending.h"
 
 #include "common/proc/metrics.h"

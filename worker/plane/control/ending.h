@@ -1,5 +1,5 @@
 /*
- * The one way that the control plane ends a session.
+ * The only way in which the control plane ends a session.
  */
 #ifndef RG_CONTROL_ENDING_H
 #define RG_CONTROL_ENDING_H
@@ -12,8 +12,8 @@ struct json;
 struct ledger_done;
 struct service;
 
-/* Ends a session as asked: record, running calls, long polls. `detail` is the request's body or
- * NULL. */
+/* Ends a session: writes the record, ends its running calls, answers its long polls. `detail` is
+ * the request's body or NULL. */
 int control_end(struct service *a, struct session *s, enum session_end how,
                 const struct json *detail, struct ledger_done done, struct err *e);
 
@@ -22,7 +22,7 @@ int control_end(struct service *a, struct session *s, enum session_end how,
 int control_close(struct service *a, struct session *s, enum session_end how,
                   const struct export_options *o, struct ledger_done done, struct err *e);
 
-/* Counts a session that was finalized, by whether it has a reward. */
+/* Counts a session that was finalized, with or without a reward. */
 void ending_count_reward(struct service *a, bool rewarded);
 
 #endif

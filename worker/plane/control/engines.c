@@ -1,10 +1,10 @@
 /*
- * /admin/engines: the set of engines. A change is one order. New engines are opened next to the
- * others and must answer. The new set is written to the state folder, and this worker applies it.
- * Then the others do (each reads the file). A worker that missed it sees the file's change within a
- * second; a new one starts with it. Only one order runs at a time in the whole gateway, by a lock
- * on the folder. If the client leaves or a step fails before the set is written, nothing has
- * changed.
+ * /admin/engines: reads and changes the set of engines. A change is one order. New engines are
+ * opened beside the others and must answer. Then the new set is written to the state folder, and
+ * this worker applies it, and then the others (each reads the file). A worker that missed the
+ * change sees it in the file within a second; a new worker starts with it. A lock on the folder
+ * allows only one order at a time in the whole gateway. If the client leaves or a step fails before
+ * the set is written, nothing has changed.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -29,29 +29,31 @@
 
 enum { LOOK_MS = 50 };
 
-/* What the set becomes: the engines given; these as well; without these. */
+/* What an order does with the engines given: replace the set, add to the set, or remove from the
+ * set. */
 enum engine_change { CHANGE_ALL, CHANGE_MORE, CHANGE_LESS };
 
 struct engine_order {
     struct list_item item; /* in service->engine_orders */
     struct service *service;
-    struct exchange *x; /* NULL: the client has left */
+    struct exchange *x; /* exchange of the request; NULL: the client has left */
     unsigned dialect;
     enum engine_change change;
-    int lock_fd; /* -1: given back */
+    int lock_fd; /* lock of the set; -1: released */
     bool probe, trying;
-    uint64_t until_ms; /* when it waits no longer for removed engines to end what they run */
+    /* time until which the order waits for removed engines to finish their requests */
+    uint64_t until_ms;
     struct engine_set now, next;
     struct sibling_round *round;
-    size_t failed;          /* workers that did not obey */
-    engines_taken_fn taken; /* NULL: an order by HTTP */
+    size_t failed;          /* number of workers that did not obey */
+    engines_taken_fn taken; /* callback of an order from a source; NULL: an order by HTTP */
     void *taken_ctx;
     struct buf silent; /* engines of a source that do not answer, left out of `next` */
     struct loop_timer look;
     struct arena arena; /* memory of the names */
 };
 
-/* --- names --- */
+/* --- names of engines --- */
 
 static const char *name_of(struct engine_order *o, const char *text)
 {
@@ -67,7 +69,7 @@ static const struct engine_entry *find_text(const struct engine_set *s, const ch
     return NULL;
 }
 
-/* Finds an engine by its name, by that of its pool, or by the whole argument. */
+/* Reports whether the name matches the engine's name, its pool's, or its whole argument. */
 static bool is_called(struct engine_order *o, const struct engine_entry *entry, struct str name)
 {
     const char *known = engine_set_name(&o->now, &o->arena, entry->text);
@@ -103,7 +105,7 @@ static void order_free(struct engine_order *o)
     free(o);
 }
 
-/* The exchange, to be answered now: it is not the order's any more. NULL: the client has left. */
+/* Takes the exchange out of the order, to be answered now. Returns NULL if the client has left. */
 static struct exchange *detach_exchange(struct engine_order *o)
 {
     struct exchange *x = o->x;
@@ -114,8 +116,8 @@ static struct exchange *detach_exchange(struct engine_order *o)
     return x;
 }
 
-/* Fails the order before its answer is sent: the reader of the answer may send the next order at
- * once. */
+/* Ends the order with an error before its answer is sent, because the client may send the next
+ * order as soon as it reads the answer. */
 static void order_fail(struct engine_order *o, const struct err *e)
 {
     struct exchange *x = detach_exchange(o);
@@ -131,7 +133,7 @@ static void order_fail(struct engine_order *o, const struct err *e)
         taken(ctx, (struct str){0}, e);
 }
 
-/* Answers an order of a source, which is applied as far as possible. */
+/* Answers an order of a source, which was applied as far as possible. */
 static void taken_answer(struct engine_order *o)
 {
     engines_taken_fn taken = o->taken;
@@ -144,7 +146,7 @@ static void taken_answer(struct engine_order *o)
     buf_done(&silent);
 }
 
-/* Names of those of `of` that `other` has not. */
+/* Writes the names of those engines of `of` that `other` does not have. */
 static void put_names(struct engine_order *o, const struct engine_set *of,
                       const struct engine_set *other, struct json_out *out)
 {
@@ -156,7 +158,7 @@ static void put_names(struct engine_order *o, const struct engine_set *of,
     json_out_end_arr(out);
 }
 
-/* Whether a removed engine still runs requests, of any worker. */
+/* Reports whether a removed engine still runs requests of any worker. */
 static bool is_draining_engine(const struct engine_order *o)
 {
     for (size_t i = 0; i < o->now.n; i++) {
@@ -218,7 +220,7 @@ static void on_drain_check(struct loop_timer *t)
         order_answer(o);
 }
 
-/* --- all workers --- */
+/* --- applying the set in all workers --- */
 
 static void on_obeyed(void *ctx, struct str body)
 {
@@ -265,9 +267,10 @@ int engines_follow(struct service *a, struct err *e)
     return rc;
 }
 
-/* --- from the wish to the file --- */
+/* --- from the request to the file --- */
 
-/* Kept, then obeyed here and elsewhere. What could fail has been tried. */
+/* Writes the new set, and applies it here and in the other workers. Everything that can fail was
+ * tried before. */
 static void commit_order(struct engine_order *o)
 {
     struct service *a = o->service;
@@ -284,7 +287,7 @@ static void commit_order(struct engine_order *o)
     (void)close(o->lock_fd);
     o->lock_fd = -1;
     if (o->taken)
-        taken_answer(o); /* the others see the file's change */
+        taken_answer(o); /* the other workers see the file's change */
     else
         notify_others(o);
 }
@@ -310,7 +313,7 @@ static void keep_answering(struct engine_order *o, struct str silent)
             engine_pool_tried(o->service->calls.engines, entry->text))
             engine_set_add(&kept, str_cstr(entry->text), entry->number);
     }
-    (void)engine_set_follow(&kept, &o->next, NULL); /* pools are as if all did */
+    (void)engine_set_follow(&kept, &o->next, NULL); /* pools are as if all engines answered */
     engine_set_done(&o->next);
     o->next = kept;
     buf_add_str(&o->silent, silent);
@@ -356,7 +359,8 @@ static void on_closed(void *ctx, bool delivered)
     order_free(o);
 }
 
-/* The lowest number that no engine of the old set or the new one has, nor one that still drains. */
+/* Returns the lowest number that no engine of the old or the new set has, and none that still
+ * drains. */
 static unsigned free_number(const struct engine_order *o)
 {
     const struct engine_set *const sets[] = {&o->now, &o->next};
@@ -403,8 +407,8 @@ static bool has_policy(struct engine_order *o, const struct engine_set *s)
     return false;
 }
 
-/* Checks the names: if they are names of pools and all engines of the new set have one, the policy
- * has no engine. */
+/* Refuses names that leave the policy without an engine: if all names are names of pools, and every
+ * engine of the new set has one. */
 static int check_policy(struct engine_order *o, struct err *e)
 {
     if (o->change != CHANGE_ALL || o->next.n == 0 || has_policy(o, &o->next) ||
@@ -484,7 +488,7 @@ static int hold_set(struct engine_order *o, struct err *e)
     return o->lock_fd < 0 || engine_set_load(&o->now, o->service->engine_home, NULL, e) ? -1 : 0;
 }
 
-/* The order is read: its new engines are tried. */
+/* Begins an order that was read: its new engines are tried. */
 static void begin_order(struct engine_order *o)
 {
     struct engine_pool *pool = o->service->calls.engines;
@@ -507,7 +511,7 @@ static void begin_order(struct engine_order *o)
         commit_order(o);
 }
 
-/* Applies the order of another worker, which is in the file. */
+/* Applies the order of a different worker, which is in the file. */
 static void obey_order(struct service_request *r)
 {
     struct buf answer = {0};

@@ -1,8 +1,8 @@
-/* Follows the events of the other workers and of the dispatcher, while this worker's /events has a
+/* Follows the events of the other workers and of the dispatcher while this worker's /events has a
  * viewer. Each source is one long GET of its /events?local=1 over its socket, with the viewer's own
- * keys. Bytes are relayed by whole events; a source's first event (hello) is its greeting to us and
- * not relayed. A source that ends is asked again after AGAIN_MS, and viewers are notified that they
- * may have missed events (lost). */
+ * keys. Only whole events are relayed. The first event of a source (hello) is meant for this worker
+ * and not relayed. A source that ends is asked again after AGAIN_MS, and viewers are notified that
+ * they may have missed events (lost). */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,11 +22,11 @@ enum { AGAIN_MS = 1000, PARTIAL_MAX = 8 << 20, DISPATCHER = BOARD_WORKERS_MAX };
 
 struct event_source {
     struct event_sources *all;
-    struct http_client *client; /* NULL: not used yet */
-    struct http_call *call;     /* NULL: not followed now */
-    struct buf partial;         /* an event that has not come whole */
-    bool refused;               /* the answer is no stream */
-    bool greeted;               /* the first event, hello, is past */
+    struct http_client *client; /* client of the source; NULL: not used yet */
+    struct http_call *call;     /* the long GET; NULL: not followed now */
+    struct buf partial;         /* bytes of an event that has not arrived completely */
+    bool refused;               /* the answer is no event stream */
+    bool greeted;               /* the first event, hello, has arrived */
 };
 
 struct event_sources {
@@ -34,13 +34,13 @@ struct event_sources {
     void (*relay)(void *ctx, struct str events);
     void (*lost)(void *ctx);
     void *ctx;
-    struct buf headers; /* with the viewer's keys */
+    struct buf headers; /* request headers with the viewer's keys */
     struct loop_timer
         again; /* checks which sources are not followed; active while there is a viewer */
-    struct event_source at[DISPATCHER + 1]; /* by place */
+    struct event_source at[DISPATCHER + 1]; /* sources by index */
 };
 
-/* Makes the set; it follows no source yet. */
+/* Makes the set. It follows no source yet. */
 struct event_sources *event_sources_new(struct service *a,
                                         void (*relay)(void *ctx, struct str events),
                                         void (*lost)(void *ctx), void *ctx)
@@ -65,7 +65,7 @@ static void on_head(void *ctx, const struct http1_head *h)
     from->refused = h->status != 200;
 }
 
-/* The end of the last whole event, behind its empty line. */
+/* Returns the length of the whole events, including the empty line after the last. */
 static size_t whole_events(struct str bytes)
 {
     for (size_t n = bytes.len; n >= 2; n--) {
@@ -75,7 +75,7 @@ static size_t whole_events(struct str bytes)
     return 0;
 }
 
-/* Hands on what has come whole; the rest waits. */
+/* Relays the events that have arrived completely, and keeps the rest. */
 static void relay_events(struct event_source *from)
 {
     struct str whole = str_sub(buf_str(&from->partial), 0, whole_events(buf_str(&from->partial)));
@@ -92,8 +92,8 @@ static void relay_events(struct event_source *from)
     buf_consume(&from->partial, taken);
 }
 
-/* Forgets a source that has ended. Only a source that had greeted can have sent events to viewers.
- */
+/* Forgets a source that has ended. Viewers may have missed events only of a source that had sent
+ * its hello. */
 static void forget_source(struct event_source *from)
 {
     bool followed = from->greeted;
@@ -105,7 +105,7 @@ static void forget_source(struct event_source *from)
         from->all->lost(from->all->ctx);
 }
 
-/* A source that sends no end of an event is dropped before it fills memory. */
+/* Drops a source that sends no end of an event before it fills memory. */
 static void on_body(void *ctx, struct str bytes)
 {
     struct event_source *from = ctx;
@@ -114,7 +114,7 @@ static void on_body(void *ctx, struct str bytes)
         return;
     buf_add_str(&from->partial, bytes);
     relay_events(from);
-    if (from->partial.len > PARTIAL_MAX) { /* no event is so long */
+    if (from->partial.len > PARTIAL_MAX) { /* no valid event is so long */
         http_call_cancel(from->call);
         forget_source(from);
     }
@@ -132,7 +132,7 @@ static void on_failed(void *ctx, const struct err *e, bool began)
     forget_source(ctx);
 }
 
-/* The source's socket in the run folder, by its place. */
+/* Opens a client for the source's socket in the run folder, by the source's index. */
 static int open_client(struct event_source *from, size_t place, struct err *e)
 {
     struct event_sources *s = from->all;
@@ -150,7 +150,7 @@ static int open_client(struct event_source *from, size_t place, struct err *e)
     return http_client_new(s->service->calls.loop, url, &o, &from->client, e);
 }
 
-/* Begins to follow a source that is not followed. */
+/* Follows a source that is not followed yet. */
 static void follow_source(struct event_source *from, size_t place)
 {
     static const struct http_events events = {on_head, on_body, on_done, on_failed};
@@ -168,9 +168,9 @@ static void follow_source(struct event_source *from, size_t place)
                                    &events, from);
 }
 
-/* --- all of them --- */
+/* --- all sources --- */
 
-/* Follows, once a second, each source that is ready and not followed. */
+/* Runs once a second: follows each source that is ready and not followed. */
 static void on_again(struct loop_timer *t)
 {
     struct event_sources *s = CONTAINER_OF(t, struct event_sources, again);
@@ -185,7 +185,7 @@ static void on_again(struct loop_timer *t)
     loop_timer_set(s->service->calls.loop, t, AGAIN_MS, on_again);
 }
 
-/* The keys of the viewer that came last are used from now on. */
+/* The keys of the newest viewer are used from now on. */
 void event_sources_follow(struct event_sources *s, const struct exchange *x)
 {
     struct presented shown = {.n = 0};
@@ -198,7 +198,7 @@ void event_sources_follow(struct event_sources *s, const struct exchange *x)
         on_again(&s->again);
 }
 
-/* Stops following: no viewer is left. */
+/* Stops following, because no viewer is left. */
 void event_sources_leave(struct event_sources *s)
 {
     loop_timer_stop(s->service->calls.loop, &s->again);

@@ -41,7 +41,7 @@ void event_put_call(const struct call_place *c, bool ended, struct buf *out)
     buf_done(&json);
 }
 
-/* [id, text or null, logprob or null], and the bytes as base64 where they are no text. */
+/* Writes [id, text or null, logprob or null], and the bytes as base64 if they are no valid text. */
 static void put_token(const struct tokenizer *tok, const struct call_tokens *k, size_t i,
                       struct json_out *o)
 {

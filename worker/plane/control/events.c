@@ -1,13 +1,13 @@
-/* GET /events and /sessions/{id}/events (events.h): server-sent events for the viewer. Two kinds
- * of feeds (common/serve/feed): one for all sessions of the gateway, and one for each session
- * that is looked at. Changes are noted by session id and written once a tick, each session at
- * most once; the row is read when it is written, so it is the newest. Tokens of running calls go
- * to the session's feed only.
+/* GET /events and /sessions/{id}/events (events.h): server-sent events for viewers. There are two
+ * kinds of feeds (common/serve/feed): one for all sessions of the gateway, and one for each session
+ * that is viewed. Changes are noted by session id and written once a tick, each session at most
+ * once. The row is read when it is written, so it is the newest. Tokens of running calls are sent
+ * only to the session's feed.
  *
  *   ledger.changed, call_watch  ->  on_changed, on_call, on_tokens  ->  feeds  ->  viewers
  *   other workers, dispatcher   ->  event_sources.c                 ->  the feed for all
  *
- * The hooks are set while at least one viewer is there and NULL otherwise. */
+ * The hooks are set while there is at least one viewer, and NULL otherwise. */
 
 #include "worker/plane/control/events.h"
 
@@ -44,14 +44,14 @@ struct watching {
     struct service *service;
     struct feed all;
     struct event_sources *sources;
-    struct list_head sessions; /* struct session_stream */
+    struct list_head sessions; /* list of struct session_stream */
     struct call_watch calls;
 };
 
-/* --- what is told --- */
+/* --- events that are written --- */
 
 /* Writes the session's row, as GET /sessions lists it. An evicted session without a row was changed
- * without being read; its event follows when it is. */
+ * without being read back; its event is written when it is read back. */
 static void write_session(void *ctx, struct str id, struct buf *out)
 {
     struct watching *w = ctx;
@@ -64,7 +64,7 @@ static void write_session(void *ctx, struct str id, struct buf *out)
         return;
     }
     if (session_copying(s))
-        return; /* its last record sends the event */
+        return; /* its last record will cause the event */
     if (session_resident(s))
         session_write_row(s, &row);
     else if (session_kept_row(s).p)
@@ -83,7 +83,7 @@ static void write_stream(void *ctx, struct str id, struct buf *out)
 
 /* --- hooks --- */
 
-/* Finds the session's feed, if it has followers. */
+/* Finds the session's feed if it has viewers. */
 static struct session_stream *stream_of(struct watching *w, struct str id)
 {
     struct session_stream *t;
@@ -95,7 +95,7 @@ static struct session_stream *stream_of(struct watching *w, struct str id)
     return NULL;
 }
 
-/* A session's state changed (ledger hook). */
+/* Hook of the ledger: a session's state changed. */
 static void on_changed(void *ctx, struct str id)
 {
     struct watching *w = ctx;
@@ -106,18 +106,18 @@ static void on_changed(void *ctx, struct str id)
         feed_record(&t->feed, id);
 }
 
-/* A call began or ended (call hook). */
+/* Hook of the calls: a call began or ended. */
 static void on_call(void *ctx, struct str id, const struct call_place *c, bool ended)
 {
     struct watching *w = ctx;
     struct session_stream *t = stream_of(w, id);
 
-    feed_record(&w->all, id); /* its row counts calls that run */
+    feed_record(&w->all, id); /* because the session's row contains the number of running calls */
     if (t)
         event_put_call(c, ended, feed_queue(&t->feed));
 }
 
-/* Sends new tokens of a sample, or, for a viewer that came late, all so far. */
+/* Sends new tokens of a sample, or all so far to a viewer that joined late. */
 static void on_tokens(void *ctx, const struct call_tokens *k)
 {
     struct watching *w = ctx;
@@ -127,7 +127,7 @@ static void on_tokens(void *ctx, const struct call_tokens *k)
         event_put_tokens(model_tokenizer(w->service->calls.model), k, feed_queue(&t->feed));
 }
 
-/* Sets the hooks, which cost time only while there are viewers. */
+/* Sets or clears the hooks, because they cost time and are needed only while there are viewers. */
 static void set_hooks(struct watching *w)
 {
     struct call_env *env = &w->service->calls;
@@ -138,9 +138,9 @@ static void set_hooks(struct watching *w)
     env->ledger->changed_ctx = w;
 }
 
-/* --- viewers come and go --- */
+/* --- viewers join and leave --- */
 
-/* Stops following other processes when the last viewer of all has left. */
+/* Stops following other processes when the last viewer of all sessions has left. */
 static void on_left(void *ctx)
 {
     struct watching *w = ctx;
@@ -173,13 +173,13 @@ static void on_relay(void *ctx, struct str events)
     feed_relay(&w->all, events);
 }
 
-/* Handles a replaced worker, whose last events may be lost. */
+/* Handles the loss of a worker that is being replaced: its last events may be lost. */
 static void on_lost(void *ctx)
 {
     on_relay(ctx, STR("event: reset\ndata: {\"reason\":\"worker\"}\n\n"));
 }
 
-/* Made at the first viewer. */
+/* Returns the service's struct watching, which is made for the first viewer. */
 static struct watching *watching_of(struct service *a)
 {
     struct watching *w = a->watching;
@@ -203,7 +203,7 @@ static int refuse_drain(const struct service *a, struct err *e)
     return a->draining ? err_set(e, ERR_DRAINING, "the worker ends: ask again") : 0;
 }
 
-/* Answers GET /events; with ?local=1 (other workers ask so) only this worker's events. */
+/* Answers GET /events. With ?local=1, which other workers use, sends only this worker's events. */
 void events_get(struct service_request *r)
 {
     struct watching *w = watching_of(r->service);
@@ -230,7 +230,7 @@ void events_get(struct service_request *r)
     buf_done(&hello);
 }
 
-/* The session's feed, made if it is not there. */
+/* Returns the session's feed, and makes it if it does not exist. */
 static struct session_stream *stream_made(struct watching *w, struct str id)
 {
     struct session_stream *t = stream_of(w, id);
@@ -247,7 +247,7 @@ static struct session_stream *stream_made(struct watching *w, struct str id)
     return t;
 }
 
-/* Begins with the session's row and what its running calls have sampled so far. */
+/* The stream begins with the session's row and what its running calls have sampled so far. */
 void session_events_get(struct service_request *r)
 {
     struct watching *w = watching_of(r->service);
@@ -267,14 +267,14 @@ void session_events_get(struct service_request *r)
         respond_count(r->service, r->dialect, 200);
         set_hooks(w);
         call_watch_repeat(&r->service->calls,
-                          r->id); /* running calls, for a viewer that came late */
+                          r->id); /* running calls, for a viewer that joins late */
     }
     buf_done(&first);
 }
 
-/* --- the end --- */
+/* --- the end of the worker --- */
 
-/* The worker ends: viewers are let go and come back to its successor. */
+/* Ends the streams; viewers reconnect to the worker's successor. */
 void events_end(struct service *a)
 {
     struct watching *w = a->watching;
@@ -292,7 +292,7 @@ void events_end(struct service *a)
     set_hooks(w);
 }
 
-/* Frees everything; also called when events_end was. */
+/* Frees everything. May be called before or after events_end. */
 void events_free(struct service *a)
 {
     struct watching *w = a->watching;

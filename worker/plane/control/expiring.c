@@ -1,7 +1,7 @@
 /*
- * Sessions whose time is over, on a worker with scorers. Sessions that want scores get them first,
- * a few at a time, and then expire. If a scorer fails, or a journal cannot be read three times, the
- * session expires without scores, and its exports say so. A session that is used meanwhile
+ * Expires sessions over their TTL on a worker with scorers. Sessions that want scores first get
+ * them, a few sessions at a time. If a scorer fails, or a journal cannot be read in three tries,
+ * the session expires without scores, and its exports say so. A session that is used meanwhile
  * continues.
  */
 #include <stdlib.h>
@@ -22,8 +22,8 @@
 #include "worker/residency/await_session.h"
 #include "worker/session/store/session.h"
 
-/* READ_TRIES, READ_AGAIN_MS: what cannot be read back may be for want of descriptors, or of a
- * helper. */
+/* READ_TRIES, READ_AGAIN_MS: reading back is tried again, because it may have failed for lack of
+ * descriptors or of a helper. */
 enum { EXPIRING_MAX = 16, READ_TRIES = 3, READ_AGAIN_MS = 1000 };
 
 struct expiring {
@@ -61,8 +61,8 @@ MAY_PAUSE static int wait_ms(struct loop *l, uint64_t ms, struct err *e)
     return rc;
 }
 
-/* Returns 0 with *ret pinned, or NULL if the session is gone. -1: it has no content, and *ret is
- * set if it has an entry; or ERR_CANCELLED. */
+/* Reads the session back. Returns 0 with *ret pinned, or with NULL if the session is gone. Returns
+ * -1 if the session has no content (*ret is set if it has an entry), or with ERR_CANCELLED. */
 MAY_PAUSE static int read_back(struct expiring *x, struct session **ret, struct err *e)
 {
     struct call_env *env = &x->service->calls;
@@ -84,7 +84,7 @@ MAY_PAUSE static int read_back(struct expiring *x, struct session **ret, struct 
     return 0;
 }
 
-/* The next sweep begins again with what is left undone here. */
+/* The next sweep handles what is left undone here. */
 static void end_session(struct expiring *x, struct session *s)
 {
     struct err e = {0};

@@ -1,7 +1,7 @@
-/* Trajectories on their way out: trajectories, finalize, samples, tokens. A task makes and sends
- * them; what is long, and needs nothing of the session that changes, is done by a helper thread.
- * finalize writes its record first, and notes in the journal that its answer was delivered, so that
- * the session may be dropped. */
+/* Sends exports of sessions: trajectories, finalize, samples, tokens. A task makes and sends them;
+ * a helper thread does the long parts that need nothing of the session that changes. finalize
+ * writes its record first, and notes in the journal that its answer was delivered, so that the
+ * session may be dropped. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,11 +27,11 @@
 struct exporting {
     struct service *service;
     struct answering *answer;
-    struct session *s; /* pinned */
+    struct session *s; /* the session, pinned */
     struct export *export;
     struct export_options options;
-    struct arena arena;       /* what options and `score` borrow */
-    const struct json *score; /* the body's member; NULL: there is none */
+    struct arena arena;       /* memory that the options and `score` borrow */
+    const struct json *score; /* member `score` of the body; NULL: absent */
 };
 
 static void exporting_free(struct exporting *v)
@@ -42,7 +42,7 @@ static void exporting_free(struct exporting *v)
     free(v);
 }
 
-/* The trainer has it all: the journal says so. */
+/* Notes in the journal that the trainer has received the whole export. */
 static void note_delivery(struct exporting *v)
 {
     struct call_env *env = &v->service->calls;
@@ -52,7 +52,7 @@ static void note_delivery(struct exporting *v)
     bool ended;
 
     if (session_find_any(env->store, id, &ended) != v->s)
-        return; /* deleted meanwhile */
+        return; /* the session was deleted meanwhile */
     session_exported_record(v->s, clock_wall_ms(), &record);
     if (ledger_write(env->ledger, id, buf_str(&record), (struct ledger_done){0}, &e))
         log_warn(&(struct log_scope){.session = id}, "journal: an export was not noted",
@@ -73,9 +73,9 @@ static void count_export(struct exporting *v)
             metrics_count_at(page, METRIC_merged, k, 0, merged[k]);
 }
 
-/* --- the export --- */
+/* --- sending the export --- */
 
-/* An answer as the reader of an export. */
+/* Passes an export to an answer. */
 struct answer_out {
     struct export_out out;
     struct answering *answer;
@@ -143,9 +143,10 @@ static void export_session(struct answering *a, void *ctx)
     exporting_free(v);
 }
 
-/* --- requests --- */
+/* --- requests for an export --- */
 
-/* Of the session, with the options of the request. NULL: an error is answered. */
+/* Makes an export of the session with the options of the request. Returns NULL if an error was
+ * answered. */
 static struct exporting *exporting_new(struct service_request *r, enum export_format otherwise)
 {
     struct err e = {0};
@@ -167,7 +168,7 @@ static struct exporting *exporting_new(struct service_request *r, enum export_fo
     return NULL;
 }
 
-/* GET .../trajectories: the session stays as it is. */
+/* GET .../trajectories: does not change the session. */
 void exporting_trajectories(struct service_request *r)
 {
     struct exporting *v = exporting_new(r, EXPORT_JSON);
@@ -176,7 +177,8 @@ void exporting_trajectories(struct service_request *r)
         answering_start(r, export_session, v);
 }
 
-/* /samples says in plain text why a session cannot be assembled, as its clients expect. */
+/* Fails a request for /samples in plain text, as its clients expect, if the session cannot be
+ * assembled. */
 static void fail_samples(struct answering *a, const struct err *e)
 {
     const struct service_request *r = &a->request;
@@ -203,7 +205,7 @@ static void export_samples(struct answering *a, void *ctx)
     exporting_free(v);
 }
 
-/* GET .../samples, in miles' format. */
+/* GET .../samples, in the format of miles. */
 void exporting_samples(struct service_request *r)
 {
     struct exporting *v = exporting_new(r, EXPORT_MILES);
@@ -212,7 +214,7 @@ void exporting_samples(struct service_request *r)
         answering_start(r, export_samples, v);
 }
 
-/* One branch token by token, for the viewer: runners may look at their session's, too. */
+/* Sends one branch token by token, for the web viewer. Runners may read their own session, too. */
 void exporting_tokens(struct service_request *r)
 {
     struct exporting *v = exporting_new(r, EXPORT_VIEW);
@@ -233,7 +235,7 @@ void exporting_tokens(struct service_request *r)
 
 /* --- finalize --- */
 
-/* Returns when the record is applied, and as durable as it is to be. */
+/* Ends the session. Returns when the record is applied, and as durable as promised. */
 MAY_PAUSE static int close_session(struct exporting *v, struct err *e)
 {
     struct waiter durable = {0};
@@ -241,13 +243,13 @@ MAY_PAUSE static int close_session(struct exporting *v, struct err *e)
 
     if (session_phase(v->s) == SESSION_FINALIZED)
         ledger_wait_durable(v->service->calls.ledger, v->answer->request.id,
-                            done); /* the same export again */
+                            done); /* a repeated request gets the same export */
     else if (control_close(v->service, v->s, SESSION_END_FINALIZE, &v->options, done, e))
         return -1;
     return await_durable(v->service, &durable, e);
 }
 
-/* What is wrong is reported before the session closes: a reward may still come. */
+/* Reports errors before the session closes, because a reward may still be set then. */
 MAY_PAUSE static int close_and_send(struct exporting *v, struct err *e)
 {
     if (export_check_reward(v->s, &v->options, e) || control_score(v->service, v->s, v->score, e) ||

@@ -1,4 +1,4 @@
-/* What a request asks of an export (exporting_options.h). */
+/* Reads the options of an export from a request (exporting_options.h). */
 #include "worker/plane/control/exporting_options.h"
 
 #include "common/codec/json.h"
@@ -15,7 +15,7 @@ bool exporting_strange_ids(const struct service *a)
     return !a->calls.model_known && engine_pool_all_text(a->calls.engines);
 }
 
-/* Options in the query, by the export's own names. */
+/* Reads the options in the query, which have the export's own names. */
 static int query_options(struct str query, struct arena *a, struct export_options *ret,
                          struct err *e)
 {
@@ -28,8 +28,8 @@ static int query_options(struct str query, struct arena *a, struct export_option
     return 0;
 }
 
-/* What miles' own session server hands out. A client of its version 1 asks for nothing, and takes
- * exactly one sample: that is the gateway's setting. */
+/* Sets the defaults of miles' own session server. A client of its version 1 sends no options and
+ * accepts exactly one sample: a setting of the gateway selects that. */
 static void samples_defaults(const struct service *a, struct export_options *o)
 {
     static const enum export_select selects[] = {
@@ -70,5 +70,5 @@ void exporting_view_options(const struct service_request *r, struct arena *a,
     o->branch = query_get(a, exchange_query(r->x), "branch");
     o->reported = query_get(a, exchange_query(r->x), "reported");
     if (!query_get(a, exchange_query(r->x), "drift").p)
-        o->no_drift = true; /* it takes long: who looks asks for it */
+        o->no_drift = true; /* the drift takes long to compute, so a viewer must request it */
 }

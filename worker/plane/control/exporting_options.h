@@ -1,5 +1,6 @@
 /*
- * What a request asks of an export: options from Accept, then the query, then the body.
+ * The options of an export that a request asks for: first from Accept, then from the query, then
+ * from the body.
  */
 #ifndef RG_CONTROL_EXPORTING_OPTIONS_H
 #define RG_CONTROL_EXPORTING_OPTIONS_H
@@ -12,9 +13,10 @@ struct json;
 struct service;
 struct service_request;
 
-/* Reads them. `otherwise`: the format where the request names none; EXPORT_MILES begins with what
- * /samples has, whatever Accept says. *ret_score is the body's member `score` (finalize), or NULL.
- * What both borrow lies in the arena, which outlives them. -1: e names the option. */
+/* Reads the options. `otherwise` is the format if the request names none. EXPORT_MILES starts from
+ * the defaults of /samples, whatever Accept says. *ret_score becomes the body's member `score`
+ * (finalize), or NULL. The options and the score borrow from the arena, which must outlive them.
+ * Returns -1 with an error that names the option. */
 int exporting_options(const struct service_request *r, enum export_format otherwise,
                       struct arena *a, struct export_options *ret, const struct json **ret_score,
                       struct err *e);
@@ -24,7 +26,8 @@ int exporting_options(const struct service_request *r, enum export_format otherw
 void exporting_view_options(const struct service_request *r, struct arena *a,
                             struct export_options *o);
 
-/* Whether ids are those of a model that is not at hand: nothing here can encode or decode them. */
+/* Reports whether the ids are those of a model whose tokenizer the gateway does not have, so that
+ * it cannot encode or decode them. */
 bool exporting_strange_ids(const struct service *a);
 
 #endif

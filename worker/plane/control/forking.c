@@ -1,8 +1,8 @@
 /*
- * POST /sessions/{id}/fork: a new session with copies of the records that led to one answer, and
- * links to the session's pictures. How many records those are stands in the fork's first one, so
- * they are read twice: to be counted, and to be written (copying.h). A helper links the pictures,
- * where there are any. The session that is forked stays in memory meanwhile.
+ * POST /sessions/{id}/fork: makes a new session with copies of the records that led to one answer,
+ * and links to the session's pictures. The fork's first record contains the number of these
+ * records, so they are read twice: once to be counted, once to be written (copying.h). A helper
+ * links the pictures, if there are any. The original session stays in memory meanwhile.
  */
 #include <stdlib.h>
 
@@ -22,18 +22,23 @@
 
 struct forking {
     struct copying copy;
-    struct session *source; /* pinned */
+    /* the original session, pinned */
+    struct session *source;
     struct session_fork fork;
     struct fork_reader reader;
-    bool counted; /* the records that are to be copied are known */
+    /* the records to copy have been counted */
+    bool counted;
     const struct json *body;
-    struct arena arena; /* memory of the body, and the fork's options */
-    struct buf record;  /* the one on its way */
+    /* memory of the body, and of the fork's options */
+    struct arena arena;
+    /* the record that is being written */
+    struct buf record;
     char id[ID_TEXT_MAX];
 };
 
-/* The options of the session, with those of the request in their place, and how many records make
- * the copy. A fork is its caller's: the dispatcher does not end it with its attempt. */
+/* Returns the fork's options: the session's, replaced by those of the request, and the number of
+ * records to copy. A fork belongs to its caller: the dispatcher does not end it with its
+ * attempt. */
 static const struct json *options_of(struct arena *a, const struct session *s,
                                      const struct json *body, size_t n_copies)
 {
@@ -66,8 +71,8 @@ static const struct json *options_of(struct arena *a, const struct session *s,
     return o;
 }
 
-/* The fork's beginning, or nothing before the others are counted; what the request says is checked
- * by it. */
+/* Makes the fork's first record, but no record before the others are counted. Checks the request's
+ * options thereby. */
 static int make_beginning(struct forking *f, struct err *e)
 {
     int rc = session_fork_scan(&f->reader, e);
@@ -103,7 +108,7 @@ static int link_pictures(void *ctx, void *tool, struct err *e)
                             f->fork.id, e);
 }
 
-/* --- life --- */
+/* --- starting and ending --- */
 
 static void forking_free(struct forking *f, struct session_store *st)
 {
@@ -114,7 +119,7 @@ static void forking_free(struct forking *f, struct session_store *st)
     free(f);
 }
 
-/* Finds what is wrong before the first record. */
+/* Finds errors before the first record is written. */
 static int read_fork(struct forking *f, struct err *e)
 {
     struct service *a = f->copy.answer->request.service;
@@ -133,8 +138,8 @@ static int read_fork(struct forking *f, struct err *e)
 
 MAY_PAUSE static int write_fork(struct forking *f, struct err *e)
 {
-    struct task_work links = {
-        .fn = link_pictures, .ctx = f, .lane = f->fork.id, .is_long = true}; /* a disk */
+    /* linking waits for the disk */
+    struct task_work links = {.fn = link_pictures, .ctx = f, .lane = f->fork.id, .is_long = true};
 
     if (read_fork(f, e) || (f->copy.pictures && task_offload(&links, e)))
         return -1;

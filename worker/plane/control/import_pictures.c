@@ -1,8 +1,8 @@
 /*
- * One picture after the other: its base64 is decoded into memory of its own, looked at, stored, and
- * both memories go back before the next. Nothing is taken from what the snapshot says of a picture:
- * format, size and grid are made anew from its bytes and must be what the records have, for ids,
- * usage and exports were made with those.
+ * Checks the pictures of a snapshot one after the other: the base64 is decoded into memory of its
+ * own, checked, and stored, and both memories are freed before the next picture. Nothing that the
+ * snapshot says of a picture is trusted: format, size and grid are computed from its bytes and must
+ * equal the records', because ids, usage and exports were made with those.
  */
 #include "worker/plane/control/import_pictures.h"
 
@@ -21,13 +21,13 @@
 #include "worker/text/image/vision.h"
 #include "worker/text/request/images.h"
 
-/* A list of the body, item by item. */
+/* A list of the body that is read item by item. */
 struct import_list {
     struct import_pictures *pictures;
     struct arena *arena;
-    struct lookup places; /* in pictures->images, by hash */
-    bool *came;           /* by place */
-    char at[48];          /* the item at hand, as errors name it */
+    struct lookup places; /* indexes in pictures->images, by hash */
+    bool *came;           /* whether each picture was in the list, by index */
+    char at[48];          /* name of the current item, for errors */
     struct err *e;
 };
 
@@ -41,7 +41,7 @@ static int fail_import(const struct import_list *l, const char *what)
     return err_field(l->e, l->at, "%s: %s", l->at, what);
 }
 
-/* The object at hand has these two texts and nothing else. */
+/* Reads the two texts of the current object, which must have no other members. */
 static int read_texts(const struct import_list *l, const struct json *item,
                       const char *const names[2], struct str ret[2])
 {
@@ -71,7 +71,7 @@ static int find_recorded_index(const struct import_list *l, struct str hash, uin
     return 0;
 }
 
-/* --- a picture --- */
+/* --- one picture --- */
 
 static int too_large(const struct import_list *l)
 {
@@ -116,7 +116,7 @@ static int check_grid(const struct import_list *l, const struct image_part *imag
     return 0;
 }
 
-/* Compares a number of the picture in the records with the real one. */
+/* Compares a number that the records have of the picture with the real one. */
 static int check_same(const struct import_list *l, const char *name, uint64_t told, uint64_t real)
 {
     return told == real
@@ -146,7 +146,7 @@ static int check_header(const struct import_list *l, struct str bytes,
     return check_same(l, "orientation", image->orientation, h.orientation);
 }
 
-/* Checks that the bytes are what the records say. */
+/* Checks that the bytes match the records. */
 static int check_picture(const struct import_list *l, struct str bytes,
                          const struct image_part *image)
 {
@@ -192,7 +192,7 @@ static int read_picture(struct import_list *l, const struct json *item)
     return rc;
 }
 
-/* --- a URL --- */
+/* --- one URL --- */
 
 static bool is_url_note(struct str text)
 {
@@ -223,7 +223,7 @@ static int read_url(struct import_list *l, const struct json *item)
     return rc > 0 ? fail_import(l, "the URL stands twice") : rc;
 }
 
-/* --- all --- */
+/* --- all pictures --- */
 
 static int read_import_list(struct import_list *l, const struct json *body, const char *name,
                             size_t max, int (*take)(struct import_list *l, const struct json *item))
@@ -237,7 +237,7 @@ static int read_import_list(struct import_list *l, const struct json *body, cons
     for (uint32_t i = 0; i < list->n; i++) {
         if (cancel_wanted())
             return cancel_fail(l->e);
-        helpers_step(); /* each waits for the disk */
+        helpers_step(); /* each picture waits for the disk */
         (void)snprintf(l->at, sizeof(l->at), "%s[%u]", name, i);
         if (take(l, &list->items[i]) != 0)
             return -1;
@@ -263,7 +263,7 @@ int import_pictures(struct import_pictures *p, struct arena *a, const struct jso
     l.came = arena_zalloc(a, p->n * sizeof(*l.came));
     for (uint32_t i = 0; i < p->n; i++)
         (void)lookup_add(&l.places, p->images[i].media, i);
-    /* duplicates are reported as such: the list may be longer than that of the records */
+    /* the list may be longer than that of the records, so that duplicates are reported as such */
     if (read_import_list(&l, body, "media", SIZE_MAX, read_picture) != 0 || check_all_came(&l) != 0)
         return -1;
     if (read_import_list(&l, body, "media_urls", MEDIA_PINS_MAX, read_url) != 0)

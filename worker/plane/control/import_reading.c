@@ -1,5 +1,5 @@
-/* The frames are decoded beside the body, which is dropped picture by picture (import_pictures.c).
- */
+/* Reads a snapshot (import_reading.h). The frames are decoded into memory of their own, while the
+ * body is freed picture by picture (import_pictures.c). */
 #include "worker/plane/control/import_reading.h"
 
 #include <stdlib.h>
@@ -22,13 +22,13 @@
 #include "worker/text/request/request_limits.h"
 
 struct import_reading {
-    struct exchange *x; /* whose body it is */
+    struct exchange *x; /* exchange of the body */
     struct arena arena;
     struct request_limits limits;
-    struct snapshot_target to; /* its id and time are the session's that is to be */
+    struct snapshot_target to; /* id and time of the new session */
     struct snapshot_records records;
     struct import_pictures pictures;
-    struct str from; /* id of the snapshot's session, or absent */
+    struct str from; /* id of the snapshot's session; absent: unknown */
     char id[ID_TEXT_MAX];
 };
 
@@ -99,7 +99,7 @@ static int64_t number_of(const struct json *body, const char *name)
     return v;
 }
 
-/* The frames, in the arena. */
+/* Decodes the frames into the arena. */
 static int read_records(struct import_reading *r, const struct json *body, struct str *ret,
                         struct err *e)
 {
@@ -123,8 +123,8 @@ static int read_records(struct import_reading *r, const struct json *body, struc
     return 0;
 }
 
-/* The body as an object, within the limits of a request; NULL when there is none. What it may hold
- * was looked at before (worker/plane/api/inputs.h). */
+/* Parses the body as an object, within the limits of a request. Returns NULL in *ret if there is
+ * none. The body's size was checked before (worker/plane/api/inputs.h). */
 static int parse_body(struct import_reading *r, const struct json **ret, struct err *e)
 {
     struct str body = str_trim(exchange_body(r->x));
@@ -138,8 +138,8 @@ static int parse_body(struct import_reading *r, const struct json **ret, struct 
     return 0;
 }
 
-/* Applies the records. What they were tried on, and what they came as, is given back here: on the
- * loop that would take as long as they are many. The records are copies, with the new id. */
+/* Applies the records, which are copies with the new id. Frees the temporary store and the original
+ * records here, because that would take long on the loop if there are many. */
 static int apply_records(struct import_reading *r, const struct json *body, struct err *e)
 {
     struct str frames = {0};

@@ -1,9 +1,10 @@
 /*
- * POST /sessions/import: a new session that goes on from a snapshot. A helper reads and checks it,
- * and stores its pictures (import_reading_run); then its records are written (copying_write).
+ * POST /sessions/import: makes a new session that continues from a snapshot. A helper reads and
+ * checks the snapshot and stores its pictures (import_reading_run). Then the records are written
+ * (copying_write).
  *
- * Pictures are stored before there is a session: until its last record is written control_copies
- * says that they are wanted. An error drops both.
+ * Pictures are stored before the session exists: until its last record is written, control_copies
+ * reports that the pictures are needed. An error drops both.
  */
 #include <stdlib.h>
 
@@ -19,8 +20,10 @@
 
 struct importing {
     struct copying copy;
-    struct import_reading *reading; /* own */
-    size_t given;                   /* records */
+    /* the snapshot, own */
+    struct import_reading *reading;
+    /* number of records written so far */
+    size_t given;
 };
 
 static int read_snapshot(void *ctx, void *tool, struct err *e)
@@ -46,8 +49,8 @@ static int next_record(struct copying *c, struct str *ret, struct err *e)
 
 MAY_PAUSE static int write_import(struct importing *v, struct err *e)
 {
-    struct task_work reads = {
-        .fn = read_snapshot, .ctx = v, .lane = v->copy.id, .is_long = true}; /* pictures, a disk */
+    /* storing pictures waits for the disk */
+    struct task_work reads = {.fn = read_snapshot, .ctx = v, .lane = v->copy.id, .is_long = true};
     int rc;
 
     answering_hold_body(v->copy.answer);

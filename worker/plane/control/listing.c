@@ -1,16 +1,15 @@
 /*
  * GET /sessions over all workers: this worker asks its siblings one after the other for the rows
- * behind the cursor until the page is full. A long page is sent as it is made. A sibling gets a
- * page
- * (?local=1) as a whole, of some 192 KiB at most.
+ * after the cursor until the page is full. A long page is sent as it is made. A sibling answers
+ * with a page (?local=1) of about 192 KiB at most, in one piece.
  *
- * A worker lists the sessions of its store, then finalized ones that have left the store and are
- * still kept (add_past_rows): each is read back for its row, and leaves again.
+ * A worker lists first the sessions of its store, then finalized ones that have left the store and
+ * are still kept (add_past_rows): each is read back for its row, and then evicted again.
  *
- * A cursor is "<worker index>.<last session id>.<its serial>.<process>": if the last session is
+ * A cursor is "<worker index>.<last session id>.<its serial>.<process>". If the last session is
  * gone, its serial distinguishes it from those after it, as long as the process is the same;
- * otherwise that worker's rows come from the start. Among the finalized ones it is "<worker
- * index>.past.<last session id>.<its end>.<last serial of the store's rows>.<process>".
+ * otherwise that worker's rows start from the beginning. Among the finalized ones the cursor is
+ * "<worker index>.past.<last session id>.<its end>.<last serial of the store's rows>.<process>".
  */
 #include <stdlib.h>
 
@@ -33,7 +32,7 @@
 
 enum { LIMIT_DEFAULT = 100 };
 
-/* A sibling's page ends with the row that passes it. */
+/* Bytes of a sibling's page: it ends with the row that exceeds this. */
 enum { PAGE_BYTES = 192 << 10 };
 
 struct listing {
