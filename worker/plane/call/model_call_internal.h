@@ -125,9 +125,9 @@ MAY_PAUSE void model_call_ask(struct model_call *t);
  * then. */
 void model_call_go_on(struct model_call *t);
 
-/* Pause functions for the call's task: model_call_pause lets other tasks run; the next waits for
- * model_call_wake, which may come for a different reason; the last does the work as work_offload
- * does. Each returns -1 if the call does not continue. */
+/* For the call's task. Each returns -1 if the call does not continue. The first lets other tasks
+ * run; the second waits for model_call_wake, which may have been called for a different reason; the
+ * third does the work as work_offload does. */
 MAY_PAUSE RG_MUSTCHECK int model_call_pause(struct model_call *t);
 MAY_PAUSE RG_MUSTCHECK int model_call_wait(struct model_call *t);
 MAY_PAUSE RG_MUSTCHECK int model_call_offload(struct model_call *t, const struct task_work *w);

@@ -40,23 +40,24 @@ struct listing {
     struct answering *answer; /* its `out` has the rows that are not sent yet */
     struct arena arena;
     struct str phase, label, reseeded; /* filters, decoded */
-    bool archived;                     /* finalized sessions that have left the store, too */
-    bool local;                        /* a sibling asks */
+    bool archived;                     /* also list finalized sessions that have left the store */
+    bool local;                        /* the request is from a sibling */
     struct str query;                  /* the query as given */
     struct str cursor;                 /* cursor of the query; absent: none */
     uint64_t limit, got;
     uint32_t workers[BOARD_WORKERS_MAX];
     size_t n_workers, at;
-    struct str after;         /* cursor in workers[at], without its index; absent: from the start */
-    struct buf last;          /* cursor of the last row */
-    struct buf unreachable;   /* indexes of workers that did not answer, then peers; by commas */
-    struct session_walk walk; /* over this worker's own */
+    struct str after; /* cursor in workers[at], without its index; absent: from the start */
+    struct buf last;  /* cursor of the last row */
+    /* indexes of workers that did not answer, then peers, separated by commas */
+    struct buf unreachable;
+    struct session_walk walk; /* walk over this worker's own sessions */
 
     struct {
         bool begun;
-        struct session_past at; /* the last one looked at; its id is in `id` */
+        struct session_past at; /* the last finalized session that was read; its id is in `id` */
         struct buf id;
-        uint64_t last_serial; /* serial of the store's last row: later entries were not listed */
+        uint64_t last_serial; /* serial of the store's last row; later entries were not listed */
     } past;
 };
 
@@ -75,7 +76,7 @@ static bool any_filter(const struct listing *v)
     return v->phase.len > 0 || v->label.len > 0 || v->reseeded.len > 0;
 }
 
-/* Holds a row against the filters; a label filter is NAME or NAME=VALUE. */
+/* Reports whether a row passes the filters. A label filter is NAME or NAME=VALUE. */
 static bool row_wanted(const struct listing *v, const struct json *row)
 {
     const struct json *labels = json_get(row, "labels");
@@ -101,7 +102,7 @@ static struct str label_name(const struct listing *v)
     return str_sub(v->label, 0, str_find(v->label, STR("="), 0));
 }
 
-/* A cheap filter, so that a session is not loaded only to be skipped. */
+/* Filters cheaply, so that a session is not loaded only to be skipped. */
 static bool may_be_wanted(const struct listing *v, const struct session *s)
 {
     return v->label.len == 0 || session_may_have_label(s, label_name(v));
@@ -116,7 +117,7 @@ static bool past_may_be_wanted(const struct listing *v)
            (v->label.len == 0 || session_past_may_have_label(&v->past.at, label_name(v)));
 }
 
-/* Rows are copied as text. */
+/* Adds a row, which is copied as text. */
 static void add_row(struct listing *v, struct str text)
 {
     struct buf *out = &v->answer->out;
@@ -126,19 +127,20 @@ static void add_row(struct listing *v, struct str text)
     v->got++;
 }
 
-/* No more rows are wanted of anybody. */
+/* Reports whether the page needs no further rows. */
 static bool is_full(const struct listing *v)
 {
     return v->got >= v->limit || (v->local && v->answer->out.len >= PAGE_BYTES);
 }
 
-/* Sends the rows so far, after each row. */
+/* Called after each row: sends the rows so far. */
 MAY_PAUSE static int send_rows(struct listing *v, struct err *e)
 {
     return v->local ? task_pause(e) : answering_flow(v->answer, e);
 }
 
-/* The number of a decimal text up to its end or a dot, which is passed; 0: there is none. */
+/* Cuts a decimal number, with the dot after it, off the text and returns it. Returns 0 if there is
+ * none. */
 static uint64_t cut_number(struct str *text)
 {
     size_t dot = str_find(*text, STR("."), 0);
@@ -149,8 +151,8 @@ static uint64_t cut_number(struct str *text)
     return n;
 }
 
-/* Returns a number that distinguishes this process from others that had its place, whose serials
- * differ. */
+/* Returns a number that distinguishes this process from others with the same worker index, whose
+ * serials differ. */
 static uint64_t own_start(void)
 {
     static uint64_t at_ms;
@@ -160,8 +162,8 @@ static uint64_t own_start(void)
     return at_ms;
 }
 
-/* The first own session behind the cursor, or behind the last one looked at. A session that has
- * left memory and is back has another serial and place: the list goes on where it was. */
+/* Returns the first own session after the cursor, or after the last session listed. A session that
+ * was evicted and read back has a different serial and place; the list continues where it was. */
 static struct session *own_first(struct listing *v)
 {
     struct session_store *st = v->service->calls.store;
@@ -184,7 +186,7 @@ static struct session *own_first(struct listing *v)
     return s ? session_next(st, s) : session_walk_next(&v->walk, st);
 }
 
-/* The row of the entered session. */
+/* Adds the row of the entered session. */
 MAY_PAUSE static int add_own(struct listing *v, struct session *s, struct buf *row, struct err *e)
 {
     const struct session_walk *w = &v->walk;
@@ -202,7 +204,7 @@ MAY_PAUSE static int add_own(struct listing *v, struct session *s, struct buf *r
     return 0;
 }
 
-/* This worker's own rows behind the cursor, until the page is full. */
+/* Adds this worker's own rows after the cursor, until the page is full. */
 MAY_PAUSE static int add_own_rows(struct listing *v, struct err *e)
 {
     struct session_store *st = v->service->calls.store;
@@ -243,7 +245,7 @@ static void past_done(struct listing *v)
     v->past.begun = false;
 }
 
-/* Goes on behind the cursor, if it is one of the second kind. */
+/* Continues after the cursor, if that is one of the second kind. */
 static void find_past_cursor(struct listing *v)
 {
     struct str tail = v->after;
@@ -259,10 +261,11 @@ static void find_past_cursor(struct listing *v)
     v->past.at.ended_ms = cut_number(&tail);
     v->past.last_serial = cut_number(&tail);
     if (cut_number(&tail) != own_start())
-        v->past.last_serial = 0; /* from a different process: all entries have other serials */
+        v->past.last_serial = 0; /* the cursor is from a different process, so all serials differ */
 }
 
-/* Moves to the next one that is not among the store's rows. False: there is none. */
+/* Moves to the next finalized session that is not among the store's rows. Returns false if there is
+ * none. */
 static bool past_next(struct listing *v)
 {
     struct session_store *st = v->service->calls.store;
@@ -276,12 +279,12 @@ static bool past_next(struct listing *v)
     buf_add_str(&v->past.id, v->past.at.id);
     s = session_find_any(st, v->past.at.id, &ended);
     if (s && session_serial(s) <= v->past.last_serial)
-        v->past.at.kept = false; /* it was listed */
+        v->past.at.kept = false; /* the session was listed already */
     return true;
 }
 
-/* Writes the row of the one at hand, which leaves memory again. Without a row if it cannot be read
- * back. */
+/* Writes the row of the current session, which is then evicted again. Writes none if the session
+ * cannot be read back. */
 MAY_PAUSE static int past_row(struct listing *v, struct buf *row, struct err *e)
 {
     struct session_store *st = v->service->calls.store;
@@ -315,7 +318,7 @@ static void past_add(struct listing *v, struct str row)
                (unsigned long long)own_start());
 }
 
-/* Rows of finalized sessions, behind the store's, until the page is full. */
+/* Adds rows of finalized sessions after the store's, until the page is full. */
 MAY_PAUSE static int add_past_rows(struct listing *v, struct err *e)
 {
     struct buf row = {0};
@@ -335,7 +338,7 @@ MAY_PAUSE static int add_past_rows(struct listing *v, struct err *e)
     return rc;
 }
 
-/* The end of the page, with a cursor only if there may be more. */
+/* Writes the end of the page, with a cursor only if more rows may follow. */
 static void put_end(struct listing *v)
 {
     struct json_out missing = {&v->unreachable, v->unreachable.len > 0};
@@ -355,7 +358,7 @@ static void put_end(struct listing *v)
     buf_puts(out, "]}");
 }
 
-/* The worker at hand has no more rows, or the page is full. */
+/* Moves to the next worker if the page is not full: the current one has no more rows. */
 static void next_worker(struct listing *v)
 {
     if (is_full(v))
@@ -381,7 +384,7 @@ static void on_page_row(void *ctx, struct str text)
     add_row(ctx, text);
 }
 
-/* A question to a sibling, and its answer. */
+/* A request to a sibling, and the answer. */
 struct asking {
     struct waiter answered;
     int status;
@@ -400,7 +403,7 @@ static void on_answer(void *ctx, int status, struct str body, const struct err *
     waiter_wake(&q->answered);
 }
 
-/* Adds a sibling's page. One that cannot be reached is left out, and named. */
+/* Adds a sibling's page. A sibling that cannot be reached is left out, and named in the answer. */
 static void add_page(struct listing *v, const struct asking *q)
 {
     struct str cursor = {0};
@@ -414,7 +417,8 @@ static void add_page(struct listing *v, const struct asking *q)
     v->after = cursor;
 }
 
-/* The query's filters as they were given: this page's limit and cursor are ours. */
+/* Appends the query's filters as they were given. The limit and the cursor are set for this
+ * page. */
 static void add_filters(struct str query, struct buf *path)
 {
     static const char *const ours[] = {"limit", "cursor", "local"};
@@ -452,7 +456,7 @@ static struct http_fetch *ask_sibling(struct listing *v, struct asking *q)
     return f;
 }
 
-/* The worker at hand, page by page, for as many rows as are missing. */
+/* Adds rows of the current worker, page by page, until no more are needed. */
 MAY_PAUSE static int add_sibling_rows(struct listing *v, struct err *e)
 {
     struct asking q = {0};
@@ -476,7 +480,7 @@ MAY_PAUSE static int add_sibling_rows(struct listing *v, struct err *e)
     return rc;
 }
 
-/* Worker by worker until the page is full. */
+/* Adds rows worker by worker until the page is full. */
 MAY_PAUSE static int add_all(struct listing *v, struct err *e)
 {
     while (v->at < v->n_workers && !is_full(v)) {
@@ -510,7 +514,7 @@ static void read_query(struct listing *v, struct str query)
     v->cursor = query_get(&v->arena, query, "cursor");
 }
 
-/* The workers to ask and where the cursor stands. */
+/* Finds the workers to ask, and the place of the cursor. */
 static int read_cursor(struct listing *v, struct err *e)
 {
     struct str cursor = v->cursor;
@@ -549,7 +553,7 @@ static void list_sessions(struct answering *a, void *ctx)
     listing_free(v);
 }
 
-/* ?local=1 (other workers ask so) lists this worker's sessions only. */
+/* With ?local=1, which other workers use, lists only this worker's sessions. */
 void listing_get(struct service_request *r)
 {
     struct listing *v = mem_zalloc(sizeof(*v));

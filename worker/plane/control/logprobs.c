@@ -1,5 +1,5 @@
-/* POST /sessions/{id}/logprobs: a trainer's logprobs of answers. All of them are checked against
- * the stored ids before the first record is written. */
+/* POST /sessions/{id}/logprobs: stores a trainer's logprobs of answers. All of them are checked
+ * against the stored ids before the first record is written. */
 #include <stdlib.h>
 
 #include "common/base/clock.h"
@@ -17,13 +17,13 @@
 #include "worker/session/record/logprob_report.h"
 #include "worker/session/store/session.h"
 
-enum { TURNS_MAX = 10000 }; /* of a request */
+enum { TURNS_MAX = 10000 }; /* most turns of a request */
 
 struct reporting {
     struct service *service;
     struct answering *answer;
-    struct report_check check; /* its session is pinned */
-    struct arena arena;        /* of the body and of what follows */
+    struct report_check check; /* the checks; their session is pinned */
+    struct arena arena;        /* memory of the body and of all that is made from it */
     const struct json *body;
     struct reported_turn *turns;
     uint32_t n_turns;
@@ -80,8 +80,8 @@ static bool is_gone(const struct reporting *v)
            !session_resident(v->check.session);
 }
 
-/* Other requests may have brought reports since the turns were checked. Does not pause: what it
- * says holds for the record that follows. */
+/* Checks the space again, because other requests may have written reports since the turns were
+ * checked. Does not pause, so that the result still holds when the record is written. */
 static int check_room(const struct reporting *v, uint32_t at, struct err *e)
 {
     if (is_gone(v))

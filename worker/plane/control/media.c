@@ -1,5 +1,6 @@
-/* GET /sessions/{id}/media/{media}: the bytes of a picture that the session refers to, read and
- * sent piece by piece: some are 20 MiB, and others wait for the loop. */
+/* GET /sessions/{id}/media/{media}: sends the bytes of a picture that the session refers to. They
+ * are read and sent piece by piece, because a picture may have 20 MiB and other requests wait for
+ * the loop. */
 #include <stdlib.h>
 
 #include "common/base/mem.h"
@@ -16,7 +17,7 @@ enum { PIECE_BYTES = 128 << 10 };
 
 struct picture_sending {
     struct media_file file;
-    struct buf start; /* its first piece */
+    struct buf start; /* first piece of the picture */
 };
 
 static void sending_free(struct picture_sending *s)
@@ -61,8 +62,8 @@ static void send_picture(struct answering *a, void *ctx)
     sending_free(s);
 }
 
-/* Hostile bytes that a browser opens as what they are not run nothing. Returns whether the client
- * has the picture: it never changes. */
+/* Writes headers that stop a browser from running hostile bytes as a page. Returns whether the
+ * client has the picture already: a picture never changes. */
 static bool put_headers(struct service_request *r, struct str media)
 {
     struct buf etag = {0};

@@ -1,5 +1,5 @@
-/* Answers that wait for the journal (pending.h): the body is written first, and it is sent when
- * the record behind it is durable. */
+/* Sends answers that wait for the journal (pending.h): the body is made first, and sent when the
+ * record is durable. */
 
 #include "worker/plane/control/pending.h"
 
@@ -26,7 +26,7 @@ static void pending_free(struct durable_answer *p)
     free(p);
 }
 
-/* The client left first; what was recorded stays recorded. */
+/* The client left before; what was recorded stays recorded. */
 static void on_closed(void *ctx, bool delivered)
 {
     struct durable_answer *p = ctx;
@@ -36,7 +36,6 @@ static void on_closed(void *ctx, bool delivered)
     pending_free(p);
 }
 
-/* Makes an answer that waits until a record is durable. */
 struct durable_answer *durable_answer_new(struct service_request *r, int status)
 {
     struct durable_answer *p = mem_zalloc(sizeof(*p));
@@ -55,7 +54,6 @@ struct buf *durable_answer_body(struct durable_answer *p)
     return &p->body;
 }
 
-/* Sends the answer; the ledger's callback. */
 void durable_answer_send(void *ctx)
 {
     struct durable_answer *p = ctx;

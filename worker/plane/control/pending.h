@@ -1,7 +1,7 @@
 /*
- * struct durable_answer: a control-plane answer that waits until its record is durable. Without
- * waiting (durability none and process) the answer goes out before durable_answer_new's caller
- * returns.
+ * struct durable_answer: an answer of the control plane that waits until its record is durable.
+ * With durability none and process nothing waits: the answer is sent before durable_answer_new's
+ * caller returns.
  */
 #ifndef RG_CONTROL_PENDING_H
 #define RG_CONTROL_PENDING_H
@@ -11,16 +11,17 @@ struct durable_answer;
 struct err;
 struct service_request;
 
-/* Makes an answer and takes ownership of the exchange. */
+/* Makes an answer. Takes ownership of the exchange. */
 struct durable_answer *durable_answer_new(struct service_request *r, int status);
 
-/* The body to be sent; filled by the owner before durable_answer_send can come. */
+/* Returns the body, which the owner fills before durable_answer_send can be called. */
 struct buf *durable_answer_body(struct durable_answer *p);
 
-/* ledger_write's `durable`, and ledger_wait_durable's, with the pending as ctx: sends and frees. */
+/* Sends and frees the answer. Callback `durable` of ledger_write and ledger_wait_durable; ctx is
+ * the answer. */
 void durable_answer_send(void *ctx);
 
-/* The record could not be written: answers the error instead and frees. */
+/* Answers the error instead and frees the answer, because the record could not be written. */
 void durable_answer_fail(struct durable_answer *p, const struct err *e);
 
 #endif

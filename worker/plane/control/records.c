@@ -1,6 +1,6 @@
-/* GET /sessions/{id}, with ?records=1 every call's record too. Every call's prompt is written in
- * full, so records grow with the square of the session; without them the state grows with its
- * answers. */
+/* GET /sessions/{id}, with ?records=1 also the record of every call. Each call's prompt is written
+ * in full, so the records grow with the square of the session's length; without them the state
+ * grows with the answers. */
 #include "worker/plane/control/handlers.h"
 #include "worker/plane/service/answering.h"
 #include "worker/session/record/telling.h"

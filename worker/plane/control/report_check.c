@@ -1,4 +1,4 @@
-/* What a trainer reports of a turn is held against the stored answer (report_check.h). */
+/* Checks what a trainer reports of a turn against the stored answer (report_check.h). */
 #include "worker/plane/control/report_check.h"
 
 #include <math.h>
@@ -26,28 +26,28 @@ enum {
     STEP = 4096, /* tokens between two pauses */
     WORST_OF_TURN = 2,
     WORST_KEPT = 64,
-    CONTEXT = 8 /* tokens around a token that is kept */
+    CONTEXT = 8 /* tokens of text on each side of a token that is kept */
 };
 
-/* Rounding may lift a logprob this far above 0. What engines write for -inf, -9999, is one. */
+/* Rounding may lift a logprob this far above 0. Engines write -9999 for -inf. */
 static const double ROUNDING = 1e-3, LOGPROB_MIN = -10000;
 
 /* The differences of tokens that one weight version sampled. */
 struct version_tally {
-    struct str version; /* absent: not known */
+    struct str version; /* the weight version; absent: unknown */
     struct run_mismatch positions[RUN_POSITIONS];
 };
 
-/* The turn at hand: where it is in the body, and what of it is compared. */
+/* The turn that is checked: its place in the body, and its logprobs. */
 struct turn_check {
     uint32_t at;
     const struct checkpoint *t;
     const struct json *ids, *logprobs;
     const int32_t *sampled;
-    const float *sampler; /* NULL: no logprobs were recorded */
+    const float *sampler; /* the sampler's logprobs; NULL: none were recorded */
     float *trained;
-    bool repeated; /* there is a report of this version */
-    uint32_t span; /* index of the version at hand */
+    bool repeated; /* the answer had a report of this version before */
+    uint32_t span; /* index of the current version's span */
     struct version_tally *tally;
 
     struct {
@@ -60,7 +60,7 @@ struct turn_check {
 
 /* --- checks --- */
 
-/* The error of a member of a turn: its place, then what is wrong. */
+/* Sets the error of a member of a turn: its place in the body, then what is wrong. */
 __attribute__((format(printf, 4, 5))) static int
 refuse_turn(const struct turn_check *c, const char *member, struct err *e, const char *format, ...)
 {
@@ -105,7 +105,7 @@ static int check_room(const struct report_check *v, const struct turn_check *c, 
                        REPORT_VERSIONS_MAX);
 }
 
-/* The answer, and lists of the right length. */
+/* Finds the answer of a turn, and checks that the lists have its length. */
 static int find_turn(const struct report_check *v, struct turn_check *c, const struct json *turn,
                      struct err *e)
 {
@@ -181,7 +181,8 @@ static struct version_tally *tally_of(struct report_check *v, struct str version
     return x;
 }
 
-/* The weight version that sampled token i, absent if it is not known. Called in order. */
+/* Returns the weight version that sampled token i. Absent if unknown. Must be called in ascending
+ * order of i. */
 static struct str version_at(struct turn_check *c, uint32_t i)
 {
     const struct checkpoint *t = c->t;
@@ -224,8 +225,8 @@ static void count_token(struct report_check *v, struct turn_check *c, uint32_t i
         note_worst(c, i, difference);
 }
 
-/* Writes the text of the tokens [from, to), without bytes that are no whole characters. A longer
- * text keeps its end or its beginning. */
+/* Writes the text of the tokens [from, to), without incomplete characters. A text that is too long
+ * is cut at its beginning or its end. */
 static void write_token_text(const struct model *m, const struct turn_check *c, uint32_t from,
                              uint32_t to, bool keep_end, char out[RUN_TEXT_MAX])
 {
@@ -279,9 +280,9 @@ static void keep_worst(struct report_check *v, struct turn_check *c)
     }
 }
 
-/* --- a turn --- */
+/* --- one turn --- */
 
-/* Reads the answer's ids and logprobs back, and keeps them in memory while `r` has them. */
+/* Reads the answer's ids and logprobs back. They stay in memory as long as `r` holds them. */
 MAY_PAUSE static int recall_turn(struct recall *r, const struct checkpoint *t, struct err *e)
 {
     int rc;
@@ -296,7 +297,7 @@ MAY_PAUSE static int compare_turn(struct report_check *v, struct turn_check *c, 
 {
     for (uint32_t i = 0; i < c->t->n; i++) {
         if (i >= c->ids->n) {
-            c->trained[i] = NAN; /* dropped by a later turn */
+            c->trained[i] = NAN; /* a later turn dropped the token */
             continue;
         }
         if (check_token(c, i, e))
@@ -345,7 +346,8 @@ int report_check_room(const struct report_check *v, uint32_t at, const struct ch
 
 /* --- figures --- */
 
-/* Adds the tallies and tokens to the figures of the run; returns the sum, with what is repeated. */
+/* Adds the tallies and tokens to the figures of the run. Returns the sum, including repeated
+ * reports. */
 static struct run_mismatch count_tallies(const struct report_check *v, struct metrics_page *page)
 {
     struct run_mismatch all = {0};

@@ -1,6 +1,6 @@
 /*
- * struct report_check: turns of POST /sessions/{id}/logprobs, held against the stored answers and
- * compared with the sampler's logprobs. Nothing is written here.
+ * struct report_check: checks turns of POST /sessions/{id}/logprobs against the stored answers, and
+ * compares the trainer's logprobs with the sampler's. Writes nothing.
  */
 #ifndef RG_CONTROL_REPORT_CHECK_H
 #define RG_CONTROL_REPORT_CHECK_H
@@ -25,35 +25,37 @@ struct session;
 struct version_tally;
 
 struct report_check {
-    struct session *session; /* pinned by the caller */
+    struct session *session; /* the session, pinned by the caller */
     const struct model *model;
     struct run_board *run;
     struct arena *arena; /* memory of all results */
     struct str version;  /* weight version of the report */
     VEC(struct version_tally *) tallies;
-    struct run_mismatch *repeated; /* of turns with an older report of this version; or NULL */
-    VEC(struct run_token) worst;   /* with their texts */
+    /* figures of turns that have an older report of this version; or NULL */
+    struct run_mismatch *repeated;
+    VEC(struct run_token) worst; /* the worst tokens, with their texts */
 };
 
-/* A turn that was checked: a logprob for each of the answer's ids, NaN: not reported. */
+/* A turn that was checked: one logprob for each of the answer's ids; NaN: not reported. */
 struct reported_turn {
     const struct checkpoint *answer;
     float *logprobs;
 };
 
-/* Checks turn number `at` of the request. -1: ERR_INVALID that names field, value and limit. */
+/* Checks turn number `at` of the request. Returns -1 with ERR_INVALID that names field, value and
+ * limit. */
 MAY_PAUSE RG_MUSTCHECK int report_check_turn(struct report_check *v, uint32_t at,
                                              const struct json *turn, struct reported_turn *ret,
                                              struct err *e);
 
-/* Whether the answer of turn `at` still takes a report of this version, as it did when it was
- * checked: asked right before its record is written. */
+/* Checks again, right before the record is written, that the answer of turn `at` takes a report of
+ * this version. */
 RG_MUSTCHECK int report_check_room(const struct report_check *v, uint32_t at,
                                    const struct checkpoint *answer, struct err *e);
 
-/* Adds what was checked to the figures of the run, and writes what it came to as members: tokens,
- * mean, mean_abs, p99, max. The figures count a version of an answer once: a turn that had a report
- * of this version when it was checked is among the members alone. */
+/* Adds the checked turns to the figures of the run, and writes their result as members: tokens,
+ * mean, mean_abs, p99, max. The figures of the run count a version of an answer once: a turn that
+ * had a report of this version before is only in the members. */
 void report_check_count(const struct report_check *v, struct metrics_page *page,
                         struct json_out *o);
 

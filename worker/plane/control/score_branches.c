@@ -1,4 +1,4 @@
-/* control_score (handlers.h): branches are scored one after the other until none lacks a score. */
+/* Scores branches one after the other until each has its score (control_score in handlers.h). */
 #include "common/base/clock.h"
 #include "common/codec/json.h"
 #include "worker/engine/scoring/scorers.h"
@@ -12,16 +12,17 @@
 
 struct branch_scoring {
     struct service *service;
-    struct session *session; /* pinned by the caller */
+    struct session *session; /* the session, pinned by the caller */
     struct score_wants wants;
-    struct arena arena; /* names of engines */
-    struct score now;   /* names of engines */
+    struct arena arena; /* memory of the engines' names */
+    struct score now;   /* the score that is missing */
     struct waiter answered;
     struct buf record; /* record of the answer; empty: the session has ended meanwhile */
-    struct err err;    /* why there is no answer */
+    struct err err;    /* error of the engine, if there is no answer */
 };
 
-/* Otherwise it may be gone from the store, or its export be made. */
+/* Reports whether the session is open. If not, it may be gone from the store, or its export may be
+ * in progress. */
 static bool is_open(const struct session *s)
 {
     enum session_phase phase = session_phase(s);
@@ -51,9 +52,9 @@ static void on_failed(void *ctx, const struct err *e)
     waiter_wake(&v->answered);
 }
 
-/* Finds what is missing. Returns 1 with `now`, 0 if nothing is. A session that was finalized has
- * the scores that it has. An image that an agent has shown ends it: ids alone are a different
- * prompt. */
+/* Finds a missing score. Returns 1 with `now` set, 0 if none is missing. A finalized session gets
+ * no more scores. Neither does a session after an agent has shown an image, because the ids alone
+ * are then a different prompt. */
 static int find_missing(struct branch_scoring *v, struct err *e)
 {
     int rc = 0;
@@ -92,7 +93,7 @@ MAY_PAUSE static int ask_scorer(struct branch_scoring *v, struct err *e)
     struct score_call *call = NULL;
     int rc = read_ids(v, &ids, &q.ids, e);
 
-    if (v->now.what == SCORE_SELF) /* others are not the policy, whatever it samples with */
+    if (v->now.what == SCORE_SELF) /* other engines are not the policy, whatever version they use */
         q.lora = session_adapter(v->session);
     if (rc == 0)
         call = scorers_start(v->service->scorers, &q, &events, v);
@@ -113,7 +114,7 @@ MAY_PAUSE static int write_score(struct branch_scoring *v, struct err *e)
 {
     struct waiter durable = {0};
 
-    if (v->record.len == 0 || !is_open(v->session)) /* find_missing says what that means */
+    if (v->record.len == 0 || !is_open(v->session)) /* the next find_missing handles both cases */
         return 0;
     if (ledger_write(v->service->calls.ledger, session_id(v->session), buf_str(&v->record),
                      (struct ledger_done){waiter_on_event, &durable}, e))
@@ -146,7 +147,8 @@ int control_score(struct service *a, struct session *s, const struct json *given
     if (!json_is_null(given) && v.wants.n > 0 && session_shows_images(s))
         return err_field(e, "score",
                          "score: the session has images, and scorers are asked with ids alone");
-    if (v.wants.n == 0 || session_shows_images(s)) /* the export's warnings name what is unknown */
+    /* the export's warnings name the scores that are unknown */
+    if (v.wants.n == 0 || session_shows_images(s))
         return 0;
     for (size_t i = 0; i < v.wants.n; i++)
         v.wants.at[i].engine = arena_str(&v.arena, v.wants.at[i].engine);

@@ -1,5 +1,6 @@
-/* A walk over a worker's sessions (session_walk.h). The way back to the last one is by its id: from
- * the first session on, each slice of a long walk would take longer than the slice. */
+/* Walks over a worker's sessions (session_walk.h). The walk finds its place again by the id of a
+ * passed session, because a search from the first session on would take longer than a slice of the
+ * walk. */
 
 #include "worker/plane/control/session_walk.h"
 
@@ -10,7 +11,8 @@
 #include "worker/residency/await_session.h"
 #include "worker/session/store/session.h"
 
-enum { MEMBER_MAX = 4096 }; /* bytes of a member's name in a row: they are ours */
+/* most bytes of a member's name in a row; the gateway itself wrote the names */
+enum { MEMBER_MAX = 4096 };
 
 void session_walk_done(struct session_walk *w)
 {
@@ -25,7 +27,8 @@ struct session *session_walk_next(const struct session_walk *w, struct session_s
     struct session *s =
         w->anchor_id.len > 0 ? session_find_any(st, buf_str(&w->anchor_id), &ended) : NULL;
 
-    if (!s || session_serial(s) != w->anchor) /* gone, or back with another serial */
+    /* the session is gone, or was read back with a different serial */
+    if (!s || session_serial(s) != w->anchor)
         s = session_next(st, NULL);
     while (s && session_serial(s) <= w->seen)
         s = session_next(st, s);
@@ -39,7 +42,8 @@ void session_walk_enter(struct session_walk *w, const struct session *s)
     buf_add_str(&w->at_id, session_id(s));
 }
 
-/* One that was read back from the journal is another by its serial, and comes later in the walk. */
+/* A session that was read back from the journal has a different serial, and comes later in the
+ * walk. */
 struct session *session_walk_find(const struct session_walk *w, struct session_store *st)
 {
     bool ended = false;
@@ -93,7 +97,8 @@ int session_walk_row(const struct session_walk *w, struct service *a, struct ses
     return 0;
 }
 
-/* Bytes of the row before the member "metadata" and its comma; 0: it is no row. */
+/* Returns the bytes of the row before the member "metadata" and its comma. Returns 0 if the text is
+ * not a row. */
 static size_t head_bytes(struct str row)
 {
     static const struct str name = STR_LIT(",\"metadata\"");
@@ -117,7 +122,7 @@ static size_t head_bytes(struct str row)
     }
     json_scan_done(&s);
     while (found > 0 && !str_starts(str_sub(row, found, row.len), name))
-        found--; /* the scanner is behind the colon, or not */
+        found--; /* the scanner may have passed the colon already */
     return found;
 }
 

@@ -1,6 +1,5 @@
-/* The control plane's plain routes: look, reward, complete, abort, delete. Each change is a
- * record that goes through the ledger (written, applied), and its answer waits until the record
- * is durable. */
+/* The plain routes of the control plane: state, reward, complete, abort, delete. Each change is a
+ * record that the ledger writes and applies; its answer waits until the record is durable. */
 #include <stdlib.h>
 
 #include "common/base/clock.h"
@@ -22,7 +21,7 @@
 #include "worker/session/store/session.h"
 #include "worker/sink/sink.h"
 
-/* `reading` also finds finalized sessions, which may be looked at but not changed. */
+/* `reading` also finds finalized sessions, which may be read but not changed. */
 struct session *control_find(struct service_request *r, bool reading, struct err *e)
 {
     bool ended = false;
@@ -49,9 +48,9 @@ const struct json *control_take_body(const struct service_request *r, struct are
     return r->body->json;
 }
 
-/* --- look --- */
+/* --- reading the state --- */
 
-/* The state; with ?records=1 each call's record too. */
+/* With ?records=1 also sends each call's record. */
 void control_state(struct service_request *r)
 {
     struct arena a = {0};
@@ -68,9 +67,10 @@ void control_state(struct service_request *r)
     arena_done(&a);
 }
 
-/* --- change --- */
+/* --- changes --- */
 
-/* On a full disk, too, when the end lets the session's records go. */
+/* Writes the record of an end. The write is allowed even on a full disk if the end frees the
+ * session's records. */
 static int write_end(struct ledger *l, struct str id, struct str record, enum session_end how,
                      struct ledger_done done, struct err *e)
 {
@@ -82,7 +82,7 @@ static int write_end(struct ledger *l, struct str id, struct str record, enum se
     return rc;
 }
 
-/* `done` as in ledger_write. */
+/* `done` is called as by ledger_write. */
 int control_end(struct service *a, struct session *s, enum session_end how,
                 const struct json *detail, struct ledger_done done, struct err *e)
 {
@@ -94,7 +94,8 @@ int control_end(struct service *a, struct session *s, enum session_end how,
 
     if (rc == 0)
         end = run_end_measure(&a->calls, s, how, !json_is_null(json_get(detail, "stopped_by")));
-    memcpy(id, sid.p, MIN_OF(sid.len, sizeof(id) - 1)); /* s may be gone after apply */
+    /* copied, because s may be freed by the apply */
+    memcpy(id, sid.p, MIN_OF(sid.len, sizeof(id) - 1));
     if (rc == 0)
         rc = write_end(a->calls.ledger, str_cstr(id), buf_str(&record), how, done, e);
     if (rc == 0) {
@@ -111,8 +112,8 @@ int control_end(struct service *a, struct session *s, enum session_end how,
     return rc;
 }
 
-/* The promise to the sinks comes before the record: a crash in between leaves a promise that is
- * settled at the next start, never a finalized session that no sink knows of. */
+/* The promise to the sinks is made before the record: a crash in between leaves a promise that is
+ * cleared at the next start, never a finalized session that no sink knows of. */
 int control_close(struct service *a, struct session *s, enum session_end how,
                   const struct export_options *o, struct ledger_done done, struct err *e)
 {
@@ -142,7 +143,7 @@ static void end_and_reply(struct service_request *r, struct session *s, enum ses
         durable_answer_fail(p, &e);
 }
 
-/* Not while a sink still needs the session's content. */
+/* Refuses as long as a sink needs the session's content. */
 void control_delete(struct service_request *r)
 {
     struct err e = {0};
@@ -159,7 +160,7 @@ void control_delete(struct service_request *r)
         respond_error(r, NULL, &e);
 }
 
-/* It has ended already, maybe a moment ago. */
+/* Answers that the session has ended already, perhaps a moment ago. */
 static void reply_ended(struct service_request *r)
 {
     struct durable_answer *p = durable_answer_new(r, 204);
@@ -168,7 +169,7 @@ static void reply_ended(struct service_request *r)
                         (struct ledger_done){durable_answer_send, p});
 }
 
-/* Aborting what has ended already is a success. */
+/* Aborting a session that has ended already succeeds. */
 void control_abort(struct service_request *r)
 {
     struct err e = {0};
@@ -182,7 +183,7 @@ void control_abort(struct service_request *r)
         respond_error(r, NULL, &e);
 }
 
-/* The record of a reward, for the session or for one response. */
+/* Writes the record of a reward, for the session or for one response. */
 static int reward_write(struct service_request *r, struct session *s, const struct json *reward,
                         struct str response_id, struct ledger_done done, struct err *e)
 {
@@ -195,7 +196,7 @@ static int reward_write(struct service_request *r, struct session *s, const stru
     return rc;
 }
 
-/* reward_info is kept as it was given. */
+/* reward_info is stored as it was given. */
 void control_reward(struct service_request *r)
 {
     struct err e = {0};
@@ -212,20 +213,20 @@ void control_reward(struct service_request *r)
     }
     p = durable_answer_new(r, 200);
     buf_puts(durable_answer_body(p), "{\"status\":\"ok\"}");
-    if (id.p) /* as a dialect spelled it, or bare */
+    if (id.p) /* the id with a dialect's prefix, or without any */
         id = response_bare_id(id);
     if (reward_write(r, s, json_get(body, "reward_info"), id,
                      (struct ledger_done){durable_answer_send, p}, &e))
         durable_answer_fail(p, &e);
 }
 
-/* The body may hold the reward; one record says both. */
+/* The body may contain the reward; one record then contains both. */
 void control_complete(struct service_request *r)
 {
     struct err e = {0};
     struct session *s = control_find(r, false, &e);
 
-    if (s) /* the record holds the reward, too */
+    if (s) /* the record contains the reward, too */
         end_and_reply(r, s, SESSION_END_COMPLETE, control_body(r), 200);
     else
         respond_error(r, NULL, &e);

@@ -1,7 +1,7 @@
-/* Asking the other workers of the node over their sockets (sibling.h). Clients are made at the
- * first question and kept. A question carries the keys of the request that it is asked for, so
- * the other worker checks them as if the client had come itself. The board lists the workers that
- * serve. */
+/* Sends requests to the other workers of the node over their sockets (sibling.h). Clients are made
+ * on first use and kept. A request carries the keys of the request for which it is sent, so that
+ * the other worker checks them as if the client had asked it directly. The board lists the workers
+ * that serve. */
 
 #include "worker/plane/control/sibling.h"
 
@@ -22,11 +22,12 @@ enum { ANSWER_TIMEOUT_MS = 3600 * 1000 };
 struct siblings {
     const struct heritage *h;
     struct loop *loop;
-    struct list_head calls;                         /* fetches that are out */
-    struct http_client *clients[BOARD_WORKERS_MAX]; /* by place; NULL: not used yet */
+    struct list_head calls; /* fetches in progress */
+    /* clients by worker index; NULL: not used yet */
+    struct http_client *clients[BOARD_WORKERS_MAX];
 };
 
-/* Makes the set of siblings; no client is opened yet. */
+/* Opens no client yet. */
 struct siblings *siblings_new(const struct heritage *h, struct loop *loop)
 {
     struct siblings *s = mem_zalloc(sizeof(*s));
@@ -36,7 +37,7 @@ struct siblings *siblings_new(const struct heritage *h, struct loop *loop)
     return s;
 }
 
-/* Questions that are out are answered with an error. */
+/* Answers pending requests with an error. */
 void siblings_free(struct siblings *s)
 {
     struct err e = {0};
@@ -52,7 +53,7 @@ void siblings_free(struct siblings *s)
     free(s);
 }
 
-/* The client of that worker; NULL when it has no place or no socket path. */
+/* Returns the client of that worker, or NULL if the worker has no place or no socket path. */
 static struct http_client *client_of(struct siblings *s, uint32_t index, struct err *e)
 {
     uint32_t place = index - s->h->board->worker_base;
@@ -71,7 +72,7 @@ static struct http_client *client_of(struct siblings *s, uint32_t index, struct 
     return s->clients[place];
 }
 
-/* The body is copied: the caller's may go at once. */
+/* Copies the body, so that the caller may free its own at once. */
 struct http_fetch *sibling_ask(struct siblings *s, uint32_t index, const struct sibling_question *q,
                                http_fetch_fn fn, void *ctx)
 {
@@ -84,7 +85,7 @@ struct http_fetch *sibling_ask(struct siblings *s, uint32_t index, const struct 
 
     if (!client)
         return NULL;
-    exchange_keys(q->from, &shown); /* wherever they stood */
+    exchange_keys(q->from, &shown); /* the keys from any place in the request */
     for (size_t i = 0; i < shown.n; i++)
         buf_printf(&headers, "x-api-key: %.*s\r\n", (int)shown.at[i].len, shown.at[i].p);
     buf_add_str(&sent, q->body);
@@ -109,7 +110,7 @@ struct sibling_round {
     bool left;
 };
 
-/* Counts the answers; the last one ends the round. */
+/* Counts the answers. The last one ends the round. */
 static void on_sibling_answer(void *ctx, int status, struct str body, const struct err *e)
 {
     struct sibling_round *r = ctx;
@@ -132,7 +133,6 @@ void sibling_round_leave(struct sibling_round *r)
         r->left = true;
 }
 
-/* Asks all siblings; NULL if there is no other worker. */
 struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_question *q,
                                       const struct sibling_round_fns *fns, void *ctx)
 {
@@ -151,7 +151,7 @@ struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_q
     return NULL;
 }
 
-/* Workers that are ready, and this one, by index. */
+/* Lists workers that are ready, and this one, by index. */
 size_t siblings_list(const struct heritage *h, uint32_t *ret)
 {
     size_t n = 0;

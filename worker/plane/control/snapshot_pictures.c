@@ -1,5 +1,5 @@
-/* One piece a step: a picture's beginning, some of its bytes (in threes, so that their base64 joins
- * up), its end, or one note of a URL (snapshot_pictures.h). */
+/* Writes one piece a step: a picture's beginning, some of its bytes (a multiple of three, so that
+ * their base64 joins up), its end, or one note of a URL (snapshot_pictures.h). */
 #include "worker/plane/control/snapshot_pictures.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ enum { PIECE_BYTES = 24 << 10 };
 
 _Static_assert(PIECE_BYTES % 3 == 0, "base64 of pieces joins up");
 
-/* One of them. */
+/* A picture of the session. */
 struct snapshot_picture {
     struct str media;
     uint64_t bytes;
@@ -29,14 +29,14 @@ struct snapshot_pictures {
     const struct media_store *store;
     const struct session *session;
     struct arena arena;
-    struct lookup known; /* places in `all`, by hash */
+    struct lookup known; /* indexes in `all`, by hash */
     VEC(struct snapshot_picture) all;
-    size_t at;              /* the one that goes out */
-    struct media_file file; /* its file, while `hash` is there */
+    size_t at;              /* index of the picture that is being written */
+    struct media_file file; /* file of that picture, while `hash` is set */
     struct sha256 *hash;
     struct buf piece;
     struct media_pins pins;
-    bool notes, any_note; /* the pictures are out; a note is */
+    bool notes, any_note; /* all pictures are written; a note was written */
 };
 
 static void add_picture(void *ctx, const struct image_part *image)
@@ -80,7 +80,7 @@ void snapshot_pictures_free(struct snapshot_pictures *p)
     free(p);
 }
 
-/* --- bytes --- */
+/* --- bytes of pictures --- */
 
 static int fail_changed(struct err *e)
 {
@@ -92,7 +92,7 @@ static int begin_picture(struct snapshot_pictures *p, struct buf *out, struct er
     const struct snapshot_picture *one = &p->all.at[p->at];
 
     if (media_store_open(p->store, session_id(p->session), one->media, &p->file, e) != 0) {
-        if (e->kind == ERR_NOT_FOUND) /* it is on record, so it was there */
+        if (e->kind == ERR_NOT_FOUND) /* the picture is on record, so it existed once */
             (void)err_set(e, ERR_STORAGE_FAILED, "an image of this session is gone from the disk");
         return -1;
     }
@@ -133,9 +133,10 @@ static int put_piece(struct snapshot_pictures *p, struct buf *out, struct err *e
     return p->file.left == 0 ? end_picture(p, out, e) : 0;
 }
 
-/* --- what came from URLs --- */
+/* --- pictures from URLs --- */
 
-/* A note of a picture that goes along; others are of calls that came to nothing. */
+/* Writes the note of a picture that is in the snapshot. Other notes are of calls that were not
+ * committed. */
 static void write_url_note(struct snapshot_pictures *p, const char *url, struct str note,
                            struct buf *out)
 {

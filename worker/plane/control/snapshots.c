@@ -1,7 +1,7 @@
 /*
- * GET /sessions/{id}/snapshot: a whole session as one JSON object, for POST /sessions/import: the
- * records, the pictures that they name, and the records' checksum at the end. It is made as its
- * reader takes it.
+ * GET /sessions/{id}/snapshot: sends a whole session as one JSON object, for POST /sessions/import:
+ * the records, the pictures that they name, and the records' checksum at the end. The object is
+ * made as fast as the client reads it.
  */
 #include "common/codec/base64.h"
 #include "common/codec/json.h"
@@ -12,7 +12,8 @@
 #include "worker/session/record/snapshot.h"
 #include "worker/session/store/session.h"
 
-enum { STEP_BYTES = 24 << 10 }; /* encoded at once; base64 has groups of three */
+/* bytes that are encoded at once; a multiple of three, for base64 */
+enum { STEP_BYTES = 24 << 10 };
 
 static void put_base64(struct buf *out, const char *p, size_t n)
 {
@@ -20,7 +21,8 @@ static void put_base64(struct buf *out, const char *p, size_t n)
     out->len += base64_encoded_len(n);
 }
 
-/* Encodes the frames but for an incomplete group, which stays in them unless it is the last. */
+/* Encodes the frames except an incomplete group of three bytes, which stays in `frames` unless it
+ * is the last. */
 MAY_PAUSE static int put_frames(struct answering *a, struct buf *frames, bool last, struct err *e)
 {
     size_t n = frames->len - (last ? 0 : frames->len % 3);
@@ -90,7 +92,7 @@ static void write_snapshot(struct answering *a, void *ctx)
     struct err e = {0};
     int rc = snapshot_begin(s, &w, &e);
 
-    if (rc == 0) { /* the pictures of these records */
+    if (rc == 0) { /* the pictures that these records name */
         p = snapshot_pictures_new(a->request.service->calls.media, s);
         rc = put_all(a, &w, p, &e);
     }

@@ -1,5 +1,5 @@
-/* GET /stats: the figures of the run (common/proc/run_board.h), of all workers of the node. They
- * are in shared memory, so no other worker is asked, and no session is looked at. */
+/* GET /stats: sends the figures of the run (common/proc/run_board.h) of all workers of the node.
+ * They are in shared memory, so no other worker is asked and no session is read. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,15 +31,15 @@ static const struct {
 
 enum { MINUTE_S = 60 };
 
-/* A request; times are minutes since 1970. */
+/* A request for the figures. Times are minutes since 1970. */
 struct stats {
     struct run_board *run;
     uint32_t from, to, step, now;
     bool by;
     enum run_label label;
-    struct run_series series;              /* the total, or that of evaluation */
-    struct run_series *rows;               /* RUN_ROWS_MAX of them, or NULL */
-    struct run_counts points[RUN_MINUTES]; /* steps of the row at hand */
+    struct run_series series;              /* the series of the total, or of evaluation */
+    struct run_series *rows;               /* RUN_ROWS_MAX series, or NULL */
+    struct run_counts points[RUN_MINUTES]; /* steps of the current row */
     bool used[RUN_MINUTES];
     struct run_mismatch_row mismatch[RUN_ROWS_MAX];
     struct run_token worst[RUN_WORST];
@@ -85,7 +85,8 @@ static void put_ratios(struct json_out *o, const int64_t *at)
     put_ratio(o, "staleness_mean", (double)at[RUN_STALENESS], at[RUN_STALENESS_SESSIONS]);
 }
 
-/* Members of an open object. Figures of a group follow each other in the table. */
+/* Writes the figures as members of an open object. Figures of a group must be consecutive in the
+ * table. */
 static void put_figures(struct json_out *o, const struct run_counts *c)
 {
     const char *group = "";
@@ -107,7 +108,7 @@ static void put_figures(struct json_out *o, const struct run_counts *c)
 
 /* --- rows --- */
 
-/* Sorts the minutes of a row into steps; returns their sum. */
+/* Sums the minutes of a row into steps. Returns the sum of all. */
 static struct run_counts sum_row(struct stats *v, const struct run_series *row)
 {
     struct run_counts total = {0};
@@ -134,7 +135,7 @@ static void put_total(struct json_out *o, const char *key, const struct run_coun
     json_out_end_obj(o);
 }
 
-/* The steps in which something ended. */
+/* Writes the steps in which a session ended. */
 MAY_PAUSE static int put_series(struct answering *a, struct stats *v, struct json_out *o,
                                 struct err *e)
 {
@@ -197,7 +198,7 @@ MAY_PAUSE static int put_rows(struct answering *a, struct stats *v, struct json_
     return 0;
 }
 
-/* --- the slowest --- */
+/* --- the slowest sessions --- */
 
 static void put_spent(struct json_out *o, const struct run_ended *x)
 {
@@ -246,7 +247,7 @@ static void put_slowest(struct json_out *o, struct stats *v)
 
 /* --- trainer against sampler --- */
 
-/* Members of an open object. */
+/* Writes the tally as members of an open object. */
 static void put_tally(struct json_out *o, const struct run_mismatch *m)
 {
     json_out_member_i64(o, "tokens", m->tokens);
@@ -388,7 +389,7 @@ static void write_stats(struct answering *a, void *ctx)
 
 /* --- the request --- */
 
-/* A number of the query, or `otherwise`; its form was checked. */
+/* Returns a number of the query, or `otherwise`. Its form was checked. */
 static double read_seconds(struct arena *a, struct str query, const char *name, double otherwise)
 {
     struct str text = query_get(a, query, name);

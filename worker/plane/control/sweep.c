@@ -1,7 +1,7 @@
-/* Once a second: steps of the wall clock are noticed, memory is kept below its limits, and all
- * sessions are looked at: those whose time is over are expired, tombstones and exports past their
- * time are dropped. Many sessions take a while: a task goes through them, and the next one begins
- * after it has ended. */
+/* Runs once a second: notices steps of the wall clock, keeps memory below its limits, and visits
+ * all sessions: expires those over their TTL, and drops tombstones and exports over their
+ * retention. A task visits the sessions, because many take a while; the next visit begins only
+ * after this one has ended. */
 #include <stdlib.h>
 
 #include "common/base/clock.h"
@@ -24,17 +24,17 @@
 
 enum { STEP_MIN_MS = 500 };
 
-enum { LOOKS = 16, ENDS = 64 }; /* sessions that stay, and ends, between two pauses */
+enum { LOOKS = 16, ENDS = 64 }; /* sessions visited, and sessions ended, between two pauses */
 
-/* On the stack of its task. */
+/* A visit of all sessions. On the stack of its task. */
 struct sweep {
     struct service *service;
     struct session_walk walk;
-    uint64_t now_ms; /* when it began, by the clock as it is set now */
-    bool stuck;      /* an end could not be written: none is tried any more */
+    uint64_t now_ms; /* begin of the visit on the wall clock */
+    bool stuck;      /* an end could not be written, so no more are tried */
 };
 
-/* Detects steps of the wall clock, which are not time that has passed. */
+/* Detects steps of the wall clock, in which no time has passed. */
 static void watch_clock(struct service *a, uint64_t now_ms)
 {
     int64_t ahead_ms = (int64_t)(now_ms - clock_ms());
@@ -49,8 +49,8 @@ static void watch_clock(struct service *a, uint64_t now_ms)
     a->clock_ahead_ms = ahead_ms;
 }
 
-/* Drops a copy that will never be complete (its last record was refused, or the program died): it
- * was never visible. */
+/* Drops a copy that will never be complete, because its last record was refused or the program
+ * died. The copy was never visible. */
 static void drop_copy(struct service *a, struct session *s)
 {
     struct err e = {0};
@@ -61,7 +61,7 @@ static void drop_copy(struct service *a, struct session *s)
         log_warn(NULL, "cannot delete a session that was copied in part", LOG_T("error", e.text));
 }
 
-/* Whether that took more than a look; s may be gone. */
+/* Handles one session. Returns whether that took longer than a look; s may be freed then. */
 static bool sweep_session(struct sweep *w, struct session *s)
 {
     struct service *a = w->service;

@@ -1,4 +1,4 @@
-/* GET /sessions/{id}/wait: long polls until the session is over. */
+/* GET /sessions/{id}/wait: a long poll until the session has ended. */
 #include <stdlib.h>
 
 #include "common/base/mem.h"
@@ -25,7 +25,7 @@ struct wait_entry {
     struct list_item item; /* in service->waits */
     struct exchange *x;
     struct loop_timer timer;
-    struct residency_waiter waiter; /* the session is over; its state is being read */
+    struct residency_waiter waiter; /* waits for the state of the ended session to be read back */
     char id[ID_TEXT_MAX];
 };
 
@@ -43,7 +43,7 @@ static void on_closed(void *ctx, bool delivered)
     wait_free(ctx);
 }
 
-/* 204: the session still runs; the client asks again. */
+/* Answers 204, because the session still runs; the client asks again. */
 static void on_timeout(struct loop_timer *t)
 {
     struct wait_entry *w = CONTAINER_OF(t, struct wait_entry, timer);
@@ -54,7 +54,7 @@ static void on_timeout(struct loop_timer *t)
     wait_free(w);
 }
 
-/* Answers with the state when the session is over (or unknown by now). 0 when it still runs. */
+/* Answers with the state if the session has ended (or is unknown). Returns 0 if it still runs. */
 static int answer_if_over(struct service *a, struct exchange *x, struct str id)
 {
     bool ended = false;
@@ -86,7 +86,7 @@ static int answer_if_over(struct service *a, struct exchange *x, struct str id)
     return 1;
 }
 
-/* timeout_s in milliseconds; inputs.def has checked it. */
+/* Returns timeout_s in milliseconds. inputs.def has checked the value. */
 static uint64_t timeout_ms(struct service_request *r)
 {
     struct arena a = {0};
@@ -100,7 +100,8 @@ static uint64_t timeout_ms(struct service_request *r)
     return (uint64_t)(s * 1000.0);
 }
 
-/* A worker that is scaled away or replaced hands its waiters back: its successor knows as much. */
+/* Ends a wait. A worker that is scaled away or replaced hands its waiters back, because its
+ * successor can answer them. */
 static void end_wait(struct service *a, struct exchange *x)
 {
     struct err e = {0};
@@ -113,7 +114,7 @@ static void end_wait(struct service *a, struct exchange *x)
     respond_error_to(a, x, NULL, METRIC_DIALECT_CONTROL, "", &e);
 }
 
-/* Answers at once when the session is over, else waits in service->waits. */
+/* Answers at once if the session has ended, else waits in service->waits. */
 void wait_get(struct service_request *r)
 {
     struct wait_entry *w;
@@ -138,7 +139,7 @@ void wait_get(struct service_request *r)
     loop_timer_set(w->service->calls.loop, &w->timer, timeout_ms(r), on_timeout);
 }
 
-/* Answers, or goes on waiting. */
+/* Answers, or continues to wait. */
 static void try_answer(struct wait_entry *w)
 {
     exchange_watch(w->x, NULL, NULL);
@@ -148,13 +149,13 @@ static void try_answer(struct wait_entry *w)
         exchange_watch(w->x, on_closed, w);
 }
 
-/* The session's state has been read back, or cannot be. */
+/* Called when the session's state was read back, or cannot be. */
 static void on_back(void *ctx, const struct err *e)
 {
     struct wait_entry *w = ctx;
 
     if (e)
-        on_timeout(&w->timer); /* a repeated request gets the reason */
+        on_timeout(&w->timer); /* a repeated request gets the error */
     else
         try_answer(w);
 }
@@ -177,7 +178,7 @@ void waits_wake(struct service *a, struct str id)
     }
 }
 
-/* Hands all waiters back: they ask the worker's successor. */
+/* Hands all waiters back, so that they ask the worker's successor. */
 void control_drain(struct service *a)
 {
     struct wait_entry *w, *next;

@@ -1,4 +1,5 @@
-/* Whether there is room for more sessions, and for more answers of one: as both planes ask. */
+/* Decides whether there is space for more sessions, and for more answers of a session. Both planes
+ * use this. */
 #include "common/proc/board.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"

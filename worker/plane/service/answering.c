@@ -1,4 +1,4 @@
-/* Answers that tasks make (answering.h). */
+/* Sends answers that tasks make (answering.h). */
 #include "worker/plane/service/answering.h"
 
 #include <stdlib.h>
@@ -75,7 +75,7 @@ void answering_fail(struct answering *a, const char *what, const struct err *e)
 {
     const struct service_request *r = &a->request;
 
-    if (e->kind == ERR_CANCELLED || a->left) /* a worker that ends: its successor is asked */
+    if (e->kind == ERR_CANCELLED || a->left) /* the worker ends, so the client asks its successor */
         return;
     a->ended = true;
     if (a->begun) {
@@ -98,7 +98,7 @@ void answering_release_body(struct answering *a)
     exchange_unhold(a->request.x);
 }
 
-/* Handles a lost helper: memory that its thread may read is never freed. */
+/* Handles a helper thread that hangs: memory that the thread may read is never freed. */
 static void on_lost(void *ctx)
 {
     struct answering *a = ctx;
@@ -143,7 +143,8 @@ static struct str append_copy(char **at, struct str text)
 
 enum { KEY_NAME_BYTES = 16 };
 
-/* Requests without a session belong to their key. Logs show a lane's owner, so it is a hash. */
+/* Returns the lane of a request. Requests without a session share the lane of their key, by its
+ * hash, because logs show the lane. */
 static struct str name_owner(const struct service_request *r, char text[KEY_NAME_BYTES])
 {
     struct str owner = exchange_owner(r->x);

@@ -1,5 +1,5 @@
-/* A wait of a task (common/os/task.h) for the journal. If the task is cancelled, it takes back what
- * it registered. */
+/* A task (common/os/task.h) waits for the journal. If the task is cancelled, the wait is
+ * unregistered. */
 #ifndef RG_SERVICE_AWAITS_H
 #define RG_SERVICE_AWAITS_H
 

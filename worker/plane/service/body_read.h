@@ -1,6 +1,6 @@
 /*
- * struct body_read: what a control request's body says, read once, before its handler is called: in
- * a helper where it is long.
+ * struct body_read: the parsed body of a control request. It is parsed once, before the handler is
+ * called, in a helper if it is long.
  */
 #ifndef RG_SERVICE_BODY_READ_H
 #define RG_SERVICE_BODY_READ_H
@@ -10,8 +10,8 @@
 struct json;
 
 struct body_read {
-    struct arena arena;      /* holds all of it: nothing lies in the body */
-    const struct json *json; /* an object; NULL: there is none */
+    struct arena arena;      /* memory of all values; none lies in the body */
+    const struct json *json; /* the body as an object; NULL: no body */
 };
 
 #endif

@@ -1,4 +1,5 @@
-/* miles' clients read texts, so some errors have miles' own (miles_errors.h). */
+/* Writes errors for miles' clients, which read the text, so some errors have miles' own text
+ * (miles_errors.h). */
 #include "worker/plane/service/miles_errors.h"
 
 #include "common/base/arena.h"

@@ -1,8 +1,8 @@
 /*
- * Every answer of the control plane and every error passes here, so all of them are counted once,
- * with their dialect and status. An error that allows a retry says so by headers (x-should-retry,
- * Retry-After) in addition to its status, since SDKs read one or the other. Ended sessions and used
- * budgets answer what --ended-status says instead of 410, for clients that repeat a call upon 410.
+ * Sends every answer of the control plane and every error, so that all are counted once, with
+ * dialect and status. An error that allows a retry says so in headers (x-should-retry, Retry-After)
+ * and by its status, because SDKs read only one of them. For ended sessions and used budgets the
+ * status is --ended-status instead of 410, for clients that repeat a call after 410.
  */
 #include "worker/plane/service/respond.h"
 
@@ -37,7 +37,7 @@ void respond_empty(struct service_request *r, int status)
     exchange_reply(r->x, status, "application/json", STR(""));
 }
 
-/* Limits that are refused in places without counters. */
+/* Counts refusals by limits whose checks have no counter of their own. */
 static void count_refusal(struct service *a, const struct err *e)
 {
     if (e->kind == ERR_MAX_NODES || e->kind == ERR_DRAINING)

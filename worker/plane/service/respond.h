@@ -1,6 +1,6 @@
 /*
- * Answers of the control plane and errors of all planes: JSON bodies, error bodies in the caller's
- * dialect, x-should-retry, Retry-After, and the count in the metrics.
+ * Sends answers of the control plane and errors of all planes: JSON bodies, error bodies in the
+ * caller's dialect, x-should-retry, Retry-After. Counts them in the metrics.
  */
 #ifndef RG_SERVICE_RESPOND_H
 #define RG_SERVICE_RESPOND_H
@@ -13,14 +13,14 @@ struct service;
 struct service_request;
 
 void respond_json(struct service_request *r, const struct buf *body);
-/* Responds like respond_json; takes the bytes of `body`, which is empty afterwards. */
+/* Like respond_json, but takes the bytes of `body`, which is empty afterwards. */
 void respond_json_buf(struct service_request *r, struct buf *body);
 void respond_empty(struct service_request *r, int status);
 
-/* Responds with an error. dialect NULL: OpenAI's form. */
+/* Sends an error. dialect NULL: in OpenAI's form. */
 void respond_error(struct service_request *r, const struct dialect *d, const struct err *e);
 
-/* Responds with an error when no service_request lives. */
+/* Like respond_error, for callers without a service_request. */
 void respond_error_to(struct service *a, struct exchange *x, const struct dialect *d,
                       unsigned label, const char *request_id, const struct err *e);
 

@@ -1,6 +1,6 @@
 /*
  * struct service: what both planes of one worker share (the data plane, worker/plane/api, and the
- * control plane, worker/plane/control), and whether it has room for more sessions.
+ * control plane, worker/plane/control), and the checks whether there is space for more sessions.
  */
 #ifndef RG_SERVICE_SERVICE_H
 #define RG_SERVICE_SERVICE_H
@@ -29,67 +29,69 @@ struct pause_order;
 struct service {
     struct call_env calls;
     const struct heritage *heritage;
-    const struct config *config; /* the heritage's: what a reload changes is changed in place */
+    const struct config *config; /* config of the heritage; a reload changes it in place */
     const struct keys *keys;
-    struct siblings *siblings;  /* the other workers; made on first use */
-    struct sinks *sinks;        /* NULL: none is set */
-    struct scorers *scorers;    /* engines that score, maybe none */
+    struct siblings *siblings;  /* clients of the other workers; made on first use */
+    struct sinks *sinks;        /* NULL: no sink is set */
+    struct scorers *scorers;    /* engines that score; may have none */
     struct list_head waits;     /* long polls */
-    struct watching *watching;  /* followers of events; made on first use */
-    struct known_bodies *known; /* beginnings of requests; made on first use */
+    struct watching *watching;  /* viewers of events; made on first use */
+    struct known_bodies *known; /* known beginnings of request bodies; made on first use */
     struct pause_order *drain;  /* a pause that waits for running calls, or NULL */
     const struct engine_home
-        *engine_home;            /* the --engine settings, and where their changes are kept */
-    uint64_t engines_seen;       /* stamp of those changes as this worker obeys them */
+        *engine_home;            /* the --engine settings, and the folder of their changes */
+    uint64_t engines_seen;       /* stamp of the changes of engines that this worker has applied */
     uint64_t weights_seen;       /* stamp of the changes of weights that this worker has applied */
-    struct discovery *discovery; /* searches for engines; made on first use */
-    struct list_head engine_orders; /* changes under way */
-    struct list_head copies;        /* forks and imports under way */
+    struct discovery *discovery; /* finds engines of --engine-source; made on first use */
+    struct list_head engine_orders; /* changes of the engines in progress */
+    struct list_head copies;        /* forks and imports in progress */
     struct list_head expiring;      /* sessions that are scored before they expire */
     bool draining;                  /* the worker ends */
-    bool disk_low;                  /* less than --journal-min-free is left: no new sessions */
+    /* the disk has less than --journal-min-free, so no session is made */
+    bool disk_low;
     uint64_t started_s;
-    int64_t
-        clock_ahead_ms;  /* lead over the monotonic clock at the last sweep; 0: not measured yet */
-    struct sweep *sweep; /* the one that runs, or NULL (worker/plane/control/sweep.c) */
+    int64_t clock_ahead_ms; /* lead of the wall clock over the monotonic clock at the last sweep; 0:
+                               not measured yet */
+    struct sweep *sweep;    /* the sweep that runs, or NULL (worker/plane/control/sweep.c) */
 };
 
-/* Whether the whole service stops, so that nothing new may begin. A worker that is only retired or
- * replaced still takes what reaches it: its sessions go on elsewhere through the journal. So does
- * one whose port is kept for the next instance, which replays that journal. */
+/* Reports whether the whole service stops, so that nothing new may begin. A worker that is only
+ * retired or replaced still accepts requests, because its sessions continue in other workers
+ * through the journal. So does a worker whose port is kept for the next instance, which replays
+ * that journal. */
 bool service_ends(const struct service *a);
 
-/* One request on its way through the routes; lives on the stack of dispatch_request
- * (worker/plane/api).
- */
+/* One request that is routed to its handler. On the stack of dispatch_request
+ * (worker/plane/api). */
 struct service_request {
     struct service *service;
     struct exchange *x;
-    struct str id;          /* session id of the path or of the key; absent when there is none */
-    struct str rest;        /* the path below the session, or the whole path */
-    bool id_valid;          /* well-formed */
-    bool admin;             /* the key shown is an admin's, or none is needed */
-    struct body_read *body; /* a control request's whose inputs have passed, until its handler
-                               returns; NULL: they were not looked at yet */
+    struct str id;   /* session id from the path or from the key; absent: none */
+    struct str rest; /* the path after the session's part, or the whole path */
+    bool id_valid;   /* the id has a valid form */
+    bool admin;      /* the request has an admin's key, or needs none */
+    /* body of a control request whose inputs were checked, until its handler
+     *                                returns; NULL: not checked yet */
+    struct body_read *body;
     char request_id[40];
-    unsigned dialect; /* metric label */
+    unsigned dialect; /* dialect as a metric label */
 };
 
-/* Sets ERR_UNKNOWN_SESSION, with the form of an id and what is wrong with the request's. No id is
- * in the text: a mistyped one may hold another session's. Returns -1. */
+/* Sets ERR_UNKNOWN_SESSION, with the form of an id and what is wrong with the request's. The text
+ * does not contain the id, because a mistyped one may be part of a different session's. Returns
+ * -1. */
 int service_no_session(const struct service_request *r, struct err *e);
 
 /* Refuses, with e, if there is no capacity for so many more sessions: the service ends, the
- * journal's disk or the sinks' spool is full, or a limit of sessions, tokens or memory is reached.
- */
+ * journal's disk or the sinks' spool is full, or a limit of sessions, tokens or memory is
+ * reached. */
 int service_room(struct service *a, int64_t count, struct err *e);
 
-/* Refuses, with e, a new session that a request of so many bytes brings along, when memory has no
- * room for it. */
+/* Refuses, with e, a new session from a request of so many bytes if memory has no space for it. */
 int service_body_room(struct service *a, uint64_t own_bytes, struct err *e);
 
-/* Refuses, with e, one more answer to clients of that session, if too many bytes wait for them to
- * read (--max-session-unread-bytes). An admitted answer must be counted: exchange_account. */
+/* Refuses, with e, a further answer of that session if too many bytes wait for its clients to read
+ * (--max-session-unread-bytes). An admitted answer must be counted with exchange_account. */
 int service_unread_room(struct service *a, const struct exchange *x, struct str session,
                         struct err *e);
 
