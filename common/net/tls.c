@@ -33,7 +33,7 @@ static const char *choose_bundle(const char *given)
     return named && *named ? named : "/etc/ssl/certs/ca-certificates.crt";
 }
 
-/* A call that has read so much without a byte for its caller fails (server). */
+/* A call that has read so many bytes without one for its caller fails. */
 enum { TLS_READ_MAX = 64 * 1024 };
 
 struct tls_context {
@@ -168,16 +168,20 @@ static int on_receive(void *ctx, unsigned char *p, size_t n)
     struct tls *t = ctx;
     ssize_t got;
 
-    if (t->until_us && (cancel_wanted() || clock_us() >= t->until_us))
+    t->drained = t->until_us && (cancel_wanted() || clock_us() >= t->until_us);
+    if (t->drained)
         return MBEDTLS_ERR_SSL_WANT_READ;
-    if (t->server && t->may_read < n)
+    if (t->may_read < n)
         return MBEDTLS_ERR_SSL_INVALID_RECORD; /* records without end that carry nothing */
-    got = recv(t->fd, p, n, 0);
+    do {
+        got = recv(t->fd, p, n, 0);
+    } while (got < 0 && errno == EINTR);
     if (got >= 0) {
-        t->may_read -= t->server ? (size_t)got : 0;
+        t->may_read -= (size_t)got;
         return (int)got;
     }
-    return errno == EAGAIN || errno == EINTR ? MBEDTLS_ERR_SSL_WANT_READ : -1;
+    t->drained = errno == EAGAIN;
+    return t->drained ? MBEDTLS_ERR_SSL_WANT_READ : -1;
 }
 
 void tls_attach(struct tls *t)
@@ -290,6 +294,7 @@ int tls_handshake(struct tls *t, struct tls_session **session, struct err *e)
     if (!t->offered && *session)
         (void)mbedtls_ssl_set_session(&t->ssl, &(*session)->mbed); /* refused: a full handshake */
     t->offered = true;
+    t->may_read = SIZE_MAX;
     rc = mbedtls_ssl_handshake(&t->ssl);
     if (rc == MBEDTLS_ERR_SSL_WANT_READ || rc == MBEDTLS_ERR_SSL_WANT_WRITE)
         return 0;
@@ -308,34 +313,56 @@ int tls_handshake(struct tls *t, struct tls_session **session, struct err *e)
     return 1;
 }
 
-/* 0: nothing now; TLS_CLOSED: a clean end; -1. */
+/* 0: nothing now; TLS_CLOSED: a clean end; -1. mbedTLS returns after a warning, and after a refused
+ * renegotiation, while the socket still has bytes: no event would follow for them. */
 ssize_t tls_read(struct tls *t, void *p, size_t n)
 {
+    bool wants;
     int rc;
 
     t->may_read = TLS_READ_MAX;
-    rc = mbedtls_ssl_read(&t->ssl, p, n);
-    if (rc > 0)
-        return rc;
-    if (rc == MBEDTLS_ERR_SSL_WANT_READ || rc == MBEDTLS_ERR_SSL_WANT_WRITE)
-        return 0;
+    do {
+        t->drained = false;
+        rc = mbedtls_ssl_read(&t->ssl, p, n);
+        wants = rc == MBEDTLS_ERR_SSL_WANT_READ || rc == MBEDTLS_ERR_SSL_WANT_WRITE;
+    } while (wants && !t->drained);
+    if (rc > 0 || wants)
+        return wants ? 0 : rc;
     return rc == MBEDTLS_ERR_SSL_PEER_CLOSE_NOTIFY ? TLS_CLOSED : -1;
 }
 
-/* A record that the kernel refuses stays in mbedTLS. mbedTLS then expects the same bytes again, and
- * reports them as written when the record is out: never more of them may be offered meanwhile. */
+/* Sends what mbedTLS holds: a record of ours, or an alert of its own. Returns 1 when it holds
+ * nothing, 0 when the socket has to become writable first, -1. */
+static int flush_record(struct tls *t)
+{
+    const unsigned char ignored = 0;
+    int rc;
+
+    if (t->ssl.out_left == 0)
+        return 1;
+    rc = mbedtls_ssl_write(&t->ssl, &ignored, 1); /* accepts no bytes while it holds some */
+    if (rc > 0)
+        return 1;
+    return rc == MBEDTLS_ERR_SSL_WANT_WRITE ? 0 : -1;
+}
+
+/* Counts staged bytes itself: a read may send the staged record, and what mbedTLS holds may be an
+ * alert. mbedTLS would then send the record twice, or report bytes as written that it never saw. */
 static ssize_t tls_write(struct tls *t, struct str bytes)
 {
     size_t n = t->staged_bytes > 0 ? t->staged_bytes : MIN_OF(bytes.len, (size_t)TLS_RECORD);
-    int rc;
+    int rc = flush_record(t), most;
 
     CHECK(n <= bytes.len);
-    if (t->stale) { /* mbedTLS sends what it has, and takes nothing of these bytes */
-        rc = mbedtls_ssl_write(&t->ssl, (const unsigned char *)bytes.p, n);
-        if (rc <= 0)
-            return rc == MBEDTLS_ERR_SSL_WANT_WRITE ? 0 : -1;
-        t->stale = false;
+    if (rc <= 0)
+        return rc;
+    if (t->staged_bytes > 0) {
+        t->staged_bytes = 0;
+        return (ssize_t)n;
     }
+    most = mbedtls_ssl_get_max_out_record_payload(&t->ssl); /* the peer may want short records */
+    if (most > 0)
+        n = MIN_OF(n, (size_t)most);
     rc = mbedtls_ssl_write(&t->ssl, (const unsigned char *)bytes.p, n);
     t->staged_bytes = rc == MBEDTLS_ERR_SSL_WANT_WRITE ? n : 0;
     if (rc > 0)
@@ -345,7 +372,6 @@ static ssize_t tls_write(struct tls *t, struct str bytes)
 
 void tls_abandon(struct tls *t)
 {
-    t->stale = t->stale || t->staged_bytes > 0;
     t->staged_bytes = 0;
 }
 
@@ -361,7 +387,14 @@ ssize_t tls_or_plain_write(struct tls *t, int fd, struct str bytes)
     return sent < 0 && errno == EAGAIN ? 0 : sent;
 }
 
+/* mbedTLS sends no end while it holds a record, and returns as if it had. */
 bool tls_close(struct tls *t)
 {
-    return mbedtls_ssl_close_notify(&t->ssl) != MBEDTLS_ERR_SSL_WANT_WRITE;
+    int rc = flush_record(t);
+
+    if (rc == 1 && !t->closed) {
+        t->closed = true;
+        rc = mbedtls_ssl_close_notify(&t->ssl) == MBEDTLS_ERR_SSL_WANT_WRITE ? 0 : 1;
+    }
+    return rc != 0;
 }

@@ -20,9 +20,10 @@ struct tls {
     bool refused;    /* the certificate was */
     int fd;
     uint64_t until_us;   /* nothing is read later; 0: no limit */
-    size_t may_read;     /* bytes that the call under way may still read (server) */
-    size_t staged_bytes; /* encrypted, not yet with the kernel, not yet reported as written */
-    bool stale;          /* an abandoned record waits for the kernel (tls_abandon) */
+    size_t may_read;     /* bytes that the call under way may still read */
+    bool drained;        /* the socket had no more bytes in this call, or until_us has passed */
+    size_t staged_bytes; /* encrypted, not yet reported as written */
+    bool closed;         /* the proper end was made; mbedTLS may still hold it */
 };
 
 /* Sets *e to "TLS: WHAT: what mbedTLS says of the code". Returns -1. */

@@ -33,4 +33,8 @@ enum tls_shake { TLS_SHAKE_FAILED = -1, TLS_SHAKE_READS, TLS_SHAKE_WRITES, TLS_S
  * FAILED: *e has the reason, and the peer was sent an alert. */
 enum tls_shake tls_server_shake(struct tls *t, struct err *e);
 
+/* Whether the server's signature is made, which is most of a handshake's work. Not while
+ * tls_server_shake runs in a different thread. */
+bool tls_server_has_signed(const struct tls *t);
+
 #endif
