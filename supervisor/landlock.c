@@ -1,15 +1,19 @@
 /* Landlock's rules for a child (landlock.h): it may read the system's and the settings' files,
  * write the state and run folders, and use nothing else. Each allow_path() opens the path and adds
  * one rule. Settings may name files that are replaced by renaming, so their folder is allowed as
- * well. */
+ * well. Links on the way to a file may be replaced, too: certbot's lead to a new file, Kubernetes'
+ * to a new folder next to the old one. So the folders of links and of their targets are allowed. */
 
 #include "supervisor/landlock.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/landlock.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -23,6 +27,8 @@
 #define ACCESS_TRUNCATE (1ull << 14)
 
 enum { ABI_REFER = 2, ABI_TRUNCATE = 3 };
+
+enum { LINKS_MAX = 40 }; /* the kernel's own limit */
 
 static const uint64_t READ = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
 static const uint64_t WRITE = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
@@ -65,31 +71,131 @@ static void allow_path(const struct rules *r, const char *path, uint64_t rights)
     (void)close(rule.parent_fd);
 }
 
-/* Allows the folder of a file or folder, which may be replaced; never the root. */
-static void allow_around(const struct rules *r, struct str path, uint64_t rights)
+/* Returns the folder that the path lies in, without a slash at its end; "" is the root. */
+static char *parent_of(struct str path)
 {
     size_t n = path.len;
-    char *folder;
 
     while (n > 1 && path.p[n - 1] == '/')
         n--;
     while (n > 0 && path.p[n - 1] != '/')
         n--;
-    while (n > 1 && path.p[n - 1] == '/')
+    if (n == 0)
+        return mem_strdup(".");
+    while (n > 0 && path.p[n - 1] == '/')
         n--;
-    folder = n > 0 ? mem_strndup(path.p, n) : mem_strdup(".");
-    if (n != 1)
-        allow_path(r, folder, rights);
-    free(folder);
-    folder = mem_strndup(path.p, path.len);
+    return mem_strndup(path.p, n);
+}
+
+/* Allows a file or folder, and the folder that it lies in, for it may be replaced; never the root.
+ */
+static void allow_around(const struct rules *r, struct str path, uint64_t rights)
+{
+    char *folder = parent_of(path), *itself = mem_strndup(path.p, path.len);
+
     allow_path(r, folder, rights);
+    allow_path(r, itself, rights);
     free(folder);
+    free(itself);
+}
+
+/* Whether the folder holds much that is not the settings'. */
+static bool is_common(const char *folder)
+{
+    static const char *const all[] = {"/",     "/home", "/media", "/mnt", "/opt",
+                                      "/root", "/run",  "/srv",   "/tmp", "/var"};
+
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        if (strcmp(folder, all[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void allow_parent(const struct rules *r, const char *path)
+{
+    char *folder = parent_of(str_cstr(path)), *real = realpath(folder, NULL);
+
+    if (real && !is_common(real))
+        allow_path(r, real, READ);
+    free(real);
+    free(folder);
+}
+
+/* Returns where the first component that is a link ends in the path, and the link's target; 0 if
+ * there is no such component. */
+static size_t find_link(const char *path, char target[static PATH_MAX])
+{
+    char prefix[PATH_MAX];
+    size_t n = strlen(path);
+
+    for (size_t i = 1; i <= n; i++) {
+        ssize_t len;
+
+        if ((path[i] != '/' && path[i] != 0) || path[i - 1] == '/')
+            continue;
+        memcpy(prefix, path, i);
+        prefix[i] = 0;
+        len = readlink(prefix, target, PATH_MAX - 1);
+        if (len > 0) {
+            target[len] = 0;
+            return i;
+        }
+    }
+    return 0;
+}
+
+/* Replaces the link, which ends at `end` of the path, by its target. Returns the length of the new
+ * path's part up to the target's end; 0 if that is too long. */
+static size_t follow_link(char path[static PATH_MAX], size_t end, const char *target)
+{
+    char whole[2 * PATH_MAX + 1];
+    size_t folder = end, n;
+
+    while (folder > 0 && path[folder - 1] != '/')
+        folder--;
+    if (target[0] == '/')
+        folder = 0;
+    n = (size_t)snprintf(whole, sizeof(whole), "%.*s%s", (int)folder, path, target);
+    (void)snprintf(whole + n, sizeof(whole) - n, "%s", path + end);
+    if (strlen(whole) >= PATH_MAX)
+        return 0;
+    memcpy(path, whole, strlen(whole) + 1);
+    return n;
+}
+
+/* Allows the folders of the links on the way to the file, and those of what the links lead to. */
+static void allow_links(const struct rules *r, struct str file)
+{
+    char path[PATH_MAX], target[PATH_MAX], reached[PATH_MAX];
+    size_t end, n = 1;
+
+    if (file.len == 0 || file.len >= PATH_MAX)
+        return;
+    memcpy(path, file.p, file.len);
+    path[file.len] = 0;
+    for (unsigned i = 0; i < LINKS_MAX && n > 0 && (end = find_link(path, target)) > 0; i++) {
+        memcpy(reached, path, end);
+        reached[end] = 0;
+        allow_parent(r, reached);
+        n = follow_link(path, end, target);
+        memcpy(reached, path, n);
+        reached[n] = 0;
+        if (n > 0)
+            allow_parent(r, reached);
+    }
+}
+
+static void allow_readable(const struct rules *r, struct str path)
+{
+    allow_around(r, path, READ);
+    allow_links(r, path);
 }
 
 static void allow_file(const struct rules *r, const char *path)
 {
     if (path && *path)
-        allow_around(r, str_cstr(path), READ);
+        allow_readable(r, str_cstr(path));
 }
 
 /* Allows the files that the C library, name resolution and certificates need. */
@@ -127,7 +233,7 @@ static void allow_sinks(const struct rules *r, const struct config *c)
         if (str_starts(entry, STR("file:")))
             allow_around(r, str_sub(entry, 5, SIZE_MAX), READ | WRITE);
         if (password.len > 0)
-            allow_around(r, password, READ);
+            allow_readable(r, password);
     }
 }
 
@@ -138,9 +244,9 @@ static void allow_source(const struct rules *r, const char *source)
     struct str key = option_of(all, STR("key-file="), ',');
 
     if (str_starts(all, STR("file:")))
-        allow_around(r, str_sub(all, 5, SIZE_MAX), READ);
+        allow_readable(r, str_sub(all, 5, SIZE_MAX));
     else if (key.len > 0)
-        allow_around(r, key, READ);
+        allow_readable(r, key);
 }
 
 /* Allows the files and folders that the settings name. */
@@ -162,11 +268,11 @@ static void allow_settings(const struct rules *r, const struct config *c)
         struct str record = option_of(str_cstr(c->engine.at[i]), STR("builtin:recorded:"), ',');
 
         if (key.len > 0)
-            allow_around(r, key, READ);
+            allow_readable(r, key);
         if (script.len > 0)
-            allow_around(r, script, READ);
+            allow_readable(r, script);
         if (record.len > 0)
-            allow_around(r, record, READ);
+            allow_readable(r, record);
     }
 }
 
