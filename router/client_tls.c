@@ -5,6 +5,7 @@
 #include "router/client_tls.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -35,6 +36,7 @@ struct client_tls {
     struct tls *stream;
     int fd;
     bool begun;            /* the first byte of a handshake has arrived */
+    bool has_signed;       /* our signature is made; only cheap flights follow */
     bool ready;            /* the handshake is over */
     enum tls_shake result; /* of the job */
     struct err reason;     /* if it failed */
@@ -144,7 +146,7 @@ bool client_tls_free(struct conn *c)
 
 /* ------------------------------------------------------------------ the handshake */
 
-static void report_failure(struct conn *c, const char *why)
+static void report_bad_end(struct conn *c, enum metric_label_HANDSHAKE outcome, const char *why)
 {
     static struct log_limit limit;
     struct sockaddr_storage from = {0};
@@ -152,7 +154,7 @@ static void report_failure(struct conn *c, const char *why)
     char address[RESOLVE_TEXT] = "";
     unsigned dropped;
 
-    metrics_count_at(c->hub->page, METRIC_tls_handshakes, METRIC_HANDSHAKE_FAILED, 0, 1);
+    metrics_count_at(c->hub->page, METRIC_tls_handshakes, outcome, 0, 1);
     if (!log_limit_pass(&limit, LOGGED_PER_SECOND, &dropped))
         return;
     if (getpeername(c->fd, (struct sockaddr *)&from, &len) == 0)
@@ -161,10 +163,18 @@ static void report_failure(struct conn *c, const char *why)
              LOG_U("suppressed", dropped));
 }
 
+static void report_failure(struct conn *c, const char *why)
+{
+    report_bad_end(c, METRIC_HANDSHAKE_FAILED, why);
+}
+
 /* A drain expires connections early. That is no failure of the client. */
 void client_tls_expire(struct conn *c)
 {
-    if (!c->hub->draining)
+    if (!c->hub->draining && list_holds(&c->tls->item))
+        report_bad_end(c, METRIC_HANDSHAKE_REFUSED,
+                       "refused: it waited for other handshakes for --header-timeout");
+    else if (!c->hub->draining)
         report_failure(c, "it did not end within --header-timeout");
     conn_close(c);
 }
@@ -230,6 +240,23 @@ static void finish_handshake(struct conn *c)
         conn_set_deadline(c, (uint64_t)c->hub->config->idle_timeout_ms);
 }
 
+/* The wait for the helper thread is not the client's: its next flight has its own time, once. */
+static void renew_deadline(struct conn *c)
+{
+    if (c->tls->has_signed || !tls_server_has_signed(c->tls->stream))
+        return;
+    c->tls->has_signed = true;
+    if (!c->hub->draining)
+        conn_set_deadline(c, (uint64_t)c->hub->config->header_timeout_ms);
+}
+
+static bool is_writable(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+
+    return poll(&p, 1, 0) > 0;
+}
+
 /* The end of a flight, unless the connection was closed meanwhile. */
 static void on_shaken(struct helper_job *j, enum helper_end end)
 {
@@ -248,24 +275,37 @@ static void on_shaken(struct helper_job *j, enum helper_end end)
     } else if (t->result == TLS_SHAKE_FAILED) {
         report_failure(c, t->reason.text);
         conn_linger(c); /* the client may still send, and is to see the alert */
-    } else if (t->result == TLS_SHAKE_WRITES) {
-        conn_want_out(c);
-        return;
-    } else if (!c->readable) {
-        return;
+    } else {
+        renew_deadline(c);
+        if (t->result == TLS_SHAKE_WRITES)
+            conn_want_out(c);
+        /* An event that came during the job has done nothing, and does not come again. */
+        if (t->result == TLS_SHAKE_WRITES ? !is_writable(t->fd) : !c->readable)
+            return;
     }
     c->hub->run(c);
+}
+
+/* Closes a connection whose client has left before our signature is made: it would cost the others
+ * as much as theirs. */
+static void drop_abandoned(struct conn *c)
+{
+    report_failure(c, "the client closed the connection");
+    conn_close(c);
 }
 
 bool client_tls_shake(struct conn *c)
 {
     struct client_tls *t = c->tls;
 
-    if (list_holds(&t->item))
+    if (list_holds(&t->item)) {
+        if (c->hup && !t->has_signed)
+            drop_abandoned(c);
         return false;
+    }
     if (!t->begun && !peek_first(c))
         return c->state == CONN_RELAY;
-    t->job = (struct helper_job){.run = run_shake, .done = on_shaken};
+    t->job = (struct helper_job){.run = run_shake, .done = on_shaken, .is_first = t->has_signed};
     list_append(&c->hub->shakes, &t->item);
     c->readable = false; /* bytes that arrive from here on may be missed by the job */
     helpers_push(c->hub->shakers, &t->job, str_of(c->address->name, c->address->name_len));

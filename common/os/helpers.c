@@ -45,10 +45,11 @@ enum {
  * the time that the key's jobs have used, plus the least time of the other lanes when it came. The
  * lane with the least used_us is served first. */
 struct helper_lane {
-    struct list_item item; /* in the list of lanes with waiting jobs, or of idle ones */
-    struct list_head jobs; /* jobs that wait */
-    bool running;          /* one of its jobs is in a thread */
-    unsigned untold;       /* jobs whose done() was not called yet */
+    struct list_item item;  /* in the list of lanes with waiting jobs, or of idle ones */
+    struct list_head first; /* waiting jobs with is_first */
+    struct list_head jobs;  /* other waiting jobs */
+    bool running;           /* one of its jobs is in a thread */
+    unsigned untold;        /* jobs whose done() was not called yet */
     /* used_us: time used by jobs; idle_us: since when the lane has no jobs */
     uint64_t used_us, idle_us;
     size_t len;
@@ -176,23 +177,28 @@ static struct helper_lane *lane_for_key(struct helpers *h, struct str key)
 
 /* --- jobs; the lock is held --- */
 
+static bool lane_is_empty(const struct helper_lane *l)
+{
+    return list_is_empty(&l->first) && list_is_empty(&l->jobs);
+}
+
 /* Adds a job to its lane. A lane with its first job joins the waiting lanes. On the loop. */
 static void job_queue(struct helpers *h, struct helper_job *j)
 {
     struct helper_lane *l = j->lane;
 
-    if (list_is_empty(&l->jobs)) {
+    if (lane_is_empty(l)) {
         l->used_us = MAX_OF(l->used_us, h->floor_us);
         list_append(&h->waiting, &l->item);
     }
-    list_append(&l->jobs, &j->item);
+    list_append(j->is_first ? &l->first : &l->jobs, &j->item);
     j->queued = true;
 }
 
 static void job_unqueue(struct helper_job *j)
 {
     list_remove(&j->item);
-    if (list_is_empty(&j->lane->jobs))
+    if (lane_is_empty(j->lane))
         list_remove(&j->lane->item);
 }
 
@@ -204,7 +210,8 @@ static void job_finish(struct helpers *h, struct helper_job *j)
 /* Returns the lane's first job if a thread may run it now; otherwise NULL. */
 static struct helper_job *next_job(const struct helper_lane *l, bool long_too)
 {
-    struct helper_job *j = LIST_FIRST_OF(&l->jobs, struct helper_job, item);
+    const struct list_head *jobs = list_is_empty(&l->first) ? &l->jobs : &l->first;
+    struct helper_job *j = LIST_FIRST_OF(jobs, struct helper_job, item);
 
     return !l->running && j && (long_too || !j->is_long) ? j : NULL;
 }

@@ -1,9 +1,10 @@
 /*
  * struct helpers: threads next to a loop, for pure work that would hold the loop too long. A job
  * runs in one thread; its done() is called on the loop. Each job has a key (a session). Jobs of one
- * key run one after the other, in the order of helpers_push. Keys share the threads by used time,
- * so that a key with long or many jobs delays the others by its share only. A running job cannot be
- * interrupted. So jobs marked as long never use the last free thread, which runs only short ones.
+ * key run one after the other, in the order of helpers_push, those with is_first before the rest.
+ * Keys share the threads by used time, so that a key with long or many jobs delays the others by
+ * its share only. A running job cannot be interrupted. So jobs marked as long never use the last
+ * free thread, which runs only short ones.
  *
  * `run` may use what its job owns and what does not change while it runs. It must not use anything
  * else of the process, nor log. Long work calls cancel_wanted() (common/base/cancel.h) often, and
@@ -43,12 +44,14 @@ typedef void (*helper_run_fn)(struct helper_job *j, void *tool);
  * stuck. */
 typedef void (*helper_done_fn)(struct helper_job *j, enum helper_end end);
 
-/* Embedded in its owner by value. The owner sets run, done and is_long; the pool sets the rest. */
+/* Embedded in its owner by value. The owner sets run, done, is_long and is_first; the pool sets the
+ * rest. */
 struct helper_job {
     helper_run_fn run;
     helper_done_fn done;
     /* the job starts only if a further thread is free for short jobs */
     bool is_long;
+    bool is_first;                          /* runs before the jobs of its key without is_first */
     uint64_t pushed_us, began_us, ended_us; /* times on clock_us; began 0: the job has not run */
     _Atomic uint64_t step_us;               /* start of the step to which the time limit applies */
     struct helper_lane *lane;

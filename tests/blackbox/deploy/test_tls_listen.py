@@ -3,6 +3,7 @@ import http.client
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -412,6 +413,97 @@ def test_many_handshakes_at_once(served):
     assert served.handshakes("failed") == 0
 
 
+class Shake:
+    """A handshake by hand: nothing is read before it is asked for. The first flight is sent by advance()."""
+
+    def __init__(self, p, context):
+        self.plain, self.into, self.out = p.raw(), ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.into, self.out, server_hostname="127.0.0.1")
+
+    def advance(self):
+        """Sends what there is to send; True when the handshake is over."""
+        try:
+            self.tls.do_handshake()
+            done = True
+        except ssl.SSLWantReadError:
+            done = False
+        self.plain.sendall(self.out.read())
+        return done
+
+    def finish(self):
+        while not self.advance():
+            self.into.write(self.plain.recv(65536))
+
+    def has_answer(self):
+        return bool(select.select([self.plain], [], [], 0)[0])
+
+
+def shakes(p, n):
+    """n connections that send their first flights at the same time."""
+    context = p.context()
+    made = [Shake(p, context) for _ in range(n)]
+    for s in made:
+        s.advance()
+    return made
+
+
+def test_the_oldest_handshake_ends_first(port):
+    """Its second flight is served before the first flights of those that came later."""
+    p = port(key="rsa:4096", routers=1)
+    p.gateway.start()
+    made = shakes(p, 60)
+    made[0].finish()
+    waits = not made[-1].has_answer()
+    for s in made[1:]:
+        s.finish()
+    for s in made:
+        s.plain.close()
+    assert waits, "the last one still waited"
+    assert p.handshakes("failed") == p.handshakes("refused") == 0
+
+
+def test_handshakes_that_wait_too_long_are_refused(port):
+    p = port(key="rsa:4096", routers=1, header_timeout="500ms")
+    p.gateway.allow("handshake failed")
+    p.gateway.start()
+    kept = p.connect()
+    kept.request("GET", "/health")
+    kept.getresponse().read()
+    waiting = shakes(p, 150)
+    p.gateway.wait_line("a TLS handshake failed client=.*refused: it waited for other handshakes for --header-timeout")
+
+    def refused():
+        kept.request("GET", "/metrics")
+        return int(re.search(r'handshakes_total{outcome="refused"} (\d+)', kept.getresponse().read().decode())[1])
+    g.wait_until(lambda: refused() > 20, what="those at the end of the queue are refused")
+    kept.close()
+    for s in waiting:
+        s.plain.close()
+    g.wait_until(lambda: quietly(lambda: p.gateway.get("/health").status == 200), what="others are served then")
+
+
+def test_clients_that_have_left_cost_nothing(port):
+    """A first flight is dropped when its client closes, before it has cost a signature."""
+    p = port(key="rsa:4096", routers=1)
+    p.gateway.allow("handshake failed")
+    p.gateway.start()
+    router = p.gateway.child("router-0")
+
+    def ticks():
+        fields = open(f"/proc/{router}/stat", encoding="ascii").read().rsplit(")", 1)[1].split()
+        return int(fields[11]) + int(fields[12])
+    before = ticks()
+    for _ in range(10):
+        p.socket().close()
+    ten = ticks() - before
+    before = ticks()
+    for s in shakes(p, 100):
+        s.plain.close()
+    g.wait_until(lambda: p.handshakes("failed") >= 60, what="those that waited are counted")
+    p.socket().close()
+    assert ticks() - before < 7 * max(ten, 1), "100 would have cost ten times as much"
+
+
 def test_hup_reads_a_new_certificate(served, tmp_path):
     def shown():
         with served.socket() as s:
@@ -437,6 +529,88 @@ def test_hup_reads_a_new_certificate(served, tmp_path):
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with served.raw() as plain, context.wrap_socket(plain) as s:
         assert s.getpeercert(True) == second, "a wrong file changes nothing"
+
+
+def install(source, folder, suffix=""):
+    """Copies the three files to names with the suffix; makes the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("tls.crt", "tls.key", "keys"):
+        shutil.copy(source / name, folder / f"{name}{suffix}")
+
+
+def point(link, target):
+    """Makes the link, or replaces it as certbot and the kubelet do."""
+    link.parent.mkdir(parents=True, exist_ok=True)
+    fresh = link.with_name(f"{link.name}.new")
+    fresh.symlink_to(target)
+    os.rename(fresh, link)
+
+
+def certbot(root, source, n):
+    """live/gw/tls.crt is a link to ../../archive/gw/tls.crtN."""
+    install(source, root / "archive/gw", n)
+    for name in ("tls.crt", "tls.key", "keys"):
+        point(root / "live/gw" / name, f"../../archive/gw/{name}{n}")
+    return root / "live/gw"
+
+
+def kubernetes(root, source, n):
+    """The files are links through ..data, which is a link to a new folder each time."""
+    install(source, root / f"secret/..2026_{n}")
+    point(root / "secret/..data", f"..2026_{n}")
+    for name in ("tls.crt", "tls.key", "keys"):
+        if n == 1:
+            point(root / "secret" / name, f"..data/{name}")
+    return root / "secret"
+
+
+def kubernetes_and_a_link(root, source, n):
+    """The settings name a link to the files of the secret."""
+    secret = kubernetes(root, source, n)
+    for name in ("tls.crt", "tls.key", "keys"):
+        if n == 1:
+            point(root / "etc" / name, secret / name)
+    return root / "etc"
+
+
+def release(root, source, n):
+    """A link above the folder of the files is replaced, and leads to a different one."""
+    install(source, root / f"releases/{n}/etc/tls")
+    point(root / "opt/current", f"../releases/{n}")
+    return root / "opt/current/etc/tls"
+
+
+@pytest.mark.parametrize("layout", [certbot, kubernetes, kubernetes_and_a_link, release])
+def test_hup_reads_what_links_lead_to(port, tmp_path, layout):
+    """Certificate, key and keys of the control plane are renewed by the change of a link."""
+    source, root = tmp_path / "source", tmp_path / "root"
+    for n in (1, 2):
+        certificate(source)
+        (source / "keys").write_text(f"key-{n}\n")
+        (source / "keys").chmod(0o600)
+        folder = layout(root, source, n)
+        if n == 1:
+            p = port(admin_key_file=folder / "keys", tls_certificate=folder / "tls.crt", tls_key=folder / "tls.key")
+            p.files["tls_certificate"] = folder / "tls.crt"     # what the client trusts
+            p.gateway.start()
+        else:
+            p.gateway.signal(signal.SIGHUP)
+            p.gateway.wait_line("configuration reloaded")
+
+        def accepted(n=n):
+            with p.socket():        # trusts the new certificate alone
+                return p.gateway.get("/sessions", headers={"Authorization": f"Bearer key-{n}"}).status == 200
+        if n == 1:
+            assert accepted()
+        else:
+            g.wait_until(lambda: quietly(accepted), what="certificate and key are the new ones")
+
+
+def quietly(accepted):
+    try:
+        return accepted()
+    except ssl.SSLError:
+        return False
 
 
 def test_an_upgrade_keeps_the_port(served):
