@@ -1,4 +1,4 @@
-/* A plan's life: made when a call begins, freed with its record or its release. */
+/* Makes a plan when a call begins, and frees it with its record or its release. */
 #include "worker/session/call/plan.h"
 
 #include <stdlib.h>
@@ -38,15 +38,16 @@ struct plan *plan_new(struct session *s, struct arena *a, const struct session_c
     p->asked_brief = in->asked_brief;
     p->instructions = in->instructions;
     p->look = in->look;
-    p->max_ids = in->look ? 0 : in->context_length; /* counting refuses nothing */
+    p->max_ids = in->look ? 0 : in->context_length; /* a token count refuses nothing */
     p->text = in->text;
-    p->pub.call = UINT64_MAX; /* none yet */
+    p->pub.call = UINT64_MAX; /* no number yet */
     list_prepend(&s->plans, &p->item);
     s->inflight++;
     return p;
 }
 
-/* A plan that fails where it took the chain returns it: the caller has not ended that call. */
+/* Releases the chain of a plan that fails at the moment when it took the chain from a call, which
+ * the caller has not ended yet: gives the chain back to that call. */
 static void release_chain(struct plan *p)
 {
     if (p->chain && p->chain->reserved == p)
@@ -128,7 +129,7 @@ struct str plan_env_texts(const struct plan *p)
     return p->made.env ? buf_str(&p->made.env->texts) : (struct str){0};
 }
 
-/* Returns the prepared messages; some may be in the forest already. */
+/* Returns the prepared messages. Some may be in the forest already. */
 static const struct new_messages *prepared_messages(const struct plan *p)
 {
     return p->walk.n_matched < p->walk.n ? p->made.messages : NULL;
@@ -143,7 +144,7 @@ struct str plan_new_texts(const struct plan *p)
 
 uint64_t session_plan_adds(const struct session_plan *pub)
 {
-    const struct plan *p = (const struct plan *)(const void *)pub; /* its first member */
+    const struct plan *p = (const struct plan *)(const void *)pub; /* pub is the first member */
 
     size_t ids = pub->prompt.n - MIN_OF(pub->reused, pub->prompt.n);
 
@@ -199,7 +200,7 @@ struct plan *plan_find(struct session *s, uint64_t call)
     return p;
 }
 
-/* NULL is allowed. The session goes, too, if it only waited for this. */
+/* Also frees the session if it only waited for this release. */
 void session_release(struct session_store *st, struct session_plan *pub)
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
@@ -217,7 +218,6 @@ void session_release(struct session_store *st, struct session_plan *pub)
     session_maybe_free(s);
 }
 
-/* Releases a plan like session_release, and frees its number if no later one was given out. */
 void session_release_unused(struct session_store *st, struct session_plan *pub)
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);

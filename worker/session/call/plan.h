@@ -1,6 +1,6 @@
 /*
- * struct plan: the body of a session_plan (session_call.h), for the files of this folder: where the
- * call stands, and what render makes of it.
+ * struct plan: the body of a session_plan (session_call.h), for the files of this folder: the
+ * position of the call, and the results of its rendering.
  */
 #ifndef RG_SESSION_PLAN_H
 #define RG_SESSION_PLAN_H
@@ -27,9 +27,9 @@ struct recall;
 struct session;
 struct session_answer;
 
-/* The private side of a session_plan. */
+/* The private part of a session_plan. */
 struct plan {
-    struct session_plan pub; /* first */
+    struct session_plan pub; /* must be the first member */
     struct session *session;
     struct list_item item; /* in session->plans */
     struct str session_id;
@@ -37,11 +37,11 @@ struct plan {
     /* borrowed from the call's arena */
     struct chat chat; /* messages NULL: a completion */
     struct walk walk;
-    bool walks;  /* it has not come to its end */
-    bool stands; /* the call has its place: what follows is known, and the path is held */
+    bool walks;  /* the walk has not ended yet */
+    bool stands; /* the call has its position: the following fields are set, and the path is held */
     struct arena *arena;
-    struct prompt_env *env; /* NULL: a new one */
-    struct env_key env_key; /* key of chat and pool */
+    struct prompt_env *env; /* environment of the call; NULL: a new one */
+    struct env_key env_key; /* key of the chat's and the pool's environment */
     struct str label, parent_label, dropped_fields;
     struct str pool; /* pool of engines; absent: the policy's */
     uint64_t body_hash[2];
@@ -49,141 +49,150 @@ struct plan {
     int64_t max_tokens;
     float temperature;
     struct str asked, asked_brief, instructions;
-    bool look;        /* no call will follow: nothing is refused */
-    bool text;        /* nothing was rendered */
-    uint32_t max_ids; /* a prompt of more cannot be sent; 0: nothing is refused */
+    bool look;        /* no call will follow, so nothing is refused */
+    bool text;        /* a text capture: nothing was rendered */
+    uint32_t max_ids; /* longest prompt that can be sent; 0: nothing is refused */
 
     /* where it stands */
-    struct checkpoint *parent; /* NULL: full render */
-    struct checkpoint *held;   /* the payloads of its path stay in memory */
-    struct recall *recall;     /* own; NULL: that path is all there */
-    bool compares;     /* context that plan_shared_run compares is being read back, or has been, */
-    bool alone;        /* or cannot be: the record holds the whole context */
-    uint32_t covered;  /* first messages of the request that parent's ids hold */
-    uint32_t n_stored; /* first ones of chat.messages that are as they are stored */
-    struct message_node *prompt; /* deepest node of the walk; new messages hang below */
-    struct chain *chain;         /* chains: continued or rolled back, or NULL */
-    bool rollback;               /* chains: the chain's last assistant is dropped */
-    bool left;                   /* chains: no client waits for the call: its chain is free */
-    uint64_t head_version;       /* linear */
+    struct checkpoint *parent; /* the checkpoint that the call continues; NULL: full render */
+    struct checkpoint *held;   /* checkpoint whose path's payloads are kept in memory */
+    struct recall *recall;     /* reads that path back, own; NULL: all of it is in memory */
+    bool compares;     /* context that plan_shared_run compares is being read back, or was, */
+    bool alone;        /* or cannot be read back: the record contains the whole context */
+    uint32_t covered;  /* number of leading messages of the request that parent's ids contain */
+    uint32_t n_stored; /* number of leading messages of chat.messages in their stored spelling */
+    struct message_node *prompt; /* deepest node of the walk; new messages become its descendants */
+    struct chain *chain;         /* chains: the chain that is continued or rolled back, or NULL */
+    bool rollback;               /* chains: the chain's last assistant message is dropped */
+    /* chains: no client waits for the call, so its chain may be taken */
+    bool left;
+    uint64_t head_version; /* linear: version of the head that the call saw */
     uint32_t n_context, n_close, trim;
-    bool settled; /* it is known which ids its answers have (commit.c) */
+    bool settled; /* commit.c has decided which ids the answers have */
 
-    /* The long bytes of its record (bulk_record.c), once any stand before it. */
+    /* The long values of the call's record (bulk_record.c), if some are written before it. */
     struct {
-        struct call_bulk *written; /* own: what did so far; NULL: all are in the record */
+        struct call_bulk *written; /* what was written so far, own; NULL: all are in the record */
         struct bulk_span
             *spans; /* ranges that are still to be written, in this order; in the arena, */
-        size_t n_spans, span, byte;  /* the next byte is this one's */
-        struct answer_place *places; /* places of its answers, in the arena */
-        size_t texts_from;           /* the new messages, from this byte of their texts on */
+        size_t n_spans, span, byte;  /* and the next byte, as a range and a byte in it */
+        struct answer_place *places; /* positions of the answers, in the arena */
+        /* byte of the new messages' texts from which they are written before */
+        size_t texts_from;
 
-        /* what its context begins with: not in the record */
+        /* the beginning of the context, which the record does not contain */
         bool settled;
-        struct checkpoint *run; /* or NULL */
+        struct checkpoint *run; /* run that the context begins with, or NULL */
         uint32_t common;
     } bulk;
 
-    uint32_t kept; /* exhausted, chains: ids that stay of a chain that is rolled back and closed */
+    /* exhausted, chains: number of ids that are kept of a chain that is rolled back and closed */
+    uint32_t kept;
 
-    /* What session_prepare_render works with and makes; nothing else of the plan changes meanwhile,
-     * since other calls of the session look at it. */
+    /* Input and results of session_prepare_render. Nothing else of the plan changes meanwhile,
+     * because other calls of the session read it. */
     struct {
-        int32_t *stored;          /* the parent's ids, with room behind them */
-        bool stored_known;        /* the model has every id that the session holds */
-        struct token_span prompt; /* made */
+        int32_t *stored;          /* the parent's ids, with space after them */
+        bool stored_known;        /* the model has every id that the session stores */
+        struct token_span prompt; /* the prompt that was made */
         size_t reused;
         uint32_t n_context, n_close, trim;
-        bool audits; /* set before: the suffix is to be held against the whole chat */
+        bool audits; /* input: the suffix must be compared with the rendering of the whole chat */
         bool audited, audit_differs; /* see struct session_plan */
-        bool anew; /* the template rewrites earlier checkpoints: not on the parent */
+        bool anew; /* the template changes earlier checkpoints, so the parent's ids are not used */
         struct new_messages
             *messages;       /* prepared messages after the walk if they are long, else NULL */
-        struct new_env *env; /* the environment when it is new and long, else NULL */
-        struct ready_answers *answers; /* its answers' long messages, once they are made, or NULL */
-        bool exhausts; /* by its bytes alone the prompt is beyond what the session may hold */
+        struct new_env *env; /* the environment if it is new and long, else NULL */
+        /* long messages of the answers once they are made, or NULL */
+        struct ready_answers *answers;
+        bool exhausts; /* the prompt's bytes alone show that it exceeds what the session may hold */
     } made;
 };
 
-/* How the call attaches: what another pool than the policy's answers is a tree beside the session's
- * history, whatever the session's own policy is. */
+/* Returns the policy by which the call attaches. Answers of a pool other than the policy's form a
+ * tree beside the session's history, whatever the session's own policy is. */
 const struct policy *plan_policy(const struct plan *p);
 
-/* plan.c: a new one, of the session's. No number yet: a call gets it in session_prepare_end. */
+/* plan.c: makes a plan of the session. It has no number yet: session_prepare_end gives the call its
+ * number. */
 struct plan *plan_new(struct session *s, struct arena *a, const struct session_call_input *in);
 
-/* plan_path.c: holds the payloads of the path that ends in t, and no others any more, as long as
- * the plan lives, or until plan_let. t may be NULL. */
+/* plan_path.c: keeps the payloads of the path that ends in t in memory, and of no other path, until
+ * the plan is freed or plan_let. t may be NULL. */
 void plan_hold(struct plan *p, struct checkpoint *t);
 void plan_let(struct plan *p);
 
-/* Reads back what of that path is not in memory, a step's worth. 1: there is more, for a later
- * turn; 0: all is there; -1: the journal cannot give it back. */
+/* Reads back a part of what is missing of that path. Returns 1 if more is missing (call again in a
+ * later loop iteration), 0 if all is in memory, -1 if the journal cannot be read. */
 int plan_recall(struct plan *p, struct err *e);
 
-/* The checkpoint whose context the call's starts with, and with how many ids; NULL: none, or it
- * cannot be read back. */
+/* Returns the checkpoint with which the call's context shares its beginning, and the number of ids
+ * shared. Returns NULL if there is none, or if it cannot be read back. */
 struct checkpoint *plan_shared_run(struct plan *p, uint32_t *ret_n);
 
-/* plan_images.c: counts the pictures of the conversation as it will be rendered. -1 ERR_INVALID:
- * the model takes none, or not as they are asked for. */
+/* plan_images.c: counts the pictures of the conversation that will be rendered. Returns -1 with
+ * ERR_INVALID if the model takes no pictures, or not in the requested form. */
 int plan_count_images(struct plan *p, struct err *e);
 
-/* Checks that each picture is one placeholder of the made prompt, in order: engines and exports
- * rely on that. -1 ERR_INVALID if the template makes others. */
+/* Checks that each picture is exactly one placeholder of the prompt, in order, because engines and
+ * exports rely on that. Returns -1 with ERR_INVALID if the template makes different ones. */
 int plan_check_images(const struct plan *p, struct err *e);
 
-/* cause.c: fills cause and diff_* of a plan whose walk and position are known. */
+/* cause.c: sets cause and diff_* of a plan whose walk has ended and whose position is known. */
 void cause_find(struct session *s, struct plan *p);
 
-/* Unlinks and frees a plan (after its release or its commit). It gives back what it has
- * reserved and held. */
+/* Unlinks and frees a plan after its release or its commit. Releases what the plan has reserved and
+ * held. */
 void plan_free(struct plan *p);
 
-/* commit.c: what other calls stored since the plan was made is not new any more. */
+/* commit.c: updates the plan: messages that other calls have stored meanwhile are no longer new. */
 void plan_renew(struct plan *p);
 
-/* Part of render: makes the new messages and the new environment ready for the record when they are
+/* Part of render: prepares the new messages and the new environment for the record if they are
  * long, or `always` (new_messages.h, new_env.h). */
 void plan_make_ready(struct plan *p, bool always);
 
-/* The texts of the environment as a record has them; absent: they were not made ready. */
+/* Returns the texts of the environment in the form of a record. Absent if they were not
+ * prepared. */
 struct str plan_env_texts(const struct plan *p);
 
-/* Text of the environment that the request asks for, counted up to `enough` each. */
+/* Counts the bytes of the request's tools and kwargs, up to `enough` each. */
 size_t plan_env_bytes(const struct plan *p, size_t enough);
 
-/* Returns the texts, as a record has them, of the request's messages that the forest lacks. Absent:
- * there are no such messages, or they were not prepared. */
+/* Returns the texts, in the form of a record, of the request's messages that the forest lacks.
+ * Absent if there are none, or if they were not prepared. */
 struct str plan_new_texts(const struct plan *p);
 
-/* The first of them, ready to be compared; NULL as above. Lives as long as the plan. */
+/* Returns the first of these messages, ready to be compared. Returns NULL if plan_new_texts is
+ * absent. Valid as long as the plan. */
 const struct message *plan_new_message(const struct plan *p);
 
-/* duplicate.c: the checkpoint of this very answer, with this message, when it was recorded at this
- * very place before: with idempotent_retry a client that sent a request twice gets one checkpoint.
- * Else NULL. Only under policy tree. *ret_in_use: something stands on it. */
+/* duplicate.c: returns the checkpoint of this same answer, with this message, if it was recorded at
+ * this same position before: with idempotent_retry a client that sent a request twice gets one
+ * checkpoint. Returns NULL if there is none, or if the policy is not tree. *ret_in_use: some
+ * checkpoint continues it. */
 struct checkpoint *plan_duplicate(const struct plan *p, const struct json *message,
                                   bool *ret_in_use);
 
-/* Positions of an answer's long bytes (call_bulk.h). */
+/* Positions of an answer's long values (call_bulk.h). */
 struct answer_place {
-    uint32_t piece, apart[ROWS_KINDS]; /* apart: 0 if that block is in `piece` */
-    size_t text_at;                    /* position of its message, if it was prepared */
+    /* pieces of its values and rows; apart is 0 if the rows are in `piece` */
+    uint32_t piece, apart[ROWS_KINDS];
+    size_t text_at; /* position of its message, if that was prepared */
 };
 
-/* commit.c: what the context begins with, which stays so. */
+/* commit.c: decides, finally, with what run the context begins. */
 void plan_settle_run(struct plan *p);
 
-/* bulk_record.c: writes the next fragment of more than max_bytes of long bytes. Returns false if
- * there are not so many, or none is left. Such bytes are not to be read afterwards. */
+/* bulk_record.c: writes the next fragment of more than max_bytes of long values. Returns false if
+ * there is less, or nothing is left. Values that were written must not be read afterwards. */
 bool plan_bulk_record(struct plan *p, const struct session_answer *answers, size_t n,
                       size_t max_bytes, uint64_t now_ms, struct buf *record);
 
-/* The ids that the call adds before its answers, without the first `common`. */
+/* Returns the ids that the call adds before its answers, without the first `common`. */
 struct token_span plan_own_context(const struct plan *p, uint32_t common);
 
-/* The live plan with this call number, or NULL. */
+/* Returns the plan in progress with this call number, or NULL. */
 struct plan *plan_find(struct session *s, uint64_t call);
 
 #endif

@@ -1,5 +1,5 @@
-/* The pictures of a call's conversation: whether the model takes them, and the prompt shows them.
- */
+/* Checks the pictures of a call's conversation: that the model takes them, and that the prompt
+ * contains them. */
 #include "common/codec/json.h"
 #include "worker/session/call/plan.h"
 #include "worker/session/store/store.h"
@@ -7,7 +7,7 @@
 #include "worker/text/model/model.h"
 #include "worker/text/request/images.h"
 
-/* The first messages are the session's: where it has no pictures they need no look. */
+/* The first messages are the session's: if the session has no pictures they are skipped. */
 int plan_count_images(struct plan *p, struct err *e)
 {
     uint32_t from = p->session->forest.has_images ? 0 : p->n_stored;

@@ -1,5 +1,5 @@
-/* The path that a call goes on from, as long as the call runs: its payloads stay in memory, and
- * come back before it is read. A plan whose path is all there has no recall. */
+/* Keeps the payloads of the path that a call continues in memory while the call runs, and reads
+ * them back before they are needed. A plan whose path is in memory has no recall. */
 #include "common/base/err.h"
 #include "common/base/mem.h"
 #include "worker/session/call/plan.h"
@@ -20,7 +20,7 @@ static void drop_recall(struct plan *p)
     p->recall = NULL;
 }
 
-/* The new path first: the old one's payloads may be on it, too, and stay then. */
+/* Holds the new path before the old one is let go, so that shared payloads stay in memory. */
 void plan_hold(struct plan *p, struct checkpoint *t)
 {
     struct recall r = {.session = p->session};
@@ -49,12 +49,12 @@ int plan_recall(struct plan *p, struct err *e)
     return rc;
 }
 
-/* --- the context that another checkpoint has, too --- */
+/* --- context that is shared with a different checkpoint --- */
 
-enum { SHARED_LEAST = 32 }; /* ids */
+enum { SHARED_LEAST = 32 }; /* least number of shared ids */
 
-/* The one whose context may begin as the call's own: it rendered messages behind the parent's.
- * NULL: there is none. */
+/* Returns the checkpoint that rendered messages after the same parent, so that its context may
+ * begin as the call's does. Returns NULL if there is none. */
 static struct checkpoint *find_neighbour(const struct plan *p)
 {
     if (p->pub.exhausted || p->alone || plan_own_context(p, 0).n < SHARED_LEAST)
@@ -93,7 +93,8 @@ bool session_compares_context(struct session_plan *pub)
         if (!t)
             return false;
         recall_context(&r, t);
-        if (r.missing.n == 0) { /* it was used just now, and is not held for that */
+        /* its payload was used just now, so it is in memory without being held */
+        if (r.missing.n == 0) {
             recall_done(&r);
             return false;
         }

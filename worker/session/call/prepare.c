@@ -1,16 +1,18 @@
-/* The first half of a call: where it stands, which ids go to the engine, how long it may get.
- * What is found out is kept in a plan (plan.h), which the second half (commit.c) records.
+/* The first half of a call: finds its position, makes the prompt's ids for the engine, and limits
+ * the answer's length. The results are kept in a plan (plan.h), which the second half (commit.c)
+ * records.
  *
- *   session_prepare_begin    on the loop: the walk, or its first part (session_prepare_continue:
- * the next), then the position (policy, cause), what of its path has left memory is read back, in
- * parts likewise, stored ids are copied session_prepare_render   on the loop or in a helper: the
- * prompt, from the model's template session_prepare_end      on the loop: limits, the call's number
+ *   session_prepare_begin    on the loop: the walk or its first part (session_prepare_continue: the
+ *   next), the position (policy, cause), the parts of its path that must be read back, likewise in
+ *   steps, and a copy of the stored ids
+ *   session_prepare_render   on the loop or in a helper: the prompt, from the model's template
+ *   session_prepare_end      on the loop: limits, the call's number
  *
- * Once the call has its position the session may go on, or end: render reads nothing of the session
- * but the plan and what never changes (its options and matcher), so the session may change
- * meanwhile; payloads of the path are held. A prompt is the stored ids of the parent and a suffix
- * for the new messages (prompt_append), so stored tokens are never encoded again; without a parent
- * the whole chat is rendered (prompt_full). */
+ * Once the call has its position the session may change or end: render reads only the plan, and
+ * what never changes of the session (its options and matcher); payloads of the path are held. A
+ * prompt is the stored ids of the parent and a suffix for the new messages (prompt_append), so
+ * stored tokens are never encoded again. Without a parent the whole chat is rendered (prompt_full).
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,8 +27,9 @@
 
 /* --- the prompt --- */
 
-/* The conversation as it is rendered: stored spelling where stored tokens stand for it (a rollback
- * keeps the context before the dropped answer), the client's own behind that. */
+/* Makes the conversation to render: messages that stored tokens represent are in their stored
+ * spelling (a rollback keeps the context before the dropped answer), later ones in the client's
+ * own. */
 static void use_stored_spelling(struct plan *p)
 {
     const struct json *given = p->chat.messages;
@@ -61,10 +64,10 @@ static int prompt_full(struct plan *p, struct model_scratch *scratch, struct err
     return 0;
 }
 
-/* Room for the usual suffix right behind the stored ids, so that they are copied once. */
+/* Space for a usual suffix after the stored ids, so that the ids are copied only once. */
 enum { SUFFIX_ROOM = 4096 };
 
-/* Stored ids without what the suffix trims, then the suffix. */
+/* Appends the suffix to the stored ids, without those that the suffix trims. */
 static void prompt_append(struct plan *p, const struct model_suffix *x)
 {
     size_t kept = p->parent->total - x->trim, n = kept + x->ids.n;
@@ -83,15 +86,15 @@ static void prompt_append(struct plan *p, const struct model_suffix *x)
     p->made.trim = x->trim;
 }
 
-/* Debug builds compare every suffix, and make the new messages of every second request ready. */
+/* Debug builds compare every suffix, and prepare the new messages of every second request. */
 #ifdef NDEBUG
 enum { AUDITS_ALL = 0 };
 #else
 enum { AUDITS_ALL = 1 };
 #endif
 
-/* Makes the prompt after a parent. If no suffix can be made (the template shows no answers), the
- * whole chat is rendered. */
+/* Makes the prompt after a parent. If no suffix can be made (the template does not render answers),
+ * the whole chat is rendered. */
 static int prompt_after_parent(struct plan *p, struct model_scratch *scratch, struct err *e)
 {
     const struct session *s = p->session;
@@ -134,8 +137,8 @@ static void adopt_made(struct plan *p)
     p->trim = p->pub.trimmed = p->made.trim;
 }
 
-/* Rows that the path has without a gap, of the last answer's size. What a trim drops was forwarded
- * under other tokens. */
+/* Returns the number of rows that the path has without a gap, all in the size of the last answer's.
+ * Rows of trimmed tokens do not count, because the engine computed them with different tokens. */
 static uint32_t rows_known(const struct plan *p, enum rows_kind kind)
 {
     struct checkpoint **path;
@@ -155,8 +158,8 @@ static uint32_t rows_known(const struct plan *p, enum rows_kind kind)
 
 /* --- limits --- */
 
-/* Limit of stored messages and answers. `fresh`: messages that are not stored, or at least so
- * many. */
+/* Checks the limit of stored messages and answers. `fresh`: at least so many messages are not
+ * stored yet. */
 static int check_nodes(const struct session *s, const struct plan *p, uint64_t fresh, struct err *e)
 {
     if (p->look || (s->forest.nodes.n + fresh + 1 <= s->options.max_nodes &&
@@ -166,9 +169,9 @@ static int check_nodes(const struct session *s, const struct plan *p, uint64_t f
                    s->options.max_nodes);
 }
 
-/* The chain as it stands, its last answer rolled back where that is so, is what a call without room
- * is charged with. That answer is not on the call's path, and may have left memory. 1: more of it
- * is to be read. */
+/* Copies the ids of the chain, its last answer rolled back if the plan says so, as the prompt of an
+ * exhausted call. That answer is not on the call's path and may not be in memory. Returns 1 if more
+ * of it must be read back. */
 static int fill_exhausted(struct plan *p, struct err *e)
 {
     struct checkpoint *t = p->chain ? p->chain->head : NULL;
@@ -192,9 +195,9 @@ static int fill_exhausted(struct plan *p, struct err *e)
     return 0;
 }
 
-/* How many tokens the engine may generate: the least of what the session, the context and the
- * client leave. A session whose capacity is used up gets an exhausted call, not an error. 1: as
- * exhaust. */
+/* Decides how many tokens the engine may generate: the least of what the session, the context and
+ * the client allow. A session whose capacity is used up gets an exhausted call, not an error.
+ * Returns 1 as fill_exhausted does. */
 static int limit_answer(struct plan *p, const struct session_call_input *in, struct err *e)
 {
     const struct session_options *o = &p->session->options;
@@ -225,9 +228,9 @@ static int limit_answer(struct plan *p, const struct session_call_input *in, str
     return 0;
 }
 
-/* Checks the ids before they leave. An id that the model does not have is an error (such as a
- * journal of another vocabulary), and engines answer it with anything from a refusal to a crash.
- * Stored ids were checked when they were stored (forest.top_id). */
+/* Checks that the model has all ids of the prompt. An unknown id is an error (such as a journal of
+ * a different vocabulary), and an engine may refuse it or crash. Stored ids were checked when they
+ * were stored (forest.top_id). */
 static int check_ids(const struct plan *p, struct err *e)
 {
     uint32_t size = model_info(p->session->store->model)->vocab_size;
@@ -245,7 +248,8 @@ static int check_ids(const struct plan *p, struct err *e)
 
 /* --- prepare --- */
 
-/* Checkpoints that were captured as text have no tokens to build on: rendered anew. */
+/* Checkpoints that were captured as text have no tokens to continue, so the chat is rendered
+ * anew. */
 static int leave_text(struct plan *p, struct err *e)
 {
     if (!p->parent || !p->parent->text)
@@ -258,7 +262,7 @@ static int leave_text(struct plan *p, struct err *e)
     return 0;
 }
 
-/* The request extends an answer that was cut by length. */
+/* Handles a request that continues an answer that was cut by length. */
 static int meet_truncated(const struct session *s, struct plan *p, bool *ret_branches,
                           struct err *e)
 {
@@ -280,7 +284,7 @@ static int meet_truncated(const struct session *s, struct plan *p, bool *ret_bra
     return 0;
 }
 
-/* However far the messages are known. */
+/* Begins the walk as far as the messages are known. */
 static int begin_walk(struct session *s, struct plan *p, struct err *e)
 {
     uint32_t n = p->chat.messages->n;
@@ -295,10 +299,10 @@ static int begin_walk(struct session *s, struct plan *p, struct err *e)
     return 0;
 }
 
-/* What a walk looks at in a turn, in about a millisecond; one message at least. */
+/* Work of a walk in one loop iteration, about a millisecond; at least one message. */
 enum { WALK_MESSAGES = 2048, WALK_BYTES = 2 << 20 };
 
-/* Down the trie. False: it goes on. */
+/* Continues the walk down the trie. Returns false if it must continue in a later loop iteration. */
 static bool walk_on(struct session *s, struct plan *p)
 {
     struct walk_room room = {WALK_MESSAGES, WALK_BYTES, true};
@@ -311,7 +315,7 @@ static bool walk_on(struct session *s, struct plan *p)
     return true;
 }
 
-/* The policy's choice of a parent, and what follows from it. */
+/* Lets the policy choose a parent, and applies the choice. */
 static int choose_position(struct session *s, struct plan *p, struct err *e)
 {
     bool branches;
@@ -340,7 +344,7 @@ static bool audit_is_due(struct session_store *st)
     return every > 0 && ++st->n_suffixes % every == 0;
 }
 
-/* A completion stands nowhere; of a chat the walk begins. */
+/* Begins the walk of a chat. A completion has no position. */
 static int begin_walk_of(struct session *s, struct plan *p, const struct session_call_input *in,
                          struct err *e)
 {
@@ -355,8 +359,8 @@ static int begin_walk_of(struct session *s, struct plan *p, const struct session
     return begin_walk(s, p, e);
 }
 
-/* Decides the position at the end of a chat's walk, and holds what rendering reads of the session.
- */
+/* Decides the position at the end of a chat's walk, and holds what rendering reads of the
+ * session. */
 static int attach_walk(struct session *s, struct plan *p, struct err *e)
 {
     if (choose_position(s, p, e) != 0 || plan_count_images(p, e) != 0)
@@ -366,7 +370,7 @@ static int attach_walk(struct session *s, struct plan *p, struct err *e)
     return 0;
 }
 
-/* The path is in memory. */
+/* Copies the stored ids of the path, which must be in memory. */
 static void copy_stored(struct session *s, struct plan *p)
 {
     if (!p->parent || p->text)
@@ -378,7 +382,7 @@ static void copy_stored(struct session *s, struct plan *p)
     p->made.audits = audit_is_due(s->store);
 }
 
-/* Goes on like session_prepare_begin; on an error the plan is freed. */
+/* Continues like session_prepare_begin. Frees the plan on an error. */
 static int continue_prepare(struct plan *p, struct session_plan **ret, struct err *e)
 {
     struct session *s = p->session;
@@ -437,7 +441,7 @@ int session_prepare_continue(struct session_plan **plan, struct err *e)
 {
     struct plan *p = CONTAINER_OF(*plan, struct plan, pub);
 
-    if (!session_has_ended(p->session)) /* all else was asked when it began: its turn is its own */
+    if (!session_has_ended(p->session)) /* everything else was checked at the begin of the call */
         return continue_prepare(p, plan, e);
     *plan = NULL;
     session_release(p->session->store, &p->pub);
@@ -453,16 +457,16 @@ struct str session_plan_parent(const struct session_plan *pub)
 
 const struct json *session_plan_messages(const struct session_plan *pub)
 {
-    const struct plan *p = (const struct plan *)(const void *)pub; /* its first member */
+    const struct plan *p = (const struct plan *)(const void *)pub; /* pub is the first member */
 
     return p->chat.messages;
 }
 
-/* About how much text session_prepare_render reads, counted up to `enough`: decides whether a
- * helper does it. Of a text capture it is what is new. */
+/* Estimates the text that session_prepare_render reads, up to `enough`, to decide whether a helper
+ * runs it. For a text capture only new text counts. */
 size_t session_prompt_bytes(const struct session_plan *pub, size_t enough)
 {
-    const struct plan *p = (const struct plan *)(const void *)pub; /* its first member */
+    const struct plan *p = (const struct plan *)(const void *)pub; /* pub is the first member */
     const struct json *all = p->chat.messages;
     bool whole = !p->parent || p->made.audits || model_renders_all(p->session->store->model);
     uint32_t from = whole ? 0 : p->covered;
@@ -479,7 +483,7 @@ size_t session_prompt_bytes(const struct session_plan *pub, size_t enough)
     return n;
 }
 
-/* Whether a prompt beyond the context is beyond what the session may hold, too. */
+/* Reports whether a prompt that exceeds the context also exceeds what the session may hold. */
 static bool is_exhausted(const struct plan *p)
 {
     const struct session_options *o = &p->session->options;
@@ -487,7 +491,8 @@ static bool is_exhausted(const struct plan *p)
     return session_exhausts(p->session) && o->prompt_length + o->response_length <= p->max_ids;
 }
 
-/* A prompt beyond the context exhausts the session, if its own limit is not above that. */
+/* Makes the prompt. If it exceeds the context it exhausts the session, unless the session's own
+ * limit is higher. */
 static int make_prompt(struct plan *p, struct model_scratch *scratch, struct err *e)
 {
     int rc;
@@ -501,7 +506,7 @@ static int make_prompt(struct plan *p, struct model_scratch *scratch, struct err
     return rc == 0 && check_ids(p, e) == 0 ? plan_check_images(p, e) : -1;
 }
 
-/* Renders the prompt; not for a completion or a text capture. */
+/* Renders nothing for a completion or a text capture. */
 int session_prepare_render(struct session_plan *pub, struct model_scratch *scratch,
                            struct token_span *ret, struct err *e)
 {
@@ -514,8 +519,9 @@ int session_prepare_render(struct session_plan *pub, struct model_scratch *scrat
     return rc;
 }
 
-/* Whether the policy's engines have answered the session itself: not the one that it was copied
- * from, and not other pools alone. The newest first: mostly it is one of theirs. */
+/* Reports whether the policy's engines have answered this session itself, not only the session of
+ * which it is a copy, and not only other pools. Searches from the newest answer, because mostly
+ * that is one. */
 static bool has_run(const struct session *s)
 {
     const struct forest *f = &s->forest;
@@ -529,8 +535,9 @@ static bool has_run(const struct session *s)
     return false;
 }
 
-/* Session and parent may have changed: commit.c looks again. What drops an answer must look now:
- * that is recorded next, and another call may have moved the head while this one was rendered. */
+/* Session and parent may have changed since; commit.c checks again. A plan that drops an answer
+ * must check now, because the drop is recorded next, and a different call may have moved the head
+ * during rendering. */
 int session_prepare_end(struct session_plan *pub, const struct session_call_input *in,
                         struct err *e)
 {

@@ -1,6 +1,6 @@
 /*
- * What a call adds to its session: session_commit writes the record of one plan's answers, after
- * the fragments of session_bulk_record when they are long.
+ * What a call adds to its session: session_commit writes the record of one plan's answers. If they
+ * are long, session_bulk_record writes fragments before.
  */
 #ifndef RG_SESSION_SESSION_ANSWER_H
 #define RG_SESSION_SESSION_ANSWER_H
@@ -20,85 +20,88 @@ struct json;
 struct session;
 struct session_plan;
 
-/* Per-token weight version span, text as the engine wrote it. */
+/* Weight version of a span of tokens, as text from the engine. */
 struct session_version {
     struct str version;
     uint32_t start, end;
 };
 
-/* One sampled answer. All borrowed for the call. */
+/* One sampled answer. All members are borrowed for the call. */
 struct session_answer {
     struct token_span ids;
-    const float *logprobs; /* ids.n or NULL */
+    const float *logprobs; /* ids.n logprobs, or NULL */
     const struct session_version *versions;
     size_t n_versions;
-    bool cut;                   /* did not end at a stop id of the model */
+    bool cut;                   /* the answer did not end at a stop id of the model */
     struct str finish_reason;   /* "stop", "length", "tool_calls" */
     const struct json *message; /* assistant message, normalised (chat.h), as the client gets it */
-    struct str
-        message_text; /* its JSON, the plan's, when it is long and was made ready; else absent
-                       */
+    struct str message_text;    /* JSON of the message, the plan's, if it is long and was prepared;
+                                   else absent */
     struct str response_id;
-    struct str parse_warning; /* absent when none */
+    struct str parse_warning; /* absent: none */
     struct str odds;          /* a block of odds.h, or absent */
     struct token_rows rows[ROWS_KINDS];
     uint64_t queue_us, engine_us, gateway_us;
-    struct str logprob_basis; /* distribution of the logprobs; absent: there are none */
+    struct str logprob_basis; /* distribution of the logprobs; absent: no logprobs */
     struct str
-        asked_basis; /* the one that the engine was asked for; absent: it has no such field */
-    uint32_t drifted_tokens; /* tokens of the engine's own, different prompt; 0: none */
-    uint32_t scored_tokens;  /* whose logprob was asked for afterwards */
+        asked_basis; /* distribution that the engine was asked for; absent: it has no such field */
+    uint32_t drifted_tokens; /* number of tokens of the engine's own, different prompt; 0: none */
+    uint32_t scored_tokens;  /* number of tokens whose logprobs were requested afterwards */
     bool cached_told;
-    uint32_t cached_tokens; /* tokens of the prompt that the engine had cached, as it reports; valid
-                               if cached_told */
+    /* tokens of the prompt that the engine had cached, as it reports; valid
+     *                                if cached_told */
+    uint32_t cached_tokens;
     struct str told; /* further data that the client got (opaque here), for replays; or absent */
 
-    /* An upstream that was asked with messages: what stands in the plan's prompt was not sent. Its
-     * ids count when it told its own prompt's, too, one for all answers, and the policy can place
-     * them; else the answers are kept as text alone and their trajectories have no tokens. */
+    /* The answer is from an upstream that was asked with messages, so the ids of the plan's prompt
+     * were not sent. The answers' ids are kept if the upstream also returned its prompt's ids, the
+     * same for all answers, and the policy can place them. Otherwise the answers are kept only as
+     * text, and their trajectories have no tokens. */
     bool upstream;
     struct token_span prompt;
-    uint32_t prompt_tokens; /* number by the upstream's count */
+    uint32_t prompt_tokens; /* tokens of the prompt by the upstream's count */
 };
 
-/* First of all: of an upstream's answers that are kept as text alone, ids and what belongs to them
- * are dropped. */
+/* First of these functions: drops the ids, and everything that depends on them, of an upstream's
+ * answers that are kept only as text. */
 void session_settle_answers(struct session_plan *p, struct session_answer *answers, size_t n);
 
-/* Then, in a turn each while it is true: reads back, a part at a time, what the call's context is
- * compared with when it is recorded (plan_shared_run). What cannot be read is not shared. */
+/* Then called once in each loop iteration while it returns true: reads back, in parts, the context
+ * with which the call's is compared when it is recorded (plan_shared_run). Context that cannot be
+ * read is not shared. */
 bool session_compares_context(struct session_plan *p);
 
-/* What it takes to read, hash and compare those messages of the answers that are not short, in
- * bytes of text; each tool call is as much as some. 0: so little that it is done with their
- * records, which are of max_bytes. */
+/* Estimates the work of reading, hashing and comparing those messages of the answers that are not
+ * short, in bytes of text, with a price for each tool call. Returns 0 if the work is small enough
+ * to be done with their records, which have at most max_bytes. */
 size_t session_long_messages(const struct session_answer *answers, size_t n, size_t max_bytes);
 
-/* Once, for a helper where there are such messages: makes their JSON (message_text), and what the
- * forest takes over of them when they are applied. Touches besides only what is the plan's own, and
- * reads the messages. Others, and those that a cancelled job has no time for, are written and read
- * with their record. */
+/* Called once, in a helper if there are such messages: makes their JSON (message_text), and what
+ * the forest takes over when they are applied. Otherwise uses only the plan's own data, and reads
+ * the messages. Messages for which a cancelled job has no time are made with their record. */
 void session_make_messages(struct session_plan *p, struct session_answer *answers, size_t n);
 
-/* Bytes of numbers and long texts that the record of these answers has. */
+/* Returns the bytes of numbers and long texts in the record of these answers. */
 size_t session_bulk_bytes(const struct session_plan *p, const struct session_answer *answers,
                           size_t n);
 
-/* More of them than max_bytes are recorded before the commit: writes the next fragment, of so many
- * bytes at most, to be journaled and applied. Returns false if there is none (left), or
- * session_commit would refuse the answers; it comes next, with the same answers. max_bytes is the
- * same in all calls. Texts and long rows that were written may read as zeros from then on. Here and
- * in session_commit answers are settled (session_settle_answers) that are not yet. */
+/* Writes the next fragment, of at most max_bytes, of the answers' long values if they have more
+ * than max_bytes; the caller journals and applies it before the commit. Returns false if none is
+ * left, or if session_commit would refuse the answers: session_commit comes next, with the same
+ * answers. max_bytes must be the same in all calls. Texts and long rows that were written may read
+ * as zeros from then on. Like session_commit, first settles answers that are not settled
+ * (session_settle_answers). */
 bool session_bulk_record(struct session_plan *p, struct session_answer *answers, size_t n,
                          size_t max_bytes, uint64_t now_ms, struct buf *record);
 
-/* Writes the record that commits n >= 1 answers of one plan (n > 1: siblings). Errors:
- * ERR_SESSION_ENDED, ERR_STATE_CONFLICT; then release the plan. After session_apply of that record
- * the plan is gone. */
+/* Writes the record that commits n >= 1 answers of one plan (n > 1: siblings). Returns -1 with
+ * ERR_SESSION_ENDED or ERR_STATE_CONFLICT; the caller then releases the plan. The session_apply of
+ * that record frees the plan. */
 int session_commit(struct session_plan *p, struct session_answer *answers, size_t n,
                    uint64_t now_ms, struct buf *record, struct err *e);
 
-/* Why the answer stands where it stands, as its commit found; `otherwise` for unknown ids. */
+/* Returns the cause of the answer's position, as its commit found it. Returns `otherwise` for
+ * unknown ids. */
 enum session_cause session_response_cause(const struct session *s, struct str response_id,
                                           enum session_cause otherwise);
 

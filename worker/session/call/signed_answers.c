@@ -1,7 +1,7 @@
-/* What an upstream signed of its answers (thought signatures and the like) and wants back with the
- * next turn. A stored assistant message has it as members besides its own, in its calls, too.
- * Clients mostly drop them. An answer is found by the walk of its call, or, behind the walk's end,
- * by the id of its first call, which the session issued. */
+/* Finds what an upstream signed in its answers (signatures of thoughts and similar) and wants back
+ * with the next turn. A stored assistant message has these as additional members, also in its tool
+ * calls. Most clients drop them. An answer is found by the walk of its call, or, after the walk's
+ * end, by the id of its first tool call, which the session issued. */
 #include "worker/session/call/session_call.h"
 
 #include "common/base/arena.h"
@@ -74,16 +74,16 @@ bool session_has_seal(const struct session *s, struct str seal)
     return false;
 }
 
-/* --- what goes back --- */
+/* --- data that is sent back --- */
 
 static struct str first_id(const struct json *message)
 {
     return json_string(json_get(json_at(json_get(message, "tool_calls"), 0), "id"));
 }
 
-enum { ANSWERS_MAX = 64 }; /* with one message, that are compared */
+enum { ANSWERS_MAX = 64 }; /* answers with one message that are compared */
 
-/* Returns that one of a node's answers that issued the message's first call, else the newest. */
+/* Returns the answer of a node that issued the message's first tool call, else the newest. */
 static const struct json *answer_at(const struct message_node *n, const struct json *message)
 {
     struct str id = first_id(message);
@@ -102,7 +102,7 @@ static const struct json *issued_answer(struct plan *p, const struct json *messa
     return t && str_eq(checkpoint_pool(t), p->pool) ? t->message : NULL;
 }
 
-/* Copies the members besides its own, and calls with their ids, into the arena. */
+/* Copies the additional members, and tool calls with their ids, into the arena. */
 static const struct json *copy_signed(struct arena *a, const struct json *message)
 {
     const struct json *calls = json_get(message, "tool_calls");

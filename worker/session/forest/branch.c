@@ -1,6 +1,6 @@
-/* Which checkpoints a session trains on, as branches: each is a head, and what lies behind it
- * follows by `parent`. The policy says which heads there are; completions, which stand on no
- * messages, are branches of their own. */
+/* Makes the branches on which a session is trained: each is a head checkpoint and, by `parent`, the
+ * path before it. The policy chooses the heads. Completions, which have no messages, are branches
+ * of their own. */
 
 #include "worker/session/forest/branch.h"
 
@@ -40,7 +40,7 @@ static bool has_forest_branches(const struct session *s)
     return s->options.policy == &policy_tree || s->options.policy == &policy_timelines;
 }
 
-/* Completions have no history: each is a branch of its own under every policy. */
+/* Adds completions, which have no history: each is a branch of its own under every policy. */
 static void add_completions(struct session *s, struct branch_vec *out)
 {
     for (size_t i = 0; i < s->forest.checkpoints.n; i++) {
@@ -51,7 +51,7 @@ static void add_completions(struct session *s, struct branch_vec *out)
     }
 }
 
-/* Every checkpoint that no other has taken the place of. */
+/* Adds every checkpoint that no other checkpoint has replaced. */
 static void add_shown(const struct session *s, struct branch_vec *out)
 {
     for (size_t i = 0; i < s->forest.checkpoints.n; i++) {
@@ -81,7 +81,7 @@ void session_count_leaf(struct session *s, const struct checkpoint *t, int by)
     l->drift += (uint64_t)by * t->audit.count;
 }
 
-/* Removes answers of other pools than the session's, which are not part of its history. */
+/* Removes answers of pools other than the session's, which are not part of its history. */
 static void leave_pools(const struct session *s, struct branch_vec *v)
 {
     size_t n = 0;
@@ -92,7 +92,8 @@ static void leave_pools(const struct session *s, struct branch_vec *v)
     v->n = n;
 }
 
-/* Adds the leaves of the session's own pool, which is a tree under every policy (prepare.c). */
+/* Adds the leaves of the session's own pool, whose answers form a tree under every policy
+ * (prepare.c). */
 static void add_own_pool(const struct session *s, struct branch_vec *out)
 {
     for (size_t i = 0; s->options.pool.len && i < s->forest.checkpoints.n; i++) {
@@ -103,7 +104,8 @@ static void add_own_pool(const struct session *s, struct branch_vec *out)
     }
 }
 
-/* All branches, by the order of their heads' recording. The session must be in memory. */
+/* Sorts the branches in the order in which their heads were recorded. The session must be in
+ * memory. */
 void session_branches(struct session *s, struct branch_vec *out)
 {
     CHECK(s->residence == RESIDENT);
@@ -116,7 +118,7 @@ void session_branches(struct session *s, struct branch_vec *out)
     sort_branches(out);
 }
 
-/* All checkpoints that are of some branch, each once, as heads of themselves. */
+/* Lists each checkpoint of any branch once, as a head of its own. */
 void session_checkpoints(struct session *s, struct branch_vec *out)
 {
     char *seen;
@@ -126,7 +128,7 @@ void session_checkpoints(struct session *s, struct branch_vec *out)
         sort_branches(out);
         return;
     }
-    /* Checkpoints that a rollback dropped stand in no branch. */
+    /* checkpoints that a rollback dropped are in no branch */
     session_branches(s, out);
     seen = mem_zalloc(s->forest.checkpoints.n + 1);
     for (size_t i = 0, heads = out->n; i < heads; i++) {

@@ -1,15 +1,15 @@
-/* Why a call starts where it does (enum session_cause): the answer to "why has this session two
- * branches?". The request was walked down the trie of messages (forest_walk); this looks at
- * where it stopped, and compares what is stored there with what was sent.
+/* Finds the cause of a call's position (enum session_cause), which answers the question "why has
+ * this session two branches?". The request was walked down the trie of messages (forest_walk). This
+ * file looks where the walk stopped, and compares the stored messages there with the request's.
  *
  *   known under another environment    tools_changed, template_kwargs_changed
  *   walked to its end                  extended, resampled, history_rewritten
  *   stopped at a message               assistant_rewritten, history_rewritten, extended, new_root
  *   nothing in common                  new_root
  *
- * Causes that show only with tokens (template_rewrite, truncated_answer, same_answer) are set
- * where those are compared (prepare.c, apply.c). The search is bounded (GATES_TRIED,
- * TURNS_TRIED, and what all gates compare together): a cause is a help for people and decides
+ * Causes that only tokens show (template_rewrite, truncated_answer, same_answer) are set where
+ * tokens are compared (prepare.c, apply.c). The search is bounded (GATES_TRIED, TURNS_TRIED, and
+ * the bytes that all gates compare together), because a cause only helps people and decides
  * nothing. */
 
 #include <string.h>
@@ -42,7 +42,7 @@ const char *session_cause_name(enum session_cause c)
     return NAMES[c];
 }
 
-/* The first field in which the stored message and the sent one differ. */
+/* Sets the first field in which the stored message and the request's differ. */
 static void set_diff(struct session *s, struct plan *p, const struct message_node *stored,
                      const struct message *request)
 {
@@ -55,9 +55,9 @@ static void set_diff(struct session *s, struct plan *p, const struct message_nod
     p->pub.diff_request = d.request;
 }
 
-/* The environment under which the conversation has answers beyond its first `covered` messages, or,
- * for one that has none here, under which it is known. NULL: there is none among those that were
- * compared. */
+/* Returns the environment under which the conversation has answers beyond its first `covered`
+ * messages or, if it has no answer under its own, under which it is known. Returns NULL if there is
+ * none among those that were compared. */
 static struct prompt_env *known_elsewhere(struct session *s, struct plan *p, uint32_t covered)
 {
     struct walk_room room = {GATES_MESSAGES, GATES_BYTES, false};
@@ -80,7 +80,7 @@ static struct prompt_env *known_elsewhere(struct session *s, struct plan *p, uin
     return NULL;
 }
 
-/* Tools before kwargs, if both have changed. */
+/* Sets the cause for a different environment: tools before kwargs, if both have changed. */
 static void cause_of_env(struct plan *p, const struct prompt_env *g)
 {
     bool tools = !forest_same_tools(g, &p->env_key);
@@ -97,7 +97,7 @@ static void cause_of_env(struct plan *p, const struct prompt_env *g)
     p->pub.diff_request = d.request;
 }
 
-/* How many messages of the request an answer under its own environment covers. */
+/* Returns how many messages of the request an answer under its own environment covers. */
 static uint32_t known_here(const struct plan *p)
 {
     const struct message_node *at = p->walk.last;
@@ -107,7 +107,8 @@ static uint32_t known_here(const struct plan *p)
     return at ? at->depth : 0;
 }
 
-/* Reports whether the request has another answer after those, not written by this session. */
+/* Reports whether the request has a further answer after the first `covered` messages, which this
+ * session did not write. */
 static bool has_other_answers(const struct plan *p, uint32_t covered)
 {
     for (uint32_t i = covered; i < p->walk.n; i++)
@@ -116,7 +117,7 @@ static bool has_other_answers(const struct plan *p, uint32_t covered)
     return false;
 }
 
-/* The newest answer after this node, for comparing with a rewritten one. */
+/* Returns the newest answer after this node, to compare it with a rewritten one. */
 static const struct message_node *newest_sample(const struct session *s,
                                                 const struct message_node *at)
 {
@@ -132,7 +133,8 @@ static const struct message_node *newest_sample(const struct session *s,
     return at->latest;
 }
 
-/* The request leaves what is stored behind `at`, with message `unmatched`. */
+/* Sets the cause of a request that differs from what is stored after `at`, from message `unmatched`
+ * on. */
 static void cause_of_fork(struct session *s, struct plan *p, struct message_node *at)
 {
     bool assistant = str_eq_c(p->walk.unmatched.role, "assistant") && at->samples > 0;
@@ -143,7 +145,7 @@ static void cause_of_fork(struct session *s, struct plan *p, struct message_node
         set_diff(s, p, other, &p->walk.unmatched);
 }
 
-/* The request was walked to `at`, or the walk stopped behind it. */
+/* Sets the cause of a request whose walk ended or stopped at `at`. */
 static void cause_at_node(struct session *s, struct plan *p, struct message_node *at)
 {
     if (p->walk.n_matched == p->walk.n) {
@@ -160,8 +162,7 @@ static void cause_at_node(struct session *s, struct plan *p, struct message_node
     }
 }
 
-/* Sets the plan's cause, and the difference if there is one to show. A plan that is only read has
- * no cause. */
+/* Also sets the difference if there is one to show. A plan that is only read gets no cause. */
 void cause_find(struct session *s, struct plan *p)
 {
     const struct prompt_env *g = NULL;

@@ -1,7 +1,7 @@
-/* Policy chains: append-only linear chains; a request continues one or starts one. Chains hang in
- * two lists at the nodes of the trie, newest first: where they end (heads) and, when their last
- * answer may be rolled back, where that answer follows (backs). So choosing costs one look at each
- * node of the walk, however many chains there are. */
+/* Policy chains: append-only linear chains; a request continues one or starts one. A chain is in
+ * two lists of the trie's nodes, newest first: at the node where it ends (heads) and, if its last
+ * answer may be rolled back, at the node before that answer (backs). Choosing a chain therefore
+ * looks once at each node of the walk, however many chains there are. */
 
 #include <string.h>
 
@@ -13,7 +13,7 @@
 #include "worker/session/forest/checkpoint.h"
 #include "worker/session/store/store.h"
 
-/* Out of one of the two lists; `prev` is where the pointer to this chain stands. */
+/* Takes a chain out of one of the two lists. `prev` is the address of the pointer to this chain. */
 static void unlink_from(struct chain ***prev, struct chain *next, struct chain ***next_prev)
 {
     if (!*prev)
@@ -30,7 +30,7 @@ static void leave_lists(struct chain *c)
     unlink_from(&c->prev_back, c->next_back, c->next_back ? &c->next_back->prev_back : NULL);
 }
 
-/* Enters the chain in the lists; c->head must be set. */
+/* Adds the chain to the lists. c->head must be set. */
 static void enter_lists(struct chain *c)
 {
     struct message_node *end = c->head->node, *before = end->parent;
@@ -40,7 +40,7 @@ static void enter_lists(struct chain *c)
     if (end->heads)
         end->heads->prev_head = &c->next_head;
     end->heads = c;
-    if (!c->head->parent) /* nothing trained would be left before the dropped answer */
+    if (!c->head->parent) /* no trained token would be left before the dropped answer */
         return;
     c->next_back = before->backs;
     c->prev_back = &before->backs;
@@ -49,7 +49,8 @@ static void enter_lists(struct chain *c)
     before->backs = c;
 }
 
-/* True if no running call continues the chain; with `left`, also if that call's clients left. */
+/* Reports whether no running call continues the chain. With `left`, a call whose clients have left
+ * does not count. */
 static bool is_free(const struct chain *c, bool left)
 {
     return !c->reserved || (left && c->reserved->left);
@@ -64,8 +65,9 @@ static struct chain *first_free_head(const struct message_node *at, bool left)
     return c;
 }
 
-/* The only chain that could be rolled back to `at`; NULL when there is none, and *ret_tie when
- * there are several. `continued` is the request's next node: chains through it match exactly. */
+/* Returns the only chain that can be rolled back to `at`. Returns NULL if there is none, or
+ * several (then *ret_tie is true). `continued` is the request's next node: chains through it match
+ * exactly. */
 static struct chain *only_free_back(const struct message_node *at,
                                     const struct message_node *continued, bool left, bool *ret_tie)
 {
@@ -83,9 +85,9 @@ static struct chain *only_free_back(const struct message_node *at,
     return found;
 }
 
-/* Chooses a chain at one node: one that ends there is continued; else, with
- * rollback_last_assistant, one whose last answer the request has rewritten is rolled back. Several
- * that could be rolled back are a tie. Returns true if the choice is made. */
+/* Chooses a chain at one node: a chain that ends there is continued; else, with
+ * rollback_last_assistant, a chain whose last answer the request has rewritten is rolled back. If
+ * several could be rolled back, it is a tie. Returns true if the choice is made. */
 static bool choose_at(struct session *s, struct plan *p, const struct message_node *at,
                       const struct message_node *next, bool left)
 {
@@ -94,7 +96,7 @@ static bool choose_at(struct session *s, struct plan *p, const struct message_no
     p->chain = first_free_head(at, left);
     if (p->chain)
         return true;
-    /* A request that ends exactly before an answer is a fresh sample, never a rewrite. */
+    /* A request that ends right before an answer is a new sample, never a rewrite. */
     if (!s->options.rollback_last_assistant || at->depth >= p->walk.n)
         return false;
     p->chain = only_free_back(at, next, left, &tie);
@@ -102,8 +104,8 @@ static bool choose_at(struct session *s, struct plan *p, const struct message_no
     return tie || p->chain;
 }
 
-/* Goes from the longest match backwards. At each node free chains come first, so that a client
- * that left may still come back for its answer. */
+/* Chooses a chain, from the longest match backwards. At each node free chains are tried first, so
+ * that a client that has left may still return for its answer. */
 static void choose_chain(struct session *s, struct plan *p)
 {
     const struct message_node *next = NULL;
@@ -121,7 +123,7 @@ static void reserve_chain(struct plan *p)
 }
 
 /* Reserves the chain for this call until it is committed, dropped, or displaced by a call that
- * came after its clients left. A look (a count of tokens) leaves the chain to calls. */
+ * arrived after its clients had left. A token count reserves nothing. */
 static int chains_position(struct session *s, struct plan *p, struct err *e)
 {
     (void)e;
@@ -143,7 +145,7 @@ static struct chain *chain_at(struct session *s, uint32_t id, struct err *e)
     return NULL;
 }
 
-/* UINT32_MAX: a new chain begins. */
+/* UINT32_MAX: begins a new chain. */
 static int chains_commit(struct session *s, struct checkpoint *t, uint32_t chain, bool rollback,
                          struct err *e)
 {
@@ -170,9 +172,9 @@ static int chains_commit(struct session *s, struct checkpoint *t, uint32_t chain
     return 0;
 }
 
-/* How many ids a chain keeps whose last answer is dropped: the context before that answer
- * without the template's beginning of it (lead_ids); if the context does not end with those,
- * nothing of it. */
+/* Returns how many ids of a chain stay if its last answer is dropped: the context before that
+ * answer without the template's beginning of it (lead_ids). Returns 0 if the context does not end
+ * with lead_ids. */
 uint32_t chains_kept(const struct session *s, const struct checkpoint *dropped, const int32_t *ids)
 {
     const struct model_info *info = model_info(s->store->model);
@@ -185,7 +187,7 @@ uint32_t chains_kept(const struct session *s, const struct checkpoint *dropped, 
     return end - (uint32_t)lead;
 }
 
-/* A call did not fit any more; a chain that is closed is never continued. */
+/* Closes a chain into which a call did not fit any more. A closed chain is never continued. */
 int chains_close(struct session *s, uint32_t chain, uint32_t kept, struct err *e)
 {
     struct chain *c = chain_at(s, chain, e);
@@ -210,7 +212,7 @@ int chains_close(struct session *s, uint32_t chain, uint32_t kept, struct err *e
     return 0;
 }
 
-/* Lists the chains, closed ones included. */
+/* Lists the chains, including closed ones. */
 static void chains_branches(struct session *s, struct branch_vec *out)
 {
     for (size_t i = 0; i < s->chains.n; i++) {

@@ -1,7 +1,7 @@
 /*
- * The tokens of a session. Those of a checkpoint are not stored as one row: its context may begin
- * with another's (context_run, base), so what a hundred calls share is in memory once. Chains of
- * bases are at most RUN_DEPTH_MAX long.
+ * Stores the tokens of a session. Those of a checkpoint are not one array: its context may begin
+ * with a shared run (context_run, base), so that ids that a hundred calls share are in memory once.
+ * Chains of bases have at most RUN_DEPTH_MAX runs.
  */
 #include "worker/session/forest/checkpoint.h"
 
@@ -35,7 +35,7 @@ uint32_t context_run_length(const struct context_run *r)
     return r->base_n + r->n;
 }
 
-/* The first n ids, from the runs that have them. */
+/* Copies the first n ids of the run and its bases. */
 static void copy_run(const struct context_run *r, uint32_t n, int32_t *out)
 {
     while (r && n > 0) {
@@ -46,7 +46,7 @@ static void copy_run(const struct context_run *r, uint32_t n, int32_t *out)
     }
 }
 
-/* By blocks, then id by id. */
+/* Returns how many leading ids are equal: compares by blocks, then id by id. */
 static uint32_t common(const int32_t *a, const int32_t *b, uint32_t n)
 {
     uint32_t i = 0;
@@ -58,7 +58,7 @@ static uint32_t common(const int32_t *a, const int32_t *b, uint32_t n)
     return i;
 }
 
-/* Of the run's first `limit` ids. */
+/* Like context_run_common, for the run's first `limit` ids. */
 static uint32_t common_within(const struct context_run *r, uint32_t limit, struct token_span ids)
 {
     uint32_t got = 0, want = MIN_OF(limit, r->base_n);
@@ -76,7 +76,7 @@ uint32_t context_run_common(const struct context_run *r, struct token_span ids)
     return common_within(r, context_run_length(r), ids);
 }
 
-/* Skips bases that give nothing of their own, so that chains of bases stay short. */
+/* Skips bases that contribute no ids of their own, so that chains of bases stay short. */
 static const struct context_run *own_base(const struct context_run *base, uint32_t n)
 {
     while (base && n <= base->base_n)
@@ -90,7 +90,6 @@ bool context_run_extends(const struct context_run *base, uint32_t n)
     return !base || base->depth < RUN_DEPTH_MAX;
 }
 
-/* Makes the run of base_n ids of `base` and n of its own. */
 void forest_run(struct forest *f, struct context_run *r, const struct context_run *base,
                 uint32_t base_n, uint32_t n)
 {
@@ -114,7 +113,8 @@ const float *checkpoint_logprobs(const struct checkpoint *t)
                            : NULL;
 }
 
-/* Where a part of the answer begins, behind the sampled ids and logprobs and these bytes. */
+/* Returns the address of the part of the answer that follows the sampled ids, the logprobs and so
+ * many bytes. */
 static const char *part(const struct checkpoint *t, size_t behind)
 {
     return payload_bytes(t->payload) + t->at + (size_t)t->n * (t->has_logprobs ? 8 : 4) + behind;
@@ -181,7 +181,7 @@ bool checkpoint_odds(const struct checkpoint *t, struct odds *ret)
     return t->odds_len > 0 && odds_read(str_of(part(t, behind), t->odds_len), t->n, ret) == 0;
 }
 
-/* Never 0, which stands for none. */
+/* never 0, which means none */
 uint64_t ids_hash(uint64_t h, const int32_t *ids, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -191,7 +191,7 @@ uint64_t ids_hash(uint64_t h, const int32_t *ids, size_t n)
     return h ? h : 1;
 }
 
-/* All t->total ids: context and answers from the root down to t. */
+/* The ids are the contexts and answers from the root down to t. */
 void checkpoint_copy(const struct checkpoint *t, int32_t *out)
 {
     uint32_t limit = t->total;
@@ -209,7 +209,8 @@ void checkpoint_copy(const struct checkpoint *t, int32_t *out)
     }
 }
 
-/* Of the run those within [from, to), each to its place in `out`, which begins with `from`. */
+/* Copies the run's ids in [from, to) to their positions in `out`, which begins with position
+ * `from`. */
 static void run_copy_part(const struct context_run *r, uint32_t from, uint32_t to, int32_t *out)
 {
     for (; r && from < to; r = r->base) {
@@ -261,7 +262,6 @@ struct str checkpoint_pool(const struct checkpoint *t)
     return t->node ? t->node->env->pool : (struct str){0};
 }
 
-/* From the root to t. */
 struct checkpoint **checkpoint_path(struct checkpoint *t, struct arena *a)
 {
     struct checkpoint **path = arena_calloc(a, t->depth, sizeof(struct checkpoint *));

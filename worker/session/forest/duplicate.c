@@ -1,4 +1,4 @@
-/* The same answer again, of a request that came twice. */
+/* Finds the checkpoint of the same answer if a request was sent twice. */
 #include "common/codec/json.h"
 #include "worker/session/call/plan.h"
 #include "worker/session/forest/checkpoint.h"
@@ -6,7 +6,7 @@
 #include "worker/session/record/new_messages.h"
 #include "worker/session/store/store.h"
 
-/* Whether others stand on it, or calls under way will. */
+/* Reports whether checkpoints continue it, or running calls will. */
 static bool in_use(const struct session *s, const struct checkpoint *t)
 {
     const struct plan *p;
@@ -19,7 +19,8 @@ static bool in_use(const struct session *s, const struct checkpoint *t)
     return false;
 }
 
-/* The node of the answer's message below the plan's prompt, or NULL. A long one was read before. */
+/* Finds the node of the answer's message below the plan's prompt, or NULL. A long message must have
+ * been read before. */
 static struct message_node *find_node(const struct plan *p, const struct json *message)
 {
     struct forest *f = &p->session->forest;

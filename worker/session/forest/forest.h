@@ -1,19 +1,19 @@
 /*
- * struct forest: what one session remembers. Two structures over one arena:
+ * struct forest: the messages and answers of one session. Two structures over one arena:
  *
- * - a trie of messages (struct message_node), one per environment (tools, chat-template kwargs and
- * the pool of engines that answers, which must be equal for a checkpoint to be reusable), keyed by
- * (parent, message key): a request is matched in one walk whatever the number of branches;
- * - checkpoints (struct checkpoint): one generated answer each, hanging at the node of their
- * assistant message (at none for a completion, which has no messages), linked to the checkpoint
- * they were built on. A checkpoint stores only what it
- * added after its parent's tokens (after dropping `trim` of them): `context` (mask 0) and the
- * sampled ids. Context that another checkpoint already has is shared, not copied (struct
- * context_run). Ids, logprobs and experts lie in payloads, which may be out of memory (payload.h).
+ * - a trie of messages (struct message_node) for each environment (tools, chat-template kwargs and
+ *   the pool of engines that answers, which must be equal for a checkpoint to be reusable), keyed
+ *   by (parent, message key): a request is matched in one walk whatever the number of branches;
+ * - checkpoints (struct checkpoint): one generated answer each, linked to the node of their
+ *   assistant message (to none for a completion, which has no messages) and to the checkpoint that
+ *   they continue. A checkpoint stores only what it added after its parent's tokens (after dropping
+ *   `trim` of them): `context` (mask 0) and the sampled ids. Context that a different checkpoint
+ *   already has is shared, not copied (struct context_run). Ids, logprobs and experts are in
+ *   payloads, which may be out of memory (payload.h).
  *
- * An example: one environment, two branches. The model answered "4"; then one request went on with
- * "and 3+3?" and was sampled twice (n = 2), another one went on from the same answer with "why?",
- * where the template no longer renders the "<end>" that the model had sampled.
+ * An example: one environment, two branches. The model answered "4". Then one request continued
+ * with "and 3+3?" and was sampled twice (n = 2), and a second request continued the same answer
+ * with "why?", where the template no longer renders the "<end>" that the model had sampled.
  *
  *   nodes (messages)                      checkpoints (answers), and what each stores
  *
@@ -30,13 +30,13 @@
  *               '- assistant "So." <----- D   trim 1: A's <end> is dropped
  *                                             context [<user>why?<asst>]      sampled [So.<end>]
  *
- *   The tokens of B's path are A's context, A's sampled ids, B's context, B's sampled ids; those of
- *   D's path leave out the last of A's. A path's tokens are what the engine was asked with and
- * gave, never a new rendering of the messages.
+ * The tokens of B's path are A's context, A's sampled ids, B's context, B's sampled ids; those of
+ * D's path omit the last of A's. A path's tokens are the ids that the engine was sent and returned,
+ * never a new rendering of the messages.
  *
- * Checkpoints and nodes are never moved or changed once applied (links, marks and a kept audit
- * aside), so readers may hold them while the session lives. Single-threaded; only apply.c and the
- * policies write.
+ * Checkpoints and nodes are never moved or changed once applied (except links, marks and a kept
+ * audit), so readers may keep pointers while the session lives. Single-threaded; only apply.c and
+ * the policies write.
  */
 #ifndef RG_SESSION_FOREST_H
 #define RG_SESSION_FOREST_H
@@ -60,90 +60,96 @@ struct json_member;
 struct new_messages;
 struct prompt_env;
 
-/* What is written of very many nodes at once (forest_hang, and `through`) stands together: each
- * other line of memory would cost as much again. */
+/* A message of the trie. The fields that are written for very many nodes at once (forest_hang, and
+ * `through`) are adjacent, because each further cache line would cost as much again. */
 struct message_node {
-    uint32_t id;    /* order of making, over all environments */
-    uint32_t depth; /* messages on the path; 0: an environment's root, which holds none */
+    uint32_t id;    /* order of creation, over all environments */
+    uint32_t depth; /* messages on the path; 0: root of an environment, which has no message */
     uint64_t hash;
     struct message_node *parent;  /* NULL for an environment's root */
     struct message_node *chained; /* next in the hash bucket */
-    struct json_member *members;  /* msg.json's: who lists a conversation looks no further */
+    /* members of msg.json, so that a listing of a conversation needs only this */
+    struct json_member *members;
     uint32_t n_members;
     uint32_t samples; /* answers generated right after this message */
     struct message_node
-        *recent; /* the child passed last, by whoever. Of an answer's node that hangs
-                    nowhere: an equal one of the same call before it, or NULL */
-    struct message_node *latest; /* the child that a record passed last. Of an answer's node that
-                                    did not hang: the one that was there */
+        *recent; /* the child that any walk passed last. While the node of an answer is not in the
+                    trie: an equal one of the same call before it, or NULL */
+    /* the child that a record passed last. For an answer's node that
+     *                                     was not added: the node that existed already */
+    struct message_node *latest;
     struct prompt_env *env;
-    struct checkpoint *through;  /* a checkpoint whose context rendered this message, or NULL */
-    uint64_t echo;               /* key in forest.by_echo; 0: none. Of an answer's node that hangs
-                                    nowhere yet: message_echo_hash */
-    struct message_node *echoed; /* the next one with that key */
+    struct checkpoint *through; /* a checkpoint whose context rendered this message, or NULL */
+    /* key in forest.by_echo; 0: none. While the node of an answer is not in
+     *                                     the trie: message_echo_hash */
+    uint64_t echo;
+    struct message_node *echoed; /* next node with that key */
     struct message msg;
     struct checkpoint *newest; /* newest visible checkpoint at this message, or NULL */
     struct chain *heads;       /* policy chains: those that end here, newest first */
-    struct chain *backs;       /* those whose last assistant follows here, newest first */
+    /* policy chains: those whose last assistant message follows here, newest first */
+    struct chain *backs;
 };
 
-/* What makes an environment; empty and null values mean none. */
+/* The parts of an environment. Empty and null values count as absent. */
 struct env_key {
     const struct json *tools, *kwargs; /* or NULL */
-    struct str pool;                   /* of engines; absent: the policy's */
+    struct str pool;                   /* pool of engines; absent: the policy's */
     bool tools_hashed;                 /* tools_hash is set */
     uint64_t tools_hash[2];            /* set by long_tools_hash, or else by forest_env */
-    uint64_t hash;                     /* forest_env's, once it was needed; before: 0 */
+    uint64_t hash;                     /* set by forest_env when first needed; before: 0 */
 };
 
 struct prompt_env {
     uint32_t id;
     uint64_t hash;
-    struct prompt_env *alike;  /* the next one with that hash */
+    struct prompt_env *alike;  /* next environment with that hash */
     const struct json *tools;  /* or NULL */
     const struct json *kwargs; /* or NULL */
-    struct str pool;           /* of engines; absent: the policy's */
-    uint64_t tools_hash[2];    /* as of its key */
+    struct str pool;           /* pool of engines; absent: the policy's */
+    uint64_t tools_hash[2];    /* as in its key */
     struct message_node root;
 };
 
-/* One committed call; its answers are checkpoints, none when it was exhausted. */
+/* One committed call. Its answers are checkpoints; an exhausted call has none. */
 struct call_record {
     uint64_t number;
     uint64_t body_hash[2];
     struct str key; /* Idempotency-Key, or absent */
     int64_t max_tokens;
     uint64_t at_ms;
-    uint32_t first_checkpoint, n_checkpoints; /* its answers: checkpoints[first_checkpoint ..] */
+    uint32_t first_checkpoint, n_checkpoints; /* its answers are checkpoints[first_checkpoint ..] */
     uint32_t prompt_tokens;
     float temperature;
     bool exhausted;
-    bool asked_brief; /* `asked` has no instructions, but the conversation's first message */
-    struct str asked; /* shared with the calls that asked the same */
+    bool asked_brief; /* `asked` has no instructions, which are the conversation's first message */
+    struct str asked; /* shared with the calls that have the same */
 };
 
-/* The newest calls with a body hash, as index + 1; here because a map's key must not move. */
+/* The newest calls with a body hash, as index + 1. In a struct of its own because a map's key must
+ * not move. */
 struct hash_entry {
     uint64_t body_hash[2];
     uint32_t newest;
-    uint32_t newest_plain; /* that came without an Idempotency-Key; 0: none */
+    uint32_t newest_plain; /* newest call without an Idempotency-Key; 0: none */
 };
 
-/* The newest call with a body hash and an Idempotency-Key, which stand in `said` one behind the
+/* The newest call with a body hash and an Idempotency-Key, which are both in `said`, one after the
  * other. */
 struct key_entry {
     uint32_t newest; /* index + 1 */
     char said[];
 };
 
-/* What a row of a list says of the answers that no other follows, hidden ones and those of others'
- * pools left out: kept as they come and go (session_count_leaf), for they may be very many. */
+/* Sums for a list's row over the answers that no other answer follows, without hidden ones and
+ * those of other pools. Updated as answers are added and removed (session_count_leaf), because
+ * there may be very many. */
 struct forest_leaves {
-    uint64_t n, audited; /* how many, and of them by an export's audit */
-    uint64_t drift;      /* tokens that differ, of those */
+    uint64_t n, audited; /* number of answers, and of those that an export has audited */
+    uint64_t drift;      /* number of tokens that differ in audited ones */
 };
 
-/* What the time of a session goes to (session_sums.h). */
+/* What a session spends its time on (session_sums.h). */
 enum session_spending {
     SPENDING_START,
     SPENDING_QUEUE,
@@ -154,57 +160,61 @@ enum session_spending {
     SPENDINGS
 };
 
-/* Sums of the session's own answers, those of others' pools left out. */
+/* Sums over the session's own answers, without those of other pools. */
 struct forest_sums {
-    uint64_t turns, truncated; /* answers; those cut by length */
+    uint64_t turns, truncated; /* answers; answers that were cut by length */
     uint64_t sampled;          /* their tokens */
     uint64_t copied;           /* forest.tokens of the beginning, which was copied */
     uint64_t last_ms;          /* wall clock of the newest answer; 0: none yet */
     uint64_t spent_us[SPENDINGS];
-    bool numbered; /* some token's weight version is a number, the least: */
+    bool numbered; /* some token's weight version is a number; the least of them: */
     uint64_t oldest;
     struct str newest; /* weight version of the newest token that has one; in the arena */
 };
 
-/* Where a walk ended whose messages a reader of requests has had before: message n - 1 under that
- * reading (chat_stretch) is this node, whose depth is n, as long as the forest has the same
- * shape. */
+/* The end of an earlier walk, for a reader of requests that has seen the same messages before:
+ * message n - 1 of that reading (chat_stretch) is this node, whose depth is n, as long as the
+ * forest's `shape` is the same. */
 struct walk_end {
     uint64_t reading;
     uint64_t shape;
     struct message_node *node; /* NULL: none */
 };
 
-enum { WALK_ENDS = 4 }; /* as agents that share a session take turns */
+enum { WALK_ENDS = 4 }; /* because agents that share a session take turns */
 
 struct forest {
     struct arena arena;
     struct matcher matcher;
-    struct matcher counting; /* the same for what is looked up, which a walk counts */
+    struct matcher counting; /* matcher for lookups of walks, which count the bytes compared */
     VEC(struct prompt_env *) envs;
-    struct map by_env;                    /* prompt_env.hash -> the newest environment with it */
-    struct prompt_env *recent_env;        /* the one that was found last, or NULL */
+    /* prompt_env.hash -> the newest environment with that hash */
+    struct map by_env;
+    struct prompt_env *recent_env;        /* the environment that was found last, or NULL */
     VEC(struct message_node *) nodes;     /* by id */
     VEC(struct checkpoint *) checkpoints; /* by id */
     VEC(struct call_record) calls;
-    VEC(uint32_t) by_number;       /* indexes of calls, by their numbers */
-    struct message_node **buckets; /* the nodes by their hash */
+    VEC(uint32_t) by_number;       /* indexes of calls, by call number */
+    struct message_node **buckets; /* nodes by their hash */
     uint32_t n_buckets, buckets_room;
     struct map by_response;
     struct map by_call;  /* id of a tool call -> the newest checkpoint that issued it */
-    size_t longest_call; /* bytes of the longest such id: no other is looked up */
+    size_t longest_call; /* bytes of the longest such id; longer ones are not looked up */
     struct map by_echo;  /* node.echo -> the newest generated message with that key */
-    size_t longest_said; /* bytes of the longest generated message: no echo is much longer */
+    size_t longest_said; /* bytes of the longest generated message; no echo is much longer */
     struct map by_hash;  /* body hash -> struct hash_entry */
     struct map by_key;   /* body hash and Idempotency-Key -> struct key_entry */
-    uint64_t tokens;     /* stored ids, context and sampled */
-    uint32_t top_id;     /* the greatest of them */
-    uint64_t shape;      /* a number that grows when a message may be found elsewhere: a node
-                            gets another child, or other answers; a call's id names another one */
-    struct walk_end ends[WALK_ENDS]; /* the newest first */
+    uint64_t tokens;     /* number of stored ids, context and sampled */
+    uint32_t top_id;     /* the largest stored id */
+    /* grows whenever a message may be found at a different node: a node
+     *                             gets another child or other answers, or a call's id names a
+     *                             different
+     *                             checkpoint */
+    uint64_t shape;
+    struct walk_end ends[WALK_ENDS]; /* newest first */
     bool has_images;                 /* some message has a picture */
     bool has_signed;                 /* some answer is signed (message_is_signed) */
-    VEC(uint64_t) seals;             /* hashes of the seals of answers' thoughts */
+    VEC(uint64_t) seals;             /* hashes of the seals of the answers' thoughts */
     struct forest_leaves leaves;
     struct forest_sums sums;
 };
