@@ -3,10 +3,10 @@
  *   env -- "system" -- "user" -- "assistant"   <- checkpoint, older checkpoint
  *                           `--- "assistant"   <- checkpoint
  *
- * A node is found by parent and message, through one hash table for all nodes of the session
- * (buckets, chained). Equality is the matcher's: two spellings of one message may be one node.
- * An assistant message as a client sends it back may differ from what was parsed; by_echo finds
- * the node then. The tokens are in checkpoint.c. */
+ * A node is found by parent and message through one hash table for all nodes of the session
+ * (buckets, chained). The matcher decides equality: two spellings of one message may be one node. A
+ * client may send an assistant message back in a form different from the parsed one; by_echo finds
+ * the node then. checkpoint.c has the tokens. */
 
 #include "worker/session/forest/forest.h"
 
@@ -26,7 +26,7 @@ void forest_init(struct forest *f, struct matcher mt)
     *f = (struct forest){.matcher = mt, .counting = mt, .arena = {.tight = true}};
 }
 
-/* Frees the forest; the session frees the payloads. */
+/* The session frees the payloads. */
 void forest_done(struct forest *f)
 {
     vec_done(&f->envs);
@@ -61,7 +61,8 @@ struct str forest_str(struct forest *f, struct str s)
     return forest_str_in(&f->arena, s);
 }
 
-/* A copy in the arena; bytes that are no UTF-8 become '?', as it goes into JSON. */
+/* Copies into the arena; bytes that are no UTF-8 become '?', because the text will be part of
+ * JSON. */
 struct str forest_text_in(struct arena *a, struct str s)
 {
     char *copy;
@@ -80,7 +81,7 @@ struct str forest_text(struct forest *f, struct str s)
     return forest_text_in(&f->arena, s);
 }
 
-/* The part behind the last '-' or '_': clients write the prefix in their own way. */
+/* Returns the part after the last '-' or '_', because clients write the prefix in their own way. */
 struct str response_key(struct str id)
 {
     size_t at = id.len;
@@ -97,7 +98,7 @@ static bool same_value(const struct json *a, const struct json *b)
     return a && b ? json_equal(a, b) : !a && !b;
 }
 
-/* Empty and null mean "none". */
+/* Returns NULL for empty and null values, which count as absent. */
 static const struct json *meaningful_or_null(const struct json *v)
 {
     return json_is_null(v) || v->n == 0 ? NULL : v;
@@ -148,7 +149,7 @@ static uint64_t hash_of_env(struct env_key *key)
     return str_hash(str_of((const char *)part, sizeof(part)), 15) | 1;
 }
 
-/* Hashes the environment once for each key, since tools may be long. */
+/* Hashes the environment once for each key, because tools may be long. */
 static uint64_t env_hash(struct env_key *key)
 {
     if (!key->hash)
@@ -156,10 +157,9 @@ static uint64_t env_hash(struct env_key *key)
     return key->hash;
 }
 
-/* Finds the environment; NULL: not known yet. */
 struct prompt_env *forest_env(struct forest *f, struct env_key *key)
 {
-    struct prompt_env *g = f->recent_env; /* the likely one */
+    struct prompt_env *g = f->recent_env; /* the most likely one */
     uint64_t hash;
 
     if (g && !key->hash && is_env(g, key))
@@ -173,7 +173,7 @@ struct prompt_env *forest_env(struct forest *f, struct env_key *key)
     return g;
 }
 
-/* The caller knows that it is new. */
+/* The caller must know that the environment is new. */
 struct prompt_env *forest_env_add(struct forest *f, struct env_key *key, struct arena *own)
 {
     const struct json *tools = meaningful_or_null(key->tools),
@@ -204,8 +204,8 @@ static uint64_t key_of(const struct message_node *parent, uint64_t message)
     return h ^ (h >> 31);
 }
 
-/* Finds the chain of the nodes with this hash. Nodes of a chain that does not exist yet are in the
- * one that will be split. */
+/* Returns the bucket of the nodes with this hash. Nodes of a bucket that does not exist yet are in
+ * the bucket that will be split. */
 static struct message_node **bucket_of(const struct forest *f, uint64_t hash)
 {
     size_t i = hash & (f->buckets_room - 1);
@@ -213,9 +213,9 @@ static struct message_node **bucket_of(const struct forest *f, uint64_t hash)
     return &f->buckets[i < f->n_buckets ? i : i - f->buckets_room / 2];
 }
 
-/* Finds a child by hash first, since comparing messages is expensive. Long messages have two
- * hashes: the brief one distinguishes most. A whole text is hashed only if a stored one is as long.
- */
+/* Finds a child by hash first, because comparing messages is expensive. Long messages have two
+ * hashes: the brief one distinguishes most. A whole text is hashed only if a stored one has the
+ * same length. */
 static struct message_node *find_child_by_hash(const struct forest *f,
                                                const struct message_node *parent, uint64_t hash,
                                                const struct message *m)
@@ -236,20 +236,19 @@ static struct message_node *find_child_by_hash(const struct forest *f,
     return NULL;
 }
 
-/* For certain, by hashes that both have. */
+/* Reports whether hashes that both have prove a difference. */
 static bool differs_for_certain(const struct message *a, const struct message *b)
 {
     return a->hash && b->hash && a->hash != b->hash;
 }
 
-/* NULL: there is no such message behind that one. */
 struct message_node *forest_find_child(struct forest *f, struct message_node *parent,
                                        const struct message *m)
 {
     struct message_node *n = parent->recent;
 
-    /* The conversation that was extended last is nearly always the one that comes back: comparing
-     * bytes is cheaper than hashing them. */
+    /* The conversation that was extended last is nearly always the one that is sent again, and
+     * comparing bytes is cheaper than hashing them. */
     if (!n)
         return NULL;
     if (!differs_for_certain(&n->msg, m) && message_equal(&n->msg, m, &f->counting))
@@ -260,28 +259,28 @@ struct message_node *forest_find_child(struct forest *f, struct message_node *pa
     return n;
 }
 
-/* What of the answers with an echo's key is looked at (the newest node's bytes do not count): a
- * session may have thousands that call the same tool. */
+/* Limits of the search among answers with an echo's key (the newest node's bytes do not count),
+ * because a session may have thousands that call the same tool. */
 enum { ECHO_NODES = 64, ECHO_BYTES = 512 << 10, ECHO_CALLS = 8192 };
 
-/* Arguments that are read and compared as values, members in whatever order, take as long as so
- * many times their bytes of text, as one of several candidates. */
+/* Arguments that are parsed and compared as values, with members in any order, cost so many times
+ * their bytes of text, per candidate. */
 enum { ECHO_ARGS_COST = 8 };
 
 struct echo_look {
     const struct message *m;
     struct message_args args; /* arguments of m */
-    bool ids;                 /* an answer has its first call's id */
+    bool ids;                 /* an answer has the id of the message's first tool call */
     uint32_t nodes;           /* number of nodes that were compared, */
-    uint32_t calls;           /* answers, and calls that were alike, */
-    size_t bytes;             /* and so many of their texts, */
+    uint32_t calls;           /* of answers and of tool calls that were similar, */
+    size_t bytes;             /* of bytes of their texts, */
     size_t thoughts;          /* and of their thoughts */
 };
 
 void forest_enter_call(struct forest *f, struct str id, struct checkpoint *t)
 {
     f->longest_call = MAX_OF(f->longest_call, id.len);
-    f->shape += map_set(&f->by_call, id, t) != NULL; /* it named another answer before */
+    f->shape += map_set(&f->by_call, id, t) != NULL; /* the id named a different answer before */
 }
 
 void forest_enter_calls(struct forest *f, size_t from)
@@ -304,8 +303,8 @@ struct checkpoint *forest_issuer(struct forest *f, struct str id)
     return id.len > 0 && id.len <= f->longest_call ? map_get(&f->by_call, id) : NULL;
 }
 
-/* Finds the answer that issued the ids of m's calls, by the first one. NULL if that answer follows
- * another message, or its names differ and `renamed` is false. */
+/* Finds the answer that issued the ids of m's tool calls, by the first one. Returns NULL if that
+ * answer follows a different message, or if its names differ and `renamed` is false. */
 static struct message_node *find_issued(struct forest *f, const struct message_node *parent,
                                         struct echo_look *l, bool renamed)
 {
@@ -323,8 +322,8 @@ static struct message_node *find_issued(struct forest *f, const struct message_n
     return message_beside_is(beside, t->message, bare, &l->thoughts) ? n : NULL;
 }
 
-/* Compares by the ids of the node's answers. These differ only in ids and thoughts. So the rest of
- * the message is compared once, and with a thought only if ids are equal. */
+/* Compares by the ids of the node's answers. These answers differ only in ids and thoughts, so the
+ * rest of the message is compared once, and the thought only if the ids are equal. */
 static bool has_ids_of(const struct forest *f, const struct message_node *n, struct echo_look *l)
 {
     struct str bare;
@@ -344,7 +343,7 @@ static bool has_ids_of(const struct forest *f, const struct message_node *n, str
     return false;
 }
 
-/* Whether the message may be one of the node's answers, sent back in the client's way. */
+/* Reports whether the message may be one of the node's answers in a client's own form. */
 static bool is_echo_of(const struct forest *f, const struct message_node *n, struct echo_look *l)
 {
     struct matcher counting = f->matcher;
@@ -369,8 +368,8 @@ static bool goes_on(struct echo_look *l, const struct message_node *n)
     return l->nodes++ < ECHO_NODES && l->bytes < ECHO_BYTES;
 }
 
-/* An upstream may have issued one id twice: answers with the same names are tried before ids
- * alone. */
+/* Answers with equal names are tried before those with only equal ids, because an upstream may have
+ * issued one id twice. */
 static struct message_node *find_echo(struct forest *f, struct message_node *parent, uint64_t key,
                                       struct echo_look *l)
 {
@@ -417,7 +416,7 @@ static bool notes_echo(const struct forest *f, const struct message_node *n)
     return !n->echo && f->matcher.kind == MATCHER_CANONICAL;
 }
 
-/* `hash`: message_echo_hash of its message. */
+/* `hash` is message_echo_hash of the node's message. */
 static void enter_echo(struct forest *f, struct message_node *n, uint64_t hash)
 {
     f->longest_said = MAX_OF(f->longest_said, json_text_bytes(n->msg.json, SIZE_MAX));
@@ -431,8 +430,9 @@ void forest_enter_echo(struct forest *f, struct message_node *n)
         enter_echo(f, n, message_echo_hash(&n->msg));
 }
 
-/* Room for one node more, by one bucket more: it gets its nodes out of the one that had them. So a
- * node costs the same in a large forest (linear hashing: Litwin, VLDB 1980). */
+/* Makes space for one more node by adding one bucket, which gets its nodes from the bucket that
+ * had them. The cost of a node is thus the same in a large forest (linear hashing: Litwin, VLDB
+ * 1980). */
 static void grow_buckets(struct forest *f)
 {
     struct message_node **from, **fresh;
@@ -469,8 +469,7 @@ static void reserve_nodes(struct forest *f, uint32_t n)
         grow_buckets(f);
 }
 
-/* A node with its message and its hashes set becomes the newest child; there is none that is
- * equal. */
+/* Makes a node, whose message and hashes are set, the newest child. No equal child may exist. */
 static void link_node(struct forest *f, struct message_node *parent, struct message_node *n)
 {
     struct message_node **bucket;
@@ -484,7 +483,8 @@ static void link_node(struct forest *f, struct message_node *parent, struct mess
         n->members = n->msg.json->members;
         n->n_members = n->msg.json->n;
     }
-    f->shape += parent->recent != NULL; /* its other children were found without this one */
+    /* earlier lookups of the other children did not see this one */
+    f->shape += parent->recent != NULL;
     *vec_push(&f->nodes) = n;
     bucket = bucket_of(f, n->hash);
     n->chained = *bucket;
@@ -492,7 +492,7 @@ static void link_node(struct forest *f, struct message_node *parent, struct mess
     parent->recent = n;
 }
 
-/* A node with its message set becomes the newest child; there is none that is equal. */
+/* Makes a node, whose message is set, the newest child. No equal child may exist. */
 static void hang_node(struct forest *f, struct message_node *parent, struct message_node *n)
 {
     f->has_images = f->has_images || message_shows_images(&n->msg);
@@ -538,8 +538,9 @@ struct message_node *forest_hang_answer(struct forest *f, struct message_node *p
     return n;
 }
 
-/* Finds or makes it. `own`: the message lies in the forest's arena already. A new node lies right
- * before its text: a walk that compares them goes through memory in one direction. */
+/* Finds or makes the child. `own`: the message is in the forest's arena already. A new node is
+ * allocated right before its text, so that a walk that compares texts reads memory in one
+ * direction. */
 static struct message_node *find_or_make_child(struct forest *f, struct message_node *parent,
                                                const struct json *message, bool own)
 {
@@ -579,8 +580,8 @@ struct str node_text(const struct message_node *node)
     return text.p ? text : node->msg.content;
 }
 
-/* Each node points to the one above it: in an idle session that is a wait for memory each time.
- * Mostly nodes were made one after the other, so those above are prefetched. */
+/* Each node points to its parent, which in an idle session costs a cache miss each time. Because
+ * most nodes were made one after the other, the parents are prefetched. */
 enum { FETCHED_AHEAD = 16 };
 
 struct json *forest_messages(const struct forest *f, const struct message_node *node,

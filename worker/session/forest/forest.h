@@ -219,137 +219,142 @@ struct forest {
     struct forest_sums sums;
 };
 
-/* Writes what a key_entry says: what a call with that body and that key is found by. */
+/* Writes the key by which a call with that body and that Idempotency-Key is found (key_entry). */
 void call_key_put(struct buf *said, const uint64_t body_hash[2], struct str key);
 
 /* Makes an empty forest whose messages are compared as `mt` says. */
 void forest_init(struct forest *f, struct matcher mt);
 
-/* Frees all of it; payloads are the session's. */
+/* Frees everything except payloads, which are the session's. */
 void forest_done(struct forest *f);
 
-/* Returns the environment with an equal key, or NULL. However many there are, it compares one or
- * two. */
+/* Returns the environment with an equal key, or NULL. Compares only one or two environments,
+ * however many there are. */
 struct prompt_env *forest_env(struct forest *f, struct env_key *key);
 
-/* Whether the environment has the key's tools. */
+/* Reports whether the environment has the key's tools. */
 bool forest_same_tools(const struct prompt_env *g, struct env_key *key);
 
-/* Adds one; there must be none that is equal. The values are copied into the forest's arena, or lie
- * in `own`, which the forest takes over, and are kept as they are. */
+/* Adds an environment; no equal one may exist. The values are copied into the forest's arena, or
+ * are in `own`, which the forest takes over without a copy. */
 struct prompt_env *forest_env_add(struct forest *f, struct env_key *key, struct arena *own);
 
 /* One walk of a request through an environment. */
 struct walk {
-    struct message_node *last; /* holds message n_matched - 1, its parents those before; or NULL */
+    /* node of message n_matched - 1, whose ancestors are the messages before; or NULL */
+    struct message_node *last;
     uint32_t n_matched;
-    struct message unmatched; /* message n_matched when n_matched < n */
+    struct message unmatched; /* message n_matched, if n_matched < n */
     uint32_t n;
 
-    /* Of one that forest_walk_begin_known began: */
-    const struct chat_known *known; /* of its messages; or NULL */
-    struct message_node *began;     /* where; NULL: at the root */
-    uint64_t shape;                 /* the forest's, then */
+    /* Set by forest_walk_begin_known: */
+    const struct chat_known *known; /* what is known of the messages; or NULL */
+    struct message_node *began;     /* node where the walk began; NULL: at the root */
+    uint64_t shape;                 /* the forest's `shape` at that time */
 };
 
-/* What walks may look at: so many messages, and so many bytes of their texts. */
+/* Limits of a walk: number of messages, and bytes of their texts. */
 struct walk_room {
     uint32_t messages;
     size_t bytes;
-    bool first; /* one goes, however long it is */
+    bool first; /* the first message is compared, however long it is */
 };
 
-/* Matches messages (a JSON array) from the environment's root as deep as it goes, or as there is
- * room, which it takes from: begin, then on until that is true. A message for which there is no
- * room is as one that is not known, and room->messages is 0 then. Between two parts the forest may
- * have grown: who was known stays known. */
+/* Matches messages (a JSON array) from the environment's root as deep as possible, or as `room`
+ * allows, from which the work is subtracted: after forest_walk_begin the caller calls
+ * forest_walk_on until it returns true. A message for which there is no room counts as unknown, and
+ * room->messages is 0 then. The forest may grow between two calls: messages that were matched stay
+ * so. */
 void forest_walk_begin(const struct json *messages, struct walk *ret);
 
-/* The same, begun where an earlier walk through that environment ended, if the messages so far are
- * the same by what is known of them: it comes to where one from the root would. */
+/* Like forest_walk_begin, but begins where an earlier walk through that environment ended, if
+ * `known` says that the messages so far are the same. The result equals that of a walk from the
+ * root. */
 void forest_walk_begin_known(const struct forest *f, const struct prompt_env *g,
                              const struct json *messages, const struct chat_known *known,
                              struct walk *ret);
 
-/* Takes note of where such a walk has ended, for others. */
+/* Notes where such a walk has ended, for later walks. */
 void forest_walk_remember(struct forest *f, const struct walk *w);
 
-/* The node of the walk's message n - 1, 0 < n <= n_matched. */
+/* Returns the node of the walk's message n - 1, 0 < n <= n_matched. */
 struct message_node *walk_node(const struct walk *w, uint32_t n);
 
 bool forest_walk_on(struct forest *f, struct prompt_env *g, const struct json *messages,
                     struct arena *a, struct walk_room *room, struct walk *w);
 
-/* The child of `parent` with this message, made when missing (the message is copied). */
+/* Returns the child of `parent` with this message. Makes it if missing, with a copy of the
+ * message. */
 struct message_node *forest_child(struct forest *f, struct message_node *parent,
                                   const struct json *message);
 
-/* The same for a message that lies in the forest's arena: it is not copied again. */
+/* Like forest_child, for a message in the forest's arena, which is not copied again. */
 struct message_node *forest_child_of_own(struct forest *f, struct message_node *parent,
                                          const struct json *message);
 
-/* Hangs n nodes, whose messages were read for the forest's matcher and have their hashes, below
- * `at`, one below the other, and returns the last one's (`at` for none); messages that are there
- * already keep their nodes. All lie in the forest's arena. Whether one has a picture
- * (has_images) is the caller's to note. */
+/* Adds n nodes below `at`, each below the one before, and returns the last one's node (`at` for n
+ * 0). Their messages must have been read for the forest's matcher and have their hashes, and be in
+ * the forest's arena. Messages that exist already keep their nodes. The caller must note whether a
+ * message has a picture (has_images). */
 struct message_node *forest_hang(struct forest *f, struct message_node *at,
                                  struct message_node *const *nodes, uint32_t n);
 
-/* Hangs the last n of what is ready (new_messages.h) below `at`, one below the other, and returns
- * the last one's node. The forest takes over their memory. */
+/* Adds the last n prepared messages (new_messages.h) below `at`, each below the one before, and
+ * returns the last one's node. The forest takes over their memory. */
 struct message_node *new_messages_hang(struct new_messages *m, uint32_t n, struct forest *f,
                                        struct message_node *at);
 
-/* The child that matches, or NULL; tmp is for prepared texts. */
+/* Returns the child that matches, or NULL. tmp is for prepared texts. */
 struct message_node *forest_find_child(struct forest *f, struct message_node *parent,
                                        const struct message *m);
 
-/* The child that matches, or that the message is an echo of (message_echoes_words), or NULL. */
+/* Returns the child that matches, or that the message is an echo of (message_echoes_words), or
+ * NULL. */
 struct message_node *forest_find_echo(struct forest *f, struct message_node *parent,
                                       const struct message *m);
 
 /* Notes an answer that an upstream signed, and the seals of its thought. */
 void forest_remember_signed(struct forest *f, const struct json *message);
 
-/* An answer was generated at this node: its echoes are to be found. */
+/* Lets lookups find echoes of an answer that was generated at this node. */
 void forest_enter_echo(struct forest *f, struct message_node *n);
 
-/* Both for an answer whose node is ready (new_answer_make): hangs it below `parent`, unless the
- * message is there, and returns the message's node. */
+/* Does both for an answer whose node is prepared (new_answer_make): adds the node below `parent`,
+ * unless the message exists there, and returns the message's node. */
 struct message_node *forest_hang_answer(struct forest *f, struct message_node *parent,
                                         struct message_node *ready);
 
-/* The answer has a call with that id, which lies in the forest's arena. */
+/* Notes that the answer has a tool call with that id, which is in the forest's arena. */
 void forest_enter_call(struct forest *f, struct str id, struct checkpoint *t);
 
-/* Notes the calls of the answers from checkpoint `from` on. */
+/* Notes the tool calls of the answers from checkpoint `from` on. */
 void forest_enter_calls(struct forest *f, size_t from);
 
-/* The newest answer that issued a call with that id, or NULL. However long
- * the id is, no more of it is looked at than an issued one has. */
+/* Returns the newest answer that issued a tool call with that id, or NULL. Of a long id only as
+ * many bytes are read as the longest issued id has. */
 struct checkpoint *forest_issuer(struct forest *f, struct str id);
 
-/* The text of the message's content: as it is stored where it is one string, else as it is
- * compared. */
+/* Returns the text of the message's content: as stored if it is one string, else in the form in
+ * which it is compared. */
 struct str node_text(const struct message_node *node);
 
-/* The stored messages up to and including node, as a JSON array in the arena, with room for `extra`
- * more behind them. forest_messages: the same, faster where the node is f's. */
+/* Return the stored messages up to and including node, as a JSON array in the arena, with space for
+ * `extra` more. forest_messages is faster, and needs a node of f. */
 struct json *node_messages(const struct message_node *node, uint32_t extra, struct arena *a);
 struct json *forest_messages(const struct forest *f, const struct message_node *node,
                              uint32_t extra, struct arena *a);
 
-/* What is unique in a response id, which begins as its dialect's ids do: the key of by_response. */
+/* Returns the unique part of a response id, after its dialect's prefix: the key of by_response. */
 struct str response_key(struct str id);
 
 /* Interns short texts (labels, versions) in the session's arena. */
 struct str forest_str(struct forest *f, struct str s);
 
-/* The same for text that will stand in JSON: what is no UTF-8 (a header's raw bytes) becomes '?'.
- */
+/* Like forest_str for text that will be part of JSON: bytes that are no UTF-8 (of a raw header)
+ * become '?'. */
 struct str forest_text(struct forest *f, struct str s);
 
-/* The same two in another arena, which the forest may take over. */
+/* Like the two above, in a different arena, which the forest may take over later. */
 struct str forest_str_in(struct arena *a, struct str s);
 struct str forest_text_in(struct arena *a, struct str s);
 

@@ -1,6 +1,6 @@
-/* Walks down the trie (forest.h): how far a request's messages are known. A walk begins at the
- * root, or where an earlier one ended whose messages a reader of requests has had before, so that a
- * turn of a long conversation looks at what is new; and goes on in parts, as each message may be
+/* Walks down the trie (forest.h): finds how many of a request's messages are known. A walk begins
+ * at the root, or where an earlier walk with the same messages ended, so that a turn of a long
+ * conversation compares only new messages. The walk is done in parts, because each message may be
  * long. */
 
 #include <string.h>
@@ -9,7 +9,8 @@
 #include "worker/session/forest/forest.h"
 #include "worker/text/request/chat.h"
 
-/* Counts the bytes of a message next to its calls that count as nothing, but had to be read. */
+/* Counts the bytes of a message beside its tool calls that are blank: they do not count but must be
+ * read. */
 static size_t blank_bytes(const struct message *m, size_t enough)
 {
     if (!m->calls || m->content.len > 0)
@@ -17,7 +18,7 @@ static size_t blank_bytes(const struct message *m, size_t enough)
     return json_text_bytes(json_get(m->json, "content"), enough);
 }
 
-/* About the bytes that comparing the message reads. */
+/* Estimates the bytes that comparing the message reads. */
 static size_t compared_bytes(const struct message *m, size_t enough)
 {
     return m->content.len + m->reasoning.len + blank_bytes(m, enough) +
@@ -25,8 +26,8 @@ static size_t compared_bytes(const struct message *m, size_t enough)
            (m->calls ? json_text_bytes(m->calls, enough) : 0);
 }
 
-/* Arguments that are read and compared as values, members in whatever order, take as long as so
- * many times their bytes of text. */
+/* Arguments that are parsed and compared as values, with members in any order, cost so many times
+ * their bytes of text. */
 enum { WALK_ARGS_COST = 32 };
 
 static bool spend_room(struct walk_room *room, const struct message *m)
@@ -48,7 +49,7 @@ void forest_walk_begin(const struct json *messages, struct walk *ret)
     *ret = (struct walk){.n = messages->n};
 }
 
-/* Returns the reading whose stretch contains message n - 1; 0: none is known. */
+/* Returns the reading whose stretch contains message n - 1, or 0 if none is known. */
 static uint64_t reading_of(const struct chat_known *known, uint32_t n)
 {
     if (n <= known->from)
@@ -80,13 +81,14 @@ void forest_walk_begin_known(const struct forest *f, const struct prompt_env *g,
     }
 }
 
-/* Records a walk in the slot of the one that it continues, or the oldest. */
+/* Records a walk in the slot of the walk that it continues, or in the oldest slot. */
 void forest_walk_remember(struct forest *f, const struct walk *w)
 {
     uint64_t reading = w->known && w->last ? reading_of(w->known, w->n_matched) : 0;
     size_t i = 0;
 
-    if (reading == 0 || w->shape != f->shape) /* its first part may be another by now */
+    /* the nodes of the walk's first part may have changed */
+    if (reading == 0 || w->shape != f->shape)
         return;
     while (i < WALK_ENDS - 1 && f->ends[i].node && f->ends[i].shape == f->shape &&
            f->ends[i].node != w->last && f->ends[i].node != w->began)

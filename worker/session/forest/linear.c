@@ -1,5 +1,5 @@
-/* Policy linear: one history. A request extends it or retries from one generated checkpoint back;
- * the first of several overlapping commits wins. */
+/* Policy linear: one history. A request extends the history or retries from one generated
+ * checkpoint back. Of several overlapping commits the first wins. */
 #include "common/codec/json.h"
 #include "worker/session/call/plan.h"
 #include "worker/session/forest/branch.h"
@@ -11,15 +11,15 @@
 
 enum { ROLLBACK_MAX = 1 };
 
-/* How many leading messages of the request are the history's, and how many of its checkpoints lie
- * beyond them. */
+/* Returns how many leading messages of the request belong to the history, and in *ret_beyond how
+ * many of the history's checkpoints come after them. */
 static uint32_t matched_of(const struct session *s, const struct plan *p, uint32_t *ret_beyond)
 {
     const struct checkpoint *t = s->head;
     const struct message_node *at = t->node, *sent = p->walk.last;
     uint32_t n;
 
-    /* The walk may have gone down another branch of the trie: what they share counts. */
+    /* The walk may have ended in a different branch of the trie: only the shared part counts. */
     while (sent && at != sent && at->parent)
         if (sent->depth > at->depth)
             sent = sent->parent;
@@ -40,7 +40,7 @@ static bool known_role(struct str role, const char *const *roles)
     return false;
 }
 
-/* The model's template may not be able to write every role behind an answer. */
+/* Checks that the model's template can write the roles of the new messages after an answer. */
 static int may_append(const struct session *s, const struct plan *p, uint32_t from, struct err *e)
 {
     static const char *const all[] = {"tool", "user", "system", "developer", "assistant", NULL};
@@ -67,7 +67,7 @@ static int may_append(const struct session *s, const struct plan *p, uint32_t fr
     return 0;
 }
 
-/* Extends the head, or goes one answer back (pub.drops); anything else is a conflict with the
+/* Extends the head, or goes one answer back (pub.drops). Any other position is a conflict with the
  * history. */
 static int linear_position(struct session *s, struct plan *p, struct err *e)
 {
@@ -79,7 +79,8 @@ static int linear_position(struct session *s, struct plan *p, struct err *e)
         return 0;
     matched = matched_of(s, p, &beyond);
     if (matched < head->node->depth) {
-        if (beyond > ROLLBACK_MAX && p->look) /* no such call: what it says, rendered */
+        /* no call will follow, so the prompt is only rendered */
+        if (beyond > ROLLBACK_MAX && p->look)
             return 0;
         if (beyond > ROLLBACK_MAX)
             return err_set(e, ERR_HISTORY_CONFLICT,
@@ -103,7 +104,7 @@ static int linear_check(const struct session *s, const struct plan *p, struct er
     return 0;
 }
 
-/* The head goes elsewhere; what it held is counted as dropped. */
+/* Moves the head. Checkpoints that are not on the new path count as dropped. */
 void linear_move(struct session *s, struct checkpoint *head)
 {
     if (s->head && s->head != head) {
@@ -113,14 +114,15 @@ void linear_move(struct session *s, struct checkpoint *head)
     s->head = head;
 }
 
-/* A completion has no messages that a history could go on from: that of its fork is empty. */
+/* A completion has no messages that a history could continue, so the history of its fork is
+ * empty. */
 void linear_fork(struct session *s, struct checkpoint *head)
 {
     s->head = head->node ? head : NULL;
     s->head_version++;
 }
 
-/* Writes the record of a retry: the newest answer is dropped before the engine is asked. */
+/* Writes the record of a retry, which drops the newest answer before the engine is asked. */
 void session_drop_record(struct session_plan *pub, uint64_t now_ms, struct buf *record)
 {
     const struct plan *p = CONTAINER_OF(pub, struct plan, pub);
@@ -130,7 +132,7 @@ void session_drop_record(struct session_plan *pub, uint64_t now_ms, struct buf *
     record_put_u(record, p->session->head->id);
 }
 
-/* The plan that asked for it may be committed on the new head. */
+/* The plan that requested the drop may be committed on the new head. */
 int linear_apply_drop(struct session *s, struct record_in *r, struct err *e)
 {
     uint64_t call = record_u(r), checkpoint = record_u(r);
@@ -149,14 +151,14 @@ int linear_apply_drop(struct session *s, struct record_in *r, struct err *e)
     return 0;
 }
 
-/* Only the first answer of a call is the history's. */
+/* Only the first answer of a call belongs to the history. */
 static int linear_commit(struct session *s, struct checkpoint *t, uint32_t chain, bool rollback,
                          struct err *e)
 {
     (void)chain;
     (void)rollback;
     (void)e;
-    if (t->answer > 0) /* further answers of one call stand beside the one history */
+    if (t->answer > 0) /* further answers of a call are kept beside the history */
         return 0;
     linear_move(s, t->parent);
     s->head = t;

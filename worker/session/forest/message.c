@@ -1,4 +1,4 @@
-/* When are two messages the same? (message.h) The matcher says what counts:
+/* Decides when two messages are equal (message.h). The matcher says what counts:
  *
  *                         canonical   strict   loose_tool_call   role_content_only
  *   role, content             x         x             x                 x
@@ -8,11 +8,12 @@
  *   tool calls: id, type      -         x             x                 -
  *   arguments by value        x         -         objects               -
  *
- * Arguments of a message that are long together (MESSAGE_ARGS_MAX) count as text under each.
+ * Arguments of a message that are long together (MESSAGE_ARGS_MAX) count as text under each
+ * matcher.
  *
- * message_read brings a message to the fields that count, so that equality and hash look at the
- * same. Equal messages have equal hashes; message_hash may leave something out, message_equal
- * may not. */
+ * message_read reduces a message to the fields that count, so that equality and hash use the same
+ * fields. Equal messages have equal hashes; message_hash may omit something, message_equal may not.
+ */
 
 #include "worker/session/forest/message.h"
 
@@ -27,7 +28,6 @@
 static const char *const NAMES[MATCHER_COUNT] = {"canonical", "strict", "loose_tool_call",
                                                  "role_content_only"};
 
-/* Returns -1 if there is no such matcher. */
 int matcher_from_name(struct str name, enum matcher_kind *ret)
 {
     for (int i = 0; i < MATCHER_COUNT; i++)
@@ -43,7 +43,7 @@ const char *matcher_name(enum matcher_kind kind)
     return NAMES[kind];
 }
 
-/* --- reading --- */
+/* --- reading messages --- */
 
 static bool is_cch_char(char c)
 {
@@ -51,7 +51,8 @@ static bool is_cch_char(char c)
            c == '-';
 }
 
-/* s with every `cch=<value>` brought to one spelling; s itself when there is none. */
+/* Returns s with the value of every `cch=<value>` replaced by the same text, or s itself if there
+ * is none. */
 static struct str without_cch(struct str s, struct arena *a)
 {
     const struct str mark = STR_LIT("cch=");
@@ -83,7 +84,7 @@ static struct str leaf_without_cch(struct str s, const struct matcher *mt, struc
     return mt->ignore_cch ? without_cch(s, a) : s;
 }
 
-/* Removes the mark from every string in a value; keys stay. */
+/* Removes the value of cch from every string in a JSON value, but not from keys. */
 static struct json leaves_without_cch(const struct json *v, struct arena *a)
 {
     struct json copy = *v;
@@ -103,7 +104,7 @@ static struct json leaves_without_cch(const struct json *v, struct arena *a)
     return copy;
 }
 
-/* Strings of a content list without what may change from call to call (ignore_cch). */
+/* Returns the strings of a content list without what may change from call to call (ignore_cch). */
 static const struct json *list_leaves(const struct json *list, const struct matcher *mt,
                                       struct arena *a)
 {
@@ -116,19 +117,19 @@ static const struct json *list_leaves(const struct json *list, const struct matc
     return copy;
 }
 
-/* A part's text, absent: it has none. */
+/* Returns a part's text. Absent if it has none. */
 static struct str text_of_content(const struct json *part)
 {
     return json_string(json_get(part, "text"));
 }
 
-/* A list of texts as one, borrowed or in the arena. Absent: some part has no text. Each part is
- * looked at once: there may be many. Long ones lie behind each other already (their reader has put
- * them so, dialect/normalised.c): nothing is copied, however much it is. */
+/* Joins a list of texts, borrowed or in the arena. Absent if some part has no text. Reads each part
+ * once, because there may be many. Long texts are adjacent in memory already (their parser,
+ * dialect/normalised.c, placed them so) and are not copied. */
 static struct str joined_texts(const struct json *list, struct arena *a)
 {
     struct str few[16], *parts = few;
-    bool adjoin = true; /* each where the one before it ends */
+    bool adjoin = true; /* each text begins where the one before ends */
     size_t n = 0, at = 0;
     char *out = NULL;
 
@@ -148,13 +149,13 @@ static struct str joined_texts(const struct json *list, struct arena *a)
         at += parts[i].len;
     }
     if (n != SIZE_MAX && !out && list->n > 0)
-        out = (char *)(uintptr_t)parts[0].p; /* read only, as every text */
+        out = (char *)(uintptr_t)parts[0].p; /* only read, like every text */
     if (parts != few)
         free(parts);
     return str_of(out, n == SIZE_MAX ? 0 : n);
 }
 
-/* A long one counts as text: it is looked at on the loop. */
+/* A long text counts as not blank, because it would be read on the loop. */
 static bool is_blank(struct str s)
 {
     enum { BLANK_MAX = 64 << 10 };
@@ -167,7 +168,7 @@ static bool is_blank(struct str s)
     return true;
 }
 
-/* Borrowed from `json`, or in the arena. */
+/* The result borrows from `json`, or is in the arena. */
 void message_read(struct message *m, const struct json *json, const struct matcher *mt,
                   struct arena *a)
 {
@@ -216,11 +217,11 @@ static struct call_text call_of(const struct json *v)
                               json_text(json_get(f, "name")), json_text(json_get(f, "arguments"))};
 }
 
-/* What is read of one message's arguments while they are compared: bytes, with so many for each
- * call, and memory for their values. */
+/* Limits of parsing one message's arguments for a comparison: bytes, plus so many for each call,
+ * and memory for their values. */
 enum { ARGS_MAX = MESSAGE_ARGS_MAX, ARGS_EACH = 16, ARGS_MEMORY = 256 << 10 };
 
-/* One call's as a value; NULL: they count as text. */
+/* Parses one call's arguments as a value. Returns NULL if they count as text. */
 static const struct json *parsed_args(struct str args, const struct matcher *mt, struct arena *a)
 {
     const struct json *v;
@@ -231,9 +232,10 @@ static const struct json *parsed_args(struct str args, const struct matcher *mt,
     return mt->kind == MATCHER_LOOSE_TOOL_CALL && v->kind != JSON_OBJECT ? NULL : v;
 }
 
-/* Parses each call's arguments as a value, if the matcher compares values. NULL: all of the
- * message's count as text, since long arguments are not parsed on the loop. That depends on the
- * message alone, so its hash and its comparisons agree. Arena: an empty one of this message's. */
+/* Parses each call's arguments as a value, if the matcher compares values. Returns NULL if all of
+ * the message's count as text, because long arguments are not parsed on the loop. The choice
+ * depends on the message alone, so its hash and its comparisons agree. The arena must be empty and
+ * used for this message only. */
 static const struct json **parse_args(const struct json *calls, const struct matcher *mt,
                                       struct arena *a)
 {
@@ -268,8 +270,8 @@ void message_args_done(struct message_args *r)
     arena_done(&r->arena);
 }
 
-/* Compares the arguments of as many calls. Equal text is enough, if both sides are values, or both
- * texts. */
+/* Compares the arguments of equally many calls. Equal text is enough if both sides are values, or
+ * both texts. */
 static bool args_equal(const struct json *x, const struct json *y, const struct matcher *mt,
                        struct message_args *of_y)
 {
@@ -298,7 +300,7 @@ static bool args_equal(const struct json *x, const struct json *y, const struct 
 static bool calls_like(const struct json *x, const struct json *y, const struct matcher *mt,
                        struct message_args *of_y)
 {
-    bool same = true; /* the arguments, as texts */
+    bool same = true; /* the arguments are equal as texts */
 
     if (!x || !y)
         return x == y;
@@ -346,8 +348,8 @@ static uint64_t mix_hash(uint64_t h, uint64_t v)
     return h ^ (h >> 29);
 }
 
-/* Hashes a text; of one longer than 2 * `ends` bytes only its first and last `ends` bytes, and its
- * length. */
+/* Hashes a text. Of a text longer than 2 * `ends` bytes hashes only the first and last `ends` bytes
+ * and the length. */
 static uint64_t text_hash(struct str s, uint64_t seed, size_t ends)
 {
     uint64_t h;
@@ -358,7 +360,7 @@ static uint64_t text_hash(struct str s, uint64_t seed, size_t ends)
     return mix_hash(h, str_hash(str_sub(s, s.len - ends, s.len), seed));
 }
 
-/* Hashes the keys and texts of a value like text_hash. */
+/* Hashes the keys and texts of a value as text_hash does. */
 static uint64_t value_hash(const struct json *v, size_t ends)
 {
     uint64_t h = v->kind;
@@ -371,7 +373,7 @@ static uint64_t value_hash(const struct json *v, size_t ends)
         h = mix_hash(h, json_is_true(v));
         break;
     case JSON_NUMBER:
-        /* By value: 4096 and 4096.0 are one; what overflows shares a bucket. */
+        /* By value: 4096 and 4096.0 are equal; numbers that overflow share a bucket. */
         if (json_to_double(v, &d) == 0 && d != 0)
             h = mix_hash(h, str_hash(str_of((const char *)&d, sizeof(d)), 1));
         break;
@@ -382,7 +384,7 @@ static uint64_t value_hash(const struct json *v, size_t ends)
         for (uint32_t i = 0; i < v->n; i++)
             h = mix_hash(h, value_hash(&v->items[i], ends));
         break;
-    case JSON_OBJECT: /* whatever the order of members */
+    case JSON_OBJECT: /* the order of members does not matter */
         for (uint32_t i = 0; i < v->n; i++)
             h += mix_hash(text_hash(json_string(&v->members[i].key), 3, ends),
                           value_hash(&v->members[i].value, ends));
@@ -420,8 +422,8 @@ static uint64_t calls_hash(uint64_t h, const struct json *calls, const struct ma
 
 enum { BRIEF_ENDS = 16 << 10, BRIEF_CALL_ENDS = 64 };
 
-/* Bytes of a value's keys and texts, which are the same in whatever way its numbers are written and
- * its members stand; counting stops above BRIEF_ENDS. */
+/* Counts the bytes of a value's keys and texts, which do not depend on the form of its numbers or
+ * the order of its members. Stops counting above BRIEF_ENDS. */
 static size_t brief_bytes(const struct json *v)
 {
     size_t n = v->kind == JSON_STRING ? json_string(v).len : 0;
@@ -435,14 +437,14 @@ static size_t brief_bytes(const struct json *v)
     return n;
 }
 
-/* A long list may have many texts: of each as little as of a call. */
+/* Because a long list may have many texts, hashes only as little of each as of a call. */
 static uint64_t list_hash(const struct json *list, size_t ends)
 {
     return value_hash(list, ends != SIZE_MAX && brief_bytes(list) > BRIEF_ENDS ? BRIEF_CALL_ENDS
                                                                                : SIZE_MAX);
 }
 
-/* `ends`: of texts; of calls, of which there may be many: `call_ends`. */
+/* Hashes a message: `ends` bytes of texts, and `call_ends` of calls, of which there may be many. */
 static uint64_t hash_of(const struct message *m, const struct matcher *mt, size_t ends,
                         size_t call_ends)
 {
@@ -489,7 +491,8 @@ bool message_shows_images(const struct message *m)
 
 /* --- echoes --- */
 
-/* Without the blanks around it, and without the thought that some clients put in front. */
+/* Returns the text without white space around it, and without the thought that some clients put
+ * before it. */
 static struct str bare_text(struct str text)
 {
     struct str end = STR("</think>");
@@ -500,7 +503,7 @@ static struct str bare_text(struct str text)
     return at == SIZE_MAX ? text : str_trim(str_sub(text, at + end.len, SIZE_MAX));
 }
 
-/* Reports whether m may be an echo; only under matcher canonical. */
+/* Reports whether m may be an echo. Only under matcher canonical. */
 static bool may_be_echo(const struct message *stored, const struct message *m,
                         const struct matcher *mt)
 {
@@ -524,8 +527,8 @@ uint32_t message_ids_alike(const struct json *own, const struct message *m, bool
     return i;
 }
 
-/* Compares the texts next to calls. Clients keep texts apart, and drop those of white space only.
- * If there was no text they put the thought there. */
+/* Compares the texts beside tool calls. Clients keep texts in separate parts, and drop texts of
+ * white space. If there was no text they put the thought there. */
 enum message_beside message_beside(const struct message *stored, const struct message *m,
                                    const struct matcher *mt, struct str *ret_bare)
 {
@@ -565,7 +568,8 @@ bool message_echoes_words(const struct message *stored, const struct message *m,
     return texts_same_but_blanks(was, is, &went) && calls_like(stored->calls, m->calls, mt, args);
 }
 
-/* Hashes the parts of calls that no client changes; text next to them may be gone. */
+/* Hashes the parts of tool calls that no client changes. Leaves out the text beside them, which a
+ * client may have dropped. */
 uint64_t message_echo_hash(const struct message *m)
 {
     uint64_t h = str_hash(m->role, 11);
@@ -604,7 +608,7 @@ static struct str excerpt_at(struct str s, size_t at)
     return str_of(s.p + from, end - from);
 }
 
-/* Excerpts around the first byte that differs. */
+/* Sets excerpts around the first byte that differs. */
 static void set_diff(struct message_diff *d, const char *field, struct str stored,
                      struct str request)
 {
@@ -615,10 +619,11 @@ static void set_diff(struct message_diff *d, const char *field, struct str store
     d->request = excerpt_at(request, at);
 }
 
-/* Bytes of values that are written, and of items that are compared to find one that differs. */
+/* Limits: bytes of values that are written, and of items that are compared to find a different
+ * one. */
 enum { DIFF_WHOLE = 64 << 10, DIFF_LOOKED = 512 << 10 };
 
-/* Writes the value in the arena; "" if it is long. */
+/* Writes the value in the arena. Returns "" if it is long. */
 static struct str json_as_text(const struct json *v, struct arena *a)
 {
     struct buf b = {0};
@@ -632,8 +637,8 @@ static struct str json_as_text(const struct json *v, struct arena *a)
     return s;
 }
 
-/* The item in which two lists differ; a list's end is NULL. Both NULL: it is not among the first.
- */
+/* Finds the first item in which two lists differ; NULL is a list's end. Both are NULL if it is not
+ * among the items that were compared. */
 static void first_different(const struct json **x, const struct json **y)
 {
     uint32_t i = 0;
@@ -651,8 +656,8 @@ static void first_different(const struct json **x, const struct json **y)
     *y = json_at(*y, i);
 }
 
-/* Values are written whole where they are short; of longer lists the item that differs is, of calls
- * its arguments, and nothing of what is longer still. NULL: absent. */
+/* Short values are written whole. Of longer lists the item that differs is written, of calls its
+ * arguments; of anything longer, nothing. */
 void message_value_diff(const char *field, const struct json *stored, const struct json *request,
                         struct arena *a, struct message_diff *ret)
 {
@@ -668,8 +673,8 @@ void message_value_diff(const char *field, const struct json *stored, const stru
     set_diff(ret, field, json_as_text(stored, a), json_as_text(request, a));
 }
 
-/* The first field that differs, in the order role, content, tool_calls, name, reasoning_content.
- * The messages are not equal. */
+/* The order of fields is role, content, tool_calls, name, reasoning_content. The messages must not
+ * be equal. */
 void message_diff(const struct message *stored, const struct message *request,
                   const struct matcher *mt, struct arena *a, struct message_diff *ret)
 {

@@ -1,4 +1,4 @@
-/* Copies of messages and other values (message.h). */
+/* Copies messages and other values (message.h). */
 
 #include "worker/session/forest/message.h"
 
@@ -6,7 +6,7 @@
 
 enum { WORD_MAX = 12 };
 
-/* The words of nearly every message need no copy. */
+/* Returns a static string for the words of nearly every message, which need no copy. */
 static const char *copy_word(struct arena *a, struct str s)
 {
     static const struct str words[] = {
@@ -21,7 +21,7 @@ static const char *copy_word(struct arena *a, struct str s)
     return arena_cstr(a, s);
 }
 
-/* Deep, but for the words that nearly every message has. */
+/* Copies deeply, except the words of nearly every message. */
 static void copy_into(struct arena *a, const struct json *v, struct json *ret)
 {
     *ret = *v;

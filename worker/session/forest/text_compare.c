@@ -1,11 +1,10 @@
-/* See text_compare.h. */
 #include "worker/session/forest/text_compare.h"
 
 #include <string.h>
 
 enum { BLOCK = 64 };
 
-/* Bytes in equal blocks that x from i and y from k on begin with. */
+/* Returns the number of bytes in leading equal blocks of x from i and y from k on. */
 static size_t equal_blocks(struct str x, size_t i, struct str y, size_t k)
 {
     size_t n = 0;
@@ -32,8 +31,8 @@ static size_t behind_blanks(struct str s, size_t i)
     return i;
 }
 
-/* Blanks in equal blocks are the same on both sides, so they can be passed with them. Where a block
- * differs as many bytes are compared one by one before the next is tried. */
+/* Blanks in equal blocks are the same on both sides, so the blocks are skipped. At a different
+ * block as many bytes are compared one by one before the next block is tried. */
 bool texts_same_but_blanks(struct str x, struct str y, size_t *went)
 {
     size_t i = 0, k = 0;

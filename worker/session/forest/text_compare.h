@@ -1,6 +1,6 @@
 /*
- * How far two texts are alike: equal stretches are compared a block at a time, so texts of
- * megabytes that agree cost what reading them costs. Pure.
+ * Compares two texts block by block, so that comparing equal texts of megabytes costs only reading
+ * them. Pure.
  */
 #ifndef RG_SESSION_TEXT_COMPARE_H
 #define RG_SESSION_TEXT_COMPARE_H
@@ -10,11 +10,11 @@
 
 #include "common/base/str.h"
 
-/* Bytes that both begin with. */
+/* Returns the number of leading bytes that are equal. */
 size_t texts_agree(struct str x, struct str y);
 
-/* Whether they are equal but for spaces, tabs and line ends, wherever those stand. *went grows by
- * the bytes that were read of both. */
+/* Reports whether the texts are equal except for spaces, tabs and line ends, anywhere. *went grows
+ * by the bytes of both that were read. */
 bool texts_same_but_blanks(struct str x, struct str y, size_t *went);
 
 #endif

@@ -1,5 +1,5 @@
-/* Policies tree and timelines: every answer is a checkpoint of its own, requests attach at the
- * deepest one that covers a prefix of theirs. timelines differs at the end: see
+/* Policies tree and timelines: every answer is a checkpoint of its own, and a request attaches at
+ * the deepest checkpoint that covers a prefix of it. timelines differs only in exports: see
  * worker/export/build/timeline_merge.c. */
 
 #include "worker/session/forest/policy.h"
@@ -29,7 +29,7 @@ static int tree_position(struct session *s, struct plan *p, struct err *e)
     return 0;
 }
 
-/* Every answer on which no other stands. */
+/* Lists every answer that no other continues. */
 static void tree_branches(struct session *s, struct branch_vec *out)
 {
     for (size_t i = 0; i < s->forest.checkpoints.n; i++) {
@@ -40,7 +40,7 @@ static void tree_branches(struct session *s, struct branch_vec *out)
     }
 }
 
-/* Every call is a timeline of its own until the merge. */
+/* Lists every call as a timeline of its own, which exports merge. */
 static void timelines_branches(struct session *s, struct branch_vec *out)
 {
     session_checkpoints(s, out);

@@ -1,15 +1,15 @@
-/* A commit record -> checkpoints in the forest. The same function serves a call that was
- * answered a moment ago and a session that comes back into memory; so memory after a restart is
- * what it was before.
+/* Applies a commit record: makes checkpoints in the forest. The same function serves a call that
+ * was answered a moment ago and a session that is read back into memory, so memory after a restart
+ * equals memory before it.
  *
  *   commit_record_read    bytes -> struct commit_record       (commit_record.c)
- *   take_commit           what it means in this session: environment, node, parent, answers
+ *   take_commit           its meaning in this session: environment, node, parent, answers
  *   check_chain           a chain's continuation must fit the chain
- *   carry_out             payloads, message nodes, checkpoints, the policy's own books
+ *   carry_out             payloads, message nodes, checkpoints, the policy's own data
  *   add_call              the call itself, found again by the hash of its body
  *
- * Everything in a record is checked before anything is linked: one that makes no sense is
- * refused whole (-1 and e), and the session is as it was. */
+ * Everything in a record is checked before anything is linked: an invalid record is refused as a
+ * whole (-1 and e), and the session is unchanged. */
 #include <string.h>
 
 #include "common/codec/json.h"
@@ -24,28 +24,29 @@
 
 enum { TOTAL_MAX = INT32_MAX };
 
-/* Where the numbers of an answer are, in the call's bulk. */
+/* Where the numbers of an answer are in the call's bulk. */
 struct answer_pieces {
-    uint32_t own, apart[ROWS_KINDS]; /* apart: 0 if that block is in `own` */
+    uint32_t own, apart[ROWS_KINDS]; /* number of its piece; apart is 0 if the rows are in `own` */
     struct str told;                 /* replay text in the record; or: */
-    size_t told_bytes;               /* the next of BULK_TOLD */
+    size_t told_bytes;               /* length of the text that is next in BULK_TOLD */
 };
 
-/* A commit record in its session, before it is carried out. */
+/* A commit record in its session, before its changes are made. */
 struct commit {
     struct commit_record rec;
     struct call_bulk *bulk; /* with COMMIT_BULK, else NULL */
     struct call_record call;
     struct prompt_env *env;
     struct env_key env_key;  /* key of a new environment */
-    struct arena *ready_env; /* with the values of that, ready; or NULL */
+    struct arena *ready_env; /* prepared values of that environment; or NULL */
     struct message_node *base;
-    const struct json **messages; /* NULL: `ready` has them */
-    struct new_messages *ready;   /* texts and copies made ready, for the recorded call or for a
-                                     long record that is read back; NULL: none was */
+    const struct json **messages; /* NULL: they are in `ready` */
+    /* prepared texts and copies, for the recorded call or for a
+     *                                      long record that is read back; NULL: none */
+    struct new_messages *ready;
     struct checkpoint *parent;
     struct checkpoint *run;
-    struct checkpoint **answers; /* in the forest's arena, without links */
+    struct checkpoint **answers; /* in the forest's arena, not linked yet */
     struct answer_pieces *pieces;
     struct checkpoint **duplicates;
     enum commit_duplicate *modes;
@@ -57,7 +58,7 @@ static int bad(struct err *e, const char *what)
     return err_set(e, ERR_IO, "session record: %s", what);
 }
 
-/* An optional value that is not there is NULL. */
+/* Parses a JSON value. An optional value that is absent becomes NULL. */
 static int read_json(struct str text, struct arena *tmp, bool optional, const struct json **ret,
                      struct err *e)
 {
@@ -74,9 +75,9 @@ static struct checkpoint *find_checkpoint(const struct forest *f, uint32_t id)
     return id < f->checkpoints.n ? f->checkpoints.at[id] : NULL;
 }
 
-/* --- what it means in its session --- */
+/* --- meaning of the record in its session --- */
 
-/* The environment is one of the session's, or is told in the record because it is new. */
+/* Finds the session's environment that the record names, or reads the new one from the record. */
 static int find_env(struct session *s, struct arena *tmp, struct commit *c, struct err *e)
 {
     struct forest *f = &s->forest;
@@ -95,7 +96,7 @@ static int find_env(struct session *s, struct arena *tmp, struct commit *c, stru
     return 0;
 }
 
-/* Environment, node that the messages hang below, and the messages that are new. */
+/* Finds the environment, the node below which the messages are added, and the new messages. */
 static int find_place(struct session *s, struct arena *tmp, struct commit *c, struct err *e)
 {
     struct forest *f = &s->forest;
@@ -118,7 +119,7 @@ static int find_place(struct session *s, struct arena *tmp, struct commit *c, st
     return 0;
 }
 
-/* Sums of tokens: they must fit the checkpoint that is stood on, and an int32. */
+/* Checks the sums of tokens: they must fit the parent checkpoint, and an int32. */
 static int check_context(struct commit *c, struct err *e)
 {
     struct checkpoint *t = &c->shared;
@@ -137,7 +138,7 @@ static int check_context(struct commit *c, struct err *e)
     return 0;
 }
 
-/* Returns NULL if nothing differed. */
+/* Returns the difference to the stored history. Returns NULL if there is none. */
 static const struct checkpoint_diff *take_diff(struct forest *f, const struct commit_record *r)
 {
     struct checkpoint_diff *ret;
@@ -152,8 +153,8 @@ static const struct checkpoint_diff *take_diff(struct forest *f, const struct co
     return ret;
 }
 
-/* What the answers have in common: what stands between the parent and them, and why they stand
- * there (cause). */
+/* Reads what the answers have in common: the context between the parent and them, and the cause of
+ * their position. */
 static int take_context(struct forest *f, struct arena *tmp, struct commit *c, struct err *e)
 {
     const struct commit_record *r = &c->rec;
@@ -174,7 +175,8 @@ static int take_context(struct forest *f, struct arena *tmp, struct commit *c, s
     t->diff = take_diff(f, r);
     t->label = forest_text(f, r->label);
     t->parent_label = forest_text(f, r->parent_label);
-    if (read_json(r->dropped_fields, tmp, true, &fields, e) != 0) /* exports write it as it is */
+    /* must be valid JSON, because exports write it unchanged */
+    if (read_json(r->dropped_fields, tmp, true, &fields, e) != 0)
         return -1;
     t->dropped_fields = forest_text(f, r->dropped_fields);
     return check_context(c, e);
@@ -194,7 +196,8 @@ static int take_asked(struct forest *f, struct commit *c, struct err *e)
     return 0;
 }
 
-/* A piece is named once. False: it is not there as the answer says. */
+/* Marks the answer's pieces as named; each may be named once. Returns false if one does not match
+ * the answer. */
 static bool name_pieces(struct commit *c, uint32_t i, const struct commit_answer *a)
 {
     const struct answer_pieces *x = &c->pieces[i];
@@ -233,7 +236,7 @@ static int take_one(struct session *s, struct commit *c, uint32_t i, const struc
     return c->duplicates[i] ? 0 : bad(e, "torn answer");
 }
 
-/* The checkpoints, not linked yet. */
+/* Makes the checkpoints, not linked yet. */
 static int take_answers(struct session *s, struct arena *tmp, struct commit *c, struct err *e)
 {
     uint32_t n = c->rec.n_answers;
@@ -259,7 +262,7 @@ static int take_answers(struct session *s, struct arena *tmp, struct commit *c, 
     return 0;
 }
 
-/* What the record names must be there. */
+/* Reads the record. Everything that it names must exist. */
 static int take_commit(struct session *s, struct arena *tmp, struct commit *c, struct err *e)
 {
     struct forest *f = &s->forest;
@@ -277,9 +280,9 @@ static int take_commit(struct session *s, struct arena *tmp, struct commit *c, s
                : 0;
 }
 
-/* --- carrying out --- */
+/* --- making the changes --- */
 
-/* The node of the last message; missing ones are made. */
+/* Returns the node of the last message, and makes missing ones. */
 static struct message_node *make_place(struct forest *f, struct commit *c)
 {
     struct prompt_env *g = c->env ? c->env : forest_env_add(f, &c->env_key, c->ready_env);
@@ -292,7 +295,7 @@ static struct message_node *make_place(struct forest *f, struct commit *c)
     return at;
 }
 
-/* The answer's own message becomes a node, with the checkpoint on top of those that have the
+/* Links the checkpoint to the node of the answer's own message, as the newest of those with the
  * same message. */
 static void link_node(struct session *s, struct checkpoint *t, struct message_node *prompt)
 {
@@ -305,14 +308,14 @@ static void link_node(struct session *s, struct checkpoint *t, struct message_no
     t->node->newest = t;
     if (message_is_signed(t->message))
         forest_remember_signed(&s->forest, t->message);
-    s->forest.shape += s->forest.nodes.n == n_before; /* a node that was there has another answer */
+    s->forest.shape += s->forest.nodes.n == n_before; /* an existing node has a new answer */
     if (!ready)
         forest_enter_echo(&s->forest, t->node);
     prompt->samples++;
 }
 
-/* Nodes of the prompt remember through whom they are reached. Once for all answers of a call: there
- * may be many of both. */
+/* Notes in the prompt's nodes by which checkpoint they are reached. Done once for all answers of a
+ * call, because there may be many of both. */
 static void note_through(struct message_node *prompt, struct checkpoint *t)
 {
     for (struct message_node *n = prompt; n->depth > 0 && !(t->parent && n == t->parent->node);
@@ -320,7 +323,7 @@ static void note_through(struct message_node *prompt, struct checkpoint *t)
         n->through = t;
 }
 
-/* A hidden checkpoint stays in the forest (records name it by number), but in no branch. */
+/* Hides a checkpoint: it stays in the forest (records name it by number), but is in no branch. */
 static void unlink_node(struct checkpoint *t)
 {
     struct checkpoint **at = &t->node->newest;
@@ -345,7 +348,7 @@ void checkpoint_hide(struct session *s, struct checkpoint *t)
     session_count_leaf(s, t->parent, 1);
 }
 
-/* The newest of a node stands first. */
+/* Makes the checkpoint the first, and newest, of its node. */
 static void bring_forward(struct checkpoint *t)
 {
     struct message_node *n = t->node;
@@ -356,9 +359,10 @@ static void bring_forward(struct checkpoint *t)
     n->newest = t;
 }
 
-/* The same answer came again. DUPLICATE_REPLACE: the new one takes the old one's place, with the
- * reward that was given to it; else the old one stays, as others stand on it, and counts as the
- * newest. Whichever is hidden names the other one: rewards may come under both ids. */
+/* Links an answer that equals an earlier one. DUPLICATE_REPLACE: the new checkpoint replaces the
+ * old one and takes its reward. Otherwise the old one stays, because others continue it, and
+ * becomes the newest. The hidden one points to the other, because rewards may arrive under both
+ * ids. */
 static void link_duplicate(struct session *s, struct checkpoint *t, struct checkpoint *duplicate,
                            enum commit_duplicate mode)
 {
@@ -375,7 +379,7 @@ static void link_duplicate(struct session *s, struct checkpoint *t, struct check
     bring_forward(duplicate);
 }
 
-/* Gives the number and the place in the order, and tells the policy. */
+/* Gives the checkpoint its number and its place in the order, and lets the policy note it. */
 static int link_checkpoint(struct session *s, const struct commit *c, uint32_t i,
                            struct message_node *prompt, struct err *e)
 {
@@ -414,7 +418,7 @@ static int link_checkpoint(struct session *s, const struct commit *c, uint32_t i
                                      i == 0 && (c->rec.flags & COMMIT_ROLLBACK), e);
 }
 
-/* A piece of the bulk; nothing is in one that no fragment had. */
+/* Makes a payload of a piece of the bulk. A piece without any fragment is empty. */
 static struct payload *take_piece(struct session *s, const struct commit *c, uint32_t piece,
                                   bool fixed)
 {
@@ -423,7 +427,8 @@ static struct payload *take_piece(struct session *s, const struct commit *c, uin
     return payload_of_piece(s, c->bulk, piece, fixed);
 }
 
-/* The numbers of context and first answers: out of the record or the bulk. */
+/* Makes the payload with the numbers of the context and of the first answers: from the record or
+ * from the bulk. */
 static struct payload *make_first(struct session *s, const struct commit *c)
 {
     struct payload *p;
@@ -435,7 +440,8 @@ static struct payload *make_first(struct session *s, const struct commit *c)
     return p;
 }
 
-/* What the answers told stays in memory, as a stored answer is read without a recall. */
+/* Keeps the replay texts of the answers in memory, so that a stored answer is read without a
+ * recall. */
 static void take_told(struct session *s, const struct commit *c)
 {
     const struct payload *told = c->bulk && bulk_bytes(c->bulk, BULK_TOLD).len > 0
@@ -490,7 +496,7 @@ static int make_payloads(struct session *s, struct commit *c, struct context_run
     return 0;
 }
 
-/* The payloads first, which may be too large. Then the links. */
+/* Makes the payloads first, because they may be too large, and then the links. */
 static int carry_out(struct session *s, struct commit *c, struct err *e)
 {
     struct forest *f = &s->forest;
@@ -543,7 +549,8 @@ static struct key_entry *entry_of_key(struct forest *f, const struct call_record
     return ret;
 }
 
-/* Calls are numbered as they begin and stored as they end: the last one's place is near the end. */
+/* Puts the call in order of its number: calls are numbered as they begin and stored as they end, so
+ * the place of the last one is near the end. */
 static void place_number(struct forest *f)
 {
     uint32_t added = (uint32_t)f->calls.n - 1;
@@ -571,7 +578,7 @@ static void add_call(struct session *s, const struct call_record *call)
         s->next_call = call->number + 1;
 }
 
-/* A chain's continuation must fit the chain. */
+/* Checks that a chain's continuation fits the chain. */
 static int check_chain(const struct session *s, const struct commit *c, struct err *e)
 {
     const struct chain *chain;
@@ -589,7 +596,7 @@ static int check_chain(const struct session *s, const struct commit *c, struct e
     return 0;
 }
 
-/* A call without room: its chain is closed. */
+/* Applies a call without space: closes its chain. */
 static int close_chain(struct session *s, struct commit *c, struct err *e)
 {
     c->call.exhausted = true;
@@ -601,7 +608,8 @@ static int close_chain(struct session *s, struct commit *c, struct err *e)
     return c->rec.flags & COMMIT_CHAIN ? chains_close(s, c->rec.chain, c->rec.kept, e) : 0;
 }
 
-/* What the answers have in common; its total is that of the ids before them (link_checkpoint). */
+/* Sets what the answers have in common. The total is that of the ids before them
+ * (link_checkpoint). */
 static void share(struct checkpoint *t, const struct commit *c, uint64_t now_ms)
 {
     const struct checkpoint *shared = &c->shared;
@@ -620,7 +628,7 @@ static void share(struct checkpoint *t, const struct commit *c, uint64_t now_ms)
     t->at_ms = now_ms;
 }
 
-/* The record of a call with answers. */
+/* Applies the record of a call with answers. */
 static int apply_answers(struct session *s, struct commit *c, uint64_t now_ms, struct err *e)
 {
     struct arena tmp = {0};
@@ -638,8 +646,8 @@ static int apply_answers(struct session *s, struct commit *c, uint64_t now_ms, s
     return rc;
 }
 
-/* Records name checkpoints, nodes, environments and calls by number: behind one that is lost they
- * would name others. */
+/* Checks that no record before was lost, because records name checkpoints, nodes, environments and
+ * calls by number, and the numbers would then be of others. */
 static int check_order(const struct session *s, const struct commit_record *r, struct err *e)
 {
     size_t n = s->forest.calls.n;

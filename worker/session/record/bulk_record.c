@@ -1,7 +1,7 @@
-/* The long bytes of a call's record -> fragments before it (call_bulk.h reads them). A record with
- * more than max_bytes of them has all of them there, but for texts that were not made ready; the
- * record itself, the head, then has lengths alone. What goes where is decided once: it depends on
- * the answers, not on the session. */
+/* Writes the long values of a call's record into fragments before the record (call_bulk.h reads
+ * them). If a record has more than max_bytes of them, all are written there, except texts that were
+ * not prepared; the record itself, the head, then contains only lengths. Which value is in which
+ * piece is decided once, because it depends on the answers and not on the session. */
 #include <stdlib.h>
 
 #include "common/base/buf.h"
@@ -18,11 +18,10 @@
 struct bulk_span {
     struct str bytes;
     uint32_t piece;
-    bool over; /* its bytes are not needed once they are written */
+    bool over; /* the bytes are not needed after they are written */
 };
 
-/* Most spans of an answer: message, told, ids, logprobs, odds, two blocks, with padding.
- */
+/* Most spans of an answer: message, told, ids, logprobs, odds, two blocks, with padding. */
 enum { ANSWER_SPANS = 12 };
 
 struct token_span plan_own_context(const struct plan *p, uint32_t common)
@@ -40,7 +39,7 @@ static size_t numbers_of(const struct session_answer *a)
 size_t session_bulk_bytes(const struct session_plan *pub, const struct session_answer *answers,
                           size_t n)
 {
-    const struct plan *p = (const struct plan *)(const void *)pub; /* its first member */
+    const struct plan *p = (const struct plan *)(const void *)pub; /* pub is the first member */
     size_t bytes = plan_new_texts(p).len + p->n_context * sizeof(int32_t);
 
     for (size_t i = 0; i < n; i++)
@@ -82,7 +81,8 @@ static void add_texts(struct plan *p, const struct session_answer *answers, size
         add_span(p, BULK_TOLD, answers[i].told, true);
 }
 
-/* A long block of rows has a piece of its own, as turns need no rows. */
+/* Reports whether a block of rows is so long that it gets a piece of its own, because turns need no
+ * rows. */
 static bool is_apart(struct str block, size_t max_bytes)
 {
     return block.len > max_bytes;
@@ -104,7 +104,8 @@ static void add_answer(struct plan *p, uint32_t piece, const struct session_answ
         add_numbers(p, piece, indexer.p, indexer.len);
 }
 
-/* Answers share a piece up to max_bytes: a turn reads back that of its own answer. */
+/* Puts answers into one piece up to max_bytes, because a turn reads back the whole piece of its own
+ * answer. */
 static uint32_t add_all_numbers(struct plan *p, const struct session_answer *answers, size_t n,
                                 size_t max_bytes)
 {
@@ -155,7 +156,7 @@ static bool begin_bulk(struct plan *p, const struct session_answer *answers, siz
     return true;
 }
 
-/* Moves on by what was copied of the span. */
+/* Copies the next bytes of a span, and advances. */
 static void copy_span(struct plan *p, size_t most, struct buf *record)
 {
     const struct bulk_span *from = &p->bulk.spans[p->bulk.span];
@@ -163,7 +164,8 @@ static void copy_span(struct plan *p, size_t most, struct buf *record)
 
     buf_add_str(record, part);
     if (from->over)
-        mem_drop_pages(part.p, part.len); /* all at once at the end they would take a while */
+        /* freed step by step, because all at once would take a while at the end */
+        mem_drop_pages(part.p, part.len);
     p->bulk.byte += part.len;
     if (p->bulk.byte < from->bytes.len)
         return;

@@ -1,5 +1,5 @@
-/* Fragments of a call become pieces (call_bulk.h). A piece grows where its payload will have it:
- * moving a long one at the end would take milliseconds. */
+/* Joins the fragments of a call into pieces (call_bulk.h). A piece grows in the memory that its
+ * payload will use, because moving a long one at the end would take milliseconds. */
 #include "worker/session/record/call_bulk.h"
 
 #include <stdlib.h>
@@ -90,7 +90,7 @@ void bulk_done(struct call_bulk *b)
     *b = (struct call_bulk){0};
 }
 
-/* --- of a session --- */
+/* --- the bulks of a session --- */
 
 static struct str key_of(const uint64_t *call)
 {
@@ -102,7 +102,8 @@ static size_t memory_of(const struct call_bulk *b)
     return sizeof(*b) + bulk_memory(b);
 }
 
-/* Empty ones only: the call that is recorded has its own, and others are read back or copied. */
+/* Makes only empty ones: a call that is being recorded has its own, and others are read back or
+ * copied. */
 static struct call_bulk *begin_call_bulk(struct session *s, uint64_t call)
 {
     struct call_bulk *b = session_bulk(s, call);
@@ -148,7 +149,7 @@ int session_apply_bulk(struct session *s, struct record_in *r, struct err *e)
     return added ? 0 : err_set(e, ERR_IO, "session record: a fragment in a wrong place");
 }
 
-/* The plan frees its own. */
+/* The plan frees its own bulk. */
 void session_drop_bulk(struct session *s, uint64_t call)
 {
     struct call_bulk *b = map_take(&s->bulks, key_of(&call));

@@ -1,11 +1,11 @@
-/* Session and answers -> commit record, the bytes that apply.c reads (layout: commit.h).
- * Nothing changes here: the record is journaled first (ledger_write), then applied.
+/* Writes a commit record from a session and answers, in the layout of commit.h; apply.c reads it.
+ * Changes nothing: the record is journaled first (ledger_write), then applied.
  *
- * The plan of a call was made before the engine was asked; while it generated, other calls may
- * have been recorded. What they stored is taken notice of (plan_renew), and a policy may refuse
- * the commit (session_check_commit). Large things are told by reference: known messages by their
- * node, context that another checkpoint begins with by that checkpoint (plan_shared_run), what was
- * asked by an earlier call (put_asked). */
+ * The plan of a call was made before the engine was asked, and other calls may have been recorded
+ * since. plan_renew updates the plan for what they stored, and a policy may refuse the commit
+ * (session_check_commit). Large values are written as references: known messages by their node,
+ * shared context by the checkpoint that begins with it (plan_shared_run), the request's data by the
+ * earlier call with the same (put_asked). */
 
 #include "worker/session/record/commit.h"
 
@@ -27,13 +27,13 @@ void record_begin(struct buf *b, enum record_type type, struct str id, uint64_t 
     record_put_head(b, &(struct record_head){type, RECORD_VERSION, id, now_ms});
 }
 
-/* Whether the new messages are in fragments before the record. */
+/* Reports whether the new messages are in fragments before the record. */
 static bool has_texts_apart(const struct plan *p)
 {
     return p->bulk.written && plan_new_texts(p).p;
 }
 
-/* Environment and messages: numbers of what is stored, texts of what is new. */
+/* Writes environment and messages: numbers of what is stored, texts of what is new. */
 static void put_place(struct buf *b, const struct plan *p)
 {
     uint32_t n = p->walk.n - p->walk.n_matched;
@@ -68,8 +68,8 @@ static void put_place(struct buf *b, const struct plan *p)
         record_put_json(b, &p->chat.messages->items[i]);
 }
 
-/* The hash of the ids that the engine was asked with. What was sent before is not gone through
- * again: its hash is known with the checkpoint that this one stands on. */
+/* Returns the hash of the ids that the engine was asked with. Earlier ids are not read again,
+ * because the parent checkpoint has their hash. */
 static uint64_t hash_sent(const struct plan *p)
 {
     const struct checkpoint *parent = p->parent;
@@ -79,7 +79,7 @@ static uint64_t hash_sent(const struct plan *p)
     return ids_hash(from ? parent->sent : IDS_HASH_NONE, all.at + from, all.n - from);
 }
 
-/* Tokens between parent and answers, and why the call starts where it does. */
+/* Writes the tokens between parent and answers, and the cause of the call's position. */
 static void put_context(struct buf *b, const struct plan *p)
 {
     struct token_span rest = plan_own_context(p, p->bulk.common);
@@ -109,7 +109,7 @@ static void put_context(struct buf *b, const struct plan *p)
 
 /* --- answers --- */
 
-/* Which optional parts some answer has. */
+/* Returns the optional parts that some answer has. */
 static unsigned parts_of(const struct session_answer *answers, size_t n)
 {
     unsigned parts = 0;
@@ -127,7 +127,7 @@ static unsigned parts_of(const struct session_answer *answers, size_t n)
     return parts;
 }
 
-/* Its length alone if the bytes are in fragments before the record. */
+/* Writes a text, or only its length if the bytes are in fragments before the record. */
 static void put_bulky(const struct plan *p, struct buf *b, struct str text)
 {
     if (p->bulk.written)
@@ -165,8 +165,8 @@ static void put_message(const struct plan *p, struct buf *b, const struct sessio
     }
 }
 
-/* `alone`: the call's only answer; only such ones are looked up as duplicates. parts: the optional
- * ones. */
+/* Writes an answer. `alone`: it is the call's only one; only such answers are looked up as
+ * duplicates. parts: the optional parts. */
 static void put_answer(const struct plan *p, struct buf *b, const struct session_answer *a,
                        const struct answer_place *place, unsigned parts, bool alone)
 {
@@ -220,8 +220,8 @@ static bool is_text(struct str a, struct str b)
     return a.len == b.len && (a.p == b.p || str_eq(a, b));
 }
 
-/* Whether the instructions are the text of the conversation's first message, new or as it is
- * stored: then they can be told from there. */
+/* Reports whether the instructions are the text of the conversation's first message, new or stored,
+ * so that they can be read from there. */
 static bool asks_by_prompt(const struct plan *p)
 {
     const struct json *first = json_at(p->chat.messages, 0);
@@ -232,11 +232,11 @@ static bool asks_by_prompt(const struct plan *p)
     return p->walk.n_matched == 0 || is_text(node_text(walk_node(&p->walk, 1)), p->instructions);
 }
 
-/* So many calls back, for agents of a session take turns, and so many bytes: texts of one length
- * that differ at their ends would be long to compare. */
+/* Limits of the search: so many calls back, because agents of a session take turns, and so many
+ * bytes, because texts of equal length that differ at their ends take long to compare. */
 enum { ASKED_LOOKED_AT = 32, ASKED_COMPARED = 2 << 20 };
 
-/* What the request asked, by reference to a recent call that asked the same. */
+/* Writes the request's data, or a reference to a recent call with the same. */
 static void put_asked(struct buf *b, const struct forest *f, struct str asked)
 {
     size_t oldest = f->calls.n > ASKED_LOOKED_AT ? f->calls.n - ASKED_LOOKED_AT : 0;
@@ -269,7 +269,7 @@ static void put_answers(struct buf *b, const struct plan *p, const struct sessio
     put_asked(b, &p->session->forest, parts & COMMIT_ASKED_BRIEF ? p->asked_brief : p->asked);
 }
 
-/* Which optional parts the record has, and of what kind it is. */
+/* Returns the record's flags: its optional parts, and its kind. */
 static unsigned flags_of(const struct plan *p, unsigned parts)
 {
     unsigned flags = p->pub.exhausted ? 0 : parts;
@@ -309,10 +309,11 @@ static unsigned flags_of(const struct plan *p, unsigned parts)
     return flags;
 }
 
-/* The session may have ended since the plan was made, or a policy's head moved. */
+/* Checks again, because the session may have ended since the plan was made, or a policy's head
+ * moved. */
 int session_check_commit(const struct session_plan *pub, struct err *e)
 {
-    const struct plan *p = (const struct plan *)(const void *)pub; /* its first member */
+    const struct plan *p = (const struct plan *)(const void *)pub; /* pub is the first member */
     const struct session *s = p->session;
 
     if (s->phase == SESSION_FINALIZED || s->phase == SESSION_ABORTED)
@@ -333,8 +334,8 @@ static int check_answers(const struct plan *p, const struct session_answer *answ
 
 /* --- answers of upstreams that were asked with messages --- */
 
-/* Whether the answers' ids can be kept: their prompt's are known and one for all, and the policy
- * can place them. */
+/* Reports whether the answers' ids can be kept: the ids of their prompt are known and the same for
+ * all, and the policy can place them. */
 static bool has_ids(const struct plan *p, const struct session_answer *answers, size_t n)
 {
     const struct policy *policy = plan_policy(p);
@@ -352,7 +353,7 @@ static bool has_ids(const struct plan *p, const struct session_answer *answers, 
             policy == &policy_tree || policy == &policy_timelines);
 }
 
-/* What is said of tokens goes with them. */
+/* Drops the ids and everything that is stored per token. */
 static void drop_ids(struct session_answer *a)
 {
     a->ids = (struct token_span){0};
@@ -363,8 +364,9 @@ static void drop_ids(struct session_answer *a)
     a->drifted_tokens = a->scored_tokens = 0;
 }
 
-/* The upstream rendered the prompt: the answer stands on stored tokens when its prompt starts with
- * them, else it is a root of its own. Without ids it keeps its place among the messages alone. */
+/* Finds the position of answers whose prompt the upstream rendered: they continue stored tokens if
+ * their prompt starts with these, else they begin a new tree. Answers without ids only have their
+ * place among the messages. */
 static void settle_upstream(struct plan *p, struct session_answer *answers, size_t n)
 {
     p->trim = p->n_close = 0;
@@ -383,8 +385,8 @@ static void settle_upstream(struct plan *p, struct session_answer *answers, size
         p->parent = NULL;
 }
 
-/* What other calls stored since the plan was made: the same new environment, the same new messages.
- * The checkpoint it stands on does not change. */
+/* Looks up the plan's new environment and new messages, which other calls may have stored since.
+ * The parent checkpoint does not change. */
 void plan_renew(struct plan *p)
 {
     struct forest *f = &p->session->forest;
@@ -409,7 +411,8 @@ void plan_renew(struct plan *p)
     }
 }
 
-/* Room for a record at once: one that grows is moved, and its pages are asked for again. */
+/* Reserves the space of a record at once, because a record that grows is moved, and its pages are
+ * mapped anew. */
 static void reserve(struct buf *record, const struct plan *p, const struct session_answer *answers,
                     size_t n)
 {
@@ -423,7 +426,7 @@ static void reserve(struct buf *record, const struct plan *p, const struct sessi
     (void)buf_reserve(record, bytes + BESIDES);
 }
 
-/* Of a call without room, its chain alone. */
+/* Writes only the chain of a call without space. */
 static void put_exhausted(struct buf *b, const struct plan *p)
 {
     if (p->chain)
@@ -432,8 +435,8 @@ static void put_exhausted(struct buf *b, const struct plan *p)
         record_put_u(b, p->kept);
 }
 
-/* Decides whether the answers have ids to keep, only once for a plan: a second time would change
- * nothing and would compare long prompts again. */
+/* Decides whether the answers' ids are kept. Done once for a plan, because a second time would
+ * change nothing but compare long prompts again. */
 static void settle(struct plan *p, struct session_answer *answers, size_t n)
 {
     if (p->settled)
@@ -476,8 +479,7 @@ bool session_bulk_record(struct session_plan *pub, struct session_answer *answer
     return plan_bulk_record(p, answers, n, max_bytes, now_ms, record);
 }
 
-/* Appends the record of the call. Returns -1 and e if it cannot be recorded; then the call has
- * failed. */
+/* Returns -1 with e if the call cannot be recorded; the call has failed then. */
 int session_commit(struct session_plan *pub, struct session_answer *answers, size_t n,
                    uint64_t now_ms, struct buf *record, struct err *e)
 {

@@ -1,17 +1,17 @@
 /*
- * The record of a committed call, as commit.c writes it and commit_record.c reads it (both hold to
- * the order drawn here; LEB128 integers unless said otherwise):
+ * The record of a committed call, which commit.c writes and commit_record.c reads in the order
+ * shown here (LEB128 integers unless said otherwise):
  *
  *     type version session-id now-ms(8)                      every record
  *     call body-hash(8 8) max-tokens temperature(4) flags prompt-tokens
  *     idempotency key                                        when COMMIT_KEY
- *     calls recorded before                                  when COMMIT_AFTER; else not told
+ *     calls recorded before                                  when COMMIT_AFTER; else unknown
  *     COMMIT_EXHAUSTED:   chain                              when COMMIT_CHAIN
  *                         ids that stay of it                when COMMIT_KEPT; nothing else
  *     not COMMIT_RAW:     tools kwargs | env                 COMMIT_NEW_ENV | else
  *                         pool of engines                    when COMMIT_POOL, of a new environment
  *                         base node                          when COMMIT_BASE; else the env's root
- *                         n                                  new messages, hung below it
+ *                         n                                  new messages, added below it
  *                         n messages (JSON)                  COMMIT_TEXTS: offset in BULK_TEXTS
  *     parent checkpoint                                      when COMMIT_PARENT
  *     chain                                                  when COMMIT_CHAIN
@@ -30,7 +30,7 @@
  *       experts block (*)  piece  from  rows  layers  topk   piece: when COMMIT_BULK; 0: as (*)
  *       queue  engine  gateway                               microseconds
  *       duplicate-mode  duplicate-checkpoint
- *       logprob-basis  scored-tokens  cached-tokens          + 1, 0: not told
+ *       logprob-basis  scored-tokens  cached-tokens          + 1, 0: unknown
  *       odds block (*)                                       when COMMIT_ODDS; may be absent
  *       drifted-tokens                                       when COMMIT_DRIFT; 0: none
  *       indexer block, as that of experts                    when COMMIT_INDEXER; may be absent
@@ -39,29 +39,34 @@
  *     asked: 0 absent | 1 text | 2 + the call with the same  the text is without instructions when
  *                                                            COMMIT_ASKED_BRIEF
  *
- *     (*)   COMMIT_BULK: lengths alone. The bytes are in a piece of the call's bulk (call_bulk.h),
- * in this order, each at a multiple of 4; the context's in piece BULK_PAYLOADS.
+ *     (*)   COMMIT_BULK: only lengths. The bytes are in a piece of the call's bulk (call_bulk.h),
+ *     in
+ *           this order, each at a multiple of 4; the context's in piece BULK_PAYLOADS.
  *     (**)  COMMIT_BULK: 1, offset and length in BULK_TEXTS, or 0 and JSON
  *
- * RECORD_CREATE, behind the head: options (JSON), the fingerprint of the model: tokenizer(8)
- * special(8) template(8).
- * RECORD_REWARD, behind the head: response-id (absent: the session's own reward), reward (JSON).
- * RECORD_END, behind the head: how flags reason head reward (as there; may be absent).
- * RECORD_ORIGIN (a session without a fingerprint was adopted), behind the head: a fingerprint.
- * RECORD_SCORE, behind the head: what engine top-k checkpoint n, n floats, ids of the alternatives
- * (n x top-k), as many floats.
- * RECORD_DROP (linear: a retry discards the newest checkpoint), behind the head: call, checkpoint.
- * RECORD_EXPORTED (the closing export has reached its client whole), behind the head: nothing.
- * RECORD_BUDGET (a call was refused for it first), behind the head: the option's name.
- * RECORD_FORK (what came before was copied from another session), behind the head: that session's
- * id, the checkpoint that the fork goes on from, whether what was copied is trained here.
- * RECORD_IMPORT (what came before was a snapshot's), behind the head: nothing.
- * RECORD_BULK (a fragment of the long bytes of a call, before its commit), behind the head: call,
- * bytes of its fragments before (0: those before are void), piece, then bytes to the end.
- * RECORD_LOGPROBS (a trainer's, of an answer), behind the head: weight version checkpoint n, n
- * floats; NaN: none.
- * RECORD_SINK (an export is owed to the sinks, or is in their spool), behind the head: state,
- * options.
+ * The other records, each after the head (the first line above):
+ *
+ *     RECORD_CREATE     options (JSON), the fingerprint of the model: tokenizer(8) special(8)
+ *                       template(8)
+ *     RECORD_REWARD     response-id (absent: the session's own reward), reward (JSON)
+ *     RECORD_END        how flags reason head reward (as in RECORD_REWARD; may be absent)
+ *     RECORD_ORIGIN     a fingerprint, which a session without one got
+ *     RECORD_SCORE      what engine top-k checkpoint n, n floats, ids of the alternatives (n x
+ *     top-k),
+ *                       as many floats
+ *     RECORD_DROP       call, checkpoint; linear: a retry discards the newest checkpoint
+ *     RECORD_EXPORTED   nothing; the client has received the whole closing export
+ *     RECORD_BUDGET     name of the option, when it refuses a call for the first time
+ *     RECORD_FORK       id of the session from which the records before were copied, the checkpoint
+ *                       that the fork continues, whether the copied answers are trained here
+ *     RECORD_IMPORT     nothing; the records before are a snapshot's
+ *     RECORD_BULK       call, bytes of its fragments before (0: those before are void), piece, then
+ *                       bytes to the end; a fragment of the long values of a call, before its
+ *                       commit
+ *     RECORD_LOGPROBS   weight version checkpoint n, n floats (NaN: none) of a trainer, for an
+ *     answer
+ *     RECORD_SINK       state, options; an export must be delivered to the sinks, or is in their
+ *     spool
  */
 #ifndef RG_SESSION_COMMIT_H
 #define RG_SESSION_COMMIT_H
@@ -89,7 +94,7 @@ enum record_type {
     RECORD_LOGPROBS
 };
 
-/* The version that is written, and the oldest that is read: 9 has no COMMIT_AFTER. */
+/* The version that is written, and the oldest that can be read: 9 has no COMMIT_AFTER. */
 enum { RECORD_VERSION = 10, RECORD_VERSION_OLDEST = 9 };
 
 static inline bool record_version_known(uint64_t version)
@@ -106,32 +111,35 @@ enum {
     COMMIT_NEW_ENV = 32,
     COMMIT_BASE = 64,
     COMMIT_RUN = 128,
-    COMMIT_BULK = 256, /* long bytes are in fragments before this record */
+    COMMIT_BULK = 256, /* long values are in fragments before this record */
     COMMIT_TEXT = 512, /* the answers have no ids */
     COMMIT_KEY = 1024,
     COMMIT_KEPT = 2048, /* the chain that is closed loses its last answer */
     COMMIT_SENT = 4096,
-    COMMIT_TEXTS = 8192,    /* the new messages are there, too; only with COMMIT_BULK */
+    COMMIT_TEXTS = 8192,    /* the new messages are in the fragments, too; only with COMMIT_BULK */
     COMMIT_DROPPED = 16384, /* the request had fields that were dropped */
     COMMIT_ODDS = 32768,    /* the odds of some answer are kept */
-    COMMIT_DRIFT = 65536,   /* the engine made other tokens of the images of some answer's prompt */
-    COMMIT_POOL = 131072,   /* the new environment is another pool's than the policy's */
-    COMMIT_INDEXER = 262144,      /* the indexer's top-k is kept of some answer */
-    COMMIT_ASKED = 524288,        /* some answer's engine was asked for a basis of its logprobs */
-    COMMIT_AFTER = 1048576,       /* other calls of the session are recorded */
-    COMMIT_ASKED_BRIEF = 8388608, /* instructions that were asked are in no text of their own, but
-                                    are that of the conversation's first message */
-    COMMIT_KNOWN = 2 * COMMIT_AFTER - 1 + COMMIT_ASKED_BRIEF /* all of these */
+    /* the engine made different tokens of the images of some answer's prompt */
+    COMMIT_DRIFT = 65536,
+    COMMIT_POOL = 131072,    /* the new environment is that of a pool other than the policy's */
+    COMMIT_INDEXER = 262144, /* the indexer's top-k of some answer is kept */
+    COMMIT_ASKED = 524288,   /* some answer's engine was asked for a basis of its logprobs */
+    COMMIT_AFTER = 1048576,  /* calls of the session were recorded before */
+    /* the instructions in `asked` have no text of their own, because they
+     *                                     are the text of the conversation's first message */
+    COMMIT_ASKED_BRIEF = 8388608,
+    COMMIT_KNOWN = 2 * COMMIT_AFTER - 1 + COMMIT_ASKED_BRIEF /* all of these flags */
 };
 
-/* What becomes of an answer whose text the node already holds (idempotent_retry). */
+/* How an answer is recorded whose text the node already has (idempotent_retry). */
 enum commit_duplicate {
-    DUPLICATE_NONE,    /* a checkpoint of its own */
-    DUPLICATE_REPLACE, /* it takes the other's place, nothing was built on that one */
-    DUPLICATE_KEEP,    /* others were built on that one: it stays, this one is only on record */
+    DUPLICATE_NONE,    /* as a checkpoint of its own */
+    DUPLICATE_REPLACE, /* it replaces the earlier checkpoint, which no other continues */
+    /* the earlier checkpoint stays because others continue it; this one is hidden */
+    DUPLICATE_KEEP,
 };
 
-/* The part that every record starts with. */
+/* Writes the part with which every record starts. */
 void record_begin(struct buf *b, enum record_type type, struct str id, uint64_t now_ms);
 
 #endif

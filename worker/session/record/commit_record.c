@@ -1,6 +1,6 @@
-/* Bytes of a commit record -> struct commit_record (commit_record.h), without copying: texts and
- * numbers point into the bytes. Only the form is looked at here; whether what is named exists is
- * for apply.c. Fields stand in the order of commit.c's writing, optional ones by the flags. */
+/* Decodes a commit record into struct commit_record (commit_record.h) without copying: texts and
+ * numbers point into the bytes. Checks only the form; apply.c checks whether what is named exists.
+ * Fields are in the order in which commit.c writes them, optional ones by the flags. */
 
 #include "worker/session/record/commit_record.h"
 
@@ -42,7 +42,7 @@ void commit_record_read_head(struct record_in *r, struct commit_record *c)
         c->calls_before = record_u32(r);
 }
 
-/* Environment and new messages. */
+/* Reads environment and new messages. */
 static int read_place(struct record_in *r, struct commit_record *c, struct err *e)
 {
     bool apart = c->flags & COMMIT_TEXTS;
@@ -70,7 +70,7 @@ static int read_place(struct record_in *r, struct commit_record *c, struct err *
     return 0;
 }
 
-/* Tokens before the answers, and the cause. */
+/* Reads the tokens before the answers, and the cause. */
 static int read_context(struct record_in *r, struct commit_record *c, struct err *e)
 {
     c->trim = record_u32(r);
@@ -100,7 +100,7 @@ static int read_context(struct record_in *r, struct commit_record *c, struct err
     return 0;
 }
 
-/* The next n bytes of the piece; NULL while there is none. */
+/* Returns the next n bytes of the piece. Returns NULL while no bulk is attached. */
 static const char *from_bulk(const struct commit_record *c, struct answer_cursor *at, size_t n)
 {
     struct str piece = c->bulk ? bulk_bytes(c->bulk, at->piece) : (struct str){0};
@@ -113,7 +113,7 @@ static const char *from_bulk(const struct commit_record *c, struct answer_cursor
     return NULL;
 }
 
-/* A block of bytes, with its piece if it may have one of its own. */
+/* Reads a block of bytes, with its piece if it may have one of its own. */
 static struct str read_block(const struct commit_record *c, struct answer_cursor *at,
                              uint32_t *piece)
 {
@@ -131,7 +131,7 @@ static struct str read_block(const struct commit_record *c, struct answer_cursor
     return (struct str){c->bulk ? bulk_bytes(c->bulk, *piece).p : NULL, (size_t)n - 1};
 }
 
-/* JSON; of the bulk, as far as there is one. */
+/* Reads a message's JSON, from the bulk if one is attached. */
 static struct str read_message(const struct commit_record *c, struct record_in *r)
 {
     struct str all = c->bulk ? bulk_bytes(c->bulk, BULK_TEXTS) : (struct str){0};
@@ -146,7 +146,7 @@ static struct str read_message(const struct commit_record *c, struct record_in *
     return (struct str){r->bad || !all.p ? NULL : all.p + at, (size_t)n};
 }
 
-/* Ids with logprobs and the versions of the weights. */
+/* Reads ids with logprobs and weight versions. */
 static void read_sampled(const struct commit_record *c, struct answer_cursor *at,
                          struct commit_answer *a)
 {
@@ -201,7 +201,7 @@ static void read_told(const struct commit_record *c, struct record_in *r, struct
     a->told_bytes = n > 0 ? (size_t)n - 1 : 0;
 }
 
-/* All fields of one answer, in put_answer's order. */
+/* Reads all fields of one answer, in put_answer's order. */
 static void read_answer(const struct commit_record *c, struct answer_cursor *at,
                         struct commit_answer *a)
 {
@@ -240,7 +240,7 @@ static void read_answer(const struct commit_record *c, struct answer_cursor *at,
     read_told(c, r, a);
 }
 
-/* The next answer of a record that was read. */
+/* Returns the next answer of a record that was read. */
 static const struct commit_answer *next_answer(const struct commit_record *c,
                                                struct answer_cursor *at, struct commit_answer *room)
 {
@@ -252,8 +252,8 @@ static const struct commit_answer *next_answer(const struct commit_record *c,
     return &c->only;
 }
 
-/* Each answer is read once to find where it ends; commit_record_answer reads those again of which
- * there are several, or whose bytes are in the bulk. */
+/* Reads each answer once to find its end. commit_record_answer reads them again if there are
+ * several, or if their bytes are in the bulk. */
 static int read_each(struct record_in *r, struct commit_record *c, struct err *e)
 {
     struct answer_cursor at;
@@ -279,7 +279,7 @@ static int read_each(struct record_in *r, struct commit_record *c, struct err *e
     return 0;
 }
 
-/* And what was asked. */
+/* Reads the answers and the request's data. */
 static int read_answers(struct record_in *r, struct commit_record *c, struct err *e)
 {
     c->n_answers = record_u32(r);
@@ -299,7 +299,7 @@ static int at_end(const struct record_in *r, struct err *e)
     return !r->bad && r->p == r->end ? 0 : bad(e, r->bad ? "torn" : "bytes behind the record");
 }
 
-/* A flag of a later program may stand for fields that would be read as others. */
+/* Refuses flags of a later program, because they may stand for fields that would be misread. */
 static int check_flags(const struct commit_record *c, struct err *e)
 {
     unsigned unknown = c->flags & ~(unsigned)COMMIT_KNOWN;
@@ -311,8 +311,6 @@ static int check_flags(const struct commit_record *c, struct err *e)
                    : 0;
 }
 
-/* Returns -1 and e on a torn record, one with unknown flags or impossible numbers, or with bytes
- * behind it. */
 int commit_record_read(struct record_in *r, struct commit_record *ret, struct err *e)
 {
     struct commit_record *c = ret;
@@ -354,7 +352,7 @@ void commit_record_answer(const struct commit_record *c, struct answer_cursor *a
         *ret = *a;
 }
 
-/* Each byte of a piece of numbers is some answer's. */
+/* Each byte of a piece of numbers must belong to some answer. */
 bool commit_record_attach(struct commit_record *c, const struct call_bulk *bulk)
 {
     struct answer_cursor at, before;
@@ -391,8 +389,8 @@ static void put(char *to, size_t *at, const char *p, size_t n)
     *at += all;
 }
 
-/* Copies the bulk (context ids, then each answer's ids, logprobs, experts, odds, indexer's rows) to
- * `to`, each padded; with NULL only counts. Returns the bytes. */
+/* Copies context ids, then each answer's ids, logprobs, experts, odds and indexer's rows, each
+ * padded. */
 size_t commit_record_bulk(const struct commit_record *c, char *to)
 {
     struct answer_cursor r = commit_record_answers(c);
@@ -413,7 +411,7 @@ size_t commit_record_bulk(const struct commit_record *c, char *to)
     return at;
 }
 
-/* Looks at a record without applying it: is it a commit, and of which request? */
+/* Reads, without applying a record, whether it is a commit, and of which request. */
 bool session_record_commits(struct str record, struct str *ret_id, struct session_request *ret)
 {
     struct record_in r = record_in_of(record);

@@ -1,8 +1,9 @@
 /*
- * Forks. A fork is made of the records that made the session, in their order, up to the call of the
- * answer. They get the new session id, and lose the hashes of request bodies, since a request to
- * the fork is not a retry of one to the other session. Applied, they give the same ids, messages
- * and tokens. A last record (RECORD_FORK) then hides what is not on the path to the answer.
+ * Makes forks. A fork consists of the records that made the session, in their order, up to the call
+ * of the answer. They get the new session id, and lose the hashes of request bodies, because a
+ * request to the fork is not a retry of one to the original session. When they are applied they
+ * give the same ids, messages and tokens. A last record (RECORD_FORK) then hides what is not on the
+ * path to the answer.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,10 +24,10 @@ void session_write_options(const struct session *s, struct buf *json)
     session_options_write(&o, json);
 }
 
-/* --- copying --- */
+/* --- copying records --- */
 
-/* Reports whether the record made content; rewards, ends and deliveries belong to the other
- * session. */
+/* Reports whether the record made content. Rewards, ends and deliveries belong to the original
+ * session only. */
 static bool is_content(uint64_t type)
 {
     return type == RECORD_COMMIT || type == RECORD_DROP || type == RECORD_FORK ||
@@ -69,7 +70,7 @@ static void drop_uncommitted(struct fork_reader *r)
     r->known = true;
 }
 
-/* One of the session's, out of the journal. */
+/* Reads one of the session's records from the journal. */
 static int read_record(const struct fork_reader *r, uint32_t number, struct session_reader to,
                        struct err *e)
 {
@@ -78,7 +79,7 @@ static int read_record(const struct fork_reader *r, uint32_t number, struct sess
     return st->source(st->source_ctx, r->session->id, &number, 1, &to, e);
 }
 
-/* The copy ends with the record of the answer's call. */
+/* Ends the copy with the record of the answer's call. */
 static int check_record(void *ctx, size_t i, struct str record, struct err *e)
 {
     struct fork_reader *r = ctx;
@@ -112,7 +113,7 @@ static void copy_body(struct buf *to, uint64_t type, struct record_in r)
     buf_add(to, r.p, (size_t)(r.end - r.p));
 }
 
-/* A copy on its way. */
+/* A copy in progress. */
 struct fork_copy {
     const struct fork_reader *reader;
     struct buf *out;
@@ -141,7 +142,7 @@ static void put_fork(const struct fork_reader *r, struct buf *b)
     record_put_u(b, r->fork->train_prefix);
 }
 
-/* Finds the answer; of duplicate answers the one that represents both. */
+/* Finds the answer. Of duplicate answers finds the one that represents both. */
 static const struct checkpoint *find_answer(const struct session *s, const struct session_fork *f)
 {
     struct checkpoint *t = NULL;
@@ -197,7 +198,7 @@ int session_fork_scan(struct fork_reader *r, struct err *e)
 {
     if (read_record(r, r->at, (struct session_reader){check_record, r}, e) != 0)
         return -1;
-    r->at++; /* nothing was there if it was given up */
+    r->at++; /* an abandoned record has left nothing */
     if (!r->known && r->at == r->end)
         return err_set(e, ERR_IO, "the journal does not have the answer's record");
     return r->known;
@@ -233,7 +234,7 @@ bool session_copying(const struct session *s)
     return s->copying > 0;
 }
 
-/* --- applying --- */
+/* --- applying RECORD_FORK --- */
 
 int session_apply_fork(struct session *s, struct record_in *r, struct err *e)
 {
@@ -251,7 +252,7 @@ int session_apply_fork(struct session *s, struct record_in *r, struct err *e)
     kept = arena_zalloc(&tmp, f->checkpoints.n);
     for (uint32_t i = 0; i < t->depth; i++)
         kept[path[i]->id] = 1;
-    /* The newest first: of equal answers those stand in front. */
+    /* From the newest on, because of equal answers the newest is first in its list. */
     for (size_t i = f->checkpoints.n; i > 0; i--) {
         struct checkpoint *one = f->checkpoints.at[i - 1];
 

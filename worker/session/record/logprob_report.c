@@ -1,4 +1,4 @@
-/* Reports of trainers (logprob_report.h). */
+/* Stores trainers' reports of logprobs (logprob_report.h). */
 #include "worker/session/record/logprob_report.h"
 
 #include <string.h>
