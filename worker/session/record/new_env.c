@@ -1,4 +1,4 @@
-/* The environment of a request with long tools, in the two forms in which its session keeps it
+/* Makes the environment of a request with long tools in the two forms in which its session keeps it
  * (new_env.h). */
 #include "worker/session/record/new_env.h"
 
@@ -14,8 +14,8 @@ static void count_env_bytes(const struct new_env *v, size_t bytes)
         atomic_fetch_add_explicit(v->sum, bytes, memory_order_relaxed);
 }
 
-/* The copy of the value whose text comes next; false: it cannot be read back. An absent one is
- * NULL, as it was given. */
+/* Copies the value whose text is next. Returns false if the text cannot be read. An absent value
+ * becomes NULL, as it was given. */
 static bool read_back(struct new_env *v, struct record_in *r, const struct json **value)
 {
     struct str text = record_str(r);
@@ -33,7 +33,8 @@ static struct new_env *new_empty_env(atomic_size_t *sum)
     return v;
 }
 
-/* Fills the key with copies of both texts' values. NULL, and v is freed: one cannot be read. */
+/* Sets the key to copies of both texts' values. Returns NULL, with v freed, if one cannot be
+ * read. */
 static struct new_env *with_copies(struct new_env *v, struct str texts)
 {
     struct record_in r = record_in_of(texts);
@@ -61,7 +62,8 @@ struct new_env *new_env_read(struct str texts, atomic_size_t *sum)
 
     if (!v)
         return NULL;
-    long_tools_hash(v->key.tools, v->key.tools_hash); /* else the loop writes them for it */
+    /* here, so that the loop does not have to hash the tools */
+    long_tools_hash(v->key.tools, v->key.tools_hash);
     v->key.tools_hashed = true;
     return v;
 }

@@ -1,4 +1,4 @@
-/* The new messages of a long request, in the two forms in which its session keeps them
+/* Prepares the new messages of a long request in the two forms in which its session keeps them
  * (new_messages.h). */
 #include "worker/session/record/new_messages.h"
 
@@ -11,7 +11,7 @@
 #include "worker/session/forest/forest.h"
 #include "worker/session/record/record.h"
 
-/* Bytes for each message, but for the message. */
+/* Bytes for each message besides the message itself. */
 enum { EACH = sizeof(struct message_node *) + sizeof(size_t) };
 
 static void count_message_bytes(atomic_size_t *sum, size_t bytes)
@@ -32,7 +32,8 @@ static struct new_messages *begin_messages(uint32_t from, uint32_t n, atomic_siz
     return m;
 }
 
-/* The node of number i, its message read from its text. -1: it is none. */
+/* Makes the node of message i, with its message read from its text. Returns -1 if the text is not
+ * valid. */
 static int read_message_node(struct new_messages *m, uint32_t i, struct str text,
                              const struct matcher *mt)
 {
@@ -47,10 +48,10 @@ static int read_message_node(struct new_messages *m, uint32_t i, struct str text
     ret->hash = message_hash(ret, mt);
     m->has_images = m->has_images || message_shows_images(ret);
     m->nodes[i] = node;
-    return cancel_wanted() ? -1 : 0; /* arguments would have been hashed as text then */
+    return cancel_wanted() ? -1 : 0; /* a cancelled job would have hashed arguments as text */
 }
 
-/* The text of one, and the copy that is read back from it. */
+/* Writes the text of a message, and makes the copy that is read back from it. */
 static int make_message_node(struct new_messages *m, uint32_t i, const struct json *given,
                              const struct matcher *mt)
 {
@@ -93,7 +94,7 @@ struct new_messages *new_messages_read(struct record_in texts, uint32_t n, const
     return m;
 }
 
-/* Marks the messages as an answer's; NULL stays NULL. */
+/* Marks the messages as those of answers. Accepts and returns NULL. */
 static struct new_messages *as_answer(struct new_messages *m)
 {
     if (m)

@@ -1,6 +1,6 @@
-/* Which model made a session: its fingerprint comes with the record of its beginning, or, where
- * an older program wrote that, with a record of its own (RECORD_ORIGIN) once a model has adopted
- * it. */
+/* Handles the fingerprint of the model that made a session. The session's first record contains it.
+ * If an older program wrote that record, a record of its own contains it (RECORD_ORIGIN), once a
+ * model has adopted the session. */
 #include "worker/session/record/origin.h"
 
 #include <stdlib.h>
@@ -70,7 +70,6 @@ bool session_foreign(const struct session *s)
     return theirs && ours && theirs != ours;
 }
 
-/* Returns -1 and e if calls cannot continue this session here. */
 int session_refuse_foreign(const struct session *s, struct err *e)
 {
     if (!session_foreign(s))
@@ -88,8 +87,7 @@ bool session_unclaimed(const struct session *s)
            !session_copying(s);
 }
 
-/* Counts of sessions that have not ended, by what this model would make of them; copies that a
- * crash cut off are not there. */
+/* Leaves out copies that a crash interrupted. */
 void session_store_origins(const struct session_store *st, struct session_origins *ret)
 {
     const struct session *s;

@@ -1,5 +1,5 @@
 /*
- * Which model made a session (origin.c), and how many came from elsewhere.
+ * The model that made a session (origin.c), and counts of sessions that a different model made.
  */
 #ifndef RG_SESSION_ORIGIN_H
 #define RG_SESSION_ORIGIN_H
@@ -10,7 +10,7 @@
 
 struct session_store;
 
-/* How many sessions that have not ended came from elsewhere. */
+/* Counts of sessions that have not ended and that a different model made. */
 struct session_origins {
     size_t unclaimed, foreign;
     size_t other_special, other_template; /* counts of those with this tokenizer */

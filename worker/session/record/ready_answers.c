@@ -1,5 +1,5 @@
-/* Long messages of answers, made ready beside the loop: session_answer.h says of which, and
- * new_messages.h for what. */
+/* Prepares long messages of answers outside the loop: session_answer.h says which, and
+ * new_messages.h in what form. */
 #include <stdlib.h>
 
 #include "common/base/cancel.h"
@@ -33,8 +33,8 @@ void ready_answers_free(struct ready_answers *all)
     free(all);
 }
 
-/* A tool call is read, compared and hashed in the time of so many bytes. Messages that take less
- * than this are made with their record, however many there are. */
+/* A tool call takes as long to read, compare and hash as so many bytes. Messages that cost less
+ * than the minimum are made with their record, however many there are. */
 enum { CALL_BYTES = 256, ANSWER_LEAST = 4 << 10 };
 
 static size_t work_of(const struct session_answer *a)
@@ -45,7 +45,7 @@ static size_t work_of(const struct session_answer *a)
     return json_text_bytes(a->message, SIZE_MAX) + n * CALL_BYTES;
 }
 
-/* JSON may have twice the bytes of its texts, and more of control characters. */
+/* JSON may have twice the bytes of its texts, and more with control characters. */
 size_t session_long_messages(const struct session_answer *answers, size_t n, size_t max_bytes)
 {
     size_t work = 0;
@@ -58,7 +58,7 @@ size_t session_long_messages(const struct session_answer *answers, size_t n, siz
     return work >= max_bytes / 2 ? work : 0;
 }
 
-/* A message of the same call that is equal. */
+/* Finds an equal message of the same call. */
 static struct message_node *find_twin(const struct ready_answers *all, size_t n,
                                       const struct message_node *node, const struct matcher *mt)
 {
@@ -84,7 +84,7 @@ void session_make_messages(struct session_plan *pub, struct session_answer *answ
 
         if (work_of(&answers[i]) < ANSWER_LEAST)
             continue;
-        helpers_step(); /* each has the time of a job */
+        helpers_step(); /* each message has the time limit of a job */
         if (cancel_wanted())
             break;
         m = new_answer_make(answers[i].message, mt, p->arena->sum);

@@ -1,6 +1,6 @@
 /* The bytes of records: varints, fixed 64-bit words, texts with their length + 1 (0: absent),
- * arrays of ids and floats as they lie in memory. Reading never fails at once: a torn record
- * sets r->bad, gives zeros from then on, and is refused at the end. */
+ * arrays of ids and floats as in memory. A read never reports an error at once: an incomplete
+ * record sets r->bad, further reads return zeros, and the record is refused at the end. */
 
 #include "worker/session/record/record.h"
 
@@ -11,7 +11,8 @@
 
 enum { U_BYTES = 10 }; /* longest number in bytes */
 
-/* 7 bits a byte, low ones first; the top bit says that more follow. Returns how many bytes. */
+/* Writes 7 bits a byte, low bits first; the top bit says that more bytes follow. Returns the number
+ * of bytes. */
 static size_t write_u(char at[U_BYTES], uint64_t v)
 {
     size_t n = 0;
@@ -31,7 +32,7 @@ void record_put_u(struct buf *b, uint64_t v)
 
 void record_put_u64(struct buf *b, uint64_t v)
 {
-    buf_add(b, &v, sizeof(v)); /* little-endian hosts only, as the whole program */
+    buf_add(b, &v, sizeof(v)); /* little-endian hosts only, like the whole program */
 }
 
 void record_put_str(struct buf *b, struct str s)
@@ -41,7 +42,7 @@ void record_put_str(struct buf *b, struct str s)
         buf_add_str(b, s);
 }
 
-/* One byte is kept for the length, which is enough for most texts. */
+/* Reserves one byte for the length, which is enough for most texts. */
 size_t record_open_str(struct buf *b)
 {
     buf_add_c(b, 0);
@@ -84,7 +85,7 @@ void record_put_floats(struct buf *b, const float *v, size_t n)
     buf_add(b, v, n * sizeof(*v));
 }
 
-/* NULL and bad: there are not so many bytes. */
+/* Returns NULL and sets `bad` if there are not so many bytes. */
 static const char *read_bytes_of(struct record_in *r, uint64_t n)
 {
     const char *p = r->p;
@@ -97,7 +98,7 @@ static const char *read_bytes_of(struct record_in *r, uint64_t n)
     return p;
 }
 
-/* At most 10 bytes; most have one. */
+/* At most 10 bytes; most numbers have one. */
 uint64_t record_u(struct record_in *r)
 {
     uint64_t v = 0;
@@ -117,7 +118,7 @@ uint64_t record_u(struct record_in *r)
     return 0;
 }
 
-/* Bad if it is larger. */
+/* A larger number sets `bad`. */
 uint32_t record_u32(struct record_in *r)
 {
     uint64_t v = record_u(r);
@@ -129,7 +130,6 @@ uint32_t record_u32(struct record_in *r)
     return (uint32_t)v;
 }
 
-/* Reads a number as record_put_u64 wrote it. */
 uint64_t record_u64(struct record_in *r)
 {
     const char *p = read_bytes_of(r, 8);
@@ -140,7 +140,7 @@ uint64_t record_u64(struct record_in *r)
     return v;
 }
 
-/* Points into the record; p is NULL for an absent one. */
+/* The text points into the record. p is NULL for an absent text. */
 struct str record_str(struct record_in *r)
 {
     uint64_t n = record_u(r);
@@ -152,7 +152,7 @@ struct str record_str(struct record_in *r)
     return p ? str_of(p, n - 1) : (struct str){0};
 }
 
-/* Points into the record, which need not be aligned. */
+/* The ids point into the record and may be unaligned. */
 const char *record_ids(struct record_in *r, uint32_t *ret_n)
 {
     uint32_t n = record_u32(r);

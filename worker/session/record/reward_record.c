@@ -1,4 +1,5 @@
-/* Rewards in records (reward.h): one object, of which each member is kept as its JSON text. */
+/* Writes and applies rewards in records (reward.h): one object, whose members are each kept as JSON
+ * text. */
 #include "common/base/limits.h"
 #include "worker/session/store/reward.h"
 
@@ -10,7 +11,8 @@
 #include "worker/session/forest/checkpoint.h"
 #include "worker/session/store/store.h"
 
-/* The id under which the reward of a response is kept: that of the answer that stands for it. */
+/* Returns the id under which the reward of a response is kept: that of the answer that represents
+ * the response's. */
 static struct str kept_under(const struct session *s, struct str response_id)
 {
     struct checkpoint *t = map_get(&s->forest.by_response, response_key(response_id));
@@ -31,7 +33,7 @@ static void keep_reward(struct session *s, struct reward *r)
     (void)map_set(&s->rewards_by_response, response_key(r->response_id), r);
 }
 
-/* Made at the first use. */
+/* Makes the reward on first use. */
 struct reward *session_reward(struct session *s, struct str response_id)
 {
     struct reward *r;
@@ -61,14 +63,14 @@ void reward_move(struct session *s, struct str from, struct str to)
     keep_reward(s, r);
 }
 
-/* Lists the members that a reward has already. */
+/* Lists the members that a reward already has. */
 static void know_members(const struct reward *r, struct lookup *known)
 {
     for (uint32_t i = 0; i < r->members.n; i++)
         (void)lookup_add(known, r->members.at[i].key, i);
 }
 
-/* How many members of `more` the reward does not have. */
+/* Counts the members of `more` that the reward does not have. */
 static size_t fresh_members(const struct reward *r, const struct json *more)
 {
     struct arena tmp = {0};
@@ -82,7 +84,7 @@ static size_t fresh_members(const struct reward *r, const struct json *more)
     return n;
 }
 
-/* Checks the number of members: each record of a reward reads all of them. */
+/* Members are limited because each record of a reward reads all of them. */
 int reward_check_members(const struct session *s, struct str response_id, const struct json *more,
                          struct err *e)
 {
@@ -99,7 +101,8 @@ int reward_check_members(const struct session *s, struct str response_id, const 
                      fresh, had, SESSION_MEMBERS_MAX);
 }
 
-/* The last value counts. `known` are the members from before the record, whose own keys differ. */
+/* Sets a member; the last value counts. `known` has the members from before the record; the
+ * record's own keys are distinct. */
 static void set_member(struct session *s, struct reward *r, const struct lookup *known,
                        struct str key, struct str json)
 {

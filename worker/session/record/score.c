@@ -1,11 +1,12 @@
 /*
- * What is wanted is options, what is known is a list of scores, in the order of their records; the
- * newest that fits is found from its end. A score of a path is one of each path that it begins
- * with, as long as no checkpoint in between dropped ids (covers), so a session that went on is not
- * scored twice for what it had.
+ * Stores the scores of a session (score.h). Wanted scores are options; known scores are a list in
+ * the order of their records, which is searched from its end for the newest that fits. A score of a
+ * path also counts for each path with which that path begins, as long as no checkpoint in between
+ * dropped ids (covers_path), so that a session that continued is not scored again for its earlier
+ * part.
  *
- * The record names the head by its number in the forest and repeats its length; applying it copies
- * the arrays into the forest's arena. They are not payload: they do not leave memory on their own.
+ * The record names the head by its number in the forest and repeats its length. Applying it copies
+ * the arrays into the forest's arena. They are not payload, so they are not evicted separately.
  */
 #include "worker/session/record/score.h"
 
@@ -23,7 +24,7 @@
 static const char *const names[SCORE_KINDS] = {
     [SCORE_TEACHER] = "teacher", [SCORE_REFERENCE] = "reference", [SCORE_SELF] = "self"};
 
-/* --- what is wanted --- */
+/* --- wanted scores --- */
 
 static int bad_want(struct err *e, const char *why)
 {
@@ -90,10 +91,10 @@ struct score_wants session_score_wants(const struct session *s)
     return w;
 }
 
-/* --- what is known --- */
+/* --- known scores --- */
 
-/* Whether the path that ends in `head` is how the path of the score begins: nothing that a later
- * checkpoint dropped. */
+/* Reports whether the path of the score begins with the path that ends in `head`, and no later
+ * checkpoint dropped any of its ids. */
 static bool covers_path(const struct score *x, const struct checkpoint *head)
 {
     const struct checkpoint *t = x->head;
@@ -123,7 +124,7 @@ const struct score *session_score(const struct session *s, const struct checkpoi
     return NULL;
 }
 
-/* Whether the path has one of that engine and as many alternatives. */
+/* Reports whether the path has a score of that engine with as many alternatives. */
 static bool has_wanted(const struct session *s, const struct checkpoint *head,
                        const struct score_want *w)
 {

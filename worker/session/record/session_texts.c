@@ -1,5 +1,5 @@
-/* Long texts of a commit that is read back or copied (session_texts.h). The thread reads the record
- * and its bulk, which stay as they are, and touches nothing of the session. */
+/* Prepares long texts of a commit that is read back or copied (session_texts.h). The thread reads
+ * the record and its bulk, which do not change, and nothing of the session. */
 #include "worker/session/record/session_texts.h"
 
 #include <stdlib.h>
@@ -13,14 +13,14 @@
 #include "worker/session/record/new_messages.h"
 #include "worker/session/store/store.h"
 
-/* Debug builds make those of every second call ready, however short. */
+/* Debug builds prepare the texts of every second call, however short. */
 #ifdef NDEBUG
 enum { TAKES_SHORT = 0 };
 #else
 enum { TAKES_SHORT = 1 };
 #endif
 
-enum { TEXTS_LONG = 4 << 20 }; /* a thread reads them for several milliseconds */
+enum { TEXTS_LONG = 4 << 20 }; /* a thread parses so many bytes in several milliseconds */
 
 struct texts_job {
     struct commit_record record; /* with its bulk */
@@ -54,7 +54,8 @@ static void make_env(struct texts_job *t)
     buf_done(&texts);
 }
 
-/* A cancelled job, or texts that cannot be read, leave it to the record. */
+/* Makes all texts. After a cancelled job, or for texts that cannot be read, they are made when the
+ * record is applied. */
 static int make_all(void *ctx, void *tool, struct err *e)
 {
     struct texts_job *t = ctx;
@@ -83,7 +84,7 @@ static size_t text_bytes(const struct commit_record *c)
     return bytes + (c->has_only ? c->only.message.len : 0);
 }
 
-/* Whether it is a commit of a call with answers, whole, and may be long. */
+/* Reports whether the record is a complete commit of a call with answers that may be long. */
 static bool is_commit(struct session *s, struct str record, struct commit_record *ret)
 {
     struct record_in r = record_in_of(record);
@@ -130,7 +131,8 @@ int session_texts_make(struct session *s, struct str record, atomic_size_t *sum,
         return 0;
     }
     ready_free(t.ready);
-    return e->kind == ERR_CANCELLED ? -1 : 0; /* else it took too long: the record makes them */
+    /* if it took too long, applying the record makes them */
+    return e->kind == ERR_CANCELLED ? -1 : 0;
 }
 
 void session_texts_end(struct session *s)

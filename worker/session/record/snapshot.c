@@ -1,9 +1,9 @@
 /*
- * Snapshots. Writing reads the session's records back from the journal, one at a time, and frames
- * those that made its content. Reading trusts nothing: the frames are split, each record gets the
- * new session's id and a new time, and all of them are applied to a store of their own that is
- * thrown away; only records that made a session there are handed to the caller, who journals and
- * applies them, when he has seen the pictures that they name.
+ * Writes and reads snapshots. Writing reads the session's records back from the journal, one at a
+ * time, and makes frames of those that made its content. Reading trusts nothing: the frames are
+ * split, each record gets the new session's id and a new time, and all of them are applied to a
+ * temporary store. Only if they make a session there, they are given to the caller, who journals
+ * and applies them after checking the pictures that they name.
  */
 #include "worker/session/record/snapshot.h"
 
@@ -22,7 +22,7 @@
 
 enum { FRAME_HEAD = 4 };
 
-/* So that calls which follow have numbers, too. */
+/* Largest number of a call, so that later calls have numbers, too. */
 static const uint64_t CALL_MAX = (uint64_t)1 << 48;
 
 static bool travels(uint64_t type)
@@ -33,7 +33,7 @@ static bool travels(uint64_t type)
            type == RECORD_LOGPROBS;
 }
 
-/* --- writing --- */
+/* --- writing snapshots --- */
 
 int snapshot_begin(struct session *s, struct snapshot_writer *ret, struct err *e)
 {
@@ -46,7 +46,7 @@ int snapshot_begin(struct session *s, struct snapshot_writer *ret, struct err *e
     return 0;
 }
 
-/* Where a frame goes. */
+/* Where a frame is written. */
 struct snapshot_frame {
     struct snapshot_writer *writer;
     struct buf *out;
@@ -86,7 +86,7 @@ int snapshot_next(struct snapshot_writer *w, struct buf *frames, struct err *e)
     return 0;
 }
 
-/* --- reading --- */
+/* --- reading snapshots --- */
 
 struct snapshot_reader {
     const struct snapshot_target *to;
@@ -101,7 +101,7 @@ static int bad(const struct snapshot_reader *r, size_t i, const char *what)
     return err_field(r->e, "records", "records: record %zu %s", i, what);
 }
 
-/* Whether a record of that call, which came later, names its fragments; in the arena. */
+/* Returns, in the arena, whether a later record of that call names its fragments. */
 static bool *named_by(const struct snapshot_reader *r, struct map *calls, uint64_t call)
 {
     struct str key = str_of((const char *)&call, sizeof(call));
@@ -114,8 +114,8 @@ static bool *named_by(const struct snapshot_reader *r, struct map *calls, uint64
     return named;
 }
 
-/* Fragments that no commit names would be dropped from the journal sooner or later, and then there
- * would be fewer records than were told. */
+/* Drops fragments that no commit names. They would be dropped from the journal at some time, and
+ * the session would then have fewer records than it announced. */
 static void drop_void(const struct snapshot_reader *r)
 {
     struct snapshot_records *all = r->records;
@@ -144,7 +144,7 @@ static void drop_void(const struct snapshot_reader *r)
     map_done(&calls);
 }
 
-/* As they are; what they are is looked at before anything is made of it. */
+/* Splits the frames into records, whose content is checked before it is used. */
 static int split(struct snapshot_reader *r, struct str frames)
 {
     for (size_t at = 0, i = 0; at < frames.len; i++) {
@@ -181,9 +181,9 @@ static int split(struct snapshot_reader *r, struct str frames)
     return 0;
 }
 
-/* The options of the new session: the dispatcher does not end it with the attempt of the old one,
- * and all records behind this one (the import's own, too) make it. What is no object stays, and is
- * refused when it is applied. */
+/* Writes the options of the new session: without the dispatcher's attempt, with which it must not
+ * end, and with the number of all later records that make the session, including the import's own.
+ * Options that are no object stay unchanged, and are refused when they are applied. */
 static void put_options(const struct snapshot_reader *r, struct record_in *in, struct buf *b)
 {
     struct str given = record_str(in);
@@ -211,7 +211,7 @@ static void put_options(const struct snapshot_reader *r, struct record_in *in, s
     buf_done(&text);
 }
 
-/* With the new session's id in front, and its time. */
+/* Gives the record the new session's id and its new time. */
 static void move_over(const struct snapshot_reader *r, struct str *record)
 {
     struct record_in in = record_in_of(*record);
@@ -229,7 +229,7 @@ static void move_over(const struct snapshot_reader *r, struct str *record)
     buf_done(&b);
 }
 
-/* What comes behind it is the new session's own. */
+/* Appends the record of the import. Records after it are the new session's own. */
 static void put_import(const struct snapshot_reader *r)
 {
     struct buf b = {0};
@@ -239,8 +239,9 @@ static void put_import(const struct snapshot_reader *r)
     buf_done(&b);
 }
 
-/* Whether each answer was asked for with the ids that the records have before it, as exports check
- * it later (trajectory.c): a hash goes down the tree, from each answer to those that follow it. */
+/* Checks that each answer was requested with the ids that the records have before it, as exports
+ * check later (trajectory.c): a hash is passed down the tree, from each answer to those that
+ * continue it. */
 static int check_prompts(const struct snapshot_reader *r, const struct session *s)
 {
     const struct forest *f = &s->forest;
@@ -255,7 +256,7 @@ static int check_prompts(const struct snapshot_reader *r, const struct session *
         if (cancel_wanted())
             return cancel_fail(r->e);
         if (t->text)
-            continue; /* it has no ids */
+            continue; /* the answer has no ids */
         if (t->n_context > room) {
             room = t->n_context;
             ids = arena_alloc(r->arena, room * sizeof(*ids));
@@ -274,7 +275,7 @@ static int check_prompts(const struct snapshot_reader *r, const struct session *
     return 0;
 }
 
-/* What the records make of a session, in a store of their own. */
+/* Checks the session that the records make in the trial store. */
 static int check_session(const struct snapshot_reader *r, struct session_store *trial)
 {
     bool ended;
@@ -321,8 +322,9 @@ void snapshot_images(const struct session *s,
     }
 }
 
-/* A part that says it is a picture. Who made it is not known: a number that would be cut to what it
- * fits in, or a picture without bytes, is none that this gateway made. */
+/* Checks a content part that says it is a picture. Because its author is not known, numbers that
+ * would not fit their type, and pictures without bytes, are refused: this gateway never makes such
+ * a part. */
 static int check_part(const struct snapshot_reader *r, const struct json *part)
 {
     struct err why = {0};
@@ -349,11 +351,12 @@ static int check_parts(const struct snapshot_reader *r, const struct session *s)
 
 struct image_listing {
     const struct snapshot_reader *reader;
-    struct lookup places; /* in records->images, by hash */
+    struct lookup places; /* indexes in records->images, by hash */
     int rc;
 };
 
-/* The gateway makes a picture's part of its bytes alone: two that differ are none of its. */
+/* Lists a picture. A picture's part depends only on its bytes, so two different parts of one
+ * picture are not from a gateway. */
 static void list_image(void *ctx, const struct image_part *image)
 {
     struct image_listing *l = ctx;

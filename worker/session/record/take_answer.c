@@ -1,5 +1,5 @@
-/* What an answer of a record says becomes the fields of a checkpoint. What all answers of a call
- * have in common, and where they stand, is apply.c's. */
+/* Makes the fields of a checkpoint from an answer of a record. apply.c sets what all answers of a
+ * call have in common, and their links. */
 #include "worker/session/record/take_answer.h"
 
 #include "common/base/arena.h"
@@ -17,7 +17,8 @@ static int fail_answer(struct err *e, const char *what)
     return err_set(e, ERR_IO, "session record: %s", what);
 }
 
-/* An engine may name more versions than it sampled tokens: their spans are empty. */
+/* Reads the spans of weight versions. An engine may name more versions than it sampled tokens: the
+ * spans of these are empty. */
 static int read_versions(struct checkpoint *t, const struct commit_answer *a, struct arena *own,
                          struct err *e)
 {

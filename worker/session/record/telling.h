@@ -1,5 +1,6 @@
 /*
- * GET /sessions/{id} in steps: a session with many answers or calls is written a few at a time.
+ * GET /sessions/{id} in steps: the state of a session with many answers or calls is written in
+ * parts.
  */
 #ifndef RG_SESSION_TELLING_H
 #define RG_SESSION_TELLING_H
@@ -29,36 +30,37 @@ enum telling_stage {
     TELLING_RECORDS,
 };
 
-/* session_write_state in steps, for sessions that a whole answer would hold the loop for. The
- * caller sets session (which it pins), records and out, and may take what was written between two
+/* session_write_state in steps, for sessions whose whole state would hold the loop for too long.
+ * The caller sets session (which it pins), records and out, and may take the output between two
  * steps. Answers, rewards and calls that are recorded meanwhile are left out. */
 struct session_telling {
     struct session *session;
     bool records;
     struct json_out out;
 
-    /* The steps' own. */
+    /* The fields below belong to the steps. */
     enum telling_stage stage;
-    size_t at; /* in the stage */
+    size_t at; /* position in the stage */
     size_t n_checkpoints, n_rewards, n_calls, n_chains;
     struct branch_vec branches;
     struct arena arena; /* memory of the nodes' ids */
-    struct map ids;     /* (parent checkpoint, trie node) -> state id */
+    struct map ids;     /* (parent checkpoint, trie node) -> id in the state */
     VEC(const struct message_node *)
     above;             /* messages above answer `at` that are not written, the lowest first */
-    size_t above_left; /* how many of these messages this step may still write */
-    uint32_t *checkpoint_ids; /* by checkpoint id: state id */
-    bool *hidden;             /* by checkpoint id: hidden when the writing began */
+    size_t above_left; /* number of these messages that this step may still write */
+    uint32_t *checkpoint_ids; /* id in the state, by checkpoint id */
+    bool *hidden;             /* by checkpoint id: was hidden when the writing began */
     uint32_t next_id;
-    const struct checkpoint *path; /* the newest branch's end, or NULL */
-    size_t n_path;                 /* its ids */
+    const struct checkpoint *path; /* end of the newest branch, or NULL */
+    size_t n_path;                 /* number of its ids */
     struct record_telling record;
 };
 
-/* The next step: 1 that was all, 0 there is more, -1 what was evicted cannot be read back. */
+/* Writes the next step. Returns 1 after the last, 0 if more follow, -1 if evicted data cannot be
+ * read back. */
 int session_tell(struct session_telling *t, struct err *e);
 
-/* Frees the steps' own, at the end or before. */
+/* Frees the fields of the steps, at the end or before. */
 void session_tell_done(struct session_telling *t);
 
 #endif

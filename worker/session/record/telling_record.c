@@ -1,6 +1,6 @@
-/* The record of a call (telling_record.h). The record never changes. So between two steps only the
- * position is kept, and the payloads that a stage reads. These are read back before it, in steps,
- * and held while it writes. */
+/* Writes the record of a call (telling_record.h). Because the record never changes, only the
+ * position is kept between two steps, and the payloads that a stage reads. These are read back
+ * before the stage, in steps, and held while it writes. */
 #include "worker/session/record/telling_record.h"
 
 #include "common/base/attrs.h"
@@ -47,7 +47,7 @@ void write_path_ids(struct json_out *o, const struct checkpoint *t, size_t from,
     }
 }
 
-/* The first of the call's answers, or NULL: it was exhausted. */
+/* Returns the first of the call's answers, or NULL if the call was exhausted. */
 static const struct checkpoint *first_of(const struct session *s, const struct call_record *c)
 {
     return c->n_checkpoints ? s->forest.checkpoints.at[c->first_checkpoint] : NULL;

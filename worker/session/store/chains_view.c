@@ -1,6 +1,6 @@
-/* A chain as trainers see it: the member `active_chains` of a session's state. Its tip hash is of
- * the place in the forest where the chain ends: chains of equal messages have equal hashes, and a
- * chain that grows gets a new one. */
+/* Writes a chain for trainers: an item of `active_chains` in a session's state. Its tip hash
+ * identifies the place in the forest where the chain ends: chains of equal messages have equal
+ * hashes, and a chain that grows gets a new hash. */
 #include <stdio.h>
 
 #include "common/codec/json.h"

@@ -1,7 +1,7 @@
-/* What of the sessions is in memory. A session that is evicted keeps its entry: id, phase, times,
- * sums, and the row it showed. Its records tell all else, and are applied once more when it is
- * needed. Of one that stays, the payloads of its calls may be evicted (payload.c). Both go in one
- * order: by the store's clock, which each use of a session moves. */
+/* Evicts sessions and reads them back. An evicted session keeps its entry: id, phase, times, sums,
+ * and its last row. Its records contain everything else, and are applied again when it is needed.
+ * The payloads of a session that stays may be evicted alone (payload.c). Both are evicted in one
+ * order: by the store's clock at their last use. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,7 +46,7 @@ void session_store_woken(struct session_store *st, uint64_t now_ms)
 
 /* --- the order of use --- */
 
-/* To the end of the order of use. */
+/* Moves the session to the end of the order of use. */
 void session_touch(struct session *s)
 {
     struct session_store *st = s->store;
@@ -66,7 +66,7 @@ void session_use(struct session *s)
 
 /* --- sums --- */
 
-/* What the session holds, in bytes; tables by their room. */
+/* Returns the bytes of memory that the session uses; tables count with their capacity. */
 static uint64_t memory_of(const struct session *s)
 {
     const struct forest *f = &s->forest;
@@ -81,7 +81,7 @@ static uint64_t memory_of(const struct session *s)
            f->calls.cap * sizeof(struct call_record) + f->by_number.cap * sizeof(uint32_t);
 }
 
-/* The store's sums change by what this session's share has changed. */
+/* Changes the store's sums by the difference between the session's old share and the new. */
 static void take_share(struct session *s, struct session_share fresh)
 {
     struct session_totals *t = s->store->totals;
@@ -94,7 +94,7 @@ static void take_share(struct session *s, struct session_share fresh)
     s->counted_evicted = fresh.evicted_bytes;
 }
 
-/* Takes new sums after any change. An evicted session keeps the counts that it had. */
+/* Updates the sums after any change. An evicted session keeps its earlier counts. */
 void session_account(struct session *s)
 {
     struct session_share fresh = s->share;
@@ -110,7 +110,7 @@ void session_account(struct session *s)
     s->counted_as_evicted = s->residence != RESIDENT;
 }
 
-/* Out of the sums and the orders of use, for a session that leaves the store. */
+/* Removes a session that leaves the store from the sums and the orders of use. */
 void session_displace(struct session *s)
 {
     list_remove(&s->lru);
@@ -120,7 +120,7 @@ void session_displace(struct session *s)
     s->counted_as_evicted = false;
 }
 
-/* --- giving up --- */
+/* --- evicting --- */
 
 void session_forget_options(struct session *s)
 {
@@ -136,7 +136,7 @@ static void drop_row(struct session *s)
     s->row = (struct str){0};
 }
 
-/* All that records can tell again. */
+/* Frees everything that the records contain. */
 static void forget_content(struct session *s)
 {
     session_free_rewards(s);
@@ -162,7 +162,7 @@ static bool may_go(const struct session *s)
     return list_is_empty(&s->plans) && s->pins == 0;
 }
 
-/* The row is what lists show while it is away. */
+/* Keeps the row, which lists show while the session is evicted. */
 static void evict_content(struct session *s)
 {
     struct buf row = {0};
@@ -184,7 +184,7 @@ void session_rest(struct session *s)
         evict_content(s);
 }
 
-/* The first one from `s` (or NULL) on, in the order of use, that may be evicted. */
+/* Returns the first session from `s` (or NULL) on, in the order of use, that may be evicted. */
 static struct session *first_idle(struct session *s)
 {
     while (s && !may_go(s))
@@ -193,7 +193,8 @@ static struct session *first_idle(struct session *s)
 }
 
 /* Drops payloads and sessions, least recently used first, until at most `bytes` are held or max
- * were dropped. Sessions with calls under way, or pinned, stay. Returns how many were dropped. */
+ * were dropped. Sessions that are pinned or have running calls stay. Returns how many were
+ * dropped. */
 size_t session_evict(struct session_store *st, uint64_t bytes, size_t max)
 {
     struct session *s = NULL;
@@ -233,7 +234,7 @@ static uint64_t label_bit(struct str name)
     return UINT64_C(1) << (str_hash(name, 0) & 63);
 }
 
-/* Known from the session's first record on, whether or not its content is in memory. */
+/* Labels are known from the session's first record on, whether or not its content is in memory. */
 void session_note_labels(struct session *s, const struct json *labels)
 {
     s->label_names = 0;
@@ -251,10 +252,10 @@ bool session_past_may_have_label(const struct session_past *p, struct str name)
     return (p->label_names & label_bit(name)) != 0;
 }
 
-/* --- coming back --- */
+/* --- reading back --- */
 
-/* An ended session whose entry was given up comes back as an evicted one, while it may still be
- * exported. NULL: it is not kept any more. */
+/* Makes an evicted entry of an ended session again whose entry was freed, if it may still be
+ * exported. Returns NULL if it is not kept any more. */
 struct session *session_revive(struct session_store *st, struct str id, uint64_t now_ms)
 {
     const struct tombstone *t = map_get(&st->tombstones, id);
@@ -267,7 +268,7 @@ struct session *session_revive(struct session_store *st, struct str id, uint64_t
     session_set_phase(s, SESSION_FINALIZED);
     s->read_ms = now_ms;
     s->label_names = UINT64_MAX;
-    s->updated_ms = 0; /* its records know */
+    s->updated_ms = 0; /* its records contain the time */
     session_account(s);
     return s;
 }
@@ -301,14 +302,14 @@ bool session_unlinked(const struct session *s)
     return s->unlinked;
 }
 
-/* `whole`: all of its records were applied. Else it is evicted once more. Returns -1 if it is
- * not in memory. */
+/* `whole`: all of its records were applied. Otherwise the session is evicted again. Returns -1 if
+ * it is not in memory. */
 int session_load_end(struct session *s, bool whole, uint64_t now_ms)
 {
     bool there = whole && s->filled;
 
     s->rests = false;
-    if (s->copying == 0) /* of calls that were never recorded */
+    if (s->copying == 0) /* fragments of calls that were never recorded */
         session_free_bulks(s);
     if (there) {
         drop_row(s);
@@ -323,15 +324,15 @@ int session_load_end(struct session *s, bool whole, uint64_t now_ms)
     if (!s->unlinked)
         session_account(s);
     session_touch(s);
-    if (!s->options.policy) /* revived, and nothing was found of it */
+    if (!s->options.policy) /* no records were found for the new entry */
         session_unlink(s);
     session_unpin(s->store, s);
     return there ? 0 : -1;
 }
 
-/* --- records that come meanwhile --- */
+/* --- records that are applied meanwhile --- */
 
-/* A session ends that is not in memory, or not all of it. */
+/* Applies the end of a session that is not completely in memory. */
 static int absorb_end(struct session *s, struct record_in *r, uint64_t now_ms, struct err *e)
 {
     uint64_t how = record_u(r);
@@ -345,8 +346,8 @@ static int absorb_end(struct session *s, struct record_in *r, uint64_t now_ms, s
     return 0;
 }
 
-/* A record of a session that is not in memory: what its entry, times and sums need is taken; the
- * rest is read with the others when it comes back. */
+/* Applies a record of a session that is not in memory: updates only its entry, times and sums; the
+ * rest is applied when the session is read back. */
 int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64_t now_ms,
                    struct err *e)
 {
@@ -354,11 +355,12 @@ int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64
 
     if (type == RECORD_ORIGIN)
         return session_apply_origin(s, r, e);
-    if (type == RECORD_BULK) /* nothing, until its commit */
+    if (type == RECORD_BULK) /* changes nothing until its commit */
         return 0;
     drop_row(s);
     if (type != RECORD_EXPORTED && (type != RECORD_LOGPROBS || !session_has_ended(s)))
-        s->updated_ms = s->kept_ms = now_ms; /* kept: also if reading it back fails */
+        /* kept, so that they are right even if reading back fails */
+        s->updated_ms = s->kept_ms = now_ms;
     if (type == RECORD_END)
         return absorb_end(s, r, now_ms, e);
     if (type == RECORD_SINK)

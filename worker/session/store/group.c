@@ -1,6 +1,5 @@
-/* A session's place in a group of rollouts (options group, rollout, group_size), and its
- * attempt, which is a label. They are read, checked and written here, without the other sessions of
- * the group. */
+/* Reads, checks and writes a session's place in a group of rollouts (options group, rollout,
+ * group_size), and its attempt, which is a label, without the other sessions of the group. */
 
 #include "worker/session/store/group.h"
 
@@ -8,7 +7,7 @@
 #include "common/codec/json.h"
 #include "worker/session/store/store.h"
 
-/* 1 to GROUP_ID_MAX characters of A-Z a-z 0-9 . - */
+/* Accepts 1 to GROUP_ID_MAX characters of A-Z a-z 0-9 . - */
 static bool is_id(struct str s)
 {
     for (size_t i = 0; i < s.len; i++) {
@@ -21,7 +20,7 @@ static bool is_id(struct str s)
     return s.len > 0 && s.len <= GROUP_ID_MAX;
 }
 
-/* *ret stays as it is if the member is absent. */
+/* *ret is unchanged if the member is absent. */
 static int read_number(const struct json *v, const char *name, int64_t min, int64_t max,
                        int64_t *ret, struct err *e)
 {
@@ -34,7 +33,6 @@ static int read_number(const struct json *v, const char *name, int64_t min, int6
     return 0;
 }
 
-/* Reads the group from the options of a session. Returns -1 and e. */
 int group_read(const struct json *v, struct session_options *o, struct err *e)
 {
     const struct json *id = json_get(v, "group");
@@ -68,7 +66,6 @@ static void put_number(struct json_out *out, const char *name, int64_t v)
     json_out_i64(out, v);
 }
 
-/* Members for the session's options, as they were given. */
 void group_write(const struct session_options *o, struct json_out *out)
 {
     if (!o->group.p)
@@ -81,13 +78,13 @@ void group_write(const struct session_options *o, struct json_out *out)
         put_number(out, "group_size", o->group_size);
 }
 
-/* Returns the label `attempt`, or absent. */
+/* Returns the label `attempt`. Absent if not set. */
 static struct str group_attempt(const struct session *s)
 {
     return json_text(json_get(s->options.labels, "attempt"));
 }
 
-/* Writes group and attempt, for rows and exports. */
+/* Used in rows and exports. */
 void group_put(const struct session *s, struct json_out *out)
 {
     group_write(&s->options, out);

@@ -1,4 +1,5 @@
-/* POST /sessions options: read, checked, resolved over the process's defaults, written back. */
+/* Reads and checks POST /sessions options, applies the process's defaults, and writes the
+ * result. */
 #include "common/base/limits.h"
 #include "common/codec/json.h"
 #include "common/codec/session_rules.h"
@@ -7,7 +8,7 @@
 #include "worker/session/store/group.h"
 #include "worker/session/store/store.h"
 
-/* *ret, the default, stays if the option is absent. */
+/* *ret, the default, is unchanged if the option is absent. */
 static int read_bool(const struct json *v, const char *name, bool *ret, struct err *e)
 {
     const struct json *x = json_get(v, name);
@@ -20,7 +21,7 @@ static int read_bool(const struct json *v, const char *name, bool *ret, struct e
     return 0;
 }
 
-/* An integer >= 0, times scale (seconds become ms). */
+/* Reads an integer >= 0 and multiplies it by `scale` (seconds become ms). */
 static int read_count(const struct json *v, const char *name, uint64_t scale, uint64_t *ret,
                       struct err *e)
 {
@@ -35,7 +36,7 @@ static int read_count(const struct json *v, const char *name, uint64_t scale, ui
     return 0;
 }
 
-/* An object or an array as it is. */
+/* Reads an object or an array without a copy. */
 static int read_kind(const struct json *v, const char *name, enum json_kind kind,
                      const struct json **ret, struct err *e)
 {
@@ -62,7 +63,7 @@ static int read_names(const struct json *v, const char *name, const char *what,
     return 0;
 }
 
-/* The text of a string option, or the default. */
+/* Reads a string option. Sets the default if it is absent. */
 static int read_name(const struct json *v, const char *name, const char *otherwise, struct str *ret,
                      struct err *e)
 {
@@ -77,7 +78,7 @@ static int read_name(const struct json *v, const char *name, const char *otherwi
     return 0;
 }
 
-/* History, matcher, and how timelines are compared. */
+/* Reads history, matcher, and how timelines are compared. */
 static int read_policy(const struct session_store *st, const struct json *v,
                        struct session_options *o, struct err *e)
 {
@@ -107,13 +108,13 @@ static const char *const truncated_names[] = {[TRUNCATED_AUTO] = "auto",
                                               [TRUNCATED_BRANCH] = "branch",
                                               [TRUNCATED_REFUSE] = "refuse"};
 
-/* A chain and a linear history have one path: there is nothing to branch off. */
+/* Reports whether the history can branch. A chain and a linear history have only one path. */
 static bool can_branch(const struct session_options *o)
 {
     return o->policy == &policy_tree || o->policy == &policy_timelines;
 }
 
-/* Resolves "auto"; the result is "branch" if nothing can branch. */
+/* Resolves "auto". The result is not "branch" if nothing can branch. */
 static enum session_truncated resolve_truncated(const struct session_options *o,
                                                 enum session_truncated given)
 {
@@ -148,8 +149,8 @@ static int read_ends(const struct session_store *st, const struct json *v,
     return 0;
 }
 
-/* No options of POST /sessions: calls with an unknown id write the first, forks and imports the
- * other. */
+/* Reads two options that POST /sessions does not have: calls with an unknown id write the first,
+ * forks and imports the second. */
 static int read_origin(const struct json *v, struct session_options *o, struct err *e)
 {
     uint64_t copies = 0;
@@ -161,7 +162,7 @@ static int read_origin(const struct json *v, struct session_options *o, struct e
     return 0;
 }
 
-/* Options that are kept as JSON. Sampling parameters are not looked at here. */
+/* Reads options that are kept as JSON. Sampling parameters are not checked here. */
 static int read_values(const struct json *v, struct session_options *o, struct err *e)
 {
     if (read_kind(v, "sampling_params", JSON_OBJECT, &o->sampling, e) != 0 ||
@@ -190,8 +191,8 @@ static int read_wants(const struct json *v, struct session_wants *ret, struct er
     return 0;
 }
 
-/* Options of POST /sessions, or of a create record, over the defaults. Values point into v.
- * Returns -1 and e with the option's name. */
+/* Reads options of POST /sessions, or of a create record, over the defaults. Values point into v.
+ * Returns -1 with e naming the option. */
 int session_options_read(const struct session_store *st, const struct json *v,
                          struct session_options *ret, struct err *e)
 {
@@ -280,8 +281,8 @@ static void write_set(const struct session_options *opt, struct json_out *o)
     }
 }
 
-/* All resolved options: what session_options_read gives the same options for, whatever the
- * defaults are by then. */
+/* Writes all resolved options, so that session_options_read gives the same options whatever the
+ * defaults are then. */
 void session_options_write(const struct session_options *opt, struct buf *json)
 {
     struct json_out o = json_out_to(json);

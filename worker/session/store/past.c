@@ -1,5 +1,5 @@
-/* Looking back at committed calls: the recorded answer of a repeated request, the conversation
- * behind a response id. */
+/* Finds committed calls: the recorded answer of a repeated request, and the conversation of a
+ * response id. */
 #include "common/base/check.h"
 #include "common/codec/json.h"
 #include "worker/session/call/session_answer.h"
@@ -22,7 +22,7 @@ static uint32_t newest_of_key(const struct forest *f, const uint64_t body_hash[2
     return found ? found->newest : 0;
 }
 
-/* The newest call with that body. With a key, the one with that key, else a call without one. */
+/* With a key, finds the call with that key, else one without a key. */
 bool session_find_call(const struct session *s, const uint64_t body_hash[2], struct str key,
                        uint64_t *ret_call)
 {
@@ -39,7 +39,7 @@ bool session_find_call(const struct session *s, const uint64_t body_hash[2], str
     return found != 0;
 }
 
-/* The last one with that number, or NULL. */
+/* Returns the last call with that number, or NULL. */
 static const struct call_record *find_numbered(const struct session *s, uint64_t number)
 {
     const struct forest *f = &s->forest;
@@ -92,8 +92,9 @@ void session_past_release(struct recall **r)
     *r = NULL;
 }
 
-/* A call with its answers, as it is replayed. Ids and logprobs point into the payload and are
- * good until the session changes. NULL: there is no such call, or it cannot be read back (e). */
+/* Returns a call with its answers, for a replay. Ids and logprobs point into the payload and are
+ * valid until the session changes. Returns NULL if there is no such call, or with e set if it
+ * cannot be read back. */
 const struct session_past_call *session_past(struct session *s, struct arena *a, uint64_t call,
                                              bool sampled, struct err *e)
 {
@@ -126,7 +127,8 @@ const struct session_past_call *session_past(struct session *s, struct arena *a,
     return ret;
 }
 
-/* The conversation up to and with that answer. NULL: unknown. */
+/* Returns the conversation up to and including that answer. Returns NULL if the answer is
+ * unknown. */
 const struct json *session_messages(const struct session *s, struct arena *a,
                                     struct str response_id)
 {
@@ -144,7 +146,7 @@ const struct json *session_message(const struct session *s, struct str response_
     return t && t->node && t->node->depth > 0 ? t->node->msg.json : NULL;
 }
 
-/* The text of the conversation's first message. */
+/* Returns the text of the conversation's first message. */
 static struct str first_text(const struct checkpoint *t)
 {
     const struct message_node *n = t->node;
@@ -154,7 +156,7 @@ static struct str first_text(const struct checkpoint *t)
     return n ? node_text(n) : (struct str){0};
 }
 
-/* Finds the response; the result is borrowed from the session. */
+/* The result is borrowed from the session. */
 bool session_find_response(const struct session *s, struct str response_id,
                            struct session_past_response *ret)
 {

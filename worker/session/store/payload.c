@@ -1,6 +1,6 @@
-/* The bulk of calls (payload.h): context ids, answers' ids, logprobs, experts, in one block for
- * each record. It is most of a session's memory, and can be evicted while the session stays: its
- * bytes are in the journal, in the record that made it, or in fragments before that.
+/* Keeps the numbers of calls (payload.h): context ids, answers' ids, logprobs, experts, in one
+ * block for each record. They are most of a session's memory, and can be evicted while the session
+ * stays: their bytes are in the journal, in the record that made them or in fragments before it.
  *
  *   payload_new -> in memory  --payload_evict-->  bytes NULL
  *                      ^                               |
@@ -23,8 +23,8 @@
 
 /* --- the order of use --- */
 
-/* The most recently used one now, if it can be evicted at all: one that is not there, or is held,
- * is in no order. */
+/* Makes it the most recently used one, if it can be evicted: an evicted or held payload is in no
+ * order. */
 void payload_touch(struct payload *p)
 {
     struct session_store *st = p->session->store;
@@ -36,9 +36,9 @@ void payload_touch(struct payload *p)
     list_append(&st->payload_lru, &p->lru);
 }
 
-/* --- life --- */
+/* --- making and freeing --- */
 
-/* Owned, and not text. */
+/* A block of bytes that is owned, and no text. */
 struct bytes {
     char *at;
     size_t n;
@@ -110,7 +110,7 @@ void payload_free_buffer(char *room, size_t n)
         free(room);
 }
 
-/* Bytes of p's own, wherever p->parts says that they lie. NULL is allowed. */
+/* Frees p's memory, allocated as p->parts says. Accepts NULL. */
 static void free_payload_bytes(const struct payload *p, char *room)
 {
     if (p->parts)
@@ -125,7 +125,6 @@ static void free_bytes(struct payload *p)
     p->bytes = NULL;
 }
 
-/* Evicts a payload that is in the order of use. */
 void payload_evict(struct payload *p)
 {
     struct session *s = p->session;
@@ -179,7 +178,7 @@ void payload_drop_bytes(struct payload *p)
     free_bytes(p);
 }
 
-/* --- held ones --- */
+/* --- holding --- */
 
 void payload_hold(struct payload *p)
 {
@@ -193,8 +192,8 @@ void payload_release(struct payload *p)
     payload_touch(p);
 }
 
-/* Each checkpoint points to its parent: in an idle session that is a wait for memory each time.
- * Mostly they were made one after the other, so those above are prefetched. */
+/* Each checkpoint points to its parent, which in an idle session costs a cache miss each time.
+ * Because most checkpoints were made one after the other, the parents are prefetched. */
 enum { FETCHED_AHEAD = 16 };
 
 #define FETCH_ABOVE(s, t)                                               \
@@ -220,7 +219,7 @@ void payload_hold_path(const struct session *s, const struct checkpoint *t)
     }
 }
 
-/* Releases the path; NULL is an empty path. */
+/* NULL is an empty path. */
 void payload_release_path(const struct checkpoint *t)
 {
     for (; t; t = t->parent) {

@@ -1,16 +1,16 @@
 /*
- * struct payload: numbers of a call: the context ids that it added, and of each answer ids,
- * logprobs, routed experts, odds and indexer's rows. They come with the commit record, or are a
- * piece of its bulk (call_bulk.h): then several answers have several payloads, and a long block of
- * rows has its own. Everything else of a checkpoint always stays in memory while its session does;
- * a payload may be evicted, the least recently used first, because the record that brought it is in
- * the journal. A reader recalls it first (recall.h) and reads it in the same loop iteration. Only a
- * later iteration may evict it again, and never while it is held. A running call holds its path,
- * and a recall in several steps holds what it has read.
+ * struct payload: the numbers of a call: the context ids that it added, and of each answer ids,
+ * logprobs, routed experts, odds and indexer's rows. They are from the commit record, or a piece of
+ * its bulk (call_bulk.h): several answers then have several payloads, and a long block of rows has
+ * its own. Everything else of a checkpoint stays in memory while its session does. A payload may be
+ * evicted, the least recently used first, because its record is in the journal. A reader recalls it
+ * first (recall.h) and reads it in the same loop iteration; only a later iteration may evict it
+ * again, and never while it is held. A running call holds its path, and a recall in several steps
+ * holds what it has read.
  *
- * Layout: context ids, then each answer's ids, logprobs, experts, odds, indexer's rows, each at
- * a multiple of 4 bytes. Owned by its session (session.payloads); the bytes are its own, so that
- * they can go.
+ * Layout: context ids, then each answer's ids, logprobs, experts, odds, indexer's rows, each at a
+ * multiple of 4 bytes. Owned by its session (session.payloads). The bytes are allocated separately,
+ * so that they can be freed.
  */
 #ifndef RG_SESSION_PAYLOAD_H
 #define RG_SESSION_PAYLOAD_H
@@ -26,8 +26,8 @@ struct arena;
 struct checkpoint;
 struct session;
 
-/* Where a part of a payload's bytes is: which record of its session's has it, and at which byte of
- * the payload it begins. It ends where the next one begins. */
+/* Where a part of a payload's bytes is stored: which record of its session contains it, and at
+ * which byte of the payload it begins. It ends where the next part begins. */
 struct payload_part {
     uint32_t record, at;
 };
@@ -39,61 +39,63 @@ struct payload_parts {
 
 struct payload {
     struct session *session;
-    struct list_item lru;              /* in store->payload_lru */
-    char *bytes;                       /* NULL: evicted */
-    const struct payload_parts *parts; /* then the bytes lie as payload_resize says; NULL: it is
-                                          all in `record`, and they are of the heap */
-    uint64_t used;                     /* session_store.clock then */
-    uint32_t held;                     /* by running calls, and by recalls that go on */
+    struct list_item lru; /* in store->payload_lru */
+    char *bytes;          /* NULL: evicted */
+    /* set: the bytes are allocated as by payload_resize; NULL: all of
+     *                                           them are in `record`, and the memory is from the
+     *                                           heap */
+    const struct payload_parts *parts;
+    uint64_t used; /* session_store.clock at the last use */
+    /* number of holders: running calls, and recalls in progress */
+    uint32_t held;
     uint32_t size;
-    bool fixed;  /* the record alone cannot give it back: it stays */
-    bool wanted; /* a recall that is just noting what is missing has noted it */
+    bool fixed;  /* cannot be evicted, because the record alone does not contain all of it */
+    bool wanted; /* a recall that is collecting missing payloads has this one already */
 
-    uint64_t call;   /* its number: the record must say the same */
+    uint64_t call;   /* number of its call: the record must have the same */
     uint32_t record; /* number of its record in the session */
 
-    /* While it is read back, which recall.c does, and is not there yet. */
+    /* While recall.c reads an evicted payload back: */
     char *room;         /* memory for its bytes; NULL: it is not being read */
-    uint32_t n_came;    /* number of its first fragments that are in `room` */
-    uint32_t n_readers; /* recalls that go on with it in their next step */
+    uint32_t n_came;    /* number of its leading fragments that are in `room` */
+    uint32_t n_readers; /* number of recalls that continue with it in their next step */
 };
 
-/* A part of a payload begins at a multiple of 4 bytes. */
+/* Rounds up to a multiple of 4, where a part of a payload begins. */
 static inline size_t payload_padded(size_t n)
 {
     return (n + 3) & ~(size_t)3;
 }
 
-/* The one way to the bytes. */
+/* Returns the bytes. All readers use this function. */
 static inline const char *payload_bytes(const struct payload *p)
 {
     CHECK(p->bytes);
     return p->bytes;
 }
 
-/* Grows the memory of a payload that comes in fragments, from `had` bytes (NULL: none) to n; it may
- * move. Very long ones have pages of their own, which grow without a copy (only few, since a
+/* Grows the memory of a payload that is read in fragments, from `had` bytes (NULL: none) to n; it
+ * may move. Very long ones have pages of their own, which grow without a copy (only few, because a
  * process may have a limited number of mappings). Others are in the heap. payload_free_buffer frees
- * it.
- */
+ * it. */
 char *payload_resize(char *room, size_t had, size_t n);
 void payload_free_buffer(char *room, size_t n);
 
-/* A payload of so many bytes, all of which the caller fills in; of the record that the session
+/* Makes a payload of so many bytes, which the caller must fill, for the record that the session
  * applies now. The struct is in the forest's arena. */
 struct payload *payload_new(struct session *s, uint64_t call, size_t size);
 
-/* A payload of a piece of the call's bulk, whose bytes become the payload's own. */
+/* Makes a payload of a piece of the call's bulk, and takes over its bytes. */
 struct call_bulk;
 struct payload *payload_of_piece(struct session *s, struct call_bulk *b, uint32_t piece,
                                  bool fixed);
 
-/* Evicts it; it is in the store's order, so it is not held. */
+/* Evicts a payload, which must be in the store's order of use and therefore not held. */
 void payload_evict(struct payload *p);
 
-/* Room for the bytes of an evicted one that is read back, which counts as the session's memory;
- * then either takes what is in the room for its bytes, all of which must be there, or gives it up.
- */
+/* The first makes memory for the bytes of an evicted payload that is read back; it counts as the
+ * session's. Then either the second makes this memory, which must be complete, the payload's bytes,
+ * or the third frees it. */
 void payload_make_buffer(struct payload *p);
 void payload_adopt_buffer(struct payload *p);
 void payload_drop_buffer(struct payload *p);
@@ -104,15 +106,15 @@ void payload_touch(struct payload *p);
 /* Takes all payloads of the session out of the order of use. */
 void payloads_displace(struct session *s);
 
-/* Frees the bytes of one that is in no order, on any thread. The struct lies in an arena. */
+/* Frees the bytes of a payload that is in no order, on any thread. The struct is in an arena. */
 void payload_drop_bytes(struct payload *p);
 
-/* Holds it in memory until it is released as often as it was held. An evicted one is held from the
- * moment when it is read back. */
+/* Holds the payload in memory until it is released as often as it was held. An evicted payload is
+ * held from the moment when it is read back. */
 void payload_hold(struct payload *p);
 void payload_release(struct payload *p);
 
-/* Holds all of the path that ends in t, like a running call. t may be NULL. */
+/* Holds the whole path that ends in t, like a running call. t may be NULL. */
 void payload_hold_path(const struct session *s, const struct checkpoint *t);
 void payload_release_path(const struct checkpoint *t);
 

@@ -1,7 +1,7 @@
-/* Evicted payloads come back (recall.h). A step chooses the parts that it reads, in the order of
- * the journal, and asks the source for their records; a part goes straight to its position in the
- * payload's `room`, which becomes the payload's bytes when all of its parts are there. So half a
- * payload is never visible. `room` belongs to the payload and not to the recall: calls that
+/* Reads evicted payloads back (recall.h). A step chooses the parts that it reads, in the order of
+ * the journal, and asks the source for their records. Each part is copied to its position in the
+ * payload's `room`, which becomes the payload's bytes when all of its parts are there, so that half
+ * a payload is never visible. `room` belongs to the payload and not to the recall: calls that
  * continue from one answer at the same time read it once. */
 #include "worker/session/store/recall.h"
 
@@ -17,9 +17,9 @@
 #include "worker/session/store/payload.h"
 #include "worker/session/store/store.h"
 
-/* --- what is missing --- */
+/* --- collecting what is missing --- */
 
-/* Adds p to the missing payloads unless it is there. */
+/* Adds p to the missing payloads unless it is in memory. */
 static void add_missing(struct recall *r, struct payload *p)
 {
     if (p->wanted)
@@ -70,7 +70,7 @@ void recall_path(struct recall *r, const struct checkpoint *t)
         recall_checkpoint(r, t);
 }
 
-/* All is noted: another recall may note the same now. */
+/* Ends the collecting: a different recall may collect the same payloads now. */
 static void begin_recall(struct recall *r)
 {
     if (r->begun)
@@ -84,7 +84,7 @@ static void begin_recall(struct recall *r)
 
 /* --- parts of payloads --- */
 
-/* A part of a payload, from a record. */
+/* A part of a payload that is read from a record. */
 struct recalled {
     struct payload *p;
     uint32_t part;
@@ -92,7 +92,7 @@ struct recalled {
 };
 
 struct recall_pieces {
-    VEC(struct recalled) all; /* pieces; those of a payload follow each other */
+    VEC(struct recalled) all; /* pieces; those of one payload are adjacent */
 };
 
 static uint32_t n_pieces(const struct payload *p)
@@ -115,7 +115,7 @@ static uint32_t record_of(const struct recalled *x)
     return x->p->parts ? x->p->parts->at[x->part].record : x->p->record;
 }
 
-/* A fragment that has a part alone. */
+/* Copies the part from a fragment, which contains only this part. */
 static bool copy_fragment_bytes(const struct recalled *x, struct record_in *r)
 {
     struct payload *p = x->p;
@@ -128,7 +128,8 @@ static bool copy_fragment_bytes(const struct recalled *x, struct record_in *r)
     return true;
 }
 
-/* The bytes, out of the record, which must be the one that made the payload, or a part of it. */
+/* Copies the bytes from the record, which must be the record that made the payload, or a part of
+ * it. */
 static bool copy_record_bytes(const struct recalled *x, struct str record)
 {
     struct record_in r = record_in_of(record);
@@ -159,12 +160,12 @@ static int on_record(void *ctx, size_t i, struct str record, struct err *e)
     return 0;
 }
 
-/* --- a step --- */
+/* --- one step --- */
 
-/* What finding and checking a record costs, in bytes that are read in that time. */
+/* Cost of finding and checking a record, in bytes that are read in the same time. */
 enum { RECORD_WORK = 4 << 10 };
 
-/* The next parts. What another recall has brought meanwhile is there. */
+/* Chooses the next parts. Skips what a different recall has read meanwhile. */
 static void choose_pieces(const struct recall *r, size_t max_bytes, struct recall_pieces *ret)
 {
     size_t bytes = 0;
@@ -183,8 +184,8 @@ static void choose_pieces(const struct recall *r, size_t max_bytes, struct recal
     }
 }
 
-/* Completes whole payloads; of others, the first parts without a gap count. False: some did not
- * come. */
+/* Completes whole payloads. Of other payloads the leading parts without a gap count. Returns false
+ * if some parts were not read. */
 static bool complete_pieces(const struct recall_pieces *pieces)
 {
     bool all = true;
@@ -213,7 +214,7 @@ static void drop_rooms(const struct recall_pieces *pieces)
     }
 }
 
-/* Keeps its state while this recall, or another one, reads on. */
+/* Keeps the state of a payload while this recall, or a different one, continues to read it. */
 static void stay_with(struct recall *r, struct payload *p)
 {
     struct payload *before = r->reading;
@@ -251,7 +252,7 @@ static int read_step(struct recall *r, size_t max_bytes, struct err *e)
     return rc;
 }
 
-/* Removes payloads that are there from the missing ones; the next one may be there in part. */
+/* Removes payloads that are in memory from the missing ones. The next one may be partly read. */
 static void drop_present(struct recall *r)
 {
     struct payload *p = NULL;
@@ -270,7 +271,7 @@ int recall_step(struct recall *r, size_t max_bytes, struct err *e)
     if (r->missing.n == 0)
         return 0;
     CHECK(s->store->source);
-    session_use(s); /* payloads that it used before are older than this */
+    session_use(s); /* payloads that the session used before are older than this */
     rc = read_step(r, max_bytes, e);
     drop_present(r);
     if (!s->unlinked)

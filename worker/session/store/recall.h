@@ -1,15 +1,15 @@
 /*
- * Reading evicted payloads back before they are read (payload.h), from the journal: all that is
- * missing in one go, or, where an agent chooses how much that is, a part in each turn of the loop.
+ * struct recall: reads evicted payloads back from the journal before they are used (payload.h): all
+ * that is missing at once or, if an agent controls how much that is, a part in each loop iteration.
  *
- *   struct recall r = {.session = s};    what is missing is noted,
+ *   struct recall r = {.session = s};    collects what is missing,
  *   recall_path(&r, t);
- *   recall_step(&r, RECALL_STEP, &e)     1: read on in a later turn; 0: all is there; -1
- *   recall_done(&r)                      frees it, at whatever point
+ *   recall_step(&r, RECALL_STEP, &e)     1: read on in a later iteration; 0: all is in memory; -1
+ *   recall_done(&r)                      frees it, at any time
  *
- * Between two steps the payloads that are there must not be evicted: a call holds its path
- * (payload_hold_path), others let the recall itself hold them (holds). Several recalls that read
- * the same payload share its parts.
+ * Between two steps the payloads that are in memory must not be evicted: a call holds its path
+ * (payload_hold_path), other users let the recall itself hold them (holds). Several recalls that
+ * read the same payload share its parts.
  */
 #ifndef RG_SESSION_RECALL_H
 #define RG_SESSION_RECALL_H
@@ -25,53 +25,53 @@ struct err;
 struct payload;
 struct session;
 
-/* So many bytes are read, checked and copied in about half a millisecond; a step reads a record
- * more than that at most. */
+/* Bytes that are read, checked and copied in about half a millisecond. A step reads at most one
+ * record more. */
 enum { RECALL_STEP = 512 << 10 };
 
-/* What is to be read next, and is to be in memory for that. */
+/* Payloads that are read back and must then be in memory together. */
 struct recall {
     struct session *session;
-    bool rows;  /* long blocks of rows, too, which have payloads of their own: for exports */
-    bool holds; /* all payloads that it gets stay in memory until recall_done */
-    bool begun; /* recall_step was called: nothing more is noted */
-    VEC(struct payload *) missing; /* the last one is read next */
+    bool rows;  /* also read long blocks of rows, which have payloads of their own: for exports */
+    bool holds; /* all payloads that it reads stay in memory until recall_done */
+    bool begun; /* recall_step was called, so nothing more may be added */
+    VEC(struct payload *) missing; /* the last payload is read next */
     VEC(struct payload *) held;
-    struct payload *reading; /* one of these of which some parts are there; or NULL */
+    struct payload *reading; /* a missing payload of which some parts are read; or NULL */
 };
 
-/* Notes all that reading t's own context needs. */
+/* Adds everything that reading t's own context needs. */
 void recall_context(struct recall *r, const struct checkpoint *t);
 
-/* Notes all that reading t's own context and answer needs. */
+/* Adds everything that reading t's own context and answer needs. */
 void recall_checkpoint(struct recall *r, const struct checkpoint *t);
 
 /* Adds all answers of a call, without its context. */
 void recall_call(struct recall *r, const struct call_record *c);
 
-/* Notes what reading the whole path needs that ends in t, which may be NULL: it is read from its
- * beginning on.
- */
+/* Adds everything that reading the whole path that ends in t needs. t may be NULL. The path is read
+ * from its beginning on. */
 void recall_path(struct recall *r, const struct checkpoint *t);
 
-/* Reads back some of what is missing, max_bytes of it or a record more; nothing if all is there.
- * Returns 0 when all is there; 1 if there is more, for a later call; -1 and e if the journal cannot
- * give it back: then nothing of it is kept that is not whole, and the recall is over. */
+/* Reads back up to max_bytes of what is missing, or one record more. Returns 0 when all is in
+ * memory, 1 if more is missing (call again), -1 with e if the journal cannot be read: then
+ * incomplete payloads are freed, and the recall has ended. */
 int recall_step(struct recall *r, size_t max_bytes, struct err *e);
 
-/* Gives up what is not read yet, and lets go what is held. A zeroed recall is fine; it can be used
- * for another one. The session may have ended, and must still be there. */
+/* Stops reading, and releases what is held. Accepts a zeroed recall. The struct may be used again.
+ * The session may have ended, but must still exist. */
 void recall_done(struct recall *r);
 
-/* One that holds, in memory of its own, and what frees it (NULL is fine). */
+/* Makes a recall that holds, in memory of its own. The second function frees it, and accepts
+ * NULL. */
 struct recall *recall_new(struct session *s);
 void recall_free(struct recall *r);
 
-/* Reads what is missing back, all in one go; ends the recall. -1: it cannot be read. */
+/* Reads back all that is missing, and ends the recall. Returns -1 if it cannot be read. */
 int recall_end(struct recall *r, struct err *e);
 
-/* A recall of one, in one go: of t's own context; or of all answers of a call, without its context.
- * Returns 0, or -1 with *e if the journal cannot give it back. */
+/* Recall one thing at once: t's own context; or all answers of a call, without its context. Return
+ * 0, or -1 with *e if the journal cannot be read. */
 int session_recall_context(struct session *s, const struct checkpoint *t, struct err *e);
 int session_recall_call(struct session *s, const struct call_record *c, struct err *e);
 

@@ -1,4 +1,5 @@
-/* What sessions held (remains.h). Payloads first: their structs lie in the forest's arena. */
+/* Frees what sessions held (remains.h). Payloads are freed first, because their structs are in the
+ * forest's arena. */
 #include "worker/session/store/remains.h"
 
 #include <stdint.h>
@@ -36,7 +37,7 @@ void session_free_content(struct session *s)
     size_t bytes = s->forest.arena.held_bytes + s->payload_bytes;
     struct session_remains *r = mem_zalloc(sizeof(*r));
 
-    if (!s->unlinked) /* else they are displaced */
+    if (!s->unlinked) /* payloads of an unlinked session are in no order already */
         payloads_displace(s);
     r->forest = s->forest;
     s->forest = (struct forest){0};

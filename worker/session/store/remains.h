@@ -1,7 +1,7 @@
 /*
  * struct session_remains: the memory of a session's content, after the session ended or was
- * evicted. Freeing megabytes takes longer than the worker's loop may be held. So the owner of the
- * helpers takes it (session_store_buries) and frees it there. No other pointer leads into it.
+ * evicted. Because freeing megabytes takes longer than the worker's loop may be held, the owner of
+ * the helpers takes it (session_store_buries) and frees it there. No other pointer points into it.
  */
 #ifndef RG_SESSION_REMAINS_H
 #define RG_SESSION_REMAINS_H
@@ -16,21 +16,21 @@ struct session;
 struct session_store;
 
 /* From this many bytes on, remains are passed on; the loop frees smaller ones, in half a
- * millisecond at most. Debug builds leave more of it to helpers, so that all tests see it. */
+ * millisecond at most. Debug builds leave more of it to helpers, so that all tests cover this. */
 #ifdef NDEBUG
 enum { REMAINS_LEAST = 1 << 20 };
 #else
 enum { REMAINS_LEAST = 32 << 10 };
 #endif
 
-/* Takes ownership: remains_free frees all of it, on any thread. Its bytes count in no sum: a caller
- * that needs memory would be refused memory that is free in a moment. */
+/* Takes ownership of r: remains_free frees it, on any thread. Its bytes count in no sum, because
+ * otherwise a caller would be refused memory that is free a moment later. */
 typedef void (*remains_fn)(void *ctx, struct session_remains *r);
 void session_store_buries(struct session_store *st, remains_fn take, void *ctx);
 
 void remains_free(struct session_remains *r);
 
-/* Frees the messages, answers and tokens of s; its forest is unusable then. */
+/* Frees the messages, answers and tokens of s. Its forest is unusable then. */
 void session_free_content(struct session *s);
 
 #endif

@@ -1,6 +1,6 @@
-/* Rewards of a session and of its responses: an object of members, merged member by member, each
- * kept as JSON text. The number that exports take is `reward`, else `score`, else the only
- * number there is. */
+/* Keeps rewards of a session and of its responses: an object that is merged member by member,
+ * each kept as JSON text. The number that exports use is `reward`, else `score`, else the only
+ * number. */
 
 #include "worker/session/store/reward.h"
 
@@ -13,7 +13,7 @@
 
 enum { NAME_MAX_BYTES = 80 };
 
-/* Checks the range: exports have float32. */
+/* Checks the range, because exports have float32. */
 static int check_range(const struct json *v, const char *name, struct err *e)
 {
     double d;
@@ -39,7 +39,7 @@ int reward_check_value(const struct json *v, const char *name, struct err *e)
     return check_range(v, name, e);
 }
 
-/* All numbers in reward_info; other members may be anything. */
+/* Checks all numbers in reward_info; other members may be anything. */
 int reward_check(const struct json *info, struct err *e)
 {
     if (!json_is(info, JSON_OBJECT))
@@ -61,8 +61,8 @@ int reward_check(const struct json *info, struct err *e)
     return 0;
 }
 
-/* Members are kept as JSON text; what is no number (or, in an old journal, none that a float32
- * holds) counts as unknown. */
+/* Members are kept as JSON text. A text that is no number (or, in an old journal, one that exceeds
+ * a float32) counts as unknown. */
 static bool number_of(struct str text, double *ret)
 {
     struct arena tmp = {0};
@@ -70,7 +70,7 @@ static bool number_of(struct str text, double *ret)
     struct err e;
 
     if (text.len == 0 || !strchr("-0123456789", text.p[0]))
-        return false; /* however long it is */
+        return false; /* too long for a number */
     bool ok = json_parse(&tmp, text, &v, &e) == 0 && v->kind == JSON_NUMBER &&
               json_to_double(v, ret) == 0 && fabs(*ret) <= (double)FLT_MAX;
 
@@ -78,7 +78,7 @@ static bool number_of(struct str text, double *ret)
     return ok;
 }
 
-/* Whether it is a number; *ret_there: there is such a member, and it is not null. */
+/* Reports whether a member is a number. *ret_there: the member exists and is not null. */
 static bool read_member_number(const struct reward *r, const char *key, double *ret,
                                bool *ret_there)
 {
@@ -91,7 +91,6 @@ static bool read_member_number(const struct reward *r, const char *key, double *
     return false;
 }
 
-/* Returns the reward's number; false: unknown. */
 bool reward_number(const struct reward *r, double *ret)
 {
     static const char *const keys[] = {"reward", "score"};
@@ -118,7 +117,6 @@ bool reward_number(const struct reward *r, double *ret)
     return numbers == 1;
 }
 
-/* null where it is unknown. */
 void reward_put(const struct reward *r, struct json_out *o)
 {
     double d;

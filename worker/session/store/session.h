@@ -1,19 +1,21 @@
 /*
- * Sessions of one worker: what is remembered, where a request attaches, what a commit adds.
+ * Sessions of one worker: what is stored of them, how a request attaches, what a commit adds.
  * Single-threaded, no I/O, no clock (times are arguments), no HTTP, no engine.
  *
- * Life of a call:   session_prepare_begin, _continue, _render, _end (session_prepare: all at once)
- *                     -> (engine) -> session_commit -> journal -> session_apply
- *                          (long bytes before that: session_bulk_record, the same
- *                          way)
- *                           \-> session_release (error, cancel, client gone)
- * All lasting change goes through records: session_commit and the other *_record functions only
- * WRITE a record (bytes for the journal) and change nothing; session_apply is the one mutator,
- * used live and in replay alike, so a replayed session cannot differ from the live one. Caller's
- * order: record, journal append, apply, then let the client see the end of its answer.
+ * Life of a call:
  *
- * Nothing from a call's arena is kept: the record is the crossing. (What a plan has made ready of
- * new messages, new_messages.h, is read back from the record's own texts.)
+ *   session_prepare_begin, _continue, _render, _end (session_prepare: all at once)
+ *     -> (engine) -> session_commit -> journal -> session_apply
+ *          (long values before that: session_bulk_record, journaled and applied in the same way)
+ *       \\-> session_release (error, cancel, client has left)
+ *
+ * All lasting changes are made by records: session_commit and the other *_record functions only
+ * WRITE a record (bytes for the journal) and change nothing; only session_apply changes the
+ * session, both live and in replay, so that a replayed session cannot differ from the live one. The
+ * caller's order is: record, journal append, apply, then send the client the end of its answer.
+ *
+ * Nothing from a call's arena is kept: only the record's content is. (New messages that a plan has
+ * prepared, new_messages.h, are read back from the record's own texts.)
  */
 #ifndef RG_SESSION_SESSION_H
 #define RG_SESSION_SESSION_H
@@ -37,17 +39,19 @@ enum session_phase { SESSION_OPEN, SESSION_COMPLETED, SESSION_FINALIZED, SESSION
 
 enum { SESSION_PHASES = 4 };
 
-/* What a request meets that extends an answer cut by length. Whatever it is, no stored id changes.
- */
+/* How a request is handled that extends an answer cut by length. Stored ids never change. */
 enum session_truncated {
-    TRUNCATED_AUTO,     /* setting of the process: continue; tree with the matcher strict: refuse */
-    TRUNCATED_CONTINUE, /* the stored ids, closed as the template closes an answer, mask 0 */
-    TRUNCATED_BRANCH,   /* tree, timelines: stands on the checkpoint before; the cut answer is
-                           rendered as the client sent it, and its own checkpoint stays a leaf */
-    TRUNCATED_REFUSE    /* 409 truncated_generation */
+    TRUNCATED_AUTO, /* setting of the process: continue; tree with the matcher strict: refuse */
+    /* continues the stored ids, closed as the template closes an answer, mask 0 */
+    TRUNCATED_CONTINUE,
+    /* tree, timelines: continues the checkpoint before; the cut answer is
+     *                            rendered as the client sent it, and its own checkpoint stays a
+     *                            leaf */
+    TRUNCATED_BRANCH,
+    TRUNCATED_REFUSE /* 409 truncated_generation */
 };
 
-/* Why a call stands where it stands (docs/sessions.md). */
+/* Cause of a call's position (docs/sessions.md). */
 enum session_cause {
     CAUSE_EXTENDED,
     CAUSE_NEW_ROOT,
@@ -64,14 +68,14 @@ enum session_cause {
 
 const char *session_cause_name(enum session_cause c);
 
-/* Of what a session wants kept of its answers. */
+/* Data of its answers that a session wants kept. */
 struct session_wants {
     uint32_t top_logprobs; /* alternatives of each token; 0: none */
     bool support;          /* the sampling support */
     bool indexer;          /* the top-k of the indexer */
 };
 
-/* Process-wide defaults; a session's own options override them (POST /sessions). */
+/* Process-wide defaults. A session's own options override them (POST /sessions). */
 struct session_defaults {
     const char *history;         /* "tree" */
     const char *message_matcher; /* "canonical" */
