@@ -114,7 +114,7 @@ static bool can_branch(const struct session_options *o)
     return o->policy == &policy_tree || o->policy == &policy_timelines;
 }
 
-/* Resolves "auto". The result is not "branch" if nothing can branch. */
+/* Resolves "auto", and replaces "branch" by "continue" if the history cannot branch. */
 static enum session_truncated resolve_truncated(const struct session_options *o,
                                                 enum session_truncated given)
 {

@@ -1,5 +1,5 @@
-/* Records of a session's life and what they do: create, reward, end. Calls: prepare.c, commit.c,
- * apply.c; the store itself: store.c. */
+/* Writes and applies the records of a session's life: create, reward, end. For calls see prepare.c,
+ * commit.c, apply.c; for the store store.c. */
 #include "worker/session/store/session.h"
 
 #include <stdio.h>
@@ -20,12 +20,13 @@
 
 enum { ID_MAX = 256 };
 
-/* An end of a linear session that is not in memory: its head is where its records leave it. */
+/* Written in the end of a linear session that is not in memory: its head stays where its records
+ * leave it. */
 #define HEAD_AS_IT_WAS ((uint64_t)1 << 32)
 
 /* --- records --- */
 
-/* Options are written resolved, so a later change of defaults changes no session. */
+/* Options are written resolved, so that a later change of defaults changes no session. */
 int session_create_record(struct session_store *st, struct str id, const struct json *options,
                           uint64_t now_ms, struct buf *record, struct err *e)
 {
@@ -69,7 +70,7 @@ int session_reward_record(struct session *s, const struct json *reward_info, str
 }
 
 /* `detail` is the request's body: reward_info, finished, reason. Ending an ended session is no
- * error but for SESSION_END_COMPLETE. */
+ * error, except for SESSION_END_COMPLETE. */
 int session_end_record(struct session *s, enum session_end how, const struct json *detail,
                        uint64_t now_ms, struct buf *record, struct err *e)
 {
@@ -91,7 +92,7 @@ int session_end_record(struct session *s, enum session_end how, const struct jso
     record_put_u(record, how == SESSION_END_FINALIZE && s->options.hold ? SESSION_END_HOLD : how);
     record_put_u(record, flags);
     record_put_str(record, json_string(json_get(detail, "reason")));
-    /* linear: where the history ends. */
+    /* linear: the end of the history */
     record_put_u(record, s->residence != RESIDENT ? HEAD_AS_IT_WAS
                          : s->head                ? s->head->id + (uint64_t)1
                                                   : 0);
@@ -142,7 +143,7 @@ void session_exported_record(struct session *s, uint64_t now_ms, struct buf *rec
 
 /* --- applying --- */
 
-/* The options stay with the session only while it is in memory. */
+/* The options are kept only while the session is in memory. */
 int session_apply_sink(struct session *s, struct record_in *r, struct err *e)
 {
     uint64_t state = record_u(r);
@@ -156,7 +157,7 @@ int session_apply_sink(struct session *s, struct record_in *r, struct err *e)
     return 0;
 }
 
-/* The content of a session that begins: v are its options. */
+/* Fills in the content of a new session whose options are v. */
 static void fill(struct session *s, const struct session_options *o, const struct json *v,
                  uint64_t now_ms)
 {
@@ -167,7 +168,7 @@ static void fill(struct session *s, const struct session_options *o, const struc
     s->filled = true;
 }
 
-/* Also of a session that is read back: then it is there already, without content. */
+/* Also for a session that is read back: its entry exists already, without content. */
 static int apply_create(struct session_store *st, const struct record_head *h, struct record_in *r,
                         struct err *e)
 {
@@ -191,13 +192,14 @@ static int apply_create(struct session_store *st, const struct record_head *h, s
         session_forget_options(s);
     }
     session_note_labels(s, o.labels);
-    if (origin.tokenizer) /* a later adoption stays, while an older beginning is read back */
+    /* an origin that was adopted later is not replaced while an older beginning is read back */
+    if (origin.tokenizer)
         session_set_origin(s, &origin);
     if (s->residence != EVICTED) {
         fill(s, &o, v, h->at_ms);
         s->record++;
     }
-    if (s->residence != LOADING) /* a copy that is there is read back as it is: whole */
+    if (s->residence != LOADING) /* the copy is complete if it is read back */
         session_set_copying(s, o.copies);
     s->copy_left = o.copies;
     s->options.copies = 0;
@@ -207,7 +209,7 @@ static int apply_create(struct session_store *st, const struct record_head *h, s
     return 0;
 }
 
-/* Reward, reason, and where a linear history ends; then the phase. */
+/* Applies reward, reason, and the end of a linear history; then the phase. */
 static int apply_end(struct session *s, const struct record_head *h, struct record_in *r,
                      struct err *e)
 {
@@ -215,7 +217,7 @@ static int apply_end(struct session *s, const struct record_head *h, struct reco
     struct str reason = record_str(r);
     uint64_t head = record_u(r);
     struct str reward = record_str(r);
-    bool drops = how == SESSION_END_DELETE || how == SESSION_END_ABORT; /* its data may be gone */
+    bool drops = how == SESSION_END_DELETE || how == SESSION_END_ABORT; /* its data may be freed */
 
     if (r->bad || r->p != r->end || how > SESSION_END_HOLD ||
         flags >> STOP_SHIFT > SESSION_STOP_INFRASTRUCTURE ||
@@ -239,15 +241,15 @@ static int apply_end(struct session *s, const struct record_head *h, struct reco
     if (how == SESSION_END_COMPLETE) {
         if (!session_has_ended(s))
             session_complete(s, h->at_ms);
-        s->completed_ms = h->at_ms; /* also of one that has ended and is read back */
+        s->completed_ms = h->at_ms; /* also for an ended session that is read back */
     } else {
         session_finish(s, (enum session_end)how, h->at_ms);
     }
     return 0;
 }
 
-/* The end of a session whose earlier records are gone, as they may be when it was deleted or
- * aborted. */
+/* Applies the end of a session whose earlier records are gone, which is possible if it was deleted
+ * or aborted. */
 static int apply_lone_end(struct session_store *st, struct str id, struct record_in *r,
                           uint64_t now_ms, struct err *e)
 {
@@ -259,7 +261,8 @@ static int apply_lone_end(struct session_store *st, struct str id, struct record
     return 0;
 }
 
-/* One record of a session that exists. One that is not in memory takes what its place needs. */
+/* Applies one record to an existing session. Of a session that is not in memory only the entry is
+ * updated. */
 static int apply_to(struct session *s, const struct record_head *h, struct record_in *r,
                     struct err *e)
 {
@@ -293,7 +296,7 @@ static int apply_to(struct session *s, const struct record_head *h, struct recor
         s->updated_ms = now_ms;
         return session_apply_score(s, r, e);
     case RECORD_LOGPROBS:
-        if (!session_has_ended(s)) /* one that has ended stays where it is in lists */
+        if (!session_has_ended(s)) /* an ended session keeps its place in lists */
             s->updated_ms = now_ms;
         return session_apply_report(s, r, e);
     case RECORD_FORK:
@@ -314,18 +317,19 @@ static int apply_to(struct session *s, const struct record_head *h, struct recor
     }
 }
 
-/* Versions and types of other programs are below: larger ones are damage. */
+/* Versions and types of other programs are below these; larger ones mean damage. */
 enum { VERSIONS_MAX = 100, TYPES_MAX = 15 };
 
-/* A fragment is missed by the commit that names it. */
+/* Counts a refused record. A refused fragment is not counted, because the commit that names it will
+ * be refused. */
 static void count_refused(struct session *s, uint64_t type)
 {
     if (!session_absorbs(s) && type != RECORD_BULK)
         s->lost_records++;
 }
 
-/* RECORD_FORK or RECORD_IMPORT is the last record of a copy. If a different record has its number,
- * it was lost. */
+/* Counts the records of a copy, whose last one is RECORD_FORK or RECORD_IMPORT. If a different
+ * record has its number, the last one was lost. */
 static void count_copied(struct session *s, uint64_t type)
 {
     if (s->copying > 0 && s->residence != LOADING)
@@ -336,8 +340,8 @@ static void count_copied(struct session *s, uint64_t type)
         s->lost_records++;
 }
 
-/* The one way in which a session changes. Returns -1 and e if the record is torn or does not fit:
- * then the session only counts it. */
+/* The only function that changes a session. Returns -1 with e if the record is incomplete or
+ * invalid: the session then only counts it. */
 int session_apply(struct session_store *st, struct str record, struct err *e)
 {
     struct record_in r = record_in_of(record);
@@ -398,7 +402,7 @@ const char *session_record_kind(struct str record)
     return kinds[h.type];
 }
 
-/* --- records that did not apply --- */
+/* --- records that could not be applied --- */
 
 int session_refuse_lossy(const struct session *s, struct err *e)
 {
@@ -422,7 +426,7 @@ void session_put_loss(const struct session *s, struct json_out *o)
     json_out_cstr(o, text);
 }
 
-/* --- looking --- */
+/* --- reading --- */
 
 struct str session_id(const struct session *s)
 {

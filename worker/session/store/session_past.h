@@ -16,10 +16,11 @@ struct json;
 struct recall;
 struct session;
 
-/* A committed call with this number: its answers' response ids, messages, finish reasons and token
- * counts (none: a call without room), and, if `sampled`, ids and logprobs, which are read back
- * where they have left memory. They are borrowed as long as the session is pinned, ids and logprobs
- * until the loop's next turn. NULL when there is none; with e set when it cannot be read back. */
+/* A committed call: its answers' response ids, messages, finish reasons and token counts (none: a
+ * call without space), and, if `sampled`, ids and logprobs, which are read back if they were
+ * evicted. Borrowed as long as the session is pinned; ids and logprobs until the next loop
+ * iteration. session_past returns NULL if there is no call with the number, or with e set if it
+ * cannot be read back. */
 struct session_past_call {
     uint64_t call;
     uint32_t n_answers;
@@ -28,22 +29,24 @@ struct session_past_call {
     const struct session_past_answer {
         struct str response_id, finish_reason, told;
         const struct json *message;
-        struct token_span ids; /* none, */
-        const float *logprobs; /* and NULL: they were not asked for */
+        struct token_span ids; /* empty, */
+        const float *logprobs; /* and NULL, unless they were requested */
     } * answers;
 };
 const struct session_past_call *session_past(struct session *s, struct arena *a, uint64_t call,
                                              bool sampled, struct err *e);
 
-/* Prepares session_past with `sampled` of a call that may be long. Reads evicted payloads of its
- * answers back, a step at a time, and holds them. *r, NULL before, is the caller's then, to be
- * freed by session_past_release. Returns 1 if there is more to read, for a later turn; 0 if all is
- * there, or there is no such call; -1 and e if it cannot be read back. The session stays pinned. */
+/* Prepares session_past with `sampled` for a call that may be long. Reads evicted payloads of its
+ * answers back, a step at a time, and holds them. *r, NULL at first, is then the caller's, to be
+ * freed by session_past_release. Returns 1 if more must be read in a later loop iteration, 0 if all
+ * is in memory or there is no such call, -1 with e if it cannot be read back. The session must stay
+ * pinned. */
 int session_past_recall(struct recall **r, struct session *s, uint64_t call, struct err *e);
 void session_past_release(struct recall **r);
 
-/* The newest call with this body hash that a request with this Idempotency-Key (or none) may mean:
- * one with the same key, else one without a key; with no key any. False when there is none. */
+/* Finds the newest call with this body hash that a request with this Idempotency-Key (or none) may
+ * repeat: a call with the same key, else one without a key; for a request without a key, any.
+ * Returns false if there is none. */
 bool session_find_call(const struct session *s, const uint64_t body_hash[2], struct str key,
                        uint64_t *ret_call);
 

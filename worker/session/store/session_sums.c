@@ -1,4 +1,4 @@
-/* Sums of a session's answers (session_sums.h, struct forest_sums). */
+/* Computes sums of a session's answers (session_sums.h, struct forest_sums). */
 #include "worker/session/store/session_sums.h"
 
 #include <string.h>
@@ -29,7 +29,7 @@ static void sum_weights(struct forest_sums *x, const struct checkpoint *t)
     }
 }
 
-/* Adds a call's time; what overlaps earlier calls counts in proportion. */
+/* Adds a call's time. If it overlaps earlier calls, its parts count in proportion. */
 static void add_time(struct session *s, const struct checkpoint *t, uint64_t now_ms)
 {
     struct forest_sums *x = &s->forest.sums;
@@ -69,9 +69,10 @@ void session_sums_reset(struct session *s)
     s->forest.sums = (struct forest_sums){.copied = s->forest.tokens};
 }
 
-/* --- at the end --- */
+/* --- at the end of a session --- */
 
-/* Its time up to now, or up to when it was completed; an open one's up to its newest answer. */
+/* Returns the session's time up to end_ms, or up to its completion; an open session's time up to
+ * its newest answer. */
 static uint64_t time_to(const struct session *s, uint64_t end_ms, uint64_t spent_us[SPENDINGS])
 {
     uint64_t sum = 0, run_us;
@@ -124,7 +125,7 @@ void session_expect_export(struct session *s)
 
 /* --- rows --- */
 
-/* As json_out_double of us / 1e6, faster: rows have seven. */
+/* Writes us / 1e6 as json_out_double does, but faster, because a row has seven such numbers. */
 static void put_seconds(struct json_out *o, const char *name, uint64_t us)
 {
     char text[24];

@@ -1,6 +1,7 @@
 /*
- * struct session_measures: what a session's answers came to, for the figures of the run. The sums
- * (struct forest_sums) are kept as records are applied, so that no one walks the forest for it.
+ * struct session_measures: totals of a session's answers, for the figures of the run. The sums
+ * (struct forest_sums) are updated as records are applied, so that no walk over the forest is
+ * needed.
  *
  * Time, without gaps and overlaps:
  *
@@ -8,7 +9,7 @@
  *   |---start----|--its time--|---tools----|--its time--|---scoring---|
  *                 (queue, engine, gateway)
  *
- * A call that overlaps an earlier one counts only from the end of that on.
+ * A call that overlaps an earlier one counts only from the end of the earlier one on.
  */
 #ifndef RG_SESSION_SESSION_SUMS_H
 #define RG_SESSION_SESSION_SUMS_H
@@ -20,12 +21,12 @@
 
 struct session;
 
-/* As enum session_spending. */
+/* Indexed by enum session_spending. */
 enum { SESSION_SPENDINGS = 6 };
 
 /* What is known of a session at its end. */
 struct session_measures {
-    bool known; /* it is in memory; else what follows is empty */
+    bool known; /* the session is in memory; otherwise the fields below are empty */
     bool evaluation, rewarded;
     double reward;
     struct str task, model, group; /* label `task`; pool or adapter; or absent */
@@ -39,10 +40,10 @@ struct session_measures {
 /* Measures a session that ends now, or has ended. Texts are borrowed from it. */
 void session_measure(const struct session *s, uint64_t now_ms, struct session_measures *ret);
 
-/* Whether its first export since it ended is still to be counted, which is so once. */
+/* Reports, only once, whether the first export since the session's end has not been counted yet. */
 bool session_take_uncounted(struct session *s);
 
-/* From now on it is. */
+/* From now on the next export is the first since the session's end. */
 void session_expect_export(struct session *s);
 
 #endif

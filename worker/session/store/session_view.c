@@ -1,4 +1,3 @@
-/* See session_view.h. */
 #include "worker/session/store/session_view.h"
 
 #include "common/base/attrs.h"

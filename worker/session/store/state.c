@@ -1,4 +1,4 @@
-/* The state object of GET /sessions/{id} and the rows of GET /sessions, as JSON text. */
+/* Writes the state object of GET /sessions/{id} and the rows of GET /sessions as JSON text. */
 #include <stdlib.h>
 
 #include "common/base/check.h"
@@ -21,7 +21,7 @@ const char *session_phase_name(const struct session *s)
     return s->expired ? "expired" : names[s->phase];
 }
 
-/* Members as they are. */
+/* Writes the members unchanged. */
 static void put_reward(struct json_out *o, const struct reward *r)
 {
     json_out_obj(o);
@@ -32,7 +32,7 @@ static void put_reward(struct json_out *o, const struct reward *r)
     json_out_end_obj(o);
 }
 
-/* The session's; its responses' follow. */
+/* Writes the session's reward, then those of its responses. */
 static void put_rewards(struct json_out *o, const struct session *s)
 {
     json_out_key(o, "reward");
@@ -43,7 +43,7 @@ static void put_rewards(struct json_out *o, const struct session *s)
     json_out_obj(o);
 }
 
-/* Causes that happened. */
+/* Writes the causes that occurred. */
 static void put_forks(struct json_out *o, const uint64_t *forks)
 {
     json_out_key(o, "forks_by_cause");
@@ -56,13 +56,14 @@ static void put_forks(struct json_out *o, const uint64_t *forks)
 
 /* --- the tree --- */
 
-/* State nodes: every answer, and the messages between an answer and the one it was built on. The
- * trie shares those messages between answers of different parents; here they hang below each. */
+/* Nodes of the state: every answer, and the messages between an answer and the one that it
+ * continues. The trie shares those messages between answers of different parents; the state repeats
+ * them below each parent. */
 struct tree_key {
     uint64_t parent, node;
 };
 
-/* The members that all nodes have; the object stays open. */
+/* Writes the members that all nodes have. The object stays open. */
 static void put_node_head(struct session_telling *x, uint32_t id, int64_t parent)
 {
     json_out_obj(&x->out);
@@ -83,8 +84,8 @@ static struct str tree_key(struct tree_key *k, const struct message_node *n,
 
 enum { ID_NONE = -1, ID_UNTOLD = -2 };
 
-/* The state's id of a message below `parent`. ID_NONE: there is none, what stands below is a root;
- * ID_UNTOLD: it was not generated, and is not told yet. */
+/* Returns the state's id of a message below `parent`. ID_NONE: there is none, so its child is a
+ * root. ID_UNTOLD: the message was not generated and is not written yet. */
 static int64_t id_of(const struct session_telling *x, const struct message_node *n,
                      const struct checkpoint *parent)
 {
@@ -99,7 +100,7 @@ static int64_t id_of(const struct session_telling *x, const struct message_node 
     return id ? (int64_t)*id : ID_UNTOLD;
 }
 
-/* A message that was not generated; the one above it is told. */
+/* Writes a message that was not generated. The message above must have been written. */
 static void put_structural(struct session_telling *x, const struct message_node *n,
                            const struct checkpoint *parent)
 {
@@ -114,7 +115,8 @@ static void put_structural(struct session_telling *x, const struct message_node 
     json_out_end_obj(&x->out);
 }
 
-/* Tells as many of the messages above an answer as the step has left; true when all are told. */
+/* Writes as many of the messages above an answer as the step may. Returns true when all are
+ * written. */
 static bool put_some_above(struct session_telling *x, const struct checkpoint *t)
 {
     const struct message_node *n = x->above.n == 0 && t->node ? t->node->parent : NULL;
@@ -126,7 +128,7 @@ static bool put_some_above(struct session_telling *x, const struct checkpoint *t
     return x->above.n == 0;
 }
 
-/* What differed, if anything is known. */
+/* Writes the difference to the stored history, if known. */
 static void put_diff(struct json_out *o, const struct checkpoint *t)
 {
     if (!t->diff)
@@ -140,7 +142,7 @@ static void put_diff(struct json_out *o, const struct checkpoint *t)
     json_out_end_obj(o);
 }
 
-/* A generated node, behind those above it. */
+/* Writes a generated node, after those above it. */
 static void put_checkpoint(struct session_telling *x, const struct session *s,
                            const struct checkpoint *t)
 {
@@ -194,7 +196,8 @@ static void put_checkpoint(struct session_telling *x, const struct session *s,
     json_out_end_obj(o);
 }
 
-/* The path of a branch. Its answers were told: an answer that is hidden now was seen before. */
+/* Writes the path of a branch. Its answers were written, because an answer that is hidden now was
+ * visible before. */
 static void put_leaf(struct session_telling *x, const struct branch *leaf)
 {
     struct json_out *o = &x->out;
@@ -214,7 +217,7 @@ static void put_leaf(struct session_telling *x, const struct branch *leaf)
 
 /* --- state --- */
 
-/* Members that rows have, too. */
+/* Writes the members that rows have, too. */
 static void put_head(struct json_out *o, const struct session *s)
 {
     json_out_member_str(o, "session_id", s->id);
@@ -261,7 +264,7 @@ static void put_head(struct json_out *o, const struct session *s)
         json_out_raw(o, STR("{}"));
 }
 
-/* Numbers of the session. */
+/* Writes the numbers of the session. */
 static void put_counts(struct json_out *o, const struct session *s, size_t branches)
 {
     size_t closed = 0, records = s->forest.calls.n;
@@ -289,7 +292,8 @@ static void put_counts(struct json_out *o, const struct session *s, size_t branc
     session_sums_put(s, o);
 }
 
-/* The member `warnings`: what trainers may miss of its answers, in sentences, each once. */
+/* Writes the member `warnings`: sentences, each once, about data of its answers that trainers may
+ * miss. */
 static void put_warnings(struct json_out *o, const struct session *s)
 {
     const struct forest *f = &s->forest;
@@ -311,7 +315,7 @@ static void put_warnings(struct json_out *o, const struct session *s)
     json_out_end_arr(o);
 }
 
-/* What is told is what there is now. */
+/* Writes the head. Lists what exists now, so that later answers are left out. */
 static void tell_head(struct session_telling *t)
 {
     struct session *s = t->session;
@@ -324,7 +328,7 @@ static void tell_head(struct session_telling *t)
     t->hidden = mem_calloc(t->n_checkpoints + 1, sizeof(*t->hidden));
     for (size_t i = 0; i < t->n_checkpoints; i++)
         t->hidden[i] = s->forest.checkpoints.at[i]->hidden;
-    session_branches(s, &t->branches); /* resident sessions only */
+    session_branches(s, &t->branches); /* works only for resident sessions */
     json_out_obj(&t->out);
     put_head(&t->out, s);
     put_counts(&t->out, s, t->branches.n);
@@ -339,8 +343,9 @@ static void tell_reward(struct session_telling *t)
     put_reward(&t->out, r);
 }
 
-/* Ids of nodes are given out in the order of writing: a parent always comes before its children.
- * False: that answer is not told yet, for it has many messages above. */
+/* Writes the next node. Ids of nodes are given in the order of writing: a parent always comes
+ * before its children. Returns false if the answer is not written yet, because it has many messages
+ * above. */
 static bool tell_node(struct session_telling *t)
 {
     const struct checkpoint *c = t->session->forest.checkpoints.at[t->at];
@@ -353,7 +358,7 @@ static bool tell_node(struct session_telling *t)
     return true;
 }
 
-/* The newest branch, or what it goes on to. */
+/* Finds the end of the newest branch, or of its continuation. */
 static void find_path(struct session_telling *t)
 {
     const struct branch *newest = t->branches.n ? &t->branches.at[t->branches.n - 1] : NULL;
@@ -364,7 +369,7 @@ static void find_path(struct session_telling *t)
     t->n_path = branch_total(newest);
 }
 
-/* How many pieces the stage has. */
+/* Returns the number of pieces of the stage. */
 static size_t stage_size(const struct session_telling *t)
 {
     switch (t->stage) {
@@ -386,7 +391,8 @@ static size_t stage_size(const struct session_telling *t)
     return 0;
 }
 
-/* Piece t->at of the stage: of those whose pieces are in memory. False: a part of it. */
+/* Writes piece t->at of a stage whose pieces are in memory. Returns false if only a part was
+ * written. */
 static bool tell_piece(struct session_telling *t)
 {
     switch (t->stage) {
@@ -411,7 +417,7 @@ static bool tell_piece(struct session_telling *t)
     return true;
 }
 
-/* Between a stage that is over and the next. Returns 1 behind the last. */
+/* Ends a stage and begins the next. Returns 1 after the last. */
 static int begin_next(struct session_telling *t)
 {
     struct json_out *o = &t->out;
@@ -441,7 +447,7 @@ static int begin_next(struct session_telling *t)
         json_out_end_arr(o);
         json_out_end_obj(o);
         json_out_key(o, "tito_session_mismatch");
-        json_out_arr(o); /* checkpoints are never re-encoded: nothing can mismatch */
+        json_out_arr(o); /* empty, because checkpoints are never re-encoded */
         json_out_end_arr(o);
         json_out_key(o, "accumulated_token_ids");
         json_out_arr(o);
@@ -465,7 +471,7 @@ static int begin_next(struct session_telling *t)
     return 0;
 }
 
-/* How many pieces of the stage one step tells: a tenth of a millisecond's. */
+/* Returns how many pieces of the stage one step writes: a tenth of a millisecond's. */
 static size_t pieces_of(enum telling_stage stage)
 {
     static const size_t n[] = {
@@ -476,7 +482,7 @@ static size_t pieces_of(enum telling_stage stage)
     return stage < ARRAY_LEN(n) ? n[stage] : 1;
 }
 
-/* Some pieces, or a part of one record. -1 and e: they cannot be read back. */
+/* Writes some pieces, or a part of one record. Returns -1 with e if they cannot be read back. */
 static int tell_some(struct session_telling *t, struct err *e)
 {
     enum { ABOVE = 256 };
@@ -525,7 +531,7 @@ void session_tell_done(struct session_telling *t)
     record_write_done(&t->record);
 }
 
-/* All at once. */
+/* Writes all at once. */
 int session_write_state(struct session *s, bool records, struct buf *json, struct err *e)
 {
     struct session_telling t = {.session = s, .records = records, .out = json_out_to(json)};
@@ -538,7 +544,7 @@ int session_write_state(struct session *s, bool records, struct buf *json, struc
     return rc < 0 ? -1 : 0;
 }
 
-/* The row of a list, from what is in memory alone. */
+/* Uses only what is in memory. */
 void session_write_row(const struct session *s, struct buf *json)
 {
     struct json_out o = json_out_to(json);
@@ -552,7 +558,7 @@ void session_write_row(const struct session *s, struct buf *json)
     json_out_member_i64(&o, "branches", l->n);
     json_out_member_i64(&o, "inflight", s->inflight);
     session_sums_put(s, &o);
-    json_out_key(&o, "drift"); /* known once an export has audited a branch */
+    json_out_key(&o, "drift"); /* known after an export has audited a branch */
     if (l->audited)
         json_out_i64(&o, (int64_t)l->drift);
     else

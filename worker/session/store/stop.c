@@ -1,12 +1,12 @@
 /*
- * max_turns is checked before a call begins, and counts calls that run: several at the same time
- * cannot pass the limit together. max_total_tokens shortens what a call may sample to what is
- * left. That a budget has ended the session is a record (RECORD_BUDGET), since it cannot be told
- * from the forest alone.
+ * Checks budgets and derives the cause of a stop (stop.h). max_turns is checked before a call
+ * begins, and running calls count, so that several at the same time cannot exceed the limit
+ * together. max_total_tokens limits what a call may sample to what is left. That a budget has ended
+ * the session is a record (RECORD_BUDGET), because the forest alone does not show it.
  *
- * Why a session stopped is derived, never stored, from the strongest reason to the weakest: what
- * the trainer stated, a budget, an abort, an agent that said it had not finished, expiry, and then
- * the last answer.
+ * The cause of a stop is derived, never stored, from the strongest reason to the weakest: what the
+ * trainer stated, a budget, an abort, an agent that said it had not finished, expiry, and last the
+ * last answer.
  */
 #include "worker/session/store/stop.h"
 
@@ -49,7 +49,7 @@ static int spent(const char *option, uint64_t limit, struct err *e)
     return -1;
 }
 
-/* Calls that run count: each of them will be recorded, or make room when it fails. */
+/* Running calls count: each will be recorded, or free its place when it fails. */
 int session_check_turns(const struct session *s, struct err *e)
 {
     uint64_t turns = s->forest.calls.n;
@@ -94,14 +94,14 @@ int session_apply_budget(struct session *s, struct record_in *r, struct err *e)
     return 0;
 }
 
-/* --- why it stopped --- */
+/* --- cause of the stop --- */
 
 struct verdict_of_stop {
     enum session_stop by;
     const char *reason;
 };
 
-/* By the answer that came last: the agent did nothing with it any more. */
+/* Derives the cause from the last answer, because the agent has not continued it. */
 static struct verdict_of_stop by_last_answer(const struct session *s)
 {
     size_t n = s->forest.calls.n;
@@ -123,7 +123,7 @@ static struct verdict_of_stop by_last_answer(const struct session *s)
     return (struct verdict_of_stop){SESSION_STOP_MODEL, "stop"};
 }
 
-/* By its name in the record. */
+/* Returns the budget's name as a static string. */
 static const char *budget_name(struct str budget)
 {
     static const char *const known[] = {"max_turns", "max_session_recorded_bytes"};
@@ -134,7 +134,7 @@ static const char *budget_name(struct str budget)
     return "max_total_tokens";
 }
 
-/* The verdict on a session in that phase. */
+/* Returns the verdict on a session in that phase. */
 static struct verdict_of_stop verdict_in(const struct session *s, enum session_phase phase,
                                          bool expired)
 {

@@ -1,14 +1,14 @@
-/* The store of sessions: who is in it, who goes when, tombstones.
+/* The store of sessions: finds sessions, frees them when their time is over, and keeps tombstones.
  *
  *   open -> completed -> finalized ----> unlinked, tombstone stays, and goes after its time
  *      |       `-----------^                ^
  *      `--------> aborted, deleted ---------'
  *
- * A finalized session stays for export_retention_ms for whoever fetches its data; held ones and
- * those that a sink still owes stay longer (is_owed). It may leave memory before that
- * (session_make_room, evict). A tombstone says "has ended" instead of "unknown" for as long.
- * Nothing is freed under somebody's feet: plans and pins keep an unlinked session until the last
- * lets go (session_maybe_free). */
+ * A finalized session stays for export_retention_ms, so that its data can be exported; sessions
+ * that are held, or whose export a sink still needs, stay longer (is_owed). A session may leave
+ * memory before that (session_make_room, evict). For the same time its tombstone makes requests get
+ * "has ended" instead of "unknown". Nothing is freed while it is used: plans and pins keep an
+ * unlinked session until the last is released (session_maybe_free). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@
 
 enum { MAX_NODES_DEFAULT = 65536, HOUR_MS = 3600 * 1000 };
 
-/* What holds without any setting. */
+/* Sets the values that apply without any setting. */
 void session_defaults_init(struct session_defaults *d)
 {
     *d = (struct session_defaults){
@@ -48,7 +48,8 @@ static void free_names(struct session_store *st)
     free(st->compare_level);
 }
 
-/* At the start and at a reload; d's texts are copied. Existing sessions keep their options. */
+/* Called at the start and at a reload. d's texts are copied. Existing sessions keep their
+ * options. */
 void session_store_configure(struct session_store *st, const struct session_defaults *d)
 {
     free_names(st);
@@ -59,7 +60,6 @@ void session_store_configure(struct session_store *st, const struct session_defa
         mem_strdup(d->timeline_compare_level ? d->timeline_compare_level : "text");
 }
 
-/* The model is borrowed. */
 struct session_store *session_store_new(const struct model *model, const struct session_defaults *d)
 {
     struct session_store *st = mem_zalloc(sizeof(*st));
@@ -70,7 +70,6 @@ struct session_store *session_store_new(const struct model *model, const struct 
     return st;
 }
 
-/* All of them. */
 void session_free_rewards(struct session *s)
 {
     vec_done(&s->reward.members);
@@ -80,7 +79,7 @@ void session_free_rewards(struct session *s)
     map_done(&s->rewards_by_response);
 }
 
-/* No plan and no pin is left. */
+/* Frees a session without plans and pins. */
 static void session_free(struct session *s)
 {
     CHECK(list_is_empty(&s->plans));
@@ -94,7 +93,7 @@ static void session_free(struct session *s)
     free(s);
 }
 
-/* The sum that it is one of. */
+/* Returns the sum in which the session is counted. */
 static uint64_t *counted_as(const struct session *s)
 {
     struct session_totals *t = s->store->totals;
@@ -102,7 +101,7 @@ static uint64_t *counted_as(const struct session *s)
     return s->copying > 0 ? &t->copying : &t->phases[s->phase];
 }
 
-/* Out of the store's list and map; nobody finds it any more. */
+/* Takes the session out of the store's list and map, so that it cannot be found any more. */
 void session_unlink(struct session *s)
 {
     struct session_store *st = s->store;
@@ -118,7 +117,7 @@ void session_unlink(struct session *s)
     list_remove(&s->item);
 }
 
-/* Of that session only its end is needed in the journal. */
+/* Notes that only the session's end is needed in the journal. */
 static void note_gone(struct session_store *st, struct str id)
 {
     *vec_push(&st->gone) = mem_strndup(id.p, id.len);
@@ -151,13 +150,13 @@ void session_unpin(struct session_store *st, struct session *s)
     session_maybe_free(s);
 }
 
-/* There is one. */
+/* There must be a tombstone. */
 static void drop_oldest_tombstone(struct session_store *st)
 {
     struct tombstone *t = st->oldest;
 
     if (st->swept == t)
-        st->swept = NULL; /* the next one is the oldest now */
+        st->swept = NULL; /* the next tombstone is the oldest now */
     st->oldest = t->next;
     if (!st->oldest)
         st->newest = NULL;
@@ -166,7 +165,7 @@ static void drop_oldest_tombstone(struct session_store *st)
     free(t);
 }
 
-/* Plans that are left go with their sessions. */
+/* Remaining plans are freed with their sessions. */
 void session_store_free(struct session_store *st)
 {
     struct session *s, *next;
@@ -192,7 +191,7 @@ void session_store_free(struct session_store *st)
     free(st);
 }
 
-/* At most one for an id. */
+/* Makes a tombstone. There is at most one for an id. */
 static struct tombstone *bury(struct session_store *st, struct str id, uint64_t now_ms)
 {
     struct tombstone *t = map_get(&st->tombstones, id);
@@ -236,7 +235,7 @@ void session_set_copying(struct session *s, uint32_t records)
         (*counted_as(s))++;
 }
 
-/* An open session without content. */
+/* Makes an open session without content. */
 struct session *session_new(struct session_store *st, struct str id, uint64_t now_ms)
 {
     struct session *s = mem_zalloc(sizeof(*s) + id.len + 1);
@@ -253,7 +252,8 @@ struct session *session_new(struct session_store *st, struct str id, uint64_t no
     return s;
 }
 
-/* A call looks for its session in each step. */
+/* Finds a session, first the one of the last look-up, because a call looks for its session in each
+ * step. */
 static struct session *look_up(struct session_store *st, struct str id)
 {
     if (!st->found || !str_eq(st->found->id, id))
@@ -284,8 +284,8 @@ bool session_is_kept(struct session_store *st, struct str id)
     return map_get(&st->sessions, id) || (t && t->exportable);
 }
 
-/* The end of any kind. Deleted and aborted sessions leave at once, others when nobody fetches
- * them any more. */
+/* An end of any kind: deleted and aborted sessions leave at once, others when nobody reads them any
+ * more. */
 void session_complete(struct session *s, uint64_t now_ms)
 {
     s->completed_ms = now_ms;
@@ -311,13 +311,13 @@ void session_finish(struct session *s, enum session_end how, uint64_t now_ms)
         session_unlink(s);
 }
 
-/* A sink waits for its export, or its trainer holds it. */
+/* Reports whether a sink waits for the session's export, or its trainer holds it. */
 static bool is_owed(const struct session *s)
 {
     return s->held || (s->sink == SESSION_SINK_DUE && s->store->defaults.keeps_due);
 }
 
-/* Finalized, and nobody holds it or waits for its export. */
+/* Reports whether the session is finalized, and nobody holds it or waits for its export. */
 static bool can_leave(const struct session *s)
 {
     return s->phase == SESSION_FINALIZED && s->pins == 0 && !is_owed(s);
@@ -329,7 +329,7 @@ static void leave(struct session *s)
     session_maybe_free(s);
 }
 
-enum { ENDS_PASSED = 4096 }; /* aborted ones at most that one look passes */
+enum { ENDS_PASSED = 4096 }; /* most ends of aborted sessions that one call skips */
 
 static struct tombstone *end_after(struct session_store *st, const struct session_past *p)
 {
@@ -337,7 +337,7 @@ static struct tombstone *end_after(struct session_store *st, const struct sessio
 
     if (t)
         return t->next;
-    t = st->oldest; /* ends that were forgotten meanwhile were the oldest */
+    t = st->oldest; /* the ends that were forgotten meanwhile were the oldest */
     while (t && t->at_ms < p->ended_ms)
         t = t->next;
     return t;
@@ -371,9 +371,9 @@ uint64_t session_last_serial(const struct session_store *st)
     return st->n_serials;
 }
 
-/* A finalized session that nobody has read for a while leaves: soon where a journal has it for
- * whoever asks again (session_revive), else as late as an idle session ends. With the option `hold`
- * the session keeps its entry and loses its content. */
+/* A finalized session that nobody has read for a while leaves the store: soon if a journal has it
+ * for later readers (session_revive), otherwise as late as an idle session ends. With the option
+ * `hold` it keeps its entry and loses only its content. */
 bool session_leave_late(struct session *s, uint64_t now_ms)
 {
     uint64_t evict_after_ms = s->store->defaults.evict_after_ms;
@@ -390,8 +390,8 @@ bool session_leave_late(struct session *s, uint64_t now_ms)
     return s->held;
 }
 
-/* Finalized sessions leave, oldest first, until so many tokens are given back. Returns how many
- * were. */
+/* Frees finalized sessions, oldest first, until so many tokens are freed. Returns how many were
+ * freed. */
 uint64_t session_make_room(struct session_store *st, uint64_t tokens)
 {
     struct session *s, *next;
@@ -410,10 +410,11 @@ uint64_t session_make_room(struct session_store *st, uint64_t tokens)
     return freed;
 }
 
-enum { LEAVING = 16 }; /* ends without a session that one with its session counts for */
+enum { LEAVING = 16 }; /* an end whose session leaves counts as so many ends without a session */
 
-/* An end whose export is kept no longer takes its session along. Sessions end in the order of their
- * tombstones, so the queue's front tells both; what is behind a tombstone that stays is younger. */
+/* Frees ends whose export is not kept any longer, with their sessions. Because sessions end in the
+ * order of their tombstones, the front of the queue decides for both; ends after a tombstone that
+ * stays are younger. */
 static bool sweep_exports(struct session_store *st, uint64_t now_ms, size_t max)
 {
     struct tombstone *t = st->swept ? st->swept->next : st->oldest;
@@ -443,7 +444,8 @@ bool session_sweep_ends(struct session_store *st, uint64_t now_ms, size_t max)
             return true;
         drop_oldest_tombstone(st);
     }
-    st->swept = NULL; /* sessions that were owed may be so no more: from the front */
+    /* start from the front, because sessions that were owed may not be so any more */
+    st->swept = NULL;
     return false;
 }
 
@@ -473,7 +475,7 @@ bool session_expired(const struct session *s, uint64_t now_ms)
            s->options.ttl_ms && s->idle_ms + s->options.ttl_ms <= now_ms;
 }
 
-/* The wall clock was set: times that deadlines are reckoned from move with it. */
+/* Moves the times from which deadlines are computed with a step of the wall clock. */
 void session_clock_stepped(struct session_store *st, int64_t by_ms)
 {
     struct session *s;
@@ -482,7 +484,8 @@ void session_clock_stepped(struct session_store *st, int64_t by_ms)
         s->idle_ms += (uint64_t)by_ms;
         s->read_ms += (uint64_t)by_ms;
     }
-    for (struct tombstone *t = st->oldest; t; t = t->next) /* that of a last word tells no time */
+    /* the tombstone of a last word has no time */
+    for (struct tombstone *t = st->oldest; t; t = t->next)
         t->at_ms = by_ms < 0 && t->at_ms < 0 - (uint64_t)by_ms ? 0 : t->at_ms + (uint64_t)by_ms;
 }
 

@@ -1,7 +1,7 @@
 /*
  * The bodies of struct session and struct session_store, for the files of this folder and (reading
- * only) for those of worker/export that walk a session. What everybody else may know is in
- * session.h; the body of a plan is in plan.h.
+ * only) for those of worker/export that walk a session. Other files use session.h. The body of a
+ * plan is in plan.h.
  */
 #ifndef RG_SESSION_STORE_H
 #define RG_SESSION_STORE_H
@@ -41,44 +41,47 @@ struct session_options {
     bool compare_tokens; /* timeline_compare_level == "token" */
     uint64_t prompt_length, response_length, ttl_ms;
     const struct json *sampling, *lock_sampling, *labels, *metadata, *score; /* or NULL */
-    const struct json *pools;            /* names that its calls may ask by model; NULL: all */
+    const struct json *pools;            /* names that its calls may give as model; NULL: all */
     enum session_truncated on_truncated; /* not AUTO */
     bool refuse_completed;
-    struct str reseeded_from; /* the unknown id of the call that it was made for ("": the call named
-                                 none); absent: made by POST /sessions */
-    bool hold;                /* finalized, it is kept until it is deleted */
-    bool dispatched;          /* made by the dispatcher; a fork or an import of it is not */
-    bool no_sinks;            /* no sink gets it */
+    /* the unknown id of the call for which it was made ("": the call named
+     *                                  none); absent: made by POST /sessions */
+    struct str reseeded_from;
+    bool hold;       /* after finalize it is kept until it is deleted */
+    bool dispatched; /* made by the dispatcher; a fork or an import of it is not */
+    bool no_sinks;   /* no sink gets it */
     struct session_wants wants;
     struct str adapter; /* adapter of the weights that sample; absent: none */
     struct str pool; /* pool of engines that answers unless a request names one; absent: policy's */
     uint32_t max_nodes;
     bool evaluation;             /* its samples are not for training */
-    uint32_t max_turns;          /* calls that are recorded; 0: no limit */
-    uint64_t max_total_tokens;   /* stored, of all branches; 0: no limit */
+    uint32_t max_turns;          /* most calls that are recorded; 0: no limit */
+    uint64_t max_total_tokens;   /* most stored tokens, of all branches; 0: no limit */
     struct str group;            /* absent: none (group.h) */
-    int32_t rollout, group_size; /* -1, 0: not said */
-    uint32_t copies; /* in a create record only: number of following records that make the copy
-                        which it begins (session_copying); 0: not a copy */
+    int32_t rollout, group_size; /* -1, 0: not set */
+    /* in a create record only: number of following records that complete the
+     *                         copy (session_copying); 0: not a copy */
+    uint32_t copies;
 };
 
-/* policy chains: one append-only chain; its checkpoints are the path of `head`. */
+/* policy chains: one append-only chain. Its checkpoints are the path of `head`. */
 struct chain {
     uint32_t id;
     uint32_t seq; /* sequence number of its last commit or of its closing */
     struct checkpoint *head;
-    bool closed;                /* max_trajectory_length */
-    struct checkpoint *dropped; /* closed by a call that had rolled it back: this answer is gone,
-                             and of its ids the first `kept` stay, behind `head` */
+    bool closed; /* by max_trajectory_length */
+    /* closed by a call that had rolled it back: this answer was dropped,
+     *                              and the first `kept` of its ids stay after `head` */
+    struct checkpoint *dropped;
     uint32_t kept;
-    struct plan *reserved;                /* the plan of the call that continues it, or NULL */
+    struct plan *reserved;                /* plan of the call that continues it, or NULL */
     struct chain *next_head, **prev_head; /* in node->heads */
     struct chain *next_back, **prev_back; /* in node->backs */
 };
 
 enum residence {
-    EVICTED, /* only its records have it */
-    LOADING, /* they are applied once more */
+    EVICTED, /* only its records have the content */
+    LOADING, /* its records are applied again */
     RESIDENT,
 };
 
@@ -91,50 +94,53 @@ struct session {
     struct session_store *store;
     uint64_t serial;       /* number of the session in the store, from 1 */
     struct list_item item; /* in store->all */
-    struct list_item lru;  /* in store->lru; has the RESIDENT ones that were used */
+    struct list_item lru;  /* in store->lru, if RESIDENT and used */
     enum residence residence;
     struct session_share share;
-    uint64_t counted_evicted; /* the part of share.evicted_bytes that the sums have */
+    uint64_t counted_evicted; /* the part of share.evicted_bytes that is in the sums */
     bool counted_as_evicted;
     struct str row;       /* EVICTED: its row, or absent */
-    uint64_t label_names; /* a bit for each label, by its name's hash; all: they are not known */
-    struct str id;        /* at id_text */
+    uint64_t label_names; /* a bit for each label, by its name's hash; all bits: unknown */
+    struct str id;        /* stored in id_text */
     enum session_phase phase;
-    unsigned told_lacks;  /* a bit for each enum session_lack that is in the log */
-    bool expired, filled; /* filled: its content is (being put) in memory */
+    unsigned told_lacks;  /* a bit for each enum session_lack that was logged */
+    bool expired, filled; /* filled: its content is in memory, or is being read */
     bool held;            /* finalized, with the option hold */
-    uint64_t idle_ms;     /* nothing has happened since then: for the TTL */
-    uint64_t read_ms;     /* finalized: kept since then */
-    uint64_t exported_ms; /* delivered whole; 0: not yet */
-    uint64_t kept_ms;     /* LOADING: what updated_ms was */
-    bool rests;           /* LOADING: nothing is being read, records that come are new */
+    uint64_t idle_ms;     /* time of the last event, for the TTL */
+    uint64_t read_ms;     /* finalized: time of the end or of the last read */
+    uint64_t exported_ms; /* time at which the export was delivered whole; 0: not yet */
+    uint64_t kept_ms;     /* LOADING: updated_ms before */
+    bool rests;           /* LOADING: nothing is being read, so records that are applied are new */
     enum session_sink sink;
-    struct str sink_options; /* while resident */
+    struct str sink_options; /* set while resident */
     uint64_t created_ms, updated_ms, ended_ms;
     struct session_options options;
     struct forest forest;
     VEC(struct payload *) payloads;
-    uint64_t payload_bytes, payload_evicted; /* in memory; evicted */
-    uint64_t room_bytes;                     /* for evicted ones that are being read back */
-    uint32_t record;       /* number of its next one in the journal; not EVICTED */
-    uint32_t lost_records; /* that did not apply, without fragments; and a copy's last one */
-    uint64_t used;         /* the store's clock at its last use */
+    uint64_t payload_bytes, payload_evicted; /* bytes of payloads in memory; evicted */
+    /* memory for evicted payloads that are being read back */
+    uint64_t room_bytes;
+    uint32_t record; /* number of its next record in the journal; not valid if EVICTED */
+    /* records that could not be applied, without fragments; and a copy's last one */
+    uint32_t lost_records;
+    uint64_t used;                    /* the store's clock at its last use */
     struct model_fingerprint *origin; /* the model that made it, own; NULL: unknown */
     uint64_t next_call;
     uint32_t next_seq;
     uint32_t inflight, pins;
     bool unlinked;          /* deleted; freed when the last plan and pin are gone */
-    struct list_head plans; /* live ones */
+    struct list_head plans; /* plans of running calls */
 
     struct reward reward;
     VEC(struct reward *) checkpoint_rewards;
     struct map rewards_by_response;
-    enum session_stop stated; /* cause of its end, as the complete or abort request said */
-    struct str forked_from;   /* the session that its beginning was copied from, or absent */
-    size_t copied_calls;      /* the first of forest.calls, which a fork or an import brought */
-    uint32_t copying;         /* records that a fork or an import still owes it; 0: it is whole */
-    uint32_t copy_left;       /* the same number while its records are applied once more */
-    struct str budget;        /* the budget that refused a call first, or absent */
+    enum session_stop stated; /* cause of its end, from the complete or abort request */
+    struct str forked_from;   /* the session from which its beginning was copied, or absent */
+    size_t copied_calls;      /* number of leading forest.calls that a fork or an import copied */
+    /* records of a fork or an import that are still missing; 0: complete */
+    uint32_t copying;
+    uint32_t copy_left;          /* the same number while its records are applied again */
+    struct str budget;           /* the budget that was the first to refuse a call, or absent */
     bool has_finished, finished; /* members of the complete request */
     struct str complete_reason;
 
@@ -150,12 +156,13 @@ struct session {
     uint64_t rollback_dropped;
 
     uint64_t completed_ms; /* 0: it was not completed */
-    bool uncounted;        /* no export since it ended was counted among the run's figures; lost
-                              with the worker, for no record says it of a sink's export */
+    /* no export since its end was counted in the run's figures; lost
+     *                               with the worker, because no record contains it */
+    bool uncounted;
 
     uint64_t forks[CAUSE_COUNT];
     uint64_t trimmed, refreshed;
-    uint32_t merge_repaired, merge_lost; /* the most that an export's merge did */
+    uint32_t merge_repaired, merge_lost; /* the maximum over its exports' merges */
     char id_text[];
 };
 
@@ -172,36 +179,37 @@ struct session_remains;
 struct session_store {
     const struct model *model;
     struct session_defaults defaults;
-    char *history, *matcher, *compare_level; /* copies behind defaults */
-    struct map sessions;                     /* by id, ended but retained ones included */
-    struct session *found;                   /* session that the last look-up found; or NULL */
+    char *history, *matcher, *compare_level; /* copies of the texts of `defaults` */
+    struct map sessions;                     /* by id, including ended but retained ones */
+    struct session *found;                   /* the session that the last look-up found; or NULL */
     struct list_head all;                    /* sessions, oldest first */
     struct map tombstones;
-    struct tombstone *oldest, *newest; /* queue by time of death */
-    struct tombstone *swept;           /* a sweep has come so far; NULL: to no place */
+    struct tombstone *oldest, *newest; /* queue by the time of the end */
+    struct tombstone *swept;           /* the last tombstone that a sweep has visited; NULL: none */
     VEC(char *) gone;                  /* ids of deleted and aborted sessions (session_take_gone) */
     struct list_head lru;              /* resident sessions by their last use, oldest first */
     struct list_head payload_lru;      /* payloads in memory, in the same order */
     uint64_t clock;                    /* counts uses */
-    session_source source;             /* NULL: payloads stay */
+    session_source source;             /* NULL: payloads are not evicted */
     void *source_ctx;
-    /* A remains_fn; NULL: what sessions held is freed at once. */
+    /* A remains_fn. NULL: what sessions held is freed at once. */
     void (*bury_content)(void *ctx, struct session_remains *r);
     void *bury_ctx;
     bool lazy;           /* sessions that records make are EVICTED from the start: a replay */
-    bool evicts;         /* sessions may leave memory: a journal has their records */
-    uint64_t n_serials;  /* ever made */
-    uint64_t n_suffixes; /* prompts that were to be built on stored ones */
+    bool evicts;         /* sessions may be evicted, because a journal has their records */
+    uint64_t n_serials;  /* number of sessions ever made */
+    uint64_t n_suffixes; /* number of prompts that were made from stored ids and a suffix */
     struct session_totals *totals;
 };
 
-/* Whether the record that is applied now is one that is read back. */
+/* Reports whether the record that is applied now is being read back. */
 static inline bool session_reads(const struct session *s)
 {
     return s->residence == LOADING && !s->rests;
 }
 
-/* Whether the record that is applied now is not for its content, which is not there. */
+/* Reports whether the record that is applied now must not change the content, which is not in
+ * memory. */
 static inline bool session_absorbs(const struct session *s)
 {
     return s->residence == EVICTED || s->rests;
@@ -217,87 +225,91 @@ static inline bool session_has_ended(const struct session *s)
 /* Counts an answer by its cause, for the sums. */
 void session_count_fork(struct session_store *st, enum session_cause cause);
 
-/* A new session with an entry in the store and its lists. */
+/* Makes a session with an entry in the store and its lists. */
 struct session *session_new(struct session_store *st, struct str id, uint64_t now_ms);
 
-/* Changes the phase and the store's counts by phase. Tombstone and waiters are session_finish's. */
+/* Changes the phase and the store's counts by phase. session_finish handles tombstone and
+ * waiters. */
 void session_set_phase(struct session *s, enum session_phase phase);
 
-/* So many records of a copy are still to come. */
+/* Sets the number of records of a copy that are still missing. */
 void session_set_copying(struct session *s, uint32_t records);
 
-/* The tombstone of a session whose end is all that the journal has. */
+/* Makes the tombstone of a session of which the journal has only the end. */
 void session_bury(struct session_store *st, struct str id, uint64_t now_ms);
 
-/* Phase and time of a completion. */
+/* Sets phase and time of a completion. */
 void session_complete(struct session *s, uint64_t now_ms);
 
-/* Phase and tombstone of an end; the caller holds a pin. */
+/* Sets phase and tombstone of an end. The caller must hold a pin. */
 void session_finish(struct session *s, enum session_end how, uint64_t now_ms);
 
-/* Evicts a session that nobody uses any more, if its records are in a journal. */
+/* Evicts a session that is not in use any more, if its records are in a journal. */
 void session_rest(struct session *s);
 
-/* Out of the store; freed when its last holder lets go. */
+/* Takes the session out of the store. It is freed when its last holder releases it. */
 void session_unlink(struct session *s);
 
-/* Frees a session whose last holder may just have gone. */
+/* Frees a session if its last holder has just released it. */
 void session_maybe_free(struct session *s);
 
 /* --- plan.c --- */
 
-/* The call of that number, if it is under way here, is over with its record: its plan goes. */
+/* Frees the plan of the call with that number, if it is in progress here, because the call is
+ * recorded. */
 void session_call_recorded(struct session *s, uint64_t call);
 
-/* What that call, if it is under way here, has made ready of its request's new messages, or what
- * was made ready of its record, which is read back; or NULL. */
+/* Returns the prepared new messages of that call: from its request if it is in progress here, or
+ * from its record if that is read back. Returns NULL if there are none. */
 struct new_messages *session_new_messages(struct session *s, uint64_t call);
 
-/* The same of the request's environment: its key, and the arena with the key's values. */
+/* Like session_new_messages, for the request's environment: its key, and the arena with the key's
+ * values. */
 struct arena *session_new_env(struct session *s, uint64_t call, struct env_key *ret);
 
-/* The same of the message of one of its answers: the node is not hung yet. */
+/* Like session_new_messages, for the message of one of its answers, whose node is not linked
+ * yet. */
 struct new_messages *session_ready_answer(struct session *s, uint64_t call, uint32_t answer);
 
 /* --- eviction.c --- */
 
-/* Notes a use of the session and begins another one: payloads that were used before are older. */
+/* Notes a use of the session and begins a new one: payloads that were used before are older. */
 void session_use(struct session *s);
 
-/* Takes it out of all sums and lists but the store's own. */
+/* Takes the session out of all sums and lists except the store's own. */
 void session_displace(struct session *s);
 
-/* Clears the options whose values lie in the session's content, which is about to be freed. */
+/* Clears the options whose values are in the session's content, which is about to be freed. */
 void session_forget_options(struct session *s);
 
 /* Notes the names of its labels, for session_may_have_label. */
 void session_note_labels(struct session *s, const struct json *labels);
 
-/* Brings the sums up to date after a change. */
+/* Updates the sums after a change. */
 void session_account(struct session *s);
 
-/* Takes from a record of an evicted session what stays in memory: phase, times, sums. */
+/* Applies of a record of an evicted session what stays in memory: phase, times, sums. */
 int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64_t now_ms,
                    struct err *e);
 
-/* Parses and checks POST /sessions options (a JSON object, or NULL) over the store's defaults.
- * JSON values stay borrowed. */
+/* Parses and checks POST /sessions options (a JSON object, or NULL) over the store's defaults. JSON
+ * values are borrowed. */
 int session_options_read(const struct session_store *st, const struct json *v,
                          struct session_options *ret, struct err *e);
 
-/* Writes them, resolved, as the object that session_options_read reads back. */
+/* Writes the resolved options as the object that session_options_read reads back. */
 void session_options_write(const struct session_options *o, struct buf *json);
 
 /* Applies the body of one commit record (apply.c). */
 int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms, struct err *e);
 
-/* Appends the fingerprint of the store's model to a record: it is the last of it. */
+/* Appends the fingerprint of the store's model to a record, as its last part. */
 void origin_put(struct buf *record, const struct session_store *st);
 
-/* Reads one. Returns -1 if the record is torn. */
+/* Reads a fingerprint. Returns -1 if the record is incomplete. */
 int origin_read(struct record_in *r, struct model_fingerprint *ret);
 
-/* Keeps a copy of f as the model that made the session. NULL, or without a tokenizer: not known. */
+/* Keeps a copy of f as the model that made the session. NULL, or without a tokenizer: unknown. */
 void session_set_origin(struct session *s, const struct model_fingerprint *f);
 
 /* Applies the body of RECORD_ORIGIN. */
@@ -309,7 +321,7 @@ int session_apply_origin(struct session *s, struct record_in *r, struct err *e);
 void session_sums_add(struct session *s, struct checkpoint *const *answers, uint32_t n,
                       uint64_t now_ms);
 
-/* Starts again: what came before was copied. */
+/* Resets the sums, because earlier answers were copied. */
 void session_sums_reset(struct session *s);
 
 /* Writes the members time_s, turns, sampled_tokens and truncated_turns. */
@@ -324,11 +336,12 @@ int session_apply_score(struct session *s, struct record_in *r, struct err *e);
 /* Applies the body of RECORD_FORK. */
 int session_apply_fork(struct session *s, struct record_in *r, struct err *e);
 
-/* Takes a checkpoint of s out of its message: it is on record, and on no branch any more. */
+/* Hides a checkpoint of s: takes it out of its message's node, so that it is in no branch any
+ * more. */
 void checkpoint_hide(struct session *s, struct checkpoint *t);
 
-/* Counts t in forest.leaves (by: 1) or takes it out (-1), if it is one now: around each change of
- * what makes it one. */
+/* Counts t in forest.leaves (by: 1) or removes it (-1), if it is a leaf now. Called before and
+ * after each change that may make it one. */
 void session_count_leaf(struct session *s, const struct checkpoint *t, int by);
 
 /* Applies the body of RECORD_BUDGET. */
@@ -339,13 +352,13 @@ int session_apply_sink(struct session *s, struct record_in *r, struct err *e);
 
 /* --- call_bulk.c --- */
 
-/* What came of the long bytes of a call that runs, or is read back or copied; or NULL. */
+/* Returns the long values so far of a call that runs, or is read back or copied; or NULL. */
 struct call_bulk *session_bulk(struct session *s, uint64_t call);
 
-/* Applies the body of RECORD_BULK. -1: it does not follow those before it. */
+/* Applies the body of RECORD_BULK. Returns -1 if it does not follow the fragments before it. */
 int session_apply_bulk(struct session *s, struct record_in *r, struct err *e);
 
-/* Frees what no commit has named: of a call, or of all that do not run. */
+/* Frees fragments that no commit has named: of one call, or of all calls that do not run. */
 void session_drop_bulk(struct session *s, uint64_t call);
 void session_free_bulks(struct session *s);
 
