@@ -67,16 +67,11 @@ void desk_error(struct exchange *x, const struct err *e)
     if (err_retry(e) && (status == 429 || status == 503))
         exchange_set_header(x, "Retry-After", STR("1"));
     json_out_obj(&o);
-    json_out_key(&o, "error");
-    json_out_obj(&o);
-    json_out_key(&o, "message");
-    json_out_cstr(&o, e->text);
-    json_out_key(&o, "type");
-    json_out_cstr(&o, err_openai_type(e));
-    json_out_key(&o, "code");
-    json_out_cstr(&o, err_code(e));
-    json_out_key(&o, "param");
-    json_out_cstr(&o, e->param[0] ? e->param : NULL);
+    json_out_member_obj(&o, "error");
+    json_out_member_cstr(&o, "message", e->text);
+    json_out_member_cstr(&o, "type", err_openai_type(e));
+    json_out_member_cstr(&o, "code", err_code(e));
+    json_out_member_cstr(&o, "param", e->param[0] ? e->param : NULL);
     json_out_end_obj(&o);
     json_out_end_obj(&o);
     desk_json(x, status, &body);

@@ -22,12 +22,9 @@ static struct json_out begin_record(enum record_kind kind, struct str id, uint64
     buf_clear(out);
     o = json_out_to(out);
     json_out_obj(&o);
-    json_out_key(&o, "t");
-    json_out_cstr(&o, kinds[kind]);
-    json_out_key(&o, "id");
-    json_out_str(&o, id);
-    json_out_key(&o, "at");
-    json_out_i64(&o, (int64_t)at_ms);
+    json_out_member_cstr(&o, "t", kinds[kind]);
+    json_out_member_str(&o, "id", id);
+    json_out_member_i64(&o, "at", (int64_t)at_ms);
     return o;
 }
 
@@ -35,8 +32,7 @@ void record_group(struct str id, struct str submission, uint64_t at_ms, struct b
 {
     struct json_out o = begin_record(RECORD_GROUP, id, at_ms, out);
 
-    json_out_key(&o, "group");
-    json_out_raw(&o, submission);
+    json_out_member_raw(&o, "group", submission);
     json_out_end_obj(&o);
 }
 
@@ -44,8 +40,7 @@ void record_claim(struct str id, const struct record_claim *c, uint64_t at_ms, s
 {
     struct json_out o = begin_record(RECORD_CLAIM, id, at_ms, out);
 
-    json_out_key(&o, "rollout");
-    json_out_i64(&o, c->rollout);
+    json_out_member_i64(&o, "rollout", c->rollout);
     json_out_member_str(&o, "attempt", c->attempt);
     json_out_member_str(&o, "session", c->session);
     json_out_member_str(&o, "executor", c->executor);
@@ -56,8 +51,7 @@ static void put_raw(struct json_out *o, const char *key, const char *text)
 {
     if (!text)
         return;
-    json_out_key(o, key);
-    json_out_raw(o, str_cstr(text));
+    json_out_member_raw(o, key, str_cstr(text));
 }
 
 static void put_word(struct json_out *o, const char *key, const char *text)
@@ -70,8 +64,7 @@ static void put_mark(struct json_out *o, const char *key, bool is_set)
 {
     if (!is_set)
         return;
-    json_out_key(o, key);
-    json_out_bool(o, true);
+    json_out_member_bool(o, key, true);
 }
 
 void record_end(const struct attempt *a, enum outcome outcome, enum end_kind kind,
@@ -85,24 +78,16 @@ void record_end(const struct attempt *a, enum outcome outcome, enum end_kind kin
     put_mark(&o, "refused", kind == END_REFUSED);
     put_mark(&o, "open", kind != END_FINALIZED);
     put_mark(&o, "beside", r->beside);
-    if (r->has_reward) {
-        json_out_key(&o, "reward");
-        json_out_double(&o, r->reward);
-    }
-    if (r->has_finished) {
-        json_out_key(&o, "finished");
-        json_out_bool(&o, r->finished);
-    }
+    if (r->has_reward)
+        json_out_member_double(&o, "reward", r->reward);
+    if (r->has_finished)
+        json_out_member_bool(&o, "finished", r->finished);
     if (r->has_versions) {
-        json_out_key(&o, "min_version");
-        json_out_i64(&o, r->min_version);
-        json_out_key(&o, "max_version");
-        json_out_i64(&o, r->max_version);
+        json_out_member_i64(&o, "min_version", r->min_version);
+        json_out_member_i64(&o, "max_version", r->max_version);
     }
-    json_out_key(&o, "trajectories");
-    json_out_i64(&o, (int64_t)r->trajectories);
-    json_out_key(&o, "trained_tokens");
-    json_out_i64(&o, (int64_t)r->trained_tokens);
+    json_out_member_i64(&o, "trajectories", (int64_t)r->trajectories);
+    json_out_member_i64(&o, "trained_tokens", (int64_t)r->trained_tokens);
     put_raw(&o, "reward_info", r->reward_info);
     put_raw(&o, "timings", r->timings);
     put_word(&o, "reason", r->reason);
@@ -115,8 +100,7 @@ void record_cancel(struct str id, bool deliver, uint64_t at_ms, struct buf *out)
 {
     struct json_out o = begin_record(RECORD_CANCEL, id, at_ms, out);
 
-    json_out_key(&o, "deliver");
-    json_out_bool(&o, deliver);
+    json_out_member_bool(&o, "deliver", deliver);
     json_out_end_obj(&o);
 }
 
@@ -124,8 +108,7 @@ void record_taken(struct str id, uint64_t lease_ms, uint64_t at_ms, struct buf *
 {
     struct json_out o = begin_record(RECORD_TAKEN, id, at_ms, out);
 
-    json_out_key(&o, "lease_ms");
-    json_out_i64(&o, (int64_t)lease_ms);
+    json_out_member_i64(&o, "lease_ms", (int64_t)lease_ms);
     json_out_end_obj(&o);
 }
 
@@ -133,8 +116,7 @@ void record_told(struct str id, uint64_t submitted_at_ms, uint64_t at_ms, struct
 {
     struct json_out o = begin_record(RECORD_TOLD, id, at_ms, out);
 
-    json_out_key(&o, "submitted");
-    json_out_i64(&o, (int64_t)submitted_at_ms);
+    json_out_member_i64(&o, "submitted", (int64_t)submitted_at_ms);
     json_out_end_obj(&o);
 }
 

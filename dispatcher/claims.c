@@ -80,28 +80,17 @@ static void write_item(struct desk *d, const struct claim_item *it, struct json_
     (void)json_parse(&arena, str_of(g->text, g->text_len), &text, &e);
     until = run_deadline_s(g, a->claimed_at_ms);
     json_out_obj(o);
-    json_out_key(o, "attempt_id");
-    json_out_cstr(o, it->attempt);
-    json_out_key(o, "group");
-    json_out_str(o, g->spec.id);
-    json_out_key(o, "rollout");
-    json_out_i64(o, it->rollout);
-    json_out_key(o, "attempt");
-    json_out_i64(o, a->number);
-    json_out_key(o, "runner");
-    json_out_cstr(o, g->runner->name);
-    json_out_key(o, "input");
-    json_out_value(o, json_get(text, "input"));
-    json_out_key(o, "metadata");
-    json_out_value(o, json_get(text, "metadata"));
-    json_out_key(o, "session");
-    json_out_raw(o, buf_str(&it->session));
-    json_out_key(o, "run_timeout_s");
-    json_out_double(o, until - (double)a->claimed_at_ms / 1000);
-    json_out_key(o, "deadline");
-    json_out_double(o, until);
-    json_out_key(o, "lease_s");
-    json_out_double(o, (double)desk_lease_ms(d) / 1000);
+    json_out_member_cstr(o, "attempt_id", it->attempt);
+    json_out_member_str(o, "group", g->spec.id);
+    json_out_member_i64(o, "rollout", it->rollout);
+    json_out_member_i64(o, "attempt", a->number);
+    json_out_member_cstr(o, "runner", g->runner->name);
+    json_out_member_value(o, "input", json_get(text, "input"));
+    json_out_member_value(o, "metadata", json_get(text, "metadata"));
+    json_out_member_raw(o, "session", buf_str(&it->session));
+    json_out_member_double(o, "run_timeout_s", until - (double)a->claimed_at_ms / 1000);
+    json_out_member_double(o, "deadline", until);
+    json_out_member_double(o, "lease_s", (double)desk_lease_ms(d) / 1000);
     json_out_end_obj(o);
     arena_done(&arena);
 }
@@ -113,8 +102,7 @@ static void claim_answer(struct claim *c)
     struct json_out o = json_out_to(&body);
 
     json_out_obj(&o);
-    json_out_key(&o, "attempts");
-    json_out_arr(&o);
+    json_out_member_arr(&o, "attempts");
     for (size_t i = 0; i < c->n; i++) {
         struct attempt *a = book_attempt(&c->desk->book, str_cstr(c->items[i].attempt));
 

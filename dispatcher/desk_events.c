@@ -25,19 +25,15 @@ static void put_group(struct desk *d, struct str id, struct json_out *o, const c
         return;
     }
     json_out_obj(o);
-    json_out_key(o, "id");
-    json_out_str(o, id);
+    json_out_member_str(o, "id", id);
     json_out_end_obj(o);
 }
 
 static void put_outcomes(const struct runner *r, struct json_out *o)
 {
-    json_out_key(o, "outcomes");
-    json_out_obj(o);
-    for (int i = 0; i < OUTCOMES; i++) {
-        json_out_key(o, outcome_names[i]);
-        json_out_i64(o, (int64_t)r->outcomes[i]);
-    }
+    json_out_member_obj(o, "outcomes");
+    for (int i = 0; i < OUTCOMES; i++)
+        json_out_member_i64(o, outcome_names[i], (int64_t)r->outcomes[i]);
     json_out_end_obj(o);
 }
 
@@ -50,12 +46,9 @@ static void put_runner(struct desk *d, struct str name, struct json_out *o)
 
     r = r ? r : &nobodys;
     json_out_obj(o);
-    json_out_key(o, "runner");
-    json_out_str(o, name);
-    json_out_key(o, "running");
-    json_out_i64(o, (int64_t)r->running);
-    json_out_key(o, "free_slots");
-    json_out_i64(o, (int64_t)r->slots);
+    json_out_member_str(o, "runner", name);
+    json_out_member_i64(o, "running", (int64_t)r->running);
+    json_out_member_i64(o, "free_slots", (int64_t)r->slots);
     put_outcomes(r, o);
     waits_of_runner(r, NULL, &now, &why);
     json_out_member_str(o, "blocked", why.len ? buf_str(&why) : STR(""));

@@ -342,13 +342,10 @@ static void write_fail_reward(struct ending *n)
     struct json_out o = json_out_to(&body);
 
     json_out_obj(&o);
-    json_out_key(&o, "reward_info");
-    json_out_obj(&o);
-    json_out_key(&o, "reward");
-    json_out_double(&o, attempt_of(n)->rollout->group->spec.fail_reward);
+    json_out_member_obj(&o, "reward_info");
+    json_out_member_double(&o, "reward", attempt_of(n)->rollout->group->spec.fail_reward);
     json_out_end_obj(&o);
-    json_out_key(&o, "finished");
-    json_out_bool(&o, n->result.finished);
+    json_out_member_bool(&o, "finished", n->result.finished);
     json_out_end_obj(&o);
     free(n->complete);
     n->complete = buf_take(&body);
@@ -483,16 +480,11 @@ static char *write_complete(const struct json *body, bool finished)
     struct json_out o = json_out_to(&text);
 
     json_out_obj(&o);
-    if (json_is(json_get(body, "reward_info"), JSON_OBJECT)) {
-        json_out_key(&o, "reward_info");
-        json_out_value(&o, json_get(body, "reward_info"));
-    }
-    json_out_key(&o, "finished");
-    json_out_bool(&o, finished);
-    if (json_string(json_get(body, "reason")).p) {
-        json_out_key(&o, "reason");
-        json_out_str(&o, json_string(json_get(body, "reason")));
-    }
+    if (json_is(json_get(body, "reward_info"), JSON_OBJECT))
+        json_out_member_value(&o, "reward_info", json_get(body, "reward_info"));
+    json_out_member_bool(&o, "finished", finished);
+    if (json_string(json_get(body, "reason")).p)
+        json_out_member_str(&o, "reason", json_string(json_get(body, "reason")));
     json_out_end_obj(&o);
     return buf_take(&text);
 }

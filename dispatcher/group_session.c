@@ -167,16 +167,14 @@ static void put_merged(struct json_out *o, const char *name, const struct json *
     for (size_t i = 0; i < n; i++)
         for (uint32_t m = 0; all[i] && all[i]->kind == JSON_OBJECT && m < all[i]->n; m++)
             (void)map_set(&last, json_string(&all[i]->members[m].key), (void *)(uintptr_t)(i + 1));
-    json_out_key(o, name);
-    json_out_obj(o);
+    json_out_member_obj(o, name);
     for (size_t i = 0; i < n; i++)
         for (uint32_t m = 0; all[i] && all[i]->kind == JSON_OBJECT && m < all[i]->n; m++) {
             struct str key = json_string(&all[i]->members[m].key);
 
             if (map_get(&last, key) != (void *)(uintptr_t)(i + 1))
                 continue;
-            json_out_key_str(o, key);
-            json_out_value(o, &all[i]->members[m].value);
+            json_out_member_of(o, key, &all[i]->members[m].value);
         }
     json_out_end_obj(o);
     map_done(&last);
@@ -199,8 +197,7 @@ static void write_options(const struct session_parts *p, uint32_t rollout,
     for (uint32_t i = 0; json_is(session, JSON_OBJECT) && i < session->n; i++) {
         if (set_here(json_string(&session->members[i].key)))
             continue;
-        json_out_key_str(&o, json_string(&session->members[i].key));
-        json_out_value(&o, &session->members[i].value);
+        json_out_member_of(&o, json_string(&session->members[i].key), &session->members[i].value);
     }
     put_merged(&o, "metadata",
                (const struct json *const[]){p->metadata, json_get(session, "metadata"),
@@ -212,19 +209,13 @@ static void write_options(const struct session_parts *p, uint32_t rollout,
                2);
     put_merged(&o, "labels",
                (const struct json *const[]){attempt, json_get(session, "labels"), p->labels}, 3);
-    json_out_key(&o, "group");
-    json_out_str(&o, p->group);
-    json_out_key(&o, "rollout");
-    json_out_i64(&o, rollout);
-    json_out_key(&o, "group_size");
-    json_out_i64(&o, p->group_size);
-    json_out_key(&o, "hold");
-    json_out_bool(&o, true);
-    json_out_key(&o, "dispatched");
-    json_out_bool(&o, true);
+    json_out_member_str(&o, "group", p->group);
+    json_out_member_i64(&o, "rollout", rollout);
+    json_out_member_i64(&o, "group_size", p->group_size);
+    json_out_member_bool(&o, "hold", true);
+    json_out_member_bool(&o, "dispatched", true);
     /* sinks get the session when the attempt counts, not when the session ends */
-    json_out_key(&o, "sink");
-    json_out_bool(&o, false);
+    json_out_member_bool(&o, "sink", false);
     json_out_end_obj(&o);
 }
 

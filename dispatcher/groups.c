@@ -136,10 +136,8 @@ static void write_answer(struct desk *d, const struct candidate *all, size_t n, 
     struct json_out to = json_out_to(out), *o = &to;
 
     json_out_obj(o);
-    if (!single) {
-        json_out_key(o, "groups");
-        json_out_arr(o);
-    }
+    if (!single)
+        json_out_member_arr(o, "groups");
     for (size_t i = 0; i < n; i++) {
         const struct group *g = all[i].exists ? book_group(&d->book, all[i].id) : NULL;
 
@@ -147,8 +145,7 @@ static void write_answer(struct desk *d, const struct candidate *all, size_t n, 
             json_out_obj(o);
         json_out_member_str(o, "id", all[i].id);
         json_out_member_str(o, "state", g ? str_cstr(group_state_names[g->state]) : STR("waiting"));
-        json_out_key(o, "created");
-        json_out_bool(o, !g);
+        json_out_member_bool(o, "created", !g);
         if (!single)
             json_out_end_obj(o);
     }
@@ -414,8 +411,7 @@ void groups_list(struct desk_request *r)
         return;
     }
     json_out_obj(&o);
-    json_out_key(&o, "groups");
-    json_out_arr(&o);
+    json_out_member_arr(&o, "groups");
     LIST_EACH(&r->desk->book.all, g, struct group, all_entry) {
         if (!matches_filter(g, &f))
             continue;

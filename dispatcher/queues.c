@@ -62,8 +62,7 @@ static void deliver_groups(struct desk *d, struct exchange *x, const struct next
     uint64_t taken = 0;
 
     json_out_obj(&o);
-    json_out_key(&o, "groups");
-    json_out_arr(&o);
+    json_out_member_arr(&o, "groups");
     for (; taken < n->max && q; taken++) {
         g = book_next_group(q, n->states, n->submitted);
         if (!g)
@@ -353,8 +352,7 @@ static int cancel_all(struct desk_request *r, struct queue *q, const struct canc
     int rc = 0;
 
     json_out_obj(&o);
-    json_out_key(&o, "cancelled");
-    json_out_arr(&o);
+    json_out_member_arr(&o, "cancelled");
     LIST_EACH_SAFE(&q->groups, g, next, struct group, queue_entry) {
         struct str id = arena_str(&r->arena, g->spec.id);
 

@@ -39,18 +39,15 @@ static bool renew_answer(struct poll *p, bool empty_too)
     size_t n = 0;
 
     json_out_obj(&o);
-    json_out_key(&o, "kill");
-    json_out_arr(&o);
+    json_out_member_arr(&o, "kill");
     for (size_t i = 0; i < r->n; i++) {
         const char *why = kill_reason(p->desk, r, r->ids[i]);
 
         if (!why)
             continue;
         json_out_obj(&o);
-        json_out_key(&o, "attempt_id");
-        json_out_cstr(&o, r->ids[i]);
-        json_out_key(&o, "reason");
-        json_out_cstr(&o, why);
+        json_out_member_cstr(&o, "attempt_id", r->ids[i]);
+        json_out_member_cstr(&o, "reason", why);
         json_out_end_obj(&o);
         n++;
     }

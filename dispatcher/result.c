@@ -156,8 +156,7 @@ void result_write_group(const struct group *g, const struct book *b, const struc
         else
             json_out_raw(o, STR("{}"));
     }
-    json_out_key(o, "members");
-    json_out_arr(o);
+    json_out_member_arr(o, "members");
     for (uint32_t k = 0; k < group_rollouts(g); k++)
         put_member(g, k, o);
     json_out_end_arr(o);
@@ -192,8 +191,7 @@ static void put_blocked(const struct book *b, const struct queue *q, const struc
 {
     struct buf why = {0};
 
-    json_out_key(o, "blocked");
-    json_out_arr(o);
+    json_out_member_arr(o, "blocked");
     for (size_t i = 0; q && i < b->runners.n; i++) {
         const struct runner *r = b->runners.at[i];
 
@@ -246,8 +244,7 @@ void result_write_queue_members(const struct book *b, struct str name, const str
     json_out_member_i64(o, "settled", c->offered);
     json_out_member_i64(o, "taken", c->taken);
     json_out_member_i64(o, "acked_total", c->acked_total);
-    json_out_key(o, "oldest_s");
-    json_out_double(o, q ? oldest_s(q, now->wall_ms) : 0);
+    json_out_member_double(o, "oldest_s", q ? oldest_s(q, now->wall_ms) : 0);
     put_blocked(b, q, now, o);
     result_write_queue_warning(b, name, o);
 }

@@ -251,11 +251,9 @@ void group_write_submission(const struct json *body, const struct json *defaults
         const struct json *v = find_member(body, defaults, known[i]);
 
         if (i == 0) {
-            json_out_key(&o, "id");
-            json_out_str(&o, id);
+            json_out_member_str(&o, "id", id);
         } else if (v) {
-            json_out_key(&o, known[i]);
-            json_out_value(&o, v);
+            json_out_member_value(&o, known[i], v);
         }
     }
     json_out_end_obj(&o);
@@ -391,16 +389,12 @@ void group_write_export(const struct group *g, bool checked, struct buf *out)
         if (str_eq_c(key, "format") || str_eq_c(key, "require_reward") ||
             str_eq_c(key, "require_trained"))
             continue;
-        json_out_key_str(&o, key);
-        json_out_value(&o, &options->members[i].value);
+        json_out_member_of(&o, key, &options->members[i].value);
     }
     if (checked) {
-        json_out_key(&o, "format");
-        json_out_cstr(&o, "none");
-        json_out_key(&o, "require_trained");
-        json_out_bool(&o, true);
-        json_out_key(&o, "require_reward");
-        json_out_bool(&o, !g->spec.external_reward);
+        json_out_member_cstr(&o, "format", "none");
+        json_out_member_bool(&o, "require_trained", true);
+        json_out_member_bool(&o, "require_reward", !g->spec.external_reward);
     }
     json_out_end_obj(&o);
     arena_done(&a);

@@ -12,24 +12,15 @@ static void put_attempt(const struct attempt *a, uint64_t now_ms, struct json_ou
     uint64_t since_ms = now_ms > a->claimed_at_ms ? now_ms - a->claimed_at_ms : 0;
 
     json_out_obj(o);
-    json_out_key(o, "attempt_id");
-    json_out_cstr(o, a->id);
-    json_out_key(o, "group");
-    json_out_str(o, g->spec.id);
-    json_out_key(o, "rollout");
-    json_out_i64(o, a->rollout->index);
-    json_out_key(o, "attempt");
-    json_out_i64(o, a->number);
-    json_out_key(o, "runner");
-    json_out_cstr(o, g->runner->name);
-    json_out_key(o, "executor");
-    json_out_cstr(o, a->executor);
-    json_out_key(o, "session_id");
-    json_out_cstr(o, a->session);
-    json_out_key(o, "claimed_at");
-    json_out_double(o, (double)a->claimed_at_ms / 1000);
-    json_out_key(o, "running_s");
-    json_out_double(o, (double)since_ms / 1000);
+    json_out_member_cstr(o, "attempt_id", a->id);
+    json_out_member_str(o, "group", g->spec.id);
+    json_out_member_i64(o, "rollout", a->rollout->index);
+    json_out_member_i64(o, "attempt", a->number);
+    json_out_member_cstr(o, "runner", g->runner->name);
+    json_out_member_cstr(o, "executor", a->executor);
+    json_out_member_cstr(o, "session_id", a->session);
+    json_out_member_double(o, "claimed_at", (double)a->claimed_at_ms / 1000);
+    json_out_member_double(o, "running_s", (double)since_ms / 1000);
     json_out_end_obj(o);
 }
 
@@ -50,8 +41,7 @@ void attempts_list(struct desk_request *r)
         return;
     }
     json_out_obj(&o);
-    json_out_key(&o, "attempts");
-    json_out_arr(&o);
+    json_out_member_arr(&o, "attempts");
     LIST_EACH(&r->desk->book.running, a, struct attempt, entry) {
         if (left-- == 0)
             break;

@@ -115,8 +115,7 @@ static bool any_redis(const struct desk *d)
 /* Writes the keys of the members' entries: SESSION/INDEX. */
 static void put_keys(const struct group *g, struct json_out *o)
 {
-    json_out_key(o, "keys");
-    json_out_arr(o);
+    json_out_member_arr(o, "keys");
     for (uint32_t k = 0; g->rollouts && k < group_rollouts(g); k++) {
         const struct rollout *r = &g->rollouts[k];
 
@@ -137,18 +136,12 @@ static char *write_entry(const struct group *g)
     struct json_out o = json_out_to(&body);
 
     json_out_obj(&o);
-    json_out_key(&o, "group");
-    json_out_str(&o, g->spec.id);
-    json_out_key(&o, "entry");
-    json_out_obj(&o);
-    json_out_key(&o, "group");
-    json_out_str(&o, g->spec.id);
-    json_out_key(&o, "state");
-    json_out_cstr(&o, group_state_names[g->state]);
-    json_out_key(&o, "group_size");
-    json_out_i64(&o, group_rollouts(g));
-    json_out_key(&o, "succeeded");
-    json_out_i64(&o, g->succeeded);
+    json_out_member_str(&o, "group", g->spec.id);
+    json_out_member_obj(&o, "entry");
+    json_out_member_str(&o, "group", g->spec.id);
+    json_out_member_cstr(&o, "state", group_state_names[g->state]);
+    json_out_member_i64(&o, "group_size", group_rollouts(g));
+    json_out_member_i64(&o, "succeeded", g->succeeded);
     put_keys(g, &o);
     json_out_key(&o, "result");
     /* deliveries to trainers are left out, so that the entry is always the same */

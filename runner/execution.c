@@ -132,8 +132,7 @@ static int read_reward(struct execution *a, struct str text)
             json_out_value(&o, v);
         } else {
             json_out_obj(&o);
-            json_out_key(&o, "reward");
-            json_out_value(&o, v);
+            json_out_member_value(&o, "reward", v);
             json_out_end_obj(&o);
         }
     }
@@ -300,10 +299,8 @@ static void service_stop(struct execution *a)
     if (!a->way->canceller)
         return;
     json_out_obj(&o);
-    json_out_key(&o, "attempt_id");
-    json_out_cstr(&o, a->id);
-    json_out_key(&o, "session_id");
-    json_out_cstr(&o, a->session);
+    json_out_member_cstr(&o, "attempt_id", a->id);
+    json_out_member_cstr(&o, "session_id", a->session);
     json_out_end_obj(&o);
     a->x->busy++;
     c = mem_zalloc(sizeof(*c));
@@ -360,28 +357,17 @@ static void service_begin(struct execution *a)
         arena_printf(&a->arena, "%s/sessions/%s", a->x->options->gateway, a->session).p;
 
     json_out_obj(&o);
-    json_out_key(&o, "attempt_id");
-    json_out_cstr(&o, a->id);
-    json_out_key(&o, "group");
-    json_out_str(&o, a->group);
-    json_out_key(&o, "rollout");
-    json_out_i64(&o, a->rollout);
-    json_out_key(&o, "attempt");
-    json_out_i64(&o, a->number);
-    json_out_key(&o, "input");
-    json_out_value(&o, json_get(a->claim, "input"));
-    json_out_key(&o, "metadata");
-    json_out_value(&o, json_get(a->claim, "metadata"));
-    json_out_key(&o, "deadline");
-    json_out_double(&o, a->deadline_s);
-    json_out_key(&o, "session_id");
-    json_out_cstr(&o, a->session);
-    json_out_key(&o, "base_url");
-    json_out_cstr(&o, arena_printf(&a->arena, "%s/v1", url).p);
-    json_out_key(&o, "anthropic_base_url");
-    json_out_cstr(&o, url);
-    json_out_key(&o, "api_key");
-    json_out_cstr(&o, a->agent_key);
+    json_out_member_cstr(&o, "attempt_id", a->id);
+    json_out_member_str(&o, "group", a->group);
+    json_out_member_i64(&o, "rollout", a->rollout);
+    json_out_member_i64(&o, "attempt", a->number);
+    json_out_member_value(&o, "input", json_get(a->claim, "input"));
+    json_out_member_value(&o, "metadata", json_get(a->claim, "metadata"));
+    json_out_member_double(&o, "deadline", a->deadline_s);
+    json_out_member_cstr(&o, "session_id", a->session);
+    json_out_member_cstr(&o, "base_url", arena_printf(&a->arena, "%s/v1", url).p);
+    json_out_member_cstr(&o, "anthropic_base_url", url);
+    json_out_member_cstr(&o, "api_key", a->agent_key);
     json_out_end_obj(&o);
     a->service = post_start(a->way->client, a->way->path, NULL, &body, 0, on_service, a);
 }
@@ -437,44 +423,30 @@ static void write_end(struct execution *a, struct buf *out)
 
     attempt_log_tail(&a->log, &tail);
     json_out_obj(&o);
-    json_out_key(&o, "outcome");
-    json_out_cstr(&o, outcome_names[a->outcome]);
+    json_out_member_cstr(&o, "outcome", outcome_names[a->outcome]);
     /* This end does not count against the runner. */
-    if (a->executor_ends && a->outcome == EXECUTION_INFRA && !a->refused) {
-        json_out_key(&o, "stopping");
-        json_out_bool(&o, true);
-    }
+    if (a->executor_ends && a->outcome == EXECUTION_INFRA && !a->refused)
+        json_out_member_bool(&o, "stopping", true);
     if (a->signo) {
-        json_out_key(&o, "signal");
-        json_out_i64(&o, a->signo);
+        json_out_member_i64(&o, "signal", a->signo);
     } else if (a->exit_status >= 0) {
-        json_out_key(&o, "exit");
-        json_out_i64(&o, a->exit_status);
+        json_out_member_i64(&o, "exit", a->exit_status);
     }
-    if (a->reward.len > 0) {
-        json_out_key(&o, "reward_info");
-        json_out_raw(&o, buf_str(&a->reward));
-    }
-    if (a->reason) {
-        json_out_key(&o, "reason");
-        json_out_cstr(&o, a->reason);
-    }
-    json_out_key(&o, "timings");
-    json_out_obj(&o);
-    json_out_key(&o, "queued");
-    json_out_double(&o, seconds_between(a->claimed_ms, a->run_ms ? a->run_ms : now));
-    json_out_key(&o, "run");
-    json_out_double(&o, seconds_between(a->run_ms, a->ended_ms));
-    json_out_key(&o, "score");
-    json_out_double(&o, seconds_between(a->score_ms, now));
+    if (a->reward.len > 0)
+        json_out_member_raw(&o, "reward_info", buf_str(&a->reward));
+    if (a->reason)
+        json_out_member_cstr(&o, "reason", a->reason);
+    json_out_member_obj(&o, "timings");
+    json_out_member_double(&o, "queued",
+                           seconds_between(a->claimed_ms, a->run_ms ? a->run_ms : now));
+    json_out_member_double(&o, "run", seconds_between(a->run_ms, a->ended_ms));
+    json_out_member_double(&o, "score", seconds_between(a->score_ms, now));
     json_out_end_obj(&o);
     if (a->log.path) {
         if (!a->refused) { /* the refused part may be a path that is too long or not valid text */
-            json_out_key(&o, "log");
-            json_out_cstr(&o, a->log.path);
+            json_out_member_cstr(&o, "log", a->log.path);
         }
-        json_out_key(&o, "log_tail");
-        json_out_str(&o, buf_str(&tail));
+        json_out_member_str(&o, "log_tail", buf_str(&tail));
     }
     json_out_end_obj(&o);
     buf_done(&tail);

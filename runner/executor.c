@@ -251,14 +251,10 @@ static void claim_more(struct offering *c)
     if (h->x.draining || c->post || loop_timer_active(&c->again) || slots <= 0)
         return;
     json_out_obj(&o);
-    json_out_key(&o, "executor");
-    json_out_cstr(&o, h->x.options->name);
-    json_out_key(&o, "wait_s");
-    json_out_i64(&o, CLAIM_WAIT_S);
-    json_out_key(&o, "slots");
-    json_out_obj(&o);
-    json_out_key(&o, c->lane.name);
-    json_out_i64(&o, slots);
+    json_out_member_cstr(&o, "executor", h->x.options->name);
+    json_out_member_i64(&o, "wait_s", CLAIM_WAIT_S);
+    json_out_member_obj(&o, "slots");
+    json_out_member_i64(&o, c->lane.name, slots);
     json_out_end_obj(&o);
     json_out_end_obj(&o);
     c->post = post_start(h->x.gateway, "/attempts/claim", h->x.options->key, &body,
@@ -365,14 +361,11 @@ static void renew_leases(struct executor_head *h)
     if (!h->more || !next_unnamed(h, first))
         h->round++;
     json_out_obj(&o);
-    json_out_key(&o, "executor");
-    json_out_cstr(&o, h->x.options->name);
-    json_out_key(&o, "attempts");
-    json_out_arr(&o);
+    json_out_member_cstr(&o, "executor", h->x.options->name);
+    json_out_member_arr(&o, "attempts");
     any = name_attempts(h, &o);
     json_out_end_arr(&o);
-    json_out_key(&o, "wait_s");
-    json_out_double(&o, h->more ? 0 : (double)RENEW_WAIT_MS / 1000);
+    json_out_member_double(&o, "wait_s", h->more ? 0 : (double)RENEW_WAIT_MS / 1000);
     json_out_end_obj(&o);
     if (any)
         h->renewal = post_start(h->x.gateway, "/attempts/renew", h->x.options->key, &body,

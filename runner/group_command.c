@@ -251,8 +251,7 @@ static void write_waits(const struct group_call *g, struct buf *said)
         if (why.len > 0)
             fprintf(stderr, "%swaits: %.*s\n", isatty(STDERR_FILENO) ? "\r" : "", (int)why.len,
                     why.p);
-        buf_clear(said);
-        buf_add_str(said, why);
+        buf_set(said, why);
     }
     arena_done(&a);
 }

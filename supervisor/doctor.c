@@ -110,10 +110,8 @@ static void print_json(const struct doctor *d)
     struct json_out o = json_out_to(&out);
 
     json_out_obj(&o);
-    json_out_key(&o, "ok");
-    json_out_bool(&o, !has_errors(d));
-    json_out_key(&o, "findings");
-    json_out_arr(&o);
+    json_out_member_bool(&o, "ok", !has_errors(d));
+    json_out_member_arr(&o, "findings");
     for (size_t i = 0; i < d->findings.n; i++) {
         const struct finding *f = &d->findings.at[i];
 

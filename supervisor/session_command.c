@@ -235,8 +235,7 @@ static void put_turn_tokens(struct json_out *o, const struct token_file *f, cons
 {
     uint32_t to = MIN_OF(index_of(turn, "end"), f->n);
 
-    json_out_key(o, "tokens");
-    json_out_arr(o);
+    json_out_member_arr(o, "tokens");
     for (uint32_t i = MIN_OF(index_of(turn, "start"), to); i < to; i++) {
         int32_t id = f->ids[f->total - f->n + i];
 
@@ -258,14 +257,10 @@ static void print_session_json(const struct session_page *p)
     struct json_out o = json_out_to(&text);
 
     json_out_obj(&o);
-    json_out_key(&o, "session");
-    json_out_value(&o, p->session);
-    for (size_t i = 0; i < ARRAY_LEN(copied) && t; i++) {
-        json_out_key(&o, copied[i]);
-        json_out_value(&o, json_get(t, copied[i]));
-    }
-    json_out_key(&o, "turns");
-    json_out_arr(&o);
+    json_out_member_value(&o, "session", p->session);
+    for (size_t i = 0; i < ARRAY_LEN(copied) && t; i++)
+        json_out_member_value(&o, copied[i], json_get(t, copied[i]));
+    json_out_member_arr(&o, "turns");
     for (uint32_t i = 0; (turn = json_at(json_get(t, "turns"), i)); i++) {
         json_out_value(&o, turn);
         text.len--; /* removes the last brace, because more members follow */

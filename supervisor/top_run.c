@@ -129,8 +129,7 @@ void top_print_json(struct str stats, struct str page)
         json_out_raw(&o, stats);
     else
         json_out_null(&o);
-    json_out_key(&o, "metrics");
-    json_out_obj(&o);
+    json_out_member_obj(&o, "metrics");
     while (page.len > 0) {
         size_t end = str_find(page, STR("\n"), 0);
 

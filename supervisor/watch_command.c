@@ -128,8 +128,7 @@ static void print_event_json(const char *event, struct str data)
 
     json_out_obj(&o);
     json_out_member_str(&o, "event", str_cstr(event));
-    json_out_key(&o, "data");
-    json_out_raw(&o, data);
+    json_out_member_raw(&o, "data", data);
     json_out_end_obj(&o);
     printf("%.*s\n", (int)line.len, line.p);
     buf_done(&line);

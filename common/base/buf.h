@@ -66,6 +66,13 @@ static inline void buf_add_str(struct buf *b, struct str s)
     buf_add(b, s.p, s.len);
 }
 
+/* Sets the content to s, which is not of b. */
+static inline void buf_set(struct buf *b, struct str s)
+{
+    buf_clear(b);
+    buf_add_str(b, s);
+}
+
 static inline void buf_add_c(struct buf *b, char c)
 {
     *(RG_LIKELY(b->len < b->cap) ? b->p + b->len : buf_reserve(b, 1)) = c;

@@ -184,6 +184,12 @@ static inline void json_out_key(struct json_out *o, const char *key)
 }
 
 /* A member of an object: its key, and its value as above. */
+static inline void json_out_member_of(struct json_out *o, struct str key, const struct json *v)
+{
+    json_out_key_str(o, key);
+    json_out_value(o, v);
+}
+
 static inline void json_out_member_str(struct json_out *o, const char *key, struct str v)
 {
     json_out_key(o, key);
@@ -212,6 +218,43 @@ static inline void json_out_member_seconds(struct json_out *o, const char *key, 
 {
     json_out_key(o, key);
     json_out_seconds(o, ms);
+}
+
+static inline void json_out_member_double(struct json_out *o, const char *key, double v)
+{
+    json_out_key(o, key);
+    json_out_double(o, v);
+}
+
+static inline void json_out_member_value(struct json_out *o, const char *key, const struct json *v)
+{
+    json_out_key(o, key);
+    json_out_value(o, v);
+}
+
+static inline void json_out_member_raw(struct json_out *o, const char *key, struct str json_text)
+{
+    json_out_key(o, key);
+    json_out_raw(o, json_text);
+}
+
+static inline void json_out_member_null(struct json_out *o, const char *key)
+{
+    json_out_key(o, key);
+    json_out_null(o);
+}
+
+/* The member that begins is an object, or an array, which stays open. */
+static inline void json_out_member_obj(struct json_out *o, const char *key)
+{
+    json_out_key(o, key);
+    json_out_obj(o);
+}
+
+static inline void json_out_member_arr(struct json_out *o, const char *key)
+{
+    json_out_key(o, key);
+    json_out_arr(o);
 }
 
 #endif

@@ -213,8 +213,7 @@ static int decode_string(struct json_scan *s, const char *quote, const char *end
     }
     if (json_parse(&a, str_of(quote, raw.len + 2), &v, e) < 0)
         goto out;
-    buf_clear(&s->decoded);
-    buf_add_str(&s->decoded, json_string(v));
+    buf_set(&s->decoded, json_string(v));
     s->text = buf_str(&s->decoded);
     rc = 0;
 out:

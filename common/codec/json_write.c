@@ -252,10 +252,8 @@ void json_out_null(struct json_out *o)
 static void out_object(struct json_out *o, const struct json *v)
 {
     json_out_obj(o);
-    for (size_t i = 0; i < v->n; i++) {
-        json_out_key_str(o, json_text(&v->members[i].key));
-        json_out_value(o, &v->members[i].value);
-    }
+    for (size_t i = 0; i < v->n; i++)
+        json_out_member_of(o, json_text(&v->members[i].key), &v->members[i].value);
     json_out_end_obj(o);
 }
 

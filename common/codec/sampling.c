@@ -237,12 +237,9 @@ const char *sampling_name_at(size_t i)
 
 static void write_range(const struct sampling_field *f, const char *type, struct json_out *o)
 {
-    json_out_key(o, "type");
-    json_out_cstr(o, type);
-    json_out_key(o, "minimum");
-    json_out_double(o, f->min);
-    json_out_key(o, "maximum");
-    json_out_double(o, f->max);
+    json_out_member_cstr(o, "type", type);
+    json_out_member_double(o, "minimum", f->min);
+    json_out_member_double(o, "maximum", f->max);
 }
 
 void sampling_write_schema(struct str name, struct json_out *o)

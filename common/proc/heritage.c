@@ -44,8 +44,7 @@ void heritage_put_unreachable(const struct heritage *h, struct json_out *out)
 {
     if (h->config->peer.n == 0)
         return;
-    json_out_key(out, "unreachable");
-    json_out_arr(out);
+    json_out_member_arr(out, "unreachable");
     heritage_put_peers(h, out);
     json_out_end_arr(out);
 }

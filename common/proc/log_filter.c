@@ -228,11 +228,9 @@ static void write_line(const struct filtered_line *l, struct buf *out)
     json_out_member_str(&o, "ts", l->ts);
     json_out_member_str(&o, "level", l->level);
     json_out_member_str(&o, "role", l->role);
-    json_out_key(&o, "pid");
-    json_out_raw(&o, l->pid);
+    json_out_member_raw(&o, "pid", l->pid);
     json_out_member_str(&o, "msg", l->msg);
-    json_out_key(&o, "fields");
-    json_out_obj(&o);
+    json_out_member_obj(&o, "fields");
     for (size_t i = 0; i < l->n; i++) {
         json_out_key_str(&o, l->fields[i].key);
         add_value(l, &l->fields[i], &o);

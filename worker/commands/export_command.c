@@ -70,10 +70,8 @@ static int make_lines(struct buf *bytes, struct err *e)
 
         json_out_obj(&o);
         json_out_member_str(&o, "session_id", json_string(json_get(v, "session_id")));
-        for (uint32_t k = 0; k < t->n; k++) {
-            json_out_key_str(&o, json_string(&t->members[k].key));
-            json_out_value(&o, &t->members[k].value);
-        }
+        for (uint32_t k = 0; k < t->n; k++)
+            json_out_member_of(&o, json_string(&t->members[k].key), &t->members[k].value);
         json_out_end_obj(&o);
         buf_add_c(&lines, '\n');
     }

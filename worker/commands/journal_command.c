@@ -73,19 +73,15 @@ static void print_record(const struct scan_record *r, bool note)
     struct json_out o = json_out_to(&line);
 
     json_out_obj(&o);
-    json_out_key(&o, "segment");
-    json_out_i64(&o, r->segment);
-    json_out_key(&o, "offset");
-    json_out_i64(&o, (int64_t)r->offset);
+    json_out_member_i64(&o, "segment", r->segment);
+    json_out_member_i64(&o, "offset", (int64_t)r->offset);
     json_out_key(&o, "session_id");
     if (note)
         json_out_null(&o);
     else
         json_out_str(&o, r->id);
-    json_out_key(&o, "kind");
-    json_out_cstr(&o, note ? "deliveries" : session_record_kind(r->payload));
-    json_out_key(&o, "bytes");
-    json_out_i64(&o, (int64_t)r->payload.len);
+    json_out_member_cstr(&o, "kind", note ? "deliveries" : session_record_kind(r->payload));
+    json_out_member_i64(&o, "bytes", (int64_t)r->payload.len);
     json_out_end_obj(&o);
     buf_add_c(&line, '\n');
     (void)fwrite(line.p, 1, line.len, stdout);

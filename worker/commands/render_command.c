@@ -54,12 +54,9 @@ static bool parse_now(struct str text, struct tm *ret)
 /* Kind, message and line as members of the answer. */
 static void write_error(struct json_out *o, const struct template_error *error)
 {
-    json_out_key(o, "error");
-    json_out_cstr(o, error->kind);
-    json_out_key(o, "message");
-    json_out_str(o, error->message);
-    json_out_key(o, "line");
-    json_out_i64(o, error->line);
+    json_out_member_cstr(o, "error", error->kind);
+    json_out_member_str(o, "message", error->message);
+    json_out_member_i64(o, "line", error->line);
 }
 
 /* What is rendered with: a file's template, or a model's. */
@@ -128,12 +125,10 @@ static void render_line(const struct source *from, struct arena *a, const struct
     if (rc == 0)
         rc = template_render(own ? own : t, a, source_context(from, a, context), &options, &text,
                              &e);
-    if (rc == 0) {
-        json_out_key(o, "text");
-        json_out_str(o, buf_str(&text));
-    } else {
+    if (rc == 0)
+        json_out_member_str(o, "text", buf_str(&text));
+    else
         write_error(o, &error);
-    }
     buf_done(&text);
     template_free(own);
 }
@@ -157,10 +152,8 @@ static int run_jsonl(const struct source *from)
         if (json_parse(&a, str_of(line, (size_t)n), &request, &e) == 0) {
             render_line(from, &a, request, &o);
         } else {
-            json_out_key(&o, "error");
-            json_out_cstr(&o, "ValueError");
-            json_out_key(&o, "message");
-            json_out_cstr(&o, e.text);
+            json_out_member_cstr(&o, "error", "ValueError");
+            json_out_member_cstr(&o, "message", e.text);
         }
         json_out_end_obj(&o);
         buf_add_c(&out, '\n');

@@ -105,8 +105,7 @@ static int tokenize_line(struct tokens_mode *c, const struct json *line, struct 
     if (encoder_encode(c->enc, json_string(text),
                        json_is_true(json_get(line, "add_special_tokens")), &c->ids, e) < 0)
         return -1;
-    json_out_key(o, "ids");
-    json_out_arr(o);
+    json_out_member_arr(o, "ids");
     for (size_t i = 0; i < c->ids.n; i++)
         json_out_i64(o, c->ids.at[i]);
     json_out_end_arr(o);
@@ -121,10 +120,8 @@ static void add_unknown_ids(const struct tokens_mode *c, const struct json *ids,
     for (uint32_t i = 0; i < ids->n; i++) {
         if (c->ids.at[i] >= 0 && tokenizer_text(c->t, c->ids.at[i]).p)
             continue;
-        if (!any) {
-            json_out_key(o, "unknown_ids");
-            json_out_arr(o);
-        }
+        if (!any)
+            json_out_member_arr(o, "unknown_ids");
         any = true;
         json_out_value(o, &ids->items[i]);
     }
@@ -151,8 +148,7 @@ static int detokenize_line(struct tokens_mode *c, const struct json *line, struc
     buf_clear(&c->text);
     tokenizer_decode(c->t, c->ids.at, c->ids.n, json_is_true(json_get(line, "skip_special_tokens")),
                      &c->text);
-    json_out_key(o, "text");
-    json_out_str(o, buf_str(&c->text));
+    json_out_member_str(o, "text", buf_str(&c->text));
     add_unknown_ids(c, ids, o);
     return 0;
 }
@@ -173,10 +169,8 @@ static bool run_line(struct tokens_mode *c, struct str text, line_fn *fn)
         c->out.len = before;
         o = json_out_to(&c->out);
         json_out_obj(&o);
-        json_out_key(&o, "error");
-        json_out_cstr(&o, err_code(&e));
-        json_out_key(&o, "message");
-        json_out_cstr(&o, e.text);
+        json_out_member_cstr(&o, "error", err_code(&e));
+        json_out_member_cstr(&o, "message", e.text);
     }
     json_out_end_obj(&o);
     buf_add_c(&c->out, '\n');

@@ -66,12 +66,9 @@ static void begin_chat_body(struct writer *w, struct json_out *o, const char *ob
     json_out_obj(o);
     json_out_key(o, "id");
     write_id(o, "chatcmpl-", w->head.response_id);
-    json_out_key(o, "object");
-    json_out_cstr(o, object);
-    json_out_key(o, "created");
-    json_out_i64(o, (int64_t)w->head.created_s);
-    json_out_key(o, "model");
-    json_out_str(o, w->req->model.p ? w->req->model : STR(""));
+    json_out_member_cstr(o, "object", object);
+    json_out_member_i64(o, "created", (int64_t)w->head.created_s);
+    json_out_member_str(o, "model", w->req->model.p ? w->req->model : STR(""));
 }
 
 static void begin_chunk_body(struct writer *w, struct json_out *o)
@@ -84,13 +81,10 @@ static void begin_chunk(struct writer *w, struct json_out *o, uint32_t index)
 {
     sse_begin(w, NULL, o);
     begin_chunk_body(w, o);
-    json_out_key(o, "choices");
-    json_out_arr(o);
+    json_out_member_arr(o, "choices");
     json_out_obj(o);
-    json_out_key(o, "index");
-    json_out_i64(o, index);
-    json_out_key(o, "delta");
-    json_out_obj(o);
+    json_out_member_i64(o, "index", index);
+    json_out_member_obj(o, "delta");
 }
 
 /* Closes what begin_chunk opened. An absent finish_reason is null. With include_usage every
@@ -98,14 +92,11 @@ static void begin_chunk(struct writer *w, struct json_out *o, uint32_t index)
 static void end_chunk(struct writer *w, struct json_out *o, struct str finish_reason)
 {
     json_out_end_obj(o);
-    json_out_key(o, "finish_reason");
-    json_out_str(o, finish_reason);
+    json_out_member_str(o, "finish_reason", finish_reason);
     json_out_end_obj(o);
     json_out_end_arr(o);
-    if (w->req->include_usage) {
-        json_out_key(o, "usage");
-        json_out_null(o);
-    }
+    if (w->req->include_usage)
+        json_out_member_null(o, "usage");
     json_out_end_obj(o);
     sse_end(w);
 }
@@ -119,10 +110,8 @@ static void on_chat_head(void *ctx, const struct answer_head *h)
     writer_begin(w, h);
     for (uint32_t i = 0; w->req->stream && i < w->req->n; i++) {
         begin_chunk(w, &o, i);
-        json_out_key(&o, "role");
-        json_out_cstr(&o, "assistant");
-        json_out_key(&o, "content");
-        json_out_cstr(&o, "");
+        json_out_member_cstr(&o, "role", "assistant");
+        json_out_member_cstr(&o, "content", "");
         end_chunk(w, &o, (struct str){0});
     }
 }
@@ -135,8 +124,7 @@ static void write_delta(struct writer *w, uint32_t index, const char *key, struc
     if (!w->req->stream || !text.len)
         return;
     begin_chunk(w, &o, index);
-    json_out_key(&o, key);
-    json_out_str(&o, text);
+    json_out_member_str(&o, key, text);
     end_chunk(w, &o, (struct str){0});
 }
 
@@ -168,14 +156,10 @@ static void legacy_fragment(struct writer *w, uint32_t index, struct str name, s
     struct json_out o;
 
     begin_chunk(w, &o, index);
-    json_out_key(&o, "function_call");
-    json_out_obj(&o);
-    if (name.p) {
-        json_out_key(&o, "name");
-        json_out_str(&o, name);
-    }
-    json_out_key(&o, "arguments");
-    json_out_str(&o, arguments);
+    json_out_member_obj(&o, "function_call");
+    if (name.p)
+        json_out_member_str(&o, "name", name);
+    json_out_member_str(&o, "arguments", arguments);
     json_out_end_obj(&o);
     end_chunk(w, &o, (struct str){0});
 }
@@ -190,18 +174,14 @@ static void call_fragment(struct writer *w, uint32_t index, uint32_t tool, bool 
     struct json_out o;
 
     begin_chunk(w, &o, index);
-    json_out_key(&o, "tool_calls");
-    json_out_arr(&o);
+    json_out_member_arr(&o, "tool_calls");
     json_out_obj(&o);
-    json_out_key(&o, "index");
-    json_out_i64(&o, tool);
+    json_out_member_i64(&o, "index", tool);
     if (id_name) {
-        json_out_key(&o, "id");
-        json_out_str(&o, id_name[0]);
+        json_out_member_str(&o, "id", id_name[0]);
         json_out_member_cstr(&o, "type", kind_words[custom][0]);
     }
-    json_out_key(&o, kind_words[custom][0]);
-    json_out_obj(&o);
+    json_out_member_obj(&o, kind_words[custom][0]);
     if (id_name)
         json_out_member_str(&o, "name", id_name[1]);
     json_out_member_str(&o, kind_words[custom][1], text);
@@ -273,13 +253,11 @@ static void on_chat_tool_end(void *ctx, uint32_t index, uint32_t tool)
 static void write_logprobs(struct json_out *o, const struct token_logprob *lp, size_t n)
 {
     json_out_obj(o);
-    json_out_key(o, "content");
-    json_out_arr(o);
+    json_out_member_arr(o, "content");
     for (size_t i = 0; i < n && !cancel_wanted(); i++)
         logprob_entry(o, &lp[i]);
     json_out_end_arr(o);
-    json_out_key(o, "refusal");
-    json_out_null(o);
+    json_out_member_null(o, "refusal");
     json_out_end_obj(o);
 }
 
@@ -295,8 +273,7 @@ static void on_chat_logprobs(void *ctx, uint32_t index, const struct token_logpr
     json_out_end_obj(&o);
     json_out_key(&o, "logprobs");
     write_logprobs(&o, lp, n);
-    json_out_key(&o, "finish_reason");
-    json_out_null(&o);
+    json_out_member_null(&o, "finish_reason");
     json_out_end_obj(&o);
     json_out_end_arr(&o);
     json_out_end_obj(&o);
@@ -342,8 +319,7 @@ static void write_signed(struct json_out *o, const struct json *m)
     for (uint32_t i = 0; json_is(m, JSON_OBJECT) && i < m->n; i++) {
         if (is_known_member(json_string(&m->members[i].key)))
             continue;
-        json_out_key_str(o, json_string(&m->members[i].key));
-        json_out_value(o, &m->members[i].value);
+        json_out_member_of(o, json_string(&m->members[i].key), &m->members[i].value);
     }
 }
 
@@ -356,8 +332,7 @@ static bool call_is_signed(const struct json *call)
 /* The signed members of calls, as the last fragment of each. */
 static void write_signed_calls(struct chat_writer *cw, struct json_out *o, const struct json *calls)
 {
-    json_out_key(o, "tool_calls");
-    json_out_arr(o);
+    json_out_member_arr(o, "tool_calls");
     for (uint32_t i = 0; json_at(calls, i); i++) {
         const struct json *call = json_at(calls, i);
 
@@ -366,17 +341,12 @@ static void write_signed_calls(struct chat_writer *cw, struct json_out *o, const
         if (!call_is_signed(call))
             continue;
         json_out_obj(o);
-        json_out_key(o, "index");
-        json_out_i64(o, i);
-        json_out_key(o, kind_words[custom][0]);
-        json_out_obj(o);
-        json_out_key(o, kind_words[custom][1]);
-        json_out_cstr(o, "");
+        json_out_member_i64(o, "index", i);
+        json_out_member_obj(o, kind_words[custom][0]);
+        json_out_member_cstr(o, kind_words[custom][1], "");
         json_out_end_obj(o);
-        for (uint32_t k = 3; k < call->n; k++) {
-            json_out_key_str(o, json_string(&call->members[k].key));
-            json_out_value(o, &call->members[k].value);
-        }
+        for (uint32_t k = 3; k < call->n; k++)
+            json_out_member_of(o, json_string(&call->members[k].key), &call->members[k].value);
         json_out_end_obj(o);
     }
     json_out_end_arr(o);
@@ -389,14 +359,12 @@ static void write_custom_call(struct chat_writer *cw, struct json_out *o, const 
     json_out_obj(o);
     json_out_member_str(o, "id", json_string(json_get(call, "id")));
     json_out_member_cstr(o, "type", "custom");
-    json_out_key(o, "custom");
-    json_out_obj(o);
+    json_out_member_obj(o, "custom");
     json_out_member_str(o, "name", json_string(json_get(f, "name")));
     json_out_member_str(o, "input", freeform_input(cw->w.a, json_string(json_get(f, "arguments"))));
     json_out_end_obj(o);
     for (uint32_t k = 3; k < call->n; k++) { /* what an upstream signed */
-        json_out_key_str(o, json_string(&call->members[k].key));
-        json_out_value(o, &call->members[k].value);
+        json_out_member_of(o, json_string(&call->members[k].key), &call->members[k].value);
     }
     json_out_end_obj(o);
 }
@@ -424,23 +392,18 @@ static void write_message(struct chat_writer *cw, struct json_out *o, const stru
     const struct json *thought = json_get(m, "reasoning_content");
 
     json_out_obj(o);
-    json_out_key(o, "role");
-    json_out_cstr(o, "assistant");
+    json_out_member_cstr(o, "role", "assistant");
     json_out_key(o, "content");
     if (calls && !content.len)
         json_out_null(o);
     else
         json_out_str(o, content);
-    json_out_key(o, "refusal");
-    json_out_null(o);
-    if (thought) {
-        json_out_key(o, "reasoning_content");
-        json_out_value(o, thought);
-    }
+    json_out_member_null(o, "refusal");
+    if (thought)
+        json_out_member_value(o, "reasoning_content", thought);
     write_signed(o, m);
     if (calls && is_legacy(w)) {
-        json_out_key(o, "function_call");
-        json_out_value(o, json_get(json_at(calls, 0), "function"));
+        json_out_member_value(o, "function_call", json_get(json_at(calls, 0), "function"));
     } else if (calls) {
         json_out_key(o, "tool_calls");
         write_tool_calls(cw, o, calls);
@@ -463,12 +426,10 @@ static void write_whole(struct writer *w, const struct finished_answer *answers,
     begin_chat_body(w, &o, "chat.completion");
     json_out_key(&o, "system_fingerprint"); /* OpenRouter's client demands it, others a string */
     json_out_cstr(&o, "fp_rollgate");
-    json_out_key(&o, "choices");
-    json_out_arr(&o);
+    json_out_member_arr(&o, "choices");
     for (size_t i = 0; i < n; i++) {
         json_out_obj(&o);
-        json_out_key(&o, "index");
-        json_out_i64(&o, answers[i].index);
+        json_out_member_i64(&o, "index", answers[i].index);
         json_out_key(&o, "message");
         write_message(CONTAINER_OF(w, struct chat_writer, w), &o, answers[i].message);
         json_out_key(&o, "logprobs");
@@ -476,8 +437,7 @@ static void write_whole(struct writer *w, const struct finished_answer *answers,
             write_logprobs(&o, answers[i].logprobs, answers[i].n_logprobs);
         else
             json_out_null(&o);
-        json_out_key(&o, "finish_reason");
-        json_out_str(&o, finish_of(w, answers[i].finish_reason));
+        json_out_member_str(&o, "finish_reason", finish_of(w, answers[i].finish_reason));
         json_out_end_obj(&o);
     }
     json_out_end_arr(&o);

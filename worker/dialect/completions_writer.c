@@ -19,12 +19,9 @@ static void begin_completion_body(struct writer *w, struct json_out *o)
     json_out_obj(o);
     json_out_key(o, "id");
     write_id(o, "cmpl-", w->head.response_id);
-    json_out_key(o, "object");
-    json_out_cstr(o, "text_completion");
-    json_out_key(o, "created");
-    json_out_i64(o, (int64_t)w->head.created_s);
-    json_out_key(o, "model");
-    json_out_str(o, w->req->model.p ? w->req->model : STR(""));
+    json_out_member_cstr(o, "object", "text_completion");
+    json_out_member_i64(o, "created", (int64_t)w->head.created_s);
+    json_out_member_str(o, "model", w->req->model.p ? w->req->model : STR(""));
 }
 
 /* Characters: every byte that is no continuation byte. */
@@ -43,18 +40,15 @@ static void write_logprobs(struct completions_writer *cw, struct json_out *o, ui
                            const struct token_logprob *lp, size_t n)
 {
     json_out_obj(o);
-    json_out_key(o, "tokens");
-    json_out_arr(o);
+    json_out_member_arr(o, "tokens");
     for (size_t i = 0; i < n && !cancel_wanted(); i++)
         logprob_token(o, &lp[i]);
     json_out_end_arr(o);
-    json_out_key(o, "token_logprobs");
-    json_out_arr(o);
+    json_out_member_arr(o, "token_logprobs");
     for (size_t i = 0; i < n && !cancel_wanted(); i++)
         json_out_double(o, (double)lp[i].logprob);
     json_out_end_arr(o);
-    json_out_key(o, "top_logprobs");
-    json_out_arr(o);
+    json_out_member_arr(o, "top_logprobs");
     for (size_t i = 0; i < n && !cancel_wanted(); i++) {
         json_out_obj(o);
         for (uint32_t k = 0; k < lp[i].n_top; k++) {
@@ -68,8 +62,7 @@ static void write_logprobs(struct completions_writer *cw, struct json_out *o, ui
         json_out_end_obj(o);
     }
     json_out_end_arr(o);
-    json_out_key(o, "text_offset");
-    json_out_arr(o);
+    json_out_member_arr(o, "text_offset");
     for (size_t i = 0; i < n && !cancel_wanted(); i++) {
         json_out_i64(o, (int64_t)cw->offsets[index]);
         cw->offsets[index] += count_characters(lp[i].bytes);
@@ -83,12 +76,9 @@ static void write_choice(struct json_out *o, uint32_t index, struct str text,
                          struct str finish_reason)
 {
     json_out_obj(o);
-    json_out_key(o, "index");
-    json_out_i64(o, index);
-    json_out_key(o, "text");
-    json_out_str(o, text);
-    json_out_key(o, "finish_reason");
-    json_out_str(o, finish_reason);
+    json_out_member_i64(o, "index", index);
+    json_out_member_str(o, "text", text);
+    json_out_member_str(o, "finish_reason", finish_reason);
     json_out_key(o, "logprobs");
 }
 
@@ -100,8 +90,7 @@ static void write_chunk(struct completions_writer *cw, uint32_t index, struct st
 
     sse_begin(&cw->w, NULL, &o);
     begin_completion_body(&cw->w, &o);
-    json_out_key(&o, "choices");
-    json_out_arr(&o);
+    json_out_member_arr(&o, "choices");
     write_choice(&o, index, text, finish_reason);
     if (lp)
         write_logprobs(cw, &o, index, lp, n);
@@ -174,8 +163,7 @@ static void write_whole(struct completions_writer *cw, const struct finished_ans
     struct json_out o = json_out_to(cw->w.out);
 
     begin_completion_body(&cw->w, &o);
-    json_out_key(&o, "choices");
-    json_out_arr(&o);
+    json_out_member_arr(&o, "choices");
     for (size_t i = 0; i < n; i++) {
         const struct finished_answer *t = &answers[i];
 

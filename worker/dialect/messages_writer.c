@@ -24,8 +24,7 @@ static void begin_event(struct anthropic_writer *aw, struct json_out *o, const c
 {
     sse_begin(&aw->w, name, o);
     json_out_obj(o);
-    json_out_key(o, "type");
-    json_out_cstr(o, name);
+    json_out_member_cstr(o, "type", name);
 }
 
 static void end_anthropic_event(struct anthropic_writer *aw, struct json_out *o)
@@ -38,14 +37,10 @@ static void end_anthropic_event(struct anthropic_writer *aw, struct json_out *o)
 static void write_usage(struct json_out *o, const struct call_usage *u)
 {
     json_out_obj(o);
-    json_out_key(o, "input_tokens");
-    json_out_i64(o, u->prompt_tokens);
-    json_out_key(o, "cache_creation_input_tokens");
-    json_out_i64(o, 0);
-    json_out_key(o, "cache_read_input_tokens");
-    json_out_i64(o, 0);
-    json_out_key(o, "output_tokens");
-    json_out_i64(o, u->completion_tokens);
+    json_out_member_i64(o, "input_tokens", u->prompt_tokens);
+    json_out_member_i64(o, "cache_creation_input_tokens", 0);
+    json_out_member_i64(o, "cache_read_input_tokens", 0);
+    json_out_member_i64(o, "output_tokens", u->completion_tokens);
     json_out_end_obj(o);
 }
 
@@ -55,14 +50,10 @@ static void begin_message(struct anthropic_writer *aw, struct json_out *o)
     json_out_obj(o);
     json_out_key(o, "id");
     write_id(o, "msg_", aw->w.head.response_id);
-    json_out_key(o, "type");
-    json_out_cstr(o, "message");
-    json_out_key(o, "role");
-    json_out_cstr(o, "assistant");
-    json_out_key(o, "model");
-    json_out_str(o, aw->w.req->model.p ? aw->w.req->model : STR(""));
-    json_out_key(o, "content");
-    json_out_arr(o);
+    json_out_member_cstr(o, "type", "message");
+    json_out_member_cstr(o, "role", "assistant");
+    json_out_member_str(o, "model", aw->w.req->model.p ? aw->w.req->model : STR(""));
+    json_out_member_arr(o, "content");
 }
 
 /* message_start carries the whole message without content and with the prompt's tokens. */
@@ -78,10 +69,8 @@ static void on_anthropic_head(void *ctx, const struct answer_head *h)
     json_out_key(&o, "message");
     begin_message(aw, &o);
     json_out_end_arr(&o);
-    json_out_key(&o, "stop_reason");
-    json_out_null(&o);
-    json_out_key(&o, "stop_sequence");
-    json_out_null(&o);
+    json_out_member_null(&o, "stop_reason");
+    json_out_member_null(&o, "stop_sequence");
     json_out_key(&o, "usage");
     write_usage(&o, &h->usage);
     json_out_end_obj(&o);
@@ -103,12 +92,9 @@ static void write_signature(struct anthropic_writer *aw, struct json_out *o, str
 static void begin_delta(struct anthropic_writer *aw, struct json_out *o, const char *type)
 {
     begin_event(aw, o, "content_block_delta");
-    json_out_key(o, "index");
-    json_out_i64(o, aw->index);
-    json_out_key(o, "delta");
-    json_out_obj(o);
-    json_out_key(o, "type");
-    json_out_cstr(o, type);
+    json_out_member_i64(o, "index", aw->index);
+    json_out_member_obj(o, "delta");
+    json_out_member_cstr(o, "type", type);
 }
 
 static void end_delta(struct anthropic_writer *aw, struct json_out *o)
@@ -131,8 +117,7 @@ static void close_signed(struct anthropic_writer *aw, struct str own)
         end_delta(aw, &o);
     }
     begin_event(aw, &o, "content_block_stop");
-    json_out_key(&o, "index");
-    json_out_i64(&o, aw->index++);
+    json_out_member_i64(&o, "index", aw->index++);
     end_anthropic_event(aw, &o);
     aw->open = BLOCK_NONE;
 }
@@ -149,12 +134,9 @@ static void begin_block(struct anthropic_writer *aw, struct json_out *o, enum bl
     close_block(aw);
     aw->open = kind;
     begin_event(aw, o, "content_block_start");
-    json_out_key(o, "index");
-    json_out_i64(o, aw->index);
-    json_out_key(o, "content_block");
-    json_out_obj(o);
-    json_out_key(o, "type");
-    json_out_cstr(o, type);
+    json_out_member_i64(o, "index", aw->index);
+    json_out_member_obj(o, "content_block");
+    json_out_member_cstr(o, "type", type);
 }
 
 /* A delta with one text. */
@@ -164,8 +146,7 @@ static void text_delta(struct anthropic_writer *aw, const char *type, const char
     struct json_out o;
 
     begin_delta(aw, &o, type);
-    json_out_key(&o, key);
-    json_out_str(&o, text);
+    json_out_member_str(&o, key, text);
     end_delta(aw, &o);
 }
 
@@ -184,8 +165,7 @@ static void on_anthropic_text(void *ctx, uint32_t index, struct str text)
             return;
         text = grown_str(&aw->blank);
         begin_block(aw, &o, BLOCK_TEXT, "text");
-        json_out_key(&o, "text");
-        json_out_cstr(&o, "");
+        json_out_member_cstr(&o, "text", "");
         json_out_end_obj(&o);
         end_anthropic_event(aw, &o);
     }
@@ -200,10 +180,8 @@ static void open_thinking(struct anthropic_writer *aw)
     if (aw->open == BLOCK_THINKING)
         return;
     begin_block(aw, &o, BLOCK_THINKING, "thinking");
-    json_out_key(&o, "thinking");
-    json_out_cstr(&o, "");
-    json_out_key(&o, "signature");
-    json_out_cstr(&o, "");
+    json_out_member_cstr(&o, "thinking", "");
+    json_out_member_cstr(&o, "signature", "");
     json_out_end_obj(&o);
     end_anthropic_event(aw, &o);
 }
@@ -236,8 +214,7 @@ static void on_anthropic_sealed(void *ctx, uint32_t index, struct str seal, bool
         return;
     }
     begin_block(aw, &o, BLOCK_REDACTED, "redacted_thinking");
-    json_out_key(&o, "data");
-    json_out_str(&o, seal);
+    json_out_member_str(&o, "data", seal);
     json_out_end_obj(&o);
     end_anthropic_event(aw, &o);
     close_block(aw);
@@ -255,12 +232,9 @@ static void on_anthropic_tool_begin(void *ctx, uint32_t index, uint32_t tool, st
         return;
     aw->blank.len = 0;
     begin_block(aw, &o, BLOCK_TOOL, "tool_use");
-    json_out_key(&o, "id");
-    json_out_str(&o, id);
-    json_out_key(&o, "name");
-    json_out_str(&o, name);
-    json_out_key(&o, "input");
-    json_out_obj(&o);
+    json_out_member_str(&o, "id", id);
+    json_out_member_str(&o, "name", name);
+    json_out_member_obj(&o, "input");
     json_out_end_obj(&o);
     json_out_end_obj(&o);
     end_anthropic_event(aw, &o);
@@ -315,10 +289,8 @@ static void write_input(struct arena *a, struct json_out *o, struct str argument
     }
     /* Cannot be an object of its own: nothing is hidden. */
     json_out_obj(o);
-    if (arguments.len) {
-        json_out_key(o, "_raw");
-        json_out_str(o, arguments);
-    }
+    if (arguments.len)
+        json_out_member_str(o, "_raw", arguments);
     json_out_end_obj(o);
 }
 
@@ -331,12 +303,9 @@ static void write_tool_uses(struct anthropic_writer *aw, struct json_out *o,
         const struct json *f = json_get(call, "function");
 
         json_out_obj(o);
-        json_out_key(o, "type");
-        json_out_cstr(o, "tool_use");
-        json_out_key(o, "id");
-        json_out_value(o, json_get(call, "id"));
-        json_out_key(o, "name");
-        json_out_value(o, json_get(f, "name"));
+        json_out_member_cstr(o, "type", "tool_use");
+        json_out_member_value(o, "id", json_get(call, "id"));
+        json_out_member_value(o, "name", json_get(f, "name"));
         json_out_key(o, "input");
         write_input(aw->w.a, o, json_string(json_get(f, "arguments")));
         json_out_end_obj(o);
@@ -380,10 +349,8 @@ static void write_content(struct anthropic_writer *aw, struct json_out *o, const
     write_thought(aw, o, m);
     if (!text_blank(text)) {
         json_out_obj(o);
-        json_out_key(o, "type");
-        json_out_cstr(o, "text");
-        json_out_key(o, "text");
-        json_out_str(o, text);
+        json_out_member_cstr(o, "type", "text");
+        json_out_member_str(o, "text", text);
         json_out_end_obj(o);
     }
     write_tool_uses(aw, o, json_get(m, "tool_calls"));
@@ -398,10 +365,10 @@ static void write_stop(struct json_out *o, const struct finished_answer *t)
                          : t->stop_text.p                               ? "stop_sequence"
                                                                         : "end_turn";
 
-    json_out_key(o, "stop_reason");
-    json_out_cstr(o, reason);
-    json_out_key(o, "stop_sequence");
-    json_out_str(o, str_eq_c(str_cstr(reason), "stop_sequence") ? t->stop_text : (struct str){0});
+    json_out_member_cstr(o, "stop_reason", reason);
+    json_out_member_str(o, "stop_sequence",
+                        str_eq_c(str_cstr(reason), "stop_sequence") ? t->stop_text
+                                                                    : (struct str){0});
 }
 
 /* n is 1 in this dialect. */
@@ -425,8 +392,7 @@ static void on_anthropic_finish(void *ctx, const struct finished_answer *answers
     writer_send_unsent_seals(&aw->w, answers[0].message, on_anthropic_sealed);
     close_block(aw);
     begin_event(aw, &o, "message_delta");
-    json_out_key(&o, "delta");
-    json_out_obj(&o);
+    json_out_member_obj(&o, "delta");
     write_stop(&o, &answers[0]);
     json_out_end_obj(&o);
     json_out_key(&o, "usage");
@@ -474,20 +440,15 @@ static void write_words(struct json_out *o, const struct err *e)
 /* The "error" member: in a body and in a stream alike. */
 static void write_error(struct json_out *o, const struct err *e)
 {
-    json_out_key(o, "error");
-    json_out_obj(o);
-    json_out_key(o, "type");
-    json_out_cstr(o, err_messages_type(e));
+    json_out_member_obj(o, "error");
+    json_out_member_cstr(o, "type", err_messages_type(e));
     json_out_key(o, "message");
     write_words(o, e);
     /* With this very code the SDK's tool runner sends the whole history instead. */
     if (strcmp(e->param, "thread") == 0) {
-        json_out_key(o, "details");
-        json_out_obj(o);
-        json_out_key(o, "error_code");
-        json_out_cstr(o, "thread_unsupported_request");
-        json_out_key(o, "unsupported");
-        json_out_arr(o);
+        json_out_member_obj(o, "details");
+        json_out_member_cstr(o, "error_code", "thread_unsupported_request");
+        json_out_member_arr(o, "unsupported");
         json_out_cstr(o, "thread");
         json_out_end_arr(o);
         json_out_end_obj(o);
@@ -501,13 +462,10 @@ void anthropic_write_error(const struct err *e, struct str request_id, struct bu
     struct json_out o = json_out_to(out);
 
     json_out_obj(&o);
-    json_out_key(&o, "type");
-    json_out_cstr(&o, "error");
+    json_out_member_cstr(&o, "type", "error");
     write_error(&o, e);
-    if (request_id.len) {
-        json_out_key(&o, "request_id");
-        json_out_str(&o, request_id);
-    }
+    if (request_id.len)
+        json_out_member_str(&o, "request_id", request_id);
     json_out_end_obj(&o);
 }
 

@@ -25,12 +25,9 @@ bool responses_wants_encrypted(const struct responses_writer *rw)
 static void begin_item(struct json_out *o, const char *type, struct str id, bool done)
 {
     json_out_obj(o);
-    json_out_key(o, "type");
-    json_out_cstr(o, type);
-    json_out_key(o, "id");
-    json_out_str(o, id);
-    json_out_key(o, "status");
-    json_out_cstr(o, done ? "completed" : "in_progress");
+    json_out_member_cstr(o, "type", type);
+    json_out_member_str(o, "id", id);
+    json_out_member_cstr(o, "status", done ? "completed" : "in_progress");
 }
 
 /* The one part of a message (output_text) or thought (reasoning_text). Logprobs go with the
@@ -40,16 +37,12 @@ void responses_part(struct responses_writer *rw, struct json_out *o, struct str 
     bool message = rw->open == ITEM_MESSAGE;
 
     json_out_obj(o);
-    json_out_key(o, "type");
-    json_out_cstr(o, message ? "output_text" : "reasoning_text");
-    json_out_key(o, "text");
-    json_out_str(o, text);
+    json_out_member_cstr(o, "type", message ? "output_text" : "reasoning_text");
+    json_out_member_str(o, "text", text);
     if (message) {
-        json_out_key(o, "annotations");
-        json_out_arr(o);
+        json_out_member_arr(o, "annotations");
         json_out_end_arr(o);
-        json_out_key(o, "logprobs");
-        json_out_arr(o);
+        json_out_member_arr(o, "logprobs");
         if (text.len && rw->logprobs.len > rw->logprobs_told)
             json_out_raw(o, str_sub(grown_str(&rw->logprobs), rw->logprobs_told, SIZE_MAX));
         json_out_end_arr(o);
@@ -62,11 +55,9 @@ void responses_part(struct responses_writer *rw, struct json_out *o, struct str 
 static void write_reasoning_item(struct responses_writer *rw, struct json_out *o, bool done)
 {
     begin_item(o, "reasoning", rw->id, done);
-    json_out_key(o, "summary");
-    json_out_arr(o);
+    json_out_member_arr(o, "summary");
     json_out_end_arr(o);
-    json_out_key(o, "content");
-    json_out_arr(o);
+    json_out_member_arr(o, "content");
     if (done)
         responses_part(rw, o, grown_str(&rw->text));
     json_out_end_arr(o);
@@ -84,10 +75,8 @@ static void write_reasoning_item(struct responses_writer *rw, struct json_out *o
 static void write_message_item(struct responses_writer *rw, struct json_out *o, bool done)
 {
     begin_item(o, "message", rw->id, done);
-    json_out_key(o, "role");
-    json_out_cstr(o, "assistant");
-    json_out_key(o, "content");
-    json_out_arr(o);
+    json_out_member_cstr(o, "role", "assistant");
+    json_out_member_arr(o, "content");
     if (done)
         responses_part(rw, o, grown_str(&rw->text));
     json_out_end_arr(o);
@@ -100,18 +89,14 @@ static void write_call_item(struct responses_writer *rw, struct json_out *o, boo
     bool custom = rw->open == ITEM_CUSTOM;
 
     begin_item(o, custom ? "custom_tool_call" : "function_call", rw->id, done);
-    json_out_key(o, "call_id");
-    json_out_str(o, rw->call_id);
-    json_out_key(o, "name");
-    json_out_str(o, rw->name);
-    if (rw->space.len) {
-        json_out_key(o, "namespace");
-        json_out_str(o, rw->space);
-    }
-    json_out_key(o, custom ? "input" : "arguments");
-    json_out_str(o, !done    ? STR("")
-                    : custom ? freeform_input(rw->w.a, grown_str(&rw->text))
-                             : grown_str(&rw->text));
+    json_out_member_str(o, "call_id", rw->call_id);
+    json_out_member_str(o, "name", rw->name);
+    if (rw->space.len)
+        json_out_member_str(o, "namespace", rw->space);
+    json_out_member_str(o, custom ? "input" : "arguments",
+                        !done    ? STR("")
+                        : custom ? freeform_input(rw->w.a, grown_str(&rw->text))
+                                 : grown_str(&rw->text));
     json_out_end_obj(o);
 }
 
@@ -123,10 +108,8 @@ static void write_search_item(struct responses_writer *rw, struct json_out *o, b
     if (done && json_parse(rw->w.a, arena_str(rw->w.a, grown_str(&rw->text)), &v, NULL) != 0)
         v = NULL;
     begin_item(o, "tool_search_call", rw->id, done);
-    json_out_key(o, "call_id");
-    json_out_str(o, rw->call_id);
-    json_out_key(o, "execution");
-    json_out_cstr(o, "client");
+    json_out_member_str(o, "call_id", rw->call_id);
+    json_out_member_cstr(o, "execution", "client");
     json_out_key(o, "arguments");
     if (json_is(v, JSON_OBJECT))
         json_out_value(o, v);
@@ -165,12 +148,10 @@ struct str compaction_open(struct arena *a, struct str sealed)
 static void write_compaction_item(struct responses_writer *rw, struct json_out *o, bool done)
 {
     json_out_obj(o);
-    json_out_key(o, "type");
-    json_out_cstr(o, "compaction");
-    json_out_key(o, "id");
-    json_out_str(o, rw->id);
-    json_out_key(o, "encrypted_content");
-    json_out_str(o, done ? compaction_seal(rw->w.a, grown_str(&rw->text)) : STR(""));
+    json_out_member_cstr(o, "type", "compaction");
+    json_out_member_str(o, "id", rw->id);
+    json_out_member_str(o, "encrypted_content",
+                        done ? compaction_seal(rw->w.a, grown_str(&rw->text)) : STR(""));
     json_out_end_obj(o);
 }
 

@@ -53,24 +53,19 @@ static void echo_member(struct responses_writer *rw, struct json_out *o, const c
 /* Writes one nested count. */
 static void usage_details(struct json_out *o, const char *of, const char *what, int64_t n)
 {
-    json_out_key(o, of);
-    json_out_obj(o);
-    json_out_key(o, what);
-    json_out_i64(o, n);
+    json_out_member_obj(o, of);
+    json_out_member_i64(o, what, n);
     json_out_end_obj(o);
 }
 
 static void write_usage(struct json_out *o, const struct call_usage *u)
 {
     json_out_obj(o);
-    json_out_key(o, "input_tokens");
-    json_out_i64(o, u->prompt_tokens);
+    json_out_member_i64(o, "input_tokens", u->prompt_tokens);
     usage_details(o, "input_tokens_details", "cached_tokens", u->cached_tokens);
-    json_out_key(o, "output_tokens");
-    json_out_i64(o, u->completion_tokens);
+    json_out_member_i64(o, "output_tokens", u->completion_tokens);
     usage_details(o, "output_tokens_details", "reasoning_tokens", u->reasoning_tokens);
-    json_out_key(o, "total_tokens");
-    json_out_i64(o, (int64_t)u->prompt_tokens + u->completion_tokens);
+    json_out_member_i64(o, "total_tokens", (int64_t)u->prompt_tokens + u->completion_tokens);
     json_out_end_obj(o);
 }
 
@@ -78,10 +73,8 @@ static void write_head(struct responses_writer *rw, struct json_out *o, const ch
 {
     json_out_key(o, "id");
     write_id(o, "resp_", rw->w.head.response_id);
-    json_out_key(o, "object");
-    json_out_cstr(o, object);
-    json_out_key(o, "created_at");
-    json_out_i64(o, (int64_t)rw->w.head.created_s);
+    json_out_member_cstr(o, "object", object);
+    json_out_member_i64(o, "created_at", (int64_t)rw->w.head.created_s);
 }
 
 /* Every member is there even when the request did not have it, then with the API's default. */
@@ -90,10 +83,8 @@ void responses_object(struct responses_writer *rw, struct json_out *o, const cha
 {
     json_out_obj(o);
     write_head(rw, o, "response");
-    json_out_key(o, "status");
-    json_out_cstr(o, status);
-    json_out_key(o, "model");
-    json_out_str(o, rw->w.req->model.p ? rw->w.req->model : STR(""));
+    json_out_member_cstr(o, "status", status);
+    json_out_member_str(o, "model", rw->w.req->model.p ? rw->w.req->model : STR(""));
     json_out_key(o, "error");
     if (e)
         openai_error_object(o, e);
@@ -107,8 +98,7 @@ void responses_object(struct responses_writer *rw, struct json_out *o, const cha
     } else {
         json_out_null(o);
     }
-    json_out_key(o, "output");
-    json_out_arr(o);
+    json_out_member_arr(o, "output");
     if (rw->output.len)
         json_out_raw(o, grown_str(&rw->output));
     json_out_end_arr(o);
@@ -127,8 +117,7 @@ void compaction_object(struct responses_writer *rw, struct json_out *o,
 {
     json_out_obj(o);
     write_head(rw, o, "response.compaction");
-    json_out_key(o, "output");
-    json_out_arr(o);
+    json_out_member_arr(o, "output");
     json_out_raw(o, grown_str(&rw->output));
     json_out_end_arr(o);
     json_out_key(o, "usage");
@@ -163,22 +152,17 @@ static struct str asked_text(struct arena *a, const struct json *body, struct st
     struct str ret;
 
     json_out_obj(&o);
-    if (model.p) {
-        json_out_key(&o, "model");
-        json_out_str(&o, model);
-    }
+    if (model.p)
+        json_out_member_str(&o, "model", model);
     for (size_t i = 0; i < ARRAY_LEN(echoed); i++) {
         const struct json *v = echo_of(a, body, echoed[i][0]);
 
         if (json_is_null(v) || !is_asked(echoed[i][0], which))
             continue;
-        json_out_key(&o, echoed[i][0]);
-        json_out_value(&o, v);
+        json_out_member_value(&o, echoed[i][0], v);
     }
-    if (which == ASKED_OWN && compacts) {
-        json_out_key(&o, COMPACTED);
-        json_out_bool(&o, true);
-    }
+    if (which == ASKED_OWN && compacts)
+        json_out_member_bool(&o, COMPACTED, true);
     json_out_end_obj(&o);
     ret = arena_str(a, buf_str(&text));
     buf_done(&text);

@@ -24,10 +24,8 @@ static void begin_event(struct responses_writer *rw, struct json_out *o, const c
 {
     sse_begin(&rw->w, type, o);
     json_out_obj(o);
-    json_out_key(o, "type");
-    json_out_cstr(o, type);
-    json_out_key(o, "sequence_number");
-    json_out_i64(o, rw->sequence++);
+    json_out_member_cstr(o, "type", type);
+    json_out_member_i64(o, "sequence_number", rw->sequence++);
 }
 
 static void end_response_event(struct responses_writer *rw, struct json_out *o)
@@ -39,20 +37,16 @@ static void end_response_event(struct responses_writer *rw, struct json_out *o)
 static void begin_item_event(struct responses_writer *rw, struct json_out *o, const char *type)
 {
     begin_event(rw, o, type);
-    json_out_key(o, "output_index");
-    json_out_i64(o, rw->n_items);
+    json_out_member_i64(o, "output_index", rw->n_items);
 }
 
 /* An event inside the open item. */
 static void begin_inner(struct responses_writer *rw, struct json_out *o, const char *type)
 {
     begin_item_event(rw, o, type);
-    json_out_key(o, "item_id");
-    json_out_str(o, rw->id);
-    if (rw->open == ITEM_MESSAGE || rw->open == ITEM_REASONING) {
-        json_out_key(o, "content_index");
-        json_out_i64(o, 0);
-    }
+    json_out_member_str(o, "item_id", rw->id);
+    if (rw->open == ITEM_MESSAGE || rw->open == ITEM_REASONING)
+        json_out_member_i64(o, "content_index", 0);
 }
 
 /* output_item.added or output_item.done with the open item. */
@@ -101,15 +95,11 @@ static void text_event(struct responses_writer *rw, bool done, struct str text)
     if (!rw->w.req->stream || rw->open == ITEM_SEARCH || rw->open == ITEM_COMPACTION)
         return;
     begin_inner(rw, &o, types[rw->open][done]);
-    if (rw->open == ITEM_CALL && done) {
-        json_out_key(&o, "name");
-        json_out_str(&o, rw->name);
-    }
-    json_out_key(&o, done ? keys[rw->open] : "delta");
-    json_out_str(&o, text);
+    if (rw->open == ITEM_CALL && done)
+        json_out_member_str(&o, "name", rw->name);
+    json_out_member_str(&o, done ? keys[rw->open] : "delta", text);
     if (rw->open == ITEM_MESSAGE) {
-        json_out_key(&o, "logprobs");
-        json_out_arr(&o);
+        json_out_member_arr(&o, "logprobs");
         json_out_end_arr(&o);
     }
     end_response_event(rw, &o);
@@ -454,12 +444,9 @@ static void on_response_failed(void *ctx, const struct err *failure)
     if (!rw->w.req->stream || !rw->w.begun)
         return;
     begin_event(rw, &o, "error");
-    json_out_key(&o, "code");
-    json_out_cstr(&o, err_code(e));
-    json_out_key(&o, "message");
-    json_out_cstr(&o, e->text);
-    json_out_key(&o, "param");
-    json_out_str(&o, e->param[0] ? str_cstr(e->param) : (struct str){0});
+    json_out_member_cstr(&o, "code", err_code(e));
+    json_out_member_cstr(&o, "message", e->text);
+    json_out_member_str(&o, "param", e->param[0] ? str_cstr(e->param) : (struct str){0});
     end_response_event(rw, &o);
     if (e->kind == ERR_CONTEXT_LENGTH)
         response_event(rw, "response.failed", "failed", NULL, e);

@@ -44,14 +44,10 @@ void sse_end(struct writer *w)
 void openai_error_object(struct json_out *o, const struct err *e)
 {
     json_out_obj(o);
-    json_out_key(o, "message");
-    json_out_cstr(o, e->text);
-    json_out_key(o, "type");
-    json_out_cstr(o, err_openai_type(e));
-    json_out_key(o, "param");
-    json_out_str(o, e->param[0] ? str_cstr(e->param) : (struct str){0});
-    json_out_key(o, "code");
-    json_out_cstr(o, err_code(e));
+    json_out_member_cstr(o, "message", e->text);
+    json_out_member_cstr(o, "type", err_openai_type(e));
+    json_out_member_str(o, "param", e->param[0] ? str_cstr(e->param) : (struct str){0});
+    json_out_member_cstr(o, "code", err_code(e));
     json_out_end_obj(o);
 }
 
@@ -63,10 +59,8 @@ void openai_write_error(const struct err *e, struct str request_id, struct buf *
     json_out_obj(&o);
     json_out_key(&o, "error");
     openai_error_object(&o, e);
-    if (request_id.len) {
-        json_out_key(&o, "request_id");
-        json_out_str(&o, request_id);
-    }
+    if (request_id.len)
+        json_out_member_str(&o, "request_id", request_id);
     json_out_end_obj(&o);
 }
 
@@ -74,21 +68,14 @@ void openai_write_error(const struct err *e, struct str request_id, struct buf *
 void openai_usage(struct json_out *o, const struct call_usage *u)
 {
     json_out_obj(o);
-    json_out_key(o, "prompt_tokens");
-    json_out_i64(o, u->prompt_tokens);
-    json_out_key(o, "completion_tokens");
-    json_out_i64(o, u->completion_tokens);
-    json_out_key(o, "total_tokens");
-    json_out_i64(o, (int64_t)u->prompt_tokens + u->completion_tokens);
-    json_out_key(o, "prompt_tokens_details");
-    json_out_obj(o);
-    json_out_key(o, "cached_tokens");
-    json_out_i64(o, u->cached_tokens);
+    json_out_member_i64(o, "prompt_tokens", u->prompt_tokens);
+    json_out_member_i64(o, "completion_tokens", u->completion_tokens);
+    json_out_member_i64(o, "total_tokens", (int64_t)u->prompt_tokens + u->completion_tokens);
+    json_out_member_obj(o, "prompt_tokens_details");
+    json_out_member_i64(o, "cached_tokens", u->cached_tokens);
     json_out_end_obj(o);
-    json_out_key(o, "completion_tokens_details");
-    json_out_obj(o);
-    json_out_key(o, "reasoning_tokens");
-    json_out_i64(o, u->reasoning_tokens);
+    json_out_member_obj(o, "completion_tokens_details");
+    json_out_member_i64(o, "reasoning_tokens", u->reasoning_tokens);
     json_out_end_obj(o);
     json_out_end_obj(o);
 }
@@ -102,8 +89,7 @@ void openai_stream_end(struct writer *w, const struct call_usage *u,
     if (w->req->include_usage) {
         sse_begin(w, NULL, &o);
         begin_chunk(w, &o);
-        json_out_key(&o, "choices");
-        json_out_arr(&o);
+        json_out_member_arr(&o, "choices");
         json_out_end_arr(&o);
         json_out_key(&o, "usage");
         openai_usage(&o, u);
@@ -165,10 +151,8 @@ static void write_logprob(struct json_out *o, const struct token_logprob *lp)
 {
     json_out_key(o, "token");
     logprob_token(o, lp);
-    json_out_key(o, "logprob");
-    json_out_double(o, (double)lp->logprob);
-    json_out_key(o, "bytes");
-    json_out_arr(o);
+    json_out_member_double(o, "logprob", (double)lp->logprob);
+    json_out_member_arr(o, "bytes");
     for (size_t i = 0; i < lp->bytes.len; i++)
         json_out_i64(o, (unsigned char)lp->bytes.p[i]);
     json_out_end_arr(o);
@@ -178,8 +162,7 @@ void logprob_entry(struct json_out *o, const struct token_logprob *lp)
 {
     json_out_obj(o);
     write_logprob(o, lp);
-    json_out_key(o, "top_logprobs");
-    json_out_arr(o);
+    json_out_member_arr(o, "top_logprobs");
     for (uint32_t i = 0; i < lp->n_top; i++) {
         json_out_obj(o);
         write_logprob(o, &lp->top[i]);

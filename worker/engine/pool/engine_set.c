@@ -278,26 +278,20 @@ static void write_text(const struct engine_set *s, const struct engine_home *h, 
     struct json_out o = json_out_to(out);
 
     json_out_obj(&o);
-    json_out_key(&o, "edition");
-    json_out_i64(&o, (int64_t)s->edition);
-    json_out_key(&o, "settings");
-    json_out_arr(&o);
+    json_out_member_i64(&o, "edition", (int64_t)s->edition);
+    json_out_member_arr(&o, "settings");
     for (size_t i = 0; i < h->n; i++)
         json_out_cstr(&o, h->settings[i]);
     json_out_end_arr(&o);
-    json_out_key(&o, "engines");
-    json_out_arr(&o);
+    json_out_member_arr(&o, "engines");
     for (size_t i = 0; i < s->n; i++) {
         json_out_obj(&o);
-        json_out_key(&o, "engine");
-        json_out_cstr(&o, s->at[i].text);
-        json_out_key(&o, "place");
-        json_out_i64(&o, s->at[i].number);
+        json_out_member_cstr(&o, "engine", s->at[i].text);
+        json_out_member_i64(&o, "place", s->at[i].number);
         json_out_end_obj(&o);
     }
     json_out_end_arr(&o);
-    json_out_key(&o, "pools");
-    json_out_arr(&o);
+    json_out_member_arr(&o, "pools");
     for (size_t i = 0; i < s->pools.n; i++)
         json_out_cstr(&o, s->pools.at[i]);
     json_out_end_arr(&o);

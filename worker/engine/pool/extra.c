@@ -93,8 +93,7 @@ static void write_members(struct json_out *o, const struct json *v, const char *
 
         if (but && str_eq_c(name, but))
             continue;
-        json_out_key_str(o, name);
-        json_out_value(o, &v->members[i].value);
+        json_out_member_of(o, name, &v->members[i].value);
     }
 }
 

@@ -47,8 +47,7 @@ int lora_set(struct lora_book *b, struct str name, struct str version)
         *l = (struct lora){0};
         buf_add_str(&l->name, name);
     }
-    buf_clear(&l->version);
-    buf_add_str(&l->version, version);
+    buf_set(&l->version, version);
     return 0;
 }
 
@@ -57,10 +56,8 @@ void lora_write(const struct lora_book *b, struct json_out *o)
     json_out_arr(o);
     for (size_t i = 0; i < b->n; i++) {
         json_out_obj(o);
-        json_out_key(o, "name");
-        json_out_str(o, buf_str(&b->at[i].name));
-        json_out_key(o, "version");
-        json_out_str(o, buf_str(&b->at[i].version));
+        json_out_member_str(o, "name", buf_str(&b->at[i].name));
+        json_out_member_str(o, "version", buf_str(&b->at[i].version));
         json_out_end_obj(o);
     }
     json_out_end_arr(o);

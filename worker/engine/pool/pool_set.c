@@ -243,16 +243,11 @@ static void put_kv(const struct replica *r, struct json_out *o)
         return;
     }
     json_out_obj(o);
-    json_out_key(o, "state");
-    json_out_cstr(o, kv_state_name(r));
-    json_out_key(o, "capacity");
-    json_out_i64(o, (int64_t)r->kv.told.capacity);
-    json_out_key(o, "limit");
-    json_out_i64(o, (int64_t)kv_limit(r));
-    json_out_key(o, "used");
-    json_out_i64(o, (int64_t)r->kv.told.used);
-    json_out_key(o, "leased");
-    json_out_i64(o, (int64_t)kv_leased(r));
+    json_out_member_cstr(o, "state", kv_state_name(r));
+    json_out_member_i64(o, "capacity", (int64_t)r->kv.told.capacity);
+    json_out_member_i64(o, "limit", (int64_t)kv_limit(r));
+    json_out_member_i64(o, "used", (int64_t)r->kv.told.used);
+    json_out_member_i64(o, "leased", (int64_t)kv_leased(r));
     json_out_end_obj(o);
 }
 
@@ -287,43 +282,27 @@ static struct str asked_basis(const struct replica *r)
 static void put_replica(const struct replica *r, struct json_out *out)
 {
     json_out_obj(out);
-    json_out_key(out, "name");
-    json_out_cstr(out, shown_name(r));
-    json_out_key(out, "pool");
-    json_out_cstr(out, r->target.pool ? r->target.pool : ENGINE_POOL_POLICY);
-    json_out_key(out, "kind");
-    json_out_cstr(out, r->target.kind);
-    json_out_key(out, "engine");
-    json_out_cstr(out, r->text);
-    json_out_key(out, "place");
-    json_out_i64(out, r->number);
-    json_out_key(out, "state");
-    json_out_cstr(out, state_of(r));
-    json_out_key(out, "up");
-    json_out_bool(out, r->up);
+    json_out_member_cstr(out, "name", shown_name(r));
+    json_out_member_cstr(out, "pool", r->target.pool ? r->target.pool : ENGINE_POOL_POLICY);
+    json_out_member_cstr(out, "kind", r->target.kind);
+    json_out_member_cstr(out, "engine", r->text);
+    json_out_member_i64(out, "place", r->number);
+    json_out_member_cstr(out, "state", state_of(r));
+    json_out_member_bool(out, "up", r->up);
     json_out_key(out, "answers"); /* needed because `up` is true even before the first probe */
     json_out_bool(out, replica_serves(r));
-    json_out_key(out, "logprobs");
-    json_out_obj(out);
-    json_out_key(out, "asked");
-    json_out_str(out, asked_basis(r));
-    json_out_key(out, "given");
-    json_out_cstr(out, logprob_basis_name(replica_basis(r)));
+    json_out_member_obj(out, "logprobs");
+    json_out_member_str(out, "asked", asked_basis(r));
+    json_out_member_cstr(out, "given", logprob_basis_name(replica_basis(r)));
     json_out_end_obj(out);
     if (r->adapter->describe)
         r->adapter->describe(r->impl, out);
-    json_out_key(out, "vision");
-    json_out_str(out, str_cstr(vision_probe_told(r)));
-    json_out_key(out, "inflight");
-    json_out_i64(out, r->inflight);
-    json_out_key(out, "queued");
-    json_out_i64(out, r->queued);
-    json_out_key(out, "requests");
-    json_out_i64(out, (int64_t)r->requests);
-    json_out_key(out, "retries");
-    json_out_i64(out, (int64_t)r->retries);
-    json_out_key(out, "errors");
-    json_out_i64(out, (int64_t)r->errors);
+    json_out_member_str(out, "vision", str_cstr(vision_probe_told(r)));
+    json_out_member_i64(out, "inflight", r->inflight);
+    json_out_member_i64(out, "queued", r->queued);
+    json_out_member_i64(out, "requests", (int64_t)r->requests);
+    json_out_member_i64(out, "retries", (int64_t)r->retries);
+    json_out_member_i64(out, "errors", (int64_t)r->errors);
     put_answers(r, out);
     put_kv(r, out);
     json_out_end_obj(out);

@@ -44,8 +44,7 @@ void engine_pool_set_version(struct engine_pool *p, struct str version)
 {
     struct engine_call *c;
 
-    buf_clear(&p->version);
-    buf_add_str(&p->version, version);
+    buf_set(&p->version, version);
     if (version.len == 0)
         return;
     LIST_EACH(&p->calls, c, struct engine_call, in_pool) {

@@ -28,13 +28,11 @@ void ready_bias_write(struct json_out *o, const struct json *given, struct token
 
         if (is_banned(banned, name))
             continue;
-        json_out_key_str(o, name);
-        json_out_value(o, &given->members[i].value);
+        json_out_member_of(o, name, &given->members[i].value);
     }
     for (size_t i = 0; i < banned.n; i++) {
         (void)snprintf(key, sizeof(key), "%d", banned.at[i]);
-        json_out_key(o, key);
-        json_out_i64(o, -100);
+        json_out_member_i64(o, key, -100);
     }
     json_out_end_obj(o);
 }

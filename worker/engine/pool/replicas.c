@@ -154,8 +154,7 @@ static void note_version(struct replica *r, const struct engine_result *answer)
     version = answer->versions[answer->n_versions - 1].version;
     if (version.len == 0 || str_eq(version, buf_str(&r->version)))
         return;
-    buf_clear(&r->version);
-    buf_add_str(&r->version, version);
+    buf_set(&r->version, version);
 }
 
 void replica_answered(struct replica *r, const struct engine_result *answer)

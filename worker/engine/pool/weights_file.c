@@ -127,8 +127,7 @@ static int change_version(struct weights_told *w, struct str adapter, struct str
                           struct err *e)
 {
     if (!adapter.p) {
-        buf_clear(&w->version);
-        buf_add_str(&w->version, version);
+        buf_set(&w->version, version);
         return 0;
     }
     return lora_set(&w->loras, adapter, version)

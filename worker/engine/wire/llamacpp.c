@@ -60,27 +60,19 @@ static const struct field fields[] = {
 
 static void write_sampling(struct json_out *o, const struct sampling *s, uint32_t seed)
 {
-    json_out_key(o, "n_predict");
-    json_out_i64(o, s->max_tokens);
+    json_out_member_i64(o, "n_predict", s->max_tokens);
     wire_sampling(o, s);
-    json_out_key(o, "top_k");
-    json_out_i64(o, s->top_k > 0 ? s->top_k : 0);
+    json_out_member_i64(o, "top_k", s->top_k > 0 ? s->top_k : 0);
     wire_given(o, "repeat_last_n", s->repeat_last_n);
-    json_out_key(o, "typical_p");
-    json_out_double(o, 1);
-    json_out_key(o, "repeat_penalty");
-    json_out_double(o, s->repetition_penalty);
-    json_out_key(o, "dry_multiplier");
-    json_out_double(o, 0);
-    json_out_key(o, "xtc_probability");
-    json_out_double(o, 0);
-    json_out_key(o, "mirostat");
-    json_out_i64(o, 0);
+    json_out_member_double(o, "typical_p", 1);
+    json_out_member_double(o, "repeat_penalty", s->repetition_penalty);
+    json_out_member_double(o, "dry_multiplier", 0);
+    json_out_member_double(o, "xtc_probability", 0);
+    json_out_member_i64(o, "mirostat", 0);
     /* Only these, in the order that other engines use. */
-    json_out_key(o, "samplers");
-    json_out_raw(o, STR("[\"penalties\",\"temperature\",\"top_k\",\"top_p\",\"min_p\"]"));
-    json_out_key(o, "seed");
-    json_out_i64(o, seed);
+    json_out_member_raw(o, "samplers",
+                        STR("[\"penalties\",\"temperature\",\"top_k\",\"top_p\",\"min_p\"]"));
+    json_out_member_i64(o, "seed", seed);
 }
 
 /* Returns the request's seed, which also identifies the answer, because the server returns no id.
@@ -110,16 +102,11 @@ static void write_request(const struct remote *r, const struct engine_request *q
     json_out_key(&o, "prompt");
     wire_ids(&o, q->prompt);
     write_sampling(&o, s, seed);
-    json_out_key(&o, "return_tokens");
-    json_out_bool(&o, true);
-    json_out_key(&o, "n_probs");
-    json_out_i64(&o, MAX_OF(q->top_logprobs, 1u));
-    json_out_key(&o, "post_sampling_probs");
-    json_out_bool(&o, true);
-    json_out_key(&o, "cache_prompt");
-    json_out_bool(&o, true);
-    json_out_key(&o, "stream");
-    json_out_bool(&o, false);
+    json_out_member_bool(&o, "return_tokens", true);
+    json_out_member_i64(&o, "n_probs", MAX_OF(q->top_logprobs, 1u));
+    json_out_member_bool(&o, "post_sampling_probs", true);
+    json_out_member_bool(&o, "cache_prompt", true);
+    json_out_member_bool(&o, "stream", false);
     wire_value(send, &o, q, "stop", s->stop);
     wire_value(send, &o, q, "logit_bias", s->logit_bias);
     wire_value(send, &o, q, "json_schema", schema);
@@ -242,31 +229,21 @@ static void write_score(const struct score_ask *ask, struct wire_send *send)
     json_out_obj(&o);
     json_out_key(&o, "prompt");
     wire_ids(&o, ask->prompt);
-    json_out_key(&o, "n_predict");
-    json_out_i64(&o, 1);
-    json_out_key(&o, "logit_bias");
-    json_out_arr(&o);
+    json_out_member_i64(&o, "n_predict", 1);
+    json_out_member_arr(&o, "logit_bias");
     json_out_arr(&o);
     json_out_i64(&o, ask->force);
     json_out_i64(&o, 1000);
     json_out_end_arr(&o);
     json_out_end_arr(&o);
-    json_out_key(&o, "n_probs");
-    json_out_i64(&o, ask->n_probs);
-    json_out_key(&o, "seed");
-    json_out_i64(&o, ask->seed);
-    json_out_key(&o, "temperature");
-    json_out_double(&o, 1);
-    json_out_key(&o, "samplers");
-    json_out_raw(&o, STR("[\"temperature\"]"));
-    json_out_key(&o, "return_tokens");
-    json_out_bool(&o, true);
-    json_out_key(&o, "post_sampling_probs");
-    json_out_bool(&o, false);
-    json_out_key(&o, "cache_prompt");
-    json_out_bool(&o, true);
-    json_out_key(&o, "stream");
-    json_out_bool(&o, false);
+    json_out_member_i64(&o, "n_probs", ask->n_probs);
+    json_out_member_i64(&o, "seed", ask->seed);
+    json_out_member_double(&o, "temperature", 1);
+    json_out_member_raw(&o, "samplers", STR("[\"temperature\"]"));
+    json_out_member_bool(&o, "return_tokens", true);
+    json_out_member_bool(&o, "post_sampling_probs", false);
+    json_out_member_bool(&o, "cache_prompt", true);
+    json_out_member_bool(&o, "stream", false);
     engine_extra_write(&o, ask->sampling->engine_extra); /* such as a LoRA adapter */
     json_out_end_obj(&o);
 }

@@ -60,8 +60,7 @@ static void write_rid(struct json_out *o, const struct engine_request *q)
     struct buf rid = {0};
 
     remote_rid(&rid, q);
-    json_out_key(o, "rid");
-    json_out_str(o, buf_str(&rid));
+    json_out_member_str(o, "rid", buf_str(&rid));
     buf_done(&rid);
 }
 
@@ -80,10 +79,8 @@ static void write_request(const struct remote *r, const struct engine_request *q
     send->path = remote_has_v1(r) ? "/chat/completions" : "/v1/chat/completions";
     send->stream = send->stream && asks != asks_sglang;
     json_out_obj(&o);
-    if (model) {
-        json_out_key(&o, "model");
-        json_out_cstr(&o, model);
-    }
+    if (model)
+        json_out_member_cstr(&o, "model", model);
     for (size_t i = 0; json_is(q->chat_body, JSON_OBJECT) && i < q->chat_body->n; i++) {
         const struct json_member *m = &q->chat_body->members[i];
         struct str key = json_string(&m->key);
@@ -96,17 +93,13 @@ static void write_request(const struct remote *r, const struct engine_request *q
         else
             json_out_value(&o, &m->value);
     }
-    for (size_t i = 0; asks[i]; i++) {
-        json_out_key(&o, asks[i]);
-        json_out_bool(&o, true);
-    }
+    for (size_t i = 0; asks[i]; i++)
+        json_out_member_bool(&o, asks[i], true);
     if (asks == asks_sglang || asks == asks_sglext)
         write_rid(&o, q);
-    json_out_key(&o, "stream");
-    json_out_bool(&o, send->stream);
+    json_out_member_bool(&o, "stream", send->stream);
     if (send->stream) {
-        json_out_key(&o, "stream_options");
-        json_out_raw(&o, STR("{\"include_usage\":true}"));
+        json_out_member_raw(&o, "stream_options", STR("{\"include_usage\":true}"));
     }
     json_out_end_obj(&o);
 }
@@ -175,10 +168,8 @@ static void take_error(struct reply *y, const struct json *error)
     y->failed = true;
     y->status = error_words_read(error);
     y->retry_after_s = error_words_wait(error);
-    buf_clear(&y->message);
-    buf_add_str(&y->message,
-                text.p ? text
-                       : overflow_message(&a, error, json_string(json_get(error, "message"))));
+    buf_set(&y->message,
+            text.p ? text : overflow_message(&a, error, json_string(json_get(error, "message"))));
     arena_done(&a);
 }
 
@@ -210,8 +201,7 @@ static int take_doc(struct reply *y, struct upstream_text *t, const struct json 
     }
     if (upstream_finish_read(json_string(finish)) == UPSTREAM_FAILED)
         return take_failure(y, choice, e);
-    buf_clear(&y->answer_id);
-    buf_add_str(&y->answer_id, json_text(json_get(doc, "id")));
+    buf_set(&y->answer_id, json_text(json_get(doc, "id")));
     if (upstream_ids_take(y, doc, e) < 0 || upstream_text_check_tops(lps, e) < 0 ||
         upstream_text_add(t, doc, out, e) < 0)
         return -1;

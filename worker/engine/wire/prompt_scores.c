@@ -48,16 +48,11 @@ static void write_sglang(const struct prompt_scores *p, struct json_out *o)
 {
     json_out_key(o, "input_ids");
     wire_ids(o, p->ids);
-    json_out_key(o, "sampling_params");
-    json_out_raw(o, STR("{\"max_new_tokens\":0,\"temperature\":0}"));
-    json_out_key(o, "return_logprob");
-    json_out_bool(o, true);
-    json_out_key(o, "logprob_start_len");
-    json_out_i64(o, 0);
-    json_out_key(o, "top_logprobs_num");
-    json_out_i64(o, p->top_k);
-    json_out_key(o, "return_text_in_logprobs");
-    json_out_bool(o, false);
+    json_out_member_raw(o, "sampling_params", STR("{\"max_new_tokens\":0,\"temperature\":0}"));
+    json_out_member_bool(o, "return_logprob", true);
+    json_out_member_i64(o, "logprob_start_len", 0);
+    json_out_member_i64(o, "top_logprobs_num", p->top_k);
+    json_out_member_bool(o, "return_text_in_logprobs", false);
 }
 
 /* Writes the request. vLLM must sample at least one token, which is ignored. */
@@ -65,19 +60,13 @@ static void write_vllm(const struct prompt_scores *p, bool completions, struct j
 {
     json_out_key(o, completions ? "prompt" : "token_ids");
     wire_ids(o, p->ids);
+    if (!completions)
+        json_out_member_obj(o, "sampling_params");
+    json_out_member_i64(o, "max_tokens", 1);
+    json_out_member_i64(o, "temperature", 0);
+    json_out_member_i64(o, "prompt_logprobs", p->top_k);
     if (!completions) {
-        json_out_key(o, "sampling_params");
-        json_out_obj(o);
-    }
-    json_out_key(o, "max_tokens");
-    json_out_i64(o, 1);
-    json_out_key(o, "temperature");
-    json_out_i64(o, 0);
-    json_out_key(o, "prompt_logprobs");
-    json_out_i64(o, p->top_k);
-    if (!completions) {
-        json_out_key(o, "detokenize");
-        json_out_bool(o, false);
+        json_out_member_bool(o, "detokenize", false);
         json_out_end_obj(o);
     }
 }
@@ -94,12 +83,9 @@ void prompt_scores_write(const struct prompt_scores *p, unsigned route, struct w
         send->path = route == 0 ? "/inference/v1/generate" : "/v1/completions";
         write_vllm(p, route > 0, &o);
     }
-    json_out_key(&o, "stream");
-    json_out_bool(&o, false);
-    if (p->lora.len > 0) {
-        json_out_key(&o, p->kind == SCORER_SGLANG ? "lora_path" : "model");
-        json_out_str(&o, p->lora);
-    }
+    json_out_member_bool(&o, "stream", false);
+    if (p->lora.len > 0)
+        json_out_member_str(&o, p->kind == SCORER_SGLANG ? "lora_path" : "model", p->lora);
     json_out_end_obj(&o);
 }
 

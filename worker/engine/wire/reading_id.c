@@ -9,8 +9,7 @@
 
 void reading_expect_id(struct reading *r, struct str id)
 {
-    buf_clear(&r->id);
-    buf_add_str(&r->id, id);
+    buf_set(&r->id, id);
 }
 
 void reading_expect_echo(struct reading *r, bool echoes)

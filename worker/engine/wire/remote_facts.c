@@ -148,15 +148,13 @@ void remote_describe(const void *replica, struct json_out *o)
         {"decode_half", r->facts.half && strcmp(r->facts.half, "decode") == 0},
     };
 
-    json_out_key(o, "has");
-    json_out_arr(o);
+    json_out_member_arr(o, "has");
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
         if (all[i].has)
             json_out_cstr(o, all[i].name);
     }
     json_out_end_arr(o);
-    json_out_key(o, "lacks");
-    json_out_arr(o);
+    json_out_member_arr(o, "lacks");
     for (size_t i = 0; i < ARRAY_LEN(lack_names); i++) {
         if (r->lacks & (1u << i))
             json_out_cstr(o, lack_names[i]);

@@ -91,24 +91,17 @@ static void write_sampling(struct wire_send *send, struct json_out *o,
 {
     const struct sampling *s = q->sampling;
 
-    json_out_key(o, "sampling_params");
-    json_out_obj(o);
-    json_out_key(o, "max_new_tokens");
-    json_out_i64(o, s->max_tokens);
+    json_out_member_obj(o, "sampling_params");
+    json_out_member_i64(o, "max_new_tokens", s->max_tokens);
     wire_sampling(o, s);
-    json_out_key(o, "top_k");
-    json_out_i64(o, s->top_k > 0 ? s->top_k : -1);
-    json_out_key(o, "repetition_penalty");
-    json_out_double(o, s->repetition_penalty);
-    json_out_key(o, "skip_special_tokens");
-    json_out_bool(o, false);
+    json_out_member_i64(o, "top_k", s->top_k > 0 ? s->top_k : -1);
+    json_out_member_double(o, "repetition_penalty", s->repetition_penalty);
+    json_out_member_bool(o, "skip_special_tokens", false);
     wire_given(o, "min_new_tokens", s->min_tokens);
     wire_value(send, o, q, "stop", s->stop);
     wire_stop_ids(o, "stop_token_ids", q, opt);
-    if (s->has_seed) {
-        json_out_key(o, "sampling_seed");
-        json_out_i64(o, s->seed);
-    }
+    if (s->has_seed)
+        json_out_member_i64(o, "sampling_seed", s->seed);
     wire_bias(send, o, q);
     write_grammar(send, o, q);
     engine_extra_write_inner(o, s->engine_extra);
@@ -123,51 +116,38 @@ static void write_images(struct wire_send *s, struct json_out *o, const struct e
 {
     if (q->n_images == 0)
         return;
-    json_out_key(o, "image_data");
-    json_out_arr(o);
+    json_out_member_arr(o, "image_data");
     for (size_t i = 0; i < q->n_images; i++)
         wire_data_url(s, o, &q->images[i], str_eq_c(q->images[i].format, "jpeg"));
     json_out_end_arr(o);
     if (s->stream)
         return;
-    json_out_key(o, "return_prompt_token_ids");
-    json_out_bool(o, true);
+    json_out_member_bool(o, "return_prompt_token_ids", true);
 }
 
 /* Asks for the data of each token in addition to its logprob. */
 static void write_rows(struct json_out *o, const struct engine_request *q, bool experts)
 {
     if (experts) {
-        json_out_key(o, "return_routed_experts");
-        json_out_bool(o, true);
-        json_out_key(o, "routed_experts_start_len");
-        json_out_i64(o, q->experts_from);
+        json_out_member_bool(o, "return_routed_experts", true);
+        json_out_member_i64(o, "routed_experts_start_len", q->experts_from);
     }
-    if (q->indexer.wanted) {
-        json_out_key(o, "return_indexer_topk");
-        json_out_bool(o, true);
-    }
+    if (q->indexer.wanted)
+        json_out_member_bool(o, "return_indexer_topk", true);
     if (q->support) {
-        json_out_key(o, "return_sampling_mask");
-        json_out_bool(o, true);
-        json_out_key(o, "sampling_logprobs_mode");
-        json_out_cstr(o, "support");
+        json_out_member_bool(o, "return_sampling_mask", true);
+        json_out_member_cstr(o, "sampling_logprobs_mode", "support");
     }
 }
 
 /* Writes how the two halves find each other. The prefill half knows which of its ranks it uses. */
 static void write_pairing(struct json_out *o, const struct engine_pairing *pair, const char *half)
 {
-    json_out_key(o, "bootstrap_host");
-    json_out_str(o, pair->host);
-    json_out_key(o, "bootstrap_port");
-    json_out_i64(o, pair->port);
-    json_out_key(o, "bootstrap_room");
-    json_out_i64(o, (int64_t)pair->room);
-    if (pair->rank >= 0 && half && strcmp(half, "decode") == 0) {
-        json_out_key(o, "disagg_prefill_dp_rank");
-        json_out_i64(o, pair->rank);
-    }
+    json_out_member_str(o, "bootstrap_host", pair->host);
+    json_out_member_i64(o, "bootstrap_port", pair->port);
+    json_out_member_i64(o, "bootstrap_room", (int64_t)pair->room);
+    if (pair->rank >= 0 && half && strcmp(half, "decode") == 0)
+        json_out_member_i64(o, "disagg_prefill_dp_rank", pair->rank);
 }
 
 static void write_request(const struct remote *r, const struct engine_request *q,
@@ -182,42 +162,29 @@ static void write_request(const struct remote *r, const struct engine_request *q
     send->path = "/generate";
     remote_rid(&rid, q);
     json_out_obj(&o);
-    json_out_key(&o, "rid");
-    json_out_str(&o, buf_str(&rid));
+    json_out_member_str(&o, "rid", buf_str(&rid));
     json_out_key(&o, "input_ids");
     wire_ids(&o, q->prompt);
     write_images(send, &o, q);
     write_sampling(send, &o, q, opt);
-    json_out_key(&o, "return_logprob");
-    json_out_bool(&o, true);
-    json_out_key(&o, "logprob_start_len");
-    json_out_i64(&o, -1);
-    json_out_key(&o, "top_logprobs_num");
-    json_out_i64(&o, q->top_logprobs);
-    json_out_key(&o, "return_text_in_logprobs");
-    json_out_bool(&o, false);
-    json_out_key(&o, "stream");
-    json_out_bool(&o, send->stream);
+    json_out_member_bool(&o, "return_logprob", true);
+    json_out_member_i64(&o, "logprob_start_len", -1);
+    json_out_member_i64(&o, "top_logprobs_num", q->top_logprobs);
+    json_out_member_bool(&o, "return_text_in_logprobs", false);
+    json_out_member_bool(&o, "stream", send->stream);
     write_rows(&o, q, opt->routed_experts || q->all_fields);
-    if (q->lora.len > 0) {
-        json_out_key(&o, "lora_path");
-        json_out_str(&o, q->lora);
-    }
+    if (q->lora.len > 0)
+        json_out_member_str(&o, "lora_path", q->lora);
     wire_scheduling(&o, q, "extra_key", !facts->by_priority ? 0 : facts->low_first ? -1 : 1);
-    if (rank >= 0) {
-        json_out_key(&o, "routed_dp_rank");
-        json_out_i64(&o, rank);
-    }
+    if (rank >= 0)
+        json_out_member_i64(&o, "routed_dp_rank", rank);
     if (q->pair)
         write_pairing(&o, q->pair, facts->half);
-    if (facts->by_session) {
-        json_out_key(&o, "session_id");
-        json_out_str(&o, q->session_id);
-    }
+    if (facts->by_session)
+        json_out_member_str(&o, "session_id", q->session_id);
     if (remote_gives_budget(r, q)) {
         wire_given(&o, "max_thinking_tokens", q->sampling->max_thinking_tokens);
-        json_out_key(&o, "require_reasoning");
-        json_out_bool(&o, true);
+        json_out_member_bool(&o, "require_reasoning", true);
     }
     engine_extra_write(&o, q->sampling->engine_extra);
     json_out_end_obj(&o);
@@ -268,8 +235,7 @@ static void write_abort(const struct remote *r, struct str rid, struct str retur
     (void)r, (void)returned;
     s->path = "/abort_request";
     json_out_obj(&o);
-    json_out_key(&o, "rid");
-    json_out_str(&o, rid);
+    json_out_member_str(&o, "rid", rid);
     json_out_end_obj(&o);
 }
 
@@ -279,8 +245,7 @@ static void write_end_session(struct str session_id, struct wire_send *s)
 
     s->path = "/close_session";
     json_out_obj(&o);
-    json_out_key(&o, "session_id");
-    json_out_str(&o, session_id);
+    json_out_member_str(&o, "session_id", session_id);
     json_out_end_obj(&o);
 }
 

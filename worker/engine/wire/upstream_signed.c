@@ -321,14 +321,11 @@ static void write_item(const struct signed_item *item, struct json_out *o)
 
     surrogates_add_whole(buf_str(&item->text), &clean);
     json_out_obj(o);
-    for (uint32_t i = 0; i < item->members->n; i++) {
-        json_out_key_str(o, json_string(&item->members->members[i].key));
-        json_out_value(o, &item->members->members[i].value);
-    }
-    if (item->key) {
-        json_out_key(o, item->key);
-        json_out_str(o, buf_str(&clean).p ? buf_str(&clean) : STR(""));
-    }
+    for (uint32_t i = 0; i < item->members->n; i++)
+        json_out_member_of(o, json_string(&item->members->members[i].key),
+                           &item->members->members[i].value);
+    if (item->key)
+        json_out_member_str(o, item->key, buf_str(&clean).p ? buf_str(&clean) : STR(""));
     json_out_end_obj(o);
     buf_done(&clean);
 }
@@ -348,16 +345,14 @@ static void write_signed_message(const struct upstream_signed *s, struct json_ou
     for (size_t i = 0; i < SIGNED_LISTS; i++) {
         if (!list_is_kept(&s->lists[i], i))
             continue;
-        json_out_key(o, lists[i].name);
-        json_out_arr(o);
+        json_out_member_arr(o, lists[i].name);
         for (size_t k = 0; k < s->lists[i].n; k++)
             write_item(&s->lists[i].at[k], o);
         json_out_end_arr(o);
     }
-    for (uint32_t i = 0; s->members && i < s->members->n; i++) {
-        json_out_key_str(o, json_string(&s->members->members[i].key));
-        json_out_value(o, &s->members->members[i].value);
-    }
+    for (uint32_t i = 0; s->members && i < s->members->n; i++)
+        json_out_member_of(o, json_string(&s->members->members[i].key),
+                           &s->members->members[i].value);
     json_out_end_obj(o);
 }
 
@@ -381,8 +376,7 @@ void upstream_signed_write(const struct upstream_signed *s, struct json_out *o)
     json_out_obj(o);
     json_out_key(o, "message");
     write_signed_message(s, o);
-    json_out_key(o, "calls");
-    json_out_arr(o);
+    json_out_member_arr(o, "calls");
     for (size_t i = 0; i < s->n_calls; i++) {
         if (s->calls[i])
             json_out_value(o, s->calls[i]);

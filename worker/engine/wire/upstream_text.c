@@ -170,10 +170,8 @@ int upstream_text_add(struct upstream_text *t, const struct json *doc,
     if (!stream && upstream_message_end(&t->message, out, e) < 0)
         return -1;
     read_usage(t, json_get(doc, "usage"));
-    if (upstream_finish_read(finish) != UPSTREAM_RUNNING) {
-        buf_clear(&t->finish);
-        buf_add_str(&t->finish, finish);
-    }
+    if (upstream_finish_read(finish) != UPSTREAM_RUNNING)
+        buf_set(&t->finish, finish);
     if (check_n_calls(t, stream, e) < 0 || check_bytes(t, e) < 0)
         return -1;
     return stream ? 0 : check_finish(t, e);
@@ -184,23 +182,18 @@ void upstream_text_write(const struct upstream_text *t, const struct json *rest,
     struct json_out o = json_out_to(out);
 
     json_out_obj(&o);
-    json_out_key(&o, "choices");
-    json_out_arr(&o);
+    json_out_member_arr(&o, "choices");
     json_out_obj(&o);
-    json_out_key(&o, "messages");
-    json_out_value(&o, rest);
-    json_out_key(&o, "filtered");
-    json_out_bool(&o, upstream_finish_read(buf_str(&t->finish)) == UPSTREAM_FILTERED);
+    json_out_member_value(&o, "messages", rest);
+    json_out_member_bool(&o, "filtered",
+                         upstream_finish_read(buf_str(&t->finish)) == UPSTREAM_FILTERED);
     json_out_key(&o, "signed");
     upstream_signed_write(&t->message.signed_members, &o);
-    json_out_key(&o, "replaced");
-    json_out_i64(&o, (int64_t)upstream_calls_replaced(&t->message.calls));
+    json_out_member_i64(&o, "replaced", (int64_t)upstream_calls_replaced(&t->message.calls));
     json_out_end_obj(&o);
     json_out_end_arr(&o);
-    if (t->usage.len > 0) {
-        json_out_key(&o, "usage");
-        json_out_raw(&o, buf_str(&t->usage));
-    }
+    if (t->usage.len > 0)
+        json_out_member_raw(&o, "usage", buf_str(&t->usage));
     json_out_end_obj(&o);
 }
 

@@ -79,8 +79,7 @@ static void write_grammar(struct wire_send *send, struct json_out *o,
 
     if (!s->grammar)
         return;
-    json_out_key(o, "structured_outputs");
-    json_out_obj(o);
+    json_out_member_obj(o, "structured_outputs");
     wire_value(send, o, q, "json", schema);
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
         struct str text = wire_grammar(s, keys[i][0]);
@@ -97,15 +96,11 @@ static void write_sampling(struct wire_send *send, struct json_out *o,
     const struct engine_options *opt = remote_options(r);
     const struct sampling *s = q->sampling;
 
-    json_out_key(o, "max_tokens");
-    json_out_i64(o, s->max_tokens);
+    json_out_member_i64(o, "max_tokens", s->max_tokens);
     wire_sampling(o, s);
-    json_out_key(o, "top_k");
-    json_out_i64(o, s->top_k > 0 ? s->top_k : 0);
-    json_out_key(o, "repetition_penalty");
-    json_out_double(o, s->repetition_penalty);
-    json_out_key(o, "logprobs");
-    json_out_i64(o, q->top_logprobs);
+    json_out_member_i64(o, "top_k", s->top_k > 0 ? s->top_k : 0);
+    json_out_member_double(o, "repetition_penalty", s->repetition_penalty);
+    json_out_member_i64(o, "logprobs", q->top_logprobs);
     wire_given(o, "min_tokens", s->min_tokens);
     wire_value(send, o, q, "allowed_token_ids", s->allowed_token_ids);
     wire_value(send, o, q, "bad_words", s->bad_words);
@@ -113,10 +108,8 @@ static void write_sampling(struct wire_send *send, struct json_out *o,
         wire_given(o, "thinking_token_budget", s->max_thinking_tokens);
     wire_value(send, o, q, "stop", s->stop);
     wire_stop_ids(o, "stop_token_ids", q, opt);
-    if (s->has_seed) {
-        json_out_key(o, "seed");
-        json_out_i64(o, s->seed);
-    }
+    if (s->has_seed)
+        json_out_member_i64(o, "seed", s->seed);
     wire_bias(send, o, q);
     write_grammar(send, o, q);
 }
@@ -128,19 +121,16 @@ static void write_images(struct wire_send *s, struct json_out *o, const struct e
 {
     if (q->n_images == 0)
         return;
-    json_out_key(o, "content_parts");
-    json_out_arr(o);
+    json_out_member_arr(o, "content_parts");
     for (size_t i = 0; i < q->n_images; i++) {
         json_out_obj(o);
-        json_out_key(o, "type");
-        json_out_cstr(o, "image_url");
+        json_out_member_cstr(o, "type", "image_url");
         json_out_key(o, "url");
         wire_data_url(s, o, &q->images[i], false);
         json_out_end_obj(o);
     }
     json_out_end_arr(o);
-    json_out_key(o, "return_token_ids");
-    json_out_bool(o, true);
+    json_out_member_bool(o, "return_token_ids", true);
 }
 
 /* Asks for experts from a row on. An older server ignores that and returns all rows; experts_check
@@ -150,8 +140,7 @@ static void write_experts(struct json_out *o, const struct engine_request *q,
 {
     if (!opt->routed_experts || q->experts_from == 0) /* all rows, which is the server's default */
         return;
-    json_out_key(o, "routed_experts_prompt_start");
-    json_out_i64(o, q->experts_from);
+    json_out_member_i64(o, "routed_experts_prompt_start", q->experts_from);
 }
 
 static void write_generate(struct wire_send *s, struct json_out *o, const struct engine_request *q,
@@ -160,17 +149,14 @@ static void write_generate(struct wire_send *s, struct json_out *o, const struct
     struct buf rid = {0};
 
     remote_rid(&rid, q);
-    json_out_key(o, "request_id");
-    json_out_str(o, buf_str(&rid));
+    json_out_member_str(o, "request_id", buf_str(&rid));
     json_out_key(o, "token_ids");
     wire_ids(o, q->prompt);
     write_images(s, o, q);
-    json_out_key(o, "sampling_params");
-    json_out_obj(o);
+    json_out_member_obj(o, "sampling_params");
     write_sampling(s, o, q, r);
     /* Without text, stop strings would not work. */
-    json_out_key(o, "detokenize");
-    json_out_bool(o, q->sampling->stop != NULL);
+    json_out_member_bool(o, "detokenize", q->sampling->stop != NULL);
     write_experts(o, q, remote_options(r));
     engine_extra_write_inner(o, q->sampling->engine_extra);
     json_out_end_obj(o);
@@ -183,14 +169,11 @@ static void write_completions(struct wire_send *s, struct json_out *o,
     json_out_key(o, "prompt");
     wire_ids(o, q->prompt);
     write_sampling(s, o, q, r);
-    json_out_key(o, "return_token_ids");
-    json_out_bool(o, true);
-    json_out_key(o, "return_tokens_as_token_ids");
-    json_out_bool(o, true);
+    json_out_member_bool(o, "return_token_ids", true);
+    json_out_member_bool(o, "return_tokens_as_token_ids", true);
     json_out_key(o, "return_weight_versions"); /* route 1 always returns them */
     json_out_bool(o, true);
-    json_out_key(o, "skip_special_tokens");
-    json_out_bool(o, false);
+    json_out_member_bool(o, "skip_special_tokens", false);
     write_experts(o, q, remote_options(r));
     engine_extra_write_inner(o, q->sampling->engine_extra);
 }
@@ -227,15 +210,12 @@ static void write_request(const struct remote *r, const struct engine_request *q
         send->path = "/v1/completions";
         write_completions(send, &o, q, r);
     }
-    json_out_key(&o, "stream");
-    json_out_bool(&o, send->stream);
+    json_out_member_bool(&o, "stream", send->stream);
     if (send->stream) { /* otherwise a stream has no number of cached tokens */
-        json_out_key(&o, "stream_options");
-        json_out_raw(&o, STR("{\"include_usage\":true}"));
+        json_out_member_raw(&o, "stream_options", STR("{\"include_usage\":true}"));
     }
     if (q->lora.len > 0) { /* an adapter is a model of its own */
-        json_out_key(&o, "model");
-        json_out_str(&o, q->lora);
+        json_out_member_str(&o, "model", q->lora);
     }
     wire_scheduling(&o, q, "cache_salt", remote_target(r)->priority ? -1 : 0);
     engine_extra_write(&o, q->sampling->engine_extra);
@@ -360,8 +340,7 @@ static void write_abort(const struct remote *r, struct str rid, struct str retur
         buf_puts(&name, "generate-tokens-");
     buf_add_str(&name, returned.p ? returned : rid);
     json_out_obj(&o);
-    json_out_key(&o, "request_ids");
-    json_out_arr(&o);
+    json_out_member_arr(&o, "request_ids");
     json_out_str(&o, buf_str(&name));
     json_out_end_arr(&o);
     json_out_end_obj(&o);

@@ -92,8 +92,7 @@ void wire_stop_ids(struct json_out *o, const char *key, const struct engine_requ
 
     if (q->sampling->ignore_eos || (!json_is(given, JSON_ARRAY) && opt->n_stop_ids == 0))
         return;
-    json_out_key(o, key);
-    json_out_arr(o);
+    json_out_member_arr(o, key);
     for (size_t i = 0; given && i < given->n; i++)
         json_out_value(o, json_at(given, i));
     for (size_t i = 0; i < opt->n_stop_ids; i++)
@@ -177,20 +176,16 @@ void wire_sampling(struct json_out *o, const struct sampling *s)
         {"frequency_penalty", s->frequency_penalty},
     };
 
-    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-        json_out_key(o, all[i].name);
-        json_out_double(o, all[i].value);
-    }
-    json_out_key(o, "ignore_eos");
-    json_out_bool(o, s->ignore_eos);
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        json_out_member_double(o, all[i].name, all[i].value);
+    json_out_member_bool(o, "ignore_eos", s->ignore_eos);
 }
 
 void wire_given(struct json_out *o, const char *key, const struct json *v)
 {
     if (!v)
         return;
-    json_out_key(o, key);
-    json_out_value(o, v);
+    json_out_member_value(o, key, v);
 }
 
 void wire_value(struct wire_send *s, struct json_out *o, const struct engine_request *q,
@@ -231,12 +226,9 @@ void wire_scheduling(struct json_out *o, const struct engine_request *q, const c
 {
     const struct json *extra = q->sampling->engine_extra;
 
-    if (q->kv_salt.len > 0 && !json_get(extra, salt_key)) {
-        json_out_key(o, salt_key);
-        json_out_str(o, q->kv_salt);
-    }
-    if (priority != 0 && !json_get(extra, "priority")) {
-        json_out_key(o, "priority");
-        json_out_i64(o, priority * (int64_t)MIN_OF(q->call, (uint64_t)INT32_MAX));
-    }
+    if (q->kv_salt.len > 0 && !json_get(extra, salt_key))
+        json_out_member_str(o, salt_key, q->kv_salt);
+    if (priority != 0 && !json_get(extra, "priority"))
+        json_out_member_i64(o, "priority",
+                            priority * (int64_t)MIN_OF(q->call, (uint64_t)INT32_MAX));
 }

@@ -194,8 +194,7 @@ void media_write(struct export *x, struct json_out *o)
 {
     if (x->media.n == 0 || x->options.media == MEDIA_NONE)
         return;
-    json_out_key(o, "media");
-    json_out_arr(o);
+    json_out_member_arr(o, "media");
     for (size_t k = 0; k < x->media.n; k++)
         put_row(x, x->media.at[k], o);
     json_out_end_arr(o);

@@ -34,10 +34,8 @@ static void put_purposes(struct json_out *o, const char *key, unsigned bits)
         if (bits & 1u << i)
             buf_printf(&list, "%s%s", list.len ? "," : "", purpose_name((enum purpose)i));
     }
-    if (list.len > 0) {
-        json_out_key(o, key);
-        json_out_str(o, buf_str(&list));
-    }
+    if (list.len > 0)
+        json_out_member_str(o, key, buf_str(&list));
     buf_done(&list);
 }
 
@@ -45,8 +43,7 @@ static void put_text(struct json_out *o, const char *key, struct str text)
 {
     if (!text.p)
         return;
-    json_out_key(o, key);
-    json_out_str(o, text);
+    json_out_member_str(o, key, text);
 }
 
 void export_options_text(const struct export_options *x, struct buf *ret)

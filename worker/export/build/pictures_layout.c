@@ -211,8 +211,7 @@ void images_write(const struct trajectory *t, struct json_out *o)
 {
     if (t->n_images == 0)
         return;
-    json_out_key(o, "images");
-    json_out_arr(o);
+    json_out_member_arr(o, "images");
     for (uint32_t i = 0; i < t->n_images; i++) {
         struct image_part p;
 
@@ -222,8 +221,7 @@ void images_write(const struct trajectory *t, struct json_out *o)
         put_turn(t, t->images[i].offset, o);
         json_out_member_i64(o, "offset", t->images[i].offset);
         json_out_member_i64(o, "length", t->images[i].length);
-        json_out_key(o, "grid_thw");
-        json_out_arr(o);
+        json_out_member_arr(o, "grid_thw");
         for (size_t k = 0; k < ARRAY_LEN(p.grid); k++)
             json_out_i64(o, p.grid[k]);
         json_out_end_arr(o);

@@ -30,8 +30,7 @@ void native_write_rest(struct export *x, const struct trajectory *t, struct json
     bool answered = false;
 
     begin_members(x, t, o);
-    json_out_key(o, "messages");
-    json_out_arr(o);
+    json_out_member_arr(o, "messages");
     x->prompt_at = o->b->len;
     x->prompt_bytes = 0;
     for (uint32_t i = 0; i < t->messages->n && export_pause(x); i++) {
@@ -42,8 +41,7 @@ void native_write_rest(struct export *x, const struct trajectory *t, struct json
     }
     json_out_end_arr(o);
     images_write(t, o);
-    json_out_key(o, "turns");
-    json_out_arr(o);
+    json_out_member_arr(o, "turns");
     for (uint32_t i = 0; i < t->n_turns && export_pause(x); i++)
         native_write_turn(t, i, o);
     json_out_end_arr(o);

@@ -33,8 +33,7 @@ static void put_image(struct export *x, const struct json *part, struct json_out
 
     image_part_read(part, &p);
     json_out_member_str(o, "type", STR("image"));
-    json_out_key(o, "source");
-    json_out_obj(o);
+    json_out_member_obj(o, "source");
     json_out_member_str(o, "media_type",
                         arena_printf(&x->scratch, "image/%.*s", (int)p.format.len, p.format.p));
     json_out_member_str(o, "path",
@@ -112,8 +111,7 @@ MAY_PAUSE static void put_calls(struct export *x, const struct json *m, struct l
 
     if (json_is_null(calls) || calls->kind != JSON_ARRAY || calls->n == 0)
         return;
-    json_out_key(o, "tool_calls");
-    json_out_arr(o);
+    json_out_member_arr(o, "tool_calls");
     for (uint32_t i = 0; i < calls->n && export_pause(x); i++)
         put_call(x, &calls->items[i], ids, o);
     json_out_end_arr(o);
@@ -144,10 +142,8 @@ MAY_PAUSE static void put_results(struct export *x, const struct trajectory *t, 
 {
     if (!is_result(t, at))
         return;
-    json_out_key(o, "observation");
-    json_out_obj(o);
-    json_out_key(o, "results");
-    json_out_arr(o);
+    json_out_member_obj(o, "observation");
+    json_out_member_arr(o, "results");
     for (; is_result(t, at) && export_pause(x); at++)
         put_result(x, &t->messages->items[at], ids, o);
     json_out_end_arr(o);
@@ -174,8 +170,7 @@ static void put_metrics(struct export *x, const struct trajectory *t,
 {
     uint32_t n = turn->end - turn->start, prompt = t->n_prompt + turn->start;
 
-    json_out_key(o, "metrics");
-    json_out_obj(o);
+    json_out_member_obj(o, "metrics");
     if (!t->text) {
         json_out_member_i64(o, "prompt_tokens", prompt);
         json_out_member_i64(o, "completion_tokens", n);
@@ -195,12 +190,9 @@ static void put_turn(struct export *x, const struct trajectory *t,
                      const struct trajectory_turn *turn, struct json_out *o)
 {
     put_metrics(x, t, turn, o);
-    if (turn->checkpoint->copied) {
-        json_out_key(o, "is_copied_context");
-        json_out_bool(o, true);
-    }
-    json_out_key(o, "extra");
-    json_out_obj(o);
+    if (turn->checkpoint->copied)
+        json_out_member_bool(o, "is_copied_context", true);
+    json_out_member_obj(o, "extra");
     native_write_turn_members(t, turn, o);
     json_out_end_obj(o);
 }
@@ -287,16 +279,13 @@ static void put_agent(const struct export *x, const struct trajectory *t, struct
     struct str name = json_string(json_get(session_view(x->session).metadata, "agent_name"));
     struct str version = json_string(json_get(session_view(x->session).metadata, "agent_version"));
 
-    json_out_key(o, "agent");
-    json_out_obj(o);
+    json_out_member_obj(o, "agent");
     json_out_member_str(o, "name", name.len > 0 ? name : STR("unknown"));
     json_out_member_str(o, "version", version.len > 0 ? version : STR("unknown"));
     if (x->input.model)
         json_out_member_str(o, "model_name", str_cstr(model_info(x->input.model)->name));
-    if (node && node->env->tools) {
-        json_out_key(o, "tool_definitions");
-        json_out_value(o, node->env->tools);
-    }
+    if (node && node->env->tools)
+        json_out_member_value(o, "tool_definitions", node->env->tools);
     json_out_end_obj(o);
 }
 
@@ -311,8 +300,7 @@ static void put_final_metrics(const struct trajectory *t, int64_t steps, struct 
         cached += t->turns[i].checkpoint->cached_tokens;
         told = told && t->turns[i].checkpoint->cached_told;
     }
-    json_out_key(o, "final_metrics");
-    json_out_obj(o);
+    json_out_member_obj(o, "final_metrics");
     if (!t->text) {
         json_out_member_i64(o, "total_prompt_tokens", prompts);
         json_out_member_i64(o, "total_completion_tokens", completions);
@@ -336,13 +324,11 @@ MAY_PAUSE static void atif_write(struct export *x, const struct trajectory *t)
                         arena_printf(&x->scratch, "%.*s-%.*s", (int)session_view(x->session).id.len,
                                      session_view(x->session).id.p, (int)head.len, head.p));
     put_agent(x, t, &o);
-    json_out_key(&o, "steps");
-    json_out_arr(&o);
+    json_out_member_arr(&o, "steps");
     steps = t->messages->n > 0 ? put_messages(x, t, &o) : put_completions(x, t, &o);
     json_out_end_arr(&o);
     put_final_metrics(t, steps, &o);
-    json_out_key(&o, "extra");
-    json_out_obj(&o);
+    json_out_member_obj(&o, "extra");
     group_put(x->session, &o);
     json_out_member_i64(&o, "trajectory_index", (int64_t)t->index);
     native_write_outcome(x, t, &o);

@@ -35,31 +35,26 @@ static void put_metadata(struct export *x, const struct trajectory *t, struct js
     const struct json *given = x->options.metadata;
     const struct checkpoint *head = t->track->head;
 
-    json_out_key(o, "metadata");
-    json_out_obj(o);
+    json_out_member_obj(o, "metadata");
     for (uint32_t i = 0; given && i < given->n; i++) {
         struct str key = json_string(&given->members[i].key);
 
         if (is_ours(key))
             continue;
-        json_out_key_str(o, key);
-        json_out_value(o, &given->members[i].value);
+        json_out_member_of(o, key, &given->members[i].value);
     }
-    json_out_key(o, "leaf");
-    json_out_obj(o);
+    json_out_member_obj(o, "leaf");
     json_out_member_i64(o, "node_id", head->id);
     json_out_key(o, "parent");
     if (head->parent)
         json_out_i64(o, head->parent->id);
     else
         json_out_null(o);
-    json_out_key(o, "path_node_ids");
-    json_out_arr(o);
+    json_out_member_arr(o, "path_node_ids");
     for (uint32_t i = 0; i < t->n_turns; i++)
         json_out_i64(o, t->turns[i].checkpoint->id);
     json_out_end_arr(o);
-    json_out_key(o, "response_id");
-    json_out_str(o, head->response_id);
+    json_out_member_str(o, "response_id", head->response_id);
     json_out_end_obj(o);
     miles_put_lifecycle(t, o);
     miles_put_mismatch(&t->drift, o);
@@ -84,15 +79,13 @@ MAY_PAUSE static void collect_sample(struct export *x, const struct trajectory *
     json_out_obj(&o);
     sample_put_response(x, t, &o);
     json_out_member_i64(&o, "response_length", t->n);
-    json_out_key(&o, "status");
-    json_out_cstr(&o, sample_status(t));
+    json_out_member_cstr(&o, "status", sample_status(t));
     sample_put_versions(t, &o);
     sample_put_cache(t, &o);
     put_metadata(x, t, &o);
     sample_put_pictures(x, t, media_inline(x), &o);
     put_reward(x, &o);
-    json_out_key(&o, "nulls");
-    json_out_arr(&o);
+    json_out_member_arr(&o, "nulls");
     if (!t->logprobs)
         json_out_cstr(&o, "rollout_log_probs");
     if (!t->experts.p)
@@ -217,10 +210,8 @@ MAY_PAUSE static void put_session_metadata(struct export *x, struct json_out *o)
 {
     const struct miles *own = x->own;
 
-    json_out_key(o, "session_metadata");
-    json_out_obj(o);
-    json_out_key(o, "accumulated_token_ids");
-    json_out_arr(o);
+    json_out_member_obj(o, "session_metadata");
+    json_out_member_arr(o, "accumulated_token_ids");
     sample_put_ids(x, &own->ids, o->b);
     json_out_end_arr(o);
     json_out_member_i64(o, "max_trim_tokens", own->trim);

@@ -45,8 +45,7 @@ void miles_put_mismatch(const struct drift *d, struct json_out *o)
 
     if (!d->audited)
         return;
-    json_out_key(o, "tito_session_mismatch");
-    json_out_arr(o);
+    json_out_member_arr(o, "tito_session_mismatch");
     if (d->count > 0) {
         (void)snprintf(detail, sizeof(detail), "%u differences, the first at token %u", d->count,
                        d->position);

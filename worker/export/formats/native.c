@@ -38,21 +38,16 @@ void native_write_message(const struct trajectory *t, uint32_t i, struct json_ou
     const struct json *m = &t->messages->items[i];
 
     json_out_obj(o);
-    for (uint32_t k = 0; k < m->n; k++) {
-        json_out_key_str(o, json_string(&m->members[k].key));
-        json_out_value(o, &m->members[k].value);
-    }
-    if (t->generated[i]) {
-        json_out_key(o, "generated");
-        json_out_bool(o, true);
-    }
+    for (uint32_t k = 0; k < m->n; k++)
+        json_out_member_of(o, json_string(&m->members[k].key), &m->members[k].value);
+    if (t->generated[i])
+        json_out_member_bool(o, "generated", true);
     json_out_end_obj(o);
 }
 
 static void put_spans(const struct checkpoint *t, struct json_out *o)
 {
-    json_out_key(o, "weight_versions");
-    json_out_arr(o);
+    json_out_member_arr(o, "weight_versions");
     for (uint32_t i = 0; i < t->n_versions; i++) {
         if (t->versions[i].version.len == 0)
             continue; /* this piece has no entry */
@@ -102,8 +97,7 @@ void native_write_turn_members(const struct trajectory *t, const struct trajecto
     json_out_member_str(o, "response_id", x->checkpoint->response_id);
     put_place(o, "start", x->start, t->text);
     put_place(o, "end", x->end, t->text);
-    json_out_key(o, "trained");
-    json_out_bool(o, x->trained);
+    json_out_member_bool(o, "trained", x->trained);
     if (checkpoint_pool(x->checkpoint).len)
         json_out_member_str(o, "pool", checkpoint_pool(x->checkpoint));
     json_out_member_str(o, "finish_reason", x->checkpoint->finish_reason);
@@ -116,10 +110,8 @@ void native_write_turn_members(const struct trajectory *t, const struct trajecto
     json_out_member_str(o, "label", x->checkpoint->label);
     if (x->checkpoint->parent_label.p)
         json_out_member_str(o, "parent_label", x->checkpoint->parent_label);
-    if (x->checkpoint->dropped_fields.p) {
-        json_out_key(o, "dropped_fields");
-        json_out_raw(o, x->checkpoint->dropped_fields);
-    }
+    if (x->checkpoint->dropped_fields.p)
+        json_out_member_raw(o, "dropped_fields", x->checkpoint->dropped_fields);
     if (reward) {
         json_out_key(o, "reward");
         native_write_reward(reward, o);
@@ -128,8 +120,7 @@ void native_write_turn_members(const struct trajectory *t, const struct trajecto
 
 static void put_turn_rewards(const struct trajectory *t, struct json_out *o)
 {
-    json_out_key(o, "turn_rewards");
-    json_out_obj(o);
+    json_out_member_obj(o, "turn_rewards");
     for (uint32_t i = 0; i < t->n_turns; i++) {
         const struct reward *r = trajectory_turn_reward(t->session, t->turns[i].checkpoint);
 
@@ -218,8 +209,7 @@ void native_write_experts(struct export *x, const struct trajectory *t, const ch
     rope_add(&x->rope, PIECE_BASE64, t->experts.p, t->experts.len);
     buf_add_c(o->b, '"');
     (void)snprintf(name, sizeof(name), "%s_shape", key);
-    json_out_key(o, name);
-    json_out_arr(o);
+    json_out_member_arr(o, name);
     json_out_i64(o, t->experts_rows);
     json_out_i64(o, t->experts_layers);
     json_out_i64(o, t->experts_topk);
@@ -242,8 +232,7 @@ void native_write_arrays(struct export *x, const struct trajectory *t, struct js
         rope_add(&x->rope, PIECE_BASE64, v->cells, cells * 4);
         buf_add_c(o->b, '"');
         (void)snprintf(name, sizeof(name), "%s_shape", v->name);
-        json_out_key(o, name);
-        json_out_arr(o);
+        json_out_member_arr(o, name);
         for (unsigned k = 0; k < v->dims; k++)
             json_out_i64(o, (int64_t)v->shape[k]);
         json_out_end_arr(o);
@@ -274,21 +263,17 @@ static void put_tokens(struct export *x, const struct trajectory *t, struct json
 {
     static const char *const names[] = {"prompt_ids", "response_ids", "response_mask"};
 
-    for (size_t i = 0; t->text && i < ARRAY_LEN(names); i++) {
-        json_out_key(o, names[i]);
-        json_out_null(o);
-    }
+    for (size_t i = 0; t->text && i < ARRAY_LEN(names); i++)
+        json_out_member_null(o, names[i]);
     if (!t->text) {
         export_array(x, o, names[0], PIECE_JSON_I32, t->ids, t->n_prompt);
         export_array(x, o, names[1], PIECE_JSON_I32, t->ids + t->n_prompt, t->n);
         export_array(x, o, names[2], PIECE_JSON_BITS, t->mask, t->n);
     }
-    if (t->logprobs) {
+    if (t->logprobs)
         export_array(x, o, "response_logprobs", PIECE_JSON_F32, t->logprobs, t->n);
-    } else {
-        json_out_key(o, "response_logprobs");
-        json_out_null(o);
-    }
+    else
+        json_out_member_null(o, "response_logprobs");
 }
 
 MAY_PAUSE static void native_write(struct export *x, const struct trajectory *t)
@@ -310,8 +295,7 @@ MAY_PAUSE static void native_write(struct export *x, const struct trajectory *t)
 
 static void put_dropped(struct export *x, struct json_out *o)
 {
-    json_out_key(o, "dropped");
-    json_out_arr(o);
+    json_out_member_arr(o, "dropped");
     for (size_t i = 0; i < x->selection->dropped.n; i++) {
         const struct dropped *d = &x->selection->dropped.at[i];
 
@@ -319,8 +303,7 @@ static void put_dropped(struct export *x, struct json_out *o)
         json_out_member_str(o, "response_id", d->head->response_id);
         json_out_member_i64(o, "tokens", d->tokens);
         json_out_member_i64(o, "turns_cut", d->turns_cut);
-        json_out_key(o, "gone");
-        json_out_bool(o, d->gone);
+        json_out_member_bool(o, "gone", d->gone);
         json_out_member_str(o, "reason", str_cstr(d->reason));
         json_out_end_obj(o);
     }
@@ -329,8 +312,7 @@ static void put_dropped(struct export *x, struct json_out *o)
 
 void native_write_warnings(const struct export *x, struct json_out *o)
 {
-    json_out_key(o, "warnings");
-    json_out_arr(o);
+    json_out_member_arr(o, "warnings");
     if (export_has_no_calls(x))
         json_out_cstr(o,
                       "no call of this session was answered: if an agent ran, its base URL names "
@@ -382,18 +364,15 @@ void native_write_summary(struct export *x, struct json_out *o)
         json_out_member_i64(o, "min_global_steps", x->sums.min_step);
         json_out_member_i64(o, "max_global_steps", x->sums.max_step);
     }
-    json_out_key(o, "forks_by_cause");
-    json_out_obj(o);
+    json_out_member_obj(o, "forks_by_cause");
     for (int i = 0; i < CAUSE_COUNT; i++)
         if (i != CAUSE_EXTENDED && v.forks[i])
             json_out_member_i64(o, session_cause_name((enum session_cause)i), (int64_t)v.forks[i]);
     json_out_end_obj(o);
     put_dropped(x, o);
     media_write(x, o);
-    if (session_evaluates(x->session)) {
-        json_out_key(o, "evaluation");
-        json_out_bool(o, true);
-    }
+    if (session_evaluates(x->session))
+        json_out_member_bool(o, "evaluation", true);
     if (session_pool(x->session).len)
         json_out_member_str(o, "model", session_pool(x->session));
     if (session_adapter(x->session).p)
@@ -414,8 +393,7 @@ static void json_begin(struct export *x, struct buf *out)
     json_out_member_str(&o, "session_id", session_view(x->session).id);
     json_out_member_str(&o, "phase", str_cstr(session_phase_name(x->session)));
     group_put(x->session, &o);
-    json_out_key(&o, "trajectories");
-    json_out_arr(&o);
+    json_out_member_arr(&o, "trajectories");
 }
 
 /* Writes the end. Images in it are sent through the rope. */

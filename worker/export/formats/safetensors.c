@@ -18,17 +18,12 @@ void tensors_note_rest(struct export *x, const struct trajectory *t)
     if (t->index == 0)
         buf_add_c(o.b, '[');
     json_out_obj(&o);
-    json_out_key(&o, "session_id");
-    json_out_str(&o, session_view(x->session).id);
-    json_out_key(&o, "trajectory_index");
-    json_out_i64(&o, (int64_t)t->index);
-    if (x->options.uid.p) {
-        json_out_key(&o, "uid");
-        json_out_str(&o, x->options.uid);
-    }
+    json_out_member_str(&o, "session_id", session_view(x->session).id);
+    json_out_member_i64(&o, "trajectory_index", (int64_t)t->index);
+    if (x->options.uid.p)
+        json_out_member_str(&o, "uid", x->options.uid);
     if (t->version_texts) {
-        json_out_key(&o, "response_versions");
-        json_out_arr(&o);
+        json_out_member_arr(&o, "response_versions");
         for (uint32_t i = 0; i < t->n; i++)
             json_out_str(&o, t->version_texts[i].p ? t->version_texts[i] : STR("-1"));
         json_out_end_arr(&o);

@@ -106,8 +106,7 @@ int32_t *sample_offsets(struct export *x, const struct trajectory *t)
 
 void sample_put_versions(const struct trajectory *t, struct json_out *o)
 {
-    json_out_key(o, "weight_versions");
-    json_out_arr(o);
+    json_out_member_arr(o, "weight_versions");
     for (uint32_t i = 0; i < t->n_turns; i++) {
         struct str oldest = oldest_version(t->turns[i].checkpoint);
 
@@ -127,8 +126,7 @@ void sample_put_cache(const struct trajectory *t, struct json_out *o)
         prompts += checkpoint_start(checkpoint);
         cached += checkpoint->parent ? checkpoint->parent->total - checkpoint->trim : 0;
     }
-    json_out_key(o, "prefix_cache_info");
-    json_out_obj(o);
+    json_out_member_obj(o, "prefix_cache_info");
     json_out_member_i64(o, "cached_tokens", cached);
     json_out_member_i64(o, "total_prompt_tokens", prompts);
     json_out_end_obj(o);
@@ -139,10 +137,8 @@ void sample_put_pictures(struct export *x, const struct trajectory *t, bool tens
 {
     if (t->n_images == 0 || x->options.media == MEDIA_NONE)
         return;
-    json_out_key(o, "multimodal_inputs");
-    json_out_obj(o);
-    json_out_key(o, "images");
-    json_out_arr(o);
+    json_out_member_obj(o, "multimodal_inputs");
+    json_out_member_arr(o, "images");
     for (uint32_t i = 0; i < t->n_images; i++) {
         if (tensors)
             json_out_str(o, arena_printf(&x->scratch, "media.%u", t->images[i].place));

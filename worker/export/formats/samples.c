@@ -61,16 +61,13 @@ MAY_PAUSE static void slime_write(struct export *x, const struct trajectory *t)
     export_array(x, &o, "tokens", PIECE_JSON_I32, t->ids, t->total);
     json_out_member_i64(&o, "response_length", t->n);
     export_array(x, &o, "loss_mask", PIECE_JSON_BITS, t->mask, t->n);
-    if (t->logprobs) {
+    if (t->logprobs)
         export_array(x, &o, "rollout_log_probs", PIECE_JSON_F32, t->logprobs, t->n);
-    } else {
-        json_out_key(&o, "rollout_log_probs");
-        json_out_null(&o);
-    }
+    else
+        json_out_member_null(&o, "rollout_log_probs");
     put_reward(x, &o);
     sample_put_pictures(x, t, false, &o);
-    json_out_key(&o, "status");
-    json_out_cstr(&o, sample_status(t));
+    json_out_member_cstr(&o, "status", sample_status(t));
     sample_put_versions(t, &o);
     sample_put_cache(t, &o);
     native_write_experts(x, t, "rollout_routed_experts", &o);
@@ -78,12 +75,9 @@ MAY_PAUSE static void slime_write(struct export *x, const struct trajectory *t)
     if (t->scores[SCORE_TEACHER])
         export_array(x, &o, "teacher_log_probs", PIECE_JSON_F32,
                      t->scores[SCORE_TEACHER]->logprobs + t->n_prompt, t->n);
-    json_out_key(&o, "metadata");
-    json_out_obj(&o);
-    json_out_key(&o, "session_id");
-    json_out_str(&o, session_view(x->session).id);
-    json_out_key(&o, "truncated");
-    json_out_bool(&o, cut);
+    json_out_member_obj(&o, "metadata");
+    json_out_member_str(&o, "session_id", session_view(x->session).id);
+    json_out_member_bool(&o, "truncated", cut);
     native_write_rest(x, t, &o);
     json_out_end_obj(&o);
     json_out_end_obj(&o);
@@ -170,8 +164,7 @@ static void put_sampling_mask(struct export *x, const struct trajectory *t, stru
         return;
     counts = arena_calloc(&x->scratch, t->total, sizeof(*counts));
     memcpy(counts + t->n_prompt, s->counts, t->n * sizeof(*counts));
-    json_out_key(o, "sampling_mask");
-    json_out_obj(o);
+    json_out_member_obj(o, "sampling_mask");
     put_base64(x, o, "ids", s->ids, s->n_ids * sizeof(int32_t));
     put_base64(x, o, "counts", counts, t->total * sizeof(*counts));
     put_base64(x, o, "logprobs", s->logprobs, s->n_ids * sizeof(float));
@@ -190,10 +183,8 @@ static void put_token_types(struct export *x, const struct trajectory *t, struct
 
 static void put_refs(struct export *x, const struct trajectory *t, struct json_out *o)
 {
-    json_out_key(o, "mm_refs");
-    json_out_obj(o);
-    json_out_key(o, "images");
-    json_out_arr(o);
+    json_out_member_obj(o, "mm_refs");
+    json_out_member_arr(o, "images");
     for (uint32_t i = 0; i < t->n_images; i++) {
         json_out_obj(o);
         json_out_key(o, "url");
@@ -229,10 +220,8 @@ MAY_PAUSE static void prime_rl_write(struct export *x, const struct trajectory *
     if (t->n_images > 0 && x->options.media != MEDIA_NONE)
         put_refs(x, t, &o);
     put_reward(x, &o);
-    json_out_key(&o, "metadata");
-    json_out_obj(&o);
-    json_out_key(&o, "session_id");
-    json_out_str(&o, session_view(x->session).id);
+    json_out_member_obj(&o, "metadata");
+    json_out_member_str(&o, "session_id", session_view(x->session).id);
     native_write_rest(x, t, &o);
     json_out_end_obj(&o);
     json_out_end_obj(&o);
@@ -259,15 +248,12 @@ MAY_PAUSE static void messages_write(struct export *x, const struct trajectory *
     const struct message_node *node = t->track->head->node;
 
     json_out_obj(&o);
-    json_out_key(&o, "messages");
-    json_out_arr(&o);
+    json_out_member_arr(&o, "messages");
     for (uint32_t i = 0; i < t->messages->n && export_pause(x); i++)
         json_out_value(&o, &t->messages->items[i]);
     json_out_end_arr(&o);
-    if (node && node->env->tools) {
-        json_out_key(&o, "tools");
-        json_out_value(&o, node->env->tools);
-    }
+    if (node && node->env->tools)
+        json_out_member_value(&o, "tools", node->env->tools);
     json_out_end_obj(&o);
     buf_add_c(o.b, '\n');
 }

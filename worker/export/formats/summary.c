@@ -18,15 +18,12 @@ static void none_end(struct export *x, struct buf *out)
     const struct reward *r = x->told;
     struct json_out o = json_out_to(out);
 
-    json_out_key(&o, "session_id");
-    json_out_str(&o, session_view(x->session).id);
-    json_out_key(&o, "phase");
-    json_out_cstr(&o, session_phase_name(x->session));
+    json_out_member_str(&o, "session_id", session_view(x->session).id);
+    json_out_member_cstr(&o, "phase", session_phase_name(x->session));
     session_put_stop(x->session, &o);
     json_out_key(&o, "reward");
     export_put_reward(x, &o);
-    json_out_key(&o, "reward_info");
-    json_out_obj(&o);
+    json_out_member_obj(&o, "reward_info");
     for (size_t i = 0; i < r->members.n; i++) {
         json_out_key_str(&o, r->members.at[i].key);
         json_out_raw(&o, r->members.at[i].json);

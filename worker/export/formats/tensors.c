@@ -221,15 +221,12 @@ static void put_entry(struct tensors *t, struct str name, enum tensor_type type,
 
     json_out_key_str(&o, name);
     json_out_obj(&o);
-    json_out_key(&o, "dtype");
-    json_out_cstr(&o, TYPES[type].name);
-    json_out_key(&o, "shape");
-    json_out_arr(&o);
+    json_out_member_cstr(&o, "dtype", TYPES[type].name);
+    json_out_member_arr(&o, "shape");
     for (unsigned i = 0; i < shape.n; i++)
         json_out_i64(&o, (int64_t)shape.at[i]);
     json_out_end_arr(&o);
-    json_out_key(&o, "data_offsets");
-    json_out_arr(&o);
+    json_out_member_arr(&o, "data_offsets");
     json_out_i64(&o, (int64_t)*at);
     json_out_i64(&o, (int64_t)(*at + bytes));
     json_out_end_arr(&o);

@@ -123,20 +123,16 @@ static void verl_tag(struct export *x, const struct trajectory *t, struct str ui
     struct json_out o = meta_item(x, KEY_TAGS, t);
 
     json_out_obj(&o);
-    json_out_key(&o, "status");
-    json_out_cstr(&o, "success");
+    json_out_member_cstr(&o, "status", "success");
     if (x->options.global_steps >= 0)
         json_out_member_i64(&o, "global_steps", x->options.global_steps);
     put_steps(x, t, &o);
     json_out_member_i64(&o, "prompt_len", t->n_prompt);
     json_out_member_i64(&o, "response_len", t->n);
     json_out_member_i64(&o, "seq_len", t->total);
-    json_out_key(&o, "uid");
-    json_out_str(&o, uid);
-    if (native_reason(t)) {
-        json_out_key(&o, "materialization_reason");
-        json_out_cstr(&o, native_reason(t));
-    }
+    json_out_member_str(&o, "uid", uid);
+    if (native_reason(t))
+        json_out_member_cstr(&o, "materialization_reason", native_reason(t));
     json_out_end_obj(&o);
 }
 
@@ -146,8 +142,7 @@ static void put_reward_extra(const struct export *x, struct json_out *o)
 {
     const struct reward *r = x->told;
 
-    json_out_key(o, "reward_extra_info");
-    json_out_obj(o);
+    json_out_member_obj(o, "reward_extra_info");
     for (size_t i = 0; i < r->members.n; i++) {
         if (str_eq_c(r->members.at[i].key, "reward") || str_eq_c(r->members.at[i].key, "finished"))
             continue;
@@ -160,8 +155,7 @@ static void put_reward_extra(const struct export *x, struct json_out *o)
 /* Writes reward_extra_info twice: verl reads it inside of extra_fields, uni-agent next to it. */
 static void put_extra_fields(struct export *x, const struct trajectory *t, struct json_out *o)
 {
-    json_out_key(o, "extra_fields");
-    json_out_obj(o);
+    json_out_member_obj(o, "extra_fields");
     if (!t->has_steps && x->options.global_steps >= 0)
         put_steps(x, t, o);
     native_write_extra_members(t, o);
@@ -191,13 +185,11 @@ static void verl_columns(struct export *x, const struct trajectory *t, struct js
     /* the trajectory's JSON has the prompt's text */
     const struct buf *native = tensors_meta(x, KEY_NATIVE);
 
-    json_out_key(o, "raw_prompt");
-    json_out_arr(o);
+    json_out_member_arr(o, "raw_prompt");
     if (x->prompt_bytes > 0)
         json_out_raw(o, str_of(native->p + x->prompt_at, x->prompt_bytes));
     json_out_end_arr(o);
-    json_out_key(o, "multi_modal_inputs");
-    json_out_obj(o);
+    json_out_member_obj(o, "multi_modal_inputs");
     json_out_end_obj(o);
     json_out_member_i64(o, "num_turns", t->verl_num_turns);
     json_out_key(o, "reward_score");
@@ -209,8 +201,7 @@ static void verl_columns(struct export *x, const struct trajectory *t, struct js
 
         if (is_own_column(name))
             continue;
-        json_out_key_str(o, name);
-        json_out_value(o, &data->members[i].value);
+        json_out_member_of(o, name, &data->members[i].value);
     }
 }
 
@@ -225,8 +216,7 @@ MAY_PAUSE static void verl_notes(struct export *x, const struct trajectory *t)
     o = meta_item(x, KEY_ROWS, t);
     put_native(x, KEY_NATIVE, t);
     json_out_obj(&o);
-    json_out_key(&o, "uid");
-    json_out_str(&o, uid);
+    json_out_member_str(&o, "uid", uid);
     json_out_member_i64(&o, "session_id", x->options.session_index);
     if (x->options.global_steps >= 0)
         json_out_member_i64(&o, "global_steps", x->options.global_steps);

@@ -11,8 +11,7 @@
 static void put_turn(const struct trajectory *t, const struct trajectory_turn *turn,
                      struct json_out *o)
 {
-    json_out_key(o, "turn");
-    json_out_obj(o);
+    json_out_member_obj(o, "turn");
     native_write_turn_members(t, turn, o);
     json_out_end_obj(o);
 }
@@ -45,8 +44,7 @@ static void put_trajectory_id(const struct export *x, const struct trajectory *t
 {
     int64_t rollout = x->options.session_index, size = session_view(x->session).group_size;
 
-    json_out_key(o, "trajectory_id");
-    json_out_obj(o);
+    json_out_member_obj(o, "trajectory_id");
     json_out_member_str(o, "instance_id",
                         x->options.uid.p ? x->options.uid : session_view(x->session).id);
     json_out_member_i64(o, "repetition_id",
@@ -61,8 +59,7 @@ static void put_rewards(struct export *x, uint32_t n, bool last, struct json_out
     double reward;
 
     if (!export_reward(x, &reward)) {
-        json_out_key(o, "rewards");
-        json_out_null(o);
+        json_out_member_null(o, "rewards");
         return;
     }
     rewards = arena_calloc(&x->scratch, n + (size_t)1, sizeof(*rewards));
@@ -82,17 +79,14 @@ static void put_step(struct export *x, uint32_t i, struct json_out *o)
     export_array(x, o, "prompt_token_ids", PIECE_JSON_I32, t->ids, t->n_prompt + turn->start);
     export_array(x, o, "response_ids", PIECE_JSON_I32, t->ids + t->n_prompt + turn->start, n);
     export_array(x, o, "loss_mask", PIECE_JSON_BITS, t->mask + turn->start, n);
-    if (t->logprobs) {
+    if (t->logprobs)
         export_array(x, o, "rollout_logprobs", PIECE_JSON_F32, t->logprobs + turn->start, n);
-    } else {
-        json_out_key(o, "rollout_logprobs");
-        json_out_null(o);
-    }
+    else
+        json_out_member_null(o, "rollout_logprobs");
     put_rewards(x, n, last, o);
     json_out_member_str(o, "stop_reason", turn->checkpoint->finish_reason);
     put_trajectory_id(x, t, o);
-    json_out_key(o, "is_last_step");
-    json_out_bool(o, last);
+    json_out_member_bool(o, "is_last_step", last);
     put_turn(t, turn, o);
     json_out_end_obj(o);
 }
@@ -138,15 +132,11 @@ static void put_output_items(const struct checkpoint *checkpoint, struct json_ou
 {
     const struct json *m = checkpoint->message;
 
-    json_out_key(o, "output_items");
-    json_out_arr(o);
+    json_out_member_arr(o, "output_items");
     json_out_obj(o);
-    json_out_key(o, "type");
-    json_out_cstr(o, "message");
-    for (uint32_t i = 0; m && i < m->n; i++) {
-        json_out_key_str(o, json_string(&m->members[i].key));
-        json_out_value(o, &m->members[i].value);
-    }
+    json_out_member_cstr(o, "type", "message");
+    for (uint32_t i = 0; m && i < m->n; i++)
+        json_out_member_of(o, json_string(&m->members[i].key), &m->members[i].value);
     json_out_end_obj(o);
     json_out_end_arr(o);
     json_out_member_i64(o, "token_item_index", 0);
@@ -162,16 +152,13 @@ static void put_record(struct export *x, const struct trajectory *t,
     json_out_member_i64(o, "schema_version", TOKEN_ENTRY_VERSION);
     json_out_member_str(o, "rollout_id", session_view(x->session).id);
     json_out_member_str(o, "model_call_id", turn->checkpoint->response_id);
-    json_out_key(o, "model");
-    json_out_cstr(o, x->input.model ? model_info(x->input.model)->name : "");
+    json_out_member_cstr(o, "model", x->input.model ? model_info(x->input.model)->name : "");
     export_array(x, o, "prompt_token_ids", PIECE_JSON_I32, t->ids, t->n_prompt + turn->start);
     export_array(x, o, "generation_token_ids", PIECE_JSON_I32, ids, n);
     export_array(x, o, "generation_log_probs", PIECE_JSON_F32, t->logprobs + turn->start, n);
-    json_out_key(o, "routed_experts");
-    json_out_null(o);
+    json_out_member_null(o, "routed_experts");
     put_output_items(turn->checkpoint, o);
-    json_out_key(o, "created_at");
-    json_out_seconds(o, turn->checkpoint->at_ms);
+    json_out_member_seconds(o, "created_at", turn->checkpoint->at_ms);
     json_out_key(o, "reward");
     export_put_reward(x, o);
     put_turn(t, turn, o);

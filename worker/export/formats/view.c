@@ -33,8 +33,7 @@ static void put_base64(struct json_out *o, struct str bytes)
     char *text = mem_calloc(n + 1, 1);
 
     base64_encode(bytes.p, bytes.len, text);
-    json_out_key(o, "b");
-    json_out_str(o, str_of(text, n));
+    json_out_member_str(o, "b", str_of(text, n));
     free(text);
 }
 
@@ -47,15 +46,12 @@ static void put_id(const struct model *m, int32_t id, struct json_out *o)
     json_out_key_str(o, buf_str(&name));
     json_out_obj(o);
     if (bytes.p && utf8_valid(bytes)) {
-        json_out_key(o, "t");
-        json_out_str(o, bytes);
+        json_out_member_str(o, "t", bytes);
     } else if (bytes.p) {
         put_base64(o, bytes);
     }
-    if (model_is_special(m, id)) {
-        json_out_key(o, "s");
-        json_out_i64(o, 1);
-    }
+    if (model_is_special(m, id))
+        json_out_member_i64(o, "s", 1);
     json_out_end_obj(o);
     buf_done(&name);
 }
@@ -112,8 +108,7 @@ static void put_drift_place(const struct drift_place *p, struct json_out *o)
     json_out_member_str(o, "kind", str_cstr(drift_kind_name(p->kind)));
     json_out_member_i64(o, "position", p->position);
     json_out_member_i64(o, "n", p->n);
-    json_out_key(o, "want");
-    json_out_arr(o);
+    json_out_member_arr(o, "want");
     for (size_t i = 0; i < count_kept_ids(p); i++)
         json_out_i64(o, p->wanted[i]);
     json_out_end_arr(o);

@@ -110,8 +110,7 @@ static void put_list(struct json_out *o, const struct offered_list *list, uint32
     if (list->first != turn) {
         json_out_member_i64(o, "same", list->first);
     } else if (list->text.p) {
-        json_out_key(o, "tools");
-        json_out_raw(o, list->text);
+        json_out_member_raw(o, "tools", list->text);
     } else {
         json_out_member_bool(o, "cut", true);
         json_out_member_i64(o, "n", json_is(list->tools, JSON_ARRAY) ? list->tools->n : 1);

@@ -12,24 +12,15 @@ static void write_model(struct service_request *r, const char *name, uint32_t co
                         struct json_out *o)
 {
     json_out_obj(o);
-    json_out_key(o, "id");
-    json_out_cstr(o, name);
-    json_out_key(o, "object");
-    json_out_cstr(o, "model");
-    json_out_key(o, "type");
-    json_out_cstr(o, "model");
-    json_out_key(o, "created");
-    json_out_i64(o, (int64_t)r->service->started_s);
-    json_out_key(o, "created_at");
-    json_out_cstr(o, "1970-01-01T00:00:00Z");
-    json_out_key(o, "owned_by");
-    json_out_cstr(o, "rollgate");
-    json_out_key(o, "display_name");
-    json_out_cstr(o, name);
-    if (context > 0) {
-        json_out_key(o, "max_model_len");
-        json_out_i64(o, context);
-    }
+    json_out_member_cstr(o, "id", name);
+    json_out_member_cstr(o, "object", "model");
+    json_out_member_cstr(o, "type", "model");
+    json_out_member_i64(o, "created", (int64_t)r->service->started_s);
+    json_out_member_cstr(o, "created_at", "1970-01-01T00:00:00Z");
+    json_out_member_cstr(o, "owned_by", "rollgate");
+    json_out_member_cstr(o, "display_name", name);
+    if (context > 0)
+        json_out_member_i64(o, "max_model_len", context);
     json_out_end_obj(o);
 }
 
@@ -68,15 +59,12 @@ void models_get(struct service_request *r, struct str name)
     pool = engine_pool_named(engines, asked);
     if (name.len <= 1) {
         json_out_obj(&o);
-        json_out_key(&o, "object");
-        json_out_cstr(&o, "list");
-        json_out_key(&o, "data");
-        json_out_arr(&o);
+        json_out_member_cstr(&o, "object", "list");
+        json_out_member_arr(&o, "data");
         write_own(r, &o);
         engine_pool_each_name(engines, write_pool, &(struct pools_list){r, &o});
         json_out_end_arr(&o);
-        json_out_key(&o, "has_more");
-        json_out_bool(&o, false);
+        json_out_member_bool(&o, "has_more", false);
         json_out_end_obj(&o);
     } else if (str_eq_c(asked, own_name(r))) {
         write_own(r, &o);

@@ -149,11 +149,9 @@ static const struct {
 /* Writes the kinds of keys. */
 static void write_schemes(struct json_out *o)
 {
-    json_out_key(o, "securitySchemes");
-    json_out_obj(o);
+    json_out_member_obj(o, "securitySchemes");
     for (size_t i = 0; i < ARRAY_LEN(scope_names); i++) {
-        json_out_key(o, scope_names[i].name);
-        json_out_obj(o);
+        json_out_member_obj(o, scope_names[i].name);
         openapi_member(o, "type", "http");
         openapi_member(o, "scheme", "bearer");
         openapi_member(o, "description", scope_names[i].about);
@@ -165,14 +163,12 @@ static void write_schemes(struct json_out *o)
 /* Writes the accepted kinds of keys, any of which is enough; none for public routes. */
 static void write_security(struct json_out *o, unsigned scopes)
 {
-    json_out_key(o, "security");
-    json_out_arr(o);
+    json_out_member_arr(o, "security");
     for (size_t i = 0; i < ARRAY_LEN(scope_names); i++) {
         if (!(scopes & scope_names[i].bit))
             continue;
         json_out_obj(o);
-        json_out_key(o, scope_names[i].name);
-        json_out_arr(o);
+        json_out_member_arr(o, scope_names[i].name);
         json_out_end_arr(o);
         json_out_end_obj(o);
     }
@@ -199,11 +195,9 @@ static void write_parameter(struct json_out *o, struct str name, bool in_path,
                             const struct input *in)
 {
     json_out_obj(o);
-    json_out_key(o, "name");
-    json_out_str(o, name);
+    json_out_member_str(o, "name", name);
     openapi_member(o, "in", in_path ? "path" : "query");
-    json_out_key(o, "required");
-    json_out_bool(o, in_path);
+    json_out_member_bool(o, "required", in_path);
     if (in)
         openapi_member(o, "description", in->summary);
     json_out_key(o, "schema");
@@ -220,8 +214,7 @@ static void write_parameters(struct json_out *o, const struct told_route *t)
     struct str left = str_cstr(t->path);
     size_t at;
 
-    json_out_key(o, "parameters");
-    json_out_arr(o);
+    json_out_member_arr(o, "parameters");
     while ((at = str_find(left, STR("{"), 0)) != SIZE_MAX) {
         size_t end = str_find(left, STR("}"), at);
 
@@ -247,15 +240,13 @@ static void write_parameters(struct json_out *o, const struct told_route *t)
 /* Writes the fields of the control plane; null means "not given". */
 static void write_body_fields(struct json_out *o, const struct told_route *t)
 {
-    json_out_key(o, "properties");
-    json_out_obj(o);
+    json_out_member_obj(o, "properties");
     for (size_t i = 0; i < inputs_all.n; i++) {
         const struct input *in = input_of(t, i, PLACE_BODY);
 
         if (!in)
             continue;
-        json_out_key(o, in->name);
-        json_out_obj(o);
+        json_out_member_obj(o, in->name);
         openapi_member(o, "description", in->summary);
         json_out_key(o, "anyOf"); /* null: not given */
         json_out_arr(o);
@@ -265,21 +256,16 @@ static void write_body_fields(struct json_out *o, const struct told_route *t)
         json_out_end_obj(o);
     }
     json_out_end_obj(o);
-    json_out_key(o, "additionalProperties");
-    json_out_bool(o, false);
+    json_out_member_bool(o, "additionalProperties", false);
 }
 
 /* The request's body, from whichever table describes it. */
 static void write_body(struct json_out *o, const struct told_route *t)
 {
-    json_out_key(o, "requestBody");
-    json_out_obj(o);
-    json_out_key(o, "content");
-    json_out_obj(o);
-    json_out_key(o, "application/json");
-    json_out_obj(o);
-    json_out_key(o, "schema");
-    json_out_obj(o);
+    json_out_member_obj(o, "requestBody");
+    json_out_member_obj(o, "content");
+    json_out_member_obj(o, "application/json");
+    json_out_member_obj(o, "schema");
     openapi_member(o, "type", "object");
     if (t->inputs)
         write_body_fields(o, t);
@@ -307,8 +293,7 @@ static void write_operation_id(struct json_out *o, const struct told_route *t)
         else if (n > 0 && id[n - 1] != '_')
             id[n++] = '_';
     }
-    json_out_key(o, "operationId");
-    json_out_str(o, str_of(id, n));
+    json_out_member_str(o, "operationId", str_of(id, n));
 }
 
 /* One method of one path. */
@@ -320,12 +305,10 @@ static void write_operation(struct json_out *o, const struct told_route *t)
     for (; t->method[n] && n + 1 < sizeof(method); n++)
         method[n] = (char)tolower((unsigned char)t->method[n]);
     method[n] = '\0';
-    json_out_key(o, method);
-    json_out_obj(o);
+    json_out_member_obj(o, method);
     write_operation_id(o, t);
     openapi_member(o, "summary", t->summary);
-    json_out_key(o, "tags");
-    json_out_arr(o);
+    json_out_member_arr(o, "tags");
     json_out_cstr(o, t->plane);
     json_out_end_arr(o);
     write_security(o, t->scopes);
@@ -349,13 +332,11 @@ static bool is_first_of_path(const struct told_routes *all, size_t i)
 /* Writes all paths. */
 static void write_paths(struct json_out *o, const struct told_routes *all)
 {
-    json_out_key(o, "paths");
-    json_out_obj(o);
+    json_out_member_obj(o, "paths");
     for (size_t i = 0; i < all->n; i++) {
         if (!is_first_of_path(all, i))
             continue;
-        json_out_key(o, all->at[i].path);
-        json_out_obj(o);
+        json_out_member_obj(o, all->at[i].path);
         for (size_t j = i; j < all->n; j++) {
             if (strcmp(all->at[j].path, all->at[i].path) == 0)
                 write_operation(o, &all->at[j]);
@@ -374,14 +355,12 @@ static void write_document(struct buf *to)
 
     json_out_obj(&o);
     openapi_member(&o, "openapi", "3.1.0");
-    json_out_key(&o, "info");
-    json_out_obj(&o);
+    json_out_member_obj(&o, "info");
     openapi_member(&o, "title", "rollgate");
     openapi_member(&o, "version", RG_VERSION);
     json_out_end_obj(&o);
     write_paths(&o, all);
-    json_out_key(&o, "components");
-    json_out_obj(&o);
+    json_out_member_obj(&o, "components");
     write_schemes(&o);
     openapi_error_schema(&o);
     openapi_error_codes(&o);
@@ -411,8 +390,7 @@ void openapi_index(struct service_request *r)
     json_out_obj(&o);
     openapi_member(&o, "name", "rollgate");
     openapi_member(&o, "version", RG_VERSION);
-    json_out_key(&o, "links");
-    json_out_obj(&o);
+    json_out_member_obj(&o, "links");
     if (r->service->config->ui)
         openapi_member(&o, "viewer", "/ui");
     openapi_member(&o, "api", "/openapi.json");
@@ -421,8 +399,7 @@ void openapi_index(struct service_request *r)
     openapi_member(&o, "metrics", "/metrics");
     json_out_end_obj(&o);
     openapi_member(&o, "settings", "rollgate config --docs");
-    json_out_key(&o, "routes");
-    json_out_arr(&o);
+    json_out_member_arr(&o, "routes");
     for (size_t i = 0; i < all->n; i++) {
         const struct told_route *t = &all->at[i];
 
@@ -430,8 +407,7 @@ void openapi_index(struct service_request *r)
         openapi_member(&o, "method", t->method);
         openapi_member(&o, "path", t->path);
         openapi_member(&o, "summary", t->summary);
-        json_out_key(&o, "scopes");
-        json_out_arr(&o);
+        json_out_member_arr(&o, "scopes");
         for (size_t j = 0; j < ARRAY_LEN(scope_names); j++) {
             if (t->scopes & scope_names[j].bit)
                 json_out_cstr(&o, scope_names[j].name);

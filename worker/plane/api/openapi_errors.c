@@ -134,10 +134,8 @@ static bool is_internal(enum err_kind kind)
 /* Writes the codes as an enumeration. */
 static void write_error_codes(struct json_out *o)
 {
-    json_out_key(o, "code");
-    json_out_obj(o);
-    json_out_key(o, "enum");
-    json_out_arr(o);
+    json_out_member_obj(o, "code");
+    json_out_member_arr(o, "enum");
     for (size_t i = 0; i < ARRAY_LEN(errors); i++) {
         if (!is_internal(errors[i].kind))
             json_out_cstr(o, errors[i].code);
@@ -149,25 +147,17 @@ static void write_error_codes(struct json_out *o)
 /* Writes the schema of an error's body. */
 void openapi_error_schema(struct json_out *o)
 {
-    json_out_key(o, "schemas");
-    json_out_obj(o);
-    json_out_key(o, "Error");
-    json_out_obj(o);
+    json_out_member_obj(o, "schemas");
+    json_out_member_obj(o, "Error");
     openapi_member(o, "type", "object");
-    json_out_key(o, "properties");
-    json_out_obj(o);
-    json_out_key(o, "error");
-    json_out_obj(o);
+    json_out_member_obj(o, "properties");
+    json_out_member_obj(o, "error");
     openapi_member(o, "type", "object");
-    json_out_key(o, "properties");
-    json_out_obj(o);
+    json_out_member_obj(o, "properties");
     write_error_codes(o);
-    json_out_key(o, "message");
-    json_out_raw(o, STR("{\"type\":\"string\"}"));
-    json_out_key(o, "type");
-    json_out_raw(o, STR("{\"type\":\"string\"}"));
-    json_out_key(o, "param");
-    json_out_raw(o, STR("{\"type\":[\"string\",\"null\"]}"));
+    json_out_member_raw(o, "message", STR("{\"type\":\"string\"}"));
+    json_out_member_raw(o, "type", STR("{\"type\":\"string\"}"));
+    json_out_member_raw(o, "param", STR("{\"type\":[\"string\",\"null\"]}"));
     json_out_end_obj(o);
     json_out_end_obj(o);
     json_out_end_obj(o);
@@ -178,27 +168,21 @@ void openapi_error_schema(struct json_out *o)
 /* Writes the shared "Error" response, with every code, its status and whether to retry. */
 void openapi_error_codes(struct json_out *o)
 {
-    json_out_key(o, "responses");
-    json_out_obj(o);
-    json_out_key(o, "Error");
-    json_out_obj(o);
+    json_out_member_obj(o, "responses");
+    json_out_member_obj(o, "Error");
     openapi_member(
         o, "description",
         "error.code names the failure. x-should-retry says whether the same request may be "
         "sent again. Anthropic paths answer in Anthropic's form");
-    json_out_key(o, "content");
-    json_out_raw(o, STR(CONTENT));
-    json_out_key(o, "x-codes");
-    json_out_arr(o);
+    json_out_member_raw(o, "content", STR(CONTENT));
+    json_out_member_arr(o, "x-codes");
     for (size_t i = 0; i < ARRAY_LEN(errors); i++) {
         if (is_internal(errors[i].kind))
             continue;
         json_out_obj(o);
-        json_out_key(o, "status");
-        json_out_i64(o, errors[i].status);
+        json_out_member_i64(o, "status", errors[i].status);
         openapi_member(o, "code", errors[i].code);
-        json_out_key(o, "retry");
-        json_out_bool(o, errors[i].retry);
+        json_out_member_bool(o, "retry", errors[i].retry);
         openapi_member(o, "meaning", errors[i].meaning);
         json_out_end_obj(o);
     }
@@ -234,12 +218,9 @@ static void write_status(struct json_out *o, size_t i, unsigned on)
             buf_printf(&codes, "%s%s", codes.len ? ", " : "", errors[k].code);
     }
     (void)snprintf(status, sizeof(status), "%d", errors[i].status);
-    json_out_key(o, status);
-    json_out_obj(o);
-    json_out_key(o, "description");
-    json_out_str(o, buf_str(&codes));
-    json_out_key(o, "content");
-    json_out_raw(o, STR(CONTENT));
+    json_out_member_obj(o, status);
+    json_out_member_str(o, "description", buf_str(&codes));
+    json_out_member_raw(o, "content", STR(CONTENT));
     json_out_end_obj(o);
     buf_done(&codes);
 }
@@ -249,15 +230,12 @@ void openapi_responses(struct json_out *o, const struct told_route *t)
 {
     unsigned on = marks_of(t);
 
-    json_out_key(o, "responses");
-    json_out_obj(o);
-    json_out_key(o, "2XX");
-    json_out_raw(o, STR("{\"description\":\"Done\"}"));
+    json_out_member_obj(o, "responses");
+    json_out_member_raw(o, "2XX", STR("{\"description\":\"Done\"}"));
     for (size_t i = 0; i < ARRAY_LEN(errors); i++) {
         if (is_shown(i, on) && is_first_of_status(i, on))
             write_status(o, i, on);
     }
-    json_out_key(o, "default");
-    json_out_raw(o, STR("{\"$ref\":\"#/components/responses/Error\"}"));
+    json_out_member_raw(o, "default", STR("{\"$ref\":\"#/components/responses/Error\"}"));
     json_out_end_obj(o);
 }

@@ -14,8 +14,7 @@
 
 void openapi_member(struct json_out *o, const char *key, const char *text)
 {
-    json_out_key(o, key);
-    json_out_cstr(o, text);
+    json_out_member_cstr(o, key, text);
 }
 
 static void write_type(struct json_out *o, const char *type)
@@ -27,10 +26,8 @@ static void write_type(struct json_out *o, const char *type)
 static void write_range(struct json_out *o, const struct input *in)
 {
     write_type(o, in->kind == INPUT_KIND_INTEGER ? "integer" : "number");
-    json_out_key(o, "minimum");
-    json_out_double(o, in->min);
-    json_out_key(o, "maximum");
-    json_out_double(o, in->max);
+    json_out_member_double(o, "minimum", in->min);
+    json_out_member_double(o, "maximum", in->max);
 }
 
 /* Writes the names that a field accepts. */
@@ -38,8 +35,7 @@ static void write_choices(struct json_out *o, const char *choices)
 {
     struct str left = str_cstr(choices);
 
-    json_out_key(o, "enum");
-    json_out_arr(o);
+    json_out_member_arr(o, "enum");
     while (left.len > 0) {
         size_t comma = str_find(left, STR(", "), 0);
         struct str one = str_sub(left, 0, comma == SIZE_MAX ? left.len : comma);
@@ -56,16 +52,12 @@ static void write_sampling(struct json_out *o, bool names_only)
 {
     if (names_only) {
         write_type(o, "array");
-        json_out_key(o, "items");
-        json_out_obj(o);
-        json_out_key(o, "enum");
-        json_out_arr(o);
+        json_out_member_obj(o, "items");
+        json_out_member_arr(o, "enum");
     } else {
         write_type(o, "object");
-        json_out_key(o, "additionalProperties");
-        json_out_bool(o, false);
-        json_out_key(o, "properties");
-        json_out_obj(o);
+        json_out_member_bool(o, "additionalProperties", false);
+        json_out_member_obj(o, "properties");
     }
     for (size_t i = 0; sampling_name_at(i); i++) {
         if (names_only) {
@@ -78,8 +70,7 @@ static void write_sampling(struct json_out *o, bool names_only)
     if (names_only) {
         json_out_end_arr(o);
     } else {
-        json_out_key(o, SAMPLING_ENGINE_EXTRA);
-        json_out_raw(o, STR("{\"type\":[\"object\",\"null\"]}"));
+        json_out_member_raw(o, SAMPLING_ENGINE_EXTRA, STR("{\"type\":[\"object\",\"null\"]}"));
     }
     json_out_end_obj(o);
 }
@@ -88,10 +79,8 @@ static void write_sampling(struct json_out *o, bool names_only)
 static void write_text(struct json_out *o, const struct input *in)
 {
     write_type(o, "string");
-    json_out_key(o, "minLength");
-    json_out_i64(o, in->min > 0 ? 1 : 0);
-    json_out_key(o, "maxLength");
-    json_out_double(o, in->max);
+    json_out_member_i64(o, "minLength", in->min > 0 ? 1 : 0);
+    json_out_member_double(o, "maxLength", in->max);
 }
 
 /* Returns the schema, as JSON members, for a kind whose schema is the same for every field; NULL
@@ -184,8 +173,7 @@ static void write_inner(struct json_out *o, const struct dialect *d, struct str 
 
     json_out_obj(o);
     write_type(o, "object");
-    json_out_key(o, "properties");
-    json_out_obj(o);
+    json_out_member_obj(o, "properties");
     for (size_t i = 0; (row = request_member_at(d, i)); i++) {
         struct str name = str_cstr(row);
 
@@ -216,8 +204,7 @@ void openapi_dialect(struct json_out *o, const struct dialect *d)
     const char *row;
 
     openapi_member(o, "description", "More members are accepted, without effect (dropped_fields)");
-    json_out_key(o, "properties");
-    json_out_obj(o);
+    json_out_member_obj(o, "properties");
     for (size_t i = 0; (row = request_member_at(d, i)); i++) {
         size_t dot = str_find(str_cstr(row), STR("."), 0);
         struct str name = str_sub(str_cstr(row), 0, dot);
@@ -239,8 +226,7 @@ void openapi_names(struct json_out *o, const char *names)
 {
     struct str left = str_cstr(names);
 
-    json_out_key(o, "properties");
-    json_out_obj(o);
+    json_out_member_obj(o, "properties");
     while (left.len > 0) {
         size_t comma = str_find(left, STR(", "), 0);
         struct str one = str_sub(left, 0, comma == SIZE_MAX ? left.len : comma);
@@ -250,6 +236,5 @@ void openapi_names(struct json_out *o, const char *names)
         left = str_sub(left, one.len + 2, SIZE_MAX);
     }
     json_out_end_obj(o);
-    json_out_key(o, "additionalProperties");
-    json_out_bool(o, false);
+    json_out_member_bool(o, "additionalProperties", false);
 }

@@ -83,8 +83,7 @@ static int create_fresh(struct service_request *r, struct str asked, char *id, s
     int rc;
 
     json_out_obj(&o);
-    json_out_key(&o, "reseeded_from");
-    json_out_str(&o, asked);
+    json_out_member_str(&o, "reseeded_from", asked);
     json_out_end_obj(&o);
     (void)ids_session(env->ids, r->service->heritage->index, id);
     rc = json_parse(&a, buf_str(&text), &options, e);

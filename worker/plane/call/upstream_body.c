@@ -36,23 +36,15 @@ static void write_numbers(struct json_out *o, const struct sampling *s)
     };
 
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-        if (s->given & sampling_bit(str_cstr(all[i].name))) {
-            json_out_key(o, all[i].name);
-            json_out_double(o, all[i].value);
-        }
+        if (s->given & sampling_bit(str_cstr(all[i].name)))
+            json_out_member_double(o, all[i].name, all[i].value);
     }
-    if (s->given & sampling_bit(STR("top_k"))) {
-        json_out_key(o, "top_k");
-        json_out_i64(o, s->top_k);
-    }
-    if (s->has_seed) {
-        json_out_key(o, "seed");
-        json_out_i64(o, s->seed);
-    }
-    if (s->given & sampling_bit(STR("ignore_eos"))) {
-        json_out_key(o, "ignore_eos");
-        json_out_bool(o, s->ignore_eos);
-    }
+    if (s->given & sampling_bit(STR("top_k")))
+        json_out_member_i64(o, "top_k", s->top_k);
+    if (s->has_seed)
+        json_out_member_i64(o, "seed", s->seed);
+    if (s->given & sampling_bit(STR("ignore_eos")))
+        json_out_member_bool(o, "ignore_eos", s->ignore_eos);
 }
 
 /* Returns the messages of the client's own request if that is passed on, otherwise those of the
@@ -108,10 +100,9 @@ static void write_sampling(struct json_out *o, const struct model_call *t, int64
     const struct sampling *s = t->sampling;
 
     write_numbers(o, s);
-    if (max_tokens > 0) {
-        json_out_key(o, has_newer_limit(t) ? "max_completion_tokens" : "max_tokens");
-        json_out_i64(o, max_tokens);
-    }
+    if (max_tokens > 0)
+        json_out_member_i64(o, has_newer_limit(t) ? "max_completion_tokens" : "max_tokens",
+                            max_tokens);
     write_value(o, t, "stop", s->stop);
     write_value(o, t, "stop_token_ids", s->stop_token_ids);
     write_value(o, t, "min_tokens", s->min_tokens);
@@ -204,8 +195,7 @@ static void write_kwargs(struct json_out *o, const struct json *kwargs)
 
         if (!is_kwarg(name))
             continue;
-        json_out_key_str(o, name);
-        json_out_value(o, &kwargs->members[i].value);
+        json_out_member_of(o, name, &kwargs->members[i].value);
     }
     json_out_end_obj(o);
 }
@@ -311,12 +301,9 @@ void upstream_texts(struct model_call *t)
 static void write_function(struct json_out *o, struct str name)
 {
     json_out_obj(o);
-    json_out_key(o, "type");
-    json_out_cstr(o, "function");
-    json_out_key(o, "function");
-    json_out_obj(o);
-    json_out_key(o, "name");
-    json_out_str(o, name);
+    json_out_member_cstr(o, "type", "function");
+    json_out_member_obj(o, "function");
+    json_out_member_str(o, "name", name);
     json_out_end_obj(o);
     json_out_end_obj(o);
 }
@@ -325,14 +312,10 @@ static void write_function(struct json_out *o, struct str name)
 static void write_allowed(struct json_out *o, const struct chat_request *req)
 {
     json_out_obj(o);
-    json_out_key(o, "type");
-    json_out_cstr(o, "allowed_tools");
-    json_out_key(o, "allowed_tools");
-    json_out_obj(o);
-    json_out_key(o, "mode");
-    json_out_cstr(o, req->tool_choice == CHOICE_REQUIRED ? "required" : "auto");
-    json_out_key(o, "tools");
-    json_out_arr(o);
+    json_out_member_cstr(o, "type", "allowed_tools");
+    json_out_member_obj(o, "allowed_tools");
+    json_out_member_cstr(o, "mode", req->tool_choice == CHOICE_REQUIRED ? "required" : "auto");
+    json_out_member_arr(o, "tools");
     for (size_t i = 0; json_at(req->tool_allowed, i); i++)
         write_function(o, json_string(json_at(req->tool_allowed, i)));
     json_out_end_arr(o);
@@ -362,20 +345,15 @@ static void write_as_chat(struct json_out *o, const struct model_call *t)
     const struct json *kwargs = json_get(t->in.body, "chat_template_kwargs");
     const struct json *extra = t->sampling->engine_extra;
 
-    json_out_key(o, "model");
-    json_out_str(o, upstream_model(t));
+    json_out_member_str(o, "model", upstream_model(t));
     if (req->chat->messages) {
-        json_out_key(o, "messages");
-        json_out_null(o); /* upstream_texts has written the member */
+        json_out_member_null(o, "messages"); /* upstream_texts has written the member */
     }
     if (req->chat->tools && req->chat->tools->n > 0) {
-        json_out_key(o, "tools");
-        json_out_null(o); /* not passed on */
+        json_out_member_null(o, "tools"); /* not passed on */
         write_choice(o, req);
-        if (!req->parallel_tool_calls) {
-            json_out_key(o, "parallel_tool_calls");
-            json_out_bool(o, false);
-        }
+        if (!req->parallel_tool_calls)
+            json_out_member_bool(o, "parallel_tool_calls", false);
     }
     if (json_is(kwargs, JSON_OBJECT)) {
         json_out_key(o, "chat_template_kwargs");
@@ -384,17 +362,13 @@ static void write_as_chat(struct json_out *o, const struct model_call *t)
         else
             write_kwargs(o, kwargs);
     }
-    if (req->thinking.effort.p && !json_get(extra, "reasoning_effort")) {
-        json_out_key(o, "reasoning_effort");
-        json_out_str(o, req->thinking.effort);
-    }
+    if (req->thinking.effort.p && !json_get(extra, "reasoning_effort"))
+        json_out_member_str(o, "reasoning_effort", req->thinking.effort);
     if (!json_get(extra, "verbosity"))
         write_value(o, t, "verbosity", json_get(json_get(t->in.body, "text"), "verbosity"));
     if (req->logprobs) {
-        json_out_key(o, "logprobs");
-        json_out_bool(o, true);
-        json_out_key(o, "top_logprobs");
-        json_out_i64(o, req->top_logprobs);
+        json_out_member_bool(o, "logprobs", true);
+        json_out_member_i64(o, "top_logprobs", req->top_logprobs);
     }
 }
 

@@ -38,8 +38,7 @@ static void write_missing(struct json_out *o, const struct json *own, const stru
         if (str_eq_c(name, parts_name) || str_eq_c(name, "tool_calls") ||
             !json_is_null(json_get_str(own, name)))
             continue;
-        json_out_key_str(o, name);
-        json_out_value(o, &members->members[i].value);
+        json_out_member_of(o, name, &members->members[i].value);
     }
 }
 
@@ -70,8 +69,7 @@ static void write_calls_with_signed(struct json_out *o, const struct json *calls
         for (uint32_t k = 0; k < call->n; k++) {
             if (json_is_null(&call->members[k].value))
                 continue;
-            json_out_key_str(o, json_string(&call->members[k].key));
-            json_out_value(o, &call->members[k].value);
+            json_out_member_of(o, json_string(&call->members[k].key), &call->members[k].value);
         }
         write_missing(o, call, signed_call(signed_calls, call, i));
         json_out_end_obj(o);

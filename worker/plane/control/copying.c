@@ -117,8 +117,7 @@ static void put_answer(struct copying *c)
 
     json_out_obj(&o);
     control_put_created(&c->answer->request, c->id, c->now_ms, &o);
-    json_out_key(&o, c->told_as);
-    json_out_str(&o, c->from);
+    json_out_member_str(&o, c->told_as, c->from);
     json_out_end_obj(&o);
 }
 

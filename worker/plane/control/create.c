@@ -118,12 +118,9 @@ static void write_group(const struct minted_group *g, int64_t n, struct json_out
 {
     if (!g->list)
         return;
-    json_out_key(o, "group");
-    json_out_str(o, g->id);
-    json_out_key(o, "rollout");
-    json_out_i64(o, n);
-    json_out_key(o, "group_size");
-    json_out_i64(o, g->count);
+    json_out_member_str(o, "group", g->id);
+    json_out_member_i64(o, "rollout", n);
+    json_out_member_i64(o, "group_size", g->count);
 }
 
 static void write_created(struct service_request *r, struct str id, const struct minted_group *g,
@@ -152,10 +149,8 @@ static void begin_answer(struct creating *c)
     if (!c->group.list)
         return;
     json_out_obj(&c->out);
-    json_out_key(&c->out, "group");
-    json_out_str(&c->out, c->group.id);
-    json_out_key(&c->out, "sessions");
-    json_out_arr(&c->out);
+    json_out_member_str(&c->out, "group", c->group.id);
+    json_out_member_arr(&c->out, "sessions");
 }
 
 static void end_answer(struct creating *c)

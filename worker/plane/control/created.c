@@ -35,8 +35,7 @@ static void write_urls(struct service_request *r, struct str id, struct json_out
         buf_clear(&url);
         buf_printf(&url, "%s://%.*s/sessions/%.*s%s", scheme, (int)host.len, host.p, (int)id.len,
                    id.p, names[i][1]);
-        json_out_key(o, names[i][0]);
-        json_out_str(o, buf_str(&url));
+        json_out_member_str(o, names[i][0], buf_str(&url));
     }
     buf_done(&url);
 }
@@ -47,17 +46,12 @@ void control_put_created(struct service_request *r, struct str id, uint64_t now_
     const struct keys *k = r->service->keys;
     char key[KEY_TEXT_MAX];
 
-    json_out_key(o, "session_id");
-    json_out_str(o, id);
+    json_out_member_str(o, "session_id", id);
     write_urls(r, id, o);
     keys_make(k, KEY_AGENT, id, key);
-    json_out_key(o, "api_key");
-    json_out_cstr(o, key);
+    json_out_member_cstr(o, "api_key", key);
     keys_make(k, KEY_RUNNER, id, key);
-    json_out_key(o, "runner_key");
-    json_out_cstr(o, key);
-    json_out_key(o, "worker_index");
-    json_out_i64(o, r->service->heritage->index);
-    json_out_key(o, "created_at");
-    json_out_double(o, (double)now_ms / 1000.0);
+    json_out_member_cstr(o, "runner_key", key);
+    json_out_member_i64(o, "worker_index", r->service->heritage->index);
+    json_out_member_double(o, "created_at", (double)now_ms / 1000.0);
 }

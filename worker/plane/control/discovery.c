@@ -52,8 +52,7 @@ static void complain(struct discovery *d, const char *what, struct str why)
 {
     if (str_eq(buf_str(&d->told), why))
         return;
-    buf_clear(&d->told);
-    buf_add_str(&d->told, why);
+    buf_set(&d->told, why);
     log_warn(NULL, what, LOG_T("source", d->source.where), LOG_S("why", why));
 }
 

@@ -186,16 +186,13 @@ static void order_answer(struct engine_order *o)
         return;
     }
     json_out_obj(&out);
-    json_out_key(&out, "status");
-    json_out_cstr(&out, "ok");
-    json_out_key(&out, "edition");
-    json_out_i64(&out, (int64_t)o->next.edition);
+    json_out_member_cstr(&out, "status", "ok");
+    json_out_member_i64(&out, "edition", (int64_t)o->next.edition);
     json_out_key(&out, "added");
     put_names(o, &o->next, &o->now, &out);
     json_out_key(&out, "removed");
     put_names(o, &o->now, &o->next, &out);
-    json_out_key(&out, "drained");
-    json_out_bool(&out, !is_draining_engine(o));
+    json_out_member_bool(&out, "drained", !is_draining_engine(o));
     json_out_key(&out, "engines");
     engine_pool_write(o->service->calls.engines, &body);
     out.comma = true;

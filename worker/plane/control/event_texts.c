@@ -16,10 +16,8 @@ void event_put_gone(struct str id, bool ended, struct buf *out)
     struct json_out o = json_out_to(&json);
 
     json_out_obj(&o);
-    json_out_key(&o, "session_id");
-    json_out_str(&o, id);
-    json_out_key(&o, "ended");
-    json_out_bool(&o, ended);
+    json_out_member_str(&o, "session_id", id);
+    json_out_member_bool(&o, "ended", ended);
     json_out_end_obj(&o);
     feed_event(out, "session_gone", buf_str(&json));
     buf_done(&json);
@@ -32,10 +30,8 @@ void event_put_call(const struct call_place *c, bool ended, struct buf *out)
 
     json_out_obj(&o);
     json_out_member_i64(&o, "call", (int64_t)c->call);
-    if (!ended) {
-        json_out_key(&o, "parent");
-        json_out_str(&o, c->parent);
-    }
+    if (!ended)
+        json_out_member_str(&o, "parent", c->parent);
     json_out_end_obj(&o);
     feed_event(out, ended ? "call_end" : "call", buf_str(&json));
     buf_done(&json);
@@ -72,22 +68,14 @@ void event_put_tokens(const struct tokenizer *tok, const struct call_tokens *k, 
     struct json_out o = json_out_to(&json);
 
     json_out_obj(&o);
-    json_out_key(&o, "call");
-    json_out_i64(&o, (int64_t)k->call);
-    json_out_key(&o, "index");
-    json_out_i64(&o, k->index);
-    json_out_key(&o, "n");
-    json_out_i64(&o, (int64_t)k->n);
-    if (k->text.p) {
-        json_out_key(&o, "text");
-        json_out_str(&o, k->text);
-    }
-    if (k->so_far) {
-        json_out_key(&o, "so_far");
-        json_out_bool(&o, true);
-    }
-    json_out_key(&o, "tokens");
-    json_out_arr(&o);
+    json_out_member_i64(&o, "call", (int64_t)k->call);
+    json_out_member_i64(&o, "index", k->index);
+    json_out_member_i64(&o, "n", (int64_t)k->n);
+    if (k->text.p)
+        json_out_member_str(&o, "text", k->text);
+    if (k->so_far)
+        json_out_member_bool(&o, "so_far", true);
+    json_out_member_arr(&o, "tokens");
     for (size_t i = 0; i < k->ids.n; i++)
         put_token(tok, k, i, &o);
     json_out_end_arr(&o);

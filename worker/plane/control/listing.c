@@ -275,8 +275,7 @@ static bool past_next(struct listing *v)
     v->past.at.id = buf_str(&v->past.id);
     if (!session_next_past(st, clock_wall_ms(), &v->past.at))
         return false;
-    buf_clear(&v->past.id);
-    buf_add_str(&v->past.id, v->past.at.id);
+    buf_set(&v->past.id, v->past.at.id);
     s = session_find_any(st, v->past.at.id, &ended);
     if (s && session_serial(s) <= v->past.last_serial)
         v->past.at.kept = false; /* the session was listed already */
@@ -412,8 +411,7 @@ static void add_page(struct listing *v, const struct asking *q)
     if (q->status != 200 ||
         list_page_read(buf_str(&q->body), &v->arena, on_page_row, v, &cursor, &bad))
         mark_unreachable(v, q->status, &q->err);
-    buf_clear(&v->last);
-    buf_add_str(&v->last, cursor);
+    buf_set(&v->last, cursor);
     v->after = cursor;
 }
 

@@ -38,8 +38,7 @@ struct session *session_walk_next(const struct session_walk *w, struct session_s
 void session_walk_enter(struct session_walk *w, const struct session *s)
 {
     w->at = session_serial(s);
-    buf_clear(&w->at_id);
-    buf_add_str(&w->at_id, session_id(s));
+    buf_set(&w->at_id, session_id(s));
 }
 
 /* A session that was read back from the journal has a different serial, and comes later in the

@@ -98,8 +98,7 @@ static void put_figures(struct json_out *o, const struct run_counts *c)
             else
                 put_ratios(o, c->at);
             group = figures[i].group;
-            json_out_key(o, group);
-            json_out_obj(o);
+            json_out_member_obj(o, group);
         }
         put_figure(o, i, c->at[i]);
     }
@@ -129,8 +128,7 @@ static struct run_counts sum_row(struct stats *v, const struct run_series *row)
 
 static void put_total(struct json_out *o, const char *key, const struct run_counts *total)
 {
-    json_out_key(o, key);
-    json_out_obj(o);
+    json_out_member_obj(o, key);
     put_figures(o, total);
     json_out_end_obj(o);
 }
@@ -139,8 +137,7 @@ static void put_total(struct json_out *o, const char *key, const struct run_coun
 MAY_PAUSE static int put_series(struct answering *a, struct stats *v, struct json_out *o,
                                 struct err *e)
 {
-    json_out_key(o, "series");
-    json_out_arr(o);
+    json_out_member_arr(o, "series");
     for (unsigned i = 0; i < RUN_MINUTES; i++) {
         if (!v->used[i])
             continue;
@@ -184,8 +181,7 @@ MAY_PAUSE static int put_rows(struct answering *a, struct stats *v, struct json_
         json_out_cstr(o, run_label_name(v->label));
     else
         json_out_null(o);
-    json_out_key(o, "rows");
-    json_out_arr(o);
+    json_out_member_arr(o, "rows");
     for (unsigned i = 0; i < n; i++) {
         const struct run_series *row = &v->rows[i];
 
@@ -204,8 +200,7 @@ static void put_spent(struct json_out *o, const struct run_ended *x)
 {
     int longest = 0;
 
-    json_out_key(o, "time_s");
-    json_out_obj(o);
+    json_out_member_obj(o, "time_s");
     for (int i = 0; i < RUN_SPENDINGS; i++) {
         put_figure(o, RUN_SPENT_START + i, x->spent_us[i]);
         longest = x->spent_us[i] > x->spent_us[longest] ? i : longest;
@@ -220,8 +215,7 @@ static void put_ended(struct json_out *o, const struct run_ended *x)
     json_out_member_str(o, "session_id", str_cstr(x->session));
     json_out_member_str(o, "group", x->group[0] ? str_cstr(x->group) : (struct str){0});
     json_out_member_seconds(o, "ended_at", x->ended_ms);
-    json_out_key(o, "run_s");
-    json_out_double(o, (double)x->run_us / 1e6);
+    json_out_member_double(o, "run_s", (double)x->run_us / 1e6);
     json_out_key(o, "reward");
     if (x->rewarded)
         json_out_double(o, x->reward);
@@ -238,8 +232,7 @@ static void put_slowest(struct json_out *o, struct stats *v)
 {
     size_t n = run_board_read_slowest(v->run, v->from, v->to, v->slowest);
 
-    json_out_key(o, "slowest");
-    json_out_arr(o);
+    json_out_member_arr(o, "slowest");
     for (size_t i = 0; i < n; i++)
         put_ended(o, &v->slowest[i]);
     json_out_end_arr(o);
@@ -267,8 +260,7 @@ static void put_version(struct json_out *o, const struct run_mismatch_row *r, bo
     json_out_member_str(o, "version", str_cstr(other ? "other" : r->version));
     json_out_member_bool(o, "other", other);
     put_tally(o, &all);
-    json_out_key(o, "positions");
-    json_out_arr(o);
+    json_out_member_arr(o, "positions");
     for (int i = 0; i < RUN_POSITIONS; i++) {
         json_out_obj(o);
         put_tally(o, &r->positions[i]);
@@ -287,12 +279,9 @@ static void put_token(struct json_out *o, const struct run_token *t)
     json_out_member_i64(o, "token_id", t->id);
     json_out_member_str(o, "version", t->version[0] ? str_cstr(t->version) : (struct str){0});
     json_out_member_str(o, "reported_version", str_cstr(t->reported));
-    json_out_key(o, "sampled");
-    json_out_double(o, (double)t->sampled);
-    json_out_key(o, "trained");
-    json_out_double(o, (double)t->trained);
-    json_out_key(o, "difference");
-    json_out_double(o, (double)t->trained - (double)t->sampled);
+    json_out_member_double(o, "sampled", (double)t->sampled);
+    json_out_member_double(o, "trained", (double)t->trained);
+    json_out_member_double(o, "difference", (double)t->trained - (double)t->sampled);
     json_out_member_str(o, "before", str_cstr(t->before));
     json_out_member_str(o, "token", str_cstr(t->token));
     json_out_member_str(o, "after", str_cstr(t->after));
@@ -308,25 +297,20 @@ static void put_mismatch(struct json_out *o, struct stats *v)
     for (int i = 0; i < RUN_ROWS_MAX; i++)
         for (int k = 0; k < RUN_POSITIONS; k++)
             run_mismatch_merge(&all, &v->mismatch[i].positions[k]);
-    json_out_key(o, "mismatch");
-    json_out_obj(o);
-    json_out_key(o, "positions");
-    json_out_arr(o);
+    json_out_member_obj(o, "mismatch");
+    json_out_member_arr(o, "positions");
     for (int i = 0; i < RUN_POSITIONS; i++)
         json_out_i64(o, run_positions[i]);
     json_out_end_arr(o);
-    json_out_key(o, "total");
-    json_out_obj(o);
+    json_out_member_obj(o, "total");
     put_tally(o, &all);
     json_out_end_obj(o);
-    json_out_key(o, "versions");
-    json_out_arr(o);
+    json_out_member_arr(o, "versions");
     for (int i = 0; i < RUN_ROWS_MAX; i++)
         if (v->mismatch[i].newest_ms > 0)
             put_version(o, &v->mismatch[i], i == RUN_ROWS_MAX - 1);
     json_out_end_arr(o);
-    json_out_key(o, "worst");
-    json_out_arr(o);
+    json_out_member_arr(o, "worst");
     for (size_t i = 0; i < n; i++)
         put_token(o, &v->worst[i]);
     json_out_end_arr(o);
@@ -366,8 +350,7 @@ MAY_PAUSE static int put_stats(struct answering *a, struct stats *v, struct err 
     if (answering_flow(a, e))
         return -1;
     put_mismatch(&o, v);
-    json_out_key(&o, "unreachable");
-    json_out_arr(&o);
+    json_out_member_arr(&o, "unreachable");
     heritage_put_peers(a->request.service->heritage, &o);
     json_out_end_arr(&o);
     json_out_end_obj(&o);

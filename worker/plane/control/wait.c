@@ -71,10 +71,9 @@ static int answer_if_over(struct service *a, struct exchange *x, struct str id)
         struct json_out o = json_out_to(&body);
 
         json_out_obj(&o);
-        json_out_key(&o, "session_id");
-        json_out_str(&o, id);
-        json_out_key(&o, "phase");
-        json_out_cstr(&o, session_is_kept(a->calls.store, id) ? "finalized" : "aborted");
+        json_out_member_str(&o, "session_id", id);
+        json_out_member_cstr(&o, "phase",
+                             session_is_kept(a->calls.store, id) ? "finalized" : "aborted");
         json_out_end_obj(&o);
         respond_count(a, METRIC_DIALECT_CONTROL, 200);
         exchange_reply(x, 200, "application/json", buf_str(&body));

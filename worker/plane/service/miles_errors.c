@@ -35,8 +35,7 @@ void miles_write_error(const struct err *e, struct str path, struct buf *out)
     }
     surrogates_add_whole(buf_str(&text), &whole);
     json_out_obj(&o);
-    json_out_key(&o, "error");
-    json_out_str(&o, buf_str(&whole));
+    json_out_member_str(&o, "error", buf_str(&whole));
     json_out_end_obj(&o);
     buf_done(&text);
     buf_done(&whole);

@@ -155,22 +155,17 @@ void checkpoint_write_warnings(const struct checkpoint *t, struct json_out *o)
 
     if (!warning)
         return;
-    json_out_key(o, "warnings");
-    json_out_arr(o);
+    json_out_member_arr(o, "warnings");
     json_out_cstr(o, warning);
     json_out_end_arr(o);
 }
 
 void checkpoint_put_latency(const struct checkpoint *t, struct json_out *o)
 {
-    json_out_key(o, "latency_ms");
-    json_out_obj(o);
-    json_out_key(o, "queue");
-    json_out_double(o, (double)t->queue_us / 1000);
-    json_out_key(o, "engine");
-    json_out_double(o, (double)t->engine_us / 1000);
-    json_out_key(o, "gateway");
-    json_out_double(o, (double)t->gateway_us / 1000);
+    json_out_member_obj(o, "latency_ms");
+    json_out_member_double(o, "queue", (double)t->queue_us / 1000);
+    json_out_member_double(o, "engine", (double)t->engine_us / 1000);
+    json_out_member_double(o, "gateway", (double)t->gateway_us / 1000);
     json_out_end_obj(o);
 }
 

@@ -202,8 +202,7 @@ static void put_options(const struct snapshot_reader *r, struct record_in *in, s
 
         if (str_eq_c(name, "dispatched") || str_eq_c(name, "copies"))
             continue;
-        json_out_key_str(&o, name);
-        json_out_value(&o, &options->members[i].value);
+        json_out_member_of(&o, name, &options->members[i].value);
     }
     json_out_member_i64(&o, "copies", (int64_t)r->records->all.n);
     json_out_end_obj(&o);

@@ -72,14 +72,11 @@ static void write_call_head(struct record_telling *r, struct json_out *o,
     if (c->max_tokens)
         json_out_member_i64(o, "max_tokens", (uint64_t)c->max_tokens);
     if (!first) {
-        json_out_key(o, "answers");
-        json_out_arr(o);
+        json_out_member_arr(o, "answers");
         enter_stage(r, RECORD_TELLS_END);
     } else if (first->node) {
-        json_out_key(o, "request");
-        json_out_obj(o);
-        json_out_key(o, "messages");
-        json_out_arr(o);
+        json_out_member_obj(o, "request");
+        json_out_member_arr(o, "messages");
         r->messages = node_messages(first->node->parent, 0, &r->arena);
         enter_stage(r, RECORD_TELLS_MESSAGES);
     } else {
@@ -105,18 +102,13 @@ static void write_messages_step(struct record_telling *r, struct json_out *o)
 static void write_request_end(struct record_telling *r, struct json_out *o,
                               const struct message_node *node)
 {
-    if (node && node->env->tools) {
-        json_out_key(o, "tools");
-        json_out_value(o, node->env->tools);
-    }
-    if (node && node->env->kwargs) {
-        json_out_key(o, "chat_template_kwargs");
-        json_out_value(o, node->env->kwargs);
-    }
+    if (node && node->env->tools)
+        json_out_member_value(o, "tools", node->env->tools);
+    if (node && node->env->kwargs)
+        json_out_member_value(o, "chat_template_kwargs", node->env->kwargs);
     if (node)
         json_out_end_obj(o);
-    json_out_key(o, "prompt_ids");
-    json_out_arr(o);
+    json_out_member_arr(o, "prompt_ids");
     enter_stage(r, RECORD_TELLS_PROMPT);
 }
 
@@ -133,8 +125,7 @@ static int write_prompt_step(struct record_telling *r, struct json_out *o, struc
     if (r->at < all)
         return 0;
     json_out_end_arr(o);
-    json_out_key(o, "answers");
-    json_out_arr(o);
+    json_out_member_arr(o, "answers");
     enter_stage(r, RECORD_TELLS_ANSWER);
     return 0;
 }
@@ -145,10 +136,8 @@ static void write_answer_row(struct record_telling *r, struct json_out *o,
     json_out_obj(o);
     json_out_member_str(o, "response_id", t->response_id);
     json_out_member_str(o, "finish_reason", t->finish_reason);
-    json_out_key(o, "message");
-    json_out_value(o, t->message);
-    json_out_key(o, "output_ids");
-    json_out_arr(o);
+    json_out_member_value(o, "message", t->message);
+    json_out_member_arr(o, "output_ids");
     enter_stage(r, RECORD_TELLS_OUTPUT);
 }
 

@@ -62,16 +62,14 @@ int group_read(const struct json *v, struct session_options *o, struct err *e)
 
 static void put_number(struct json_out *out, const char *name, int64_t v)
 {
-    json_out_key(out, name);
-    json_out_i64(out, v);
+    json_out_member_i64(out, name, v);
 }
 
 void group_write(const struct session_options *o, struct json_out *out)
 {
     if (!o->group.p)
         return;
-    json_out_key(out, "group");
-    json_out_str(out, o->group);
+    json_out_member_str(out, "group", o->group);
     if (o->rollout >= 0)
         put_number(out, "rollout", o->rollout);
     if (o->group_size > 0)
@@ -88,10 +86,8 @@ static struct str group_attempt(const struct session *s)
 void group_put(const struct session *s, struct json_out *out)
 {
     group_write(&s->options, out);
-    if (group_attempt(s).p) {
-        json_out_key(out, "attempt");
-        json_out_value(out, json_get(s->options.labels, "attempt"));
-    }
+    if (group_attempt(s).p)
+        json_out_member_value(out, "attempt", json_get(s->options.labels, "attempt"));
 }
 
 struct str group_uid(const struct session *s)

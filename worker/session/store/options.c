@@ -246,8 +246,7 @@ static void put_value(struct json_out *o, const char *name, const struct json *v
 {
     if (!v)
         return;
-    json_out_key(o, name);
-    json_out_value(o, v);
+    json_out_member_value(o, name, v);
 }
 
 /* Writes the options that are written only if set. */
@@ -271,14 +270,10 @@ static void write_set(const struct session_options *opt, struct json_out *o)
         json_out_member_bool(o, "indexer_topk", true);
     if (opt->wants.top_logprobs)
         json_out_member_i64(o, "top_logprobs", opt->wants.top_logprobs);
-    if (opt->adapter.p) {
-        json_out_key(o, "adapter");
-        json_out_str(o, opt->adapter);
-    }
-    if (opt->pool.len) {
-        json_out_key(o, "model");
-        json_out_str(o, opt->pool);
-    }
+    if (opt->adapter.p)
+        json_out_member_str(o, "adapter", opt->adapter);
+    if (opt->pool.len)
+        json_out_member_str(o, "model", opt->pool);
 }
 
 /* Writes all resolved options, so that session_options_read gives the same options whatever the
@@ -310,10 +305,8 @@ void session_options_write(const struct session_options *opt, struct buf *json)
     put_value(&o, "metadata", opt->metadata);
     put_value(&o, "score", opt->score);
     group_write(opt, &o);
-    if (opt->reseeded_from.p) {
-        json_out_key(&o, "reseeded_from");
-        json_out_str(&o, opt->reseeded_from);
-    }
+    if (opt->reseeded_from.p)
+        json_out_member_str(&o, "reseeded_from", opt->reseeded_from);
     if (opt->copies)
         json_out_member_i64(&o, "copies", opt->copies);
     json_out_end_obj(&o);

@@ -152,8 +152,7 @@ void session_sums_put(const struct session *s, struct json_out *o)
     uint64_t end_ms = s->completed_ms || !session_has_ended(s) ? s->completed_ms : s->ended_ms;
     uint64_t spent_us[SPENDINGS], run_us = time_to(s, end_ms, spent_us);
 
-    json_out_key(o, "time_s");
-    json_out_obj(o);
+    json_out_member_obj(o, "time_s");
     put_seconds(o, "run", run_us);
     for (int i = 0; i < SPENDINGS; i++)
         put_seconds(o, names[i], spent_us[i]);

@@ -39,15 +39,13 @@ static void put_rewards(struct json_out *o, const struct session *s)
     reward_put(&s->reward, o);
     json_out_key(o, "reward_info");
     put_reward(o, &s->reward);
-    json_out_key(o, "turn_rewards");
-    json_out_obj(o);
+    json_out_member_obj(o, "turn_rewards");
 }
 
 /* Writes the causes that occurred. */
 static void put_forks(struct json_out *o, const uint64_t *forks)
 {
-    json_out_key(o, "forks_by_cause");
-    json_out_obj(o);
+    json_out_member_obj(o, "forks_by_cause");
     for (int i = 0; i < CAUSE_COUNT; i++)
         if (i != CAUSE_EXTENDED && forks[i])
             json_out_member_i64(o, session_cause_name((enum session_cause)i), forks[i]);
@@ -133,8 +131,7 @@ static void put_diff(struct json_out *o, const struct checkpoint *t)
 {
     if (!t->diff)
         return;
-    json_out_key(o, "diff");
-    json_out_obj(o);
+    json_out_member_obj(o, "diff");
     json_out_member_i64(o, "message", t->diff->message);
     json_out_member_str(o, "field", t->diff->field);
     json_out_member_str(o, "stored", t->diff->stored);
@@ -160,8 +157,7 @@ static void put_checkpoint(struct session_telling *x, const struct session *s,
     if (checkpoint_pool(t).len)
         json_out_member_str(o, "pool", checkpoint_pool(t));
     json_out_member_seconds(o, "committed_at", t->at_ms);
-    json_out_key(o, "completion_span");
-    json_out_arr(o);
+    json_out_member_arr(o, "completion_span");
     json_out_i64(o, checkpoint_start(t));
     json_out_i64(o, t->total);
     json_out_end_arr(o);
@@ -174,10 +170,8 @@ static void put_checkpoint(struct session_telling *x, const struct session *s,
     json_out_member_str(o, "purpose", str_cstr(purpose_name(purpose_of(t->label))));
     json_out_member_str(o, "label", t->label);
     json_out_member_str(o, "parent_label", t->parent_label);
-    if (t->dropped_fields.p) {
-        json_out_key(o, "dropped_fields");
-        json_out_raw(o, t->dropped_fields);
-    }
+    if (t->dropped_fields.p)
+        json_out_member_raw(o, "dropped_fields", t->dropped_fields);
     json_out_member_i64(o, "call", s->forest.calls.at[t->call].number);
     json_out_member_i64(o, "trimmed", t->trim);
     json_out_member_str(o, "logprob_basis", t->logprob_basis);
@@ -206,8 +200,7 @@ static void put_leaf(struct session_telling *x, const struct branch *leaf)
 
     json_out_obj(o);
     json_out_member_i64(o, "node_id", x->checkpoint_ids[t->id]);
-    json_out_key(o, "path_node_ids");
-    json_out_arr(o);
+    json_out_member_arr(o, "path_node_ids");
     for (uint32_t k = 0; k < t->depth; k++)
         json_out_i64(o, x->checkpoint_ids[path[k]->id]);
     json_out_end_arr(o);
@@ -238,10 +231,8 @@ static void put_head(struct json_out *o, const struct session *s)
         json_out_member_str(o, "adapter", s->options.adapter);
     if (s->options.pool.len)
         json_out_member_str(o, "model", s->options.pool);
-    if (s->options.pools) {
-        json_out_key(o, "pools");
-        json_out_value(o, s->options.pools);
-    }
+    if (s->options.pools)
+        json_out_member_value(o, "pools", s->options.pools);
     session_put_stop(s, o);
     if (s->forked_from.p)
         json_out_member_str(o, "forked_from", s->forked_from);
@@ -300,8 +291,7 @@ static void put_warnings(struct json_out *o, const struct session *s)
     const char *told[2] = {NULL};
     size_t n = 0;
 
-    json_out_key(o, "warnings");
-    json_out_arr(o);
+    json_out_member_arr(o, "warnings");
     for (size_t i = 0; i < f->checkpoints.n && n < ARRAY_LEN(told); i++) {
         const struct checkpoint *t = f->checkpoints.at[i];
         const char *why = t->hidden ? NULL : checkpoint_lacks_experts(t);
@@ -424,8 +414,7 @@ static int begin_next(struct session_telling *t)
 
     switch (t->stage) {
     case TELLING_HEAD:
-        json_out_key(o, "active_chains");
-        json_out_arr(o);
+        json_out_member_arr(o, "active_chains");
         break;
     case TELLING_CHAINS:
         json_out_end_arr(o);
@@ -433,32 +422,26 @@ static int begin_next(struct session_telling *t)
         break;
     case TELLING_REWARDS:
         json_out_end_obj(o);
-        json_out_key(o, "tree");
-        json_out_obj(o);
-        json_out_key(o, "nodes");
-        json_out_arr(o);
+        json_out_member_obj(o, "tree");
+        json_out_member_arr(o, "nodes");
         break;
     case TELLING_NODES:
         json_out_end_arr(o);
-        json_out_key(o, "leaves");
-        json_out_arr(o);
+        json_out_member_arr(o, "leaves");
         break;
     case TELLING_LEAVES:
         json_out_end_arr(o);
         json_out_end_obj(o);
-        json_out_key(o, "tito_session_mismatch");
-        json_out_arr(o); /* empty, because checkpoints are never re-encoded */
+        json_out_member_arr(
+            o, "tito_session_mismatch"); /* empty, because checkpoints are never re-encoded */
         json_out_end_arr(o);
-        json_out_key(o, "accumulated_token_ids");
-        json_out_arr(o);
+        json_out_member_arr(o, "accumulated_token_ids");
         find_path(t);
         break;
     case TELLING_IDS:
         json_out_end_arr(o);
-        if (t->records) {
-            json_out_key(o, "records");
-            json_out_arr(o);
-        }
+        if (t->records)
+            json_out_member_arr(o, "records");
         break;
     case TELLING_RECORDS:
         if (t->records)

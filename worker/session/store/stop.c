@@ -187,13 +187,9 @@ void session_put_stop(const struct session *s, struct json_out *o)
         return;
     }
     json_out_obj(o);
-    json_out_key(o, "by");
-    json_out_cstr(o, names[by]);
-    json_out_key(o, "reason");
-    json_out_cstr(o, reason);
-    if (s->complete_reason.p) {
-        json_out_key(o, "said");
-        json_out_str(o, s->complete_reason);
-    }
+    json_out_member_cstr(o, "by", names[by]);
+    json_out_member_cstr(o, "reason", reason);
+    if (s->complete_reason.p)
+        json_out_member_str(o, "said", s->complete_reason);
     json_out_end_obj(o);
 }

@@ -132,8 +132,7 @@ bool standin_memo_find(struct model_scratch *s, const struct standin_in *in,
     for (size_t i = 0; i < PLACES; i++) {
         if (!str_eq(buf_str(&memo->places[i].key), buf_str(&memo->asked)))
             continue;
-        buf_clear(&s->a);
-        buf_add_str(&s->a, buf_str(&memo->places[i].text));
+        buf_set(&s->a, buf_str(&memo->places[i].text));
         *prompt_ends = memo->places[i].prompt_ends;
         return true;
     }
@@ -148,9 +147,7 @@ void standin_memo_keep(struct model_scratch *s, size_t prompt_ends)
     if (!memo || memo->asked.len == 0)
         return;
     at = memo->next++ % PLACES;
-    buf_clear(&memo->places[at].key);
-    buf_add_str(&memo->places[at].key, buf_str(&memo->asked));
-    buf_clear(&memo->places[at].text);
-    buf_add_str(&memo->places[at].text, buf_str(&s->a));
+    buf_set(&memo->places[at].key, buf_str(&memo->asked));
+    buf_set(&memo->places[at].text, buf_str(&s->a));
     memo->places[at].prompt_ends = prompt_ends;
 }

@@ -25,8 +25,7 @@ static enum step read_upto(struct parser *p, const char *const *marks, size_t n,
         return STEP_NO;
     if (r != STEP_YES)
         return r;
-    buf_clear(into);
-    buf_add_str(into, str_trim(core_cut(p, c->from, p->pos)));
+    buf_set(into, str_trim(core_cut(p, c->from, p->pos)));
     c->from = 0;
     return STEP_YES;
 }

@@ -453,8 +453,7 @@ static void decode_suffix(struct decoding *g, size_t at, struct str token)
 
     if (step->count++ > 0)
         replace_content(g, at, buf_str(&step->held), STR(" "));
-    buf_clear(&step->held);
-    buf_add_str(&step->held, token);
+    buf_set(&step->held, token);
 }
 
 static void join_token(struct decoding *g, size_t at, struct str token)
