@@ -12,7 +12,8 @@ import sys
 import tempfile
 
 SEEDS = {"task_pause_slow", "task_wait", "task_offload",
-         "export_pause", "export_offload"}  # through the pointers of struct export_out
+         "export_pause", "export_offload",  # through the pointers of struct export_out
+         "telling_flow"}  # and of struct session_telling
 FRAME_MAX = 4096
 # function -> reason
 ALLOWED = {"control_sweep_all": "runs before the worker serves, outside a task"}

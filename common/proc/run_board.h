@@ -23,6 +23,7 @@
 #include "common/base/str.h"
 #include "common/proc/ids.h"
 
+struct json_out;
 struct metrics_page;
 struct run_board;
 
@@ -167,6 +168,9 @@ void run_mismatch_merge(struct run_mismatch *m, const struct run_mismatch *other
 
 /* Returns the upper bound of the bucket with the 99th percentile of |difference|, at most `max`. */
 double run_mismatch_p99(const struct run_mismatch *m);
+
+/* Members of an open object: tokens, mean, mean_abs, p99, max; null if there are no tokens. */
+void run_mismatch_put(const struct run_mismatch *m, struct json_out *o);
 
 /* Returns the index of a position's bucket. */
 unsigned run_position_bucket(uint32_t position);

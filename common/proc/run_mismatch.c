@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/attrs.h"
+#include "common/codec/json.h"
 #include "common/proc/metrics.h"
 #include "common/proc/run_board.h"
 #include "common/proc/run_board_internal.h"
@@ -76,6 +77,23 @@ double run_mismatch_p99(const struct run_mismatch *m)
     return m->max;
 }
 
+void run_mismatch_put(const struct run_mismatch *m, struct json_out *o)
+{
+    static const char *const names[] = {"mean", "mean_abs", "p99", "max"};
+    double n = (double)m->tokens;
+    double values[] = {(double)m->sum / 1e9 / n, (double)m->sum_abs / 1e9 / n, run_mismatch_p99(m),
+                       m->max};
+
+    json_out_member_i64(o, "tokens", m->tokens);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        json_out_key(o, names[i]);
+        if (m->tokens > 0)
+            json_out_double(o, values[i]);
+        else
+            json_out_null(o);
+    }
+}
+
 /* Returns the row for a version: its own, else a free one, else the one that was silent longest.
  * The content of a replaced row is added to the last row. */
 static struct run_mismatch_row *find_version(struct run_board *b, struct str version)
@@ -128,14 +146,20 @@ static double distance(const struct run_token *t)
     return fabs((double)t->trained - (double)t->sampled);
 }
 
-/* Removes tokens that are older than the rings. */
-static void remove_old(struct run_board *b, uint64_t now_ms)
+static bool is_same(const struct run_token *a, const struct run_token *b)
+{
+    return a->position == b->position && strcmp(a->session, b->session) == 0 &&
+           strcmp(a->response, b->response) == 0 && strcmp(a->reported, b->reported) == 0;
+}
+
+/* Removes what is older than the rings, and the token that a later report of t replaces. */
+static void remove_tokens(struct run_board *b, const struct run_token *t, uint64_t now_ms)
 {
     const uint64_t age_ms = (uint64_t)RUN_MINUTES * 60 * 1000;
     size_t n = 0;
 
     for (size_t i = 0; i < b->n_worst; i++)
-        if (b->worst[i].at_ms + age_ms > now_ms)
+        if (b->worst[i].at_ms + age_ms > now_ms && !(t && is_same(&b->worst[i], t)))
             b->worst[n++] = b->worst[i];
     b->n_worst = n;
 }
@@ -147,27 +171,10 @@ bool run_board_wants_token(struct run_board *b, double difference, uint64_t now_
     if (!b)
         return false;
     run_board_lock(b);
-    remove_old(b, now_ms);
+    remove_tokens(b, NULL, now_ms);
     wanted = b->n_worst < RUN_WORST || distance(&b->worst[RUN_WORST - 1]) < fabs(difference);
     run_board_unlock(b);
     return wanted;
-}
-
-static bool is_same(const struct run_token *a, const struct run_token *b)
-{
-    return a->position == b->position && strcmp(a->session, b->session) == 0 &&
-           strcmp(a->response, b->response) == 0 && strcmp(a->reported, b->reported) == 0;
-}
-
-/* Removes the token of an earlier report that this report replaces. */
-static void remove_same(struct run_board *b, const struct run_token *t)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < b->n_worst; i++)
-        if (!is_same(&b->worst[i], t))
-            b->worst[n++] = b->worst[i];
-    b->n_worst = n;
 }
 
 void run_board_add_token(struct run_board *b, const struct run_token *t, uint64_t now_ms)
@@ -177,8 +184,7 @@ void run_board_add_token(struct run_board *b, const struct run_token *t, uint64_
     if (!b)
         return;
     run_board_lock(b);
-    remove_old(b, now_ms);
-    remove_same(b, t);
+    remove_tokens(b, t, now_ms);
     at = b->n_worst < RUN_WORST ? b->n_worst++ : RUN_WORST;
     for (; at > 0 && distance(&b->worst[at - 1]) < distance(t); at--)
         if (at < RUN_WORST)

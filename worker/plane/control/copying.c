@@ -59,12 +59,6 @@ static unsigned count_writes(const struct service *a)
     return n;
 }
 
-MAY_PAUSE static int wait_to_write(struct copying *c, struct err *e)
-{
-    c->state = count_writes(service_of(c)) < WRITES_MAX ? COPYING_WRITES : COPYING_WAITS;
-    return c->state == COPYING_WAITS ? task_wait(&c->waiter, e) : 0;
-}
-
 /* Lets the first copy that waits write. */
 static void wake_next(const struct service *a)
 {
@@ -122,8 +116,7 @@ static void put_answer(struct copying *c)
 }
 
 /* Keeps the session in memory until its other records are written. */
-static int write_record(struct copying *c, struct str record, struct ledger_done done,
-                        struct err *e)
+static int add_record(struct copying *c, struct str record, struct ledger_done done, struct err *e)
 {
     int rc = ledger_write(env_of(c)->ledger, c->id, record, done, e);
     bool ended;
@@ -141,7 +134,7 @@ MAY_PAUSE static int write_last(struct copying *c, struct str record, struct err
 {
     struct waiter durable = {0};
 
-    if (write_record(c, record, (struct ledger_done){waiter_on_event, &durable}, e))
+    if (add_record(c, record, (struct ledger_done){waiter_on_event, &durable}, e))
         return -1;
     c->whole = true;
     metrics_count(env_of(c)->page, METRIC_sessions_created, 1);
@@ -157,32 +150,25 @@ MAY_PAUSE static int read_texts(const struct copying *c, struct str record, stru
                : 0;
 }
 
-MAY_PAUSE static int write_all(struct copying *c, struct err *e)
-{
-    for (;;) {
-        struct str record = {0};
-        int rc = c->next(c, &record, e);
-
-        if (rc < 0 || (record.p && (task_pause(e) || read_texts(c, record, e))))
-            return -1;
-        if (rc == 1)
-            return write_last(c, record, e);
-        if (record.p && write_record(c, record, (struct ledger_done){0}, e))
-            return -1;
-        if (task_pause(e))
-            return -1;
-    }
-}
-
 void copying_begin(struct copying *c)
 {
     list_append(&service_of(c)->copies, &c->item);
 }
 
 /* After the wait for a place there may be no space any more. */
-int copying_write(struct copying *c, struct err *e)
+int copying_wait(struct copying *c, struct err *e)
 {
-    if (wait_to_write(c, e) || service_room(service_of(c), 1, e))
+    c->state = count_writes(service_of(c)) < WRITES_MAX ? COPYING_WRITES : COPYING_WAITS;
+    if (c->state == COPYING_WAITS && task_wait(&c->waiter, e))
         return -1;
-    return write_all(c, e);
+    return service_room(service_of(c), 1, e);
+}
+
+int copying_write(struct copying *c, struct str record, bool last, struct err *e)
+{
+    if (task_pause(e) || read_texts(c, record, e))
+        return -1;
+    if (last)
+        return write_last(c, record, e);
+    return add_record(c, record, (struct ledger_done){0}, e);
 }

@@ -5,7 +5,11 @@
  * that does not happen because the client leaves, the journal refuses, or the process dies
  * (session_copying: hidden, and deleted by the next sweep).
  *
- *     copying_begin(c); ... (pictures are stored) ... copying_write(c, e); ... copying_end(c);
+ *     copying_begin(c);
+ *       ... (pictures are stored)
+ *       copying_wait(c, e);
+ *       copying_write(c, record, last, e);    for each record; the session's beginning comes first
+ *     copying_end(c);
  */
 #ifndef RG_CONTROL_COPYING_H
 #define RG_CONTROL_COPYING_H
@@ -33,11 +37,6 @@ struct copying {
     struct str from;     /* id of the session that was copied; absent: unknown */
     bool pictures;       /* some pictures of the new session may be in the store */
 
-    /* Sets the next record, which stays the owner's until the next call; absent: none in this step.
-     * Returns 1 for the last record, 0 if there are more, -1 if it cannot be read. The first record
-     * is the session's beginning. */
-    int (*next)(struct copying *c, struct str *ret, struct err *e);
-
     enum copying_state state;
     bool whole;              /* the last record is written */
     struct session *session; /* the new session, pinned; NULL before its first record */
@@ -48,9 +47,12 @@ struct copying {
 /* Registers the copy: from now on its pictures count as in use (control_copies). */
 void copying_begin(struct copying *c);
 
-/* Writes the session when there is space and earlier copies are written. Makes the answer, and
- * returns when it may be sent. */
-MAY_PAUSE RG_MUSTCHECK int copying_write(struct copying *c, struct err *e);
+/* Waits until others have written theirs. Fails if there is no space. */
+MAY_PAUSE RG_MUSTCHECK int copying_wait(struct copying *c, struct err *e);
+
+/* Writes a record. With the last one it makes the answer, and returns when that may be sent. */
+MAY_PAUSE RG_MUSTCHECK int copying_write(struct copying *c, struct str record, bool last,
+                                         struct err *e);
 
 /* Ends the copy. Removes a session that was not written completely. */
 void copying_end(struct copying *c);

@@ -26,8 +26,6 @@ struct forking {
     struct session *source;
     struct session_fork fork;
     struct fork_reader reader;
-    /* the records to copy have been counted */
-    bool counted;
     const struct json *body;
     /* memory of the body, and of the fork's options */
     struct arena arena;
@@ -71,29 +69,35 @@ static const struct json *options_of(struct arena *a, const struct session *s,
     return o;
 }
 
-/* Makes the fork's first record, but no record before the others are counted. Checks the request's
- * options thereby. */
-static int make_beginning(struct forking *f, struct err *e)
+/* Writes the fork's beginning when the others are counted. What the request says is checked by it.
+ */
+MAY_PAUSE static int write_beginning(struct forking *f, struct err *e)
 {
-    int rc = session_fork_scan(&f->reader, e);
-
-    if (rc <= 0)
-        return rc;
-    f->counted = true;
-    return session_create_record(
-        f->copy.answer->request.service->calls.store, f->fork.id,
-        options_of(&f->arena, f->source, f->body, session_fork_records(&f->reader)), f->fork.now_ms,
-        &f->record, e);
-}
-
-static int next_record(struct copying *c, struct str *ret, struct err *e)
-{
-    struct forking *f = CONTAINER_OF(c, struct forking, copy);
     int rc;
 
-    buf_clear(&f->record);
-    rc = f->counted ? session_fork_next(&f->reader, &f->record, e) : make_beginning(f, e);
-    *ret = f->counted ? buf_str(&f->record) : (struct str){0};
+    while ((rc = session_fork_scan(&f->reader, e)) == 0)
+        if (task_pause(e))
+            return -1;
+    if (rc < 0 || session_create_record(
+                      f->copy.answer->request.service->calls.store, f->fork.id,
+                      options_of(&f->arena, f->source, f->body, session_fork_records(&f->reader)),
+                      f->fork.now_ms, &f->record, e))
+        return -1;
+    return copying_write(&f->copy, buf_str(&f->record), false, e);
+}
+
+MAY_PAUSE static int write_records(struct forking *f, struct err *e)
+{
+    int rc = write_beginning(f, e);
+    bool last = false;
+
+    while (rc == 0 && !last) {
+        buf_clear(&f->record);
+        rc = session_fork_next(&f->reader, &f->record, e);
+        last = rc == 1;
+        if (rc >= 0)
+            rc = copying_write(&f->copy, buf_str(&f->record), last, e);
+    }
     return rc;
 }
 
@@ -143,7 +147,7 @@ MAY_PAUSE static int write_fork(struct forking *f, struct err *e)
 
     if (read_fork(f, e) || (f->copy.pictures && task_offload(&links, e)))
         return -1;
-    return copying_write(&f->copy, e);
+    return copying_wait(&f->copy, e) ? -1 : write_records(f, e);
 }
 
 static void fork_session(struct answering *a, void *ctx)
@@ -184,7 +188,6 @@ void control_fork(struct service_request *r)
     f->copy = (struct copying){.id = f->fork.id,
                                .now_ms = f->fork.now_ms,
                                .told_as = "forked_from",
-                               .from = session_id(s),
-                               .next = next_record};
+                               .from = session_id(s)};
     answering_start(r, fork_session, f);
 }

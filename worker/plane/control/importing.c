@@ -1,7 +1,7 @@
 /*
  * POST /sessions/import: makes a new session that continues from a snapshot. A helper reads and
  * checks the snapshot and stores its pictures (import_reading_run). Then the records are written
- * (copying_write).
+ * (copying.h).
  *
  * Pictures are stored before the session exists: until its last record is written, control_copies
  * reports that the pictures are needed. An error drops both.
@@ -20,10 +20,7 @@
 
 struct importing {
     struct copying copy;
-    /* the snapshot, own */
-    struct import_reading *reading;
-    /* number of records written so far */
-    size_t given;
+    struct import_reading *reading; /* own */
 };
 
 static int read_snapshot(void *ctx, void *tool, struct err *e)
@@ -38,19 +35,11 @@ static int read_snapshot(void *ctx, void *tool, struct err *e)
     return rc;
 }
 
-static int next_record(struct copying *c, struct str *ret, struct err *e)
-{
-    struct importing *v = CONTAINER_OF(c, struct importing, copy);
-
-    (void)e;
-    *ret = import_reading_record(v->reading, v->given++);
-    return v->given == import_reading_records(v->reading);
-}
-
 MAY_PAUSE static int write_import(struct importing *v, struct err *e)
 {
     /* storing pictures waits for the disk */
     struct task_work reads = {.fn = read_snapshot, .ctx = v, .lane = v->copy.id, .is_long = true};
+    size_t n;
     int rc;
 
     answering_hold_body(v->copy.answer);
@@ -58,7 +47,12 @@ MAY_PAUSE static int write_import(struct importing *v, struct err *e)
     answering_release_body(v->copy.answer);
     v->copy.pictures = import_reading_stored(v->reading);
     v->copy.from = import_reading_from(v->reading);
-    return rc ? -1 : copying_write(&v->copy, e);
+    if (rc || copying_wait(&v->copy, e))
+        return -1;
+    n = import_reading_records(v->reading);
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = copying_write(&v->copy, import_reading_record(v->reading, i), i + 1 == n, e);
+    return rc;
 }
 
 static void import_session(struct answering *a, void *ctx)
@@ -93,7 +87,6 @@ void control_import(struct service_request *r)
     v->reading = import_reading_new(r, clock_wall_ms());
     v->copy = (struct copying){.id = import_reading_id(v->reading),
                                .now_ms = import_reading_now_ms(v->reading),
-                               .told_as = "imported_from",
-                               .next = next_record};
+                               .told_as = "imported_from"};
     answering_start(r, import_session, v);
 }

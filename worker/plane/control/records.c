@@ -6,26 +6,24 @@
 #include "worker/session/record/telling.h"
 #include "worker/session/store/session.h"
 
-MAY_PAUSE static int write_steps(struct answering *a, struct session_telling *t, struct err *e)
+MAY_PAUSE static int telling_pause(void *answering, struct err *e)
 {
-    int rc;
-
-    do
-        rc = session_tell(t, e);
-    while (rc == 0 && answering_flow(a, e) == 0);
-    return rc == 1 ? 0 : -1;
+    return answering_flow(answering, e);
 }
 
 MAY_PAUSE static void write_session(struct answering *a, struct session *s, bool records)
 {
-    struct session_telling t = {.session = s, .records = records, .out = json_out_to(&a->out)};
+    struct session_telling t = {.session = s,
+                                .records = records,
+                                .out = json_out_to(&a->out),
+                                .flow = telling_pause,
+                                .ctx = a};
     struct err e = {0};
 
-    if (write_steps(a, &t, &e) == 0)
+    if (session_tell(&t, &e) == 0)
         answering_end(a);
     else
         answering_fail(a, "a session's state cannot be told", &e);
-    session_tell_done(&t);
     session_unpin(a->request.service->calls.store, s);
 }
 

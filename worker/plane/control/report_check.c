@@ -282,17 +282,6 @@ static void keep_worst(struct report_check *v, struct turn_check *c)
 
 /* --- one turn --- */
 
-/* Reads the answer's ids and logprobs back. They stay in memory as long as `r` holds them. */
-MAY_PAUSE static int recall_turn(struct recall *r, const struct checkpoint *t, struct err *e)
-{
-    int rc;
-
-    recall_checkpoint(r, t);
-    while ((rc = recall_step(r, RECALL_STEP, e)) == 1 && task_pause(e) == 0)
-        ;
-    return rc == 0 ? 0 : -1;
-}
-
 MAY_PAUSE static int compare_turn(struct report_check *v, struct turn_check *c, struct err *e)
 {
     for (uint32_t i = 0; i < c->t->n; i++) {
@@ -314,7 +303,7 @@ int report_check_turn(struct report_check *v, uint32_t at, const struct json *tu
                       struct reported_turn *ret, struct err *e)
 {
     struct turn_check c = {.at = at};
-    struct recall *r;
+    struct recall r = {.session = v->session, .holds = true};
     int rc;
 
     if (find_turn(v, &c, turn, e))
@@ -323,15 +312,15 @@ int report_check_turn(struct report_check *v, uint32_t at, const struct json *tu
     c.repeated = checkpoint_report(c.t, v->version) != NULL;
     if (c.repeated && !v->repeated)
         v->repeated = arena_zalloc(v->arena, sizeof(*v->repeated));
-    r = recall_new(v->session);
-    rc = recall_turn(r, c.t, e);
+    recall_checkpoint(&r, c.t);
+    rc = recall_read(&r, e);
     if (rc == 0) {
         c.sampled = checkpoint_ids(c.t);
         c.sampler = checkpoint_logprobs(c.t);
         c.trained = arena_alloc(v->arena, c.t->n * sizeof(*c.trained));
         rc = compare_turn(v, &c, e);
     }
-    recall_free(r);
+    recall_done(&r);
     *ret = (struct reported_turn){c.t, c.trained};
     return rc;
 }
@@ -367,25 +356,11 @@ static struct run_mismatch count_tallies(const struct report_check *v, struct me
     return all;
 }
 
-static void put_difference(struct json_out *o, const char *name, double v, int64_t tokens)
-{
-    json_out_key(o, name);
-    if (tokens > 0)
-        json_out_double(o, v);
-    else
-        json_out_null(o);
-}
-
 void report_check_count(const struct report_check *v, struct metrics_page *page, struct json_out *o)
 {
     struct run_mismatch all = count_tallies(v, page);
-    double n = (double)MAX_OF(all.tokens, (int64_t)1);
 
-    json_out_member_i64(o, "tokens", all.tokens);
-    put_difference(o, "mean", (double)all.sum / 1e9 / n, all.tokens);
-    put_difference(o, "mean_abs", (double)all.sum_abs / 1e9 / n, all.tokens);
-    put_difference(o, "p99", run_mismatch_p99(&all), all.tokens);
-    put_difference(o, "max", all.max, all.tokens);
+    run_mismatch_put(&all, o);
 }
 
 void report_check_done(struct report_check *v)

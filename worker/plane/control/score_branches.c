@@ -70,19 +70,6 @@ static int find_missing(struct branch_scoring *v, struct err *e)
     return rc > 0 ? 1 : 0;
 }
 
-MAY_PAUSE static int read_ids(struct branch_scoring *v, struct arena *a, struct token_span *ret,
-                              struct err *e)
-{
-    struct recall *recall = NULL;
-    int rc;
-
-    do
-        rc = session_score_ids(&v->now, &recall, v->session, a, ret, e);
-    while (rc == 1 && task_pause(e) == 0);
-    session_score_release(&recall);
-    return rc == 0 ? 0 : -1;
-}
-
 /* Asks the engine. Returns when the answer's record is made. */
 MAY_PAUSE static int ask_scorer(struct branch_scoring *v, struct err *e)
 {
@@ -91,7 +78,7 @@ MAY_PAUSE static int ask_scorer(struct branch_scoring *v, struct err *e)
         .session_id = session_id(v->session), .scorer = v->now.engine, .top_k = v->now.top_k};
     struct arena ids = {0};
     struct score_call *call = NULL;
-    int rc = read_ids(v, &ids, &q.ids, e);
+    int rc = session_score_ids(&v->now, v->session, &ids, &q.ids, e);
 
     if (v->now.what == SCORE_SELF) /* other engines are not the policy, whatever version they use */
         q.lora = session_adapter(v->session);

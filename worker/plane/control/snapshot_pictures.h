@@ -6,7 +6,9 @@
 #ifndef RG_CONTROL_SNAPSHOT_PICTURES_H
 #define RG_CONTROL_SNAPSHOT_PICTURES_H
 
-struct buf;
+#include "common/base/attrs.h"
+
+struct answering;
 struct err;
 struct media_store;
 struct session;
@@ -20,8 +22,9 @@ struct snapshot_pictures *snapshot_pictures_new(const struct media_store *store,
 /* Frees the list. Accepts NULL. */
 void snapshot_pictures_free(struct snapshot_pictures *p);
 
-/* Appends the next piece of both members, each member with a leading comma. Returns 1 after the
- * last piece, -1 if a picture is gone or has changed on the disk. */
-int snapshot_pictures_next(struct snapshot_pictures *p, struct buf *out, struct err *e);
+/* Writes both members, a comma in front of each. -1: a picture is gone, or has changed on the disk.
+ */
+MAY_PAUSE RG_MUSTCHECK int snapshot_pictures_write(const struct snapshot_pictures *p,
+                                                   struct answering *a, struct err *e);
 
 #endif

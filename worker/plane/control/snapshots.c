@@ -50,18 +50,6 @@ MAY_PAUSE static int put_records(struct answering *a, struct snapshot_writer *w,
     return rc == 1 ? 0 : -1;
 }
 
-MAY_PAUSE static int put_pictures(struct answering *a, struct snapshot_pictures *p, struct err *e)
-{
-    int rc = p ? 0 : 1;
-
-    while (rc == 0) {
-        rc = snapshot_pictures_next(p, &a->out, e);
-        if (rc == 0 && answering_flow(a, e))
-            rc = -1;
-    }
-    return rc == 1 ? 0 : -1;
-}
-
 MAY_PAUSE static int put_all(struct answering *a, struct snapshot_writer *w,
                              struct snapshot_pictures *p, struct err *e)
 {
@@ -75,7 +63,7 @@ MAY_PAUSE static int put_all(struct answering *a, struct snapshot_writer *w,
     if (put_records(a, w, e))
         return -1;
     buf_add_c(&a->out, '"');
-    if (put_pictures(a, p, e))
+    if (p && snapshot_pictures_write(p, a, e))
         return -1;
     o = (struct json_out){&a->out, true};
     json_out_member_i64(&o, "n_records", w->n);

@@ -240,16 +240,6 @@ static void put_slowest(struct json_out *o, struct stats *v)
 
 /* --- trainer against sampler --- */
 
-/* Writes the tally as members of an open object. */
-static void put_tally(struct json_out *o, const struct run_mismatch *m)
-{
-    json_out_member_i64(o, "tokens", m->tokens);
-    put_ratio(o, "mean", (double)m->sum / 1e9, m->tokens);
-    put_ratio(o, "mean_abs", (double)m->sum_abs / 1e9, m->tokens);
-    put_ratio(o, "p99", run_mismatch_p99(m) * (double)m->tokens, m->tokens);
-    put_ratio(o, "max", m->max * (double)m->tokens, m->tokens);
-}
-
 static void put_version(struct json_out *o, const struct run_mismatch_row *r, bool other)
 {
     struct run_mismatch all = {0};
@@ -259,11 +249,11 @@ static void put_version(struct json_out *o, const struct run_mismatch_row *r, bo
     json_out_obj(o);
     json_out_member_str(o, "version", str_cstr(other ? "other" : r->version));
     json_out_member_bool(o, "other", other);
-    put_tally(o, &all);
+    run_mismatch_put(&all, o);
     json_out_member_arr(o, "positions");
     for (int i = 0; i < RUN_POSITIONS; i++) {
         json_out_obj(o);
-        put_tally(o, &r->positions[i]);
+        run_mismatch_put(&r->positions[i], o);
         json_out_end_obj(o);
     }
     json_out_end_arr(o);
@@ -303,7 +293,7 @@ static void put_mismatch(struct json_out *o, struct stats *v)
         json_out_i64(o, run_positions[i]);
     json_out_end_arr(o);
     json_out_member_obj(o, "total");
-    put_tally(o, &all);
+    run_mismatch_put(&all, o);
     json_out_end_obj(o);
     json_out_member_arr(o, "versions");
     for (int i = 0; i < RUN_ROWS_MAX; i++)

@@ -170,29 +170,22 @@ bool session_unscored(struct session *s, const struct score_wants *wants, struct
     return found;
 }
 
-int session_score_ids(const struct score *of, struct recall **r, struct session *s, struct arena *a,
+int session_score_ids(const struct score *of, struct session *s, struct arena *a,
                       struct token_span *ret_ids, struct err *e)
 {
+    struct recall r = {.session = s, .holds = true};
     int32_t *ids;
     int rc;
 
-    if (!*r) {
-        *r = recall_new(s);
-        recall_path(*r, of->head);
+    recall_path(&r, of->head);
+    rc = recall_read(&r, e);
+    if (rc == 0) {
+        ids = arena_alloc(a, of->head->total * sizeof(*ids));
+        checkpoint_copy(of->head, ids);
+        *ret_ids = (struct token_span){ids, of->head->total};
     }
-    rc = recall_step(*r, RECALL_STEP, e);
-    if (rc != 0)
-        return rc;
-    ids = arena_alloc(a, of->head->total * sizeof(*ids));
-    checkpoint_copy(of->head, ids);
-    *ret_ids = (struct token_span){ids, of->head->total};
-    return 0;
-}
-
-void session_score_release(struct recall **r)
-{
-    recall_free(*r);
-    *r = NULL;
+    recall_done(&r);
+    return rc;
 }
 
 /* --- records --- */

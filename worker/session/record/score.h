@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/attrs.h"
 #include "common/base/str.h"
 
 struct arena;
@@ -17,7 +18,6 @@ struct buf;
 struct checkpoint;
 struct err;
 struct json;
-struct recall;
 struct session;
 struct token_span;
 
@@ -70,13 +70,10 @@ bool session_shows_images(const struct session *s);
 /* Reports whether a branch lacks a score, and sets *ret to what is known of it. */
 bool session_unscored(struct session *s, const struct score_wants *wants, struct score *ret);
 
-/* Returns in the arena the ids that a score is of. First reads back, a part at a time, those that
- * are not in memory, and holds them; *r, NULL at first, is then the caller's, to be freed by
- * session_score_release. Returns 0 with the ids, 1 if more must be read (call again in a later loop
- * iteration), -1 with e if they cannot be read back. The session must stay pinned. */
-int session_score_ids(const struct score *of, struct recall **r, struct session *s, struct arena *a,
-                      struct token_span *ret_ids, struct err *e);
-void session_score_release(struct recall **r);
+/* Copies the ids that a score is of into the arena, and reads back what has left memory. -1: that
+ * cannot be read. The session stays pinned. */
+MAY_PAUSE int session_score_ids(const struct score *of, struct session *s, struct arena *a,
+                                struct token_span *ret_ids, struct err *e);
 
 /* Writes the record of a score. */
 void session_score_record(const struct session *s, const struct score *score, uint64_t now_ms,

@@ -1,213 +1,144 @@
-/* Writes the record of a call (telling_record.h). Because the record never changes, only the
- * position is kept between two steps, and the payloads that a stage reads. These are read back
- * before the stage, in steps, and held while it writes. */
-#include "worker/session/record/telling_record.h"
-
-#include "common/base/attrs.h"
-#include "common/base/check.h"
+/* The record of a call (telling.h). A record never changes. */
+#include "common/base/arena.h"
 #include "worker/session/forest/checkpoint.h"
 #include "worker/session/forest/forest.h"
+#include "worker/session/record/telling.h"
 #include "worker/session/store/recall.h"
-#include "worker/session/store/session.h"
 #include "worker/session/store/store.h"
 
-/* So many ids, or bytes of messages, take about a tenth of a millisecond. */
-enum { STEP_IDS = 4096, STEP_MESSAGES = 64, STEP_TEXT = 32 << 10 };
+/* A piece of so many ids takes about a tenth of a millisecond. */
+enum { PIECE_IDS = 4096 };
 
-int record_recall(struct recall **r, struct session *s, const struct checkpoint *t, bool path,
-                  struct err *e)
-{
-    if (!*r) {
-        *r = recall_new(s);
-        if (path)
-            recall_path(*r, t);
-        else
-            recall_checkpoint(*r, t);
-    }
-    return recall_step(*r, RECALL_STEP, e);
-}
-
-void record_release(struct recall **r)
-{
-    recall_free(*r);
-    *r = NULL;
-}
-
-void write_path_ids(struct json_out *o, const struct checkpoint *t, size_t from, size_t n)
+MAY_PAUSE static int write_ids(struct session_telling *t, const struct checkpoint *of, size_t from,
+                               size_t n, struct err *e)
 {
     int32_t ids[256];
 
-    for (size_t end = from + n; from < end;) {
-        size_t some = MIN_OF(end - from, ARRAY_LEN(ids));
-
-        checkpoint_copy_part(t, (uint32_t)from, (uint32_t)some, ids);
-        for (size_t i = 0; i < some; i++)
-            json_out_i64(o, ids[i]);
-        from += some;
+    for (size_t end = from + n, at = from, k; at < end; at += k) {
+        k = MIN_OF(end - at, ARRAY_LEN(ids));
+        checkpoint_copy_part(of, (uint32_t)at, (uint32_t)k, ids);
+        for (size_t i = 0; i < k; i++)
+            json_out_i64(&t->out, ids[i]);
+        if ((at + k - from) % PIECE_IDS == 0 && telling_flow(t, e))
+            return -1;
     }
+    return 0;
 }
 
-/* Returns the first of the call's answers, or NULL if the call was exhausted. */
-static const struct checkpoint *first_of(const struct session *s, const struct call_record *c)
+/* Writes ids of the path that ends in `of`: with from 0 of all of it, else the answer's own. They
+ * are held meanwhile. */
+MAY_PAUSE static int put_ids(struct session_telling *t, const char *name,
+                             const struct checkpoint *of, size_t from, size_t n, struct err *e)
 {
-    return c->n_checkpoints ? s->forest.checkpoints.at[c->first_checkpoint] : NULL;
+    struct recall r = {.session = t->session, .holds = true};
+    int rc;
+
+    json_out_member_arr(&t->out, name);
+    if (from > 0)
+        recall_checkpoint(&r, of);
+    else
+        recall_path(&r, of);
+    rc = recall_read(&r, e) || write_ids(t, of, from, n, e) ? -1 : 0;
+    recall_done(&r);
+    json_out_end_arr(&t->out);
+    return rc;
 }
 
-static void enter_stage(struct record_telling *r, enum record_stage stage)
+int telling_put_path(struct session_telling *t, const char *name, const struct checkpoint *of,
+                     size_t n, struct err *e)
 {
-    record_release(&r->recall);
-    r->stage = stage;
-    r->at = 0;
+    return put_ids(t, name, of, 0, n, e);
 }
 
-/* Writes the head of a call. Completions have no messages. */
-static void write_call_head(struct record_telling *r, struct json_out *o,
-                            const struct call_record *c, const struct checkpoint *first)
+MAY_PAUSE static int put_messages(struct session_telling *t, const struct message_node *prompt,
+                                  struct err *e)
 {
-    json_out_obj(o);
-    json_out_member_i64(o, "call", c->number);
-    json_out_member_seconds(o, "timestamp", c->at_ms);
-    json_out_member_bool(o, "exhausted", c->exhausted);
-    json_out_member_i64(o, "prompt_tokens", c->prompt_tokens);
-    if (c->max_tokens)
-        json_out_member_i64(o, "max_tokens", (uint64_t)c->max_tokens);
-    if (!first) {
-        json_out_member_arr(o, "answers");
-        enter_stage(r, RECORD_TELLS_END);
-    } else if (first->node) {
-        json_out_member_obj(o, "request");
-        json_out_member_arr(o, "messages");
-        r->messages = node_messages(first->node->parent, 0, &r->arena);
-        enter_stage(r, RECORD_TELLS_MESSAGES);
-    } else {
-        enter_stage(r, RECORD_TELLS_REQUEST_END);
+    struct arena tmp = {0};
+    const struct json *messages = node_messages(prompt, 0, &tmp);
+    int rc = 0;
+
+    json_out_member_arr(&t->out, "messages");
+    for (uint32_t i = 0; i < messages->n && rc == 0; i++) {
+        json_out_value(&t->out, &messages->items[i]);
+        rc = telling_flow(t, e);
     }
+    json_out_end_arr(&t->out);
+    arena_done(&tmp);
+    return rc;
 }
 
-static void write_messages_step(struct record_telling *r, struct json_out *o)
+/* Writes the request of a chat. Completions have no messages. */
+MAY_PAUSE static int put_request(struct session_telling *t, const struct message_node *node,
+                                 struct err *e)
 {
-    size_t had = o->b->len;
+    struct json_out *o = &t->out;
 
-    for (int i = 0; i < STEP_MESSAGES && r->at < r->messages->n; i++) {
-        json_out_value(o, &r->messages->items[r->at++]);
-        if (o->b->len - had > STEP_TEXT)
-            break;
-    }
-    if (r->at < r->messages->n)
-        return;
-    json_out_end_arr(o);
-    enter_stage(r, RECORD_TELLS_REQUEST_END);
-}
-
-static void write_request_end(struct record_telling *r, struct json_out *o,
-                              const struct message_node *node)
-{
-    if (node && node->env->tools)
+    json_out_member_obj(o, "request");
+    if (put_messages(t, node->parent, e))
+        return -1;
+    if (node->env->tools)
         json_out_member_value(o, "tools", node->env->tools);
-    if (node && node->env->kwargs)
+    if (node->env->kwargs)
         json_out_member_value(o, "chat_template_kwargs", node->env->kwargs);
-    if (node)
-        json_out_end_obj(o);
-    json_out_member_arr(o, "prompt_ids");
-    enter_stage(r, RECORD_TELLS_PROMPT);
-}
-
-static int write_prompt_step(struct record_telling *r, struct json_out *o, struct session *s,
-                             const struct checkpoint *first, struct err *e)
-{
-    size_t all = checkpoint_start(first), n = MIN_OF(all - r->at, (size_t)STEP_IDS);
-    int rc = record_recall(&r->recall, s, first, true, e);
-
-    if (rc != 0)
-        return rc < 0 ? -1 : 0;
-    write_path_ids(o, first, r->at, n);
-    r->at += n;
-    if (r->at < all)
-        return 0;
-    json_out_end_arr(o);
-    json_out_member_arr(o, "answers");
-    enter_stage(r, RECORD_TELLS_ANSWER);
-    return 0;
-}
-
-static void write_answer_row(struct record_telling *r, struct json_out *o,
-                             const struct checkpoint *t)
-{
-    json_out_obj(o);
-    json_out_member_str(o, "response_id", t->response_id);
-    json_out_member_str(o, "finish_reason", t->finish_reason);
-    json_out_member_value(o, "message", t->message);
-    json_out_member_arr(o, "output_ids");
-    enter_stage(r, RECORD_TELLS_OUTPUT);
-}
-
-static int write_output_step(struct record_telling *r, struct json_out *o, struct session *s,
-                             const struct checkpoint *t, struct err *e)
-{
-    size_t end = MIN_OF(r->at + STEP_IDS, (size_t)t->n);
-    int rc = record_recall(&r->recall, s, t, false, e);
-
-    if (rc != 0)
-        return rc < 0 ? -1 : 0;
-    for (; r->at < end; r->at++)
-        json_out_i64(o, checkpoint_ids(t)[r->at]);
-    if (r->at == t->n)
-        enter_stage(r, RECORD_TELLS_ANSWER_END);
-    return 0;
-}
-
-static void write_answer_end(struct record_telling *r, struct json_out *o,
-                             const struct call_record *c, const struct checkpoint *t)
-{
-    json_out_end_arr(o);
-    json_out_member_i64(o, "queue_us", t->queue_us);
-    json_out_member_i64(o, "engine_us", t->engine_us);
-    json_out_member_i64(o, "gateway_us", t->gateway_us);
     json_out_end_obj(o);
-    enter_stage(r, ++r->answer < c->n_checkpoints ? RECORD_TELLS_ANSWER : RECORD_TELLS_END);
+    return 0;
 }
 
-int record_write_step(struct record_telling *r, struct json_out *o, struct session *s, size_t call,
-                      struct err *e)
+MAY_PAUSE static int put_answer(struct session_telling *t, const struct checkpoint *of,
+                                struct err *e)
 {
-    const struct call_record *c = &s->forest.calls.at[call];
-    const struct checkpoint *first = first_of(s, c), *t;
+    struct json_out *o = &t->out;
 
-    if (r->stage == RECORD_TELLS_HEAD) {
-        write_call_head(r, o, c, first);
-        return 0;
-    }
-    if (r->stage == RECORD_TELLS_END) {
+    json_out_obj(o);
+    json_out_member_str(o, "response_id", of->response_id);
+    json_out_member_str(o, "finish_reason", of->finish_reason);
+    json_out_member_value(o, "message", of->message);
+    if (put_ids(t, "output_ids", of, checkpoint_start(of), of->n, e))
+        return -1;
+    json_out_member_i64(o, "queue_us", of->queue_us);
+    json_out_member_i64(o, "engine_us", of->engine_us);
+    json_out_member_i64(o, "gateway_us", of->gateway_us);
+    json_out_end_obj(o);
+    return telling_flow(t, e);
+}
+
+/* Writes the answers of a call, which has at least one. */
+MAY_PAUSE static int put_answers(struct session_telling *t, const struct call_record *c,
+                                 struct err *e)
+{
+    const struct forest *f = &t->session->forest;
+    const struct checkpoint *first = f->checkpoints.at[c->first_checkpoint];
+
+    if (first->node && put_request(t, first->node, e))
+        return -1;
+    if (put_ids(t, "prompt_ids", first, 0, checkpoint_start(first), e))
+        return -1;
+    json_out_member_arr(&t->out, "answers");
+    for (uint32_t i = 0; i < c->n_checkpoints; i++)
+        if (put_answer(t, f->checkpoints.at[c->first_checkpoint + i], e))
+            return -1;
+    json_out_end_arr(&t->out);
+    return 0;
+}
+
+int telling_put_record(struct session_telling *t, size_t call, struct err *e)
+{
+    const struct call_record c = t->session->forest.calls.at[call]; /* calls are added meanwhile */
+    struct json_out *o = &t->out;
+
+    json_out_obj(o);
+    json_out_member_i64(o, "call", c.number);
+    json_out_member_seconds(o, "timestamp", c.at_ms);
+    json_out_member_bool(o, "exhausted", c.exhausted);
+    json_out_member_i64(o, "prompt_tokens", c.prompt_tokens);
+    if (c.max_tokens)
+        json_out_member_i64(o, "max_tokens", (uint64_t)c.max_tokens);
+    if (c.n_checkpoints > 0 && put_answers(t, &c, e))
+        return -1;
+    if (c.n_checkpoints == 0) {
+        json_out_member_arr(o, "answers");
         json_out_end_arr(o);
-        json_out_end_obj(o);
-        record_write_done(r);
-        return 1;
     }
-    CHECK(first);
-    t = s->forest.checkpoints.at[first->id + r->answer];
-    switch (r->stage) {
-    case RECORD_TELLS_MESSAGES:
-        write_messages_step(r, o);
-        return 0;
-    case RECORD_TELLS_REQUEST_END:
-        write_request_end(r, o, first->node);
-        return 0;
-    case RECORD_TELLS_PROMPT:
-        return write_prompt_step(r, o, s, first, e);
-    case RECORD_TELLS_ANSWER:
-        write_answer_row(r, o, t);
-        return 0;
-    case RECORD_TELLS_OUTPUT:
-        return write_output_step(r, o, s, t, e);
-    default:
-        write_answer_end(r, o, c, t);
-        return 0;
-    }
-}
-
-void record_write_done(struct record_telling *r)
-{
-    record_release(&r->recall);
-    arena_done(&r->arena);
-    *r = (struct record_telling){0};
+    json_out_end_obj(o);
+    return telling_flow(t, e);
 }

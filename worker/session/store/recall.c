@@ -10,6 +10,7 @@
 
 #include "common/base/err.h"
 #include "common/base/mem.h"
+#include "common/os/task.h"
 #include "worker/session/forest/checkpoint.h"
 #include "worker/session/record/call_bulk.h"
 #include "worker/session/record/commit_record.h"
@@ -279,6 +280,15 @@ int recall_step(struct recall *r, size_t max_bytes, struct err *e)
     if (rc != 0)
         recall_done(r);
     return rc != 0 ? -1 : r->missing.n > 0;
+}
+
+int recall_read(struct recall *r, struct err *e)
+{
+    int rc;
+
+    while ((rc = recall_step(r, RECALL_STEP, e)) == 1 && task_pause(e) == 0)
+        ;
+    return rc == 0 ? 0 : -1;
 }
 
 void recall_done(struct recall *r)

@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "common/base/attrs.h"
 #include "common/base/vec.h"
 
 struct call_record;
@@ -57,6 +58,9 @@ void recall_path(struct recall *r, const struct checkpoint *t);
  * memory, 1 if more is missing (call again), -1 with e if the journal cannot be read: then
  * incomplete payloads are freed, and the recall has ended. */
 int recall_step(struct recall *r, size_t max_bytes, struct err *e);
+
+/* Reads all that is missing, in steps, and pauses between them. -1: the recall is over. */
+MAY_PAUSE RG_MUSTCHECK int recall_read(struct recall *r, struct err *e);
 
 /* Stops reading, and releases what is held. Accepts a zeroed recall. The struct may be used again.
  * The session may have ended, but must still exist. */

@@ -61,16 +61,30 @@ struct tree_key {
     uint64_t parent, node;
 };
 
+/* A state that is being written. Its sizes are those of the beginning. */
+struct state {
+    struct session_telling *telling;
+    struct session *session;
+    struct json_out *out;
+    size_t n_checkpoints, n_rewards, n_calls, n_chains;
+    struct branch_vec branches;
+    struct arena arena;       /* memory of the nodes' ids */
+    struct map ids;           /* (parent checkpoint, trie node) -> state id */
+    uint32_t *checkpoint_ids; /* by checkpoint id: state id */
+    bool *hidden;             /* by checkpoint id: hidden when the writing began */
+    uint32_t next_id;
+};
+
 /* Writes the members that all nodes have. The object stays open. */
-static void put_node_head(struct session_telling *x, uint32_t id, int64_t parent)
+static void put_node_head(struct state *x, uint32_t id, int64_t parent)
 {
-    json_out_obj(&x->out);
-    json_out_member_i64(&x->out, "id", id);
-    json_out_key(&x->out, "parent");
+    json_out_obj(x->out);
+    json_out_member_i64(x->out, "id", id);
+    json_out_key(x->out, "parent");
     if (parent < 0)
-        json_out_null(&x->out);
+        json_out_null(x->out);
     else
-        json_out_i64(&x->out, parent);
+        json_out_i64(x->out, parent);
 }
 
 static struct str tree_key(struct tree_key *k, const struct message_node *n,
@@ -84,7 +98,7 @@ enum { ID_NONE = -1, ID_UNTOLD = -2 };
 
 /* Returns the state's id of a message below `parent`. ID_NONE: there is none, so its child is a
  * root. ID_UNTOLD: the message was not generated and is not written yet. */
-static int64_t id_of(const struct session_telling *x, const struct message_node *n,
+static int64_t id_of(const struct state *x, const struct message_node *n,
                      const struct checkpoint *parent)
 {
     struct tree_key k;
@@ -99,7 +113,7 @@ static int64_t id_of(const struct session_telling *x, const struct message_node 
 }
 
 /* Writes a message that was not generated. The message above must have been written. */
-static void put_structural(struct session_telling *x, const struct message_node *n,
+static void put_structural(struct state *x, const struct message_node *n,
                            const struct checkpoint *parent)
 {
     int64_t up = id_of(x, n->parent, parent);
@@ -108,22 +122,26 @@ static void put_structural(struct session_telling *x, const struct message_node 
     *id = x->next_id++;
     (void)map_set(&x->ids, tree_key(ARENA_NEW(&x->arena, struct tree_key), n, parent), id);
     put_node_head(x, *id, up);
-    json_out_member_str(&x->out, "role", n->msg.role);
-    json_out_member_bool(&x->out, "generated", false);
-    json_out_end_obj(&x->out);
+    json_out_member_str(x->out, "role", n->msg.role);
+    json_out_member_bool(x->out, "generated", false);
+    json_out_end_obj(x->out);
 }
 
-/* Writes as many of the messages above an answer as the step may. Returns true when all are
- * written. */
-static bool put_some_above(struct session_telling *x, const struct checkpoint *t)
+/* Writes the messages above an answer that are not written yet. */
+MAY_PAUSE static int put_above(struct state *x, const struct checkpoint *t, struct err *e)
 {
-    const struct message_node *n = x->above.n == 0 && t->node ? t->node->parent : NULL;
+    VEC(const struct message_node *) above = {0};
+    int rc = 0;
 
-    for (; n && id_of(x, n, t->parent) == ID_UNTOLD; n = n->parent)
-        *vec_push(&x->above) = n;
-    for (; x->above.n > 0 && x->above_left > 0; x->above_left--)
-        put_structural(x, vec_pop(&x->above), t->parent);
-    return x->above.n == 0;
+    for (const struct message_node *n = t->node ? t->node->parent : NULL;
+         n && id_of(x, n, t->parent) == ID_UNTOLD; n = n->parent)
+        *vec_push(&above) = n;
+    while (above.n > 0 && rc == 0) {
+        put_structural(x, vec_pop(&above), t->parent);
+        rc = telling_flow(x->telling, e);
+    }
+    vec_done(&above);
+    return rc;
 }
 
 /* Writes the difference to the stored history, if known. */
@@ -140,11 +158,10 @@ static void put_diff(struct json_out *o, const struct checkpoint *t)
 }
 
 /* Writes a generated node, after those above it. */
-static void put_checkpoint(struct session_telling *x, const struct session *s,
-                           const struct checkpoint *t)
+static void put_checkpoint(struct state *x, const struct session *s, const struct checkpoint *t)
 {
     int64_t up = t->node ? id_of(x, t->node->parent, t->parent) : ID_NONE;
-    struct json_out *o = &x->out;
+    struct json_out *o = x->out;
 
     x->checkpoint_ids[t->id] = x->next_id++;
     put_node_head(x, x->checkpoint_ids[t->id], up);
@@ -192,9 +209,9 @@ static void put_checkpoint(struct session_telling *x, const struct session *s,
 
 /* Writes the path of a branch. Its answers were written, because an answer that is hidden now was
  * visible before. */
-static void put_leaf(struct session_telling *x, const struct branch *leaf)
+static void put_leaf(struct state *x, const struct branch *leaf)
 {
-    struct json_out *o = &x->out;
+    struct json_out *o = x->out;
     struct arena tmp = {0};
     struct checkpoint *t = leaf->head, **path = checkpoint_path(t, &tmp);
 
@@ -305,226 +322,133 @@ static void put_warnings(struct json_out *o, const struct session *s)
     json_out_end_arr(o);
 }
 
-/* Writes the head. Lists what exists now, so that later answers are left out. */
-static void tell_head(struct session_telling *t)
+/* Fixes what is written, and writes the head. */
+static void begin_state(struct state *x, struct session_telling *t)
 {
     struct session *s = t->session;
 
-    t->n_checkpoints = s->forest.checkpoints.n;
-    t->n_rewards = s->checkpoint_rewards.n;
-    t->n_calls = t->records ? s->forest.calls.n : 0;
-    t->n_chains = session_has_ended(s) ? 0 : s->chains.n;
-    t->checkpoint_ids = mem_calloc(t->n_checkpoints + 1, sizeof(*t->checkpoint_ids));
-    t->hidden = mem_calloc(t->n_checkpoints + 1, sizeof(*t->hidden));
-    for (size_t i = 0; i < t->n_checkpoints; i++)
-        t->hidden[i] = s->forest.checkpoints.at[i]->hidden;
-    session_branches(s, &t->branches); /* works only for resident sessions */
-    json_out_obj(&t->out);
-    put_head(&t->out, s);
-    put_counts(&t->out, s, t->branches.n);
-    put_warnings(&t->out, s);
+    *x = (struct state){.telling = t, .session = s, .out = &t->out};
+    x->n_checkpoints = s->forest.checkpoints.n;
+    x->n_rewards = s->checkpoint_rewards.n;
+    x->n_calls = s->forest.calls.n;
+    x->n_chains = session_has_ended(s) ? 0 : s->chains.n;
+    x->checkpoint_ids = mem_calloc(x->n_checkpoints + 1, sizeof(*x->checkpoint_ids));
+    x->hidden = mem_calloc(x->n_checkpoints + 1, sizeof(*x->hidden));
+    for (size_t i = 0; i < x->n_checkpoints; i++)
+        x->hidden[i] = s->forest.checkpoints.at[i]->hidden;
+    session_branches(s, &x->branches); /* works only for resident sessions */
+    json_out_obj(x->out);
+    put_head(x->out, s);
+    put_counts(x->out, s, x->branches.n);
+    put_warnings(x->out, s);
 }
 
-static void tell_reward(struct session_telling *t)
+MAY_PAUSE static int put_chains_and_rewards(struct state *x, struct err *e)
 {
-    const struct reward *r = t->session->checkpoint_rewards.at[t->at];
-
-    json_out_key_str(&t->out, r->response_id);
-    put_reward(&t->out, r);
-}
-
-/* Writes the next node. Ids of nodes are given in the order of writing: a parent always comes
- * before its children. Returns false if the answer is not written yet, because it has many messages
- * above. */
-static bool tell_node(struct session_telling *t)
-{
-    const struct checkpoint *c = t->session->forest.checkpoints.at[t->at];
-
-    if (t->hidden[t->at])
-        return true;
-    if (!put_some_above(t, c))
-        return false;
-    put_checkpoint(t, t->session, c);
-    return true;
-}
-
-/* Finds the end of the newest branch, or of its continuation. */
-static void find_path(struct session_telling *t)
-{
-    const struct branch *newest = t->branches.n ? &t->branches.at[t->branches.n - 1] : NULL;
-
-    if (!newest)
-        return;
-    t->path = newest->tail ? newest->tail : newest->head;
-    t->n_path = branch_total(newest);
-}
-
-/* Returns the number of pieces of the stage. */
-static size_t stage_size(const struct session_telling *t)
-{
-    switch (t->stage) {
-    case TELLING_HEAD:
-        return 1;
-    case TELLING_CHAINS:
-        return t->n_chains;
-    case TELLING_REWARDS:
-        return t->n_rewards;
-    case TELLING_NODES:
-        return t->n_checkpoints;
-    case TELLING_LEAVES:
-        return t->branches.n;
-    case TELLING_IDS:
-        return t->n_path;
-    case TELLING_RECORDS:
-        return t->n_calls;
+    json_out_member_arr(x->out, "active_chains");
+    for (size_t i = 0; i < x->n_chains; i++) {
+        chain_put(x->session, x->session->chains.at[i], x->out);
+        if (telling_flow(x->telling, e))
+            return -1;
     }
+    json_out_end_arr(x->out);
+    put_rewards(x->out, x->session);
+    for (size_t i = 0; i < x->n_rewards; i++) {
+        const struct reward *r = x->session->checkpoint_rewards.at[i];
+
+        json_out_key_str(x->out, r->response_id);
+        put_reward(x->out, r);
+        if (telling_flow(x->telling, e))
+            return -1;
+    }
+    json_out_end_obj(x->out);
     return 0;
 }
 
-/* Writes piece t->at of a stage whose pieces are in memory. Returns false if only a part was
- * written. */
-static bool tell_piece(struct session_telling *t)
+/* Ids of nodes are given out in the order of writing: a parent always comes before its children. */
+MAY_PAUSE static int put_tree(struct state *x, struct err *e)
 {
-    switch (t->stage) {
-    case TELLING_HEAD:
-        tell_head(t);
-        break;
-    case TELLING_CHAINS:
-        chain_put(t->session, t->session->chains.at[t->at], &t->out);
-        break;
-    case TELLING_REWARDS:
-        tell_reward(t);
-        break;
-    case TELLING_NODES:
-        return tell_node(t);
-    case TELLING_LEAVES:
-        put_leaf(t, &t->branches.at[t->at]);
-        break;
-    case TELLING_IDS:
-    case TELLING_RECORDS:
-        break;
-    }
-    return true;
-}
+    json_out_member_obj(x->out, "tree");
+    json_out_member_arr(x->out, "nodes");
+    for (size_t i = 0; i < x->n_checkpoints; i++) {
+        const struct checkpoint *t = x->session->forest.checkpoints.at[i];
 
-/* Ends a stage and begins the next. Returns 1 after the last. */
-static int begin_next(struct session_telling *t)
-{
-    struct json_out *o = &t->out;
-
-    switch (t->stage) {
-    case TELLING_HEAD:
-        json_out_member_arr(o, "active_chains");
-        break;
-    case TELLING_CHAINS:
-        json_out_end_arr(o);
-        put_rewards(o, t->session);
-        break;
-    case TELLING_REWARDS:
-        json_out_end_obj(o);
-        json_out_member_obj(o, "tree");
-        json_out_member_arr(o, "nodes");
-        break;
-    case TELLING_NODES:
-        json_out_end_arr(o);
-        json_out_member_arr(o, "leaves");
-        break;
-    case TELLING_LEAVES:
-        json_out_end_arr(o);
-        json_out_end_obj(o);
-        json_out_member_arr(
-            o, "tito_session_mismatch"); /* empty, because checkpoints are never re-encoded */
-        json_out_end_arr(o);
-        json_out_member_arr(o, "accumulated_token_ids");
-        find_path(t);
-        break;
-    case TELLING_IDS:
-        json_out_end_arr(o);
-        if (t->records)
-            json_out_member_arr(o, "records");
-        break;
-    case TELLING_RECORDS:
-        if (t->records)
-            json_out_end_arr(o);
-        json_out_end_obj(o);
-        return 1;
+        if (x->hidden[i])
+            continue;
+        if (put_above(x, t, e))
+            return -1;
+        put_checkpoint(x, x->session, t);
+        if (telling_flow(x->telling, e))
+            return -1;
     }
-    t->stage++;
-    t->at = 0;
+    json_out_end_arr(x->out);
+    json_out_member_arr(x->out, "leaves");
+    for (size_t i = 0; i < x->branches.n; i++) {
+        put_leaf(x, &x->branches.at[i]);
+        if (telling_flow(x->telling, e))
+            return -1;
+    }
+    json_out_end_arr(x->out);
+    json_out_end_obj(x->out);
     return 0;
 }
 
-/* Returns how many pieces of the stage one step writes: a tenth of a millisecond's. */
-static size_t pieces_of(enum telling_stage stage)
+/* The ids of the newest branch, or of what it goes on to. */
+MAY_PAUSE static int put_newest(struct state *x, struct err *e)
 {
-    static const size_t n[] = {
-        [TELLING_HEAD] = 1,   [TELLING_CHAINS] = 64, [TELLING_REWARDS] = 64, [TELLING_NODES] = 64,
-        [TELLING_LEAVES] = 8, [TELLING_IDS] = 4096,  [TELLING_RECORDS] = 1,
-    };
+    const struct branch *newest = x->branches.n ? &x->branches.at[x->branches.n - 1] : NULL;
+    const struct checkpoint *end = NULL;
 
-    return stage < ARRAY_LEN(n) ? n[stage] : 1;
+    if (newest)
+        end = newest->tail ? newest->tail : newest->head;
+    json_out_member_arr(
+        x->out,
+        "tito_session_mismatch"); /* checkpoints are never re-encoded: nothing can mismatch */
+    json_out_end_arr(x->out);
+    return telling_put_path(x->telling, "accumulated_token_ids", end,
+                            newest ? branch_total(newest) : 0, e);
 }
 
-/* Writes some pieces, or a part of one record. Returns -1 with e if they cannot be read back. */
-static int tell_some(struct session_telling *t, struct err *e)
+MAY_PAUSE static int put_records(struct state *x, struct err *e)
 {
-    enum { ABOVE = 256 };
-
-    size_t end = MIN_OF(stage_size(t), t->at + pieces_of(t->stage));
-    int rc;
-
-    t->above_left = ABOVE;
-    if (t->at == stage_size(t))
-        return 0;
-    if (t->stage == TELLING_RECORDS) {
-        rc = record_write_step(&t->record, &t->out, t->session, t->at, e);
-        t->at += rc == 1;
-        return rc < 0 ? -1 : 0;
-    }
-    if (t->stage == TELLING_IDS) {
-        rc = record_recall(&t->record.recall, t->session, t->path, true, e);
-        if (rc != 0)
-            return rc < 0 ? -1 : 0;
-        write_path_ids(&t->out, t->path, t->at, end - t->at);
-        t->at = end;
-        if (t->at == stage_size(t))
-            record_release(&t->record.recall);
-        return 0;
-    }
-    while (t->at < end && tell_piece(t))
-        t->at++;
+    json_out_member_arr(x->out, "records");
+    for (size_t i = 0; i < x->n_calls; i++)
+        if (telling_put_record(x->telling, i, e))
+            return -1;
+    json_out_end_arr(x->out);
     return 0;
+}
+
+int telling_flow(struct session_telling *t, struct err *e)
+{
+    return t->flow ? t->flow(t->ctx, e) : 0;
 }
 
 int session_tell(struct session_telling *t, struct err *e)
 {
-    if (tell_some(t, e) != 0)
-        return -1;
-    return t->at < stage_size(t) ? 0 : begin_next(t);
-}
+    struct state x;
+    int rc;
 
-void session_tell_done(struct session_telling *t)
-{
-    vec_done(&t->branches);
-    vec_done(&t->above);
-    map_done(&t->ids);
-    arena_done(&t->arena);
-    free(t->checkpoint_ids);
-    free(t->hidden);
-    record_write_done(&t->record);
+    begin_state(&x, t);
+    rc = put_chains_and_rewards(&x, e) || put_tree(&x, e) || put_newest(&x, e) ||
+                 (t->records && put_records(&x, e))
+             ? -1
+             : 0;
+    json_out_end_obj(x.out);
+    vec_done(&x.branches);
+    map_done(&x.ids);
+    arena_done(&x.arena);
+    free(x.checkpoint_ids);
+    free(x.hidden);
+    return rc;
 }
 
 /* Writes all at once. */
 int session_write_state(struct session *s, bool records, struct buf *json, struct err *e)
 {
     struct session_telling t = {.session = s, .records = records, .out = json_out_to(json)};
-    int rc;
 
-    do
-        rc = session_tell(&t, e);
-    while (rc == 0);
-    session_tell_done(&t);
-    return rc < 0 ? -1 : 0;
+    return session_tell(&t, e);
 }
 
 /* Uses only what is in memory. */

@@ -28,6 +28,7 @@ enum { STEP_MOST = RECALL_STEP + PART + (8 << 10) };
 struct lab {
     struct kit k;
     size_t times, records, bytes, most; /* the most in one go */
+    bool stops;                         /* no more is wanted after a read */
     size_t broken;                      /* this record cannot be had; 0: all can */
     struct session_answer *a, *b;
     struct chat chat;
@@ -401,42 +402,47 @@ TEST(recall, the_session_goes_on_between_two_steps)
     lab_done(&w);
 }
 
-/* Whoever looks at the session's state and its records; he may leave at any step. */
+/* The lab's session evicts all that it may; -1 after the first read, if only that is wanted. */
+static int evict_between(void *ctx, struct err *e)
+{
+    struct lab *w = ctx;
+
+    (void)session_evict(w->k.store, 0, SIZE_MAX);
+    return w->stops && w->times > 0 ? err_set(e, ERR_CANCELLED, "enough") : 0;
+}
+
+/* Whoever looks at the session's state and its records; he may leave at any piece. */
 TEST(recall, a_state_with_records_is_told_in_steps)
 {
     struct lab w;
     struct buf want = {0}, got = {0};
     struct session_telling t;
-    size_t reads = 0;
-    int rc;
 
     lab_init(&w);
     ahead_state(w.k.s, &want);
     session_pin(w.k.s);
     (void)session_evict(w.k.store, 0, SIZE_MAX);
-    t = (struct session_telling){.session = w.k.s, .records = true, .out = json_out_to(&got)};
-    do {
-        w.bytes = 0;
-        rc = session_tell(&t, &w.k.err);
-        cr_assert_leq(w.bytes, STEP_MOST);
-        reads += w.bytes > 0;
-        (void)session_evict(w.k.store, 0, SIZE_MAX);
-    } while (rc == 0);
-    session_tell_done(&t);
-    cr_assert_eq(rc, 1, "%s", w.k.err.text);
+    t = (struct session_telling){.session = w.k.s,
+                                 .records = true,
+                                 .out = json_out_to(&got),
+                                 .flow = evict_between,
+                                 .ctx = &w};
+    w.times = 0;
+    cr_assert_eq(session_tell(&t, &w.k.err), 0, "%s", w.k.err.text);
+    cr_assert_leq(w.most, STEP_MOST);
     cr_expect(str_eq(buf_str(&want), buf_str(&got)));
     /* the newest path; of each call the path to its prompt, which has the answer, then the answer
      */
-    cr_expect_leq(reads, 5 * (BYTES / RECALL_STEP + 2));
+    cr_expect_leq(w.times, 5 * (BYTES / RECALL_STEP + 2));
+    (void)session_evict(w.k.store, 0, SIZE_MAX);
     cr_expect_eq(w.k.s->payload_bytes, 0, "nothing is held any more");
 
     buf_clear(&got);
     w.times = 0;
-    t = (struct session_telling){.session = w.k.s, .records = true, .out = json_out_to(&got)};
-    while (w.times == 0)
-        cr_assert_eq(session_tell(&t, &w.k.err), 0);
-    cr_expect_gt(w.k.s->room_bytes, 0);
-    session_tell_done(&t);
+    w.stops = true;
+    cr_assert_eq(session_tell(&t, &w.k.err), -1);
+    (void)session_evict(w.k.store, 0, SIZE_MAX);
+    cr_expect_eq(w.k.s->payload_bytes, 0);
     cr_expect_eq(w.k.s->room_bytes, 0);
     session_unpin(w.k.store, w.k.s);
     buf_done(&want);
@@ -448,13 +454,10 @@ TEST(recall, a_state_with_records_is_told_in_steps)
 TEST(recall, a_score_is_asked_for_in_steps)
 {
     struct score_wants wants = {.n = 1, .at = {{.what = SCORE_TEACHER, .engine = STR("t")}}};
-    struct recall *r = NULL;
     struct token_span ids;
     struct score of;
-    size_t steps = 0;
     int32_t *want;
     struct lab w;
-    int rc;
 
     lab_init(&w);
     cr_assert(session_unscored(w.k.s, &wants, &of));
@@ -462,17 +465,11 @@ TEST(recall, a_score_is_asked_for_in_steps)
     checkpoint_copy(of.head, want);
     session_pin(w.k.s);
     (void)session_evict(w.k.store, 0, SIZE_MAX);
-    while ((rc = session_score_ids(&of, &r, w.k.s, &w.k.arena, &ids, &w.k.err)) == 1) {
-        (void)session_evict(w.k.store, 0, SIZE_MAX);
-        steps++;
-    }
-    cr_assert_eq(rc, 0, "%s", w.k.err.text);
-    cr_expect_geq(steps, BYTES / STEP_MOST);
+    cr_assert_eq(session_score_ids(&of, w.k.s, &w.k.arena, &ids, &w.k.err), 0, "%s", w.k.err.text);
+    cr_expect_geq(w.times, BYTES / STEP_MOST);
     cr_expect_leq(w.most, STEP_MOST);
     cr_assert_eq(ids.n, of.head->total);
     cr_assert_arr_eq(ids.at, want, ids.n * sizeof(*want));
-    session_score_release(&r);
-    cr_expect_null(r);
     (void)session_evict(w.k.store, 0, SIZE_MAX);
     cr_expect_eq(w.k.s->payload_bytes, 0);
     session_unpin(w.k.store, w.k.s);

@@ -40,25 +40,38 @@ static void whole(struct kit *k, bool records, struct buf *ret)
     cr_assert_eq(session_write_state(k->s, records, ret, &k->err), 0);
 }
 
-/* Tells it, with `meanwhile` between two steps. How many steps that takes. */
+/* The reader of a state. */
+struct reader {
+    struct kit *k;
+    void (*meanwhile)(struct kit *k, size_t step); /* between two pieces */
+    struct buf *out;
+    size_t n, had, most; /* most: no more pieces are wanted */
+};
+
+static int flow(void *ctx, struct err *e)
+{
+    struct reader *r = ctx;
+
+    cr_assert_leq(r->out->len - r->had, STEP_BYTES, "step %zu", r->n);
+    if (r->n == r->most)
+        return err_set(e, ERR_CANCELLED, "enough");
+    if (r->meanwhile)
+        r->meanwhile(r->k, r->n);
+    r->n++;
+    r->had = r->out->len;
+    return 0;
+}
+
+/* Tells it, with `meanwhile` between two pieces. How many pieces those are. */
 static size_t tell(struct kit *k, bool records, void (*meanwhile)(struct kit *k, size_t step),
                    struct buf *ret)
 {
-    struct session_telling t = {.session = k->s, .records = records, .out = json_out_to(ret)};
-    size_t n = 0, had = 0;
-    int rc;
+    struct reader r = {.k = k, .meanwhile = meanwhile, .out = ret, .most = SIZE_MAX};
+    struct session_telling t = {
+        .session = k->s, .records = records, .out = json_out_to(ret), .flow = flow, .ctx = &r};
 
-    do {
-        had = ret->len;
-        rc = session_tell(&t, &k->err);
-        cr_assert_leq(ret->len - had, STEP_BYTES, "step %zu", n);
-        if (meanwhile && rc == 0)
-            meanwhile(k, n);
-        n++;
-    } while (rc == 0);
-    cr_assert_eq(rc, 1);
-    session_tell_done(&t);
-    return n;
+    cr_assert_eq(session_tell(&t, &k->err), 0);
+    return r.n;
 }
 
 TEST(telling, a_session_of_many_branches_is_told_in_short_steps)
@@ -111,11 +124,12 @@ TEST(telling, may_end_before_it_is_through)
     many(&k);
     for (size_t steps = 0; steps < 60; steps += 3) {
         struct buf out = {0};
-        struct session_telling t = {.session = k.s, .out = json_out_to(&out)};
+        struct reader r = {.k = &k, .out = &out, .most = steps};
+        struct session_telling t = {
+            .session = k.s, .out = json_out_to(&out), .flow = flow, .ctx = &r};
 
-        for (size_t i = 0; i < steps; i++)
-            cr_assert_eq(session_tell(&t, &k.err), 0);
-        session_tell_done(&t);
+        cr_assert_eq(session_tell(&t, &k.err), -1);
+        cr_expect_eq(r.n, steps);
         buf_done(&out);
     }
     kit_done(&k);
