@@ -51,18 +51,9 @@ void claims_probe_back(struct runner *r)
     r->probe_ms = 0;
 }
 
-struct waits_now desk_waits_now(struct desk *d)
-{
-    return (struct waits_now){
-        .wall_ms = clock_wall_ms(),
-        .mono_ms = clock_ms(),
-        .pause = claims_pause_reason(d),
-        .settled_max = (uint64_t)d->heritage->config->queue_max_settled,
-        .engines_away = !board_engine_answers(d->heritage->board),
-    };
-}
-
-const char *claims_pause_reason(struct desk *d)
+/* Returns why no attempt begins on this gateway, for `blocked` and `waits`; NULL if attempts may
+ * begin. The text is valid until the next call. */
+static const char *claims_pause_reason(struct desk *d)
 {
     const char *fault = workers_fault(d->workers);
     uint64_t now = clock_ms();
@@ -76,6 +67,17 @@ const char *claims_pause_reason(struct desk *d)
     if (!d->swept)
         return fault ? fault : d->sweep.failures > SWEEP_PATIENT ? d->sweep.why : NULL;
     return NULL;
+}
+
+struct waits_now desk_waits_now(struct desk *d)
+{
+    return (struct waits_now){
+        .wall_ms = clock_wall_ms(),
+        .mono_ms = clock_ms(),
+        .pause = claims_pause_reason(d),
+        .settled_max = (uint64_t)d->heritage->config->queue_max_settled,
+        .engines_away = !board_engine_answers(d->heritage->board),
+    };
 }
 
 bool claims_paused(struct desk *d)

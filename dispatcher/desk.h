@@ -229,10 +229,6 @@ void desk_events_done(struct desk *d);
  * is applied. */
 void desk_events_changed(struct desk *d, struct str group);
 
-/* Announces to followers of /events that the group, its queue and its runner have changed or will
- * change. Costs one comparison without followers. */
-void desk_events_group(struct desk *d, const struct group *g);
-
 /* Announces a change of a runner only. */
 void desk_events_runner(struct desk *d, const struct runner *r);
 
@@ -285,10 +281,6 @@ void claims_probe_back(struct runner *r);
 /* Reports whether no attempt may begin, because the gateway or the dispatcher accepts no new
  * sessions. */
 bool claims_paused(struct desk *d);
-
-/* Returns why no attempt begins on this gateway, for `blocked` and `waits`; NULL if attempts may
- * begin. The text is valid until the next call. */
-const char *claims_pause_reason(struct desk *d);
 
 /* Returns the facts that waits.h needs in addition to the book. */
 struct waits_now desk_waits_now(struct desk *d);

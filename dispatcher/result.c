@@ -96,8 +96,9 @@ static void put_member_versions(const struct group *g, struct json_out *o)
         json_out_null(o);
 }
 
-void result_write_waits(const struct book *b, const struct group *g, const struct waits_now *now,
-                        struct json_out *o)
+/* Writes a member `waits`: why rollouts of the group wait, or null. */
+static void result_write_waits(const struct book *b, const struct group *g,
+                               const struct waits_now *now, struct json_out *o)
 {
     struct buf why = {0};
 

@@ -22,10 +22,6 @@ void result_write_group(const struct group *g, const struct book *b, const struc
 void result_write_row(const struct group *g, const struct book *b, const struct waits_now *now,
                       struct json_out *o);
 
-/* Writes a member `waits`: why rollouts of the group wait, or null. */
-void result_write_waits(const struct book *b, const struct group *g, const struct waits_now *now,
-                        struct json_out *o);
-
 /* Writes a member `warning` if no known group has that queue: its name is probably mistyped. */
 void result_write_queue_warning(const struct book *b, struct str name, struct json_out *o);
 

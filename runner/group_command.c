@@ -26,17 +26,14 @@ struct group_call {
 static int call_gateway(struct group_call *g, const char *method, const char *path, struct str sent)
 {
     struct arena a = {0};
-    const struct json *v = NULL;
     struct str why;
-    struct err e;
 
     g->status = gateway_client_call(g->client, method, path, sent, &g->body);
     if (g->status >= 200 && g->status < 300)
         return 0;
     why = buf_str(&g->body);
-    if (g->status && json_parse(&a, why, &v, &e) == 0 &&
-        json_string(json_get(json_get(v, "error"), "message")).p)
-        why = json_string(json_get(json_get(v, "error"), "message"));
+    if (g->status)
+        why = gateway_client_reason(&a, why);
     fprintf(stderr, "rollgate group: %.*s\n", (int)why.len, why.p);
     arena_done(&a);
     return 1;
@@ -46,10 +43,7 @@ static int call_gateway(struct group_call *g, const char *method, const char *pa
 
 static int get_integer(const struct json *v, const char *name)
 {
-    int64_t n = 0;
-
-    (void)json_to_i64(json_get(v, name), &n);
-    return (int)n;
+    return (int)json_number_of(v, name);
 }
 
 static struct str get_member_text(const struct json *v, const char *name)

@@ -167,11 +167,6 @@ void job_stop(struct job *j)
     (void)kill(j->keeper, SIGTERM);
 }
 
-void job_kill(struct job *j)
-{
-    (void)kill(j->keeper, SIGHUP);
-}
-
 /* --- ends --- */
 
 static bool is_keeper(pid_t pid)

@@ -43,9 +43,6 @@ RG_MUSTCHECK int job_start(struct loop *l, const struct job_spec *spec,
 /* Sends TERM to all its processes, and KILL after the grace. `ended` follows. */
 void job_stop(struct job *j);
 
-/* Sends KILL to all its processes at once. */
-void job_kill(struct job *j);
-
 /* Handles SIGCHLD: ends the jobs whose keepers have ended. Orphans of keepers that were killed are
  * killed, too. */
 void jobs_reap(void);

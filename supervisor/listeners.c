@@ -51,7 +51,8 @@ static void close_unless(int *fd, int keep)
     *fd = -1;
 }
 
-void listeners_close_others(struct listeners *l, int keep)
+/* Closes, in a child, all sockets but the descriptor `keep`. */
+static void listeners_close_others(struct listeners *l, int keep)
 {
     for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++) {
         close_unless(&l->routers[i], keep);

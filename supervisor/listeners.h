@@ -63,9 +63,6 @@ int listeners_worker(struct listeners *l, const struct config *c, unsigned place
 /* Opens the socket of the dispatcher, or takes the inherited one. */
 int listeners_dispatcher(struct listeners *l, const struct config *c, struct err *e);
 
-/* Closes, in a child, all sockets but the descriptor `keep`. */
-void listeners_close_others(struct listeners *l, int keep);
-
 /* listeners_hand_over prepares an exec: the sockets are inherited, RG_SOCKETS names their
  * descriptors, and the run folder is unlocked. The other function undoes that. */
 void listeners_hand_over(struct listeners *l);

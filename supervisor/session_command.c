@@ -24,14 +24,6 @@ struct session_page {
 
 /* --- values --- */
 
-static double session_number(const struct json *v, const char *name)
-{
-    double n = 0;
-
-    (void)json_to_double(json_get(v, name), &n);
-    return n;
-}
-
 static uint32_t index_of(const struct json *v, const char *name)
 {
     int64_t n = 0;
@@ -57,19 +49,19 @@ static void print_head(const struct session_page *p)
 {
     static const char *const parts[] = {"start", "queue", "engine", "gateway", "tools", "scoring"};
     const struct json *s = p->session, *time = json_get(s, "time_s");
-    double all = session_number(time, "run");
+    double all = json_number_of(time, "run");
     char id[TERMINAL_NAME], phase[TERMINAL_NAME], reward[TERMINAL_NAME];
 
     printf("session  %s   %s   %.0f turns   %.0f tokens, %.0f sampled   reward %s\n",
            terminal_name(json_string(json_get(s, "session_id")), id),
-           terminal_name(json_string(json_get(s, "phase")), phase), session_number(s, "turns"),
-           session_number(s, "num_tokens"), session_number(s, "sampled_tokens"),
+           terminal_name(json_string(json_get(s, "phase")), phase), json_number_of(s, "turns"),
+           json_number_of(s, "num_tokens"), json_number_of(s, "sampled_tokens"),
            json_is_null(json_get(s, "reward"))
                ? "unknown"
                : terminal_name(json_text(json_get(s, "reward")), reward));
     printf("time     %.2f s", all);
     for (size_t i = 0; i < ARRAY_LEN(parts) && all > 0; i++)
-        printf("   %s %.1f %%", parts[i], session_number(time, parts[i]) * 100 / all);
+        printf("   %s %.1f %%", parts[i], json_number_of(time, parts[i]) * 100 / all);
     printf("\n");
 }
 
@@ -83,7 +75,7 @@ static void print_branch(const struct session_page *p)
         last = turn;
     if (last)
         printf("branch   the newest of %.0f, ends with answer %s\n",
-               session_number(p->session, "num_branches"),
+               json_number_of(p->session, "num_branches"),
                terminal_name(json_string(json_get(last, "response_id")), name));
     else
         printf("branch   no answer yet\n");
@@ -96,11 +88,11 @@ static void print_drift(const struct session_page *p)
     char kind[TERMINAL_NAME];
 
     if (json_is(drift, JSON_OBJECT))
-        printf("drift    %.0f tokens of this branch", session_number(drift, "count"));
+        printf("drift    %.0f tokens of this branch", json_number_of(drift, "count"));
     else
         printf("drift    not checked");
     if (json_is(first, JSON_OBJECT))
-        printf(", the first at token %.0f (%s)", session_number(first, "position"),
+        printf(", the first at token %.0f (%s)", json_number_of(first, "position"),
                terminal_name(json_string(json_get(first, "kind")), kind));
     printf("\n");
 }
@@ -277,15 +269,10 @@ static void print_session_json(const struct session_page *p)
 
 static int print_failure(struct str why)
 {
-    const struct json *v = NULL;
     struct arena a = {0};
-    struct err e;
 
-    if (json_parse(&a, why, &v, &e) == 0 &&
-        json_string(json_get(json_get(v, "error"), "message")).p)
-        why = json_string(json_get(json_get(v, "error"), "message"));
     fprintf(stderr, "rollgate session: ");
-    terminal_write(stderr, why, 4);
+    terminal_write(stderr, gateway_client_reason(&a, why), 4);
     fprintf(stderr, "\n");
     arena_done(&a);
     return 1;
@@ -332,8 +319,7 @@ int session_command(int argc, char **argv)
     struct buf mistakes = {0};
     int rc = 1;
 
-    if (argc != 3 || strcmp(argv[1], "show") != 0 || strpbrk(argv[2], "/?# \r\n") ||
-        strlen(argv[2]) > 128) {
+    if (argc != 3 || strcmp(argv[1], "show") != 0 || !gateway_client_takes_id(argv[2])) {
         fprintf(stderr, "usage: rollgate session show ID [--json] [--color] [--gateway URL] "
                         "[--key-file FILE] [--ca-file FILE]\n");
         return 2;

@@ -256,15 +256,11 @@ static void show_attempt(const struct json *a)
     struct str runner = json_string(json_get(a, "runner"));
     struct str executor = json_string(json_get(a, "executor"));
     struct str session = json_string(json_get(a, "session_id"));
-    int64_t rollout = 0, number = 0;
     char names[4][TERMINAL_NAME];
-    double seconds = 0;
 
-    (void)json_to_i64(json_get(a, "rollout"), &rollout);
-    (void)json_to_i64(json_get(a, "attempt"), &number);
-    (void)json_to_double(json_get(a, "running_s"), &seconds);
-    printf("%8.0f s %8lld %8lld  %-14s %-16s %-20s %s\n", seconds, (long long)rollout,
-           (long long)number, terminal_name(runner, names[0]), terminal_name(executor, names[1]),
+    printf("%8.0f s %8.0f %8.0f  %-14s %-16s %-20s %s\n", json_number_of(a, "running_s"),
+           json_number_of(a, "rollout"), json_number_of(a, "attempt"),
+           terminal_name(runner, names[0]), terminal_name(executor, names[1]),
            terminal_name(group, names[2]), terminal_name(session, names[3]));
 }
 

@@ -7,14 +7,6 @@
 #include "common/codec/json.h"
 #include "supervisor/terminal_text.h"
 
-static double figure_of(const struct json *v, const char *name)
-{
-    double n = 0;
-
-    (void)json_to_double(json_get(v, name), &n);
-    return n;
-}
-
 static double percent_of(double part, double all)
 {
     return all > 0 ? part * 100 / all : 0;
@@ -39,9 +31,9 @@ static void print_causes(const struct json *total)
 static void print_time(const struct json *total)
 {
     const struct json *time = json_get(total, "time_s");
-    double all = figure_of(total, "run_s"), v = 0;
+    double all = json_number_of(total, "run_s"), v = 0;
 
-    printf("time     %8.1f s a session", figure_of(total, "run_mean_s"));
+    printf("time     %8.1f s a session", json_number_of(total, "run_mean_s"));
     for (uint32_t i = 0; json_is(time, JSON_OBJECT) && i < time->n; i++) {
         struct str name = json_string(&time->members[i].key);
 
@@ -55,10 +47,10 @@ static void print_mismatch(const struct json *mismatch)
 {
     const struct json *total = json_get(mismatch, "total");
 
-    if (figure_of(total, "tokens") > 0)
+    if (json_number_of(total, "tokens") > 0)
         printf("trainer  %8.4f mean difference   %.4f p99   %.4f largest   %.0f tokens\n",
-               figure_of(total, "mean"), figure_of(total, "p99"), figure_of(total, "max"),
-               figure_of(total, "tokens"));
+               json_number_of(total, "mean"), json_number_of(total, "p99"),
+               json_number_of(total, "max"), json_number_of(total, "tokens"));
 }
 
 static void print_slowest(const struct json *slowest)
@@ -67,7 +59,7 @@ static void print_slowest(const struct json *slowest)
     const struct json *v;
 
     for (uint32_t i = 0; i < 3 && (v = json_at(slowest, i)); i++)
-        printf("slowest  %8.1f s   %s   waited for %s\n", figure_of(v, "run_s"),
+        printf("slowest  %8.1f s   %s   waited for %s\n", json_number_of(v, "run_s"),
                terminal_name(json_string(json_get(v, "session_id")), session),
                terminal_name(json_string(json_get(v, "waited_for")), waited));
 }
@@ -80,19 +72,20 @@ void top_print_run(struct str stats)
 
     if (stats.len > 0 && json_parse(&a, stats, &v, &e) == 0) {
         total = json_get(v, "total");
-        if (figure_of(total, "sessions") > 0) {
+        if (json_number_of(total, "sessions") > 0) {
             printf("reward   %8.3f mean   %.3f deviation   %.1f %% passed   %.0f ended   "
                    "staleness %.2f\n",
-                   figure_of(total, "reward_mean"), figure_of(total, "reward_std"),
-                   figure_of(total, "pass_rate") * 100, figure_of(total, "sessions"),
-                   figure_of(total, "staleness_mean"));
+                   json_number_of(total, "reward_mean"), json_number_of(total, "reward_std"),
+                   json_number_of(total, "pass_rate") * 100, json_number_of(total, "sessions"),
+                   json_number_of(total, "staleness_mean"));
             printf(
                 "length   %8.0f tokens   %.1f turns   %.1f %% truncated   %.1f %% of sampled "
                 "tokens trained   %.0f of %.0f drifted\n",
-                figure_of(total, "tokens_mean"), figure_of(total, "turns_mean"),
-                percent_of(figure_of(total, "truncated"), figure_of(total, "sessions")),
-                percent_of(figure_of(total, "trained_tokens"), figure_of(total, "sampled_tokens")),
-                figure_of(total, "drifted"), figure_of(total, "trajectories"));
+                json_number_of(total, "tokens_mean"), json_number_of(total, "turns_mean"),
+                percent_of(json_number_of(total, "truncated"), json_number_of(total, "sessions")),
+                percent_of(json_number_of(total, "trained_tokens"),
+                           json_number_of(total, "sampled_tokens")),
+                json_number_of(total, "drifted"), json_number_of(total, "trajectories"));
             print_time(total);
             print_causes(total);
             print_slowest(json_get(v, "slowest"));

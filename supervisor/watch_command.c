@@ -190,8 +190,7 @@ int watch_command(int argc, char **argv)
     struct buf mistakes = {0};
     int rc = 1;
 
-    if (argc > 2 || (argc == 2 && (argv[1][0] == '-' || strpbrk(argv[1], "/?# \r\n") ||
-                                   strlen(argv[1]) > 128))) {
+    if (argc > 2 || (argc == 2 && (argv[1][0] == '-' || !gateway_client_takes_id(argv[1])))) {
         fprintf(stderr, "usage: rollgate watch [ID] [--json] [--gateway URL] [--key-file FILE] "
                         "[--ca-file FILE]\n");
         return 2;

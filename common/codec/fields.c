@@ -199,7 +199,7 @@ static struct str cut_shown(struct str s)
 }
 
 /* A value as an error shows it. */
-const char *field_show(const struct json *v, struct field_shown *ret)
+static const char *field_show(const struct json *v, struct field_shown *ret)
 {
     struct str text = cut_shown(json_text(v));
     const char *more = text.len < json_text(v).len ? "..." : "";

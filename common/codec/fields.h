@@ -59,9 +59,6 @@ struct field_shown {
     char text[64];
 };
 
-/* Returns ret->text or a constant. */
-const char *field_show(const struct json *v, struct field_shown *ret);
-
 /* The name of a field as a client spelt it, cut to whole characters. */
 const char *field_show_name(struct str name, struct field_shown *ret);
 

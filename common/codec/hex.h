@@ -4,6 +4,8 @@
 #ifndef RG_CODEC_HEX_H
 #define RG_CODEC_HEX_H
 
+#include <stddef.h>
+
 /* The value of a hexadecimal digit of either case, or -1. */
 static inline int hex_value(char c)
 {
@@ -11,6 +13,18 @@ static inline int hex_value(char c)
         return c - '0';
     c = (char)(c | 0x20);
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Writes 2 * n lower-case digits. Returns their end. */
+static inline char *hex_write(char *to, const unsigned char *bytes, size_t n)
+{
+    static const char digits[] = "0123456789abcdef";
+
+    for (size_t i = 0; i < n; i++) {
+        *to++ = digits[bytes[i] >> 4];
+        *to++ = digits[bytes[i] & 15];
+    }
+    return to;
 }
 
 #endif

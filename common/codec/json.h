@@ -123,6 +123,9 @@ int json_to_i64(const struct json *v, int64_t *ret);
 /* Nearest double of a number; 0 / -1 when v is no number or overflows. */
 int json_to_double(const struct json *v, double *ret);
 
+/* Returns the number that the member of that name is, or 0. */
+double json_number_of(const struct json *v, const char *name);
+
 /* Equal as JSON values: objects regardless of member order, numbers by value (1 = 1.0 = 1e0,
  * exact for integers of any size), strings by bytes. */
 bool json_equal(const struct json *a, const struct json *b);

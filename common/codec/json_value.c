@@ -92,6 +92,14 @@ int json_to_double(const struct json *v, double *ret)
     return json_is(v, JSON_NUMBER) ? json_number_double(json_text(v), ret) : -1;
 }
 
+double json_number_of(const struct json *v, const char *name)
+{
+    double n = 0;
+
+    (void)json_to_double(json_get(v, name), &n);
+    return n;
+}
+
 /* --- equality --- */
 
 /* Whether the text has a fraction or an exponent. */

@@ -10,28 +10,18 @@
 
 #include "common/base/check.h"
 #include "common/base/mem.h"
+#include "common/codec/hex.h"
 
 struct sha256 {
     mbedtls_sha256_context context;
 };
-
-static void write_hex(const unsigned char hash[SHA256_HEX_LEN / 2], char out[SHA256_HEX_LEN + 1])
-{
-    static const char digits[] = "0123456789abcdef";
-
-    for (size_t i = 0; i < SHA256_HEX_LEN / 2; i++) {
-        out[2 * i] = digits[hash[i] >> 4];
-        out[2 * i + 1] = digits[hash[i] & 15];
-    }
-    out[SHA256_HEX_LEN] = '\0';
-}
 
 void sha256_hex(struct str bytes, char out[SHA256_HEX_LEN + 1])
 {
     unsigned char hash[SHA256_HEX_LEN / 2];
 
     CHECK(mbedtls_sha256_ret((const unsigned char *)bytes.p, bytes.len, hash, 0) == 0);
-    write_hex(hash, out);
+    *hex_write(out, hash, sizeof(hash)) = '\0';
 }
 
 struct sha256 *sha256_begin(void)
@@ -53,7 +43,7 @@ void sha256_end(struct sha256 *h, char out[SHA256_HEX_LEN + 1])
     unsigned char hash[SHA256_HEX_LEN / 2];
 
     CHECK(mbedtls_sha256_finish_ret(&h->context, hash) == 0);
-    write_hex(hash, out);
+    *hex_write(out, hash, sizeof(hash)) = '\0';
     sha256_drop(h);
 }
 

@@ -18,7 +18,8 @@ static bool starts_nocase(struct str text, struct str head)
     return str_eq_nocase(str_sub(text, 0, head.len), head);
 }
 
-bool web_url_is(struct str text)
+/* Whether it says that it is one. */
+static bool web_url_is(struct str text)
 {
     return starts_nocase(text, STR("http://")) || starts_nocase(text, STR("https://"));
 }

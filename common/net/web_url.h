@@ -23,9 +23,6 @@ struct web_url {
     struct str target;       /* path and query, in the text; may lack the slash in front */
 };
 
-/* Whether it says that it is one. */
-bool web_url_is(struct str text);
-
 /* NULL, or what is wrong with it. *ret borrows the text. */
 const char *web_url_parse(struct str text, struct web_url *ret);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/codec/json.h"
 #include "common/net/http1.h"
 #include "common/net/http_client.h"
 #include "common/net/http_fetch.h"
@@ -190,4 +191,20 @@ int gateway_client_stream(struct gateway_client *c, const char *path,
     loop_run(c->loop);
     buf_done(&headers);
     return c->status;
+}
+
+struct str gateway_client_reason(struct arena *a, struct str answer)
+{
+    const struct json *v = NULL;
+    struct str text = {0};
+    struct err e;
+
+    if (json_parse(a, answer, &v, &e) == 0)
+        text = json_string(json_get(json_get(v, "error"), "message"));
+    return text.p ? text : answer;
+}
+
+bool gateway_client_takes_id(const char *id)
+{
+    return !strpbrk(id, "/?# \r\n") && strlen(id) <= 128;
 }

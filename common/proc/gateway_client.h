@@ -10,6 +10,7 @@
 #include "common/base/buf.h"
 #include "common/base/str.h"
 
+struct arena;
 struct err;
 struct gateway_client;
 
@@ -45,5 +46,11 @@ int gateway_client_stream(struct gateway_client *c, const char *path,
  * `answer`, or 0 with the reason in `answer`. */
 int gateway_client_call(struct gateway_client *c, const char *method, const char *path,
                         struct str body, struct buf *answer);
+
+/* Returns the message of an error, copied into the arena; other answers as they are. */
+struct str gateway_client_reason(struct arena *a, struct str answer);
+
+/* Reports whether an id can be in a path, as it is. */
+bool gateway_client_takes_id(const char *id);
 
 #endif

@@ -12,6 +12,7 @@
 
 #include "common/base/check.h"
 #include "common/base/mem.h"
+#include "common/codec/hex.h"
 
 /* The generator computes a new key for each request, however short. So short requests are served
  * from bytes that were made in advance; each byte is used once and then erased. */
@@ -82,17 +83,13 @@ void ids_random(struct ids *ids, void *out, size_t len_bytes)
 
 void ids_hex(struct ids *ids, char *out, size_t n_bytes)
 {
-    static const char digits[] = "0123456789abcdef";
     unsigned char raw[64];
 
     while (n_bytes > 0) {
         size_t n = MIN_OF(n_bytes, sizeof(raw));
 
         ids_random(ids, raw, n);
-        for (size_t i = 0; i < n; i++) {
-            *out++ = digits[raw[i] >> 4];
-            *out++ = digits[raw[i] & 15];
-        }
+        out = hex_write(out, raw, n);
         n_bytes -= n;
     }
     *out = 0;

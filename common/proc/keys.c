@@ -19,6 +19,7 @@
 #include "common/base/check.h"
 #include "common/base/limits.h"
 #include "common/base/mem.h"
+#include "common/codec/hex.h"
 #include "common/codec/query.h"
 #include "common/os/file.h"
 
@@ -229,7 +230,6 @@ static void mac_hex(const struct secret *secret, enum key_scope scope, struct st
                     char ret_hex[KEY_MAC_LEN + 1])
 {
     const mbedtls_md_info_t *sha256 = mbedtls_md_info_from_type(MBEDTLS_MD_SHA256);
-    static const char digits[] = "0123456789abcdef";
     unsigned char mac[MAC_BYTES];
     char text[64 + ID_TEXT_MAX];
     int n = snprintf(text, sizeof(text), "rollgate-key-1:%s:%.*s", scope_name(scope), (int)id.len,
@@ -238,11 +238,7 @@ static void mac_hex(const struct secret *secret, enum key_scope scope, struct st
     CHECK(n > 0 && (size_t)n < sizeof(text));
     CHECK(mbedtls_md_hmac(sha256, (const unsigned char *)secret->text, secret->len,
                           (const unsigned char *)text, (size_t)n, mac) == 0);
-    for (size_t i = 0; i < MAC_BYTES; i++) {
-        ret_hex[2 * i] = digits[mac[i] >> 4];
-        ret_hex[2 * i + 1] = digits[mac[i] & 15];
-    }
-    ret_hex[KEY_MAC_LEN] = 0;
+    *hex_write(ret_hex, mac, MAC_BYTES) = 0;
 }
 
 void keys_make(const struct keys *k, enum key_scope scope, struct str id,

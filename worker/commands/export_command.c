@@ -128,8 +128,8 @@ static int export_to_file(const struct export_request *q, struct replayed *r,
 }
 
 /* 1 when it failed; the others are still exported. */
-static int export_once(const struct export_request *q, struct replayed *r,
-                       struct model_scratch *scratch, struct session *s)
+static int export_or_report(const struct export_request *q, struct replayed *r,
+                            struct model_scratch *scratch, struct session *s)
 {
     struct err e = {0};
     struct str id = session_id(s);
@@ -174,7 +174,7 @@ static int export_all(const struct export_request *q, struct replayed *r,
 
     for (struct session *s = session_next(r->store, NULL); s; s = session_next(r->store, s)) {
         if (!session_copying(s) && !is_left_out(q, s))
-            status |= export_once(q, r, scratch, s);
+            status |= export_or_report(q, r, scratch, s);
     }
     return status;
 }
@@ -243,7 +243,7 @@ static int run_export(struct export_request *q)
     } else {
         s = session_find_any(r.store, str_cstr(q->session), &ended);
         if (s && !session_copying(s))
-            status = export_once(q, &r, scratch, s);
+            status = export_or_report(q, &r, scratch, s);
         else
             fprintf(stderr, "%s: no such session in %s\n", q->session, q->dir);
     }

@@ -45,7 +45,8 @@ struct known_body {
 
 /* --- life --- */
 
-struct known_body *known_body_new(const struct known_reader *by)
+/* Makes a known body with the caller as its only holder. */
+static struct known_body *known_body_new(const struct known_reader *by)
 {
     struct known_body *k = mem_zalloc(sizeof(*k));
 

@@ -46,9 +46,6 @@ struct known_reader {
     uint64_t number;    /* no two readings of a process have the same (chat_stretch) */
 };
 
-/* Makes a known body with the caller as its only holder. */
-struct known_body *known_body_new(const struct known_reader *by);
-
 void known_body_hold(struct known_body *k);
 
 /* `known`: a struct known_body, or NULL. Fits arena_hold. */

@@ -284,7 +284,7 @@ void target_add(struct target *t, uint32_t place, struct str session_id)
     struct buf path = {0};
     struct stat st;
 
-    if (target_has(t, session_id)) /* made once more behind a crash: the same */
+    if (map_get(&t->queued, session_id)) /* made once more behind a crash: the same */
         return;
     p = mem_zalloc(sizeof(*p) + session_id.len + 1);
     memcpy(p->session_id, session_id.p, session_id.len);
@@ -320,11 +320,6 @@ bool target_is_part(struct str name)
     return str_starts(name, STR("." PARCEL_GROUP)) && str_ends(name, STR(PART_SUFFIX));
 }
 
-bool target_has(const struct target *t, struct str name)
-{
-    return map_get(&t->queued, name) != NULL;
-}
-
 /* Writes a group's entry at once, on this thread: entries are small and rare. */
 int target_write_group(const struct target *t, uint32_t place, struct str name, struct str entry,
                        struct err *e)
@@ -332,7 +327,7 @@ int target_write_group(const struct target *t, uint32_t place, struct str name, 
     struct buf folder = {0}, part = {0}, whole = {0};
     int rc = 0;
 
-    if (target_has(t, name))
+    if (map_get(&t->queued, name))
         return 0;
     target_folder(t, place, &folder);
     buf_printf(&part, "%s/.%.*s" PART_SUFFIX, folder.p, (int)name.len, name.p);
@@ -353,7 +348,7 @@ void target_unwrite_group(const struct target *t, uint32_t place, struct str nam
 {
     struct buf whole = {0};
 
-    if (target_has(t, name))
+    if (map_get(&t->queued, name))
         return;
     file_path(t, place, name, &whole);
     (void)unlink(whole.p);

@@ -103,9 +103,6 @@ void target_add(struct target *t, uint32_t place, struct str session_id);
  * the same for the same entry, another for another one of that group's id. */
 void target_group_name(struct str group, struct str entry, struct buf *ret);
 
-/* Whether a file of that name (a session's id, a group's name) waits or is being sent. */
-bool target_has(const struct target *t, struct str name);
-
 /* Writes a group's entry into its folder of the place, unless it waits already; target_add queues
  * it. ERR_IO, ERR_STORAGE_FULL: nothing is there. */
 int target_write_group(const struct target *t, uint32_t place, struct str name, struct str entry,

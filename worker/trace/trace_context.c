@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/attrs.h"
+#include "common/codec/hex.h"
 #include "common/codec/sha256.h"
 
 enum { STATE_MEMBERS = 32, STATE_KEY_MAX = 256, STATE_VALUE_MAX = 256 };
@@ -55,27 +56,16 @@ int trace_parent_read(struct str text, struct trace_context *ret)
     return 0;
 }
 
-static char *put_bytes(char *to, const uint8_t *bytes, size_t n)
-{
-    static const char digits[] = "0123456789abcdef";
-
-    for (size_t i = 0; i < n; i++) {
-        *to++ = digits[bytes[i] >> 4];
-        *to++ = digits[bytes[i] & 15];
-    }
-    return to;
-}
-
 void trace_parent_write(const struct trace_context *c, char ret[TRACE_PARENT_LEN + 1])
 {
     char *to = ret;
 
     memcpy(to, "00-", 3);
-    to = put_bytes(to + 3, c->trace_id, TRACE_ID_BYTES);
+    to = hex_write(to + 3, c->trace_id, TRACE_ID_BYTES);
     *to++ = '-';
-    to = put_bytes(to, c->span_id, SPAN_ID_BYTES);
+    to = hex_write(to, c->span_id, SPAN_ID_BYTES);
     *to++ = '-';
-    to = put_bytes(to, &c->flags, 1);
+    to = hex_write(to, &c->flags, 1);
     *to = 0;
 }
 

@@ -80,14 +80,6 @@ void span_number(struct buf *out, const char *key, int64_t value)
     buf_printf(out, "\"intValue\":\"%" PRId64 "\"}}", value);
 }
 
-void span_real(struct buf *out, const char *key, double value)
-{
-    put_key(out, key);
-    buf_puts(out, "\"doubleValue\":");
-    json_write_double(out, value);
-    buf_puts(out, "}}");
-}
-
 void span_bool(struct buf *out, const char *key, bool value)
 {
     put_key(out, key);

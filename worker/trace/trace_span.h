@@ -32,7 +32,6 @@ void span_open(struct buf *out, const struct span *s);
 /* Attributes. An absent text is left out. */
 void span_text(struct buf *out, const char *key, struct str value);
 void span_number(struct buf *out, const char *key, int64_t value);
-void span_real(struct buf *out, const char *key, double value);
 void span_bool(struct buf *out, const char *key, bool value);
 void span_texts(struct buf *out, const char *key, const struct str *values, size_t n);
 

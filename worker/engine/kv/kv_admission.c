@@ -378,9 +378,9 @@ static void turn_away(struct engine_call *c)
 }
 
 /* Gives the call, which has a ticket, a place among the held calls. If all are taken, sessions
- * with more than their share give up places to those with less, as in the queue (find_slot of
- * pool.c). */
-static void find_held_slot(struct engine_call *c)
+ * with more than their share give up places to those with less, as in the queue
+ * (may_queue_or_refuse of pool.c). */
+static void hold_or_refuse(struct engine_call *c)
 {
     struct engine_pool *p = c->pool;
     struct fair_queue *held = &p->admission->held;
@@ -409,7 +409,7 @@ static void hold_call(struct engine_call *c)
     c->ticket = t;
     c->state = CALL_RESTING;
     c->queued_us = clock_us();
-    find_held_slot(c);
+    hold_or_refuse(c);
     publish_held(p);
     set_hold_tick(p);
 }

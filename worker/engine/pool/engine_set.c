@@ -86,7 +86,8 @@ static bool is_policy(const struct engine_target *t)
     return !t->label || is_policy_name(t->label);
 }
 
-const char *engine_set_pool(const struct engine_set *s, const struct engine_target *t)
+/* Returns the pool of an engine of the set; NULL: the policy's. */
+static const char *engine_set_pool(const struct engine_set *s, const struct engine_target *t)
 {
     return !is_policy(t) && knows_pool(s, t->label) ? t->label : NULL;
 }

@@ -439,7 +439,7 @@ void pool_refuse_session(struct engine_call *c)
 
 /* Reports whether the call may wait. If the queue is full, a session with more than its share gives
  * up a place to one with less. */
-static bool find_slot(struct engine_call *c)
+static bool may_queue_or_refuse(struct engine_call *c)
 {
     struct engine_pool *p = c->pool;
     struct str session = c->req.session_id;
@@ -461,7 +461,7 @@ static bool find_slot(struct engine_call *c)
 
 void pool_queue(struct engine_call *c)
 {
-    if (find_slot(c))
+    if (may_queue_or_refuse(c))
         requeue_call(c);
 }
 

@@ -419,7 +419,7 @@ static bool is_never_sent(struct engine_call *c, const struct err *e, enum engin
 }
 
 /* Repeats the call at a different replica, or at the same one if there is no other. */
-static void repeat_at(struct engine_call *c, struct replica *at)
+static void repeat_elsewhere(struct engine_call *c, struct replica *at)
 {
     uint64_t base = (uint64_t)RETRY_MS << MIN_OF(c->retries, 6u);
 
@@ -464,7 +464,7 @@ void pool_failed_at(struct engine_call *c, struct replica *at, const struct err 
     if ((how == ENGINE_NO_ANSWER && e->sys != 0) || how == ENGINE_NOT_READY)
         replica_unreachable(at);
     if (is_never_sent(c, e, how) || (repeatable && c->retries < p->opt.retries))
-        repeat_at(c, at);
+        repeat_elsewhere(c, at);
     else
         pool_fail(c, e);
 }

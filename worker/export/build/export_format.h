@@ -184,9 +184,6 @@ void native_write_turn_members(const struct trajectory *t, const struct trajecto
 void native_write_experts(struct export *x, const struct trajectory *t, const char *key,
                           struct json_out *o);
 
-/* Writes the arrays that were asked for, each as base64 with NAME_shape and NAME_dtype. */
-void native_write_arrays(struct export *x, const struct trajectory *t, struct json_out *o);
-
 /* The summary object. */
 void native_write_summary(struct export *x, struct json_out *o);
 

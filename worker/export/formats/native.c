@@ -218,7 +218,8 @@ void native_write_experts(struct export *x, const struct trajectory *t, const ch
     json_out_member_str(o, name, str_cstr(dtype));
 }
 
-void native_write_arrays(struct export *x, const struct trajectory *t, struct json_out *o)
+/* Writes the arrays that were asked for, each as base64 with NAME_shape and NAME_dtype. */
+static void native_write_arrays(struct export *x, const struct trajectory *t, struct json_out *o)
 {
     char name[64];
 

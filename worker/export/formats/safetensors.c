@@ -46,7 +46,8 @@ static void put_experts(struct export *x, const struct trajectory *t)
         tensors_add(x, "routed_experts", t->index, type, s, CELLS(RAW, t->experts.p));
 }
 
-void tensors_put_arrays(struct export *x, const struct trajectory *t)
+/* Adds the arrays of a trajectory that were asked for, under their own names. */
+static void tensors_put_arrays(struct export *x, const struct trajectory *t)
 {
     for (unsigned i = 0; i < t->n_arrays; i++) {
         const struct trajectory_array *v = &t->arrays[i];

@@ -69,9 +69,6 @@ void tensors_add_two(struct export *x, struct tensor_name name, enum tensor_type
  * make it. */
 bool tensors_want(const struct export *x, enum tensor_type type);
 
-/* Adds the arrays of a trajectory that were asked for, under their own names. */
-void tensors_put_arrays(struct export *x, const struct trajectory *t);
-
 /* Returns the JSON text for __metadata__ under this key, which is kept until the header is
  * written. */
 struct buf *tensors_meta(struct export *x, const char *key);

@@ -188,9 +188,6 @@ MAY_PAUSE bool api_call_repeats(struct api_call *c, const struct call_input *in)
  * exchange_under_way. */
 struct str api_call_note(const struct api_call *c, uint64_t number, char note[EXCHANGE_NOTE_MAX]);
 
-/* Sends the text that the writer has made. */
-void api_call_flush(struct api_call *c);
-
 /* Sets the note of an answer before it is written. Equal requests wait from then on until it has
  * arrived or is lost. */
 void api_call_announce_answer(struct api_call *c);

@@ -63,7 +63,7 @@ static void sse_start(struct api_call *c)
 /* Sends what the writer has made, and starts the stream before that. A keep-alive of a call without
  * a head starts nothing, because the answer may still become an error. A batch that must be
  * finished sends nothing before all its calls have begun. */
-void api_call_flush(struct api_call *c)
+static void api_call_flush(struct api_call *c)
 {
     if (c->out.len == 0 || exchange_finishing(c->x))
         return;

@@ -31,7 +31,8 @@ void call_tasks_begin(struct call_env *env, const struct call_env_parts *parts)
     tasks_on_stall(env->tasks, STALL_US, on_stall, parts->page);
 }
 
-void call_count_job(void *env, const struct helper_job *j, bool hung)
+/* Counts a job that has ended, or whose thread hangs, in the metrics. */
+static void call_count_job(void *env, const struct helper_job *j, bool hung)
 {
     struct metrics_page *page = ((struct call_env *)env)->page;
 

@@ -13,7 +13,4 @@ struct work_tools;
 /* Gives all tasks env's helper threads. `own` (copied) are the tools that the loop itself uses. */
 void call_tasks_use_helpers(struct call_env *env, const struct work_tools *own);
 
-/* Counts a job that has ended, or whose thread hangs, in the metrics. */
-void call_count_job(void *env, const struct helper_job *j, bool hung);
-
 #endif

@@ -99,7 +99,9 @@ void model_call_fail_now(struct model_call *t, const struct err *e)
     model_call_fail(t);
 }
 
-void model_call_abandon(struct model_call *t)
+/* Takes a call that nobody wants any more out of the session: no request finds it, and a different
+ * call may take its place. The caller aborts its engine requests. */
+static void model_call_abandon(struct model_call *t)
 {
     t->failing = true;
     model_call_leaving(t);

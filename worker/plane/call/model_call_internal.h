@@ -163,10 +163,6 @@ void model_call_note_leak(const struct model_call *t, const struct err *e);
 /* Fails the call; t is freed. If the session has ended, the error says so, whatever `e` is. */
 void model_call_fail_now(struct model_call *t, const struct err *e);
 
-/* Takes a call that nobody wants any more out of the session: no request finds it, and a different
- * call may take its place. The caller aborts its engine requests. */
-void model_call_abandon(struct model_call *t);
-
 /* Ends a call that has no listeners, in a later loop iteration. */
 void model_call_end_gone(struct model_call *t);
 

@@ -31,7 +31,7 @@ static const struct {
 #include "common/proc/run_figures.def"
 };
 
-_Static_assert((int)RUN_SPENDINGS == (int)SESSION_SPENDINGS, "as enum session_spending");
+_Static_assert((int)RUN_SPENDINGS == (int)SPENDINGS, "as enum session_spending");
 
 static struct run_board *board_of(const struct call_env *env)
 {
@@ -98,7 +98,7 @@ static void set_sums(struct run_end *x, const struct session_measures *m)
     at[RUN_SAMPLED] = (int64_t)m->sampled;
     at[RUN_TRUNCATED] = m->truncated > 0;
     at[RUN_RUN] = x->ended.run_us = (int64_t)m->run_us;
-    for (int i = 0; i < SESSION_SPENDINGS; i++)
+    for (int i = 0; i < SPENDINGS; i++)
         at[RUN_SPENT_START + i] = x->ended.spent_us[i] = (int64_t)m->spent_us[i];
 }
 

@@ -28,7 +28,7 @@ struct siblings {
 };
 
 /* Opens no client yet. */
-struct siblings *siblings_new(const struct heritage *h, struct loop *loop)
+static struct siblings *siblings_new(const struct heritage *h, struct loop *loop)
 {
     struct siblings *s = mem_zalloc(sizeof(*s));
 

@@ -22,7 +22,6 @@ struct siblings;
 /* Returns the clients of the other workers, which are made on first use. */
 struct siblings *siblings_of(struct service *a);
 
-struct siblings *siblings_new(const struct heritage *h, struct loop *loop);
 /* Frees s. Calls the callbacks of pending requests with status 0; they must not send new ones. */
 void siblings_free(struct siblings *s);
 

@@ -131,7 +131,8 @@ MAY_PAUSE static int put_picture(const struct snapshot_pictures *p,
 
 /* --- pictures from URLs --- */
 
-/* Writes a note of a picture that goes along; others are of calls that came to nothing. */
+/* Writes the note of a picture that is in the snapshot. Other notes are of calls that were not
+ * committed. */
 static bool put_url_note(const struct snapshot_pictures *p, const char *url, struct str note,
                          bool first, struct buf *out)
 {

@@ -12,7 +12,11 @@
 #include "worker/session/store/session_totals.h"
 #include "worker/sink/sink.h"
 
-bool service_ends(const struct service *a)
+/* Reports whether the whole service stops, so that nothing new may begin. A worker that is only
+ * retired or replaced still accepts requests, because its sessions continue in other workers
+ * through the journal. So does a worker whose port is kept for the next instance, which replays
+ * that journal. */
+static bool service_ends(const struct service *a)
 {
     const struct heritage *h = a->heritage;
 

@@ -25,12 +25,6 @@ void respond_json(struct service_request *r, const struct buf *body)
     exchange_reply(r->x, 200, "application/json", buf_str(body));
 }
 
-void respond_json_buf(struct service_request *r, struct buf *body)
-{
-    respond_count(r->service, r->dialect, 200);
-    exchange_reply_buf(r->x, 200, "application/json", body);
-}
-
 void respond_empty(struct service_request *r, int status)
 {
     respond_count(r->service, r->dialect, status);

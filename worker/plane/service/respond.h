@@ -13,8 +13,6 @@ struct service;
 struct service_request;
 
 void respond_json(struct service_request *r, const struct buf *body);
-/* Like respond_json, but takes the bytes of `body`, which is empty afterwards. */
-void respond_json_buf(struct service_request *r, struct buf *body);
 void respond_empty(struct service_request *r, int status);
 
 /* Sends an error. dialect NULL: in OpenAI's form. */

@@ -55,12 +55,6 @@ struct service {
     struct sweep *sweep;    /* the sweep that runs, or NULL (worker/plane/control/sweep.c) */
 };
 
-/* Reports whether the whole service stops, so that nothing new may begin. A worker that is only
- * retired or replaced still accepts requests, because its sessions continue in other workers
- * through the journal. So does a worker whose port is kept for the next instance, which replays
- * that journal. */
-bool service_ends(const struct service *a);
-
 /* One request that is routed to its handler. On the stack of dispatch_request
  * (worker/plane/api). */
 struct service_request {

@@ -51,7 +51,7 @@ void call_key_put(struct buf *said, const uint64_t body_hash[2], struct str key)
     buf_add_str(said, key);
 }
 
-struct str forest_str_in(struct arena *a, struct str s)
+static struct str forest_str_in(struct arena *a, struct str s)
 {
     return s.p ? arena_str(a, s) : s;
 }

@@ -354,8 +354,7 @@ struct str forest_str(struct forest *f, struct str s);
  * become '?'. */
 struct str forest_text(struct forest *f, struct str s);
 
-/* Like the two above, in a different arena, which the forest may take over later. */
-struct str forest_str_in(struct arena *a, struct str s);
+/* Like forest_text, in a different arena, which the forest may take over later. */
 struct str forest_text_in(struct arena *a, struct str s);
 
 #endif

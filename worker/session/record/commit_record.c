@@ -23,7 +23,9 @@ static void skip_strs(struct record_in *r, uint32_t n)
         (void)record_str(r);
 }
 
-void commit_record_read_head(struct record_in *r, struct commit_record *c)
+/* Reads of a commit's body only what every commit has, up to its key. Sets r->bad if the body is
+ * incomplete. */
+static void commit_record_read_head(struct record_in *r, struct commit_record *c)
 {
     const char *temperature;
 

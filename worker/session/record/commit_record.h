@@ -98,10 +98,6 @@ int commit_record_read(struct record_in *r, struct commit_record *ret, struct er
  * not those that the record names. */
 bool commit_record_attach(struct commit_record *c, const struct call_bulk *bulk);
 
-/* Reads of a commit's body only what every commit has, up to its key. Sets r->bad if the body is
- * incomplete. */
-void commit_record_read_head(struct record_in *r, struct commit_record *c);
-
 /* Iterates over the answers of a record that was read. */
 struct answer_cursor {
     struct record_in in;

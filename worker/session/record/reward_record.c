@@ -34,7 +34,7 @@ static void keep_reward(struct session *s, struct reward *r)
 }
 
 /* Makes the reward on first use. */
-struct reward *session_reward(struct session *s, struct str response_id)
+static struct reward *session_reward(struct session *s, struct str response_id)
 {
     struct reward *r;
 

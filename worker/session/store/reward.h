@@ -43,10 +43,6 @@ bool reward_number(const struct reward *r, double *ret);
 /* Writes the value of a member: the number, or null if it is unknown. */
 void reward_put(const struct reward *r, struct json_out *o);
 
-/* Finds or makes the reward of a response (absent id: the session's). An answer that is stored
- * twice (checkpoint_shown) has one reward, whichever of its ids is given. */
-struct reward *session_reward(struct session *s, struct str response_id);
-
 /* Finds the reward of a response, whose id must be present. Returns NULL if there is none. */
 struct reward *reward_find(const struct session *s, struct str response_id);
 

@@ -10,8 +10,6 @@
 #include "worker/session/store/reward.h"
 #include "worker/session/store/store.h"
 
-_Static_assert((int)SESSION_SPENDINGS == (int)SPENDINGS, "one for each");
-
 static void sum_weights(struct forest_sums *x, const struct checkpoint *t)
 {
     uint64_t number;

@@ -18,11 +18,9 @@
 #include <stdint.h>
 
 #include "common/base/str.h"
+#include "worker/session/forest/forest.h"
 
 struct session;
-
-/* Indexed by enum session_spending. */
-enum { SESSION_SPENDINGS = 6 };
 
 /* What is known of a session at its end. */
 struct session_measures {
@@ -31,7 +29,7 @@ struct session_measures {
     double reward;
     struct str task, model, group; /* label `task`; pool or adapter; or absent */
     uint64_t turns, truncated, sampled, tokens;
-    uint64_t began_ms, run_us, spent_us[SESSION_SPENDINGS];
+    uint64_t began_ms, run_us, spent_us[SPENDINGS];
     bool numbered;
     uint64_t oldest;
     struct str newest;

@@ -51,9 +51,6 @@ enum exec_result exec(struct template_run *r, const struct node *n);
 /* Gives a scope's variables their first values. */
 void exec_enter(struct template_run *r, const struct scope *s);
 
-/* Assigns target = v, with unpacking. Returns false on error. */
-bool exec_assign(struct template_run *r, const struct node *target, struct value v);
-
 /* Runs a for statement's body for each item of v. Also used by loop(...) of recursive loops. */
 enum exec_result exec_loop(struct template_run *r, const struct node *n, struct value v,
                            uint32_t depth);

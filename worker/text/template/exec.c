@@ -73,6 +73,9 @@ static bool assign_attribute(struct template_run *r, const struct node *target, 
     return true;
 }
 
+/* Assigns target = v, with unpacking. Returns false on error. */
+static bool exec_assign(struct template_run *r, const struct node *target, struct value v);
+
 /* Executes (a, b) = v. v must have exactly as many items as there are targets. */
 static bool unpack_targets(struct template_run *r, const struct node *target, struct value v)
 {
@@ -96,7 +99,7 @@ static bool unpack_targets(struct template_run *r, const struct node *target, st
     return more == 0;
 }
 
-bool exec_assign(struct template_run *r, const struct node *target, struct value v)
+static bool exec_assign(struct template_run *r, const struct node *target, struct value v)
 {
     struct frame *f = r->frame;
 

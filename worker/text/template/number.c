@@ -15,7 +15,7 @@
 #include "worker/text/template/pystr.h"
 
 /* Up to 18 digits cannot overflow. Longer ones use struct big. */
-struct value number_from_digits(struct arena *a, struct str digits)
+static struct value number_from_digits(struct arena *a, struct str digits)
 {
     const struct big *b;
     int64_t v;

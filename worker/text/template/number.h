@@ -12,10 +12,6 @@
 /* Converts a JSON number's text like json.loads: an int, or the nearest float. */
 struct value number_from_json(struct arena *a, struct str text);
 
-/* Makes an int value from decimal digits with an optional sign; V_ERR if there are far too many
- * digits. */
-struct value number_from_digits(struct arena *a, struct str digits);
-
 /* Returns V_INT if the number fits, else V_BIG. NULL (too large) is an OverflowError. */
 struct value number_of_big(struct template_run *r, const struct big *b);
 

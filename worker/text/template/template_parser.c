@@ -155,7 +155,7 @@ static struct node *scope_until(struct template_parser *p, const char *end)
 /* --- targets --- */
 
 /* Parses a name that is assigned to. Constants are refused. */
-struct node *parse_name_target(struct template_parser *p)
+static struct node *parse_name_target(struct template_parser *p)
 {
     static const char *const reserved[] = {"true", "false", "none", "True", "False", "None"};
     struct node *n = parse_node(p, N_NAME);
@@ -223,7 +223,7 @@ static struct node *parse_single_target(struct template_parser *p)
 }
 
 /* with_namespace also accepts ns.name (set statements only). */
-struct node *parse_target(struct template_parser *p, bool with_namespace, const char *stop)
+static struct node *parse_target(struct template_parser *p, bool with_namespace, const char *stop)
 {
     struct node *n;
 

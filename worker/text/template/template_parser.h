@@ -85,8 +85,4 @@ struct node *parse_tuple(struct template_parser *p, bool with_cond, const char *
 /* Parses "|name(args)..." applied to n; with `inline_start` the first name has no "|". */
 struct node *parse_filters(struct template_parser *p, struct node *n, bool inline_start);
 
-/* Parses a target of set, for, with: a name, an attribute of a namespace, a tuple of names. */
-struct node *parse_target(struct template_parser *p, bool with_namespace, const char *stop);
-struct node *parse_name_target(struct template_parser *p);
-
 #endif
