@@ -14,7 +14,6 @@
 #include "common/base/mem.h"
 #include "common/codec/fields.h"
 #include "common/codec/json.h"
-#include "common/proc/heritage.h"
 #include "common/proc/ids.h"
 #include "common/serve/exchange.h"
 #include "dispatcher/book_record.h"

@@ -38,9 +38,6 @@
 #include "common/os/loop.h"
 #include "dispatcher/book.h"
 
-struct closing;
-struct ending;
-struct claim;
 struct http_fetch;
 struct journal;
 struct poll;

@@ -9,7 +9,6 @@ struct book;
 struct group;
 struct json_out;
 struct queue;
-struct runner;
 struct str;
 struct waits_now;
 

@@ -21,8 +21,6 @@
 #include "runner/edition.h"
 #include "runner/workplace.h"
 
-struct execution;
-
 struct executor_options {
     const char *runners;  /* path of the runner file, read again on SIGHUP */
     const char *gateway;  /* URL */

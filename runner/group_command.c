@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/proc/command_line.h"
 #include "common/proc/gateway_client.h"

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "runner/execution.h"
 

@@ -5,11 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/attrs.h"
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/base/mem.h"
 #include "common/fleet/redis_store.h"
 #include "common/fleet/store_url.h"
 #include "common/os/loop.h"

@@ -17,7 +17,6 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/base/mem.h"
 #include "common/proc/config.h"
 #include "common/proc/logs.h"
 #include "common/proc/metrics.h"

@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 
-#include "common/base/attrs.h"
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/fleet/fleet_store.h"

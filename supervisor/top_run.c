@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/attrs.h"
 #include "common/codec/json.h"
 #include "supervisor/terminal_text.h"
 

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/attrs.h"
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/codec/json_digits.h"

@@ -4,8 +4,6 @@
 
 #include "common/net/sse.h"
 
-#include "common/base/attrs.h"
-
 enum sse_state {
     FIELD,       /* in a field's name, or at the start of a line */
     SPACE,       /* behind the colon: one space does not count */

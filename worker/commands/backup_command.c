@@ -19,7 +19,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/base/mem.h"
 #include "common/base/str.h"
 #include "common/journal/backup.h"
 #include "common/os/file.h"

@@ -11,7 +11,6 @@
 
 #include "common/base/arena.h"
 #include "common/base/buf.h"
-#include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/os/file.h"
 #include "worker/text/model/model.h"

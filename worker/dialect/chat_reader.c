@@ -20,7 +20,6 @@
 #include "worker/dialect/request_members.h"
 #include "worker/dialect/writers.h"
 #include "worker/text/request/chat.h"
-#include "worker/text/request/request_limits.h"
 
 static const char *const sampling_fields[] = {
     "temperature",

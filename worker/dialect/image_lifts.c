@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "common/base/attrs.h"
-#include "common/base/mem.h"
 #include "common/codec/base64.h"
 #include "common/codec/sha256.h"
 

@@ -17,7 +17,6 @@
 #include "worker/dialect/image_parts.h"
 #include "worker/dialect/request_members.h"
 #include "worker/text/request/chat.h"
-#include "worker/text/request/request_limits.h"
 
 static const char *const sampling_fields[] = {"temperature",    "top_p",     "top_k",
                                               "min_p",          "seed",      "repetition_penalty",

@@ -12,7 +12,6 @@
 #include "worker/text/request/chat.h"
 #include "worker/text/request/chat_request.h"
 #include "worker/text/request/purpose.h"
-#include "worker/text/request/request_limits.h"
 
 #include <stdarg.h>
 #include <stdio.h>

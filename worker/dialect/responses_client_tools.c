@@ -13,7 +13,6 @@
 #include "common/codec/json_build.h"
 #include "worker/dialect/image_parts.h"
 #include "worker/dialect/request_fields.h"
-#include "worker/text/request/request_limits.h"
 
 /* One item that is read. */
 struct client_item {

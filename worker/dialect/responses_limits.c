@@ -3,7 +3,6 @@
 #include "common/base/limits.h"
 #include "common/codec/json.h"
 #include "worker/dialect/responses_internal.h"
-#include "worker/text/request/chat_request.h"
 
 int responses_check_id(const char *path, struct str id, struct err *e)
 {

@@ -20,7 +20,6 @@
 #include "worker/dialect/responses_client_tools.h"
 #include "worker/dialect/responses_tools.h"
 #include "worker/text/request/chat.h"
-#include "worker/text/request/request_limits.h"
 
 static const char *const sampling_fields[] = {
     "temperature",

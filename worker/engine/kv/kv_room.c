@@ -3,7 +3,6 @@
 #include "worker/engine/kv/kv_room.h"
 
 #include "common/base/log.h"
-#include "common/base/mem.h"
 #include "common/proc/board.h"
 #include "common/proc/metrics.h"
 #include "worker/engine/pool/engine_pool.h"

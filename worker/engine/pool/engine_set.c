@@ -18,7 +18,6 @@
 #include "common/base/buf.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
-#include "common/codec/json_build.h"
 #include "common/os/file.h"
 #include "common/os/file_lock.h"
 #include "worker/engine/pool/adapter.h"

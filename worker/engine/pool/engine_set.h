@@ -19,8 +19,6 @@
 /* --engine none: the gateway begins without engines, and waits for /admin/engines. */
 #define ENGINE_SET_NONE "none"
 
-struct engine_target;
-
 struct engine_entry {
     const char *text; /* the engine's argument */
     unsigned number;  /* number of its counters in metrics and on the board */

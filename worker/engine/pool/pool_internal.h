@@ -17,7 +17,6 @@
 #include "worker/engine/pool/fair_queue.h"
 
 struct admission;
-struct engine_call;
 struct loop;
 struct ids;
 struct lora_book;

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "common/codec/json.h"
-#include "common/codec/json_build.h"
 #include "common/os/file.h"
 #include "common/os/file_lock.h"
 

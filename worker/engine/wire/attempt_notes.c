@@ -5,7 +5,6 @@
 #include "worker/engine/pool/engine_request.h"
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/wire_reply.h"
-#include "worker/text/request/odds.h"
 
 /* Records missing experts. Some servers leave them out of streams only; these are asked for whole
  * answers from then on. */

@@ -6,7 +6,6 @@
 #ifndef RG_WIRE_FORM_PROBE_H
 #define RG_WIRE_FORM_PROBE_H
 
-struct form_probe;
 struct remote;
 
 /* Begins with the first call, unless r->form exists. It asks for all data that answers may have. If

@@ -6,7 +6,6 @@
 #define RG_WIRE_KIND_PROBE_H
 
 struct json;
-struct kind_probe;
 struct remote;
 
 /* Starts the probe, unless r->kind_probe is set. `done` is called once, later, with the real kind,

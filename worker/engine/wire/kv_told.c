@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "common/base/attrs.h"
-#include "common/base/mem.h"
 #include "worker/engine/pool/adapter.h"
 
 enum { NUMBER_MAX = 64, LINE_MAX_BYTES = 64 << 10 };

@@ -4,7 +4,6 @@
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/upstream_out.h"
 #include "worker/engine/wire/upstream_text.h"
-#include "worker/text/request/chat_logprobs.h"
 
 enum {
     TEXT_LONG = 64 << 10,        /* reading takes half a millisecond or more */

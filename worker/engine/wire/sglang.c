@@ -1,5 +1,4 @@
 /* Kind `sglang`: POST /generate, ids in, ids and logprobs out. */
-#include "common/base/vec.h"
 #include "common/codec/sampling.h"
 #include "worker/engine/pool/engine_pool.h"
 #include "worker/engine/pool/engine_request.h"

@@ -10,7 +10,6 @@
 
 #include "common/base/arena.h"
 #include "common/base/attrs.h"
-#include "common/base/mem.h"
 #include "common/codec/json_build.h"
 
 static const char input_head[] = "{\"input\":\"", input_tail[] = "\"}";

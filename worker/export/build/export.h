@@ -28,7 +28,6 @@ struct media_store;
 struct model;
 struct model_scratch;
 struct session;
-struct session_store;
 
 enum export_format {
 

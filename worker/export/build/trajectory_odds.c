@@ -15,7 +15,6 @@
 #include "worker/export/build/trajectory.h"
 #include "worker/session/forest/checkpoint.h"
 #include "worker/session/record/score.h"
-#include "worker/session/store/session_view.h"
 #include "worker/text/request/odds.h"
 
 void trajectory_add(struct trajectory *r, struct trajectory_array array)

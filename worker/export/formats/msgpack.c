@@ -8,7 +8,6 @@
 #include "worker/export/build/export_format.h"
 #include "worker/export/build/media_table.h"
 #include "worker/export/build/trajectory.h"
-#include "worker/session/forest/branch.h"
 #include "worker/session/store/group.h"
 #include "worker/session/store/session.h"
 #include "worker/session/store/session_view.h"

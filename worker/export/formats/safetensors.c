@@ -4,7 +4,6 @@
 #include "worker/export/build/media_table.h"
 #include "worker/export/build/trajectory.h"
 #include "worker/export/formats/tensors.h"
-#include "worker/session/forest/branch.h"
 #include "worker/session/store/session.h"
 #include "worker/session/store/session_view.h"
 

@@ -4,7 +4,6 @@
 #include "worker/export/build/export_reward.h"
 #include "worker/export/build/trajectory.h"
 #include "worker/session/forest/checkpoint.h"
-#include "worker/session/store/group.h"
 #include "worker/session/store/session_view.h"
 #include "worker/text/model/model.h"
 

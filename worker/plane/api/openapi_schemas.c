@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/attrs.h"
 #include "common/codec/input_value.h"
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"

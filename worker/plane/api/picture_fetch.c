@@ -17,7 +17,6 @@
 
 #include "common/base/arena.h"
 #include "common/base/clock.h"
-#include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/net/web_fetch.h"
 #include "worker/dialect/image_parts.h"

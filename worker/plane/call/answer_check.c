@@ -12,7 +12,6 @@
 #include "worker/plane/call/sampled_answer.h"
 #include "worker/session/call/session_call.h"
 #include "worker/session/store/session.h"
-#include "worker/text/parsers/kinds.h"
 
 enum { THOUGHT_END_TOKENS = 64 }; /* tokens that engines may write to end a thought */
 

@@ -8,7 +8,6 @@
 #include "worker/plane/call/model_call_internal.h"
 #include "worker/plane/call/sampling_merge.h"
 #include "worker/text/model/model.h"
-#include "worker/text/tokens/span.h"
 
 int model_call_constrain(struct model_call *t, struct err *e)
 {

@@ -7,7 +7,6 @@
 #include <stdbool.h>
 
 struct call_env;
-struct helper_job;
 struct work_tools;
 
 /* Gives all tasks env's helper threads. `own` (copied) are the tools that the loop itself uses. */

@@ -11,7 +11,6 @@
 #include "worker/plane/call/call_trace.h"
 #include "worker/plane/call/call_waits.h"
 #include "worker/plane/call/model_call_internal.h"
-#include "worker/plane/call/sample.h"
 #include "worker/text/parsers/kinds.h"
 #include "worker/text/request/chat_request.h"
 

@@ -17,7 +17,6 @@
 #include "worker/text/parsers/parser.h"
 #include "worker/text/request/chat.h"
 #include "worker/text/request/chat_request.h"
-#include "worker/text/request/request_limits.h"
 #include "worker/text/tokens/tokenizer.h"
 
 enum { RESPONSE_ID_HEX = 32 }; /* digits behind the prefix of a response id */

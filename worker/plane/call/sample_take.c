@@ -15,8 +15,6 @@
 #include "worker/plane/call/sampled_answer.h"
 #include "worker/plane/call/upstream.h"
 #include "worker/session/call/session_answer.h"
-#include "worker/text/model/model.h"
-#include "worker/text/tokens/tokenizer.h"
 
 /* Handles a delta: ids, or for engines of kind openai a piece of a message. */
 static void on_delta(void *ctx, const struct engine_delta *d)

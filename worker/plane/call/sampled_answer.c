@@ -21,7 +21,6 @@
 #include "worker/plane/call/stop_text.h"
 #include "worker/text/parsers/parser.h"
 #include "worker/text/request/answer_sink.h"
-#include "worker/text/request/request_limits.h"
 #include "worker/text/tokens/span.h"
 #include "worker/text/tokens/tokenizer.h"
 

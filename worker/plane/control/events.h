@@ -16,7 +16,6 @@
 struct exchange;
 struct service;
 struct str;
-struct watching;
 
 /* The events of the other processes, followed while there are viewers (event_sources.c). */
 struct event_sources;

@@ -12,12 +12,10 @@
 #include "common/base/str.h"
 
 struct arena;
-struct dialect;
 struct err;
 struct heritage;
 struct json;
 struct json_out;
-struct ledger_done;
 struct service;
 struct service_request;
 struct session;

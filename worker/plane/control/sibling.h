@@ -14,7 +14,6 @@
 struct exchange;
 struct heritage;
 struct http_fetch;
-struct loop;
 struct service;
 struct sibling_round;
 struct siblings;

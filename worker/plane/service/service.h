@@ -19,7 +19,6 @@ struct exchange;
 struct siblings;
 struct scorers;
 struct sinks;
-struct wait_entry;
 struct watching;
 struct heritage;
 struct keys;

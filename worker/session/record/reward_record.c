@@ -7,7 +7,6 @@
 #include "common/base/err.h"
 #include "common/base/lookup.h"
 #include "common/codec/json.h"
-#include "common/codec/session_rules.h"
 #include "worker/session/forest/checkpoint.h"
 #include "worker/session/store/store.h"
 

@@ -3,7 +3,6 @@
 #include "common/base/check.h"
 #include "common/codec/json.h"
 #include "worker/session/call/session_answer.h"
-#include "worker/session/call/session_call.h"
 #include "worker/session/forest/checkpoint.h"
 #include "worker/session/forest/policy.h"
 #include "worker/session/store/recall.h"

@@ -22,7 +22,6 @@
 #include "common/base/check.h"
 #include "common/base/list.h"
 
-struct arena;
 struct checkpoint;
 struct session;
 

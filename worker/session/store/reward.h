@@ -11,7 +11,6 @@
 #include "common/base/str.h"
 #include "common/base/vec.h"
 
-struct buf;
 struct err;
 struct json;
 struct json_out;

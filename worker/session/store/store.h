@@ -20,8 +20,6 @@
 struct buf;
 struct call_bulk;
 struct checkpoint;
-struct commit_answer;
-struct commit_record;
 struct json;
 struct json_out;
 struct model;

@@ -13,7 +13,6 @@
  */
 #include "worker/text/model/tool_images.h"
 
-#include "common/base/attrs.h"
 #include "common/codec/json_build.h"
 #include "worker/text/model/pictures.h"
 #include "worker/text/model/standin.h"

@@ -14,7 +14,6 @@
 #include "common/base/attrs.h"
 #include "common/codec/utf8.h"
 #include "worker/text/parsers/gbnf.h"
-#include "worker/text/parsers/param_value.h"
 
 enum {
     RANGES_MAX = 64,

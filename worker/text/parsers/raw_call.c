@@ -6,7 +6,6 @@
  */
 #include <string.h>
 
-#include "worker/text/parsers/param_value.h"
 #include "worker/text/parsers/shapes.h"
 
 enum { ST_BEGIN, ST_ID, ST_NAME, ST_FENCE, ST_ARGS, ST_UNFENCE, ST_CLOSE };

@@ -11,7 +11,6 @@
 
 #include <stdio.h>
 
-#include "worker/text/template/compare.h"
 #include "worker/text/template/eval.h"
 #include "worker/text/template/iter.h"
 

@@ -6,7 +6,6 @@
 #include "worker/text/template/eval.h"
 #include "worker/text/template/filter.h"
 #include "worker/text/template/iter.h"
-#include "worker/text/template/method_str.h"
 #include "worker/text/template/print.h"
 #include "worker/text/template/pystr.h"
 

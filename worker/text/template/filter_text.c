@@ -6,7 +6,6 @@
  * wrapping at hyphens) raise NotImplementedError, so that the result never differs from jinja2's.
  */
 #include "worker/text/template/compare.h"
-#include "worker/text/template/escape.h"
 #include "worker/text/template/eval.h"
 #include "worker/text/template/filter.h"
 #include "worker/text/template/iter.h"

@@ -9,7 +9,6 @@
 #include "worker/text/template/compare.h"
 #include "worker/text/template/filter.h"
 #include "worker/text/template/iter.h"
-#include "worker/text/template/print.h"
 
 enum { RANGE_MAX = 100000 }; /* jinja2's sandbox limit */
 

@@ -7,7 +7,6 @@
 #include "worker/text/template/compare.h"
 #include "worker/text/template/iter.h"
 #include "worker/text/template/method_str.h"
-#include "worker/text/template/number.h"
 
 static struct value make_view(struct value self, uint16_t sub)
 {

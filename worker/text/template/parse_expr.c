@@ -21,7 +21,6 @@
  * height of the tree that loops build (a + b + c ...) by parse_raise_height. */
 
 #include "worker/text/template/filter.h"
-#include "worker/text/template/number.h"
 #include "worker/text/template/template_parser.h"
 
 #include <stdlib.h>

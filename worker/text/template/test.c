@@ -3,7 +3,6 @@
 #include "worker/text/template/eval.h"
 #include "worker/text/template/filter.h"
 #include "worker/text/template/iter.h"
-#include "worker/text/template/number.h"
 #include "worker/text/template/pystr.h"
 
 #define SIMPLE_TEST(name, expr)                                              \

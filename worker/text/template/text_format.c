@@ -15,7 +15,6 @@
 
 #include "common/codec/json_number.h"
 #include "common/codec/utf8.h"
-#include "worker/text/template/compare.h"
 #include "worker/text/template/eval.h"
 #include "worker/text/template/number.h"
 #include "worker/text/template/print.h"

@@ -8,7 +8,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "common/base/attrs.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/utf8.h"

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/attrs.h"
 #include "common/base/mem.h"
 #include "worker/text/tokens/charset.h"
 #include "worker/text/tokens/onig.h"
