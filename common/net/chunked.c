@@ -1,6 +1,6 @@
-/* Chunked framing (chunked.h), byte by byte for what is not data. Strict where two readers might
- * disagree about where a body ends: CRLF only, hexadecimal sizes without signs or blanks,
- * bounded extensions and trailers. Data is passed in runs without being looked at. */
+/* Scans chunked framing (chunked.h), byte by byte except data. Strict where two readers might
+ * disagree about the end of a body: CRLF only, hexadecimal sizes without signs or blanks, bounded
+ * extensions and trailers. Data is passed in runs without being read. */
 
 #include "common/net/chunked.h"
 
@@ -34,7 +34,7 @@ static bool is_token(char c)
            (c != 0 && strchr("!#$%&'*+-.^_`|~", c) != NULL);
 }
 
-/* The size line is complete up to its LF. */
+/* Ends the size line at its LF. */
 static void begin_data(struct chunked *c)
 {
     c->total_bytes += c->left_bytes;
@@ -44,7 +44,7 @@ static void begin_data(struct chunked *c)
     c->state = c->left_bytes == 0 ? TRAILER : DATA;
 }
 
-/* A byte of the size. */
+/* Reads a byte of the size. */
 static int step_size(struct chunked *c, char byte, struct err *e)
 {
     int digit = hex_value(byte);
@@ -74,7 +74,7 @@ static int step_extension(struct chunked *c, char byte, struct err *e)
     return 0;
 }
 
-/* Trailer lines follow the rules of header lines. */
+/* Checks trailer lines by the rules of header lines. */
 static int step_trailer(struct chunked *c, char byte, struct err *e)
 {
     if (++c->extra_bytes > TRAILER_MAX)
@@ -106,7 +106,7 @@ static int step_trailer(struct chunked *c, char byte, struct err *e)
     return err_set(e, ERR_INVALID, "a malformed trailer");
 }
 
-/* A byte that can only be one. */
+/* Reads a byte that must be `wanted`. */
 static int expect_byte(struct chunked *c, char byte, char wanted, enum chunked_state next,
                        struct err *e)
 {
@@ -116,7 +116,7 @@ static int expect_byte(struct chunked *c, char byte, char wanted, enum chunked_s
     return 0;
 }
 
-/* One byte that is not data. 1 / 0 / -1. */
+/* Reads one byte that is not data. Returns 1 at the end of the body, 0, or -1. */
 static int step_byte(struct chunked *c, char byte, struct err *e)
 {
     switch (c->state) {
@@ -154,7 +154,7 @@ static bool in_trailer(const struct chunked *c, char byte)
            (c->state >= TRAILER_NAME && c->state <= TRAILER_LF);
 }
 
-/* Takes the present bytes of the chunk. */
+/* Passes the bytes of the chunk that are in `in`. */
 static void pass_data(struct chunked *c, size_t available, struct chunked_run *ret)
 {
     ret->kind = CHUNKED_DATA;
@@ -169,7 +169,6 @@ static bool at_size_line(const struct chunked *c)
     return c->state == SIZE && c->digits == 0;
 }
 
-/* The next run of one kind. 1: the body has ended; 0; -1. */
 int chunked_next(struct chunked *c, struct str in, struct chunked_run *ret, struct err *e)
 {
     size_t i = 0;
@@ -199,8 +198,8 @@ static bool in_size_line(const struct chunked *c)
     return (c->state == SIZE && c->digits > 0) || c->state == EXTENSION || c->state == SIZE_LF;
 }
 
-/* How much of `in` can be handed on as it is (*ret_pass), for a router that forwards framing and
- * data unchanged; *ret_used is behind trailers, which are not forwarded. */
+/* *ret_pass is for a relay that forwards framing and data unchanged. *ret_used also covers
+ * trailers, which are not forwarded. */
 int chunked_scan(struct chunked *c, struct str in, size_t *ret_used, size_t *ret_pass,
                  struct err *e)
 {

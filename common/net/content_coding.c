@@ -1,4 +1,5 @@
-/* Decoding by zlib (content_coding.h). Each step takes bytes or makes some, so it ends. */
+/* Decodes with zlib (content_coding.h). Each step reads or makes a limited number of bytes, so that
+ * it ends. */
 #include "common/net/content_coding.h"
 
 #include <stdint.h>
@@ -12,7 +13,7 @@ struct content_decoder {
     z_stream z;
     enum content_coding coding;
     struct str encoded;
-    size_t taken; /* bytes of it */
+    size_t taken; /* bytes of it that were read */
     size_t max_bytes;
 };
 
@@ -41,7 +42,8 @@ enum content_coding content_coding_add(enum content_coding had, struct str value
     return had;
 }
 
-/* zlib's header (RFC 1950): the method, and a check over both bytes. */
+/* Reports whether s begins with zlib's header (RFC 1950): the method, and a check over both
+ * bytes. */
 static bool has_zlib_header(struct str s)
 {
     return s.len >= 2 && (s.p[0] & 0x0f) == Z_DEFLATED &&
@@ -58,7 +60,7 @@ struct content_decoder *content_decoder_new(enum content_coding coding, struct s
     d->encoded = encoded;
     d->max_bytes = max_bytes;
     if (coding == CODING_GZIP)
-        window += 16; /* gzip's header and checksum */
+        window += 16; /* selects gzip's header and checksum */
     else if (!has_zlib_header(encoded))
         window = -window;
     CHECK(inflateInit2(&d->z, window) == Z_OK);
@@ -101,7 +103,7 @@ static int check_length(const struct content_decoder *d, size_t decoded, struct 
     return 0;
 }
 
-/* A stream has ended. A gzip body may have another one behind it. */
+/* Ends a stream. A gzip body may contain a further one. */
 static int end_stream(struct content_decoder *d, struct err *e)
 {
     if (d->taken == d->encoded.len)

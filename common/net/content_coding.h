@@ -14,30 +14,33 @@
 
 enum content_coding { CODING_IDENTITY, CODING_GZIP, CODING_DEFLATE, CODING_UNKNOWN };
 
-/* For Accept-Encoding of the answer to a coding that is unknown (RFC 7694). */
+/* Value of Accept-Encoding in the answer to an unknown coding (RFC 7694). */
 #define CONTENT_CODINGS "gzip, deflate"
 
 enum {
-    CODING_STEP = 64 << 10, /* bytes at most that a step takes, and that it makes */
-    CODING_FREE = 1 << 20,  /* decoded bytes that any body may have; a longer one has at most */
-    CODING_RATIO_MAX = 256, /* times the bytes that it was decoded from */
+    CODING_STEP = 64 << 10, /* most bytes that a step reads, and that it makes */
+    /* decoded bytes that any body may have; a longer body may have at most */
+    CODING_FREE = 1 << 20,
+    CODING_RATIO_MAX = 256, /* so many times its encoded bytes */
 };
 
-/* Adds a header's value, a list, to what earlier ones had. More than one coding is unknown. */
+/* Adds a header's value, a list, to the coding of earlier headers. More than one coding counts as
+ * unknown. */
 enum content_coding content_coding_add(enum content_coding had, struct str value);
 
 struct content_decoder;
 
-/* gzip or deflate (of zlib, or raw as some clients send it). `encoded` is borrowed. */
+/* Makes a decoder of gzip or deflate (in zlib's format, or raw as some clients send it). `encoded`
+ * is borrowed. */
 struct content_decoder *content_decoder_new(enum content_coding coding, struct str encoded,
                                             size_t max_bytes);
 void content_decoder_free(struct content_decoder *d);
 
-/* The bytes that the next step may read. */
+/* Returns the bytes that the next step may read. */
 struct str content_decoder_next(const struct content_decoder *d);
 
-/* Appends the next piece to `out`, which has all earlier ones. 1: that was all; 0: there is more;
- * -1: ERR_INVALID or ERR_BODY_TOO_LARGE. */
+/* Appends the next piece to `out`, which must contain all earlier ones. Returns 1 after the last, 0
+ * if more follow, -1 with ERR_INVALID or ERR_BODY_TOO_LARGE. */
 int content_decoder_step(struct content_decoder *d, struct buf *out, struct err *e);
 
 #endif

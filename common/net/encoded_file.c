@@ -1,5 +1,5 @@
-/* Whole groups of three bytes are read at once, so the texts of the pieces join without padding;
- * only the last one may be shorter. */
+/* Encodes a file piece by piece (encoded_file.h). Groups of three bytes are read at once, so that
+ * the texts of the pieces join without padding; only the last piece may be shorter. */
 #include "common/net/encoded_file.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ int encoded_file_open(struct encoded_file *f, const char *path, uint64_t bytes, 
     return 0;
 }
 
-/* n bytes, or -1 with errno. */
+/* Reads until n bytes or the end. Returns the number of bytes, or -1 with errno. */
 static int read_all(int fd, char *to, size_t n)
 {
     while (n > 0) {

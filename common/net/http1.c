@@ -1,10 +1,9 @@
-/* Heads of HTTP/1.1 (http1.h). Strict: what two parsers might read differently is refused,
- * because a router that disagrees with a server about where a request ends can be made to
- * smuggle one. Header lines are slices of the input; nothing is copied. Steps: first line,
- * header lines (known names are noted by place), then their meaning together: Connection,
- * framing, Host.
+/* Parses heads of HTTP/1.1 (http1.h). Strict: what two parsers might read differently is refused,
+ * because a router that disagrees with a server about where a request ends can be made to smuggle
+ * one. Header lines are slices of the input; nothing is copied. Steps: first line, header lines
+ * (indexes of known names are noted), then their combined meaning: Connection, framing, Host.
  *
- * Results of parsers: 1 complete, 0 more bytes are needed, -1 malformed with e. */
+ * Parsers return 1 when complete, 0 if more bytes are needed, -1 with e if malformed. */
 
 #include "common/net/http1.h"
 
@@ -23,7 +22,7 @@ enum { TOKEN = 1, HOST_BYTE = 2, METHOD_BYTE = 4 };
 #define A (TOKEN | HOST_BYTE)
 #define M (TOKEN | HOST_BYTE | METHOD_BYTE)
 #define H HOST_BYTE
-/* RFC 9110 5.6.2 (token), RFC 3986 3.2.2 and 3.2.3 (host and port), our methods. */
+/* Kinds of bytes: RFC 9110 5.6.2 (token), RFC 3986 3.2.2 and 3.2.3 (host and port), methods. */
 static const unsigned char kinds[256] = {
     ['!'] = A,  ['#'] = T, ['$'] = A,         ['%'] = A,         ['&'] = A,
     ['\''] = A, ['*'] = A, ['+'] = A,         ['-'] = M,         ['.'] = A,
@@ -58,7 +57,7 @@ static bool is_control(char c)
     return ((unsigned char)c < 0x20 && c != '\t') || c == 0x7f;
 }
 
-/* The first control byte other than a tab (so: the CR of the line end), or end. */
+/* Returns the first control byte other than a tab (which is the CR of a valid line end), or end. */
 static const char *find_control(const char *p, const char *end)
 {
 #ifdef __SSE2__
@@ -78,7 +77,7 @@ static const char *find_control(const char *p, const char *end)
     return p;
 }
 
-/* CRLF at p: 1 yes, 0 more bytes needed, -1 anything else. */
+/* Checks for CRLF at p. Returns 1 if found, 0 if more bytes are needed, -1 for anything else. */
 static int at_crlf(const char *p, const char *end)
 {
     if (p == end)
@@ -95,10 +94,11 @@ static int at_crlf(const char *p, const char *end)
 struct known_name {
     struct str name;
     enum http1_name id;
-    bool hop; /* never forwarded: hop-by-hop, or framing that the forwarder writes itself */
+    /* never forwarded: hop-by-hop, or a framing header that the forwarder writes itself */
+    bool hop;
 };
 
-/* Looked up by length; at most three names share one. */
+/* Known names by their length; at most three have the same. */
 static const struct known_name known_names[][3] = {
     [2] = {{STR_LIT("te"), HTTP1_TE, true}},
     [4] = {{STR_LIT("host"), HTTP1_HOST, false}},
@@ -120,7 +120,7 @@ static const struct known_name known_names[][3] = {
     [19] = {{STR_LIT("rollgate-request-id"), HTTP1_REQUEST_ID, false}},
 };
 
-/* Header names that mean something here; NULL for the others. */
+/* Finds a known header name. Returns NULL for the others. */
 static const struct known_name *find_known(struct str name)
 {
     const struct known_name *k;
@@ -142,7 +142,7 @@ struct str http1_get(const struct http1_head *h, struct str name)
     return (struct str){0};
 }
 
-/* Takes the next element off a comma list; false at its end. Empty elements are skipped. */
+/* Takes the next element off a comma list. Returns false at the end. Skips empty elements. */
 static bool next_element(struct str *list, struct str *ret)
 {
     while (list->len > 0) {
@@ -157,7 +157,6 @@ static bool next_element(struct str *list, struct str *ret)
     return false;
 }
 
-/* Whether a comma list has the token, whatever its case. */
 bool http1_list_has(struct str list, struct str token)
 {
     struct str element;
@@ -170,7 +169,7 @@ bool http1_list_has(struct str list, struct str token)
 
 /* ------------------------------------------------------------------ header lines */
 
-/* Headers that must be unique are errors when they come again. */
+/* Adds a header. Refuses a second one of a name that must be unique. */
 static int add_header(struct http1_head *h, struct str name, struct str value, const char *end,
                       struct err *e)
 {
@@ -194,7 +193,7 @@ static int add_header(struct http1_head *h, struct str name, struct str value, c
     return 0;
 }
 
-/* Names what was found instead of CRLF. */
+/* Sets an error that names the byte found instead of CRLF. */
 static int bad_line_end(char found, struct err *e)
 {
     if (found == '\n')
@@ -204,7 +203,7 @@ static int bad_line_end(char found, struct err *e)
     return err_set(e, ERR_INVALID, "a control character in the head");
 }
 
-/* One line "name: value CRLF" at *at, which moves behind it. 1 / 0 / -1. */
+/* Parses one line "name: value CRLF" at *at, and moves *at after it. Returns 1, 0 or -1. */
 static int parse_header(struct http1_head *h, const char **at, const char *end, struct err *e)
 {
     const char *p = *at, *colon = skip_kind(p, end, TOKEN), *v, *stop;
@@ -232,7 +231,7 @@ static int parse_header(struct http1_head *h, const char **at, const char *end, 
     return 1;
 }
 
-/* All header lines and the empty one. 1 / 0 / -1. */
+/* Parses all header lines and the empty line. Returns 1, 0 or -1. */
 static int parse_headers(struct http1_head *h, const char **at, const char *end, struct err *e)
 {
     for (;;) {
@@ -254,8 +253,8 @@ static int parse_headers(struct http1_head *h, const char **at, const char *end,
 
 /* ------------------------------------------------------------------ meaning */
 
-/* Reports whether the header must not be dropped by a hop: it says how a request is read, or for
- * whom. */
+/* Reports whether a Connection header must not name this header, because it says how a request is
+ * read, or for whom it is. */
 static bool must_stay(struct str name)
 {
     static const struct str names[] = {
@@ -289,7 +288,7 @@ static int apply_connection_token(struct http1_head *h, struct str token, bool *
     return 0;
 }
 
-/* Keep-alive or close, and which headers are for this hop only. */
+/* Decides keep-alive or close, and which headers are for this hop only. */
 static int apply_connection(struct http1_head *h, struct err *e)
 {
     bool close = false, keep = false;
@@ -311,7 +310,7 @@ static int apply_connection(struct http1_head *h, struct err *e)
     return 0;
 }
 
-/* Content-Length and Transfer-Encoding together; each is there at most once (add_header). */
+/* Applies Content-Length and Transfer-Encoding together. Each occurs at most once (add_header). */
 static int apply_framing(struct http1_head *h, struct err *e)
 {
     struct str te = http1_known(h, HTTP1_TRANSFER_ENCODING);
@@ -351,7 +350,7 @@ static int apply_host(const struct http1_head *h, struct err *e)
 
 /* ------------------------------------------------------------------ first lines */
 
-/* "HTTP/1.x" of 8 bytes. A version of another number gets 505. */
+/* Parses "HTTP/1.x" of 8 bytes. A different version is refused with 505. */
 static int parse_version(struct http1_head *h, const char *p, struct err *e)
 {
     if (memcmp(p, "HTTP/", 5) != 0 || p[6] != '.' || p[5] < '0' || p[5] > '9' || p[7] < '0' ||
@@ -363,7 +362,7 @@ static int parse_version(struct http1_head *h, const char *p, struct err *e)
     return 0;
 }
 
-/* Paths only: no proxy requests. */
+/* Accepts only paths: no proxy requests. */
 static int check_target(const struct http1_head *h, struct err *e)
 {
     if (str_eq(h->method, STR("CONNECT")) || str_eq(h->method, STR("TRACE")))
@@ -375,7 +374,7 @@ static int check_target(const struct http1_head *h, struct err *e)
     return 0;
 }
 
-/* "METHOD SP target SP HTTP/1.x CRLF". 1 / 0 / -1. */
+/* Parses "METHOD SP target SP HTTP/1.x CRLF". Returns 1, 0 or -1. */
 static int parse_request_line(struct http1_head *h, const char **at, const char *end, struct err *e)
 {
     const char *p = *at, *sp = skip_kind(p, end, METHOD_BYTE), *stop, *last;
@@ -402,7 +401,7 @@ static int parse_request_line(struct http1_head *h, const char **at, const char 
     return 1;
 }
 
-/* "HTTP/1.x SP ddd [SP reason] CRLF". 1 / 0 / -1. */
+/* Parses "HTTP/1.x SP ddd [SP reason] CRLF". Returns 1, 0 or -1. */
 static int parse_status_line(struct http1_head *h, const char **at, const char *end, struct err *e)
 {
     const char *p = *at, *stop = find_control(p, end);
@@ -431,7 +430,7 @@ static int parse_status_line(struct http1_head *h, const char **at, const char *
 
 static void clear_head(struct http1_head *h)
 {
-    /* All but the header array, whose used part is written by add_header. */
+    /* Clears all but the header array, whose used part add_header writes. */
     memset(h, 0, offsetof(struct http1_head, headers));
 }
 
@@ -440,7 +439,8 @@ static int too_large(size_t max_bytes, struct err *e)
     return err_set(e, ERR_HEAD_TOO_LARGE, "the head is larger than %zu bytes", max_bytes);
 }
 
-/* Reports whether parsing `in` again can show more than the last time: each line ends with LF. */
+/* Reports whether parsing `in` again can give a new result: only if a line ended, and each line
+ * ends with LF. */
 static bool worth_parsing(struct str in, size_t seen_bytes, size_t max_bytes)
 {
     return seen_bytes == 0 || in.len > max_bytes ||
@@ -449,7 +449,7 @@ static bool worth_parsing(struct str in, size_t seen_bytes, size_t max_bytes)
 
 typedef int (*first_line_fn)(struct http1_head *h, const char **at, const char *end, struct err *e);
 
-/* A head that is larger than max_bytes is an error as soon as that is known. */
+/* A head that is larger than max_bytes is an error as soon as this is known. */
 static int parse_head(struct http1_head *h, struct str in, size_t max_bytes, first_line_fn first,
                       struct err *e)
 {
@@ -475,7 +475,7 @@ static int parse_head(struct http1_head *h, struct str in, size_t max_bytes, fir
     return apply_connection(h, e) == 0 && apply_framing(h, e) == 0 ? 1 : -1;
 }
 
-/* An empty line before the request is passed over, as clients may send one. */
+/* Skips an empty line before the request, because clients may send one. */
 int http1_request(struct http1_head *h, struct str in, size_t seen_bytes, size_t max_bytes,
                   struct err *e)
 {
@@ -517,7 +517,7 @@ int http1_response(struct http1_head *h, struct str in, size_t seen_bytes, size_
 
 /* ------------------------------------------------------------------ forwarding */
 
-/* The lines that are handed on, as few pieces as possible; how many. */
+/* Merges lines to as few pieces as possible. */
 int http1_forward(const struct http1_head *h, struct iovec *iov)
 {
     int n = 0;

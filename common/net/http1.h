@@ -26,14 +26,15 @@
 
 enum { HTTP1_NAMED_MAX = 16 };
 
-/* An interim status between our own processes: the sender retires. It serves the request that it
- * has been sent or is being sent, if any; the receiver begins no other on this connection and
- * closes it when it is idle. It is not passed on to clients. */
+/* An interim status between processes of the gateway: the sender will not accept further requests
+ * on this connection. It still serves the request that it has been sent or is being sent, if any.
+ * The receiver sends no other, and closes the connection when it is idle. Not forwarded to
+ * clients. */
 enum { HTTP1_RETIRING = 199 };
 
-/* A request header between our own processes. Its sender writes an empty line, which any server
- * skips before a request, when its own client has received the whole answer. If the connection ends
- * without an empty line or a next request, the answer was not delivered. */
+/* A request header between processes of the gateway. Its sender writes an empty line, which any
+ * server skips before a request, when its own client has received the whole answer. If the
+ * connection ends without an empty line or a next request, the answer was not delivered. */
 #define HTTP1_CONFIRMS "rollgate-confirms"
 
 /* A request header between two gateways: the sender forwards the request to the node that owns its
@@ -42,7 +43,7 @@ enum { HTTP1_RETIRING = 199 };
 #define HTTP1_FORWARDED_BY "rollgate-forwarded"
 #define HTTP1_ROUTE "route" /* the element that `rollgate route` adds to HTTP1_FORWARDED_BY */
 
-/* Names that framing, forwarding or routing looks at. */
+/* Header names that framing, forwarding or routing uses. */
 enum http1_name {
     HTTP1_OTHER,
     HTTP1_HOST,
@@ -77,7 +78,7 @@ enum http1_body {
 struct http1_header {
     struct str name;  /* name as sent */
     struct str value; /* without blanks at both ends */
-    const char *end;  /* behind the line's CRLF; the line begins at name.p */
+    const char *end;  /* after the line's CRLF; the line begins at name.p */
     unsigned char known;
     bool drop; /* hop-by-hop or framing: not forwarded */
 };
@@ -92,9 +93,9 @@ struct http1_head {
     bool has_length;                    /* Content-Length was given */
     bool keep_alive;                    /* the sender will keep the connection */
     bool expects_continue;              /* Expect: 100-continue */
-    size_t len_bytes;                   /* the head's bytes, the empty line included */
+    size_t len_bytes;                   /* bytes of the head, including the empty line */
     size_t n;                           /* headers */
-    unsigned char at[HTTP1_NAME_COUNT]; /* 1 + place of the first header of that name, 0: none */
+    unsigned char at[HTTP1_NAME_COUNT]; /* index + 1 of the first header of that name; 0: none */
     struct http1_header headers[HTTP1_HEADERS_MAX];
 };
 
@@ -119,12 +120,12 @@ static inline struct str http1_known(const struct http1_head *h, enum http1_name
 /* The first header of that name (any case), or an absent str. */
 struct str http1_get(const struct http1_head *h, struct str name);
 
-/* Whether a list header (comma separated) holds the token, in any case. */
+/* Reports whether a comma-separated list header contains the token, in any case. */
 bool http1_list_has(struct str list, struct str token);
 
-/* Fills iov with the header lines to be forwarded, neighbours merged; neither the first line nor
- * the empty line, and no framing header: the caller writes those. Returns the number of entries,
- * at most HTTP1_HEADERS_MAX; iov must hold that many. */
+/* Fills iov with the header lines that are forwarded; adjacent lines are merged. Leaves out the
+ * first line, the empty line, and all framing headers, which the caller writes. Returns the number
+ * of entries, at most HTTP1_HEADERS_MAX; iov must have space for so many. */
 int http1_forward(const struct http1_head *h, struct iovec *iov);
 
 #endif

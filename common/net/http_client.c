@@ -1,8 +1,9 @@
-/* Calls of the HTTP client (http_client.h). A call owns a connection: an idle one of the pool, or a
- * new one (http_conn.c). It has limits for connect, first byte, silence in the body, and all of it.
- * Events may free the call (http_call_cancel in a callback): after each event the code checks that
- * n->call is still the call. A paused call's bytes wait in n->in, and the socket is not read. An
- * answer may come before the whole request was sent; such a connection is not pooled. */
+/* Runs calls of the HTTP client (http_client.h). A call owns a connection: an idle one from the
+ * pool, or a new one (http_conn.c). It has time limits for connect, first byte, silence in the
+ * body, and the whole call. Events may free the call (http_call_cancel in a callback), so after
+ * each event the code checks that n->call is still the call. A paused call's bytes wait in n->in,
+ * and the socket is not read. An answer may arrive before the whole request was sent; such a
+ * connection is not pooled. */
 
 #include "common/net/http_client.h"
 
@@ -32,16 +33,16 @@ struct http_call {
     struct http_conn *conn;
     const struct http_events *events;
     void *ctx;
-    struct buf out; /* the request's head, then its body in `body`, with `inserts` in between */
+    struct buf out; /* head of the request; its body is in `body`, with `inserts` in between */
     struct buf body;
     struct http_insert *inserts;
-    size_t n_inserts, insert;  /* the next one to send */
-    size_t sent, inserted;     /* of out, then of body; of that one */
-    struct encoded_file *file; /* the one that is being sent, or NULL */
-    size_t share;              /* bytes that may still go out in this turn */
-    struct loop_task more;     /* goes on sending in the next one */
+    size_t n_inserts, insert;  /* number of inserts, and index of the next one to send */
+    size_t sent, inserted;     /* bytes sent of `out`, then of `body`; and of the current insert */
+    struct encoded_file *file; /* the file that is being sent, or NULL */
+    size_t share;              /* bytes that may still be sent in this loop iteration */
+    struct loop_task more;     /* continues to send in the next loop iteration */
     struct loop_timer phase_timer, total_timer;
-    struct loop_task begin; /* uses a pooled connection on the next turn */
+    struct loop_task begin; /* uses a pooled connection in the next loop iteration */
     enum http_phase phase;
     uint64_t first_timeout_ms, idle_timeout_ms;
     bool began;
@@ -62,7 +63,7 @@ static void idle_remove(struct http_conn *n)
     c->n_idle--;
 }
 
-/* Closes it when the pool is full or the peer has ended. */
+/* Adds a connection to the pool. Closes it if the pool is full or the peer has ended. */
 static void idle_add(struct http_conn *n)
 {
     struct http_client *c = n->client;
@@ -87,7 +88,7 @@ static void file_end(struct http_call *call)
     call->file = NULL;
 }
 
-/* The connection has another owner by now. */
+/* Frees a call that no longer owns a connection. */
 static void call_free(struct http_call *call)
 {
     struct loop *l = call->client->loop;
@@ -103,7 +104,7 @@ static void call_free(struct http_call *call)
     free(call);
 }
 
-/* The last event of the call. */
+/* Sends the last event of a failed call. */
 static void call_failed(struct http_call *call, const struct err *e)
 {
     const struct http_events *events = call->events;
@@ -115,7 +116,7 @@ static void call_failed(struct http_call *call, const struct err *e)
     events->failed(ctx, e, began);
 }
 
-/* The last event; the connection goes back to the pool if nothing is left on it. */
+/* Sends the last event of a call. The connection returns to the pool if no bytes are left on it. */
 static void call_done(struct http_call *call)
 {
     const struct http_events *events = call->events;
@@ -135,7 +136,8 @@ static void fail(struct http_call *call, enum err_kind kind, const char *what)
 {
     struct err e = {0};
 
-    (void)err_set(&e, kind, "upstream: %s", what); /* may reach a client: no address */
+    /* the text may be sent to a client, so it contains no address */
+    (void)err_set(&e, kind, "upstream: %s", what);
     call_failed(call, &e);
 }
 
@@ -147,7 +149,7 @@ void http_call_cancel(struct http_call *call)
 
 /* --- timeouts --- */
 
-/* Which limit it was is in the error. */
+/* The error says which limit was exceeded. */
 static void on_phase_timeout(struct loop_timer *t)
 {
     struct http_call *call = CONTAINER_OF(t, struct http_call, phase_timer);
@@ -169,7 +171,7 @@ static void on_total_timeout(struct loop_timer *t)
          "its answer took too long");
 }
 
-/* Starts the phase's limit; none while paused. */
+/* Starts the time limit of the phase; none while paused. */
 static void enter_phase(struct http_call *call, enum http_phase phase)
 {
     uint64_t ms = phase == PHASE_CONNECT ? call->client->connect_timeout_ms
@@ -187,9 +189,9 @@ static void enter_phase(struct http_call *call, enum http_phase phase)
 
 static void on_send_more(struct loop_task *t);
 
-/* The connection takes what it can of the turn's share, for the kernel may take megabytes at once;
- * 0: nothing, or the share is used up. A TLS record that waits is tried again with as many bytes,
- * so no share cuts one short. */
+/* Sends as many bytes of this loop iteration's share as possible (limited, because the kernel may
+ * take megabytes at once). Returns 0 if nothing was sent, or the share is used up. A TLS record
+ * that waits must be tried again with as many bytes, so no share cuts one short. */
 static size_t send_some(struct http_call *call, struct str bytes)
 {
     ssize_t n;
@@ -205,9 +207,9 @@ static size_t send_some(struct http_call *call, struct str bytes)
     return (size_t)n;
 }
 
-/* Sends bytes from *at on; true when all are out. A server may answer before it has read everything
- * and close: the answer, if there is one, is still to be read, so a failed write alone says
- * nothing. */
+/* Sends bytes from *at on. Returns true when all are sent. A failed write is no error yet,
+ * because a server may answer and close before it has read everything, and the answer must still
+ * be read. */
 static bool send_bytes(struct http_call *call, struct str bytes, size_t *at)
 {
     while (*at < bytes.len) {
@@ -226,12 +228,12 @@ static bool send_head(struct http_call *call)
         return true;
     if (!send_bytes(call, buf_str(&call->out), &call->sent))
         return false;
-    call->sent = 0; /* of the body from here on */
+    call->sent = 0; /* counts bytes of the body from here on */
     buf_done(&call->out);
     return true;
 }
 
-/* 1: all of it is out; 0: not yet; -1 with errno. */
+/* Sends a file. Returns 1 when it is sent completely, 0 if not yet, -1 with errno. */
 static int send_file(struct http_call *call, const struct http_insert *x)
 {
     struct str text;
@@ -258,7 +260,6 @@ static int send_file(struct http_call *call, const struct http_insert *x)
     return 1;
 }
 
-/* Results as of send_file. */
 static int send_insert(struct http_call *call, const struct http_insert *x)
 {
     if (x->file)
@@ -284,7 +285,7 @@ static int send_body(struct http_call *call)
     return 1;
 }
 
-/* Returns false if the call has failed: it is freed then, and its connection closed. */
+/* Returns false if the call has failed: the call is then freed, and its connection closed. */
 static bool send_request(struct http_call *call)
 {
     struct err e = {0};
@@ -297,7 +298,6 @@ static bool send_request(struct http_call *call)
     return false;
 }
 
-/* Others have had their turn. */
 static void on_send_more(struct loop_task *t)
 {
     struct http_call *call = CONTAINER_OF(t, struct http_call, more);
@@ -316,8 +316,8 @@ static void body_bytes(struct http_call *call, struct str bytes)
         call->events->body(call->ctx, bytes);
 }
 
-/* Takes what it can off *in. 1 the body is complete, 0 not yet, -1 bad framing (told). Stops early
- * when the call is gone or paused. */
+/* Takes chunked bytes off *in. Returns 1 when the body is complete, 0 if not yet, -1 after bad
+ * framing (reported). Stops early when the call is freed or paused. */
 static int take_chunked(struct http_conn *n, struct http_call *call, struct str *in)
 {
     while (in->len > 0 && n->call == call && !call->paused) {
@@ -338,7 +338,8 @@ static int take_chunked(struct http_conn *n, struct http_call *call, struct str 
     return 0;
 }
 
-/* 1: the body is complete; 0; -1: told already. */
+/* Takes body bytes. Returns 1 when the body is complete, 0 if not, -1 after an error was
+ * reported. */
 static int take_body(struct http_conn *n, struct http_call *call, struct str *in)
 {
     struct str run = *in;
@@ -354,7 +355,8 @@ static int take_body(struct http_conn *n, struct http_call *call, struct str *in
     return n->framing == HTTP1_LENGTH && n->left_bytes == 0;
 }
 
-/* A complete head; 1 the answer is complete, too, 0 its body follows, -1 gone. */
+/* Handles a complete head. Returns 1 if the answer is complete, too, 0 if its body follows, -1 if
+ * the call is freed. */
 static int take_head(struct http_conn *n, struct http_call *call, const struct http1_head *h)
 {
     if (h->status < 200) {
@@ -374,7 +376,8 @@ static int take_head(struct http_conn *n, struct http_call *call, const struct h
     return h->body == HTTP1_NO_BODY;
 }
 
-/* Heads may come in pieces: kept in n->in until complete. Result as take_head, 2: more bytes. */
+/* Reads a head. Incomplete heads are kept in n->in. Returns the same as take_head, or 2 if more
+ * bytes are needed. */
 static int read_head(struct http_conn *n, struct http_call *call, struct str *in)
 {
     bool direct = n->in.len == 0;
@@ -408,7 +411,8 @@ static int read_head(struct http_conn *n, struct http_call *call, struct str *in
     return rc;
 }
 
-/* Reads bytes of the answer; a paused call keeps the rest in n->in. False: the call has ended. */
+/* Reads bytes of the answer. A paused call keeps the rest in n->in. Returns false if the call has
+ * ended. */
 static bool input(struct http_conn *n, struct str in)
 {
     struct http_call *call = n->call;
@@ -425,7 +429,7 @@ static bool input(struct http_conn *n, struct str in)
     if (n->call != call || rc < 0)
         return false;
     if (rc == 1) {
-        /* Bytes behind the answer: nobody asked for them. */
+        /* Bytes after the answer were not requested, so the connection is not reused. */
         n->keep_alive = n->keep_alive && in.len == 0;
         call_done(call);
         return false;
@@ -434,7 +438,6 @@ static bool input(struct http_conn *n, struct str in)
     return true;
 }
 
-/* The peer has ended. */
 static void input_end(struct http_conn *n)
 {
     struct http_call *call = n->call;
@@ -449,7 +452,7 @@ static void input_end(struct http_conn *n)
 
 static void on_read_again(struct loop_task *t);
 
-/* What a pause held back. False when the call has ended. */
+/* Handles bytes that a pause held back. Returns false if the call has ended. */
 static bool take_parked(struct http_conn *n)
 {
     struct buf parked = n->in;
@@ -463,7 +466,8 @@ static bool take_parked(struct http_conn *n)
     return on;
 }
 
-/* Reads until the socket is empty, the call paused or gone, or the turn's share used up. */
+/* Reads until the socket is empty, the call is paused or freed, or this loop iteration's share is
+ * used up. */
 static void read_answer(struct http_conn *n)
 {
     uint64_t began_us = clock_us(), now_us = began_us;
@@ -484,7 +488,7 @@ static void read_answer(struct http_conn *n)
             return;
         now_us = clock_us();
         http_conn_set_pace(n, (size_t)got, now_us - from_us);
-        /* A short read has emptied a plain socket: the next bytes make a new event. */
+        /* A short read has emptied a plain socket: the next bytes cause a new event. */
         if (!n->tls && (size_t)got < most && !n->hangup)
             return;
         if (now_us - began_us >= READ_TURN_US) {
@@ -494,7 +498,6 @@ static void read_answer(struct http_conn *n)
     }
 }
 
-/* Others have had their turn. */
 static void on_read_again(struct loop_task *t)
 {
     struct http_conn *n = CONTAINER_OF(t, struct http_conn, again);
@@ -510,7 +513,6 @@ void http_call_pause(struct http_call *call)
     loop_timer_stop(call->client->loop, &call->phase_timer);
 }
 
-/* Reads on at the next turn of the loop. */
 void http_call_resume(struct http_call *call)
 {
     if (!call->paused)
@@ -522,7 +524,7 @@ void http_call_resume(struct http_call *call)
     loop_task_post(call->client->loop, &call->conn->again, on_read_again);
 }
 
-/* --- what the connection reports --- */
+/* --- events of the connection --- */
 
 void http_conn_opened(struct http_conn *n)
 {
@@ -530,7 +532,7 @@ void http_conn_opened(struct http_conn *n)
     (void)send_request(n->call);
 }
 
-/* The connection's socket is ready, for a call or in the pool. */
+/* Handles readiness of the connection's socket, for a call or in the pool. */
 void http_conn_ready(struct http_conn *n, unsigned events)
 {
     n->hangup = n->hangup || (events & (LOOP_RDHUP | LOOP_HUP | LOOP_ERR));
@@ -540,7 +542,7 @@ void http_conn_ready(struct http_conn *n, unsigned events)
     if (n->call && ((events & ~LOOP_OUT) || n->tls))
         read_answer(n);
     else if (list_holds(&n->item) && (events & LOOP_IN))
-        n->hangup = true; /* it says what nobody asked (TLS tickets and alerts, too) */
+        n->hangup = true; /* an idle peer sent something (also TLS tickets and alerts) */
     if (list_holds(&n->item) && n->hangup) {
         idle_remove(n);
         http_conn_close(n);
@@ -554,7 +556,7 @@ void http_conn_broken(struct http_conn *n, const struct err *e)
 
 /* --- starting --- */
 
-/* Headers of the caller, and those that framing needs. */
+/* Returns the bytes of the whole body, with its inserts. */
 static size_t body_length(const struct http_request *r)
 {
     size_t n = r->body ? r->body->len : 0;
@@ -581,7 +583,6 @@ static void write_head(struct http_call *call, const struct http_request *r)
     buf_puts(b, "\r\n");
 }
 
-/* The pooled connection goes to work. */
 static void on_begin(struct loop_task *t)
 {
     struct http_call *call = CONTAINER_OF(t, struct http_call, begin);
@@ -592,7 +593,7 @@ static void on_begin(struct loop_task *t)
     http_conn_leave(n);
 }
 
-/* Events come later, never from inside of this call. */
+/* Events are sent later, never from inside of this call. */
 struct http_call *http_client_start(struct http_client *c, const struct http_request *r,
                                     const struct http_events *events, void *ctx)
 {
@@ -631,7 +632,7 @@ void http_client_limits(struct http_client *c, uint64_t connect_timeout_ms, size
     c->max_idle = max_idle ? max_idle : IDLE_MAX;
 }
 
-/* The name is looked up now, blocking; later look-ups are done beside the loop. */
+/* The name is resolved now, blocking; later look-ups are done by a thread. */
 int http_client_new(struct loop *loop, const char *url, const struct http_client_options *o,
                     struct http_client **ret, struct err *e)
 {
@@ -667,7 +668,6 @@ void http_client_close_idle(struct http_client *c)
     }
 }
 
-/* No call may be running. */
 void http_client_free(struct http_client *c)
 {
     if (!c)

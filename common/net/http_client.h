@@ -2,12 +2,12 @@
  * struct http_client: HTTP/1.1 calls to one server over pooled keep-alive connections (TCP, unix,
  * TLS) on the process's loop. Answers are streamed: head, runs of body bytes, end. One call per
  * connection at a time, no pipelining; framing is strict (http1.h, chunked.h). Nothing is retried
- * here. Memory per call is bounded: one scratch buffer per client, what a paused call leaves of it,
- * and the request until it is sent (of files that go with it, a piece). Long requests go out a
- * share in each turn of the loop.
+ * here. Memory per call is bounded: one scratch buffer per client, the bytes that a paused call has
+ * left of it, and the request until it is sent (of files that are sent with it, a piece). A long
+ * request is sent in shares, one in each loop iteration.
  *
  * Callbacks may cancel, pause or resume their call and start others. After done or failed the call
- * is gone. No callback is made from inside http_client_start.
+ * is freed. No callback is made from inside http_client_start.
  */
 #ifndef RG_NET_HTTP_CLIENT_H
 #define RG_NET_HTTP_CLIENT_H
@@ -31,25 +31,26 @@ struct http_client_options {
     size_t max_idle;             /* connections kept for later calls; 0: 64 */
 };
 
-/* What of a body is not copied into it: it stands before what is at `at` of it. The caller's until
- * the call has ended. */
+/* A part of a body that is not copied into it: it is sent before the body's byte `at`. The caller's
+ * until the call has ended. */
 struct http_insert {
     struct str bytes;
     size_t at;
-    const char *file; /* its path: base64 of it instead of the bytes, read as it is sent; or NULL */
-    uint64_t file_bytes; /* that it has */
-    bool zero;           /* one byte of zero goes behind them */
+    /* path of a file whose base64 is sent instead of the bytes, read as it is sent; or NULL */
+    const char *file;
+    uint64_t file_bytes; /* size of the file */
+    bool zero;           /* a zero byte follows the file's bytes */
 };
 
-/* Timeouts in ms, 0 none. */
+/* A request. Timeouts in ms, 0: none. */
 struct http_request {
     const char *method;
-    struct str path;             /* behind the URL's prefix; starts with '/' */
+    struct str path;             /* appended to the URL's prefix; starts with '/' */
     struct str headers;          /* whole lines, each with CRLF; Host and framing are added */
     struct buf *body;            /* taken over; NULL: none */
-    struct http_insert *inserts; /* by place, malloced, taken over; NULL: none */
+    struct http_insert *inserts; /* in ascending order of `at`, malloced, taken over; NULL: none */
     size_t n_inserts;
-    uint64_t first_timeout_ms; /* until the answer's head, from the connection on */
+    uint64_t first_timeout_ms; /* from the connection to the answer's head */
     uint64_t idle_timeout_ms;  /* between bytes of the answer; not while paused */
     uint64_t total_timeout_ms; /* from the start of the call */
 };
@@ -60,41 +61,43 @@ struct http_events {
     void (*head)(void *ctx, const struct http1_head *h); /* borrowed for the callback */
     void (*body)(void *ctx, struct str bytes);
     void (*done)(void *ctx);
-    /* ERR_ENGINE_UNAVAILABLE (no answer; e->sys is set when there was no connection),
-     * ERR_ENGINE_TIMEOUT, ERR_ENGINE_INVALID (bad framing, cut off), ERR_STORAGE_FAILED (a file of
-     * the request cannot be read). `began`: bytes of the answer had come. */
+    /* The call failed with ERR_ENGINE_UNAVAILABLE (no answer; e->sys is set if there was no
+     * connection), ERR_ENGINE_TIMEOUT, ERR_ENGINE_INVALID (bad framing, cut off), or
+     * ERR_STORAGE_FAILED (a file of the request cannot be read). `began`: bytes of the answer had
+     * arrived. */
     void (*failed)(void *ctx, const struct err *e, bool began);
 };
 
-/* url: see url.h. ERR_CONFIG for a bad address or CA file. Names are resolved now. */
+/* Makes a client for a URL (url.h). Resolves names now, blocking. Returns -1 with ERR_CONFIG for a
+ * bad address or CA file. */
 int http_client_new(struct loop *loop, const char *url, const struct http_client_options *o,
                     struct http_client **ret, struct err *e);
 
-/* Changes connect_timeout_ms and max_idle of the options, for what begins from now on. */
+/* Changes connect_timeout_ms and max_idle for later calls and connections. */
 void http_client_limits(struct http_client *c, uint64_t connect_timeout_ms, size_t max_idle);
 
-/* No call may be left. */
+/* No call may be in progress. */
 void http_client_free(struct http_client *c);
 
-/* The request is copied, its body moved. events and ctx outlive the call. */
+/* Copies the request, and moves its body. events and ctx must outlive the call. */
 struct http_call *http_client_start(struct http_client *c, const struct http_request *r,
                                     const struct http_events *events, void *ctx);
 
 /* Ends the call without a callback and closes its connection. */
 void http_call_cancel(struct http_call *call);
 
-/* Stops and goes on reading the answer. */
+/* Stop and continue reading the answer. */
 void http_call_pause(struct http_call *call);
 void http_call_resume(struct http_call *call);
 
-/* errno of the last try to connect; 0: it succeeded, or none was made. */
+/* Returns the errno of the last try to connect; 0: it succeeded, or none was made. */
 int http_client_connect_error(const struct http_client *c);
 
-/* For metrics: connections open, and those idle. */
+/* For metrics: return the number of open connections, and of idle ones. */
 size_t http_client_connections(const struct http_client *c);
 size_t http_client_idle(const struct http_client *c);
 
-/* Closes all idle connections: what comes on them cannot be trusted. */
+/* Closes all idle connections, because answers on them cannot be trusted. */
 void http_client_close_idle(struct http_client *c);
 
 #endif

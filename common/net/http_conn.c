@@ -32,7 +32,7 @@ void http_conn_leave(struct http_conn *n)
     free(n);
 }
 
-/* Another address may be tried with the same struct. */
+/* Closes the socket only, because another address may be tried with the same struct. */
 static void close_socket(struct http_conn *n)
 {
     tls_free(n->tls);
@@ -44,7 +44,7 @@ static void close_socket(struct http_conn *n)
     }
 }
 
-/* Closes the connection. The struct lives until no callback is inside. */
+/* The struct lives until no callback uses it. */
 void http_conn_close(struct http_conn *n)
 {
     if (n->state == CONN_CLOSED)
@@ -60,7 +60,7 @@ void http_conn_close(struct http_conn *n)
     http_conn_leave(n);
 }
 
-/* For TCP: small requests go at once, and dead hosts are noticed. */
+/* Sets options of a TCP socket: small requests are sent at once, and dead hosts are noticed. */
 static void set_options(int fd, bool local)
 {
     int one = 1, idle = 30, interval = 10, count = 3;
@@ -68,14 +68,14 @@ static void set_options(int fd, bool local)
     if (local)
         return;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    /* A generation may be silent for many minutes: notice a host that vanished. */
+    /* Because a generation may be silent for many minutes, a host that vanished must be noticed. */
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
 }
 
-/* Starts connecting to one address; 0, or -1 with errno. */
+/* Starts connecting to one address. Returns 0, or -1 with errno. */
 static int try_address(struct http_conn *n, const struct sockaddr *addr, socklen_t len)
 {
     struct err e;
@@ -103,7 +103,7 @@ static int try_local(struct http_conn *n)
     return try_address(n, (const struct sockaddr *)&addr, sizeof(addr));
 }
 
-/* The next address that can be tried, from n->address on. -1 when none is left. */
+/* Tries the next address, from n->address on. Returns -1 when none is left. */
 static int try_next(struct http_conn *n)
 {
     struct resolve *r = &n->client->resolve;
@@ -120,7 +120,7 @@ static int try_next(struct http_conn *n)
     return -1;
 }
 
-/* Fails the call; sys is the reason. */
+/* Fails the call. sys is the reason. */
 static void fail_connection(struct http_conn *n, const char *what, int sys)
 {
     struct err e = {0};
@@ -130,7 +130,7 @@ static void fail_connection(struct http_conn *n, const char *what, int sys)
     http_conn_broken(n, &e);
 }
 
-/* Fails the call, since no address is left, and resolves the name again in case the server has
+/* Fails the call, because no address is left, and resolves the name again in case the server has
  * moved. */
 static void fail_unreachable(struct http_conn *n, int sys)
 {
@@ -146,7 +146,8 @@ static void fail_unreachable(struct http_conn *n, int sys)
     http_conn_broken(n, &e);
 }
 
-/* Reports that the first try failed at once: on the next turn, never from inside the caller. */
+/* Reports a first try that failed at once, in the next loop iteration and not from inside the
+ * caller. */
 static void on_unreachable(struct loop_task *t)
 {
     struct http_conn *n = CONTAINER_OF(t, struct http_conn, again);
@@ -154,7 +155,7 @@ static void on_unreachable(struct loop_task *t)
     fail_unreachable(n, n->client->url.local ? n->first_error : EHOSTUNREACH);
 }
 
-/* Opens a connection. Never fails at once: an error is reported on the next turn. */
+/* An error at the first try is reported in the next loop iteration. */
 struct http_conn *http_conn_open(struct http_client *c, struct http_call *call)
 {
     struct http_conn *n = mem_zalloc(sizeof(*n));
@@ -172,7 +173,7 @@ struct http_conn *http_conn_open(struct http_client *c, struct http_call *call)
     return n;
 }
 
-/* Goes on with the TLS handshake. */
+/* Continues the TLS handshake. */
 static void continue_handshake(struct http_conn *n)
 {
     struct err e = {0};
@@ -186,7 +187,7 @@ static void continue_handshake(struct http_conn *n)
     }
 }
 
-/* The socket says whether the connection stands. */
+/* Reads from the socket whether the connection succeeded. */
 static void finish_connect(struct http_conn *n)
 {
     struct err e = {0};
@@ -229,7 +230,7 @@ static void on_socket(struct loop_io *io, unsigned events)
     http_conn_leave(n);
 }
 
-/* 0: nothing now; -1: the end, clean or not. */
+/* Returns 0 if no byte is available, -1 at the end, proper or not. */
 ssize_t http_conn_read(struct http_conn *n, char *p, size_t len)
 {
     ssize_t got;
@@ -252,7 +253,7 @@ ssize_t http_conn_read(struct http_conn *n, char *p, size_t len)
     return -1;
 }
 
-/* A read's share of the turn is between a quarter of it and the whole. */
+/* The time of a read stays between a quarter of READ_TURN_US and all of it. */
 void http_conn_set_pace(struct http_conn *n, size_t got, uint64_t took_us)
 {
     if (took_us > READ_TURN_US)
@@ -261,7 +262,7 @@ void http_conn_set_pace(struct http_conn *n, size_t got, uint64_t took_us)
         n->read_bytes = MIN_OF(n->read_bytes * 2, (size_t)SCRATCH_BYTES);
 }
 
-/* 0: the socket is full; -1: an error. */
+/* Returns 0 if the socket is full, -1 for an error. */
 ssize_t http_conn_write(struct http_conn *n, struct str bytes)
 {
     return tls_or_plain_write(n->tls, n->fd, bytes);

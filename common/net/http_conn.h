@@ -1,7 +1,7 @@
 /*
- * struct http_conn: one connection of a struct http_client: opening it (next address when one
- * fails), TLS, moving bytes. http_client.c interprets the bytes. Closed connections are freed when
- * none of their callbacks runs. Internal to http_client.
+ * struct http_conn: one connection of a struct http_client: opening (with the next address if one
+ * fails), TLS, reading and writing bytes. http_client.c interprets the bytes. A closed connection
+ * is freed when none of its callbacks runs. Internal to http_client.
  */
 #ifndef RG_NET_HTTP_CONN_H
 #define RG_NET_HTTP_CONN_H
@@ -29,14 +29,14 @@ struct http_conn {
     int fd;
     enum http_conn_state state;
     struct tls *tls;
-    size_t address;         /* number of the address that is tried */
+    size_t address;         /* index of the address that is tried */
     int first_error;        /* errno of a first try that failed at once */
-    unsigned inside;        /* callbacks that run over it */
-    bool ended;             /* the peer will send no more and all it sent was read */
-    bool clean_end;         /* by a proper end (TLS: close_notify) */
-    bool hangup;            /* the peer will send no more; what it sent may not be read yet */
-    struct loop_task again; /* goes on reading after the turn's share */
-    size_t read_bytes;      /* bytes of the next read */
+    unsigned inside;        /* number of running callbacks that use it */
+    bool ended;             /* the peer will send no more and everything was read */
+    bool clean_end;         /* the peer ended properly (TLS: close_notify) */
+    bool hangup;            /* the peer will send no more; sent bytes may not be read yet */
+    struct loop_task again; /* continues to read in the next loop iteration */
+    size_t read_bytes;      /* size of the next read */
 
     /* the answer being read */
     struct buf in;     /* an unfinished head, or what a paused call has not taken */
@@ -68,16 +68,17 @@ enum {
     SCRATCH_BYTES = 128 * 1024,
     READ_FIRST = 32 * 1024,
     READ_LEAST = 8 * 1024,
-    READ_TURN_US = 1000 /* then others get their turn; what a piece means takes its own time */
+    READ_TURN_US = 1000 /* after this time others are served; handling a piece takes more time */
 };
 
-/* Begins to connect; the outcome comes through conn_opened or conn_broken. */
+/* Begins to connect. The result is reported by conn_opened or conn_broken. */
 struct http_conn *http_conn_open(struct http_client *c, struct http_call *call);
 
-/* Closes; freed now or when the last callback inside has left. */
+/* Closes the connection. It is freed now, or when the last callback that uses it has returned. */
 void http_conn_close(struct http_conn *n);
 
-/* Bytes moved; 0 would block; -1 broken. conn_read sets ended at the end. */
+/* Read and write. Return the number of bytes, 0 if the call would block, -1 if the connection is
+ * broken. A read at the end sets `ended`. */
 ssize_t http_conn_read(struct http_conn *n, char *p, size_t len);
 ssize_t http_conn_write(struct http_conn *n, struct str bytes);
 
@@ -85,7 +86,7 @@ ssize_t http_conn_write(struct http_conn *n, struct str bytes);
  * number of bytes may take a hundred times as long in one answer as in another. */
 void http_conn_set_pace(struct http_conn *n, size_t got, uint64_t took_us);
 
-/* Brackets around code that calls out. */
+/* Called before and after code that calls out, so that the connection is not freed meanwhile. */
 void http_conn_enter(struct http_conn *n);
 void http_conn_leave(struct http_conn *n);
 

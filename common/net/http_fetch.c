@@ -84,7 +84,7 @@ static struct http_fetch *fetch_new(struct list_head *among, http_fetch_fn fn, v
     return f;
 }
 
-/* The answer comes later, exactly once, unless it is cancelled. */
+/* The callback is called later, exactly once unless the fetch is cancelled. */
 struct http_fetch *http_fetch(struct http_client *c, const struct http_request *r,
                               struct list_head *among, http_fetch_fn fn, void *ctx)
 {
@@ -107,7 +107,7 @@ struct http_fetch *http_fetch_refused(struct loop *l, const struct err *why,
     return f;
 }
 
-/* Stops what would end it by itself. */
+/* Stops the call or the task that would end the fetch. */
 static void fetch_stop(struct http_fetch *f)
 {
     if (f->call)
@@ -116,7 +116,6 @@ static void fetch_stop(struct http_fetch *f)
         loop_task_cancel(f->loop, &f->later);
 }
 
-/* No answer comes. NULL is allowed. */
 void http_fetch_cancel(struct http_fetch *f)
 {
     if (!f)
@@ -127,7 +126,6 @@ void http_fetch_cancel(struct http_fetch *f)
     free(f);
 }
 
-/* With `why` each is answered so; without it they are cancelled. */
 void http_fetches_end(struct list_head *among, const struct err *why)
 {
     struct http_fetch *f;

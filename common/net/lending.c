@@ -14,7 +14,7 @@
 #include "common/base/check.h"
 #include "common/net/http1.h"
 
-/* Room for the descriptors of one message, aligned as the kernel wants it. */
+/* Space for the descriptors of one message, aligned as the kernel requires. */
 union rights {
     struct cmsghdr header;
     char room[CMSG_SPACE(2 * sizeof(int))];
@@ -31,7 +31,7 @@ static void add_rights(struct msghdr *msg, union rights *r, const int *fds, size
     msg->msg_controllen = CMSG_SPACE(n * sizeof(int));
 }
 
-/* At most two of them; those that are not there are -1. */
+/* Reads at most two descriptors; missing ones become -1. */
 static void read_rights(struct msghdr *msg, int ret[2])
 {
     struct cmsghdr *c = CMSG_FIRSTHDR(msg);
@@ -51,7 +51,7 @@ static void close_both(const int fds[2])
             close(fds[i]);
 }
 
-/* NULL and errno if it cannot be. */
+/* Returns NULL with errno if it cannot be mapped. */
 static struct lending_page *map_page(int fd)
 {
     struct lending_page *p = mmap(NULL, sizeof(*p), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -68,7 +68,7 @@ int lending_open(struct lending_channel *ret, struct err *e)
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0)
         return err_sys(e, ERR_IO, "cannot make a channel to a worker");
     *ret = (struct lending_channel){.fd = pair[0], .fd_of_worker = pair[1]};
-    for (int i = 0; i < 2; i++) /* the system's default may be less than a message */
+    for (int i = 0; i < 2; i++) /* because the system's default may be less than a message */
         (void)setsockopt(pair[i], SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
     ret->page_fd = memfd_create("rollgate-lent", MFD_CLOEXEC);
     if (ret->page_fd >= 0 && ftruncate(ret->page_fd, sizeof(struct lending_page)) == 0)
@@ -100,7 +100,7 @@ void lending_unmap(struct lending_page *p)
         (void)munmap(p, sizeof(*p));
 }
 
-/* With up to two descriptors. */
+/* Sends with up to two descriptors. */
 static int send_all(int to, struct iovec *iov, size_t n_iov, const int *fds, size_t n_fds)
 {
     struct msghdr msg = {.msg_iov = iov, .msg_iovlen = n_iov};
@@ -170,7 +170,7 @@ int lending_receive(int channel, char *room, struct lending_message *m, struct s
     int fds[2], flags;
     ssize_t n;
 
-    /* Reported once, before the messages that the other side had sent. */
+    /* An error is reported once, before the messages that the other side had sent. */
     do {
         n = receive_message(channel, iov, 2, fds, &flags);
     } while (n < 0 && errno == ECONNRESET);
@@ -185,8 +185,8 @@ int lending_receive(int channel, char *room, struct lending_message *m, struct s
     return 1;
 }
 
-/* Reports whether a hop-by-hop header means the same here: the length, and the wish to keep the
- * connection. */
+/* Reports whether a hop-by-hop header means the same in the worker: the length, and the wish to
+ * keep the connection. */
 static bool is_for_any_hop(const struct http1_header *h)
 {
     if (h->known == HTTP1_CONNECTION)

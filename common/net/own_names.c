@@ -18,7 +18,7 @@ enum { AGAIN_MS = 1000, FILE_BYTES_MAX = 4 << 20 };
 struct own_names {
     char host[HOST_NAME_MAX + 1]; /* host name for which the names were read */
     VEC(char *) names;
-    uint64_t read_ms; /* clock_ms; 0: never */
+    uint64_t read_ms; /* clock_ms of the last reading; 0: never */
 };
 
 struct own_names *own_names_new(void)
@@ -60,7 +60,7 @@ static void add_name(struct own_names *n, struct str name)
         *vec_push(&n->names) = mem_strndup(name.p, name.len);
 }
 
-/* The next word of a line; empty at its end. */
+/* Returns the next word of a line. Empty at its end. */
 static struct str next_word(struct str *line)
 {
     struct str rest = str_trim(*line);
@@ -110,7 +110,7 @@ static void read_hosts(struct own_names *n, struct str label, struct str line)
 
 typedef void (*line_fn)(struct own_names *n, struct str label, struct str line);
 
-/* A file that cannot be read has no names. */
+/* Reads a file line by line. A file that cannot be read has no names. */
 static void read_lines(struct own_names *n, const char *path, struct str label, line_fn fn)
 {
     struct buf text = {0};

@@ -12,10 +12,10 @@ struct own_names;
 
 /* Makes an empty set; no file is read yet. */
 struct own_names *own_names_new(void);
-void own_names_free(struct own_names *n); /* NULL is fine */
+void own_names_free(struct own_names *n); /* accepts NULL */
 
-/* Whether `name` (lower case, no dot at its end) is one of them. Reads them again when the host
- * name has changed, and, at most once a second, for a name that is not one. */
+/* Reports whether `name` (lower case, no dot at its end) is one of them. Reads the names again when
+ * the host name has changed and, at most once a second, for an unknown name. */
 bool own_names_has(struct own_names *n, const char *name);
 
 #endif

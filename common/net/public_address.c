@@ -1,7 +1,7 @@
 /*
- * Both families are looked at as 16 bytes, and both tables are read from their top: the first range
- * that has the address decides. What no row has is not public, hence a range that the tables forgot
- * is refused.
+ * Decides by tables of ranges (public_address.h). Addresses of both families are compared as 16
+ * bytes, and a table is read from its top: the first range that contains the address decides. An
+ * address in no range is not public, so that a range missing from the tables is refused.
  */
 #include "common/net/public_address.h"
 
@@ -11,12 +11,12 @@
 
 #include "common/base/attrs.h"
 
-enum { V4_BITS = 96 /* in front of an IPv4 address */ };
+enum { V4_BITS = 96 /* bits before an IPv4 address */ };
 
 static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 static const uint8_t nat64[12] = {0, 0x64, 0xff, 0x9b};
 
-/* false: it is no IP address. */
+/* Returns false if the address is no IP address. */
 static bool bytes_of(const struct sockaddr *a, uint8_t ret[16])
 {
     if (a->sa_family == AF_INET) {
@@ -48,7 +48,7 @@ static int parse_address(const char *text, struct address_net *ret)
     return inet_pton(AF_INET6, text, ret->bytes) == 1 ? 0 : -1;
 }
 
-/* Whether no bit behind the range's is set. */
+/* Reports whether no bit after the range's prefix is set. */
 static bool is_bare(const struct address_net *net)
 {
     static const uint8_t zero[16];

@@ -22,10 +22,12 @@ struct address_net {
     unsigned bits; /* number of leading bits that all addresses of the range share */
 };
 
-/* ADDRESS or ADDRESS/BITS, in plain spelling; bits behind BITS must be 0. -1: it is none. */
+/* Parses ADDRESS or ADDRESS/BITS in plain spelling; bits after BITS must be 0. Returns -1 if the
+ * text is neither. */
 int address_net_parse(struct str text, struct address_net *ret);
 
-/* False for families other than IPv4 and IPv6. */
+/* Reports whether the range contains the address. Returns false for families other than IPv4 and
+ * IPv6. */
 bool address_net_has(const struct address_net *net, const struct sockaddr *a);
 
 bool address_is_public(const struct sockaddr *a);

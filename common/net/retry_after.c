@@ -1,12 +1,13 @@
-/* Servers send fractions, and dates that have passed: both mean a short wait, not none. */
+/* Reads wait times (retry_after.h). Servers send fractions, and dates in the past: both mean a
+ * short wait, not none. */
 #include "common/net/retry_after.h"
 
 #include <time.h>
 
 #include "common/base/attrs.h"
 
-/* Reads digits, which may have a fraction, as units of 1 / per_second; the result is rounded up. 0:
- * the text is no such number. */
+/* Reads digits, perhaps with a fraction, as units of 1 / per_second. Rounds the result up. Returns
+ * 0 if the text is no such number. */
 static uint32_t read_number(struct str s, uint64_t per_second)
 {
     size_t point = MIN_OF(str_find(s, STR("."), 0), s.len);
@@ -22,7 +23,8 @@ static uint32_t read_number(struct str s, uint64_t per_second)
                             (uint64_t)RETRY_AFTER_MAX_S);
 }
 
-/* Reads "Sun, 06 Nov 1994 08:49:37 GMT", the one form that servers write. 0: it is no date. */
+/* Reads "Sun, 06 Nov 1994 08:49:37 GMT", the only form that servers write. Returns 0 if the text is
+ * no date. */
 static uint32_t read_date(struct str s, int64_t now_s)
 {
     char text[32];

@@ -1,16 +1,16 @@
-/* Server-sent events (sse.h), as bytes come: data is passed in runs, nothing is gathered. A line
- * may end in CR, LF or CRLF; lines other than data and event are passed over. One event is
- * bounded (max_event). */
+/* Parses server-sent events (sse.h) as bytes arrive: data is returned in runs, nothing is
+ * collected. A line may end in CR, LF or CRLF; lines other than data and event are skipped. The
+ * size of an event is limited (max_event). */
 
 #include "common/net/sse.h"
 
 enum sse_state {
     FIELD,       /* in a field's name, or at the start of a line */
-    SPACE,       /* behind the colon: one space does not count */
+    SPACE,       /* after the colon: one space is skipped */
     VALUE_DATA,  /* in a "data" line */
     VALUE_EVENT, /* in an "event" line */
     VALUE_OTHER,
-    JOIN, /* a second "data" line: a line feed goes before it */
+    JOIN, /* a further "data" line: a line feed is returned before it */
 };
 
 static void skip_bytes_of(struct str *in, size_t n)
@@ -19,7 +19,7 @@ static void skip_bytes_of(struct str *in, size_t n)
     in->len -= n;
 }
 
-/* Bytes of the line that stand in `in`. */
+/* Returns the number of bytes of the line that are in `in`. */
 static size_t bytes_to_line_end(struct str in)
 {
     const char *lf = memchr(in.p, '\n', in.len);
@@ -48,7 +48,7 @@ static void field_done(struct sse *s)
     }
 }
 
-/* The line's end at the front of `in`; an empty line ends the event. */
+/* Reads the end of the line at the front of `in`. An empty line ends the event. */
 static int end_line(struct sse *s, struct str *in)
 {
     bool empty = s->state == FIELD && s->field_len == 0;
@@ -67,7 +67,7 @@ static int end_line(struct sse *s, struct str *in)
     return event ? SSE_EVENT : SSE_MORE;
 }
 
-/* A byte of a field's name; long names are only counted. */
+/* Reads a byte of a field's name. Names that are too long are only counted. */
 static void read_field_byte(struct sse *s, struct str *in)
 {
     char c = in->p[0];
@@ -89,7 +89,7 @@ static void read_event_name(struct sse *s, struct str run)
         s->name[s->name_len++] = run.p[i];
 }
 
-/* A run of the line's value, not empty. */
+/* Reads a run of the line's value, not empty. */
 static int read_value_run(struct sse *s, struct str *in, size_t n, struct str *ret, struct err *e)
 {
     struct str run = str_of(in->p, n);
@@ -106,14 +106,14 @@ static int read_value_run(struct sse *s, struct str *in, size_t n, struct str *r
     return SSE_DATA;
 }
 
-/* "data" without a colon is an empty data line, which counts. */
+/* Handles a line without a colon: "data" is an empty data line, which counts. */
 static void bare_field(struct sse *s)
 {
     if (s->state == FIELD && s->field_len > 0 && field_is(s, "data"))
         s->has_data = true;
 }
 
-/* One step; SSE_MORE, SSE_DATA, SSE_EVENT, or -1. */
+/* Does one step. Returns SSE_MORE, SSE_DATA, SSE_EVENT, or -1. */
 static int step_line(struct sse *s, struct str *in, struct str *ret, struct err *e)
 {
     bool at_end = in->p[0] == '\n' || in->p[0] == '\r';
@@ -146,7 +146,7 @@ static int step_line(struct sse *s, struct str *in, struct str *ret, struct err 
     return SSE_MORE;
 }
 
-/* A byte order mark may stand in front of the stream. What only looks like one is the start of an
+/* Skips a byte order mark before the stream. Bytes that only resemble one are the start of an
  * unknown field. */
 static void pass_bom(struct sse *s, struct str *in)
 {
@@ -163,7 +163,6 @@ static void pass_bom(struct sse *s, struct str *in)
     }
 }
 
-/* Reads until there is an item to return or *in is empty. */
 int sse_next(struct sse *s, struct str *in, struct str *ret, struct err *e)
 {
     int rc = SSE_MORE;

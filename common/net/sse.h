@@ -1,8 +1,9 @@
 /*
- * struct sse: a pull parser of Server-Sent Events (WHATWG HTML 9.2.6), for bytes cut anywhere.
- * Data is handed out as it comes, without copying; an event may bring several runs (several
- * `data:` lines are joined by "\n"). Comments, ids, retry times and unknown fields are passed over.
- * A zeroed struct with max_event set is at the start of a stream. Pure.
+ * struct sse: a pull parser of Server-Sent Events (WHATWG HTML 9.2.6), for bytes cut anywhere. Data
+ * is returned as it arrives, without copying; an event may have several runs (several `data:` lines
+ * are joined by "
+ * "). Comments, ids, retry times and unknown fields are skipped. A zeroed struct with max_event set
+ * is at the start of a stream. Pure.
  */
 #ifndef RG_NET_SSE_H
 #define RG_NET_SSE_H
@@ -23,7 +24,7 @@ enum sse_item {
 enum { SSE_NAME_MAX = 47 };
 
 struct sse {
-    size_t max_event;            /* data bytes per event */
+    size_t max_event;            /* most data bytes per event */
     size_t event_bytes;          /* bytes of this event so far */
     char name[SSE_NAME_MAX + 1]; /* name of this event ("event:" line), or "" */
     uint8_t name_len;
@@ -33,7 +34,7 @@ struct sse {
     uint8_t bom;  /* bytes of a byte order mark that were seen or ruled out */
     bool skip_lf; /* the line ended with CR */
     bool has_data;
-    bool told; /* the event was handed out: its name goes with the next call */
+    bool told; /* the event was returned: its name is cleared at the next call */
 };
 
 /* Takes bytes off *in until there is an item to return: an enum sse_item, or -1 with

@@ -22,8 +22,8 @@
 #include "common/base/mem.h"
 #include "common/net/tls_internal.h"
 
-/* The file of trusted certificates: `given`, else the one that SSL_CERT_FILE names (as OpenSSL's
- * programs read it), else Debian's. */
+/* Returns the file of trusted certificates: `given`, else the file that SSL_CERT_FILE names (as in
+ * OpenSSL's programs), else Debian's. */
 static const char *choose_bundle(const char *given)
 {
     const char *named = getenv("SSL_CERT_FILE");
@@ -42,7 +42,7 @@ struct tls_context {
     mbedtls_ctr_drbg_context random;
     mbedtls_x509_crt roots;
     bool insecure;
-    bool pinned; /* only the first certificate of roots will do */
+    bool pinned; /* only the first certificate of `roots` is accepted */
 };
 
 struct tls_session {
@@ -59,7 +59,7 @@ int tls_fail(struct err *e, enum err_kind kind, const char *what, int code)
 
 const char *const tls_protocols[] = {"http/1.1", NULL};
 
-/* What all connections of a context share. */
+/* Sets what all connections of a context share. */
 static int configure(struct tls_context *c, struct err *e)
 {
     int rc = mbedtls_ssl_config_defaults(&c->config, MBEDTLS_SSL_IS_CLIENT,
@@ -79,7 +79,7 @@ static int configure(struct tls_context *c, struct err *e)
     return 0;
 }
 
-/* Insecure contexts are warned of in the log. */
+/* Logs a warning for an insecure context. */
 int tls_context_new(const char *ca_file, bool insecure, struct tls_context **ret, struct err *e)
 {
     struct tls_context *c = mem_zalloc(sizeof(*c));
@@ -96,7 +96,7 @@ int tls_context_new(const char *ca_file, bool insecure, struct tls_context **ret
         (void)tls_fail(e, ERR_CONFIG, "random numbers", rc);
         goto out;
     }
-    /* Positive: so many certificates of the bundle were of a kind unknown to mbedTLS. */
+    /* A positive rc is the number of certificates of a kind that mbedTLS does not know. */
     rc = insecure ? 0 : mbedtls_x509_crt_parse_file(&c->roots, bundle);
     if (rc < 0) {
         (void)tls_fail(e, ERR_CONFIG, bundle, rc);
@@ -113,7 +113,7 @@ out:
     return -1;
 }
 
-/* Accepts the pinned certificate whatever is wrong with it or its chain, and no other one. */
+/* Accepts the pinned certificate whatever is wrong with it or its chain, and no other. */
 static int check_pinned(void *ctx, mbedtls_x509_crt *shown, int depth, uint32_t *flags)
 {
     const struct tls_context *c = ctx;
@@ -130,7 +130,7 @@ void tls_context_pin(struct tls_context *c)
     mbedtls_ssl_conf_verify(&c->config, check_pinned, c);
 }
 
-/* NULL is allowed. */
+/* Accepts NULL. */
 void tls_context_free(struct tls_context *c)
 {
     if (!c)
@@ -150,7 +150,7 @@ void tls_session_free(struct tls_session *s)
     free(s);
 }
 
-/* mbedTLS's way to the socket. */
+/* Lets mbedTLS write to the socket. */
 static int on_send(void *ctx, const unsigned char *p, size_t n)
 {
     const struct tls *t = ctx;
@@ -161,8 +161,8 @@ static int on_send(void *ctx, const unsigned char *p, size_t n)
     return errno == EAGAIN || errno == EINTR ? MBEDTLS_ERR_SSL_WANT_WRITE : -1;
 }
 
-/* mbedTLS's way from the socket. mbedTLS passes over some alerts without returning, hence the limit
- * is looked at here. */
+/* Lets mbedTLS read from the socket. Checks the limit here, because mbedTLS skips some alerts
+ * without returning. */
 static int on_receive(void *ctx, unsigned char *p, size_t n)
 {
     struct tls *t = ctx;
@@ -189,7 +189,7 @@ void tls_attach(struct tls *t)
     mbedtls_ssl_set_bio(&t->ssl, t, on_send, on_receive, NULL);
 }
 
-/* Bytes of the address in network order, or 0 when host is a name. */
+/* Returns the bytes of the address in network order, or 0 if host is a name. */
 static size_t address_bytes(const char *host, unsigned char out[static 16])
 {
     if (inet_pton(AF_INET, host, out) == 1)
@@ -197,7 +197,6 @@ static size_t address_bytes(const char *host, unsigned char out[static 16])
     return inet_pton(AF_INET6, host, out) == 1 ? 16 : 0;
 }
 
-/* fd stays the caller's. */
 int tls_new(struct tls_context *c, const char *host, int fd, struct tls **ret, struct err *e)
 {
     struct tls *t = mem_zalloc(sizeof(*t));
@@ -231,7 +230,7 @@ bool tls_refused(const struct tls *t)
     return t->refused;
 }
 
-/* NULL is allowed; says nothing to the peer. */
+/* Accepts NULL. Sends nothing to the peer. */
 void tls_free(struct tls *t)
 {
     if (!t)
@@ -243,7 +242,8 @@ void tls_free(struct tls *t)
     free(t);
 }
 
-/* Whether the certificate names the address (subjectAltName, iPAddress: context tag 7). */
+/* Reports whether the certificate contains the address (subjectAltName, iPAddress: context tag
+ * 7). */
 static bool address_named(const mbedtls_x509_crt *cert, const char *host)
 {
     unsigned char address[16];
@@ -256,7 +256,8 @@ static bool address_named(const mbedtls_x509_crt *cert, const char *host)
     return false;
 }
 
-/* A failed handshake in plain words: which check of the certificate failed, if one did. */
+/* Sets the error of a failed handshake in plain words: which check of the certificate failed, if
+ * one did. */
 static int handshake_failed(struct tls *t, int code, struct err *e)
 {
     uint32_t flags = mbedtls_ssl_get_verify_result(&t->ssl);
@@ -271,7 +272,7 @@ static int handshake_failed(struct tls *t, int code, struct err *e)
                    t->context->pinned ? "it is not the one in the given file" : why);
 }
 
-/* Keeps the session of this handshake for the next one. */
+/* Keeps the session of this handshake for the next handshake. */
 static void renew_session(struct tls *t, struct tls_session **session)
 {
     struct tls_session *s = mem_zalloc(sizeof(*s));
@@ -285,14 +286,14 @@ static void renew_session(struct tls *t, struct tls_session **session)
     *session = s;
 }
 
-/* 1: done; 0: more bytes are needed; -1. */
 int tls_handshake(struct tls *t, struct tls_session **session, struct err *e)
 {
     const mbedtls_x509_crt *cert;
     int rc;
 
     if (!t->offered && *session)
-        (void)mbedtls_ssl_set_session(&t->ssl, &(*session)->mbed); /* refused: a full handshake */
+        /* if this fails, a full handshake follows */
+        (void)mbedtls_ssl_set_session(&t->ssl, &(*session)->mbed);
     t->offered = true;
     t->may_read = SIZE_MAX;
     rc = mbedtls_ssl_handshake(&t->ssl);

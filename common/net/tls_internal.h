@@ -12,12 +12,12 @@ struct tls_server;
 
 struct tls {
     mbedtls_ssl_context ssl;
-    struct tls_context *context; /* of a client; or NULL */
-    struct tls_server *server;   /* of a server; or NULL */
+    struct tls_context *context; /* context of a client's connection; or NULL */
+    struct tls_server *server;   /* settings of a server's connection; or NULL */
     char *host;
-    bool by_address; /* host is an address: checked by us, mbedTLS knows names only */
-    bool offered;    /* a session was offered */
-    bool refused;    /* the certificate was */
+    bool by_address; /* host is an address: checked by tls.c, because mbedTLS knows only names */
+    bool offered;    /* a session was offered for resumption */
+    bool refused;    /* the certificate was refused */
     int fd;
     uint64_t until_us;   /* nothing is read later; 0: no limit */
     size_t may_read;     /* bytes that the call under way may still read */
@@ -32,7 +32,7 @@ int tls_fail(struct err *e, enum err_kind kind, const char *what, int code);
 /* Connects mbedTLS to the socket t->fd. */
 void tls_attach(struct tls *t);
 
-/* Counts the connection off; the last one of replaced settings frees them. */
+/* Ends a connection's use of the settings. The last user of replaced settings frees them. */
 void tls_server_release(struct tls_server *s);
 
 /* The protocols of ALPN. */

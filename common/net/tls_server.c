@@ -1,5 +1,4 @@
-/* The server's side of TLS (tls_server.h): its files, checked when they are read, and handshakes.
- */
+/* The server's side of TLS (tls_server.h): reads and checks its files, and does handshakes. */
 
 #include "common/net/tls_server.h"
 
@@ -19,7 +18,7 @@
 #include "common/base/mem.h"
 #include "common/net/tls_internal.h"
 
-/* A client that sends more in a flight of its handshake is refused. */
+/* Most bytes that a client may send in one step of its handshake. */
 enum { SHAKE_READ_MAX = 64 * 1024 };
 
 struct tls_server {
@@ -29,7 +28,7 @@ struct tls_server {
     mbedtls_x509_crt chain;
     mbedtls_pk_context key;
     mbedtls_x509_crt client_roots;
-    size_t users; /* the owner, and the connections */
+    size_t users; /* number of users: the owner, and the connections */
 };
 
 static const int suites[] = {MBEDTLS_TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
@@ -40,7 +39,7 @@ static const int suites[] = {MBEDTLS_TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
                              MBEDTLS_TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
                              0};
 
-/* Of key exchanges and of certificates. */
+/* Curves of key exchanges and of certificates. */
 static const mbedtls_ecp_group_id curves[] = {MBEDTLS_ECP_DP_CURVE25519, MBEDTLS_ECP_DP_SECP256R1,
                                               MBEDTLS_ECP_DP_SECP384R1, MBEDTLS_ECP_DP_SECP521R1,
                                               MBEDTLS_ECP_DP_NONE};
@@ -78,7 +77,7 @@ static int load_chain(mbedtls_x509_crt *chain, const char *flag, const char *fil
     return rc == 0 ? 0 : fail_file(e, flag, file, rc);
 }
 
-/* Whether clients can agree on the key: RSA, or ECDSA on a curve of ours. */
+/* Reports whether clients can use the key: RSA, or ECDSA on one of the curves above. */
 static bool is_usable(const mbedtls_pk_context *key)
 {
     const mbedtls_ecp_keypair *ec;
@@ -112,7 +111,7 @@ static int load_key(struct tls_server *s, const struct tls_server_options *o, st
     return 0;
 }
 
-/* What all connections share. */
+/* Sets what all connections share. */
 static int configure(struct tls_server *s, bool asks_clients, struct err *e)
 {
     int rc = mbedtls_ctr_drbg_seed(&s->random, mbedtls_entropy_func, &s->entropy, NULL, 0);

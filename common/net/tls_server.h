@@ -18,10 +18,11 @@ struct tls_server_options {
     const char *client_ca_file;   /* PEM; NULL: clients show no certificate */
 };
 
-/* ERR_CONFIG names the setting (--tls-...), the file and what is wrong. */
+/* Reads the files. Returns -1 with ERR_CONFIG that names the setting (--tls-...), the file and what
+ * is wrong. */
 int tls_server_new(const struct tls_server_options *o, struct tls_server **ret, struct err *e);
 
-/* Releases s. Its connections keep it until they end. NULL is allowed. */
+/* Releases s. Its connections keep it until they end. Accepts NULL. */
 void tls_server_free(struct tls_server *s);
 
 /* Begins TLS on a non-blocking socket. The caller keeps fd, and closes it after tls_free. */
@@ -29,7 +30,7 @@ int tls_server_accept(struct tls_server *s, int fd, struct tls **ret, struct err
 
 enum tls_shake { TLS_SHAKE_FAILED = -1, TLS_SHAKE_READS, TLS_SHAKE_WRITES, TLS_SHAKE_DONE };
 
-/* Goes on with the handshake. READS, WRITES: the socket has to become readable or writable first.
+/* Continues the handshake. READS, WRITES: the socket must become readable or writable first.
  * FAILED: *e has the reason, and the peer was sent an alert. */
 enum tls_shake tls_server_shake(struct tls *t, struct err *e);
 

@@ -1,5 +1,5 @@
-/* Addresses of upstreams (url.h): http, https, unix sockets. All parts are slices of the text.
- * What could be read in two ways (user names, queries, odd bytes) is refused. */
+/* Parses addresses of upstreams (url.h): http, https, unix sockets. All parts are slices of the
+ * text. What could be read in two ways (user names, queries, odd bytes) is refused. */
 
 #include "common/net/url.h"
 
@@ -39,7 +39,8 @@ static int parse_authority(struct str text, struct url *ret, struct err *e)
     return parse_port(str_sub(text, end + 1, text.len), ret, e);
 }
 
-/* Printable ASCII, without what stands for parts that we do not take. */
+/* Reports whether s is printable ASCII, without characters that delimit parts which are not
+ * accepted. */
 static bool is_clean(struct str s)
 {
     for (size_t i = 0; i < s.len; i++) {
@@ -50,7 +51,6 @@ static bool is_clean(struct str s)
     return true;
 }
 
-/* Parses a whole URL of http, https or a unix socket. */
 int url_parse(struct str text, struct url *ret, struct err *e)
 {
     struct str rest;

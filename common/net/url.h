@@ -1,6 +1,6 @@
 /*
- * struct url: where a server is: http://host[:port][/prefix], https://..., unix:/path. Pure; the
- * strings borrow the text.
+ * struct url: the address of a server: http://host[:port][/prefix], https://..., unix:/path. Pure;
+ * the strings borrow from the text.
  */
 #ifndef RG_NET_URL_H
 #define RG_NET_URL_H
@@ -20,7 +20,8 @@ struct url {
     struct str prefix;    /* "/v1" without a slash at its end, or empty */
 };
 
-/* ERR_CONFIG names what is wrong: other schemes, user names, queries, bad ports or bytes. */
+/* Parses a URL. Returns -1 with ERR_CONFIG that names what is wrong: other schemes, user names,
+ * queries, bad ports or bytes. */
 int url_parse(struct str text, struct url *ret, struct err *e);
 
 #endif

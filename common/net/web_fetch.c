@@ -29,12 +29,12 @@
 enum {
     PIECE_BYTES = 64 << 10,
     HEADS_MAX = 64 << 10, /* bytes of all heads of one answer */
-    INTERIM_MAX = 8,      /* heads before the one that counts */
+    INTERIM_MAX = 8,      /* most interim heads before the final one */
     LOOK_MS = 50,
-    CONNECT_MS = 3000, /* one address; another one may answer */
+    CONNECT_MS = 3000, /* for one address, because the next one may answer */
 };
 
-/* One connection, and what was read of it and not taken yet. */
+/* One connection, and its bytes that were read but not used yet. */
 struct web_line {
     const struct web_fetch *f;
     struct err *e;
@@ -50,8 +50,8 @@ static int too_slow(struct err *e)
     return err_set(e, ERR_IO, "it takes too long");
 }
 
-/* Asked before every step, also when bytes are there: a server that never pauses must not outlast
- * the limits. */
+/* Checked before every step, even when bytes are available, because a server that never pauses must
+ * not exceed the limits. */
 static int check_limits(const struct web_line *l)
 {
     if (cancel_wanted())
@@ -59,7 +59,8 @@ static int check_limits(const struct web_line *l)
     return clock_us() >= l->f->until_us ? too_slow(l->e) : 0;
 }
 
-/* Waits until the socket is ready, or a moment has passed (TLS may want either direction). */
+/* Waits until the socket is ready, or a short time has passed (because TLS may want either
+ * direction). */
 static void wait_a_moment(const struct web_line *l, short events)
 {
     struct pollfd p = {.fd = l->fd, .events = events};
@@ -69,7 +70,7 @@ static void wait_a_moment(const struct web_line *l, short events)
 
 enum { LINE_ENDED = 0, LINE_BROKEN = -1, LINE_WAITS = -2 };
 
-/* Bytes, or one of the above. */
+/* Returns the number of bytes, or one of the values above. */
 static ssize_t receive_bytes(const struct web_line *l, char *p, size_t n)
 {
     ssize_t got;
@@ -86,7 +87,7 @@ static ssize_t receive_bytes(const struct web_line *l, char *p, size_t n)
     return got < 0 && errno == EAGAIN ? LINE_WAITS : got;
 }
 
-/* 1: there is more in l->in; 0: the other side has ended; -1. */
+/* Reads more into l->in. Returns 1, 0 if the other side has ended, or -1. */
 static int read_more(struct web_line *l)
 {
     while (check_limits(l) == 0) {
@@ -133,7 +134,7 @@ static void line_close(struct web_line *l)
     *l = (struct web_line){.f = l->f, .e = l->e, .fd = -1};
 }
 
-/* When another of its addresses is to be tried; the last one has all the time. */
+/* Returns the time at which the next address is tried. The last address has all the time. */
 static uint64_t connect_until(const struct web_line *l, bool is_last)
 {
     uint64_t now = clock_us(), left = l->f->until_us > now ? l->f->until_us - now : 0;
@@ -141,7 +142,7 @@ static uint64_t connect_until(const struct web_line *l, bool is_last)
     return now + (is_last ? left : MIN_OF(left / 2, (uint64_t)CONNECT_MS * 1000));
 }
 
-/* 1; 0: it does not connect by then. */
+/* Returns 1, or 0 if it is not connected by then. */
 static int wait_connected(const struct web_line *l, uint64_t until_us)
 {
     struct pollfd p = {.fd = l->fd, .events = POLLOUT};
@@ -156,7 +157,7 @@ static int wait_connected(const struct web_line *l, uint64_t until_us)
     return 1;
 }
 
-/* 1; 0: not this address; -1: given up. */
+/* Returns 1, 0 if this address failed, or -1 to give up. */
 static int connect_to(struct web_line *l, const struct addrinfo *a)
 {
     uint64_t until_us = connect_until(l, a->ai_next == NULL);
@@ -188,9 +189,9 @@ static int connect_any(struct web_line *l, const struct addrinfo *list)
     return err_set(l->e, ERR_IO, "its host cannot be connected to");
 }
 
-/* Checks all addresses of a name. One forbidden address is enough: a name with both kinds is a
- * trap. A name without an address and a forbidden name get the same error, since clients must not
- * learn the names of the operator's network. */
+/* Checks all addresses of a name. One forbidden address is enough to refuse it, because a name with
+ * both kinds is a trap. A name without an address and a forbidden name get the same error, because
+ * clients must not learn the names of the operator's network. */
 static int check_addresses(const struct web_line *l, const struct addrinfo *list)
 {
     bool lets = list != NULL;
@@ -203,7 +204,7 @@ static int check_addresses(const struct web_line *l, const struct addrinfo *list
                           "(--media-fetch-address)");
 }
 
-/* Makes the thread's context when it is first needed. Its errors, such as a path, are for the
+/* Makes the thread's context when it is first needed. Its errors, such as a path, are only for the
  * operator, who gets them when the gateway starts. */
 static int tls_begin(struct web_line *l, const char *host)
 {
@@ -274,7 +275,7 @@ static int send_get(const struct web_line *l, const struct web_url *u)
     return rc;
 }
 
-/* The head of the answer, interim ones skipped; it stands at the start of l->in. */
+/* Reads the head of the answer, after interim ones. It is at the start of l->in. */
 static int read_head(struct web_line *l, struct http1_head *h)
 {
     size_t seen = 0, skipped = 0;
@@ -307,13 +308,13 @@ static bool is_redirection(int status)
     return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
 
-/* What of the answer's head decides. */
+/* What matters of the answer's head. */
 struct web_answer {
     enum http1_body framing;
     uint64_t length;
 };
 
-/* 1: `next` has where to look instead; 0: the file follows; -1. */
+/* Returns 1 with `next` as the URL to fetch instead, 0 if the file follows, or -1. */
 static int judge_status(const struct web_line *l, const struct web_url *u,
                         const struct http1_head *h, struct buf *next)
 {
@@ -331,7 +332,7 @@ static int judge_status(const struct web_line *l, const struct web_url *u,
     return 0;
 }
 
-/* Results as judge. The head goes off l->in. */
+/* Returns the same as judge_status. Takes the head off l->in. */
 static int follow_hop(struct web_line *l, struct str url, struct buf *next, struct web_answer *ret)
 {
     struct http1_head *h;
@@ -369,7 +370,7 @@ static int cut_off(const struct web_line *l)
     return err_set(l->e, ERR_IO, "its answer is cut off");
 }
 
-/* Moves the present bytes of l->in to out. 1: that was all, 0 more follow, -1. */
+/* Moves the file's bytes from l->in to out. Returns 1 after the last, 0 if more follow, or -1. */
 static int read_chunks(struct web_line *l, struct chunked *c, struct buf *out)
 {
     struct str in = buf_str(&l->in);
@@ -398,7 +399,7 @@ static int read_length(struct web_line *l, uint64_t left, struct buf *out)
     return left == 0;
 }
 
-/* Results as read_chunks; `got`: bytes of the file so far. */
+/* Returns the same as read_chunks. `got`: bytes of the file so far. */
 static int read_body_bytes(struct web_line *l, const struct web_answer *a, struct chunked *c,
                            size_t got, struct buf *out)
 {

@@ -33,7 +33,7 @@ bool web_host_is_local(const struct web_url *u)
            str_eq_c(name, "localhost") || str_ends(name, STR(".localhost"));
 }
 
-/* The next entry of a comma list; false at its end. Blanks around it do not count. */
+/* Takes the next entry off a comma list, without blanks around it. Returns false at the end. */
 static bool next_entry(struct str *list, struct str *ret)
 {
     size_t comma = str_find(*list, STR(","), 0);
@@ -48,7 +48,7 @@ static bool next_entry(struct str *list, struct str *ret)
     return true;
 }
 
-/* NULL, or what is wrong with the entry. */
+/* Returns NULL, or what is wrong with the entry. */
 static const char *parse_entry(struct str entry, struct web_url *ret, bool *ret_below)
 {
     *ret_below = str_starts(entry, STR("*."));

@@ -1,4 +1,4 @@
-/* The operator's lists, parsed once (web_rules.h), and asked for every address on the way. */
+/* Parses the operator's lists once (web_rules.h), and checks every URL and address. */
 
 #include "common/net/web_rules.h"
 
@@ -13,7 +13,7 @@
 struct web_host {
     char name[WEB_HOST_MAX];
     bool any, below; /* every host; the names below `name` */
-    bool plain;      /* http, too */
+    bool plain;      /* http is allowed, too */
     uint16_t port;   /* 0: the scheme's */
 };
 
@@ -22,7 +22,7 @@ struct web_rules {
     VEC(struct address_net) nets;
 };
 
-/* --- reading them --- */
+/* --- parsing the lists --- */
 
 static int bad_host(struct str text, const char *why, struct err *e)
 {
@@ -43,7 +43,7 @@ static int add_host(struct web_rules *r, struct str text, struct err *e)
         rest = str_sub(text, 8, text.len);
     h.any = str_eq_c(rest, "*") || str_starts(rest, STR("*:"));
     h.below = str_starts(rest, STR("*."));
-    if (h.any) /* a name in its place, for the port behind it */
+    if (h.any) /* a name in place of *, so that the port after it can be parsed */
         rest = str_sub(rest, 1, rest.len);
     else if (h.below)
         rest = str_sub(rest, 2, rest.len);
@@ -114,7 +114,7 @@ void web_rules_free(struct web_rules *r)
     free(r);
 }
 
-/* --- asking --- */
+/* --- checks --- */
 
 static bool is_host(const struct web_host *h, struct str host)
 {

@@ -1,8 +1,8 @@
 /*
- * The host is the part that matters: it is compared with the operator's list and asked of the name
- * server, so it has one spelling only. A name whose last label looks like a number is read by some
- * as an address in octal, in hexadecimal or with parts left out; here it must be four decimal
- * numbers.
+ * Parses URLs strictly (web_url.h). The host has only one spelling, because it is compared with the
+ * operator's list and looked up at the name server. A name whose last label looks like a number is
+ * read by some programs as an address in octal, in hexadecimal or with parts left out; here it must
+ * be four decimal numbers.
  */
 #include "common/net/web_url.h"
 
@@ -36,7 +36,8 @@ static bool is_name_byte(char c)
     return is_digit(c) || (c >= 'a' && c <= 'z') || c == '-' || c == '_';
 }
 
-/* Labels of plain bytes, none of them empty. *ret_last: where the last one begins. */
+/* Reports whether the host consists of non-empty labels of plain bytes. *ret_last becomes the begin
+ * of the last label. */
 static bool is_name(const char *host, const char **ret_last)
 {
     size_t n = 0;
@@ -117,7 +118,7 @@ const char *web_authority_parse(struct str text, struct web_url *u)
     return check_host(u);
 }
 
-/* --- the whole --- */
+/* --- whole URLs --- */
 
 static bool is_printable(struct str text)
 {
@@ -186,7 +187,7 @@ uint16_t web_url_port(const struct web_url *u)
 
 /* --- redirections --- */
 
-/* The folder of the path, or, for a location that is a query alone, the path. */
+/* Returns the folder of the path or, for a location that is only a query, the path. */
 static struct str base_of(const struct web_url *u, struct str location)
 {
     struct str path = str_sub(u->target, 0, first_of(u->target, "?"));
