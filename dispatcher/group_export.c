@@ -120,7 +120,7 @@ static int check_reward(const struct json *metadata, const char *where, struct e
     return option_fault(where, "metadata.reward", reward, "a number that a float32 holds", e);
 }
 
-/* Refuses options that finalize refuses together. */
+/* Refuses a combination of options that finalize refuses, too. */
 static int check_merge(const struct json *given, const char *where, struct err *e)
 {
     struct str merge = json_string(json_get(given, "merge"));

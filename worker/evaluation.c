@@ -1,4 +1,4 @@
-/* The setting --evaluation-sampling (evaluation.h). */
+/* Checks the setting --evaluation-sampling (evaluation.h). */
 #include "worker/evaluation.h"
 
 #include "common/codec/input_value.h"

@@ -1,13 +1,13 @@
 /*
- * The setting --evaluation-sampling, held against what sampling parameters there are.
+ * The setting --evaluation-sampling, checked against the known sampling parameters.
  */
 #ifndef RG_WORKER_EVALUATION_H
 #define RG_WORKER_EVALUATION_H
 
 #include "common/base/err.h"
 
-/* text: a JSON object of sampling parameters, or NULL. -1: ERR_INVALID or ERR_CONFIG says what is
- * wrong with it. */
+/* Checks the setting. `text` is a JSON object of sampling parameters, or NULL. Returns -1 with
+ * ERR_INVALID or ERR_CONFIG that says what is wrong. */
 int evaluation_check(const char *text, struct err *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* The model, loaded by the supervisor before it forks: all workers share its memory. */
+/* Loads the model in the supervisor before it forks, so that all workers share its memory. */
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +11,9 @@
 #include "worker/text/tokens/tokenizer.h"
 #include "worker/worker.h"
 
-/* An upgrade's new binary, and its trial, hear from the environment which tokenizer it was before:
- * with another one the workers would refuse their open sessions, when the old processes are gone.
- */
+/* Refuses a tokenizer different from the one before an upgrade, which the new binary, and its
+ * trial, read from the environment: the workers would refuse their open sessions after the old
+ * processes are gone. */
 static int keep_tokenizer(const struct config *c, const struct model *m, struct err *e)
 {
     static const char name[] = "RG_TOKENIZER";
@@ -64,8 +64,8 @@ int worker_load(const struct config *c, const struct model **ret, struct buf *re
     warn_of_settings(c, m);
     buf_printf(remark, "%s, vocabulary %u, PCRE2 JIT %s", model_info(m)->name,
                model_info(m)->vocab_size, tokenizer_jit_works() ? "on" : "off");
-    /* What reading it has left free would be every worker's, and copied page by page where one
-     * writes to it. */
+    /* Memory that the loading has freed would be in every worker, and copied page by page when a
+     * worker writes to it. */
     (void)malloc_trim(0);
     *ret = m;
     return 0;

@@ -1,4 +1,4 @@
-/* From settings to the options of each room (setup.h): one function a room, so that no room
+/* Makes the options of each room from the settings (setup.h): one function a room, so that no room
  * knows struct config. Called at the start, and again at a reload for what may change. */
 
 #include "worker/setup.h"
@@ -19,13 +19,13 @@
 #include "worker/text/parsers/kinds.h"
 #include "worker/text/request/request_limits.h"
 
-/* A finalized session that nobody asks about for so long leaves memory; the journal keeps it. */
+/* A finalized session that was not read for this time is evicted; the journal keeps it. */
 enum { EVICT_AFTER_MS = 60 * 1000 };
 
-/* A worker that was replaced may take a moment to be gone. */
+/* Time that a replaced worker may take to exit. */
 enum { JOURNAL_WAIT_MS = 5000 };
 
-/* What came is read and hashed besides, which may take as long as other work. */
+/* Fetched data is also read and hashed, which may take as long as other work. */
 uint64_t setup_fetch_limit(const struct config *c)
 {
     return c->helper_timeout_ms
@@ -33,7 +33,7 @@ uint64_t setup_fetch_limit(const struct config *c)
                : 0;
 }
 
-/* Which model, and what the operator says about it. */
+/* Sets the model's folder, and the operator's settings about it. */
 struct model_options setup_model(const struct config *c)
 {
     static const char *const tool_images[] = {
@@ -75,7 +75,7 @@ void setup_warn(const struct config *c, const struct model *m, struct buf *warni
     }
 }
 
-/* Defaults of new sessions; a session may set its own. */
+/* A session may override these defaults. */
 struct session_defaults setup_sessions(const struct config *c, bool all_text)
 {
     static const char *const histories[] = {
@@ -120,7 +120,7 @@ struct session_defaults setup_sessions(const struct config *c, bool all_text)
     return d;
 }
 
-/* Without --engine the built-in engine serves, or those that a source tells. */
+/* Without --engine the engines are the built-in one, or those that a source lists. */
 struct engine_home setup_engine_home(const struct heritage *h)
 {
     static const char *const builtin[] = {"builtin:echo"}, *const told[] = {ENGINE_SET_NONE};
@@ -171,7 +171,7 @@ struct engine_options setup_engines(const struct config *c, const struct model *
     };
 }
 
-/* One folder for each worker index. -1: its path is too long. */
+/* Each worker index has a folder. Returns -1 if its path is too long. */
 int setup_journal(const struct heritage *h, uint32_t index, char *dir, size_t size,
                   struct journal_options *ret)
 {
@@ -196,7 +196,7 @@ int setup_journal(const struct heritage *h, uint32_t index, char *dir, size_t si
     return 0;
 }
 
-/* The kind of a parser by the name that the model was given or found to have. */
+/* Sets the kinds of parsers by the names that were set for the model or found in it. */
 static void setup_parsers(struct call_env *env, const struct model_info *info)
 {
     env->rules->formats.tool = TOOL_NONE;
@@ -208,7 +208,7 @@ static void setup_parsers(struct call_env *env, const struct model_info *info)
                                    &env->rules->formats.reasoning);
 }
 
-/* Everything about model calls that a reload may change. */
+/* Sets everything about model calls that a reload may change. */
 void setup_calls(struct call_env *env, const struct config *c, const struct model *m)
 {
     const struct model_info *info = model_info(m);

@@ -1,10 +1,10 @@
 /* A worker process (worker.h): its two loops, its timer, its end.
  *
- * Start: the state (worker_state.c: journal replayed, engines, keys, sinks), then the server,
- * then "ready". Once a second: sessions are swept, journals looked over, figures published. End:
- * SIGTERM drains: long polls are handed back, the server takes nothing new, and calls may run
- * for --grace; then they are ended, one more second is left for their answers, and everything is
- * closed in the reverse order.
+ * Start: the state (worker_state.c: journal replayed, engines, keys, sinks), then the server, then
+ * "ready". Once a second: sweeps sessions, checks journals, publishes figures. End: SIGTERM drains:
+ * long polls are handed back, the server accepts nothing new, and calls may run for --grace. Then
+ * they are ended, one more second is left for their answers, and everything is closed in the
+ * reverse order.
  *
  * A worker may adopt the places (journals and sockets) of workers that are scaled away. */
 
@@ -66,7 +66,7 @@ static void on_adopt(struct child *c, const struct heritage_place *place)
 
 /* --- once a second --- */
 
-/* A residency's `requests`. */
+/* Returns the bytes of requests, for the residency (`requests`). */
 static uint64_t request_bytes(void *ctx)
 {
     const struct worker *w = ctx;
@@ -83,7 +83,7 @@ static void publish(struct worker *w)
     worker_figures_publish(&w->state, server_bytes(w->server));
 }
 
-/* /ready follows the engines at once. */
+/* Publishes the figures at once, so that /ready follows the engines. */
 static void on_health(void *ctx)
 {
     struct worker *w = ctx;
@@ -92,7 +92,7 @@ static void on_health(void *ctx)
     publish(w);
 }
 
-/* Once a second. */
+/* Runs once a second. */
 static void on_tick(struct loop_timer *timer)
 {
     struct worker *w = CONTAINER_OF(timer, struct worker, tick);
@@ -106,7 +106,7 @@ static void on_tick(struct loop_timer *timer)
 
 /* --- the end --- */
 
-/* Ends the server when nothing is under way, or when the time is over. */
+/* Ends the server when no request is in progress, or when the time is over. */
 static void on_drain_tick(struct loop_timer *t)
 {
     struct worker *w = CONTAINER_OF(t, struct worker, drain);
@@ -118,7 +118,7 @@ static void on_drain_tick(struct loop_timer *t)
         server_stop(w->server);
         return;
     }
-    /* One more grace second for the answers that were just ended. */
+    /* One more second for the answers of calls that were just ended. */
     if (clock_ms() >= w->drain_until_ms + 1000) {
         server_stop(w->server);
         return;
@@ -126,7 +126,7 @@ static void on_drain_tick(struct loop_timer *t)
     loop_timer_set(w->loop, t, DRAIN_TICK_MS, on_drain_tick);
 }
 
-/* The supervisor wants this worker to end. */
+/* Handles the supervisor's order to end. */
 static void on_drain(struct child *c)
 {
     struct worker *w = CONTAINER_OF(c, struct worker, child);
@@ -140,7 +140,7 @@ static void on_drain(struct child *c)
     loop_timer_set(w->loop, &w->drain, 1, on_drain_tick);
 }
 
-/* Bodies that are being received, for the limit on all of them together. */
+/* Reports the bytes of bodies that are being received, for the limit on their sum. */
 static void on_unfinished(void *ctx, size_t bytes, bool refused)
 {
     const struct service *service = ctx;
@@ -163,9 +163,8 @@ static void on_reload(struct child *c)
 
 /* --- the start --- */
 
-/* A connection's call takes another descriptor, to its engine; journals and the rest need some,
- * too.
- */
+/* Returns the most connections: the call of a connection needs one more descriptor, for its engine,
+ * and journals and other files need some, too. */
 static size_t connection_limit(void)
 {
     struct rlimit r;
@@ -176,9 +175,9 @@ static size_t connection_limit(void)
            RESERVED_DESCRIPTORS / 2;
 }
 
-/* The kernel makes a process's table of descriptors larger as they come, and where there are
- * threads it lets whoever needed one wait for all processors: ten milliseconds and more. So it is
- * made large before there are threads. */
+/* Enlarges the process's table of descriptors before there are threads. Otherwise the kernel
+ * enlarges it when needed, and a process with threads must then wait for all processors: ten
+ * milliseconds and more. */
 static void make_descriptors(int fd)
 {
     struct rlimit r;
@@ -191,7 +190,7 @@ static void make_descriptors(int fd)
         (void)close(last);
 }
 
-/* A request came without a relay. */
+/* Counts a request that arrived without a relay. */
 static void on_lent(void *ctx)
 {
     const struct service *s = ctx;
@@ -222,7 +221,7 @@ static int open_server(struct worker *w, struct err *e)
     return 0;
 }
 
-/* How many helpers do not end: then what they may use is not freed. */
+/* Returns how many helper threads did not end; memory that they may use is not freed. */
 static unsigned close_all(struct worker *w)
 {
     unsigned lost;
@@ -237,7 +236,7 @@ static unsigned close_all(struct worker *w)
     return lost;
 }
 
-/* The process's main; its exit status. */
+/* The main function of the process. Returns its exit status. */
 int worker_run(const struct heritage *h)
 {
     struct worker *w = mem_zalloc(sizeof(*w));
@@ -247,10 +246,10 @@ int worker_run(const struct heritage *h)
 
     w->h = h;
     w->state.h = h;
-    /* A call's arena and buffers are some hundred kilobytes and come and go with every call: taken
-     * from the heap, not mapped anew (page faults were a fifth of a call's time). What is free
-     * there goes back to the system in a helper (call_memory_held): whoever frees would wait for
-     * it, eight milliseconds for 64 MB. */
+    /* A call's arena and buffers have some hundred kilobytes, and are allocated and freed with
+     * every call: taken from the heap, not mapped each time (page faults were a fifth of a call's
+     * time). A helper returns free heap memory to the system (call_memory_held), because that takes
+     * eight milliseconds for 64 MB. */
     (void)mallopt(M_MMAP_THRESHOLD, 32 << 20);
     (void)mallopt(M_TRIM_THRESHOLD, INT_MAX);
     (void)signal(SIGPIPE, SIG_IGN);
@@ -274,7 +273,7 @@ out:
     lost = close_all(w);
     child_done(&w->child);
     if (lost > 0)
-        _exit(status); /* the model is not to be freed under them */
+        _exit(status); /* helper threads may still use the model, so it is not freed */
     loop_free(w->loop);
     free(w);
     return status;

@@ -1,6 +1,6 @@
-/* What can be wrong with a worker's settings (worker.h), found before anything starts: engines,
- * sinks, passthrough, names of parsers and families, and the model itself. Every mistake is one
- * line, so that an operator sees all of them at once. */
+/* Finds mistakes in a worker's settings before anything starts (worker.h): engines, sinks,
+ * passthrough, names of parsers and families, and the model itself. Every mistake is one line, so
+ * that an operator sees all of them at once. */
 
 #include "common/net/tls.h"
 #include "common/net/web_rules.h"
@@ -22,7 +22,7 @@ static void note(struct buf *mistakes, const char *flag, const struct err *e)
     buf_printf(mistakes, "--%s: %s\n", flag, e->text);
 }
 
-/* The address and the kind of each engine. */
+/* Checks the address and the kind of each engine. */
 static void check_engines(const struct config *c, struct buf *mistakes)
 {
     struct engine_options o = {.ca_file = c->engine_ca_file,
@@ -43,7 +43,7 @@ static void check_engines(const struct config *c, struct buf *mistakes)
     engine_set_done(&set);
 }
 
-/* Who tells the engines. */
+/* Checks --engine-source. */
 static void check_source(const struct config *c, struct buf *mistakes)
 {
     struct engine_options o = {.ca_file = c->engine_ca_file,
@@ -63,7 +63,7 @@ static void check_traces(const struct config *c, struct buf *mistakes)
         note(mistakes, "otlp-endpoint", &e);
 }
 
-/* The target of each sink. */
+/* Checks the target of each scorer. */
 static void check_scorers(const struct config *c, struct buf *mistakes)
 {
     struct err e;
@@ -82,7 +82,8 @@ static void check_sinks(const struct config *c, struct buf *mistakes)
     }
 }
 
-/* Parsers and families are known by name; what is wrong with the model itself is told besides. */
+/* Checks the names of parsers and families. Mistakes of the model itself are reported
+ * separately. */
 static void check_names(struct model_options *o, struct buf *mistakes)
 {
     enum reasoning_kind reasoning;
@@ -107,7 +108,7 @@ static void check_names(struct model_options *o, struct buf *mistakes)
     }
 }
 
-/* The only way to know whether a folder is a model. */
+/* Loads the model, because nothing else shows whether a folder contains one. */
 static void load_model(const struct config *c, const struct model_options *o, struct buf *mistakes,
                        struct buf *warnings)
 {
@@ -138,7 +139,7 @@ static void check_passthrough(const struct config *c, struct buf *mistakes)
         note(mistakes, "passthrough", &e);
 }
 
-/* From where images are fetched, and the certificates that are asked for. */
+/* Checks from where images may be fetched, and the certificates for that. */
 static void check_web(const struct config *c, struct buf *mistakes)
 {
     struct tls_context *context = NULL;
@@ -161,7 +162,8 @@ static void check_web(const struct config *c, struct buf *mistakes)
     tls_context_free(context);
 }
 
-/* The model takes seconds to load: only when asked for, or when something is wrong already. */
+/* Loading the model takes seconds, so that is done only when requested or when a mistake was
+ * found. */
 void worker_check(const struct config *c, bool model, struct buf *mistakes, struct buf *warnings)
 {
     struct model_options o = setup_model(c);

@@ -1,5 +1,5 @@
-/* A worker's engines (worker_state.h): those of the settings, or of the last /admin/engines, and
- * what follows from which they are. */
+/* Opens and changes a worker's engines (worker_state.h): those of the settings, or of the last
+ * /admin/engines, and everything that depends on them. */
 
 #include <stdlib.h>
 
@@ -14,7 +14,8 @@
 #include "worker/setup.h"
 #include "worker/worker_state.h"
 
-/* Whether images can be taken, and how sessions keep their history, depend on the kinds. */
+/* Whether images are accepted, and how sessions keep their history, depends on the engines'
+ * kinds. */
 void worker_engines_changed(struct worker_state *w)
 {
     bool all_text = engine_pool_all_text(w->service.calls.engines);
@@ -27,7 +28,7 @@ void worker_engines_changed(struct worker_state *w)
     session_store_configure(w->service.calls.store, &sessions);
 }
 
-/* Makes the pool with the engines that hold now: in `o`, but for the set. */
+/* Makes the pool with the current engines. `o` has all options except the set. */
 static int open_pool(struct worker_state *w, struct engine_options *o, struct err *e)
 {
     struct engine_set set;
@@ -55,7 +56,7 @@ static int open_pool(struct worker_state *w, struct engine_options *o, struct er
     return rc;
 }
 
-/* What the trainer had told before this worker began. */
+/* Applies the weight version that the trainer had set before this worker started. */
 static int recall_weights(struct worker_state *w, struct err *e)
 {
     struct weights_told told;

@@ -1,5 +1,5 @@
 /*
- * The figures that a worker shows: in metrics, and on the board that routers and /ready read.
+ * The figures of a worker, in metrics and on the board that routers and /ready read.
  */
 #ifndef RG_WORKER_WORKER_FIGURES_H
 #define RG_WORKER_WORKER_FIGURES_H
@@ -8,7 +8,8 @@
 
 struct worker_state;
 
-/* Once a second, and when an engine comes or goes. b: what its server holds now. */
+/* Publishes the figures. Called once a second, and when an engine becomes ready or fails. b: bytes
+ * that the worker's server holds now. */
 void worker_figures_publish(const struct worker_state *w, struct server_bytes b);
 
 #endif

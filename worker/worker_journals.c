@@ -1,5 +1,5 @@
-/* A worker's journals once a second: what nobody needs is dropped and compacted away (opening them:
- * worker_replay.c). */
+/* Maintains a worker's journals once a second: drops and compacts away records that are not needed
+ * (worker_replay.c opens them). */
 #include <stdlib.h>
 #include <sys/statvfs.h>
 
@@ -24,7 +24,7 @@ bool worker_disk_low(const struct worker_state *w)
     return (uint64_t)v.f_bavail * v.f_frsize < (uint64_t)c->journal_min_free;
 }
 
-enum { LOOK_PLACES = 64 }; /* between two pauses */
+enum { LOOK_PLACES = 64 }; /* places that are checked between two pauses */
 
 static bool session_needed(void *ctx, struct str id)
 {
@@ -33,7 +33,7 @@ static bool session_needed(void *ctx, struct str id)
     return session_find_any(ctx, id, &ended) || ended;
 }
 
-/* What was deleted and aborted needs its end only. */
+/* Drops all records of deleted and aborted sessions except their end. */
 static void drop_gone(struct worker_state *w)
 {
     struct call_env *env = &w->service.calls;
@@ -70,7 +70,7 @@ static void compact(void *ctx)
     w->compacting = false;
 }
 
-/* Drops absent sessions from journal i. -1: cancelled. */
+/* Drops absent sessions from journal i. Returns -1 if cancelled. */
 MAY_PAUSE static int drop_absent(struct worker_state *w, size_t i)
 {
     const struct call_env *env = &w->service.calls;
@@ -85,7 +85,7 @@ MAY_PAUSE static int drop_absent(struct worker_state *w, size_t i)
     return 0;
 }
 
-/* A task: drops sessions that nobody needs, of all journals. */
+/* A task: drops sessions that are not needed from all journals. */
 static void drop_all_absent(void *ctx)
 {
     struct worker_state *w = ctx;

@@ -1,5 +1,5 @@
-/* The pictures of a worker's sessions (worker_state.h): one store below the state folder, and who
- * still needs what lies in it. */
+/* Opens and sweeps the pictures of a worker's sessions (worker_state.h): one store in the state
+ * folder. */
 
 #include "common/net/web_rules.h"
 #include "common/proc/config.h"
@@ -15,8 +15,8 @@
 
 enum { FETCHERS = 8 };
 
-/* From where pictures are fetched, and by which threads: they wait for others, so several at a time
- * cost little. */
+/* Opens the rules for fetching pictures, and the threads that fetch. Several threads cost little,
+ * because they mostly wait. */
 static int open_web(struct worker_state *w, void (*on_lost)(void *env, unsigned n), struct err *e)
 {
     const struct config *c = w->h->config;

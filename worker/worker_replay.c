@@ -1,7 +1,8 @@
-/* Opening a place replays its journal: every record is checked and applied; content that nobody
- * asks for is not kept (session_store_lazy). A record of another version stops the start; one
- * that does not fit is skipped and said. Parts of calls that have no commit behind them are given
- * up then: whoever made these calls has ended, for one process has a journal at a time. */
+/* Replays the journal when a place is opened: every record is checked and applied; content that is
+ * not needed now is not kept (session_store_lazy). A record of an unknown version stops the start;
+ * an invalid record is skipped and logged. Fragments of calls without a commit are dropped then,
+ * because the process that ran these calls has ended: only one process at a time has a journal
+ * open. */
 #include <stdlib.h>
 
 #include "common/base/clock.h"
@@ -21,8 +22,8 @@
 #include "worker/sink/sink.h"
 #include "worker/worker_state.h"
 
-/* A record that does not fit: the rest of a session whose beginning was compacted away already
- * (said once, dropped below), or is damaged. */
+/* Handles an invalid record: it is damaged, or belongs to a session whose beginning was compacted
+ * away (logged once; dropped below). */
 static void replay_skip(struct worker_state *w, struct str session_id, const struct err *why)
 {
     bool ended = false;
@@ -35,7 +36,7 @@ static void replay_skip(struct worker_state *w, struct str session_id, const str
         *vec_push(&w->orphans) = mem_strndup(session_id.p, session_id.len);
 }
 
-/* Replays a record of the journal. Its notes say which answers had arrived. */
+/* Replays a record of the journal. Its notes say which answers had been delivered. */
 static int on_replayed(void *ctx, struct str session_id, struct str payload, struct err *e)
 {
     struct worker_state *w = ctx;
@@ -48,7 +49,8 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
         return 0;
     }
     if (session_apply(w->service.calls.store, payload, &bad)) {
-        if (bad.kind == ERR_UNSUPPORTED) { /* another program's: not ours to drop */
+        /* a record of a different program, which must not be dropped */
+        if (bad.kind == ERR_UNSUPPORTED) {
             *e = bad;
             return -1;
         }
@@ -62,7 +64,8 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
     return 0;
 }
 
-/* The rest of a session goes; of one that was deleted its end stays, and nothing was lost. */
+/* Drops the remaining records of a session without a beginning. If the session was deleted its end
+ * stays, and nothing was lost. */
 static void drop_orphan(struct worker_state *w, struct journal *j, char *id)
 {
     bool ended = false;
@@ -76,7 +79,8 @@ static void drop_orphan(struct worker_state *w, struct journal *j, char *id)
     free(id);
 }
 
-/* Journal, sessions, then the sinks' spool of that place, which needs the sessions. */
+/* Opens the journal, then the sessions, then the sinks' spool of that place, which needs the
+ * sessions. */
 int worker_state_open_place(struct worker_state *w, uint32_t index, struct err *e)
 {
     struct call_env *env = &w->service.calls;

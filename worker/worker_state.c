@@ -1,8 +1,8 @@
-/* What a worker owns besides its sockets (worker_state.h): journals with the sessions replayed
- * from them (worker_replay.c), engines, keys, sinks, helpers.
+/* Opens and closes everything a worker owns besides its sockets (worker_state.h): journals with the
+ * sessions replayed from them (worker_replay.c), engines, keys, sinks, helpers.
  *
- * Closing goes in the reverse order; when helpers do not
- * come back, what they may still use is leaked on purpose (keep). */
+ * Closing is done in the reverse order. When helper threads do not end, memory that they may still
+ * use is not freed (keep). */
 
 #include "worker/worker_state.h"
 
@@ -29,7 +29,7 @@
 
 enum { LOST_MAX = 4 /* helper threads */ };
 
-/* Once a second. */
+/* Called once a second. */
 void worker_state_tick(struct worker_state *w)
 {
     w->ticks++;
@@ -49,11 +49,11 @@ bool worker_state_idle(struct worker_state *w, bool late)
 
 /* --- start, reload, end --- */
 
-/* Threads that do not come back keep what they use, and a processor: after some of them this worker
- * ends in good order, and its successor begins with none. */
+/* Handles helper threads that hang: each keeps its memory, and a processor. After LOST_MAX of them
+ * this worker ends in the regular way, and its successor starts with none. */
 static void on_lost(void *env, unsigned n)
 {
-    static bool retires; /* of this process, whichever threads it loses */
+    static bool retires; /* one flag for the process, whichever threads it loses */
 
     (void)env;
     if (n < LOST_MAX || retires)
@@ -63,8 +63,8 @@ static void on_lost(void *env, unsigned n)
     (void)kill(getpid(), SIGTERM);
 }
 
-/* The order matters: calls and helpers, keys, engines, sinks, places; the origins of sessions
- * are settled when all of them are known. */
+/* The order matters: calls and helpers, keys, engines, sinks, places. The origins of sessions are
+ * counted when all sessions are known. */
 int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void *ctx,
                       struct err *e)
 {
@@ -106,7 +106,8 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
     return 0;
 }
 
-/* Everything that a reload may change; keys that cannot be read leave the old ones in force. */
+/* Applies everything that a reload may change. If the keys cannot be read, the old ones stay
+ * valid. */
 void worker_state_reload(struct worker_state *w)
 {
     const struct config *now = w->h->config;
@@ -143,7 +144,7 @@ unsigned worker_state_stop(struct worker_state *w)
     return lost;
 }
 
-/* keep: some helper thread is lost and may still read what is not freed. */
+/* keep: some helper thread hangs and may still read memory, which is then not freed. */
 void worker_state_close(struct worker_state *w, bool keep)
 {
     struct call_env *env = &w->service.calls;

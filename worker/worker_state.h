@@ -1,6 +1,6 @@
 /*
- * struct worker_state: what a worker holds while it lives: the service with its calls, the journals
- * of its places, keys and sinks. worker.c turns the loop around it and ends it.
+ * struct worker_state: what a worker holds while it runs: the service with its calls, the journals
+ * of its places, keys and sinks. worker.c runs the loop.
  */
 #ifndef RG_WORKER_WORKER_STATE_H
 #define RG_WORKER_WORKER_STATE_H
@@ -18,81 +18,85 @@ struct worker_state {
     struct service service;
     struct keys *keys;
     uint64_t ticks;                    /* seconds since the start */
-    bool compacting, dropping;         /* a task does so (worker_journals.c) */
-    uint64_t compact_after;            /* tick */
-    bool many_absent;                  /* the journals had more to drop than a look-over does */
-    uint64_t told_records, told_bytes; /* to the counters */
-    uint64_t skipped;                  /* replayed records that did not fit */
+    bool compacting, dropping;         /* a task does this (worker_journals.c) */
+    uint64_t compact_after;            /* tick of the next check */
+    bool many_absent;                  /* the journals had more to drop than one check does */
+    uint64_t told_records, told_bytes; /* already added to the counters */
+    uint64_t skipped;                  /* number of replayed records that were invalid */
     struct engine_home *engine_home;   /* own */
     bool all_text;                     /* every engine is asked with messages */
 
     struct {
         char **at;
         size_t n, cap;
-    } orphans;                  /* their sessions */
-    struct journal *opening;    /* whose records are being replayed */
+    } orphans;                  /* sessions of these records */
+    struct journal *opening;    /* journal whose records are being replayed */
     struct fragments *replayed; /* fragments of its calls */
     struct web_rules *web;      /* from where pictures may be fetched; NULL: from nowhere */
     struct media_store *media;
-    struct span_exporter *spans; /* NULL: there is no collector */
+    struct span_exporter *spans; /* NULL: no collector is set */
 };
 
-/* Opens keys, calls, engines, sinks and the journals of all places. h and loop are set; on_health
- * is told when an engine comes or goes. -1: worker_state_close all the same. */
+/* Opens keys, calls, engines, sinks and the journals of all places. h and loop must be set.
+ * on_health is called when an engine becomes ready or fails. After -1 worker_state_close must be
+ * called, too. */
 int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void *ctx,
                       struct err *e);
 
-/* The settings have changed. */
+/* Applies changed settings. */
 void worker_state_reload(struct worker_state *w);
 
 /* worker_replay.c: opens the journal of a place and replays it. */
 int worker_state_open_place(struct worker_state *w, uint32_t index, struct err *e);
 
-/* Memory that the journals take to know where their records stand. */
+/* Returns the memory of the journals' tables of where their records are. */
 uint64_t worker_state_table_bytes(const struct worker_state *w);
 
-/* Once a second: notes deliveries, looks over journals and sinks. */
+/* Called once a second: notes deliveries, checks journals and sinks. */
 void worker_state_tick(struct worker_state *w);
 
-/* Whether all that must leave memory first is out: no call runs, and nothing is on its way to a
- * sink or a collector of spans (with `late`, they are not waited for). */
+/* Reports whether everything is done that must be done before the end: no call runs, and no data is
+ * on its way to a sink or a collector of spans (with `late`, these are not waited for). */
 bool worker_state_idle(struct worker_state *w, bool late);
 
-/* Ends all calls and the helpers. Returns how many helpers do not end: then the process must leave
- * by _exit, and free nothing that a request uses. */
+/* Ends all calls and the helpers. Returns how many helper threads do not end: the process must then
+ * exit by _exit, and free nothing that a request uses. */
 unsigned worker_state_stop(struct worker_state *w);
 
-/* No request comes any more. `keep`: a helper is lost, see worker_state_stop. */
+/* Closes everything; no further request may arrive. `keep`: a helper thread hangs, see
+ * worker_state_stop. */
 void worker_state_close(struct worker_state *w, bool keep);
 
-/* worker_journals.c: every so many ticks what is rare is looked over. */
+/* worker_journals.c: number of ticks between checks for rare work. */
 enum { WORKER_LOOK_OVER_TICKS = 30 };
 
-/* Once a second: drops what nobody needs, compacts, adds the journals' figures up for metrics. */
+/* Called once a second: drops records that are not needed, compacts, and sums up the journals'
+ * figures for metrics. */
 void worker_journals_look_over(struct worker_state *w);
 
-/* The settings of journals have changed. */
+/* Applies changed settings to the journals. */
 void worker_journals_reload(struct worker_state *w);
 
-/* Whether the journals' disk has less room than --journal-min-free. */
+/* Reports whether the journals' disk has less free space than --journal-min-free. */
 bool worker_disk_low(const struct worker_state *w);
 
-/* Parts of the above. Engines: opened with all that depends on which they are (the settings of
- * calls among it), reloaded, closed; `changed` when the set may have changed. */
+/* Parts of the functions above. Open, reload and close the engines and everything that depends on
+ * them (such as the settings of calls). `changed` is called when the set may have changed. */
 int worker_engines_open(struct worker_state *w, void (*on_health)(void *ctx), void *ctx,
                         struct err *e);
 void worker_engines_changed(struct worker_state *w);
 void worker_engines_reload(struct worker_state *w);
 void worker_engines_close(struct worker_state *w);
 
-/* Spans of calls, where a collector is set: opened before the first call; idle: nothing is on its
- * way to it. -1: ERR_CONFIG. */
+/* Opens the exporter of calls' spans, if a collector is set, before the first call. idle: nothing
+ * is on its way to the collector. Returns -1 with ERR_CONFIG. */
 int worker_trace_open(struct worker_state *w, struct err *e);
 bool worker_trace_idle(struct worker_state *w);
 void worker_trace_close(struct worker_state *w);
 
-/* The store of pictures, and from where they may be fetched: opened before the engines; sweep drops
- * what no session needs. on_lost: call_fetchers_begin's. -1: ERR_CONFIG. */
+/* Opens the store of pictures and the rules for fetching them, before the engines. sweep drops
+ * pictures that no session needs. on_lost is passed to call_fetchers_begin. Returns -1 with
+ * ERR_CONFIG. */
 int worker_media_open(struct worker_state *w, void (*on_lost)(void *env, unsigned n),
                       struct err *e);
 void worker_media_sweep(struct worker_state *w);

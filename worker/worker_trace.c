@@ -1,4 +1,4 @@
-/* Where spans of a worker's calls go (worker_state.h): each worker sends its own. */
+/* Opens the exporter of a worker's spans (worker_state.h). Each worker sends its own. */
 
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
@@ -28,7 +28,7 @@ bool worker_trace_idle(struct worker_state *w)
     return !span_exporter_drain(w->spans);
 }
 
-/* No call is left. */
+/* No call may be left. */
 void worker_trace_close(struct worker_state *w)
 {
     call_tracer_free(w->service.calls.tracer);

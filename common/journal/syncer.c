@@ -30,7 +30,7 @@ struct syncer {
     bool busy;      /* the thread is at an fsync */
     int fd;         /* a duplicate, to be synced; -1: nothing is asked */
     int source;     /* the descriptor of which `fd` is a duplicate */
-    uint64_t asked; /* newest ticket */
+    uint64_t asked; /* newest ticket that was given out */
     uint64_t done;  /* newest covered ticket */
     int failed;
     uint64_t took_us;

@@ -211,7 +211,7 @@ static void peer_begin(struct peer *p, struct str body)
         return;
     }
     put(p, head, sizeof(head) - 1);
-    /* An odd stride of the gap, so that neighbours lie apart. */
+    /* Each call starts at a different part of the gap, so that not all peers send at once. */
     stream_begin(p, clock_ns(CLOCK_MONOTONIC) + (uint64_t)bench.gap_ms * 1000 *
                                                     ((uint64_t)MAX_OF(p->call, 0) * 618 % 1000));
 }

@@ -77,7 +77,7 @@ struct tool_list {
 };
 
 struct tool_list tool_list_in(struct arena *a);
-/* Adds one unless its name is already there. parameters may be NULL. */
+/* Adds a tool unless the list has one of that name. parameters may be NULL. */
 void tools_add(struct tool_list *tools, struct str name, const struct json *description,
                const struct json *parameters);
 /* A tool whose input is one text. */

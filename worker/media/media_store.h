@@ -3,12 +3,12 @@
  *
  *     media/ab/abcd...            the one copy of this node, a hard link
  *     media/sessions/ID/abcd...   the same file, as long as the session is kept
- *     media/sessions/ID/ef01....url  which picture it has had from a URL of that SHA-256
+ *     media/sessions/ID/ef01....url  the picture that it got from the URL with that SHA-256
  *
- * A session's folder is all that says which pictures are its own, whichever worker serves it: an
- * adopted session needs nothing moved, and one that is forgotten takes its links along; the copy
- * goes with the last of them. A file is whole under its name, or not there. Immutable once made,
- * so helpers use it as they are; only media_store_sweep is the loop's.
+ * Only a session's folder says which pictures belong to the session, so when a different worker
+ * adopts the session nothing is moved, and a session that is deleted takes its links along; the
+ * copy is removed with the last link. A file with a final name is always complete. The struct is
+ * immutable once made, so helpers may use it; only media_store_sweep must run on the loop.
  */
 #ifndef RG_MEDIA_MEDIA_STORE_H
 #define RG_MEDIA_MEDIA_STORE_H
@@ -23,33 +23,35 @@ struct media_store;
 
 struct media_options {
     const char *state_dir;
-    bool sync;              /* files are on the disk before media_store_put returns */
-    uint64_t session_bytes; /* limit of all pictures of a session; 0: none */
+    bool sync;              /* files are durable before media_store_put returns */
+    uint64_t session_bytes; /* most bytes of all pictures of a session; 0: no limit */
 };
 
-/* Makes a store; no file is read or written yet. */
+/* Makes a store. Reads and writes no file yet. */
 struct media_store *media_store_new(const struct media_options *o);
-void media_store_free(struct media_store *m); /* NULL is fine */
+void media_store_free(struct media_store *m); /* accepts NULL */
 
-/* Keeps the bytes for the session under their hash; 0 when they are there already. A file that has
- * others (power was lost before it was on the disk) is made anew.
- * ERR_STORAGE_FULL, ERR_STORAGE_FAILED, ERR_BODY_TOO_LARGE when the session has no room. */
+/* Stores the bytes for the session under their hash. Returns 0 also if they are stored already. A
+ * file with different bytes (after a power failure) is written anew. Returns -1 with
+ * ERR_STORAGE_FULL, ERR_STORAGE_FAILED, or ERR_BODY_TOO_LARGE if the session has no space. */
 int media_store_put(const struct media_store *m, struct str session_id, struct str media,
                     struct str bytes, struct err *e);
 
-/* Puts one of many pictures. The names of all of them are on the disk when media_store_settle has
- * returned 0, with one write for all. If media_store_settle fails, the caller drops what it brought
- * (media_store_drop). */
+/* Stores one of many pictures. The names of all of them are durable when media_store_settle, which
+ * writes them at once, has returned 0. If media_store_settle fails, the caller drops the new
+ * pictures (media_store_drop). */
 int media_store_bring(const struct media_store *m, struct str session_id, struct str media,
                       struct str bytes, struct err *e);
 int media_store_settle(const struct media_store *m, struct str session_id, struct err *e);
 
-/* Appends a session's picture, held against its hash: long work, for helpers. ERR_NOT_FOUND when
- * the session has none of that hash, ERR_STORAGE_FAILED when it cannot be read or is another. */
+/* Appends a session's picture, checked against its hash. Takes long, so it is for helpers. Returns
+ * -1 with ERR_NOT_FOUND if the session has no picture of that hash, with ERR_STORAGE_FAILED if the
+ * file cannot be read or has different bytes. */
 int media_store_get(const struct media_store *m, struct str session_id, struct str media,
                     struct buf *out, struct err *e);
 
-/* Holds the session's picture against its hash, without keeping it. Long work; errors as of get. */
+/* Checks the session's picture against its hash, without keeping it. Takes long; the errors are
+ * those of media_store_get. */
 int media_store_check(const struct media_store *m, struct str session_id, struct str media,
                       struct err *e);
 

@@ -333,7 +333,7 @@ static void step_due(struct sinks *k)
     k->next_due = 0;
 }
 
-/* The first of the queue is through. */
+/* Removes the first session of the queue, which is done. */
 static void forget_due(struct sinks *k)
 {
     free(k->due.at[k->next_due].id);

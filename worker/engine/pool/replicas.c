@@ -85,8 +85,8 @@ static void on_tried(struct loop_timer *t)
     all->tried(all->tried_ctx);
 }
 
-/* Called from the loop, never from within a probe, because the callback may close what was
- * probed. */
+/* Notes that so many replicas are left to try. After the last one `tried` is called, by a timer and
+ * never from within a probe, because it may close the replica that was probed. */
 static void trial_look(struct replicas *all, size_t left)
 {
     all->on_trial = left;

@@ -64,7 +64,7 @@ struct replica {
     struct engine_target target;
     const struct engine_adapter *adapter;
     void *impl;
-    enum engine_half half; /* its half, as last reported */
+    enum engine_half half; /* prefill, decode or both, as the engine last reported */
     uint32_t inflight;
     uint32_t queued; /* waiting calls of sessions that keep it */
     bool up;         /* true from the start: calls need not wait for the first probe */

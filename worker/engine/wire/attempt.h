@@ -68,7 +68,7 @@ struct remote {
     bool refuses_budgets;   /* it has refused max_thinking_tokens, which was logged */
     int64_t refused_budget; /* a value of max_thinking_tokens that it has refused; -1: none */
     bool refuses_ranks;     /* it has refused a data-parallel rank, which was logged */
-    bool scores;            /* it has left out logprobs, which was logged */
+    bool scores;            /* the engine omits logprobs, so each is requested separately; logged */
     /* Caller that asked for the KV cache before wire->info was answered, or NULL. */
     void (*kv_told)(void *ctx, const struct engine_kv *kv);
     void *kv_ctx;

@@ -1,8 +1,8 @@
 /*
- * Prompts are long, and their ids are most of a request's bytes. So wire_ids keeps a table of ids
- * as text, which is filled as they occur, and copies eight bytes for each id whatever its length:
- * the next id overwrites the surplus. The table is static, 2 MB, and not locked, hence "on the loop
- * only".
+ * Writes the members of requests to engines (wire_write.h). The ids of a prompt are most of a
+ * request's bytes, so wire_ids keeps a table of ids as text, which is filled as they occur, and
+ * copies eight bytes for each id whatever its length: the next id overwrites the surplus. The table
+ * is static, 2 MB, and not locked, so that wire_ids may be called on the loop only.
  *
  * The other functions write one member each, and nothing if the request does not set it, so that a
  * wire's writer is a list of calls.

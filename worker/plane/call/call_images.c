@@ -75,7 +75,7 @@ static bool is_brought(const struct chat_request *req, struct str media)
     return false;
 }
 
-/* Keeps the note of an earlier check: an image that was stored then is unchanged. */
+/* Checks that the session's store has an image that is on record. */
 static int check_stored(const struct model_call *t, struct str media, struct err *e)
 {
     int rc = media_store_check(t->env->media, t->in.session_id, media, e);

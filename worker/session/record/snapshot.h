@@ -42,7 +42,7 @@ void snapshot_images(const struct session *s,
                      void (*each)(void *ctx, const struct image_part *image), void *ctx);
 
 struct snapshot_records {
-    VEC(struct str) all;           /* in the arena */
+    VEC(struct str) all;           /* the records, in the arena */
     VEC(struct image_part) images; /* pictures that the records name, each once; in the arena */
 };
 
