@@ -35,7 +35,7 @@ struct media_store {
     char *root;
     bool sync;
     uint64_t session_bytes;
-    pthread_mutex_t *pinning; /* from a count of notes to the next note */
+    pthread_mutex_t *pinning; /* held from a count of notes to the next note */
 };
 
 struct media_store *media_store_new(const struct media_options *o)
@@ -65,13 +65,13 @@ void media_store_free(struct media_store *m)
 
 /* --- names --- */
 
-/* The places of one picture; texts that do not fit make names that no file has. */
+/* The paths of one picture. Texts that are too long make names that no file has. */
 struct media_place {
-    char folder[MEDIA_PATH_MAX]; /* the session's */
-    char own[MEDIA_PATH_MAX];    /* in it */
-    char part[MEDIA_PATH_MAX];   /* path in own's folder while this thread writes it */
-    char shelf[MEDIA_PATH_MAX];  /* media/ab */
-    char copy[MEDIA_PATH_MAX];   /* the node's */
+    char folder[MEDIA_PATH_MAX]; /* folder of the session */
+    char own[MEDIA_PATH_MAX];    /* path of the picture in that folder */
+    char part[MEDIA_PATH_MAX];   /* path in that folder while this thread writes the picture */
+    char shelf[MEDIA_PATH_MAX];  /* folder media/ab */
+    char copy[MEDIA_PATH_MAX];   /* path of the node's copy */
 };
 
 static void fill_paths(const struct media_store *m, struct str id, struct str media,
@@ -113,8 +113,7 @@ static int make_folders(const struct media_store *m, const struct media_place *p
     return fail_storage(e);
 }
 
-/* The names of the session's pictures, and of its folder, are on the disk, where that is promised.
- */
+/* Makes the names of the session's pictures, and of its folder, durable, if `sync` is set. */
 static int sync_names(const struct media_store *m, const struct media_place *p, struct err *e)
 {
     char sessions[MEDIA_PATH_MAX];
@@ -127,7 +126,7 @@ static int sync_names(const struct media_store *m, const struct media_place *p, 
     return 0;
 }
 
-/* Whether what is read of the file is what `bytes` has. */
+/* Reports whether the file has exactly these bytes. */
 static bool reads_as(int fd, struct str bytes)
 {
     struct stat st;
@@ -144,7 +143,8 @@ static bool reads_as(int fd, struct str bytes)
     return same;
 }
 
-/* Whether the file is there with these bytes: one that was cut off, or has changed, is none. */
+/* Reports whether the file exists with these bytes. A file that was cut off or has changed does not
+ * count. */
 static bool is_whole(const char *path, struct str bytes)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -155,36 +155,36 @@ static bool is_whole(const char *path, struct str bytes)
     return same;
 }
 
-/* Puts `from` in the place of `to`, by way of `part`; whether it is there. */
+/* Replaces `to` by a link to `from`, through `part`. Returns whether `to` is there. */
 static bool replace_file(const char *from, const char *part, const char *to)
 {
     bool done;
 
     (void)unlink(part); /* left by a killed process */
     done = link(from, part) == 0 && rename(part, to) == 0;
-    (void)unlink(part); /* rename leaves it when both are one file */
+    (void)unlink(part); /* rename does not remove `part` if both names are one file */
     return done;
 }
 
-/* The node's copy, under the session's name as well, in place of one that was cut off. */
+/* Links the node's copy under the session's name, also in place of a file that was cut off. */
 static bool link_copy(const struct media_place *p, struct str bytes)
 {
     return is_whole(p->copy, bytes) && replace_file(p->copy, p->part, p->own);
 }
 
-/* Makes it the node's copy, or uses the one that another process has put there meanwhile; a cut
- * copy is replaced. */
+/* Links the session's file as the node's copy, or uses the copy that a different process has linked
+ * meanwhile. Replaces a copy that was cut off. */
 static void share_copy(const struct media_place *p, struct str bytes)
 {
     if (link(p->own, p->copy) == 0 || errno != EEXIST)
-        return; /* without a copy the session's own file serves as well */
+        return; /* without a node's copy the session's own file is enough */
     if (is_whole(p->copy, bytes))
         (void)replace_file(p->copy, p->part, p->own);
     else
         (void)replace_file(p->own, p->part, p->copy);
 }
 
-/* Bytes of all pictures of a session. */
+/* Returns the bytes of all pictures of a session. */
 static uint64_t folder_bytes(const char *path)
 {
     DIR *d = opendir(path);
@@ -211,7 +211,8 @@ static int check_limit_of(const struct media_store *m, const struct media_place 
                    (unsigned long long)m->session_bytes);
 }
 
-/* A name that may be lost with the power is not taken for kept when it is asked for again. */
+/* Makes the picture's name durable. If that fails, the name is removed, so that a later put does
+ * not take the picture as stored. */
 static int make_durable(const struct media_store *m, const struct media_place *p, struct err *e)
 {
     if (sync_names(m, p, e) == 0)
@@ -220,7 +221,7 @@ static int make_durable(const struct media_store *m, const struct media_place *p
     return -1;
 }
 
-/* All but the last step. */
+/* Does all steps except the last. */
 static int write_picture(const struct media_store *m, const struct media_place *p, struct str bytes,
                          struct err *e)
 {
@@ -294,7 +295,7 @@ int media_store_get(const struct media_store *m, struct str session_id, struct s
     return fail_changed_file(e);
 }
 
-/* --- piece by piece --- */
+/* --- reading piece by piece --- */
 
 int media_store_open(const struct media_store *m, struct str session_id, struct str media,
                      struct media_file *ret, struct err *e)
@@ -337,7 +338,7 @@ void media_file_close(struct media_file *f)
     f->fd = -1;
 }
 
-/* The hash of what is read; -1 when that ends too soon. */
+/* Hashes the rest of the file. Returns -1 if the file is too short. */
 static int hash_file(struct media_file *f, char ret[SHA256_HEX_LEN + 1])
 {
     struct sha256 *h = sha256_begin();
@@ -368,13 +369,13 @@ int media_store_check(const struct media_store *m, struct str session_id, struct
     return rc == 0 && str_eq_c(media, hash) ? 0 : fail_changed_file(e);
 }
 
-/* --- what came from URLs --- */
+/* --- notes of URLs --- */
 
 enum { PIN_NAME_MAX = SHA256_HEX_LEN + 5, PIN_READ_MAX = 64 << 10 };
 
 #define PIN_END STR(".url")
 
-/* The note's name, as if it were a picture's. */
+/* Makes the note's file name, in the form of a picture's. */
 static struct str pin_name(const struct media_pin *pin, char name[PIN_NAME_MAX])
 {
     if (pin->hash.p)
@@ -416,7 +417,7 @@ static int check_pins(const struct media_place *p, struct err *e)
     DIR *d = opendir(p->folder);
 
     if (!d)
-        return errno == ENOENT ? 0 : fail_storage(e); /* it has had no image yet */
+        return errno == ENOENT ? 0 : fail_storage(e); /* the session has had no picture yet */
     while ((entry = readdir(d)))
         n += is_pin(str_cstr(entry->d_name));
     (void)closedir(d);
@@ -435,7 +436,7 @@ int media_store_pin_room(const struct media_store *m, struct str session_id, str
     return check_pins(&p, e);
 }
 
-/* Makes the written note the session's, unless there is one that can be read: 1. */
+/* Gives the written note its final name. Returns 1 if there is a readable note already. */
 static int claim_pin(const struct media_store *m, const struct media_pin *pin,
                      const struct media_place *p, struct buf *out, struct err *e)
 {
@@ -450,10 +451,10 @@ static int claim_pin(const struct media_store *m, const struct media_pin *pin,
     rc = media_store_pinned(m, pin, out, e);
     if (rc != 0)
         return rc;
-    return rename(p->part, p->own) == 0 ? 0 : fail_storage(e); /* in place of what cannot be read */
+    return rename(p->part, p->own) == 0 ? 0 : fail_storage(e); /* replaces an unreadable note */
 }
 
-/* All but the last step. */
+/* Does all steps except the last. */
 static int write_pin(const struct media_store *m, const struct media_pin *pin,
                      const struct media_place *p, struct str part, struct buf *out, struct err *e)
 {
@@ -505,7 +506,7 @@ int media_store_pins(const struct media_store *m, struct str session_id, struct 
     return ret->dir || errno == ENOENT ? 0 : cannot_read(e);
 }
 
-/* A file beside others, from its beginning to its end. */
+/* Reads a whole file of the folder `d`. */
 static int read_beside(DIR *d, const char *name, struct buf *out)
 {
     struct media_file f = {.fd = openat(dirfd(d), name, O_RDONLY | O_CLOEXEC)};
@@ -550,7 +551,7 @@ const char *media_store_path(const struct media_store *m, struct arena *a, struc
     return arena_cstr(a, str_cstr(p.own));
 }
 
-/* Every file of `d`, the folder of session `from`, for session `to` as well. */
+/* Links every file of `d`, the folder of session `from`, into the folder of session `to`. */
 static int lend_all(const struct media_store *m, DIR *d, struct str from, struct str to,
                     struct err *e)
 {
@@ -560,7 +561,8 @@ static int lend_all(const struct media_store *m, DIR *d, struct str from, struct
         struct str media = str_cstr(entry->d_name);
         struct media_place old = {0}, new = {0};
 
-        if (!sha256_is_hex(media) && !is_pin(media)) /* . and .., and what is being written */
+        /* . and .., and files that are being written */
+        if (!sha256_is_hex(media) && !is_pin(media))
             continue;
         fill_paths(m, from, media, &old);
         fill_paths(m, to, media, &new);
@@ -599,7 +601,7 @@ int media_store_lend(const struct media_store *m, struct str from, struct str to
 
 /* --- sweeping --- */
 
-/* The node's copy goes with its last session. */
+/* Removes the node's copy if no session uses it any more. */
 static void drop_copy(const char *copy)
 {
     struct stat st;

@@ -55,22 +55,25 @@ int media_store_get(const struct media_store *m, struct str session_id, struct s
 int media_store_check(const struct media_store *m, struct str session_id, struct str media,
                       struct err *e);
 
-/* Which picture a session has had from a URL: noted as its part's JSON, after the picture was put.
- */
+/* The picture that a session got from a URL, noted as its part's JSON after the picture was
+ * stored. */
 struct media_pin {
     struct str session_id, url;
-    bool (*is_whole)(struct str text); /* no: power was lost while it was written, it is none */
-    struct str hash; /* the URL's SHA-256, where the URL itself is not known; else absent */
+    /* reports whether a note is complete; else it is ignored, because power failed while it was
+     * written */
+    bool (*is_whole)(struct str text);
+    struct str hash; /* the URL's SHA-256, if the URL itself is not known; else absent */
 };
 
-/* Limits of the URLs of one session, across all writers. */
+/* Most notes of URLs of one session, across all writers. */
 enum { MEDIA_PINS_MAX = 4096 };
 
-/* ERR_BODY_TOO_LARGE when the session has as many as that. Asked before a new one is fetched. */
+/* Checks, before a new URL is fetched, that the session may have one more. Returns -1 with
+ * ERR_BODY_TOO_LARGE if not. */
 int media_store_pin_room(const struct media_store *m, struct str session_id, struct err *e);
 
-/* Notes `part`: 0. 1: an earlier note of another writer holds, and was appended to `out`. -1:
- * errors as of put, pin_room and pinned. */
+/* Notes `part`. Returns 0; or 1 if an earlier note of a different writer is valid, which is
+ * appended to `out`; or -1 with the errors of put, pin_room and pinned. */
 int media_store_pin(const struct media_store *m, const struct media_pin *pin, struct str part,
                     struct buf *out, struct err *e);
 
@@ -78,12 +81,12 @@ int media_store_pin(const struct media_store *m, const struct media_pin *pin, st
 int media_store_bring_pin(const struct media_store *m, const struct media_pin *pin, struct str part,
                           struct buf *out, struct err *e);
 
-/* Appends the note: 1; 0: there is none, or no whole one. -1: ERR_STORAGE_FAILED, it is unknown
- * whether there is one. */
+/* Appends the note. Returns 1; or 0 if there is none, or no complete one; or -1 with
+ * ERR_STORAGE_FAILED if this is unknown. */
 int media_store_pinned(const struct media_store *m, const struct media_pin *pin, struct buf *out,
                        struct err *e);
 
-/* A session's notes, one after the other. */
+/* Iterates over a session's notes. */
 struct media_pins {
     void *dir; /* NULL: there are none */
 };
@@ -93,8 +96,8 @@ int media_store_pins(const struct media_store *m, struct str session_id, struct 
 
 enum { MEDIA_HASH_MAX = 65 };
 
-/* Appends the next note's text and returns the SHA-256 of its URL: 1; 0: there are no more. -1:
- * ERR_STORAGE_FAILED. */
+/* Appends the next note's text and sets `url` to the SHA-256 of its URL. Returns 1, 0 if there are
+ * no more, -1 with ERR_STORAGE_FAILED. */
 int media_pins_next(struct media_pins *p, char url[MEDIA_HASH_MAX], struct buf *out, struct err *e);
 
 void media_pins_close(struct media_pins *p);
@@ -109,27 +112,28 @@ struct media_file {
     uint64_t left; /* bytes that were not read yet */
 };
 
-/* Opens a session's picture. Errors as of get, but the hash is not looked at. */
+/* Opens a session's picture. The errors are those of media_store_get, but the hash is not
+ * checked. */
 int media_store_open(const struct media_store *m, struct str session_id, struct str media,
                      struct media_file *ret, struct err *e);
 
-/* Appends at most n bytes more; -1 when there are fewer than the file had. */
+/* Appends at most n more bytes. Returns -1 if the file has fewer than at its opening. */
 int media_file_read(struct media_file *f, size_t n, struct buf *out);
 
 void media_file_close(struct media_file *f);
 
-/* Whether there may be pictures of the session. */
+/* Reports whether the session may have pictures. */
 bool media_store_holds(const struct media_store *m, struct str session_id);
 
-/* Gives a new session the pictures that another has: links, no copies. Errors as of put. Long work.
- */
+/* Gives a new session all pictures of a different one as links, not copies. The errors are those of
+ * media_store_put. Takes long. */
 int media_store_lend(const struct media_store *m, struct str from, struct str to, struct err *e);
 
-/* Drops all pictures of a session, and what it has had from URLs. */
+/* Drops all pictures of a session, and its notes of URLs. */
 void media_store_drop(const struct media_store *m, struct str session_id);
 
-/* Drops the pictures of sessions that are no more: of those that are `ours`, all that are not
- * `kept`. Returns how many sessions were dropped. */
+/* Drops the pictures of sessions that do not exist any more: of those for which `ours` is true, all
+ * for which `kept` is false. Returns how many sessions were dropped. */
 struct media_sweep {
     bool (*ours)(void *ctx, struct str session_id);
     bool (*kept)(void *ctx, struct str session_id);

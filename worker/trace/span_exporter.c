@@ -35,12 +35,12 @@ enum {
     FLUSH_MS = 1000,
     TRIES = 5,
     PAUSE_FIRST_MS = 1000, /* doubled with each try */
-    PAUSE_MAX_MS = 30000,  /* limit of Retry-After as well */
+    PAUSE_MAX_MS = 30000,  /* also the limit of Retry-After */
     TIMEOUT_MS = 10000,
     ANSWER_MAX = 64 << 10,
     HEADERS_MAX = 16 << 10,
     DRAIN_MS = 5000,
-    TELL_MS = 60000, /* between two lines of the log about lost spans */
+    TELL_MS = 60000, /* time between two log lines about lost spans */
     HOST_MAX = 256,
 };
 
@@ -53,17 +53,17 @@ struct span_exporter {
     char host[HOST_MAX], instance[HOST_MAX + 32];
     VEC(struct buf) queue;
     size_t queue_bytes;
-    struct buf batch; /* the request's body, kept until the collector has it */
+    struct buf batch; /* body of the request, kept until the collector has it */
     size_t batch_spans;
     unsigned tries;
     struct loop_timer timer; /* timer of the next flush, or of the next try */
-    struct http_call *call;  /* under way, or NULL */
+    struct http_call *call;  /* request in progress, or NULL */
     int status;              /* status of its answer */
     uint64_t retry_after_ms; /* Retry-After of its answer; 0: none */
     struct buf answer;
-    uint64_t drain_ms;      /* since when the process ends; 0: it does not */
-    bool failing;           /* the last request had no good answer */
-    uint64_t lost, told_ms; /* since the last line of the log, and when that was; 0: never */
+    uint64_t drain_ms;      /* time when the process began to end; 0: it does not end */
+    bool failing;           /* the last request was not accepted */
+    uint64_t lost, told_ms; /* spans lost since the last log line, and its time; 0: none yet */
 };
 
 /* --- settings --- */
@@ -96,7 +96,7 @@ static bool is_ours(struct str name)
     return false;
 }
 
-/* One line of the file, without blanks around it. */
+/* Adds the header of one line of the file, which has no blanks around it. */
 static int add_header(const char *file, unsigned number, struct str line, struct buf *out,
                       struct err *e)
 {
@@ -104,7 +104,8 @@ static int add_header(const char *file, unsigned number, struct str line, struct
     struct str name = str_sub(line, 0, colon == SIZE_MAX ? 0 : colon);
     struct str value = colon == SIZE_MAX ? STR("") : str_trim(str_sub(line, colon + 1, line.len));
 
-    if (!is_token(name) || !is_line_text(value) || is_ours(name)) /* the value is a secret */
+    /* the error must not contain the value, which is a secret */
+    if (!is_token(name) || !is_line_text(value) || is_ours(name))
         return err_set(e, ERR_CONFIG, "--otlp-headers-file %s: line %u is not NAME: VALUE%s", file,
                        number, is_ours(name) ? " of a header that can be set" : "");
     buf_printf(out, "%.*s: %.*s\r\n", (int)name.len, name.p, (int)value.len, value.p);
@@ -138,7 +139,7 @@ static int read_headers(const char *file, struct buf *out, struct err *e)
     return rc;
 }
 
-/* Scheme and host; *path: the rest, the default where there is none. */
+/* Splits an endpoint into scheme and host (`base`) and the path, or the default path. */
 static int split_endpoint(const char *endpoint, struct buf *base, struct buf *path, struct err *e)
 {
     struct url u;
@@ -168,7 +169,7 @@ int span_exporter_check(const char *endpoint, const char *headers_file, struct e
     return rc;
 }
 
-/* --- life --- */
+/* --- making and freeing --- */
 
 static const char *with_end(struct buf *text)
 {
@@ -210,7 +211,7 @@ static void count_spans(struct span_exporter *x, unsigned result, size_t n)
         metrics_count_at(x->page, METRIC_spans, result, 0, n);
 }
 
-/* One line now and then, however many are lost. */
+/* Logs at most one line every TELL_MS, however many spans are lost. */
 static void log_lost(struct span_exporter *x, size_t n, const char *why)
 {
     uint64_t now = clock_ms();
@@ -265,7 +266,7 @@ static void wait_for(struct span_exporter *x, uint64_t ms)
     loop_timer_set(x->loop, &x->timer, ms, on_timer);
 }
 
-/* The next spans of the queue as a request. */
+/* Makes a request of the next spans of the queue. */
 static void make_batch(struct span_exporter *x)
 {
     struct span_source from = {str_cstr(RG_VERSION), str_cstr(x->instance),
@@ -287,7 +288,8 @@ static void make_batch(struct span_exporter *x)
     x->tries = 0;
 }
 
-/* The collector took the request but not all spans: partialSuccess says how many. */
+/* Returns the number of spans that the collector rejected (partialSuccess) although it accepted the
+ * request. */
 static size_t count_rejected(struct span_exporter *x)
 {
     struct arena a = {0};
@@ -427,7 +429,7 @@ void span_exporter_add(struct span_exporter *x, struct buf *span)
     *vec_push(&x->queue) = *span;
     *span = (struct buf){0};
     if (x->call || x->batch_spans > 0)
-        return; /* the timer is the batch's */
+        return; /* the timer is in use for the batch */
     if (x->queue.n >= BATCH_SPANS)
         wait_for(x, 1);
     else if (!loop_timer_active(&x->timer))

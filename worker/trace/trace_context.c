@@ -1,4 +1,5 @@
-/* traceparent = version "-" 32 hex "-" 16 hex "-" flags, all in lower case (trace_context.h). */
+/* Reads and writes traceparent = version "-" 32 hex "-" 16 hex "-" flags, all in lower case
+ * (trace_context.h). */
 #include "worker/trace/trace_context.h"
 
 #include <stdio.h>
@@ -17,7 +18,7 @@ static int digit_of(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* n bytes of lower-case digits. */
+/* Reads n bytes of lower-case hexadecimal digits. */
 static bool read_bytes(const char *p, size_t n, uint8_t *ret)
 {
     for (size_t i = 0; i < n; i++) {

@@ -1,6 +1,6 @@
 /*
- * struct trace_context: where a span stands in a trace, as W3C Trace Context (level 2) writes it in
- * the headers traceparent and tracestate. Pure.
+ * struct trace_context: the position of a span in a trace, in the form of W3C Trace Context (level
+ * 2), which has the headers traceparent and tracestate. Pure.
  */
 #ifndef RG_TRACE_TRACE_CONTEXT_H
 #define RG_TRACE_TRACE_CONTEXT_H
@@ -20,20 +20,20 @@ struct trace_context {
     uint8_t flags;
 };
 
-/* Reads a traceparent. -1: it is none (absent, malformed, of the forbidden version ff, ids of
- * zeros); what it says is then nothing, its tracestate included. A later version's beginning is
- * read as of version 00. */
+/* Reads a traceparent. Returns -1 if it is absent, malformed, of the forbidden version ff, or has
+ * ids of zeros; its tracestate must then be ignored, too. Of a later version only the part that
+ * version 00 has is read. */
 int trace_parent_read(struct str text, struct trace_context *ret);
 
-/* Writes it, version 00, and a NUL. */
+/* Writes a traceparent of version 00 and a NUL. */
 void trace_parent_write(const struct trace_context *c, char ret[TRACE_PARENT_LEN + 1]);
 
-/* Whether a tracestate is well-formed and may be passed on: at most 32 members, TRACE_STATE_MAX
- * bytes, no key twice. */
+/* Reports whether a tracestate is well-formed and may be passed on: at most 32 members,
+ * TRACE_STATE_MAX bytes, no key twice. */
 bool trace_state_valid(struct str text);
 
-/* The trace of a session whose clients name none: the same for all its calls, whichever worker of
- * whichever life serves them. */
+/* Makes the trace id of a session whose clients name none: the same for all its calls in any
+ * worker, also after a restart. */
 void trace_of_session(struct str session_id, uint8_t ret[TRACE_ID_BYTES]);
 
 #endif

@@ -1,4 +1,5 @@
-/* Members in the order of the protobuf definition; 64-bit numbers as texts (trace_span.h). */
+/* Writes members in the order of the protobuf definition, 64-bit numbers as texts
+ * (trace_span.h). */
 #include "worker/trace/trace_span.h"
 
 #include <inttypes.h>
@@ -8,7 +9,8 @@
 #include "common/codec/json.h"
 #include "common/codec/utf8.h"
 
-/* Bits of Span.flags beside W3C's: whether the parent is remote is known; and is so. */
+/* Bits of Span.flags besides W3C's: it is known whether the parent is remote; the parent is
+ * remote. */
 enum { HAS_IS_REMOTE = 0x100, IS_REMOTE = 0x200 };
 
 enum { NAME_MAX_BYTES = 256 };
@@ -56,7 +58,7 @@ void span_open(struct buf *out, const struct span *s)
                s->start_ns, s->end_ns);
 }
 
-/* A comma is needed behind an attribute only. */
+/* A comma is needed only after an attribute. */
 static void put_key(struct buf *out, const char *key)
 {
     if (out->p[out->len - 1] != '[')
