@@ -29,7 +29,7 @@ struct sse {
     char name[SSE_NAME_MAX + 1]; /* name of this event ("event:" line), or "" */
     uint8_t name_len;
     char field[8];
-    uint8_t field_len; /* beyond sizeof(field): an unknown field */
+    uint8_t field_len; /* bytes of the name; more than sizeof(field): unknown */
     uint8_t state;
     uint8_t bom;  /* bytes of a byte order mark that were seen or ruled out */
     bool skip_lf; /* the line ended with CR */

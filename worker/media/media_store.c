@@ -1,16 +1,17 @@
 /*
- * Putting a picture, step by step:
+ * Stores pictures (media_store.h). The steps of a put:
  *
  *   is it there?        the session's file has these bytes: done
  *   folders, room       made when missing; the session's limit
  *   link_copy           the node has the picture: link it
  *   file_write, share   else write it under the session's name, then link it as the node's copy
- *   make_durable        names are on the disk, where that is promised; else the name is taken back
+ *   make_durable        with `sync`, make the names durable; if that fails, remove the name
  *
- * Workers of a node put at the same time and share no lock; threads of one count a session's notes
- * under one, so that no session has more than MEDIA_PINS_MAX. link() lets one of them win, and
- * rename() of a second link replaces a file that a power cut had left short. A file has as many
- * links as sessions and one more, so a copy whose link count is down to 1 is unused (drop_copy).
+ * Workers of a node put at the same time without a common lock. The threads of one worker have a
+ * lock for counting a session's notes, so that no session has more than MEDIA_PINS_MAX. link() lets
+ * one of them win, and rename() of a second link replaces a file that a power cut had left short. A
+ * file has as many links as sessions and one more, so a copy whose link count is down to 1 is
+ * unused (drop_copy).
  */
 #include "worker/media/media_store.h"
 

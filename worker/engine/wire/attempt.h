@@ -61,13 +61,13 @@ struct remote {
     enum experts_lost experts_lost;
     unsigned lacks;     /* bits LACKS_*; each was logged once */
     bool tells_weights; /* wire->weights was answered */
-    /* its last answer had the versions of its tokens, so wire->weights is not asked */
+    /* the last answer had the versions of its tokens, so wire->weights is not asked */
     bool tells_spans;
-    bool lacks_aborts;      /* it has no route for wire->abort */
+    bool lacks_aborts;      /* the engine has no route for wire->abort */
     unsigned echoes;        /* bits by route and form (remote_echoes): answers that return the id */
-    bool refuses_budgets;   /* it has refused max_thinking_tokens, which was logged */
-    int64_t refused_budget; /* a value of max_thinking_tokens that it has refused; -1: none */
-    bool refuses_ranks;     /* it has refused a data-parallel rank, which was logged */
+    bool refuses_budgets;   /* the engine has refused max_thinking_tokens, which was logged */
+    int64_t refused_budget; /* a refused value of max_thinking_tokens; -1: none */
+    bool refuses_ranks;     /* the engine has refused a data-parallel rank, which was logged */
     bool scores;            /* the engine omits logprobs, so each is requested separately; logged */
     /* Caller that asked for the KV cache before wire->info was answered, or NULL. */
     void (*kv_told)(void *ctx, const struct engine_kv *kv);

@@ -66,7 +66,7 @@ bool remote_gives_budget(const struct remote *r, const struct engine_request *q)
            !(r->wire->budget == WIRE_BUDGET_TOLD && q->sampling->grammar);
 }
 
-/* Returns the number of ranks that it reports, or else that of the setting. */
+/* Returns the number of ranks that the engine reports, or else that of the setting. */
 static uint32_t ranks_of(const struct remote *r)
 {
     return r->refuses_ranks ? 0 : r->facts.ranks ? r->facts.ranks : r->target->dp_ranks;

@@ -20,7 +20,7 @@ struct score_question *score_question_start(struct remote *r, struct str session
                                             const struct score_ask *ask,
                                             score_question_done_fn done, void *ctx);
 
-/* Cancels it without a callback. Accepts NULL. */
+/* Cancels the question without a callback. Accepts NULL. */
 void score_question_cancel(struct score_question *c);
 
 #endif

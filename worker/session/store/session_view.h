@@ -35,7 +35,7 @@ struct session_view {
     uint32_t lost_records; /* lost records of its journal, at least so many */
     uint32_t rollbacks;
     uint64_t rollback_dropped;
-    const uint64_t *forks; /* by enum session_cause */
+    const uint64_t *forks; /* number of answers, by enum session_cause */
 };
 
 struct session_view session_view(const struct session *s);
