@@ -51,7 +51,7 @@ enum end_kind {
     /* reported by its executor, and its session is finalized: the attempt may count */
     END_FINALIZED,
     END_OPEN,   /* reported by its executor; no export exists that could count */
-    END_LOST,   /* its lease ran out while its session was open */
+    END_LOST,   /* the attempt's lease ran out while its session was open */
     END_REFUSED /* the gateway refuses its session, and would refuse the next one, too */
 };
 

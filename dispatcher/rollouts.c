@@ -309,7 +309,7 @@ struct group *group_new(const struct group_spec *spec, const struct json *submis
     buf_done(&text);
     keep_labels(g, json_get(submission, "labels"));
     g->spec.id = str_of(mem_strndup(spec->id.p, spec->id.len), spec->id.len);
-    /* these are borrowed; queue and runner have the names */
+    /* borrowed, and the names are in queue and runner */
     g->spec.queue = g->spec.runner = (struct str){0};
     g->waiting = group_rollouts(g);
     return g;

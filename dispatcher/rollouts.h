@@ -105,9 +105,12 @@ struct attempt {
     uint64_t claimed_at_ms; /* wall clock */
     uint64_t lease_due_ms;  /* monotonic; 0: not set yet (after a replay); LEASE_NOT_BEGUN */
     bool ended;
-    bool ending;                /* its end is being processed: the lease does not matter */
-    bool lost;                  /* its lease ran out: a report of its executor comes too late */
-    bool refused;               /* it never began: the gateway refuses its session for good */
+    /* the attempt's end is being processed, so the lease does not matter */
+    bool ending;
+    /* the attempt's lease ran out, so a report of its executor is too late */
+    bool lost;
+    /* the attempt never began, because the gateway refuses its session for good */
+    bool refused;
     const char *kill;           /* why the executor must end it, or NULL */
     enum outcome outcome;       /* set when it has ended */
     enum rollout_state verdict; /* verdict of the end on the rollout: WAITING means a retry */

@@ -118,7 +118,7 @@ void waits_of_group(const struct book *b, const struct group *g, const struct wa
     } else if (is_queue_full(g->queue, now)) {
         write_full(g->queue, out);
     } else if ((due_ms = first_due_ms(g)) == UINT64_MAX) {
-        return; /* its attempts begin */
+        return; /* the group's attempts begin */
     } else if (due_ms > now->wall_ms) {
         buf_printf(out, "after a failure of infrastructure the next attempt begins in %llu s",
                    (unsigned long long)(due_ms - now->wall_ms + 999) / 1000);

@@ -558,7 +558,7 @@ static int adopt_activated(struct listeners *l, const struct config *c, struct e
     if (!count || str_to_u64(str_cstr(count), 4096, &n) || n == 0)
         return 0;
     if (pid && (str_to_u64(str_cstr(pid), INT32_MAX, &for_pid) || for_pid != (uint64_t)getpid()))
-        return 0; /* they are meant for a different process */
+        return 0; /* meant for a different process */
     (void)unsetenv("LISTEN_FDS");
     (void)unsetenv("LISTEN_PID");
     (void)unsetenv("LISTEN_FDNAMES");

@@ -82,7 +82,8 @@ void local_executor_start(struct supervisor *s)
     if (!x->pid && wanted && s->bodies->dispatcher)
         start_executor(s);
     else if (x->pid && (!wanted || strcmp(wanted, x->runners) != 0))
-        local_executor_signal(s, SIGTERM); /* its successor starts when it has drained */
+        /* a successor is started when the executor has drained */
+        local_executor_signal(s, SIGTERM);
 }
 
 bool local_executor_bury(struct supervisor *s, pid_t pid, int wait_status)

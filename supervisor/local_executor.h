@@ -23,7 +23,7 @@ struct supervisor;
 struct local_executor {
     pid_t pid;     /* 0: the executor does not run */
     char *runners; /* runner file of the running executor; NULL: it does not run */
-    bool drains;   /* it got SIGTERM; a second one would end its runs at once */
+    bool drains;   /* the executor got SIGTERM; a second one would end its runs at once */
     int64_t started_ms, backoff_ms;
     struct loop_timer again;
 };

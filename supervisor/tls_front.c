@@ -378,13 +378,13 @@ void tls_front_start(struct supervisor *s)
     struct err e = {0};
     char *binary;
 
-    /* it was started by the binary before an upgrade */
+    /* the front was started by the binary before an upgrade */
     if (f->pid && f->output_fd >= 0 && !f->io.mask)
         f->output_fd =
             loop_add(s->loop, &f->io, f->output_fd, LOOP_IN, on_output, &e) ? -1 : f->output_fd;
     if (s->phase != PHASE_SERVING || s->upgrade.is_trial)
         return;
-    /* it was started by the binary before an upgrade, with other settings */
+    /* the front was started by the binary before an upgrade, with other settings */
     if (f->pid && s->config->front == FRONT_NONE)
         tls_front_end(s, SIGQUIT);
     if (f->pid || s->config->front == FRONT_NONE)

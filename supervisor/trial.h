@@ -18,7 +18,7 @@ enum { TRIAL_SERVED = 86 }; /* exit status of a successful trial */
 struct trial {
     pid_t pid;     /* 0: no trial runs */
     int said_fd;   /* memory file with its stdout and stderr */
-    bool too_late; /* it was killed because it took too long */
+    bool too_late; /* the trial was killed because it took too long */
     const char *run_dir;
 };
 

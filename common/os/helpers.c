@@ -61,7 +61,7 @@ struct thread {
     struct thread *next;
     pthread_t id;
     struct helper_job *job; /* job that the thread runs, or NULL */
-    bool lost;              /* its job is stuck: the thread is abandoned */
+    bool lost;              /* the thread's job is stuck, so the thread is abandoned */
     bool ended;
 };
 
@@ -674,7 +674,7 @@ unsigned helpers_free(struct helpers *h)
     for (struct thread *t = h->threads; t; t = t->next)
         (void)(left > 0 ? pthread_detach(t->id) : pthread_join(t->id, NULL));
     if (left > 0)
-        return left; /* these threads may still use the lock, so nothing is freed */
+        return left; /* threads that are left may still use the lock, so nothing is freed */
     for (struct thread *t = h->threads; t; t = next) {
         next = t->next;
         free(t);

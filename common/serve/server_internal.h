@@ -55,7 +55,7 @@ struct server_conn {
     bool spoken;                /* bytes have come on this connection */
     /* size of the last request on a lent connection: the next one is similar */
     size_t last_bytes;
-    /* its request was refused as the largest of too many unfinished bytes */
+    /* the request was refused as the largest of too many unfinished bytes */
     bool refused;
     bool gone;                 /* the peer will send no more */
     bool announced;            /* the peer was notified that the server is draining */

@@ -112,7 +112,7 @@ static void attempt_finish(struct builtin_attempt *a)
         .basis = a->answer.basis,
         .versions = a->answer.versions,
         .n_versions = a->answer.n_versions,
-        /* it computes nothing, like an engine whose cache has everything */
+        /* the built-in engine computes nothing, like an engine whose cache has everything */
         .cached_tokens = a->req->reused,
         .first_us = (a->first_ms - a->asked_ms) * 1000,
         .total_us = (clock_ms() - a->asked_ms) * 1000,

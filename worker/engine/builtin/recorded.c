@@ -17,7 +17,7 @@ struct recorded_prompt {
 
 struct recorded_line {
     struct str session;
-    uint32_t index; /* its trajectory_index */
+    uint32_t index; /* trajectory_index of the trajectory */
     struct token_span ids;
     /* n_turns of them, including those that an earlier trajectory has, too */
     struct recorded_turn **turns;

@@ -20,7 +20,7 @@ struct recorded_turn {
     struct token_span prompt, ids;
     const float *logprobs; /* ids.n, or NULL if the export does not have them */
     enum logprob_basis basis;
-    bool cut; /* it ended at its length limit */
+    bool cut; /* the answer ended at its length limit */
     const struct engine_version *versions;
     size_t n_versions;
     struct recorded_turn *next; /* next turn with the same prompt, in the order of the bytes */

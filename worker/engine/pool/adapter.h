@@ -55,12 +55,15 @@ struct engine_target {
 /* How an attempt failed, which decides whether it is repeated. */
 enum engine_failure {
     ENGINE_NO_ANSWER, /* no byte of the answer came: may be repeated */
-    ENGINE_NOT_READY, /* it is still loading its model: handled as if it could not be reached */
-    ENGINE_ASK_ANEW,  /* the engine needs a different request (other route, other id): repeated at
-                         once */
-    ENGINE_SAID_5XX,  /* its own 5xx, or a cut answer: repeated if the settings say so */
-    ENGINE_FULL,      /* its 429: goes to a different replica, else like a 5xx */
-    ENGINE_BROKE,     /* any later failure, or a refusal: never repeated */
+    /* the engine is still loading its model: handled as if it could not be reached */
+    ENGINE_NOT_READY,
+    ENGINE_ASK_ANEW, /* the engine needs a different request (other route, other id): repeated at
+                        once */
+    /* a 5xx of the engine itself, or a cut answer: repeated if the settings say so */
+    ENGINE_SAID_5XX,
+    /* a 429 of the engine: the call goes to a different replica, else like a 5xx */
+    ENGINE_FULL,
+    ENGINE_BROKE, /* any later failure, or a refusal: never repeated */
 };
 
 /* Result of a health probe. SLOW: no answer within --engine-health-timeout, perhaps because the

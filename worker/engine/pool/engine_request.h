@@ -46,8 +46,9 @@ struct engine_request {
     uint32_t answers; /* number of answers; 0: one */
     uint32_t attempt; /* number of the attempt; set by the pool */
     struct token_span prompt;
-    const struct sampling *sampling;   /* max_tokens must be > 0 and is already limited */
-    const struct ready_texts *ready;   /* its long values as text, until the call ends; or NULL */
+    const struct sampling *sampling; /* max_tokens must be > 0 and is already limited */
+    /* long values of the request as text, until the call ends; or NULL */
+    const struct ready_texts *ready;
     uint32_t top_logprobs;             /* 0: only that of the sampled token */
     bool all_fields;                   /* a probe: asks for all data that an answer may have */
     bool support;                      /* asks for the sampling support */
@@ -68,9 +69,10 @@ struct engine_request {
     struct token_span banned; /* ids that must not be sampled */
     /* body for kind `openai`, without `stream`; other kinds ignore it */
     const struct json *chat_body;
-    const struct chat_text *chat_texts; /* its long members as JSON; they are null in chat_body */
+    /* long members of chat_body as JSON; they are null in chat_body */
+    const struct chat_text *chat_texts;
     size_t n_chat_texts;
-    struct str trace; /* its header lines, each with CRLF; absent: none */
+    struct str trace; /* header lines of the trace, each with CRLF; absent: none */
     bool text;        /* there is no prompt in ids, so only kind `openai` can be used */
     /* counter for the bytes of the request, and of the answer until the call has it; or NULL */
     atomic_size_t *held;

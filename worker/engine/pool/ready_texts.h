@@ -21,7 +21,7 @@ enum { READY_LEAST = 4 << 10, READY_MAX = 8 };
 
 struct ready_text {
     const void *of;    /* the value that the text is of: a struct json, or a string's bytes */
-    struct str text;   /* its JSON */
+    struct str text;   /* JSON of the value */
     struct str quoted; /* for a schema: a JSON string with that JSON as its content; else absent */
 };
 

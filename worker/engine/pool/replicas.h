@@ -68,7 +68,7 @@ struct replica {
     uint32_t inflight;
     uint32_t queued; /* waiting calls of sessions that keep it */
     bool up;         /* true from the start: calls need not wait for the first probe */
-    bool proven;     /* it has answered at least once */
+    bool proven;     /* the replica has answered at least once */
     bool probing;
     uint8_t bad, good;      /* numbers of observations in a row */
     uint64_t full_until_ms; /* when it may be used again after its 429; 0: it is not full */
@@ -78,7 +78,7 @@ struct replica {
     uint64_t answer_us; /* mean time of about eight last answers; 0: none has come */
     struct buf version; /* version of the weights in the last answer that had one; empty: no answer
                            had one */
-    bool contradicts;   /* its last answer had a different version from the trainer's */
+    bool contradicts;   /* the replica's last answer had a version different from the trainer's */
     struct vision_probe *vision; /* in the arena */
     struct kv_room kv;
     struct replicas *all;

@@ -15,7 +15,7 @@
 
 /* The last of several files. */
 struct npy_last {
-    size_t rows; /* its first dimension */
+    size_t rows; /* first dimension of the file */
     size_t at;   /* index of its first item among the items of all files */
 };
 

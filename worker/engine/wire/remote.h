@@ -45,14 +45,14 @@ struct engine_facts {
     uint64_t kv_unit;        /* least tokens that a session uses */
     /* copies of the model in it, each with a cache; 0: one, or not reported */
     uint32_t ranks;
-    bool by_session;         /* it keeps computed prompts by session */
-    bool by_priority;        /* its scheduler uses priorities */
+    bool by_session;         /* the engine keeps computed prompts by session */
+    bool by_priority;        /* the engine's scheduler uses priorities */
     bool low_first;          /* the lowest priority comes first */
-    bool budgets;            /* it ends thoughts by their number of tokens */
-    bool rust_front;         /* its answers may lack data that its kind returns */
-    bool says_rust;          /* it reports that it is a Rust front */
-    bool ignores_seeds;      /* it reports that it ignores seeds */
-    const char *other_kind;  /* its real kind; NULL: nothing shows a different kind */
+    bool budgets;            /* the engine ends thoughts by their number of tokens */
+    bool rust_front;         /* answers of this engine may lack data that its kind returns */
+    bool says_rust;          /* the engine reports that it is a Rust front */
+    bool ignores_seeds;      /* the engine reports that it ignores seeds */
+    const char *other_kind;  /* real kind of the engine; NULL: nothing shows a different kind */
     const char *half;        /* "prefill" or "decode": half of a split; NULL: whole */
     uint16_t bootstrap_port; /* port at which a prefill half waits for the other */
     /* UNTOLD: no report, as of older ones, which refuse unsupported requests */

@@ -331,7 +331,8 @@ static void take_info(const struct json *info, struct engine_facts *ret)
     ret->rust_front = ret->says_rust ||
                       (json_get(info, "max_context_length") && !json_get(info, "context_length"));
     if (ret->rust_front && ret->lora == LORA_UNTOLD)
-        ret->lora = LORA_NONE; /* it has no field for adapters, and would ignore their names */
+        /* this front has no field for adapters, and would ignore their names */
+        ret->lora = LORA_NONE;
     ret->ignores_seeds = json_is(json_get(info, "enable_deterministic_inference"), JSON_BOOL) &&
                          !json_is_true(json_get(info, "enable_deterministic_inference"));
     remote_take_context(json_get(info, "max_context_length"), ret);

@@ -29,7 +29,7 @@ struct signed_item {
     struct json *members; /* members without the text, in the arena */
     const char *key;      /* name of the text member; NULL: no text */
     struct buf text;
-    bool sealed; /* it has a signature */
+    bool sealed; /* the part has a signature */
     bool told;   /* the signature was sent */
 };
 

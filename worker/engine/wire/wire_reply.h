@@ -100,7 +100,7 @@ struct reply {
     int64_t indexer_layers; /* number of layers that the engine reports; -1: not reported */
     bool speculates;        /* the engine reports counts of speculative decoding */
     size_t n_named_tops;    /* number of alternatives with an id */
-    /* its rows are not from the run that sampled (engine_result.recomputed) */
+    /* the rows are not from the run that sampled (engine_result.recomputed) */
     bool recomputed;
     bool truncated;           /* the engine had no space for more, or dropped part of the prompt */
     struct entries entries;   /* for wires with entries: as they came */

@@ -61,7 +61,7 @@ struct export_options {
     bool drop_retries; /* pick=drop_retries */
     bool train_once;
     unsigned purposes;       /* bits 1 << enum purpose: of a branch's newest turn; 0: any */
-    unsigned train_purposes; /* the same for turns with mask 1; 0: any */
+    unsigned train_purposes; /* purposes of turns with mask 1; 0: any */
     /* speakers: of a branch's newest turn, and of turns with mask 1; names separated by commas;
      * absent: any */
     struct str roles, train_roles;

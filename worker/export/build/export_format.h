@@ -91,12 +91,13 @@ struct format {
     bool indexer;        /* the format has a field for the indexer's rows */
     bool text_too;       /* the format accepts trajectories without tokens */
     bool takes_once;     /* the format reads the trajectories only in the first pass */
-    bool needs_reward;   /* its trainer needs one number as the reward */
+    bool needs_reward;   /* trainers of this format need one number as the reward */
     bool media_in_table; /* media=inline puts the bytes into the summary's table */
     bool no_media;       /* the format has no images */
     /* the format shows the differences themselves, which a kept audit does not have */
     bool drift_places;
-    bool needs_logprobs; /* its loss uses ratios to logprobs, so zeros would be read as certainty */
+    /* the trainer's loss uses ratios to logprobs, so zeros would be read as certainty */
+    bool needs_logprobs;
     void (*begin)(struct export *x, struct buf *out);
     /* checks whether the format can contain a trajectory (NULL: any), in the first pass */
     int (*check)(const struct export *x, const struct trajectory *t, struct err *e);

@@ -28,7 +28,7 @@ enum rope_piece_kind {
     PIECE_WIDE_I32,
     PIECE_WIDE_U8,
     PIECE_WIDE_F32, /* floats as doubles */
-    /* the same as 32-bit ones */
+    /* smaller elements and floats as 32-bit ones */
     PIECE_WORDS_U8,
     PIECE_WORDS_I64, /* their low halves */
     /* pieces without an array */

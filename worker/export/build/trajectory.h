@@ -111,7 +111,7 @@ struct trajectory {
     uint32_t experts_rows, experts_layers, experts_topk, experts_item; /* bytes of an element */
     struct token_rows
         indexer; /* rows of the indexer, if the format has them: int32; also among the arrays */
-    bool has_indexer; /* its rows are known */
+    bool has_indexer; /* the rows of the indexer are known */
 
     struct trajectory_odds odds;
     const struct score **scores; /* by enum score_what: scores of all its ids, or NULL */

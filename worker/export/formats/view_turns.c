@@ -17,8 +17,8 @@ enum { TOOLS_MAX = 1 << 20 }; /* largest size in bytes of all lists of tools in 
 /* A list of tools that turns were offered. */
 struct offered_list {
     const struct json *tools; /* or NULL */
-    uint32_t first;           /* its first turn */
-    struct str text;          /* its JSON; absent: it was left out */
+    uint32_t first;           /* first turn that was offered the list */
+    struct str text;          /* JSON of the list; absent: it was left out */
 };
 
 struct offered_lists {

@@ -183,7 +183,7 @@ struct known_reading *known_bodies_look(struct service *a, struct str session_id
     r = mem_zalloc(sizeof(*r));
     r->by.sum = &a->known->held;
     r->by.number = ++a->known->readings;
-    s = map_get(&a->known->by_id, session_id); /* it may have been dropped */
+    s = map_get(&a->known->by_id, session_id); /* the entry may have been dropped meanwhile */
     for (size_t i = 0; s && i < s->n; i++) {
         known_body_hold(s->tips[i].body);
         r->tips[r->n++] = s->tips[i].body;
@@ -245,7 +245,7 @@ const struct hash128 *known_reading_hashed(struct known_reading *r, const struct
                                            struct str body)
 {
     look(r, d, body);
-    if (r->part.hashed.bytes >= body.len) /* it ends inside of a message */
+    if (r->part.hashed.bytes >= body.len) /* the known part ends inside of a message */
         hash128_begin(&r->part.hashed);
     return &r->part.hashed;
 }
@@ -317,7 +317,7 @@ void known_reading_free(struct known_reading *r)
 {
     if (!r)
         return;
-    stop_work(r); /* its request was abandoned before it was read */
+    stop_work(r); /* the request was abandoned before it was read */
     for (size_t i = 0; i < r->n; i++)
         known_body_release(r->tips[i]);
     known_body_release(r->kept.body);

@@ -19,7 +19,7 @@ struct told_route {
     char path[PATH_MAX_LEN];
     const char *method, *summary, *plane;
     unsigned scopes;
-    const struct api_route *inputs; /* its rows in inputs.def; or NULL */
+    const struct api_route *inputs; /* rows of the route in inputs.def; or NULL */
     const struct dialect *dialect;  /* dialect of its requests; or NULL */
     /* names of parameters and fields of a dispatcher's route; or NULL */
     const char *query, *body;

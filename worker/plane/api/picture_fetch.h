@@ -38,7 +38,7 @@ struct picture_fetch {
     uint64_t limit_us, until_us; /* available time, and its end on clock_us */
 
     bool waited;     /* most of the time was over before a thread was free */
-    size_t reserved; /* its own bytes in `sum` */
+    size_t reserved; /* bytes of this fetch in `sum` */
     unsigned counts[FETCH_RESULTS];
     char host[WEB_HOST_MAX]; /* host and reason of the last failed fetch */
     struct err why;          /* kind 0: none failed */

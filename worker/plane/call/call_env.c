@@ -109,7 +109,7 @@ void call_fresh_id(void *ctx, char *out, size_t size)
     CHECK(size > 5 + 24);
     if (env->rules->formats.tool == TOOL_MISTRAL) {
         ids_hex(env->ids, out, 5);
-        out[9] = '\0'; /* its templates refuse ids of any other length */
+        out[9] = '\0'; /* templates of Mistral refuse ids of any other length */
         return;
     }
     memcpy(out, "call_", 5);

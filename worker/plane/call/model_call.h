@@ -69,7 +69,7 @@ struct call_listener {
     bool unheaded; /* the head has not been sent yet */
     /* the listener joined late and has not been sent all earlier events: */
     bool behind;
-    /* it gets no new events yet of this answer and of all after it */
+    /* the listener gets no new events yet of this answer and of all after it */
     uint32_t at_sample;
     size_t at_logprob;      /* index of the first logprob of that answer that was not sent */
     struct repeat_place at; /* first text or tool call of that answer that was not sent */

@@ -64,7 +64,7 @@ static void write_session(void *ctx, struct str id, struct buf *out)
         return;
     }
     if (session_copying(s))
-        return; /* its last record will cause the event */
+        return; /* the copy's last record will cause the event */
     if (session_resident(s))
         session_write_row(s, &row);
     else if (session_kept_row(s).p)

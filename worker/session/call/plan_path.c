@@ -93,7 +93,7 @@ bool session_compares_context(struct session_plan *pub)
         if (!t)
             return false;
         recall_context(&r, t);
-        /* its payload was used just now, so it is in memory without being held */
+        /* the neighbour's payload was used just now, so it is in memory without being held */
         if (r.missing.n == 0) {
             recall_done(&r);
             return false;

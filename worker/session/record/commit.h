@@ -134,7 +134,7 @@ enum {
 /* How an answer is recorded whose text the node already has (idempotent_retry). */
 enum commit_duplicate {
     DUPLICATE_NONE,    /* as a checkpoint of its own */
-    DUPLICATE_REPLACE, /* it replaces the earlier checkpoint, which no other continues */
+    DUPLICATE_REPLACE, /* the new checkpoint replaces the earlier one, which no other continues */
     /* the earlier checkpoint stays because others continue it; this one is hidden */
     DUPLICATE_KEEP,
 };

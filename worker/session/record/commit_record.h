@@ -25,9 +25,10 @@ struct commit_answer {
     struct str finish_reason, response_id, parse_warning;
     /* p is NULL while the message is in a bulk that is not attached */
     struct str message;
-    struct token_rows rows[ROWS_KINDS]; /* those of the indexer with COMMIT_INDEXER */
-    uint32_t apart[ROWS_KINDS];         /* number of the piece that is their block; 0: none */
-    uint32_t piece;                     /* COMMIT_BULK: number of the piece with the numbers */
+    /* rows of each kind; those of the indexer only with COMMIT_INDEXER */
+    struct token_rows rows[ROWS_KINDS];
+    uint32_t apart[ROWS_KINDS]; /* number of the piece that is their block; 0: none */
+    uint32_t piece;             /* COMMIT_BULK: number of the piece with the numbers */
     uint64_t queue_us, engine_us, gateway_us;
     enum commit_duplicate mode;
     uint32_t duplicate; /* id of a checkpoint, and a mode */

@@ -268,7 +268,7 @@ struct session *session_revive(struct session_store *st, struct str id, uint64_t
     session_set_phase(s, SESSION_FINALIZED);
     s->read_ms = now_ms;
     s->label_names = UINT64_MAX;
-    s->updated_ms = 0; /* its records contain the time */
+    s->updated_ms = 0; /* the records contain the time */
     session_account(s);
     return s;
 }

@@ -217,7 +217,8 @@ static int apply_end(struct session *s, const struct record_head *h, struct reco
     struct str reason = record_str(r);
     uint64_t head = record_u(r);
     struct str reward = record_str(r);
-    bool drops = how == SESSION_END_DELETE || how == SESSION_END_ABORT; /* its data may be freed */
+    /* the session's data may be freed */
+    bool drops = how == SESSION_END_DELETE || how == SESSION_END_ABORT;
 
     if (r->bad || r->p != r->end || how > SESSION_END_HOLD ||
         flags >> STOP_SHIFT > SESSION_STOP_INFRASTRUCTURE ||

@@ -52,7 +52,7 @@ struct session_options {
     struct str adapter; /* adapter of the weights that sample; absent: none */
     struct str pool; /* pool of engines that answers unless a request names one; absent: policy's */
     uint32_t max_nodes;
-    bool evaluation;             /* its samples are not for training */
+    bool evaluation;             /* the session's samples are not for training */
     uint32_t max_turns;          /* most calls that are recorded; 0: no limit */
     uint64_t max_total_tokens;   /* most stored tokens, of all branches; 0: no limit */
     struct str group;            /* absent: none (group.h) */
@@ -79,7 +79,7 @@ struct chain {
 
 enum residence {
     EVICTED, /* only its records have the content */
-    LOADING, /* its records are applied again */
+    LOADING, /* the session's records are applied again */
     RESIDENT,
 };
 
@@ -137,7 +137,7 @@ struct session {
     size_t copied_calls;      /* number of leading forest.calls that a fork or an import copied */
     /* records of a fork or an import that are still missing; 0: complete */
     uint32_t copying;
-    uint32_t copy_left;          /* the same number while its records are applied again */
+    uint32_t copy_left;          /* the number in `copying`, while the records are applied again */
     struct str budget;           /* the budget that was the first to refuse a call, or absent */
     bool has_finished, finished; /* members of the complete request */
     struct str complete_reason;

@@ -161,7 +161,7 @@ int model_canonical_step(struct model_scratch *s, struct str text, size_t *at,
 
 /* The end of the checkpoint that a suffix continues. */
 struct model_tail {
-    struct token_span last; /* its last ids, of which only the last one is used */
+    struct token_span last; /* last ids of the checkpoint, of which only the last one is used */
     bool cut;               /* the turn did not end at one of the model's stop ids */
 };
 

@@ -110,11 +110,11 @@ struct tool_call {
     bool ready;
     bool committed; /* CALL_BEGIN was sent */
     bool ended;     /* CALL_END was sent */
-    /* its own closing mark is missing, which causes a warning when it is accepted */
+    /* the closing mark of the call is missing, which causes a warning when the call is accepted */
     bool unclosed;
-    bool prose;     /* it began in the middle of text */
-    bool listed;    /* it is inside of brackets */
-    bool wrapped;   /* its only parameter may contain all arguments */
+    bool prose;     /* the call began in the middle of text */
+    bool listed;    /* the call is inside of brackets */
+    bool wrapped;   /* the only parameter of the call may contain all arguments */
     bool args_made; /* arguments are composed in `made`, and are not the model's own bytes */
     /* composed arguments: offset up to which the source is in `made`; 0: all up to pos is */
     size_t unsaid;

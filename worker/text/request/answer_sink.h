@@ -29,7 +29,7 @@ struct call_usage {
 struct token_logprob {
     int32_t id;
     float logprob;
-    struct str bytes; /* its decoded bytes */
+    struct str bytes; /* decoded bytes of the token */
     const struct token_logprob *top;
     uint32_t n_top;
 };

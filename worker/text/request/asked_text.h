@@ -10,7 +10,7 @@ enum asked_text {
     ASKED_SHARED, /* members that all calls of an agent have in common */
     ASKED_OWN,    /* the other members */
     ASKED_BRIEF,  /* ASKED_SHARED without its long instructions; absent: they are not long */
-    /* these instructions, which are also the text of the prompt's first message */
+    /* the instructions, which are also the text of the prompt's first message */
     ASKED_INSTRUCTIONS,
     ASKED_TEXTS
 };

@@ -30,7 +30,7 @@ struct template_run {
     const struct template_options *o;
     size_t out_start; /* start of this rendering in `out` */
     size_t max_out;
-    struct budget budget; /* its memory limit is about the arena */
+    struct budget budget; /* memory limit: about the arena */
     uint32_t line;        /* line of the node that is being evaluated */
     bool autoescape;      /* set by the innermost {% autoescape %} */
     /* end of the string that was concatenated last, and end of the memory after it */

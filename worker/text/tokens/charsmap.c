@@ -130,7 +130,7 @@ struct alignment {
     size_t old_head, at; /* positions in text */
     bool waits, aligned;
     long change; /* change at the waiting character */
-    size_t end;  /* its end in the output */
+    size_t end;  /* end of the waiting character in the output */
     size_t head; /* length of the output's head */
 };
 

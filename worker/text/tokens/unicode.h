@@ -61,7 +61,7 @@ struct unicode_range {
 /* A property of Oniguruma that has no flag. */
 struct unicode_property {
     const char *name; /* in lower case, without separators */
-    uint32_t at, n;   /* its ranges in the pool */
+    uint32_t at, n;   /* ranges of the property in the pool */
 };
 
 /* Effect of a character on its cluster (Unicode's annex 29). */
