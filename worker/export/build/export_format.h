@@ -61,7 +61,7 @@ struct export
     struct rope rope;    /* output of the present trajectory */
     /* trajectories that were audited now, by their first mismatch */
     uint32_t drifted[DRIFT_KIND_COUNT];
-    struct selection *selection; /* likewise */
+    struct selection *selection; /* in the export's arena */
     struct export_sums sums;
     /* pictures of all trajectories, each once (media_table.h) */
     VEC(struct export_picture *) media;

@@ -28,9 +28,9 @@ enum rope_piece_kind {
     PIECE_WIDE_I32,
     PIECE_WIDE_U8,
     PIECE_WIDE_F32, /* floats as doubles */
-    /* smaller elements and floats as 32-bit ones */
+    /* bytes as 32-bit elements */
     PIECE_WORDS_U8,
-    PIECE_WORDS_I64, /* their low halves */
+    PIECE_WORDS_I64, /* low halves of 64-bit elements */
     /* pieces without an array */
     PIECE_ZEROS,      /* n bytes */
     PIECE_MINUS_ONES, /* n bytes with all bits set: integers of -1 */
