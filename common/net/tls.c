@@ -172,7 +172,7 @@ static int on_receive(void *ctx, unsigned char *p, size_t n)
     if (t->drained)
         return MBEDTLS_ERR_SSL_WANT_READ;
     if (t->may_read < n)
-        return MBEDTLS_ERR_SSL_INVALID_RECORD; /* records without end that carry nothing */
+        return MBEDTLS_ERR_SSL_INVALID_RECORD; /* an endless sequence of records without data */
     do {
         got = recv(t->fd, p, n, 0);
     } while (got < 0 && errno == EINTR);
@@ -314,8 +314,9 @@ int tls_handshake(struct tls *t, struct tls_session **session, struct err *e)
     return 1;
 }
 
-/* 0: nothing now; TLS_CLOSED: a clean end; -1. mbedTLS returns after a warning, and after a refused
- * renegotiation, while the socket still has bytes: no event would follow for them. */
+/* Returns 0 if no byte is available, TLS_CLOSED after a proper end, -1 after an error. Reads in a
+ * loop, because mbedTLS returns after a warning, and after a refused renegotiation, while the
+ * socket still has bytes, for which no event would follow. */
 ssize_t tls_read(struct tls *t, void *p, size_t n)
 {
     bool wants;
@@ -332,8 +333,8 @@ ssize_t tls_read(struct tls *t, void *p, size_t n)
     return rc == MBEDTLS_ERR_SSL_PEER_CLOSE_NOTIFY ? TLS_CLOSED : -1;
 }
 
-/* Sends what mbedTLS holds: a record of ours, or an alert of its own. Returns 1 when it holds
- * nothing, 0 when the socket has to become writable first, -1. */
+/* Sends the bytes that mbedTLS holds: a record of written bytes, or an alert of its own. Returns 1
+ * when it holds none, 0 if the socket must become writable first, -1 after an error. */
 static int flush_record(struct tls *t)
 {
     const unsigned char ignored = 0;
@@ -341,14 +342,16 @@ static int flush_record(struct tls *t)
 
     if (t->ssl.out_left == 0)
         return 1;
-    rc = mbedtls_ssl_write(&t->ssl, &ignored, 1); /* accepts no bytes while it holds some */
+    /* mbedTLS takes no new byte while it holds others */
+    rc = mbedtls_ssl_write(&t->ssl, &ignored, 1);
     if (rc > 0)
         return 1;
     return rc == MBEDTLS_ERR_SSL_WANT_WRITE ? 0 : -1;
 }
 
-/* Counts staged bytes itself: a read may send the staged record, and what mbedTLS holds may be an
- * alert. mbedTLS would then send the record twice, or report bytes as written that it never saw. */
+/* Counts the staged bytes here, because a read may send the staged record, and what mbedTLS holds
+ * may be an alert: mbedTLS would then send the record twice, or report bytes as written that it
+ * never got. */
 static ssize_t tls_write(struct tls *t, struct str bytes)
 {
     size_t n = t->staged_bytes > 0 ? t->staged_bytes : MIN_OF(bytes.len, (size_t)TLS_RECORD);
@@ -388,7 +391,7 @@ ssize_t tls_or_plain_write(struct tls *t, int fd, struct str bytes)
     return sent < 0 && errno == EAGAIN ? 0 : sent;
 }
 
-/* mbedTLS sends no end while it holds a record, and returns as if it had. */
+/* While mbedTLS holds a record it sends no end, but returns as if it had. */
 bool tls_close(struct tls *t)
 {
     int rc = flush_record(t);

@@ -19,10 +19,10 @@ struct tls {
     bool offered;    /* a session was offered for resumption */
     bool refused;    /* the certificate was refused */
     int fd;
-    uint64_t until_us;   /* nothing is read later; 0: no limit */
-    size_t may_read;     /* bytes that the call under way may still read */
+    uint64_t until_us;   /* time after which nothing is read; 0: no limit */
+    size_t may_read;     /* bytes that the current call may still read */
     bool drained;        /* the socket had no more bytes in this call, or until_us has passed */
-    size_t staged_bytes; /* encrypted, not yet reported as written */
+    size_t staged_bytes; /* bytes that were encrypted, but not yet reported as written */
     bool closed;         /* the proper end was made; mbedTLS may still hold it */
 };
 

@@ -70,8 +70,8 @@ bool session_shows_images(const struct session *s);
 /* Reports whether a branch lacks a score, and sets *ret to what is known of it. */
 bool session_unscored(struct session *s, const struct score_wants *wants, struct score *ret);
 
-/* Copies the ids that a score is of into the arena, and reads back what has left memory. -1: that
- * cannot be read. The session stays pinned. */
+/* Copies the ids that a score is of into the arena, and reads evicted ones back. Returns -1 if they
+ * cannot be read. The session must stay pinned. */
 MAY_PAUSE int session_score_ids(const struct score *of, struct session *s, struct arena *a,
                                 struct token_span *ret_ids, struct err *e);
 

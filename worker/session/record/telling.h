@@ -1,6 +1,6 @@
 /*
- * GET /sessions/{id}: the state object of a session, written by a task. Others run between two
- * pieces: a session has many answers, or a prompt of a million ids. Answers, rewards and calls that
+ * The state object of GET /sessions/{id}, written by a task. Others run between two pieces, because
+ * a session may have many answers, or a prompt of a million ids. Answers, rewards and calls that
  * are recorded meanwhile are left out.
  */
 #ifndef RG_SESSION_TELLING_H
@@ -17,21 +17,23 @@ struct err;
 struct session;
 
 struct session_telling {
-    struct session *session; /* pinned */
-    bool records;            /* every call's record, too */
+    struct session *session; /* the session, pinned */
+    bool records;            /* also write every call's record */
     struct json_out out;
-    /* Sends of the output what is worth sending, and pauses. -1: no more is wanted. May be NULL. */
+    /* Sends the output if there is enough of it, and pauses. Returns -1 if no more is wanted. May
+     * be NULL. */
     int (*flow)(void *ctx, struct err *e);
     void *ctx;
 };
 
-/* Writes all of it. -1: what was evicted cannot be read back, or an error of flow. */
+/* Writes the whole state. Returns -1 if evicted data cannot be read back, or after an error of
+ * flow. */
 MAY_PAUSE RG_MUSTCHECK int session_tell(struct session_telling *t, struct err *e);
 
 /* Calls t->flow. */
 MAY_PAUSE RG_MUSTCHECK int telling_flow(struct session_telling *t, struct err *e);
 
-/* Writes an array: the first n ids of the path that ends in `of`, which may be NULL. */
+/* Writes an array of the first n ids of the path that ends in `of`, which may be NULL. */
 MAY_PAUSE RG_MUSTCHECK int telling_put_path(struct session_telling *t, const char *name,
                                             const struct checkpoint *of, size_t n, struct err *e);
 

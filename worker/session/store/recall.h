@@ -59,7 +59,8 @@ void recall_path(struct recall *r, const struct checkpoint *t);
  * incomplete payloads are freed, and the recall has ended. */
 int recall_step(struct recall *r, size_t max_bytes, struct err *e);
 
-/* Reads all that is missing, in steps, and pauses between them. -1: the recall is over. */
+/* Reads all that is missing, in steps, and pauses between them. Returns -1 if that fails; the
+ * recall has then ended. */
 MAY_PAUSE RG_MUSTCHECK int recall_read(struct recall *r, struct err *e);
 
 /* Stops reading, and releases what is held. Accepts a zeroed recall. The struct may be used again.

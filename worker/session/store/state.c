@@ -32,7 +32,7 @@ static void put_reward(struct json_out *o, const struct reward *r)
     json_out_end_obj(o);
 }
 
-/* Writes the session's reward, then those of its responses. */
+/* A state that is being written. Its sizes are those at the begin. */
 static void put_rewards(struct json_out *o, const struct session *s)
 {
     json_out_key(o, "reward");
@@ -52,16 +52,14 @@ static void put_forks(struct json_out *o, const uint64_t *forks)
     json_out_end_obj(o);
 }
 
-/* --- the tree --- */
+/* (parent checkpoint, trie node) -> id in the state */
 
-/* Nodes of the state: every answer, and the messages between an answer and the one that it
- * continues. The trie shares those messages between answers of different parents; the state repeats
- * them below each parent. */
+/* id in the state, by checkpoint id */
 struct tree_key {
     uint64_t parent, node;
 };
 
-/* A state that is being written. Its sizes are those of the beginning. */
+/* by checkpoint id: was hidden when the writing began */
 struct state {
     struct session_telling *telling;
     struct session *session;
@@ -322,7 +320,7 @@ static void put_warnings(struct json_out *o, const struct session *s)
     json_out_end_arr(o);
 }
 
-/* Fixes what is written, and writes the head. */
+/* Decides which answers and calls are written, and writes the head. */
 static void begin_state(struct state *x, struct session_telling *t)
 {
     struct session *s = t->session;
@@ -365,7 +363,7 @@ MAY_PAUSE static int put_chains_and_rewards(struct state *x, struct err *e)
     return 0;
 }
 
-/* Ids of nodes are given out in the order of writing: a parent always comes before its children. */
+/* Gives ids to nodes in the order of writing: a parent always comes before its children. */
 MAY_PAUSE static int put_tree(struct state *x, struct err *e)
 {
     json_out_member_obj(x->out, "tree");
@@ -393,7 +391,7 @@ MAY_PAUSE static int put_tree(struct state *x, struct err *e)
     return 0;
 }
 
-/* The ids of the newest branch, or of what it goes on to. */
+/* Writes the ids of the newest branch, or of its continuation. */
 MAY_PAUSE static int put_newest(struct state *x, struct err *e)
 {
     const struct branch *newest = x->branches.n ? &x->branches.at[x->branches.n - 1] : NULL;
@@ -402,8 +400,7 @@ MAY_PAUSE static int put_newest(struct state *x, struct err *e)
     if (newest)
         end = newest->tail ? newest->tail : newest->head;
     json_out_member_arr(
-        x->out,
-        "tito_session_mismatch"); /* checkpoints are never re-encoded: nothing can mismatch */
+        x->out, "tito_session_mismatch"); /* empty, because checkpoints are never re-encoded */
     json_out_end_arr(x->out);
     return telling_put_path(x->telling, "accumulated_token_ids", end,
                             newest ? branch_total(newest) : 0, e);
