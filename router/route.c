@@ -91,7 +91,8 @@ static void find_by_target(struct str path, struct route *ret)
         ret->open = true;
     else
         ret->admins = is_below(path, STR("/sessions")) || is_below(path, STR("/admin")) ||
-                      str_eq(path, STR("/events")) || str_eq(path, STR("/stats"));
+                      str_eq(path, STR("/events")) || str_eq(path, STR("/stats")) ||
+                      str_eq(path, STR("/fleet"));
 }
 
 /* Reports whether the request reads only and has no body. Any other request at a path that is open

@@ -38,14 +38,15 @@ add_room("worker/ledger", "worker/residency")
 add_room("worker/plane/call", "worker/engine", "worker/media", "worker/trace", "worker/ledger")
 add_room("worker/sink", "worker/export", "worker/plane/call")
 add_room("worker/plane/service", "worker/viewer", "worker/dialect", "worker/sink")
-add_room("worker/plane/control", "worker/plane/service")
+add_room("worker/plane/control", "common/fleet", "worker/plane/service")
 add_room("worker/plane/api", "worker/plane/control")
 add_room("worker", "worker/trace", "worker/plane/api")
 MATRIX["worker/commands"] = MATRIX["worker/plane/api"]
 MATRIX["router"] = COMMON
 MATRIX["dispatcher"] = COMMON
 MATRIX["runner"] = COMMON
-MATRIX["supervisor"] = COMMON + ["common/fleet", "runner/runner.h", "router/router.h", "dispatcher/dispatcher.h",
+MATRIX["keeper"] = COMMON + ["common/fleet"]
+MATRIX["supervisor"] = COMMON + ["common/fleet", "keeper/fleet_keeper.h", "runner/runner.h", "router/router.h", "dispatcher/dispatcher.h",
                                   "worker/worker.h", "worker/commands"]
 # Single headers that one room of a level lends to its neighbours: values only, no behaviour.
 LENT = {

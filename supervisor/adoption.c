@@ -8,6 +8,7 @@
 #include <signal.h>
 
 #include "common/base/log.h"
+#include "common/fleet/place_table.h"
 #include "common/proc/config.h"
 #include "common/proc/status.h"
 #include "supervisor/supervisor_internal.h"
@@ -94,6 +95,15 @@ static int parse_worker_folder(const struct supervisor *s, const char *name)
     return (int)(index - s->board->worker_base);
 }
 
+bool adoption_is_foreign(const struct supervisor *s, unsigned slot)
+{
+    struct fleet_place p;
+
+    return s->fleet && slot >= BOARD_WORKER0 &&
+           place_table_find(s->fleet, s->board->worker_base + slot - BOARD_WORKER0, &p) &&
+           p.node != FLEET_NO_NODE && p.node != place_table_self(s->fleet);
+}
+
 int adoption_assign_leftovers(struct supervisor *s, struct err *e)
 {
     DIR *d = opendir(s->config->state_dir);
@@ -105,6 +115,11 @@ int adoption_assign_leftovers(struct supervisor *s, struct err *e)
 
         if (place < 0 || worker_at(s, (unsigned)place)->wanted)
             continue;
+        if (s->fleet && !place_table_own_epoch(s->fleet, s->board->worker_base + (uint32_t)place)) {
+            log_warn(NULL, "a journal of a place that this node does not own, ignoring",
+                     LOG_U("index", s->board->worker_base + (uint32_t)place));
+            continue;
+        }
         rc = listeners_worker(&s->listeners, s->config, (unsigned)place, e);
         if (rc == 0)
             assign_to(s, choose_adopter(s, ROLE_WORKER), (unsigned)place);

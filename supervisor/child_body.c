@@ -102,6 +102,8 @@ static int (*body_of(const struct supervisor_bodies *b,
 {
     if (role == ROLE_DISPATCHER)
         return b->dispatcher;
+    if (role == ROLE_KEEPER)
+        return b->keeper;
     return role == ROLE_ROUTER ? b->router : b->worker;
 }
 

@@ -13,8 +13,10 @@
 #include "common/proc/keys.h"
 #include "common/proc/logs.h"
 #include "dispatcher/dispatcher.h"
+#include "keeper/fleet_keeper.h"
 #include "router/router.h"
 #include "runner/runner.h"
+#include "supervisor/fleet_settings.h"
 #include "supervisor/listeners.h"
 #include "supervisor/supervisor.h"
 #include "supervisor/tls_front.h"
@@ -75,6 +77,7 @@ void commands_check(const struct config *c, enum commands_care care, struct buf 
         router_check(c, mistakes);
         tls_front_check(c, mistakes);
         check_executor(c, mistakes);
+        fleet_settings_check(c, mistakes);
     }
     if (care > COMMANDS_SITE) {
         if (c->runners)
@@ -129,6 +132,8 @@ int serve_command(int argc, char **argv)
         .worker = worker_run,
         .router = router_run,
         .dispatcher = dispatcher_run,
+        .keeper = fleet_keeper_run,
+        .describe = worker_describe,
         .check = check_live,
     };
     struct config *c = load_settings(argc, argv, COMMANDS_VALUES, false, true);

@@ -8,15 +8,18 @@
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/fleet/redis_info.h"
 #include "common/fleet/redis_store.h"
 #include "common/fleet/store_url.h"
 #include "common/os/loop.h"
 #include "common/proc/command_line.h"
 #include "supervisor/commands.h"
 #include "supervisor/doctor.h"
+#include "supervisor/fleet_status.h"
 #include "supervisor/store_trial.h"
 
-enum { LIMIT_MS = 5000, OLDEST_MAJOR = 7 };
+enum { LIMIT_MS = 5000 };
 
 struct asked {
     bool answered;
@@ -42,51 +45,26 @@ static void await_answer(struct loop *loop, const struct asked *asked)
         (void)loop_poll(loop, -1);
 }
 
-/* Returns the value of a line "name:value" of INFO, or absent. */
-static struct str find_info(struct str info, const char *name)
-{
-    while (info.len > 0) {
-        size_t end = str_find(info, STR("\n"), 0);
-        struct str line = str_trim(str_sub(info, 0, end));
-        size_t colon = str_find(line, STR(":"), 0);
-
-        if (colon != SIZE_MAX && str_eq_c(str_sub(line, 0, colon), name))
-            return str_sub(line, colon + 1, SIZE_MAX);
-        info = end == SIZE_MAX ? str_of(NULL, 0) : str_sub(info, end + 1, SIZE_MAX);
-    }
-    return str_of(NULL, 0);
-}
-
-static uint64_t find_info_number(struct str info, const char *name)
-{
-    uint64_t value = 0;
-
-    (void)str_to_u64(find_info(info, name), UINT64_MAX, &value);
-    return value;
-}
-
 static void check_version(struct doctor *d, struct str info)
 {
-    struct str version = find_info(info, "redis_version");
-    struct str valkey = find_info(info, "valkey_version");
-    uint64_t major = 0;
-    bool old = str_to_u64(str_sub(version, 0, str_find(version, STR("."), 0)), 1000, &major) ||
-               major < OLDEST_MAJOR;
+    struct str version = redis_info_find(info, "redis_version");
+    struct str valkey = redis_info_find(info, "valkey_version");
+    bool old = redis_info_major(info) < REDIS_OLDEST_MAJOR;
 
     doctor_add(d, "version", old ? FINDING_ERROR : FINDING_OK,
                old ? "run Redis or Valkey 7.0 or newer" : NULL, "%s %.*s",
                valkey.len ? "Valkey" : "Redis", (int)(valkey.len ? valkey.len : version.len),
                valkey.len ? valkey.p : version.p);
-    if (find_info_number(info, "cluster_enabled"))
+    if (redis_info_number(info, "cluster_enabled"))
         doctor_add(d, "cluster", FINDING_ERROR, "use a server outside a cluster",
                    "Redis Cluster is not supported");
 }
 
 static void check_memory(struct doctor *d, struct str info)
 {
-    struct str policy = find_info(info, "maxmemory_policy");
-    uint64_t max = find_info_number(info, "maxmemory"),
-             used = find_info_number(info, "used_memory");
+    struct str policy = redis_info_find(info, "maxmemory_policy");
+    uint64_t max = redis_info_number(info, "maxmemory"),
+             used = redis_info_number(info, "used_memory");
 
     if (!str_eq_c(policy, "noeviction"))
         doctor_add(d, "memory", FINDING_ERROR, "set maxmemory-policy to noeviction",
@@ -102,14 +80,14 @@ static void check_memory(struct doctor *d, struct str info)
 
 static void check_copies(struct doctor *d, struct str info)
 {
-    uint64_t replicas = find_info_number(info, "connected_slaves");
+    uint64_t replicas = redis_info_number(info, "connected_slaves");
 
     if (replicas == 0)
         doctor_add(d, "replica", FINDING_WARNING, "run a replica",
                    "no replica: if this server is lost, nodes wait until another one is there");
     else
         doctor_add(d, "replica", FINDING_OK, NULL, "%llu", (unsigned long long)replicas);
-    if (find_info_number(info, "aof_enabled") == 0)
+    if (redis_info_number(info, "aof_enabled") == 0)
         doctor_add(d, "aof", FINDING_WARNING, "set appendonly yes",
                    "appendonly is off: after a restart nodes send all records again");
     else
@@ -173,13 +151,16 @@ static void check_store(struct doctor *d, struct store_url *url)
 
 int fleet_command(int argc, char **argv)
 {
-    bool json = command_line_take_flag(&argc, argv, "--json");
+    bool json;
     struct doctor d = {0};
     struct store_url url;
     struct err e = {0};
 
+    if (argc > 1 && strcmp(argv[1], "status") == 0)
+        return fleet_status_command(argc - 1, argv + 1);
+    json = command_line_take_flag(&argc, argv, "--json");
     if (argc != 3 || strcmp(argv[1], "check") != 0) {
-        fprintf(stderr, "usage: rollgate fleet check URL [--json]\n");
+        fprintf(stderr, "usage: rollgate fleet check URL [--json] | status [options]\n");
         return 2;
     }
     if (store_url_parse(str_cstr(argv[2]), &url, &e)) {

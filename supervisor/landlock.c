@@ -237,6 +237,15 @@ static void allow_sinks(const struct rules *r, const struct config *c)
     }
 }
 
+/* Allows the password file of the fleet's store. */
+static void allow_store(const struct rules *r, const struct config *c)
+{
+    struct str password = option_of(str_cstr(c->fleet ? c->fleet : ""), STR("password_file="), '&');
+
+    if (password.len > 0)
+        allow_around(r, password, READ);
+}
+
 /* Allows the file with the engines' addresses, or the key file of the router that returns them. */
 static void allow_source(const struct rules *r, const char *source)
 {
@@ -288,6 +297,8 @@ static int confine_child(const struct rules *r, const struct heritage *h, struct
     allow_path(r, h->run_dir, router ? READ : READ | WRITE);
     if (h->role == ROLE_WORKER)
         allow_sinks(r, c);
+    if (h->role == ROLE_WORKER || h->role == ROLE_KEEPER)
+        allow_store(r, c);
     if (router && c->listen_tls) {
         allow_file(r, c->tls_certificate);
         allow_file(r, c->tls_key);

@@ -56,9 +56,10 @@ RG_NORETURN static void become_gateway(const struct own_gateway *g, int argc, ch
                                        pid_t parent)
 {
     static const char *const settings[] = {
-        "--listen=127.0.0.1:0", "--workers=1",       "--routers=1",         "--runners=",
-        "--otlp-endpoint=",     "--front=none",      "--tls-certificate=",  "--tls-key=",
-        "--tls-client-ca=",     "--log-format=text", "--journal-min-free=0"};
+        "--listen=127.0.0.1:0", "--workers=1",       "--routers=1",          "--runners=",
+        "--otlp-endpoint=",     "--front=none",      "--tls-certificate=",   "--tls-key=",
+        "--tls-client-ca=",     "--log-format=text", "--journal-min-free=0", "--fleet=",
+        "--fleet-node=",        "--fleet-address="};
     static const char *const unset[] = {"NOTIFY_SOCKET", "WATCHDOG_USEC", "JOURNAL_STREAM"};
     VEC(char *) args = {0};
     struct buf state = {0}, run = {0};

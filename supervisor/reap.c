@@ -62,7 +62,8 @@ static void after_crash(struct supervisor *s, struct process *p, pid_t pid, int 
 
     static const enum metric_label_ROLE roles[] = {[ROLE_ROUTER] = METRIC_ROLE_ROUTER,
                                                    [ROLE_WORKER] = METRIC_ROLE_WORKER,
-                                                   [ROLE_DISPATCHER] = METRIC_ROLE_DISPATCHER};
+                                                   [ROLE_DISPATCHER] = METRIC_ROLE_DISPATCHER,
+                                                   [ROLE_KEEPER] = METRIC_ROLE_KEEPER};
     enum metric_label_ROLE role = roles[p->heritage.role];
 
     if (clean) /* a SIGTERM from outside: it drained and ended in order */
@@ -130,7 +131,7 @@ static void remove_dead(struct supervisor *s, unsigned slot, pid_t pid, int wait
         if (!clean)
             write_obituary(s, p, pid, wait_status);
         spawn_set_state(s, slot, BOARD_EMPTY);
-        if (p->heritage.role != ROLE_DISPATCHER)
+        if (p->heritage.role == ROLE_ROUTER || p->heritage.role == ROLE_WORKER)
             adoption_pass_slot(s, slot);
     }
 }

@@ -65,7 +65,7 @@ static unsigned count_wanted(const struct supervisor *s, unsigned first, unsigne
  * sessions are served by their adopters. */
 static bool is_free(struct supervisor *s, unsigned slot)
 {
-    return !s->processes[slot].wanted && !s->processes[slot].pid &&
+    return !adoption_is_foreign(s, slot) && !s->processes[slot].wanted && !s->processes[slot].pid &&
            atomic_load_explicit(&s->board->slots[slot].adopter, memory_order_relaxed) == 0;
 }
 
@@ -125,6 +125,8 @@ static struct config *load_fresh(struct supervisor *s, struct buf *mistakes)
 {
     struct config *fresh = config_load_again(s->config, mistakes);
 
+    if (fresh)
+        fleet_settings_keep(s->config, fresh);
     if (fresh && s->config->upstream.n == 0)
         key_files_check_change(s->config, fresh, mistakes);
     if (fresh && s->bodies->check)

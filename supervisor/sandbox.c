@@ -40,7 +40,11 @@
 #endif
 
 /* Kinds of processes. The dispatcher has the calls of a worker, because both keep a journal. */
-enum { R = 1u << ROLE_ROUTER, W = 1u << ROLE_WORKER | 1u << ROLE_DISPATCHER, B = R | W };
+enum {
+    R = 1u << ROLE_ROUTER,
+    W = 1u << ROLE_WORKER | 1u << ROLE_DISPATCHER | 1u << ROLE_KEEPER,
+    B = R | W
+};
 
 /* Sanitizers trace a clone of the process and read /proc for it, and coverage counters are written
  * to the build folder. So a filter would prove little in such builds. */

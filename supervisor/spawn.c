@@ -18,16 +18,18 @@
 #include "common/base/log.h"
 #include "common/proc/config.h"
 #include "common/proc/metrics.h"
+#include "supervisor/supervisor.h"
 #include "supervisor/supervisor_internal.h"
 
 static const unsigned first_slots[] = {[ROLE_ROUTER] = BOARD_ROUTER0,
                                        [ROLE_WORKER] = BOARD_WORKER0,
-                                       [ROLE_DISPATCHER] = BOARD_DISPATCHER};
+                                       [ROLE_DISPATCHER] = BOARD_DISPATCHER,
+                                       [ROLE_KEEPER] = BOARD_KEEPER};
 
 static enum heritage_role role_of(unsigned slot)
 {
     if (slot >= BOARD_DISPATCHER)
-        return ROLE_DISPATCHER;
+        return slot == BOARD_KEEPER ? ROLE_KEEPER : ROLE_DISPATCHER;
     return slot < BOARD_WORKER0 ? ROLE_ROUTER : ROLE_WORKER;
 }
 
@@ -59,6 +61,8 @@ void spawn_prepare(struct supervisor *s, unsigned slot)
     h->slot = slot;
     if (h->role == ROLE_DISPATCHER)
         (void)snprintf(h->name, sizeof(h->name), "dispatcher");
+    else if (h->role == ROLE_KEEPER)
+        (void)snprintf(h->name, sizeof(h->name), "keeper");
     else
         (void)snprintf(h->name, sizeof(h->name), "%s-%u", is_router(slot) ? "router" : "worker",
                        h->index);
@@ -67,6 +71,10 @@ void spawn_prepare(struct supervisor *s, unsigned slot)
     h->metrics = s->metrics;
     h->page = metrics_page(s->metrics, slot, h->name);
     h->model = h->role == ROLE_WORKER ? s->model : NULL;
+    h->fleet = s->fleet;
+    if (h->role == ROLE_KEEPER && s->bodies->describe)
+        s->bodies->describe(s->model, &h->build);
+    h->upgraded = s->upgrade.previous.n > 0;
     h->port_kept = s->listeners.kept;
     h->status_fd = s->status_fds[1];
     h->run_dir = s->config->run_dir;
@@ -88,6 +96,10 @@ static int open_socket(struct supervisor *s, struct process *p, struct err *e)
         h->listen_fd = s->listeners.routers[h->place];
         h->n_also = s->listeners.n_also;
         memcpy(h->also, s->listeners.also, sizeof(h->also));
+        return 0;
+    }
+    if (h->role == ROLE_KEEPER) {
+        h->listen_fd = -1; /* it serves nobody */
         return 0;
     }
     if (h->role == ROLE_DISPATCHER) {
@@ -116,7 +128,9 @@ static bool has_previous(const struct supervisor *s, unsigned slot)
 {
     const struct heritage *h = &s->processes[slot].heritage;
 
-    for (size_t i = 0; i < s->upgrade.previous.n && !is_router(slot); i++) {
+    if (is_router(slot) || h->role == ROLE_KEEPER)
+        return false;
+    for (size_t i = 0; i < s->upgrade.previous.n; i++) {
         const struct previous *old = &s->upgrade.previous.at[i];
 
         if (old->slot == slot)

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/fleet/place_table.h"
 #include "common/os/file_lock.h"
 #include "common/os/process_title.h"
 #include "common/proc/config.h"
@@ -50,6 +51,22 @@ static void fill_upstreams(struct supervisor *s)
     atomic_store(&s->board->workers, (uint32_t)s->config->upstream.n);
 }
 
+/* In a fleet, other nodes may own places of this node's block. */
+static bool owns_place(const struct supervisor *s, unsigned place)
+{
+    return !s->fleet || place_table_own_epoch(s->fleet, s->board->worker_base + place) > 0;
+}
+
+/* Takes the indexes that the keeper has got. From now on ids of other indexes are other nodes'. */
+static void take_block(struct supervisor *s)
+{
+    struct fleet_node self = {0};
+
+    (void)place_table_node(s->fleet, place_table_self(s->fleet), &self);
+    s->config->worker_base = (int64_t)self.block * FLEET_BLOCK_SIZE;
+    s->config->worker_base_given = true;
+}
+
 /* Fills the process table; nothing is started. */
 static void want_children(struct supervisor *s)
 {
@@ -62,14 +79,55 @@ static void want_children(struct supervisor *s)
         return;
     }
     atomic_store(&s->board->workers, (uint32_t)s->config->workers);
-    for (unsigned i = 0; i < (unsigned)s->config->workers; i++)
-        spawn_prepare(s, BOARD_WORKER0 + i);
+    for (unsigned i = 0, n = 0; i < BOARD_WORKERS_MAX && n < (unsigned)s->config->workers; i++)
+        if (owns_place(s, i)) {
+            spawn_prepare(s, BOARD_WORKER0 + i);
+            n++;
+        }
     if (s->config->dispatcher && s->bodies->dispatcher)
         spawn_prepare(s, BOARD_DISPATCHER);
 }
 
+/* Children of the binary before an upgrade. */
+static void end_previous(struct supervisor *s)
+{
+    for (size_t i = 0; i < s->upgrade.previous.n; i++)
+        (void)kill(s->upgrade.previous.at[i].pid, SIGTERM);
+}
+
+int supervisor_start_children(struct supervisor *s, struct err *e)
+{
+    s->joined = true;
+    if (s->fleet)
+        take_block(s);
+    want_children(s);
+    if (adoption_serve_given(s, e))
+        return -1;
+    if (s->config->durability != DURABILITY_NONE && s->config->upstream.n == 0 &&
+        adoption_assign_leftovers(s, e))
+        return -1;
+    end_previous(s);
+    for (unsigned slot = BOARD_SLOTS; slot-- > BOARD_ROUTER0;) { /* workers before routers */
+        if (s->processes[slot].wanted && slot != BOARD_KEEPER)
+            spawn_start(s, slot);
+    }
+    return 0;
+}
+
+/* The other children follow when it has joined. */
+static int start_keeper(struct supervisor *s, struct err *e)
+{
+    if (fleet_settings_resolve(s->config, s->listeners.address, e))
+        return -1;
+    s->fleet = place_table_new();
+    atomic_store(&s->board->workers, (uint32_t)s->config->workers);
+    spawn_prepare(s, BOARD_KEEPER);
+    spawn_start(s, BOARD_KEEPER);
+    return 0;
+}
+
 /* Order of the start: board and metrics, loop, sockets, model, process table, adopted places, then
- * the children, workers before routers. */
+ * the children, workers before routers. In a fleet the keeper first. */
 int supervisor_start(struct supervisor *s, struct err *e)
 {
     uint64_t descriptors = raise_descriptors();
@@ -98,16 +156,11 @@ int supervisor_start(struct supervisor *s, struct err *e)
     if (s->bodies->load && s->bodies->load(s->config, &s->model, &remark, e))
         goto out;
     supervisor_announce(s, descriptors, buf_str(&remark));
-    want_children(s);
-    if (adoption_serve_given(s, e))
+    if (s->config->fleet) {
+        if (start_keeper(s, e))
+            goto out;
+    } else if (supervisor_start_children(s, e)) {
         goto out;
-    if (s->config->durability != DURABILITY_NONE && s->config->upstream.n == 0 &&
-        adoption_assign_leftovers(s, e))
-        goto out;
-    (void)spawn_signal(s, -1, SIGTERM); /* drains the children of the binary before an upgrade */
-    for (unsigned slot = BOARD_SLOTS; slot-- > BOARD_ROUTER0;) { /* workers before routers */
-        if (s->processes[slot].wanted)
-            spawn_start(s, slot);
     }
     rc = 0;
 out:

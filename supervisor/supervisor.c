@@ -1,6 +1,7 @@
 /* The supervisor's loop: start, signals, end (supervisor.h). One state machine:
  *
- *   STARTING -- all ready --> SERVING -- stop --> EXECUTOR --> ROUTERS --> WORKERS --> (KILLED)
+ *   STARTING -- all ready --> SERVING -- stop --> EXECUTOR --> ROUTERS --> WORKERS --> KEEPER -->
+ *   (KILLED)
  *
  * Stopping goes from the outside in: first the executor (its attempts end), then the routers (they
  * finish what they have begun), then workers and dispatcher. Each phase has a deadline, after which
@@ -21,6 +22,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/fleet/place_table.h"
 #include "common/proc/config.h"
 #include "common/proc/logs.h"
 #include "common/proc/metrics.h"
@@ -31,6 +33,7 @@ enum {
     TICK_MS = 200,
     AFTER_GRACE_MS = 1000,
     WORKERS_MS = 15000, /* a worker may have tens of MB to write, on a busy disk */
+    KEEPER_MS = 5000,
     KILLED_MS = 5000,
     EXECUTOR_AFTER_MS = 25000 /* default grace of a runner, between TERM and KILL, and a margin */
 };
@@ -66,7 +69,15 @@ static void end_workers(struct supervisor *s)
 {
     enter_phase(s, PHASE_WORKERS, WORKERS_MS);
     tls_front_end(s, SIGTERM);
-    (void)spawn_signal(s, -1, SIGTERM);
+    for (int role = ROLE_ROUTER; role < ROLE_KEEPER; role++)
+        (void)spawn_signal(s, role, SIGTERM);
+}
+
+/* The keeper renews the places of this node until the workers have ended. */
+static void end_keeper(struct supervisor *s)
+{
+    enter_phase(s, PHASE_KEEPER, KEEPER_MS);
+    (void)spawn_signal(s, ROLE_KEEPER, SIGTERM);
 }
 
 /* Kills everything in the last phase: what is left does not end by itself. */
@@ -159,9 +170,20 @@ static void run_orders(struct supervisor *s)
     s->asked_upgrade = false;
 }
 
+/* The keeper has joined the fleet: the other children start. */
+static void start_joined(struct supervisor *s)
+{
+    struct err e;
+
+    if (supervisor_start_children(s, &e))
+        supervisor_fail(s, "supervisor", e.text);
+}
+
 void supervisor_advance(struct supervisor *s)
 {
-    if (s->phase == PHASE_STARTING && all_ready(s)) {
+    if (s->phase == PHASE_STARTING && !s->joined && board_ready(s->board, BOARD_KEEPER))
+        start_joined(s);
+    if (s->phase == PHASE_STARTING && s->joined && all_ready(s)) {
         announce_serving(s);
         if (s->upgrade.is_trial)
             supervisor_stop(s, TRIAL_SERVED);
@@ -173,7 +195,9 @@ void supervisor_advance(struct supervisor *s)
         end_routers(s);
     if (s->phase == PHASE_ROUTERS && spawn_signal(s, ROLE_ROUTER, 0) == 0)
         end_workers(s);
-    if (s->phase >= PHASE_WORKERS && spawn_signal(s, -1, 0) == 0 && !s->upgrade.trial.pid &&
+    if (s->phase == PHASE_WORKERS && spawn_signal(s, -1, 0) == spawn_signal(s, ROLE_KEEPER, 0))
+        end_keeper(s);
+    if (s->phase >= PHASE_KEEPER && spawn_signal(s, -1, 0) == 0 && !s->upgrade.trial.pid &&
         !s->executor.pid && !tls_front_lives(s))
         loop_stop(s->loop);
 }
@@ -279,6 +303,7 @@ static void free_supervisor(struct supervisor *s)
     loop_free(s->loop);
     metrics_free(s->metrics);
     board_free(s->board);
+    place_table_free(s->fleet);
     free(s->suspects);
     free(s);
 }
@@ -295,6 +320,7 @@ void supervisor_forget(struct supervisor *s)
     config_free(s->config);
     metrics_free(s->metrics);
     board_free(s->board);
+    place_table_free(s->fleet);
     free(s->suspects);
     free(s);
 }

@@ -20,6 +20,7 @@
 
 struct config;
 struct heritage;
+struct heritage_build;
 struct model;
 
 struct supervisor_bodies {
@@ -34,6 +35,9 @@ struct supervisor_bodies {
     int (*worker)(const struct heritage *h);
     int (*router)(const struct heritage *h);
     int (*dispatcher)(const struct heritage *h); /* NULL: the gateway has no dispatcher */
+    int (*keeper)(const struct heritage *h);     /* with --fleet */
+    /* Fills in what the keeper publishes about the model and this build. */
+    void (*describe)(const struct model *m, struct heritage_build *ret);
 };
 
 /* Runs a gateway until it is stopped. Returns the exit status: 0 after a drain, 1 if it could not

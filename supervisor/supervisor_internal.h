@@ -21,6 +21,7 @@ struct loop;
 struct metrics;
 struct metrics_page;
 struct model;
+struct place_table;
 struct supervisor_bodies;
 struct suspects;
 struct tls_front;
@@ -31,6 +32,7 @@ enum supervisor_phase {
     PHASE_EXECUTOR, /* drain: the local executor ends its attempts, while all others serve it */
     PHASE_ROUTERS,  /* drain: routers finish, while workers serve them */
     PHASE_WORKERS,  /* drain: workers flush and end */
+    PHASE_KEEPER,   /* drain: with --fleet, the keeper ends */
     PHASE_KILLED,   /* everything was sent SIGKILL */
 };
 
@@ -43,6 +45,8 @@ struct supervisor {
     struct board *board;
     struct metrics *metrics;
     struct metrics_page *page;
+    struct place_table *fleet; /* own; NULL without --fleet */
+    bool joined; /* workers and routers were started: with --fleet, after the keeper */
     struct listeners listeners;
     int status_fds[2]; /* children write [1], we read [0] */
     struct loop_io status_io;
@@ -98,6 +102,9 @@ void reap_stuck(struct supervisor *s);
 
 /* Starts everything, from the settings to the first children. Returns -1 if that fails. */
 int supervisor_start(struct supervisor *s, struct err *e);
+
+/* Starts all children but the keeper. With --fleet their indexes come from the place table. */
+int supervisor_start_children(struct supervisor *s, struct err *e);
 
 /* Prepares folders, keys and sockets (take_place.c). */
 int supervisor_claim_folders(struct supervisor *s, struct err *e);
@@ -168,10 +175,21 @@ void supervisor_fail(struct supervisor *s, const char *process, const char *reas
 /* Checks whether the current phase is complete. Called after every death and report. */
 void supervisor_advance(struct supervisor *s);
 
+/* --- fleet_settings.c --- */
+
+/* Fills in the node's name and address. `listens`: HOST:PORT of the gateway. -1 with ERR_CONFIG. */
+int fleet_settings_resolve(struct config *c, const char *listens, struct err *e);
+
+/* Copies to freshly loaded settings what the running gateway has filled in. */
+void fleet_settings_keep(const struct config *live, struct config *fresh);
+
 /* --- reload.c --- */
 void reload_config(struct supervisor *s);
 
 /* --- adoption.c --- */
+
+/* True if the slot is a worker's whose place another node of the fleet owns. */
+bool adoption_is_foreign(const struct supervisor *s, unsigned slot);
 
 /* Makes a remaining process adopt a process's own place and those that it had adopted, if a process
  * remains. */

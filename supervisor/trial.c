@@ -143,4 +143,6 @@ void trial_move_aside(struct config *c)
     c->state_dir = mem_strdup(folder);
     c->run_dir = mem_strdup(folder);
     c->workers = c->routers = 1;
+    free(c->fleet); /* it joins none */
+    c->fleet = NULL;
 }

@@ -5,6 +5,7 @@
  *   RG_PREVIOUS         the running children: slot, pid, control socket, a worker's places
  *   RG_BINARY           the program's path, remembered because the file may be replaced
  *   RG_BEFORE           a descriptor of the previous binary, for a return until all serve
+ *   RG_BASE             the first index of this node, which the inherited sockets have
  *   RG_PAUSED           an order of the admin, which outlives a binary
  *   RG_FRONT            nginx, and the pipe of its output (tls_front.c)
  *   RG_EXECUTOR         the runner that belongs to this program (local_executor.c)
@@ -121,6 +122,8 @@ static void become_program(struct supervisor *s, int fd, int before_fd)
     local_executor_leave(s);
     tls_front_leave(s);
     leave_orders(s->board);
+    if (s->fleet)
+        leave_number("RG_BASE", (int)s->board->worker_base);
     listeners_hand_over(&s->listeners);
     set_inherited(s, true);
     *vec_push(&args) = s->upgrade.binary;
@@ -140,6 +143,7 @@ static void become_program(struct supervisor *s, int fd, int before_fd)
     (void)unsetenv("RG_BINARY");
     (void)unsetenv("RG_BEFORE");
     (void)unsetenv("RG_EXECUTOR");
+    (void)unsetenv("RG_BASE");
     forget_orders();
     errno = failure;
 }
@@ -224,6 +228,7 @@ static void read_previous(struct upgrade *u, const char *text)
 void upgrade_init(struct supervisor *s)
 {
     const char *binary = getenv("RG_BINARY"), *before = getenv("RG_BEFORE");
+    const char *base = getenv("RG_BASE");
     struct upgrade *u = &s->upgrade;
     ssize_t n;
 
@@ -240,6 +245,9 @@ void upgrade_init(struct supervisor *s)
         u->before_fd = (int)strtol(before, NULL, 10);
         (void)fcntl(u->before_fd, F_SETFD, FD_CLOEXEC);
     }
+    if (base && s->config->fleet)
+        s->config->worker_base = strtol(base, NULL, 10);
+    (void)unsetenv("RG_BASE");
     read_previous(u, getenv("RG_PREVIOUS"));
     local_executor_inherit(s);
     tls_front_inherit(s);

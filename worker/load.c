@@ -6,6 +6,8 @@
 
 #include "common/base/log.h"
 #include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "worker/session/record/commit.h"
 #include "worker/setup.h"
 #include "worker/text/model/model.h"
 #include "worker/text/tokens/tokenizer.h"
@@ -47,6 +49,13 @@ static void warn_of_settings(const struct config *c, const struct model *m)
         at = end + 1;
     }
     buf_done(&warnings);
+}
+
+void worker_describe(const struct model *m, struct heritage_build *ret)
+{
+    *ret = (struct heritage_build){.tokenizer = model_info(m)->fingerprint.tokenizer,
+                                   .oldest_record = RECORD_VERSION_OLDEST,
+                                   .newest_record = RECORD_VERSION};
 }
 
 /* Adds a line about the model to `remark`, for the supervisor's log. */

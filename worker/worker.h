@@ -13,6 +13,7 @@
 
 struct config;
 struct heritage;
+struct heritage_build;
 struct model;
 
 /* Appends a line to `mistakes` for each setting with which a worker could not start, and to
@@ -24,6 +25,9 @@ void worker_check(const struct config *c, bool model, struct buf *mistakes, stru
 int worker_load(const struct config *c, const struct model **ret, struct buf *remark,
                 struct err *e);
 void worker_unload(const struct model *m);
+
+/* Fills in the model's fingerprint and the versions of records that this build reads. */
+void worker_describe(const struct model *m, struct heritage_build *ret);
 
 /* Appends how far the model is supported, as one line without line end. Returns false if there is a
  * reservation. */

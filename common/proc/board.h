@@ -1,10 +1,10 @@
 /*
  * struct board: what the processes of one gateway know of each other, in shared memory made before
  * the first fork. One slot per process: the supervisor, then routers, then workers, then the
- * dispatcher. Slot numbers are the same as those of the metric pages. Writers: the supervisor
- * writes states, pids and adoption. A process writes its own heartbeat, engines_up and last words.
- * A worker that obeys an order writes `paused`. Every process reads. Fields are independent of each
- * other (relaxed atomics).
+ * dispatcher and the keeper. Slot numbers are the same as those of the metric pages. Writers: the
+ * supervisor writes states, pids and adoption. A process writes its own heartbeat, engines_up and
+ * last words. A worker that obeys an order writes `paused`. Every process reads. Fields are
+ * independent of each other (relaxed atomics).
  *
  * A worker is named by its index: worker_base + place. Other indexes, and those of retired workers,
  * resolve through the adoption table (board_resolve) or have no worker.
@@ -26,7 +26,8 @@ enum {
     BOARD_ROUTER0 = 1,
     BOARD_WORKER0 = BOARD_ROUTER0 + BOARD_ROUTERS_MAX,
     BOARD_DISPATCHER = BOARD_WORKER0 + BOARD_WORKERS_MAX,
-    BOARD_SLOTS = BOARD_DISPATCHER + 1,
+    BOARD_KEEPER = BOARD_DISPATCHER + 1, /* with --fleet */
+    BOARD_SLOTS = BOARD_KEEPER + 1,
     BOARD_WORDS_MAX = 256,
     BOARD_ENGINES_MAX = 32, /* further replicas are not counted across workers */
     BOARD_WORKS_MAX = 16,   /* what further threads of a worker work at is not recorded */

@@ -220,6 +220,47 @@ void keys_check_files(const char *admin_file, const char *secret_file, struct bu
     keys_free(k);
 }
 
+/* The first half of a MAC over what a fingerprint is about. */
+static void print_mac(const struct secret *secret, struct str text, char ret_text[KEYS_PRINT_MAX])
+{
+    const mbedtls_md_info_t *sha256 = mbedtls_md_info_from_type(MBEDTLS_MD_SHA256);
+    unsigned char mac[MAC_BYTES];
+
+    CHECK(mbedtls_md_hmac(sha256, (const unsigned char *)secret->text, secret->len,
+                          (const unsigned char *)text.p, text.len, mac) == 0);
+    for (size_t i = 0; i < KEYS_PRINT_MAX / 2; i++)
+        (void)snprintf(ret_text + 2 * i, 3, "%02x", mac[i]);
+}
+
+bool keys_print_secret(const struct keys *k, size_t i, char ret_text[KEYS_PRINT_MAX])
+{
+    if (i >= k->n_secrets)
+        return false;
+    print_mac(&k->secrets[i], STR("rollgate-fleet-1"), ret_text);
+    return true;
+}
+
+static int compare_digests(const void *a, const void *b)
+{
+    return memcmp(a, b, MAC_BYTES);
+}
+
+void keys_print_admins(const struct keys *k, char ret_text[KEYS_PRINT_MAX])
+{
+    struct buf text = {0};
+
+    (void)snprintf(ret_text, KEYS_PRINT_MAX, "none");
+    if (k->n_admins == 0)
+        return;
+    buf_puts(&text, "rollgate-fleet-admins-1");
+    buf_add(&text, k->admins, k->n_admins * sizeof(*k->admins));
+    /* in one order, whatever that of the file is */
+    qsort(text.p + text.len - k->n_admins * sizeof(*k->admins), k->n_admins, sizeof(*k->admins),
+          compare_digests);
+    print_mac(&k->secrets[0], buf_str(&text), ret_text);
+    erase_buffer(&text);
+}
+
 bool keys_required(const struct keys *k)
 {
     return k->required;

@@ -27,6 +27,7 @@
 enum {
     KEY_MAC_LEN = 64,
     KEY_EXECUTOR_MAX = 32,
+    KEYS_PRINT_MAX = 17,                              /* a fingerprint, with the NUL */
     KEY_TEXT_MAX = 4 + ID_TEXT_MAX + KEY_MAC_LEN + 2, /* with the NUL */
 };
 
@@ -43,6 +44,13 @@ void keys_free(struct keys *k);
 
 /* Checks the content of the two files (NULL: no file), and appends a line for each mistake. */
 void keys_check_files(const char *admin_file, const char *secret_file, struct buf *mistakes);
+
+/* Writes a fingerprint of secret number i, newest first, from which the secret cannot be found.
+ * False: there are at most i secrets. Nodes of a fleet compare fingerprints. */
+bool keys_print_secret(const struct keys *k, size_t i, char ret_text[KEYS_PRINT_MAX]);
+
+/* Writes a fingerprint of the set of admin keys, under the newest secret; "none" without keys. */
+void keys_print_admins(const struct keys *k, char ret_text[KEYS_PRINT_MAX]);
 
 /* Reports whether requests need a key (an admin key file is configured). */
 bool keys_required(const struct keys *k);

@@ -20,6 +20,9 @@ struct service;
 struct service_request;
 struct session;
 
+/* fleet.c */
+void fleet_get(struct service_request *r);
+
 /* create.c */
 void control_create(struct service_request *r);
 

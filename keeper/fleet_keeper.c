@@ -1,0 +1,170 @@
+/*
+ * The keeper's process (fleet_keeper.h).
+ *
+ *   start   opening.c, then the steps of join.c
+ *   beat    every fifth of the lease: the places are renewed, and all entries are listed again,
+ * which is how the beats of other nodes are seen drain   it stops at once: the supervisor ends it
+ * after the workers
+ */
+#include "keeper/fleet_keeper.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "keeper/keeper_state.h"
+
+enum { BEATS_PER_LEASE = 5, REPORT_BEFORE_MS = 1000 };
+
+void keeper_fail(struct fleet_keeper *k, const char *why)
+{
+    child_failed(k->h, why);
+    k->asking = true; /* no step follows */
+    loop_stop(k->loop);
+}
+
+void keeper_check_answer(struct fleet_keeper *k, const struct store_answer *a)
+{
+    bool lost = a->verdict == STORE_LOST || a->verdict == STORE_FAILED;
+
+    if (lost && !k->why[0])
+        log_error(NULL, "the store does not answer", LOG_T("reason", a->why));
+    else if (!lost && k->why[0])
+        log_info(NULL, "the store answers again");
+    (void)snprintf(k->why, sizeof(k->why), "%s", lost ? a->why : "");
+}
+
+/* --- what the store reports --- */
+
+static void publish_view(struct fleet_keeper *k)
+{
+    size_t refused = fleet_view_publish(&k->view, k->table, k->lease_ms);
+
+    if (refused > 0)
+        log_error(NULL, "the table of places is full, ignoring", LOG_U("places", refused));
+    keeper_publish_figures(k);
+}
+
+/* An entry, the end of a list, or the loss of the connection. */
+static void on_entry(void *ctx, const struct store_entry *entry, const char *why)
+{
+    struct fleet_keeper *k = ctx;
+
+    if (entry) {
+        fleet_view_add(&k->view, entry, clock_boot_ms());
+        if (!k->listing)
+            publish_view(k);
+        return;
+    }
+    k->listing = false;
+    if (why) {
+        fleet_view_interrupt(&k->view);
+        keeper_check_answer(k, &(struct store_answer){.verdict = STORE_LOST, .why = why});
+        return;
+    }
+    fleet_view_end_list(&k->view, clock_boot_ms());
+    publish_view(k);
+    if (k->step == JOINED)
+        join_restore(k);
+    else
+        join_continue(k);
+}
+
+void keeper_list(struct fleet_keeper *k)
+{
+    k->listing = true;
+    store_watch(k->store, on_entry, k);
+}
+
+/* --- time --- */
+
+/* A start that takes too long ends with the reason that the store gave. */
+static bool start_is_late(const struct fleet_keeper *k)
+{
+    int64_t limit = k->h->config->start_timeout_ms;
+
+    return k->step != JOINED &&
+           (int64_t)(clock_ms() - k->begun_ms) > MAX_OF(limit - REPORT_BEFORE_MS, limit / 2);
+}
+
+static void on_fleet_beat(struct loop_timer *t)
+{
+    struct fleet_keeper *k = CONTAINER_OF(t, struct fleet_keeper, beat);
+    char text[400];
+
+    loop_timer_set(k->loop, t, k->lease_ms / BEATS_PER_LEASE, on_fleet_beat);
+    if (start_is_late(k)) {
+        (void)snprintf(text, sizeof(text), "the node could not join the fleet in time%s%s",
+                       k->why[0] ? ": " : "", k->why);
+        keeper_fail(k, text);
+        return;
+    }
+    if (k->step == JOIN_INFO && !k->asking)
+        opening_ask(k);
+    if (k->step == JOIN_INFO)
+        return;
+    if (k->step == JOINED) {
+        ownership_claim_needed(k);
+        ownership_renew(k);
+    }
+    if (!k->listing)
+        keeper_list(k);
+}
+
+/* --- start and end --- */
+
+static void on_keeper_drain(struct child *c)
+{
+    struct fleet_keeper *k = CONTAINER_OF(c, struct fleet_keeper, child);
+
+    loop_stop(k->loop);
+}
+
+static void on_keeper_reload(struct child *c)
+{
+    struct fleet_keeper *k = CONTAINER_OF(c, struct fleet_keeper, child);
+
+    if (opening_read_keys(k) && k->step == JOINED)
+        join_write_keys(k);
+}
+
+int fleet_keeper_run(const struct heritage *h)
+{
+    struct fleet_keeper *k = mem_zalloc(sizeof(*k));
+    struct err e = {0};
+    int status = 1;
+
+    k->h = h;
+    k->table = h->fleet;
+    k->lease_ms = (uint64_t)h->config->fleet_lease_ms;
+    k->begun_ms = clock_ms();
+    (void)signal(SIGPIPE, SIG_IGN);
+    k->loop = loop_new(&e);
+    if (!k->loop || child_init(&k->child, k->loop, h, on_keeper_drain, &e) || opening_open(k, &e)) {
+        child_failed(h, e.text);
+        goto out;
+    }
+    k->child.on_reload = on_keeper_reload;
+    place_table_begin(k->table);
+    loop_timer_set(k->loop, &k->beat, k->lease_ms / BEATS_PER_LEASE, on_fleet_beat);
+    opening_ask(k);
+    loop_run(k->loop);
+    status = k->child.draining ? 0 : 1;
+out:
+    if (k->loop)
+        loop_timer_stop(k->loop, &k->beat);
+    store_free(k->store);
+    child_done(&k->child);
+    loop_free(k->loop);
+    fleet_view_done(&k->view);
+    vec_done(&k->renewals);
+    store_url_done(&k->url);
+    free(k);
+    return status;
+}

@@ -1,0 +1,266 @@
+/* What the store reports, by kind: three maps of entries (fleet_view.h). */
+#include "keeper/fleet_view.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/attrs.h"
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+#include "common/base/vec.h"
+
+static void free_map(struct map *m)
+{
+    struct map_slot *slot;
+
+    for (size_t at = 0; (slot = map_next(m, &at));)
+        free(slot->value);
+    map_done(m);
+}
+
+void fleet_view_done(struct fleet_view *v)
+{
+    free_map(&v->nodes);
+    free_map(&v->blocks);
+    free_map(&v->places);
+    buf_done(&v->fleet);
+}
+
+/* Copies a name; one that is too long is none that a node of ours has. */
+static void copy_name(char ret[FLEET_NAME_MAX], struct str name)
+{
+    (void)snprintf(ret, FLEET_NAME_MAX, "%.*s",
+                   (int)(name.len < FLEET_NAME_MAX && name.p ? name.len : 0), name.p ? name.p : "");
+}
+
+static void add_node(struct fleet_view *v, struct str name, const struct store_entry *e,
+                     uint64_t now_ms)
+{
+    struct seen_node *n = map_get(&v->nodes, name);
+
+    if (name.len == 0 || name.len >= FLEET_NAME_MAX)
+        return;
+    if (!n) {
+        n = mem_zalloc(sizeof(*n));
+        copy_name(n->name, name);
+        n->beat_ms = now_ms;
+        n->slot = FLEET_NO_NODE;
+        (void)map_set(&v->nodes, str_cstr(n->name), n);
+    }
+    if (n->beat != e->beat)
+        n->beat_ms = now_ms;
+    n->beat = e->beat;
+    n->seen_ms = now_ms;
+    n->edition = e->edition;
+    n->valid = node_entry_read(e->value, &n->entry) == 0;
+    n->round = v->round;
+}
+
+static void add_block(struct fleet_view *v, uint32_t block, const struct store_entry *e)
+{
+    struct seen_block *b = fleet_view_block(v, block);
+
+    if (!b) {
+        b = mem_zalloc(sizeof(*b));
+        b->block = block;
+        (void)snprintf(b->key, sizeof(b->key), "%u", block);
+        (void)map_set(&v->blocks, str_cstr(b->key), b);
+    }
+    copy_name(b->owner, e->value);
+    b->edition = e->edition;
+    b->round = v->round;
+}
+
+static void count_place(struct fleet_view *v, const struct seen_place *p, uint32_t change)
+{
+    if (p->index / FLEET_BLOCK_SIZE < FLEET_BLOCKS)
+        v->places_of_block[p->index / FLEET_BLOCK_SIZE] += change;
+}
+
+static void add_place(struct fleet_view *v, uint32_t index, const struct store_entry *e)
+{
+    struct seen_place *p = fleet_view_place(v, index);
+
+    if (!p) {
+        p = mem_zalloc(sizeof(*p));
+        p->index = index;
+        (void)snprintf(p->key, sizeof(p->key), "%u", index);
+        (void)map_set(&v->places, str_cstr(p->key), p);
+        count_place(v, p, 1);
+    }
+    copy_name(p->owner, e->owner);
+    p->epoch = e->epoch;
+    p->beat = e->beat;
+    p->whole = e->whole;
+    p->round = v->round;
+}
+
+/* Reads the number that follows `head` in a key. False: the key is of another kind. */
+static bool read_number(struct str key, struct str head, uint64_t max, uint32_t *ret)
+{
+    uint64_t number;
+
+    if (!str_starts(key, head) || str_to_u64(str_sub(key, head.len, SIZE_MAX), max, &number))
+        return false;
+    *ret = (uint32_t)number;
+    return true;
+}
+
+void fleet_view_add(struct fleet_view *v, const struct store_entry *e, uint64_t now_ms)
+{
+    static const struct str node = STR_LIT("node:");
+    uint32_t number;
+
+    if (str_starts(e->key, node)) {
+        add_node(v, str_sub(e->key, node.len, SIZE_MAX), e, now_ms);
+    } else if (read_number(e->key, STR("block:"), FLEET_BLOCKS - 1, &number)) {
+        add_block(v, number, e);
+    } else if (read_number(e->key, STR("place:"), UINT32_MAX, &number)) {
+        add_place(v, number, e);
+    } else if (str_eq_c(e->key, "fleet")) {
+        buf_clear(&v->fleet);
+        buf_add_str(&v->fleet, e->value);
+        v->fleet_edition = e->edition;
+        v->fleet_round = v->round;
+    }
+}
+
+/* Removes entries of a map that are older than this round, which they have at that offset. */
+static void remove_old(struct fleet_view *v, struct map *m, size_t round_offset, bool places)
+{
+    VEC(struct map_slot) old = {0};
+    struct map_slot *slot;
+
+    for (size_t at = 0; (slot = map_next(m, &at));)
+        if (*(const uint32_t *)(const void *)((const char *)slot->value + round_offset) != v->round)
+            *vec_push(&old) = *slot;
+    for (size_t i = 0; i < old.n; i++) {
+        if (places)
+            count_place(v, old.at[i].value, (uint32_t)-1);
+        v->places_gone |= places;
+        (void)map_take(m, old.at[i].key);
+        free(old.at[i].value);
+    }
+    vec_done(&old);
+}
+
+void fleet_view_end_list(struct fleet_view *v, uint64_t now_ms)
+{
+    if (v->unbroken_ms == 0)
+        v->unbroken_ms = now_ms;
+    remove_old(v, &v->nodes, offsetof(struct seen_node, round), false);
+    remove_old(v, &v->blocks, offsetof(struct seen_block, round), false);
+    remove_old(v, &v->places, offsetof(struct seen_place, round), true);
+    if (v->fleet_round != v->round)
+        buf_clear(&v->fleet);
+    v->round++;
+}
+
+struct seen_node *fleet_view_node(const struct fleet_view *v, const char *name)
+{
+    return map_get(&v->nodes, str_cstr(name));
+}
+
+struct seen_block *fleet_view_block(const struct fleet_view *v, uint32_t block)
+{
+    char key[16];
+
+    (void)snprintf(key, sizeof(key), "%u", block);
+    return map_get(&v->blocks, str_cstr(key));
+}
+
+struct seen_place *fleet_view_place(const struct fleet_view *v, uint32_t index)
+{
+    char key[16];
+
+    (void)snprintf(key, sizeof(key), "%u", index);
+    return map_get(&v->places, str_cstr(key));
+}
+
+uint32_t fleet_view_choose_block(const struct fleet_view *v, const char *name)
+{
+    uint32_t unused = FLEET_BLOCKS;
+
+    for (uint32_t block = 0; block < FLEET_BLOCKS; block++) {
+        const struct seen_block *b = fleet_view_block(v, block);
+
+        if (b && strcmp(b->owner, name) == 0)
+            return block;
+        if ((!b || !b->owner[0]) && v->places_of_block[block] == 0)
+            unused = MIN_OF(unused, block);
+    }
+    return unused;
+}
+
+void fleet_view_interrupt(struct fleet_view *v)
+{
+    v->unbroken_ms = 0;
+}
+
+bool fleet_view_is_lost(const struct fleet_view *v, const struct seen_node *n, uint64_t lease_ms)
+{
+    return v->unbroken_ms > 0 && n->seen_ms >= MAX_OF(n->beat_ms, v->unbroken_ms) + lease_ms;
+}
+
+static void publish_node(const struct fleet_view *v, struct seen_node *n, struct place_table *t,
+                         uint64_t lease_ms)
+{
+    uint32_t slot = place_table_slot(t, n->name);
+    enum fleet_node_state state = fleet_view_is_lost(v, n, lease_ms) ? FLEET_LOST
+                                  : n->entry.draining                ? FLEET_DRAINING
+                                                                     : FLEET_UP;
+    struct fleet_node old, node;
+    bool known;
+
+    n->slot = slot;
+    if (slot == FLEET_NO_NODE || !n->valid)
+        return;
+    known = place_table_node(t, slot, &old);
+    memset(&node, 0, sizeof(node));
+    memcpy(node.name, n->name, sizeof(node.name));
+    memcpy(node.address, n->entry.address, sizeof(node.address));
+    node.state = state;
+    node.load = n->entry.load;
+    node.block = n->entry.block;
+    node.edition = n->entry.edition;
+    node.since_ms = known && old.state == state ? old.since_ms : clock_wall_ms();
+    place_table_set_node(t, slot, &node);
+}
+
+/* Removes places that the store has no longer. */
+static void publish_gone(struct fleet_view *v, struct place_table *t)
+{
+    struct fleet_place place;
+
+    for (size_t at = 0; v->places_gone && place_table_next(t, &at, &place);)
+        if (!fleet_view_place(v, place.index))
+            place_table_remove(t, place.index);
+    v->places_gone = false;
+}
+
+/* An owner whose node has no entry is no owner that a request could be sent to. */
+static bool publish_place(const struct fleet_view *v, const struct seen_place *p,
+                          struct place_table *t)
+{
+    const struct seen_node *owner = fleet_view_node(v, p->owner);
+    struct fleet_place place = {.index = p->index,
+                                .node = owner && owner->valid ? owner->slot : FLEET_NO_NODE,
+                                .epoch = p->epoch,
+                                .whole = p->whole};
+
+    return place_table_set(t, &place);
+}
+
+size_t fleet_view_publish(struct fleet_view *v, struct place_table *t, uint64_t lease_ms)
+{
+    struct map_slot *slot;
+    size_t refused = 0;
+
+    for (size_t at = 0; (slot = map_next(&v->nodes, &at));)
+        publish_node(v, slot->value, t, lease_ms);
+    for (size_t at = 0; (slot = map_next(&v->places, &at));)
+        refused += !publish_place(v, slot->value, t);
+    publish_gone(v, t);
+    return refused;
+}

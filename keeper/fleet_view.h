@@ -1,0 +1,81 @@
+/*
+ * struct fleet_view: the entries of the store as the keeper has seen them last, and since when each
+ * beat stands still. Lists come again and again (store_watch); an entry that a list lacks is gone.
+ * Pure: times are the caller's, on clock_boot_ms.
+ */
+#ifndef RG_KEEPER_FLEET_VIEW_H
+#define RG_KEEPER_FLEET_VIEW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/buf.h"
+#include "common/base/map.h"
+#include "common/fleet/fleet_store.h"
+#include "common/fleet/place_table.h"
+#include "keeper/node_entry.h"
+
+struct seen_node {
+    char name[FLEET_NAME_MAX];
+    struct node_entry entry;
+    bool valid; /* the entry could be read */
+    uint64_t edition, beat;
+    uint64_t beat_ms, seen_ms; /* when this beat was seen first and last */
+    uint32_t round;
+    uint32_t slot; /* in the place table; FLEET_NO_NODE: none yet */
+};
+
+struct seen_block {
+    char key[16]; /* its number */
+    uint32_t block;
+    char owner[FLEET_NAME_MAX]; /* "": free */
+    uint64_t edition;
+    uint32_t round;
+};
+
+struct seen_place {
+    char key[16]; /* its index */
+    uint32_t index;
+    char owner[FLEET_NAME_MAX]; /* "": no owner */
+    uint64_t epoch, beat;
+    bool whole;
+    uint32_t round;
+};
+
+struct fleet_view {
+    struct map nodes, blocks, places;
+    struct buf fleet; /* value of the entry "fleet"; empty: there is none */
+    uint64_t fleet_edition;
+    uint32_t fleet_round;
+    uint32_t round;       /* number of lists that have ended */
+    uint64_t unbroken_ms; /* since when changes are seen without a gap; 0: not yet */
+    bool places_gone;     /* since the last publication */
+    uint32_t places_of_block[FLEET_BLOCKS];
+};
+
+void fleet_view_done(struct fleet_view *v);
+
+/* Adds an entry, or replaces what is known of it. */
+void fleet_view_add(struct fleet_view *v, const struct store_entry *e, uint64_t now_ms);
+
+/* A list has ended: removes what was reported neither by it nor since the list before. */
+void fleet_view_end_list(struct fleet_view *v, uint64_t now_ms);
+
+/* The connection broke: beats that stood still meanwhile say nothing. */
+void fleet_view_interrupt(struct fleet_view *v);
+
+/* NULL: the store has no such entry. */
+struct seen_node *fleet_view_node(const struct fleet_view *v, const char *name);
+struct seen_block *fleet_view_block(const struct fleet_view *v, uint32_t block);
+struct seen_place *fleet_view_place(const struct fleet_view *v, uint32_t index);
+
+/* Returns the block that a node has, else the smallest free one. FLEET_BLOCKS: all are used. */
+uint32_t fleet_view_choose_block(const struct fleet_view *v, const char *name);
+
+/* True if the same beat was seen for a whole lease, without a break of the connection. */
+bool fleet_view_is_lost(const struct fleet_view *v, const struct seen_node *n, uint64_t lease_ms);
+
+/* Writes all of it to the place table. Returns the number of places that did not fit. */
+size_t fleet_view_publish(struct fleet_view *v, struct place_table *t, uint64_t lease_ms);
+
+#endif

@@ -1,0 +1,212 @@
+/*
+ * The way into the fleet. Each step waits for a complete list of the store's entries, then makes at
+ * most one call, after which the list is read again. So a step that another node has overtaken
+ * decides anew.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/proc/board.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "keeper/keeper_state.h"
+
+/* An answer of a step, after which the list is read again. */
+static void on_step_done(void *ctx, const struct store_answer *a)
+{
+    struct fleet_keeper *k = ctx;
+
+    k->asking = false;
+    keeper_check_answer(k, a);
+    if (a->verdict == STORE_DONE || a->verdict == STORE_OVERTAKEN)
+        keeper_list(k); /* else the next beat does it */
+}
+
+static void put_entry(struct fleet_keeper *k, struct str key, struct str value, uint64_t edition)
+{
+    k->asking = true;
+    store_put(k->store, key, value, edition, (struct store_call){on_step_done, k});
+}
+
+/* --- what all nodes have in common --- */
+
+static void put_fleet(struct fleet_keeper *k)
+{
+    struct buf value = {0};
+
+    fleet_entry_write(&k->common, &value);
+    put_entry(k, STR("fleet"), buf_str(&value), k->view.fleet_edition + 1);
+    buf_done(&value);
+}
+
+void join_write_keys(struct fleet_keeper *k)
+{
+    put_fleet(k);
+}
+
+static bool check_fleet(struct fleet_keeper *k)
+{
+    struct fleet_entry stored;
+    const char *fault;
+
+    if (k->view.fleet.len == 0) {
+        put_fleet(k);
+        return false;
+    }
+    fault = fleet_entry_read(buf_str(&k->view.fleet), &stored)
+                ? "the entry `fleet` of the store has another form"
+                : fleet_entry_fault(&k->common, &stored);
+    if (fault)
+        keeper_fail(k, fault);
+    return !fault;
+}
+
+/* --- name and block --- */
+
+/* A node of our name that has another instance may live: its beat is watched for one lease. */
+static bool check_name(struct fleet_keeper *k)
+{
+    const struct seen_node *n = fleet_view_node(&k->view, k->name);
+    char text[512];
+
+    if (!n || !n->valid || strcmp(n->entry.instance, k->entry.instance) == 0)
+        return true;
+    if (k->watched_ms == 0) {
+        log_info(NULL, "a node of this name was here, watching its beat",
+                 LOG_T("address", n->entry.address), LOG_U("lease_ms", k->lease_ms));
+        k->watched_ms = clock_boot_ms();
+        k->watched_beat = n->beat;
+    }
+    if (n->beat != k->watched_beat) {
+        (void)snprintf(text, sizeof(text),
+                       "a node of the name \"%s\" lives at %s: choose another --fleet-node",
+                       k->name, n->entry.address);
+        keeper_fail(k, text);
+        return false;
+    }
+    return clock_boot_ms() - k->watched_ms >= k->lease_ms;
+}
+
+static void put_node(struct fleet_keeper *k)
+{
+    const struct seen_node *n = fleet_view_node(&k->view, k->name);
+    struct buf key = {0}, value = {0};
+
+    buf_printf(&key, "node:%s", k->name);
+    node_entry_write(&k->entry, &value);
+    put_entry(k, buf_str(&key), buf_str(&value), n ? n->edition + 1 : 1);
+    buf_done(&key);
+    buf_done(&value);
+}
+
+/* Chooses the block, which the node's entry names. False: the node cannot join. */
+static bool choose_block(struct fleet_keeper *k)
+{
+    const struct config *c = k->h->config;
+    char text[160];
+
+    k->entry.block = fleet_view_choose_block(&k->view, k->name);
+    if (k->entry.block == FLEET_BLOCKS) {
+        keeper_fail(k, "all blocks of indexes are used: too many nodes have had other names");
+        return false;
+    }
+    if (c->worker_base_given && c->worker_base != (int64_t)k->entry.block * FLEET_BLOCK_SIZE) {
+        (void)snprintf(text, sizeof(text),
+                       "--worker-base: the indexes of this node begin with %u; remove the setting",
+                       k->entry.block * FLEET_BLOCK_SIZE);
+        keeper_fail(k, text);
+        return false;
+    }
+    return true;
+}
+
+static bool node_is_written(const struct fleet_keeper *k)
+{
+    const struct seen_node *n = fleet_view_node(&k->view, k->name);
+
+    return n && n->valid && strcmp(n->entry.instance, k->entry.instance) == 0 &&
+           strcmp(n->entry.address, k->entry.address) == 0 && n->entry.block == k->entry.block;
+}
+
+static bool block_is_ours(const struct fleet_keeper *k)
+{
+    const struct seen_block *b = fleet_view_block(&k->view, k->entry.block);
+
+    return b && strcmp(b->owner, k->name) == 0;
+}
+
+static void put_block(struct fleet_keeper *k)
+{
+    const struct seen_block *b = fleet_view_block(&k->view, k->entry.block);
+    struct buf key = {0};
+
+    buf_printf(&key, "block:%u", k->entry.block);
+    put_entry(k, buf_str(&key), str_cstr(k->name), b ? b->edition + 1 : 1);
+    buf_done(&key);
+}
+
+/* --- the steps --- */
+
+static void finish_join(struct fleet_keeper *k)
+{
+    char remark[160];
+
+    k->step = JOINED;
+    place_table_set_self(k->table, place_table_slot(k->table, k->name));
+    (void)snprintf(remark, sizeof(remark), "node %s of fleet %s, indexes from %u", k->name,
+                   k->url.name, k->entry.block * FLEET_BLOCK_SIZE);
+    child_ready(&k->child, remark);
+}
+
+static bool has_places(struct fleet_keeper *k)
+{
+    size_t wanted = atomic_load(&k->h->board->workers);
+
+    if (k->claiming > 0)
+        return false;
+    return ownership_claim_block(k, wanted) >= wanted && k->claiming == 0;
+}
+
+void join_continue(struct fleet_keeper *k)
+{
+    if (k->asking)
+        return;
+    if (k->step == JOIN_FLEET && check_fleet(k))
+        k->step = JOIN_NAME;
+    if (k->step == JOIN_NAME && check_name(k) && choose_block(k))
+        k->step = JOIN_NODE;
+    if (k->step == JOIN_NODE && node_is_written(k)) {
+        k->step = JOIN_BLOCK;
+    } else if (k->step == JOIN_NODE) {
+        k->step = JOIN_NAME; /* until a list shows that no other node was faster */
+        put_node(k);
+        return;
+    }
+    if (k->step == JOIN_BLOCK && block_is_ours(k)) {
+        k->step = JOIN_PLACES;
+    } else if (k->step == JOIN_BLOCK) {
+        k->step = JOIN_NAME;
+        put_block(k);
+        return;
+    }
+    if (k->step == JOIN_PLACES && has_places(k))
+        finish_join(k);
+}
+
+/* The store was emptied, or has lost its tail. One entry a list is enough. */
+void join_restore(struct fleet_keeper *k)
+{
+    const struct seen_node *n = fleet_view_node(&k->view, k->name);
+    const struct seen_block *b = fleet_view_block(&k->view, k->entry.block);
+
+    if (k->asking)
+        return;
+    if (k->view.fleet.len == 0)
+        put_fleet(k);
+    else if (!n || !n->valid)
+        put_node(k);
+    else if (!b || !b->owner[0])
+        put_block(k);
+}

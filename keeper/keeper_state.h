@@ -1,0 +1,111 @@
+/*
+ * struct fleet_keeper: the state of the keeper, which its files share.
+ *
+ *     fleet_keeper.c   process, beats, what the store reports
+ *     opening.c        the node's files, and the check of the server
+ *     join.c           the way from the first connection to the first place
+ *     ownership.c      claims and renewals
+ */
+#ifndef RG_KEEPER_KEEPER_STATE_H
+#define RG_KEEPER_KEEPER_STATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/vec.h"
+#include "common/fleet/fleet_store.h"
+#include "common/fleet/place_table.h"
+#include "common/fleet/store_url.h"
+#include "common/os/loop.h"
+#include "common/proc/child.h"
+#include "keeper/fleet_view.h"
+#include "keeper/node_entry.h"
+
+enum join_step {
+    JOIN_INFO,   /* the server is checked */
+    JOIN_FLEET,  /* the keys are compared */
+    JOIN_NAME,   /* no other node has the name */
+    JOIN_NODE,   /* the node's entry is written */
+    JOIN_BLOCK,  /* the block's entry is written */
+    JOIN_PLACES, /* a place is claimed for each worker */
+    JOINED,
+};
+
+struct fleet_keeper {
+    struct child child;
+    struct loop *loop;
+    const struct heritage *h;
+    struct place_table *table;
+    struct store_url url;
+    struct store *store;
+    uint64_t lease_ms;
+    struct loop_timer beat;
+
+    char name[FLEET_NAME_MAX];
+    struct node_entry entry;   /* as this node writes it */
+    struct fleet_entry common; /* what all nodes must have in common */
+    struct fleet_view view;
+    bool listing; /* the store is asked for all entries */
+
+    enum join_step step;
+    bool asking;           /* a call of the current step has no answer yet */
+    uint64_t begun_ms;     /* when the start began */
+    uint64_t watched_beat; /* of the node with our name, and since when it is watched; 0: not yet */
+    uint64_t watched_ms;
+
+    VEC(struct store_renewal) renewals; /* of the call that has no answer yet */
+    bool renewing;
+    uint64_t sent_ms; /* when that call was sent */
+    size_t claiming;  /* claims without an answer */
+    char why[256];    /* why the store does not answer; "": it does */
+};
+
+/* --- fleet_keeper.c --- */
+
+/* Asks the store for all entries again. */
+void keeper_list(struct fleet_keeper *k);
+
+/* Records that a call failed, because of the store, or succeeded. Logs the first one of a kind. */
+void keeper_check_answer(struct fleet_keeper *k, const struct store_answer *a);
+
+/* Ends the process, because this node cannot be part of the fleet. */
+void keeper_fail(struct fleet_keeper *k, const char *why);
+
+/* --- fleet_figures.c --- */
+
+void keeper_publish_figures(struct fleet_keeper *k);
+
+/* --- opening.c --- */
+
+/* Reads the node's files and makes the store. -1 with the reason. */
+int opening_open(struct fleet_keeper *k, struct err *e);
+
+/* Asks the server about itself. The step is JOIN_FLEET after an answer that fits. */
+void opening_ask(struct fleet_keeper *k);
+
+/* Reads the keys again. True: they have changed. */
+bool opening_read_keys(struct fleet_keeper *k);
+
+/* --- join.c --- */
+
+/* Takes the next step, if the store's entries allow it. Called after each list. */
+void join_continue(struct fleet_keeper *k);
+
+/* Writes the fingerprints of changed keys. */
+void join_write_keys(struct fleet_keeper *k);
+
+/* Writes entries of this node again that the store has lost. Called after each list. */
+void join_restore(struct fleet_keeper *k);
+
+/* --- ownership.c --- */
+
+/* Claims places of the node's block until `wanted` are owned. Returns the number that are owned. */
+size_t ownership_claim_block(struct fleet_keeper *k, size_t wanted);
+
+/* Claims places that workers of this node need and that no other node owns. */
+void ownership_claim_needed(struct fleet_keeper *k);
+
+/* Renews all places that are owned, unless a renewal has no answer yet. */
+void ownership_renew(struct fleet_keeper *k);
+
+#endif

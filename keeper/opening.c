@@ -1,0 +1,118 @@
+/*
+ * What precedes the first step of join.c: the node's own entry, its keys, the connection, and the
+ * check of the server.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/fleet/redis_info.h"
+#include "common/fleet/redis_store.h"
+#include "common/os/file.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "common/proc/ids.h"
+#include "keeper/keeper_state.h"
+
+enum { INSTANCE_HEX = 32 };
+
+static int read_keys(struct fleet_keeper *k, struct err *e)
+{
+    const struct config *c = k->h->config;
+    struct keys *keys = NULL;
+
+    if (keys_load(c->admin_key_file, c->key_secret_file, c->state_dir, &keys, e))
+        return -1;
+    fleet_entry_make(keys, &k->common);
+    keys_free(keys);
+    return 0;
+}
+
+/* Keys may have been rotated: a node that joins later compares with the new ones. */
+bool opening_read_keys(struct fleet_keeper *k)
+{
+    struct fleet_entry before = k->common;
+    struct err e;
+
+    if (read_keys(k, &e)) {
+        log_error(NULL, "keys are unchanged", LOG_T("reason", e.text));
+        return false;
+    }
+    return memcmp(&before, &k->common, sizeof(before)) != 0;
+}
+
+/* Reads the instance, a random name of the state folder, which is made once. */
+static int read_instance(struct fleet_keeper *k, struct err *e)
+{
+    char path[4096 + 32], aside[4096 + 40];
+    struct buf text = {0};
+    struct ids *ids;
+
+    (void)snprintf(path, sizeof(path), "%s/fleet-instance", k->h->state_dir);
+    (void)snprintf(aside, sizeof(aside), "%s.new", path);
+    if (file_read(path, 1024, &text, e) == 0 && text.len == INSTANCE_HEX) {
+        memcpy(k->entry.instance, text.p, INSTANCE_HEX);
+        buf_done(&text);
+        return 0;
+    }
+    buf_done(&text);
+    ids = ids_new(e);
+    if (!ids)
+        return -1;
+    ids_hex(ids, k->entry.instance, INSTANCE_HEX / 2);
+    ids_free(ids);
+    if (file_write(path, aside, str_of(k->entry.instance, INSTANCE_HEX), true))
+        return err_sys(e, ERR_IO, "cannot write %s", path);
+    return 0;
+}
+
+static void fill_entry(struct fleet_keeper *k)
+{
+    const struct heritage *h = k->h;
+
+    (void)snprintf(k->name, sizeof(k->name), "%s", h->config->fleet_node);
+    (void)snprintf(k->entry.address, sizeof(k->entry.address), "%s", h->config->fleet_address);
+    (void)snprintf(k->entry.build, sizeof(k->entry.build), "%s", RG_VERSION);
+    (void)snprintf(k->entry.tokenizer, sizeof(k->entry.tokenizer), "%016llx",
+                   (unsigned long long)h->build.tokenizer);
+    k->entry.oldest_record = h->build.oldest_record;
+    k->entry.newest_record = h->build.newest_record;
+}
+
+int opening_open(struct fleet_keeper *k, struct err *e)
+{
+    fill_entry(k);
+    if (read_keys(k, e) || read_instance(k, e) ||
+        store_url_parse(str_cstr(k->h->config->fleet), &k->url, e))
+        return -1;
+    k->store = redis_store_new(k->loop, &k->url, (unsigned)k->lease_ms, e);
+    return k->store ? 0 : -1;
+}
+
+static void on_info(void *ctx, const struct store_answer *a)
+{
+    struct fleet_keeper *k = ctx;
+    const char *fault;
+
+    k->asking = false;
+    keeper_check_answer(k, a);
+    if (a->verdict == STORE_LOST)
+        return; /* the next beat asks again */
+    if (a->verdict != STORE_DONE)
+        log_warn(NULL, "the store does not allow INFO, its settings are not checked",
+                 LOG_T("reason", a->why));
+    fault = a->n_texts > 0 ? redis_info_fault(a->texts[0]) : NULL;
+    if (fault) {
+        keeper_fail(k, fault);
+        return;
+    }
+    k->step = JOIN_FLEET;
+    keeper_list(k);
+}
+
+void opening_ask(struct fleet_keeper *k)
+{
+    k->asking = true;
+    redis_store_info(k->store, (struct store_call){on_info, k});
+}

@@ -1,0 +1,199 @@
+/*
+ * Which places this node owns.
+ *
+ *   claim    a place of the node's block that has no owner, or that this node owned before. A claim
+ *            whose answer was lost is made again at the next beat
+ *   renew    all places in one call. A place that is fenced has another owner, or the store has
+ *            forgotten our claim: then it is claimed with the epoch that we know
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/proc/board.h"
+#include "common/proc/heritage.h"
+#include "common/proc/metrics.h"
+#include "keeper/keeper_state.h"
+
+enum { CLAIM_TRIES = 3 };
+
+/* --- claims --- */
+
+struct place_claim {
+    struct fleet_keeper *k;
+    uint32_t index;
+    uint64_t known;
+    unsigned tries;
+};
+
+static void on_claimed(void *ctx, const struct store_answer *a);
+
+static void send_claim(struct place_claim *c, uint64_t beat)
+{
+    struct fleet_keeper *k = c->k;
+    const struct store_claim claim = {.place = c->index,
+                                      .block = c->index / FLEET_BLOCK_SIZE,
+                                      .me = str_cstr(k->name),
+                                      .beat = beat,
+                                      .known = c->known};
+
+    c->tries++;
+    store_claim(k->store, &claim, (struct store_call){on_claimed, c});
+}
+
+static void claim_place(struct fleet_keeper *k, uint32_t index, uint64_t beat, uint64_t known)
+{
+    struct place_claim *c = mem_zalloc(sizeof(*c));
+
+    *c = (struct place_claim){.k = k, .index = index, .known = known};
+    k->claiming++;
+    send_claim(c, beat);
+}
+
+/* Enters a place that is ours now. */
+static void enter_place(struct fleet_keeper *k, uint32_t index, uint64_t epoch, uint64_t answers_ms)
+{
+    if (!place_table_set_own(k->table, index, epoch, answers_ms)) {
+        log_error(NULL, "a node owns 256 places at most, ignoring", LOG_U("index", index));
+        return;
+    }
+    metrics_count(k->h->page, METRIC_fleet_claims, 1);
+    log_info(NULL, "place claimed", LOG_U("index", index), LOG_U("epoch", epoch));
+}
+
+static void on_claimed(void *ctx, const struct store_answer *a)
+{
+    struct place_claim *c = ctx;
+    struct fleet_keeper *k = c->k;
+
+    keeper_check_answer(k, a);
+    if (a->verdict == STORE_ALIVE && str_eq_c(a->owner, k->name) && c->tries < CLAIM_TRIES) {
+        send_claim(c, a->beat); /* an earlier try was done, but its answer was lost */
+        return;
+    }
+    if (a->verdict == STORE_DONE && a->epoch <= FLEET_EPOCH_MAX)
+        enter_place(k, c->index, a->epoch, c->known ? clock_boot_ms() + k->lease_ms : 0);
+    else if (a->verdict != STORE_LOST)
+        log_warn(NULL, "place not claimed, ignoring", LOG_U("index", c->index),
+                 LOG_T("reason", a->why ? a->why : store_verdict_name(a->verdict)),
+                 LOG_S("owner", a->owner));
+    k->claiming--;
+    free(c);
+    if (k->claiming == 0 && k->step == JOIN_PLACES)
+        keeper_list(k);
+}
+
+/* True if no other node has the place. */
+static bool is_claimable(const struct fleet_keeper *k, const struct seen_place *p)
+{
+    return !p || !p->owner[0] || strcmp(p->owner, k->name) == 0;
+}
+
+/* After an upgrade of this gateway the place is ours as before. */
+static bool continue_place(struct fleet_keeper *k, const struct seen_place *p)
+{
+    const struct seen_node *self = fleet_view_node(&k->view, k->name);
+
+    if (!k->h->upgraded || !p || strcmp(p->owner, k->name) != 0 || !self ||
+        strcmp(self->entry.instance, k->entry.instance) != 0)
+        return false;
+    enter_place(k, p->index, p->epoch, 0);
+    return true;
+}
+
+size_t ownership_claim_block(struct fleet_keeper *k, size_t wanted)
+{
+    uint32_t first = k->entry.block * FLEET_BLOCK_SIZE;
+    size_t owned = 0, claimed = 0;
+
+    for (uint32_t i = 0; i < FLEET_BLOCK_SIZE; i++) {
+        const struct seen_place *p = fleet_view_place(&k->view, first + i);
+
+        if (place_table_own_epoch(k->table, first + i) || continue_place(k, p)) {
+            owned++;
+        } else if (p && is_claimable(k, p)) {
+            claim_place(k, first + i, p->beat, 0);
+            claimed++;
+        }
+    }
+    for (uint32_t i = 0; i < FLEET_BLOCK_SIZE && owned + claimed < wanted; i++) {
+        if (fleet_view_place(&k->view, first + i) || place_table_own_epoch(k->table, first + i))
+            continue;
+        claim_place(k, first + i, 0, 0);
+        claimed++;
+    }
+    return owned;
+}
+
+void ownership_claim_needed(struct fleet_keeper *k)
+{
+    const struct board *b = k->h->board;
+    uint32_t first = k->entry.block * FLEET_BLOCK_SIZE;
+
+    if (k->claiming > 0)
+        return;
+    for (uint32_t i = 0; i < BOARD_WORKERS_MAX; i++) {
+        const struct seen_place *p = fleet_view_place(&k->view, first + i);
+
+        if (atomic_load(&b->slots[BOARD_WORKER0 + i].state) != BOARD_EMPTY &&
+            place_table_own_epoch(k->table, first + i) == 0 && is_claimable(k, p))
+            claim_place(k, first + i, p ? p->beat : 0, 0);
+    }
+}
+
+/* --- renewals --- */
+
+/* The store refuses our epoch. */
+static void on_fenced(struct fleet_keeper *k, const struct store_renewal *at, uint64_t base)
+{
+    if (place_table_own_epoch(k->table, at->place) != at->epoch)
+        return; /* claimed again meanwhile */
+    if (base < at->epoch) {
+        log_warn(NULL, "the store has forgotten a place of this node, claiming it again",
+                 LOG_U("index", at->place), LOG_U("epoch", at->epoch));
+        claim_place(k, at->place, 0, at->epoch);
+        return;
+    }
+    metrics_count(k->h->page, METRIC_fleet_fenced, 1);
+    log_error(NULL, "another node owns a place of this node now", LOG_U("index", at->place),
+              LOG_U("epoch", at->epoch), LOG_U("claim", base));
+    (void)place_table_set_own(k->table, at->place, 0, 0);
+}
+
+static void on_renewed(void *ctx, const struct store_answer *a)
+{
+    struct fleet_keeper *k = ctx;
+    size_t refused = 0;
+
+    k->renewing = false;
+    keeper_check_answer(k, a);
+    if (a->verdict != STORE_DONE)
+        return;
+    place_table_set_reached(k->table, k->sent_ms);
+    for (size_t i = 0; i < k->renewals.n; i++) {
+        if (refused < a->n_refused && a->refused[refused].i == i)
+            on_fenced(k, &k->renewals.at[i], a->refused[refused++].epoch);
+        else
+            place_table_set_renewed(k->table, k->renewals.at[i].place, k->sent_ms);
+    }
+}
+
+void ownership_renew(struct fleet_keeper *k)
+{
+    struct fleet_own_place own;
+
+    if (k->renewing || k->claiming > 0) /* a place that is being claimed has no epoch to renew */
+        return;
+    vec_clear(&k->renewals);
+    for (size_t at = 0; place_table_next_own(k->table, &at, &own);) {
+        if (own.epoch > 0)
+            *vec_push(&k->renewals) = (struct store_renewal){
+                .place = own.index, .epoch = own.epoch, .whole = own.whole_epoch == own.epoch};
+    }
+    k->renewing = true;
+    k->sent_ms = clock_boot_ms();
+    store_renew(k->store, str_cstr(k->name), k->renewals.at, k->renewals.n,
+                (struct store_call){on_renewed, k});
+}

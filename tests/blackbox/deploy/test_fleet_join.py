@@ -1,0 +1,177 @@
+"""Nodes join a fleet: names, blocks of indexes, refusals with their reason, beats, and a store that goes and returns."""
+import json
+import re
+import signal
+import subprocess
+
+import pytest
+
+import gateway as g
+from store_kit import Server
+
+LEASE = "1s"
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Server(tmp_path / "store") as s:
+        yield s
+
+
+def node(store, name, **more):
+    made = g.Gateway(**{"engine": "builtin:echo", "workers": 1, "fleet": store.url(), "fleet-node": name, "fleet-lease": LEASE,
+                        "key-secret-file": secret_file(store), **more})
+    made.allow("the store does not answer")     # its server is stopped first
+    return made
+
+
+def secret_file(store, text="s" * 40):
+    path = store.folder / f"secret-{text[0]}"
+    path.write_text(text + "\n")
+    return str(path)
+
+
+def fleet(gateway):
+    return gateway.get("/fleet").json()
+
+
+def states(gateway):
+    return {n["name"]: n["state"] for n in fleet(gateway)["nodes"]}
+
+
+def places(gateway):
+    return {p["index"]: p.get("node") for p in fleet(gateway)["places"]}
+
+
+def reason_of(gateway):
+    """Starts a gateway that cannot start; the reason that it gives."""
+    gateway.start(wait=False)
+    assert gateway.wait(60) == 1, gateway.log()
+    gateway.allow("cannot start", "start failed", "process died")
+    return re.search(r"start failed .*reason=\"?([^\n]*)", gateway.log())[1]
+
+
+def test_nodes_get_blocks_of_their_own_and_see_each_other(store):
+    a, b = node(store, "a", workers=2).start(), node(store, "b").start()
+    made = [gw.post("/sessions", {}).json()["session_id"].split("-")[0] for gw in (a, a, b)]
+    assert set(made[:2]) <= {"w0", "w1"} and made[2] == "w256"
+    for gw in (a, b):
+        g.wait_until(lambda gw=gw: states(gw) == {"a": "up", "b": "up"}, 20, "both nodes are seen")
+        g.wait_until(lambda gw=gw: places(gw) == {0: "a", 1: "a", 256: "b"}, 20, "all places are seen")
+        found = fleet(gw)
+        assert found["name"] == "test" and found["node"] == ("a" if gw is a else "b")
+        assert {n["address"] for n in found["nodes"]} == {f"127.0.0.1:{a.port}", f"127.0.0.1:{b.port}"}
+        assert all(p["epoch"] > 1_700_000_000_000 and p["whole"] for p in found["places"])
+    assert a.metrics()['rollgate_fleet_nodes{state="up"}'] == 2 and a.metrics()["rollgate_fleet_places"] == 2
+    shown = subprocess.run([a.binary, "fleet", "status", f"--gateway={a.url}"], capture_output=True, text=True, check=True).stdout
+    assert re.search(r"^a +up .* 127\.0\.0\.1", shown, re.M) and re.search(r"^b +up ", shown, re.M), shown
+    parsed = subprocess.run([a.binary, "fleet", "status", f"--gateway={a.url}", "--json"], capture_output=True, text=True, check=True)
+    assert json.loads(parsed.stdout)["node"] == "a"
+    b.destroy()
+    g.wait_until(lambda: states(a)["b"] == "lost", 20, "the beat of b stands still")
+
+
+def test_a_node_keeps_its_block_and_its_sessions_over_a_restart(store):
+    a, b = node(store, "a").start(), node(store, "b").start()
+    session = b.post("/sessions", {}).json()["session_id"]
+    b.stop()
+    b.start()
+    assert b.get(f"/sessions/{session}").json()["session_id"] == session
+    assert b.post("/sessions", {}).json()["session_id"].startswith("w256-")
+    keeper = b.child("keeper")
+    epochs = {p["index"]: p["epoch"] for p in fleet(b)["places"]}
+    b.allow("process died", "killed by signal")
+    subprocess.run(["kill", "-KILL", str(keeper)], check=True)
+    g.wait_until(lambda: b.child("keeper") not in (None, keeper), 20, "the keeper was replaced")
+    b.wait_line(r"keeper.*process serves|process serves.*keeper")
+    assert {p["index"]: p["epoch"] for p in fleet(b)["places"]} == epochs
+    a.stop()
+
+
+def test_an_upgrade_keeps_the_places(store):
+    a = node(store, "a").start()
+    session = a.post("/sessions", {}).json()["session_id"]
+    before = fleet(a)["places"]
+    a.log_start = len(a.log())
+    a.signal(signal.SIGUSR2)
+    a.wait_serving()
+    assert a.get(f"/sessions/{session}").json()["session_id"] == session
+    g.wait_until(lambda: fleet(a)["places"] == before, 20, "the places are as before")
+
+
+def test_a_second_node_of_a_name_does_not_start(store):
+    a = node(store, "a").start()
+    assert f'the name "a" lives at 127.0.0.1:{a.port}' in reason_of(node(store, "a")).replace('\\"', '"')
+    session = a.post("/sessions", {}).json()["session_id"]
+    assert a.get(f"/sessions/{session}").status == 200
+    # a lost node's name is free after a lease, with its block
+    a.destroy()
+    other = node(store, "a").start()
+    assert other.has_line("watching its beat")
+    assert other.post("/sessions", {}).json()["session_id"].startswith("w0-")
+
+
+@pytest.mark.parametrize("settings, reason", [
+    ({"key-secret-file": "other"}, "another key secret"),
+    ({"admin-key-file": "keys"}, "other admin keys"),
+    ({"worker-base": 0}, "--worker-base: the indexes of this node begin with 256"),
+])
+def test_a_node_that_does_not_fit_is_refused(store, settings, reason, tmp_path):
+    node(store, "a").start()
+    if "key-secret-file" in settings:
+        settings = {"key-secret-file": secret_file(store, "o" * 40)}
+    if "admin-key-file" in settings:
+        (tmp_path / "keys").write_text("an-admin-key-of-this-test\n")
+        settings = {"admin-key-file": str(tmp_path / "keys")}
+    assert reason in reason_of(node(store, "b", **settings))
+
+
+def test_a_server_that_deletes_records_is_refused(store):
+    store.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    assert "maxmemory-policy" in reason_of(node(store, "a"))
+
+
+def test_a_store_that_is_not_there_is_named(store):
+    store.stop()
+    a = node(store, "a", **{"start-timeout": "3s"})
+    assert "could not join the fleet in time: " in reason_of(a) and str(store.port) in a.log()
+
+
+def test_settings_that_contradict_a_fleet_are_refused(store, tmp_path):
+    wrong = {
+        "durability=none": "--durability",
+        "peer=256-257=127.0.0.1:9": "--peer",
+        "session-ids=bare": "--session-ids",
+        "fleet-node=A_b": "--fleet-node",
+        "fleet-address=0.0.0.0:80": "--fleet-address",
+        "fleet=redis://:9": "--fleet",
+        "worker-base=7": "--worker-base",
+    }
+    for setting, named in wrong.items():
+        done = subprocess.run([g.BINARY, "config", "--check", f"--fleet={store.url()}", f"--state-dir={tmp_path}/s", f"--{setting}"],
+                              capture_output=True, text=True, check=False)
+        assert done.returncode == 2 and f"{named}:" in done.stderr, (setting, done.stderr)
+    done = subprocess.run([g.BINARY, "config", "--check", "--fleet-node=a"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "--fleet-node: needs --fleet" in done.stderr
+
+
+def test_a_store_that_was_away_or_emptied_gets_its_places_again(store):
+    a = node(store, "a").start()
+    epoch = fleet(a)["places"][0]["epoch"]
+    store.stop()
+    a.wait_line("the store does not answer")
+    store.start()       # its data are gone
+    a.wait_line("the store has forgotten a place")
+    g.wait_until(lambda: [p["node"] for p in fleet(a)["places"]] == ["a"] and fleet(a)["places"][0]["epoch"] > epoch, 20,
+                 "the place is claimed again")
+    assert not fleet(a)["places"][0]["whole"]
+    g.wait_until(lambda: store.ask("HGET", "rg:test:block:0", "value") == "a" and store.ask("HGET", "rg:test:fleet", "value"), 20,
+                 "the entries are written again")
+
+
+def test_without_a_fleet_nothing_exists(start):
+    a = start()
+    assert a.get("/fleet").status == 404
+    assert a.child("keeper") is None
+    shown = subprocess.run([a.binary, "fleet", "status", f"--gateway={a.url}"], capture_output=True, text=True, check=False)
+    assert shown.returncode == 1 and "--fleet" in shown.stderr

@@ -1,0 +1,133 @@
+#include "keeper/fleet_view.h"
+
+#include <stdio.h>
+
+#include "testing.h"
+
+enum { LEASE_MS = 5000 };
+
+static void add(struct fleet_view *v, const char *key, const char *value, const char *owner,
+                uint64_t beat, uint64_t now_ms)
+{
+    const struct store_entry e = {.key = str_cstr(key),
+                                  .value = str_cstr(value),
+                                  .owner = str_cstr(owner),
+                                  .beat = beat,
+                                  .epoch = 100 + beat,
+                                  .edition = 1,
+                                  .whole = true};
+
+    fleet_view_add(v, &e, now_ms);
+}
+
+static void add_node(struct fleet_view *v, const char *name, uint64_t beat, uint64_t now_ms)
+{
+    struct node_entry n = {
+        .address = "10.0.0.7:8600", .instance = "i", .build = "b", .tokenizer = "t", .block = 1};
+    struct buf value = {0};
+    char key[80];
+
+    (void)snprintf(key, sizeof(key), "node:%s", name);
+    node_entry_write(&n, &value);
+    buf_add_c(&value, 0);
+    add(v, key, value.p, "", beat, now_ms);
+    buf_done(&value);
+}
+
+static enum fleet_node_state state_of(struct fleet_view *v, struct place_table *t, const char *name)
+{
+    struct fleet_node node = {0};
+
+    (void)fleet_view_publish(v, t, LEASE_MS);
+    cr_assert(place_table_node(t, place_table_slot(t, name), &node));
+    return node.state;
+}
+
+/* A list that has one node and one place. */
+static void list(struct fleet_view *v, uint64_t beat, uint64_t now_ms)
+{
+    add_node(v, "a", beat, now_ms);
+    add(v, "place:256", "", "a", beat, now_ms);
+    fleet_view_end_list(v, now_ms);
+}
+
+TEST(fleet_view, a_node_is_lost_when_its_beat_was_seen_for_a_lease)
+{
+    struct place_table *t = place_table_new();
+    struct fleet_view v = {0};
+    struct fleet_place place;
+    struct fleet_node node;
+
+    list(&v, 3, 1000);
+    list(&v, 4, 4000);
+    list(&v, 4, 4000 + LEASE_MS - 1);
+    cr_assert_eq(state_of(&v, t, "a"), FLEET_UP);
+    cr_assert(place_table_find(t, 256, &place) && place.epoch == 104 && place.whole);
+    cr_assert(place_table_node(t, place.node, &node));
+    cr_assert_str_eq(node.name, "a");
+    list(&v, 4, 4000 + LEASE_MS);
+    cr_assert_eq(state_of(&v, t, "a"), FLEET_LOST);
+    list(&v, 5, 4001 + LEASE_MS);
+    cr_assert_eq(state_of(&v, t, "a"), FLEET_UP);
+    fleet_view_done(&v);
+    place_table_free(t);
+}
+
+TEST(fleet_view, an_outage_of_the_store_makes_no_node_look_lost)
+{
+    struct place_table *t = place_table_new();
+    struct fleet_view v = {0};
+
+    list(&v, 4, 1000);
+    fleet_view_interrupt(&v);
+    list(&v, 4, 1000 + 3 * LEASE_MS);
+    cr_assert_eq(state_of(&v, t, "a"), FLEET_UP);
+    list(&v, 4, 1000 + 4 * LEASE_MS - 1);
+    cr_assert_eq(state_of(&v, t, "a"), FLEET_UP);
+    list(&v, 4, 1000 + 4 * LEASE_MS);
+    cr_assert_eq(state_of(&v, t, "a"), FLEET_LOST);
+    fleet_view_done(&v);
+    place_table_free(t);
+}
+
+TEST(fleet_view, what_a_list_lacks_is_gone)
+{
+    struct place_table *t = place_table_new();
+    struct fleet_view v = {0};
+    struct fleet_place place;
+
+    add_node(&v, "a", 1, 1000);
+    add(&v, "place:7", "", "a", 1, 1000);
+    add(&v, "place:8", "", "nobody-knows", 1, 1000);
+    add(&v, "fleet", "{}", "", 0, 1000);
+    fleet_view_end_list(&v, 1000);
+    (void)fleet_view_publish(&v, t, LEASE_MS);
+    cr_assert(place_table_find(t, 7, &place));
+    cr_assert(place_table_find(t, 8, &place) && place.node == FLEET_NO_NODE);
+    fleet_view_end_list(&v, 1000); /* an empty one */
+    (void)fleet_view_publish(&v, t, LEASE_MS);
+    cr_assert_not(place_table_find(t, 7, &place));
+    cr_assert_null(fleet_view_node(&v, "a"));
+    cr_assert_eq(v.fleet.len, 0);
+    fleet_view_done(&v);
+    place_table_free(t);
+}
+
+TEST(fleet_view, a_node_gets_its_own_block_or_the_smallest_free_one)
+{
+    struct fleet_view v = {0};
+
+    cr_assert_eq(fleet_view_choose_block(&v, "a"), 0);
+    add(&v, "block:0", "a", "", 0, 1);
+    add(&v, "block:1", "", "", 0, 1); /* given back, but it has a place */
+    add(&v, "place:300", "", "", 0, 1);
+    add(&v, "block:2", "b", "", 0, 1);
+    add(&v, "block:3906", "b", "", 0, 1); /* no such block */
+    cr_assert_eq(fleet_view_choose_block(&v, "a"), 0);
+    cr_assert_eq(fleet_view_choose_block(&v, "b"), 2);
+    cr_assert_eq(fleet_view_choose_block(&v, "c"), 3);
+    fleet_view_end_list(&v, 1000);
+    fleet_view_end_list(&v, 1000);
+    cr_assert_eq(fleet_view_choose_block(&v, "c"), 0);
+    fleet_view_done(&v);
+}

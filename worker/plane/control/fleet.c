@@ -1,0 +1,119 @@
+/* GET /fleet: the nodes, and who owns which place, as the keeper of this node sees them. */
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "common/codec/json.h"
+#include "common/fleet/place_table.h"
+#include "common/fleet/store_url.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "worker/plane/control/handlers.h"
+#include "worker/plane/service/respond.h"
+#include "worker/plane/service/service.h"
+
+static const char *const state_names[] = {
+    [FLEET_UP] = "up", [FLEET_DRAINING] = "draining", [FLEET_LOST] = "lost"};
+
+static void put_node(const struct fleet_node *n, struct json_out *out)
+{
+    json_out_obj(out);
+    json_out_member_cstr(out, "name", n->name);
+    json_out_member_cstr(out, "address", n->address);
+    json_out_member_cstr(out, "state", state_names[n->state]);
+    json_out_key(out, "since");
+    json_out_seconds(out, n->since_ms);
+    json_out_member_i64(out, "first_index", (int64_t)n->block * FLEET_BLOCK_SIZE);
+    json_out_end_obj(out);
+}
+
+/* The dispatcher's place has no index. */
+static void put_place(const struct place_table *t, const struct fleet_place *p,
+                      struct json_out *out)
+{
+    struct fleet_node owner;
+
+    json_out_obj(out);
+    json_out_key(out, "index");
+    if (p->index == FLEET_DISPATCHER)
+        json_out_cstr(out, "dispatcher");
+    else
+        json_out_i64(out, p->index);
+    json_out_key(out, "node");
+    if (place_table_node(t, p->node, &owner))
+        json_out_cstr(out, owner.name);
+    else
+        json_out_null(out);
+    json_out_member_i64(out, "epoch", (int64_t)p->epoch);
+    json_out_member_bool(out, "whole", p->whole);
+    json_out_end_obj(out);
+}
+
+/* Places that this node owns: what the store lacks of them, and their last renewal. */
+static void put_own(const struct place_table *t, struct json_out *out)
+{
+    struct fleet_own_place own;
+    uint64_t now_ms = clock_boot_ms();
+
+    json_out_key(out, "own");
+    json_out_arr(out);
+    for (size_t at = 0; place_table_next_own(t, &at, &own);) {
+        if (own.epoch == 0 || own.index == FLEET_DISPATCHER)
+            continue;
+        json_out_obj(out);
+        json_out_member_i64(out, "index", own.index);
+        json_out_member_i64(out, "epoch", (int64_t)own.epoch);
+        json_out_member_i64(out, "behind", (int64_t)own.behind);
+        json_out_key(out, "renewed_s");
+        if (own.renewed_ms > 0)
+            json_out_seconds(out, now_ms - own.renewed_ms);
+        else
+            json_out_null(out);
+        json_out_end_obj(out);
+    }
+    json_out_end_arr(out);
+}
+
+static void put_fleet(const struct place_table *t, struct json_out *out)
+{
+    struct fleet_node node = {0};
+    struct fleet_place place;
+
+    json_out_key(out, "node");
+    if (place_table_node(t, place_table_self(t), &node))
+        json_out_cstr(out, node.name);
+    else
+        json_out_null(out);
+    json_out_key(out, "nodes");
+    json_out_arr(out);
+    for (uint32_t slot = 0; slot < FLEET_NODES_MAX; slot++)
+        if (place_table_node(t, slot, &node))
+            put_node(&node, out);
+    json_out_end_arr(out);
+    json_out_key(out, "places");
+    json_out_arr(out);
+    for (size_t at = 0; place_table_next(t, &at, &place);)
+        put_place(t, &place, out);
+    json_out_end_arr(out);
+    put_own(t, out);
+}
+
+void fleet_get(struct service_request *r)
+{
+    const struct heritage *h = r->service->heritage;
+    struct store_url url;
+    struct buf answer = {0};
+    struct json_out out = json_out_to(&answer);
+    struct err e;
+
+    if (!h->fleet || store_url_parse(str_cstr(h->config->fleet), &url, &e)) {
+        err_set(&e, ERR_NOT_FOUND, "this gateway is in no fleet: it was started without --fleet");
+        respond_error(r, NULL, &e);
+        return;
+    }
+    json_out_obj(&out);
+    json_out_member_cstr(&out, "name", url.name);
+    put_fleet(h->fleet, &out);
+    json_out_end_obj(&out);
+    respond_json_buf(r, &answer);
+    buf_done(&answer);
+    store_url_done(&url);
+}
