@@ -67,6 +67,11 @@ struct store_refusal {
     uint64_t base; /* STORE_FENCED: the entry's */
 };
 
+/* A log in the store has the records first .. next-1. */
+struct store_log {
+    uint64_t first, next;
+};
+
 /* The answer to a call. Fields that the function does not return are zero. Memory is the store's,
  * until the function returns. */
 struct store_answer {
@@ -87,6 +92,7 @@ struct store_answer {
     uint64_t first, next;
     const struct str *texts;
     size_t n_texts;
+    const struct store_log *logs; /* read without a session: n_texts of them, of the ids */
 
     /* put, after STORE_OVERTAKEN */
     struct str value;
@@ -198,7 +204,7 @@ static inline void store_drop(struct store *s, uint32_t place, uint64_t epoch, s
 }
 
 /* Reads records from number `from` on: at most 1 MiB, or one. Without a session: the ids that have
- * a log. */
+ * a log, and how long it is. */
 static inline void store_read(struct store *s, uint32_t place, struct str session, uint64_t from,
                               struct store_call call)
 {

@@ -75,6 +75,27 @@ bool redis_read_texts(struct arena *arena, const struct resp *r, struct store_an
     return r->kind == RESP_ARRAY;
 }
 
+bool redis_read_lengths(struct arena *arena, const struct resp *r, struct store_answer *a)
+{
+    const struct resp *list = resp_has_items(r, 2) ? &r->items[1] : NULL;
+    struct store_log *logs;
+    struct str *ids;
+
+    if (!resp_has_items(list, 0) || list->n % 3 != 0)
+        return false;
+    a->n_texts = list->n / 3;
+    a->texts = ids = arena_calloc(arena, a->n_texts, sizeof(*ids));
+    a->logs = logs = arena_calloc(arena, a->n_texts, sizeof(*logs));
+    for (size_t i = 0; i < a->n_texts; i++) {
+        ids[i] = resp_text(list, 3 * i);
+        logs[i].first = resp_number(list, 3 * i + 1, 0);
+        logs[i].next = resp_number(list, 3 * i + 2, 0);
+        if (!ids[i].p || logs[i].next < logs[i].first)
+            return false;
+    }
+    return true;
+}
+
 bool redis_read_log(struct arena *arena, const struct resp *r, struct store_answer *a)
 {
     a->first = resp_number(r, 1, 0);

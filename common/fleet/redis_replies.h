@@ -22,6 +22,7 @@ bool redis_read_claim(struct arena *arena, const struct resp *r, struct store_an
 bool redis_read_refusals(struct arena *arena, const struct resp *r, struct store_answer *a);
 bool redis_read_base(struct arena *arena, const struct resp *r, struct store_answer *a);
 bool redis_read_texts(struct arena *arena, const struct resp *r, struct store_answer *a);
+bool redis_read_lengths(struct arena *arena, const struct resp *r, struct store_answer *a);
 bool redis_read_log(struct arena *arena, const struct resp *r, struct store_answer *a);
 bool redis_read_edition(struct arena *arena, const struct resp *r, struct store_answer *a);
 

@@ -391,12 +391,9 @@ static void redis_read(struct store *store, uint32_t place, struct str session, 
     struct str sessions = sessions_key(s, place);
 
     if (!session.p) {
-        struct buf *out = redis_link_begin(s->link);
-
-        resp_begin_command(out, 2);
-        resp_add_word(out, STR("HKEYS"));
-        resp_add_word(out, sessions);
-        redis_link_end(s->link, on_plain_reply, new_call(s, call, redis_read_texts));
+        call_script(s, SCRIPT_lengths, 1,
+                    (const struct str[]){sessions, log_key(s, place, STR(""))}, 2,
+                    new_call(s, call, redis_read_lengths));
         return;
     }
     call_script(s, SCRIPT_read, 2,

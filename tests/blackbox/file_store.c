@@ -401,16 +401,20 @@ static void file_drop(struct store *store, uint32_t place, uint64_t epoch, struc
 static void read_ids(struct file_store *s, uint32_t place, struct store_answer *a)
 {
     struct str *texts = arena_calloc(&s->arena, s->logs.n, sizeof(*texts));
+    struct store_log *logs = arena_calloc(&s->arena, s->logs.n, sizeof(*logs));
     struct str prefix = arena_printf(&s->arena, "%u/", (unsigned)place);
     struct map_slot *slot;
     size_t at = 0;
 
     a->texts = texts;
+    a->logs = logs;
     while ((slot = map_next(&s->logs, &at))) {
         const struct file_log *log = slot->value;
 
-        if (log->records.n > 0 && str_starts(log->name, prefix))
-            texts[a->n_texts++] = str_sub(log->name, prefix.len, SIZE_MAX);
+        if (log->records.n == 0 || !str_starts(log->name, prefix))
+            continue;
+        logs[a->n_texts] = (struct store_log){log->first, log->first + log->records.n};
+        texts[a->n_texts++] = str_sub(log->name, prefix.len, SIZE_MAX);
     }
 }
 

@@ -91,6 +91,15 @@ static void on_answer(void *ctx, const struct store_answer *a)
     for (size_t i = 0; i < a->n_texts; i++)
         json_out_str(&o, a->texts[i]);
     json_out_end_arr(&o);
+    json_out_key(&o, "logs");
+    json_out_arr(&o);
+    for (size_t i = 0; i < a->n_texts && a->logs; i++) {
+        json_out_arr(&o);
+        json_out_i64(&o, (int64_t)a->logs[i].first);
+        json_out_i64(&o, (int64_t)a->logs[i].next);
+        json_out_end_arr(&o);
+    }
+    json_out_end_arr(&o);
     json_out_end_obj(&o);
     print_line(&line);
     free(order);

@@ -233,6 +233,11 @@ class Driver:
     def ids_of(self, place):
         return sorted(self.call("read", place=place)["texts"])
 
+    def lengths(self, place):
+        """{session: [first, next]}."""
+        a = self.call("read", place=place)
+        return dict(zip(a["texts"], a["logs"]))
+
     def put(self, key, value, edition):
         return self.call("put", key=key, value=value, edition=edition)
 
