@@ -34,7 +34,7 @@ for store in STORES:
 add_room("worker/engine/wire", "worker/engine")
 add_room("worker/export", "worker/media", *STORES, "worker/engine/wire")
 add_room("worker/residency", "worker/session")
-add_room("worker/ledger", "worker/residency")
+add_room("worker/ledger", "common/fleet", "worker/residency")
 add_room("worker/plane/call", "worker/engine", "worker/media", "worker/trace", "worker/ledger")
 add_room("worker/sink", "worker/export", "worker/plane/call")
 add_room("worker/plane/service", "worker/viewer", "worker/dialect", "worker/sink")

@@ -8,7 +8,6 @@
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/base/mem.h"
 #include "common/fleet/redis_info.h"
 #include "common/fleet/redis_store.h"
 #include "common/fleet/store_url.h"

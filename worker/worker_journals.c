@@ -9,6 +9,7 @@
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
+#include "worker/ledger/ledger.h"
 #include "worker/residency/places.h"
 #include "worker/residency/residency.h"
 #include "worker/session/store/session.h"
@@ -28,9 +29,11 @@ enum { LOOK_PLACES = 64 }; /* places that are checked between two pauses */
 
 static bool session_needed(void *ctx, struct str id)
 {
+    const struct call_env *env = ctx;
     bool ended = false;
 
-    return session_find_any(ctx, id, &ended) || ended;
+    return session_find_any(env->store, id, &ended) || ended ||
+           !ledger_drop_session(env->ledger, id);
 }
 
 /* Drops all records of deleted and aborted sessions except their end. */
@@ -40,8 +43,7 @@ static void drop_gone(struct worker_state *w)
     char *id;
 
     while ((id = session_take_gone(env->store))) {
-        journal_drop_earlier(places_find(env->residency->places, str_cstr(id))->journal,
-                             str_cstr(id));
+        ledger_end_session(env->ledger, str_cstr(id));
         free(id);
     }
 }
@@ -78,7 +80,7 @@ MAY_PAUSE static int drop_absent(struct worker_state *w, size_t i)
     struct err e;
 
     while (journal_drop_batch(env->residency->places->at[i].journal, &at, session_needed,
-                              env->store, LOOK_PLACES))
+                              (void *)(uintptr_t)env, LOOK_PLACES))
         if (task_pause(&e))
             return -1;
     w->many_absent = w->many_absent || at.dropped >= JOURNAL_LAST_WORDS;

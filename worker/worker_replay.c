@@ -48,6 +48,8 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
         deliveries_replay(w->service.calls.ledger->deliveries, payload);
         return 0;
     }
+    ledger_add_replayed(w->service.calls.ledger, w->opening_index, session_id, payload,
+                        (uint32_t)journal_records(w->opening, session_id));
     if (session_apply(w->service.calls.store, payload, &bad)) {
         /* a record of a different program, which must not be dropped */
         if (bad.kind == ERR_UNSUPPORTED) {
@@ -73,8 +75,8 @@ static void drop_orphan(struct worker_state *w, struct journal *j, char *id)
     (void)session_find_any(w->service.calls.store, str_cstr(id), &ended);
     w->skipped -= ended;
     if (ended)
-        journal_drop_earlier(j, str_cstr(id));
-    else
+        ledger_end_session(w->service.calls.ledger, str_cstr(id));
+    else if (!w->service.calls.ledger->copy) /* else the next look-over drops both */
         journal_drop_session(j, str_cstr(id));
     free(id);
 }
@@ -94,6 +96,7 @@ int worker_state_open_place(struct worker_state *w, uint32_t index, struct err *
     if (setup_journal(w->h, index, dir, sizeof(dir), &o))
         return err_set(e, ERR_CONFIG, "the state folder's path is too long");
     session_store_lazy(env->store, true);
+    w->opening_index = index;
     w->replayed = fragments_new();
     rc = journal_open(w->loop, &o, on_replayed, w, &w->opening, e);
     j = w->opening;

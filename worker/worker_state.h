@@ -31,6 +31,7 @@ struct worker_state {
         size_t n, cap;
     } orphans;                  /* sessions of these records */
     struct journal *opening;    /* journal whose records are being replayed */
+    uint32_t opening_index;     /* index of its place */
     struct fragments *replayed; /* fragments of its calls */
     struct web_rules *web;      /* from where pictures may be fetched; NULL: from nowhere */
     struct media_store *media;

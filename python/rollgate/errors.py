@@ -135,6 +135,10 @@ class BudgetExhausted(Ended):
     code = "budget_exhausted"
 
 
+class SessionLost(Ended):
+    code = "session_lost"
+
+
 class AttemptEnded(Ended):
     code = "attempt_ended"
 
@@ -217,6 +221,14 @@ class StorageFull(Retryable):
 
 class StorageFailed(Retryable):
     code = "storage_failed"
+
+
+class StorageUnavailable(Retryable):
+    code = "storage_unavailable"
+
+
+class OwnerChanged(Retryable):
+    code = "owner_changed"
 
 
 class MemoryFull(Retryable):

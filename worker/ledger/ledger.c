@@ -12,6 +12,7 @@
 #include "common/proc/metrics.h"
 #include "worker/ledger/delivery.h"
 #include "worker/ledger/fragments.h"
+#include "worker/ledger/second_copy.h"
 #include "worker/residency/places.h"
 #include "worker/residency/residency.h"
 #include "worker/session/store/session.h"
@@ -27,6 +28,8 @@ void ledger_forget(struct ledger *l, void *ctx)
 
     for (size_t i = 0; i < p->n; i++)
         journal_forget(p->at[i].journal, ctx);
+    if (l->copy)
+        second_copy_forget(l->copy, ctx);
 }
 
 /* Notes lie in the journal of the commits that they speak of: there they come behind them. */
@@ -86,6 +89,64 @@ static void notify_changed(const struct ledger *l, struct str id, bool was_hidde
 void ledger_release_call(struct ledger *l, struct str session_id, uint64_t call)
 {
     fragments_drop(l->fragments, journal_of(l, session_id), session_id, call);
+    if (l->copy)
+        second_copy_release_call(l->copy, session_id, call);
+}
+
+void ledger_end_session(struct ledger *l, struct str session_id)
+{
+    journal_drop_earlier(journal_of(l, session_id), session_id);
+    if (l->copy)
+        second_copy_end_session(l->copy, session_id);
+}
+
+bool ledger_drop_session(struct ledger *l, struct str session_id)
+{
+    return !l->copy || second_copy_drop_session(l->copy, session_id);
+}
+
+int ledger_check_owner(const struct ledger *l, struct str session_id, struct err *e)
+{
+    const struct place_journal *place = places_find(l->residency->places, session_id);
+
+    return l->copy ? second_copy_check_read(l->copy, place->index, session_id, e) : 0;
+}
+
+/* Reports the record to all that follow the journal. */
+static void note_record(struct ledger *l, const struct place_journal *place, struct str session_id,
+                        struct str record)
+{
+    size_t records = journal_records(place->journal, session_id);
+
+    if (records == 0) /* a session that is over */
+        return;
+    fragments_add(l->fragments, place->journal, session_id, record, (uint32_t)(records - 1));
+    if (l->copy)
+        second_copy_add(l->copy, place->index, session_id, record, (uint32_t)(records - 1));
+}
+
+void ledger_add_replayed(struct ledger *l, uint32_t index, struct str session_id, struct str record,
+                         uint32_t number)
+{
+    if (l->copy)
+        second_copy_add(l->copy, index, session_id, record, number);
+}
+
+int ledger_add_back(struct ledger *l, struct str session_id, struct str record, struct err *e)
+{
+    const struct place_journal *place = places_find(l->residency->places, session_id);
+    struct session_request q;
+    struct str id;
+
+    if (journal_append(place->journal, session_id, record, NULL, NULL, e) < 0)
+        return -1;
+    note_record(l, place, session_id, record);
+    if (session_apply(l->residency->store, record, e))
+        return -1;
+    if (session_record_commits(record, &id, &q))
+        ledger_open_delivery(l, id, q.body_hash, q.key, q.call);
+    residency_watch(l->residency);
+    return 0;
 }
 
 int ledger_room(const struct ledger *l, struct str session_id, uint64_t more, struct err *e)
@@ -113,6 +174,8 @@ int ledger_write_call(struct ledger *l, struct str session_id, struct str record
 
 void ledger_wait_durable(const struct ledger *l, struct str session_id, struct ledger_done done)
 {
+    if (l->copy && !second_copy_await(l->copy, session_id, done))
+        return;
     if (journal_await(journal_of(l, session_id), done.fn, done.ctx) > 0)
         done.fn(done.ctx);
 }
@@ -123,9 +186,9 @@ int ledger_write(struct ledger *l, struct str session_id, struct str record,
                  struct ledger_done done, struct err *e)
 {
     struct residency *r = l->residency;
-    struct journal *j = journal_of(l, session_id);
+    const struct place_journal *place = places_find(r->places, session_id);
+    struct journal *j = place->journal;
     struct err applied = {0};
-    size_t records;
     bool there, was_hidden = l->changed && is_hidden(l, session_id, &there);
     int rc;
 
@@ -133,8 +196,10 @@ int ledger_write(struct ledger *l, struct str session_id, struct str record,
         return err_set(e, ERR_ENGINE_INVALID,
                        "what is to be recorded has %zu bytes; a record has at most %d", record.len,
                        JOURNAL_RECORD_MAX);
+    if (l->copy && second_copy_check(l->copy, place->index, session_id, e))
+        return -1;
     task_atomic(1); /* no other task sees a record that is half applied */
-    rc = journal_append(j, session_id, record, done.fn, done.ctx, e);
+    rc = journal_append(j, session_id, record, l->copy ? NULL : done.fn, done.ctx, e);
     if (rc < 0) {
         task_atomic(-1);
         metrics_count(r->page, METRIC_journal_errors, 1);
@@ -142,14 +207,14 @@ int ledger_write(struct ledger *l, struct str session_id, struct str record,
             e->kind = ERR_STORAGE_FAILED;
         return -1;
     }
-    records = journal_records(j, session_id);
-    if (records > 0)
-        fragments_add(l->fragments, j, session_id, record, (uint32_t)(records - 1));
+    note_record(l, place, session_id, record);
     CHECK(session_apply(r->store, record, &applied) == 0);
     if (l->changed)
         notify_changed(l, session_id, was_hidden);
     residency_watch(r);
-    if (rc > 0 && done.fn)
+    if (done.fn && l->copy)
+        ledger_wait_durable(l, session_id, done);
+    else if (rc > 0 && done.fn)
         done.fn(done.ctx);
     task_atomic(-1);
     return 0;

@@ -15,21 +15,26 @@ struct deliveries;
 struct fragments;
 struct model;
 struct residency;
+struct second_copy;
 
 struct ledger {
     struct residency *residency;
     struct deliveries *deliveries; /* committed answers that did not arrive (yet) */
     struct fragments *fragments;   /* fragments of the calls that run */
+    struct second_copy *copy;      /* in the fleet's store; NULL: no fleet */
     uint64_t session_bytes; /* limit of one session's records, beyond which its calls add none; 0:
                                none */
     void (*changed)(void *ctx, struct str session_id); /* after each change; NULL: no viewer */
     void *changed_ctx;
 };
 
-/* The function to call when a record is durable; fn may be NULL. */
+/* The function to call when a record is durable; fn may be NULL. In a fleet the record is durable
+ * when the store has it, too. If that cannot be waited for, `failed` is called instead: the record
+ * is kept, and a repeated request waits again. */
 struct ledger_done {
     void (*fn)(void *ctx);
     void *ctx;
+    void (*failed)(void *ctx, const struct err *e); /* set if fn is */
 };
 
 /* Appends the record to the journal and applies it. `done` is called once it is as durable as
@@ -71,6 +76,23 @@ void ledger_open_delivery(struct ledger *l, struct str session_id, const uint64_
 /* Releases the fragments of a call that has failed or was abandoned: its commit will not come. A
  * call without fragments is no error. */
 void ledger_release_call(struct ledger *l, struct str session_id, uint64_t call);
+
+/* The session is over: its last record is all that is needed, here and in the fleet's store. */
+void ledger_end_session(struct ledger *l, struct str session_id);
+
+/* Nobody needs the session. False: the fleet's store has its log yet; ask again later. */
+bool ledger_drop_session(struct ledger *l, struct str session_id);
+
+/* The journal of place `index` has the record as that number of its session, and is replayed. The
+ * fleet's store counts it whether or not it applies. */
+void ledger_add_replayed(struct ledger *l, uint32_t index, struct str session_id, struct str record,
+                         uint32_t number);
+
+/* Journals and applies a record that only the fleet's store has. */
+int ledger_add_back(struct ledger *l, struct str session_id, struct str record, struct err *e);
+
+/* -1 if requests of the session may not be answered now (second_copy.h). */
+int ledger_check_owner(const struct ledger *l, struct str session_id, struct err *e);
 
 /* Takes back what is pending for ctx. */
 void ledger_forget(struct ledger *l, void *ctx);

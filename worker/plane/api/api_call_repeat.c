@@ -8,6 +8,7 @@
 #include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
 #include "worker/plane/api/api_call.h"
+#include "worker/plane/service/awaits.h"
 #include "worker/session/call/session_call.h"
 #include "worker/session/store/session.h"
 #include "worker/session/store/session_past.h"
@@ -109,6 +110,21 @@ MAY_PAUSE static bool join_running(struct api_call *c, const struct call_input *
     return true;
 }
 
+/* In a fleet the first try may have ended before the store had the answer. -1: it is refused. */
+MAY_PAUSE static int await_recorded(struct api_call *c, struct session *s)
+{
+    struct durable_wait durable = {0};
+    struct err e = {0};
+
+    if (!c->service->calls.ledger->copy)
+        return 0;
+    ledger_wait_durable(c->service->calls.ledger, session_id(s), durable_wait_done(&durable));
+    if (await_durable(c->service, &durable, &e) == 0)
+        return 0;
+    c->listener.sink->failed(c->listener.ctx, &e);
+    return -1;
+}
+
 /* Records that no running call is repeated. */
 static void record_new(const struct api_call *c, struct session *s)
 {
@@ -145,7 +161,7 @@ bool api_call_repeats(struct api_call *c, const struct call_input *in)
         waited = found == MISSING_MAYBE ? api_call_await(c) : 0;
         if (found == MISSING_SURELY) {
             api_call_heed(c);
-            return api_call_replay(c, s, call);
+            return await_recorded(c, s) || api_call_replay(c, s, call);
         }
         if (waited == 0)
             record_new(c, s);

@@ -79,6 +79,15 @@ static void on_durable(void *ctx)
     model_call_wake(t);
 }
 
+/* Records why the fleet's store has not confirmed the answer. The journal has it. */
+static void on_undurable(void *ctx, const struct err *e)
+{
+    struct model_call *t = ctx;
+
+    t->undurable = *e;
+    model_call_wake(t);
+}
+
 /* Writes, journals and applies the record. Uses up the plan. */
 static int write_record(struct model_call *t)
 {
@@ -87,7 +96,7 @@ static int write_record(struct model_call *t)
 
     if (rc == 0)
         rc = ledger_write_call(t->env->ledger, t->in.session_id, buf_str(&record),
-                               (struct ledger_done){on_durable, t}, &t->err);
+                               (struct ledger_done){on_durable, t, on_undurable}, &t->err);
     if (rc == 0)
         t->plan = NULL;
     buf_done(&record);
@@ -109,6 +118,12 @@ static int commit(struct model_call *t)
 
 /* --- the end of the answer --- */
 
+static void open_delivery(struct model_call *t)
+{
+    ledger_open_delivery(t->env->ledger, t->in.session_id, t->in.body_hash,
+                         t->in.req->idempotency_key, (uint64_t)t->call);
+}
+
 /* Sends the end of the answer to all listeners, after each has had all earlier events. */
 MAY_PAUSE static int send_end(struct model_call *t)
 {
@@ -118,11 +133,25 @@ MAY_PAUSE static int send_end(struct model_call *t)
     t->finished = arena_calloc(&t->arena, t->n_samples, sizeof(*t->finished));
     model_call_log_end(t, t->unrecorded ? "unrecorded" : "ok");
     if (!t->unrecorded)
-        ledger_open_delivery(t->env->ledger, t->in.session_id, t->in.body_hash,
-                             t->in.req->idempotency_key, (uint64_t)t->call);
+        open_delivery(t);
     for (uint32_t i = 0; i < t->n_samples; i++)
         t->finished[i] = t->samples[i].out;
     call_listeners_finish(t, t->finished, t->n_samples);
+    return 0;
+}
+
+/* A failed wait leaves an answer that a repeated request gets, when it is durable. */
+MAY_PAUSE static int await_record(struct model_call *t)
+{
+    while (!t->durable && !t->unrecorded) {
+        if (model_call_wait(t))
+            return -1;
+        if (t->undurable.kind == ERR_NONE)
+            continue;
+        open_delivery(t);
+        t->err = t->undurable;
+        return -1;
+    }
     return 0;
 }
 
@@ -133,8 +162,5 @@ int call_commit_answers(struct model_call *t)
     if (!t->unrecorded && (call_make_messages(t) || write_fragments(t) || commit(t)))
         return -1;
     t->committed = true;
-    while (!t->durable && !t->unrecorded)
-        if (model_call_wait(t))
-            return -1;
-    return send_end(t);
+    return await_record(t) ? -1 : send_end(t);
 }

@@ -88,6 +88,7 @@ struct model_call {
     bool rendered, answered;  /* the prompt is rendered; the engine calls have ended */
     bool committed;           /* the record is applied, or there will be none */
     bool head_sent, durable, failing;
+    struct err undurable; /* in a fleet: why the record is not durable in time */
     bool gone;        /* the call fails because its clients have left */
     bool freed;       /* the call was freed while its task ran; the task frees the memory */
     bool ended;       /* the call's session has ended, so ended_calls.c ends the call */

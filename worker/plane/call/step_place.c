@@ -117,6 +117,14 @@ static void on_dropped(void *ctx)
     model_call_wake(t);
 }
 
+static void on_undropped(void *ctx, const struct err *e)
+{
+    struct model_call *t = ctx;
+
+    t->undurable = *e;
+    model_call_wake(t);
+}
+
 /* Recorded now, so that a crash does not bring the discarded checkpoint back. */
 int call_record_drop(struct model_call *t)
 {
@@ -127,9 +135,14 @@ int call_record_drop(struct model_call *t)
         return 0;
     session_drop_record(t->plan, clock_wall_ms(), &record);
     rc = ledger_write(t->env->ledger, t->in.session_id, buf_str(&record),
-                      (struct ledger_done){on_dropped, t}, &t->err);
+                      (struct ledger_done){on_dropped, t, on_undropped}, &t->err);
     buf_done(&record);
-    while (rc == 0 && !t->dropped)
+    while (rc == 0 && !t->dropped) {
         rc = model_call_wait(t);
+        if (rc == 0 && t->undurable.kind != ERR_NONE) {
+            t->err = t->undurable;
+            rc = -1;
+        }
+    }
     return rc;
 }

@@ -30,6 +30,7 @@ struct bulk_order {
     struct session_walk walk;
     uint64_t newest;  /* newest serial at the begin; sessions made later are left alone */
     size_t undurable; /* number of records that are not durable yet */
+    struct err why;   /* why a record will not be durable in time */
     struct sibling_round *round;
     struct waiter changed;        /* woken when a record is durable or a sibling has answered */
     size_t ended, failed, silent; /* number of sessions, and of workers that did not answer */
@@ -100,9 +101,18 @@ static void on_durable(void *ctx)
     waiter_wake(&b->changed);
 }
 
+/* The session has ended here, and nobody may rely on that yet. */
+static void on_undurable(void *ctx, const struct err *e)
+{
+    struct bulk_order *b = ctx;
+
+    b->why = *e;
+    on_durable(b);
+}
+
 static void end_session(struct bulk_order *b, struct session *s)
 {
-    struct ledger_done done = {on_durable, b};
+    struct ledger_done done = {on_durable, b, on_undurable};
     struct err e = {0};
     int rc;
 
@@ -205,6 +215,10 @@ MAY_PAUSE static int end_all(struct bulk_order *b, struct err *e)
     while (b->round || b->undurable > 0)
         if (task_wait(&b->changed, e))
             return -1;
+    if (b->why.kind != ERR_NONE) {
+        *e = b->why;
+        return -1;
+    }
     if (b->silent == 0)
         return 0;
     return err_set(e, ERR_WORKER_UNAVAILABLE,

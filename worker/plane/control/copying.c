@@ -132,9 +132,9 @@ static int add_record(struct copying *c, struct str record, struct ledger_done d
 
 MAY_PAUSE static int write_last(struct copying *c, struct str record, struct err *e)
 {
-    struct waiter durable = {0};
+    struct durable_wait durable = {0};
 
-    if (add_record(c, record, (struct ledger_done){waiter_on_event, &durable}, e))
+    if (add_record(c, record, durable_wait_done(&durable), e))
         return -1;
     c->whole = true;
     metrics_count(env_of(c)->page, METRIC_sessions_created, 1);

@@ -1,5 +1,5 @@
 /* POST /sessions: checks whether there is space, and makes one session or a group. The answer with
- * all ids and keys is written together with the records, and sent when the last record is durable.
+ * all ids and keys is written together with the records, and sent when all records are durable.
  *
  * A group is never left partial: the task is shielded from its first record on, and a worker that
  * drains waits for it. */
@@ -139,8 +139,8 @@ struct creating {
     struct minted_group group;
     uint64_t now_ms;
     int64_t made;
-    struct json_out out;   /* writes to the answer */
-    struct waiter durable; /* woken when the last record is durable */
+    struct json_out out;         /* writes to the answer */
+    struct durable_wait durable; /* of all records */
 };
 
 static void begin_answer(struct creating *c)
@@ -166,12 +166,10 @@ static void end_answer(struct creating *c)
 static int write_record(struct creating *c, struct str id, struct str record, struct err *e)
 {
     struct service *s = c->answer->request.service;
-    bool last = c->made + 1 == c->group.count;
-    struct ledger_done done = {last ? waiter_on_event : NULL, &c->durable};
 
     if (c->made == 0 && service_room(s, c->group.count, e))
         return -1;
-    if (ledger_write(s->calls.ledger, id, record, done, e))
+    if (ledger_write(s->calls.ledger, id, record, durable_wait_done(&c->durable), e))
         return -1;
     if (c->made++ == 0)
         task_shield();
@@ -244,6 +242,7 @@ static void create_sessions(struct answering *a, void *ctx)
         log_warn(NULL, "a group whose client left stays without its rest",
                  LOG_S("group", c->group.id), LOG_I("sessions", c->made),
                  LOG_I("asked", c->group.count), LOG_T("error", e.text));
+    ledger_forget(a->request.service->calls.ledger, &c->durable);
     call_free_later(&a->request.service->calls, &c->arena, str_cstr(a->request.request_id));
     free(c);
 }

@@ -47,6 +47,5 @@ void control_deliver(struct service_request *r)
     }
     p = durable_answer_new(r, 200);
     buf_puts(durable_answer_body(p), "{\"status\":\"ok\"}");
-    ledger_wait_durable(r->service->calls.ledger, r->id,
-                        (struct ledger_done){durable_answer_send, p});
+    ledger_wait_durable(r->service->calls.ledger, r->id, durable_answer_done(p));
 }

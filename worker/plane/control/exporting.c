@@ -238,8 +238,8 @@ void exporting_tokens(struct service_request *r)
 /* Ends the session. Returns when the record is applied, and as durable as promised. */
 MAY_PAUSE static int close_session(struct exporting *v, struct err *e)
 {
-    struct waiter durable = {0};
-    struct ledger_done done = {waiter_on_event, &durable};
+    struct durable_wait durable = {0};
+    struct ledger_done done = durable_wait_done(&durable);
 
     if (session_phase(v->s) == SESSION_FINALIZED)
         ledger_wait_durable(v->service->calls.ledger, v->answer->request.id,

@@ -27,7 +27,7 @@ struct reporting {
     const struct json *body;
     struct reported_turn *turns;
     uint32_t n_turns;
-    struct waiter durable;
+    struct durable_wait durable;
 };
 
 static void reporting_free(struct reporting *v)
@@ -102,7 +102,7 @@ MAY_PAUSE static int write_turns(struct reporting *v, struct err *e)
         if (rc)
             break;
         if (i == v->n_turns - 1)
-            done = (struct ledger_done){waiter_on_event, &v->durable};
+            done = durable_wait_done(&v->durable);
         buf_clear(&record);
         session_report_record(v->check.session, v->turns[i].answer, v->check.version,
                               v->turns[i].logprobs, clock_wall_ms(), &record);

@@ -54,7 +54,7 @@ struct buf *durable_answer_body(struct durable_answer *p)
     return &p->body;
 }
 
-void durable_answer_send(void *ctx)
+static void on_durable(void *ctx)
 {
     struct durable_answer *p = ctx;
 
@@ -69,4 +69,14 @@ void durable_answer_fail(struct durable_answer *p, const struct err *e)
     exchange_watch(p->x, NULL, NULL);
     respond_error_to(p->service, p->x, NULL, p->dialect, p->request_id, e);
     pending_free(p);
+}
+
+static void on_failed(void *ctx, const struct err *e)
+{
+    durable_answer_fail(ctx, e);
+}
+
+struct ledger_done durable_answer_done(struct durable_answer *p)
+{
+    return (struct ledger_done){on_durable, p, on_failed};
 }

@@ -9,17 +9,18 @@
 struct buf;
 struct durable_answer;
 struct err;
+struct ledger_done;
 struct service_request;
 
 /* Makes an answer. Takes ownership of the exchange. */
 struct durable_answer *durable_answer_new(struct service_request *r, int status);
 
-/* Returns the body, which the owner fills before durable_answer_send can be called. */
+/* Returns the body. The owner fills it before the record is written. */
 struct buf *durable_answer_body(struct durable_answer *p);
 
-/* Sends and frees the answer. Callback `durable` of ledger_write and ledger_wait_durable; ctx is
- * the answer. */
-void durable_answer_send(void *ctx);
+/* Returns what the ledger calls: it sends the answer, or says why there is no second copy in time,
+ * and frees the answer. */
+struct ledger_done durable_answer_done(struct durable_answer *p);
 
 /* Answers the error instead and frees the answer, because the record could not be written. */
 void durable_answer_fail(struct durable_answer *p, const struct err *e);

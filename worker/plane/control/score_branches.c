@@ -99,12 +99,12 @@ MAY_PAUSE static int ask_scorer(struct branch_scoring *v, struct err *e)
 
 MAY_PAUSE static int write_score(struct branch_scoring *v, struct err *e)
 {
-    struct waiter durable = {0};
+    struct durable_wait durable = {0};
 
     if (v->record.len == 0 || !is_open(v->session)) /* the next find_missing handles both cases */
         return 0;
     if (ledger_write(v->service->calls.ledger, session_id(v->session), buf_str(&v->record),
-                     (struct ledger_done){waiter_on_event, &durable}, e))
+                     durable_wait_done(&durable), e))
         return -1;
     return await_durable(v->service, &durable, e);
 }

@@ -139,7 +139,7 @@ static void end_and_reply(struct service_request *r, struct session *s, enum ses
 
     if (status == 200)
         buf_puts(durable_answer_body(p), "{\"status\":\"ok\"}");
-    if (control_end(r->service, s, how, detail, (struct ledger_done){durable_answer_send, p}, &e))
+    if (control_end(r->service, s, how, detail, durable_answer_done(p), &e))
         durable_answer_fail(p, &e);
 }
 
@@ -165,8 +165,7 @@ static void reply_ended(struct service_request *r)
 {
     struct durable_answer *p = durable_answer_new(r, 204);
 
-    ledger_wait_durable(r->service->calls.ledger, r->id,
-                        (struct ledger_done){durable_answer_send, p});
+    ledger_wait_durable(r->service->calls.ledger, r->id, durable_answer_done(p));
 }
 
 /* Aborting a session that has ended already succeeds. */
@@ -215,8 +214,7 @@ void control_reward(struct service_request *r)
     buf_puts(durable_answer_body(p), "{\"status\":\"ok\"}");
     if (id.p) /* the id with a dialect's prefix, or without any */
         id = response_bare_id(id);
-    if (reward_write(r, s, json_get(body, "reward_info"), id,
-                     (struct ledger_done){durable_answer_send, p}, &e))
+    if (reward_write(r, s, json_get(body, "reward_info"), id, durable_answer_done(p), &e))
         durable_answer_fail(p, &e);
 }
 

@@ -6,6 +6,7 @@
 #include "common/proc/ids.h"
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
+#include "worker/ledger/ledger.h"
 #include "worker/plane/service/service.h"
 #include "worker/residency/residency.h"
 #include "worker/session/store/session.h"
@@ -22,6 +23,11 @@ static bool service_ends(const struct service *a)
 
     return atomic_load_explicit(&h->board->draining, memory_order_relaxed) != 0 &&
            !(h->port_kept && h->config->durability != DURABILITY_NONE);
+}
+
+int service_check_owner(const struct service_request *r, struct err *e)
+{
+    return r->id_valid ? ledger_check_owner(r->service->calls.ledger, r->id, e) : 0;
 }
 
 int service_no_session(const struct service_request *r, struct err *e)

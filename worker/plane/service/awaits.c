@@ -1,12 +1,39 @@
 #include "worker/plane/service/awaits.h"
 
-#include "worker/ledger/ledger.h"
 #include "worker/plane/service/service.h"
 
-int await_durable(struct service *a, struct waiter *w, struct err *e)
+static void on_durable(void *ctx)
 {
-    if (task_wait(w, e) == 0)
+    struct durable_wait *w = ctx;
+
+    if (--w->due == 0)
+        waiter_wake(&w->waiter);
+}
+
+static void on_failed(void *ctx, const struct err *e)
+{
+    struct durable_wait *w = ctx;
+
+    w->why = *e;
+    on_durable(w);
+}
+
+struct ledger_done durable_wait_done(struct durable_wait *w)
+{
+    w->due++;
+    return (struct ledger_done){on_durable, w, on_failed};
+}
+
+int await_durable(struct service *a, struct durable_wait *w, struct err *e)
+{
+    while (w->due > 0) {
+        if (task_wait(&w->waiter, e) == 0)
+            continue;
+        ledger_forget(a->calls.ledger, w);
+        return -1;
+    }
+    if (w->why.kind == ERR_NONE)
         return 0;
-    ledger_forget(a->calls.ledger, w);
+    *e = w->why;
     return -1;
 }

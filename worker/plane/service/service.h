@@ -70,6 +70,10 @@ struct service_request {
     unsigned dialect; /* dialect as a metric label */
 };
 
+/* Returns -1 with *e if a different node of the fleet may own the session's place, or the session
+ * is lost. */
+int service_check_owner(const struct service_request *r, struct err *e);
+
 /* Sets ERR_UNKNOWN_SESSION, with the form of an id and what is wrong with the request's. The text
  * does not contain the id, because a mistyped one may be part of a different session's. Returns
  * -1. */

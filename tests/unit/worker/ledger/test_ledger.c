@@ -112,7 +112,7 @@ static void create(struct fixture *f, const char *id)
         0, "%s", e.text);
     cr_assert_not(is_there(f, id), "a record changes nothing");
     cr_assert_eq(ledger_write(&f->ledger, str_cstr(id), buf_str(&record),
-                              (struct ledger_done){on_done, f}, &e),
+                              (struct ledger_done){on_done, f, NULL}, &e),
                  0, "%s", e.text);
     buf_done(&record);
 }
@@ -135,7 +135,7 @@ TEST(ledger, what_is_too_large_for_a_record_is_an_error)
     open_all(&f, JOURNAL_PROCESS);
     create(&f, "w0-1");
     cr_assert_eq(ledger_write(&f.ledger, STR("w0-1"), str_of("x", JOURNAL_RECORD_MAX + (size_t)1),
-                              (struct ledger_done){on_done, &f}, &e),
+                              (struct ledger_done){on_done, &f, NULL}, &e),
                  -1);
     cr_assert(e.kind == ERR_ENGINE_INVALID && strstr(e.text, "a record has at most"));
     cr_assert_eq(f.told, 1);

@@ -1,0 +1,588 @@
+/* A second copy in a store in memory, whose answers can be held, lost or refused. The journal is a
+ * real one, records are plain texts. */
+#include "worker/ledger/second_copy.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/buf.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/base/vec.h"
+#include "common/fleet/fleet_store.h"
+#include "common/fleet/place_table.h"
+#include "common/journal/journal.h"
+#include "common/os/loop.h"
+#include "memory_store.h"
+#include "testing.h"
+
+enum { LIMIT_MS = 20000, OUTAGE_MS = 60000 };
+
+/* --- a worker --- */
+
+struct fixture {
+    struct loop *loop;
+    struct memory_store store;
+    struct place_table *table;
+    struct second_copy *copy;
+    struct journal *journal;
+    char dir[64];
+    unsigned outage_ms;
+    int stored, failed; /* ends of waits */
+    enum err_kind why;
+};
+
+static int on_replayed(void *ctx, struct str id, struct str payload, struct err *e)
+{
+    struct fixture *f = ctx;
+
+    (void)e;
+    second_copy_add(f->copy, PLACE, id, payload, (uint32_t)journal_records(f->journal, id));
+    return 0;
+}
+
+static void append_to_journal(struct fixture *f, struct str id, struct str record)
+{
+    struct err e = {0};
+
+    cr_assert_eq(journal_append(f->journal, id, record, NULL, NULL, &e), 1, "%s", e.text);
+    second_copy_add(f->copy, PLACE, id, record, (uint32_t)journal_records(f->journal, id) - 1);
+}
+
+static int on_back(void *ctx, uint32_t place, struct str id, struct str record, struct err *e)
+{
+    (void)e;
+    cr_assert_eq(place, PLACE);
+    append_to_journal(ctx, id, record);
+    return 0;
+}
+
+static void start_worker(struct fixture *f)
+{
+    struct journal_options o = {
+        .dir = f->dir, .durability = JOURNAL_PROCESS, .segment_bytes = 1 << 20, .wait_ms = 1000};
+    struct err e = {0};
+
+    f->copy = second_copy_new(&(struct second_copy_options){.loop = f->loop,
+                                                            .store = &f->store.store,
+                                                            .table = f->table,
+                                                            .outage_ms = f->outage_ms,
+                                                            .add_back = on_back,
+                                                            .ctx = f});
+    cr_assert_eq(journal_open(f->loop, &o, on_replayed, f, &f->journal, &e), 0, "%s", e.text);
+    second_copy_add_place(f->copy, PLACE, f->journal);
+}
+
+static void end_worker(struct fixture *f)
+{
+    second_copy_free(f->copy);
+    journal_close(f->journal);
+}
+
+static void own(struct fixture *f, uint64_t epoch)
+{
+    cr_assert(place_table_set_own(f->table, PLACE, epoch, 0));
+}
+
+static struct fixture *open_all(unsigned outage_ms)
+{
+    struct fixture *f = mem_zalloc(sizeof(*f));
+    struct err e = {0};
+
+    log_setup("test", LOG_ERROR, LOG_TEXT);
+    f->loop = loop_new(&e);
+    f->outage_ms = outage_ms;
+    f->store =
+        (struct memory_store){.store = {&memory_kind}, .loop = f->loop, .epoch = 5, .base = 5};
+    f->table = place_table_new();
+    (void)snprintf(f->dir, sizeof(f->dir), "/tmp/rg-copy-XXXXXX");
+    cr_assert(mkdtemp(f->dir));
+    own(f, 5);
+    start_worker(f);
+    return f;
+}
+
+static void close_all(struct fixture *f)
+{
+    char command[96];
+
+    end_worker(f);
+    for (size_t i = 0; i < LOGS; i++) {
+        cut_log(&f->store.logs[i], 0);
+        vec_done(&f->store.logs[i].records);
+    }
+    vec_done(&f->store.answers);
+    arena_done(&f->store.arena);
+    place_table_free(f->table);
+    loop_free(f->loop);
+    (void)snprintf(command, sizeof(command), "rm -r %s", f->dir);
+    cr_assert_eq(system(command), 0);
+    free(f);
+}
+
+static void wait_until(struct fixture *f, bool (*is_so)(struct fixture *f), const char *what)
+{
+    uint64_t end = clock_ms() + LIMIT_MS;
+
+    while (!is_so(f)) {
+        cr_assert_lt(clock_ms(), end, "%s", what);
+        (void)loop_poll(f->loop, 10);
+    }
+}
+
+static void poll_for(struct fixture *f, uint64_t ms)
+{
+    uint64_t end = clock_ms() + ms;
+
+    while (clock_ms() < end)
+        (void)loop_poll(f->loop, 5);
+}
+
+static bool is_served(struct fixture *f)
+{
+    struct err e;
+
+    return second_copy_check(f->copy, PLACE, STR("s"), &e) == 0;
+}
+
+static bool has_ended(struct fixture *f)
+{
+    return f->stored + f->failed > 0;
+}
+
+static bool is_level(struct fixture *f)
+{
+    return second_copy_behind(f->copy) == 0;
+}
+
+static void on_stored(void *ctx)
+{
+    ((struct fixture *)ctx)->stored++;
+}
+
+static void on_failed(void *ctx, const struct err *why)
+{
+    struct fixture *f = ctx;
+
+    f->failed++;
+    f->why = why->kind;
+}
+
+static bool await(struct fixture *f, const char *id)
+{
+    return second_copy_await(f->copy, str_cstr(id), (struct ledger_done){on_stored, f, on_failed});
+}
+
+/* Adds a record and waits for it. */
+static void add(struct fixture *f, const char *id, const char *record)
+{
+    f->stored = f->failed = 0;
+    append_to_journal(f, str_cstr(id), str_cstr(record));
+    cr_assert_not(await(f, id));
+}
+
+static void add_stored(struct fixture *f, const char *id, const char *record)
+{
+    add(f, id, record);
+    wait_until(f, has_ended, record);
+    cr_assert_eq(f->stored, 1, "%d", (int)f->why);
+}
+
+/* The log in the store: "0 r0 r1". */
+static void assert_log(struct fixture *f, const char *id, const char *want)
+{
+    const struct memory_log *log = find_log(&f->store, str_cstr(id));
+    struct buf got = {0};
+
+    buf_printf(&got, "%d", (int)log->first);
+    for (size_t i = 0; i < log->records.n; i++)
+        buf_printf(&got, " %.*s", (int)log->records.at[i].len, log->records.at[i].p);
+    cr_assert(str_eq_c(buf_str(&got), want), "%.*s instead of %s", (int)got.len, got.p, want);
+    buf_done(&got);
+}
+
+static struct fleet_own_place own_place(struct fixture *f)
+{
+    struct fleet_own_place p = {0};
+    size_t at = 0;
+
+    cr_assert(place_table_next_own(f->table, &at, &p));
+    return p;
+}
+
+static bool is_reported_whole(struct fixture *f)
+{
+    return own_place(f).whole_epoch == f->store.epoch;
+}
+
+static bool is_reported_fenced(struct fixture *f)
+{
+    return own_place(f).fenced_epoch != 0;
+}
+
+/* --- rules --- */
+
+TEST(second_copy, an_answer_waits_until_the_store_has_the_record)
+{
+    struct fixture *f = open_all(OUTAGE_MS);
+
+    cr_assert_not(is_served(f), "lengths were not compared yet");
+    wait_until(f, is_served, "served");
+    f->store.holds = true;
+    add(f, "s", "r0");
+    append_to_journal(f, STR("t"), STR("q0"));
+    append_to_journal(f, STR("s"), STR("r1"));
+    poll_for(f, 30);
+    cr_assert_not(has_ended(f));
+    cr_assert_eq(f->store.appends, 1, "records of one turn are one append");
+    f->store.holds = false;
+    loop_task_post(f->loop, &f->store.work, on_work);
+    wait_until(f, has_ended, "stored");
+    cr_assert_eq(f->stored, 1);
+    assert_log(f, "s", "0 r0 r1");
+    assert_log(f, "t", "0 q0");
+    cr_assert(await(f, "s"), "it is there");
+    wait_until(f, is_reported_whole, "whole");
+    add(f, "s", "r2");
+    second_copy_forget(f->copy, f);
+    wait_until(f, is_level, "level");
+    cr_assert_not(has_ended(f));
+    close_all(f);
+}
+
+TEST(second_copy, a_lost_tail_is_sent_again)
+{
+    struct fixture *f = open_all(OUTAGE_MS);
+
+    wait_until(f, is_served, "served");
+    add_stored(f, "s", "r0");
+    add_stored(f, "s", "r1");
+    add_stored(f, "s", "r2");
+    cut_log(find_log(&f->store, STR("s")), 1);
+    f->store.holds = true;
+    add(f, "s", "r3");
+    (void)loop_poll(f->loop, 0);
+    append_to_journal(f, STR("s"), STR("r4")); /* is refused, too */
+    poll_for(f, 20);
+    f->store.holds = false;
+    loop_task_post(f->loop, &f->store.work, on_work);
+    wait_until(f, has_ended, "stored");
+    wait_until(f, is_level, "level");
+    assert_log(f, "s", "0 r0 r1 r2 r3 r4");
+    close_all(f);
+}
+
+TEST(second_copy, other_bytes_lose_the_session_alone)
+{
+    struct fixture *f = open_all(OUTAGE_MS);
+    struct err e = {0};
+    struct store_record other = {.session = STR("s"), .n = 1, .bytes = STR("x")};
+
+    wait_until(f, is_served, "served");
+    add_stored(f, "s", "r0");
+    cr_assert_eq(append_one(find_log(&f->store, STR("s")), &other), STORE_DONE);
+    add(f, "s", "r1");
+    wait_until(f, has_ended, "refused");
+    cr_assert(f->failed == 1 && f->why == ERR_SESSION_LOST);
+    cr_assert_eq(second_copy_check(f->copy, PLACE, STR("s"), &e), -1);
+    cr_assert_eq(e.kind, ERR_SESSION_LOST);
+    cr_assert_eq(second_copy_check(f->copy, PLACE, STR("t"), &e), 0);
+    add_stored(f, "t", "q0");
+    close_all(f);
+}
+
+TEST(second_copy, a_fenced_place_waits_for_the_keeper)
+{
+    struct fixture *f = open_all(OUTAGE_MS);
+    struct err e = {0};
+
+    wait_until(f, is_served, "served");
+    add_stored(f, "s", "r0");
+    f->store.epoch = 6; /* it forgot the claim, and the keeper claims again */
+    f->store.logs[LOGS - 1] = (struct memory_log){0};
+    cut_log(find_log(&f->store, STR("s")), 0);
+    add(f, "s", "r1");
+    wait_until(f, is_reported_fenced, "fenced");
+    poll_for(f, 100);
+    cr_assert_not(has_ended(f));
+    own(f, 6);
+    wait_until(f, has_ended, "stored");
+    cr_assert_eq(f->stored, 1);
+    assert_log(f, "s", "0 r0 r1");
+    f->store.epoch = 7; /* another node */
+    add(f, "s", "r2");
+    poll_for(f, 30);
+    own(f, 0);
+    wait_until(f, has_ended, "closed");
+    cr_assert(f->failed == 1 && f->why == ERR_OWNER_CHANGED);
+    cr_assert_eq(second_copy_check(f->copy, PLACE, STR("s"), &e), -1);
+    cr_assert_eq(e.kind, ERR_OWNER_CHANGED);
+    assert_log(f, "s", "0 r0 r1");
+    close_all(f);
+}
+
+TEST(second_copy, after_lost_calls_lengths_are_compared)
+{
+    struct fixture *f = open_all(OUTAGE_MS);
+
+    wait_until(f, is_served, "served");
+    add_stored(f, "s", "r0");
+    for (int done = 0; done < 2; done++) {
+        f->store.loses = done;
+        f->store.is_away = !done;
+        add(f, "s", done ? "r2" : "r1");
+        poll_for(f, 150);
+        cr_assert_not(has_ended(f));
+        f->store.loses = f->store.is_away = false;
+        wait_until(f, has_ended, "stored");
+        cr_assert_eq(f->stored, 1);
+    }
+    assert_log(f, "s", "0 r0 r1 r2");
+    cut_log(find_log(&f->store, STR("s")), 1); /* a failover: noticed without a new record */
+    f->store.loses = true;
+    append_to_journal(f, STR("t"), STR("q0"));
+    poll_for(f, 20);
+    f->store.loses = false;
+    poll_for(f, 150);
+    wait_until(f, is_level, "level");
+    assert_log(f, "s", "0 r0 r1 r2");
+    assert_log(f, "t", "0 q0");
+    close_all(f);
+}
+
+TEST(second_copy, waits_end_after_an_outage_and_when_the_store_is_full)
+{
+    struct fixture *f = open_all(200);
+
+    wait_until(f, is_served, "served");
+    f->store.is_away = true;
+    add(f, "s", "r0");
+    wait_until(f, has_ended, "outage");
+    cr_assert(f->failed == 1 && f->why == ERR_STORAGE_UNAVAILABLE);
+    f->store.is_away = false;
+    wait_until(f, is_level, "level");
+    f->store.is_full = true;
+    add(f, "s", "r1");
+    wait_until(f, has_ended, "full");
+    cr_assert(f->failed == 1 && f->why == ERR_STORAGE_FULL);
+    f->store.is_full = false;
+    wait_until(f, is_level, "level again");
+    assert_log(f, "s", "0 r0 r1");
+    add_stored(f, "s", "r2");
+    close_all(f);
+}
+
+TEST(second_copy, after_a_restart_both_sides_get_what_they_lack)
+{
+    struct fixture *f = open_all(OUTAGE_MS);
+    struct store_record more = {.session = STR("s"), .n = 3, .bytes = STR("r3")};
+    struct store_record fresh = {.session = STR("u"), .n = 0, .bytes = STR("u0")};
+
+    wait_until(f, is_served, "served");
+    add_stored(f, "s", "r0");
+    add_stored(f, "s", "r1");
+    add_stored(f, "t", "q0");
+    f->store.is_away = true;
+    append_to_journal(f, STR("t"), STR("q1"));
+    append_to_journal(f, STR("s"), STR("r2"));
+    poll_for(f, 20);
+    f->store.is_away = false;
+    end_worker(f);
+    start_worker(f);
+    wait_until(f, is_served, "served");
+    wait_until(f, is_level, "level");
+    assert_log(f, "s", "0 r0 r1 r2");
+    assert_log(f, "t", "0 q0 q1");
+    end_worker(f);
+    /* a power cut took the end of the journal */
+    for (; more.n < 8; more.n++)
+        cr_assert_eq(append_one(find_log(&f->store, STR("s")), &more), STORE_DONE);
+    cr_assert_eq(append_one(find_log(&f->store, STR("u")), &fresh), STORE_DONE);
+    start_worker(f);
+    wait_until(f, is_served, "served");
+    cr_assert_eq(journal_records(f->journal, STR("s")), 8);
+    cr_assert_eq(journal_records(f->journal, STR("u")), 1);
+    add_stored(f, "s", "r8");
+    add_stored(f, "u", "u1");
+    assert_log(f, "s", "0 r0 r1 r2 r3 r3 r3 r3 r3 r8");
+    assert_log(f, "u", "0 u0 u1");
+    close_all(f);
+}
+
+TEST(second_copy, a_journal_that_differs_is_not_continued)
+{
+    struct fixture *f = open_all(OUTAGE_MS);
+    struct err e = {0};
+
+    wait_until(f, is_served, "served");
+    add_stored(f, "s", "r0");
+    add_stored(f, "t", "q0");
+    end_worker(f);
+    for (size_t i = 0; i < 2; i++) { /* another owner has gone on from an earlier record */
+        struct memory_log *log = find_log(&f->store, i ? STR("t") : STR("s"));
+        struct store_record x = {.session = STR("s"), .bytes = STR("x")};
+
+        cut_log(log, 0);
+        for (x.n = 0; x.n <= i; x.n++)
+            cr_assert_eq(append_one(log, &x), STORE_DONE);
+    }
+    start_worker(f);
+    wait_until(f, is_level, "compared");
+    poll_for(f, 100);
+    cr_assert_eq(second_copy_check(f->copy, PLACE, STR("s"), &e), -1);
+    cr_assert_eq(e.kind, ERR_SESSION_LOST);
+    cr_assert_eq(second_copy_check(f->copy, PLACE, STR("t"), &e), -1);
+    cr_assert_eq(e.kind, ERR_SESSION_LOST);
+    cr_assert_eq(journal_records(f->journal, STR("t")), 1);
+    close_all(f);
+}
+
+TEST(second_copy, an_ended_session_keeps_its_last_record_until_it_is_dropped)
+{
+    struct fixture *f = open_all(OUTAGE_MS);
+
+    wait_until(f, is_served, "served");
+    add_stored(f, "s", "r0");
+    add_stored(f, "s", "r1");
+    add(f, "s", "end");
+    journal_drop_earlier(f->journal, STR("s"));
+    second_copy_end_session(f->copy, STR("s"));
+    wait_until(f, has_ended, "stored");
+    poll_for(f, 100);
+    assert_log(f, "s", "2 end");
+    /* an emptied store gets the last record alone */
+    f->store.epoch = 6;
+    cut_log(find_log(&f->store, STR("s")), 0);
+    own(f, 6);
+    poll_for(f, 150);
+    wait_until(f, is_level, "level");
+    assert_log(f, "s", "2 end");
+    cr_assert_not(second_copy_drop_session(f->copy, STR("s")));
+    poll_for(f, 50);
+    cr_assert(second_copy_drop_session(f->copy, STR("s")));
+    cr_assert_eq(find_log(&f->store, STR("s"))->records.n, 0);
+    close_all(f);
+}
+
+TEST(second_copy, a_place_that_the_store_forgot_answers_after_a_lease)
+{
+    struct fixture *f = open_all(OUTAGE_MS);
+
+    wait_until(f, is_served, "served");
+    wait_until(f, is_reported_whole, "whole");
+    f->store.epoch = 6;
+    cr_assert(place_table_set_own(f->table, PLACE, 6, clock_boot_ms() + 400));
+    add(f, "s", "r0");
+    poll_for(f, 200);
+    assert_log(f, "s", "0 r0");
+    cr_assert_not(has_ended(f));
+    cr_assert_not(is_reported_whole(f));
+    wait_until(f, has_ended, "answered");
+    cr_assert_eq(f->stored, 1);
+    wait_until(f, is_reported_whole, "whole");
+    close_all(f);
+}
+
+/* --- faults at random --- */
+
+enum { STEPS = 600, TEXT_MAX = 12 };
+
+struct promised {
+    char id[4];
+    size_t n;
+    char text[TEXT_MAX];
+};
+
+struct world {
+    struct fixture *f;
+    unsigned seed, count;
+    size_t written[2];
+    VEC(struct promised) promises;
+};
+
+struct promise {
+    struct world *w;
+    struct promised p;
+};
+
+static void on_kept(void *ctx)
+{
+    struct promise *p = ctx;
+
+    *vec_push(&p->w->promises) = p->p;
+    free(p);
+}
+
+static void on_broken(void *ctx, const struct err *why)
+{
+    cr_assert_eq(why->kind, ERR_STORAGE_UNAVAILABLE);
+    free(ctx);
+}
+
+static void add_promise(struct world *w)
+{
+    size_t s = (unsigned)rand_r(&w->seed) % 2;
+    struct promise *p = mem_zalloc(sizeof(*p));
+
+    p->w = w;
+    (void)snprintf(p->p.id, sizeof(p->p.id), "s%zu", s);
+    (void)snprintf(p->p.text, sizeof(p->p.text), "r%u", w->count++);
+    p->p.n = w->written[s]++;
+    append_to_journal(w->f, str_cstr(p->p.id), str_cstr(p->p.text));
+    cr_assert_not(second_copy_await(w->f->copy, str_cstr(p->p.id),
+                                    (struct ledger_done){on_kept, p, on_broken}));
+}
+
+static void step(struct world *w)
+{
+    struct fixture *f = w->f;
+    struct memory_log *log = &f->store.logs[(unsigned)rand_r(&w->seed) % LOGS];
+    unsigned what = (unsigned)rand_r(&w->seed) % 40;
+
+    if (what < 20)
+        add_promise(w);
+    else if (what < 24)
+        f->store.loses = !f->store.loses;
+    else if (what < 26)
+        f->store.is_away = !f->store.is_away;
+    else if (what < 28)
+        f->store.holds = !f->store.holds;
+    else if (what == 28 && log->records.n > 0)
+        cut_log(log, log->records.n - 1 - (unsigned)rand_r(&w->seed) % log->records.n);
+    else if (what == 29)
+        own(f, ++f->store.epoch);
+    else if (what < 32)
+        (void)loop_poll(f->loop, 0);
+    else
+        poll_for(f, 3);
+    loop_task_post(f->loop, &f->store.work, on_work);
+}
+
+TEST(second_copy, what_was_answered_is_in_the_store_whatever_fails)
+{
+    for (unsigned seed = 1; seed <= 3; seed++) {
+        struct world w = {.f = open_all(OUTAGE_MS), .seed = seed};
+
+        wait_until(w.f, is_served, "served");
+        for (int i = 0; i < STEPS; i++)
+            step(&w);
+        w.f->store.loses = w.f->store.is_away = w.f->store.holds = false;
+        own(w.f, ++w.f->store.epoch);
+        poll_for(w.f, 200);
+        wait_until(w.f, is_level, "level");
+        poll_for(w.f, 100);
+        cr_assert_gt(w.promises.n, 100);
+        for (size_t i = 0; i < w.promises.n; i++) {
+            const struct promised *p = &w.promises.at[i];
+            const struct memory_log *log = find_log(&w.f->store, str_cstr(p->id));
+
+            cr_assert(log->first == 0 && log->records.n > p->n);
+            cr_assert(str_eq_c(buf_str(&log->records.at[p->n]), p->text), "%s %zu", p->id, p->n);
+        }
+        cr_assert_eq(w.promises.n, w.count, "every wait has ended");
+        vec_done(&w.promises);
+        close_all(w.f);
+    }
+}

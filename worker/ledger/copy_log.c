@@ -1,0 +1,75 @@
+/* The order of a log's records (copy_log.h): fragments wait until their commit names them. */
+#include "worker/ledger/copy_log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "worker/session/store/session.h"
+
+struct copy_log *copy_log_new(struct copy_place *place, struct str session)
+{
+    struct copy_log *l = mem_zalloc(sizeof(*l) + session.len);
+
+    l->place = place;
+    l->id_len = session.len;
+    memcpy(l->id, session.p, session.len);
+    return l;
+}
+
+void copy_log_free(struct copy_log *l)
+{
+    list_remove(&l->behind);
+    vec_done(&l->numbers);
+    vec_done(&l->fragments);
+    free(l);
+}
+
+struct str copy_log_id(const struct copy_log *l)
+{
+    return str_of(l->id, l->id_len);
+}
+
+/* Takes the fragments of the call out. With `named` they come before its commit. */
+static void end_fragments(struct copy_log *l, uint64_t call, bool named)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < l->fragments.n; i++) {
+        struct copy_fragment f = l->fragments.at[i];
+
+        if (f.call != call)
+            l->fragments.at[kept++] = f;
+        else if (named)
+            *vec_push(&l->numbers) = f.number;
+    }
+    l->fragments.n = kept;
+    if (kept == 0)
+        vec_done(&l->fragments);
+}
+
+size_t copy_log_add(struct copy_log *l, struct str record, uint32_t number)
+{
+    size_t had = l->numbers.n;
+    struct session_request commit;
+    struct str id;
+    uint64_t call;
+    bool first;
+
+    if (session_record_fragment(record, &call, &first)) {
+        if (first)
+            end_fragments(l, call, false);
+        *vec_push(&l->fragments) = (struct copy_fragment){call, number};
+        return 0;
+    }
+    if (l->fragments.n > 0 && session_record_commits(record, &id, &commit))
+        end_fragments(l, commit.call, commit.has_bulk);
+    *vec_push(&l->numbers) = number;
+    return l->numbers.n - had;
+}
+
+void copy_log_release_call(struct copy_log *l, uint64_t call)
+{
+    if (l->fragments.n > 0)
+        end_fragments(l, call, false);
+}

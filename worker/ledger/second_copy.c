@@ -1,0 +1,446 @@
+/* Places, logs and waits (second_copy.h).
+ *
+ *   CLOSED -> COMPARING -> (READING) -> OPEN     an epoch of the keeper; lengths; logs read back
+ *     ^          ^------------------------|      the connection was lost
+ *     '--------- FENCED <-----------------'      the keeper decides
+ *
+ * Records of this turn of the loop go from memory, all others from the journal. */
+#include "worker/ledger/second_copy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/attrs.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/map.h"
+#include "common/base/mem.h"
+#include "common/fleet/fleet_store.h"
+#include "common/fleet/place_table.h"
+#include "common/journal/journal.h"
+#include "common/os/loop.h"
+#include "worker/ledger/copy_internal.h"
+
+/* --- logs --- */
+
+struct copy_log *copy_find(const struct second_copy *c, struct str session)
+{
+    return map_get(&c->logs, session);
+}
+
+static struct copy_place *find_place(const struct second_copy *c, uint32_t index)
+{
+    for (size_t i = 0; i < c->places.n; i++)
+        if (c->places.at[i]->index == index)
+            return c->places.at[i];
+    return NULL;
+}
+
+/* Finds the place, or makes it before its journal is known: records are replayed first. */
+static struct copy_place *get_place(struct second_copy *c, uint32_t index)
+{
+    struct copy_place *p = find_place(c, index);
+
+    if (!p) {
+        p = mem_zalloc(sizeof(*p));
+        p->copy = c;
+        p->index = index;
+        *vec_push(&c->places) = p;
+    }
+    return p;
+}
+
+/* The store has the first n records. */
+void copy_set_stored(struct copy_log *l, size_t n)
+{
+    l->place->n_behind = l->place->n_behind + l->stored - n;
+    l->stored = n;
+}
+
+void copy_send_later(struct copy_log *l)
+{
+    struct second_copy *c = l->place->copy;
+
+    if (!list_holds(&l->behind))
+        list_append(&l->place->behind, &l->behind);
+    loop_task_post(c->o.loop, &c->work, copy_on_work);
+}
+
+/* Sends the log again from record n on. */
+void copy_send_again(struct copy_log *l, size_t n)
+{
+    l->sent = MIN_OF(n, l->numbers.n);
+    copy_set_stored(l, l->sent);
+    l->reset = l->place->copy->calls;
+    if (l->sent < l->numbers.n || l->ended)
+        copy_send_later(l);
+}
+
+void second_copy_add(struct second_copy *c, uint32_t place, struct str session, struct str record,
+                     uint32_t number)
+{
+    struct copy_log *l = copy_find(c, session);
+    size_t more;
+
+    if (!l) {
+        l = copy_log_new(get_place(c, place), session);
+        (void)map_set(&c->logs, copy_log_id(l), l);
+    }
+    l->dropping = false;
+    more = copy_log_add(l, record, number);
+    l->place->n_behind += more;
+    l->rewrite = l->ended;
+    if (l->lost)
+        copy_set_stored(l, l->numbers.n);
+    if (more == 0 || l->lost)
+        return;
+    if (l->place->state == COPY_OPEN && c->fresh_bytes.len + record.len <= COPY_FRESH_MAX) {
+        *vec_push(&c->fresh) = (struct copy_fresh){
+            .log = l, .n = l->numbers.n - 1, .at = c->fresh_bytes.len, .size = record.len};
+        buf_add_str(&c->fresh_bytes, record);
+    }
+    copy_send_later(l);
+}
+
+void second_copy_release_call(struct second_copy *c, struct str session, uint64_t call)
+{
+    struct copy_log *l = copy_find(c, session);
+
+    if (l)
+        copy_log_release_call(l, call);
+}
+
+void second_copy_end_session(struct second_copy *c, struct str session)
+{
+    struct copy_log *l = copy_find(c, session);
+
+    if (!l || l->numbers.n == 0)
+        return;
+    l->ended = true;
+    vec_last(&l->numbers) = 0; /* the journal counts anew */
+    copy_send_later(l);
+}
+
+bool second_copy_drop_session(struct second_copy *c, struct str session)
+{
+    struct copy_log *l = copy_find(c, session);
+
+    if (!l)
+        return true;
+    if (!l->dropping) {
+        l->dropping = true;
+        copy_send_later(l);
+    }
+    return false;
+}
+
+/* The store has no log of it any more. */
+void copy_end_drop(struct copy_log *l)
+{
+    struct second_copy *c = l->place->copy;
+
+    l->drop_sent = false;
+    if (!l->dropping) { /* its id was used again meanwhile */
+        copy_send_again(l, 0);
+        return;
+    }
+    for (struct copy_wait *w; (w = LIST_FIRST_OF(&l->waits, struct copy_wait, item));)
+        copy_end_wait(w, NULL);
+    copy_set_stored(l, l->numbers.n);
+    for (size_t i = 0; i < c->fresh.n; i++)
+        if (c->fresh.at[i].log == l)
+            c->fresh.at[i].log = NULL;
+    (void)map_take(&c->logs, copy_log_id(l));
+    copy_log_free(l);
+    copy_run_due(c);
+}
+
+uint64_t second_copy_behind(const struct second_copy *c)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < c->places.n; i++)
+        n += c->places.at[i]->n_behind;
+    return n;
+}
+
+/* --- waits --- */
+
+static int fail_place(const struct copy_place *p, struct err *e)
+{
+    if (p->state == COPY_CLOSED || p->state == COPY_FENCED)
+        return err_set(e, ERR_OWNER_CHANGED,
+                       "place w%u has another owner, or none: repeat the "
+                       "request",
+                       (unsigned)p->index);
+    return err_set(e, ERR_STORAGE_UNAVAILABLE,
+                   "place w%u is being compared with the fleet's store: repeat the request",
+                   (unsigned)p->index);
+}
+
+static int fail_lost(const struct copy_log *l, struct err *e)
+{
+    return err_set(e, ERR_SESSION_LOST,
+                   "session %.*s is lost: the fleet's store has other records of it",
+                   (int)l->id_len, l->id);
+}
+
+int second_copy_check(const struct second_copy *c, uint32_t place, struct str session,
+                      struct err *e)
+{
+    const struct copy_place *p = find_place(c, place);
+    const struct copy_log *l = copy_find(c, session);
+
+    if (l && l->lost)
+        return fail_lost(l, e);
+    return p && p->journal && !p->served ? fail_place(p, e) : 0;
+}
+
+int second_copy_check_read(const struct second_copy *c, uint32_t place, struct str session,
+                           struct err *e)
+{
+    if (second_copy_check(c, place, session, e))
+        return -1;
+    if (!find_place(c, place)) /* no such place: the id is unknown */
+        return 0;
+    if (place_table_may_answer(c->o.table, place, clock_boot_ms()) &&
+        place_table_may_read(c->o.table, place, clock_boot_ms(), c->o.lease_ms))
+        return 0;
+    return err_set(e, ERR_STORAGE_UNAVAILABLE,
+                   "this node has not reached the fleet's store for a lease: another node may "
+                   "answer for w%u by now; repeat the request",
+                   (unsigned)place);
+}
+
+static bool may_answer(const struct copy_place *p)
+{
+    return p->state == COPY_OPEN &&
+           place_table_may_answer(p->copy->o.table, p->index, clock_boot_ms());
+}
+
+static bool is_stored(const struct copy_log *l, size_t n)
+{
+    return !l->lost && l->stored >= n && may_answer(l->place);
+}
+
+bool second_copy_await(struct second_copy *c, struct str session, struct ledger_done done)
+{
+    struct copy_log *l = copy_find(c, session);
+    struct copy_wait *w;
+
+    if (!l || is_stored(l, l->numbers.n))
+        return true;
+    w = mem_zalloc(sizeof(*w));
+    *w = (struct copy_wait){.log = l,
+                            .n = l->numbers.n,
+                            .done = done,
+                            .journal = l->place->journal,
+                            .since_ms = loop_now_ms(c->o.loop)};
+    list_append(&l->waits, &w->item);
+    list_append(&c->waits, &w->all);
+    c->hopeless = l->lost || l->place->state == COPY_CLOSED;
+    if (c->hopeless)
+        loop_task_post(c->o.loop, &c->work, copy_on_work);
+    return false;
+}
+
+/* Its function is called by copy_run_due. */
+void copy_end_wait(struct copy_wait *w, const struct err *why)
+{
+    struct second_copy *c = w->log->place->copy;
+
+    if (why)
+        w->why = *why;
+    list_remove(&w->item);
+    list_append(&c->due, &w->item);
+    w->log = NULL;
+}
+
+/* Functions may take back other waits, make new ones, and add records. */
+void copy_run_due(struct second_copy *c)
+{
+    struct copy_wait *w;
+
+    while ((w = LIST_FIRST_OF(&c->due, struct copy_wait, item))) {
+        struct copy_wait ended = *w;
+
+        list_remove(&w->item);
+        list_remove(&w->all);
+        free(w);
+        if (ended.why.kind != ERR_NONE)
+            ended.done.failed(ended.done.ctx, &ended.why);
+        else if (journal_await(ended.journal, ended.done.fn, ended.done.ctx) > 0)
+            ended.done.fn(ended.done.ctx);
+    }
+}
+
+/* Ends the waits of a log that are over. */
+void copy_check_waits(struct copy_log *l)
+{
+    struct copy_wait *w = LIST_FIRST_OF(&l->waits, struct copy_wait, item), *next;
+    struct err e = {0};
+
+    if (l->lost)
+        (void)fail_lost(l, &e);
+    else if (l->place->state == COPY_CLOSED)
+        (void)fail_place(l->place, &e);
+    for (; w; w = next) {
+        next = LIST_NEXT_OF(&l->waits, w, struct copy_wait, item);
+        if (e.kind != ERR_NONE)
+            copy_end_wait(w, &e);
+        else if (is_stored(l, w->n))
+            copy_end_wait(w, NULL);
+    }
+}
+
+/* Fails all waits of a log for a reason that may pass. */
+void copy_fail_waits(struct copy_log *l, const struct err *why)
+{
+    for (struct copy_wait *w; (w = LIST_FIRST_OF(&l->waits, struct copy_wait, item));)
+        copy_end_wait(w, why);
+}
+
+/* Checks all waits, oldest first. */
+static void check_all_waits(struct second_copy *c)
+{
+    uint64_t now = loop_now_ms(c->o.loop);
+    struct copy_wait *w = LIST_FIRST_OF(&c->waits, struct copy_wait, all), *next;
+    struct err late = {0};
+
+    (void)err_set(&late, ERR_STORAGE_UNAVAILABLE,
+                  "the fleet's store has not confirmed the record for %u ms (--fleet-outage); it "
+                  "is kept here: repeat the request",
+                  c->o.outage_ms);
+    for (; w; w = next) {
+        next = LIST_NEXT_OF(&c->waits, w, struct copy_wait, all);
+        if (w->log && now - w->since_ms >= c->o.outage_ms)
+            copy_end_wait(w, &late);
+        else if (w->log)
+            copy_check_waits(w->log);
+    }
+    copy_run_due(c);
+}
+
+void second_copy_forget(struct second_copy *c, void *ctx)
+{
+    struct copy_wait *w = LIST_FIRST_OF(&c->waits, struct copy_wait, all), *next;
+
+    for (; w; w = next) {
+        next = LIST_NEXT_OF(&c->waits, w, struct copy_wait, all);
+        if (w->done.ctx != ctx)
+            continue;
+        list_remove(&w->item);
+        list_remove(&w->all);
+        free(w);
+    }
+}
+
+/* --- places --- */
+
+/* Follows the keeper. */
+static void follow_epoch(struct copy_place *p)
+{
+    uint64_t epoch = place_table_own_epoch(p->copy->o.table, p->index);
+
+    if (epoch == p->epoch || !p->journal)
+        return;
+    p->epoch = epoch;
+    p->asked = p->reported = false;
+    p->round++;
+    p->verifies = true;
+    p->served = false;
+    p->state = epoch ? COPY_COMPARING : COPY_CLOSED;
+}
+
+/* Reports what the place has reached. */
+static void report_place(struct copy_place *p)
+{
+    struct place_table *t = p->copy->o.table;
+
+    if (p->n_behind != p->told_behind)
+        place_table_report_behind(t, p->index, p->n_behind);
+    p->told_behind = p->n_behind;
+    if (!p->reported && p->n_behind == 0 && may_answer(p)) {
+        place_table_report_whole(t, p->index, p->epoch);
+        p->reported = true;
+    }
+}
+
+static void on_tick(struct loop_timer *t)
+{
+    struct second_copy *c = CONTAINER_OF(t, struct second_copy, tick);
+
+    for (size_t i = 0; i < c->places.n; i++) {
+        struct copy_place *p = c->places.at[i];
+
+        follow_epoch(p);
+        if (p->state == COPY_COMPARING && !p->asked)
+            copy_compare(p);
+        if (p->state == COPY_OPEN && !list_is_empty(&p->behind))
+            loop_task_post(c->o.loop, &c->work, copy_on_work);
+        report_place(p);
+    }
+    check_all_waits(c);
+    loop_timer_set(c->o.loop, t, COPY_TICK_MS, on_tick);
+}
+
+void copy_on_work(struct loop_task *t)
+{
+    struct second_copy *c = CONTAINER_OF(t, struct second_copy, work);
+
+    for (size_t i = 0; i < c->places.n; i++)
+        if (c->places.at[i]->state == COPY_OPEN)
+            copy_send(c->places.at[i]);
+    vec_clear(&c->fresh);
+    buf_clear(&c->fresh_bytes);
+    buf_done_above(&c->fresh_bytes, COPY_FRESH_KEPT);
+    if (c->hopeless)
+        check_all_waits(c);
+    c->hopeless = false;
+}
+
+void second_copy_add_place(struct second_copy *c, uint32_t place, struct journal *journal)
+{
+    get_place(c, place)->journal = journal;
+    loop_timer_set(c->o.loop, &c->tick, 1, on_tick);
+}
+
+/* --- making --- */
+
+struct second_copy *second_copy_new(const struct second_copy_options *o)
+{
+    struct second_copy *c = mem_zalloc(sizeof(*c));
+
+    c->o = *o;
+    return c;
+}
+
+void second_copy_free(struct second_copy *c)
+{
+    struct map_slot *slot;
+    size_t at = 0;
+
+    if (!c)
+        return;
+    c->ending = true;
+    store_free(c->o.store);
+    loop_timer_stop(c->o.loop, &c->tick);
+    loop_task_cancel(c->o.loop, &c->work);
+    for (struct copy_wait *w; (w = LIST_FIRST_OF(&c->waits, struct copy_wait, all));) {
+        list_remove(&w->item);
+        list_remove(&w->all);
+        free(w);
+    }
+    while ((slot = map_next(&c->logs, &at)))
+        copy_log_free(slot->value);
+    map_done(&c->logs);
+    for (size_t i = 0; i < c->places.n; i++) {
+        copy_clear_reads(c->places.at[i]);
+        vec_done(&c->places.at[i]->reads);
+        free(c->places.at[i]);
+    }
+    vec_done(&c->places);
+    vec_done(&c->fresh);
+    buf_done(&c->fresh_bytes);
+    free(c);
+}
