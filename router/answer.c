@@ -38,6 +38,8 @@ static int write_flags(const struct conn *c)
     return c->down.done && c->closing ? MSG_MORE : 0;
 }
 
+enum { MISDIRECTED = 421 }; /* of a node that does not own the place */
+
 /* ------------------------------------------------------------------ failures of the worker */
 
 static void blame(const struct conn *c, const char *what)
@@ -73,7 +75,7 @@ static enum verdict link_ended(struct conn *c, int sys, struct err *e)
     if (conn_answered(c))
         return cut_answer(c);
     (void)err_set(e, ERR_WORKER_UNAVAILABLE, "the session-worker ended before it answered");
-    if (c->partial.len == 0 && cannot_have_acted(c, sys))
+    if (c->partial.len == 0 && (cannot_have_acted(c, sys) || (c->hops && c->repeatable)))
         return VERDICT_LOST;
     blame(c, e->text);
     return VERDICT_REFUSE;
@@ -215,6 +217,8 @@ static enum verdict feed_head(struct conn *c, struct str in, struct err *e)
         }
         if (r < 0)
             return link_lied(c, e);
+        if (h->status == MISDIRECTED && c->hops)
+            return VERDICT_LOST;
         if (h->status >= 200)
             return begin_answer(c, h, in, e);
         v = interim_answer(c, h, in.p, e);

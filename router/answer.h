@@ -9,7 +9,7 @@
 
 /* Moves what can be moved within the budget (bytes, counted down). Returns WAIT, OVER (all of it is
  * written), CLOSE, or, with *e, REFUSE or LOST: the worker ended without an answer. With LOST it
- * cannot have acted on the request. */
+ * cannot have acted on the request, or the request may be served twice. */
 enum verdict answer_pump(struct conn *c, size_t *budget, struct err *e);
 
 #endif

@@ -20,89 +20,15 @@
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
 #include "router/client_tls.h"
-#include "router/gate.h"
+#include "router/holds.h"
 #include "router/hub.h"
 #include "router/lendings.h"
-#include "router/local.h"
 #include "router/relay.h"
+#include "router/request.h"
 
 enum { FIRST_REQUEST_MS = 500, NEXT_REQUEST_MS = 5000, IN_READ = 16 * 1024 };
 
 /* ------------------------------------------------------------------ heads */
-
-/* What the rest of the exchange needs to know of the head, which is gone by then. */
-static void keep_request(struct conn *c, const struct http1_head *h, const struct route *route)
-{
-    c->old = h->minor == 0;
-    c->closing = !h->keep_alive || c->hub->draining;
-    c->messages_dialect = route->messages;
-    memcpy(c->session, route->session.p ? route->session.p : "", route->session.len);
-    c->session[route->session.len] = 0;
-    c->status = 0;
-    c->finishes = c->hub->config->on_disconnect == DISCONNECT_FINISH &&
-                  gate_dialect(h->target) != METRIC_DIALECT_CONTROL;
-}
-
-/* A call whose client left before it was begun. Nobody would hear the answer, and a worker would
- * drop it for that when it had read the body; what workers of others would do is theirs to say. */
-static bool is_abandoned(const struct conn *c, const struct http1_head *h)
-{
-    const struct config *config = c->hub->config;
-
-    return c->hup && config->on_disconnect != DISCONNECT_FINISH && config->upstream.n == 0 &&
-           config->peer.n == 0 && gate_dialect(h->target) != METRIC_DIALECT_CONTROL;
-}
-
-static void drop_abandoned(struct conn *c, const struct http1_head *h)
-{
-    metrics_count_at(c->hub->page, METRIC_requests, gate_dialect(h->target), metrics_status(499),
-                     1);
-    conn_close(c);
-}
-
-/* Hands the request to the relay; what came of its body is in `body`. */
-static int start_exchange(struct conn *c, const struct route *route, int upstream, struct str body,
-                          struct err *e)
-{
-    if (route_is_local(route)) {
-        lendings_note(c, -1);
-        return local_answer(c, c->hub->head, route->kind, e);
-    }
-    lendings_note(c, upstream);
-    if (upstream < 0 && (route->named || route->kind == ROUTE_WORKER))
-        metrics_count(c->hub->page, METRIC_fallbacks, 1);
-    return relay_start(c, upstream, body, e);
-}
-
-/* The head is complete at the start of `bytes`. Returns how many of them are used up. The
- * connection may be closed then. */
-static size_t begin_request(struct conn *c, struct str bytes)
-{
-    const struct http1_head *h = c->hub->head;
-    struct str rest = str_sub(bytes, h->len_bytes, bytes.len);
-    struct route route;
-    struct err e;
-    size_t used, pass;
-    int r, shown, upstream = -1;
-
-    shown = route_find(h, gate_keys(c->hub), &route, &e);
-    keep_request(c, h, &route);
-    flow_begin(&c->up, h->body, h->length);
-    r = flow_take(&c->up, rest, &used, &pass, shown == 0 ? &e : NULL);
-    if (r == 0)
-        r = shown == 0 ? gate_check(c, h, &route, &upstream, &e) : shown;
-    if (r == 0)
-        r = gate_admit(c, &route, &e);
-    if (r == 0 && is_abandoned(c, h)) {
-        drop_abandoned(c, h);
-        return 0;
-    }
-    if (r == 0)
-        r = start_exchange(c, &route, upstream, str_sub(rest, 0, pass), &e);
-    if (r != 0)
-        conn_fail(c, &e);
-    return h->len_bytes + used;
-}
 
 /* Reads from the client: bytes, 0 when there are none now, -1 when it is gone (c is closed). */
 static ssize_t read_client(struct conn *c, char *to, size_t size)
@@ -137,7 +63,7 @@ static void try_head(struct conn *c, struct str bytes, bool fresh)
 
     c->head_request = str_starts(str_trim(bytes), STR("HEAD ")); /* also of one that fails */
     if (r == 1)
-        used = begin_request(c, bytes);
+        used = request_begin(c, bytes);
     else if (r < 0)
         conn_fail(c, &e);
     if (c->state == CONN_CLOSED)
@@ -211,6 +137,11 @@ static void too_slow(struct conn *c)
     bool waits_for_body = c->state == CONN_RELAY && !conn_answered(c) && !c->up.done;
 
     c->late = false;
+    if (c->state == CONN_HELD) {
+        holds_end(c);
+        c->hold.over = true;
+        return;
+    }
     if (waits_for_body && c->gathers) {
         conn_gather(c, false);
         c->body_trickles = true;
@@ -244,6 +175,14 @@ static bool run_exchange(struct conn *c)
     case VERDICT_LOST:
         conn_fail(c, &e);
         return true;
+    case VERDICT_HOLD:
+        if (!holds_may_hold(c)) {
+            err_set(&e, ERR_NO_OWNER, "no node serves the place of this request now");
+            conn_fail(c, &e);
+            return true;
+        }
+        holds_begin(c, c->hold.place);
+        return false;
     case VERDICT_CLOSE:
         conn_close(c);
         return false;
@@ -256,6 +195,13 @@ static bool run_exchange(struct conn *c)
     default:
         return false;
     }
+}
+
+/* Whether the client of a held request waits for its answer. A call that --on-disconnect finishes
+ * needs no client. */
+static bool is_awaited(const struct conn *c)
+{
+    return !c->hup || !c->up.done || c->finishes;
 }
 
 /* Goes on with whatever can be done now: hub->run. */
@@ -280,6 +226,10 @@ static void run(struct conn *c)
             break;
         case CONN_LINGER:
             linger_on(c);
+            return;
+        case CONN_HELD:
+            if (!is_awaited(c))
+                conn_close(c);
             return;
         case CONN_LENT:
         case CONN_CLOSED:
@@ -348,6 +298,7 @@ void clients_init(struct hub *h)
 {
     h->run = run;
     h->lendings = lendings_new(h, on_back);
+    holds_init(h);
 }
 
 void clients_add(struct hub *h, int fd, struct str address)
@@ -397,6 +348,7 @@ void clients_close_idle(struct hub *h)
     struct conn *c, *next;
 
     lendings_recall(h->lendings);
+    holds_end_all(h);
     LIST_EACH_SAFE(&h->conns, c, next, struct conn, item)
         close_idle(c);
 }
@@ -405,6 +357,7 @@ void clients_close_all(struct hub *h)
 {
     struct conn *c, *next;
 
+    holds_done(h);
     LIST_EACH_SAFE(&h->conns, c, next, struct conn, item)
         conn_close(c);
 }

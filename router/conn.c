@@ -68,11 +68,13 @@ static void check_conn(const struct conn *c)
 void conn_set_state(struct conn *c, enum conn_state state)
 {
     static const unsigned from[] = {
-        [CONN_HEAD] = 1u << CONN_RELAY | 1u << CONN_LENT,
-        [CONN_RELAY] = 1u << CONN_HEAD | 1u << CONN_RELAY,  /* an answer of ours instead */
+        [CONN_HEAD] = 1u << CONN_RELAY | 1u << CONN_LENT | 1u << CONN_HELD,
+        [CONN_RELAY] = 1u << CONN_HEAD | 1u << CONN_RELAY, /* an answer of ours instead */
+        [CONN_HELD] = 1u << CONN_HEAD | 1u << CONN_RELAY,
         [CONN_LINGER] = 1u << CONN_HEAD | 1u << CONN_RELAY, /* a handshake failed */
         [CONN_LENT] = 1u << CONN_HEAD,
-        [CONN_CLOSED] = 1u << CONN_HEAD | 1u << CONN_RELAY | 1u << CONN_LINGER | 1u << CONN_LENT,
+        [CONN_CLOSED] = 1u << CONN_HEAD | 1u << CONN_RELAY | 1u << CONN_HELD | 1u << CONN_LINGER |
+                        1u << CONN_LENT,
     };
 
     CHECK(from[state] & 1u << c->state);
@@ -149,6 +151,14 @@ void conn_not_lent(struct conn *c)
     *c->lent.place = NULL;
     c->lent.place = NULL;
     metrics_move_at(c->hub->page, METRIC_connections_lent, 0, -1);
+}
+
+void conn_not_held(struct conn *c)
+{
+    if (!list_holds(&c->hold.item))
+        return;
+    list_remove(&c->hold.item);
+    metrics_move_at(c->hub->page, METRIC_fleet_held, 0, -1);
 }
 
 void conn_unwatch(struct conn *c)
@@ -238,6 +248,22 @@ static void end_exchange(struct conn *c)
     buf_done(&c->partial);
 }
 
+void conn_unread(struct conn *c)
+{
+    struct buf request = c->replay;
+
+    buf_add_str(&request, buf_str(&c->in));
+    buf_done(&c->in);
+    c->in = request;
+    c->in_seen = 0;
+    c->replay = (struct buf){0};
+    end_exchange(c);
+    flow_clear(&c->up);
+    flow_clear(&c->down);
+    c->upload = UPLOAD_NONE;
+    c->answer = ANSWER_NONE;
+}
+
 /* May be called at any time; the struct lives until the next turn. */
 void conn_close(struct conn *c)
 {
@@ -259,6 +285,7 @@ void conn_close(struct conn *c)
     buf_done(&c->in);
     buf_done(&c->lent.head);
     conn_not_lent(c);
+    conn_not_held(c);
     loop_timer_stop(h->loop, &c->timer);
     if (c->lent.ever || shaken)
         loop_del(h->loop, &c->io);
@@ -331,6 +358,8 @@ void conn_finish(struct conn *c)
     c->in_seen = 0;
     c->tries = 0;
     c->resent = false;
+    c->hold.until_ms = 0;
+    c->hold.over = false;
     conn_set_deadline(c, (uint64_t)c->hub->config->idle_timeout_ms);
 }
 

@@ -3,12 +3,14 @@
  *
  *              request's head                     answer is out, the client has more to say
  *     HEAD ---------------------> RELAY ------------------------------------> LINGER
- *     | ^                        |    |                                          |
- *     | '--- answer is out ------'    |                                          |
+ *     | ^ |                      | |  |                                          |
+ *     | | '----- HELD <----------' |  |                                          |
+ *     | '--- answer is out --------'  |                                          |
  *     LENT        any of them --------+----------------> CLOSED <----------------'
  *
  *     HEAD    waiting for (the rest of) a request head; before that, for a TLS handshake
  *     RELAY   an exchange: the request flows up, the answer flows down; or our own answer does
+ *     HELD    the request waits for a node that serves its place (holds.h); back to HEAD then
  *     LINGER  the answer is out but the client still sends: its bytes are read and dropped for at
  *             most 2 s, so that it sees the answer and not a reset
  *     LENT    a worker reads and answers its requests (lendings.h); we do not look at its socket
@@ -17,7 +19,9 @@
  * A conn owns its link while an exchange needs it. Who does what, each using those below it only:
  *
  *     clients.c             accepts, reads heads, acts on verdicts
+ *     request.c             what becomes of a request, by its head
  *     lendings.c            lends idle ones to workers
+ *     holds.c               holds requests whose place has no owner
  *     relay.c               one exchange: which worker, a second try, deadlines
  *     upload.c, answer.c    its two directions; they tell by a verdict what has become of it
  *     bodies.c              budgets of request bodies under way
@@ -40,7 +44,7 @@ struct client_tls;
 struct hub;
 struct link;
 
-enum conn_state { CONN_HEAD, CONN_RELAY, CONN_LINGER, CONN_LENT, CONN_CLOSED };
+enum conn_state { CONN_HEAD, CONN_RELAY, CONN_HELD, CONN_LINGER, CONN_LENT, CONN_CLOSED };
 
 /* How far the request is on its way to the worker. */
 enum upload_phase {
@@ -66,6 +70,7 @@ enum verdict {
     VERDICT_OVER,   /* all of the answer is written */
     VERDICT_REFUSE, /* the client is to get the error instead of an answer; none has begun */
     VERDICT_LOST,   /* the same, unless the request can be sent a second time */
+    VERDICT_HOLD,   /* a different node of the fleet did not take the request, which is kept */
     VERDICT_CLOSE   /* the client is gone, or cannot be told: close at once */
 };
 
@@ -113,18 +118,32 @@ struct conn {
         bool ever; /* another process had its socket, and may still have it for a moment */
     } lent;
 
+    /* a request that waits for a node that serves its place (holds.h) */
+    struct {
+        struct list_item item; /* in hub->held */
+        uint32_t place;
+        uint64_t epoch;    /* epoch of the place when the request was held */
+        uint64_t until_ms; /* end of --fleet-hold; 0: the request has not been held yet */
+        uint64_t again_ms; /* when the same owner is tried again; UINT64_MAX: there is no owner */
+        bool over;         /* --fleet-hold has passed */
+    } hold;
+
     /* the request */
     bool old; /* HTTP/1.0 */
     bool head_request;
     bool messages_dialect;     /* error shape */
     bool any;                  /* no worker is named: another one will do */
+    bool hops;                 /* a different node of the fleet serves it */
+    bool repeatable;           /* serving it twice has the effect of once */
+    bool unsent;               /* hops: that node cannot be reached */
     bool closing;              /* the connection ends with its answer */
     char session[ID_TEXT_MAX]; /* of the path, or "" */
 
     /* the exchange */
     struct link *link; /* NULL: an answer of ours, or the worker's part is over */
     struct flow up, down;
-    struct buf replay;  /* the request as sent so far, while it may be sent again; or empty */
+    struct buf replay;  /* the request as sent so far, while it may be sent again; or empty. With
+                           `hops`: as it came */
     struct buf partial; /* of the worker: a part of its head, or of a size line */
     unsigned tries;     /* upstreams that refused */
     bool resent;        /* sent a second time */
@@ -156,6 +175,13 @@ void conn_close(struct conn *c);
 
 /* It is lent no longer, or never was: its place is empty. */
 void conn_not_lent(struct conn *c);
+
+/* The request is held no longer, or never was. */
+void conn_not_held(struct conn *c);
+
+/* The kept request of the exchange becomes unread input again, for a second look at its head. The
+ * caller sets the state. */
+void conn_unread(struct conn *c);
 
 /* Takes its socket out of the loop, and in again: then what is ready now is told. -1: the loop
  * refuses. */

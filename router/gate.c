@@ -3,7 +3,6 @@
 
 #include "router/gate.h"
 
-#include "common/base/log.h"
 #include "common/net/http1.h"
 #include "common/proc/board.h"
 #include "common/proc/config.h"
@@ -14,10 +13,8 @@
 #include "router/callers.h"
 #include "router/conn.h"
 #include "router/hub.h"
+#include "router/node_gate.h"
 #include "router/route.h"
-#include "router/upstreams.h"
-
-enum { LOGGED_PER_SECOND = 1 };
 
 const struct keys *gate_keys(const struct hub *h)
 {
@@ -108,89 +105,6 @@ static int check_head(const struct http1_head *h, bool local, struct err *e)
     return 0;
 }
 
-/* Logs what is wrong with the nodes' settings: no client is at fault. A gateway without other nodes
- * logs nothing, as only a client can have sent it. */
-static int refuse_node(const struct hub *h, const struct err *e)
-{
-    static struct log_limit limit;
-    unsigned dropped;
-
-    if ((upstreams_has_nodes(h->upstreams) || h->config->upstream.n > 0) &&
-        log_limit_pass(&limit, LOGGED_PER_SECOND, &dropped))
-        log_warn(NULL, "refused a request that another node forwarded", LOG_T("reason", e->text),
-                 LOG_U("suppressed", dropped));
-    return -1;
-}
-
-/* A request that a `rollgate route` sent: another one sends it no further than to workers here. */
-static int check_routed(const struct hub *h, const struct http1_head *head, int upstream,
-                        struct err *e)
-{
-    struct str by = http1_known(head, HTTP1_FORWARDED);
-
-    if (h->config->upstream.n == 0 || !http1_list_has(by, STR(HTTP1_ROUTE)) ||
-        !upstreams_is_remote(h->upstreams, upstream))
-        return 0;
-    (void)err_set(e, ERR_LOOP,
-                  "a `rollgate route` forwarded this request here, to another one: correct "
-                  "--upstream of one of them");
-    return refuse_node(h, e);
-}
-
-/* A request that another node forwarded: only one of an own worker is served, and only if the nodes
- * share no worker index. */
-static int check_forwarded(const struct hub *h, const struct http1_head *head,
-                           const struct route *route, int upstream, struct err *e)
-{
-    struct str range = http1_known(head, HTTP1_FORWARDED);
-    bool has_workers = h->config->upstream.n == 0 || !upstreams_is_remote(h->upstreams, upstream);
-    char own[UPSTREAMS_RANGE_TEXT];
-
-    if (has_workers && upstreams_range_meets(h->upstreams, range)) {
-        (void)upstreams_own_range(h->upstreams, own);
-        (void)err_set(e, ERR_MISDIRECTED,
-                      "this node has worker indexes %s, and the node that forwarded this request "
-                      "has %.*s: each node needs its own --worker-base",
-                      own, (int)MIN_OF(range.len, (size_t)UPSTREAMS_RANGE_TEXT), range.p);
-        return refuse_node(h, e);
-    }
-    if (upstreams_is_peer(upstream)) {
-        (void)err_set(e, ERR_LOOP,
-                      "worker index %u is not of this node, and another node forwarded its request "
-                      "here: correct --peer of one of them",
-                      route->index);
-        return refuse_node(h, e);
-    }
-    return 0;
-}
-
-/* Finds the upstream of a request that names one; -1 in *ret: any worker. */
-static int find_upstream(const struct hub *h, const struct http1_head *head,
-                         const struct route *route, int *ret, struct err *e)
-{
-    struct str by = http1_known(head, HTTP1_FORWARDED);
-    bool forwarded = by.len > 0 && !str_eq_nocase(by, STR(HTTP1_ROUTE));
-
-    *ret = -1;
-    if (route->kind == ROUTE_DISPATCHER)
-        *ret = upstreams_dispatcher(h->upstreams);
-    if (route->kind == ROUTE_WORKER)
-        *ret = upstreams_find(h->upstreams, route->index);
-    if (check_routed(h, head, *ret, e) != 0)
-        return -1;
-    if (route->kind != ROUTE_WORKER)
-        return 0;
-    if (forwarded && check_forwarded(h, head, route, *ret, e))
-        return -1;
-    if (*ret < 0 && (forwarded || upstreams_has_nodes(h->upstreams)))
-        return err_set(
-            e, ERR_MISDIRECTED,
-            "worker index %u is not of this node: ask the node that owns it, or name that "
-            "node here with --peer",
-            route->index);
-    return 0;
-}
-
 int gate_check(const struct conn *c, const struct http1_head *h, const struct route *route,
                int *ret_upstream, struct err *e)
 {
@@ -208,10 +122,18 @@ int gate_check(const struct conn *c, const struct http1_head *h, const struct ro
                        "the body is larger than --max-body-bytes allows (%llu bytes)",
                        (unsigned long long)max);
     *ret_upstream = -1;
-    if (check_head(h, local, e) != 0 ||
-        (!local && find_upstream(c->hub, h, route, ret_upstream, e) != 0))
+    if (check_head(h, local, e) != 0)
         return -1;
-    if (local || upstreams_is_peer(*ret_upstream)) /* whose keys are its own */
+    if (local)
+        return 0;
+    if (heritage->fleet) { /* all nodes have the same keys: nothing is held without one */
+        return check_keys(c->hub, h, route, e) != 0
+                   ? -1
+                   : node_gate_find(c->hub, h, route, ret_upstream, e);
+    }
+    if (node_gate_find(c->hub, h, route, ret_upstream, e) != 0)
+        return -1;
+    if (node_gate_leaves(*ret_upstream)) /* whose keys are its own */
         return 0;
     return check_keys(c->hub, h, route, e);
 }

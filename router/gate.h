@@ -27,7 +27,8 @@ unsigned gate_dialect(struct str target);
  * servers, keys. Returns -1 and the reason if it is refused. ERR_MISSING_KEY and ERR_WRONG_SCOPE
  * are counted as refusals of a key. ERR_MISDIRECTED: the worker is another node's; ERR_LOOP: that
  * node has forwarded it here. c: its connection, with the flow of its body begun. *ret_upstream:
- * where it goes, -1: to any worker. Keys of a peer's request are the peer's to check. */
+ * where it goes, -1: to any worker. Keys of a peer's request are the peer's to check.
+ * ERR_NO_OWNER: no node of the fleet serves its place now. */
 int gate_check(const struct conn *c, const struct http1_head *head, const struct route *route,
                int *ret_upstream, struct err *e);
 

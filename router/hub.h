@@ -13,6 +13,7 @@
 
 #include "common/base/list.h"
 #include "common/base/map.h"
+#include "common/os/loop.h"
 
 struct config;
 struct conn;
@@ -59,6 +60,10 @@ struct hub {
     struct list_head strangers;  /* of them, those that proved nothing; oldest first */
     void (*run)(struct conn *c); /* goes on with a connection; clients.c's */
     struct map callers;
+    struct list_head held;        /* conns in state HELD */
+    struct loop_timer hold_timer; /* timer of holds.c */
+    uint32_t fleet_generation;    /* generation of the place table at the last look */
+    uint64_t own_places;          /* a sum over the places that this node owns */
     bool draining;
     void (*on_empty)(struct hub *h); /* draining, and the last connection was closed */
     int spare_pipes[HUB_SPARE_PIPES][2];

@@ -56,9 +56,21 @@ static void keep_replay(struct conn *c, const struct iovec *iov, int n)
         buf_add(&c->replay, iov[i].iov_base, iov[i].iov_len);
 }
 
-/* Says who could not be reached. Returns -1. */
+/* Keeps a request for a different node of the fleet as it came: a later try may go elsewhere. */
+static void keep_hop(struct conn *c, struct str head, struct str body)
+{
+    buf_add_str(&c->replay, head);
+    buf_add_str(&c->replay, body);
+}
+
+/* Logs the upstream that could not be reached. Returns -1; 0 for a different node of the fleet:
+ * relay_pump decides then. */
 static int unavailable(struct conn *c, const struct err *e)
 {
+    if (c->hops) {
+        c->unsent = true;
+        return 0;
+    }
     hub_blame_worker(c->hub, c->session, c->link ? (int)c->link->upstream : -1, e->text);
     return -1;
 }
@@ -70,7 +82,8 @@ static int send_first(struct conn *c, int upstream, struct iovec *iov, int n, st
     c->link = take_link(c, upstream, false, e);
     if (c->link == NULL)
         return unavailable(c, e);
-    keep_replay(c, iov, n);
+    if (!c->hops)
+        keep_replay(c, iov, n);
     upload_write(c, iov, n);
     if (c->upload != UPLOAD_ENDED || !c->link->reused)
         return 0;
@@ -85,13 +98,16 @@ static int send_first(struct conn *c, int upstream, struct iovec *iov, int n, st
 }
 
 /* The value of HTTP1_FORWARDED_BY for a request to the upstream, or nothing. A gateway names its
- * own workers to its peer. `rollgate route` keeps such a name and adds itself. */
+ * own workers to its peer; in a fleet it names itself. `rollgate route` keeps such a name and adds
+ * itself. */
 static struct str name_forwarder(const struct conn *c, int upstream, char text[HEADS_HOST_MAX])
 {
     const struct upstreams *u = c->hub->upstreams;
     struct str before = http1_known(c->hub->head, HTTP1_FORWARDED);
     int n;
 
+    if (c->hops)
+        return upstreams_own_name(u, text);
     if (upstreams_is_peer(upstream))
         return upstreams_own_range(u, text);
     if (c->hub->config->upstream.n == 0 || !upstreams_is_remote(u, upstream))
@@ -103,12 +119,18 @@ static struct str name_forwarder(const struct conn *c, int upstream, char text[H
 }
 
 /* What could not be sent at once waits in c->up. */
-int relay_start(struct conn *c, int upstream, struct str body, struct err *e)
+int relay_start(struct conn *c, int upstream, struct str head, struct str body, struct err *e)
 {
     struct iovec iov[HEADS_IOV];
     char extra[HEADS_EXTRA], forwarder[HEADS_HOST_MAX];
     int n;
 
+    c->hops = upstreams_is_node(c->hub->upstreams, upstream);
+    c->unsent = false;
+    if (c->hops) {
+        keep_hop(c, head, body);
+        metrics_count(c->hub->page, METRIC_fleet_forwarded, 1);
+    }
     /* A head with all the headers that there may be has no room for one of ours. */
     c->confirms = upstreams_confirmed(c->hub->upstreams, upstream) &&
                   c->hub->head->n + (c->tls ? 1 : 0) < HTTP1_HEADERS_MAX;
@@ -133,6 +155,25 @@ int relay_start(struct conn *c, int upstream, struct str body, struct err *e)
         bodies_take(c, body.len);
     metrics_count_at(c->hub->page, METRIC_relayed, METRIC_DIRECTION_UP, 0, body.len);
     return send_first(c, upstream, iov, n, e);
+}
+
+/* A different node of the fleet did not take the request, or was lost with it. The request is kept
+ * for a later try, or was too long for that: the client sends it again. */
+static enum verdict end_hop(struct conn *c, struct err *e)
+{
+    hub_blame_worker(c->hub, c->session, c->link ? (int)c->link->upstream : -1,
+                     "the node that owns a place did not serve a request");
+    if (c->link) {
+        upstreams_close_idle(c->hub->upstreams, c->link->upstream);
+        link_close(c->link);
+        c->link = NULL;
+    }
+    if (c->replay.len > 0 && c->answer == ANSWER_NONE) {
+        metrics_count(c->hub->page, METRIC_upstream_resends, 1);
+        return VERDICT_HOLD;
+    }
+    (void)err_set(e, ERR_NO_OWNER, "the node that serves this request was lost; send it again");
+    return VERDICT_REFUSE;
 }
 
 /* The link ended before any byte of an answer, and the worker cannot have acted on the request.
@@ -214,6 +255,8 @@ static enum verdict pump_both(struct conn *c, size_t *budget, struct err *e)
     if (c->hup && c->up.done && c->link != NULL && !c->down.done && !relay_owes(c))
         return VERDICT_CLOSE; /* it asked and left: nobody waits for the answer */
     v = answer_pump(c, budget, e);
+    if (v == VERDICT_LOST && c->hops)
+        return end_hop(c, e);
     return v == VERDICT_LOST ? send_again(c, e) : v;
 }
 
@@ -221,8 +264,9 @@ static enum verdict pump_both(struct conn *c, size_t *budget, struct err *e)
 enum verdict relay_pump(struct conn *c, struct err *e)
 {
     size_t budget = c->tls ? HUB_TLS_TURN_BYTES : HUB_TURN_BYTES;
-    enum verdict v = pump_both(c, &budget, e);
+    enum verdict v = c->unsent ? end_hop(c, e) : pump_both(c, &budget, e);
 
+    c->unsent = false;
     if (v != VERDICT_WAIT && v != VERDICT_AGAIN)
         return v;
     set_deadline(c);
@@ -243,10 +287,8 @@ static void on_link(struct link *link, unsigned events)
         err_set(&e, ERR_WORKER_UNAVAILABLE, "the session-worker cannot be reached");
         if (c->any && ++c->tries < TRIES_MAX)
             c->link = take_link(c, -1, true, &e);
-        if (c->link == NULL) {
-            (void)unavailable(c, &e);
+        if (c->link == NULL && unavailable(c, &e) != 0)
             conn_fail(c, &e);
-        }
     }
     c->hub->run(c);
 }

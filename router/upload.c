@@ -53,9 +53,11 @@ enum verdict upload_refuse(struct conn *c)
  * long for a second try. */
 static void keep_more(struct conn *c, const struct iovec *iov)
 {
+    const size_t max = c->hops ? UPLOAD_HOP_KEPT_MAX : UPLOAD_KEPT_MAX;
+
     if (c->replay.len == 0)
         return;
-    if (c->replay.len + iov->iov_len > UPLOAD_KEPT_MAX)
+    if (c->replay.len + iov->iov_len > max)
         buf_done(&c->replay);
     else
         buf_add(&c->replay, iov->iov_base, iov->iov_len);

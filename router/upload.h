@@ -7,7 +7,8 @@
 
 #include "router/conn.h"
 
-enum { UPLOAD_KEPT_MAX = 16 * 1024 }; /* larger requests are not kept for a second try */
+/* Larger requests are not kept for a second try. */
+enum { UPLOAD_KEPT_MAX = 16 * 1024, UPLOAD_HOP_KEPT_MAX = 64 * 1024 /* at a different node */ };
 
 /* Sends bytes to the worker, or parks them while the link is still connecting. When the worker
  * takes no more at all, c->upload is UPLOAD_ENDED afterwards. */

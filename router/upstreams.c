@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -22,11 +21,14 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/fleet/place_table.h"
 #include "common/net/resolve.h"
 #include "common/proc/board.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
+#include "router/node_address.h"
+#include "router/socket_address.h"
 
 enum {
     SEND_BUFFER =
@@ -46,12 +48,13 @@ enum {
 };
 
 struct upstream {
-    struct sockaddr_storage addr;
-    socklen_t addr_len;
-    char authority[RESOLVE_TEXT]; /* "" for a unix socket */
-    struct list_head idle;        /* links, newest first */
+    struct socket_address to;
+    struct list_head idle; /* links, newest first */
     uint64_t shunned_until_ms;
 };
+
+_Static_assert((int)PEERS_MAX == (int)FLEET_NODES_MAX,
+               "the nodes of a fleet have the peers' slots");
 
 /* Worker indexes of another gateway, --peer FIRST-LAST=HOST:PORT. */
 struct peer_range {
@@ -64,7 +67,8 @@ struct upstreams {
     struct upstream at[DISPATCHER + 1]; /* own workers, then peers, then the dispatcher */
     struct peer_range peers[PEERS_MAX];
     size_t peer_count;
-    size_t links, idle_links; /* open ones; of them, idle */
+    struct node_address *nodes; /* addresses by slot; NULL without --fleet */
+    size_t links, idle_links;   /* open ones; of them, idle */
     unsigned turn;
     int above; /* all clients' descriptors are below */
     bool left_behind;
@@ -75,53 +79,6 @@ static void close_idle(struct upstream *at);
 
 /* ------------------------------------------------------------------ addresses */
 
-/* A socket's path. */
-static int parse_unix(struct upstream *u, const char *path, struct err *e)
-{
-    struct sockaddr_un *a = (struct sockaddr_un *)(void *)&u->addr;
-
-    if (strlen(path) == 0 || strlen(path) >= sizeof(a->sun_path))
-        return err_set(e, ERR_CONFIG, "a unix socket path must have 1 to %zu bytes: %s",
-                       sizeof(a->sun_path) - 1, path);
-    a->sun_family = AF_UNIX;
-    memcpy(a->sun_path, path, strlen(path) + 1);
-    u->addr_len = sizeof(*a);
-    return 0;
-}
-
-/* HOST:PORT. */
-static int parse_tcp(struct upstream *u, const char *text, struct err *e)
-{
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found = NULL;
-    const char *colon = strrchr(text, ':');
-    struct str host = str_of(text, colon ? (size_t)(colon - text) : 0);
-    uint64_t port;
-    char *name;
-    int r;
-
-    if (colon == NULL || host.len == 0 || str_to_u64(str_cstr(colon + 1), UINT16_MAX, &port) != 0)
-        return err_set(e, ERR_CONFIG, "an upstream is unix:PATH or HOST:PORT, not %s", text);
-    if (host.p[0] == '[' && host.p[host.len - 1] == ']')
-        host = str_sub(host, 1, host.len - 2);
-    name = mem_strndup(host.p, host.len);
-    r = getaddrinfo(name, colon + 1, &hints, &found);
-    free(name);
-    if (r != 0)
-        return err_set(e, ERR_CONFIG, "cannot find %s: %s", text, gai_strerror(r));
-    memcpy(&u->addr, found->ai_addr, found->ai_addrlen);
-    u->addr_len = found->ai_addrlen;
-    resolve_text(found->ai_addr, found->ai_addrlen, u->authority);
-    freeaddrinfo(found);
-    return 0;
-}
-
-static int parse_address(struct upstream *u, const char *text, struct err *e)
-{
-    if (strncmp(text, "unix:", 5) == 0)
-        return parse_unix(u, text + 5, e);
-    return parse_tcp(u, text, e);
-}
-
 /* The workers' sockets: as the settings name them, or in the run folder. */
 static int parse_workers(struct upstreams *u, const struct heritage *h, struct err *e)
 {
@@ -131,17 +88,17 @@ static int parse_workers(struct upstreams *u, const struct heritage *h, struct e
     if (given->n > BOARD_WORKERS_MAX)
         return err_set(e, ERR_CONFIG, "more than %d upstreams", BOARD_WORKERS_MAX);
     for (size_t i = 0; i < given->n; i++)
-        if (parse_address(&u->at[i], given->at[i], e) != 0)
+        if (socket_address_parse(&u->at[i].to, given->at[i], e) != 0)
             return -1;
     for (uint32_t i = 0; given->n == 0 && i < BOARD_WORKERS_MAX; i++) {
         if (heritage_socket_path(h->run_dir, h->board->worker_base + i, path, sizeof(path)) != 0)
             return err_set(e, ERR_CONFIG, "the run folder's path is too long: %s", h->run_dir);
-        if (parse_unix(&u->at[i], path, e) != 0)
+        if (socket_address_set_path(&u->at[i].to, path, e) != 0)
             return -1;
     }
     if (given->n > 0 || heritage_dispatcher_path(h->run_dir, path, sizeof(path)) != 0)
         return 0;
-    return parse_unix(&u->at[DISPATCHER], path, e);
+    return socket_address_set_path(&u->at[DISPATCHER].to, path, e);
 }
 
 /* FIRST-LAST. Returns -1 if it is no range. */
@@ -170,7 +127,7 @@ static int parse_peer(struct peer_range *r, struct upstream *to, const char *tex
 
     if (equals == SIZE_MAX || parse_range(str_sub(all, 0, equals), r) != 0)
         return err_set(e, ERR_CONFIG, "a peer is FIRST-LAST=HOST:PORT, not %s", text);
-    return parse_address(to, text + equals + 1, e);
+    return socket_address_parse(&to->to, text + equals + 1, e);
 }
 
 /* Appends a line for each index that has two owners. `n` of the ranges are peers', then comes this
@@ -206,7 +163,7 @@ void upstreams_check(const struct config *c, struct buf *mistakes)
     if (c->upstream.n > BOARD_WORKERS_MAX)
         buf_printf(mistakes, "--upstream: more than %d\n", BOARD_WORKERS_MAX);
     for (size_t i = 0; i < c->upstream.n; i++)
-        if (parse_address(to, c->upstream.at[i], &e) != 0)
+        if (socket_address_parse(&to->to, c->upstream.at[i], &e) != 0)
             buf_printf(mistakes, "--upstream: %s\n", e.text);
     if (c->peer.n > PEERS_MAX)
         buf_printf(mistakes, "--peer: more than %d\n", PEERS_MAX);
@@ -239,9 +196,7 @@ int upstreams_reload_peers(struct upstreams *u, struct err *e)
             struct upstream *at = &u->at[BOARD_WORKERS_MAX + i];
 
             close_idle(at);
-            at->addr = to[i].addr;
-            at->addr_len = to[i].addr_len;
-            memcpy(at->authority, to[i].authority, sizeof(at->authority));
+            at->to = to[i].to;
         }
     }
     free(to);
@@ -282,6 +237,46 @@ int upstreams_find(const struct upstreams *u, uint32_t index)
     return -1;
 }
 
+int upstreams_find_node(struct upstreams *u, uint32_t slot)
+{
+    struct upstream *at = &u->at[BOARD_WORKERS_MAX + slot];
+    const struct resolve_address *found = NULL;
+    struct fleet_node node;
+
+    if (place_table_node(u->heritage->fleet, slot, &node))
+        found = node_address_find(&u->nodes[slot], u->loop, node.address);
+    if (!found)
+        return -1;
+    if (at->to.len != found->len || memcmp(&at->to.addr, &found->addr, found->len) != 0) {
+        close_idle(at);
+        at->to.len = found->len;
+        memcpy(&at->to.addr, &found->addr, found->len);
+        resolve_text((const struct sockaddr *)&found->addr, found->len, at->to.authority);
+    }
+    return (int)(BOARD_WORKERS_MAX + slot);
+}
+
+bool upstreams_is_node(const struct upstreams *u, int upstream)
+{
+    return u->nodes && upstreams_is_peer(upstream);
+}
+
+struct str upstreams_own_name(const struct upstreams *u, char text[UPSTREAMS_NAME_TEXT])
+{
+    const struct place_table *t = u->heritage->fleet;
+    struct fleet_node self = {0};
+    int n;
+
+    (void)place_table_node(t, place_table_self(t), &self);
+    n = snprintf(text, UPSTREAMS_NAME_TEXT, "%s", self.name);
+    return str_of(text, (size_t)n);
+}
+
+void upstreams_close_idle(struct upstreams *u, unsigned upstream)
+{
+    close_idle(&u->at[upstream]);
+}
+
 bool upstreams_is_peer(int upstream)
 {
     return upstream >= BOARD_WORKERS_MAX && upstream < DISPATCHER;
@@ -295,9 +290,9 @@ bool upstreams_has_nodes(const struct upstreams *u)
 bool upstreams_is_remote(const struct upstreams *u, int upstream)
 {
     if (upstream >= 0)
-        return u->at[upstream].authority[0] != '\0';
+        return u->at[upstream].to.authority[0] != '\0';
     for (size_t i = 0; i < u->heritage->config->upstream.n; i++) {
-        if (u->at[i].authority[0] != '\0')
+        if (u->at[i].to.authority[0] != '\0')
             return true;
     }
     return false;
@@ -305,7 +300,7 @@ bool upstreams_is_remote(const struct upstreams *u, int upstream)
 
 struct str upstreams_authority(const struct upstreams *u, int upstream)
 {
-    struct str text = str_cstr(upstream >= 0 ? u->at[upstream].authority : "");
+    struct str text = str_cstr(upstream >= 0 ? u->at[upstream].to.authority : "");
 
     return text.len > 0 ? text : (struct str){0};
 }
@@ -495,6 +490,8 @@ void link_want_out(struct link *link, bool want)
 
 static void shun_upstream(struct upstreams *u, unsigned upstream)
 {
+    if (upstreams_is_node(u, (int)upstream))
+        node_address_failed(&u->nodes[upstream - BOARD_WORKERS_MAX]);
     u->at[upstream].shunned_until_ms = loop_now_ms(u->loop) + SHUN_MS;
 }
 
@@ -586,7 +583,7 @@ static int try_connect(struct link *link)
     struct upstream *to = &u->at[link->upstream];
     struct err e;
 
-    if (connect(link->fd, (struct sockaddr *)&to->addr, to->addr_len) == 0) {
+    if (connect(link->fd, (struct sockaddr *)&to->to.addr, to->to.len) == 0) {
         link->state = LINK_OPEN;
         return loop_add(u->loop, &link->io, link->fd, LOOP_IN | LOOP_RDHUP, on_link, &e);
     }
@@ -639,7 +636,7 @@ struct link *link_get(struct upstreams *u, unsigned upstream, bool fresh, void *
         link->upstream = upstream;
         link->above = u->above;
         link->give_up_ms = loop_now_ms(u->loop) + CONNECT_MS;
-        if (open_socket(link, u->at[upstream].addr.ss_family) != 0 || try_connect(link) != 0) {
+        if (open_socket(link, u->at[upstream].to.addr.ss_family) != 0 || try_connect(link) != 0) {
             shun_upstream(u, upstream);
             link_destroy(link);
             err_set(e, ERR_WORKER_UNAVAILABLE, "the session-worker cannot be reached");
@@ -654,9 +651,9 @@ struct link *link_get(struct upstreams *u, unsigned upstream, bool fresh, void *
 int upstreams_dial(const struct upstreams *u, unsigned upstream)
 {
     const struct upstream *to = &u->at[upstream];
-    int fd = socket(to->addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = socket(to->to.addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
-    if (fd < 0 || connect(fd, (const struct sockaddr *)&to->addr, to->addr_len) == 0)
+    if (fd < 0 || connect(fd, (const struct sockaddr *)&to->to.addr, to->to.len) == 0)
         return fd;
     close(fd);
     return -1;
@@ -672,6 +669,8 @@ struct upstreams *upstreams_new(const struct heritage *h, struct loop *l, struct
     u->heritage = h;
     u->loop = l;
     u->above = ABOVE_FIRST;
+    if (h->fleet)
+        u->nodes = mem_calloc(FLEET_NODES_MAX, sizeof(*u->nodes));
     u->turn = h->place; /* so that routers do not all begin at the same worker */
     if (parse_workers(u, h, e) != 0 || upstreams_reload_peers(u, e) != 0) {
         upstreams_free(u);
@@ -688,5 +687,8 @@ void upstreams_free(struct upstreams *u)
         return;
     loop_timer_stop(u->loop, &u->sweep);
     upstreams_trim(u);
+    for (size_t i = 0; u->nodes && i < FLEET_NODES_MAX; i++)
+        node_address_done(&u->nodes[i]);
+    free(u->nodes);
     free(u);
 }

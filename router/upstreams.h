@@ -67,6 +67,19 @@ void upstreams_free(struct upstreams *u);
  * its adopter's by now), or a peer; -1 when the index is nobody's. */
 int upstreams_find(const struct upstreams *u, uint32_t index);
 
+/* The upstream that is the node of the fleet with that slot; -1 if its address is not known now. */
+int upstreams_find_node(struct upstreams *u, uint32_t slot);
+
+/* Whether it is a different node of the fleet. */
+bool upstreams_is_node(const struct upstreams *u, int upstream);
+
+/* Writes the name of this node of the fleet, and returns it. */
+enum { UPSTREAMS_NAME_TEXT = 64 };
+struct str upstreams_own_name(const struct upstreams *u, char text[UPSTREAMS_NAME_TEXT]);
+
+/* Closes the idle links of an upstream that has broken one. */
+void upstreams_close_idle(struct upstreams *u, unsigned upstream);
+
 /* Whether it is a peer: another gateway, which owns the request. */
 bool upstreams_is_peer(int upstream);
 

@@ -17,6 +17,7 @@ STORES = ["worker/session", "worker/engine"]
 MATRIX = {room: COMMON[:i] for i, room in enumerate(COMMON)}
 MATRIX.update({room: COMMON for room in PURE})
 MATRIX["common/fleet"] = COMMON[:5]
+MATRIX["common/proc"] = MATRIX["common/proc"] + ["common/fleet/place_table.h"]  # whose rows are no process's
 
 
 def add_room(name, *above):
@@ -42,7 +43,7 @@ add_room("worker/plane/control", "common/fleet", "worker/plane/service")
 add_room("worker/plane/api", "worker/plane/control")
 add_room("worker", "worker/trace", "worker/plane/api")
 MATRIX["worker/commands"] = MATRIX["worker/plane/api"]
-MATRIX["router"] = COMMON
+MATRIX["router"] = COMMON + ["common/fleet/place_table.h"]
 MATRIX["dispatcher"] = COMMON
 MATRIX["runner"] = COMMON
 MATRIX["keeper"] = COMMON + ["common/fleet"]

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "common/base/log.h"
+#include "common/net/url.h"
 #include "common/proc/command_line.h"
 #include "common/proc/config.h"
 #include "common/proc/ids.h"
@@ -49,6 +50,17 @@ static void print_faults(enum log_level level, const char *msg, struct buf *line
     buf_done(lines);
 }
 
+static void check_public_url(const struct config *c, struct buf *mistakes)
+{
+    struct url url;
+    struct err e;
+
+    if (c->public_url && url_parse(str_cstr(c->public_url), &url, &e) != 0)
+        buf_printf(mistakes, "--public-url: %s\n", e.text);
+    else if (c->public_url && url.local)
+        buf_printf(mistakes, "--public-url: clients cannot use %s\n", c->public_url);
+}
+
 /* Checks the settings that must also be right at a reload. */
 static void check_live(const struct config *c, struct buf *mistakes)
 {
@@ -75,6 +87,7 @@ void commands_check(const struct config *c, enum commands_care care, struct buf 
         if (listeners_check(c, &e))
             buf_printf(mistakes, "%s\n", e.text);
         router_check(c, mistakes);
+        check_public_url(c, mistakes);
         tls_front_check(c, mistakes);
         check_executor(c, mistakes);
         fleet_settings_check(c, mistakes);

@@ -154,12 +154,27 @@ static void on_answer(struct loop_io *io, unsigned events)
     job_drop(r);
 }
 
+<<<<<<< HEAD
 /* Numeric hosts are never resolved again. */
 void resolve_init(struct resolve *r, struct loop *loop, const char *host, uint16_t port)
+=======
+/* Keeps the addresses of a list, which it frees, or of none (NULL). */
+static void keep_list(struct resolve *r, struct addrinfo *list)
+{
+    keep_addresses(r, list);
+    if (list)
+        freeaddrinfo(list);
+}
+
+/* Numeric hosts are never asked for again. Returns whether the host is a name. */
+static bool begin_with_numeric(struct resolve *r, struct loop *loop, const char *host,
+                               uint16_t port)
+>>>>>>> eb4545fb (router: send requests of a fleet to the owner of their place, hold them without one)
 {
     struct addrinfo *list = ask_resolver(host, port, AI_NUMERICHOST);
 
     *r = (struct resolve){.loop = loop, .port = port};
+<<<<<<< HEAD
     if (!list) {
         r->host = mem_strdup(host); /* a name, so it may be resolved again */
         list = ask_resolver(host, port, 0);
@@ -167,6 +182,18 @@ void resolve_init(struct resolve *r, struct loop *loop, const char *host, uint16
     keep_addresses(r, list);
     if (list)
         freeaddrinfo(list);
+=======
+    if (!list)
+        r->host = mem_strdup(host);
+    keep_list(r, list);
+    return r->host != NULL;
+}
+
+void resolve_init(struct resolve *r, struct loop *loop, const char *host, uint16_t port)
+{
+    if (begin_with_numeric(r, loop, host, port))
+        keep_list(r, ask_resolver(host, port, 0));
+>>>>>>> eb4545fb (router: send requests of a fleet to the owner of their place, hold them without one)
 }
 
 void resolve_done(struct resolve *r)
@@ -225,6 +252,12 @@ void resolve_again(struct resolve *r)
     }
     if (!job_start(j))
         job_drop(r);
+}
+
+void resolve_begin(struct resolve *r, struct loop *loop, const char *host, uint16_t port)
+{
+    if (begin_with_numeric(r, loop, host, port))
+        resolve_again(r);
 }
 
 /* --- for threads --- */

@@ -54,6 +54,9 @@ struct resolve {
 
 /* Resolves once, blocking. A name that does not resolve yet is no error (n stays 0). */
 void resolve_init(struct resolve *r, struct loop *loop, const char *host, uint16_t port);
+
+/* Like resolve_init, but asks for a name in the background: its addresses come later. */
+void resolve_begin(struct resolve *r, struct loop *loop, const char *host, uint16_t port);
 void resolve_done(struct resolve *r);
 
 /* Resolves again in the background, unless a look-up is in progress or host is an address. */

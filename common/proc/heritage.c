@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "common/codec/json.h"
+#include "common/fleet/place_table.h"
 #include "common/proc/config.h"
 
 int heritage_socket_path(const char *run_dir, uint32_t index, char *out, size_t size)
@@ -24,25 +25,52 @@ int heritage_dispatcher_path(const char *run_dir, char *out, size_t size)
     return n < 0 || (size_t)n >= size ? -1 : 0;
 }
 
+/* Finds the next other node from *at on: an element of --peer, or a name of the fleet, which is in
+ * `node`. */
+static bool next_peer(const struct heritage *h, size_t *at, struct fleet_node *node,
+                      struct str *ret)
+{
+    if (!h->fleet && *at < h->config->peer.n) {
+        *ret = str_cstr(h->config->peer.at[(*at)++]);
+        return true;
+    }
+    while (h->fleet && *at < FLEET_NODES_MAX) {
+        if (!place_table_node(h->fleet, (uint32_t)(*at)++, node) || node->is_self)
+            continue;
+        *ret = str_cstr(node->name);
+        return true;
+    }
+    return false;
+}
+
 void heritage_put_peers(const struct heritage *h, struct json_out *out)
 {
-    for (size_t i = 0; i < h->config->peer.n; i++)
-        json_out_cstr(out, h->config->peer.at[i]);
+    struct fleet_node node;
+    struct str peer;
+
+    for (size_t at = 0; next_peer(h, &at, &node, &peer);)
+        json_out_str(out, peer);
 }
 
 void heritage_list_peers(const struct heritage *h, bool indexes_only, struct buf *out)
 {
-    for (size_t i = 0; i < h->config->peer.n; i++) {
-        struct str peer = str_cstr(h->config->peer.at[i]);
+    const char *comma = "";
+    struct fleet_node node;
+    struct str peer;
 
-        buf_puts(out, i > 0 ? ", " : "");
+    for (size_t at = 0; next_peer(h, &at, &node, &peer); comma = ", ") {
+        buf_puts(out, comma);
         buf_add_str(out, indexes_only ? str_sub(peer, 0, str_find(peer, STR("="), 0)) : peer);
     }
 }
 
 void heritage_put_unreachable(const struct heritage *h, struct json_out *out)
 {
-    if (h->config->peer.n == 0)
+    struct fleet_node node;
+    struct str peer;
+    size_t at = 0;
+
+    if (!next_peer(h, &at, &node, &peer))
         return;
     json_out_member_arr(out, "unreachable");
     heritage_put_peers(h, out);

@@ -86,8 +86,9 @@ int heritage_dispatcher_path(const char *run_dir, char *out, size_t size);
  * 107 bytes). */
 int heritage_socket_path(const char *run_dir, uint32_t index, char *out, size_t size);
 
-/* Writes an element "FIRST-LAST=HOST:PORT" for each other node, as in --peer, into a list. Lists
- * and orders cover the workers of one node only, and these elements name the rest. */
+/* Writes an element for each other node into a list: "FIRST-LAST=HOST:PORT", as in --peer, or in a
+ * fleet its name. Lists and orders cover the workers of one node only, and these elements name the
+ * rest. */
 void heritage_put_peers(const struct heritage *h, struct json_out *out);
 
 /* Appends the same list as text, "FIRST-LAST=HOST:PORT, ...". indexes_only: without addresses, for

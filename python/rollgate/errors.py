@@ -215,6 +215,10 @@ class EngineUnavailable(Retryable):
     code = "engine_unavailable"
 
 
+class NoOwner(Retryable):
+    code = "no_owner"
+
+
 class StorageFull(Retryable):
     code = "storage_full"
 

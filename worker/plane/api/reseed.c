@@ -4,7 +4,7 @@
  * So only a complete id gets one (--reseed minted), and only if its session cannot be here: its
  * index is not served, or nothing is kept (--durability none). A key gets none: a valid one proves
  * that its session was here, so that it has ended. With several nodes a foreign index belongs to a
- * different node.
+ * different node. In a fleet no id leads to a fresh session: a different node may have it.
  */
 #include "worker/plane/api/reseed.h"
 #include "common/base/clock.h"
@@ -41,7 +41,7 @@ static bool may_recreate(const struct service_request *r)
          has_nodes = c->peer.n > 0 || c->worker_base_given;
     uint32_t index;
 
-    if (c->reseed == RESEED_OFF)
+    if (c->reseed == RESEED_OFF || (r->service->heritage->fleet && r->id.p))
         return false;
     if (!r->id.p) /* an admin's key makes a session of its own */
         return c->reseed == RESEED_ANY || keys_required(r->service->keys);

@@ -16,12 +16,22 @@ static struct str client_authority(const struct service_request *r)
     return first.len > 0 ? first : exchange_authority(r->x);
 }
 
-/* Writes the session's URLs with the authority that the client used. */
-static void write_urls(struct service_request *r, struct str id, struct json_out *o)
+/* Writes the beginning of the session's URLs: --public-url, or the address that the client used. */
+static void write_front(struct service_request *r, struct buf *url)
 {
+    struct str front = str_cstr(r->service->config->public_url);
     struct str host = client_authority(r);
     struct str proto = exchange_header(r->x, "x-forwarded-proto");
-    const char *scheme = str_eq_c(proto, "https") ? "https" : "http";
+
+    if (front.len == 0)
+        buf_printf(url, "%s://%.*s", str_eq_c(proto, "https") ? "https" : "http", (int)host.len,
+                   host.p);
+    else
+        buf_add_str(url, str_sub(front, 0, front.len - str_ends(front, STR("/"))));
+}
+
+static void write_urls(struct service_request *r, struct str id, struct json_out *o)
+{
     static const char *const names[][2] = {
         {"base_url", "/v1"},
         {"anthropic_base_url", ""},
@@ -32,8 +42,8 @@ static void write_urls(struct service_request *r, struct str id, struct json_out
 
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         buf_clear(&url);
-        buf_printf(&url, "%s://%.*s/sessions/%.*s%s", scheme, (int)host.len, host.p, (int)id.len,
-                   id.p, names[i][1]);
+        write_front(r, &url);
+        buf_printf(&url, "/sessions/%.*s%s", (int)id.len, id.p, names[i][1]);
         json_out_member_str(o, names[i][0], buf_str(&url));
     }
     buf_done(&url);

@@ -1,0 +1,132 @@
+/* Held requests (holds.h). One timer looks at all of them: often while there are some, else only to
+ * see whether this node has lost a place: then workers return the connections that they were lent,
+ * whose requests no router looks at. */
+#include "router/holds.h"
+
+#include "common/fleet/place_table.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "common/proc/metrics.h"
+#include "router/conn.h"
+#include "router/hub.h"
+#include "router/lendings.h"
+#include "router/owner.h"
+
+enum {
+    LOOK_MS = 20,   /* between two looks at held requests */
+    CALM_MS = 200,  /* between two looks at the own places */
+    AGAIN_MS = 250, /* until the same owner is tried again */
+};
+
+/* Whether the request can be tried now. `changed`: the place table differs from that of the last
+ * look. */
+static bool is_due(struct conn *c, bool changed, uint64_t now_ms)
+{
+    struct owner now;
+
+    if (!changed && now_ms < c->hold.again_ms)
+        return false;
+    now = owner_find(c->hub->heritage->fleet, c->hold.place);
+    if (now.kind == OWNER_NONE) {
+        c->hold.again_ms = UINT64_MAX; /* with the next change */
+        return false;
+    }
+    return c->hold.again_ms == UINT64_MAX || now_ms >= c->hold.again_ms ||
+           now.epoch != c->hold.epoch;
+}
+
+static uint64_t sum_own_places(const struct place_table *t)
+{
+    struct fleet_own_place own;
+    uint64_t sum = 0;
+
+    for (size_t at = 0; place_table_next_own(t, &at, &own);)
+        sum += own.epoch * ((uint64_t)own.index + 1);
+    return sum;
+}
+
+static void recall_lent(struct hub *h)
+{
+    uint64_t sum = sum_own_places(h->heritage->fleet);
+
+    if (sum != h->own_places)
+        lendings_recall(h->lendings);
+    h->own_places = sum;
+}
+
+static void on_look(struct loop_timer *t)
+{
+    struct hub *h = CONTAINER_OF(t, struct hub, hold_timer);
+    uint32_t generation = place_table_generation(h->heritage->fleet);
+    bool changed = generation != h->fleet_generation;
+    uint64_t now_ms = loop_now_ms(h->loop);
+    struct conn *c, *next;
+
+    h->fleet_generation = generation;
+    if (changed)
+        recall_lent(h);
+    LIST_EACH_SAFE(&h->held, c, next, struct conn, hold.item) {
+        if (!is_due(c, changed, now_ms))
+            continue;
+        holds_end(c);
+        h->run(c);
+    }
+    loop_timer_set(h->loop, &h->hold_timer, list_is_empty(&h->held) ? CALM_MS : LOOK_MS, on_look);
+}
+
+void holds_end_all(struct hub *h)
+{
+    struct conn *c, *next;
+
+    LIST_EACH_SAFE(&h->held, c, next, struct conn, hold.item) {
+        holds_end(c);
+        h->run(c);
+    }
+}
+
+void holds_init(struct hub *h)
+{
+    if (h->heritage->fleet)
+        loop_timer_set(h->loop, &h->hold_timer, CALM_MS, on_look);
+}
+
+void holds_done(struct hub *h)
+{
+    loop_timer_stop(h->loop, &h->hold_timer);
+}
+
+bool holds_may_hold(const struct conn *c)
+{
+    return !c->hold.over && !c->hub->draining;
+}
+
+/* The first try after a broken link follows at once: the link may have been an old one. */
+void holds_begin(struct conn *c, uint32_t place)
+{
+    struct hub *h = c->hub;
+    uint64_t now_ms = loop_now_ms(h->loop);
+    bool first = c->hold.until_ms == 0 && c->state == CONN_RELAY;
+    struct owner owner;
+
+    if (c->hold.until_ms == 0)
+        c->hold.until_ms = now_ms + (uint64_t)h->config->fleet_hold_ms;
+    c->hold.place = place;
+    owner = owner_find(h->heritage->fleet, place);
+    c->hold.epoch = owner.epoch;
+    c->hold.again_ms = owner.kind == OWNER_NONE ? UINT64_MAX : now_ms + (first ? 0 : AGAIN_MS);
+    if (c->state == CONN_RELAY)
+        conn_unread(c);
+    conn_set_state(c, CONN_HELD);
+    conn_set_deadline(c, c->hold.until_ms > now_ms ? c->hold.until_ms - now_ms : 0);
+    list_prepend(&h->held, &c->hold.item); /* on_look has passed it */
+    metrics_move_at(h->page, METRIC_fleet_held, 0, 1);
+    if (loop_timer_due_ms(&h->hold_timer) > now_ms + LOOK_MS)
+        loop_timer_set(h->loop, &h->hold_timer, first ? 0 : LOOK_MS, on_look);
+}
+
+void holds_end(struct conn *c)
+{
+    conn_not_held(c);
+    conn_set_state(c, CONN_HEAD);
+    c->in_seen = 0;
+}

@@ -1,0 +1,36 @@
+/*
+ * Held requests: those of a fleet whose place has no owner now, or whose owner did not take them.
+ * Their sockets are not read. A request is tried again when the place table names a different
+ * owner, and after some time if it names the same one. --fleet-hold after it was first held it
+ * fails with 503 no_owner.
+ */
+#ifndef RG_ROUTER_HOLDS_H
+#define RG_ROUTER_HOLDS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct conn;
+struct hub;
+
+/* Begins to watch the place table. Does nothing without a fleet. */
+void holds_init(struct hub *h);
+
+/* Stops watching. No request may be held. */
+void holds_done(struct hub *h);
+
+/* Whether a request that has no owner is to be held: not after --fleet-hold, and not by a router
+ * that ends. */
+bool holds_may_hold(const struct conn *c);
+
+/* Holds the request of that place: its head is in c->in, in state HEAD, or c->replay has the
+ * request, in state RELAY. */
+void holds_begin(struct conn *c, uint32_t place);
+
+/* Tries all held requests a last time: the router ends. */
+void holds_end_all(struct hub *h);
+
+/* Ends the hold: c is in state HEAD, and its head is unread. */
+void holds_end(struct conn *c);
+
+#endif

@@ -1,0 +1,170 @@
+/* The node of a request (node_gate.h). */
+#include "router/node_gate.h"
+
+#include "common/base/log.h"
+#include "common/fleet/place_table.h"
+#include "common/net/http1.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "router/hub.h"
+#include "router/owner.h"
+#include "router/route.h"
+#include "router/upstreams.h"
+
+enum { LOGGED_PER_SECOND = 1 };
+
+uint32_t node_gate_place(const struct route *route)
+{
+    return route->kind == ROUTE_DISPATCHER ? FLEET_DISPATCHER : route->index;
+}
+
+bool node_gate_leaves(int upstream)
+{
+    return upstreams_is_peer(upstream);
+}
+
+/* Logs what is wrong with the nodes' settings: no client is at fault. A gateway without other nodes
+ * logs nothing, as only a client can have sent it. */
+static int refuse_node(const struct hub *h, const struct err *e)
+{
+    static struct log_limit limit;
+    unsigned dropped;
+
+    if ((upstreams_has_nodes(h->upstreams) || h->config->upstream.n > 0) &&
+        log_limit_pass(&limit, LOGGED_PER_SECOND, &dropped))
+        log_warn(NULL, "refused a request that another node forwarded", LOG_T("reason", e->text),
+                 LOG_U("suppressed", dropped));
+    return -1;
+}
+
+/* A request that a `rollgate route` sent: another one sends it no further than to workers here. */
+static int check_routed(const struct hub *h, const struct http1_head *head, int upstream,
+                        struct err *e)
+{
+    struct str by = http1_known(head, HTTP1_FORWARDED);
+
+    if (h->config->upstream.n == 0 || !http1_list_has(by, STR(HTTP1_ROUTE)) ||
+        !upstreams_is_remote(h->upstreams, upstream))
+        return 0;
+    (void)err_set(e, ERR_LOOP,
+                  "a `rollgate route` forwarded this request here, to another one: correct "
+                  "--upstream of one of them");
+    return refuse_node(h, e);
+}
+
+/* A request that another node forwarded: only one of an own worker is served, and only if the nodes
+ * share no worker index. */
+static int check_forwarded(const struct hub *h, const struct http1_head *head,
+                           const struct route *route, int upstream, struct err *e)
+{
+    struct str range = http1_known(head, HTTP1_FORWARDED);
+    bool has_workers = h->config->upstream.n == 0 || !upstreams_is_remote(h->upstreams, upstream);
+    char own[UPSTREAMS_RANGE_TEXT];
+
+    if (has_workers && upstreams_range_meets(h->upstreams, range)) {
+        (void)upstreams_own_range(h->upstreams, own);
+        (void)err_set(e, ERR_MISDIRECTED,
+                      "this node has worker indexes %s, and the node that forwarded this request "
+                      "has %.*s: each node needs its own --worker-base",
+                      own, (int)MIN_OF(range.len, (size_t)UPSTREAMS_RANGE_TEXT), range.p);
+        return refuse_node(h, e);
+    }
+    if (upstreams_is_peer(upstream)) {
+        (void)err_set(e, ERR_LOOP,
+                      "worker index %u is not of this node, and another node forwarded its request "
+                      "here: correct --peer of one of them",
+                      route->index);
+        return refuse_node(h, e);
+    }
+    return 0;
+}
+
+/* Refuses a request that a different node forwarded here, for a place that this node does not own:
+ * that node looks again (answer.c). */
+static int refuse_forwarded(const struct hub *h, struct str by, const struct route *route,
+                            const struct owner *owner, struct err *e)
+{
+    struct fleet_node self;
+
+    (void)err_set(e, ERR_MISDIRECTED,
+                  "this node does not own the place of worker index %u; the epoch that it knows is "
+                  "%llu",
+                  route->index, (unsigned long long)owner->epoch);
+    if (!place_table_node(h->heritage->fleet, place_table_self(h->heritage->fleet), &self) ||
+        !str_eq_c(by, self.name))
+        return -1;
+    (void)err_set(e, ERR_MISDIRECTED,
+                  "this node's own request came back to it: correct --fleet-address of the node "
+                  "that owns worker index %u",
+                  route->index);
+    return refuse_node(h, e);
+}
+
+/* The upstream for an owner, which is not OWNER_UNKNOWN; -1: there is none now. */
+static int upstream_of_owner(const struct hub *h, const struct route *route,
+                             const struct owner *owner)
+{
+    if (owner->kind == OWNER_OTHER)
+        return upstreams_find_node(h->upstreams, owner->node);
+    if (owner->kind != OWNER_SELF)
+        return -1;
+    return route->kind == ROUTE_DISPATCHER ? upstreams_dispatcher(h->upstreams)
+                                           : upstreams_find(h->upstreams, route->index);
+}
+
+/* Finds the upstream in a fleet. A request whose place has no owner now fails with ERR_NO_OWNER,
+ * and may be held. */
+static int find_in_fleet(const struct hub *h, const struct http1_head *head,
+                         const struct route *route, int *ret, struct err *e)
+{
+    struct str by = http1_known(head, HTTP1_FORWARDED);
+    struct owner owner;
+
+    *ret = -1;
+    if (route->kind == ROUTE_ANY)
+        return 0;
+    owner = owner_find(h->heritage->fleet, node_gate_place(route));
+    if (owner.kind != OWNER_SELF && by.len > 0 && !str_eq_nocase(by, STR(HTTP1_ROUTE)))
+        return refuse_forwarded(h, by, route, &owner, e);
+    if (owner.kind == OWNER_UNKNOWN)
+        return err_set(e, ERR_UNKNOWN_SESSION, "no node of the fleet has worker index %u",
+                       route->index);
+    *ret = upstream_of_owner(h, route, &owner);
+    if (*ret >= 0 || (owner.kind == OWNER_SELF && route->kind == ROUTE_DISPATCHER))
+        return 0; /* --dispatcher off: any worker says so */
+    return err_set(e, ERR_NO_OWNER, "no node serves the place of this request now");
+}
+
+/* Finds the upstream without a fleet. */
+static int find_upstream(const struct hub *h, const struct http1_head *head,
+                         const struct route *route, int *ret, struct err *e)
+{
+    struct str by = http1_known(head, HTTP1_FORWARDED);
+    bool forwarded = by.len > 0 && !str_eq_nocase(by, STR(HTTP1_ROUTE));
+
+    *ret = -1;
+    if (route->kind == ROUTE_DISPATCHER)
+        *ret = upstreams_dispatcher(h->upstreams);
+    if (route->kind == ROUTE_WORKER)
+        *ret = upstreams_find(h->upstreams, route->index);
+    if (check_routed(h, head, *ret, e) != 0)
+        return -1;
+    if (route->kind != ROUTE_WORKER)
+        return 0;
+    if (forwarded && check_forwarded(h, head, route, *ret, e))
+        return -1;
+    if (*ret < 0 && (forwarded || upstreams_has_nodes(h->upstreams)))
+        return err_set(
+            e, ERR_MISDIRECTED,
+            "worker index %u is not of this node: ask the node that owns it, or name that "
+            "node here with --peer",
+            route->index);
+    return 0;
+}
+
+int node_gate_find(const struct hub *h, const struct http1_head *head, const struct route *route,
+                   int *ret_upstream, struct err *e)
+{
+    return h->heritage->fleet ? find_in_fleet(h, head, route, ret_upstream, e)
+                              : find_upstream(h, head, route, ret_upstream, e);
+}

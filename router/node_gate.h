@@ -1,0 +1,28 @@
+/*
+ * Which node a request goes to: this one, a peer (--peer), or the owner of its place in a fleet. A
+ * request that a different node forwarded here goes no further.
+ */
+#ifndef RG_ROUTER_NODE_GATE_H
+#define RG_ROUTER_NODE_GATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct err;
+struct http1_head;
+struct hub;
+struct route;
+
+/* Finds the upstream of a request that is not local; -1 in *ret_upstream: any worker. Returns -1
+ * and ERR_MISDIRECTED (the index is a different node's), ERR_LOOP (that node has forwarded it
+ * here), or in a fleet ERR_NO_OWNER (no node serves the place now), ERR_UNKNOWN_SESSION. */
+int node_gate_find(const struct hub *h, const struct http1_head *head, const struct route *route,
+                   int *ret_upstream, struct err *e);
+
+/* Whether the upstream is a different node. */
+bool node_gate_leaves(int upstream);
+
+/* The place of a request that is a worker's or the dispatcher's (place_table.h). */
+uint32_t node_gate_place(const struct route *route);
+
+#endif

@@ -1,0 +1,40 @@
+/* The owner of a place (owner.h). */
+#include "router/owner.h"
+
+#include "common/fleet/place_table.h"
+
+/* Whether a node has the block of that index, or the table may lack nodes. */
+static bool may_exist(const struct place_table *t, uint32_t index)
+{
+    struct fleet_node node;
+
+    if (place_table_self(t) == FLEET_NO_NODE)
+        return true;
+    for (uint32_t slot = 0; slot < FLEET_NODES_MAX; slot++) {
+        if (place_table_node(t, slot, &node) && node.block == index / FLEET_BLOCK_SIZE)
+            return true;
+    }
+    return false;
+}
+
+struct owner owner_find(const struct place_table *t, uint32_t index)
+{
+    struct owner found = {.kind = OWNER_NONE};
+    struct fleet_place place;
+    struct fleet_node node;
+
+    if (!place_table_find(t, index, &place)) {
+        found.kind = index == FLEET_DISPATCHER ? OWNER_SELF
+                     : may_exist(t, index)     ? OWNER_NONE
+                                               : OWNER_UNKNOWN;
+        return found;
+    }
+    found.epoch = place.epoch;
+    if (place.node != FLEET_NO_NODE && place.node == place_table_self(t))
+        found.kind = OWNER_SELF;
+    else if (place_table_node(t, place.node, &node) && node.state != FLEET_LOST) {
+        found.kind = OWNER_OTHER;
+        found.node = place.node;
+    }
+    return found;
+}

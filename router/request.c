@@ -1,0 +1,116 @@
+/* From the head of a request to its exchange (request.h): route, gate, then the router's own
+ * answer, a hold, a refusal, or a relay. */
+#include "router/request.h"
+
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "common/proc/metrics.h"
+#include "router/conn.h"
+#include "router/gate.h"
+#include "router/holds.h"
+#include "router/hub.h"
+#include "router/lendings.h"
+#include "router/local.h"
+#include "router/node_gate.h"
+#include "router/relay.h"
+
+/* Whether serving the request twice has the effect of once: a repeated call gets the recorded
+ * answer. */
+static bool is_repeatable(const struct http1_head *h)
+{
+    static const char *const methods[] = {"GET", "HEAD", "PUT", "DELETE"};
+
+    for (size_t i = 0; i < ARRAY_LEN(methods); i++) {
+        if (str_eq_c(h->method, methods[i]))
+            return true;
+    }
+    return gate_dialect(h->target) != METRIC_DIALECT_CONTROL;
+}
+
+/* What the rest of the exchange needs to know of the head, which is gone by then. */
+static void keep_request(struct conn *c, const struct http1_head *h, const struct route *route)
+{
+    c->old = h->minor == 0;
+    c->closing = !h->keep_alive || c->hub->draining;
+    c->messages_dialect = route->messages;
+    memcpy(c->session, route->session.p ? route->session.p : "", route->session.len);
+    c->session[route->session.len] = 0;
+    c->status = 0;
+    c->finishes = c->hub->config->on_disconnect == DISCONNECT_FINISH &&
+                  gate_dialect(h->target) != METRIC_DIALECT_CONTROL;
+    c->repeatable = is_repeatable(h);
+}
+
+/* A call whose client left before it was begun. Nobody would hear the answer, and a worker would
+ * drop it for that when it had read the body; what workers of others would do is theirs to say. */
+static bool is_abandoned(const struct conn *c, const struct http1_head *h)
+{
+    const struct config *config = c->hub->config;
+
+    return c->hup && config->on_disconnect != DISCONNECT_FINISH && config->upstream.n == 0 &&
+           config->peer.n == 0 && !c->hub->heritage->fleet &&
+           gate_dialect(h->target) != METRIC_DIALECT_CONTROL;
+}
+
+static void drop_abandoned(struct conn *c, const struct http1_head *h)
+{
+    metrics_count_at(c->hub->page, METRIC_requests, gate_dialect(h->target), metrics_status(499),
+                     1);
+    conn_close(c);
+}
+
+/* Hands the request to the relay; what came of its body is in `body`. */
+static int start_exchange(struct conn *c, const struct route *route, int upstream, struct str head,
+                          struct str body, struct err *e)
+{
+    if (route_is_local(route)) {
+        lendings_note(c, -1);
+        return local_answer(c, c->hub->head, route->kind, e);
+    }
+    lendings_note(c, upstream);
+    if (upstream < 0 && (route->named || route->kind == ROUTE_WORKER))
+        metrics_count(c->hub->page, METRIC_fallbacks, 1);
+    c->hold.place = node_gate_place(route);
+    return relay_start(c, upstream, head, body, e);
+}
+
+/* Whether the request, which the gate has refused, waits for a node that serves its place. */
+static bool hold_request(struct conn *c, const struct route *route, struct err *e)
+{
+    if (e->kind != ERR_NO_OWNER || !holds_may_hold(c) || gate_admit(c, route, e) != 0)
+        return false;
+    lendings_note(c, -1);
+    holds_begin(c, node_gate_place(route));
+    return true;
+}
+
+size_t request_begin(struct conn *c, struct str bytes)
+{
+    const struct http1_head *h = c->hub->head;
+    struct str rest = str_sub(bytes, h->len_bytes, bytes.len);
+    struct route route;
+    struct err e;
+    size_t used, pass;
+    int r, shown, upstream = -1;
+
+    shown = route_find(h, gate_keys(c->hub), &route, &e);
+    keep_request(c, h, &route);
+    flow_begin(&c->up, h->body, h->length);
+    r = flow_take(&c->up, rest, &used, &pass, shown == 0 ? &e : NULL);
+    if (r == 0)
+        r = shown == 0 ? gate_check(c, h, &route, &upstream, &e) : shown;
+    if (r != 0 && hold_request(c, &route, &e))
+        return 0;
+    if (r == 0)
+        r = gate_admit(c, &route, &e);
+    if (r == 0 && is_abandoned(c, h)) {
+        drop_abandoned(c, h);
+        return 0;
+    }
+    if (r == 0)
+        r = start_exchange(c, &route, upstream, str_sub(bytes, 0, h->len_bytes),
+                           str_sub(rest, 0, pass), &e);
+    if (r != 0)
+        conn_fail(c, &e);
+    return h->len_bytes + used;
+}
