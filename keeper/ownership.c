@@ -174,7 +174,7 @@ static void on_renewed(void *ctx, const struct store_answer *a)
     place_table_set_reached(k->table, k->sent_ms);
     for (size_t i = 0; i < k->renewals.n; i++) {
         if (refused < a->n_refused && a->refused[refused].i == i)
-            on_fenced(k, &k->renewals.at[i], a->refused[refused++].epoch);
+            on_fenced(k, &k->renewals.at[i], a->refused[refused++].base);
         else
             place_table_set_renewed(k->table, k->renewals.at[i].place, k->sent_ms);
     }

@@ -20,11 +20,11 @@
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
 #include "router/client_tls.h"
+#include "router/conn_request.h"
 #include "router/holds.h"
 #include "router/hub.h"
 #include "router/lendings.h"
 #include "router/relay.h"
-#include "router/request.h"
 
 enum { FIRST_REQUEST_MS = 500, NEXT_REQUEST_MS = 5000, IN_READ = 16 * 1024 };
 
@@ -63,7 +63,7 @@ static void try_head(struct conn *c, struct str bytes, bool fresh)
 
     c->head_request = str_starts(str_trim(bytes), STR("HEAD ")); /* also of one that fails */
     if (r == 1)
-        used = request_begin(c, bytes);
+        used = conn_begin_request(c, bytes);
     else if (r < 0)
         conn_fail(c, &e);
     if (c->state == CONN_CLOSED)

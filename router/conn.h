@@ -19,7 +19,7 @@
  * A conn owns its link while an exchange needs it. Who does what, each using those below it only:
  *
  *     clients.c             accepts, reads heads, acts on verdicts
- *     request.c             what becomes of a request, by its head
+ *     conn_request.c        what becomes of a request, by its head
  *     lendings.c            lends idle ones to workers
  *     holds.c               holds requests whose place has no owner
  *     relay.c               one exchange: which worker, a second try, deadlines

@@ -540,11 +540,15 @@ static void lift_descriptor(struct link *link)
 }
 
 /* Another node may vanish while a call runs, which may be silent for long: probes notice it after
- * PROBE_IDLE_S + PROBES * PROBE_S, unread bytes after UNREAD_MS. */
-static void set_tcp_options(int fd)
+ * PROBE_IDLE_S + PROBES * PROBE_S, unread bytes after UNREAD_MS. In a fleet both take one lease. */
+static void set_tcp_options(const struct upstreams *u, int fd)
 {
     int one = 1, idle = PROBE_IDLE_S, interval = PROBE_S, count = PROBES, unread = UNREAD_MS;
 
+    if (u->nodes) {
+        unread = (int)u->heritage->config->fleet_lease_ms;
+        idle = interval = MAX_OF(unread / 4000, 1);
+    }
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
@@ -572,7 +576,7 @@ static int open_socket(struct link *link, int family)
     if (link->unix_socket)
         (void)setsockopt(link->fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
     else
-        set_tcp_options(link->fd);
+        set_tcp_options(link->all, link->fd);
     return 0;
 }
 

@@ -47,8 +47,8 @@ MATRIX["router"] = COMMON + ["common/fleet/place_table.h"]
 MATRIX["dispatcher"] = COMMON
 MATRIX["runner"] = COMMON
 MATRIX["keeper"] = COMMON + ["common/fleet"]
-MATRIX["supervisor"] = COMMON + ["common/fleet", "keeper/fleet_keeper.h", "runner/runner.h", "router/router.h", "dispatcher/dispatcher.h",
-                                  "worker/worker.h", "worker/commands"]
+MATRIX["supervisor"] = COMMON + ["common/fleet", "keeper/fleet_keeper.h", "runner/runner.h", "router/router.h",
+                                  "dispatcher/dispatcher.h", "worker/worker.h", "worker/commands"]
 # Single headers that one room of a level lends to its neighbours: values only, no behaviour.
 LENT = {
     "worker/text/tokens/span.h": ["worker/session", "worker/engine"],

@@ -5,6 +5,7 @@
 #include "supervisor/commands.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/log.h"
 #include "common/net/url.h"
@@ -55,6 +56,11 @@ static void check_public_url(const struct config *c, struct buf *mistakes)
     struct url url;
     struct err e;
 
+    if (c->public_url && strcmp(c->public_url, "node") == 0) {
+        if (!c->fleet)
+            buf_puts(mistakes, "--public-url: \"node\" needs --fleet\n");
+        return;
+    }
     if (c->public_url && url_parse(str_cstr(c->public_url), &url, &e) != 0)
         buf_printf(mistakes, "--public-url: %s\n", e.text);
     else if (c->public_url && url.local)

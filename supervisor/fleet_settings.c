@@ -10,15 +10,16 @@
 #include "common/base/mem.h"
 #include "common/fleet/place_table.h"
 #include "common/fleet/store_url.h"
+#include "common/net/http1.h"
 #include "common/proc/config.h"
 #include "supervisor/supervisor_internal.h"
 
-/* 1 to 63 of a-z, 0-9 and -. */
+/* 1 to 63 of a-z, 0-9 and -, but not the name of `rollgate route` (HTTP1_FORWARDED_BY). */
 static bool is_node_name(const char *name)
 {
     size_t n = strlen(name);
 
-    return n > 0 && n < FLEET_NAME_MAX &&
+    return n > 0 && n < FLEET_NAME_MAX && strcmp(name, HTTP1_ROUTE) != 0 &&
            strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == n;
 }
 
@@ -79,7 +80,8 @@ void fleet_settings_check(const struct config *c, struct buf *mistakes)
     else
         store_url_done(&url);
     if (c->fleet_node && !is_node_name(c->fleet_node))
-        buf_printf(mistakes, "--fleet-node: \"%.100s\" has not 1 to 63 of a-z, 0-9 and -\n",
+        buf_printf(mistakes,
+                   "--fleet-node: \"%.100s\" is `route`, or has not 1 to 63 of a-z, 0-9 and -\n",
                    c->fleet_node);
     if (c->fleet_address && !is_address(str_cstr(c->fleet_address)))
         buf_printf(mistakes,

@@ -26,13 +26,13 @@
 
 enum { LOOK_MS = 50 /* time after which a waiting thread checks whether it still should */ };
 
-/* Shared by the waiting thread and the resolving one; the last user frees it. */
+/* Shared by the loop's thread and the asking one; the last to leave frees it. */
 struct resolve_job {
     atomic_int users;
-    int fd; /* eventfd: the answer is available */
+    int fd; /* eventfd: the answer is there */
     char *host;
     uint16_t port;
-    bool counted; /* counted in n_waits, until its thread has the answer */
+    bool counted; /* in n_waits, until its thread has asked */
     struct addrinfo *answer;
 };
 
@@ -51,7 +51,7 @@ static bool is_localhost(const char *host)
            (n == strlen(name) || host[n - strlen(name) - 1] == '.');
 }
 
-/* Does not ask anybody about localhost. */
+/* getaddrinfo, without asking anybody about localhost. */
 int resolve_names(const char *host, const char *service, const struct addrinfo *hints,
                   struct addrinfo **ret)
 {
@@ -59,7 +59,7 @@ int resolve_names(const char *host, const char *service, const struct addrinfo *
 
     if (!is_localhost(host) || (h.ai_flags & AI_NUMERICHOST))
         return getaddrinfo(host, service, &h, ret);
-    h.ai_flags &= ~AI_PASSIVE; /* no host and not passive means the loopback addresses */
+    h.ai_flags &= ~AI_PASSIVE; /* no host and not passive: the loopback addresses */
     return getaddrinfo(NULL, service, &h, ret);
 }
 
@@ -76,7 +76,7 @@ void resolve_text(const struct sockaddr *a, socklen_t len, char ret[RESOLVE_TEXT
                        port);
 }
 
-/* Resolves the host. Returns NULL without an answer. */
+/* Resolves the host; NULL: no answer. */
 static struct addrinfo *ask_resolver(const char *host, uint16_t port, int flags)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
@@ -100,7 +100,7 @@ static void keep_addresses(struct resolve *r, const struct addrinfo *list)
         r->n = n;
 }
 
-/* Frees the job if this was its last user. */
+/* The last of thread and loop frees the job. */
 static void job_leave(struct resolve_job *j)
 {
     if (atomic_fetch_sub(&j->users, 1) != 1)
@@ -112,8 +112,8 @@ static void job_leave(struct resolve_job *j)
     free(j);
 }
 
-/* Makes this thread append no search domain of resolv.conf to names. Unlike a dot at the end of the
- * name this does not affect /etc/hosts. */
+/* For this thread: no domain of resolv.conf is put behind names. Unlike a dot behind the name this
+ * leaves /etc/hosts as it is. */
 static void ask_for_name_itself(void)
 {
     if (res_init() == 0)
@@ -154,10 +154,6 @@ static void on_answer(struct loop_io *io, unsigned events)
     job_drop(r);
 }
 
-<<<<<<< HEAD
-/* Numeric hosts are never resolved again. */
-void resolve_init(struct resolve *r, struct loop *loop, const char *host, uint16_t port)
-=======
 /* Keeps the addresses of a list, which it frees, or of none (NULL). */
 static void keep_list(struct resolve *r, struct addrinfo *list)
 {
@@ -169,20 +165,10 @@ static void keep_list(struct resolve *r, struct addrinfo *list)
 /* Numeric hosts are never asked for again. Returns whether the host is a name. */
 static bool begin_with_numeric(struct resolve *r, struct loop *loop, const char *host,
                                uint16_t port)
->>>>>>> eb4545fb (router: send requests of a fleet to the owner of their place, hold them without one)
 {
     struct addrinfo *list = ask_resolver(host, port, AI_NUMERICHOST);
 
     *r = (struct resolve){.loop = loop, .port = port};
-<<<<<<< HEAD
-    if (!list) {
-        r->host = mem_strdup(host); /* a name, so it may be resolved again */
-        list = ask_resolver(host, port, 0);
-    }
-    keep_addresses(r, list);
-    if (list)
-        freeaddrinfo(list);
-=======
     if (!list)
         r->host = mem_strdup(host);
     keep_list(r, list);
@@ -193,7 +179,6 @@ void resolve_init(struct resolve *r, struct loop *loop, const char *host, uint16
 {
     if (begin_with_numeric(r, loop, host, port))
         keep_list(r, ask_resolver(host, port, 0));
->>>>>>> eb4545fb (router: send requests of a fleet to the owner of their place, hold them without one)
 }
 
 void resolve_done(struct resolve *r)
@@ -203,7 +188,7 @@ void resolve_done(struct resolve *r)
     free(r->host);
 }
 
-/* Makes a job for a thread and one waiting caller. Returns NULL if no descriptors are left. */
+/* Makes a job for a thread and one waiting caller; NULL: no descriptors are left. */
 static struct resolve_job *job_new(const char *host, uint16_t port)
 {
     int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -216,7 +201,7 @@ static struct resolve_job *job_new(const char *host, uint16_t port)
     return j;
 }
 
-/* Returns false if no thread can be made; the caller is then the job's last user. */
+/* False: there is no thread, and the caller is the job's last user. */
 static bool job_start(struct resolve_job *j)
 {
     pthread_attr_t attr;
@@ -232,7 +217,7 @@ static bool job_start(struct resolve_job *j)
     return rc == 0;
 }
 
-/* At most one look-up at a time. */
+/* At most one question at a time. */
 void resolve_again(struct resolve *r)
 {
     struct resolve_job *j;
@@ -242,10 +227,10 @@ void resolve_again(struct resolve *r)
         return;
     j = job_new(r->host, r->port);
     if (!j)
-        return; /* the next failure resolves again */
+        return; /* the next failure asks again */
     r->job = j;
     if (loop_add(r->loop, &r->io, j->fd, LOOP_IN, on_answer, &e) < 0) {
-        atomic_store(&j->users, 1); /* no thread was made */
+        atomic_store(&j->users, 1); /* there is no thread */
         job_leave(j);
         r->job = NULL;
         return;
@@ -262,7 +247,7 @@ void resolve_begin(struct resolve *r, struct loop *loop, const char *host, uint1
 
 /* --- for threads --- */
 
-/* Waits for the answer. Returns whether it is available by then. */
+/* Whether the answer is there by then. */
 static bool job_answered(const struct resolve_job *j, uint64_t until_us)
 {
     struct pollfd p = {.fd = j->fd, .events = POLLIN};
@@ -274,7 +259,7 @@ static bool job_answered(const struct resolve_job *j, uint64_t until_us)
     return false;
 }
 
-/* Starts a job. Returns NULL if there are too many, or no thread or descriptor for it. */
+/* A job that runs; NULL: there are too many, or there is no thread or descriptor for it. */
 static struct resolve_job *job_counted(const char *host, uint16_t port)
 {
     struct resolve_job *j = NULL;

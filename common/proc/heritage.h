@@ -35,7 +35,13 @@ struct metrics_page;
 struct model;
 struct place_table;
 
-enum heritage_role { ROLE_ROUTER, ROLE_WORKER, ROLE_DISPATCHER };
+enum heritage_role { ROLE_ROUTER, ROLE_WORKER, ROLE_DISPATCHER, ROLE_KEEPER };
+
+/* Facts of this build and model that nodes of a fleet compare. */
+struct heritage_build {
+    uint64_t tokenizer;                    /* fingerprint; 0: not known */
+    uint32_t oldest_record, newest_record; /* versions of journal records that it reads */
+};
 
 /* Further addresses of the host name in --listen. */
 enum { HERITAGE_ALSO_MAX = 7 };
@@ -68,9 +74,11 @@ struct heritage {
     struct config *config; /* changed by reloads only (child.h) */
     struct board *board;
     struct metrics *metrics;
-    struct metrics_page *page; /* page of this process */
-    struct place_table *fleet; /* common/fleet/place_table.h; NULL without --fleet */
-    const struct model *model; /* worker: loaded before the fork; NULL in routers */
+    struct metrics_page *page;   /* page of this process */
+    struct place_table *fleet;   /* common/fleet/place_table.h; NULL without --fleet */
+    struct heritage_build build; /* keeper */
+    bool upgraded;               /* keeper: this gateway runs on after an upgrade */
+    const struct model *model;   /* worker: loaded before the fork; NULL in routers */
 
     /* Base of the unix sockets: a place's socket is RUN_DIR/worker-<index>.sock
      * (heritage_socket_path). Its journal is STATE_DIR/worker-<index>/. */

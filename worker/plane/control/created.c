@@ -1,13 +1,14 @@
-/* Writes what the client gets of a session that was made for it: its id, its URLs and its keys. */
+/* What a client learns of a session that was made for it: its id, its URLs and its keys. */
 #include "common/codec/json.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
+#include "common/proc/ids.h"
 #include "common/proc/keys.h"
 #include "common/serve/exchange.h"
 #include "worker/plane/control/handlers.h"
 #include "worker/plane/service/service.h"
 
-/* Returns the authority that the client used: behind a proxy the first one in X-Forwarded-Host. */
+/* The authority that the client used: behind a proxy the first one that X-Forwarded-Host has. */
 static struct str client_authority(const struct service_request *r)
 {
     struct str list = exchange_header(r->x, "x-forwarded-host");
@@ -23,7 +24,9 @@ static void write_front(struct service_request *r, struct buf *url)
     struct str host = client_authority(r);
     struct str proto = exchange_header(r->x, "x-forwarded-proto");
 
-    if (front.len == 0)
+    if (str_eq_c(front, "node"))
+        buf_printf(url, "http://%s", r->service->config->fleet_address);
+    else if (front.len == 0)
         buf_printf(url, "%s://%.*s", str_eq_c(proto, "https") ? "https" : "http", (int)host.len,
                    host.p);
     else
@@ -55,12 +58,17 @@ void control_put_created(struct service_request *r, struct str id, uint64_t now_
     const struct keys *k = r->service->keys;
     char key[KEY_TEXT_MAX];
 
-    json_out_member_str(o, "session_id", id);
+    json_out_key(o, "session_id");
+    json_out_str(o, id);
     write_urls(r, id, o);
     keys_make(k, KEY_AGENT, id, key);
-    json_out_member_cstr(o, "api_key", key);
+    json_out_key(o, "api_key");
+    json_out_cstr(o, key);
     keys_make(k, KEY_RUNNER, id, key);
-    json_out_member_cstr(o, "runner_key", key);
-    json_out_member_i64(o, "worker_index", r->service->heritage->index);
-    json_out_member_double(o, "created_at", (double)now_ms / 1000.0);
+    json_out_key(o, "runner_key");
+    json_out_cstr(o, key);
+    json_out_key(o, "worker_index");
+    json_out_i64(o, r->service->heritage->index);
+    json_out_key(o, "created_at");
+    json_out_double(o, (double)now_ms / 1000.0);
 }

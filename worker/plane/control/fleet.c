@@ -113,7 +113,7 @@ void fleet_get(struct service_request *r)
     json_out_member_cstr(&out, "name", url.name);
     put_fleet(h->fleet, &out);
     json_out_end_obj(&out);
-    respond_json_buf(r, &answer);
+    respond_json(r, &answer);
     buf_done(&answer);
     store_url_done(&url);
 }

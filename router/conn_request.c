@@ -1,6 +1,6 @@
-/* From the head of a request to its exchange (request.h): route, gate, then the router's own
+/* From the head of a request to its exchange (conn_request.h): route, gate, then the router's own
  * answer, a hold, a refusal, or a relay. */
-#include "router/request.h"
+#include "router/conn_request.h"
 
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
@@ -84,7 +84,7 @@ static bool hold_request(struct conn *c, const struct route *route, struct err *
     return true;
 }
 
-size_t request_begin(struct conn *c, struct str bytes)
+size_t conn_begin_request(struct conn *c, struct str bytes)
 {
     const struct http1_head *h = c->hub->head;
     struct str rest = str_sub(bytes, h->len_bytes, bytes.len);

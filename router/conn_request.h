@@ -1,8 +1,8 @@
 /*
  * The beginning of a request: what becomes of it, by its head.
  */
-#ifndef RG_ROUTER_REQUEST_H
-#define RG_ROUTER_REQUEST_H
+#ifndef RG_ROUTER_CONN_REQUEST_H
+#define RG_ROUTER_CONN_REQUEST_H
 
 #include <stddef.h>
 
@@ -12,6 +12,6 @@ struct conn;
 
 /* Begins the request whose head, hub->head, is at the start of `bytes`. Returns how many of them
  * are used: 0 if the request is held. The connection may be closed then. */
-size_t request_begin(struct conn *c, struct str bytes);
+size_t conn_begin_request(struct conn *c, struct str bytes);
 
 #endif

@@ -1,0 +1,197 @@
+"""Requests in a fleet: every node answers for every session, by one hop to its owner; what has no owner is held."""
+import json
+import subprocess
+import threading
+
+import pytest
+
+import gateway as g
+from fleet_kit import ADMIN, AS_ADMIN, Fleet, PlayedNode, index_of
+
+ID = "w%d-" + "0" * 32
+CALL = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    with Fleet(tmp_path) as f:
+        yield f
+
+
+@pytest.fixture
+def front(tmp_path):
+    """One gateway, in a fleet whose other nodes the test plays."""
+    with Fleet(tmp_path, "a", fleet_hold="20s") as f:
+        yield f
+
+
+def forwarded(gateway):
+    return gateway.metrics()["rollgate_fleet_forwarded_requests_total"]
+
+
+def held(gateway):
+    return gateway.metrics()["rollgate_fleet_held_requests"]
+
+
+def code(answer):
+    error = answer.json()["error"]
+    return error.get("code") or error["type"]
+
+
+class Later:
+    """A request in a thread of its own."""
+
+    def __init__(self, ask):
+        self.answer = None
+
+        def run():
+            self.answer = ask()
+        self.thread = threading.Thread(target=run)
+        self.thread.start()
+
+    def get(self):
+        self.thread.join(60 * g.PATIENCE)
+        return self.answer
+
+
+def test_every_node_answers_for_every_session(fleet):
+    made = {node: fleet.create(node) for node in fleet.nodes}
+    assert len({index_of(s["session_id"]) // 256 for s in made.values()}) == 3
+    for owner, session in made.items():
+        assert session["base_url"].startswith(fleet[owner].url)
+        for node, gateway in fleet.nodes.items():
+            before = {n: forwarded(fleet[n]) for n in fleet.nodes}
+            assert fleet.chat(node, session, f"through {node}").status == 200
+            key = {"Authorization": f"Bearer {session['api_key']}"}
+            assert gateway.post("/v1/chat/completions", CALL, headers=key).status == 200
+            assert gateway.get(f"/sessions/{session['session_id']}", headers=AS_ADMIN).json()["session_id"] == session["session_id"]
+            hops = {n: forwarded(fleet[n]) - before[n] for n in fleet.nodes}
+            assert hops == {n: 3 if n == node != owner else 0 for n in fleet.nodes}      # one hop, and only from the node in front
+    forged = made["b"]["api_key"][:-4] + "0000"
+    for gateway in fleet:
+        assert gateway.get(f"/sessions/{made['b']['session_id']}", headers={"x-api-key": forged}).status == 401
+        assert gateway.get(f"/sessions/{made['b']['session_id']}", headers={"x-api-key": made["a"]["runner_key"]}).status in (401, 403)
+
+
+def test_an_unknown_id_is_404_everywhere_and_makes_no_session(fleet):
+    for gateway in fleet:
+        for index in (0, 256, 512, 900000):
+            for method, path, body in (("GET", "", None), ("POST", "/v1/chat/completions", CALL), ("POST", "/fork", {})):
+                answer = gateway.request(method, f"/sessions/{ID % index}{path}", body, headers=AS_ADMIN)
+                assert answer.status == 404 and code(answer) == "unknown_session", (index, path, answer.text)
+        assert gateway.get("/sessions?local=1", headers=AS_ADMIN).json()["sessions"] == []
+
+
+def test_answers_of_one_node_name_the_others(fleet):
+    for node, gateway in fleet.nodes.items():
+        others = sorted(set(fleet.nodes) - {node})
+        for method, path, body in (("GET", "/sessions", None), ("GET", "/groups", None), ("POST", "/sessions/abort", {"labels": {"run": "1"}}),
+                                   ("POST", "/admin/resume", {}), ("GET", "/health", None)):
+            answer = gateway.request(method, path, body, headers=AS_ADMIN)
+            assert answer.status == 200 and sorted(answer.json()["unreachable"]) == others, (path, answer.text)
+
+
+def test_requests_wait_for_a_node_that_returns(fleet):
+    session = fleet.create("b")
+    assert fleet.chat("a", session, "one").status == 200
+    fleet["b"].kill()
+    later = [Later(lambda: fleet.chat("a", session, "two")), Later(lambda: fleet.chat("c", session, "three"))]
+    g.wait_until(lambda: held(fleet["a"]) == held(fleet["c"]) == 1, what="both are held")
+    fleet["b"].start()
+    assert [one.get().status for one in later] == [200, 200]
+    assert len(fleet["a"].get(f"/sessions/{session['session_id']}/trajectories", headers=AS_ADMIN).json()["trajectories"]) >= 1
+
+
+def test_a_hop_says_who_forwarded_it_and_what_the_client_used(front):
+    with PlayedNode(front, "x", 7) as x:
+        x.claim(7 * 256)
+        answer = front["a"].get(f"/sessions/{ID % (7 * 256)}", headers=AS_ADMIN)
+        assert answer.status == 200 and answer.json()["worker"] == 7
+        (seen,) = x.requests
+        assert seen.get("rollgate-forwarded") == ["a"] and seen.get("host") == [x.address]
+        assert seen.get("x-forwarded-host") == [f"127.0.0.1:{front['a'].port}"] and seen.get("x-api-key") == [ADMIN]
+        # keys are the same on all nodes: what is refused needs no hop
+        assert front["a"].get(f"/sessions/{ID % (7 * 256)}").status == 401
+        assert len(x.requests) == 1
+
+
+def test_a_request_is_held_until_a_node_claims_its_place(front):
+    a = front["a"]
+    with PlayedNode(front, "x", 7) as x, PlayedNode(front, "y", 8) as y:
+        x.claim(7 * 256)
+        path = f"/sessions/{ID % (7 * 256)}"
+        assert a.get(path, headers=AS_ADMIN).json()["worker"] == 7
+        x.release(7 * 256)
+        later = Later(lambda: a.post(f"{path}/fork", {"n": 1}, headers=AS_ADMIN))
+        g.wait_until(lambda: held(a) == 1, what="it is held")
+        y.claim(7 * 256)
+        assert later.get().json()["worker"] == 8
+        assert held(a) == 0 and [json.loads(r.body) for r in y.requests] == [{"n": 1}]
+        # a node that does not know of its claim yet is asked again
+        y.handler = y.misdirect
+        later = Later(lambda: a.get(path, headers=AS_ADMIN))
+        assert y.wait(lambda: len(y.requests) >= 4)
+        y.handler = y.plain
+        assert later.get().json()["worker"] == 8
+
+
+def test_a_hold_ends_with_no_owner(tmp_path):
+    with Fleet(tmp_path, "a", fleet_hold="500ms") as front, PlayedNode(front, "x", 7) as x:
+        x.claim(7 * 256)
+        path = f"/sessions/{ID % (7 * 256)}"
+        g.wait_until(lambda: front["a"].get(path, headers=AS_ADMIN).status == 200, what="the place is known")
+        x.release(7 * 256)
+        answer = front["a"].get(path, headers=AS_ADMIN)
+        assert (answer.status, code(answer), answer.headers["x-should-retry"]) == (503, "no_owner", "true") and answer.headers["Retry-After"]
+        assert front["a"].get(path).status == 401     # without a key nothing is held
+
+
+def test_a_call_of_a_lost_node_goes_to_its_follower_and_an_order_does_not(front):
+    a = front["a"]
+    with PlayedNode(front, "x", 7) as x, PlayedNode(front, "y", 8) as y:
+        x.claim(7 * 256)
+        path = f"/sessions/{ID % (7 * 256)}"
+
+        def hand_over(conn, _):
+            x.release(7 * 256)
+            y.claim(7 * 256)
+            conn.close()
+        x.handler = hand_over
+        body = {"model": "m", "messages": [{"role": "user", "content": "x" * 9000}]}
+        answer = a.post(f"{path}/v1/chat/completions", body, headers=AS_ADMIN)
+        assert answer.status == 200 and answer.json()["worker"] == 8
+        assert json.loads(y.requests[0].body) == body
+
+        def hand_back(conn, _):
+            y.release(7 * 256)
+            x.claim(7 * 256)
+            conn.close()
+        y.handler, x.handler = hand_back, x.plain
+        answer = a.post(f"{path}/fork", {}, headers=AS_ADMIN)
+        assert answer.status == 503 and answer.headers["x-should-retry"] == "true"
+        assert [r.target for r in x.requests] == [f"{path}/v1/chat/completions"]
+
+
+@pytest.mark.parametrize("settings,error", [(["--fleet=redis://127.0.0.1/0", "--peer=4-7=127.0.0.1:9"], "--peer"),
+                                            (["--public-url=ftp://x"], "--public-url"), (["--public-url=http://x/?a=1"], "--public-url"),
+                                            (["--public-url=node"], "--public-url"),
+                                            (["--fleet=redis://127.0.0.1/0", "--fleet-node=route"], "--fleet-node")])
+def test_settings_that_exclude_each_other_are_an_error_at_the_start(settings, error):
+    done = subprocess.run([g.BINARY, "config", "--check", "--workers=1", *settings], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and error in done.stderr + done.stdout
+
+
+def test_new_sessions_name_the_public_url(start):
+    s = start(engine="builtin:echo", workers=1, public_url="https://gate.example/run42/")
+    made = s.post("/sessions", {}).json()
+    assert made["base_url"] == f"https://gate.example/run42/sessions/{made['session_id']}/v1"
+    assert made["anthropic_base_url"] == f"https://gate.example/run42/sessions/{made['session_id']}"
+
+
+def test_new_sessions_name_the_address_of_their_node(tmp_path):
+    with Fleet(tmp_path, "ab", public_url="node") as fleet:
+        session = fleet.create("b")
+        assert session["base_url"].startswith(f"{fleet['b'].url}/")
+        answer = fleet.chat("a", session, "hi").json()
+        fork = fleet["a"].post(f"/sessions/{session['session_id']}/fork", {"response_id": answer["id"]}, headers=AS_ADMIN)
+        assert fork.status in (200, 201) and fork.json()["base_url"].startswith(f"{fleet['b'].url}/"), fork.text

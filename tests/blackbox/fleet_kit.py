@@ -1,0 +1,179 @@
+"""A fleet in one test: a real store, gateways as its nodes, and nodes that the test plays itself."""
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import threading
+
+import gateway as g
+from router_kit import Worker
+from store_kit import Driver, Server
+
+ADMIN = "an-admin-key-of-this-fleet"
+AS_ADMIN = {"x-api-key": ADMIN}
+NODE_PLACES = 256
+
+
+def index_of(session_id):
+    return int(re.match(r"w(\d+)-", session_id)[1])
+
+
+class Fleet:
+    """with Fleet(tmp_path, nodes="abc", workers=1) as fleet: fleet["a"] is a Gateway with --fleet. All share keys, so that a session's
+    key is valid on every node; admin requests need AS_ADMIN. `lease` is short: a lost node is seen after it."""
+
+    def __init__(self, folder, nodes="abc", lease="2s", server=None, name="test", start=True, **settings):
+        self.folder, self.name, self.lease, self.starts = folder, name, lease, start
+        self.server = server or Server(folder / "store")
+        self.settings = {"engine": "builtin:echo", "workers": 1, **settings}
+        (folder / "admin").write_text(ADMIN + "\n")
+        (folder / "secret").write_text("5" * 64 + "\n")
+        self.nodes = {}
+        for node in nodes:
+            self.add(node)
+
+    def add(self, node, **settings):
+        """One more node, not started."""
+        self.nodes[node] = g.Gateway(**{"fleet": self.url, "fleet_node": node, "fleet_lease": self.lease, **self.keys, **self.settings,
+                                        **settings})
+        return self.nodes[node]
+
+    @property
+    def keys(self):
+        return {"admin_key_file": self.folder / "admin", "key_secret_file": self.folder / "secret"}
+
+    @property
+    def url(self):
+        return self.server.url(self.name)
+
+    def __getitem__(self, node):
+        return self.nodes[node]
+
+    def __iter__(self):
+        return iter(self.nodes.values())
+
+    def __enter__(self):
+        self.server.start()
+        if self.starts:
+            for gateway in self:
+                gateway.start(wait=False)
+            for gateway in self:
+                gateway.wait_serving()
+            self.wait_known()
+        return self
+
+    def __exit__(self, *_):
+        for gateway in self:
+            for pid in gateway.family() if gateway.process else []:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+            if gateway.process and gateway.process.poll() is None:
+                gateway.stop()          # before its store
+        self.server.stop()
+
+    # --- what the store has ---
+
+    def entry(self, key):
+        """The fields of an entry: "node:a", "place:{0}"."""
+        flat = self.server.ask("HGETALL", f"rg:{self.name}:{key}")
+        return flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2]))
+
+    def owner(self, index):
+        return self.entry(f"place:{{{index}}}").get("owner", "")
+
+    def block(self, node):
+        return json.loads(self.entry(f"node:{node}")["value"])["block"]
+
+    def wait_known(self):
+        """Every node can send a request to every node: it answers for an id that the owner does not know."""
+        for gateway in self:
+            for node in self.nodes:
+                path = f"/sessions/w{NODE_PLACES * self.block(node)}-{'0' * 32}"
+                g.wait_until(lambda at=gateway, path=path: at.get(path, headers=AS_ADMIN).status == 404, what=f"{node} is reached")
+
+    # --- requests ---
+
+    def create(self, node, **body):
+        """A session that this node makes."""
+        answer = self[node].post("/sessions", body, headers=AS_ADMIN)
+        assert answer.status == 200, answer.text
+        return answer.json()
+
+    def chat(self, node, session, text, **more):
+        """A call that comes to this node; the answer."""
+        return self[node].post(f"/sessions/{session['session_id']}/v1/chat/completions",
+                               {"model": "m", "messages": [{"role": "user", "content": text}], "max_tokens": 8, **more},
+                               headers={"x-api-key": session["api_key"]}, timeout=60)
+
+    # --- faults ---
+
+    def lose(self, node):
+        """Its whole process tree and its disk are gone."""
+        self[node].kill()
+        self[node].destroy()
+
+    def freeze(self, node, signo=signal.SIGSTOP):
+        for pid in self[node].family():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signo)
+
+    def thaw(self, node):
+        self.freeze(node, signal.SIGCONT)
+
+
+class PlayedNode(Worker):
+    """A node that the test plays: its entries and beats by the gateway's own functions, its requests recorded (router_kit.Worker).
+    It owns the places that it has claimed."""
+
+    def __init__(self, fleet, name, block, beat_s=0.3):
+        self.path, self.index = "", block
+        self.requests, self.connections, self.broken = [], [], []
+        self.handler, self.on_head = self.plain, None
+        self.lock, self.closed = threading.Condition(), False
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+        self.fleet, self.name, self.block = fleet, name, block
+        self.driver, self.orders, self.places = Driver(fleet.url).__enter__(), threading.Lock(), {}
+        entry = {"url": f"http://{self.address}", "address": self.address, "block": block, "instance": "0" * 32, "state": "up", "load": 0,
+                 "build": "played", "records": [1, 1], "tokenizer": "played", "edition": 0}
+        self.ask("put", key=f"node:{name}", value=json.dumps(entry), edition=1)
+        self.ask("put", key=f"block:{block}", value=name, edition=1)
+        self.stopped = threading.Event()
+        self.beats = threading.Thread(target=self.send_beats, args=(beat_s,))
+        self.beats.start()
+
+    def ask(self, function, **fields):
+        with self.orders:
+            return self.driver.call(function, **fields)
+
+    def send_beats(self, gap):
+        while not self.stopped.wait(gap):
+            self.ask("renew", node=self.name, places=[[index, epoch, True] for index, epoch in self.places.items()])
+
+    def claim(self, index):
+        """Takes a place: its own block's, one without an owner, or one whose owner's beat stands still."""
+        beat = int(self.fleet.entry(f"place:{{{index}}}").get("beat", 0))
+        answer = self.ask("claim", place=index, block=self.block, me=self.name, beat=beat, known=0)
+        assert answer["verdict"] == "done", answer
+        self.places[index] = answer["epoch"]
+        return answer["epoch"]
+
+    def release(self, index):
+        answer = self.ask("release", place=index, epoch=self.places.pop(index))
+        assert answer["verdict"] == "done", answer
+
+    def misdirect(self, conn, _):
+        """A handler: this node does not own the place."""
+        conn.sendall(b"HTTP/1.1 421 Misdirected Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stopped.set()
+        self.beats.join()
+        self.driver.__exit__(None)
+        self.close()
