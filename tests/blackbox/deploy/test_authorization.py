@@ -37,6 +37,7 @@ ROUTES = [
     ("GET", "{id}?records=1", None, RUNNER),
     ("GET", "/events", None, NEITHER),
     ("GET", "/stats", None, NEITHER),
+    ("GET", "/fleet", None, NEITHER),                   # 404: there is no fleet
     ("POST", "{id}/logprobs", {"version": 1, "turns": []}, NEITHER),     # 400: there is no turn
     ("GET", "{id}/events", None, RUNNER),
     ("GET", "{id}/tokens", None, RUNNER),
@@ -73,7 +74,7 @@ ROUTES = [
 WITHOUT = ("{id}/fork", "/sessions/import", "{id}/logprobs")
 
 # answered by nobody behind the builtin engine
-NOWHERE = ("{id}/v1/models/m", "{id}/v1/something/else", "{id}/reward_info/", "{id}//finalize", "{id}/%66inalize",
+NOWHERE = ("/fleet", "{id}/v1/models/m", "{id}/v1/something/else", "{id}/reward_info/", "{id}//finalize", "{id}/%66inalize",
            "{id}/media/{media}")
 
 

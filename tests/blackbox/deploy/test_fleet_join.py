@@ -67,7 +67,7 @@ def test_nodes_get_blocks_of_their_own_and_see_each_other(store):
     assert re.search(r"^a +up .* 127\.0\.0\.1", shown, re.M) and re.search(r"^b +up ", shown, re.M), shown
     parsed = subprocess.run([a.binary, "fleet", "status", f"--gateway={a.url}", "--json"], capture_output=True, text=True, check=True)
     assert json.loads(parsed.stdout)["node"] == "a"
-    b.destroy()
+    b.kill()
     g.wait_until(lambda: states(a)["b"] == "lost", 20, "the beat of b stands still")
 
 
@@ -105,7 +105,7 @@ def test_a_second_node_of_a_name_does_not_start(store):
     session = a.post("/sessions", {}).json()["session_id"]
     assert a.get(f"/sessions/{session}").status == 200
     # a lost node's name is free after a lease, with its block
-    a.destroy()
+    a.kill()
     other = node(store, "a").start()
     assert other.has_line("watching its beat")
     assert other.post("/sessions", {}).json()["session_id"].startswith("w0-")
