@@ -136,6 +136,16 @@ int fleet_entry_read(struct str text, struct fleet_entry *ret)
     return good && ret->n_secrets > 0 ? 0 : -1;
 }
 
+bool fleet_entry_is_same(const struct fleet_entry *a, const struct fleet_entry *b)
+{
+    bool same =
+        a->layout == b->layout && a->n_secrets == b->n_secrets && strcmp(a->admins, b->admins) == 0;
+
+    for (size_t i = 0; same && i < a->n_secrets; i++)
+        same = strcmp(a->secrets[i], b->secrets[i]) == 0;
+    return same;
+}
+
 static bool has_secret(const struct fleet_entry *f, const char *print)
 {
     bool found = false;

@@ -46,6 +46,8 @@ void fleet_entry_make(const struct keys *k, struct fleet_entry *ret);
 void fleet_entry_write(const struct fleet_entry *f, struct buf *out);
 int fleet_entry_read(struct str text, struct fleet_entry *ret);
 
+bool fleet_entry_is_same(const struct fleet_entry *a, const struct fleet_entry *b);
+
 /* Returns why a node with `mine` cannot join, or NULL. While a secret is rotated, one side knows
  * the newest of the other. */
 const char *fleet_entry_fault(const struct fleet_entry *mine, const struct fleet_entry *stored);

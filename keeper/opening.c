@@ -39,7 +39,7 @@ bool opening_read_keys(struct fleet_keeper *k)
         log_error(NULL, "keys are unchanged", LOG_T("reason", e.text));
         return false;
     }
-    return memcmp(&before, &k->common, sizeof(before)) != 0;
+    return !fleet_entry_is_same(&before, &k->common);
 }
 
 /* Reads the instance, a random name of the state folder, which is made once. */

@@ -151,7 +151,7 @@ def test_an_old_server_is_named():
 
 
 def test_mistakes_of_the_command_are_named():
-    for words, said in ((["fleet"], "usage"), (["fleet", "status"], "usage"), (["fleet", "check"], "usage"),
+    for words, said in ((["fleet"], "usage"), (["fleet", "status", "x"], "usage"), (["fleet", "check"], "usage"),
                         (["fleet", "check", "http://x"], "neither redis:// nor rediss://"),
                         (["fleet", "check", "redis://:s3cret@h"], "password_file")):
         done = subprocess.run([g.BINARY, *words], capture_output=True, text=True, timeout=30)

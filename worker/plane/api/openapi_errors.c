@@ -32,7 +32,7 @@ enum {
     ON_SESSIONS = 1 << 1, /* /sessions/{id}... */
     ON_GROUPS = 1 << 2,
     ON_ATTEMPTS = 1 << 3,
-    ON_NAMES = 1 << 4, /* a name other than a session's in the path */
+    ON_NAMES = 1 << 4, /* a name other than a session's in the path, or a thing that may not exist */
     ON_KEYS = 1 << 5,  /* routes that need a key */
     ON_BODIES = 1 << 6,
     ON_EXPORTS = 1 << 7,
@@ -86,7 +86,8 @@ static const struct {
 
 static bool is_named(const char *path)
 {
-    return strstr(path, "{response}") || strstr(path, "{name}") || strstr(path, "{media}");
+    return strstr(path, "{response}") || strstr(path, "{name}") || strstr(path, "{media}") ||
+           strcmp(path, "/fleet") == 0;
 }
 
 static bool copies(const char *path)
