@@ -164,6 +164,7 @@ out:
     loop_free(k->loop);
     fleet_view_done(&k->view);
     vec_done(&k->renewals);
+    vec_done(&k->bases);
     store_url_done(&k->url);
     free(k);
     return status;

@@ -91,6 +91,7 @@ static void add_place(struct fleet_view *v, uint32_t index, const struct store_e
     }
     copy_name(p->owner, e->owner);
     p->epoch = e->epoch;
+    p->base = e->base;
     p->beat = e->beat;
     p->whole = e->whole;
     p->round = v->round;

@@ -31,6 +31,12 @@ enum join_step {
     JOINED,
 };
 
+/* The claim that the records of an own place stem from (fleet_store.h). */
+struct own_base {
+    uint32_t index;
+    uint64_t base;
+};
+
 struct fleet_keeper {
     struct child child;
     struct loop *loop;
@@ -53,6 +59,7 @@ struct fleet_keeper {
     uint64_t watched_beat; /* of the node with our name, and since when it is watched; 0: not yet */
     uint64_t watched_ms;
 
+    VEC(struct own_base) bases;
     VEC(struct store_renewal) renewals; /* of the call that has no answer yet */
     bool renewing;
     uint64_t sent_ms; /* when that call was sent */

@@ -4,7 +4,7 @@
  *   claim    a place of the node's block that has no owner, or that this node owned before. A claim
  *            whose answer was lost is made again at the next beat
  *   renew    all places in one call. A place that is fenced has another owner, or the store has
- *            forgotten our claim: then it is claimed with the epoch that we know
+ *            forgotten our claim: then it is claimed with the base that we know
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,12 +19,24 @@
 
 enum { CLAIM_TRIES = 3 };
 
+/* --- bases --- */
+
+static struct own_base *find_base(struct fleet_keeper *k, uint32_t index)
+{
+    for (size_t i = 0; i < k->bases.n; i++)
+        if (k->bases.at[i].index == index)
+            return &k->bases.at[i];
+    *vec_push(&k->bases) = (struct own_base){.index = index};
+    return &vec_last(&k->bases);
+}
+
 /* --- claims --- */
 
 struct place_claim {
     struct fleet_keeper *k;
     uint32_t index;
     uint64_t known;
+    uint64_t sent_ms;
     unsigned tries;
 };
 
@@ -37,9 +49,11 @@ static void send_claim(struct place_claim *c, uint64_t beat)
                                       .block = c->index / FLEET_BLOCK_SIZE,
                                       .me = str_cstr(k->name),
                                       .beat = beat,
-                                      .known = c->known};
+                                      .known = c->known,
+                                      .reads = k->entry.newest_record};
 
     c->tries++;
+    c->sent_ms = clock_boot_ms();
     store_claim(k->store, &claim, (struct store_call){on_claimed, c});
 }
 
@@ -53,12 +67,14 @@ static void claim_place(struct fleet_keeper *k, uint32_t index, uint64_t beat, u
 }
 
 /* Enters a place that is ours now. */
-static void enter_place(struct fleet_keeper *k, uint32_t index, uint64_t epoch, uint64_t answers_ms)
+static void enter_place(struct fleet_keeper *k, uint32_t index, uint64_t epoch, uint64_t base,
+                        uint64_t answers_ms)
 {
     if (!place_table_set_own(k->table, index, epoch, answers_ms)) {
         log_error(NULL, "a node owns 256 places at most, ignoring", LOG_U("index", index));
         return;
     }
+    find_base(k, index)->base = base;
     metrics_count(k->h->page, METRIC_fleet_claims, 1);
     log_info(NULL, "place claimed", LOG_U("index", index), LOG_U("epoch", epoch));
 }
@@ -73,12 +89,14 @@ static void on_claimed(void *ctx, const struct store_answer *a)
         send_claim(c, a->beat); /* an earlier try was done, but its answer was lost */
         return;
     }
-    if (a->verdict == STORE_DONE && a->epoch <= FLEET_EPOCH_MAX)
-        enter_place(k, c->index, a->epoch, c->known ? clock_boot_ms() + k->lease_ms : 0);
-    else if (a->verdict != STORE_LOST)
+    if (a->verdict == STORE_DONE && a->epoch <= FLEET_EPOCH_MAX) {
+        enter_place(k, c->index, a->epoch, a->base, c->known ? clock_boot_ms() + k->lease_ms : 0);
+        place_table_set_renewed(k->table, c->index, c->sent_ms);
+    } else if (a->verdict != STORE_LOST) {
         log_warn(NULL, "place not claimed, ignoring", LOG_U("index", c->index),
                  LOG_T("reason", a->why ? a->why : store_verdict_name(a->verdict)),
                  LOG_S("owner", a->owner));
+    }
     k->claiming--;
     free(c);
     if (k->claiming == 0 && k->step == JOIN_PLACES)
@@ -99,7 +117,7 @@ static bool continue_place(struct fleet_keeper *k, const struct seen_place *p)
     if (!k->h->upgraded || !p || strcmp(p->owner, k->name) != 0 || !self ||
         strcmp(self->entry.instance, k->entry.instance) != 0)
         return false;
-    enter_place(k, p->index, p->epoch, 0);
+    enter_place(k, p->index, p->epoch, p->base, 0);
     return true;
 }
 
@@ -150,16 +168,23 @@ static void on_fenced(struct fleet_keeper *k, const struct store_renewal *at, ui
 {
     if (place_table_own_epoch(k->table, at->place) != at->epoch)
         return; /* claimed again meanwhile */
-    if (base < at->epoch) {
+    if (base < find_base(k, at->place)->base) {
         log_warn(NULL, "the store has forgotten a place of this node, claiming it again",
                  LOG_U("index", at->place), LOG_U("epoch", at->epoch));
-        claim_place(k, at->place, 0, at->epoch);
+        claim_place(k, at->place, 0, find_base(k, at->place)->base);
         return;
     }
     metrics_count(k->h->page, METRIC_fleet_fenced, 1);
     log_error(NULL, "another node owns a place of this node now", LOG_U("index", at->place),
               LOG_U("epoch", at->epoch), LOG_U("claim", base));
     (void)place_table_set_own(k->table, at->place, 0, 0);
+}
+
+static void note_renewed(struct fleet_keeper *k, const struct store_renewal *r)
+{
+    place_table_set_renewed(k->table, r->place, k->sent_ms);
+    if (r->whole) /* as in the store */
+        find_base(k, r->place)->base = r->epoch;
 }
 
 static void on_renewed(void *ctx, const struct store_answer *a)
@@ -176,7 +201,7 @@ static void on_renewed(void *ctx, const struct store_answer *a)
         if (refused < a->n_refused && a->refused[refused].i == i)
             on_fenced(k, &k->renewals.at[i], a->refused[refused++].base);
         else
-            place_table_set_renewed(k->table, k->renewals.at[i].place, k->sent_ms);
+            note_renewed(k, &k->renewals.at[i]);
     }
 }
 
@@ -189,8 +214,10 @@ void ownership_renew(struct fleet_keeper *k)
     vec_clear(&k->renewals);
     for (size_t at = 0; place_table_next_own(k->table, &at, &own);) {
         if (own.epoch > 0)
-            *vec_push(&k->renewals) = (struct store_renewal){
-                .place = own.index, .epoch = own.epoch, .whole = own.whole_epoch == own.epoch};
+            *vec_push(&k->renewals) = (struct store_renewal){.place = own.index,
+                                                             .epoch = own.epoch,
+                                                             .whole = own.whole_epoch == own.epoch,
+                                                             .version = k->entry.newest_record};
     }
     k->renewing = true;
     k->sent_ms = clock_boot_ms();

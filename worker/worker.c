@@ -60,6 +60,7 @@ static void on_adopt(struct child *c, const struct heritage_place *place)
                   LOG_T("error", e.text));
         return;
     }
+    worker_fleet_serve_place(&w->state, place->index);
     server_listen(w->server, place->listen_fd);
     child_adopted(c, place->place);
 }

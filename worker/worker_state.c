@@ -91,7 +91,7 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
     if (worker_engines_open(w, on_health, ctx, e) ||
         sinks_new(&(struct sinks_env){env->ledger, env, env->tasks, w->media}, c, w->h->state_dir,
                   &w->service.sinks, e) ||
-        worker_state_open_place(w, w->h->index, e))
+        worker_fleet_open(w, e) || worker_state_open_place(w, w->h->index, e))
         return -1;
     for (size_t i = 0; i < w->h->n_adopted; i++) {
         if (worker_state_open_place(w, w->h->adopted[i].index, e))
@@ -101,6 +101,9 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
         return -1;
     session_store_woken(env->store, clock_wall_ms());
     control_sweep_all(&w->service);
+    worker_fleet_serve_place(w, w->h->index);
+    for (size_t i = 0; i < w->h->n_adopted; i++)
+        worker_fleet_serve_place(w, w->h->adopted[i].index);
     worker_media_sweep(w);
     w->service.disk_low = worker_disk_low(w);
     return 0;
@@ -153,6 +156,7 @@ void worker_state_close(struct worker_state *w, bool keep)
     control_done(&w->service);
     worker_engines_close(w);
     worker_trace_close(w);
+    worker_fleet_close(w);
     call_env_close(env, keep);
     vec_done(&w->orphans);
     if (keep)

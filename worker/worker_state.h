@@ -5,6 +5,7 @@
 #ifndef RG_WORKER_WORKER_STATE_H
 #define RG_WORKER_WORKER_STATE_H
 
+#include "common/fleet/store_url.h"
 #include "common/os/loop.h"
 #include "worker/plane/service/service.h"
 
@@ -33,6 +34,7 @@ struct worker_state {
     struct journal *opening;    /* journal whose records are being replayed */
     uint32_t opening_index;     /* index of its place */
     struct fragments *replayed; /* fragments of its calls */
+    struct store_url store_url; /* of the fleet */
     struct web_rules *web;      /* from where pictures may be fetched; NULL: from nowhere */
     struct media_store *media;
     struct span_exporter *spans; /* NULL: no collector is set */
@@ -49,6 +51,12 @@ void worker_state_reload(struct worker_state *w);
 
 /* worker_replay.c: opens the journal of a place and replays it. */
 int worker_state_open_place(struct worker_state *w, uint32_t index, struct err *e);
+
+/* worker_fleet.c: opens the connection to the store of the fleet, sends records of a place after it
+ * was opened, and ends both. They do nothing without a fleet. */
+int worker_fleet_open(struct worker_state *w, struct err *e);
+void worker_fleet_serve_place(struct worker_state *w, uint32_t index);
+void worker_fleet_close(struct worker_state *w);
 
 /* Returns the memory of the journals' tables of where their records are. */
 uint64_t worker_state_table_bytes(const struct worker_state *w);

@@ -137,7 +137,7 @@ struct store_entry {
     uint64_t edition;
     uint64_t beat; /* of a place or node */
     struct str owner;
-    uint64_t epoch, version;
+    uint64_t epoch, base, version;
     bool whole;
 };
 

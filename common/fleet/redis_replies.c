@@ -157,6 +157,7 @@ void redis_read_entry(struct arena *arena, const struct resp *item, struct store
         .beat = find_number(hash, "beat"),
         .owner = find_field(hash, "owner"),
         .epoch = find_number(hash, "epoch"),
+        .base = find_number(hash, "base"),
         .version = find_number(hash, "version"),
         .whole = str_eq_c(find_field(hash, "whole"), "1"),
     };

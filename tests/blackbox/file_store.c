@@ -502,6 +502,7 @@ static void on_looking(struct loop_timer *t)
     while ((slot = map_next(&s->entries, &at))) {
         struct file_entry *entry = slot->value;
 
+        entry->e.base = entry->base;
         if (is_written(entry) && (entry->changed || !s->complete))
             s->watch(s->watch_ctx, &entry->e, NULL);
         entry->changed = false;
