@@ -48,8 +48,8 @@ struct fleet_keeper {
     struct loop_timer beat;
 
     char name[FLEET_NAME_MAX];
-    struct node_entry entry;   /* as this node writes it */
-    struct fleet_entry common; /* what all nodes must have in common */
+    struct node_entry entry;   /* this node writes it */
+    struct fleet_entry common; /* all nodes must have it in common */
     struct fleet_view view;
     bool listing; /* the store is asked for all entries */
 
@@ -60,7 +60,7 @@ struct fleet_keeper {
     uint64_t watched_ms;
 
     VEC(struct own_base) bases;
-    VEC(struct store_renewal) renewals; /* of the call that has no answer yet */
+    VEC(struct store_renewal) renewals; /* the call with these has no answer yet */
     bool renewing;
     uint64_t sent_ms; /* when that call was sent */
     size_t claiming;  /* claims without an answer */

@@ -34,7 +34,7 @@ struct worker_state {
     struct journal *opening;    /* journal whose records are being replayed */
     uint32_t opening_index;     /* index of its place */
     struct fragments *replayed; /* fragments of its calls */
-    struct store_url store_url; /* of the fleet */
+    struct store_url store_url; /* address of the fleet's store */
     struct web_rules *web;      /* from where pictures may be fetched; NULL: from nowhere */
     struct media_store *media;
     struct span_exporter *spans; /* NULL: no collector is set */
@@ -57,6 +57,9 @@ int worker_state_open_place(struct worker_state *w, uint32_t index, struct err *
 int worker_fleet_open(struct worker_state *w, struct err *e);
 void worker_fleet_serve_place(struct worker_state *w, uint32_t index);
 void worker_fleet_close(struct worker_state *w);
+
+/* Waits until the store has been compared with the journals, or for a lease. */
+void worker_fleet_await(struct worker_state *w);
 
 /* Returns the memory of the journals' tables of where their records are. */
 uint64_t worker_state_table_bytes(const struct worker_state *w);

@@ -14,7 +14,7 @@
 struct copy_question {
     struct copy_place *place;
     unsigned round;
-    size_t from; /* of a log that is read back */
+    size_t from; /* number of the first record that is read back */
 };
 
 static struct copy_question *new_question(struct copy_place *p, size_t from)

@@ -32,7 +32,7 @@ struct copy_place {
     uint32_t index;
     struct journal *journal;
     enum copy_state state;
-    uint64_t epoch;                 /* that the keeper gave; 0: none */
+    uint64_t epoch;                 /* the keeper gave it; 0: none */
     unsigned round;                 /* answers of an older comparison are ignored */
     bool asked;                     /* for lengths */
     bool verifies;                  /* last common records are sent again */
@@ -47,7 +47,7 @@ struct copy_place {
 };
 
 struct copy_wait {
-    struct list_item item, all; /* of its log, or due; of all waits */
+    struct list_item item, all; /* in its log or among those due; among all waits */
     struct copy_log *log;       /* NULL: due */
     size_t n;                   /* records that the log must have */
     struct ledger_done done;
@@ -69,7 +69,7 @@ struct second_copy {
     uint64_t calls; /* number of the next append */
     struct list_head waits, due;
     bool hopeless; /* a wait has begun that cannot end well */
-    bool ending;   /* what the store answers does not matter */
+    bool ending;   /* answers of the store do not matter */
     VEC(struct copy_fresh) fresh;
     struct buf fresh_bytes;
     struct loop_task work;

@@ -22,8 +22,8 @@ struct copy_place;
 
 struct copy_log {
     struct copy_place *place;
-    VEC(uint32_t) numbers;               /* of the log's records in the journal */
-    VEC(struct copy_fragment) fragments; /* that no commit has named yet */
+    VEC(uint32_t) numbers;               /* numbers of the log's records in the journal */
+    VEC(struct copy_fragment) fragments; /* no commit has named them yet */
     size_t sent, stored;                 /* the first so many records */
     size_t first;                        /* number of the first record that the store is to have */
     uint64_t reset;                      /* refusals of calls before this one are void */

@@ -11,7 +11,7 @@
 #include "common/journal/journal.h"
 #include "worker/ledger/copy_internal.h"
 
-enum { READ_RECORDS = 16 }; /* of the journal at a time */
+enum { READ_RECORDS = 16 }; /* read from the journal at a time */
 
 struct sent_record {
     struct copy_log *log;

@@ -405,6 +405,19 @@ void second_copy_add_place(struct second_copy *c, uint32_t place, struct journal
     loop_timer_set(c->o.loop, &c->tick, 1, on_tick);
 }
 
+bool second_copy_is_served(const struct second_copy *c)
+{
+    for (size_t i = 0; i < c->places.n; i++) {
+        const struct copy_place *p = c->places.at[i];
+
+        if (place_table_own_epoch(c->o.table, p->index) != 0 &&
+            (!p->served ||
+             !place_table_may_read(c->o.table, p->index, clock_boot_ms(), c->o.lease_ms)))
+            return false;
+    }
+    return true;
+}
+
 /* --- making --- */
 
 struct second_copy *second_copy_new(const struct second_copy_options *o)

@@ -63,6 +63,9 @@ void second_copy_free(struct second_copy *c);
 /* From now on records of this place are sent. The journal outlives the copy. */
 void second_copy_add_place(struct second_copy *c, uint32_t place, struct journal *journal);
 
+/* Whether requests of every owned place are answered. */
+bool second_copy_is_served(const struct second_copy *c);
+
 /* The journal has the record as number `number` of its session: after an append, and at a replay,
  * before second_copy_add_place. */
 void second_copy_add(struct second_copy *c, uint32_t place, struct str session, struct str record,

@@ -1,0 +1,103 @@
+"""Every answered record is in the fleet's store first: what waits, what a retry gets, and what happens when the store stops, is
+emptied, loses a tail, or gives a place to another node."""
+import signal
+
+import gateway as g
+from store_kit import Driver
+from test_fleet_join import node, store  # noqa: F401
+from test_turn_recovery import kill_worker
+
+
+def logs(store, place=0):
+    with Driver(store.url()) as d:
+        return d.lengths(place)
+
+
+def session_of(gateway):
+    return gateway.post("/sessions", {}).json()
+
+
+def is_whole(gateway):
+    return all(p["whole"] for p in gateway.get("/fleet").json()["places"])
+
+
+def started(store, **more):
+    gateway = node(store, "a", engine="builtin:random:1", **more).start()
+    gateway.allow("the store does not answer", "store answers again", "forgotten a place", "another node owns")
+    g.wait_until(lambda: gateway.post("/sessions", {}).status == 200, 20, "the place is served")
+    return gateway
+
+
+def test_each_answered_record_is_in_the_store(store):
+    gateway = started(store)
+    s = session_of(gateway)
+    for n in range(3):
+        before = logs(store)[s["session_id"]][1]
+        assert gateway.chat(s, f"turn {n}").status == 200
+        assert logs(store)[s["session_id"]][1] == before + 1
+    kill_worker(gateway)
+    g.wait_until(lambda: gateway.chat(s, "after").status == 200, 30, "the worker is replaced")
+    first, following = logs(store)[s["session_id"]]
+    assert (first, following) >= (0, 5)
+    assert gateway.request("DELETE", f"/sessions/{s['session_id']}").status == 204
+    g.wait_until(lambda: (lambda at: at is None or at[0] + 1 == at[1])(logs(store).get(s["session_id"])), 20, "its end is left")
+
+
+def test_an_answer_waits_for_the_store_and_a_retry_gets_it(store):
+    gateway = started(store, **{"fleet-outage": "700ms", "fleet-lease": "600s"})
+    s = session_of(gateway)
+    store.process.send_signal(signal.SIGSTOP)
+    refused = gateway.chat(s, "one")
+    assert (refused.status, refused.json()["error"]["code"]) == (503, "storage_unavailable"), refused.text
+    store.process.send_signal(signal.SIGCONT)
+    g.wait_until(lambda: gateway.chat(s, "one").status == 200, 20, "the retry gets the answer")
+    state = gateway.get(f"/sessions/{s['session_id']}?records=1").json()
+    assert len(state["records"]) == 1
+    assert logs(store)[s["session_id"]] == [0, 2]
+
+
+def test_an_emptied_store_gets_all_again(store):
+    gateway = started(store)
+    s = session_of(gateway)
+    assert gateway.chat(s, "one").status == 200
+    store.ask("FLUSHALL")
+    g.wait_until(lambda: logs(store).get(s["session_id"]) == [0, 2], 30, "the log is there again")
+    g.wait_until(lambda: gateway.chat(s, "two").status == 200, 30, "the place answers again")
+    assert logs(store)[s["session_id"]] == [0, 3]
+    g.wait_until(lambda: is_whole(gateway), 30, "the place is whole")
+
+
+def test_a_lost_tail_is_sent_again(store):
+    gateway = started(store)
+    s = session_of(gateway)
+    for n in range(3):
+        assert gateway.chat(s, f"turn {n}").status == 200
+    store.ask("LTRIM", f"rg:test:log:{{0}}:{s['session_id']}", 0, 1)
+    assert gateway.chat(s, "next").status == 200
+    assert logs(store)[s["session_id"]] == [0, 5]
+
+
+def test_a_place_with_another_owner_answers_nothing(store):
+    gateway = started(store)
+    s = session_of(gateway)
+    assert gateway.chat(s, "one").status == 200
+    with Driver(store.url()) as d:
+        beat = d.claim(0, "other", beat=10 ** 9)["beat"]
+        while (a := d.claim(0, "other", beat=beat))["verdict"] == "alive":
+            beat = a["beat"]
+        assert a["verdict"] == "done"
+    refused = gateway.chat(s, "two")
+    assert (refused.status, refused.json()["error"]["code"]) == (503, "owner_changed"), refused.text
+    g.wait_until(lambda: gateway.get(f"/sessions/{s['session_id']}").status == 503, 20, "states are not answered either")
+    assert logs(store)[s["session_id"]] == [0, 2]
+
+
+def test_other_bytes_in_the_store_lose_the_session(store):
+    gateway = started(store)
+    gateway.allow("the session is lost")
+    s, other = session_of(gateway), session_of(gateway)
+    store.ask("RPUSH", f"rg:test:log:{{0}}:{s['session_id']}", "x")
+    refused = gateway.chat(s, "one")
+    assert (refused.status, refused.json()["error"]["code"]) == (410, "session_lost"), refused.text
+    assert gateway.get(f"/sessions/{s['session_id']}").status == 410
+    assert gateway.chat(other, "one").status == 200

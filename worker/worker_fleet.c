@@ -1,0 +1,75 @@
+/* A worker's part in a fleet: its connection to the store, and what happens to records there
+ * (worker/ledger/second_copy.h). Nothing of this exists without --fleet. */
+#include "common/base/clock.h"
+#include "common/fleet/place_table.h"
+#include "common/fleet/redis_store.h"
+#include "common/fleet/store_url.h"
+#include "common/os/loop.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "worker/ledger/ledger.h"
+#include "worker/ledger/second_copy.h"
+#include "worker/residency/places.h"
+#include "worker/residency/residency.h"
+#include "worker/worker_state.h"
+
+enum { AWAIT_POLL_MS = 50 };
+
+/* A record that only the store has: the journal lost it in a power cut. */
+static int on_back(void *ctx, uint32_t place, struct str session, struct str record, struct err *e)
+{
+    struct worker_state *w = ctx;
+
+    (void)place; /* the id names it */
+    return ledger_add_back(w->service.calls.ledger, session, record, e);
+}
+
+int worker_fleet_open(struct worker_state *w, struct err *e)
+{
+    const struct config *c = w->h->config;
+    struct second_copy_options o = {.loop = w->loop,
+                                    .table = w->h->fleet,
+                                    .lease_ms = (unsigned)c->fleet_lease_ms,
+                                    .outage_ms = (unsigned)c->fleet_outage_ms,
+                                    .add_back = on_back,
+                                    .ctx = w};
+
+    if (!w->h->fleet)
+        return 0;
+    if (store_url_parse(str_cstr(c->fleet), &w->store_url, e))
+        return -1;
+    o.store = redis_store_new(w->loop, &w->store_url, o.lease_ms, e);
+    if (!o.store)
+        return -1;
+    w->service.calls.ledger->copy = second_copy_new(&o);
+    return 0;
+}
+
+void worker_fleet_serve_place(struct worker_state *w, uint32_t index)
+{
+    struct ledger *l = w->service.calls.ledger;
+    const struct places *p = w->service.calls.residency->places;
+
+    for (size_t i = 0; i < p->n && l->copy; i++)
+        if (p->at[i].index == index)
+            second_copy_add_place(l->copy, index, p->at[i].journal);
+}
+
+void worker_fleet_await(struct worker_state *w)
+{
+    const struct second_copy *copy = w->service.calls.ledger->copy;
+    uint64_t until = clock_ms() + (uint64_t)w->h->config->fleet_lease_ms;
+
+    while (copy && !second_copy_is_served(copy) && clock_ms() < until)
+        (void)loop_poll(w->loop, AWAIT_POLL_MS);
+}
+
+void worker_fleet_close(struct worker_state *w)
+{
+    struct ledger *l = w->service.calls.ledger;
+
+    second_copy_free(l ? l->copy : NULL);
+    if (l)
+        l->copy = NULL;
+    store_url_done(&w->store_url);
+}
