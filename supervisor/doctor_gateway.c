@@ -124,21 +124,36 @@ static size_t count_reached(const struct json *engines)
     return n;
 }
 
+/* Appends what to do about a refused key: the caller has none, or the gateway does not know it. */
+static void add_key_cure(const struct config *c, struct buf *cure)
+{
+    if (!c->admin_key_file)
+        buf_puts(cure, "the gateway has keys: run doctor with its --config or --admin-key-file");
+    else
+        buf_printf(cure,
+                   "the gateway does not know the first key of %s: run doctor with its %s, or "
+                   "reload it (HUP) if that file is its own and the key is new",
+                   c->admin_key_file, c->config_file ? "--config" : "--config or --admin-key-file");
+}
+
 /* Adds a finding with the unexpected answer to one of our requests. */
 static void add_failure(struct visit *v, const char *check, const char *request, int status)
 {
-    bool key = status == 401 || status == 403;
+    struct str answer = str_trim(buf_str(&v->answer));
+    struct buf cure = {0};
 
-    doctor_add(v->d, check, FINDING_ERROR,
-               key ? "the first key of --admin-key-file must be one that the running gateway read "
-                     "at its start: restart it"
-                   : "search troubleshooting.md for a word of the answer",
-               "%s: status %d: %.*s", request, status,
-               (int)MIN_OF(v->answer.len, (size_t)ANSWER_SHOWN), v->answer.p ? v->answer.p : "");
+    if (status == 401 || status == 403)
+        add_key_cure(v->d->config, &cure);
+    else
+        buf_puts(&cure, "search troubleshooting.md for a word of the answer");
+    buf_add_c(&cure, 0);
+    doctor_add(v->d, check, FINDING_ERROR, cure.p, "%s: status %d: %.*s", request, status,
+               (int)MIN_OF(answer.len, (size_t)ANSWER_SHOWN), answer.p ? answer.p : "");
+    buf_done(&cure);
 }
 
-/* Returns true if an engine answers. */
-static bool visit_engines(struct visit *v)
+/* Returns 1 if an engine answers, 0 if there is no such engine, -1 if the gateway says nothing. */
+static int visit_engines(struct visit *v)
 {
     uint64_t end = clock_ms() + ENGINE_WAIT_MS;
     const struct json *engines;
@@ -155,7 +170,7 @@ static bool visit_engines(struct visit *v)
     } while (true);
     if (status != 200 || !engines) {
         add_failure(v, "engine", "GET /admin/engines", status);
-        return false;
+        return -1;
     }
     for (size_t i = 0; json_at(engines, i); i++) {
         const struct json *engine = json_at(engines, i), *text = json_get(engine, "engine");
@@ -170,7 +185,7 @@ static bool visit_engines(struct visit *v)
     if (engines->n == 0)
         doctor_add(v->d, "engine", FINDING_ERROR, "set --engine, or POST /admin/engines",
                    "there is no engine");
-    return reached > 0;
+    return reached > 0 ? 1 : 0;
 }
 
 /* --- one call --- */
@@ -238,8 +253,12 @@ static bool is_paused(struct visit *v)
 
 static void visit_gateway(struct visit *v)
 {
-    if (!visit_engines(v))
-        doctor_add(v->d, "call", FINDING_ERROR, "cure the engine first", "was not tried");
+    int engines = visit_engines(v);
+
+    if (engines <= 0)
+        doctor_add(v->d, "call", FINDING_ERROR,
+                   engines < 0 ? "cure the refused request first" : "cure the engine first",
+                   "was not tried");
     else if (is_paused(v))
         doctor_add(v->d, "call", FINDING_WARNING, "POST /admin/resume",
                    "was not tried: the gateway holds all calls (POST /admin/pause)");

@@ -35,9 +35,14 @@ static void add_engine(const struct supervisor *s, struct buf *out)
         for (size_t i = 0; i < c->engine.n; i++)
             buf_printf(out, "%s%s", i ? ", " : "", c->engine.at[i]);
     }
-    buf_puts(out, board_engine_answers(s->board)
-                      ? ": reached"
-                      : ": NOT reached, calls wait for it; `rollgate doctor` says why");
+    if (board_engine_answers(s->board))
+        buf_puts(out, ": reached");
+    else if (c->config_file)
+        buf_printf(out, ": NOT reached, calls wait for it; `rollgate doctor --config %s` says why",
+                   c->config_file);
+    else
+        buf_puts(out, ": NOT reached, calls wait for it; `rollgate doctor` with the same settings "
+                      "says why");
 }
 
 /* Writes all five lines in one call, so that log lines of other processes do not come between

@@ -66,6 +66,12 @@ def test_the_lines_follow_the_settings(tmp_path):
     assert told["engine"].startswith("sglang:http://127.0.0.1:1: NOT reached")
 
 
+def test_the_lines_name_the_settings_of_doctor(tmp_path):
+    (tmp_path / "c.yaml").write_text("engine: sglang:http://127.0.0.1:1\n")
+    _, told = serve_at_terminal(tmp_path, f"--config={tmp_path}/c.yaml")
+    assert f"`rollgate doctor --config {tmp_path}/c.yaml` says why" in told["engine"]
+
+
 def test_the_lines_name_tls(tmp_path):
     subprocess.run([g.ROOT / "deploy/nginx/make-certificate", tmp_path, "gw.test"], check=True, capture_output=True)
     port, told = serve_at_terminal(tmp_path, f"--tls-certificate={tmp_path}/tls.crt", f"--tls-key={tmp_path}/tls.key", option=",tls")
@@ -218,7 +224,15 @@ def test_doctor_examines_the_gateway_that_runs(doctor, tmp_path):
         assert only(found, "call")["level"] == "warning" and only(found, "call")["cure"] == "POST /admin/resume"
         keys.write_text("key-two\n")
         found = doctor(**same, code=1)
-        assert "401" in only(found, "engine")["text"] and "restart it" in only(found, "engine")["cure"]
+        assert "401" in only(found, "engine")["text"] and not only(found, "engine")["text"].endswith("\n")
+        assert f"does not know the first key of {keys}" in only(found, "engine")["cure"] and "reload it (HUP)" in only(found, "engine")["cure"]
+        assert only(found, "call")["cure"] == "cure the refused request first"
+        running.signal(signal.SIGHUP)
+        running.wait_line("configuration reloaded")
+        found = doctor(**same)
+        assert only(found, "engine")["level"] == "ok" and only(found, "call")["cure"] == "POST /admin/resume", "the cure helps"
+        found = doctor(listen=running.settings["listen"], code=1)
+        assert only(found, "engine")["cure"] == "the gateway has keys: run doctor with its --config or --admin-key-file"
         assert not list(out.iterdir()), "no sink got the session"
     finally:
         running.stop()
