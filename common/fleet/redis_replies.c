@@ -81,7 +81,7 @@ bool redis_read_lengths(struct arena *arena, const struct resp *r, struct store_
     struct store_log *logs;
     struct str *ids;
 
-    if (!resp_has_items(list, 0) || list->n % 3 != 0)
+    if (!list || !resp_has_items(list, 0) || list->n % 3 != 0)
         return false;
     a->n_texts = list->n / 3;
     a->texts = ids = arena_calloc(arena, a->n_texts, sizeof(*ids));

@@ -82,7 +82,7 @@ void copy_set_stored(struct copy_log *l, size_t n);
 void copy_send_later(struct copy_log *l);
 void copy_send_again(struct copy_log *l, size_t n);
 void copy_end_drop(struct copy_log *l);
-void copy_end_wait(struct copy_wait *w, const struct err *why);
+void copy_end_wait(struct second_copy *c, struct copy_wait *w, const struct err *why);
 void copy_run_due(struct second_copy *c);
 void copy_check_waits(struct copy_log *l);
 void copy_fail_waits(struct copy_log *l, const struct err *why);

