@@ -257,7 +257,7 @@ const uint32_t *export_merged(const struct export *x)
 
 struct export_figures export_figures(const struct export *x)
 {
-    return (struct export_figures){x->sums.trained, x->sums.trajectories, x->sums.drifted};
+    return (struct export_figures){x->sums.own_trained, x->sums.trajectories, x->sums.drifted};
 }
 
 const char *export_content_type(const struct export *x)

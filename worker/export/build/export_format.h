@@ -29,6 +29,7 @@ struct trajectory_turn;
 /* Sums over the trajectories written so far. */
 struct export_sums {
     uint64_t trained, prompt_tokens, drift, trimmed;
+    uint64_t own_trained; /* of `trained`, without turns that a fork or an import copied */
     uint64_t trajectories, drifted;
     uint32_t repaired, lost; /* counted by merging */
     bool has_steps;

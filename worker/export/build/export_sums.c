@@ -47,6 +47,18 @@ static const char *lacks_experts(const struct trajectory *t)
            "out";
 }
 
+/* Tokens that the trajectory trains and that were sampled in this session. */
+static uint64_t own_trained(const struct export *x, const struct trajectory *t)
+{
+    size_t copied = session_view(x->session).copied_calls;
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < t->n_turns; i++)
+        if (t->turns[i].trained && t->turns[i].checkpoint->call >= copied)
+            n += t->turns[i].end - t->turns[i].start;
+    return n;
+}
+
 void export_sum_up(struct export *x, const struct trajectory *t)
 {
     struct export_sums *s = &x->sums;
@@ -56,6 +68,7 @@ void export_sum_up(struct export *x, const struct trajectory *t)
     for (size_t i = 0; !t->text && i < x->score_wants->n; i++)
         x->unscored = x->unscored || !t->scores[x->score_wants->at[i].what];
     s->trained += t->trained;
+    s->own_trained += own_trained(x, t);
     x->unsupported = x->unsupported ||
                      (session_view(x->session).wants_support && t->trained > 0 && !t->odds.support);
     x->unindexed = x->unindexed ||

@@ -13,6 +13,7 @@ struct session_view session_view(const struct session *s)
         .n_checkpoints = s->forest.checkpoints.n,
         .n_calls = s->forest.calls.n,
         .n_nodes = s->forest.nodes.n,
+        .copied_calls = s->copied_calls,
         .metadata = s->options.metadata,
         .reward = &s->reward,
         .rollout = s->options.rollout,

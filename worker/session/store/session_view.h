@@ -23,6 +23,7 @@ struct session_view {
     struct checkpoint **checkpoints; /* by id */
     size_t n_checkpoints;
     size_t n_calls, n_nodes;           /* numbers of committed calls, and of messages of the trie */
+    size_t copied_calls;               /* number of first calls that a fork or an import copied */
     const struct json *metadata;       /* or NULL */
     const struct reward *reward;       /* the session's own */
     int32_t rollout, group_size;       /* -1, 0: not set */
