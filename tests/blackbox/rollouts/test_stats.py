@@ -184,8 +184,9 @@ def test_a_copied_beginning_counts_in_no_figure(start):
     for copy in (gateway.post(f"/sessions/{sid}/fork", {}), gateway.post("/sessions/import", gateway.get(f"/sessions/{sid}/snapshot").json())):
         assert copy.status == 200, copy.text
         assert gateway.post(f"/sessions/{copy.json()['session_id']}/finalize").status == 200
+        assert gateway.get(f"/sessions/{copy.json()['session_id']}/trajectories").status == 200
     total = stats(gateway)["total"]
-    assert (total["sessions"], total["turns"], total["sampled_tokens"], total["tokens"]) == (2, 0, 0, 0)
+    assert (total["sessions"], total["turns"], total["sampled_tokens"], total["tokens"], total["trained_tokens"]) == (2, 0, 0, 0, 0)
 
 
 def test_a_long_task_is_cut_between_characters(start):
@@ -344,6 +345,43 @@ def test_what_does_not_fit_is_400_and_stores_nothing(sampled):
     assert answer.status == 400 and "16 versions" in answer.text
     assert report(gateway, sid, [good], 15).status == 200
     assert gateway.post("/sessions/w0-00112233445566778899aabbccddeeff/logprobs", {"version": 1, "turns": [good]}).status == 404
+
+
+def test_reports_of_a_session_have_a_limit(start):
+    """Replaced reports count, because the journal holds them; so do reports of other versions."""
+    with StubEngine("sglang") as engine:
+        engine.otherwise = lambda body: {"ids": [72, 105, 257], "logprobs": SAMPLED}
+        gateway = start(workers=1, engine=engine.setting, durability="power", max_session_report_bytes=400).allow("process died")
+        sid = episode(gateway, end=None, turns=1)
+        turns = turns_of(gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"][0])
+        assert [report(gateway, sid, turns, v).status for v in (1, 1, 2, 1)] == [200] * 4        # 76 bytes each
+        for body in (turns * 2, turns * 5):
+            answer = report(gateway, sid, body, 3)
+            assert answer.status == 400, answer.text
+            error = answer.json()["error"]
+            n = 76 * (4 + len(body))
+            assert error["message"] == f"turns: {n} are too many; --max-session-report-bytes allows 400 bytes" and error["param"] == "turns"
+        victim = gateway.child("worker-0")
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda: gateway.child("worker-0") not in (None, victim) and gateway.get("/ready").status == 200)
+        assert report(gateway, sid, turns, 1).status == 200
+        assert report(gateway, sid, turns, 1).status == 400, "a restart forgets nothing"
+        assert report(gateway, episode(gateway, end=None, turns=1), turns, 1).status == 400, "a different session: these ids are not its own"
+
+
+def test_the_text_after_a_reported_token_keeps_its_beginning(start):
+    """Eight tokens of 12 bytes follow: their text is longer than what is kept."""
+    ids = [72, 105, 65, *[256] * 8, 257]
+    with StubEngine("sglang") as engine:
+        engine.otherwise = lambda body: {"ids": ids, "logprobs": [-0.5] * len(ids)}
+        gateway = start(workers=1, engine=engine.setting)
+        sid = episode(gateway, end=None, turns=1)
+        turns = turns_of(gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"][0], [-0.5, -9.5] + [-0.5] * (len(ids) - 2))
+        assert report(gateway, sid, turns).status == 200
+        [worst] = stats(gateway)["mismatch"]["worst"]
+        assert worst["before"] == "H" and worst["token"] == "i"
+        whole = "A" + "<|im_start|>" * 7
+        assert len(worst["after"]) > 40 and whole.startswith(worst["after"])
 
 
 def test_reports_that_come_at_once_do_not_pass_the_most_that_a_turn_has(sampled):

@@ -3,9 +3,11 @@
 #include <stdlib.h>
 
 #include "common/base/clock.h"
+#include "common/base/limits.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/proc/board.h"
+#include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "worker/ledger/ledger.h"
 #include "worker/plane/control/handlers.h"
@@ -14,6 +16,7 @@
 #include "worker/plane/service/awaits.h"
 #include "worker/plane/service/respond.h"
 #include "worker/plane/service/service.h"
+#include "worker/session/forest/checkpoint.h"
 #include "worker/session/record/logprob_report.h"
 #include "worker/session/store/session.h"
 
@@ -49,6 +52,20 @@ static int read_version(struct reporting *v, struct err *e)
     return 0;
 }
 
+/* Whether the session takes reports of the turns from `from` on; each counts, also one that
+ * replaces another. */
+static int check_bytes(const struct reporting *v, uint32_t from, struct err *e)
+{
+    uint64_t most = (uint64_t)v->service->config->max_session_report_bytes;
+    uint64_t n = session_report_bytes(v->check.session);
+
+    for (uint32_t i = from; i < v->n_turns; i++)
+        n += logprob_report_bytes(v->turns[i].answer->n);
+    return most == 0 || n <= most
+               ? 0
+               : limit_refuse(LIMIT_max_session_report_bytes, "turns", n, most, e);
+}
+
 MAY_PAUSE static int check_turns(struct reporting *v, struct err *e)
 {
     const struct json *turns = json_get(v->body, "turns");
@@ -65,7 +82,7 @@ MAY_PAUSE static int check_turns(struct reporting *v, struct err *e)
                               &v->turns[v->n_turns], e) ||
             task_pause(e))
             return -1;
-    return 0;
+    return check_bytes(v, 0, e);
 }
 
 /* --- records --- */
@@ -86,6 +103,8 @@ static int check_room(const struct reporting *v, uint32_t at, struct err *e)
 {
     if (is_gone(v))
         return err_set(e, ERR_SESSION_ENDED, "the session has ended");
+    if (check_bytes(v, at, e))
+        return -1;
     return report_check_room(&v->check, at, v->turns[at].answer, e);
 }
 

@@ -31,6 +31,16 @@ bool checkpoint_takes_report(const struct checkpoint *t, struct str version)
     return n < REPORT_VERSIONS_MAX;
 }
 
+uint64_t logprob_report_bytes(uint32_t n)
+{
+    return n * sizeof(float) + REPORT_VERSION_BYTES;
+}
+
+uint64_t session_report_bytes(const struct session *s)
+{
+    return s->report_bytes;
+}
+
 uint32_t session_trimmed_of(const struct session *s, const struct checkpoint *t)
 {
     uint32_t trimmed = 0;
@@ -86,5 +96,6 @@ int session_apply_report(struct session *s, struct record_in *r, struct err *e)
     memcpy(report->logprobs, logprobs, n * sizeof(*report->logprobs));
     report->older = t->reports;
     t->reports = report;
+    s->report_bytes += logprob_report_bytes(n);
     return 0;
 }

@@ -32,6 +32,12 @@ const struct logprob_report *checkpoint_report(const struct checkpoint *t, struc
  * REPORT_VERSIONS_MAX. */
 bool checkpoint_takes_report(const struct checkpoint *t, struct str version);
 
+/* Returns what the report of an answer with n sampled ids counts for --max-session-report-bytes. */
+uint64_t logprob_report_bytes(uint32_t n);
+
+/* Returns the bytes of all reports in the session's records, including replaced ones. */
+uint64_t session_report_bytes(const struct session *s);
+
 /* Returns how many of the answer's last sampled ids an export may omit, because later turns dropped
  * them. */
 uint32_t session_trimmed_of(const struct session *s, const struct checkpoint *t);

@@ -153,6 +153,7 @@ static void forget_content(struct session *s)
     s->head = NULL;
     s->next_seq = s->rollbacks = s->record = s->lost_records = s->copy_left = 0;
     s->exported_ms = 0;
+    s->report_bytes = 0;
     s->rollback_dropped = s->trimmed = s->refreshed = 0;
     memset(s->forks, 0, sizeof(s->forks));
 }

@@ -134,6 +134,7 @@ struct session {
     struct map rewards_by_response;
     enum session_stop stated; /* cause of its end, from the complete or abort request */
     struct str forked_from;   /* the session from which its beginning was copied, or absent */
+    uint64_t report_bytes;    /* bytes of all reports of logprobs in its records */
     size_t copied_calls;      /* number of leading forest.calls that a fork or an import copied */
     /* records of a fork or an import that are still missing; 0: complete */
     uint32_t copying;
