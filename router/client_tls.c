@@ -305,6 +305,10 @@ bool client_tls_shake(struct conn *c)
     }
     if (!t->begun && !peek_first(c))
         return c->state == CONN_RELAY;
+    if (c->hup && !t->has_signed) { /* the client left with its first bytes: no event follows */
+        drop_abandoned(c);
+        return false;
+    }
     t->job = (struct helper_job){.run = run_shake, .done = on_shaken, .is_first = t->has_signed};
     list_append(&c->hub->shakes, &t->item);
     c->readable = false; /* bytes that arrive from here on may be missed by the job */

@@ -2,7 +2,8 @@
  * write the state and run folders, and use nothing else. Each allow_path() opens the path and adds
  * one rule. Settings may name files that are replaced by renaming, so their folder is allowed as
  * well. Links on the way to a file may be replaced, too: certbot's lead to a new file, Kubernetes'
- * to a new folder next to the old one. So the folders of links and of their targets are allowed. */
+ * to a new folder next to the old one. So the folders of such links and of their targets are
+ * allowed, unless they are shared by others (is_common). */
 
 #include "supervisor/landlock.h"
 
@@ -87,24 +88,39 @@ static char *parent_of(struct str path)
     return mem_strndup(path.p, n);
 }
 
+/* Returns the folder that the path lies in, without links; NULL: there is no such folder. */
+static char *real_parent_of(struct str path)
+{
+    char *folder = parent_of(path), *real = realpath(*folder ? folder : "/", NULL);
+
+    free(folder);
+    return real;
+}
+
 /* Allows a file or folder, and the folder that it lies in, for it may be replaced; never the root.
  */
 static void allow_around(const struct rules *r, struct str path, uint64_t rights)
 {
-    char *folder = parent_of(path), *itself = mem_strndup(path.p, path.len);
+    char *folder = real_parent_of(path), *itself = mem_strndup(path.p, path.len);
 
-    allow_path(r, folder, rights);
+    if (folder && strcmp(folder, "/") != 0)
+        allow_path(r, folder, rights);
     allow_path(r, itself, rights);
     free(folder);
     free(itself);
 }
 
-/* Whether the folder holds much that is not the settings'. */
+/* Reports whether the folder contains much that does not belong to the settings: a folder of the
+ * root, or one of those in which users and programs have their own folders. */
 static bool is_common(const char *folder)
 {
-    static const char *const all[] = {"/",     "/home", "/media", "/mnt", "/opt",
-                                      "/root", "/run",  "/srv",   "/tmp", "/var"};
+    static const char *const all[] = {"/var/lib", "/var/tmp", "/var/run", "/usr/local"};
+    const char *home = getenv("HOME"), *name = strchr(folder + 1, '/');
 
+    if (!name || (home && strcmp(folder, home) == 0))
+        return true;
+    if (str_starts(str_cstr(folder), STR("/home/")) && !strchr(name + 1, '/'))
+        return true;
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
         if (strcmp(folder, all[i]) == 0)
             return true;
@@ -114,12 +130,22 @@ static bool is_common(const char *folder)
 
 static void allow_parent(const struct rules *r, const char *path)
 {
-    char *folder = parent_of(str_cstr(path)), *real = realpath(folder, NULL);
+    char *folder = real_parent_of(str_cstr(path));
 
-    if (real && !is_common(real))
-        allow_path(r, real, READ);
-    free(real);
+    if (folder && !is_common(folder))
+        allow_path(r, folder, READ);
     free(folder);
+}
+
+/* Reports whether two paths lie in the same folder. */
+static bool are_neighbours(const char *a, const char *b)
+{
+    char *of_a = real_parent_of(str_cstr(a)), *of_b = real_parent_of(str_cstr(b));
+    bool same = of_a && of_b && strcmp(of_a, of_b) == 0;
+
+    free(of_a);
+    free(of_b);
+    return same;
 }
 
 /* Returns where the first component that is a link ends in the path, and the link's target; 0 if
@@ -164,25 +190,29 @@ static size_t follow_link(char path[static PATH_MAX], size_t end, const char *ta
     return n;
 }
 
-/* Allows the folders of the links on the way to the file, and those of what the links lead to. */
+/* Allows the folders of links that are replaced with a file: of the last component and its targets,
+ * and of links to a folder next to them. */
 static void allow_links(const struct rules *r, struct str file)
 {
-    char path[PATH_MAX], target[PATH_MAX], reached[PATH_MAX];
+    char path[PATH_MAX], target[PATH_MAX], link[PATH_MAX], reached[PATH_MAX];
     size_t end, n = 1;
+    bool is_last;
 
     if (file.len == 0 || file.len >= PATH_MAX)
         return;
     memcpy(path, file.p, file.len);
     path[file.len] = 0;
     for (unsigned i = 0; i < LINKS_MAX && n > 0 && (end = find_link(path, target)) > 0; i++) {
-        memcpy(reached, path, end);
-        reached[end] = 0;
-        allow_parent(r, reached);
+        memcpy(link, path, end);
+        link[end] = 0;
+        is_last = path[end] == 0;
         n = follow_link(path, end, target);
         memcpy(reached, path, n);
         reached[n] = 0;
-        if (n > 0)
-            allow_parent(r, reached);
+        if (n == 0 || (!is_last && !are_neighbours(link, reached)))
+            continue;
+        allow_parent(r, link);
+        allow_parent(r, reached);
     }
 }
 

@@ -300,8 +300,9 @@ bool place_table_may_answer(const struct place_table *t, uint32_t index, uint64_
 {
     size_t i = find_own(t, index);
 
-    return i < OWN_ROWS && now_ms >= load_word(&t->own[i].answers_ms) &&
-           place_table_own_epoch(t, index) != 0;
+    /* the epoch first: whoever sees it sees the time that was set before it */
+    return i < OWN_ROWS && place_table_own_epoch(t, index) != 0 &&
+           now_ms >= load_word(&t->own[i].answers_ms);
 }
 
 bool place_table_may_read(const struct place_table *t, uint32_t index, uint64_t now_ms,

@@ -22,8 +22,7 @@ enum { WEB_REDIRECTS_MAX = 3 };
 struct web_fetch {
     const struct web_rules *rules;
     const char *ca_file; /* NULL or "": the system's */
-    /* the thread's own context, made with ca_file if NULL; the
-     *                                  caller frees it */
+    /* the thread's own context, made with ca_file if NULL; the caller frees it */
     struct tls_context **tls;
     size_t max_bytes;  /* limit of the file's size */
     uint64_t until_us; /* clock_us by which the file must be complete */

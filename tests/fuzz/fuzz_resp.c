@@ -22,9 +22,9 @@ static void print_reply(const struct resp *r, struct buf *out)
 /* Reads the reply as an answer of each script. */
 static void read_answers(struct arena *a, const struct resp *r)
 {
-    static const redis_reader readers[] = {redis_read_claim, redis_read_refusals,
-                                           redis_read_lengths, redis_read_base,  redis_read_texts,
-                                           redis_read_log,   redis_read_edition};
+    static const redis_reader readers[] = {
+        redis_read_claim, redis_read_refusals, redis_read_lengths, redis_read_base,
+        redis_read_texts, redis_read_log,      redis_read_edition};
     struct store_entry entry;
 
     for (size_t i = 0; i < sizeof(readers) / sizeof(readers[0]); i++) {

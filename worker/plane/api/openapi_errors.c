@@ -32,7 +32,7 @@ enum {
     ON_SESSIONS = 1 << 1, /* /sessions/{id}... */
     ON_GROUPS = 1 << 2,
     ON_ATTEMPTS = 1 << 3,
-    ON_NAMES = 1 << 4, /* a name other than a session's in the path, or a thing that may not exist */
+    ON_NAMES = 1 << 4, /* a name other than a session's in the path, or a resource that may lack */
     ON_KEYS = 1 << 5,  /* routes that need a key */
     ON_BODIES = 1 << 6,
     ON_EXPORTS = 1 << 7,

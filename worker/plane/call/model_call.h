@@ -63,8 +63,8 @@ struct call_listener {
     void *ctx;
     bool stream;
     struct model_call *model_call; /* NULL: not attached (any more) */
-    /* finish: the call whose memory holds the answers (model_call_hold);
-     *                                       NULL: the listener's own call */
+    /* finish: the call whose memory holds the answers (model_call_hold); NULL: the listener's
+     * own call */
     struct model_call *told_by;
     bool unheaded; /* the head has not been sent yet */
     /* the listener joined late and has not been sent all earlier events: */

@@ -58,13 +58,11 @@ struct model_call {
     struct session_plan *plan;
     /* session of a text completion, which has no plan until its prompt is encoded */
     struct session *pinned;
-    /* formats at the start of the call, with the thought of the prompt;
-     *                                      in the arena */
+    /* formats at the start of the call, with the thought of the prompt; in the arena */
     struct answer_formats *kinds;
     /* an engine may be asked with messages instead of ids; the fields for this: */
     bool asks_text;
-    /* long members of chat_body as JSON, from RENDER on, in
-     *                                          the arena */
+    /* long members of chat_body as JSON, from RENDER on, in the arena */
     struct chat_text *upstream_texts;
     size_t n_upstream_texts;
     /* made by session_plan_signed, from RENDER on, in the arena */
@@ -89,15 +87,14 @@ struct model_call {
     bool committed;           /* the record is applied, or there will be none */
     bool head_sent, durable, failing;
     struct err undurable; /* in a fleet: why the record is not durable in time */
-    bool gone;        /* the call fails because its clients have left */
-    bool freed;       /* the call was freed while its task ran; the task frees the memory */
-    bool ended;       /* the call's session has ended, so ended_calls.c ends the call */
-    bool leaving;     /* counted in env->n_leaving */
-    bool over;        /* the call has ended and only its memory is still held */
-    unsigned n_held;  /* number of holders (model_call_hold) */
-    bool awaits_turn; /* --serial-calls: earlier calls of the session have not ended */
-    /* linear: a concurrent call was recorded first, but --linear-conflict
-     *                                  lets this one answer */
+    bool gone;            /* the call fails because its clients have left */
+    bool freed;           /* the call was freed while its task ran; the task frees the memory */
+    bool ended;           /* the call's session has ended, so ended_calls.c ends the call */
+    bool leaving;         /* counted in env->n_leaving */
+    bool over;            /* the call has ended and only its memory is still held */
+    unsigned n_held;      /* number of holders (model_call_hold) */
+    bool awaits_turn;     /* --serial-calls: earlier calls of the session have not ended */
+    /* linear: a concurrent call was recorded first, but --linear-conflict lets this one answer */
     bool unrecorded;
     bool dropped;             /* linear: the record of the drop is durable */
     int64_t call;             /* number in the session, -1 before prepare */

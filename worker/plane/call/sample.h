@@ -68,8 +68,7 @@ struct sample {
     /* n_top alternatives a token, until the end of a long answer is consumed */
     const struct engine_top *top;
     uint32_t n_top;
-    /* alternatives from the engine, n_told_top a token, own; NULL:
-     *                                     none, or not kept */
+    /* alternatives from the engine, n_told_top a token, own; NULL: none, or not kept */
     struct engine_top *told_top;
     uint32_t n_told_top;
     struct token_logprob *lp; /* logprobs for the client, if it asked for them */

@@ -604,8 +604,7 @@ static bool repeat_call(const struct sampled_answer *a, struct repeat_place *at,
     if (c->ended)
         sink->tool_end(ctx, a->opt.index, at->call);
     else
-        /* all earlier events were sent, so later ones are sent to the
-         *                              listener directly */
+        /* all earlier events were sent, so later ones are sent to the listener directly */
         *room = SIZE_MAX;
     at->call++;
     at->begun = false;

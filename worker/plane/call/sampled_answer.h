@@ -56,8 +56,8 @@ struct sampled_answer_options {
     size_t min_tokens; /* a stop string that is complete within so many tokens is plain text */
     size_t max_calls;  /* number of tool calls that are sent, further ones are withheld; 1 with
                           parallel_tool_calls: false */
-    /* special tokens are text, except those that end the turn: set when tool calls are
-     *                           not parsed here, and their reader needs the marks */
+    /* special tokens are text, except those that end the turn: set when tool calls are not
+     * parsed here, and their reader needs the marks */
     bool keep_special;
     const struct parser_options *parser;
     const struct answer_sink *sink; /* receives text, reasoning, tool_* */
@@ -88,8 +88,7 @@ struct sampled_answer {
     struct buf text, reasoning, warning;
     struct sampled_call *calls;
     size_t n_calls, cap_calls;
-    /* tool-call ids of the history and of this answer; NULL until a model
-     *                                 names one */
+    /* tool-call ids of the history and of this answer; NULL until a model names one */
     struct map *taken_ids;
     bool all_taken;  /* there are too many such ids, so every id counts as taken */
     size_t withheld; /* tool calls that were sampled but not sent because of opt.max_calls */

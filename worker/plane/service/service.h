@@ -63,8 +63,8 @@ struct service_request {
     struct str rest; /* the path after the session's part, or the whole path */
     bool id_valid;   /* the id has a valid form */
     bool admin;      /* the request has an admin's key, or needs none */
-    /* body of a control request whose inputs were checked, until its handler
-     *                                returns; NULL: not checked yet */
+    /* body of a control request whose inputs were checked, until its handler returns; NULL: not
+     * checked yet */
     struct body_read *body;
     char request_id[40];
     unsigned dialect; /* dialect as a metric label */

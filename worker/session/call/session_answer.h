@@ -48,8 +48,7 @@ struct session_answer {
     uint32_t drifted_tokens; /* number of tokens of the engine's own, different prompt; 0: none */
     uint32_t scored_tokens;  /* number of tokens whose logprobs were requested afterwards */
     bool cached_told;
-    /* tokens of the prompt that the engine had cached, as it reports; valid
-     *                                if cached_told */
+    /* tokens of the prompt that the engine had cached, as it reports; valid if cached_told */
     uint32_t cached_tokens;
     struct str told; /* further data that the client got (opaque here), for replays; or absent */
 

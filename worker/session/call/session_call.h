@@ -40,16 +40,16 @@ struct session_call_input {
     float temperature;       /* sampling temperature, for trainers that want it per token */
     uint32_t context_length; /* context length of engine and model; 0: unknown */
     uint64_t now_ms;
-    /* the request's data that a stored answer echoes, or absent; opaque here, and
-     *                          stored once if several calls of a session have the same */
+    /* the request's data that a stored answer echoes, or absent; opaque here, and stored once if
+     * several calls of a session have the same */
     struct str asked;
-    /* echo without `instructions`, stored instead if these are the text
-     *                                of the conversation's first message; or absent */
+    /* echo without `instructions`, stored instead if these are the text of the conversation's
+     * first message; or absent */
     struct str asked_brief;
     struct str instructions; /* set with asked_brief */
     bool text; /* the engine is asked with messages: nothing is rendered, the prompt stays empty */
-    /* a token count: nothing is refused because of position or limits,
-     *                   and the session does not change */
+    /* a token count: nothing is refused because of position or limits, and the session does not
+     * change */
     bool look;
 };
 
@@ -68,18 +68,17 @@ struct session_plan {
     /* number of stored ids that the template's next message repeats: dropped */
     uint32_t trimmed;
     uint32_t max_tokens; /* limited by context and budgets */
-    /* linear: this retry discards the newest checkpoint; session_drop_record
-     *                             is in the journal before the engine is asked */
+    /* linear: this retry discards the newest checkpoint; session_drop_record is in the journal
+     * before the engine is asked */
     bool drops;
-    /* budgets leave no space: no engine call; answer 200, finish_reason
-     *                             "length", empty content, usage prompt.n + 0, and commit one
-     *                             answer with ids.n == 0 (closes the chain; nothing else is kept)
-     */
+    /* budgets leave no space: no engine call; answer 200, finish_reason "length", empty content,
+     * usage prompt.n + 0, and commit one answer with ids.n == 0 (closes the chain; nothing else is
+     * kept) */
     bool exhausted;
     bool audited;       /* the suffix was compared with the rendering of the whole chat, */
     bool audit_differs; /* and differs from it */
-    /* chains: plan of a call without clients, whose chain this one
-     *                             took; the caller ends that call, then sets NULL. Usually NULL */
+    /* chains: plan of a call without clients, whose chain this one took; the caller ends that
+     * call, then sets NULL. Usually NULL */
     struct session_plan *displaced;
     enum session_cause cause;
     /* index of the message in which the request differs from what is stored (cause other than

@@ -82,14 +82,12 @@ struct checkpoint {
     uint32_t call;   /* index in forest.calls */
     uint32_t answer; /* index among the answers of its call */
     uint32_t depth;  /* generated checkpoints on the path, including this one */
-    /* node of the assistant message; NULL: a completion without history.
-     *                                    Before the checkpoint is linked: a node that is ready to
-     *                                    be
-     *                                    added, or NULL */
+    /* node of the assistant message; NULL: a completion without history. Before the checkpoint
+     * is linked: a node that is ready to be added, or NULL */
     struct message_node *node;
     struct checkpoint *older; /* previous checkpoint at the same node */
-    /* if the same answer is stored twice: the checkpoint that represents
-     *                                    this one, which may be hidden as well; else NULL */
+    /* if the same answer is stored twice: the checkpoint that represents this one, which may be
+     * hidden as well; else NULL */
     struct checkpoint *instead;
     uint32_t children; /* number of checkpoints that continue this one */
     bool hidden; /* in no branch, because the same answer is stored twice, or a fork left it out */

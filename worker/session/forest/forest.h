@@ -75,13 +75,13 @@ struct message_node {
     struct message_node
         *recent; /* the child that any walk passed last. While the node of an answer is not in the
                     trie: an equal one of the same call before it, or NULL */
-    /* the child that a record passed last. For an answer's node that
-     *                                     was not added: the node that existed already */
+    /* the child that a record passed last. For an answer's node that was not added: the node
+     * that existed already */
     struct message_node *latest;
     struct prompt_env *env;
     struct checkpoint *through; /* a checkpoint whose context rendered this message, or NULL */
-    /* key in forest.by_echo; 0: none. While the node of an answer is not in
-     *                                     the trie: message_echo_hash */
+    /* key in forest.by_echo; 0: none. While the node of an answer is not in the trie:
+     * message_echo_hash */
     uint64_t echo;
     struct message_node *echoed; /* next node with that key */
     struct message msg;
@@ -206,10 +206,8 @@ struct forest {
     struct map by_key;   /* body hash and Idempotency-Key -> struct key_entry */
     uint64_t tokens;     /* number of stored ids, context and sampled */
     uint32_t top_id;     /* the largest stored id */
-    /* grows whenever a message may be found at a different node: a node
-     *                             gets another child or other answers, or a call's id names a
-     *                             different
-     *                             checkpoint */
+    /* grows whenever a message may be found at a different node: a node gets another child or
+     * other answers, or a call's id names a different checkpoint */
     uint64_t shape;
     struct walk_end ends[WALK_ENDS]; /* newest first */
     bool has_images;                 /* some message has a picture */

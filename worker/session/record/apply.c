@@ -41,8 +41,8 @@ struct commit {
     struct arena *ready_env; /* prepared values of that environment; or NULL */
     struct message_node *base;
     const struct json **messages; /* NULL: they are in `ready` */
-    /* prepared texts and copies, for the recorded call or for a
-     *                                      long record that is read back; NULL: none */
+    /* prepared texts and copies, for the recorded call or for a long record that is read back;
+     * NULL: none */
     struct new_messages *ready;
     struct checkpoint *parent;
     struct checkpoint *run;

@@ -125,8 +125,8 @@ enum {
     COMMIT_INDEXER = 262144, /* the indexer's top-k of some answer is kept */
     COMMIT_ASKED = 524288,   /* some answer's engine was asked for a basis of its logprobs */
     COMMIT_AFTER = 1048576,  /* calls of the session were recorded before */
-    /* the instructions in `asked` have no text of their own, because they
-     *                                     are the text of the conversation's first message */
+    /* the instructions in `asked` have no text of their own, because they are the text of the
+     * conversation's first message */
     COMMIT_ASKED_BRIEF = 8388608,
     COMMIT_KNOWN = 2 * COMMIT_AFTER - 1 + COMMIT_ASKED_BRIEF /* all of these flags */
 };

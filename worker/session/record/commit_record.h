@@ -71,8 +71,8 @@ struct commit_record {
     const char *context;  /* n_context ids, unaligned */
     uint32_t n_context;
 
-    /* COMMIT_BULK, after commit_record_attach: borrowed. Before, the record has
-     *                                 no ids, floats, blocks and texts, only their lengths */
+    /* COMMIT_BULK, after commit_record_attach: borrowed. Before, the record has no ids, floats,
+     * blocks and texts, only their lengths */
     const struct call_bulk *bulk;
 
     uint64_t cause;

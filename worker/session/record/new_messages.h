@@ -30,9 +30,8 @@ struct new_messages {
     /* start of each text in `texts`, which fragments may have dropped */
     size_t *starts;
     struct arena copy; /* memory that the forest takes over (arena_absorb) */
-    /* n nodes in `copy`, each right before its message, which is
-     *                                     read and has its hashes; the forest sets the other fields
-     */
+    /* n nodes in `copy`, each right before its message, which is read and has its hashes; the
+     * forest sets the other fields */
     struct message_node **nodes;
     bool has_images;    /* some message has a picture */
     atomic_size_t *sum; /* sum to which this memory is added, as arena.sum; or NULL */

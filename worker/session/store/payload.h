@@ -40,9 +40,8 @@ struct payload {
     struct session *session;
     struct list_item lru; /* in store->payload_lru */
     char *bytes;          /* NULL: evicted */
-    /* set: the bytes are allocated as by payload_resize; NULL: all of
-     *                                           them are in `record`, and the memory is from the
-     *                                           heap */
+    /* set: the bytes are allocated as by payload_resize; NULL: all of them are in `record`, and
+     * the memory is from the heap */
     const struct payload_parts *parts;
     uint64_t used; /* session_store.clock at the last use */
     /* number of holders: running calls, and recalls in progress */

@@ -44,9 +44,8 @@ enum session_truncated {
     TRUNCATED_AUTO, /* setting of the process: continue; tree with the matcher strict: refuse */
     /* continues the stored ids, closed as the template closes an answer, mask 0 */
     TRUNCATED_CONTINUE,
-    /* tree, timelines: continues the checkpoint before; the cut answer is
-     *                            rendered as the client sent it, and its own checkpoint stays a
-     *                            leaf */
+    /* tree, timelines: continues the checkpoint before; the cut answer is rendered as the client
+     * sent it, and its own checkpoint stays a leaf */
     TRUNCATED_BRANCH,
     TRUNCATED_REFUSE /* 409 truncated_generation */
 };
@@ -91,10 +90,8 @@ struct session_defaults {
     uint64_t tombstone_ttl_ms;
     /* how long the data of a finalized session are kept for exports */
     uint64_t export_retention_ms;
-    /* a finalized session is freed this long after it ended or was last
-     *                                 read; session_revive reads it back from its journal. 0: there
-     *                                 is
-     *                                 no journal, so it stays for its own TTL */
+    /* a finalized session is freed this long after it ended or was last read; session_revive
+     * reads it back from its journal. 0: there is no journal, so it stays for its own TTL */
     uint64_t evict_after_ms;
     bool ignore_tools;                  /* timelines: default of the option */
     const char *timeline_compare_level; /* "text" */

@@ -15,8 +15,8 @@ struct session_totals {
     /* sums over all sessions, including evicted ones (nodes: as last known) */
     uint64_t nodes, tokens;
     uint64_t bytes; /* memory in bytes */
-    /* sessions that are not resident; the bytes that they used in memory, or
-     *                                   of their records, plus evicted payloads of resident ones */
+    /* sessions that are not resident; the bytes that they used in memory, or of their records,
+     * plus evicted payloads of resident ones */
     uint64_t evicted, evicted_bytes;
     uint64_t evictions;                        /* sessions evicted so far */
     uint64_t payload_evictions, payload_loads; /* payloads evicted and read back so far */

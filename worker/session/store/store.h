@@ -42,8 +42,8 @@ struct session_options {
     const struct json *pools;            /* names that its calls may give as model; NULL: all */
     enum session_truncated on_truncated; /* not AUTO */
     bool refuse_completed;
-    /* the unknown id of the call for which it was made ("": the call named
-     *                                  none); absent: made by POST /sessions */
+    /* the unknown id of the call for which it was made ("": the call named none); absent: made
+     * by POST /sessions */
     struct str reseeded_from;
     bool hold;       /* after finalize it is kept until it is deleted */
     bool dispatched; /* made by the dispatcher; a fork or an import of it is not */
@@ -57,8 +57,8 @@ struct session_options {
     uint64_t max_total_tokens;   /* most stored tokens, of all branches; 0: no limit */
     struct str group;            /* absent: none (group.h) */
     int32_t rollout, group_size; /* -1, 0: not set */
-    /* in a create record only: number of following records that complete the
-     *                         copy (session_copying); 0: not a copy */
+    /* in a create record only: number of following records that complete the copy
+     * (session_copying); 0: not a copy */
     uint32_t copies;
 };
 
@@ -68,8 +68,8 @@ struct chain {
     uint32_t seq; /* sequence number of its last commit or of its closing */
     struct checkpoint *head;
     bool closed; /* by max_trajectory_length */
-    /* closed by a call that had rolled it back: this answer was dropped,
-     *                              and the first `kept` of its ids stay after `head` */
+    /* closed by a call that had rolled it back: this answer was dropped, and the first `kept` of
+     * its ids stay after `head` */
     struct checkpoint *dropped;
     uint32_t kept;
     struct plan *reserved;                /* plan of the call that continues it, or NULL */
@@ -155,8 +155,8 @@ struct session {
     uint64_t rollback_dropped;
 
     uint64_t completed_ms; /* 0: it was not completed */
-    /* no export since its end was counted in the run's figures; lost
-     *                               with the worker, because no record contains it */
+    /* no export since its end was counted in the run's figures; lost with the worker, because no
+     * record contains it */
     bool uncounted;
 
     uint64_t forks[CAUSE_COUNT];
