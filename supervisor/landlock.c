@@ -2,8 +2,8 @@
  * write the state and run folders, and use nothing else. Each allow_path() opens the path and adds
  * one rule. Settings may name files that are replaced by renaming, so their folder is allowed as
  * well. Links on the way to a file may be replaced, too: certbot's lead to a new file, Kubernetes'
- * to a new folder next to the old one. So the folders of such links and of their targets are
- * allowed, unless they are shared by others (is_common). */
+ * to a new folder next to the old one. So the folders of such targets are allowed, unless they
+ * are shared with others (is_common). */
 
 #include "supervisor/landlock.h"
 
@@ -137,17 +137,6 @@ static void allow_parent(const struct rules *r, const char *path)
     free(folder);
 }
 
-/* Reports whether two paths lie in the same folder. */
-static bool are_neighbours(const char *a, const char *b)
-{
-    char *of_a = real_parent_of(str_cstr(a)), *of_b = real_parent_of(str_cstr(b));
-    bool same = of_a && of_b && strcmp(of_a, of_b) == 0;
-
-    free(of_a);
-    free(of_b);
-    return same;
-}
-
 /* Returns where the first component that is a link ends in the path, and the link's target; 0 if
  * there is no such component. */
 static size_t find_link(const char *path, char target[static PATH_MAX])
@@ -190,29 +179,23 @@ static size_t follow_link(char path[static PATH_MAX], size_t end, const char *ta
     return n;
 }
 
-/* Allows the folders of links that are replaced with a file: of the last component and its targets,
- * and of links to a folder next to them. */
+/* Allows the folder of each link's target on the way to the file: a later link may lead to a file
+ * or folder next to it. Following a link needs no right. */
 static void allow_links(const struct rules *r, struct str file)
 {
-    char path[PATH_MAX], target[PATH_MAX], link[PATH_MAX], reached[PATH_MAX];
+    char path[PATH_MAX], target[PATH_MAX], reached[PATH_MAX];
     size_t end, n = 1;
-    bool is_last;
 
     if (file.len == 0 || file.len >= PATH_MAX)
         return;
     memcpy(path, file.p, file.len);
     path[file.len] = 0;
     for (unsigned i = 0; i < LINKS_MAX && n > 0 && (end = find_link(path, target)) > 0; i++) {
-        memcpy(link, path, end);
-        link[end] = 0;
-        is_last = path[end] == 0;
         n = follow_link(path, end, target);
         memcpy(reached, path, n);
         reached[n] = 0;
-        if (n == 0 || (!is_last && !are_neighbours(link, reached)))
-            continue;
-        allow_parent(r, link);
-        allow_parent(r, reached);
+        if (n > 0)
+            allow_parent(r, reached);
     }
 }
 

@@ -87,7 +87,8 @@ def test_a_place_with_another_owner_answers_nothing(store):
             beat = a["beat"]
         assert a["verdict"] == "done"
     refused = gateway.chat(s, "two")
-    assert (refused.status, refused.json()["error"]["code"]) == (503, "owner_changed"), refused.text
+    # the router answers if it has seen the new owner first, whose node is in no fleet
+    assert refused.status == 503 and refused.json()["error"]["code"] in ("owner_changed", "no_owner"), refused.text
     g.wait_until(lambda: gateway.get(f"/sessions/{s['session_id']}").status == 503, 20, "states are not answered either")
     assert logs(store)[s["session_id"]] == [0, 2]
 
