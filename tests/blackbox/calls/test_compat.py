@@ -358,7 +358,7 @@ def test_each_failure_of_a_peers_suite_is_by_design_and_counted_on_its_page(peer
     expected = run_peers.expected_of(peer)
     assert expected and all(why.startswith("by design: ") for why in expected.values())
     text = (g.ROOT / f"docs/trainers/{page}.md").read_text()
-    assert run_peers.PEERS[peer][1][:7] in text
+    assert run_peers.sources.TRAINERS[peer][1][:7] in text
     passed, all_of, left = map(int, re.search(r"(\d+) of (\d+) tests (?:[a-z ]*)pass\. (\d+) fail by design", text).groups())
     assert left == len(expected) and passed + left == all_of, "no failure is left that is not by design"
 
@@ -374,12 +374,12 @@ def test_a_peers_suite_is_compared_with_its_list(monkeypatch):
 def test_sources_that_cannot_be_had_are_named(tmp_path):
     done = subprocess.run([sys.executable, PEERS / "run.py"], env={**os.environ, "RG_PEER_SOURCES": str(tmp_path)}, capture_output=True,
                           text=True, check=False)
-    assert done.returncode == 0 and done.stdout.count("not reached") == 2 and done.stdout.endswith("0 passed, 0 failed\n")
+    assert done.returncode == 0 and done.stdout.count("CANNOT REACH") == 2 and done.stdout.endswith("0 passed, 0 failed\n")
 
 
 def test_a_peers_failure_that_is_not_named_fails_the_run(tmp_path):
     """A suite of one file stands for a peer's."""
-    files = runner().PEERS["miles"][3]
+    files = runner().PEERS["miles"][1]
     for name in files:
         file = tmp_path / "miles" / name
         file.parent.mkdir(parents=True, exist_ok=True)
