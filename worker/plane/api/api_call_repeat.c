@@ -110,19 +110,27 @@ MAY_PAUSE static bool join_running(struct api_call *c, const struct call_input *
     return true;
 }
 
-/* In a fleet the first try may have ended before the store had the answer. -1: it is refused. */
+/* In a fleet the first try may have ended before the store had the answer. -1: the client has left,
+ * or the request is refused. */
 MAY_PAUSE static int await_recorded(struct api_call *c, struct session *s)
 {
+    struct call_env *env = &c->service->calls;
     struct durable_wait durable = {0};
     struct err e = {0};
+    bool ended = false;
+    int rc;
 
-    if (!c->service->calls.ledger->copy)
+    if (!env->ledger->copy)
         return 0;
-    ledger_wait_durable(c->service->calls.ledger, session_id(s), durable_wait_done(&durable));
-    if (await_durable(c->service, &durable, &e) == 0)
-        return 0;
-    c->listener.sink->failed(c->listener.ctx, &e);
-    return -1;
+    ledger_wait_durable(env->ledger, session_id(s), durable_wait_done(&durable));
+    rc = await_durable(c->service, &durable, &e);
+    if (c->front->left || e.kind == ERR_CANCELLED)
+        return -1;
+    if (rc == 0 && session_find(env->store, str_cstr(c->id), &ended) != s)
+        rc = err_set(&e, ERR_SESSION_ENDED, "the session has ended");
+    if (rc)
+        c->listener.sink->failed(c->listener.ctx, &e);
+    return rc;
 }
 
 /* Records that no running call is repeated. */
