@@ -65,7 +65,8 @@ void copy_lose(struct copy_place *p, const char *why)
 
 /* --- lengths --- */
 
-/* The log has elements first .. next-1 in the store. */
+/* The log has elements first .. next-1 in the store. A single one is an end only if this process
+ * has sent it: after a restart the journal counts anew, and it may be any record. */
 static void compare_log(struct copy_log *l, uint64_t first, uint64_t next, bool verifies)
 {
     struct copy_place *p = l->place;
@@ -77,7 +78,7 @@ static void compare_log(struct copy_log *l, uint64_t first, uint64_t next, bool 
     } else if (l->lost) {
         return;
     } else if (l->ended) {
-        l->trimmed = next > 0 && first + 1 == next;
+        l->trimmed = !verifies && next == n && first + 1 == next;
         l->rewrite = l->rewrite || !l->trimmed;
         copy_send_again(l, l->rewrite ? 0 : n);
     } else if (next > n || first > 0) {

@@ -59,7 +59,8 @@ static int on_back(void *ctx, uint32_t place, struct str id, struct str record, 
     return 0;
 }
 
-static void start_worker(struct fixture *f)
+/* Replays the journal. */
+static void begin_worker(struct fixture *f)
 {
     struct journal_options o = {
         .dir = f->dir, .durability = JOURNAL_PROCESS, .segment_bytes = 1 << 20, .wait_ms = 1000};
@@ -72,6 +73,11 @@ static void start_worker(struct fixture *f)
                                                             .add_back = on_back,
                                                             .ctx = f});
     cr_assert_eq(journal_open(f->loop, &o, on_replayed, f, &f->journal, &e), 0, "%s", e.text);
+}
+
+static void start_worker(struct fixture *f)
+{
+    begin_worker(f);
     second_copy_add_place(f->copy, PLACE, f->journal);
 }
 
@@ -462,6 +468,28 @@ TEST(second_copy, an_ended_session_keeps_its_last_record_until_it_is_dropped)
     poll_for(f, 50);
     cr_assert(second_copy_drop_session(f->copy, STR("s")));
     cr_assert_eq(find_log(&f->store, STR("s"))->records.n, 0);
+    close_all(f);
+}
+
+TEST(second_copy, an_end_that_the_store_lacks_is_sent_after_a_restart)
+{
+    struct fixture *f = open_all(OUTAGE_MS);
+
+    wait_until(f, is_served, "served");
+    add_stored(f, "s", "create");
+    f->store.is_away = true;
+    append_to_journal(f, STR("s"), STR("end"));
+    poll_for(f, 20);
+    f->store.is_away = false;
+    end_worker(f);
+    begin_worker(f);
+    journal_drop_earlier(f->journal, STR("s"));
+    second_copy_end_session(f->copy, STR("s"));
+    second_copy_add_place(f->copy, PLACE, f->journal);
+    wait_until(f, is_served, "served");
+    wait_until(f, is_level, "level");
+    cr_assert(str_eq_c(buf_str(&vec_last(&find_log(&f->store, STR("s"))->records)), "end"));
+    cr_assert_eq(find_log(&f->store, STR("s"))->records.n, 1);
     close_all(f);
 }
 
