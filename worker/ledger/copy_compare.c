@@ -65,6 +65,13 @@ void copy_lose(struct copy_place *p, const char *why)
 
 /* --- lengths --- */
 
+/* Sends the last of the first n records again if no append has confirmed it: lengths are read
+ * whatever the epoch is. */
+static void confirm_log(struct copy_log *l, size_t n, bool verifies)
+{
+    copy_send_again(l, n > 0 && (verifies || n > l->stored) ? n - 1 : n);
+}
+
 /* The log has elements first .. next-1 in the store. A single one is an end only if this process
  * has sent it: after a restart the journal counts anew, and it may be any record. */
 static void compare_log(struct copy_log *l, uint64_t first, uint64_t next, bool verifies)
@@ -80,11 +87,11 @@ static void compare_log(struct copy_log *l, uint64_t first, uint64_t next, bool 
     } else if (l->ended) {
         l->trimmed = !verifies && next == n && first + 1 == next;
         l->rewrite = l->rewrite || !l->trimmed;
-        copy_send_again(l, l->rewrite ? 0 : n);
+        confirm_log(l, l->rewrite ? 0 : n, false);
     } else if (next > n || first > 0) {
         *vec_push(&p->reads) = mem_strndup(l->id, l->id_len);
     } else {
-        copy_send_again(l, verifies && there > 0 ? there - 1 : there);
+        confirm_log(l, there, verifies);
     }
 }
 
@@ -212,7 +219,7 @@ static void on_read_back(void *ctx, const struct store_answer *a)
     }
     l = copy_find(p->copy, id);
     if (l && fits)
-        copy_send_again(l, l->numbers.n);
+        confirm_log(l, (size_t)MIN_OF(a->next, (uint64_t)l->numbers.n), true);
     if (fits)
         log_warn(&(struct log_scope){.session = id},
                  "records that only the fleet's store had were added to the journal");

@@ -357,6 +357,26 @@ TEST(second_copy, after_lost_calls_lengths_are_compared)
     close_all(f);
 }
 
+TEST(second_copy, a_record_is_stored_when_an_append_under_the_epoch_says_so)
+{
+    struct fixture *f = open_all(OUTAGE_MS);
+
+    wait_until(f, is_served, "served");
+    add_stored(f, "s", "r0");
+    f->store.loses = true;
+    add(f, "s", "r1");
+    poll_for(f, 20);
+    f->store.epoch = 6; /* another node */
+    f->store.loses = false;
+    wait_until(f, is_reported_fenced, "fenced");
+    assert_log(f, "s", "0 r0 r1");
+    cr_assert_not(has_ended(f));
+    own(f, 0);
+    wait_until(f, has_ended, "closed");
+    cr_assert(f->failed == 1 && f->why == ERR_OWNER_CHANGED);
+    close_all(f);
+}
+
 TEST(second_copy, waits_end_after_an_outage_and_when_the_store_is_full)
 {
     struct fixture *f = open_all(200);
