@@ -216,7 +216,8 @@ static int open_server(struct worker *w, struct err *e)
         return -1;
     r->requests_ctx = w;
     r->requests = request_bytes;
-    worker_fleet_await(&w->state);
+    if (worker_state_begin(&w->state, e))
+        return -1;
     server_listen(w->server, w->h->listen_fd);
     for (size_t i = 0; i < w->h->n_adopted; i++)
         server_listen(w->server, w->h->adopted[i].listen_fd);

@@ -100,10 +100,20 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
     if (ledger_check_origins(env->ledger, env->model, c->foreign_sessions == FOREIGN_EXPORT, e))
         return -1;
     session_store_woken(env->store, clock_wall_ms());
-    control_sweep_all(&w->service);
     worker_fleet_serve_place(w, w->h->index);
     for (size_t i = 0; i < w->h->n_adopted; i++)
         worker_fleet_serve_place(w, w->h->adopted[i].index);
+    return 0;
+}
+
+/* Waits for the comparison first: a record that is written before it may get the number of one that
+ * only the store has, and a picture may belong to a session that only the store has. */
+int worker_state_begin(struct worker_state *w, struct err *e)
+{
+    worker_fleet_await(w);
+    if (ledger_adopt_sessions(w->service.calls.ledger, e))
+        return -1;
+    control_sweep_all(&w->service);
     worker_media_sweep(w);
     w->service.disk_low = worker_disk_low(w);
     return 0;

@@ -61,9 +61,13 @@ bool ledger_free_reserve(struct ledger *l, struct str session_id);
 
 /* Decides, after the replay of all records (origins.c), about sessions that another model made.
  * With keep_foreign, those of another tokenizer remain, for export only. Otherwise open ones are an
- * error (ERR_CONFIG), and nothing was changed. Sessions of an older program, without an origin, get
- * a record that this model made them. */
-int ledger_check_origins(struct ledger *l, const struct model *m, bool keep_foreign, struct err *e);
+ * error (ERR_CONFIG). Changes nothing. */
+int ledger_check_origins(const struct ledger *l, const struct model *m, bool keep_foreign,
+                         struct err *e);
+
+/* Records for sessions of an older program, without an origin, that this model made them. Skips, in
+ * a fleet, those of a place that is not served yet: the next start adopts them. */
+int ledger_adopt_sessions(struct ledger *l, struct err *e);
 
 /* Puts what was delivered meanwhile into the journal; once in a while, and at the end. A successor
  * takes what is not there for not delivered: a repeated request gets the answer there is. */

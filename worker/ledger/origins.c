@@ -40,18 +40,28 @@ static int adopt_session(struct ledger *l, struct session *s, struct err *e)
     return rc;
 }
 
-static int adopt_all(struct ledger *l, struct err *e)
+int ledger_adopt_sessions(struct ledger *l, struct err *e)
 {
     struct session_store *store = l->residency->store;
+    struct session_origins o;
+    struct err unserved;
 
+    session_store_origins(store, &o);
+    if (o.unclaimed == 0)
+        return 0;
+    log_info(NULL, "sessions of an older program do not tell their tokenizer: taken for this one's",
+             LOG_U("sessions", o.unclaimed));
     for (struct session *s = session_next(store, NULL); s; s = session_next(store, s)) {
-        if (session_unclaimed(s) && adopt_session(l, s, e))
+        if (!session_unclaimed(s) || ledger_check_owner(l, session_id(s), &unserved))
+            continue;
+        if (adopt_session(l, s, e))
             return -1;
     }
     return 0;
 }
 
-int ledger_check_origins(struct ledger *l, const struct model *m, bool keep_foreign, struct err *e)
+int ledger_check_origins(const struct ledger *l, const struct model *m, bool keep_foreign,
+                         struct err *e)
 {
     struct session_origins o;
 
@@ -70,9 +80,5 @@ int ledger_check_origins(struct ledger *l, const struct model *m, bool keep_fore
         log_warn(NULL,
                  "sessions began with other special tokens or stop ids: they go on with these",
                  LOG_U("sessions", o.other_special));
-    if (o.unclaimed == 0)
-        return 0;
-    log_info(NULL, "sessions of an older program do not tell their tokenizer: taken for this one's",
-             LOG_U("sessions", o.unclaimed));
-    return adopt_all(l, e);
+    return 0;
 }
