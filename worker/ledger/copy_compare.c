@@ -88,6 +88,8 @@ static void compare_log(struct copy_log *l, uint64_t first, uint64_t next, bool 
         l->trimmed = !verifies && next == n && first + 1 == next;
         l->rewrite = l->rewrite || !l->trimmed;
         confirm_log(l, l->rewrite ? 0 : n, false);
+    } else if (l->rewrite) {
+        copy_send_again(l, 0);
     } else if (next > n || first > 0) {
         *vec_push(&p->reads) = mem_strndup(l->id, l->id_len);
     } else {
@@ -218,8 +220,11 @@ static void on_read_back(void *ctx, const struct store_answer *a)
         return;
     }
     l = copy_find(p->copy, id);
-    if (l && fits)
-        confirm_log(l, (size_t)MIN_OF(a->next, (uint64_t)l->numbers.n), true);
+    if (l && fits) {
+        /* deletes fragments whose commit is lost */
+        l->rewrite = l->rewrite || a->next > l->numbers.n;
+        confirm_log(l, l->rewrite ? 0 : (size_t)a->next, true);
+    }
     if (fits)
         log_warn(&(struct log_scope){.session = id},
                  "records that only the fleet's store had were added to the journal");

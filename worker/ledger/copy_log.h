@@ -30,9 +30,10 @@ struct copy_log {
     bool lost;                           /* two owners have written */
     bool ended;                          /* the last record is all that is needed */
     bool trimmed;                        /* the store has that one alone, or was asked for it */
-    bool rewrite;                        /* ended: the store's log is replaced by the last record */
-    bool seen;                           /* by the comparison under way */
-    bool dropping;                       /* nobody needs it */
+    bool rewrite;  /* the store's log is deleted first, then sent from the start; ended: by its last
+                    * record alone */
+    bool seen;     /* by the comparison under way */
+    bool dropping; /* nobody needs it */
     bool drop_sent;
     struct list_item behind; /* among the logs that have more to send */
     struct list_head waits;  /* struct copy_wait */

@@ -243,6 +243,7 @@ struct sent_drop {
     struct copy_place *place;
     uint64_t epoch;
     bool all;
+    bool rewrites; /* records follow */
     size_t id_len;
     char id[];
 };
@@ -256,6 +257,8 @@ static void on_dropped(void *ctx, const struct store_answer *a)
         fence(d->place, d->epoch);
     else if (a->verdict != STORE_DONE && d->place->epoch == d->epoch)
         copy_lose(d->place, a->why);
+    if (l && d->rewrites && a->verdict != STORE_DONE)
+        l->rewrite = true;
     if (l && d->all && l->drop_sent && a->verdict == STORE_DONE)
         copy_end_drop(l);
     else if (l && d->all)
@@ -272,9 +275,18 @@ static void send_drop(struct copy_place *p, struct copy_log *l, bool keep)
     d->epoch = p->epoch;
     d->id_len = l->id_len;
     d->all = l->dropping;
+    d->rewrites = l->rewrite && !keep;
     memcpy(d->id, l->id, l->id_len);
     store_drop(p->copy->o.store, p->index, p->epoch, copy_log_id(l), keep,
                (struct store_call){on_dropped, d});
+}
+
+/* Deletes the store's log before other records are sent. */
+static void send_rewrite(struct copy_place *p, struct copy_log *l, size_t first)
+{
+    send_drop(p, l, false);
+    l->sent = l->first = first;
+    l->rewrite = false;
 }
 
 /* The journal may have the last record alone. If the store lacks earlier ones, its log begins with
@@ -284,10 +296,9 @@ static void send_ended(struct copy_place *p, struct copy_log *l)
     size_t last = l->numbers.n - 1;
 
     if (l->sent < last || l->rewrite) {
-        send_drop(p, l, false);
-        l->sent = l->first = last;
+        l->rewrite = true;
+        send_rewrite(p, l, last);
         l->trimmed = true;
-        l->rewrite = false;
     }
     if (l->sent == last)
         send_from_journal(p, l);
@@ -308,6 +319,10 @@ static void send_piece(struct copy_place *p, struct copy_log *l)
     } else if (l->ended && l->numbers.n > 0 && !l->lost) {
         send_ended(p, l);
         list_remove(&l->behind);
+    } else if (l->rewrite && !l->lost) {
+        send_rewrite(p, l, 0);
+        if (l->numbers.n == 0)
+            list_remove(&l->behind);
     } else if (l->sent < l->numbers.n && !l->lost) {
         send_from_journal(p, l);
         if (l->sent == l->numbers.n)
@@ -330,7 +345,7 @@ static void send_fresh(struct copy_place *p)
         struct copy_log *l = f->log;
 
         if (!l || l->place != p || l->sent != f->n || l->lost || l->dropping || l->ended ||
-            l->drop_sent)
+            l->rewrite || l->drop_sent)
             continue;
         add_to_batch(p, &v, l, str_of(c->fresh_bytes.p + f->at, f->size));
         if (l->sent == l->numbers.n)

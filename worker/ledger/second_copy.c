@@ -72,7 +72,7 @@ void copy_send_again(struct copy_log *l, size_t n)
     l->sent = MIN_OF(n, l->numbers.n);
     copy_set_stored(l, l->sent);
     l->reset = l->place->copy->calls;
-    if (l->sent < l->numbers.n || l->ended)
+    if (l->sent < l->numbers.n || l->ended || l->rewrite)
         copy_send_later(l);
 }
 
@@ -89,7 +89,7 @@ void second_copy_add(struct second_copy *c, uint32_t place, struct str session, 
     l->dropping = false;
     more = copy_log_add(l, record, number);
     l->place->n_behind += more;
-    l->rewrite = l->ended;
+    l->rewrite = l->rewrite || l->ended;
     if (l->lost)
         copy_set_stored(l, l->numbers.n);
     if (more == 0 || l->lost)

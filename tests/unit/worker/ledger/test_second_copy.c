@@ -17,6 +17,8 @@
 #include "common/os/loop.h"
 #include "memory_store.h"
 #include "testing.h"
+#include "worker/session/record/commit.h"
+#include "worker/session/record/record.h"
 
 enum { LIMIT_MS = 20000, OUTAGE_MS = 60000 };
 
@@ -433,6 +435,32 @@ TEST(second_copy, after_a_restart_both_sides_get_what_they_lack)
     add_stored(f, "u", "u1");
     assert_log(f, "s", "0 r0 r1 r2 r3 r3 r3 r3 r3 r8");
     assert_log(f, "u", "0 u0 u1");
+    close_all(f);
+}
+
+TEST(second_copy, fragments_whose_commit_is_lost_leave_the_store)
+{
+    struct fixture *f = open_all(OUTAGE_MS);
+    struct store_record lost = {.session = STR("s"), .n = 1};
+    struct buf fragment = {0};
+
+    wait_until(f, is_served, "served");
+    add_stored(f, "s", "r0");
+    end_worker(f);
+    record_begin(&fragment, RECORD_BULK, STR("s"), 1);
+    record_put_u(&fragment, 3); /* its call */
+    record_put_u(&fragment, 0);
+    record_put_u(&fragment, 0);
+    buf_puts(&fragment, "bytes");
+    lost.bytes = buf_str(&fragment);
+    cr_assert_eq(append_one(find_log(&f->store, STR("s")), &lost), STORE_DONE);
+    start_worker(f);
+    wait_until(f, is_served, "served");
+    wait_until(f, is_level, "level");
+    assert_log(f, "s", "0 r0");
+    add_stored(f, "s", "r1");
+    assert_log(f, "s", "0 r0 r1");
+    buf_done(&fragment);
     close_all(f);
 }
 
