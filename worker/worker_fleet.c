@@ -24,6 +24,13 @@ static int on_back(void *ctx, uint32_t place, struct str session, struct str rec
     return ledger_add_back(w->service.calls.ledger, session, record, e);
 }
 
+static void on_reconnect(void *ctx, const char *why)
+{
+    const struct worker_state *w = ctx;
+
+    redis_store_reconnect(w->store, why);
+}
+
 int worker_fleet_open(struct worker_state *w, struct err *e)
 {
     const struct config *c = w->h->config;
@@ -32,6 +39,7 @@ int worker_fleet_open(struct worker_state *w, struct err *e)
                                     .lease_ms = (unsigned)c->fleet_lease_ms,
                                     .outage_ms = (unsigned)c->fleet_outage_ms,
                                     .add_back = on_back,
+                                    .reconnect = on_reconnect,
                                     .ctx = w};
 
     if (!w->h->fleet)
@@ -41,6 +49,7 @@ int worker_fleet_open(struct worker_state *w, struct err *e)
     o.store = redis_store_new(w->loop, &w->store_url, o.lease_ms, e);
     if (!o.store)
         return -1;
+    w->store = o.store;
     w->service.calls.ledger->copy = second_copy_new(&o);
     return 0;
 }
@@ -71,5 +80,6 @@ void worker_fleet_close(struct worker_state *w)
     second_copy_free(l ? l->copy : NULL);
     if (l)
         l->copy = NULL;
+    w->store = NULL;
     store_url_done(&w->store_url);
 }

@@ -12,6 +12,7 @@
 struct engine_home;
 struct fragments;
 struct journal;
+struct store;
 
 struct worker_state {
     const struct heritage *h;
@@ -35,6 +36,7 @@ struct worker_state {
     uint32_t opening_index;     /* index of its place */
     struct fragments *replayed; /* fragments of its calls */
     struct store_url store_url; /* address of the fleet's store */
+    struct store *store;        /* the fleet's; NULL: no fleet */
     struct web_rules *web;      /* from where pictures may be fetched; NULL: from nowhere */
     struct media_store *media;
     struct span_exporter *spans; /* NULL: no collector is set */

@@ -430,6 +430,11 @@ void redis_store_erase(struct store *store, struct store_call call)
     call_script(s, SCRIPT_erase, 1, words, ARRAY_LEN(words), new_call(s, call, redis_read_base));
 }
 
+void redis_store_reconnect(struct store *store, const char *why)
+{
+    redis_link_break(store_of(store)->link, why);
+}
+
 void redis_store_info(struct store *store, struct store_call call)
 {
     struct redis_store *s = store_of(store);

@@ -29,6 +29,10 @@ struct store *redis_store_new(struct loop *loop, const struct store_url *url, un
 /* Reads the server's INFO: texts[0]. */
 void redis_store_info(struct store *s, struct store_call call);
 
+/* Ends the connection of all calls but claims: the next one may reach another server. Calls without
+ * an answer end later, with STORE_LOST. Not from within a function of the store. */
+void redis_store_reconnect(struct store *s, const char *why);
+
 /* Deletes everything of this fleet's name. */
 void redis_store_erase(struct store *s, struct store_call call);
 

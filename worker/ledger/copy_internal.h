@@ -40,6 +40,7 @@ struct copy_place {
     bool reported;                  /* whole */
     bool away;                      /* the store does not answer, which the log has */
     uint64_t full_ms;               /* nothing is sent before */
+    uint64_t fenced_ms;             /* clock_boot_ms of the refusal */
     uint64_t n_behind, told_behind; /* records */
     size_t in_flight;               /* bytes */
     struct list_head behind;        /* struct copy_log */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/attrs.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/fleet/fleet_store.h"
@@ -101,6 +102,7 @@ static void fence(struct copy_place *p, uint64_t epoch)
     if (p->epoch != epoch)
         return;
     p->state = COPY_FENCED;
+    p->fenced_ms = clock_boot_ms();
     place_table_report_fenced(p->copy->o.table, p->index, epoch);
 }
 

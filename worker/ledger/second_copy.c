@@ -3,6 +3,7 @@
  *   CLOSED -> COMPARING -> (READING) -> OPEN     an epoch of the keeper; lengths; logs read back
  *     ^          ^------------------------|      the connection was lost
  *     '--------- FENCED <-----------------'      the keeper decides
+ *                FENCED -> COMPARING             the keeper has renewed the refused epoch
  *
  * Records of this turn of the loop go from memory, all others from the journal. */
 #include "worker/ledger/second_copy.h"
@@ -354,6 +355,34 @@ static void follow_epoch(struct copy_place *p)
     p->state = epoch ? COPY_COMPARING : COPY_CLOSED;
 }
 
+/* When the last renewal that succeeded was sent. */
+static uint64_t renewed_ms(const struct copy_place *p)
+{
+    struct fleet_own_place own;
+
+    for (size_t at = 0; place_table_next_own(p->copy->o.table, &at, &own);)
+        if (own.index == p->index)
+            return own.renewed_ms;
+    return 0;
+}
+
+/* Leaves a server that refuses an epoch which the keeper has renewed since. */
+static void check_fence(struct copy_place *p)
+{
+    struct second_copy *c = p->copy;
+
+    if (p->state != COPY_FENCED || renewed_ms(p) <= p->fenced_ms)
+        return;
+    log_warn(NULL, "fleet: the store refuses an epoch that it renews, connecting anew",
+             LOG_U("place", p->index), LOG_U("epoch", p->epoch));
+    place_table_report_fenced(c->o.table, p->index, 0);
+    p->state = COPY_COMPARING;
+    p->asked = false;
+    p->round++;
+    p->verifies = true;
+    c->o.reconnect(c->o.ctx, "the server refuses an epoch that was renewed");
+}
+
 /* Reports what the place has reached. */
 static void report_place(struct copy_place *p)
 {
@@ -376,6 +405,7 @@ static void on_tick(struct loop_timer *t)
         struct copy_place *p = c->places.at[i];
 
         follow_epoch(p);
+        check_fence(p);
         if (p->state == COPY_COMPARING && !p->asked)
             copy_compare(p);
         if (p->state == COPY_OPEN && !list_is_empty(&p->behind))

@@ -13,7 +13,9 @@
  *             Refusals of calls that were made before are void.
  *   conflict  Two owners have written. The session is lost: 410 for all that comes.
  *   fenced    Nothing is sent until the keeper has decided: a new epoch (the store forgot the
- *             claim), or none (another node is the owner). Then all waits fail.
+ *             claim), or none (another node is the owner). Then all waits fail. If the keeper
+ *             renews the same epoch after the refusal, a server refused that was replaced: the
+ *             worker connects anew and compares lengths.
  *   lost      Nobody knows what was done. The lengths of all logs are compared before anything
  *             else is sent, and each log goes on at its end.
  *   full      Waits fail; the session is sent again after a pause.
@@ -52,6 +54,8 @@ struct second_copy_options {
      * second_copy_add. -1: it does not fit. */
     int (*add_back)(void *ctx, uint32_t place, struct str session, struct str record,
                     struct err *e);
+    /* Connects to the store anew. */
+    void (*reconnect)(void *ctx, const char *why);
     void *ctx;
 };
 

@@ -33,6 +33,7 @@ struct fixture {
     char dir[64];
     unsigned outage_ms;
     int stored, failed; /* ends of waits */
+    int reconnected;
     enum err_kind why;
 };
 
@@ -61,6 +62,14 @@ static int on_back(void *ctx, uint32_t place, struct str id, struct str record, 
     return 0;
 }
 
+static void on_reconnect(void *ctx, const char *why)
+{
+    struct fixture *f = ctx;
+
+    cr_assert(why);
+    f->reconnected++;
+}
+
 /* Replays the journal. */
 static void begin_worker(struct fixture *f)
 {
@@ -73,6 +82,7 @@ static void begin_worker(struct fixture *f)
                                                             .table = f->table,
                                                             .outage_ms = f->outage_ms,
                                                             .add_back = on_back,
+                                                            .reconnect = on_reconnect,
                                                             .ctx = f});
     cr_assert_eq(journal_open(f->loop, &o, on_replayed, f, &f->journal, &e), 0, "%s", e.text);
 }
@@ -326,6 +336,26 @@ TEST(second_copy, a_fenced_place_waits_for_the_keeper)
     cr_assert(f->failed == 1 && f->why == ERR_OWNER_CHANGED);
     cr_assert_eq(second_copy_check(f->copy, PLACE, STR("s"), &e), -1);
     cr_assert_eq(e.kind, ERR_OWNER_CHANGED);
+    assert_log(f, "s", "0 r0 r1");
+    close_all(f);
+}
+
+TEST(second_copy, a_server_that_refuses_a_renewed_epoch_is_left)
+{
+    struct fixture *f = open_all(OUTAGE_MS);
+
+    wait_until(f, is_served, "served");
+    add_stored(f, "s", "r0");
+    f->store.epoch = 4; /* the old server */
+    add(f, "s", "r1");
+    wait_until(f, is_reported_fenced, "fenced");
+    poll_for(f, 100);
+    cr_assert_eq(f->reconnected, 0);
+    f->store.epoch = 5;
+    place_table_set_renewed(f->table, PLACE, clock_boot_ms());
+    wait_until(f, has_ended, "stored");
+    cr_assert(f->stored == 1 && f->reconnected == 1);
+    cr_assert_not(is_reported_fenced(f));
     assert_log(f, "s", "0 r0 r1");
     close_all(f);
 }
