@@ -54,11 +54,14 @@ int worker_fleet_open(struct worker_state *w, struct err *e)
     return 0;
 }
 
+/* Drops earlier records of ended sessions first, whose logs in the store have the end alone. */
 void worker_fleet_serve_place(struct worker_state *w, uint32_t index)
 {
     struct ledger *l = w->service.calls.ledger;
     const struct places *p = w->service.calls.residency->places;
 
+    if (l->copy)
+        worker_journals_drop_gone(w);
     for (size_t i = 0; i < p->n && l->copy; i++)
         if (p->at[i].index == index)
             second_copy_add_place(l->copy, index, p->at[i].journal);

@@ -36,8 +36,7 @@ static bool session_needed(void *ctx, struct str id)
            !ledger_drop_session(env->ledger, id);
 }
 
-/* Drops all records of deleted and aborted sessions except their end. */
-static void drop_gone(struct worker_state *w)
+void worker_journals_drop_gone(struct worker_state *w)
 {
     struct call_env *env = &w->service.calls;
     char *id;
@@ -107,7 +106,7 @@ void worker_journals_look_over(struct worker_state *w)
     struct journal_stats s;
     uint64_t disk = 0, live = 0, records = 0, bytes = 0;
 
-    drop_gone(w);
+    worker_journals_drop_gone(w);
     if (!w->dropping && (w->ticks % WORKER_LOOK_OVER_TICKS == 0 || w->many_absent))
         (void)task_start(env->tasks, STR("journals"), drop_all_absent, w);
     for (size_t i = 0; i < p->n; i++) {

@@ -88,6 +88,9 @@ void worker_state_close(struct worker_state *w, bool keep);
 /* worker_journals.c: number of ticks between checks for rare work. */
 enum { WORKER_LOOK_OVER_TICKS = 30 };
 
+/* Drops all records of deleted and aborted sessions except their end. */
+void worker_journals_drop_gone(struct worker_state *w);
+
 /* Called once a second: drops records that are not needed, compacts, and sums up the journals'
  * figures for metrics. */
 void worker_journals_look_over(struct worker_state *w);

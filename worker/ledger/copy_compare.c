@@ -188,8 +188,10 @@ static bool add_records(struct copy_place *p, struct str id, size_t from,
         i = 1;
     }
     for (; i < a->n_texts; i++) {
-        if (c->o.add_back(c->o.ctx, p->index, id, a->texts[i], &e) == 0)
+        if (c->o.add_back(c->o.ctx, p->index, id, a->texts[i], &e) == 0) {
+            p->n_added++;
             continue;
+        }
         l = copy_find(c, id);
         if (l)
             refuse_log(l, e.text);
@@ -225,9 +227,10 @@ static void on_read_back(void *ctx, const struct store_answer *a)
         l->rewrite = l->rewrite || a->next > l->numbers.n;
         confirm_log(l, l->rewrite ? 0 : (size_t)a->next, true);
     }
-    if (fits)
+    if (fits && p->n_added > 0)
         log_warn(&(struct log_scope){.session = id},
-                 "records that only the fleet's store had were added to the journal");
+                 "records that only the fleet's store had were added to the journal",
+                 LOG_U("records", p->n_added));
     free(vec_pop(&p->reads));
     read_back(p);
 }
@@ -243,6 +246,7 @@ static void read_back(struct copy_place *p)
         open_place(p);
         return;
     }
+    p->n_added = 0;
     id = str_cstr(vec_last(&p->reads));
     l = copy_find(p->copy, id);
     from = l && l->numbers.n > 0 ? l->numbers.n - 1 : 0;

@@ -44,6 +44,7 @@ struct copy_place {
     uint64_t n_behind, told_behind; /* records */
     size_t in_flight;               /* bytes */
     struct list_head behind;        /* struct copy_log */
+    size_t n_added;                 /* records of the log that is being read back */
     VEC(char *) reads;              /* ids of logs that are to be read back; the last one is read */
 };
 
