@@ -48,8 +48,9 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
         deliveries_replay(w->service.calls.ledger->deliveries, payload);
         return 0;
     }
-    ledger_add_replayed(w->service.calls.ledger, w->opening_index, session_id, payload,
-                        (uint32_t)journal_records(w->opening, session_id));
+    if (w->service.calls.ledger->copy)
+        ledger_add_replayed(w->service.calls.ledger, w->opening_index, session_id, payload,
+                            (uint32_t)journal_records(w->opening, session_id));
     if (session_apply(w->service.calls.store, payload, &bad)) {
         /* a record of a different program, which must not be dropped */
         if (bad.kind == ERR_UNSUPPORTED) {

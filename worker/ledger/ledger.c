@@ -107,9 +107,12 @@ bool ledger_drop_session(struct ledger *l, struct str session_id)
 
 int ledger_check_owner(const struct ledger *l, struct str session_id, struct err *e)
 {
-    const struct place_journal *place = places_find(l->residency->places, session_id);
+    const struct place_journal *place;
 
-    return l->copy ? second_copy_check_read(l->copy, place->index, session_id, e) : 0;
+    if (!l->copy)
+        return 0;
+    place = places_find(l->residency->places, session_id);
+    return second_copy_check_read(l->copy, place->index, session_id, e);
 }
 
 /* Reports the record to all that follow the journal. */
@@ -128,8 +131,7 @@ static void note_record(struct ledger *l, const struct place_journal *place, str
 void ledger_add_replayed(struct ledger *l, uint32_t index, struct str session_id, struct str record,
                          uint32_t number)
 {
-    if (l->copy)
-        second_copy_add(l->copy, index, session_id, record, number);
+    second_copy_add(l->copy, index, session_id, record, number);
 }
 
 int ledger_add_back(struct ledger *l, struct str session_id, struct str record, struct err *e)

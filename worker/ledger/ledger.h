@@ -88,7 +88,7 @@ void ledger_end_session(struct ledger *l, struct str session_id);
 bool ledger_drop_session(struct ledger *l, struct str session_id);
 
 /* The journal of place `index` has the record as that number of its session, and is replayed. The
- * fleet's store counts it whether or not it applies. */
+ * fleet's store counts it whether or not it applies. Only in a fleet. */
 void ledger_add_replayed(struct ledger *l, uint32_t index, struct str session_id, struct str record,
                          uint32_t number);
 

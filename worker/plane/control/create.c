@@ -242,7 +242,8 @@ static void create_sessions(struct answering *a, void *ctx)
         log_warn(NULL, "a group whose client left stays without its rest",
                  LOG_S("group", c->group.id), LOG_I("sessions", c->made),
                  LOG_I("asked", c->group.count), LOG_T("error", e.text));
-    ledger_forget(a->request.service->calls.ledger, &c->durable);
+    if (c->durable.due > 0)
+        ledger_forget(a->request.service->calls.ledger, &c->durable);
     call_free_later(&a->request.service->calls, &c->arena, str_cstr(a->request.request_id));
     free(c);
 }
