@@ -139,7 +139,10 @@ MAY_PAUSE static int write_last(struct copying *c, struct str record, struct err
     c->whole = true;
     metrics_count(env_of(c)->page, METRIC_sessions_created, 1);
     put_answer(c);
-    return await_durable(service_of(c), &durable, e);
+    if (await_durable(service_of(c), &durable, e) == 0)
+        return 0;
+    c->whole = e->kind == ERR_CANCELLED; /* else the client gets an error */
+    return -1;
 }
 
 /* Lets a helper read the record's long texts before it is applied. */
@@ -155,13 +158,13 @@ void copying_begin(struct copying *c)
     list_append(&service_of(c)->copies, &c->item);
 }
 
-/* After the wait for a place there may be no space any more. */
+/* Checks after the wait that there is space yet, and that no other node owns the place. */
 int copying_wait(struct copying *c, struct err *e)
 {
     c->state = count_writes(service_of(c)) < WRITES_MAX ? COPYING_WRITES : COPYING_WAITS;
     if (c->state == COPYING_WAITS && task_wait(&c->waiter, e))
         return -1;
-    return service_room(service_of(c), 1, e);
+    return service_room(service_of(c), 1, e) ? -1 : ledger_check_owner(env_of(c)->ledger, c->id, e);
 }
 
 int copying_write(struct copying *c, struct str record, bool last, struct err *e)

@@ -16,6 +16,7 @@
 #include "common/proc/metrics.h"
 #include "worker/ledger/ledger.h"
 #include "worker/plane/call/give_back.h"
+#include "worker/plane/control/ending.h"
 #include "worker/plane/control/handlers.h"
 #include "worker/plane/service/answering.h"
 #include "worker/plane/service/awaits.h"
@@ -139,6 +140,7 @@ struct creating {
     struct minted_group group;
     uint64_t now_ms;
     int64_t made;
+    struct str *ids;             /* of those made */
     struct json_out out;         /* writes to the answer */
     struct durable_wait durable; /* of all records */
 };
@@ -162,15 +164,18 @@ static void end_answer(struct creating *c)
 }
 
 /* Makes the session of the record. Before the first record other requests may have used up the
- * space. After it the group is completed even if the client leaves. */
+ * space, and another node may own the place. After it the group is completed even if the client
+ * leaves. */
 static int write_record(struct creating *c, struct str id, struct str record, struct err *e)
 {
     struct service *s = c->answer->request.service;
 
-    if (c->made == 0 && service_room(s, c->group.count, e))
+    if (c->made == 0 &&
+        (service_room(s, c->group.count, e) || ledger_check_owner(s->calls.ledger, id, e)))
         return -1;
     if (ledger_write(s->calls.ledger, id, record, durable_wait_done(&c->durable), e))
         return -1;
+    c->ids[c->made] = arena_str(&c->arena, id);
     if (c->made++ == 0)
         task_shield();
     metrics_count(s->calls.page, METRIC_sessions_created, 1);
@@ -216,16 +221,40 @@ static int check_options(struct creating *c, struct err *e)
     return service_room(r->service, c->group.count, e);
 }
 
+/* Deletes what was made: the client gets an error, and nobody has the keys. */
+MAY_PAUSE static void delete_made(const struct creating *c)
+{
+    struct service *s = c->answer->request.service;
+    struct err e = {0};
+
+    for (int64_t i = 0; i < c->made; i++) {
+        bool ended;
+        struct session *made = session_find(s->calls.store, c->ids[i], &ended);
+
+        if (made &&
+            control_end(s, made, SESSION_END_DELETE, NULL, (struct ledger_done){0}, &e) != 0)
+            log_warn(&(struct log_scope){.session = c->ids[i]},
+                     "a session that was not answered in time stays", LOG_T("error", e.text));
+        if (task_pause(NULL))
+            return;
+    }
+}
+
 MAY_PAUSE static int create_all(struct creating *c, struct err *e)
 {
     if (check_options(c, e))
         return -1;
+    c->ids = arena_calloc(&c->arena, (size_t)c->group.count, sizeof(*c->ids));
     begin_answer(c);
     while (c->made < c->group.count)
         if (create_next(c, e) || task_pause(e))
             return -1;
     end_answer(c);
-    return await_durable(c->answer->request.service, &c->durable, e);
+    if (await_durable(c->answer->request.service, &c->durable, e) == 0)
+        return 0;
+    if (e->kind != ERR_CANCELLED)
+        delete_made(c);
+    return -1;
 }
 
 static void create_sessions(struct answering *a, void *ctx)
