@@ -1,6 +1,9 @@
 /* A worker's part in a fleet: its connection to the store, and what happens to records there
  * (worker/ledger/second_copy.h). Nothing of this exists without --fleet. */
+#include <stdlib.h>
+
 #include "common/base/clock.h"
+#include "common/base/mem.h"
 #include "common/fleet/place_table.h"
 #include "common/fleet/redis_store.h"
 #include "common/fleet/store_url.h"
@@ -44,9 +47,10 @@ int worker_fleet_open(struct worker_state *w, struct err *e)
 
     if (!w->h->fleet)
         return 0;
-    if (store_url_parse(str_cstr(c->fleet), &w->store_url, e))
+    w->store_url = mem_zalloc(sizeof(*w->store_url));
+    if (store_url_parse(str_cstr(c->fleet), w->store_url, e))
         return -1;
-    o.store = redis_store_new(w->loop, &w->store_url, o.lease_ms, e);
+    o.store = redis_store_new(w->loop, w->store_url, o.lease_ms, e);
     if (!o.store)
         return -1;
     w->store = o.store;
@@ -84,5 +88,8 @@ void worker_fleet_close(struct worker_state *w)
     if (l)
         l->copy = NULL;
     w->store = NULL;
-    store_url_done(&w->store_url);
+    if (w->store_url)
+        store_url_done(w->store_url);
+    free(w->store_url);
+    w->store_url = NULL;
 }

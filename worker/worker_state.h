@@ -5,7 +5,6 @@
 #ifndef RG_WORKER_WORKER_STATE_H
 #define RG_WORKER_WORKER_STATE_H
 
-#include "common/fleet/store_url.h"
 #include "common/os/loop.h"
 #include "worker/plane/service/service.h"
 
@@ -13,6 +12,7 @@ struct engine_home;
 struct fragments;
 struct journal;
 struct store;
+struct store_url;
 
 struct worker_state {
     const struct heritage *h;
@@ -31,13 +31,13 @@ struct worker_state {
     struct {
         char **at;
         size_t n, cap;
-    } orphans;                  /* sessions of these records */
-    struct journal *opening;    /* journal whose records are being replayed */
-    uint32_t opening_index;     /* index of its place */
-    struct fragments *replayed; /* fragments of its calls */
-    struct store_url store_url; /* address of the fleet's store */
-    struct store *store;        /* the fleet's; NULL: no fleet */
-    struct web_rules *web;      /* from where pictures may be fetched; NULL: from nowhere */
+    } orphans;                   /* sessions of these records */
+    struct journal *opening;     /* journal whose records are being replayed */
+    uint32_t opening_index;      /* index of its place */
+    struct fragments *replayed;  /* fragments of its calls */
+    struct store_url *store_url; /* address of the fleet's store, own; NULL without a fleet */
+    struct store *store;         /* the fleet's; NULL: no fleet */
+    struct web_rules *web;       /* from where pictures may be fetched; NULL: from nowhere */
     struct media_store *media;
     struct span_exporter *spans; /* NULL: no collector is set */
 };

@@ -33,7 +33,7 @@ static const struct {
 
 _Static_assert((int)RUN_SPENDINGS == (int)SPENDINGS, "as enum session_spending");
 
-static struct run_board *board_of(const struct call_env *env)
+struct run_board *call_run_board(const struct call_env *env)
 {
     return env->board ? env->board->run : NULL;
 }
@@ -80,11 +80,12 @@ static void set_staleness(struct run_end *x, const struct session_measures *m,
     uint64_t newest = 0;
     int64_t known;
 
-    if (m->model.len > 0 || !m->numbered || !board_of(env)) /* versions of other models differ */
+    if (m->model.len > 0 || !m->numbered ||
+        !call_run_board(env)) /* versions of other models differ */
         return;
     if (str_to_u64(m->newest, INT64_MAX, &newest) != 0)
         newest = m->oldest;
-    known = run_board_newest_version(board_of(env), (int64_t)newest, m->began_ms);
+    known = run_board_newest_version(call_run_board(env), (int64_t)newest, m->began_ms);
     x->event.counts.at[RUN_STALENESS_SESSIONS] = 1;
     x->event.counts.at[RUN_STALENESS] = MAX_OF(known - (int64_t)m->oldest, 0);
 }
@@ -136,7 +137,7 @@ struct run_end *run_end_measure(const struct call_env *env, struct session *s, e
 void run_end_count(struct run_end *x, const struct call_env *env)
 {
     if (x)
-        run_board_add(board_of(env), env->page, &x->event, x->ended.ended_ms);
+        run_board_add(call_run_board(env), env->page, &x->event, x->ended.ended_ms);
     run_end_free(x);
 }
 
@@ -160,13 +161,13 @@ void run_count_export(const struct call_env *env, struct session *s, uint64_t tr
     to.event.counts.at[RUN_TRAINED] = (int64_t)trained;
     to.event.counts.at[RUN_TRAJECTORIES] = (int64_t)trajectories;
     to.event.counts.at[RUN_DRIFTED] = (int64_t)drifted;
-    run_board_add(board_of(env), env->page, &to.event, clock_wall_ms());
+    run_board_add(call_run_board(env), env->page, &to.event, clock_wall_ms());
 }
 
 void run_note_version(const struct call_env *env, struct str version)
 {
     uint64_t number;
 
-    if (board_of(env) && str_to_u64(version, INT64_MAX, &number) == 0)
-        run_board_set_version(board_of(env), (int64_t)number, clock_wall_ms());
+    if (call_run_board(env) && str_to_u64(version, INT64_MAX, &number) == 0)
+        run_board_set_version(call_run_board(env), (int64_t)number, clock_wall_ms());
 }

@@ -12,7 +12,11 @@
 #include "worker/session/store/session.h"
 
 struct call_env;
+struct run_board;
 struct run_end;
+
+/* Returns the figures of the run, or NULL in a process without a board. */
+struct run_board *call_run_board(const struct call_env *env);
 
 /* Measures the end of a session. With a stated reason (body of abort) no other reason counts.
  * Returns NULL if the end does not count: the session has ended before, or is part of a copy. */

@@ -6,10 +6,9 @@
 #include "common/base/limits.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
-#include "common/proc/board.h"
 #include "common/proc/config.h"
-#include "common/proc/heritage.h"
 #include "worker/ledger/ledger.h"
+#include "worker/plane/call/run_counts.h"
 #include "worker/plane/control/handlers.h"
 #include "worker/plane/control/report_check.h"
 #include "worker/plane/service/answering.h"
@@ -175,7 +174,7 @@ void control_logprobs(struct service_request *r)
     session_pin(s);
     v->arena.sum = &r->service->calls.request_bytes;
     v->check.model = r->service->calls.model;
-    v->check.run = r->service->heritage->board->run;
+    v->check.run = call_run_board(&r->service->calls);
     v->check.arena = &v->arena;
     v->body = control_take_body(r, &v->arena);
     answering_start(r, report_turns, v);
