@@ -73,11 +73,14 @@ static void end_workers(struct supervisor *s)
         (void)spawn_signal(s, role, SIGTERM);
 }
 
-/* The keeper renews the places of this node until the workers have ended. */
+/* The keeper renews the places of this node until the workers have ended. Without a keeper the
+ * deadline of the workers goes on, which is that of whatever else is awaited. */
 static void end_keeper(struct supervisor *s)
 {
-    enter_phase(s, PHASE_KEEPER, KEEPER_MS);
-    (void)spawn_signal(s, ROLE_KEEPER, SIGTERM);
+    if (spawn_signal(s, ROLE_KEEPER, SIGTERM) > 0)
+        enter_phase(s, PHASE_KEEPER, KEEPER_MS);
+    else
+        s->phase = PHASE_KEEPER;
 }
 
 /* Kills everything in the last phase: what is left does not end by itself. */
