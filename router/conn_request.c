@@ -38,7 +38,7 @@ static void keep_request(struct conn *c, const struct http1_head *h, const struc
     c->status = 0;
     c->finishes = c->hub->config->on_disconnect == DISCONNECT_FINISH &&
                   gate_dialect(h->target) != METRIC_DIALECT_CONTROL;
-    c->repeatable = is_repeatable(h);
+    c->repeatable = c->hub->heritage->fleet && is_repeatable(h);
 }
 
 /* A call whose client left before it was begun. Nobody would hear the answer, and a worker would
