@@ -33,6 +33,8 @@ void keeper_check_answer(struct fleet_keeper *k, const struct store_answer *a)
 {
     bool lost = a->verdict == STORE_LOST || a->verdict == STORE_FAILED;
 
+    if (k->ending)
+        return;
     if (lost && !k->why[0])
         log_error(NULL, "the store does not answer", LOG_T("reason", a->why));
     else if (!lost && k->why[0])
@@ -159,6 +161,7 @@ int fleet_keeper_run(const struct heritage *h)
 out:
     if (k->loop)
         loop_timer_stop(k->loop, &k->beat);
+    k->ending = true;
     store_free(k->store);
     child_done(&k->child);
     loop_free(k->loop);

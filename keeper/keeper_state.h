@@ -65,6 +65,7 @@ struct fleet_keeper {
     uint64_t sent_ms; /* when that call was sent */
     size_t claiming;  /* claims without an answer */
     char why[256];    /* why the store does not answer; "": it does */
+    bool ending;      /* the store is being freed: its calls end without effect */
 };
 
 /* --- fleet_keeper.c --- */

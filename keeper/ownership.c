@@ -84,6 +84,10 @@ static void on_claimed(void *ctx, const struct store_answer *a)
     struct place_claim *c = ctx;
     struct fleet_keeper *k = c->k;
 
+    if (k->ending) {
+        free(c);
+        return;
+    }
     keeper_check_answer(k, a);
     if (a->verdict == STORE_ALIVE && str_eq_c(a->owner, k->name) && c->tries < CLAIM_TRIES) {
         send_claim(c, a->beat); /* an earlier try was done, but its answer was lost */
