@@ -65,28 +65,47 @@ static bool check_fleet(struct fleet_keeper *k)
 
 /* --- name and block --- */
 
-/* A node of our name that has another instance may live: its beat is watched for one lease. */
-static bool check_name(struct fleet_keeper *k)
+/* NULL: the entry of our name is our own, or there is none. */
+static const struct seen_node *find_namesake(const struct fleet_keeper *k)
 {
     const struct seen_node *n = fleet_view_node(&k->view, k->name);
+
+    return n && n->valid && strcmp(n->entry.instance, k->entry.instance) != 0 ? n : NULL;
+}
+
+static void fail_for_namesake(struct fleet_keeper *k, const struct seen_node *n)
+{
     char text[512];
 
-    if (!n || !n->valid || strcmp(n->entry.instance, k->entry.instance) == 0)
+    (void)snprintf(text, sizeof(text),
+                   "a node of the name \"%s\" lives at %s: choose another --fleet-node", k->name,
+                   n->entry.address);
+    keeper_fail(k, text);
+}
+
+/* A node of our name that has another instance may live: its beat is watched for one lease, which
+ * begins again with each instance, and after each break of the connection. */
+static bool check_name(struct fleet_keeper *k)
+{
+    const struct seen_node *n = find_namesake(k);
+    struct node_watch *w = &k->other;
+    bool same;
+
+    if (!n)
         return true;
-    if (k->watched_ms == 0) {
-        log_info(NULL, "a node of this name was here, watching its beat",
-                 LOG_T("address", n->entry.address), LOG_U("lease_ms", k->lease_ms));
-        k->watched_ms = clock_boot_ms();
-        k->watched_beat = n->beat;
-    }
-    if (n->beat != k->watched_beat) {
-        (void)snprintf(text, sizeof(text),
-                       "a node of the name \"%s\" lives at %s: choose another --fleet-node",
-                       k->name, n->entry.address);
-        keeper_fail(k, text);
+    same = strcmp(n->entry.instance, w->instance) == 0;
+    if (same && n->beat != w->beat) {
+        fail_for_namesake(k, n);
         return false;
     }
-    return clock_boot_ms() - k->watched_ms >= k->lease_ms;
+    if (!same || k->view.unbroken_ms > w->since_ms) {
+        log_info(NULL, "a node of this name was here, watching its beat",
+                 LOG_T("address", n->entry.address), LOG_U("lease_ms", k->lease_ms));
+        memcpy(w->instance, n->entry.instance, sizeof(w->instance));
+        w->beat = n->beat;
+        w->since_ms = clock_boot_ms();
+    }
+    return clock_boot_ms() - w->since_ms >= k->lease_ms;
 }
 
 static void put_node(struct fleet_keeper *k)
@@ -195,14 +214,19 @@ void join_continue(struct fleet_keeper *k)
         finish_join(k);
 }
 
-/* The store was emptied, or has lost its tail. One entry a list is enough. */
+/* The store was emptied, or has lost its tail. One entry a list is enough. A node that has taken
+ * our name meanwhile keeps it: two of a name would claim their places from each other for ever. */
 void join_restore(struct fleet_keeper *k)
 {
-    const struct seen_node *n = fleet_view_node(&k->view, k->name);
+    const struct seen_node *n = fleet_view_node(&k->view, k->name), *other = find_namesake(k);
     const struct seen_block *b = fleet_view_block(&k->view, k->entry.block);
 
     if (k->asking)
         return;
+    if (other) {
+        fail_for_namesake(k, other);
+        return;
+    }
     if (k->view.fleet.len == 0)
         put_fleet(k);
     else if (!n || !n->valid)

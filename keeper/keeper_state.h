@@ -37,6 +37,12 @@ struct own_base {
     uint64_t base;
 };
 
+/* The beat of a node that may live, and since when it stands still. */
+struct node_watch {
+    char instance[ENTRY_TEXT_MAX]; /* "": nothing is watched */
+    uint64_t beat, since_ms;
+};
+
 struct fleet_keeper {
     struct child child;
     struct loop *loop;
@@ -56,8 +62,7 @@ struct fleet_keeper {
     enum join_step step;
     bool asking;           /* a call of the current step has no answer yet */
     uint64_t begun_ms;     /* when the start began */
-    uint64_t watched_beat; /* of the node with our name, and since when it is watched; 0: not yet */
-    uint64_t watched_ms;
+    struct node_watch other; /* a different node of our name */
 
     VEC(struct own_base) bases;
     VEC(struct store_renewal) renewals; /* the call with these has no answer yet */
@@ -102,7 +107,8 @@ void join_continue(struct fleet_keeper *k);
 /* Writes the fingerprints of changed keys. */
 void join_write_keys(struct fleet_keeper *k);
 
-/* Writes entries of this node again that the store has lost. Called after each list. */
+/* Writes entries of this node again that the store has lost. Ends the process if a different node
+ * has its name now. Called after each list. */
 void join_restore(struct fleet_keeper *k);
 
 /* --- ownership.c --- */
