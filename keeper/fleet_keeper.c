@@ -112,8 +112,8 @@ static void on_fleet_beat(struct loop_timer *t)
     if (k->step == JOIN_INFO)
         return;
     if (k->step == JOINED) {
-        ownership_claim_needed(k);
         ownership_renew(k);
+        ownership_claim_needed(k);
     }
     if (!k->listing)
         keeper_list(k);
@@ -168,6 +168,7 @@ out:
     fleet_view_done(&k->view);
     vec_done(&k->renewals);
     vec_done(&k->bases);
+    vec_done(&k->claims);
     store_url_done(&k->url);
     free(k);
     return status;

@@ -183,9 +183,9 @@ static bool has_places(struct fleet_keeper *k)
 {
     size_t wanted = atomic_load(&k->h->board->workers);
 
-    if (k->claiming > 0)
+    if (k->claims.n > 0)
         return false;
-    return ownership_claim_block(k, wanted) >= wanted && k->claiming == 0;
+    return ownership_claim_block(k, wanted) >= wanted && k->claims.n == 0;
 }
 
 void join_continue(struct fleet_keeper *k)

@@ -60,17 +60,17 @@ struct fleet_keeper {
     bool listing; /* the store is asked for all entries */
 
     enum join_step step;
-    bool asking;           /* a call of the current step has no answer yet */
-    uint64_t begun_ms;     /* when the start began */
+    bool asking;             /* a call of the current step has no answer yet */
+    uint64_t begun_ms;       /* when the start began */
     struct node_watch other; /* a different node of our name */
 
     VEC(struct own_base) bases;
     VEC(struct store_renewal) renewals; /* the call with these has no answer yet */
     bool renewing;
-    uint64_t sent_ms; /* when that call was sent */
-    size_t claiming;  /* claims without an answer */
-    char why[256];    /* why the store does not answer; "": it does */
-    bool ending;      /* the store is being freed: its calls end without effect */
+    uint64_t sent_ms;     /* when that call was sent */
+    VEC(uint32_t) claims; /* indexes of places whose claim has no answer yet */
+    char why[256];        /* why the store does not answer; "": it does */
+    bool ending;          /* the store is being freed: its calls end without effect */
 };
 
 /* --- fleet_keeper.c --- */
@@ -119,7 +119,7 @@ size_t ownership_claim_block(struct fleet_keeper *k, size_t wanted);
 /* Claims places that workers of this node need and that no other node owns. */
 void ownership_claim_needed(struct fleet_keeper *k);
 
-/* Renews all places that are owned, unless a renewal has no answer yet. */
+/* Renews the owned places that are not being claimed, unless a renewal has no answer yet. */
 void ownership_renew(struct fleet_keeper *k);
 
 #endif

@@ -62,8 +62,25 @@ static void claim_place(struct fleet_keeper *k, uint32_t index, uint64_t beat, u
     struct place_claim *c = mem_zalloc(sizeof(*c));
 
     *c = (struct place_claim){.k = k, .index = index, .known = known};
-    k->claiming++;
+    *vec_push(&k->claims) = index;
     send_claim(c, beat);
+}
+
+static bool is_claimed(const struct fleet_keeper *k, uint32_t index)
+{
+    for (size_t i = 0; i < k->claims.n; i++)
+        if (k->claims.at[i] == index)
+            return true;
+    return false;
+}
+
+static void forget_claim(struct fleet_keeper *k, uint32_t index)
+{
+    for (size_t i = 0; i < k->claims.n; i++)
+        if (k->claims.at[i] == index) {
+            k->claims.at[i] = vec_pop(&k->claims);
+            return;
+        }
 }
 
 /* Enters a place that is ours now. */
@@ -101,9 +118,9 @@ static void on_claimed(void *ctx, const struct store_answer *a)
                  LOG_T("reason", a->why ? a->why : store_verdict_name(a->verdict)),
                  LOG_S("owner", a->owner));
     }
-    k->claiming--;
+    forget_claim(k, c->index);
     free(c);
-    if (k->claiming == 0 && k->step == JOIN_PLACES)
+    if (k->claims.n == 0 && k->step == JOIN_PLACES)
         keeper_list(k);
 }
 
@@ -154,13 +171,12 @@ void ownership_claim_needed(struct fleet_keeper *k)
     const struct board *b = k->h->board;
     uint32_t first = k->entry.block * FLEET_BLOCK_SIZE;
 
-    if (k->claiming > 0)
-        return;
     for (uint32_t i = 0; i < BOARD_WORKERS_MAX; i++) {
         const struct seen_place *p = fleet_view_place(&k->view, first + i);
 
         if (atomic_load(&b->slots[BOARD_WORKER0 + i].state) != BOARD_EMPTY &&
-            place_table_own_epoch(k->table, first + i) == 0 && is_claimable(k, p))
+            place_table_own_epoch(k->table, first + i) == 0 && !is_claimed(k, first + i) &&
+            is_claimable(k, p))
             claim_place(k, first + i, p ? p->beat : 0, 0);
     }
 }
@@ -213,11 +229,11 @@ void ownership_renew(struct fleet_keeper *k)
 {
     struct fleet_own_place own;
 
-    if (k->renewing || k->claiming > 0) /* a place that is being claimed has no epoch to renew */
+    if (k->renewing)
         return;
     vec_clear(&k->renewals);
     for (size_t at = 0; place_table_next_own(k->table, &at, &own);) {
-        if (own.epoch > 0)
+        if (own.epoch > 0 && !is_claimed(k, own.index)) /* whose claim changes the epoch */
             *vec_push(&k->renewals) = (struct store_renewal){.place = own.index,
                                                              .epoch = own.epoch,
                                                              .whole = own.whole_epoch == own.epoch,
