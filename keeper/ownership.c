@@ -83,10 +83,13 @@ static void forget_claim(struct fleet_keeper *k, uint32_t index)
         }
 }
 
-/* Enters a place that is ours now. */
+/* Enters a place that is ours now. `forgotten`: by the store, now or before an earlier claim of
+ * this node, so that a node with a newer base may claim it yet. */
 static void enter_place(struct fleet_keeper *k, uint32_t index, uint64_t epoch, uint64_t base,
-                        uint64_t answers_ms)
+                        bool forgotten)
 {
+    uint64_t answers_ms = forgotten ? clock_boot_ms() + k->lease_ms : 0;
+
     if (!place_table_set_own(k->table, index, epoch, answers_ms)) {
         log_error(NULL, "a node owns 256 places at most, ignoring", LOG_U("index", index));
         return;
@@ -111,7 +114,7 @@ static void on_claimed(void *ctx, const struct store_answer *a)
         return;
     }
     if (a->verdict == STORE_DONE && a->epoch <= FLEET_EPOCH_MAX) {
-        enter_place(k, c->index, a->epoch, a->base, c->known ? clock_boot_ms() + k->lease_ms : 0);
+        enter_place(k, c->index, a->epoch, a->base, c->known || (!a->whole && a->base != a->epoch));
         place_table_set_renewed(k->table, c->index, c->sent_ms);
     } else if (a->verdict != STORE_LOST) {
         log_warn(NULL, "place not claimed, ignoring", LOG_U("index", c->index),
@@ -138,7 +141,7 @@ static bool continue_place(struct fleet_keeper *k, const struct seen_place *p)
     if (!k->h->upgraded || !p || strcmp(p->owner, k->name) != 0 || !self ||
         strcmp(self->entry.instance, k->entry.instance) != 0)
         return false;
-    enter_place(k, p->index, p->epoch, p->base, 0);
+    enter_place(k, p->index, p->epoch, p->base, !p->whole && p->base != p->epoch);
     return true;
 }
 
@@ -183,12 +186,13 @@ void ownership_claim_needed(struct fleet_keeper *k)
 
 /* --- renewals --- */
 
-/* The store refuses our epoch. */
+/* The store refuses our epoch. The same base: the entry stems from our own claim, whose answer was
+ * lost. */
 static void on_fenced(struct fleet_keeper *k, const struct store_renewal *at, uint64_t base)
 {
     if (place_table_own_epoch(k->table, at->place) != at->epoch)
         return; /* claimed again meanwhile */
-    if (base < find_base(k, at->place)->base) {
+    if (base <= find_base(k, at->place)->base) {
         log_warn(NULL, "the store has forgotten a place of this node, claiming it again",
                  LOG_U("index", at->place), LOG_U("epoch", at->epoch));
         claim_place(k, at->place, 0, find_base(k, at->place)->base);

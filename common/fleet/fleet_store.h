@@ -29,9 +29,11 @@
  * Epochs. A place has one owner and an epoch, which grows with each claim and release. Whatever
  * records passes its epoch. Each claim returns its `base`, the claim that the place's records stem
  * from. An owner keeps both numbers. STORE_FENCED returns the entry's base:
- *   - at or above the caller's own: the place has another owner, for ever;
+ *   - above the caller's own: the place has another owner, for ever;
+ *   - the same: the caller has claimed the place again, and the answer was lost;
  *   - below it (0: no entry): the store has forgotten the caller's claim, in a failover or because
- *     it was emptied. The caller claims again with `known` = its own base, whoever is the owner
+ *     it was emptied.
+ * In the last two cases the caller claims again with `known` = its own base, whoever is the owner
  * now. Own epochs are not compared: a claim with `known` gets a new epoch, and its base stays
  * `known`. Otherwise an older owner would look newer than the one that replaced it. After such a
  * claim the place is not whole, and its owner answers nothing for one lease: a node with a newer
