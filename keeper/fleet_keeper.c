@@ -167,7 +167,6 @@ out:
     loop_free(k->loop);
     fleet_view_done(&k->view);
     vec_done(&k->renewals);
-    vec_done(&k->bases);
     vec_done(&k->claims);
     store_url_done(&k->url);
     free(k);

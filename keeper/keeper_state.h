@@ -31,12 +31,6 @@ enum join_step {
     JOINED,
 };
 
-/* The claim that the records of an own place stem from (fleet_store.h). */
-struct own_base {
-    uint32_t index;
-    uint64_t base;
-};
-
 /* The beat of a node that may live, and since when it stands still. */
 struct node_watch {
     char instance[ENTRY_TEXT_MAX]; /* "": nothing is watched */
@@ -64,7 +58,6 @@ struct fleet_keeper {
     uint64_t begun_ms;       /* when the start began */
     struct node_watch other; /* a different node of our name */
 
-    VEC(struct own_base) bases;
     VEC(struct store_renewal) renewals; /* the call with these has no answer yet */
     bool renewing;
     uint64_t sent_ms;     /* when that call was sent */

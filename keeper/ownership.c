@@ -19,17 +19,6 @@
 
 enum { CLAIM_TRIES = 3 };
 
-/* --- bases --- */
-
-static struct own_base *find_base(struct fleet_keeper *k, uint32_t index)
-{
-    for (size_t i = 0; i < k->bases.n; i++)
-        if (k->bases.at[i].index == index)
-            return &k->bases.at[i];
-    *vec_push(&k->bases) = (struct own_base){.index = index};
-    return &vec_last(&k->bases);
-}
-
 /* --- claims --- */
 
 struct place_claim {
@@ -94,7 +83,7 @@ static void enter_place(struct fleet_keeper *k, uint32_t index, uint64_t epoch, 
         log_error(NULL, "a node owns 256 places at most, ignoring", LOG_U("index", index));
         return;
     }
-    find_base(k, index)->base = base;
+    place_table_set_base(k->table, index, base);
     metrics_count(k->h->page, METRIC_fleet_claims, 1);
     log_info(NULL, "place claimed", LOG_U("index", index), LOG_U("epoch", epoch));
 }
@@ -190,12 +179,14 @@ void ownership_claim_needed(struct fleet_keeper *k)
  * lost. */
 static void on_fenced(struct fleet_keeper *k, const struct store_renewal *at, uint64_t base)
 {
+    uint64_t own = place_table_own_base(k->table, at->place);
+
     if (place_table_own_epoch(k->table, at->place) != at->epoch)
         return; /* claimed again meanwhile */
-    if (base <= find_base(k, at->place)->base) {
+    if (base <= own) {
         log_warn(NULL, "the store has forgotten a place of this node, claiming it again",
                  LOG_U("index", at->place), LOG_U("epoch", at->epoch));
-        claim_place(k, at->place, 0, find_base(k, at->place)->base);
+        claim_place(k, at->place, 0, own);
         return;
     }
     metrics_count(k->h->page, METRIC_fleet_fenced, 1);
@@ -208,7 +199,7 @@ static void note_renewed(struct fleet_keeper *k, const struct store_renewal *r)
 {
     place_table_set_renewed(k->table, r->place, k->sent_ms);
     if (r->whole) /* as in the store */
-        find_base(k, r->place)->base = r->epoch;
+        place_table_set_base(k->table, r->place, r->epoch);
 }
 
 static void on_renewed(void *ctx, const struct store_answer *a)

@@ -31,7 +31,7 @@ struct place_row {
 
 struct own_row {
     _Atomic uint64_t key; /* 1 + index; 0: free */
-    _Atomic uint64_t epoch, answers_ms, renewed_ms, whole_epoch, fenced_epoch, behind;
+    _Atomic uint64_t epoch, base, answers_ms, renewed_ms, whole_epoch, fenced_epoch, behind;
 };
 
 struct node_row {
@@ -328,6 +328,7 @@ bool place_table_next_own(const struct place_table *t, size_t *at, struct fleet_
             continue;
         *ret = (struct fleet_own_place){.index = (uint32_t)(key - 1),
                                         .epoch = load_word(&row->epoch),
+                                        .base = load_word(&row->base),
                                         .answers_ms = load_word(&row->answers_ms),
                                         .renewed_ms = load_word(&row->renewed_ms),
                                         .whole_epoch = load_word(&row->whole_epoch),
@@ -373,11 +374,27 @@ bool place_table_set_own(struct place_table *t, uint32_t index, uint64_t epoch, 
         store_word(&row->whole_epoch, 0);
         store_word(&row->fenced_epoch, 0);
         store_word(&row->behind, 0);
+        store_word(&row->base, 0);
         store_word(&row->key, (uint64_t)index + 1);
     }
     store_word(&row->epoch, epoch);
     count_change(t);
     return true;
+}
+
+void place_table_set_base(struct place_table *t, uint32_t index, uint64_t base)
+{
+    size_t i = find_own(t, index);
+
+    if (i < OWN_ROWS)
+        store_word(&t->own[i].base, base);
+}
+
+uint64_t place_table_own_base(const struct place_table *t, uint32_t index)
+{
+    size_t i = find_own(t, index);
+
+    return i < OWN_ROWS ? load_word(&t->own[i].base) : 0;
 }
 
 void place_table_set_renewed(struct place_table *t, uint32_t index, uint64_t sent_ms)

@@ -55,6 +55,7 @@ struct fleet_node {
 struct fleet_own_place {
     uint32_t index;
     uint64_t epoch;        /* 0: not owned */
+    uint64_t base;         /* the claim that its records stem from (fleet_store.h) */
     uint64_t answers_ms;   /* nothing is answered before: the store had forgotten the place */
     uint64_t renewed_ms;   /* when the last renewal that succeeded was sent; 0: claimed just now */
     uint64_t whole_epoch;  /* reported by the worker: everything was sent under this epoch */
@@ -135,6 +136,11 @@ void place_table_set_self(struct place_table *t, uint32_t slot);
  * False: FLEET_OWN_MAX places are owned. */
 bool place_table_set_own(struct place_table *t, uint32_t index, uint64_t epoch,
                          uint64_t answers_ms);
+
+/* The claim that the records of an own place stem from; 0: unknown. A keeper that begins anew has
+ * it from the one before. */
+void place_table_set_base(struct place_table *t, uint32_t index, uint64_t base);
+uint64_t place_table_own_base(const struct place_table *t, uint32_t index);
 
 /* A renewal of the place that was sent at sent_ms succeeded. */
 void place_table_set_renewed(struct place_table *t, uint32_t index, uint64_t sent_ms);
