@@ -58,10 +58,15 @@ static enum verdict cut_answer(struct conn *c)
     return VERDICT_MORE;
 }
 
-/* It has not been sent the whole request, said that it retires and closed, or left it unread. */
+/* It has not been sent the whole request, said that it retires and closed, or left it unread. A
+ * different node that dies resets a link whose request it has read, too: there, only an old link
+ * that had ended unseen counts. */
 static bool cannot_have_acted(const struct conn *c, int sys)
 {
-    return !c->up.done || c->link->retires || sys == ECONNRESET || sys == EPIPE;
+    bool unread = sys == ECONNRESET || sys == EPIPE;
+
+    return !c->up.done || c->link->retires ||
+           (unread && (!c->hops || c->repeatable || c->link->reused));
 }
 
 /* End of file (sys 0) or an error while the answer is not complete. */

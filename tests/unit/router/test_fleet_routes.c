@@ -227,6 +227,13 @@ static void node_ends(struct fleet *f)
     drop(&f->link);
 }
 
+static void node_resets(struct fleet *f)
+{
+    (void)setsockopt(f->link, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1},
+                     sizeof(struct linger));
+    node_ends(f);
+}
+
 static void expect(struct fleet *f, const char *status, const char *part)
 {
     hear(f, f->client, part);
@@ -374,12 +381,18 @@ TEST(fleet_routes, an_order_that_a_lost_node_may_have_obeyed_is_not_repeated)
     struct fleet f;
 
     open_fleet(&f);
-    ask(&f, POST(256, "/fork", 2) "{}");
-    node_hears(&f, B, "{}");
-    set_owner(&f, 256, C);
-    node_ends(&f);
-    expect(&f, "HTTP/1.1 503", "worker_unavailable");
-    cr_assert(!wait_for(&f, f.listener[C], SILENT_MS));
+    for (int i = 0; i < 2; i++) {
+        set_owner(&f, 256, B);
+        ask(&f, POST(256, "/fork", 2) "{}");
+        node_hears(&f, B, "{}");
+        set_owner(&f, 256, C);
+        if (i == 0)
+            node_ends(&f);
+        else
+            node_resets(&f); /* on a new link that says nothing of what was read */
+        expect(&f, "HTTP/1.1 503", "worker_unavailable");
+        cr_assert(!wait_for(&f, f.listener[C], SILENT_MS));
+    }
     close_fleet(&f);
 }
 
@@ -433,9 +446,7 @@ TEST(fleet_routes, a_link_that_died_while_idle_is_replaced_at_once)
     expect(&f, "HTTP/1.1 200", "ok");
     say(f.client, POST(256, "/fork", 2) "{}");
     node_hears(&f, B, "{}");
-    (void)setsockopt(f.link, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1},
-                     sizeof(struct linger));
-    node_ends(&f); /* a reset: the request was not read */
+    node_resets(&f); /* the request was not read */
     node_hears(&f, B, "{}");
     close_fleet(&f);
 }
