@@ -3,13 +3,27 @@
 
 #include "common/fleet/place_table.h"
 
-/* Whether a node has the block of that index, or the table may lack nodes. */
+static bool has_places(const struct place_table *t, uint32_t block)
+{
+    struct fleet_place place;
+
+    for (uint32_t i = 0; i < FLEET_BLOCK_SIZE; i++) {
+        if (place_table_find(t, block * FLEET_BLOCK_SIZE + i, &place))
+            return true;
+    }
+    return false;
+}
+
+/* Whether a place that the table lacks may have sessions: the table lacks nodes, or the store has
+ * lost all places of a node's block. */
 static bool may_exist(const struct place_table *t, uint32_t index)
 {
     struct fleet_node node;
 
     if (place_table_self(t) == FLEET_NO_NODE)
         return true;
+    if (has_places(t, index / FLEET_BLOCK_SIZE))
+        return place_table_own_epoch(t, index) != 0; /* this node claims it again */
     for (uint32_t slot = 0; slot < FLEET_NODES_MAX; slot++) {
         if (place_table_node(t, slot, &node) && node.block == index / FLEET_BLOCK_SIZE)
             return true;
