@@ -93,6 +93,7 @@ static void add_place(struct fleet_view *v, uint32_t index, const struct store_e
     p->epoch = e->epoch;
     p->base = e->base;
     p->beat = e->beat;
+    p->version = e->version;
     p->whole = e->whole;
     p->round = v->round;
 }

@@ -37,7 +37,7 @@ struct seen_place {
     char key[16]; /* its index */
     uint32_t index;
     char owner[FLEET_NAME_MAX]; /* "": no owner */
-    uint64_t epoch, base, beat;
+    uint64_t epoch, base, beat, version;
     bool whole;
     uint32_t round;
 };

@@ -92,6 +92,7 @@ static void on_claimed(void *ctx, const struct store_answer *a)
 {
     struct place_claim *c = ctx;
     struct fleet_keeper *k = c->k;
+    bool done = a->verdict == STORE_DONE && a->epoch <= FLEET_EPOCH_MAX;
 
     if (k->ending) {
         free(c);
@@ -102,7 +103,7 @@ static void on_claimed(void *ctx, const struct store_answer *a)
         send_claim(c, a->beat); /* an earlier try was done, but its answer was lost */
         return;
     }
-    if (a->verdict == STORE_DONE && a->epoch <= FLEET_EPOCH_MAX) {
+    if (done) {
         enter_place(k, c->index, a->epoch, a->base, c->known || (!a->whole && a->base != a->epoch));
         place_table_set_renewed(k->table, c->index, c->sent_ms);
     } else if (a->verdict != STORE_LOST) {
@@ -112,14 +113,15 @@ static void on_claimed(void *ctx, const struct store_answer *a)
     }
     forget_claim(k, c->index);
     free(c);
-    if (k->claims.n == 0 && k->step == JOIN_PLACES)
-        keeper_list(k);
+    if (done && k->claims.n == 0 && k->step == JOIN_PLACES)
+        keeper_list(k); /* after a refusal the next beat does it */
 }
 
-/* True if no other node has the place. */
+/* True if no other node has the place, and this build reads its records. */
 static bool is_claimable(const struct fleet_keeper *k, const struct seen_place *p)
 {
-    return !p || !p->owner[0] || strcmp(p->owner, k->name) == 0;
+    return !p || (p->version <= k->entry.newest_record &&
+                  (!p->owner[0] || strcmp(p->owner, k->name) == 0));
 }
 
 /* After an upgrade of this gateway the place is ours as before. */
@@ -127,7 +129,7 @@ static bool continue_place(struct fleet_keeper *k, const struct seen_place *p)
 {
     const struct seen_node *self = fleet_view_node(&k->view, k->name);
 
-    if (!k->h->upgraded || !p || strcmp(p->owner, k->name) != 0 || !self ||
+    if (!k->h->upgraded || !p || !is_claimable(k, p) || !p->owner[0] || !self ||
         strcmp(self->entry.instance, k->entry.instance) != 0)
         return false;
     enter_place(k, p->index, p->epoch, p->base, !p->whole && p->base != p->epoch);
