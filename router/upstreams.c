@@ -264,11 +264,14 @@ bool upstreams_is_node(const struct upstreams *u, int upstream)
 struct str upstreams_own_name(const struct upstreams *u, char text[UPSTREAMS_NAME_TEXT])
 {
     const struct place_table *t = u->heritage->fleet;
-    struct fleet_node self = {0};
+    const char *given = u->heritage->config->fleet_node;
+    struct fleet_node self;
     int n;
 
-    (void)place_table_node(t, place_table_self(t), &self);
-    n = snprintf(text, UPSTREAMS_NAME_TEXT, "%s", self.name);
+    /* the row cannot be read while a keeper that died within a change has no successor yet */
+    if (place_table_node(t, place_table_self(t), &self))
+        given = self.name;
+    n = snprintf(text, UPSTREAMS_NAME_TEXT, "%s", given ? given : "");
     return str_of(text, (size_t)n);
 }
 
