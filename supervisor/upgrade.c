@@ -24,7 +24,9 @@
 #include <unistd.h>
 
 #include "common/base/buf.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/fleet/place_table.h"
 #include "common/proc/config.h"
 #include "supervisor/supervisor_internal.h"
 
@@ -164,12 +166,26 @@ static void on_trial_deadline(struct loop_timer *t)
     trial_kill(&u->trial);
 }
 
+/* False, with a log line: the fleet's store has not answered for a lease. The new binary's keeper
+ * could not join, and no process would be ready. */
+static bool reaches_store(const struct supervisor *s)
+{
+    uint64_t reached_ms = s->fleet ? place_table_reached_ms(s->fleet) : 0;
+    uint64_t away_ms = clock_boot_ms() - reached_ms;
+
+    if (reached_ms == 0 || away_ms <= (uint64_t)s->config->fleet_lease_ms) /* 0: joined just now */
+        return true;
+    log_error(NULL, "not upgrading, because the store of the fleet does not answer",
+              LOG_U("for_ms", away_ms));
+    return false;
+}
+
 void upgrade_begin(struct supervisor *s)
 {
     struct upgrade *u = &s->upgrade;
     struct err e;
 
-    if (u->trial.pid)
+    if (u->trial.pid || !reaches_store(s))
         return;
     if (trial_start(&u->trial, u->binary, s->config, s->listeners.address, &e)) {
         log_failure(s, e.text);

@@ -3,6 +3,7 @@ import json
 import re
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -160,6 +161,10 @@ def test_a_store_that_was_away_or_emptied_gets_its_places_again(store):
     epoch = fleet(a)["places"][0]["epoch"]
     store.stop()
     a.wait_line("the store does not answer")
+    a.allow("not upgrading")
+    time.sleep(1.5)     # more than a lease without an answer
+    a.signal(signal.SIGUSR2)
+    a.wait_line("not upgrading, because the store")
     store.start()       # its data are gone
     a.wait_line("the store has forgotten a place")
     g.wait_until(lambda: [p["node"] for p in fleet(a)["places"]] == ["a"] and fleet(a)["places"][0]["epoch"] > epoch, 20,
