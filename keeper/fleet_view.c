@@ -180,10 +180,13 @@ struct seen_place *fleet_view_place(const struct fleet_view *v, uint32_t index)
     return map_get(&v->places, str_cstr(key));
 }
 
-uint32_t fleet_view_choose_block(const struct fleet_view *v, const char *name)
+uint32_t fleet_view_choose_block(const struct fleet_view *v, const char *name, uint32_t kept)
 {
+    const struct seen_block *own = kept < FLEET_BLOCKS ? fleet_view_block(v, kept) : NULL;
     uint32_t unused = FLEET_BLOCKS;
 
+    if (kept < FLEET_BLOCKS && (!own || !own->owner[0] || strcmp(own->owner, name) == 0))
+        return kept;
     for (uint32_t block = 0; block < FLEET_BLOCKS; block++) {
         const struct seen_block *b = fleet_view_block(v, block);
 
@@ -198,6 +201,11 @@ uint32_t fleet_view_choose_block(const struct fleet_view *v, const char *name)
 void fleet_view_interrupt(struct fleet_view *v)
 {
     v->unbroken_ms = 0;
+}
+
+bool fleet_view_has_beaten(const struct fleet_view *v, const struct seen_node *n)
+{
+    return v->unbroken_ms > 0 && n->beat_ms > v->unbroken_ms;
 }
 
 bool fleet_view_is_lost(const struct fleet_view *v, const struct seen_node *n, uint64_t lease_ms)

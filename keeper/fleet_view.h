@@ -69,8 +69,12 @@ struct seen_node *fleet_view_node(const struct fleet_view *v, const char *name);
 struct seen_block *fleet_view_block(const struct fleet_view *v, uint32_t block);
 struct seen_place *fleet_view_place(const struct fleet_view *v, uint32_t index);
 
-/* Returns the block that a node has, else the smallest free one. FLEET_BLOCKS: all are used. */
-uint32_t fleet_view_choose_block(const struct fleet_view *v, const char *name);
+/* Returns the block `kept` if no other node has it, else one that the node has, else the smallest
+ * free one. FLEET_BLOCKS: `kept` is none; all are used. */
+uint32_t fleet_view_choose_block(const struct fleet_view *v, const char *name, uint32_t kept);
+
+/* True if the node's beat has changed since the connection was made: it lives. */
+bool fleet_view_has_beaten(const struct fleet_view *v, const struct seen_node *n);
 
 /* True if the same beat was seen for a whole lease, without a break of the connection. */
 bool fleet_view_is_lost(const struct fleet_view *v, const struct seen_node *n, uint64_t lease_ms);

@@ -120,13 +120,36 @@ static void put_node(struct fleet_keeper *k)
     buf_done(&value);
 }
 
+/* Whether the sessions of the state folder can have their block. False while a different node has
+ * it that may live; if that one is lost, the node gets another block. */
+static bool check_kept_block(struct fleet_keeper *k)
+{
+    const struct seen_block *b =
+        k->kept_block < FLEET_BLOCKS ? fleet_view_block(&k->view, k->kept_block) : NULL;
+    const struct seen_node *n = NULL;
+    char text[256];
+
+    if (b && b->owner[0] && strcmp(b->owner, k->name) != 0)
+        n = fleet_view_node(&k->view, b->owner);
+    if (!n || fleet_view_is_lost(&k->view, n, k->lease_ms))
+        return true;
+    if (fleet_view_has_beaten(&k->view, n)) {
+        (void)snprintf(text, sizeof(text),
+                       "the node \"%s\" lives and has the indexes from %u, which the sessions of "
+                       "this --state-dir have: give this node another folder",
+                       n->name, k->kept_block * FLEET_BLOCK_SIZE);
+        keeper_fail(k, text);
+    }
+    return false;
+}
+
 /* Chooses the block, which the node's entry names. False: the node cannot join. */
 static bool choose_block(struct fleet_keeper *k)
 {
     const struct config *c = k->h->config;
     char text[160];
 
-    k->entry.block = fleet_view_choose_block(&k->view, k->name);
+    k->entry.block = fleet_view_choose_block(&k->view, k->name, k->kept_block);
     if (k->entry.block == FLEET_BLOCKS) {
         keeper_fail(k, "all blocks of indexes are used: too many nodes have had other names");
         return false;
@@ -154,6 +177,17 @@ static bool block_is_ours(const struct fleet_keeper *k)
     const struct seen_block *b = fleet_view_block(&k->view, k->entry.block);
 
     return b && strcmp(b->owner, k->name) == 0;
+}
+
+/* False: the node cannot join. */
+static bool keep_block(struct fleet_keeper *k)
+{
+    struct err e;
+
+    if (opening_keep_block(k, &e) == 0)
+        return true;
+    keeper_fail(k, e.text);
+    return false;
 }
 
 static void put_block(struct fleet_keeper *k)
@@ -194,7 +228,7 @@ void join_continue(struct fleet_keeper *k)
         return;
     if (k->step == JOIN_FLEET && check_fleet(k))
         k->step = JOIN_NAME;
-    if (k->step == JOIN_NAME && check_name(k) && choose_block(k))
+    if (k->step == JOIN_NAME && check_name(k) && check_kept_block(k) && choose_block(k))
         k->step = JOIN_NODE;
     if (k->step == JOIN_NODE && node_is_written(k)) {
         k->step = JOIN_BLOCK;
@@ -204,6 +238,8 @@ void join_continue(struct fleet_keeper *k)
         return;
     }
     if (k->step == JOIN_BLOCK && block_is_ours(k)) {
+        if (!keep_block(k))
+            return;
         k->step = JOIN_PLACES;
     } else if (k->step == JOIN_BLOCK) {
         k->step = JOIN_NAME;

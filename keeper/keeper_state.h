@@ -53,6 +53,7 @@ struct fleet_keeper {
     struct fleet_view view;
     bool listing; /* the store is asked for all entries */
 
+    uint32_t kept_block; /* that the sessions of the state folder have; FLEET_BLOCKS: none yet */
     enum join_step step;
     bool asking;             /* a call of the current step has no answer yet */
     uint64_t begun_ms;       /* when the start began */
@@ -88,6 +89,9 @@ int opening_open(struct fleet_keeper *k, struct err *e);
 
 /* Asks the server about itself. The step is JOIN_FLEET after an answer that fits. */
 void opening_ask(struct fleet_keeper *k);
+
+/* Writes the node's block next to the instance. -1 with the reason. */
+int opening_keep_block(struct fleet_keeper *k, struct err *e);
 
 /* Reads the keys again. True: they have changed. */
 bool opening_read_keys(struct fleet_keeper *k);

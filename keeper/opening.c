@@ -2,6 +2,7 @@
  * What precedes the first step of join.c: the node's own entry, its keys, the connection, and the
  * check of the server.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@
 #include "common/proc/ids.h"
 #include "keeper/keeper_state.h"
 
-enum { INSTANCE_HEX = 32 };
+enum { INSTANCE_HEX = 32, STATE_PATH_MAX = 4096 + 32 };
 
 static int read_keys(struct fleet_keeper *k, struct err *e)
 {
@@ -45,7 +46,7 @@ bool opening_read_keys(struct fleet_keeper *k)
 /* Reads the instance, a random name of the state folder, which is made once. */
 static int read_instance(struct fleet_keeper *k, struct err *e)
 {
-    char path[4096 + 32], aside[4096 + 40];
+    char path[STATE_PATH_MAX], aside[STATE_PATH_MAX + 8];
     struct buf text = {0};
     struct ids *ids;
 
@@ -67,6 +68,49 @@ static int read_instance(struct fleet_keeper *k, struct err *e)
     return 0;
 }
 
+static void block_path(const struct fleet_keeper *k, char ret[STATE_PATH_MAX])
+{
+    (void)snprintf(ret, STATE_PATH_MAX, "%s/fleet-block", k->h->state_dir);
+}
+
+/* The store may be emptied or replaced, but the ids of the sessions here keep their indexes. */
+static int read_block(struct fleet_keeper *k, struct err *e)
+{
+    char path[STATE_PATH_MAX];
+    struct buf text = {0};
+    uint64_t block;
+    int rc = 0;
+
+    k->kept_block = FLEET_BLOCKS;
+    block_path(k, path);
+    if (file_read(path, 1024, &text, e))
+        rc = e->sys == ENOENT ? 0 : -1;
+    else if (str_to_u64(buf_str(&text), FLEET_BLOCKS - 1, &block))
+        rc = err_set(e, ERR_CONFIG, "%s: has no number of a block", path);
+    else
+        k->kept_block = (uint32_t)block;
+    buf_done(&text);
+    return rc;
+}
+
+int opening_keep_block(struct fleet_keeper *k, struct err *e)
+{
+    char path[STATE_PATH_MAX], aside[STATE_PATH_MAX + 8], text[16];
+
+    if (k->kept_block == k->entry.block)
+        return 0;
+    if (k->kept_block < FLEET_BLOCKS)
+        log_error(NULL, "this node has other indexes now, ignoring its sessions of before",
+                  LOG_U("from_index", k->kept_block * FLEET_BLOCK_SIZE));
+    block_path(k, path);
+    (void)snprintf(aside, sizeof(aside), "%s.new", path);
+    (void)snprintf(text, sizeof(text), "%u", k->entry.block);
+    if (file_write(path, aside, str_cstr(text), true))
+        return err_sys(e, ERR_IO, "cannot write %s", path);
+    k->kept_block = k->entry.block;
+    return 0;
+}
+
 static void fill_entry(struct fleet_keeper *k)
 {
     const struct heritage *h = k->h;
@@ -83,7 +127,7 @@ static void fill_entry(struct fleet_keeper *k)
 int opening_open(struct fleet_keeper *k, struct err *e)
 {
     fill_entry(k);
-    if (read_keys(k, e) || read_instance(k, e) ||
+    if (read_keys(k, e) || read_instance(k, e) || read_block(k, e) ||
         store_url_parse(str_cstr(k->h->config->fleet), &k->url, e))
         return -1;
     k->store = redis_store_new(k->loop, &k->url, (unsigned)k->lease_ms, e);

@@ -81,7 +81,7 @@ void adoption_pass_slot(struct supervisor *s, unsigned slot)
 }
 
 /* Parses "worker-12" to the place 12 - base. Returns -1 for any other name, or an index beyond our
- * range. */
+ * range: in a fleet, that of a block which this node had before. */
 static int parse_worker_folder(const struct supervisor *s, const char *name)
 {
     static const struct str head = STR_LIT("worker-");
@@ -90,8 +90,12 @@ static int parse_worker_folder(const struct supervisor *s, const char *name)
 
     if (!str_starts(text, head) || str_to_u64(str_sub(text, head.len, SIZE_MAX), 999999, &index))
         return -1;
-    if (index < s->board->worker_base || index - s->board->worker_base >= BOARD_WORKERS_MAX)
+    if (index < s->board->worker_base || index - s->board->worker_base >= BOARD_WORKERS_MAX) {
+        if (s->fleet)
+            log_error(NULL, "this node does not have the index of a folder of sessions, ignoring",
+                      LOG_T("folder", name), LOG_U("first_index", s->board->worker_base));
         return -1;
+    }
     return (int)(index - s->board->worker_base);
 }
 

@@ -89,6 +89,20 @@ def test_a_node_keeps_its_block_and_its_sessions_over_a_restart(store):
     a.stop()
 
 
+def test_a_node_keeps_its_indexes_on_an_emptied_store(store):
+    a, b = node(store, "a").start(), node(store, "b").start()
+    session = b.post("/sessions", {}).json()["session_id"]
+    a.stop(), b.stop()
+    store.ask("FLUSHALL")
+    b.start()
+    assert b.get(f"/sessions/{session}").json()["session_id"] == session
+    a.start()
+    assert places(a)[0] == "a"
+    b.stop()
+    store.ask("HSET", "rg:test:block:1", "value", "a")
+    assert 'node "a" lives and has the indexes from 256' in reason_of(b).replace('\\"', '"')
+
+
 def test_an_upgrade_keeps_the_places(store):
     a = node(store, "a").start()
     session = a.post("/sessions", {}).json()["session_id"]

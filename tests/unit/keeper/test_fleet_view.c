@@ -59,7 +59,9 @@ TEST(fleet_view, a_node_is_lost_when_its_beat_was_seen_for_a_lease)
     struct fleet_node node;
 
     list(&v, 3, 1000);
+    cr_assert_not(fleet_view_has_beaten(&v, fleet_view_node(&v, "a")));
     list(&v, 4, 4000);
+    cr_assert(fleet_view_has_beaten(&v, fleet_view_node(&v, "a")));
     list(&v, 4, 4000 + LEASE_MS - 1);
     cr_assert_eq(state_of(&v, t, "a"), FLEET_UP);
     cr_assert(place_table_find(t, 256, &place) && place.epoch == 104 && place.whole);
@@ -117,17 +119,21 @@ TEST(fleet_view, a_node_gets_its_own_block_or_the_smallest_free_one)
 {
     struct fleet_view v = {0};
 
-    cr_assert_eq(fleet_view_choose_block(&v, "a"), 0);
+    cr_assert_eq(fleet_view_choose_block(&v, "a", FLEET_BLOCKS), 0);
     add(&v, "block:0", "a", "", 0, 1);
     add(&v, "block:1", "", "", 0, 1); /* given back, but it has a place */
     add(&v, "place:300", "", "", 0, 1);
     add(&v, "block:2", "b", "", 0, 1);
     add(&v, "block:3906", "b", "", 0, 1); /* no such block */
-    cr_assert_eq(fleet_view_choose_block(&v, "a"), 0);
-    cr_assert_eq(fleet_view_choose_block(&v, "b"), 2);
-    cr_assert_eq(fleet_view_choose_block(&v, "c"), 3);
+    cr_assert_eq(fleet_view_choose_block(&v, "a", FLEET_BLOCKS), 0);
+    cr_assert_eq(fleet_view_choose_block(&v, "b", FLEET_BLOCKS), 2);
+    cr_assert_eq(fleet_view_choose_block(&v, "c", FLEET_BLOCKS), 3);
+    cr_assert_eq(fleet_view_choose_block(&v, "c", 1), 1, "its sessions are in the state folder");
+    cr_assert_eq(fleet_view_choose_block(&v, "c", 7), 7);
+    cr_assert_eq(fleet_view_choose_block(&v, "c", 2), 3, "another node has it");
+    cr_assert_eq(fleet_view_choose_block(&v, "b", 2), 2);
     fleet_view_end_list(&v, 1000);
     fleet_view_end_list(&v, 1000);
-    cr_assert_eq(fleet_view_choose_block(&v, "c"), 0);
+    cr_assert_eq(fleet_view_choose_block(&v, "c", FLEET_BLOCKS), 0);
     fleet_view_done(&v);
 }
