@@ -266,13 +266,12 @@ struct str upstreams_own_name(const struct upstreams *u, char text[UPSTREAMS_NAM
     const struct place_table *t = u->heritage->fleet;
     const char *given = u->heritage->config->fleet_node;
     struct fleet_node self;
-    int n;
 
     /* the row cannot be read while a keeper that died within a change has no successor yet */
     if (place_table_node(t, place_table_self(t), &self))
         given = self.name;
-    n = snprintf(text, UPSTREAMS_NAME_TEXT, "%s", given ? given : "");
-    return str_of(text, (size_t)n);
+    (void)snprintf(text, UPSTREAMS_NAME_TEXT, "%s", given ? given : "");
+    return str_cstr(text);
 }
 
 void upstreams_close_idle(struct upstreams *u, unsigned upstream)
