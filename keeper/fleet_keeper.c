@@ -136,6 +136,23 @@ static void on_keeper_reload(struct child *c)
         join_write_keys(k);
 }
 
+/* Takes a slot for this node before those of the store use all. */
+static void reserve_slot(struct fleet_keeper *k)
+{
+    uint32_t slot = place_table_slot(k->table, k->name);
+    struct fleet_node node;
+
+    k->view.self = k->name;
+    if (slot == FLEET_NO_NODE || place_table_node(k->table, slot, &node))
+        return;
+    memset(&node, 0, sizeof(node));
+    memcpy(node.name, k->name, sizeof(node.name));
+    memcpy(node.address, k->entry.address, sizeof(node.address));
+    node.state = FLEET_UP;
+    node.since_ms = clock_wall_ms();
+    place_table_set_node(k->table, slot, &node);
+}
+
 int fleet_keeper_run(const struct heritage *h)
 {
     struct fleet_keeper *k = mem_zalloc(sizeof(*k));
@@ -154,6 +171,7 @@ int fleet_keeper_run(const struct heritage *h)
     }
     k->child.on_reload = on_keeper_reload;
     place_table_begin(k->table);
+    reserve_slot(k);
     loop_timer_set(k->loop, &k->beat, k->lease_ms / BEATS_PER_LEASE, on_fleet_beat);
     opening_ask(k);
     loop_run(k->loop);

@@ -213,10 +213,62 @@ bool fleet_view_is_lost(const struct fleet_view *v, const struct seen_node *n, u
     return v->unbroken_ms > 0 && n->seen_ms >= MAX_OF(n->beat_ms, v->unbroken_ms) + lease_ms;
 }
 
-static void publish_node(const struct fleet_view *v, struct seen_node *n, struct place_table *t,
-                         uint64_t lease_ms)
+static void count_owned(struct fleet_view *v)
+{
+    struct map_slot *slot;
+
+    for (size_t at = 0; (slot = map_next(&v->nodes, &at));)
+        ((struct seen_node *)slot->value)->places = 0;
+    for (size_t at = 0; (slot = map_next(&v->places, &at));) {
+        struct seen_node *owner =
+            fleet_view_node(v, ((const struct seen_place *)slot->value)->owner);
+
+        if (owner)
+            owner->places++;
+    }
+    v->counted = true;
+}
+
+/* No request goes to the node, now or when a place is taken from it. */
+static bool is_unneeded(struct fleet_view *v, const struct seen_node *n, uint64_t lease_ms)
+{
+    if (!fleet_view_is_lost(v, n, lease_ms))
+        return false;
+    if (!v->counted)
+        count_owned(v);
+    return n->places == 0;
+}
+
+/* Returns the slot of a node that is gone or unneeded; FLEET_NO_NODE: there is none. */
+static uint32_t find_unneeded(struct fleet_view *v, const struct place_table *t, uint64_t lease_ms)
+{
+    const struct seen_node *n;
+    struct fleet_node old;
+
+    for (uint32_t slot = 0; slot < FLEET_NODES_MAX; slot++) {
+        if (!place_table_node(t, slot, &old) || (v->self && strcmp(old.name, v->self) == 0))
+            continue;
+        n = fleet_view_node(v, old.name);
+        if (!n || is_unneeded(v, n, lease_ms))
+            return slot;
+    }
+    return FLEET_NO_NODE;
+}
+
+static uint32_t choose_slot(struct fleet_view *v, const struct seen_node *n,
+                            const struct place_table *t, uint64_t lease_ms)
 {
     uint32_t slot = place_table_slot(t, n->name);
+
+    if (slot == FLEET_NO_NODE && !is_unneeded(v, n, lease_ms))
+        slot = find_unneeded(v, t, lease_ms);
+    return slot;
+}
+
+static void publish_node(struct fleet_view *v, struct seen_node *n, struct place_table *t,
+                         uint64_t lease_ms)
+{
+    uint32_t slot = choose_slot(v, n, t, lease_ms);
     enum fleet_node_state state = fleet_view_is_lost(v, n, lease_ms) ? FLEET_LOST
                                   : n->entry.draining                ? FLEET_DRAINING
                                                                      : FLEET_UP;
@@ -226,7 +278,7 @@ static void publish_node(const struct fleet_view *v, struct seen_node *n, struct
     n->slot = slot;
     if (slot == FLEET_NO_NODE || !n->valid)
         return;
-    known = place_table_node(t, slot, &old);
+    known = place_table_node(t, slot, &old) && strcmp(old.name, n->name) == 0;
     memset(&node, 0, sizeof(node));
     memcpy(node.name, n->name, sizeof(node.name));
     memcpy(node.address, n->entry.address, sizeof(node.address));
@@ -267,6 +319,7 @@ size_t fleet_view_publish(struct fleet_view *v, struct place_table *t, uint64_t 
     struct map_slot *slot;
     size_t refused = 0;
 
+    v->counted = false;
     for (size_t at = 0; (slot = map_next(&v->nodes, &at));)
         publish_node(v, slot->value, t, lease_ms);
     for (size_t at = 0; (slot = map_next(&v->places, &at));)

@@ -22,7 +22,8 @@ struct seen_node {
     uint64_t edition, beat;
     uint64_t beat_ms, seen_ms; /* when this beat was seen first and last */
     uint32_t round;
-    uint32_t slot; /* in the place table; FLEET_NO_NODE: none yet */
+    uint32_t slot;   /* in the place table; FLEET_NO_NODE: none yet */
+    uint32_t places; /* that it owns, if they are counted */
 };
 
 struct seen_block {
@@ -43,6 +44,7 @@ struct seen_place {
 };
 
 struct fleet_view {
+    const char *self; /* name of this node, whose slot no other gets */
     struct map nodes, blocks, places;
     struct buf fleet; /* value of the entry "fleet"; empty: there is none */
     uint64_t fleet_edition;
@@ -50,6 +52,7 @@ struct fleet_view {
     uint32_t round;       /* number of lists that have ended */
     uint64_t unbroken_ms; /* since when changes are seen without a gap; 0: not yet */
     bool places_gone;     /* since the last publication */
+    bool counted;         /* the places of nodes, for this publication */
     uint32_t places_of_block[FLEET_BLOCKS];
 };
 
@@ -79,7 +82,8 @@ bool fleet_view_has_beaten(const struct fleet_view *v, const struct seen_node *n
 /* True if the same beat was seen for a whole lease, without a break of the connection. */
 bool fleet_view_is_lost(const struct fleet_view *v, const struct seen_node *n, uint64_t lease_ms);
 
-/* Writes all of it to the place table. Returns the number of places that did not fit. */
+/* Writes all of it to the place table. If its slots are used up, nodes that are lost and own no
+ * place give theirs to others. Returns the number of places that did not fit. */
 size_t fleet_view_publish(struct fleet_view *v, struct place_table *t, uint64_t lease_ms);
 
 #endif

@@ -204,10 +204,16 @@ static void put_block(struct fleet_keeper *k)
 
 static void finish_join(struct fleet_keeper *k)
 {
+    uint32_t slot = place_table_slot(k->table, k->name);
+    struct fleet_node self;
     char remark[160];
 
+    if (!place_table_node(k->table, slot, &self)) {
+        keeper_fail(k, "the fleet has too many nodes: 256 at most");
+        return;
+    }
     k->step = JOINED;
-    place_table_set_self(k->table, place_table_slot(k->table, k->name));
+    place_table_set_self(k->table, slot);
     (void)snprintf(remark, sizeof(remark), "node %s of fleet %s, indexes from %u", k->name,
                    k->url.name, k->entry.block * FLEET_BLOCK_SIZE);
     child_ready(&k->child, remark);

@@ -58,13 +58,15 @@ static bool owns_place(const struct supervisor *s, unsigned place)
 }
 
 /* Takes the indexes that the keeper has got. From now on ids of other indexes are other nodes'. */
-static void take_block(struct supervisor *s)
+static int take_block(struct supervisor *s, struct err *e)
 {
-    struct fleet_node self = {0};
+    struct fleet_node self;
 
-    (void)place_table_node(s->fleet, place_table_self(s->fleet), &self);
+    if (!place_table_node(s->fleet, place_table_self(s->fleet), &self))
+        return err_set(e, ERR_INTERNAL, "the keeper has joined the fleet without indexes");
     s->config->worker_base = (int64_t)self.block * FLEET_BLOCK_SIZE;
     s->config->worker_base_given = true;
+    return 0;
 }
 
 /* Fills the process table; nothing is started. */
@@ -98,8 +100,8 @@ static void end_previous(struct supervisor *s)
 int supervisor_start_children(struct supervisor *s, struct err *e)
 {
     s->joined = true;
-    if (s->fleet)
-        take_block(s);
+    if (s->fleet && take_block(s, e))
+        return -1;
     want_children(s);
     if (adoption_serve_given(s, e))
         return -1;

@@ -77,7 +77,8 @@ uint32_t place_table_generation(const struct place_table *t);
 /* False: the store has no such place, or this node has not read the store yet. */
 bool place_table_find(const struct place_table *t, uint32_t index, struct fleet_place *ret);
 
-/* False: no node has this slot. A node keeps its slot while this gateway runs. */
+/* False: no node has this slot. A node keeps its slot while this gateway runs, unless it is lost,
+ * owns no place, and others need the slot. */
 bool place_table_node(const struct place_table *t, uint32_t slot, struct fleet_node *ret);
 
 /* Slot of this node; FLEET_NO_NODE before it has joined. */

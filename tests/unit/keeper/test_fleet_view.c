@@ -1,6 +1,7 @@
 #include "keeper/fleet_view.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "testing.h"
 
@@ -136,4 +137,41 @@ TEST(fleet_view, a_node_gets_its_own_block_or_the_smallest_free_one)
     fleet_view_end_list(&v, 1000);
     cr_assert_eq(fleet_view_choose_block(&v, "c", FLEET_BLOCKS), 0);
     fleet_view_done(&v);
+}
+
+static bool has_slot(struct place_table *t, const char *name)
+{
+    struct fleet_node node;
+
+    return place_table_node(t, place_table_slot(t, name), &node) && strcmp(node.name, name) == 0;
+}
+
+TEST(fleet_view, lost_nodes_without_places_give_their_slots_to_others)
+{
+    struct place_table *t = place_table_new();
+    struct fleet_view v = {.self = "self"};
+    struct fleet_node self = {.name = "self"};
+    char name[16];
+
+    place_table_set_node(t, place_table_slot(t, "self"), &self);
+    for (unsigned i = 0; i < FLEET_NODES_MAX; i++) { /* one more than there are slots */
+        (void)snprintf(name, sizeof(name), "n%u", i);
+        add_node(&v, name, 1, 1000);
+    }
+    add(&v, "place:7", "", "n0", 1, 1000);
+    fleet_view_end_list(&v, 1000);
+    (void)fleet_view_publish(&v, t, LEASE_MS);
+    cr_assert(has_slot(t, "self"));
+    cr_assert_eq(place_table_slot(t, "late"), FLEET_NO_NODE);
+    for (unsigned i = 0; i < FLEET_NODES_MAX; i++) {
+        (void)snprintf(name, sizeof(name), "n%u", i);
+        add_node(&v, name, 1, 1000 + LEASE_MS);
+    }
+    add(&v, "place:7", "", "n0", 1, 1000 + LEASE_MS);
+    add_node(&v, "late", 1, 1000 + LEASE_MS);
+    fleet_view_end_list(&v, 1000 + LEASE_MS);
+    (void)fleet_view_publish(&v, t, LEASE_MS);
+    cr_assert(has_slot(t, "self") && has_slot(t, "late") && has_slot(t, "n0"));
+    fleet_view_done(&v);
+    place_table_free(t);
 }
