@@ -160,7 +160,7 @@ static void try_records(struct store_trial *t, uint64_t epoch)
 /* Claims the place for a second node. Returns its epoch. */
 static uint64_t try_fencing(struct store_trial *t, uint64_t epoch)
 {
-    const struct store_renewal renewal = {.place = PLACE, .epoch = epoch};
+    const struct store_renewal renewal = {.place = PLACE, .epoch = epoch, .whole = true};
     uint64_t beat;
 
     if (!t->failed)

@@ -159,6 +159,7 @@ class PlayedNode(Worker):
         answer = self.ask("claim", place=index, block=self.block, me=self.name, beat=beat, known=0)
         assert answer["verdict"] == "done", answer
         self.places[index] = answer["epoch"]
+        self.ask("renew", node=self.name, places=[[index, answer["epoch"], True]])
         return answer["epoch"]
 
     def release(self, index):

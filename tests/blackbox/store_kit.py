@@ -257,8 +257,9 @@ class Driver:
         return found
 
     def begin(self, place, me, block=0):
-        """The first entry of a place of the node's own block; returns the epoch."""
+        """The first entry of a place of the node's own block, which is whole then; returns the epoch."""
         self.put(f"block:{block}", me, 1)
         a = self.claim(place, me, block=block)
         assert a["verdict"] == "done", a
+        assert self.renew(me, [place, a["epoch"], True])["refused"] == []
         return a["epoch"]

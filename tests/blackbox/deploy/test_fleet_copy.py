@@ -81,6 +81,7 @@ def test_a_place_with_another_owner_answers_nothing(store):
     gateway = started(store)
     s = session_of(gateway)
     assert gateway.chat(s, "one").status == 200
+    g.wait_until(lambda: is_whole(gateway), 30, "the place is whole")
     with Driver(store.url()) as d:
         beat = d.claim(0, "other", beat=10 ** 9)["beat"]
         while (a := d.claim(0, "other", beat=beat))["verdict"] == "alive":

@@ -44,6 +44,10 @@ def places(gateway):
     return {p["index"]: p.get("node") for p in fleet(gateway)["places"]}
 
 
+def is_whole(gateway):
+    return all(p["whole"] for p in fleet(gateway)["places"])
+
+
 def reason_of(gateway):
     """Starts a gateway that cannot start; the reason that it gives."""
     gateway.start(wait=False)
@@ -59,10 +63,11 @@ def test_nodes_get_blocks_of_their_own_and_see_each_other(store):
     for gw in (a, b):
         g.wait_until(lambda gw=gw: states(gw) == {"a": "up", "b": "up"}, 20, "both nodes are seen")
         g.wait_until(lambda gw=gw: places(gw) == {0: "a", 1: "a", 256: "b"}, 20, "all places are seen")
+        g.wait_until(lambda gw=gw: is_whole(gw), 20, "the workers have sent all that they have")
         found = fleet(gw)
         assert found["name"] == "test" and found["node"] == ("a" if gw is a else "b")
         assert {n["address"] for n in found["nodes"]} == {f"127.0.0.1:{a.port}", f"127.0.0.1:{b.port}"}
-        assert all(p["epoch"] > 1_700_000_000_000 and p["whole"] for p in found["places"])
+        assert all(p["epoch"] > 1_700_000_000_000 for p in found["places"])
     assert a.metrics()['rollgate_fleet_nodes{state="up"}'] == 2 and a.metrics()["rollgate_fleet_places"] == 2
     shown = subprocess.run([a.binary, "fleet", "status", f"--gateway={a.url}"], capture_output=True, text=True, check=True).stdout
     assert re.search(r"^a +up .* 127\.0\.0\.1", shown, re.M) and re.search(r"^b +up ", shown, re.M), shown
@@ -106,6 +111,7 @@ def test_a_node_keeps_its_indexes_on_an_emptied_store(store):
 def test_an_upgrade_keeps_the_places(store):
     a = node(store, "a").start()
     session = a.post("/sessions", {}).json()["session_id"]
+    g.wait_until(lambda: is_whole(a), 20, "the place is whole")
     before = fleet(a)["places"]
     a.log_start = len(a.log())
     a.signal(signal.SIGUSR2)

@@ -43,7 +43,7 @@ def test_only_the_node_of_the_block_makes_a_first_entry(store):
         assert d.claim(7, "a", block=1)["verdict"] == "unknown"
         assert d.claim(7, "a", beat=3)["verdict"] == "alive"
         a = d.claim(7, "a")
-        assert (a["verdict"], a["owner"], a["whole"]) == ("done", "a", True)
+        assert (a["verdict"], a["owner"], a["whole"]) == ("done", "a", False)
         assert a["epoch"] > 1_700_000_000_000
 
 
@@ -151,7 +151,7 @@ def test_a_place_with_newer_records_is_not_claimed_by_an_older_node(store):
         d.watch()
         assert d.renew("a", [7, a["epoch"], False, 4])["refused"] == []
         assert [x["version"] for x in d.changes(lambda entries: entries)] == [4]
-        d.renew("a", [7, a["epoch"], False, 3])
+        d.renew("a", [7, a["epoch"], True, 3])
         seen = d.claim(7, "b", beat=3, reads=3)
         assert (seen["verdict"], seen["version"]) == ("newer", 4)
         assert d.claim(7, "b", beat=3, reads=4)["verdict"] == "done"
@@ -280,6 +280,7 @@ def test_random_calls_have_the_same_answers_from_a_server_and_a_file(server, tmp
     "redis.call('HGET', KEYS[2], 'value') ~= ARGV[1]",
     "is[4] ~= '1' and is[1] ~= ARGV[1] and ARGV[4] ~= '1' and not forgotten",
     "whole, base = '0', ARGV[3]",
+    "if not p[2] then whole = '0' end",
     "if p[1] ~= ARGV[1] then return {'fenced', p[2] or '0'} end\nlocal refused",
     "if p[1] ~= ARGV[1] then return {'fenced', p[2] or '0'} end\nif ARGV[3]",
     "if p[1] ~= ARGV[1] then return {'fenced', p[2] or '0'} end\nlocal epoch",
@@ -376,6 +377,7 @@ class World:
         driver.put("block:0", "a", 1)
         for place in (1, 2):
             self.nodes[0].own(place, driver.claim(place, "a"))
+            self.nodes[0].renew(place, whole=True)
         self.replicate()
 
     def replicate(self):
@@ -471,7 +473,7 @@ def test_a_claim_is_on_a_replica_before_its_answer(tmp_path):
         e = d.begin(7, "a")
         assert two.ask("HGET", "rg:test:place:{7}", "epoch") == str(e)
         two.process.send_signal(signal.SIGSTOP)
-        claim = d.later("claim", place=7, block=0, me="a", beat=1, known=0, reads=0)
+        claim = d.later("claim", place=7, block=0, me="a", beat=2, known=0, reads=0)
         assert d.renew("a", [7, e, False, 0])["verdict"] == "done" and not d.answered    # not delayed by the claim
         a = claim()
         assert a["verdict"] == "lost" and "no replica" in a["why"]
