@@ -31,7 +31,7 @@ enum join_step {
     JOINED,
 };
 
-/* The beat of a node that may live, and since when it stands still. */
+/* The beat of a node that may live, and since when it has not changed. */
 struct node_watch {
     char instance[ENTRY_TEXT_MAX]; /* "": nothing is watched */
     uint64_t beat, since_ms;

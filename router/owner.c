@@ -14,8 +14,8 @@ static bool has_places(const struct place_table *t, uint32_t block)
     return false;
 }
 
-/* Whether a place that the table lacks may have sessions: the table lacks nodes, or the store has
- * lost all places of a node's block. */
+/* Whether a place that the table lacks may have sessions: the store has lost it, or all places of a
+ * node's block, or the table lacks nodes. */
 static bool may_exist(const struct place_table *t, uint32_t index)
 {
     struct fleet_node node;
@@ -23,7 +23,7 @@ static bool may_exist(const struct place_table *t, uint32_t index)
     if (place_table_self(t) == FLEET_NO_NODE)
         return true;
     if (has_places(t, index / FLEET_BLOCK_SIZE))
-        return place_table_own_epoch(t, index) != 0; /* this node claims it again */
+        return place_table_had(t, index) || place_table_own_epoch(t, index) != 0;
     for (uint32_t slot = 0; slot < FLEET_NODES_MAX; slot++) {
         if (place_table_node(t, slot, &node) && node.block == index / FLEET_BLOCK_SIZE)
             return true;

@@ -175,6 +175,11 @@ void place_table_remove(struct place_table *t, uint32_t index)
     count_change(t);
 }
 
+bool place_table_had(const struct place_table *t, uint32_t index)
+{
+    return load_word(&t->places[find_row(t, index)].key) != 0;
+}
+
 /* --- nodes --- */
 
 /* Copies the words of a row that no change is within. False: it is free, or its change does not

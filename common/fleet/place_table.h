@@ -77,6 +77,9 @@ uint32_t place_table_generation(const struct place_table *t);
 /* False: the store has no such place, or this node has not read the store yet. */
 bool place_table_find(const struct place_table *t, uint32_t index, struct fleet_place *ret);
 
+/* True if the store has such a place, or had it when the table was read before. */
+bool place_table_had(const struct place_table *t, uint32_t index);
+
 /* False: no node has this slot. A node keeps its slot while this gateway runs, unless it is lost,
  * owns no place, and others need the slot. */
 bool place_table_node(const struct place_table *t, uint32_t slot, struct fleet_node *ret);
