@@ -214,6 +214,7 @@ static void finish_join(struct fleet_keeper *k)
     }
     k->step = JOINED;
     place_table_set_self(k->table, slot);
+    place_table_set_reached(k->table, clock_boot_ms()); /* the store has just answered */
     (void)snprintf(remark, sizeof(remark), "node %s of fleet %s, indexes from %u", k->name,
                    k->url.name, k->entry.block * FLEET_BLOCK_SIZE);
     child_ready(&k->child, remark);

@@ -173,7 +173,7 @@ static bool reaches_store(const struct supervisor *s)
     uint64_t reached_ms = s->fleet ? place_table_reached_ms(s->fleet) : 0;
     uint64_t away_ms = clock_boot_ms() - reached_ms;
 
-    if (reached_ms == 0 || away_ms <= (uint64_t)s->config->fleet_lease_ms) /* 0: joined just now */
+    if (!s->fleet || away_ms <= (uint64_t)s->config->fleet_lease_ms)
         return true;
     log_error(NULL, "not upgrading, because the store of the fleet does not answer",
               LOG_U("for_ms", away_ms));

@@ -367,8 +367,10 @@ static void file_append(struct store *store, uint32_t place, uint64_t epoch,
         if (why == STORE_DONE)
             why = add_record(s, log, &at[i]);
         if (why != STORE_DONE)
-            refused[a.n_refused++] =
-                (struct store_refusal){.i = i, .verdict = why, .next = log->first + log->records.n};
+            refused[a.n_refused++] = (struct store_refusal){
+                .i = i,
+                .verdict = why,
+                .next = log->records.n ? log->first + log->records.n : at[i].first};
     }
     if (p->e.epoch != epoch)
         a = (struct store_answer){.verdict = STORE_FENCED, .base = p->base};

@@ -33,6 +33,13 @@ def held(gateway):
     return gateway.metrics()["rollgate_fleet_held_requests"]
 
 
+def released(gateway, place):
+    """Waits until the gateway knows that no node owns the place."""
+    def is_free():
+        return not any(p["index"] == place and p["node"] for p in gateway.get("/fleet", headers=AS_ADMIN).json()["places"])
+    g.wait_until(is_free, what="the place is released")
+
+
 def code(answer):
     error = answer.json()["error"]
     return error.get("code") or error["type"]
@@ -122,6 +129,7 @@ def test_a_request_is_held_until_a_node_claims_its_place(front):
         path = f"/sessions/{ID % (7 * 256)}"
         assert a.get(path, headers=AS_ADMIN).json()["worker"] == 7
         x.release(7 * 256)
+        released(a, 7 * 256)
         later = Later(lambda: a.post(f"{path}/fork", {"n": 1}, headers=AS_ADMIN))
         g.wait_until(lambda: held(a) == 1, what="it is held")
         y.claim(7 * 256)
@@ -141,6 +149,7 @@ def test_a_hold_ends_with_no_owner(tmp_path):
         path = f"/sessions/{ID % (7 * 256)}"
         g.wait_until(lambda: front["a"].get(path, headers=AS_ADMIN).status == 200, what="the place is known")
         x.release(7 * 256)
+        released(front["a"], 7 * 256)
         answer = front["a"].get(path, headers=AS_ADMIN)
         assert (answer.status, code(answer), answer.headers["x-should-retry"]) == (503, "no_owner", "true") and answer.headers["Retry-After"]
         assert front["a"].get(path).status == 401     # without a key nothing is held

@@ -33,7 +33,7 @@ static double untold(const struct processed *p)
     if (t <= 1)
         return mass * exp((double)l->at[l->n - 1] * (1 / t - 1) - (double)l->at[0] / t);
     if (p->vocab_size == 0)
-        return INFINITY;
+        return HUGE_VAL;
     return others * exp((log(mass / others) - (double)l->at[0]) / t);
 }
 
