@@ -87,7 +87,8 @@ class Victim:
 
 def longest_hold_ms(gateway, kind=""):
     """Of the worker's loop since its start; cpu_: of it, on a processor."""
-    return 1000 * gateway.metrics()[f'rollgate_loop_hold_{kind}max_seconds{{process="worker-0"}}']
+    name = f'rollgate_loop_hold_{kind}max_seconds{{process="worker-0"}}'
+    return 1000 * g.wait_until(lambda: name in (m := gateway.metrics()) and m, what="the worker's first figures")[name]
 
 
 def holds_within(limit_ms, play, what=""):
