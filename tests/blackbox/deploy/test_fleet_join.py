@@ -3,7 +3,6 @@ import json
 import re
 import signal
 import subprocess
-import time
 
 import pytest
 
@@ -182,7 +181,7 @@ def test_a_store_that_was_away_or_emptied_gets_its_places_again(store):
     store.stop()
     a.wait_line("the store does not answer")
     a.allow("not upgrading")
-    time.sleep(1.5)     # more than a lease without an answer
+    g.pause(1.5, "more than a lease passes without an answer")
     a.signal(signal.SIGUSR2)
     a.wait_line("not upgrading, because the store")
     store.start()       # its data are gone
