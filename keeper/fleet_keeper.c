@@ -1,10 +1,10 @@
 /*
  * The keeper's process (fleet_keeper.h).
  *
- *   start   opening.c, then the steps of join.c
- *   beat    every fifth of the lease: the places are renewed, and all entries are listed again,
- * which is how the beats of other nodes are seen drain   it stops at once: the supervisor ends it
- * after the workers
+ *   start    opening.c, then the steps of join.c
+ *   beat     every fifth of the lease: renews the places and lists all entries again, which shows
+ *            the beats of other nodes
+ *   drain    stops at once: the supervisor ends the keeper after the workers
  */
 #include "keeper/fleet_keeper.h"
 

@@ -27,7 +27,7 @@ void fleet_view_done(struct fleet_view *v)
     buf_done(&v->fleet);
 }
 
-/* Copies a name; one that is too long is none that a node of ours has. */
+/* Copies a name. A name that is too long becomes "": no node has it. */
 static void copy_name(char ret[FLEET_NAME_MAX], struct str name)
 {
     (void)snprintf(ret, FLEET_NAME_MAX, "%.*s",
@@ -63,7 +63,6 @@ static void add_block(struct fleet_view *v, uint32_t block, const struct store_e
 
     if (!b) {
         b = mem_zalloc(sizeof(*b));
-        b->block = block;
         (void)snprintf(b->key, sizeof(b->key), "%u", block);
         (void)map_set(&v->blocks, str_cstr(b->key), b);
     }

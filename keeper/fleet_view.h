@@ -1,7 +1,7 @@
 /*
- * struct fleet_view: the entries of the store as the keeper has seen them last, and since when each
- * beat stands still. Lists come again and again (store_watch); an entry that a list lacks is gone.
- * Pure: times are the caller's, on clock_boot_ms.
+ * struct fleet_view: the entries of the store as the keeper has seen them last, and since when
+ * each beat has not changed. Lists come again and again (store_watch); an entry that a list lacks
+ * is gone. Pure: times are the caller's, on clock_boot_ms.
  */
 #ifndef RG_KEEPER_FLEET_VIEW_H
 #define RG_KEEPER_FLEET_VIEW_H
@@ -27,8 +27,7 @@ struct seen_node {
 };
 
 struct seen_block {
-    char key[16]; /* its number */
-    uint32_t block;
+    char key[16];               /* its number */
     char owner[FLEET_NAME_MAX]; /* "": free */
     uint64_t edition;
     uint32_t round;
@@ -64,7 +63,7 @@ void fleet_view_add(struct fleet_view *v, const struct store_entry *e, uint64_t 
 /* A list has ended: removes what was reported neither by it nor since the list before. */
 void fleet_view_end_list(struct fleet_view *v, uint64_t now_ms);
 
-/* The connection broke: beats that stood still meanwhile say nothing. */
+/* The connection broke: a beat that did not change meanwhile proves nothing. */
 void fleet_view_interrupt(struct fleet_view *v);
 
 /* NULL: the store has no such entry. */

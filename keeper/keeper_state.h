@@ -5,6 +5,7 @@
  *     opening.c        the node's files, and the check of the server
  *     join.c           the way from the first connection to the first place
  *     ownership.c      claims and renewals
+ *     fleet_figures.c  metrics
  */
 #ifndef RG_KEEPER_KEEPER_STATE_H
 #define RG_KEEPER_KEEPER_STATE_H
@@ -110,7 +111,8 @@ void join_restore(struct fleet_keeper *k);
 
 /* --- ownership.c --- */
 
-/* Claims places of the node's block until `wanted` are owned. Returns the number that are owned. */
+/* Claims all places of the node's block that the store has and no other node owns. Then claims new
+ * ones until `wanted` are owned or claimed. Returns the number that are owned now. */
 size_t ownership_claim_block(struct fleet_keeper *k, size_t wanted);
 
 /* Claims places that workers of this node need and that no other node owns. */

@@ -43,15 +43,23 @@ bool opening_read_keys(struct fleet_keeper *k)
     return !fleet_entry_is_same(&before, &k->common);
 }
 
+/* Replaces a file of the state folder. */
+static int write_state(const char *path, struct str text, struct err *e)
+{
+    char aside[STATE_PATH_MAX + 8];
+
+    (void)snprintf(aside, sizeof(aside), "%s.new", path);
+    return file_write(path, aside, text, true) ? err_sys(e, ERR_IO, "cannot write %s", path) : 0;
+}
+
 /* Reads the instance, a random name of the state folder, which is made once. */
 static int read_instance(struct fleet_keeper *k, struct err *e)
 {
-    char path[STATE_PATH_MAX], aside[STATE_PATH_MAX + 8];
+    char path[STATE_PATH_MAX];
     struct buf text = {0};
     struct ids *ids;
 
     (void)snprintf(path, sizeof(path), "%s/fleet-instance", k->h->state_dir);
-    (void)snprintf(aside, sizeof(aside), "%s.new", path);
     if (file_read(path, 1024, &text, e) == 0 && text.len == INSTANCE_HEX) {
         memcpy(k->entry.instance, text.p, INSTANCE_HEX);
         buf_done(&text);
@@ -63,9 +71,7 @@ static int read_instance(struct fleet_keeper *k, struct err *e)
         return -1;
     ids_hex(ids, k->entry.instance, INSTANCE_HEX / 2);
     ids_free(ids);
-    if (file_write(path, aside, str_of(k->entry.instance, INSTANCE_HEX), true))
-        return err_sys(e, ERR_IO, "cannot write %s", path);
-    return 0;
+    return write_state(path, str_of(k->entry.instance, INSTANCE_HEX), e);
 }
 
 static void block_path(const struct fleet_keeper *k, char ret[STATE_PATH_MAX])
@@ -95,7 +101,7 @@ static int read_block(struct fleet_keeper *k, struct err *e)
 
 int opening_keep_block(struct fleet_keeper *k, struct err *e)
 {
-    char path[STATE_PATH_MAX], aside[STATE_PATH_MAX + 8], text[16];
+    char path[STATE_PATH_MAX], text[16];
 
     if (k->kept_block == k->entry.block)
         return 0;
@@ -103,10 +109,9 @@ int opening_keep_block(struct fleet_keeper *k, struct err *e)
         log_error(NULL, "this node has other indexes now, ignoring its sessions of before",
                   LOG_U("from_index", k->kept_block * FLEET_BLOCK_SIZE));
     block_path(k, path);
-    (void)snprintf(aside, sizeof(aside), "%s.new", path);
     (void)snprintf(text, sizeof(text), "%u", k->entry.block);
-    if (file_write(path, aside, str_cstr(text), true))
-        return err_sys(e, ERR_IO, "cannot write %s", path);
+    if (write_state(path, str_cstr(text), e))
+        return -1;
     k->kept_block = k->entry.block;
     return 0;
 }

@@ -106,7 +106,7 @@ int fleet_settings_resolve(struct config *c, const char *listens, struct err *e)
     if (!c->fleet_node)
         c->fleet_node = name_host();
     if (!is_node_name(c->fleet_node))
-        return err_set(e, ERR_CONFIG, "the host has no name: set --fleet-node");
+        return err_set(e, ERR_CONFIG, "the host's name cannot be a node's: set --fleet-node");
     if (!c->fleet_address) {
         if (!is_address(str_cstr(listens)))
             return err_set(e, ERR_CONFIG,

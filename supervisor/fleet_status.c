@@ -84,9 +84,10 @@ int fleet_status_command(int argc, char **argv)
         status = gateway_client_call(client, "GET", "/fleet", STR(""), &answer);
     if (!client)
         fprintf(stderr, "rollgate fleet: %.*s", (int)mistakes.len, mistakes.p);
-    else if (status != 200 || json_parse(&arena, buf_str(&answer), &fleet, &e))
+    else if (status != 200 || json_parse(&arena, buf_str(&answer), &fleet, &e)) {
         fprintf(stderr, "rollgate fleet: %d %.*s\n", status, (int)answer.len, answer.p);
-    else if (json)
+        status = 0;
+    } else if (json)
         printf("%.*s\n", (int)answer.len, answer.p);
     else
         print_status(fleet);

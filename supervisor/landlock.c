@@ -256,7 +256,7 @@ static void allow_store(const struct rules *r, const struct config *c)
     struct str password = option_of(str_cstr(c->fleet ? c->fleet : ""), STR("password_file="), '&');
 
     if (password.len > 0)
-        allow_around(r, password, READ);
+        allow_readable(r, password);
 }
 
 /* Allows the file with the engines' addresses, or the key file of the router that returns them. */

@@ -74,7 +74,7 @@ static void end_workers(struct supervisor *s)
 }
 
 /* The keeper renews the places of this node until the workers have ended. Without a keeper the
- * deadline of the workers goes on, which is that of whatever else is awaited. */
+ * workers' deadline remains, and covers whatever else is awaited. */
 static void end_keeper(struct supervisor *s)
 {
     if (spawn_signal(s, ROLE_KEEPER, SIGTERM) > 0)

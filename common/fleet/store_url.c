@@ -19,7 +19,7 @@ static int refuse(struct err *e, const char *fault, struct str value)
                    (int)(value.len > 100 ? 100 : value.len), value.p ? value.p : "", FORM);
 }
 
-/* Fails without the value: what stands there may be a password. */
+/* Fails without showing the value, which may be a password. */
 static int refuse_unseen(struct err *e, const char *fault)
 {
     return err_set(e, ERR_CONFIG, "the store's URL: %s; the form is %s", fault, FORM);
