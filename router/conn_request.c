@@ -41,8 +41,8 @@ static void keep_request(struct conn *c, const struct http1_head *h, const struc
     c->repeatable = c->hub->heritage->fleet && is_repeatable(h);
 }
 
-/* A call whose client left before it was begun. Nobody would hear the answer, and a worker would
- * drop it for that when it had read the body; what workers of others would do is theirs to say. */
+/* Reports whether the client of a call left before the call began. A worker would read the body and
+ * then drop the call. False if workers of other gateways may serve it: their settings decide. */
 static bool is_abandoned(const struct conn *c, const struct http1_head *h)
 {
     const struct config *config = c->hub->config;

@@ -15,6 +15,7 @@
 #include "router/hub.h"
 #include "router/node_gate.h"
 #include "router/route.h"
+#include "router/upstreams.h"
 
 const struct keys *gate_keys(const struct hub *h)
 {
@@ -133,7 +134,7 @@ int gate_check(const struct conn *c, const struct http1_head *h, const struct ro
     }
     if (node_gate_find(c->hub, h, route, ret_upstream, e) != 0)
         return -1;
-    if (node_gate_leaves(*ret_upstream)) /* whose keys are its own */
+    if (upstreams_is_peer(*ret_upstream)) /* the peer checks its own keys */
         return 0;
     return check_keys(c->hub, h, route, e);
 }

@@ -35,19 +35,24 @@ static bool is_due(struct conn *c, bool changed, uint64_t now_ms)
            now.epoch != c->hold.epoch;
 }
 
-static uint64_t sum_own_places(const struct place_table *t)
+/* Hashes the places that this node owns, in any order. */
+static uint64_t hash_own_places(const struct place_table *t)
 {
     struct fleet_own_place own;
     uint64_t sum = 0;
 
-    for (size_t at = 0; place_table_next_own(t, &at, &own);)
-        sum += own.epoch * ((uint64_t)own.index + 1);
+    for (size_t at = 0; place_table_next_own(t, &at, &own);) {
+        const uint64_t row[] = {own.index, own.epoch};
+
+        if (own.epoch != 0)
+            sum += str_hash(str_of((const char *)row, sizeof(row)), 0);
+    }
     return sum;
 }
 
 static void recall_lent(struct hub *h)
 {
-    uint64_t sum = sum_own_places(h->heritage->fleet);
+    uint64_t sum = hash_own_places(h->heritage->fleet);
 
     if (sum != h->own_places)
         lendings_recall(h->lendings);

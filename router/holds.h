@@ -16,7 +16,7 @@ struct hub;
 /* Begins to watch the place table. Does nothing without a fleet. */
 void holds_init(struct hub *h);
 
-/* Stops watching. No request may be held. */
+/* Stops watching the place table. Held requests are not tried again. */
 void holds_done(struct hub *h);
 
 /* Whether a request that has no owner is to be held: not after --fleet-hold, and not by a router

@@ -63,7 +63,7 @@ struct hub {
     struct list_head held;        /* conns in state HELD */
     struct loop_timer hold_timer; /* timer of holds.c */
     uint32_t fleet_generation;    /* generation of the place table at the last look */
-    uint64_t own_places;          /* a sum over the places that this node owns */
+    uint64_t own_places;          /* hash of the places that this node owns */
     bool draining;
     void (*on_empty)(struct hub *h); /* draining, and the last connection was closed */
     int spare_pipes[HUB_SPARE_PIPES][2];

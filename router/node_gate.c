@@ -18,11 +18,6 @@ uint32_t node_gate_place(const struct route *route)
     return route->kind == ROUTE_DISPATCHER ? FLEET_DISPATCHER : route->index;
 }
 
-bool node_gate_leaves(int upstream)
-{
-    return upstreams_is_peer(upstream);
-}
-
 /* Logs what is wrong with the nodes' settings: no client is at fault. A gateway without other nodes
  * logs nothing, as only a client can have sent it. */
 static int refuse_node(const struct hub *h, const struct err *e)
@@ -79,28 +74,33 @@ static int check_forwarded(const struct hub *h, const struct http1_head *head,
     return 0;
 }
 
+/* Reports whether a different node, not a `rollgate route`, forwarded the request. */
+static bool is_by_node(struct str by)
+{
+    return by.len > 0 && !str_eq_nocase(by, STR(HTTP1_ROUTE));
+}
+
 /* Refuses a request that a different node forwarded here, for a place that this node does not own:
  * that node looks again (answer.c). */
-static int refuse_forwarded(const struct hub *h, struct str by, const struct route *route,
-                            const struct owner *owner, struct err *e)
+static int refuse_forwarded(const struct hub *h, struct str by, const struct owner *owner,
+                            struct err *e)
 {
     struct fleet_node self;
 
-    (void)err_set(e, ERR_MISDIRECTED,
-                  "this node does not own the place of worker index %u; the epoch that it knows is "
-                  "%llu",
-                  route->index, (unsigned long long)owner->epoch);
+    (void)err_set(
+        e, ERR_MISDIRECTED,
+        "this node does not own the place of this request; the epoch that it knows is %llu",
+        (unsigned long long)owner->epoch);
     if (!place_table_node(h->heritage->fleet, place_table_self(h->heritage->fleet), &self) ||
         !str_eq_c(by, self.name))
         return -1;
     (void)err_set(e, ERR_MISDIRECTED,
                   "this node's own request came back to it: correct --fleet-address of the node "
-                  "that owns worker index %u",
-                  route->index);
+                  "that owns the place of this request");
     return refuse_node(h, e);
 }
 
-/* The upstream for an owner, which is not OWNER_UNKNOWN; -1: there is none now. */
+/* Returns the upstream for an owner, which is not OWNER_UNKNOWN; -1: there is none now. */
 static int upstream_of_owner(const struct hub *h, const struct route *route,
                              const struct owner *owner)
 {
@@ -124,8 +124,8 @@ static int find_in_fleet(const struct hub *h, const struct http1_head *head,
     if (route->kind == ROUTE_ANY)
         return 0;
     owner = owner_find(h->heritage->fleet, node_gate_place(route));
-    if (owner.kind != OWNER_SELF && by.len > 0 && !str_eq_nocase(by, STR(HTTP1_ROUTE)))
-        return refuse_forwarded(h, by, route, &owner, e);
+    if (owner.kind != OWNER_SELF && is_by_node(by))
+        return refuse_forwarded(h, by, &owner, e);
     if (owner.kind == OWNER_UNKNOWN)
         return err_set(e, ERR_UNKNOWN_SESSION, "no node of the fleet has worker index %u",
                        route->index);
@@ -139,8 +139,7 @@ static int find_in_fleet(const struct hub *h, const struct http1_head *head,
 static int find_upstream(const struct hub *h, const struct http1_head *head,
                          const struct route *route, int *ret, struct err *e)
 {
-    struct str by = http1_known(head, HTTP1_FORWARDED);
-    bool forwarded = by.len > 0 && !str_eq_nocase(by, STR(HTTP1_ROUTE));
+    bool forwarded = is_by_node(http1_known(head, HTTP1_FORWARDED));
 
     *ret = -1;
     if (route->kind == ROUTE_DISPATCHER)

@@ -19,9 +19,6 @@ struct route;
 int node_gate_find(const struct hub *h, const struct http1_head *head, const struct route *route,
                    int *ret_upstream, struct err *e);
 
-/* Whether the upstream is a different node. */
-bool node_gate_leaves(int upstream);
-
 /* The place of a request that is a worker's or the dispatcher's (place_table.h). */
 uint32_t node_gate_place(const struct route *route);
 

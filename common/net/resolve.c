@@ -154,7 +154,7 @@ static void on_answer(struct loop_io *io, unsigned events)
     job_drop(r);
 }
 
-/* Keeps the addresses of a list, which it frees, or of none (NULL). */
+/* Keeps the addresses of the list, and frees it. NULL: keeps no address. */
 static void keep_list(struct resolve *r, struct addrinfo *list)
 {
     keep_addresses(r, list);

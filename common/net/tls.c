@@ -150,7 +150,7 @@ void tls_session_free(struct tls_session *s)
     free(s);
 }
 
-/* Lets mbedTLS write to the socket. */
+/* Writes to the socket for mbedTLS. */
 static int on_send(void *ctx, const unsigned char *p, size_t n)
 {
     const struct tls *t = ctx;
@@ -161,7 +161,7 @@ static int on_send(void *ctx, const unsigned char *p, size_t n)
     return errno == EAGAIN || errno == EINTR ? MBEDTLS_ERR_SSL_WANT_WRITE : -1;
 }
 
-/* Lets mbedTLS read from the socket. Checks the limit here, because mbedTLS skips some alerts
+/* Reads from the socket for mbedTLS. Checks the limit here, because mbedTLS skips some alerts
  * without returning. */
 static int on_receive(void *ctx, unsigned char *p, size_t n)
 {
