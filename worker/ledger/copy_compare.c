@@ -149,11 +149,9 @@ void copy_compare(struct copy_place *p)
 
 /* --- reading back --- */
 
-static void refuse_log(struct copy_log *l, const char *why)
+static void lose_differing(struct copy_log *l, const char *why)
 {
-    l->lost = true;
-    copy_set_stored(l, l->numbers.n);
-    list_remove(&l->behind);
+    copy_mark_lost(l);
     log_error(&(struct log_scope){.session = copy_log_id(l)},
               "the fleet's store has other records of a session: the session is lost",
               LOG_T("error", why));
@@ -182,7 +180,7 @@ static bool add_records(struct copy_place *p, struct str id, size_t from,
 
     if (l && l->numbers.n > 0 && from + 1 == l->numbers.n && a->first == from && a->n_texts > 0) {
         if (!is_same(l, from, a->texts[0])) {
-            refuse_log(l, "the last common record differs");
+            lose_differing(l, "the last common record differs");
             return false;
         }
         i = 1;
@@ -194,7 +192,7 @@ static bool add_records(struct copy_place *p, struct str id, size_t from,
         }
         l = copy_find(c, id);
         if (l)
-            refuse_log(l, e.text);
+            lose_differing(l, e.text);
         else
             log_error(&(struct log_scope){.session = id},
                       "a record of the fleet's store does not fit", LOG_T("error", e.text));

@@ -15,7 +15,7 @@ enum {
     COPY_FRESH_MAX = 16 << 20,    /* bytes of one turn that are sent from memory */
     COPY_FRESH_KEPT = 256 << 10,  /* memory that an empty buffer keeps */
     COPY_IN_FLIGHT_MAX = 8 << 20, /* bytes from the journal without an answer */
-    COPY_TICK_MS = 50,            /* how often the keeper's table is looked at */
+    COPY_TICK_MS = 50,            /* interval of looks at the keeper's table */
     COPY_FULL_MS = 1000,          /* pause after the store was full */
 };
 
@@ -84,6 +84,9 @@ void copy_set_stored(struct copy_log *l, size_t n);
 void copy_send_later(struct copy_log *l);
 void copy_send_again(struct copy_log *l, size_t n);
 void copy_end_drop(struct copy_log *l);
+
+/* Marks the session as lost: nothing of it is sent any more. */
+void copy_mark_lost(struct copy_log *l);
 void copy_end_wait(struct second_copy *c, struct copy_wait *w, const struct err *why);
 void copy_run_due(struct second_copy *c);
 void copy_check_waits(struct copy_log *l);

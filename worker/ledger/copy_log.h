@@ -33,7 +33,7 @@ struct copy_log {
     bool rewrite;  /* the store's log is deleted first, then sent from the start; ended: by its last
                     * record alone */
     bool seen;     /* by the comparison under way */
-    bool dropping; /* nobody needs it */
+    bool dropping; /* the session is not needed any more */
     bool drop_sent;
     struct list_item behind; /* among the logs that have more to send */
     struct list_head waits;  /* struct copy_wait */

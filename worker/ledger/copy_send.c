@@ -35,11 +35,9 @@ struct copy_batch {
 
 /* --- answers --- */
 
-static void refuse_conflict(struct copy_log *l, size_t n)
+static void lose_conflicting(struct copy_log *l, size_t n)
 {
-    l->lost = true;
-    copy_set_stored(l, l->numbers.n);
-    list_remove(&l->behind);
+    copy_mark_lost(l);
     log_error(&(struct log_scope){.session = copy_log_id(l)},
               "the fleet's store has other bytes of a record: the session is lost",
               LOG_U("record", n));
@@ -53,7 +51,7 @@ static void use_refusal(const struct sent_batch *b, const struct store_refusal *
     if (b->call < l->reset || l->lost)
         return;
     if (r->verdict == STORE_CONFLICT) {
-        refuse_conflict(l, b->records[r->i].n);
+        lose_conflicting(l, b->records[r->i].n);
         return;
     }
     l->trimmed = false;
@@ -208,11 +206,9 @@ int copy_read_journal(const struct copy_log *l, size_t from, size_t n, struct bu
 }
 
 /* The journal cannot be read: the session cannot have a second copy. */
-static void refuse_unread(struct copy_log *l, const struct err *e)
+static void lose_unread(struct copy_log *l, const struct err *e)
 {
-    l->lost = true;
-    copy_set_stored(l, l->numbers.n);
-    list_remove(&l->behind);
+    copy_mark_lost(l);
     log_error(&(struct log_scope){.session = copy_log_id(l)},
               "a record for the fleet's store cannot be read: the session is lost",
               LOG_T("error", e->text));
@@ -227,7 +223,7 @@ static void send_from_journal(struct copy_place *p, struct copy_log *l)
     struct err e = {0};
 
     if (copy_read_journal(l, l->sent, n, &bytes, ends, &e)) {
-        refuse_unread(l, &e);
+        lose_unread(l, &e);
     } else {
         for (size_t i = 0; i < n; i++) {
             add_to_batch(p, &v, l, str_of(bytes.p + at, ends[i] - at));
@@ -313,7 +309,7 @@ static void send_ended(struct copy_place *p, struct copy_log *l)
 /* Sends a piece of the log. It leaves the list when all is sent. */
 static void send_piece(struct copy_place *p, struct copy_log *l)
 {
-    if (l->dropping) {
+    if (l->dropping || l->drop_sent) { /* nothing follows a drop before its answer */
         if (!l->drop_sent)
             send_drop(p, l, false);
         l->drop_sent = true;

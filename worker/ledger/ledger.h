@@ -84,7 +84,8 @@ void ledger_release_call(struct ledger *l, struct str session_id, uint64_t call)
 /* The session is over: its last record is all that is needed, here and in the fleet's store. */
 void ledger_end_session(struct ledger *l, struct str session_id);
 
-/* Nobody needs the session. False: the fleet's store has its log yet; ask again later. */
+/* The session is not needed any more. False: the fleet's store still has its log; ask again later.
+ */
 bool ledger_drop_session(struct ledger *l, struct str session_id);
 
 /* The journal of place `index` has the record as that number of its session, and is replayed. The

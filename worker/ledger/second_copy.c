@@ -135,7 +135,14 @@ bool second_copy_drop_session(struct second_copy *c, struct str session)
     return false;
 }
 
-/* The store has no log of it any more. */
+void copy_mark_lost(struct copy_log *l)
+{
+    l->lost = true;
+    copy_set_stored(l, l->numbers.n);
+    list_remove(&l->behind);
+}
+
+/* Ends a drop: the store has deleted the log. */
 void copy_end_drop(struct copy_log *l)
 {
     struct second_copy *c = l->place->copy;
@@ -171,8 +178,7 @@ static int fail_place(const struct copy_place *p, struct err *e)
 {
     if (p->state == COPY_CLOSED || p->state == COPY_FENCED)
         return err_set(e, ERR_OWNER_CHANGED,
-                       "place w%u has another owner, or none: repeat the "
-                       "request",
+                       "place w%u has another owner, or none: repeat the request",
                        (unsigned)p->index);
     return err_set(e, ERR_STORAGE_UNAVAILABLE,
                    "place w%u is being compared with the fleet's store: repeat the request",
@@ -245,7 +251,7 @@ bool second_copy_await(struct second_copy *c, struct str session, struct ledger_
     return false;
 }
 
-/* Its function is called by copy_run_due. */
+/* Ends a wait, with an error if `why` is set. copy_run_due calls its function. */
 void copy_end_wait(struct second_copy *c, struct copy_wait *w, const struct err *why)
 {
     if (why)

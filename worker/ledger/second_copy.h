@@ -6,7 +6,7 @@
  * restart, which the numbers of the journal are not. The session's end may be all that is left.
  *
  * Rules. The journal has a record first, then the store, then the client its answer.
- *   done      Nobody waits for a record alone: an answer waits until the log has all records that
+ *   done      No record is waited for alone: an answer waits until the log has all records that
  *             its session had. A wait that fails changes nothing of the session: a repeated request
  *             gets the recorded answer, which waits again.
  *   short     The store has lost a tail. The session is sent again from there, from the journal.
@@ -16,12 +16,11 @@
  *             claim), or none (another node is the owner). Then all waits fail. If the keeper
  *             renews the same epoch after the refusal, a server refused that was replaced: the
  *             worker connects anew and compares lengths.
- *   lost      Nobody knows what was done. The lengths of all logs are compared before anything
- *             else is sent, and each log goes on at its end.
- *   full      Waits fail; the session is sent again after a pause.
- *   a new epoch, or a new process: the lengths are compared, and the last common record is sent
- *             again, which shows whether its bytes are the same. A log that is longer than the
- *             journal (a power cut took the journal's tail) is read back: `add_back` gets each
+ *   lost      The outcome of calls without an answer is unknown. The lengths of all logs are
+ * compared before anything else is sent, and each log goes on at its end. full      Waits fail; the
+ * session is sent again after a pause. a new epoch, or a new process: the lengths are compared, and
+ * the last common record is sent again, which shows whether its bytes are the same. A log that is
+ * longer than the journal (a power cut took the journal's tail) is read back: `add_back` gets each
  *             record. No request of the place is served before.
  *   an end    A log is trimmed to its last record after that one is in the store. It is deleted
  *             before the journal forgets the session, since a log without a session is read back.
