@@ -193,10 +193,11 @@ class Kept:
         found = []
         for engine, gateway in self.made.values():
             try:
-                found += check(gateway)
+                own = check(gateway)
             except Exception as e:  # a stuck gateway must not keep the others from being ended
-                found.append(f"{type(e).__name__}: {e}")
-            if found:
+                own = [f"{type(e).__name__}: {e}"]
+            found += own
+            if own:
                 print(f"--- log of {gateway.port} ---\n{gateway.log()[-6000:] if gateway.process else ''}")
             gateway.destroy()
             if engine:

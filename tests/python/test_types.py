@@ -94,7 +94,7 @@ def test_the_example_is_strictly_typed():
     assert "Success" in said, said
 
 
-TRAINERS = ["disallow_subclassing_any", "disallow_untyped_defs", "disallow_incomplete_defs", "disallow_untyped_calls"]
+TRAINERS = ["disallow_subclassing_any", "disallow_untyped_defs", "disallow_untyped_calls"]
 
 
 def trainers_examples():
