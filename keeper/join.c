@@ -43,7 +43,19 @@ static void put_fleet(struct fleet_keeper *k)
 
 void join_write_keys(struct fleet_keeper *k)
 {
-    put_fleet(k);
+    k->keys_due = true;
+    if (!k->asking)
+        put_fleet(k);
+}
+
+/* Reports whether the store still lacks the fingerprints of changed keys. */
+static bool lacks_keys(struct fleet_keeper *k)
+{
+    struct fleet_entry stored;
+
+    k->keys_due = k->keys_due && (fleet_entry_read(buf_str(&k->view.fleet), &stored) != 0 ||
+                                  !fleet_entry_is_same(&k->common, &stored));
+    return k->keys_due;
 }
 
 static bool check_fleet(struct fleet_keeper *k)
@@ -270,7 +282,7 @@ void join_restore(struct fleet_keeper *k)
         fail_for_namesake(k, other);
         return;
     }
-    if (k->view.fleet.len == 0)
+    if (k->view.fleet.len == 0 || lacks_keys(k))
         put_fleet(k);
     else if (!n || !n->valid)
         put_node(k);

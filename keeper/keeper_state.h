@@ -55,6 +55,7 @@ struct fleet_keeper {
     bool listing; /* the store is asked for all entries */
 
     uint32_t kept_block; /* that the sessions of the state folder have; FLEET_BLOCKS: none yet */
+    bool keys_due;       /* fingerprints of changed keys are not in the store yet */
     enum join_step step;
     bool asking;             /* a call of the current step has no answer yet */
     uint64_t begun_ms;       /* when the start began */
