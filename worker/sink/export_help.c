@@ -5,7 +5,7 @@
 #include "worker/export/build/export.h"
 #include "worker/plane/call/work.h"
 
-/* Runs the work in a helper thread. */
+/* Runs on a helper thread. */
 static int run_work(void *export, void *tool, struct err *e)
 {
     const struct work_tools *tools = tool;

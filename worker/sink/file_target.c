@@ -1,6 +1,7 @@
-/* --sink file:DIR: one file per session, put there by one rename. If DIR is on a different file
- * system, a task copies the file next to its place (copy_file), then renames the copy. With
- * durability power the copy and its name are on disk before the spooled file is removed. */
+/* Implements --sink file:DIR: one file per session, moved there by one rename. If DIR is on a
+ * different file system, a task copies the file into DIR under a temporary name (copy_file), then
+ * renames the copy. With --durability power the copy and its name are on disk before the spooled
+ * file is removed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,11 +21,11 @@ struct files {
     struct target *target;
     char *dir;
     char *part, *whole;    /* paths of the file that is sent */
-    int from, to;          /* descriptors of a copy to a different file system */
-    struct disk_wait disk; /* durability power: the first copy makes its syncer */
+    int from, to;          /* descriptors of the copy; -1: not open */
+    struct disk_wait disk; /* --durability power: the first copy starts its thread */
 };
 
-/* A folder that does not exist may be made. */
+/* Checks that DIR is writable if it exists. files_open makes a missing folder. */
 static int files_check(struct str spec, struct err *e)
 {
     char *dir = mem_strndup(spec.p ? spec.p : "", spec.len);
@@ -36,7 +37,7 @@ static int files_check(struct str spec, struct err *e)
     return rc;
 }
 
-/* Opens the target. Without DIR: state folder/trajectories. */
+/* Opens the target. Without DIR, uses STATE/trajectories. */
 static int files_open(struct target *t, struct str spec, struct err *e)
 {
     struct files *f;
@@ -88,8 +89,8 @@ static void files_close(struct target *t)
     free(f);
 }
 
-/* why NULL: it is there. */
-static void done(struct files *f, const struct err *why)
+/* Ends the sending of the file. why: the error; NULL: the file is in DIR. */
+static void finish_file(struct files *f, const struct err *why)
 {
     if (why)
         (void)unlink(f->part);
@@ -97,9 +98,8 @@ static void done(struct files *f, const struct err *why)
     target_done(f->target, why);
 }
 
-/* Handles a folder that is in the place of this session's file: the file waits, and others do not
- * wait for it. */
-static void name_taken(struct files *f)
+/* Postpones the file, since a folder has its name in DIR. Other files do not wait for it. */
+static void postpone_file(struct files *f)
 {
     struct err e = {0};
 
@@ -121,7 +121,7 @@ MAY_PAUSE static int copy_bytes(struct files *f, struct err *e)
     return disk_wait_for(&f->disk, f->to, f->part, e);
 }
 
-/* Returns 0 also if a folder has the name: *ret_taken. */
+/* Renames the copy to its final name. Sets *ret_taken and returns 0 if a folder has that name. */
 MAY_PAUSE static int rename_to_target(struct files *f, bool *ret_taken, struct err *e)
 {
     if (rename(f->part, f->whole)) {
@@ -139,25 +139,25 @@ static void copy_file(void *ctx)
 
     if (copy_bytes(f, &e) == 0 && rename_to_target(f, &taken, &e) == 0) {
         if (taken)
-            name_taken(f);
+            postpone_file(f);
         else
-            done(f, NULL);
-    } else if (e.kind == ERR_CANCELLED) { /* the worker ends: the next one sends it */
+            finish_file(f, NULL);
+    } else if (e.kind == ERR_CANCELLED) { /* the worker ends; the next start sends the file */
         (void)unlink(f->part);
         close_copy(f);
     } else {
-        done(f, &e);
+        finish_file(f, &e);
     }
 }
 
-/* The folder is on another file system. */
+/* Starts the copy to a different file system. */
 static void start_copy(struct files *f, const char *path)
 {
     const struct target_env *env = f->target->env;
     struct err e = {0};
 
     if (env->durable && !f->disk.syncer && disk_wait_init(&f->disk, env->loop, &e)) {
-        done(f, &e);
+        finish_file(f, &e);
         return;
     }
     f->from = open(path, O_RDONLY | O_CLOEXEC);
@@ -167,10 +167,10 @@ static void start_copy(struct files *f, const char *path)
         return;
     }
     (void)err_sys(&e, ERR_IO, "cannot copy to %s", f->part);
-    done(f, &e);
+    finish_file(f, &e);
 }
 
-/* Its folder may have been taken away, and is made again then. */
+/* Renames the file into DIR. Makes DIR again if it was removed. */
 static int move_file(const struct files *f, const char *path)
 {
     if (rename(path, f->whole) == 0)
@@ -181,7 +181,7 @@ static int move_file(const struct files *f, const char *path)
     return rename(path, f->whole);
 }
 
-/* Writes the file as ID.msgpack. */
+/* Moves the file to DIR/ID.msgpack. */
 static void files_send(struct target *t, const char *path)
 {
     struct files *f = t->state;
@@ -193,14 +193,14 @@ static void files_send(struct target *t, const char *path)
     buf_printf(&name, "%s/%s.msgpack", f->dir, t->first->session_id);
     f->whole = buf_take(&name);
     if (move_file(f, path) == 0) {
-        done(f, NULL);
+        finish_file(f, NULL);
     } else if (errno == EXDEV) {
         start_copy(f, path);
     } else if (errno == EISDIR) {
-        name_taken(f);
+        postpone_file(f);
     } else {
         (void)err_sys(&e, ERR_IO, "cannot rename to %s", f->whole);
-        done(f, &e);
+        finish_file(f, &e);
     }
 }
 

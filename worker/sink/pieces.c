@@ -1,7 +1,6 @@
-/* Where the trajectories lie in an exported msgpack file (pieces.h), so that each can be sent by
- * itself without being decoded. It walks over values by their heads alone: a head says how many
- * bytes and how many values follow. Nesting needs no stack; a file that ends early or announces
- * more than COUNT_MAX values is bad. */
+/* Walks over msgpack values by their heads alone: a head gives the number of bytes and of values
+ * that follow. Nesting needs no stack. Bytes that end early, or announce more than COUNT_MAX
+ * values, are invalid. */
 
 #include "worker/sink/pieces.h"
 
@@ -15,7 +14,7 @@ struct in {
     bool bad;
 };
 
-/* The next n bytes, big-endian. */
+/* Reads the next n bytes as a big-endian number. */
 static uint64_t read_be(struct in *r, size_t n)
 {
     uint64_t v = 0;
@@ -37,12 +36,12 @@ static void skip_piece_bytes(struct in *r, uint64_t n)
         r->p += n;
 }
 
-/* What a head byte announces: so many bytes to pass, so many values that follow. */
+/* Content that a head announces: bytes to skip, and the number of values that follow. */
 struct head {
     uint64_t bytes, values;
 };
 
-/* 0xc0 to 0xdf, the heads that are not packed into the byte with their length. */
+/* Reads the rest of a head from 0xc0 to 0xdf, whose length is in the following bytes. */
 static struct head wide_head(struct in *r, unsigned b)
 {
     static const unsigned char fixed[] = {4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 2, 3, 5, 9, 17};
@@ -52,7 +51,8 @@ static struct head wide_head(struct in *r, unsigned b)
     if (b <= 0xc6)
         return (struct head){read_be(r, (size_t)1 << (b - 0xc4)), 0}; /* bin */
     if (b <= 0xc9)
-        return (struct head){read_be(r, (size_t)1 << (b - 0xc7)) + 1, 0}; /* ext: its type, too */
+        return (struct head){read_be(r, (size_t)1 << (b - 0xc7)) + 1,
+                             0}; /* ext: 1 byte more for its type */
     if (b <= 0xd8)
         return (struct head){fixed[b - 0xca], 0};
     if (b <= 0xdb)
@@ -78,8 +78,8 @@ static struct head read_head(struct in *r)
     return wide_head(r, b);
 }
 
-/* One value with all that is inside. */
-static void pass_value(struct in *r)
+/* Skips one value with everything in it. */
+static void skip_value(struct in *r)
 {
     uint64_t left = 1;
 
@@ -93,7 +93,8 @@ static void pass_value(struct in *r)
     }
 }
 
-/* A map's or array's count of members; anything else is bad. */
+/* Reads the head of a map or an array, and returns its number of members. Other values are
+ * invalid. */
 static uint64_t open_count(struct in *r, bool map)
 {
     const unsigned char *at = r->p;
@@ -107,7 +108,7 @@ static uint64_t open_count(struct in *r, bool map)
     return r->bad ? 0 : map ? h.values / 2 : h.values;
 }
 
-/* A key, which must be a string. */
+/* Reads a key. Keys that are not strings are invalid. */
 static struct str read_key(struct in *r)
 {
     const unsigned char *at = r->p;
@@ -121,7 +122,6 @@ static struct str read_key(struct in *r)
     return r->bad ? str_of(NULL, 0) : str_of((const char *)at, h.bytes);
 }
 
-/* Returns -1 and e if it is not a whole export. */
 int pieces_find(struct str envelope, struct pieces *ret, struct err *e)
 {
     const unsigned char *start = (const unsigned char *)envelope.p;
@@ -137,19 +137,20 @@ int pieces_find(struct str envelope, struct pieces *ret, struct err *e)
         for (uint64_t k = 0; k < n && !r.bad; k++) {
             const unsigned char *from = r.p;
 
-            pass_value(&r);
+            skip_value(&r);
             if (!r.bad)
                 *vec_push(ret) = (struct piece){(size_t)(from - start), (size_t)(r.p - from)};
         }
         if (!here)
-            pass_value(&r);
+            skip_value(&r);
     }
     if (r.bad || !found)
         return err_set(e, ERR_IO, "not a whole export");
     return 0;
 }
 
-/* The value that follows as text, when it is a string or a whole number; passed over otherwise. */
+/* Appends the next value to ret and returns true if it is a string or a whole number. Otherwise
+ * skips the value and returns false. */
 static bool read_scalar(struct in *r, struct buf *ret)
 {
     const unsigned char *at = r->p;
@@ -167,7 +168,7 @@ static bool read_scalar(struct in *r, struct buf *ret)
         return !r->bad;
     }
     if (!text) {
-        pass_value(r);
+        skip_value(r);
         return false;
     }
     h = read_head(r);
@@ -178,7 +179,6 @@ static bool read_scalar(struct in *r, struct buf *ret)
     return !r->bad;
 }
 
-/* A member of the envelope, as text; looks no further than the trajectories. */
 bool pieces_note(struct str envelope, const char *key, struct buf *ret)
 {
     const unsigned char *start = (const unsigned char *)envelope.p;
@@ -192,7 +192,7 @@ bool pieces_note(struct str envelope, const char *key, struct buf *ret)
             return false;
         if (str_eq_c(at, key))
             return read_scalar(&r, ret);
-        pass_value(&r);
+        skip_value(&r);
     }
     return false;
 }

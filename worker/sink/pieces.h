@@ -1,7 +1,7 @@
 /*
- * Where each trajectory of a spooled msgpack export lies, so that it can be sent alone without
- * being packed anew. Reads the envelope that worker/export writes (a map whose "trajectories" is an
- * array of maps); format: the public msgpack specification. Bytes in, ranges out.
+ * Finds the trajectories in a spooled msgpack export, so that each can be sent alone without being
+ * packed again. Reads the envelope that worker/export writes: a map whose "trajectories" is an
+ * array of maps. Format: the public msgpack specification.
  */
 #ifndef RG_SINK_PIECES_H
 #define RG_SINK_PIECES_H
@@ -20,13 +20,13 @@ struct pieces {
     size_t n, cap;
 };
 
-/* Appends the trajectories of `envelope` in order; vec_done frees. ERR_IO: it is not such an
- * envelope, or is cut short. */
+/* Appends the byte ranges of the trajectories, in order. The caller frees *ret with vec_done. Fails
+ * with ERR_IO if the bytes are not a whole envelope. */
 int pieces_find(struct str envelope, struct pieces *ret, struct err *e);
 
-/* Appends the text of a string, or the digits of a whole number of 0 or more, that is a member of
- * the envelope before its trajectories, or of a trajectory before its ids. false: there is no such
- * member. */
+/* Appends the value of a member as text: a string, or the digits of a whole number >= 0.
+ * `envelope`: a whole export or one trajectory's map. Searches only members before "trajectories"
+ * and "prompt_ids". Returns false if no such member exists. */
 bool pieces_note(struct str envelope, const char *key, struct buf *ret);
 
 #endif

@@ -1,9 +1,9 @@
 /*
- * --sink redis:URL: one stream entry per trajectory (XADD, never MAXLEN: that drops unread entries
- * silently). Fields: key (session id "/" trajectory index), session_id, trajectory_index,
- * trajectories (how many the session has), format "msgpack", then data, or for what is larger than
- * --sink-inline-max node, file, offset and length of the spooled export. Settled groups of rollouts
- * go to a stream of their own, NAME:groups. Owner of hiredis.
+ * Implements --sink redis:URL: one stream entry per trajectory. XADD never has MAXLEN, which would
+ * drop unread entries silently. Fields: key (session id "/" trajectory index), session_id,
+ * trajectory_index, trajectories (their number in the session), format "msgpack", then data. An
+ * entry larger than --sink-inline-max has node, file, offset and length of the spooled export
+ * instead of data. Settled groups go to the stream NAME:groups. Only this file uses hiredis.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,16 +30,16 @@ enum { WINDOW_BYTES = 8 << 20, STALL_MS = 30 * 1000, PASSWORD_MAX = 4096, ENTRY_
 struct redis {
     struct target *target;
     struct redis_url url;
-    struct resolve names; /* addresses of url.host */
-    size_t at;            /* number of the address that is tried */
-    struct buf refused;   /* errors of the addresses before it */
+    struct resolve names; /* addresses of url.host; unused with url.path */
+    size_t at;            /* index of the address that is in use or tried */
+    struct buf refused;   /* errors of the addresses tried before */
     char *password;       /* NULL: none */
-    char node[256];       /* where pointed files are */
+    char node[256];       /* name of this host, on which pointed files are */
     redisAsyncContext *ac;
     struct loop_timer stall;
     char *session_id;   /* session whose trajectories `acked` counts */
-    size_t next, acked; /* trajectories handed to hiredis, and taken */
-    uint64_t window;    /* bytes in between */
+    size_t next, acked; /* trajectories passed to hiredis; trajectories that Redis acknowledged */
+    uint64_t window;    /* bytes passed to hiredis but not acknowledged */
 };
 
 /* --- the connection on our loop --- */
@@ -51,7 +51,8 @@ struct redis_wire {
     unsigned mask;
 };
 
-/* One thing in each turn of the loop: either may free the wire. What is left is reported again. */
+/* Handles one event per loop iteration, since either call may free the wire. The loop reports the
+ * other event again. */
 static void on_wire(struct loop_io *io, unsigned events)
 {
     struct redis_wire *w = CONTAINER_OF(io, struct redis_wire, io);
@@ -63,7 +64,7 @@ static void on_wire(struct loop_io *io, unsigned events)
 }
 
 /* Sets the events that hiredis waits for. */
-static void wire_want(struct redis_wire *w, unsigned mask)
+static void wire_set_mask(struct redis_wire *w, unsigned mask)
 {
     struct err e;
 
@@ -73,35 +74,35 @@ static void wire_want(struct redis_wire *w, unsigned mask)
     if (w->io.mask)
         loop_mod(w->loop, &w->io, mask | LOOP_LEVEL);
     else if (loop_add(w->loop, &w->io, w->ac->c.fd, mask | LOOP_LEVEL, on_wire, &e))
-        w->mask = 0; /* nothing will come: the stall timer ends it */
+        w->mask = 0; /* no event will arrive; the stall timer ends the connection */
 }
 
-static void wire_read(void *ctx)
+static void wire_add_read(void *ctx)
 {
     struct redis_wire *w = ctx;
 
-    wire_want(w, w->mask | LOOP_IN);
+    wire_set_mask(w, w->mask | LOOP_IN);
 }
 
-static void wire_no_read(void *ctx)
+static void wire_del_read(void *ctx)
 {
     struct redis_wire *w = ctx;
 
-    wire_want(w, w->mask & ~LOOP_IN);
+    wire_set_mask(w, w->mask & ~LOOP_IN);
 }
 
-static void wire_write(void *ctx)
+static void wire_add_write(void *ctx)
 {
     struct redis_wire *w = ctx;
 
-    wire_want(w, w->mask | LOOP_OUT);
+    wire_set_mask(w, w->mask | LOOP_OUT);
 }
 
-static void wire_no_write(void *ctx)
+static void wire_del_write(void *ctx)
 {
     struct redis_wire *w = ctx;
 
-    wire_want(w, w->mask & ~LOOP_OUT);
+    wire_set_mask(w, w->mask & ~LOOP_OUT);
 }
 
 static void wire_free(void *ctx)
@@ -112,7 +113,7 @@ static void wire_free(void *ctx)
     free(w);
 }
 
-/* hiredis's connection on our loop; freed by it. */
+/* Attaches a hiredis connection to the loop. hiredis frees the wire with the connection. */
 static void wire_new(struct loop *loop, redisAsyncContext *ac)
 {
     struct redis_wire *w = mem_zalloc(sizeof(*w));
@@ -120,16 +121,16 @@ static void wire_new(struct loop *loop, redisAsyncContext *ac)
     w->loop = loop;
     w->ac = ac;
     ac->ev.data = w;
-    ac->ev.addRead = wire_read;
-    ac->ev.delRead = wire_no_read;
-    ac->ev.addWrite = wire_write;
-    ac->ev.delWrite = wire_no_write;
+    ac->ev.addRead = wire_add_read;
+    ac->ev.delRead = wire_del_read;
+    ac->ev.addWrite = wire_add_write;
+    ac->ev.delWrite = wire_del_write;
     ac->ev.cleanup = wire_free;
 }
 
 /* --- sending --- */
 
-/* Callbacks of a connection that is not ours any more say nothing. */
+/* Closes the connection. Its later callbacks are ignored. */
 static void hang_up(struct redis *r)
 {
     redisAsyncContext *ac = r->ac;
@@ -140,7 +141,8 @@ static void hang_up(struct redis *r)
         redisAsyncFree(ac);
 }
 
-/* The file stays and is sent again later, from the first entry that was not taken. */
+/* Closes the connection and reports the error. The file is sent again later, from the first entry
+ * that was not acknowledged. */
 static void fail_file(struct redis *r, const char *why)
 {
     struct err e = {0};
@@ -156,7 +158,7 @@ static void fail_file(struct redis *r, const char *why)
 static int dial_next(struct redis *r);
 static void send_open(struct redis *r);
 
-/* Notes why the address that was asked does not serve; the next one's turn comes. */
+/* Records why the current address failed, and moves to the next. */
 static void record_refusal(struct redis *r, const char *why)
 {
     const struct resolve_address *a = &r->names.at[r->at];
@@ -167,7 +169,7 @@ static void record_refusal(struct redis *r, const char *why)
     r->at++;
 }
 
-/* Tries the next address after one has refused. */
+/* Tries the next address after one failed. */
 static void try_next(struct redis *r, const char *why)
 {
     record_refusal(r, why);
@@ -175,7 +177,7 @@ static void try_next(struct redis *r, const char *why)
         send_open(r);
 }
 
-/* An address that does not even connect may not keep the others from being asked. */
+/* Handles a timeout. If the address never connected, tries the next one. Otherwise fails. */
 static void on_stall(struct loop_timer *t)
 {
     struct redis *r = CONTAINER_OF(t, struct redis, stall);
@@ -188,7 +190,7 @@ static void on_stall(struct loop_timer *t)
     fail_file(r, "no answer");
 }
 
-/* Or not: the next address's turn. */
+/* Handles the end of a connection attempt. If it failed, tries the next address. */
 static void on_connected(const redisAsyncContext *ac, int status)
 {
     struct redis *r = ac->data;
@@ -219,7 +221,7 @@ static void on_disconnected(const redisAsyncContext *ac, int status)
     fail_file(r, ac->errstr);
 }
 
-/* Whether the reply is fine; else the connection has ended. */
+/* Returns true if the reply is no error. Otherwise fails the file, which closes the connection. */
 static bool is_accepted(struct redis *r, redisAsyncContext *ac, const redisReply *reply)
 {
     if (r->ac != ac)
@@ -237,7 +239,8 @@ static void on_prepared(redisAsyncContext *ac, void *reply, void *ctx)
 
 static void pump_entries(struct redis *r);
 
-/* "MILLISECONDS-NUMBER", which XADD answers with when the entry is there. */
+/* Reports whether the reply is an entry's id "MILLISECONDS-NUMBER", which XADD returns on
+ * success. */
 static bool is_entry_id(const redisReply *reply)
 {
     static const char digits[] = "0123456789";
@@ -248,7 +251,7 @@ static bool is_entry_id(const redisReply *reply)
     return number > 0 && ms + 1 + number == id.len;
 }
 
-/* Handles that an entry was added. */
+/* Handles the reply to an XADD: counts the entry and sends more. */
 static void on_added(redisAsyncContext *ac, void *reply, void *ctx)
 {
     struct redis *r = ctx;
@@ -265,7 +268,7 @@ static void on_added(redisAsyncContext *ac, void *reply, void *ctx)
     pump_entries(r);
 }
 
-/* Sends the commands that precede the first entry. Answers come in order, so no entry waits for
+/* Sends AUTH and SELECT before the first entry. Replies come in order, so entries need not wait for
  * them. */
 static void send_preamble(struct redis *r)
 {
@@ -281,7 +284,7 @@ static void send_preamble(struct redis *r)
     (void)redisAsyncCommand(r->ac, on_prepared, r, "SELECT %s", db);
 }
 
-/* Connects; NULL: the address cannot be written as text. */
+/* Starts to connect to an address. Returns NULL if its text form cannot be made. */
 static redisAsyncContext *connect_to(const struct resolve_address *a, uint16_t port)
 {
     char ip[128];
@@ -292,8 +295,8 @@ static redisAsyncContext *connect_to(const struct resolve_address *a, uint16_t p
     return redisAsyncConnect(ip, port);
 }
 
-/* A connection that is under way, to the path or to the first address from r->at on that can be
- * asked; NULL: there is none. */
+/* Starts to connect to the socket's path, or to the first address from r->at on that accepts an
+ * attempt. Returns NULL if all fail at once. */
 static redisAsyncContext *connect_next(struct redis *r)
 {
     while (r->url.path || r->at < r->names.n) {
@@ -314,7 +317,8 @@ static redisAsyncContext *connect_next(struct redis *r)
     return NULL;
 }
 
-/* Goes on with the addresses from r->at on. -1: it has failed already. */
+/* Connects to the next usable address and sends the preamble. Returns -1 if there is none; then the
+ * file has failed. */
 static int dial_next(struct redis *r)
 {
     redisAsyncContext *ac = connect_next(r);
@@ -335,8 +339,9 @@ static int dial_next(struct redis *r)
     return 0;
 }
 
-/* Links the file under a name of its own in pointed/, for the reader of the entry. So entries of an
- * export that was made again after a crash do not point into the earlier file. -1 with errno. */
+/* Links the file under a name of its own in pointed/, for the entry's reader. An export made again
+ * after a crash gets a different name (by inode), so old entries keep their file. Returns -1 and
+ * errno on error. */
 static int link_pointed(const struct redis *r, struct buf *ret)
 {
     const struct parcel *p = r->target->first;
@@ -375,21 +380,23 @@ static void put_field(struct stream_entry *en, const char *name, const char *val
     add_word(en, str_cstr(value));
 }
 
-static const char *const NOTES[] = {"group", "rollout", "attempt", "group_size"};
+static const char *const GROUP_FIELDS[] = {"group", "rollout", "attempt", "group_size"};
 
-/* Writes the session's position among others, as far as it is known. The texts live in `ret`. */
-static void put_notes(struct stream_entry *en, struct str envelope,
-                      struct buf ret[ARRAY_LEN(NOTES)])
+/* Adds the session's group, rollout and attempt, if the export has them. The strings are in `ret`,
+ * which must outlive the entry. */
+static void add_group_fields(struct stream_entry *en, struct str envelope,
+                             struct buf ret[ARRAY_LEN(GROUP_FIELDS)])
 {
-    for (size_t i = 0; i < ARRAY_LEN(NOTES); i++) {
-        if (!pieces_note(envelope, NOTES[i], &ret[i]))
+    for (size_t i = 0; i < ARRAY_LEN(GROUP_FIELDS); i++) {
+        if (!pieces_note(envelope, GROUP_FIELDS[i], &ret[i]))
             continue;
-        add_word(en, str_cstr(NOTES[i]));
+        add_word(en, str_cstr(GROUP_FIELDS[i]));
         add_word(en, buf_str(&ret[i]));
     }
 }
 
-/* A settled group: the members of its object as fields, what is no text as JSON. */
+/* Sends a settled group: each member of its object becomes a field. Values that are not strings are
+ * sent as JSON. Returns hiredis's status. */
 static int add_group(struct redis *r)
 {
     const struct target *t = r->target;
@@ -419,12 +426,12 @@ static int add_group(struct redis *r)
     return rc;
 }
 
-/* Hands trajectory i to hiredis, which copies it. */
+/* Sends trajectory i. hiredis copies it. Returns hiredis's status, or -1 and errno. */
 static int add_trajectory(struct redis *r, size_t i)
 {
     const struct target *t = r->target;
     struct str piece = spooled_piece(t->open, i);
-    struct buf key = {0}, file = {0}, uid = {0}, notes[ARRAY_LEN(NOTES)] = {0};
+    struct buf key = {0}, file = {0}, uid = {0}, notes[ARRAY_LEN(GROUP_FIELDS)] = {0};
     char index[24], total[24], offset[24], length[24];
     struct stream_entry en = {.n = 0};
     int rc = 0;
@@ -441,7 +448,7 @@ static int add_trajectory(struct redis *r, size_t i)
     put_field(&en, "trajectory_index", index);
     put_field(&en, "trajectories", total);
     put_field(&en, "format", "msgpack");
-    put_notes(&en, t->open->bytes, notes);
+    add_group_fields(&en, t->open->bytes, notes);
     if (pieces_note(piece, "uid", &uid)) {
         add_word(&en, STR("uid"));
         add_word(&en, buf_str(&uid));
@@ -459,7 +466,7 @@ static int add_trajectory(struct redis *r, size_t i)
     }
     if (rc == 0)
         rc = redisAsyncCommandArgv(r->ac, on_added, r, en.n, en.argv, en.len);
-    for (size_t k = 0; k < ARRAY_LEN(NOTES); k++)
+    for (size_t k = 0; k < ARRAY_LEN(GROUP_FIELDS); k++)
         buf_done(&notes[k]);
     buf_done(&key);
     buf_done(&file);
@@ -467,7 +474,7 @@ static int add_trajectory(struct redis *r, size_t i)
     return rc;
 }
 
-/* Sends as many entries as the window holds; after the last one's answer the file is done. */
+/* Sends entries until WINDOW_BYTES are unacknowledged. After the last reply, the file is done. */
 static void pump_entries(struct redis *r)
 {
     struct target *t = r->target;
@@ -488,7 +495,7 @@ static void pump_entries(struct redis *r)
     target_done(t, NULL);
 }
 
-/* The file that is open, from the first entry on that was not taken. */
+/* Sends the open file from the first entry that was not acknowledged. */
 static void send_open(struct redis *r)
 {
     r->next = r->acked;
@@ -497,7 +504,8 @@ static void send_open(struct redis *r)
     pump_entries(r);
 }
 
-/* Goes on where it was, if this file was begun before. */
+/* Sends the first file. If this file was begun before, continues after its last acknowledged
+ * entry. */
 static void redis_send(struct target *t, const char *path)
 {
     struct redis *r = t->state;
@@ -518,7 +526,7 @@ static void redis_send(struct target *t, const char *path)
 
 /* --- opening --- */
 
-/* Reads the password once, at the start. */
+/* Reads the password from its file. Called once, at the start. */
 static int read_password(struct redis *r, struct err *e)
 {
     char text[PASSWORD_MAX];
@@ -543,7 +551,7 @@ static int read_password(struct redis *r, struct err *e)
     return 0;
 }
 
-/* Closes the target; its callbacks are not called again. */
+/* Closes the target. No callback is called later. */
 static void redis_close(struct target *t)
 {
     struct redis *r = t->state;
@@ -573,7 +581,7 @@ static int redis_check(struct str spec, struct err *e)
     return rc;
 }
 
-/* Connects at the first file. */
+/* Opens the target. The first file opens the connection. */
 static int redis_open(struct target *t, struct str spec, struct err *e)
 {
     struct redis *r = mem_zalloc(sizeof(*r));

@@ -1,7 +1,6 @@
 /*
- * Cuts the text from the left: what stands before "?" is the place, then options by "&".
- * cut_until is all the parsing there is. Values are taken as they stand, without escapes, so that
- * a path is spelt as the shell gave it. All strings of the result are its own.
+ * Parses from the left: the location up to "?", then options separated by "&". Values have no
+ * escapes, so that a path is spelled as in the shell. All strings of the result are copies.
  */
 #include "worker/sink/redis_url.h"
 
@@ -18,7 +17,7 @@ static char *copy_text(struct str s)
     return mem_strndup(s.p, s.len);
 }
 
-/* Cuts what stands before the first `mark` off; all of it when there is none. */
+/* Cuts the text before the first `mark` off *rest. Cuts everything if there is no mark. */
 static struct str cut_until(struct str *rest, struct str mark)
 {
     size_t at = str_find(*rest, mark, 0);
@@ -36,7 +35,7 @@ static int fail_url(struct err *e, const char *what)
                      what);
 }
 
-/* Reads one NAME=VALUE after "?". */
+/* Reads one NAME=VALUE option. */
 static int read_option(struct redis_url *u, struct str name, struct str value, struct err *e)
 {
     char **place = str_eq_c(name, "stream")          ? &u->stream
@@ -76,7 +75,7 @@ static int read_host(struct redis_url *u, struct str authority, struct err *e)
     return 0;
 }
 
-/* A path, or host and database. */
+/* Reads the location: a socket's path, or a host and a database number. */
 static int read_location(struct redis_url *u, struct str text, struct err *e)
 {
     struct str authority;
@@ -102,7 +101,6 @@ static int read_location(struct redis_url *u, struct str text, struct err *e)
     return read_host(u, authority, e);
 }
 
-/* Returns -1 and e with what is wrong. */
 int redis_url_parse(struct str text, struct redis_url *ret, struct err *e)
 {
     struct str options = text;
@@ -124,7 +122,7 @@ out:
     return -1;
 }
 
-/* May be called for one that was never parsed, if it is zeroed. */
+/* Frees the strings. Accepts a zeroed struct. */
 void redis_url_done(struct redis_url *u)
 {
     free(u->host);

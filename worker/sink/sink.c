@@ -1,16 +1,18 @@
-/* From finalized sessions to the spool (sink.h). Sessions go through a queue of ids (due), one
- * at a time:
+/*
+ * Moves finalized sessions to the spool (sink.h). A task empties the queue `due`, one session at a
+ * time:
  *
- *   sinks_promise   DUE record          before the session's END record
- *   sinks_take      into the queue, which a task empties (spool_due):
- *   spooling_run    read back if it is not in memory, then its export is written
- *   record_spooled    SPOOLED record, and each target gets the file (target_add)
+ *   sinks_promise    writes the DUE record, before the session's END record
+ *   sinks_take       adds the session to `due`
+ *   spooling_run     reads the session back if it is not in memory, and writes its export
+ *   record_spooled   writes the SPOOLED record, and queues the file for each target (target_add)
  *
- * A crash anywhere in between leaves the DUE record, from which queue_owed fills the queue again;
- * at worst an export is made twice, with the same bytes under the same name. What cannot be read
- * back or noted now is tried again every AGAIN_TICKS. A full disk holds up the queue, a session
- * whose export fails does not: it waits aside (`later`), longer from try to try. What is
- * given up waits for the next start (why_not_again). */
+ * A crash in between leaves the DUE record, from which queue_owed fills the queue again. At worst
+ * an export is made twice, with the same bytes under the same name. Failed reads and records are
+ * tried again every AGAIN_TICKS. A full disk stops the whole queue. A session whose export fails
+ * waits in `later`, longer after each failure. If why_not_again gives a reason, it waits for the
+ * next start.
+ */
 
 #include "worker/sink/sink.h"
 
@@ -41,41 +43,42 @@
 
 enum { DELAY_MIN_MS = 1000, DELAY_MAX_MS = 30 * 1000, SWEEP_TICKS = 60, AGAIN_TICKS = 10 };
 
-/* Ticks until an export that failed is tried again: twice as many each time, for some hours. */
+/* Ticks until a failed export is tried again. The time doubles with each failure up to an hour, so
+ * that the last attempt is some hours after the first. */
 enum { FAILED_TICKS = 5, FAILED_TICKS_MAX = 3600, FAILURES_MAX = 12 };
 
-/* So many exports are tried again in all after a helper was lost with them: a worker that has lost
- * some helpers retires, and its successor would lose as many. */
+/* Number of exports that are tried again after a helper thread hung in them. A worker that has lost
+ * several helpers retires, and each attempt may cost its successor one more. */
 enum { STUCK_AGAIN = 1 };
 
 /* A session whose export was promised. */
 struct owed {
-    char *id;          /* own */
+    char *id;          /* owned */
     unsigned failures; /* failures of its export */
-    uint64_t at_tick;  /* when it is tried again, in `later` */
+    uint64_t at_tick;  /* tick of the next attempt, while in `later` */
 };
 
 struct sinks {
     struct sinks_env env;
-    struct residency *residency; /* env.ledger's */
+    struct residency *residency; /* owned by env.ledger */
     struct target_env targets_env;
     char *state_dir;
     uint64_t max_waiting;
     uint64_t ticks;
     VEC(struct target *) targets;
 
-    VEC(char *) unnoted;    /* spooled, but the journal took no record of it: later once more */
-    VEC(struct owed) later; /* could not be read back or exported: once more at their time */
-    VEC(struct owed) due;   /* to be spooled, in order */
+    VEC(char *) unrecorded; /* ids of spooled sessions without a SPOOLED record; tried again */
+    VEC(struct owed) later; /* sessions that wait for their next attempt */
+    VEC(struct owed) due;   /* sessions to spool, in order; those before next_due are gone */
     size_t next_due;
-    unsigned n_stuck; /* exports that a helper was lost with */
+    unsigned n_stuck; /* exports in which a helper thread hung */
     struct spooling *spooling;
     bool running; /* a task spools due.at[next_due] */
     uint64_t delay_ms;
     struct loop_timer retry;
 };
 
-/* NULL: there is none of that name. */
+/* Returns the target with that name, or NULL. */
 static const struct target *find_target(const struct sinks *k, const char *name)
 {
     for (size_t i = 0; k && i < k->targets.n; i++) {
@@ -102,7 +105,6 @@ static int open_spooling(struct sinks *k, struct err *e)
     return spooling_new(&o, &k->spooling, e);
 }
 
-/* *ret stays NULL without --sink. Returns -1 and e. */
 int sinks_new(const struct sinks_env *env, const struct config *c, const char *state_dir,
               struct sinks **ret, struct err *e)
 {
@@ -154,7 +156,6 @@ static void free_ids(char **ids, size_t n)
     free(ids);
 }
 
-/* NULL is fine. What is spooled and not sent stays for the next start. */
 void sinks_free(struct sinks *k)
 {
     if (!k)
@@ -170,12 +171,11 @@ void sinks_free(struct sinks *k)
     for (size_t i = 0; i < k->later.n; i++)
         free(k->later.at[i].id);
     vec_done(&k->later);
-    free_ids(k->unnoted.at, k->unnoted.n);
+    free_ids(k->unrecorded.at, k->unrecorded.n);
     free(k->state_dir);
     free(k);
 }
 
-/* Applies the settings, also at a reload. */
 void sinks_configure(struct sinks *k, const struct config *c)
 {
     if (!k)
@@ -185,7 +185,8 @@ void sinks_configure(struct sinks *k, const struct config *c)
     k->targets_env.retention_ms = (uint64_t)c->export_retention_ms;
 }
 
-/* Sessions of that place that were promised before the last end. */
+/* Queues the place's finalized sessions whose export was promised but not spooled. If --sink is not
+ * set, only logs their number. */
 static void queue_owed(struct sinks *k, struct session_store *store, uint32_t index)
 {
     struct str options;
@@ -204,7 +205,7 @@ static void queue_owed(struct sinks *k, struct session_store *store, uint32_t in
                  LOG_U("index", index), LOG_U("sessions", n));
 }
 
-/* How many files of that ending are in a folder. */
+/* Counts the files in a folder whose names have that ending. */
 static size_t count_files(int at, const char *folder, struct str ending)
 {
     int fd = openat(at, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -221,9 +222,9 @@ static size_t count_files(int at, const char *folder, struct str ending)
     return n;
 }
 
-/* Entries of groups that a crash ended while they were written go: their dispatcher gives them
- * again, maybe to another worker. Also of sinks that are not set any more. */
-static void drop_fragments(int spool, const char *path, const char *name)
+/* Removes entries of groups that a crash left incomplete, also in folders of sinks that are no
+ * longer set. The dispatcher sends such an entry again, perhaps to a different worker. */
+static void remove_fragments(int spool, const char *path, const char *name)
 {
     int fd = openat(spool, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -241,8 +242,8 @@ static void drop_fragments(int spool, const char *path, const char *name)
         (void)close(fd);
 }
 
-/* Logs files in a sink's folder that no target takes: they stay, and are logged at every start. */
-static void say_left(const struct sinks *k, int spool, const char *path, const char *name)
+/* Logs files in a sink's folder that no target sends. They stay, and are logged at every start. */
+static void log_leftovers(const struct sinks *k, int spool, const char *path, const char *name)
 {
     size_t damaged = count_files(spool, name, STR(".damaged")), waiting, pointed;
     struct buf sub = {0};
@@ -261,8 +262,7 @@ static void say_left(const struct sinks *k, int spool, const char *path, const c
                  LOG_T("sink", name), LOG_U("files", waiting), LOG_U("pointed", pointed));
 }
 
-/* Reads what is left in a place's spool, and removes fragments of exports and entries that a crash
- * ended. */
+/* Removes incomplete exports and entries from a place's spool, and logs leftover files. */
 static void scan_spool(const struct sinks *k, const char *state_dir, uint32_t index)
 {
     struct buf path = {0};
@@ -275,8 +275,8 @@ static void scan_spool(const struct sinks *k, const char *state_dir, uint32_t in
         if (str_ends(str_cstr(entry->d_name), STR(".part"))) {
             (void)unlinkat(dirfd(dir), entry->d_name, 0);
         } else if (entry->d_name[0] != '.') {
-            drop_fragments(dirfd(dir), path.p, entry->d_name);
-            say_left(k, dirfd(dir), path.p, entry->d_name);
+            remove_fragments(dirfd(dir), path.p, entry->d_name);
+            log_leftovers(k, dirfd(dir), path.p, entry->d_name);
         }
     }
     if (dir)
@@ -284,7 +284,6 @@ static void scan_spool(const struct sinks *k, const char *state_dir, uint32_t in
     buf_done(&path);
 }
 
-/* The place's spool: what is owed, and what was spooled and not sent. Returns -1 and e. */
 int sinks_open_place(struct sinks *k, struct session_store *store, const char *state_dir,
                      uint32_t index, struct err *e)
 {
@@ -296,7 +295,7 @@ int sinks_open_place(struct sinks *k, struct session_store *store, const char *s
     if (!k)
         return 0;
     buf_printf(&path, "%s/worker-%u", k->state_dir, index);
-    (void)mkdir(path.p, 0700); /* --durability none has no journal there */
+    (void)mkdir(path.p, 0700); /* with --durability none no journal has made it */
     buf_printf(&path, "/spool");
     if (mkdir(path.p, 0700) && errno != EEXIST)
         rc = err_sys(e, ERR_IO, "cannot make the spool of place %u", index);
@@ -324,8 +323,8 @@ static void spool_later(struct sinks *k, uint64_t delay_ms)
         loop_timer_set(k->residency->loop, &k->retry, delay_ms, on_retry);
 }
 
-/* The first of the queue is not in it any more. */
-static void step_due(struct sinks *k)
+/* Advances the queue after its first session was removed. */
+static void advance_due(struct sinks *k)
 {
     if (++k->next_due < k->due.n)
         return;
@@ -333,24 +332,26 @@ static void step_due(struct sinks *k)
     k->next_due = 0;
 }
 
-/* Removes the first session of the queue, which is done. */
-static void forget_due(struct sinks *k)
+/* Removes and frees the first session of the queue. */
+static void free_first_due(struct sinks *k)
 {
     free(k->due.at[k->next_due].id);
-    step_due(k);
+    advance_due(k);
 }
 
-/* The first of the queue is tried again, and the others need not wait for it. */
-static void set_aside(struct sinks *k, uint64_t ticks)
+/* Moves the first session of the queue to `later` for that many ticks, so that the others need not
+ * wait for it. */
+static void move_to_later(struct sinks *k, uint64_t ticks)
 {
     struct owed *o = vec_push(&k->later);
 
     *o = k->due.at[k->next_due];
     o->at_tick = k->ticks + ticks;
-    step_due(k);
+    advance_due(k);
 }
 
-/* The session need not be kept for its export any more. */
+/* Writes the SPOOLED record, after which the session need not be kept for its export. Returns -1
+ * and *e if the journal rejects it. */
 static int write_spooled(struct sinks *k, struct str id, struct err *e)
 {
     struct buf record = {0};
@@ -359,14 +360,15 @@ static int write_spooled(struct sinks *k, struct str id, struct err *e)
     int rc;
 
     if (!s)
-        return 0; /* deleted meanwhile */
+        return 0; /* deleted in the meantime */
     session_sink_record(s, SESSION_SINK_SPOOLED, (struct str){0}, clock_wall_ms(), &record);
     rc = ledger_write(k->env.ledger, id, buf_str(&record), (struct ledger_done){0}, e);
     buf_done(&record);
     return rc;
 }
 
-/* The file is with every target. */
+/* Queues the file for every target, and writes the SPOOLED record. If that fails,
+ * write_missed_records tries again. */
 static void record_spooled(struct sinks *k, struct str id)
 {
     struct err e = {0};
@@ -378,24 +380,25 @@ static void record_spooled(struct sinks *k, struct str id)
     log_warn(&(struct log_scope){.session = id},
              "a spooled export is not noted yet: behind a crash it would come twice",
              LOG_T("error", e.text));
-    *vec_push(&k->unnoted) = mem_strndup(id.p, id.len);
+    *vec_push(&k->unrecorded) = mem_strndup(id.p, id.len);
 }
 
-/* Records that the journal did not take before. */
-static void record_missed(struct sinks *k)
+/* Writes SPOOLED records that the journal rejected earlier. */
+static void write_missed_records(struct sinks *k)
 {
-    size_t was = k->unnoted.n;
+    size_t was = k->unrecorded.n;
     struct err e = {0};
 
-    while (k->unnoted.n > 0 && write_spooled(k, str_cstr(k->unnoted.at[k->unnoted.n - 1]), &e) == 0)
-        free(vec_pop(&k->unnoted));
-    if (k->unnoted.n < was)
-        log_info(NULL, "spooled exports are noted now", LOG_U("sessions", was - k->unnoted.n));
+    while (k->unrecorded.n > 0 &&
+           write_spooled(k, str_cstr(k->unrecorded.at[k->unrecorded.n - 1]), &e) == 0)
+        free(vec_pop(&k->unrecorded));
+    if (k->unrecorded.n < was)
+        log_info(NULL, "spooled exports are noted now", LOG_U("sessions", was - k->unrecorded.n));
 }
 
-/* Whether the export would fail again for what the session holds, or its options say. All else
- * (a helper whose time was over, a picture that is not at hand) may be better another time. */
-static bool is_for_good(enum err_kind kind)
+/* Reports whether the export would fail again because of the session's content or its options.
+ * Other errors (a helper's timeout, a missing image) may pass. */
+static bool is_permanent(enum err_kind kind)
 {
     return kind == ERR_UNASSEMBLABLE || kind == ERR_REWARD_MISSING || kind == ERR_INVALID ||
            kind == ERR_BODY_TOO_LARGE;
@@ -410,19 +413,20 @@ static uint64_t ticks_to_wait(unsigned failures)
     return MIN_OF(ticks, FAILED_TICKS_MAX);
 }
 
-/* Why the export is not tried again before the next start; NULL: it is. */
+/* Returns why the export is not tried again before the next start, or NULL if it is. */
 static const char *why_not_again(struct sinks *k, const struct owed *o, bool stuck,
                                  enum err_kind kind)
 {
-    if (is_for_good(kind))
+    if (is_permanent(kind))
         return "what it holds, or its options";
     if (stuck && k->n_stuck++ >= STUCK_AGAIN)
         return "helpers that are lost";
     return o->failures >= FAILURES_MAX ? "it failed too often" : NULL;
 }
 
-/* The export of the first of the queue was not made. */
-static void not_exported(struct sinks *k, bool stuck, const struct err *why)
+/* Handles a failed export of the first session: plans the next attempt, or removes it until the
+ * next start. */
+static void handle_failed_export(struct sinks *k, bool stuck, const struct err *why)
 {
     struct owed *o = &k->due.at[k->next_due];
     struct log_scope scope = {.session = str_cstr(o->id)};
@@ -434,17 +438,17 @@ static void not_exported(struct sinks *k, bool stuck, const struct err *why)
         log_error(&scope,
                   "a session cannot be exported to the sinks: given up until the next start",
                   LOG_T("reason", why->text), LOG_T("because", cause));
-        forget_due(k);
+        free_first_due(k);
         return;
     }
     o->failures++;
     log_warn(&scope, "an export for the sinks failed: it is tried again",
              LOG_T("reason", why->text), LOG_U("wait_s", ticks));
-    set_aside(k, ticks);
+    move_to_later(k, ticks);
 }
 
-/* The spool's disk is full, or fails: all wait. */
-static void hold_up(struct sinks *k, const struct err *why)
+/* Delays the whole queue, because the spool's disk is full or fails. */
+static void delay_queue(struct sinks *k, const struct err *why)
 {
     metrics_count(k->residency->page, METRIC_sink_errors, 1);
     log_warn(&(struct log_scope){.session = str_cstr(k->due.at[k->next_due].id)},
@@ -453,7 +457,8 @@ static void hold_up(struct sinks *k, const struct err *why)
     k->delay_ms = MIN_OF(k->delay_ms * 2, DELAY_MAX_MS);
 }
 
-/* A helper thread is lost with the export of the first of the queue, and the task with it. */
+/* Handles a helper thread that hung in the first session's export. The task spool_due never
+ * continues. */
 static void on_lost(void *ctx)
 {
     struct sinks *k = ctx;
@@ -461,32 +466,33 @@ static void on_lost(void *ctx)
 
     (void)err_set(&e, ERR_INTERNAL, "the request took too long to prepare and was given up");
     k->running = false;
-    not_exported(k, true, &e);
+    handle_failed_export(k, true, &e);
     if (k->due.n > 0)
         spool_later(k, 1);
 }
 
-/* Returns true if the queue goes on now. */
+/* Handles the end of the first session's export. Returns true if the next session can follow at
+ * once. */
 static bool end_first(struct sinks *k, enum spooling_end end, const struct err *why)
 {
     switch (end) {
     case SPOOLING_WHOLE:
         record_spooled(k, str_cstr(k->due.at[k->next_due].id));
-        forget_due(k);
+        free_first_due(k);
         k->delay_ms = DELAY_MIN_MS;
         return true;
     case SPOOLING_NO_ROOM:
-        hold_up(k, why);
+        delay_queue(k, why);
         return false;
     case SPOOLING_FAILED:
-        not_exported(k, false, why);
+        handle_failed_export(k, false, why);
         return true;
     case SPOOLING_UNREADABLE:
         metrics_count(k->residency->page, METRIC_sink_errors, 1);
-        set_aside(k, AGAIN_TICKS);
+        move_to_later(k, AGAIN_TICKS);
         return true;
     case SPOOLING_DELETED:
-        forget_due(k);
+        free_first_due(k);
         return true;
     case SPOOLING_CANCELLED:
         return false;
@@ -507,7 +513,7 @@ static void spool_due(void *ctx)
     k->running = false;
 }
 
-/* Whose time has come, in the order in which they were set aside. */
+/* Moves sessions whose next attempt is due from `later` to `due`, in order. */
 static void requeue_due(struct sinks *k)
 {
     size_t kept = 0;
@@ -525,7 +531,6 @@ static void requeue_due(struct sinks *k)
     k->later.n = kept;
 }
 
-/* Returns -1 and e if the journal does not take it; then the session must not end. */
 int sinks_promise(struct sinks *k, struct session *s, const struct export_options *o, struct err *e)
 {
     struct buf record = {0}, options = {0};
@@ -553,7 +558,6 @@ void sinks_take(struct sinks *k, struct str session_id)
     spool_later(k, 1);
 }
 
-/* Whether the session's content is still needed. */
 bool sinks_wait_for(const struct sinks *k, const struct session *s)
 {
     struct str options, id = session_id(s);
@@ -574,8 +578,9 @@ static bool takes_groups(const struct sinks *k, size_t i)
     return k->targets.at[i]->kind->groups;
 }
 
-/* Gives a settled group to the targets that accept groups. No target has the entry before all are
- * written. If one had it alone, it would come twice, since the dispatcher sends the group again. */
+/* Queues a settled group's entry for the targets that accept groups, but only after the entry is
+ * written for all of them. If a single target sent it earlier, consumers would get it twice,
+ * because the dispatcher sends a failed group again. */
 int sinks_give_group(struct sinks *k, struct str group, struct str entry, struct err *e)
 {
     uint32_t index = k ? places_find(k->residency->places, STR(""))->index : 0;
@@ -601,7 +606,7 @@ int sinks_give_group(struct sinks *k, struct str group, struct str entry, struct
 
 /* --- accounts --- */
 
-/* Sums up the files in all spools, including those that entries point to. */
+/* Returns the bytes of the files in all spools, including pointed files. */
 static uint64_t waiting_bytes(const struct sinks *k)
 {
     uint64_t bytes = 0;
@@ -616,7 +621,6 @@ bool sinks_full(const struct sinks *k)
     return k && waiting_bytes(k) > k->max_waiting;
 }
 
-/* Whether something goes on that an end of the worker should wait for. */
 bool sinks_busy(const struct sinks *k)
 {
     if (k && k->due.n > 0 && k->delay_ms == DELAY_MIN_MS)
@@ -628,7 +632,6 @@ bool sinks_busy(const struct sinks *k)
     return false;
 }
 
-/* Runs once a second. */
 void sinks_tick(struct sinks *k)
 {
     uint64_t n = 0;
@@ -642,7 +645,7 @@ void sinks_tick(struct sinks *k)
     }
     requeue_due(k);
     if (k->ticks % AGAIN_TICKS == 0)
-        record_missed(k);
+        write_missed_records(k);
     k->ticks++;
     metrics_set(k->residency->page, METRIC_sink_waiting, n + k->later.n + k->due.n - k->next_due);
     metrics_set(k->residency->page, METRIC_sink_waiting_bytes, waiting_bytes(k));

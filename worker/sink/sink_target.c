@@ -1,10 +1,13 @@
-/* A target's queue of spooled files (sink_target.h). The first is sent; target_done takes it
- * out, or leaves it and tries again later and later (down). Files wait in the order of their
- * making, also over a restart (target_scan sorts by time). One that its target will not have
- * goes behind the others (target_postpone); one that is damaged is put aside under another name.
+/*
+ * A target's queue of spooled files (sink_target.h). send_first sends the first file. target_done
+ * removes it, or keeps it for a later attempt, after growing pauses. Files wait in the order in
+ * which they were made, also after a restart (target_scan sorts by time). A file that only its
+ * target rejects moves to the end (target_postpone). A damaged file is renamed and skipped
+ * (put_aside).
  *
  *   target_add -> queue -> send_first -> kind->send -> target_done: unlink, next
- *                                                   `-> target_postpone: to the end */
+ *                                                   `-> target_postpone: to the end
+ */
 
 #include "worker/sink/sink_target.h"
 #include "worker/sink/spooled.h"
@@ -34,7 +37,7 @@ static const char SUFFIX[] = ".msgpack";
 
 static const struct target_kind *const kinds[] = {&target_file, &target_redis};
 
-/* Finds the kind of a setting; NULL and e if it is unknown. */
+/* Returns the kind of a setting, or NULL and *e if it is unknown. */
 static const struct target_kind *find_kind(const char *setting, struct str *ret_spec, struct err *e)
 {
     const char *colon = strchr(setting, ':');
@@ -57,7 +60,8 @@ int target_check(const char *setting, struct err *e)
     return kind ? kind->check(spec, e) : -1;
 }
 
-/* Its folder's name is made of the setting, so that a target finds its files again. */
+/* Derives the folder's name from the setting, so that the target finds its files again after a
+ * restart. */
 int target_new(const struct target_env *env, const char *setting, struct target **ret,
                struct err *e)
 {
@@ -86,7 +90,7 @@ int target_new(const struct target_env *env, const char *setting, struct target 
     return 0;
 }
 
-/* Frees the target; its files stay. */
+/* Frees the target. Its files stay in the spool. */
 void target_free(struct target *t)
 {
     loop_timer_stop(t->env->loop, &t->retry);
@@ -129,14 +133,15 @@ static void on_retry(struct loop_timer *timer)
     send_first(CONTAINER_OF(timer, struct target, retry));
 }
 
-/* The next one, in a turn of its own. */
+/* Schedules send_first for the next loop iteration, unless a file is being sent or a retry is
+ * pending. */
 static void send_soon(struct target *t)
 {
     if (t->first && !t->sending && (!t->down || !loop_timer_active(&t->retry)))
         loop_timer_set(t->env->loop, &t->retry, 1, on_retry);
 }
 
-/* Removes the first parcel of a queue that is not empty. */
+/* Unlinks the first parcel of a non-empty queue, and returns it. */
 static struct parcel *pop_parcel(struct target *t)
 {
     struct parcel *p = t->first;
@@ -154,7 +159,7 @@ static void append_parcel(struct target *t, struct parcel *p)
     t->end = &p->next;
 }
 
-/* Removes the first parcel, which is sent or put aside. */
+/* Removes and frees the first parcel, which was sent or renamed. */
 static void drop_first(struct target *t)
 {
     struct parcel *p = pop_parcel(t);
@@ -165,7 +170,7 @@ static void drop_first(struct target *t)
     free(p);
 }
 
-/* Puts a file that cannot be sent aside, so that others pass, and logs it. */
+/* Renames a file that cannot be sent, so that the next files follow, and logs it. */
 static void put_aside(struct target *t, const char *path, const struct err *why)
 {
     struct log_scope scope = {.session = str_cstr(t->first->session_id)};
@@ -183,8 +188,8 @@ static void put_aside(struct target *t, const char *path, const struct err *why)
     send_soon(t);
 }
 
-/* Tries the first parcel again, with growing pauses. Each reason is logged once. */
-static void not_taken(struct target *t, const struct err *why)
+/* Plans the next attempt for the first parcel, after growing pauses. Logs each reason once. */
+static void retry_first(struct target *t, const struct err *why)
 {
     uint64_t reason = str_hash(str_cstr(why->text), 0);
 
@@ -199,7 +204,7 @@ static void not_taken(struct target *t, const struct err *why)
     t->delay_ms = MIN_OF(t->delay_ms * 2, DELAY_MAX_MS);
 }
 
-/* Does nothing while one is being sent. */
+/* Opens the first file and sends it. Does nothing while a file is being sent. */
 static void send_first(struct target *t)
 {
     struct buf path = {0};
@@ -211,8 +216,8 @@ static void send_first(struct target *t)
     if ((t->first->group ? spooled_open_whole : spooled_open)(path.p, t->open, &e) == 0) {
         t->sending = true;
         t->kind->send(t, path.p);
-    } else if (e.kind == ERR_IO) { /* no descriptor, no memory: later, and others first */
-        not_taken(t, &e);
+    } else if (e.kind == ERR_IO) { /* descriptors or memory ran out: other files first */
+        retry_first(t, &e);
         append_parcel(t, pop_parcel(t));
     } else {
         put_aside(t, path.p, &e);
@@ -220,7 +225,7 @@ static void send_first(struct target *t)
     buf_done(&path);
 }
 
-/* The target has the first file, or took it away itself. */
+/* Removes the first file from the spool. ENOENT is fine: the file target renames the file away. */
 static void remove_first(const struct target *t)
 {
     struct buf path = {0};
@@ -233,7 +238,6 @@ static void remove_first(const struct target *t)
     buf_done(&path);
 }
 
-/* why NULL: the target has it all. */
 void target_done(struct target *t, const struct err *why)
 {
     size_t trajectories = t->open->pieces.n;
@@ -241,7 +245,7 @@ void target_done(struct target *t, const struct err *why)
     t->sending = false;
     spooled_close(t->open);
     if (why) {
-        not_taken(t, why);
+        retry_first(t, why);
         return;
     }
     if (t->down)
@@ -254,7 +258,6 @@ void target_done(struct target *t, const struct err *why)
     send_soon(t);
 }
 
-/* This one is not taken; others may be. */
 void target_postpone(struct target *t, const struct err *why)
 {
     t->sending = false;
@@ -272,19 +275,18 @@ void target_postpone(struct target *t, const struct err *why)
         send_soon(t);
         return;
     }
-    append_parcel(t, pop_parcel(t)); /* all wait: the next one's turn */
+    append_parcel(t, pop_parcel(t)); /* all files are postponed: try the next one */
     loop_timer_set(t->env->loop, &t->retry, t->delay_ms, on_retry);
     t->delay_ms = MIN_OF(t->delay_ms * 2, DELAY_MAX_MS);
 }
 
-/* Its file lies in the target's folder already. */
 void target_add(struct target *t, uint32_t place, struct str session_id)
 {
     struct parcel *p;
     struct buf path = {0};
     struct stat st;
 
-    if (map_get(&t->queued, session_id)) /* made once more behind a crash: the same */
+    if (map_get(&t->queued, session_id)) /* an export made again after a crash has the same bytes */
         return;
     p = mem_zalloc(sizeof(*p) + session_id.len + 1);
     memcpy(p->session_id, session_id.p, session_id.len);
@@ -302,8 +304,8 @@ void target_add(struct target *t, uint32_t place, struct str session_id)
 
 /* --- groups --- */
 
-/* A group's id may be another one's by now, and an entry of the former wait still: so the file is
- * called by what is in it, too. */
+/* Includes a hash of the entry in the name. The group's id may be reused while an entry of the
+ * earlier group still waits. */
 void target_group_name(struct str group, struct str entry, struct buf *ret)
 {
     uint64_t sum[2];
@@ -313,14 +315,12 @@ void target_group_name(struct str group, struct str entry, struct buf *ret)
                (unsigned long long)sum[0], (unsigned long long)sum[1]);
 }
 
-/* Reports whether a file is a group's entry that was being written, as target_write_group names it.
- */
 bool target_is_part(struct str name)
 {
     return str_starts(name, STR("." PARCEL_GROUP)) && str_ends(name, STR(PART_SUFFIX));
 }
 
-/* Writes a group's entry at once, on this thread: entries are small and rare. */
+/* Writes synchronously on this thread, since entries are small and rare. */
 int target_write_group(const struct target *t, uint32_t place, struct str name, struct str entry,
                        struct err *e)
 {
@@ -362,7 +362,7 @@ struct found {
     char *session_id;
 };
 
-/* Compares by age, the oldest first. */
+/* Compares two files by age; the oldest comes first. */
 static int by_age(const void *a, const void *b)
 {
     const struct timespec *x = &((const struct found *)a)->at, *y = &((const struct found *)b)->at;
@@ -372,7 +372,7 @@ static int by_age(const void *a, const void *b)
     return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
 }
 
-/* Whether a file of the folder is one to be sent. */
+/* Reports whether the name is that of a file to send, and sets *ret_id to its name in the queue. */
 static bool parcel_name(struct str name, struct str *ret_id)
 {
     uint32_t index;
@@ -385,7 +385,6 @@ static bool parcel_name(struct str name, struct str *ret_id)
     return ids_parse(*ret_id, &index) == 0;
 }
 
-/* Reads the files that an earlier process left. Returns -1 and e. */
 int target_scan(struct target *t, uint32_t place, struct err *e)
 {
     VEC(struct found) all = {0};
@@ -420,7 +419,7 @@ int target_scan(struct target *t, uint32_t place, struct err *e)
     return rc;
 }
 
-/* Files under pointed/ of one place: their bytes, without those whose time is over. */
+/* Removes pointed files whose retention has ended. Returns the bytes of the others. */
 static uint64_t sweep_pointed(const struct target *t, uint32_t place)
 {
     int64_t now_s = time(NULL);

@@ -1,7 +1,7 @@
 /*
- * struct target: one --sink with its queue of spooled files. The queue, the retries and the
- * accounts are here; how a file is given away is the kind's business (file_target.c,
- * redis_target.c). One file at a time, in the order of their spooling.
+ * struct target: one --sink with its queue of spooled files. This file has the queue, the retries
+ * and the counts. The kind knows how a file is sent (file_target.c, redis_target.c). A target sends
+ * one file at a time, in the order of spooling.
  */
 #ifndef RG_SINK_SINK_TARGET_H
 #define RG_SINK_SINK_TARGET_H
@@ -21,23 +21,23 @@ struct spooled;
 struct target;
 struct tasks;
 
-/* What every kind needs to know; owned by struct sinks. */
+/* Settings and objects that all kinds use; owned by struct sinks. */
 struct target_env {
     struct loop *loop;
     struct tasks *tasks;
     struct metrics_page *page;
     const char *state_dir;
     uint64_t inline_max, retention_ms;
-    bool durable; /* files that leave the spool must be on disk at their destination (--durability
-                     power) */
+    bool durable; /* a file must be on disk at its destination before it leaves the spool
+                     (--durability power) */
 };
 
-/* A spooled file. */
+/* A spooled file that waits in a queue. */
 struct parcel {
     struct parcel *next;
     uint32_t place;
     uint64_t bytes; /* on disk */
-    bool postponed; /* it alone was not taken */
+    bool postponed; /* the target rejected this file, but may accept others */
     bool group;     /* a group's entry: JSON; session_id is its target_group_name */
     char session_id[];
 };
@@ -45,19 +45,19 @@ struct parcel {
 #define PARCEL_GROUP "group:"
 
 struct target_kind {
-    const char *name; /* in the setting, before the colon */
-    bool groups;      /* takes entries of groups, too */
+    const char *name; /* the text before the colon in the setting */
+    bool groups;      /* accepts entries of groups, too */
 
-    /* Whether what stands behind the colon (may be absent) can be opened; makes nothing. */
+    /* Checks whether the text after the colon (may be absent) can be opened. Makes nothing. */
     int (*check)(struct str spec, struct err *e);
-    /* Reads it and makes kind->state. */
+    /* Opens the target of the text after the colon, and sets t->state. */
     int (*open)(struct target *t, struct str spec, struct err *e);
 
-    /* Gives t->first away, which is open as t->open and lies at `path`: target_done is called,
-     * later or at once. */
+    /* Sends t->first, which lies at `path` and is mapped as t->open. Calls target_done or
+     * target_postpone, possibly before it returns. */
     void (*send)(struct target *t, const char *path);
 
-    /* Stops what is under way, without target_done, and frees the state. Tasks have ended. */
+    /* Stops sending, without target_done, and frees the state. Tasks have ended before. */
     void (*close)(struct target *t);
 };
 
@@ -67,63 +67,66 @@ struct target {
     const struct target_kind *kind;
     const struct target_env *env;
     void *state;
-    char *name; /* name of its folder in the spools, which depends on the setting only */
+    char *name; /* name of its folder in the spools; depends only on the setting */
     struct parcel *first, **end;
     struct map queued; /* parcels by session id */
     size_t n;
     uint64_t bytes;
     VEC(uint32_t) places;
-    uint64_t pointed_bytes; /* files that entries already sent point to */
+    uint64_t pointed_bytes; /* bytes of files to which sent entries point */
     bool sending, down;
-    uint64_t reason;      /* hash of why it is down */
-    struct spooled *open; /* the file that is being sent; own */
+    uint64_t reason;      /* hash of the last error's text; each reason is logged once */
+    struct spooled *open; /* the file that is being sent; owned */
     uint64_t delay_ms;
     struct loop_timer retry;
 };
 
-/* Whether a setting can be opened. ERR_CONFIG. */
+/* Checks whether a setting can be opened. Fails with ERR_CONFIG. */
 int target_check(const char *setting, struct err *e);
 
-/* Makes a target of "KIND" or "KIND:WHAT". ERR_CONFIG. */
+/* Makes a target from "KIND" or "KIND:SPEC". env must outlive it. Fails with ERR_CONFIG. */
 int target_new(const struct target_env *env, const char *setting, struct target **ret,
                struct err *e);
 void target_free(struct target *t);
 
-/* The path of its folder in a place's spool, NUL-terminated. */
+/* Sets *ret to the path of the target's folder in a place's spool. */
 void target_folder(const struct target *t, uint32_t place, struct buf *ret);
 
-/* Makes its folder and queues the files there, the oldest first. */
+/* Makes the target's folder in a place's spool, and queues the files in it, the oldest first. Fails
+ * with ERR_IO. */
 int target_scan(struct target *t, uint32_t place, struct err *e);
 
-/* Queues a file that was just put into its folder, unless one of that name waits already; a
- * session's place and id. */
+/* Queues a file that was just put into the target's folder. Does nothing if a file with that name
+ * already waits. session_id: of the session, or the name from target_group_name. */
 void target_add(struct target *t, uint32_t place, struct str session_id);
 
-/* Appends the name of a group's entry, by which it is written and queued (as a session by its id):
- * the same for the same entry, another for another one of that group's id. */
+/* Appends the name under which a group's entry is written and queued. Equal entries have equal
+ * names. Different entries of the same group id have different names. */
 void target_group_name(struct str group, struct str entry, struct buf *ret);
 
-/* Writes a group's entry into its folder of the place, unless it waits already; target_add queues
- * it. ERR_IO, ERR_STORAGE_FULL: nothing is there. */
+/* Writes a group's entry into the target's folder, unless it already waits. target_add queues it.
+ * Fails with ERR_IO or ERR_STORAGE_FULL; then no file is left. */
 int target_write_group(const struct target *t, uint32_t place, struct str name, struct str entry,
                        struct err *e);
 
-/* Reports whether a file of that name in a target's folder is a group's entry that was being
- * written. Before the first target_write_group of the folder such a file may be removed: its writer
- * died, and the entry is given again. */
+/* Reports whether a file in a target's folder is an incomplete group entry. Such a file may be
+ * removed before the first target_write_group of the folder: its writer died, and the entry will be
+ * sent again. */
 bool target_is_part(struct str name);
 
-/* Removes what target_write_group wrote, unless it waits. */
+/* Removes the file that target_write_group wrote, unless the entry is queued. */
 void target_unwrite_group(const struct target *t, uint32_t place, struct str name);
 
-/* For kinds: the first file was taken, or it was not and `why` says so; then it is tried again. */
+/* Ends the sending of the first file. For kinds. why: the error, after which the file is sent
+ * again; NULL: the target has the file. */
 void target_done(struct target *t, const struct err *why);
 
-/* For kinds: only the first file cannot be taken now. It is tried again later, and others before.
- */
+/* Moves the first file to the end of the queue, since the target rejects only this file. For
+ * kinds. */
 void target_postpone(struct target *t, const struct err *why);
 
-/* Now and then: files that were pointed to long enough. */
+/* Removes pointed files whose retention has ended, and sums up the others. Call it from time to
+ * time. */
 void target_sweep(struct target *t);
 
 #endif

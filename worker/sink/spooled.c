@@ -1,7 +1,7 @@
 /*
- * A spool file may be large and is sent piece by piece, so it is mapped: pages come when they are
- * read, and go when memory is needed elsewhere. An empty file cannot be mapped and counts as
- * invalid. The caller decides by the error's kind whether to try again.
+ * Maps spooled files. A file may be large and is sent piece by piece. Its pages are read when
+ * needed, and the kernel may drop them. An empty file cannot be mapped and is invalid. The caller
+ * decides by the kind of error whether to try again.
  */
 #include "worker/sink/spooled.h"
 
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ERR_NOT_FOUND and ERR_INVALID: trying again is of no use; ERR_IO may pass. */
+/* Maps the file. ERR_NOT_FOUND and ERR_INVALID are permanent; ERR_IO may pass. */
 static int open_bytes(const char *path, struct spooled *ret, struct err *e)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -45,7 +45,6 @@ int spooled_open_whole(const char *path, struct spooled *ret, struct err *e)
     return 0;
 }
 
-/* Mapped, with the places of its trajectories. */
 int spooled_open(const char *path, struct spooled *ret, struct err *e)
 {
     if (open_bytes(path, ret, e))

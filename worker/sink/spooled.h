@@ -1,4 +1,4 @@
-/* struct spooled: a spooled export, mapped for reading, with its trajectories found. */
+/* struct spooled: a spooled export, mapped into memory, with the positions of its trajectories. */
 #ifndef RG_SINK_SPOOLED_H
 #define RG_SINK_SPOOLED_H
 
@@ -9,15 +9,15 @@ struct spooled {
     struct pieces pieces;
 };
 
-/* ERR_NOT_FOUND: it is gone; ERR_INVALID: it is not a whole export; ERR_IO: it cannot be read now.
- */
+/* Maps the file and finds its trajectories. Fails with ERR_NOT_FOUND (no such file), ERR_INVALID
+ * (not a whole export) or ERR_IO (unreadable now). Close it with spooled_close. */
 int spooled_open(const char *path, struct spooled *ret, struct err *e);
 
-/* Opens a file that is one piece as a whole. */
+/* Maps a file that is a single piece. Otherwise like spooled_open. */
 int spooled_open_whole(const char *path, struct spooled *ret, struct err *e);
 void spooled_close(struct spooled *s);
 
-/* The bytes of one trajectory. */
+/* Returns the bytes of trajectory i, borrowed from s. */
 static inline struct str spooled_piece(const struct spooled *s, size_t i)
 {
     return str_sub(s->bytes, s->pieces.at[i].start, s->pieces.at[i].len);

@@ -1,11 +1,13 @@
-/* One session's export into the spool, from top to bottom (spooling_run):
+/*
+ * Spools one session's export. spooling_run calls, in this order:
  *
- *   await_session  reads it back if it is not in memory
- *   write_export   into ID.part, while others run
- *   disk_wait_for  with durability power: its bytes
- *   link_all       one name in each target's folder, no copy
- *   sync_folders   with durability power: the names
- *   unlink         the part's own name */
+ *   await_session  reads the session back if it is not in memory
+ *   write_export   writes ID.part, with pauses for other tasks
+ *   disk_wait_for  with --durability power: waits until the bytes are on disk
+ *   link_all       links the file into each target's folder, without a copy
+ *   sync_folders   with --durability power: waits until the links are on disk
+ *   unlink         removes the name ID.part
+ */
 
 #include "worker/sink/spooling.h"
 
@@ -33,13 +35,13 @@ struct spooling {
     struct disk_wait disk;
 };
 
-/* The part file as the reader of an export. */
+/* The .part file to which an export is written. */
 struct part_file {
     struct export_out out;
     struct buf bytes, path;
     int fd;
     uint32_t place;
-    bool failed;   /* the file, not the export */
+    bool failed;   /* the last error is the disk's, not the export's */
     struct str id; /* id of the session */
     struct spooling *spooling;
 };
@@ -126,7 +128,7 @@ static int open_part(struct part_file *f, struct err *e)
     return f->failed ? err_sys(e, disk_error_kind(), "cannot write to the spool") : 0;
 }
 
-/* Links the same bytes into every target's folder. */
+/* Links the .part file into every target's folder. */
 static int link_all(const struct part_file *f, struct err *e)
 {
     const struct spooling_options *o = &f->spooling->o;
@@ -137,7 +139,7 @@ static int link_all(const struct part_file *f, struct err *e)
         target_folder(o->targets[i], f->place, &to);
         buf_printf(&to, "/%.*s.msgpack", (int)f->id.len, f->id.p);
         rc = link(f->path.p, to.p);
-        if (rc && errno == EEXIST) /* from before a crash: replaced by the same */
+        if (rc && errno == EEXIST) /* an earlier copy from before a crash */
             rc = unlink(to.p) || link(f->path.p, to.p) ? -1 : 0;
     }
     if (rc)
@@ -160,7 +162,7 @@ MAY_PAUSE static int sync_folders(const struct part_file *f, struct err *e)
     return rc;
 }
 
-/* After write_export: what fails from now on is the disk. */
+/* Publishes the written file to the targets. Every error from here on is the disk's. */
 MAY_PAUSE static int publish(struct part_file *f, struct err *e)
 {
     f->failed = true;
@@ -179,7 +181,8 @@ static void close_part(struct part_file *f)
     buf_done(&f->bytes);
 }
 
-/* The thread reads the export for ever, so that is not freed. */
+/* Handles a helper thread that hung in the export. Does not free the export, since the thread may
+ * still use it. */
 static void on_lost(void *ctx)
 {
     struct part_file *f = ctx;
