@@ -1,15 +1,17 @@
-/* POST /v1/chat/completions: the request. chat_parse reads the members one after the other; the
- * first that is wrong ends it with an error that names the field by its path
+/*
+ * Reads requests of POST /v1/chat/completions. chat_parse reads the members one after the other.
+ * The first invalid one ends it with an error that names the field by its path
  * ("messages[3].tool_calls[0].id").
  *
  *   messages     -> chat.messages: each message in normalised form (request_fields.h)
- *   tools        -> chat.tools, printed by the template as the client wrote them
- *   functions    -> the same, for clients of the API before tools; answered with function_call
+ *   tools        -> chat.tools, which the template prints as the client wrote them
+ *   functions    -> like tools, for the older API; answered with function_call
  *   tool_choice  -> tool_choice, tool_function or tool_allowed
- *   sampling_fields -> sampling, and sampling_given for values that are echoed
+ *   sampling_fields -> sampling; sampling_given has the values to echo
  *
- * Members that are left out here are not refused: request_members.def says which are read, and
- * the others are counted as dropped. */
+ * Members that are not read are accepted. request_members.def lists the members that are read;
+ * others count as dropped.
+ */
 #include "common/base/limits.h"
 #include "worker/dialect/request_fields.h"
 
@@ -46,7 +48,7 @@ static const char *const sampling_fields[] = {
 
 /* --- messages --- */
 
-/* The call of a custom tool: its one text becomes arguments again, as the model wrote it. */
+/* Reads the call of a custom tool. Its text becomes arguments, as the model wrote them. */
 static int read_custom_call(struct arena *a, const struct json *v, const char *path,
                             struct json *ret, struct err *e)
 {
@@ -68,7 +70,7 @@ static int read_custom_call(struct arena *a, const struct json *v, const char *p
     return 0;
 }
 
-/* One entry of tool_calls. Arguments that the client sends as an object become the text of that
+/* Reads one entry of tool_calls. Arguments that are an object become the JSON text of that
  * object. */
 static int read_call(struct arena *a, const struct json *v, const char *path, struct json *ret,
                      struct err *e)
@@ -106,7 +108,7 @@ static int read_call(struct arena *a, const struct json *v, const char *path, st
     return 0;
 }
 
-/* tool_calls of message number `at` into *m; an empty list leaves no member. */
+/* Reads tool_calls of message `at` into *m. An empty list adds no member. */
 static int read_calls(struct arena *a, const struct json *list, uint32_t at, struct json *m,
                       struct err *e)
 {
@@ -131,7 +133,7 @@ static int read_calls(struct arena *a, const struct json *list, uint32_t at, str
     return 0;
 }
 
-/* The usual content is a string, and the path is spelled only for what can be wrong. */
+/* Reads a message's content. The common case, a string, needs no path for errors. */
 static int read_content(struct arena *a, const struct json *content, uint32_t at, bool joined,
                         struct json *ret, struct err *e)
 {
@@ -144,8 +146,8 @@ static int read_content(struct arena *a, const struct json *content, uint32_t at
     return content_text(a, content, path_at(path, "messages[%u].content", at), joined, ret, e);
 }
 
-/* Reads the members next to an assistant message's content: a refusal counts as its text, and audio
- * cannot be read here. */
+/* Reads the other members of an assistant message. A refusal is appended to the content. Audio is
+ * rejected. */
 static int read_refusal(struct arena *a, const struct json *v, uint32_t at, struct json *content,
                         struct err *e)
 {
@@ -164,8 +166,8 @@ static int read_refusal(struct arena *a, const struct json *v, uint32_t at, stru
     return 0;
 }
 
-/* The thought may stand in reasoning_content or in reasoning; function_call is read when there
- * are no tool_calls. */
+/* Reads an assistant message. The thought is in reasoning_content or in reasoning. function_call is
+ * read if there are no tool_calls. */
 static int read_assistant(struct arena *a, const struct json *v, uint32_t at, struct json *ret,
                           struct err *e)
 {
@@ -199,7 +201,7 @@ static int read_assistant(struct arena *a, const struct json *v, uint32_t at, st
     return 0;
 }
 
-/* The result of a tool. The id is optional: see below. */
+/* Reads a tool's result. The id is optional. */
 static int read_tool_result(struct arena *a, const struct json *v, uint32_t at, struct json *ret,
                             struct err *e)
 {
@@ -208,8 +210,8 @@ static int read_tool_result(struct arena *a, const struct json *v, uint32_t at, 
     struct json content;
     char path[FIELD_PATH_MAX];
 
-    /* Some harnesses leave it out (and the legacy role "function" has no id): then the order
-     * decides. */
+    /* some harnesses omit the id, and the legacy role "function" has none: then the order of
+     * results decides */
     if (!id.p && !json_is_null(given))
         return err_field(e, path_at(path, "messages[%u].tool_call_id", at),
                          "messages[%u].tool_call_id must be a string", at);
@@ -223,7 +225,7 @@ static int read_tool_result(struct arena *a, const struct json *v, uint32_t at, 
     return 0;
 }
 
-/* A system, developer or user message: content must be there, and the role is kept. */
+/* Reads a system, developer or user message. It keeps its role and must have content. */
 static int read_plain(struct arena *a, const struct json *v, uint32_t at, struct json *ret,
                       struct err *e)
 {
@@ -240,7 +242,7 @@ static int read_plain(struct arena *a, const struct json *v, uint32_t at, struct
     return 0;
 }
 
-/* One message by its role; a name is kept for every role. */
+/* Reads one message by its role. Every role keeps its name. */
 static int read_chat_message(struct arena *a, const struct json *v, uint32_t at, struct json *ret,
                              struct err *e)
 {
@@ -271,8 +273,8 @@ static int read_chat_message(struct arena *a, const struct json *v, uint32_t at,
     return r;
 }
 
-/* messages: a non-empty list. Those that are known take of the arena's budget what making them
- * took. */
+/* Reads messages, a non-empty list. Known messages count against the arena's budget as if they were
+ * made again. */
 static int read_chat_messages(struct arena *a, const struct json *body,
                               const struct known_messages *known, struct chat_request *req,
                               struct err *e)
@@ -303,7 +305,7 @@ static int read_chat_messages(struct arena *a, const struct json *body,
 
 /* --- tools --- */
 
-/* v without its cache mark, which moves from request to request. */
+/* Returns v without cache_control, which moves from request to request. */
 static struct json copy_unmarked(struct arena *a, const struct json *v)
 {
     struct json all = json_empty(JSON_OBJECT);
@@ -319,7 +321,8 @@ static struct json copy_unmarked(struct arena *a, const struct json *v)
     return all;
 }
 
-/* Keeps the definition as the client sent it: templates print definitions whole. */
+/* Returns the definition as the client sent it, since templates print definitions whole. Drops
+ * cache_control. */
 static struct json as_sent(struct arena *a, const struct json *v)
 {
     struct json tool = copy_unmarked(a, v);
@@ -333,7 +336,7 @@ static struct json as_sent(struct arena *a, const struct json *v)
 }
 
 /* Adds one tool. Custom tools become functions with one text as argument. Kinds that only their
- * vendor's server runs are skipped; request_find_dropped reports them to the client. */
+ * vendor's server runs are skipped; request_find_dropped reports them. */
 static int read_tool_def(const struct json *v, uint32_t i, struct tool_list *tools, struct err *e)
 {
     struct str type = json_string(json_get(v, "type"));
@@ -358,7 +361,7 @@ static int read_tool_def(const struct json *v, uint32_t i, struct tool_list *too
         return 0;
     }
     if (!str_eq_c(type, "function"))
-        return 0; /* a kind that only its vendor's server runs */
+        return 0;
     name = json_string(json_get(f, "name"));
     if (!name.len)
         return err_field(e, path_at(path, "tools[%u].function.name", i),
@@ -370,7 +373,7 @@ static int read_tool_def(const struct json *v, uint32_t i, struct tool_list *too
     return 0;
 }
 
-/* tools: what the template prints is also what may be called. */
+/* Reads tools. All tools that the template prints may also be called. */
 static int read_chat_tools(struct arena *a, const struct json *body, struct chat_request *req,
                            struct err *e)
 {
@@ -387,7 +390,7 @@ static int read_chat_tools(struct arena *a, const struct json *body, struct chat
     return 0;
 }
 
-/* functions and function_call, which tools and tool_choice have replaced. */
+/* Reads functions and function_call, the older forms of tools and tool_choice. */
 static int read_functions(struct arena *a, const struct json *body, struct chat_request *req,
                           struct err *e)
 {
@@ -421,14 +424,14 @@ static int read_functions(struct arena *a, const struct json *body, struct chat_
     return request_choice_fits(req, "function_call", e);
 }
 
-/* "any" is Mistral's and Anthropic's word for required. */
+/* Reports whether the word is a choice. "any" is Mistral's and Anthropic's word for "required". */
 static bool is_choice(struct str word)
 {
     return str_eq_c(word, "auto") || str_eq_c(word, "none") || str_eq_c(word, "required") ||
            str_eq_c(word, "any");
 }
 
-/* tool_choice: a word, an object naming one tool, or a choice among some of them. */
+/* Reads tool_choice: a word, an object that names one tool, or a choice among some tools. */
 static int read_chat_choice(struct arena *a, const struct json *body, struct chat_request *req,
                             struct err *e)
 {
@@ -437,7 +440,7 @@ static int read_chat_choice(struct arena *a, const struct json *body, struct cha
     struct str type = json_string(json_get(v, "type"));
     const struct json *f = json_get(v, "function");
 
-    if (is_choice(type)) /* {"type": "auto"}: as some frameworks spell it */
+    if (is_choice(type)) /* some frameworks send {"type": "auto"} */
         word = type;
     if (json_is_null(v) || str_eq_c(word, "auto"))
         return 0;
@@ -463,7 +466,7 @@ static int read_chat_choice(struct arena *a, const struct json *body, struct cha
 
 /* --- the rest --- */
 
-/* Only include_usage has an effect. */
+/* Reads include_usage. Other options have no effect. */
 int chat_read_stream_options(const struct json *body, struct chat_request *req, struct err *e)
 {
     const struct json *options;
@@ -476,7 +479,8 @@ int chat_read_stream_options(const struct json *body, struct chat_request *req, 
     return 0;
 }
 
-/* top_logprobs is an error without logprobs, as it would have no effect. */
+/* Reads logprobs and top_logprobs. top_logprobs without logprobs is an error, since it would have
+ * no effect. */
 static int read_logprobs(const struct json *body, struct chat_request *req, struct err *e)
 {
     if (field_bool(body, "logprobs", &req->logprobs, e) ||
@@ -487,8 +491,8 @@ static int read_logprobs(const struct json *body, struct chat_request *req, stru
     return 0;
 }
 
-/* Refuses a request for any output but text. */
-static int refuse_audio(const struct json *body, struct err *e)
+/* Rejects a request for output other than text. */
+static int reject_audio(const struct json *body, struct err *e)
 {
     const struct json *list;
 
@@ -500,8 +504,8 @@ static int refuse_audio(const struct json *body, struct err *e)
     return 0;
 }
 
-/* The order matters in two places: tools stand before the choice that names them, and functions
- * come last, because they only count when there are no tools. */
+/* Reads the members. Tools must precede the choice that names them. functions must come last,
+ * because they count only if there are no tools. */
 static int chat_parse(struct arena *a, const struct json *body,
                       const struct dialect_headers *headers, const struct dialect_past *past,
                       struct chat_request *ret, struct err *e)
@@ -516,7 +520,7 @@ static int chat_parse(struct arena *a, const struct json *body,
         request_kwargs(a, body, json_get(body, "reasoning_effort"), "reasoning_effort", ret, e) ||
         request_thinking(a, body, ret, e) ||
         field_bool(body, "parallel_tool_calls", &ret->parallel_tool_calls, e) ||
-        read_functions(a, body, ret, e) || refuse_audio(body, e) ||
+        read_functions(a, body, ret, e) || reject_audio(body, e) ||
         field_u32(body, "n", 1, FIELD_N_MAX, &ret->n, e) || read_logprobs(body, ret, e) ||
         chat_read_stream_options(body, ret, e) || field_kind(body, "store", JSON_BOOL, &store, e))
         return -1;

@@ -1,5 +1,6 @@
-/* POST /v1/chat/completions: the answer. Chunk order: role, deltas, finish_reason, usage, [DONE].
- * A custom tool's text goes out at the end of its call, because it must be unwrapped first. */
+/* Writes answers of POST /v1/chat/completions. Chunk order: role, deltas, finish_reason, usage,
+ * [DONE]. The text of a custom tool's call is sent at the end of the call, because it must be
+ * unwrapped first. */
 #include "worker/dialect/writers.h"
 
 #include "common/base/attrs.h"
@@ -10,7 +11,7 @@
 #include "worker/text/request/answer_sink.h"
 #include "worker/text/request/chat_request.h"
 
-/* The call of a custom tool that an answer of a stream is in. */
+/* The open call of a custom tool in one streamed answer. */
 struct open_custom {
     bool is_open;
     uint32_t tool;
@@ -18,13 +19,13 @@ struct open_custom {
 };
 
 struct chat_writer {
-    struct writer w;          /* first */
-    bool has_tools;           /* `tools` is filled */
-    struct lookup tools;      /* name -> whether its tool is custom; empty: no tool is */
-    struct open_custom *open; /* one for each answer; NULL: none had a custom call */
+    struct writer w;          /* must be first */
+    bool has_tools;           /* `tools` has been read */
+    struct lookup tools;      /* name -> 1 if the tool is custom; empty: no custom tools */
+    struct open_custom *open; /* one per answer; NULL: no custom call yet */
 };
 
-/* Events come with ctx = the writer itself. */
+/* Returns the writer, which is the sink's ctx. */
 static struct writer *writer_of(void *ctx)
 {
     return ctx;
@@ -35,8 +36,8 @@ static bool is_custom_tool(const struct json *tool)
     return str_eq_c(json_string(json_get(tool, "type")), "custom");
 }
 
-/* Enters all tools if one of them is custom. The first tool of a name counts: the model is offered
- * that one. */
+/* Adds all tools to the index if one of them is custom. The first tool with a name counts, since
+ * the model sees only that one. */
 static void read_custom_tools(struct chat_writer *cw)
 {
     const struct json *tools = json_get(cw->w.body, "tools");
@@ -60,7 +61,8 @@ static bool is_custom(struct chat_writer *cw, struct str name)
     return lookup_get(&cw->tools, name) == true;
 }
 
-/* {"id", "object", "created", "model": and the object stays open. */
+/* Begins the object of an answer or a chunk: {"id", "object", "created", "model". Leaves it
+ * open. */
 static void begin_chat_body(struct writer *w, struct json_out *o, const char *object)
 {
     json_out_obj(o);
@@ -76,7 +78,7 @@ static void begin_chunk_body(struct writer *w, struct json_out *o)
     begin_chat_body(w, o, "chat.completion.chunk");
 }
 
-/* A chunk up to the inside of its delta. */
+/* Begins a chunk and its delta, which stay open. */
 static void begin_chunk(struct writer *w, struct json_out *o, uint32_t index)
 {
     sse_begin(w, NULL, o);
@@ -87,8 +89,8 @@ static void begin_chunk(struct writer *w, struct json_out *o, uint32_t index)
     json_out_member_obj(o, "delta");
 }
 
-/* Closes what begin_chunk opened. An absent finish_reason is null. With include_usage every
- * chunk but the last carries "usage": null. */
+/* Ends the delta and the chunk. An absent finish_reason is written as null. With include_usage,
+ * every chunk but the last has "usage": null. */
 static void end_chunk(struct writer *w, struct json_out *o, struct str finish_reason)
 {
     json_out_end_obj(o);
@@ -101,7 +103,7 @@ static void end_chunk(struct writer *w, struct json_out *o, struct str finish_re
     sse_end(w);
 }
 
-/* Streams open each of the n answers with its role. */
+/* In a stream, sends a first chunk with the role for each of the n answers. */
 static void on_chat_head(void *ctx, const struct answer_head *h)
 {
     struct writer *w = writer_of(ctx);
@@ -116,7 +118,7 @@ static void on_chat_head(void *ctx, const struct answer_head *h)
     }
 }
 
-/* A chunk with one member; whole answers need none. */
+/* Sends a chunk with one member. Does nothing without `stream`. */
 static void write_delta(struct writer *w, uint32_t index, const char *key, struct str text)
 {
     struct json_out o;
@@ -138,7 +140,8 @@ static void on_chat_reasoning(void *ctx, uint32_t index, struct str text)
     write_delta(writer_of(ctx), index, "reasoning_content", text);
 }
 
-/* Asked with functions instead of tools: answered with a function_call. */
+/* Reports whether the request has functions instead of tools, so that calls are sent as
+ * function_call. */
 static bool is_legacy(const struct writer *w)
 {
     return json_is(json_get(w->body, "functions"), JSON_ARRAY) &&
@@ -150,7 +153,8 @@ static struct str finish_of(const struct writer *w, struct str reason)
     return is_legacy(w) && str_eq_c(reason, "tool_calls") ? STR("function_call") : reason;
 }
 
-/* A fragment of a call for clients that sent functions: the name comes first, without an id. */
+/* Sends a fragment of a call to a client that sent functions. The first fragment has the name; no
+ * fragment has an id. */
 static void legacy_fragment(struct writer *w, uint32_t index, struct str name, struct str arguments)
 {
     struct json_out o;
@@ -164,10 +168,11 @@ static void legacy_fragment(struct writer *w, uint32_t index, struct str name, s
     end_chunk(w, &o, (struct str){0});
 }
 
-/* The words for both kinds of tools: of the call, and of its text. */
+/* Member names by kind of tool: of the call, and of its text. */
 static const char *const kind_words[2][2] = {{"function", "arguments"}, {"custom", "input"}};
 
-/* One fragment of a call; the first one has id, type and name. */
+/* Sends one fragment of a call. id_name: id and name, for the first fragment; NULL: not the
+ * first. */
 static void call_fragment(struct writer *w, uint32_t index, uint32_t tool, bool custom,
                           const struct str *id_name, struct str text)
 {
@@ -198,7 +203,7 @@ static void open_custom(struct chat_writer *cw, uint32_t index, uint32_t tool)
     cw->open[index] = (struct open_custom){.is_open = true, .tool = tool};
 }
 
-/* Sends the text of the custom call that this answer is in. */
+/* Sends the text of the answer's open custom call, if there is one. */
 static void close_custom(struct chat_writer *cw, uint32_t index)
 {
     struct open_custom *c = cw->open ? &cw->open[index] : NULL;
@@ -248,8 +253,7 @@ static void on_chat_tool_end(void *ctx, uint32_t index, uint32_t tool)
     close_custom(ctx, index);
 }
 
-/* Writes the logprobs object of a chunk or of a whole choice; stops early if the answer is
- * cancelled. */
+/* Writes the logprobs object of a chunk or a choice. Stops early if the answer is cancelled. */
 static void write_logprobs(struct json_out *o, const struct token_logprob *lp, size_t n)
 {
     json_out_obj(o);
@@ -261,7 +265,7 @@ static void write_logprobs(struct json_out *o, const struct token_logprob *lp, s
     json_out_end_obj(o);
 }
 
-/* A chunk of its own: deltas are held by parsers, logprobs need not wait for them. */
+/* Sends logprobs in chunks of their own, since parsers may hold deltas back. */
 static void on_chat_logprobs(void *ctx, uint32_t index, const struct token_logprob *lp, size_t n)
 {
     struct writer *w = writer_of(ctx);
@@ -280,7 +284,7 @@ static void on_chat_logprobs(void *ctx, uint32_t index, const struct token_logpr
     sse_end(w);
 }
 
-/* An empty delta: every client takes it, and proxies see bytes. */
+/* Sends an empty delta: all clients accept it, and proxies see bytes. */
 static void on_chat_keepalive(void *ctx)
 {
     struct writer *w = writer_of(ctx);
@@ -292,7 +296,7 @@ static void on_chat_keepalive(void *ctx)
     end_chunk(w, &o, (struct str){0});
 }
 
-/* Whether a member is the message's own, or (content_parts) the record's alone. */
+/* Reports whether the member belongs to the API, or (content_parts) only to the record. */
 static bool is_known_member(struct str name)
 {
     static const char *const own[] = {"role", "content", "reasoning_content", "tool_calls",
@@ -312,8 +316,8 @@ static bool has_signed_members(const struct json *m)
     return false;
 }
 
-/* Writes what an upstream signed of the message, next to the API's own members, under the names
- * that the upstream has for it. */
+/* Writes the members that an upstream signed, under the upstream's names, next to the API's
+ * members. */
 static void write_signed(struct json_out *o, const struct json *m)
 {
     for (uint32_t i = 0; json_is(m, JSON_OBJECT) && i < m->n; i++) {
@@ -323,13 +327,13 @@ static void write_signed(struct json_out *o, const struct json *m)
     }
 }
 
-/* Whether a call has more than its id, type and function. */
+/* Reports whether a call has more members than id, type and function. */
 static bool call_is_signed(const struct json *call)
 {
     return json_is(call, JSON_OBJECT) && call->n > 3;
 }
 
-/* The signed members of calls, as the last fragment of each. */
+/* Writes the signed members of calls, each as the last fragment of its call. */
 static void write_signed_calls(struct chat_writer *cw, struct json_out *o, const struct json *calls)
 {
     json_out_member_arr(o, "tool_calls");
@@ -363,7 +367,7 @@ static void write_custom_call(struct chat_writer *cw, struct json_out *o, const 
     json_out_member_str(o, "name", json_string(json_get(f, "name")));
     json_out_member_str(o, "input", freeform_input(cw->w.a, json_string(json_get(f, "arguments"))));
     json_out_end_obj(o);
-    for (uint32_t k = 3; k < call->n; k++) { /* what an upstream signed */
+    for (uint32_t k = 3; k < call->n; k++) { /* members that an upstream signed */
         json_out_member_of(o, json_string(&call->members[k].key), &call->members[k].value);
     }
     json_out_end_obj(o);
@@ -383,7 +387,7 @@ static void write_tool_calls(struct chat_writer *cw, struct json_out *o, const s
     json_out_end_arr(o);
 }
 
-/* The message of a whole choice. content is null beside calls when there is no text. */
+/* Writes the message of a whole choice. content is null if there are calls but no text. */
 static void write_message(struct chat_writer *cw, struct json_out *o, const struct json *m)
 {
     const struct writer *w = &cw->w;
@@ -411,9 +415,11 @@ static void write_message(struct chat_writer *cw, struct json_out *o, const stru
     json_out_end_obj(o);
 }
 
-enum { FRAME_ROOM = 640 }; /* for what stands around a text: mostly enough, so nothing grows */
+enum {
+    FRAME_ROOM = 640
+}; /* bytes reserved for the JSON around the texts; enough for most answers */
 
-/* The one JSON object of a request without `stream`. */
+/* Writes the single JSON object of a request without `stream`. */
 static void write_whole(struct writer *w, const struct finished_answer *answers, size_t n,
                         const struct call_usage *usage)
 {
@@ -424,7 +430,8 @@ static void write_whole(struct writer *w, const struct finished_answer *answers,
         room += json_string(json_get(answers[i].message, "content")).len;
     buf_reserve(w->out, room);
     begin_chat_body(w, &o, "chat.completion");
-    json_out_key(&o, "system_fingerprint"); /* OpenRouter's client demands it, others a string */
+    json_out_key(&o, "system_fingerprint"); /* OpenRouter's client requires this member; other
+                                               clients require a string */
     json_out_cstr(&o, "fp_rollgate");
     json_out_member_arr(&o, "choices");
     for (size_t i = 0; i < n; i++) {
@@ -446,7 +453,7 @@ static void write_whole(struct writer *w, const struct finished_answer *answers,
     json_out_end_obj(&o);
 }
 
-/* The chunk of a stream with what is signed of an answer. Most have nothing. */
+/* Sends the signed members of an answer in a chunk. Most answers have none. */
 static void signed_chunk(struct chat_writer *cw, const struct finished_answer *t)
 {
     struct writer *w = &cw->w;
@@ -465,7 +472,8 @@ static void signed_chunk(struct chat_writer *cw, const struct finished_answer *t
     end_chunk(w, &o, (struct str){0});
 }
 
-/* Streams: the finish reason of each answer, then usage and [DONE]. */
+/* Ends the answer. A stream ends with a chunk per answer for its finish reason, then usage and
+ * [DONE]. */
 static void on_chat_finish(void *ctx, const struct finished_answer *answers, size_t n,
                            const struct call_usage *usage)
 {
@@ -490,7 +498,7 @@ static void on_chat_failed(void *ctx, const struct err *e)
     openai_stream_failed(writer_of(ctx), e);
 }
 
-/* The sink is one static table of the functions above (ANSWER_SINK_OF). */
+/* Makes a writer. All writers share one static sink (ANSWER_SINK_OF). */
 struct dialect_writer *chat_writer_new(struct arena *a, const struct chat_request *req,
                                        const struct json *body, struct buf *out)
 {

@@ -1,6 +1,6 @@
-/* POST /v1/completions: text or token-id prompts. A prompt is a string or a list of token ids; a
- * list of either makes n_prompts prompts, each of which becomes a model call of its own in the api
- * layer. Prompts are taken as they are: no template, no roles. */
+/* Reads requests of POST /v1/completions. A prompt is a string or a list of token ids. A list of
+ * prompts makes n_prompts prompts, each of which the api layer sends as a model call of its own.
+ * Prompts are used unchanged: no template, no roles. */
 #include "common/base/limits.h"
 #include "worker/dialect/request_fields.h"
 
@@ -33,7 +33,7 @@ static const char *const sampling_fields[] = {
 
 enum { LOGPROBS_MAX = 20 };
 
-/* A prompt of token ids; whether the model has them is checked by the call. */
+/* Reads a prompt of token ids. The call checks later whether the model has them. */
 static int read_prompt_ids(struct arena *a, const struct json *list, const char *path,
                            struct completion_prompt *ret, struct err *e)
 {
@@ -53,7 +53,7 @@ static int read_prompt_ids(struct arena *a, const struct json *list, const char 
     return 0;
 }
 
-/* One prompt: text or ids, not empty. */
+/* Reads one prompt: text or ids, not empty. */
 static int read_single_prompt(struct arena *a, const struct json *v, const char *path,
                               struct completion_prompt *ret, struct err *e)
 {
@@ -67,7 +67,7 @@ static int read_single_prompt(struct arena *a, const struct json *v, const char 
     return 0;
 }
 
-/* One prompt, or a list of them. */
+/* Reads one prompt or a list of prompts. */
 static int read_prompt(struct arena *a, const struct json *body, struct chat_request *req,
                        struct err *e)
 {
@@ -100,8 +100,9 @@ static int read_prompt(struct arena *a, const struct json *body, struct chat_req
     return 0;
 }
 
-/* Refuses members that would change the answer and are not supported. */
-static int refuse_others(const struct json *body, const struct chat_request *req, struct err *e)
+/* Rejects members that would change the answer but are not supported. */
+static int reject_unsupported(const struct json *body, const struct chat_request *req,
+                              struct err *e)
 {
     bool echo = false;
     uint32_t best_of = req->n;
@@ -119,8 +120,8 @@ static int refuse_others(const struct json *body, const struct chat_request *req
     return 0;
 }
 
-/* Parses a request. n is read before the prompt, because their product is limited. logprobs is a
- * number here: how many alternatives to return. */
+/* Parses a request. Reads n before the prompt, because their product is limited. logprobs is a
+ * number here: the number of alternatives per token. */
 static int completions_parse(struct arena *a, const struct json *body,
                              const struct dialect_headers *headers, const struct dialect_past *past,
                              struct chat_request *ret, struct err *e)
@@ -130,7 +131,7 @@ static int completions_parse(struct arena *a, const struct json *body,
         field_u32(body, "n", 1, FIELD_N_MAX, &ret->n, e) || read_prompt(a, body, ret, e) ||
         request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e) ||
         request_format(a, json_get(body, "response_format"), "response_format", ret, e) ||
-        refuse_others(body, ret, e) ||
+        reject_unsupported(body, ret, e) ||
         field_u32(body, "logprobs", 0, LOGPROBS_MAX, &ret->top_logprobs, e) ||
         chat_read_stream_options(body, ret, e))
         return -1;

@@ -1,6 +1,6 @@
-/* POST /v1/completions: the answer. Every chunk has one choice; text_offset counts the
- * characters of all tokens before, so each answer keeps its count (offsets). Thoughts are part
- * of the text, as nothing was parsed out of it. */
+/* Writes answers of POST /v1/completions. Every chunk has one choice. text_offset counts the
+ * characters of all earlier tokens of the answer, so each answer keeps a count (offsets). Thoughts
+ * are part of the text, since completions are not parsed. */
 #include "worker/dialect/writers.h"
 
 #include "common/base/cancel.h"
@@ -9,11 +9,12 @@
 #include "worker/text/request/chat_request.h"
 
 struct completions_writer {
-    struct writer w; /* first */
-    size_t *offsets; /* n answers: characters of the tokens so far, for text_offset */
+    struct writer w; /* must be first */
+    size_t *offsets; /* by answer: characters of its tokens so far */
 };
 
-/* {"id", "object", "created", "model": and the object stays open. */
+/* Begins the object of an answer or a chunk: {"id", "object", "created", "model". Leaves it
+ * open. */
 static void begin_completion_body(struct writer *w, struct json_out *o)
 {
     json_out_obj(o);
@@ -24,7 +25,7 @@ static void begin_completion_body(struct writer *w, struct json_out *o)
     json_out_member_str(o, "model", w->req->model.p ? w->req->model : STR(""));
 }
 
-/* Characters: every byte that is no continuation byte. */
+/* Counts characters: all bytes that are not continuation bytes of UTF-8. */
 static size_t count_characters(struct str s)
 {
     size_t n = 0;
@@ -34,8 +35,8 @@ static size_t count_characters(struct str s)
     return n;
 }
 
-/* Writes parallel lists: tokens, their logprobs, a map of alternatives for each, and offsets. Stops
- * early if the answer is cancelled. */
+/* Writes logprobs as parallel lists: tokens, their logprobs, a map of alternatives for each, and
+ * offsets. Stops early if the answer is cancelled. */
 static void write_logprobs(struct completions_writer *cw, struct json_out *o, uint32_t index,
                            const struct token_logprob *lp, size_t n)
 {
@@ -71,7 +72,7 @@ static void write_logprobs(struct completions_writer *cw, struct json_out *o, ui
     json_out_end_obj(o);
 }
 
-/* One choice, up to its logprobs; the object stays open. */
+/* Begins a choice, up to its logprobs. Leaves it open. */
 static void write_choice(struct json_out *o, uint32_t index, struct str text,
                          struct str finish_reason)
 {
@@ -82,7 +83,7 @@ static void write_choice(struct json_out *o, uint32_t index, struct str text,
     json_out_key(o, "logprobs");
 }
 
-/* One event with one choice; lp NULL: without logprobs, finish_reason absent: null. */
+/* Sends an event with one choice. lp NULL: no logprobs. finish_reason absent: null. */
 static void write_chunk(struct completions_writer *cw, uint32_t index, struct str text,
                         struct str finish_reason, const struct token_logprob *lp, size_t n)
 {
@@ -122,7 +123,7 @@ static void on_completion_reasoning(void *ctx, uint32_t index, struct str text)
     on_completion_text(ctx, index, text);
 }
 
-/* A completion is text only: the turn runs no parser for it. */
+/* Ignores calls: completions are not parsed for them. */
 static void on_completion_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id,
                                      struct str name)
 {
@@ -156,7 +157,7 @@ static void on_completion_keepalive(void *ctx)
         write_chunk(cw, 0, STR(""), (struct str){0}, NULL, 0);
 }
 
-/* The one JSON object of a request without `stream`. */
+/* Writes the single JSON object of a request without `stream`. */
 static void write_whole(struct completions_writer *cw, const struct finished_answer *answers,
                         size_t n, const struct call_usage *usage)
 {
@@ -180,7 +181,8 @@ static void write_whole(struct completions_writer *cw, const struct finished_ans
     json_out_end_obj(&o);
 }
 
-/* Streams: an empty chunk with the finish reason of each answer, then usage and [DONE]. */
+/* Ends the answer. A stream ends with an empty chunk per answer for its finish reason, then usage
+ * and [DONE]. */
 static void on_completion_finish(void *ctx, const struct finished_answer *answers, size_t n,
                                  const struct call_usage *usage)
 {
@@ -200,7 +202,7 @@ static void on_completion_failed(void *ctx, const struct err *e)
     openai_stream_failed(ctx, e);
 }
 
-/* offsets has room for n answers. */
+/* Makes a writer for n answers. */
 struct dialect_writer *completions_writer_new(struct arena *a, const struct chat_request *req,
                                               const struct json *body, struct buf *out)
 {

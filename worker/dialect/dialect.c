@@ -1,5 +1,5 @@
-/* Which dialect serves which path (dialect.h). The one list of paths: /openapi.json and the
- * hints on unknown paths go by it too (dialect_path_at). */
+/* Maps paths to dialects (dialect.h). The only list of paths: /openapi.json and the hints for
+ * unknown paths use it, too (dialect_path_at). */
 
 #include "worker/dialect/dialect.h"
 
@@ -20,8 +20,9 @@ static const struct {
     {"/completions", &dialect_completions, "Samples a continuation of a text (OpenAI Completions)"},
 };
 
-/* Azure's clients name the model in the path, slashes and all. */
-static struct str behind_deployment(struct str path)
+/* Returns the dialect's path at the end of an Azure path. The model's name before it may contain
+ * slashes. */
+static struct str strip_deployment(struct str path)
 {
     for (size_t i = 0; i < ARRAY_LEN(dialects); i++)
         if (str_ends(path, str_cstr(dialects[i].path)))
@@ -33,7 +34,7 @@ struct str dialect_path(struct str path)
 {
     while (str_starts(path, STR("/v1/")) || str_starts(path, STR("/openai/")))
         path = str_sub(path, str_find(path, STR("/"), 1), SIZE_MAX);
-    return str_starts(path, STR("/deployments/")) ? behind_deployment(path) : path;
+    return str_starts(path, STR("/deployments/")) ? strip_deployment(path) : path;
 }
 
 const char *dialect_path_at(size_t i)

@@ -1,9 +1,9 @@
 /*
- * The body is walked from quote to quote. A string is lifted if it is long, has no escapes, and is
- * either a data URL (only its base64 goes) or the value of a member "data" (Messages). Its base64
- * must be strict, so that undo can write the same text again from the bytes. Everything else stays,
- * however odd it is. Quotes pair as in JSON. If the body is not JSON they may not; then the parse
- * fails and the strings are put back.
+ * Walks over the body from quote to quote. A string is lifted if it is long, has no escapes, and is
+ * a data URL or the value of a member "data" (Messages). Only the base64 of a data URL is lifted.
+ * The base64 must be strict, so that undo can encode the same text again. All other text stays. If
+ * the body is not JSON, quotes may be paired wrongly; then the parse fails and image_lifts_undo
+ * restores the strings.
  */
 #include "worker/dialect/image_lifts.h"
 
@@ -27,7 +27,7 @@ static void pass_bytes(struct image_lifts *l, struct str body, size_t end)
     l->reached = end;
 }
 
-/* The place of the first quote from `at` on; the body's length: none. */
+/* Returns the position of the first quote from `at` on, or the body's length. */
 static size_t find_quote(struct image_lifts *l, struct str body, size_t at)
 {
     while (at < body.len) {
@@ -43,7 +43,8 @@ static size_t find_quote(struct image_lifts *l, struct str body, size_t at)
     return body.len;
 }
 
-/* The place of the quote that ends the string which begins at `at`; the body's length: none. */
+/* Returns the position of the quote that ends the string which begins at `at`, or the body's
+ * length. */
 static size_t string_end(struct image_lifts *l, struct str body, size_t at)
 {
     for (size_t from = at; from < body.len; from++) {
@@ -60,27 +61,27 @@ static size_t string_end(struct image_lifts *l, struct str body, size_t at)
     return body.len;
 }
 
-/* The place behind the last byte before `at` that is no blank. */
-static size_t behind_blanks(struct str body, size_t at)
+/* Returns the position after the last byte before `at` that is not white space. */
+static size_t skip_blanks_backwards(struct str body, size_t at)
 {
     while (at > 0 && memchr(" \t\r\n", body.p[at - 1], 4))
         at--;
     return at;
 }
 
-/* Whether the string whose quote is at `quote` is the value of a member "data". */
+/* Reports whether the string whose quote is at `quote` is the value of a member "data". */
 static bool is_data_member(struct str body, size_t quote)
 {
     static const struct str key = STR_LIT("\"data\"");
-    size_t at = behind_blanks(body, quote);
+    size_t at = skip_blanks_backwards(body, quote);
 
     if (at == 0 || body.p[at - 1] != ':')
         return false;
-    at = behind_blanks(body, at - 1);
+    at = skip_blanks_backwards(body, at - 1);
     return str_ends(str_sub(body, 0, at), key);
 }
 
-/* Returns the start of the base64 in a string; SIZE_MAX: the string is not lifted. */
+/* Returns the offset of the base64 in a string, or SIZE_MAX if the string is not lifted. */
 static size_t base64_start(struct str body, size_t quote, struct str text)
 {
     size_t comma;
@@ -94,8 +95,8 @@ static size_t base64_start(struct str body, size_t quote, struct str text)
     return comma + 1;
 }
 
-/* The next string from *at on that is long enough and may be a picture's: *ret is its base64, *at
- * the quote behind it. */
+/* Finds the next string from *at on that is long enough and may be an image. Sets *ret to its
+ * base64, and *at to the position after its end quote. */
 static bool next_text(struct image_lifts *l, struct str body, size_t *at, struct str *ret)
 {
     while (*at < body.len) {
@@ -141,7 +142,7 @@ static struct image_lift *add_lift(struct image_lifts *l, struct arena *a)
     return &l->all[l->n++];
 }
 
-/* Decodes a text and notes it; what is not strict base64 stays. */
+/* Decodes a text and adds it to the lifts. Text that is not strict base64 stays. */
 static void lift_text(struct image_lifts *l, struct arena *a, struct str body, struct str text)
 {
     char *bytes, *hex;

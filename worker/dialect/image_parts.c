@@ -1,18 +1,17 @@
 /*
- * A picture goes through two steps. While content is read it becomes {"given": what the client
- * sent, "at": its place}, because only the end of a parse knows the whole request;
- * image_parts_normalise then turns each into the normalised part:
+ * Each image has two steps. While content is read, it becomes {"given": the client's value, "at":
+ * its path}, because only the end of a parse knows the whole request. Then image_parts_normalise
+ * makes the normalised part:
  *
- *   find_text    where the dialect put base64 or a URL; file ids are refused
- *   find_bytes   bytes that were lifted out of the body, else base64 -> bytes, within the limit of
- *                one picture
+ *   find_text    finds the base64 or the URL in the dialect's form; rejects file ids
+ *   find_bytes   takes bytes that were lifted out of the body, or decodes base64, up to the limit
  *   make_image   header -> format and size, family -> grid and tokens, bytes -> SHA-256
  *
- * Pictures by http or https stay as they are if they may be fetched at all; image_parts_fetch gets
- * their bytes from an image_source and goes on with make_image.
+ * Images by http(s) URL stay pending if fetching is enabled. image_parts_fetch gets their bytes
+ * from an image_source and continues with make_image.
  *
- * Texts around pictures are joined afterwards, in messages that have some: clients cut them
- * differently, and equal messages must be equal parts.
+ * In messages with images, adjacent texts are joined afterwards: clients split them differently,
+ * and equal messages must have equal parts.
  */
 #include "worker/dialect/image_parts.h"
 
@@ -50,12 +49,12 @@ struct json image_parts_wait(struct arena *a, const struct json *given, const ch
 struct image_settling {
     struct arena *a;
     const struct image_rules *rules;
-    const struct image_lifts *lifts;   /* or NULL */
-    const struct image_source *source; /* NULL: what is to be fetched stays */
+    const struct image_lifts *lifts;   /* may be NULL */
+    const struct image_source *source; /* NULL: images that must be fetched stay pending */
     struct chat_request *req;
-    uint32_t from;  /* its first messages have none */
-    const char *at; /* number of first messages without pictures */
-    bool by_url;    /* position of the present part, for errors */
+    uint32_t from;  /* index of the first message to process; the earlier ones have no images */
+    const char *at; /* path of the current image, for errors */
+    bool by_url;    /* the current image is a URL that must be fetched */
     struct err *e;
 };
 
@@ -83,7 +82,7 @@ static bool is_fetched(const struct image_settling *s, struct str url)
                                  str_eq_nocase(str_sub(url, 0, 8), STR("https://")));
 }
 
-/* The base64 of a data URL, or the URL of what is to be fetched: s->by_url. */
+/* Sets *ret to the base64 of a data URL, or to a URL that must be fetched (sets s->by_url). */
 static int of_url(struct image_settling *s, struct str url, struct str *ret)
 {
     size_t comma = str_find(url, STR(","), 0);
@@ -103,8 +102,8 @@ static int of_url(struct image_settling *s, struct str url, struct str *ret)
     return 0;
 }
 
-/* The text of the picture, from any dialect's shape: {image_url: URL | {url: URL}},
- * {source: {type: base64 | url, data | url}}. */
+/* Finds the image's text in any dialect's form: {image_url: URL | {url: URL}} or {source: {type:
+ * base64 | url, data | url}}. */
 static int find_text(struct image_settling *s, const struct json *given, struct str *ret)
 {
     const struct json *source = json_get(given, "source");
@@ -131,7 +130,7 @@ static int find_text(struct image_settling *s, const struct json *given, struct 
                      s->at);
 }
 
-/* The text without the blanks and line ends that some clients put in. */
+/* Returns the text without the white space that some clients insert. */
 static struct str without_blanks(struct arena *a, struct str text)
 {
     static const char blanks[4] = {' ', '\t', '\r', '\n'};
@@ -176,7 +175,7 @@ static int decode_base64_image(const struct image_settling *s, struct str text,
     return 0;
 }
 
-/* The picture of a text: lifted before the body was read, or decoded now. */
+/* Sets *ret to the image of a text: lifted earlier, or decoded now. */
 static int find_bytes(const struct image_settling *s, struct str text, struct request_image *ret)
 {
     struct image_lift *lift = image_lifts_find(s->lifts, text);
@@ -195,7 +194,7 @@ static void keep_image(const struct image_settling *s, const struct request_imag
     struct chat_request *req = s->req;
     struct request_image *all;
 
-    if ((req->n_images & (req->n_images - 1)) == 0) { /* room is a power of two */
+    if ((req->n_images & (req->n_images - 1)) == 0) { /* the capacity is a power of two */
         all = arena_calloc(s->a, req->n_images ? (size_t)req->n_images * 2 : 1, sizeof(*all));
         for (uint32_t i = 0; i < req->n_images; i++)
             all[i] = req->images[i];
@@ -269,7 +268,7 @@ static int normalise_image(struct image_settling *s, struct json *part)
 
 /* --- by URL --- */
 
-/* Finds a picture from the same URL earlier in the request; NULL: there is none. */
+/* Returns an image that this request already has from that URL, or NULL. */
 static const struct request_image *find_fetched(const struct image_settling *s, struct str url)
 {
     for (uint32_t i = 0; i < s->req->n_images; i++)
@@ -278,7 +277,7 @@ static const struct request_image *find_fetched(const struct image_settling *s, 
     return NULL;
 }
 
-/* Reports why a picture cannot be fetched, in the common form of errors about pictures. */
+/* Sets the error for an image that could not be fetched, in the usual form of image errors. */
 static int cannot_fetch(const struct image_settling *s, struct str url)
 {
     char why[sizeof(s->e->text)];
@@ -295,7 +294,7 @@ static int cannot_fetch(const struct image_settling *s, struct str url)
     return -1;
 }
 
-/* Uses the picture that the session has from that URL, in the form for this model. */
+/* Uses the session's image from that URL, with the tokens and the grid of this model. */
 static int use_pinned(const struct image_settling *s, const struct json *known, struct json *ret)
 {
     struct image_part part;
@@ -349,8 +348,8 @@ static int fetch_image(struct image_settling *s, struct json *part)
     return check_memory(s);
 }
 
-/* Joins texts that follow each other and drops empty ones, so that the message is the same however
- * a client cuts its text. */
+/* Joins adjacent texts and drops empty ones, so that equal messages are equal however a client
+ * splits its text. */
 static void join_texts(struct arena *a, struct json *content)
 {
     struct json list = json_empty(JSON_ARRAY);
@@ -377,7 +376,8 @@ static void join_texts(struct arena *a, struct json *content)
     *content = list;
 }
 
-/* The content of one message. Its texts are joined when the last of its pictures is there. */
+/* Normalises the images of one message's content. Joins its texts when no image of it is
+ * pending. */
 static int normalise_content(struct image_settling *s, struct json *content)
 {
     uint32_t awaited = s->req->n_awaited;

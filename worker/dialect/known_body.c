@@ -1,9 +1,8 @@
 /*
- * The beginning of a body (known_body.h). It grows at its end: each body adds a piece of raw bytes,
- * which ends with an item of the list, and the values that were read from it. Texts of the values
- * are in the pieces, or decoded separately. If a body differs from the known one, the known one is
- * cut there. The cut bytes stay in the arena, so a known body with too many of them is started
- * again.
+ * The known beginning of a body (known_body.h). Each body appends a piece of raw bytes that ends
+ * with an item of the list, and the values read from it. Strings of the values point into the
+ * pieces, or are decoded separately. If a body differs from the known one, the known one is cut
+ * there. The cut bytes stay in the arena, so a known body with too many of them is replaced.
  */
 #include "worker/dialect/known_body.h"
 
@@ -14,33 +13,33 @@
 #include "worker/text/request/chat.h"
 
 enum {
-    WORN_FACTOR = 6,      /* an arena of so many times the bytes that are known is begun anew, */
-    WORN_FREE = 128 << 10 /* beside so much */
+    WORN_FACTOR = 6,      /* an arena that uses more than 6 times the known bytes */
+    WORN_FREE = 128 << 10 /* plus this number of bytes is replaced */
 };
 
 struct known_piece {
     struct str raw;
-    size_t n_items;   /* up to its end, over all pieces */
-    uint64_t reading; /* whose it is */
+    size_t n_items;   /* number of items up to its end, over all pieces */
+    uint64_t reading; /* number of the reading that added it */
 };
 
 struct known_body {
     atomic_uint holders;
     atomic_bool busy;
-    atomic_size_t bytes; /* bytes of memory */
+    atomic_size_t bytes; /* memory in bytes, for known_body_bytes */
     const struct dialect *dialect;
     struct arena arena;
     struct json list_key;
-    size_t escaped_at, surrogate_at; /* positions as in json_trace */
+    size_t escaped_at, surrogate_at; /* like in json_trace; SIZE_MAX: none */
     struct hash128 hashed;
     VEC(struct json) members;
     VEC(struct known_piece) pieces;
     VEC(struct json_mark)
-    marks; /* marks of the items; the next vectors also have a row for each item */
+    marks; /* one per item, as in the next vectors */
     VEC(struct json) items;
     VEC(struct json) made;
     VEC(uint32_t) made_bytes;
-    size_t calls_at[2]; /* indexes of the first two made messages with tool_calls; SIZE_MAX: none */
+    size_t calls_at[2]; /* indexes of the first two messages with tool_calls; SIZE_MAX: none */
 };
 
 /* --- life --- */
@@ -101,8 +100,8 @@ static bool has_bytes_at(struct str body, size_t at, struct str raw)
     return body.len - at >= raw.len && memcmp(body.p + at, raw.p, raw.len) == 0;
 }
 
-/* Compares the items of a piece that the body does not have as a whole, from item `n` on, which
- * begins at `at`. */
+/* Returns how many items match. Compares the items of a piece that the body does not contain
+ * completely, from item n on, which begins at `at`. */
 static size_t match_items(const struct known_body *k, const struct known_piece *piece, size_t n,
                           size_t at, struct str body)
 {
@@ -178,7 +177,7 @@ size_t known_body_items(const struct known_body *k)
 
 /* --- growing --- */
 
-/* Forgets all behind the first n items. */
+/* Removes all items after the first n. */
 static void cut_items(struct known_body *k, size_t n)
 {
     size_t bytes = n ? k->marks.at[n - 1].end : 0, at = 0;
@@ -205,7 +204,8 @@ static void cut_items(struct known_body *k, size_t n)
         k->surrogate_at = SIZE_MAX;
 }
 
-/* An item with what the dialect makes of it. */
+/* Adds an item and the message that the dialect makes of it. Returns -1 if the dialect rejects
+ * it. */
 static int add_item(struct known_body *k, const struct json *item, const struct json_mark *mark)
 {
     uint32_t at = (uint32_t)k->items.n;
@@ -239,7 +239,8 @@ static int add_items(struct known_body *k, struct known_piece piece, const struc
     return 0;
 }
 
-/* The first piece: all before the list as well. What is open behind its last item is closed. */
+/* Adds the first piece, which includes everything before the list. Parses it with the list and the
+ * object closed after the last item. */
 static int add_first(struct known_body *k, const struct known_reader *by, struct str raw)
 {
     char *text = arena_alloc(&k->arena, raw.len + 2);
@@ -263,7 +264,7 @@ static int add_first(struct known_body *k, const struct known_reader *by, struct
     return rc;
 }
 
-/* A further piece, which begins with a comma: in its place it is read as a list of its own. */
+/* Adds a further piece. Its first comma becomes '[' while it is parsed as a list. */
 static int add_more(struct known_body *k, const struct known_reader *by, struct str raw,
                     const struct json_trace *t)
 {
@@ -288,8 +289,8 @@ static int add_more(struct known_body *k, const struct known_reader *by, struct 
     return rc ? -1 : add_items(k, piece, list, t->marks.at, t->marks.n);
 }
 
-/* Whether it holds more of what was cut off than is good. */
-static bool is_worn(const struct known_body *k)
+/* Reports whether the arena has too many cut bytes. */
+static bool has_too_much_waste(const struct known_body *k)
 {
     return k->arena.used_bytes / WORN_FACTOR > known_bytes(k) + WORN_FREE / WORN_FACTOR;
 }
@@ -309,8 +310,9 @@ size_t known_body_bytes(const struct known_body *k)
     return atomic_load_explicit(&k->bytes, memory_order_relaxed);
 }
 
-/* Begins one for the body. */
-static struct known_kept keep_anew(const struct known_reader *by, struct str raw, bool replaces)
+/* Makes a new known body of `raw`. */
+static struct known_kept start_known_body(const struct known_reader *by, struct str raw,
+                                          bool replaces)
 {
     struct known_body *k = known_body_new(by);
 
@@ -323,7 +325,8 @@ static struct known_kept keep_anew(const struct known_reader *by, struct str raw
     return (struct known_kept){k, replaces};
 }
 
-/* One that shares less than half of what is known is another conversation's. */
+/* Starts a new known body if less than half of the known bytes match: that is a different
+ * conversation. */
 struct known_kept known_body_keep(struct known_body *k, size_t n, const struct known_reader *by,
                                   struct str body, const struct json_trace *trace)
 {
@@ -334,8 +337,8 @@ struct known_kept known_body_keep(struct known_body *k, size_t n, const struct k
     if (trace->marks.n == 0)
         return (struct known_kept){0};
     raw = str_sub(body, 0, vec_last(&trace->marks).end);
-    if (known == 0 || known < known_bytes(k) / 2 || is_worn(k))
-        return keep_anew(by, raw, known > 0 && is_worn(k));
+    if (known == 0 || known < known_bytes(k) / 2 || has_too_much_waste(k))
+        return start_known_body(by, raw, known > 0 && has_too_much_waste(k));
     cut_items(k, n);
     rc = add_more(k, by, str_sub(raw, known, SIZE_MAX), trace);
     if (rc)

@@ -1,12 +1,13 @@
 /*
  * struct known_body: the beginning of a request's body, as bytes and as the values read from them.
- * The next body of the conversation begins with the same bytes: up to the last common message it is
- * compared and not read again. The values depend on those bytes alone (json_trace.h), and on the
- * dialect, which makes each message of its item without reading others. So a request that is read
- * with its help is the same, to the used bytes of its arena.
  *
- * It may have several holders; the last one frees it, on any thread. One reading at a time uses it
- * (known_body_begin); values that a reading took from it do not change.
+ * The next body of a conversation begins with the same bytes. Up to the last common message, these
+ * bytes are compared instead of parsed. The values depend only on the bytes (json_trace.h) and on
+ * the dialect, which makes each message from its item alone. So the result of a reading is the same
+ * with and without a known body, including the used bytes of its arena.
+ *
+ * A known body may have several holders. The last one frees it, on any thread. One reading at a
+ * time may use it (known_body_begin). Values that a reading took from it do not change.
  */
 #ifndef RG_DIALECT_KNOWN_BODY_H
 #define RG_DIALECT_KNOWN_BODY_H
@@ -23,63 +24,65 @@ struct chat_known;
 struct dialect;
 struct known_body;
 
-/* The messages of a body that are known, as the dialect made them. */
+/* Known messages of a body, as the dialect made them. */
 struct known_messages {
     const struct json *made;
-    const uint32_t *made_bytes; /* bytes of the arena that making each message used */
+    const uint32_t *made_bytes; /* bytes of the arena that each message used */
     uint32_t n;
-    uint32_t with_calls; /* how many have tool_calls: 0, 1, or 2 for more */
+    uint32_t with_calls; /* number of messages with tool_calls; 2 means 2 or more */
 };
 
-/* The state from which one reading continues. Zeroed: from the start. */
+/* State from which a reading continues. Zeroed: from the start. */
 struct known_part {
     struct json_known state;
-    struct known_messages messages; /* n 0: the dialect makes none by itself */
-    struct str head;                /* in which the members before the list lie, from byte 0 on */
-    struct hash128 hashed;          /* hash of the known bytes, or fewer */
+    struct known_messages messages; /* n = 0: the dialect does not make one message per item */
+    struct str head; /* bytes of the body from 0 on; they contain the members before the list */
+    struct hash128 hashed; /* hash of the known bytes, or of a prefix of them */
 };
 
-/* The reader of a body. */
+/* Properties of one reading of a body. */
 struct known_reader {
     const struct dialect *dialect;
-    atomic_size_t *sum; /* counts the memory of known bodies, with that of others */
-    uint64_t number;    /* no two readings of a process have the same (chat_stretch) */
+    atomic_size_t *sum; /* counter for the memory of all known bodies; shared */
+    uint64_t number;    /* number of the reading (chat_stretch); unique in the process */
 };
 
+/* Adds a holder, who calls known_body_release. */
 void known_body_hold(struct known_body *k);
 
-/* `known`: a struct known_body, or NULL. Fits arena_hold. */
+/* Drops a hold on a struct known_body (or NULL). Has the type that arena_hold needs. */
 void known_body_release(void *known);
 
-/* False: another reading works with it. */
+/* Acquires k for one reading. Returns false if a different reading uses it. */
 bool known_body_begin(struct known_body *k);
 void known_body_end(struct known_body *k);
 
-/* How many items of the body's list are known. Compares bytes. */
+/* Returns how many items of the body's list are known. Compares bytes. */
 size_t known_body_match(const struct known_body *k, const struct dialect *d, struct str body);
 
-/* Gets the state after the first n items, n > 0. Arrays are borrowed until known_body_keep. */
+/* Sets *ret to the state after the first n items, n > 0. Its arrays are borrowed until
+ * known_body_keep. */
 void known_body_state(const struct known_body *k, size_t n, struct known_part *ret);
 
-/* Lists the readings that recorded its first n items (chat_known), for a dialect that makes one
- * message of each item. Leaves ret->messages to the caller. */
+/* Sets *ret to the readings that recorded the first n items (chat_known). Only for a dialect that
+ * makes one message per item. The caller sets ret->messages. */
 void known_body_stretches(const struct known_body *k, size_t n, struct chat_known *ret);
 
-/* Bytes of memory that it takes, as of the last known_body_keep. Asked on any thread. */
+/* Returns its memory in bytes at the last known_body_keep. May be called on any thread. */
 size_t known_body_bytes(const struct known_body *k);
 
 /* Result of known_body_keep. */
 struct known_kept {
-    struct known_body *body; /* held once more; NULL: nothing */
-    bool replaces;           /* it replaces the given one, which is no longer of use */
+    struct known_body *body; /* with one more hold for the caller; NULL: nothing was recorded */
+    bool replaces;           /* the given known body is no longer useful */
 };
 
-/* Records a body that was read without error. k knew its first n items (NULL: there was no known
- * body), and `trace` has the others. The body has no pictures. */
+/* Records a body that was read without error. The first n items came from k (NULL: no known body),
+ * the others from `trace`. The body must have no images. */
 struct known_kept known_body_keep(struct known_body *k, size_t n, const struct known_reader *by,
                                   struct str body, const struct json_trace *trace);
 
-/* How many items it has. */
+/* Returns its number of items. */
 size_t known_body_items(const struct known_body *k);
 
 #endif

@@ -1,14 +1,16 @@
-/* POST /v1/messages and /v1/messages/count_tokens: the request.
+/*
+ * Reads requests of POST /v1/messages and /v1/messages/count_tokens.
  *
- * A message of Anthropic's API is a list of blocks; ours are flat. One user message with tool
- * results becomes several. Text blocks are gathered (parts) until a result comes. Then the gathered
- * blocks become a user message (flush_user), and the result a tool message after it. The blocks of
- * one assistant message become one assistant turn (struct spoken).
+ * A message of Anthropic's API is a list of blocks; normalised messages are flat. One user message
+ * with tool results becomes several messages. Text blocks are collected (parts) until a result
+ * comes. Then they become a user message (flush_user), followed by the result as a tool message.
+ * All blocks of an assistant message become one assistant turn (struct spoken).
  *
  *   user: [text, tool_result, text]   ->   user, tool, user
  *   assistant: [thinking, text, tool_use, tool_use]   ->   assistant with two tool_calls
  *
- * Both paths read the same body (parse_both); messages needs max_tokens besides. */
+ * Both paths share most members (parse_both). messages also needs max_tokens.
+ */
 #include "common/base/limits.h"
 #include "worker/dialect/messages.h"
 
@@ -22,8 +24,8 @@ static const char *const sampling_fields[] = {"temperature",    "top_p",     "to
                                               "min_p",          "seed",      "repetition_penalty",
                                               "stop_sequences", "max_tokens"};
 
-/* Where a block stands, for errors. */
-struct block_place {
+/* Position of a block, for errors. */
+struct block_position {
     uint32_t message, block;
 };
 
@@ -38,13 +40,15 @@ struct messages_reader {
 
 /* --- system --- */
 
-/* Claude Code puts its version there; it changes between runs and says nothing to a model. */
+/* Reports whether the text is Claude Code's billing block. The block has the client's version,
+ * which changes between runs and has no meaning for a model. */
 static bool is_billing(struct str text)
 {
     return str_starts(text, STR("x-anthropic-billing-header:"));
 }
 
-/* A list of text blocks without the billing one; a single block becomes its text. */
+/* Reads a system prompt: a text, or a list of text blocks without the billing block. A single block
+ * becomes its text. */
 static int read_system(struct messages_reader *r, const struct json *v, const char *path,
                        struct json *ret)
 {
@@ -64,7 +68,7 @@ static int read_system(struct messages_reader *r, const struct json *v, const ch
 
 /* --- user blocks --- */
 
-/* The text blocks gathered for one user message become it. */
+/* Adds the collected blocks as one user message, if there are any. */
 static void flush_user(struct messages_reader *r, struct json *parts)
 {
     if (!parts->n)
@@ -73,7 +77,7 @@ static void flush_user(struct messages_reader *r, struct json *parts)
     *parts = json_empty(JSON_ARRAY);
 }
 
-static int bad_block(struct block_place at, const char *what, struct err *e)
+static int fail_block(struct block_position at, const char *what, struct err *e)
 {
     char path[FIELD_PATH_MAX];
 
@@ -81,7 +85,8 @@ static int bad_block(struct block_place at, const char *what, struct err *e)
     return err_field(e, path, "%s must be a string", path);
 }
 
-static int long_name(struct block_place at, const char *what, struct str text, struct err *e)
+static int fail_long_name(struct block_position at, const char *what, struct str text,
+                          struct err *e)
 {
     char path[FIELD_PATH_MAX];
 
@@ -89,9 +94,9 @@ static int long_name(struct block_place at, const char *what, struct str text, s
                            text, e);
 }
 
-/* A tool_result block becomes a tool message. */
-static int read_result(struct messages_reader *r, const struct json *block, struct block_place at,
-                       struct json *parts)
+/* Reads a tool_result block, which becomes a tool message. */
+static int read_result(struct messages_reader *r, const struct json *block,
+                       struct block_position at, struct json *parts)
 {
     struct arena *a = r->a;
     struct err *e = r->e;
@@ -105,7 +110,7 @@ static int read_result(struct messages_reader *r, const struct json *block, stru
             e, path_at(path, "messages[%u].content[%u].tool_use_id", at.message, at.block),
             "messages[%u].content[%u].tool_use_id must be a string", at.message, at.block);
     if (id.len > REQUEST_CALL_TEXT_MAX)
-        return long_name(at, "tool_use_id", id, e);
+        return fail_long_name(at, "tool_use_id", id, e);
     path_at(path, "messages[%u].content[%u].content", at.message, at.block);
     if (content_text(a, blocks_as_text(a, json_get(block, "content"), &r->tools), path, false,
                      &content, e))
@@ -118,9 +123,9 @@ static int read_result(struct messages_reader *r, const struct json *block, stru
     return 0;
 }
 
-/* One block of a user message, into the gathered parts or as a result. */
+/* Reads one block of a user message. Collects it in `parts`, or adds it as a result. */
 static int read_user_block(struct messages_reader *r, const struct json *block,
-                           struct block_place at, struct json *parts)
+                           struct block_position at, struct json *parts)
 {
     struct arena *a = r->a;
     struct err *e = r->e;
@@ -130,7 +135,7 @@ static int read_user_block(struct messages_reader *r, const struct json *block,
     char path[FIELD_PATH_MAX];
 
     if (!type.p)
-        return bad_block(at, "type", e);
+        return fail_block(at, "type", e);
     if (str_eq_c(type, "tool_result"))
         return read_result(r, block, at, parts);
     if (image_parts_type(type)) {
@@ -143,14 +148,14 @@ static int read_user_block(struct messages_reader *r, const struct json *block,
                          "messages[%u].content[%u].type is '%.*s', but the model takes text only",
                          at.message, at.block, (int)MIN_OF(type.len, 60), type.p);
     if (!text.p)
-        return bad_block(at, "text", e);
+        return fail_block(at, "text", e);
     json_put(a, &part, "type", json_make_string(STR("text")));
     json_put(a, &part, "text", json_make_string(text));
     json_push(a, parts, part);
     return 0;
 }
 
-/* A user message: a string or a list of blocks. */
+/* Reads a user message: a string or a list of blocks. */
 static int read_user(struct messages_reader *r, const struct json *content, uint32_t message)
 {
     struct json parts = json_empty(JSON_ARRAY);
@@ -169,7 +174,7 @@ static int read_user(struct messages_reader *r, const struct json *content, uint
         if (!json_is(&content->items[i], JSON_OBJECT))
             return err_field(e, path_at(path, "messages[%u].content[%u]", message, i),
                              "messages[%u].content[%u] must be an object", message, i);
-        if (read_user_block(r, &content->items[i], (struct block_place){message, i}, &parts))
+        if (read_user_block(r, &content->items[i], (struct block_position){message, i}, &parts))
             return -1;
     }
     flush_user(r, &parts);
@@ -178,8 +183,8 @@ static int read_user(struct messages_reader *r, const struct json *content, uint
 
 /* --- assistant blocks --- */
 
-/* A tool_use block: the input is an object and becomes the text of the call's arguments. */
-static int read_use(struct arena *a, const struct json *block, struct block_place at,
+/* Reads a tool_use block. Its input, an object, becomes the text of the call's arguments. */
+static int read_use(struct arena *a, const struct json *block, struct block_position at,
                     struct spoken *s, struct err *e)
 {
     struct str id = json_string(json_get(block, "id"));
@@ -188,13 +193,13 @@ static int read_use(struct arena *a, const struct json *block, struct block_plac
     char path[FIELD_PATH_MAX];
 
     if (!id.p)
-        return bad_block(at, "id", e);
+        return fail_block(at, "id", e);
     if (!name.len)
-        return bad_block(at, "name", e);
+        return fail_block(at, "name", e);
     if (id.len > REQUEST_CALL_TEXT_MAX)
-        return long_name(at, "id", id, e);
+        return fail_long_name(at, "id", id, e);
     if (name.len > REQUEST_CALL_TEXT_MAX)
-        return long_name(at, "name", name, e);
+        return fail_long_name(at, "name", name, e);
     if (!json_is_null(input) && input->kind != JSON_OBJECT)
         return err_field(e, path_at(path, "messages[%u].content[%u].input", at.message, at.block),
                          "messages[%u].content[%u].input must be an object", at.message, at.block);
@@ -206,9 +211,9 @@ static int read_use(struct arena *a, const struct json *block, struct block_plac
     return 0;
 }
 
-/* A summary in place of what went before: the history that this one stands for was never seen
- * here, so it cannot be left out. */
-static int refuse_summary(struct block_place at, struct err *e)
+/* Rejects a compaction block. The gateway never saw the history that such a summary replaces, so
+ * the block cannot be skipped. */
+static int reject_summary(struct block_position at, struct err *e)
 {
     char path[FIELD_PATH_MAX];
 
@@ -219,48 +224,48 @@ static int refuse_summary(struct block_place at, struct err *e)
                      path);
 }
 
-/* Whether it is a thought that an upstream of this session sealed, which gets it back with its
- * answer. */
+/* Reports whether an upstream of this session sealed the thought. The upstream then gets it back
+ * with its answer. */
 static bool is_of_session(const struct messages_reader *r, const struct json *block)
 {
     return str_eq_c(json_string(json_get(block, "type")), "redacted_thinking") && r->past &&
            r->past->sealed && r->past->sealed(r->past->ctx, json_string(json_get(block, "data")));
 }
 
-/* Adds a block to the turn. Others (foreign redacted_thinking, server_tool_use ...) are nothing
- * that a model here wrote or can read. */
+/* Adds a block to the turn. Other blocks (foreign redacted_thinking, server_tool_use ...) are
+ * skipped, since no model here wrote or can read them. */
 static int read_assistant_block(struct messages_reader *r, const struct json *block,
-                                struct block_place at, struct spoken *s)
+                                struct block_position at, struct spoken *s)
 {
     struct arena *a = r->a;
     struct err *e = r->e;
     struct str type = json_string(json_get(block, "type"));
 
     if (!type.p)
-        return bad_block(at, "type", e);
+        return fail_block(at, "type", e);
     if (str_eq_c(type, "tool_use"))
         return read_use(a, block, at, s, e);
     if (str_eq_c(type, "text")) {
         struct str text = json_string(json_get(block, "text"));
 
         if (!text.p)
-            return bad_block(at, "text", e);
+            return fail_block(at, "text", e);
         grown_add(a, &s->text, text);
     } else if (str_eq_c(type, "thinking")) {
         struct str text = json_string(json_get(block, "thinking"));
 
         if (!text.p)
-            return bad_block(at, "thinking", e);
+            return fail_block(at, "thinking", e);
         grown_add(a, &s->thought, text);
     } else if (str_eq_c(type, "compaction")) {
-        return refuse_summary(at, e);
+        return reject_summary(at, e);
     } else if (!is_of_session(r, block)) {
         request_add_skipped(a, "messages", type, r->req);
     }
     return 0;
 }
 
-/* An assistant message becomes one turn, even when it has no blocks. */
+/* Reads an assistant message as one turn, even if it has no blocks. */
 static int read_assistant(struct messages_reader *r, const struct json *content, uint32_t message)
 {
     struct arena *a = r->a;
@@ -279,14 +284,14 @@ static int read_assistant(struct messages_reader *r, const struct json *content,
         if (!json_is(&content->items[i], JSON_OBJECT))
             return err_field(e, path_at(path, "messages[%u].content[%u]", message, i),
                              "messages[%u].content[%u] must be an object", message, i);
-        if (read_assistant_block(r, &content->items[i], (struct block_place){message, i}, &s))
+        if (read_assistant_block(r, &content->items[i], (struct block_position){message, i}, &s))
             return -1;
     }
     spoken_flush(a, &s, &r->messages);
     return 0;
 }
 
-/* system and developer messages may also stand in the middle. */
+/* Reads one message. system and developer messages may be anywhere in the list. */
 static int read_anthropic_message(struct messages_reader *r, const struct json *v, uint32_t i)
 {
     struct err *e = r->e;
@@ -314,7 +319,7 @@ static int read_anthropic_message(struct messages_reader *r, const struct json *
     return 0;
 }
 
-/* The system prompt first, then the messages in order. */
+/* Reads the system prompt, then the messages in order. */
 static int read_anthropic_messages(struct messages_reader *r, const struct json *body)
 {
     const struct json *list;
@@ -341,7 +346,7 @@ static int read_anthropic_messages(struct messages_reader *r, const struct json 
 
 /* --- the rest --- */
 
-/* Checks the member; request_thinking uses it. */
+/* Checks the member thinking. request_thinking reads it. */
 static int check_thinking(const struct json *body, struct err *e)
 {
     static const char *const types[] = {"enabled", "disabled", "adaptive"};
@@ -391,7 +396,7 @@ static int parse_both(struct arena *a, const struct json *body,
     return 0;
 }
 
-/* output_config.format, or as output_format: a format that is not known is let be, as betas are. */
+/* Reads output_config.format, or output_format. Ignores unknown formats, since betas add some. */
 static int read_output_format(struct arena *a, const struct json *body, struct chat_request *req,
                               struct err *e)
 {
@@ -407,9 +412,9 @@ static int read_output_format(struct arena *a, const struct json *body, struct c
     return request_flat_format(a, format, path, req, e);
 }
 
-/* Checks the edits of the history that Anthropic's server would make. The template decides which
- * thoughts of earlier turns the model sees. Any other edit would make a history that no client
- * sent. */
+/* Checks the edits of the history that the client asks Anthropic's server for. Only
+ * clear_thinking_* is accepted: the template decides which thoughts of earlier turns the model
+ * sees. Any other edit would make a history that no client sent. */
 static int check_edits(const struct json *body, struct err *e)
 {
     const struct json *context, *edits;
@@ -434,7 +439,7 @@ static int check_edits(const struct json *body, struct err *e)
     return 0;
 }
 
-/* The members that only a generating request has. */
+/* Parses a request of messages: the shared members, then those that only this path has. */
 static int messages_parse(struct arena *a, const struct json *body,
                           const struct dialect_headers *headers, const struct dialect_past *past,
                           struct chat_request *ret, struct err *e)
@@ -468,6 +473,6 @@ const struct dialect dialect_messages = {.name = "messages",
                                          .writer = anthropic_writer_new,
                                          .error = anthropic_write_error};
 
-/* No writer: the answer is anthropic_write_count of call_count_tokens. */
+/* The answer of call_count_tokens is written by anthropic_write_count, so there is no writer. */
 const struct dialect dialect_count_tokens = {
     .name = "count_tokens", .parse = count_parse, .error = anthropic_write_error};

@@ -1,9 +1,11 @@
-/* Tools of Anthropic's API: the list in the request, the choice among them, and blocks that tell
- * of tools or sources in text (messages.h).
+/*
+ * Reads tools of Anthropic's API: the list in the request, the choice among them, and blocks that
+ * name tools or sources (messages.h).
  *
- * A tool with defer_loading is hidden: it can be called, but its definition stands in the prompt
- * only where a tool_reference names it. Hiding makes sense only if the client searches; when the
- * vendor's server would do that, or nothing is shown at all, every tool is shown. */
+ * A tool with defer_loading is hidden: it can be called, but its definition is in the prompt only
+ * where a tool_reference names it. All tools are shown if the vendor's server would search them, or
+ * if no tool would be shown.
+ */
 
 #include "worker/dialect/messages.h"
 
@@ -12,7 +14,7 @@
 
 /* --- the list of tools --- */
 
-/* Adds one tool of kind custom (the default); other kinds are the vendor's own and skipped. */
+/* Adds one tool of kind custom, the default. Other kinds are the vendor's own and are skipped. */
 static int read_anthropic_tool(const struct json *v, uint32_t i, struct tool_list *tools,
                                struct err *e)
 {
@@ -27,7 +29,7 @@ static int read_anthropic_tool(const struct json *v, uint32_t i, struct tool_lis
         return err_field(e, path_at(path, "tools[%u].type", i), "tools[%u].type must be a string",
                          i);
     if (type.p && !str_eq_c(type, "custom"))
-        return 0; /* a kind that only its vendor's server runs */
+        return 0;
     if (!name.len)
         return err_field(e, path_at(path, "tools[%u].name", i),
                          "tools[%u].name must be a non-empty string", i);
@@ -38,8 +40,8 @@ static int read_anthropic_tool(const struct json *v, uint32_t i, struct tool_lis
     return 0;
 }
 
-/* Reports whether the vendor's server would search the tools: there is no search here, so no tool
- * may be hidden. */
+/* Reports whether the vendor's server would search the tools. The gateway has no such search, so no
+ * tool may be hidden. */
 static bool is_searched_elsewhere(const struct json *list)
 {
     for (size_t i = 0; json_at(list, i); i++)
@@ -48,7 +50,7 @@ static bool is_searched_elsewhere(const struct json *list)
     return false;
 }
 
-/* Sorts the tools into shown and hidden ones. */
+/* Reads the tools into shown and hidden ones. */
 int anthropic_read_tools(struct arena *a, const struct json *body, struct anthropic_tools *ret,
                          struct err *e)
 {
@@ -65,14 +67,14 @@ int anthropic_read_tools(struct arena *a, const struct json *body, struct anthro
         if (read_anthropic_tool(&list->items[i], i, hide ? &ret->hidden : &ret->shown, e))
             return -1;
     }
-    if (!ret->shown.all.n) { /* and nothing to search them with */
+    if (!ret->shown.all.n) { /* no shown tool could search the hidden ones */
         ret->shown = ret->hidden;
         ret->hidden = tool_list_in(a);
     }
     return 0;
 }
 
-/* Lists what can be called: the shown tools, then the hidden ones. */
+/* Lists all callable tools: the shown ones, then the hidden ones. */
 const struct json *anthropic_all_tools(struct arena *a, const struct anthropic_tools *tools)
 {
     const struct json *const both[] = {&tools->shown.all, &tools->hidden.all};
@@ -84,7 +86,7 @@ const struct json *anthropic_all_tools(struct arena *a, const struct anthropic_t
     return json_keep(a, all);
 }
 
-/* tool_choice is an object here; disable_parallel_tool_use stands inside of it. */
+/* Reads tool_choice, an object, with disable_parallel_tool_use in it. */
 int anthropic_read_choice(const struct json *body, struct chat_request *req, struct err *e)
 {
     const struct json *v;
@@ -117,9 +119,9 @@ int anthropic_read_choice(const struct json *body, struct chat_request *req, str
     return request_choice_fits(req, "tool_choice", e);
 }
 
-/* --- blocks that are told as text --- */
+/* --- blocks that become text --- */
 
-/* A definition as templates print it, or the bare name of a tool that is not there. */
+/* Writes a tool's definition as templates print it, or only its name if the tool is unknown. */
 static void put_tool(struct buf *b, const struct anthropic_tools *tools, struct str name)
 {
     const struct json *tool = tools_get(&tools->hidden, name);
@@ -139,7 +141,8 @@ static struct str reference_name(const struct json *reference)
     return name.p ? name : json_string(json_get(reference, "name"));
 }
 
-/* A tool_addition block: a definition adds a hidden tool, a bare name refers to one. */
+/* Writes a tool_addition block. A definition adds a hidden tool; a bare name refers to one. Returns
+ * false if it has no name. */
 static bool put_added(struct buf *b, const struct json *block, struct anthropic_tools *tools)
 {
     const struct json *v = json_get(block, "tool");
@@ -156,7 +159,7 @@ static bool put_added(struct buf *b, const struct json *block, struct anthropic_
     return true;
 }
 
-/* False: something in it is no text. */
+/* Writes a string, or the texts of a list. Returns false if an item has no text. */
 static bool put_texts(struct buf *b, const struct json *content)
 {
     if (json_is(content, JSON_STRING))
@@ -171,7 +174,8 @@ static bool put_texts(struct buf *b, const struct json *content)
     return true;
 }
 
-/* Titles are lines of their own. */
+/* Writes a source: its title on a line of its own, then its texts. Returns false if it is not
+ * text. */
 static bool put_source(struct buf *b, const struct json *block, const struct json *content)
 {
     struct str title = json_string(json_get(block, "title"));
@@ -185,7 +189,7 @@ static bool put_source(struct buf *b, const struct json *block, const struct jso
     return put_texts(b, content);
 }
 
-/* The text that stands for the block; false: it has none, or is text already. */
+/* Writes the text that replaces the block. Returns false if the block is not replaced. */
 static bool put_block(struct buf *b, const struct json *block, struct anthropic_tools *tools)
 {
     struct str type = json_string(json_get(block, "type"));
@@ -211,8 +215,7 @@ static bool put_block(struct buf *b, const struct json *block, struct anthropic_
            put_source(b, block, json_get(source, "content"));
 }
 
-/* Copies the list only when some block is replaced. Stops early when the arena is over its
- * limit. */
+/* Copies the list only if a block is replaced. Stops early if the arena exceeds its limit. */
 const struct json *blocks_as_text(struct arena *a, const struct json *content,
                                   struct anthropic_tools *tools)
 {

@@ -1,7 +1,7 @@
 /*
- * POST /v1/messages: the answer. Stream grammar:
+ * Writes answers of POST /v1/messages. Stream grammar:
  *   message_start (content_block_start delta* content_block_stop)* message_delta message_stop
- * with ping anywhere. Blocks are thinking, text and tool_use in the order the model wrote them.
+ * with ping anywhere. Blocks are thinking, text and tool_use, in the order the model wrote them.
  */
 #include "worker/dialect/writers.h"
 
@@ -13,10 +13,10 @@
 enum block { BLOCK_NONE, BLOCK_THINKING, BLOCK_REDACTED, BLOCK_TEXT, BLOCK_TOOL };
 
 struct anthropic_writer {
-    struct writer w; /* first */
+    struct writer w; /* must be first */
     enum block open;
     uint32_t index;     /* index of the open or next block */
-    struct grown blank; /* white space that no block was opened for yet */
+    struct grown blank; /* white space that has not opened a block yet */
     struct told_seals told;
 };
 
@@ -33,7 +33,8 @@ static void end_anthropic_event(struct anthropic_writer *aw, struct json_out *o)
     sse_end(&aw->w);
 }
 
-/* Writes the usage. The cache members are 0: this dialect does not report what an engine cached. */
+/* Writes the usage. The cache members are 0, since this dialect does not report an engine's
+ * cache. */
 static void write_usage(struct json_out *o, const struct call_usage *u)
 {
     json_out_obj(o);
@@ -44,7 +45,7 @@ static void write_usage(struct json_out *o, const struct call_usage *u)
     json_out_end_obj(o);
 }
 
-/* The front of a message object, up to its content. */
+/* Begins a message object, up to its content. */
 static void begin_message(struct anthropic_writer *aw, struct json_out *o)
 {
     json_out_obj(o);
@@ -56,7 +57,7 @@ static void begin_message(struct anthropic_writer *aw, struct json_out *o)
     json_out_member_arr(o, "content");
 }
 
-/* message_start carries the whole message without content and with the prompt's tokens. */
+/* Sends message_start: the message without content, with the prompt's tokens. */
 static void on_anthropic_head(void *ctx, const struct answer_head *h)
 {
     struct anthropic_writer *aw = ctx;
@@ -77,8 +78,8 @@ static void on_anthropic_head(void *ctx, const struct answer_head *h)
     end_anthropic_event(aw, &o);
 }
 
-/* The upstream's own signature; without one it names the answer that the thought belongs to.
- * Nothing secret, clients only echo it. */
+/* Writes the upstream's signature. Without one, writes the id of the answer that the thought
+ * belongs to. Clients only echo it. */
 static void write_signature(struct anthropic_writer *aw, struct json_out *o, struct str own)
 {
     json_out_key(o, "signature");
@@ -88,7 +89,7 @@ static void write_signature(struct anthropic_writer *aw, struct json_out *o, str
         write_id(o, "rollgate-", aw->w.head.response_id);
 }
 
-/* content_block_delta up to the inside of its delta. */
+/* Begins a content_block_delta and its delta, which stay open. */
 static void begin_delta(struct anthropic_writer *aw, struct json_out *o, const char *type)
 {
     begin_event(aw, o, "content_block_delta");
@@ -103,8 +104,8 @@ static void end_delta(struct anthropic_writer *aw, struct json_out *o)
     end_anthropic_event(aw, o);
 }
 
-/* Ends the open block, if there is one; a thought ends with its signature, the upstream's own if it
- * is known. The index moves on. */
+/* Ends the open block, if there is one, and moves to the next index. A thought ends with its
+ * signature: `own`, the upstream's, if it is known. */
 static void close_signed(struct anthropic_writer *aw, struct str own)
 {
     struct json_out o;
@@ -127,7 +128,7 @@ static void close_block(struct anthropic_writer *aw)
     close_signed(aw, (struct str){0});
 }
 
-/* Closes the open block and starts the next one, up to the inside of content_block. */
+/* Ends the open block and begins the next one, up to the inside of content_block. */
 static void begin_block(struct anthropic_writer *aw, struct json_out *o, enum block kind,
                         const char *type)
 {
@@ -139,7 +140,7 @@ static void begin_block(struct anthropic_writer *aw, struct json_out *o, enum bl
     json_out_member_cstr(o, "type", type);
 }
 
-/* A delta with one text. */
+/* Sends a delta with one text. */
 static void text_delta(struct anthropic_writer *aw, const char *type, const char *key,
                        struct str text)
 {
@@ -150,7 +151,8 @@ static void text_delta(struct anthropic_writer *aw, const char *type, const char
     end_delta(aw, &o);
 }
 
-/* White space alone opens no text block: clients drop such blocks, and a call may follow. */
+/* Sends a text. White space alone opens no text block: clients drop such blocks, and a call may
+ * follow. */
 static void on_anthropic_text(void *ctx, uint32_t index, struct str text)
 {
     struct anthropic_writer *aw = ctx;
@@ -186,7 +188,7 @@ static void open_thinking(struct anthropic_writer *aw)
     end_anthropic_event(aw, &o);
 }
 
-/* Opens a thinking block when none is open. */
+/* Sends a thought. Opens a thinking block if none is open. */
 static void on_anthropic_reasoning(void *ctx, uint32_t index, struct str text)
 {
     struct anthropic_writer *aw = ctx;
@@ -198,8 +200,8 @@ static void on_anthropic_reasoning(void *ctx, uint32_t index, struct str text)
     text_delta(aw, "thinking_delta", "thinking", text);
 }
 
-/* Ends the open thought with its signature. One that came too late for that is a block of its own,
- * without a text; data is a redacted block. */
+/* Ends the open thought with its signature. If no thought is open, the signature is in a thinking
+ * block of its own without text. A seal that signs no text is a redacted block. */
 static void on_anthropic_sealed(void *ctx, uint32_t index, struct str seal, bool signs_text)
 {
     struct anthropic_writer *aw = ctx;
@@ -220,7 +222,7 @@ static void on_anthropic_sealed(void *ctx, uint32_t index, struct str seal, bool
     close_block(aw);
 }
 
-/* A call's block starts with an empty input; the arguments come as JSON text in deltas. */
+/* Begins a call's block with an empty input. The arguments follow as JSON text in deltas. */
 static void on_anthropic_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id,
                                     struct str name)
 {
@@ -261,10 +263,10 @@ static void on_anthropic_tool_end(void *ctx, uint32_t index, uint32_t tool)
 static void on_anthropic_logprobs(void *ctx, uint32_t index, const struct token_logprob *lp,
                                   size_t n)
 {
-    (void)ctx, (void)index, (void)lp, (void)n; /* the dialect has none */
+    (void)ctx, (void)index, (void)lp, (void)n; /* this dialect has no logprobs */
 }
 
-/* ping is an event of the dialect's own. */
+/* Sends ping, the dialect's own keepalive event. */
 static void on_anthropic_keepalive(void *ctx)
 {
     struct anthropic_writer *aw = ctx;
@@ -278,7 +280,8 @@ static void on_anthropic_keepalive(void *ctx)
 
 /* --- the whole message --- */
 
-/* The input of a whole tool_use block as the model wrote it, number text included. */
+/* Writes the input of a whole tool_use block exactly as the model wrote it, including the spelling
+ * of numbers. */
 static void write_input(struct arena *a, struct json_out *o, struct str arguments)
 {
     const struct json *v = NULL;
@@ -287,14 +290,14 @@ static void write_input(struct arena *a, struct json_out *o, struct str argument
         json_out_raw(o, str_trim(arguments));
         return;
     }
-    /* Cannot be an object of its own: nothing is hidden. */
+    /* not an object: the model's text is kept in a member */
     json_out_obj(o);
     if (arguments.len)
         json_out_member_str(o, "_raw", arguments);
     json_out_end_obj(o);
 }
 
-/* One tool_use block for each call. */
+/* Writes one tool_use block for each call. */
 static void write_tool_uses(struct anthropic_writer *aw, struct json_out *o,
                             const struct json *calls)
 {
@@ -341,7 +344,7 @@ static void write_thought(struct anthropic_writer *aw, struct json_out *o, const
     }
 }
 
-/* The blocks of a whole message in the stream's order: thought, text, calls. */
+/* Writes the blocks of a whole message in the stream's order: thought, text, calls. */
 static void write_content(struct anthropic_writer *aw, struct json_out *o, const struct json *m)
 {
     struct str text = json_string(json_get(m, "content"));
@@ -356,7 +359,8 @@ static void write_content(struct anthropic_writer *aw, struct json_out *o, const
     write_tool_uses(aw, o, json_get(m, "tool_calls"));
 }
 
-/* "stop" is stop_sequence when a stop string ended the answer, else end_turn. */
+/* Writes the stop reason. "stop" becomes stop_sequence if a stop string ended the answer, otherwise
+ * end_turn. */
 static void write_stop(struct json_out *o, const struct finished_answer *t)
 {
     const char *reason = str_eq_c(t->finish_reason, "length")           ? "max_tokens"
@@ -371,7 +375,7 @@ static void write_stop(struct json_out *o, const struct finished_answer *t)
                                                                     : (struct str){0});
 }
 
-/* n is 1 in this dialect. */
+/* Ends the answer. This dialect has one answer per request. */
 static void on_anthropic_finish(void *ctx, const struct finished_answer *answers, size_t n,
                                 const struct call_usage *usage)
 {
@@ -404,8 +408,9 @@ static void on_anthropic_finish(void *ctx, const struct finished_answer *answers
 
 /* --- errors --- */
 
-/* Claude Code makes room when it reads these words of Anthropic's API, and ends its run at others.
- * An answer counts where the prompt alone would fit. */
+/* Writes the text for an exceeded context length. Claude Code compacts its history if it reads
+ * these words of Anthropic's API, and ends its run otherwise. The answer's tokens count if the
+ * prompt alone would fit. */
 static void write_overflow(const struct err *e, struct buf *out)
 {
     uint64_t prompt = e->overflow.prompt, answer = e->overflow.answer, max = e->overflow.max;
@@ -425,7 +430,7 @@ static void write_overflow(const struct err *e, struct buf *out)
                    (unsigned long long)prompt, (unsigned long long)answer, (unsigned long long)max);
 }
 
-static void write_words(struct json_out *o, const struct err *e)
+static void write_message_text(struct json_out *o, const struct err *e)
 {
     struct buf words = {0};
 
@@ -437,14 +442,14 @@ static void write_words(struct json_out *o, const struct err *e)
     buf_done(&words);
 }
 
-/* The "error" member: in a body and in a stream alike. */
+/* Writes the "error" member of a body or a stream event. */
 static void write_error(struct json_out *o, const struct err *e)
 {
     json_out_member_obj(o, "error");
     json_out_member_cstr(o, "type", err_messages_type(e));
     json_out_key(o, "message");
-    write_words(o, e);
-    /* With this very code the SDK's tool runner sends the whole history instead. */
+    write_message_text(o, e);
+    /* with this code the SDK's tool runner sends the whole history instead */
     if (strcmp(e->param, "thread") == 0) {
         json_out_member_obj(o, "details");
         json_out_member_cstr(o, "error_code", "thread_unsupported_request");
@@ -456,7 +461,7 @@ static void write_error(struct json_out *o, const struct err *e)
     json_out_end_obj(o);
 }
 
-/* The body of an error before anything was sent. */
+/* Writes the body of an error, before any byte of an answer was sent. */
 void anthropic_write_error(const struct err *e, struct str request_id, struct buf *out)
 {
     struct json_out o = json_out_to(out);
@@ -469,8 +474,8 @@ void anthropic_write_error(const struct err *e, struct str request_id, struct bu
     json_out_end_obj(&o);
 }
 
-/* Fails a stream. Before the head nothing was sent, so the api layer then answers with a status
- * instead. */
+/* Fails a stream. Does nothing before the head: nothing was sent, so the api layer answers with a
+ * status. */
 static void on_anthropic_failed(void *ctx, const struct err *e)
 {
     struct anthropic_writer *aw = ctx;

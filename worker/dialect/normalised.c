@@ -1,11 +1,11 @@
-/* Building normalised messages, content and tools: the second half of request_fields.h. */
+/* Builds normalised messages, content and tools: the second half of request_fields.h. */
 #include "common/base/attrs.h"
 #include "common/base/buf.h"
 #include "common/codec/json_build.h"
 #include "worker/dialect/image_parts.h"
 #include "worker/dialect/request_fields.h"
 
-/* {"role", "content"}: every normalised message starts so, in this order of members. */
+/* Makes {"role", "content"}. Every normalised message begins with these members in this order. */
 struct json json_message(struct arena *a, const char *role, struct json content)
 {
     struct json m = json_empty(JSON_OBJECT);
@@ -17,7 +17,7 @@ struct json json_message(struct arena *a, const char *role, struct json content)
 
 /* --- content --- */
 
-/* Names that the dialects have for a part with a member `text`. */
+/* Reports whether the type is one of the dialects' names for a part with a member `text`. */
 static bool is_text_part(struct str type)
 {
     static const char *const types[] = {"text", "input_text", "output_text", "summary_text",
@@ -29,7 +29,7 @@ static bool is_text_part(struct str type)
     return false;
 }
 
-/* The text of one part. A refusal is what was said, under a name of its own. */
+/* Reads the text of one part. A refusal counts as text, in a member of its own. */
 static int part_text(const struct json *part, const char *path, uint32_t i, struct str *ret,
                      struct err *e)
 {
@@ -54,7 +54,7 @@ static int part_text(const struct json *part, const char *path, uint32_t i, stru
     return 0;
 }
 
-/* The one form of a text part that templates see. */
+/* Makes a text part in the only form that templates see. */
 static struct json text_part(struct arena *a, struct str text)
 {
     struct json part = json_empty(JSON_OBJECT);
@@ -79,19 +79,19 @@ struct json content_alone(struct json list)
 
 enum { ADJOIN_LEAST = 64 << 10 };
 
-/* Puts the texts of a list of text parts, which are long together, next to each other in memory. So
- * the loop can compare the list as one text without a copy (worker/session/forest/message.c). */
+/* Makes the texts of a list of text parts adjacent in memory. The list can then be compared as one
+ * text without a copy (worker/session/forest/message.c). */
 static void join_memory(struct json *list, struct str all)
 {
     for (uint32_t i = 0; i < list->n; i++) {
-        struct json *text = &list->items[i].members[1].value; /* text_part */
+        struct json *text = &list->items[i].members[1].value; /* its second member (text_part) */
 
         text->text = all.p;
         all = str_sub(all, text->n, all.len);
     }
 }
 
-/* A list keeps its parts, since templates may print them one by one; `joined` is for assistant
+/* Keeps the parts of a list, since templates may print them one by one. `joined` is for assistant
  * turns, which the model wrote as one text. */
 int content_text(struct arena *a, const struct json *v, const char *path, bool joined,
                  struct json *ret, struct err *e)
@@ -153,7 +153,7 @@ void tools_add_as_sent(struct tool_list *tools, struct str name, struct json too
     json_push(tools->names.arena, &tools->all, tool);
 }
 
-/* Adds a tool. The first tool of a name stays, since the model could not distinguish two. */
+/* Adds a tool. The first tool with a name stays, since the model could not distinguish two. */
 void tools_add(struct tool_list *tools, struct str name, const struct json *description,
                const struct json *parameters)
 {
@@ -204,7 +204,7 @@ struct str freeform_input(struct arena *a, struct str arguments)
     return input.p ? input : arguments;
 }
 
-/* {"id", "type", "function": {"name", "arguments"}}; arguments are text. */
+/* Makes {"id", "type", "function": {"name", "arguments"}}. arguments are text. */
 struct json tool_call_json(struct arena *a, struct str id, struct str name, struct str arguments)
 {
     struct json function = json_empty(JSON_OBJECT);
@@ -219,7 +219,6 @@ struct json tool_call_json(struct arena *a, struct str id, struct str name, stru
     return call;
 }
 
-/* Ends the assistant turn that was gathered. */
 void spoken_flush(struct arena *a, struct spoken *s, struct json *messages)
 {
     struct json m;

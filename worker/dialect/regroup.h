@@ -1,6 +1,6 @@
 /*
- * Some clients send parallel tool calls back one by one, each followed by its result. Regrouping
- * joins them to the assistant turn that they were, by their call ids. Pure.
+ * Joins parallel tool calls that a client sent back one by one, each followed by its result.
+ * Regrouping restores the assistant message that contained them, by the ids of the calls. Pure.
  */
 #ifndef RG_DIALECT_REGROUP_H
 #define RG_DIALECT_REGROUP_H
@@ -10,17 +10,17 @@
 struct json;
 struct known_messages;
 
-/* Finds the answer that issued the call; absent if it is unknown. */
+/* Returns the id of the answer that issued the call; absent if it is unknown. */
 struct regroup_owner {
     struct str (*get)(void *ctx, struct str call_id);
     void *ctx;
 };
 
-/* Whether there may be something to regroup: two messages with calls. messages: an array or NULL;
- * known: what is known of the first of them, or NULL. */
+/* Reports whether two messages have calls, so that regrouping may be needed. messages: an array or
+ * NULL. known: the known first messages, or NULL. */
 bool regroup_wanted(const struct json *messages, const struct known_messages *known);
 
-/* `messages` itself when there is nothing to regroup, else a new array in the arena. */
+/* Returns `messages` if there is nothing to regroup, otherwise a new array in the arena. */
 const struct json *regroup_calls(struct arena *a, const struct json *messages,
                                  struct regroup_owner owner);
 

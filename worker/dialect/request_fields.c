@@ -1,6 +1,6 @@
-/* Typed members of a request and what every dialect reads alike (request_fields.h). A field
- * function returns 0 when the member is absent or fits and -1 with the error set otherwise, so
- * readers chain them with ||. */
+/* Reads typed members of a request, and members that all dialects share (request_fields.h). A field
+ * function returns 0 if the member is absent or valid, otherwise -1 and the error. So readers chain
+ * them with ||. */
 
 #include "worker/dialect/request_fields.h"
 
@@ -23,7 +23,6 @@ static const struct json *given_member(const struct json *o, const char *name)
     return json_is_null(v) ? NULL : v;
 }
 
-/* See request_fields.h: null counts as absent. */
 int field_bool(const struct json *o, const char *name, bool *ret, struct err *e)
 {
     const struct json *v = given_member(o, name);
@@ -62,7 +61,6 @@ int field_u32(const struct json *o, const char *name, uint32_t min, uint32_t max
     return 0;
 }
 
-/* The member itself, for objects and lists that a caller walks. */
 int field_kind(const struct json *o, const char *name, enum json_kind kind, const struct json **ret,
                struct err *e)
 {
@@ -83,7 +81,6 @@ int field_call_text(const char *path, struct str text, struct err *e)
                      REQUEST_CALL_TEXT_MAX);
 }
 
-/* Long paths are cut: they only name the place in an error. */
 const char *path_at(char out[FIELD_PATH_MAX], const char *fmt, ...)
 {
     va_list ap;
@@ -96,7 +93,7 @@ const char *path_at(char out[FIELD_PATH_MAX], const char *fmt, ...)
 
 /* --- what every dialect reads alike --- */
 
-/* A header's value in the arena: a call may outlive the exchange that brought it. */
+/* Returns a copy of a header's value in the arena, since a call may outlive its exchange. */
 static struct str copy_header(struct arena *a, const struct dialect_headers *h, const char *name)
 {
     struct str v = h && h->get ? h->get(h->ctx, name) : (struct str){0};
@@ -106,7 +103,7 @@ static struct str copy_header(struct arena *a, const struct dialect_headers *h, 
 
 enum { KEY_MAX = 64 };
 
-/* Keys are kept with their calls: long ones as their hash. */
+/* Returns the key, or its hash if it is long, because each call keeps its key. */
 static struct str idempotency_key(struct arena *a, struct str given)
 {
     uint64_t hash[2];
@@ -120,7 +117,7 @@ static struct str idempotency_key(struct arena *a, struct str given)
 /* The agent that sent a request, as its headers and metadata name it. */
 struct speaker {
     struct str name;    /* name of a sub-agent; absent: the main agent */
-    struct str purpose; /* a word of purpose.h's table; absent: none was said */
+    struct str purpose; /* a word of the table in purpose.h; absent: unknown */
 };
 
 static const struct json *turn_metadata(struct arena *a, const struct dialect_headers *h)
@@ -131,15 +128,16 @@ static const struct json *turn_metadata(struct arena *a, const struct dialect_he
     return text.len && json_parse(a, text, &v, NULL) == 0 ? v : NULL;
 }
 
-/* The header and the metadata name that kind differently. */
+/* Reports whether the kind is a spawned agent. The header and the metadata have different words for
+ * it. */
 static bool is_spawned(struct str kind)
 {
     return str_eq_c(kind, "collab_spawn") || str_eq_c(kind, "thread_spawn");
 }
 
-/* Codex: a header has the kind of a sub-agent, the turn's metadata have its name. The agent at the
- * root of its own tree is "/root": the user's agent, but also a spawned one with a history of its
- * own. Only the kind separates them, so that name counts as absent. */
+/* Reads Codex's headers. A header has the kind of a sub-agent; the turn's metadata have its name.
+ * The agent at the root of its own tree is "/root": the user's agent, or a spawned agent with a
+ * history of its own. Only the kind separates the two, so that name counts as absent. */
 static struct speaker codex_speaker(struct arena *a, const struct dialect_headers *h)
 {
     const struct json *turn = turn_metadata(a, h);
@@ -164,7 +162,7 @@ static struct speaker codex_speaker(struct arena *a, const struct dialect_header
     return s;
 }
 
-/* OpenClaw: the key of a sub-agent's session ends in :subagent:ID. */
+/* Returns the id of OpenClaw's sub-agent: the key of its session ends in :subagent:ID. */
 static struct str openclaw_agent(struct arena *a, const struct dialect_headers *h)
 {
     struct str key = copy_header(a, h, "x-openclaw-session-key");
@@ -175,7 +173,8 @@ static struct str openclaw_agent(struct arena *a, const struct dialect_headers *
     return copy_header(a, h, "x-openclaw-agent-id");
 }
 
-/* The agents that have a header for one thing each; Codex has several. */
+/* Returns the agent that sent the request. Codex has several headers, the other agents have one
+ * each. */
 static struct speaker speaker_of(struct arena *a, const struct dialect_headers *h)
 {
     struct speaker s = codex_speaker(a, h);
@@ -209,7 +208,7 @@ void request_compacts(struct arena *a, struct chat_request *req)
         req->label = label_of(a, &s);
 }
 
-/* Labels and retry marks that clients send as headers; the first name that has a value wins. */
+/* Reads labels and retry marks from headers. The first header that has a value wins. */
 static void read_headers(struct arena *a, const struct dialect_headers *h, struct chat_request *ret)
 {
     static const char *const parents[] = {"rollgate-parent-label", "x-claude-code-parent-agent-id",
@@ -238,7 +237,7 @@ static int read_model(const struct json *body, struct str *ret, struct err *e)
     return 0;
 }
 
-/* Defaults first, so that a failing parse leaves a valid request. */
+/* Sets the defaults first, so that a failed parse leaves a valid request. */
 int request_begin(struct arena *a, const struct json *body, const struct dialect_headers *headers,
                   struct chat_request *ret, struct err *e)
 {
@@ -261,7 +260,7 @@ int request_begin(struct arena *a, const struct json *body, const struct dialect
     return 0;
 }
 
-/* One field of the sampling, read as `name` wherever it stood. */
+/* Stores one sampling value under `name`, whatever its field was called. */
 static int request_sampling_as(struct arena *a, const char *name, const struct json *v,
                                struct chat_request *req, struct err *e)
 {
@@ -283,7 +282,6 @@ static int request_sampling_as(struct arena *a, const char *name, const struct j
     return 0;
 }
 
-/* Names that the body does not have leave their defaults. */
 int request_sampling(struct arena *a, const struct json *body, const char *const *names, size_t n,
                      struct chat_request *req, struct err *e)
 {
@@ -293,7 +291,7 @@ int request_sampling(struct arena *a, const struct json *body, const char *const
     return 0;
 }
 
-/* Checks the JSON schema for what no engine can enforce before it goes into the sampling. */
+/* Rejects JSON schemas that no engine can enforce, before the format goes into the sampling. */
 int request_format(struct arena *a, const struct json *format, const char *path,
                    struct chat_request *req, struct err *e)
 {
@@ -353,7 +351,7 @@ int request_flat_format(struct arena *a, const struct json *format, const char *
     return request_format(a, json_keep(a, all), path, req, e);
 }
 
-/* An effort that stands in chat_template_kwargs already wins. */
+/* Adds the effort, unless chat_template_kwargs already has one. */
 int request_kwargs(struct arena *a, const struct json *body, const struct json *effort,
                    const char *effort_path, struct chat_request *req, struct err *e)
 {
@@ -395,7 +393,7 @@ static enum thinking_mode thinking_mode_of(struct str type)
     return THINKING_ODD;
 }
 
-/* A budget of a thought that is switched off is none. */
+/* Ignores the budget if thinking is disabled. */
 int request_thinking(struct arena *a, const struct json *body, struct chat_request *req,
                      struct err *e)
 {
@@ -439,7 +437,6 @@ static bool is_callable(const struct chat_request *req, struct str name)
     return false;
 }
 
-/* Asked after the tools are read. */
 int request_choice_fits(const struct chat_request *req, const char *path, struct err *e)
 {
     if (req->tool_choice == CHOICE_REQUIRED && !req->callable)
@@ -449,7 +446,7 @@ int request_choice_fits(const struct chat_request *req, const char *path, struct
     return 0;
 }
 
-/* Leaves in req->tool_allowed the names that are both chosen and callable. */
+/* Sets req->tool_allowed to the chosen names that are callable. */
 int request_allowed(struct arena *a, const struct json *choice, const char *path,
                     struct chat_request *req, struct err *e)
 {

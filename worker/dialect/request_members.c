@@ -1,11 +1,12 @@
-/* Finds the members of a request that had no effect (request_members.h). The table of
- * request_members.def has a row for each known member: READ by the parser, QUIET (owner or billing
- * of the request, without effect on the answer), UNUSED (known, dropped). A member without a row is
- * unknown. Names of inner members are "object.name".
+/*
+ * Finds the members of a request that have no effect (request_members.h). The table has a row of
+ * request_members.def for each known member. A member without a row is unknown. Names of inner
+ * members are "object.name".
  *
- * The walk looks at each member of the body once and one level into objects that have inner
- * rows. Counts are complete; names are kept up to DROPPED_NAMES_MAX, each once, cut to
- * DROPPED_NAME_MAX bytes. */
+ * The walk visits each member of the body once, and one level of objects that have inner rows.
+ * Counts are complete. At most DROPPED_NAMES_MAX names are kept, each once and cut to
+ * DROPPED_NAME_MAX bytes.
+ */
 
 #include "worker/dialect/request_members.h"
 
@@ -34,7 +35,6 @@ static const struct member {
 #include "worker/dialect/request_members.def"
 };
 
-/* For /openapi.json, which lists what is read. */
 const char *request_member_at(const struct dialect *d, size_t i)
 {
     for (size_t k = 0; k < ARRAY_LEN(members); k++) {
@@ -76,7 +76,7 @@ static enum member_use inner_use_of(unsigned dialects, struct str object, struct
     return USE_UNKNOWN;
 }
 
-/* Whether the table has rows for members of this object. */
+/* Reports whether the table has rows for members of this object. */
 static bool has_inner(unsigned dialects, struct str object)
 {
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
@@ -96,7 +96,7 @@ struct dropping {
     struct json names;
 };
 
-/* Whether the name was noted before. */
+/* Reports whether the name is in the list. */
 static bool is_listed(const struct json *names, struct str name)
 {
     for (uint32_t i = 0; i < names->n; i++) {
@@ -106,7 +106,7 @@ static bool is_listed(const struct json *names, struct str name)
     return false;
 }
 
-/* At most DROPPED_NAME_MAX bytes, ending where a character ends. */
+/* Cuts a name to at most DROPPED_NAME_MAX bytes, at the end of a character. */
 static struct str cut_name(struct str name)
 {
     size_t n = name.len;
@@ -118,7 +118,7 @@ static struct str cut_name(struct str name)
     return str_sub(name, 0, n);
 }
 
-/* Adds a name, or object.name, to the list while there is room, each once. */
+/* Adds a name, or object.name, to the list, unless the list is full or has it. */
 static void list_name(struct arena *a, struct json *names, struct str object, struct str name)
 {
     struct buf path = {0};
@@ -148,7 +148,7 @@ void request_add_skipped(struct arena *a, const char *list, struct str kind,
     list_name(a, req->skipped, str_cstr(list), kind);
 }
 
-/* Counts a dropped member and notes its name. */
+/* Counts a dropped member and adds its name to the list. */
 static void drop_member(struct dropping *d, struct str object, struct str name, enum member_use use)
 {
     if (use == USE_UNUSED)
@@ -158,7 +158,7 @@ static void drop_member(struct dropping *d, struct str object, struct str name, 
     list_name(d->a, &d->names, object, name);
 }
 
-/* Whether the engines obey object.name by themselves. */
+/* Reports whether the engines obey object.name by themselves. */
 static bool is_taken(const struct dropping *d, struct str object, struct str name)
 {
     char path[64];
@@ -168,7 +168,7 @@ static bool is_taken(const struct dropping *d, struct str object, struct str nam
     return d->taken && n > 0 && (size_t)n < sizeof(path) && d->taken(str_cstr(path));
 }
 
-/* The members of an object that the table knows by its parts. */
+/* Checks the members of an object that has inner rows. */
 static void check_inner_members(struct dropping *d, const struct json_member *outer)
 {
     struct str object = json_string(&outer->key);
@@ -183,7 +183,7 @@ static void check_inner_members(struct dropping *d, const struct json_member *ou
     }
 }
 
-/* One member of the body. */
+/* Checks one member of the body. */
 static void check_member(struct dropping *d, const struct json_member *m)
 {
     struct str name = json_string(&m->key);
@@ -210,7 +210,8 @@ static bool has_surrogate(const struct json *v)
     return found;
 }
 
-/* Notes "NAME.lone_surrogate" for the member, or "NAME[i].lone_surrogate" for an item of a list. */
+/* Records "NAME.lone_surrogate" for the member, or "NAME[i].lone_surrogate" for an item of a
+ * list. */
 static void find_surrogates(struct dropping *d, const struct json_member *m)
 {
     static const struct str kind = STR_LIT("lone_surrogate");
@@ -228,8 +229,8 @@ static void find_surrogates(struct dropping *d, const struct json_member *m)
 
 /* --- the end --- */
 
-/* A final message of the assistant is closed, and a new one is sampled: notes that it is not
- * continued, as "LIST[i].continuation". */
+/* Records "LIST[i].continuation" if the last message is the assistant's: it is closed, and a new
+ * one is sampled instead of its continuation. */
 static void check_continuation(struct dropping *d, const struct json *body, const struct chat *chat)
 {
     const struct json *messages = chat->messages;
@@ -245,7 +246,7 @@ static void check_continuation(struct dropping *d, const struct json *body, cons
 
 /* --- tools --- */
 
-/* Kinds that the dialect's reader offers the model. */
+/* Reports whether the dialect's reader offers this kind of tool to the model. */
 static bool is_offered(unsigned dialects, const struct json *tool, struct str type)
 {
     if (!type.p || str_eq_c(type, "custom"))
@@ -260,8 +261,8 @@ static bool is_offered(unsigned dialects, const struct json *tool, struct str ty
              str_eq_c(json_string(json_get(tool, "execution")), "client")));
 }
 
-/* Tools of kinds that the reader skips are noted as "tools.KIND". A namespace has no other in it.
- */
+/* Records tools of kinds that the reader skips, as "tools.KIND". A namespace within a namespace is
+ * skipped, too. */
 static void check_tool_kinds(struct dropping *d, const struct json *tools, bool inner)
 {
     for (uint32_t i = 0; json_is(tools, JSON_ARRAY) && i < tools->n; i++) {
@@ -276,8 +277,8 @@ static void check_tool_kinds(struct dropping *d, const struct json *tools, bool 
     }
 }
 
-/* `taken` set means that an upstream obeys more than the table says; with a body of Chat
- * Completions, which it gets as it is, also the tools. */
+/* Finds the dropped members. If `taken` is set, an upstream obeys more members than the table says.
+ * In Chat Completions such an upstream also gets the tools and the messages unchanged. */
 void request_find_dropped(struct arena *a, const struct dialect *d, const struct json *body,
                           member_taken_fn taken, struct chat_request *req)
 {

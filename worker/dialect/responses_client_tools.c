@@ -1,11 +1,13 @@
-/* Tools that the client runs, by the names of the Responses API (responses_client_tools.h). Each
- * has an item for the call, whose members become the call's arguments under their own names, and
- * one for the result:
+/*
+ * Reads the tools of the Responses API that the client runs (responses_client_tools.h). Each has an
+ * item for the call, whose members become the call's arguments under their own names, and an item
+ * for the result:
  *
- *   computer      action, actions   a picture of the screen
+ *   computer      action, actions   an image of the screen
  *   local_shell   action            a text
- *   shell         action            a list of {stdout, stderr,outcome}, as JSONN
- *   apply_patch   operation         status and output, as JSON */
+ *   shell         action            a list of {stdout, stderr, outcome}, as JSON
+ *   apply_patch   operation         status and output, as JSON
+ */
 #include "worker/dialect/responses_client_tools.h"
 
 #include "common/base/attrs.h"
@@ -14,11 +16,11 @@
 #include "worker/dialect/image_parts.h"
 #include "worker/dialect/request_fields.h"
 
-/* One item that is read. */
+/* An item and its position. */
 struct client_item {
     struct arena *a;
     const struct json *item;
-    uint32_t at; /* in input, for errors */
+    uint32_t at; /* index in input, for errors */
     struct err *e;
 };
 
@@ -36,9 +38,9 @@ struct client_member {
 
 static const struct client_tool {
     const char *call, *output, *name;
-    struct client_member given[2]; /* members of the call of which one must be present */
-    const char *lacks;             /* the missing member to name, if none is present */
-    bool by_id;                    /* the item's own id may stand for call_id */
+    struct client_member given[2]; /* members of the call; one must be present */
+    const char *lacks;             /* what the error says must be present */
+    bool by_id;                    /* if call_id is missing, the item's own id is used */
     client_result_fn result;
 } all_tools[] = {
     {.call = "computer_call",
@@ -68,7 +70,7 @@ static const struct client_tool {
      .result = read_patched},
 };
 
-/* The tool whose call, or whose result, is of that type; NULL: none. */
+/* Returns the tool whose call, or whose result, has that type, or NULL. */
 static const struct client_tool *tool_of(struct str type, bool result)
 {
     for (size_t i = 0; i < ARRAY_LEN(all_tools); i++)
@@ -95,7 +97,7 @@ static int fail_item(const struct client_item *c, const char *field, const char 
     return err_field(c->e, path, "%s must be %s", path, what);
 }
 
-/* Clients that know local_shell_call_output by its type alone name the call in `id`. */
+/* Reads the id of the call. Some clients put it into `id` of a local_shell_call_output. */
 static int read_id(const struct client_item *c, const struct client_tool *tool, struct str *ret)
 {
     char path[FIELD_PATH_MAX];
@@ -137,8 +139,8 @@ int responses_read_client_call(struct arena *a, const struct json *item, uint32_
     return 0;
 }
 
-/* Reads the picture of the computer's screen. Acknowledged safety checks are between the client and
- * their maker, so the model does not read them. */
+/* Reads the image of the computer's screen. Acknowledged safety checks concern only the client and
+ * its vendor, so the model does not read them. */
 static int read_screenshot(const struct client_item *c, struct json *ret)
 {
     const struct json *output = json_get(c->item, "output");
@@ -172,7 +174,7 @@ static int read_item_text(const struct client_item *c, struct json *ret)
     return 0;
 }
 
-/* Reads what each command wrote, and how it ended. */
+/* Reads the output and the outcome of each command. */
 static int read_streams(const struct client_item *c, struct json *ret)
 {
     const struct json *output = json_get(c->item, "output");
@@ -186,7 +188,7 @@ static int read_streams(const struct client_item *c, struct json *ret)
 static int read_patched(const struct client_item *c, struct json *ret)
 {
     static const char *const names[] = {"status", "output"};
-    struct json told = json_empty(JSON_OBJECT);
+    struct json outcome = json_empty(JSON_OBJECT);
 
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         const struct json *v = json_get(c->item, names[i]);
@@ -195,11 +197,11 @@ static int read_patched(const struct client_item *c, struct json *ret)
             continue;
         if (v->kind != JSON_STRING)
             return fail_item(c, names[i], "a string");
-        json_put(c->a, &told, names[i], *v);
+        json_put(c->a, &outcome, names[i], *v);
     }
-    if (!told.n)
+    if (!outcome.n)
         return fail_item(c, "status", "completed or failed");
-    *ret = json_text_of(c->a, &told);
+    *ret = json_text_of(c->a, &outcome);
     return 0;
 }
 

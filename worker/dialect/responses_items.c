@@ -1,6 +1,6 @@
-/* Items of a response as JSON, and their parts. An item is written twice in a stream: when it is
- * added (done = false: empty, in_progress) and when it is done, with its text; the done form
- * also goes into the response object at the end. */
+/* Writes items of a response as JSON, and their content parts. A stream has each item twice: when
+ * it is added (done = false: empty, in_progress), and when it is done, with its text. The response
+ * object at the end has the done form. */
 #include <string.h>
 
 #include "common/codec/base64.h"
@@ -21,7 +21,7 @@ bool responses_wants_encrypted(const struct responses_writer *rw)
     return false;
 }
 
-/* {"type", "id", "status": and the object stays open. */
+/* Begins an item: {"type", "id", "status". Leaves the object open. */
 static void begin_item(struct json_out *o, const char *type, struct str id, bool done)
 {
     json_out_obj(o);
@@ -30,8 +30,8 @@ static void begin_item(struct json_out *o, const char *type, struct str id, bool
     json_out_member_cstr(o, "status", done ? "completed" : "in_progress");
 }
 
-/* The one part of a message (output_text) or thought (reasoning_text). Logprobs go with the
- * finished text of a message. */
+/* Writes the single part of a message (output_text) or a thought (reasoning_text). A message's
+ * finished part has the logprobs. */
 void responses_part(struct responses_writer *rw, struct json_out *o, struct str text)
 {
     bool message = rw->open == ITEM_MESSAGE;
@@ -50,8 +50,9 @@ void responses_part(struct responses_writer *rw, struct json_out *o, struct str 
     json_out_end_obj(o);
 }
 
-/* Writes a thought. Its summary is empty, since the whole thought is written. Its encrypted_content
- * is the upstream's seal. Without one it only names the response; clients send it back unread. */
+/* Writes a thought. Its summary is empty, since the whole thought is written. Its
+ * encrypted_content is the upstream's seal, or names the response if there is no seal. Clients
+ * send it back unread. */
 static void write_reasoning_item(struct responses_writer *rw, struct json_out *o, bool done)
 {
     begin_item(o, "reasoning", rw->id, done);
@@ -83,7 +84,7 @@ static void write_message_item(struct responses_writer *rw, struct json_out *o, 
     json_out_end_obj(o);
 }
 
-/* A call of a function or of a custom tool, whose one text is unwrapped. */
+/* Writes a call of a function or of a custom tool, whose text is unwrapped. */
 static void write_call_item(struct responses_writer *rw, struct json_out *o, bool done)
 {
     bool custom = rw->open == ITEM_CUSTOM;
@@ -100,7 +101,7 @@ static void write_call_item(struct responses_writer *rw, struct json_out *o, boo
     json_out_end_obj(o);
 }
 
-/* Writes a tool_search_call: the client searches its own tools. `arguments` is an object. */
+/* Writes a tool_search_call, which the client runs. `arguments` is an object. */
 static void write_search_item(struct responses_writer *rw, struct json_out *o, bool done)
 {
     const struct json *v = NULL;
@@ -144,7 +145,7 @@ struct str compaction_open(struct arena *a, struct str sealed)
     return str_of(p, n);
 }
 
-/* Codex wants exactly one, and sends its content back unread. */
+/* Writes a compaction item. Codex sends its content back unread. */
 static void write_compaction_item(struct responses_writer *rw, struct json_out *o, bool done)
 {
     json_out_obj(o);
@@ -155,7 +156,6 @@ static void write_compaction_item(struct responses_writer *rw, struct json_out *
     json_out_end_obj(o);
 }
 
-/* The item that is open, by its kind. */
 void responses_item(struct responses_writer *rw, struct json_out *o, bool done)
 {
     if (rw->open == ITEM_REASONING)

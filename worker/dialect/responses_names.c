@@ -1,6 +1,6 @@
-/* Names of tools in namespaces, in the flat list that models have. A tool keeps its own name
- * when it is the first of that name in the request; a later one in another namespace is called
- * NAMESPACE__NAME. Both look-ups are hashed, since a request may bring thousands of tools. */
+/* Translates names of tools in namespaces to the flat list of a model. The first tool with a name
+ * in the request keeps it. A later one in a different namespace becomes NAMESPACE__NAME. Look-ups
+ * are hashed, since a request may have thousands of tools. */
 #include "common/base/limits.h"
 #include "common/codec/json.h"
 #include "worker/dialect/responses_tools.h"
@@ -20,7 +20,7 @@ static struct str flat_name(struct arena *a, struct str space, struct str name)
     return arena_printf(a, "%.*s__%.*s", (int)space.len, space.p, (int)name.len, name.p);
 }
 
-/* An upper bound of the tools in a list and its namespaces. */
+/* Returns an upper bound of the number of tools in a list and its namespaces. */
 static uint32_t count_tools_most(const struct json *tools)
 {
     uint32_t n = 0;
@@ -33,7 +33,7 @@ static uint32_t count_tools_most(const struct json *tools)
     return n;
 }
 
-/* Enters a tool under its name, and under the name with its namespace. */
+/* Adds a tool under its name, and under its name with the namespace. */
 static void add_tool_name(struct response_tools *r, const struct json *tool, struct str space)
 {
     struct str name = response_tool_name(tool);
@@ -53,7 +53,6 @@ static bool is_search(const struct json *tool)
            str_eq_c(json_string(json_get(tool, "execution")), "client");
 }
 
-/* All tools of the request, in its list and in items of its input. */
 void response_tools_read(struct response_tools *ret, struct arena *a, const struct json *body)
 {
     const struct json *all = responses_tools_of(a, body);
@@ -71,7 +70,6 @@ void response_tools_read(struct response_tools *ret, struct arena *a, const stru
     }
 }
 
-/* The name that the model sees for the tool `name` in `space`. */
 struct str responses_flat_name(const struct response_tools *tools, struct str space,
                                struct str name)
 {
@@ -82,7 +80,6 @@ struct str responses_flat_name(const struct response_tools *tools, struct str sp
     return flat_name(tools->names.arena, space, name);
 }
 
-/* Finds the tool by the model's name for it. */
 const struct json *responses_tool(const struct response_tools *tools, struct str flat,
                                   struct str *ret_space)
 {

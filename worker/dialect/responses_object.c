@@ -1,11 +1,12 @@
-/* The response object around the items, and what it echoes of its request. */
+/* Writes the response object around the items, and selects the members of the request that it
+ * echoes. */
 #include "worker/dialect/responses_internal.h"
 
 #include "common/codec/json.h"
 #include "worker/dialect/writers.h"
 #include "worker/text/request/asked_text.h"
 
-/* Members of the request that the response object has, too; and what it says without them. */
+/* Members of the request that the response object echoes, and their defaults as JSON. */
 static const char *const echoed[][2] = {
     {"instructions", "null"},
     {"metadata", "{}"},
@@ -21,7 +22,7 @@ static const char *const echoed[][2] = {
     {"text", "{\"format\":{\"type\":\"text\"}}"},
     {"truncation", "\"disabled\""},
     {"user", "null"},
-    {"include", NULL}, /* kept only: it says what the items have */
+    {"include", NULL}, /* only recorded: it decides which members the items have */
 };
 
 const char *responses_echoed(size_t i)
@@ -29,13 +30,13 @@ const char *responses_echoed(size_t i)
     return i < ARRAY_LEN(echoed) ? echoed[i][0] : NULL;
 }
 
-/* Echoes the tools as a whole, from all places of the request. */
+/* Returns a member to echo. Tools come from the whole request, not only from its list. */
 static const struct json *echo_of(struct arena *a, const struct json *body, const char *key)
 {
     return strcmp(key, "tools") == 0 ? responses_tools_of(a, body) : json_get(body, key);
 }
 
-/* A member of the request as it was sent, or the API's default as JSON text. */
+/* Echoes a member as it was sent, or the API's default as JSON text. */
 static void echo_member(struct responses_writer *rw, struct json_out *o, const char *key,
                         const char *otherwise)
 {
@@ -50,7 +51,7 @@ static void echo_member(struct responses_writer *rw, struct json_out *o, const c
         json_out_value(o, v);
 }
 
-/* Writes one nested count. */
+/* Writes an object with one count. */
 static void usage_details(struct json_out *o, const char *of, const char *what, int64_t n)
 {
     json_out_member_obj(o, of);
@@ -77,7 +78,7 @@ static void write_head(struct responses_writer *rw, struct json_out *o, const ch
     json_out_member_i64(o, "created_at", (int64_t)rw->w.head.created_s);
 }
 
-/* Every member is there even when the request did not have it, then with the API's default. */
+/* Writes every member, with the API's default if the request did not have it. */
 void responses_object(struct responses_writer *rw, struct json_out *o, const char *status,
                       const struct call_usage *usage, const struct err *e)
 {
@@ -125,25 +126,26 @@ void compaction_object(struct responses_writer *rw, struct json_out *o,
     json_out_end_obj(o);
 }
 
-/* Reports whether the member is sent with each call of an agent. */
-static bool is_own(const char *key)
+/* Reports whether the member differs between the calls of an agent. */
+static bool is_per_call(const char *key)
 {
     return strcmp(key, "metadata") == 0 || strcmp(key, "previous_response_id") == 0;
 }
 
-/* More bytes of instructions are not kept a second time beside the prompt that has them. */
+/* Longer instructions (in bytes) are not stored a second time, since the prompt has them. */
 enum { INSTRUCTIONS_LONG = 4 << 10 };
 
-/* Reports whether the member is echoed from this store: members that all calls of an agent share,
- * which are stored once, with or without instructions; or those of this call. */
+/* Reports whether the member belongs to this recorded text. ASKED_OWN: members of this call.
+ * Others: members that all calls of an agent share, which are stored once; ASKED_BRIEF: without
+ * instructions. */
 static bool is_asked(const char *key, enum asked_text which)
 {
     if (which == ASKED_BRIEF && strcmp(key, "instructions") == 0)
         return false;
-    return is_own(key) == (which == ASKED_OWN);
+    return is_per_call(key) == (which == ASKED_OWN);
 }
 
-/* The members that a stored answer must echo. */
+/* Returns one recorded text: the members that a stored answer must echo. */
 static struct str asked_text(struct arena *a, const struct json *body, struct str model,
                              enum asked_text which, bool compacts)
 {
@@ -169,7 +171,8 @@ static struct str asked_text(struct arena *a, const struct json *body, struct st
     return ret;
 }
 
-/* The object with that member behind the others. It is not empty: it has the model. */
+/* Returns `brief` with instructions as its last member. `brief` is not empty, since it has the
+ * model. */
 static struct str with_instructions(struct arena *a, struct str brief, struct str instructions)
 {
     struct buf text = {0};

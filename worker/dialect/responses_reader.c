@@ -1,14 +1,17 @@
-/* POST /v1/responses: the request. Items become messages; an assistant's items become one turn.
+/*
+ * Reads requests of POST /v1/responses. Items become messages; an assistant's items become one
+ * turn.
  *
- * The input is a flat list of items. reasoning, message (assistant), function_call and their kin
- * belong to one turn of the model: they gather in r->spoken until an item of another role comes.
- * spoken_flush makes one assistant message of them. Results and user messages follow it.
+ * The input is a flat list of items. reasoning, assistant messages and calls belong to one turn of
+ * the model. They are collected in r->spoken until an item of a different role comes. Then
+ * spoken_flush makes one assistant message of them.
  *
  *   reasoning, message, function_call, function_call, function_call_output
  *   ->  assistant(thought, text, 2 calls), tool
  *
- * Steps: the conversation of previous_response_id, if given; instructions in front of it; then
- * the items. Names of tools are flattened on the way (responses_names.c). */
+ * Order: the conversation of previous_response_id, if given, with the instructions at its start;
+ * then the items. Names of tools are flattened on the way (responses_names.c).
+ */
 #include "common/base/limits.h"
 #include "worker/dialect/request_fields.h"
 
@@ -40,12 +43,12 @@ struct responses_reader {
     const struct dialect_past *past;
     struct json *messages;
     struct chat_request *req;
-    struct str instructions;     /* all tools that the request brings */
-    struct response_tools tools; /* all that the request brings */
-    uint32_t n_leading;          /* items in front that only bring tools */
+    struct str instructions;     /* instructions of the previous response's request */
+    struct response_tools tools; /* all tools of the request */
+    uint32_t n_leading;          /* number of leading items that only add tools */
     bool compacts;               /* the input ends with a compaction_trigger */
     struct spoken spoken;
-    uint32_t at; /* item in input, for errors */
+    uint32_t at; /* index of the current item in input, for errors */
     struct err *e;
 };
 
@@ -58,7 +61,7 @@ static const char summarise[] =
 static const char compacted[] =
     "The conversation before this was replaced by the following summary of it:";
 
-static int bad_item(struct responses_reader *r, const char *field, const char *what)
+static int fail_item(struct responses_reader *r, const char *field, const char *what)
 {
     char path[FIELD_PATH_MAX];
 
@@ -66,13 +69,13 @@ static int bad_item(struct responses_reader *r, const char *field, const char *w
     return err_field(r->e, path, "%s must be %s", path, what);
 }
 
-/* Checks a name of a call: an id or a tool's name. */
+/* Checks an id or a name of a call. */
 static int check_name(struct responses_reader *r, const char *field, struct str text)
 {
     char path[FIELD_PATH_MAX];
 
     if (!text.len)
-        return bad_item(r, field, "a non-empty string");
+        return fail_item(r, field, "a non-empty string");
     if (text.len > REQUEST_CALL_TEXT_MAX)
         return field_call_text(path_at(path, "input[%u].%s", r->at, field), text, r->e);
     return 0;
@@ -80,7 +83,7 @@ static int check_name(struct responses_reader *r, const char *field, struct str 
 
 /* --- ids --- */
 
-/* Removes the heads of ids and what follows the next underscore: the R of responses.h. */
+/* Returns the bare response id: the id without prefixes, up to the next underscore. */
 struct str response_bare_id(struct str id)
 {
     static const char *const heads[] = {"resp_", "msg_", "rs_",       "fc_",  "ctc_",
@@ -92,7 +95,8 @@ struct str response_bare_id(struct str id)
     return str_sub(id, 0, str_find(id, STR("_"), 0));
 }
 
-/* The stored conversation up to a response, and its request's instructions; NULL when unknown. */
+/* Returns the stored conversation up to a response, and sets *ret_instructions to those of its
+ * request. NULL: unknown id. */
 static const struct json *past_messages(struct responses_reader *r, struct str id,
                                         struct str *ret_instructions)
 {
@@ -104,7 +108,7 @@ static const struct json *past_messages(struct responses_reader *r, struct str i
 
 /* --- items of the assistant --- */
 
-/* The call of m that an item's id names: the number behind its last underscore. */
+/* Returns the call of m with the number after the id's last underscore, or null. */
 static struct json first_call_of(const struct json *m, struct str id)
 {
     const struct json *calls = json_get(m, "tool_calls");
@@ -118,7 +122,8 @@ static struct json first_call_of(const struct json *m, struct str id)
     return *json_at(calls, n);
 }
 
-/* item_reference: takes the item of the stored answer. A message's reference has its text once. */
+/* Reads an item_reference: copies that item of the stored answer. The text is copied only once if
+ * an answer has several messages. */
 static int read_reference(struct responses_reader *r, const struct json *item)
 {
     struct str id = json_string(json_get(item, "id"));
@@ -127,13 +132,13 @@ static int read_reference(struct responses_reader *r, const struct json *item)
     char path[FIELD_PATH_MAX];
 
     if (!id.len)
-        return bad_item(r, "id", "a string");
+        return fail_item(r, "id", "a string");
     if (responses_check_id(path_at(path, "input[%u].id", r->at), id, r->e))
         return -1;
     if (r->past && r->past->message)
         m = r->past->message(r->past->ctx, response_bare_id(id));
     if (!m)
-        return bad_item(r, "id", "the id of an item of this session");
+        return fail_item(r, "id", "the id of an item of this session");
     r->spoken.any = true;
     if (str_starts(id, STR("rs_"))) {
         grown_add(r->a, &r->spoken.thought, json_string(json_get(m, "reasoning_content")));
@@ -148,14 +153,15 @@ static int read_reference(struct responses_reader *r, const struct json *item)
     return 0;
 }
 
-/* Skips an item that the model does not read; the answer reports it. */
+/* Skips an item that the model does not read. The answer reports it as dropped. */
 static int skip_item(struct responses_reader *r, const struct json *item)
 {
     request_add_skipped(r->a, "input", json_string(json_get(item, "type")), r->req);
     return 0;
 }
 
-/* A thought sealed by another server, without text. Ours have a text, or the session has it. */
+/* Reports whether a different server sealed the thought. The gateway's own thoughts have a
+ * prefix. */
 static bool is_sealed(const struct json *item)
 {
     struct str sealed = json_string(json_get(item, "encrypted_content"));
@@ -163,14 +169,15 @@ static bool is_sealed(const struct json *item)
     return sealed.len && !str_starts(sealed, STR(RESPONSES_THOUGHT_SEAL));
 }
 
-/* Whether an upstream of this session sealed it, which gets it back with its answer. */
+/* Reports whether an upstream of this session sealed the thought. The upstream then gets it back
+ * with its answer. */
 static bool is_of_session(const struct responses_reader *r, const struct json *item)
 {
     return r->past && r->past->sealed &&
            r->past->sealed(r->past->ctx, json_string(json_get(item, "encrypted_content")));
 }
 
-/* A thought: its content, or its summary when there is no content. */
+/* Reads a thought: its content, or its summary if it has no content. */
 static int read_reasoning(struct responses_reader *r, const struct json *item)
 {
     static const char *const keys[] = {"content", "summary"};
@@ -187,7 +194,7 @@ static int read_reasoning(struct responses_reader *r, const struct json *item)
     return text.n || !is_sealed(item) || is_of_session(r, item) ? 0 : skip_item(r, item);
 }
 
-/* A call that the model made. A custom tool's text is wrapped into arguments again, as written. */
+/* Reads a call. A custom tool's text becomes arguments, as the model wrote them. */
 static int read_call(struct responses_reader *r, const struct json *item, bool custom)
 {
     struct str id = json_string(json_get(item, "call_id"));
@@ -198,7 +205,7 @@ static int read_call(struct responses_reader *r, const struct json *item, bool c
     if (check_name(r, "call_id", id) || check_name(r, "name", name))
         return -1;
     if (!arguments.p)
-        return bad_item(r, custom ? "input" : "arguments", "a string");
+        return fail_item(r, custom ? "input" : "arguments", "a string");
     if (custom)
         arguments = freeform_arguments(r->a, given);
     name = responses_flat_name(&r->tools, json_string(json_get(item, "namespace")), name);
@@ -207,7 +214,7 @@ static int read_call(struct responses_reader *r, const struct json *item, bool c
     return 0;
 }
 
-/* A call of a tool that the API knows by name and the client runs. */
+/* Reads a call of a tool that the API knows by name and the client runs. */
 static int read_client_call(struct responses_reader *r, const struct json *item)
 {
     struct json call = json_empty(JSON_NULL);
@@ -221,7 +228,7 @@ static int read_client_call(struct responses_reader *r, const struct json *item)
 
 /* --- other items --- */
 
-/* Ends the turn that made the call. */
+/* Adds a result after the turn that made the call. */
 static void push_result(struct responses_reader *r, struct str id, struct json content)
 {
     struct json m;
@@ -243,7 +250,7 @@ static int read_client_result(struct responses_reader *r, const struct json *ite
     return 0;
 }
 
-/* The result of a call. */
+/* Reads the result of a call. */
 static int read_output(struct responses_reader *r, const struct json *item)
 {
     struct str id = json_string(json_get(item, "call_id"));
@@ -254,7 +261,7 @@ static int read_output(struct responses_reader *r, const struct json *item)
     if (check_name(r, "call_id", id))
         return -1;
     if (json_is_null(output))
-        return bad_item(r, "output", "a string or a list of parts");
+        return fail_item(r, "output", "a string or a list of parts");
     path_at(path, "input[%u].output", r->at);
     if (content_text(r->a, output, path, false, &content, r->e))
         return -1;
@@ -262,7 +269,7 @@ static int read_output(struct responses_reader *r, const struct json *item)
     return 0;
 }
 
-/* An assistant's message joins the turn; the others end it. */
+/* Reads a message. An assistant's message joins the turn; other messages end it. */
 static int read_item_message(struct responses_reader *r, const struct json *item)
 {
     struct str role = json_string(json_get(item, "role"));
@@ -273,9 +280,9 @@ static int read_item_message(struct responses_reader *r, const struct json *item
 
     if (!assistant && !str_eq_c(role, "user") && !str_eq_c(role, "system") &&
         !str_eq_c(role, "developer"))
-        return bad_item(r, "role", "user, assistant, system or developer");
+        return fail_item(r, "role", "user, assistant, system or developer");
     if (json_is_null(content))
-        return bad_item(r, "content", "a string or a list of parts");
+        return fail_item(r, "content", "a string or a list of parts");
     path_at(path, "input[%u].content", r->at);
     if (content_text(r->a, content, path, assistant, &text, r->e))
         return -1;
@@ -290,8 +297,8 @@ static int read_item_message(struct responses_reader *r, const struct json *item
     return 0;
 }
 
-/* Reads tools that come in the middle of a history; the model sees them at that point. */
-static int read_more_tools(struct responses_reader *r, const struct json *item)
+/* Reads tools in the middle of a history. The model sees them at that point. */
+static int read_added_tools(struct responses_reader *r, const struct json *item)
 {
     struct json text;
 
@@ -305,7 +312,7 @@ static int read_more_tools(struct responses_reader *r, const struct json *item)
     return 0;
 }
 
-/* A search among the client's tools, and what it found. */
+/* Reads the call of a tool search that the client runs. */
 static int read_search(struct responses_reader *r, const struct json *item)
 {
     const struct json *arguments = json_get(item, "arguments");
@@ -315,7 +322,7 @@ static int read_search(struct responses_reader *r, const struct json *item)
     if (check_name(r, "call_id", id))
         return -1;
     if (!json_is(arguments, JSON_OBJECT))
-        return bad_item(r, "arguments", "an object");
+        return fail_item(r, "arguments", "an object");
     text = json_text_of(r->a, arguments);
     json_push(r->a, &r->spoken.calls,
               tool_call_json(r->a, id, STR("tool_search"), json_string(&text)));
@@ -323,7 +330,7 @@ static int read_search(struct responses_reader *r, const struct json *item)
     return 0;
 }
 
-/* tool_search_output: the definitions that the search found, as the result of the call. */
+/* Reads tool_search_output: the definitions found, as the result of the call. */
 static int read_found(struct responses_reader *r, const struct json *item)
 {
     struct str id = json_string(json_get(item, "call_id"));
@@ -337,8 +344,8 @@ static int read_found(struct responses_reader *r, const struct json *item)
     return 0;
 }
 
-/* Reads a message of another Codex agent, our model's text, which the vendor would have encrypted.
- */
+/* Reads a message of a different Codex agent as a user's message. The vendor's server would have
+ * encrypted its text. */
 static int read_agent(struct responses_reader *r, const struct json *item)
 {
     static const char *const keys[] = {"text", "encrypted_content"};
@@ -354,7 +361,7 @@ static int read_agent(struct responses_reader *r, const struct json *item)
         for (size_t k = 0; k < ARRAY_LEN(keys) && !part.p; k++)
             part = json_string(json_get(json_at(content, i), keys[k]));
         if (!part.p)
-            return bad_item(r, path_at(path, "content[%zu]", i), "a part with a text");
+            return fail_item(r, path_at(path, "content[%zu]", i), "a part with a text");
         grown_add(r->a, &text, part);
     }
     spoken_flush(r->a, &r->spoken, r->messages);
@@ -364,8 +371,8 @@ static int read_agent(struct responses_reader *r, const struct json *item)
     return 0;
 }
 
-/* Reads a compaction, which the model sees as a user's message. One that another server sealed
- * cannot be read, and is reported as skipped. */
+/* Reads a compaction, which the model sees as a user's message. If a different server sealed it, it
+ * cannot be read and is skipped. */
 static int read_compaction(struct responses_reader *r, const struct json *item)
 {
     struct str text = compaction_open(r->a, json_string(json_get(item, "encrypted_content")));
@@ -381,28 +388,29 @@ static int read_compaction(struct responses_reader *r, const struct json *item)
 static int read_trigger(struct responses_reader *r, const struct json *input)
 {
     if (r->at + 1 < input->n)
-        return bad_item(r, "type", "the last item's, where it is compaction_trigger");
+        return fail_item(r, "type", "the last item's, where it is compaction_trigger");
     r->compacts = true;
     return 0;
 }
 
-/* Skips traces of tools that only the vendor's server runs, and orders to that server alone. */
+/* Reports whether the item is a trace of a tool that only the vendor's server runs, or an order to
+ * that server. */
 static bool is_foreign(struct str type)
 {
     return str_ends(type, STR("_call")) || str_ends(type, STR("_output")) ||
            str_starts(type, STR("mcp_")) || str_eq_c(type, "configuration_update");
 }
 
-/* One item by its type; an item without a type is a message. */
+/* Reads one item by its type. An item without a type is a message. */
 static int read_input_item(struct responses_reader *r, const struct json *item)
 {
     const struct json *kind = json_get(item, "type");
     struct str type = json_string(kind);
 
     if (!json_is(item, JSON_OBJECT))
-        return bad_item(r, "type", "a member of an object");
+        return fail_item(r, "type", "a member of an object");
     if (!json_is_null(kind) && !type.p)
-        return bad_item(r, "type", "a string");
+        return fail_item(r, "type", "a string");
     if (!type.p || str_eq_c(type, "message"))
         return read_item_message(r, item);
     if (str_eq_c(type, "function_call"))
@@ -420,7 +428,7 @@ static int read_input_item(struct responses_reader *r, const struct json *item)
     if (str_eq_c(type, "item_reference"))
         return read_reference(r, item);
     if (str_eq_c(type, "additional_tools"))
-        return read_more_tools(r, item);
+        return read_added_tools(r, item);
     if (str_eq_c(type, "agent_message"))
         return read_agent(r, item);
     if (str_find(type, STR("compaction"), 0) != SIZE_MAX)
@@ -429,11 +437,11 @@ static int read_input_item(struct responses_reader *r, const struct json *item)
         return read_search(r, item);
     if (r->tools.client_search && str_eq_c(type, "tool_search_output"))
         return read_found(r, item);
-    if (str_eq_c(type, "ghost_snapshot")) /* Codex' note to itself, for its undo */
+    if (str_eq_c(type, "ghost_snapshot")) /* Codex's own data for its undo */
         return 0;
     if (is_foreign(type))
         return skip_item(r, item);
-    return bad_item(r, "type", "a known kind of item");
+    return fail_item(r, "type", "a known kind of item");
 }
 
 static bool is_trigger(const struct json *item)
@@ -448,7 +456,7 @@ bool responses_compacts(const struct json *body)
     return json_is(input, JSON_ARRAY) && input->n > 0 && is_trigger(&input->items[input->n - 1]);
 }
 
-/* input: a string is one user message. */
+/* Reads input. A string is one user message. */
 static int read_items(struct responses_reader *r, const struct json *input)
 {
     if (json_is(input, JSON_STRING)) {
@@ -465,8 +473,8 @@ static int read_items(struct responses_reader *r, const struct json *input)
     return 0;
 }
 
-/* The conversation ends with the wish for a summary. Tools stay in the prompt, which is how it
- * begins with what the engine knows, and are not to be called. */
+/* Ends the conversation with a request for a summary. Tools stay in the prompt, so that it begins
+ * with tokens that the engine has cached, but must not be called. */
 static void ask_for_summary(struct responses_reader *r, struct chat_request *req)
 {
     json_push(r->a, r->messages, json_message(r->a, "user", json_make_string(str_cstr(summarise))));
@@ -474,7 +482,7 @@ static void ask_for_summary(struct responses_reader *r, struct chat_request *req
     request_compacts(r->a, req);
 }
 
-/* The stored conversation of previous_response_id, if asked for. */
+/* Reads the stored conversation of previous_response_id, if given. */
 static int read_previous(struct responses_reader *r, const struct json *body)
 {
     struct str id = {0};
@@ -503,7 +511,7 @@ static bool begins_with_instructions(const struct json *messages, struct str ins
            str_eq(json_string(json_get(first, "content")), instructions);
 }
 
-/* instructions stand first, in place of those of the previous response. */
+/* Puts the instructions first. They replace those of the previous response. */
 static int read_instructions(struct responses_reader *r, const struct json *body)
 {
     struct str text = {0};
@@ -522,7 +530,7 @@ static int read_instructions(struct responses_reader *r, const struct json *body
     return 0;
 }
 
-/* See the steps at the head of this file. */
+/* Reads the messages, in the order given at the head of this file. */
 static int read_input_messages(struct arena *a, const struct json *body,
                                const struct dialect_past *past, bool compact,
                                struct chat_request *req, struct err *e)
@@ -546,7 +554,7 @@ static int read_input_messages(struct arena *a, const struct json *body,
 
 /* --- the rest --- */
 
-/* tool_choice: a word, one tool by name, or a choice among some. */
+/* Reads tool_choice: a word, one tool by name, or a choice among some tools. */
 static int read_response_choice(struct arena *a, const struct json *body, struct chat_request *req,
                                 struct err *e)
 {
@@ -577,7 +585,7 @@ static int read_response_choice(struct arena *a, const struct json *body, struct
     return request_choice_fits(req, "tool_choice", e);
 }
 
-/* text.format, in the flat form. */
+/* Reads text.format, in the flat form. */
 static int read_text_format(struct arena *a, const struct json *body, struct chat_request *req,
                             struct err *e)
 {
@@ -588,8 +596,8 @@ static int read_text_format(struct arena *a, const struct json *body, struct cha
     return request_flat_format(a, json_get(text, "format"), "text.format", req, e);
 }
 
-/* Refuses state that only the vendor's server has, and background work. */
-static int refuse_others(const struct json *body, struct err *e)
+/* Rejects background work, and state that only the vendor's server has. */
+static int reject_unsupported(const struct json *body, struct err *e)
 {
     bool background = false;
 
@@ -605,7 +613,7 @@ static int refuse_others(const struct json *body, struct err *e)
     return 0;
 }
 
-/* Checked, and then only echoed. */
+/* Checks members that are only echoed. */
 static int check_echoed(const struct json *body, struct err *e)
 {
     struct str truncation = {0};
@@ -617,7 +625,7 @@ static int check_echoed(const struct json *body, struct err *e)
            field_kind(body, "stream_options", JSON_OBJECT, &v, e);
 }
 
-/* Logprobs are asked for by name in `include`. */
+/* Reads include, which may ask for logprobs. */
 static int read_include(const struct json *body, struct chat_request *req, struct err *e)
 {
     const struct json *include;
@@ -630,7 +638,7 @@ static int read_include(const struct json *body, struct chat_request *req, struc
     return 0;
 }
 
-/* Reads the members after the messages, on both paths. */
+/* Reads the other members, on both paths. */
 static int read_other_members(struct arena *a, const struct json *body,
                               const struct dialect_past *past, struct chat_request *ret,
                               struct err *e)
@@ -645,14 +653,14 @@ static int read_other_members(struct arena *a, const struct json *body,
         field_kind(body, "reasoning", JSON_OBJECT, &reasoning, e) ||
         request_kwargs(a, body, json_get(reasoning, "effort"), "reasoning.effort", ret, e) ||
         field_bool(body, "parallel_tool_calls", &ret->parallel_tool_calls, e) ||
-        refuse_others(body, e) || check_echoed(body, e) ||
+        reject_unsupported(body, e) || check_echoed(body, e) ||
         field_u32(body, "top_logprobs", 0, FIELD_TOP_LOGPROBS_MAX, &ret->top_logprobs, e))
         return -1;
     ret->include_usage = true;
     return image_parts_normalise(a, past, ret, e);
 }
 
-/* store is only echoed: every answer is stored with its session. */
+/* Parses a request of /responses. store has no effect: every answer is stored with its session. */
 static int responses_parse(struct arena *a, const struct json *body,
                            const struct dialect_headers *headers, const struct dialect_past *past,
                            struct chat_request *ret, struct err *e)
@@ -663,7 +671,7 @@ static int responses_parse(struct arena *a, const struct json *body,
     return read_other_members(a, body, past, ret, e);
 }
 
-/* Parses a compaction of all items. It is never streamed. */
+/* Parses a request of /responses/compact, which is never streamed. */
 static int compact_parse(struct arena *a, const struct json *body,
                          const struct dialect_headers *headers, const struct dialect_past *past,
                          struct chat_request *ret, struct err *e)

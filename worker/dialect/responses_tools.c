@@ -1,7 +1,7 @@
 /*
- * The tools of a Responses request: its own list, and the items in its input that bring some:
- * additional_tools, and the results of a search by the client. Items before all others count like
- * the list (Codex sends all its tools so for newer models). Tools of later items can be called, and
+ * Reads the tools of a Responses request from its own list and from items of its input:
+ * additional_tools, and results of a search by the client. Items before all others count like the
+ * list; Codex sends all tools this way for newer models. Tools of later items can be called, and
  * the model sees them at that point.
  */
 #include "worker/dialect/responses_tools.h"
@@ -19,17 +19,17 @@ static bool is_client_search(const struct json *tool)
            str_eq_c(json_string(json_get(tool, "execution")), "client");
 }
 
-/* The list that grows, of all that the request has. */
+/* State of reading tools into one list. */
 struct tools_reader {
     const struct response_tools *given;
     struct tool_list list;
     struct chat_request
-        *told; /* request in which skipped kinds are recorded; NULL: the body's own list does it */
+        *told; /* request that records skipped kinds; NULL: request_find_dropped reports them */
     struct err *e;
 };
 
-/* Adds a tool, or those of a namespace one level deep, by its flat name. Kinds that only the
- * vendor's server runs are skipped, and so is a namespace in a namespace. */
+/* Adds a tool by its flat name, or the tools of a namespace. Kinds that only the vendor's server
+ * runs are skipped, and so is a namespace in a namespace. */
 static int read_response_tool(struct tools_reader *l, const struct json *v, const char *path,
                               struct str space)
 {
@@ -79,7 +79,8 @@ static int read_response_tool(struct tools_reader *l, const struct json *v, cons
     return 0;
 }
 
-/* Reports whether the item is additional_tools. Before all others there is no search result. */
+/* Reports whether the item is additional_tools. Only such items count as leading: a search result
+ * always follows its call. */
 static bool is_additional(const struct json *item)
 {
     return str_eq_c(json_string(json_get(item, "type")), "additional_tools");
@@ -97,7 +98,7 @@ static void push_all(struct arena *a, struct json *all, const struct json *list)
         json_push(a, all, list->items[i]);
 }
 
-/* The request's own list itself when no item brings any. */
+/* Returns the request's own list if no item adds tools. */
 const struct json *responses_tools_of(struct arena *a, const struct json *body)
 {
     const struct json *own = json_get(body, "tools");
@@ -115,8 +116,7 @@ const struct json *responses_tools_of(struct arena *a, const struct json *body)
     return more ? json_keep(a, all) : own;
 }
 
-/* 0 with previous_response_id: what stands in front of this input is not the start of the
- * history. */
+/* Returns 0 with previous_response_id, since this input is then not the start of the history. */
 uint32_t responses_leading_tools(const struct json *body)
 {
     const struct json *input = json_get(body, "input");
@@ -129,7 +129,7 @@ uint32_t responses_leading_tools(const struct json *body)
     return n;
 }
 
-/* The tools of a list into l->all. */
+/* Reads the tools of a list into l->list. */
 static int read_list(struct tools_reader *l, const struct json *list, const char *path)
 {
     char at[FIELD_PATH_MAX];
@@ -152,7 +152,7 @@ static int read_tools_item(struct tools_reader *l, const struct json *item, uint
     return read_list(l, json_get(item, "tools"), path);
 }
 
-/* Writes each definition on a line of its own, as the template would print it. */
+/* Writes each definition as the template would print it, on a line of its own. */
 int responses_tools_text(struct arena *a, const struct response_tools *given,
                          const struct json *item, uint32_t at, struct json *ret, struct err *e)
 {
@@ -171,7 +171,8 @@ int responses_tools_text(struct arena *a, const struct response_tools *given,
     return 0;
 }
 
-/* Tools of the list and of leading items go into the prompt; later ones are callable only. */
+/* Reads all tools. Those of the list and of leading items go into the prompt; later ones are only
+ * callable. */
 int responses_read_tools(struct arena *a, const struct json *body, struct chat_request *req,
                          struct err *e)
 {
@@ -199,7 +200,8 @@ int responses_read_tools(struct arena *a, const struct json *body, struct chat_r
     return 0;
 }
 
-/* Returns the bytes of the lists that were read, less those that the model sees. */
+/* Returns how much longer the lists in l are than their definitions that the model sees. bytes:
+ * size of the lists. */
 static size_t count_unseen(const struct tools_reader *l, size_t bytes)
 {
     size_t told = json_text_bytes(&l->list.all, SIZE_MAX);
@@ -207,7 +209,7 @@ static size_t count_unseen(const struct tools_reader *l, size_t bytes)
     return bytes > told ? bytes - told : 0;
 }
 
-/* Sums up the lists: leading ones as one, later ones each at its point. */
+/* Sums up the unseen bytes. Leading lists count as one list; each later list counts alone. */
 size_t responses_tools_unseen(const struct arena *a, const struct json *body)
 {
     const struct json *input = json_get(body, "input"), *list = json_get(body, "tools");

@@ -1,10 +1,10 @@
 /*
- * POST /v1/responses: the answer. Stream grammar:
+ * Writes answers of POST /v1/responses. Stream grammar:
  *   response.created response.in_progress (output_item.added ... output_item.done)*
  *   response.completed | response.incomplete | response.failed
- * Every event counts sequence_number up from 0. Items: reasoning, message, function_call,
- * custom_tool_call or tool_search_call (which has no events of its own inside), in the order the
- * model wrote them.
+ * sequence_number counts all events from 0. Items are reasoning, message, function_call,
+ * custom_tool_call and tool_search_call, in the order the model wrote them. A tool_search_call has
+ * no inner events.
  */
 #include "worker/dialect/responses_internal.h"
 
@@ -19,7 +19,7 @@
 
 /* --- events --- */
 
-/* Every event's object starts with its type and number. */
+/* Begins an event's object with its type and number. */
 static void begin_event(struct responses_writer *rw, struct json_out *o, const char *type)
 {
     sse_begin(&rw->w, type, o);
@@ -40,7 +40,7 @@ static void begin_item_event(struct responses_writer *rw, struct json_out *o, co
     json_out_member_i64(o, "output_index", rw->n_items);
 }
 
-/* An event inside the open item. */
+/* Begins an event within the open item. */
 static void begin_inner(struct responses_writer *rw, struct json_out *o, const char *type)
 {
     begin_item_event(rw, o, type);
@@ -49,7 +49,7 @@ static void begin_inner(struct responses_writer *rw, struct json_out *o, const c
         json_out_member_i64(o, "content_index", 0);
 }
 
-/* output_item.added or output_item.done with the open item. */
+/* Sends output_item.added or output_item.done with the open item. */
 static void item_event(struct responses_writer *rw, const char *type, bool done)
 {
     struct json_out o;
@@ -62,7 +62,7 @@ static void item_event(struct responses_writer *rw, const char *type, bool done)
     end_response_event(rw, &o);
 }
 
-/* content_part.added or .done; calls have no parts. */
+/* Sends content_part.added or .done. Calls have no parts. */
 static void part_event(struct responses_writer *rw, const char *type, struct str text)
 {
     struct json_out o;
@@ -75,7 +75,7 @@ static void part_event(struct responses_writer *rw, const char *type, struct str
     end_response_event(rw, &o);
 }
 
-/* delta or done events of text, thought, arguments, input. */
+/* Sends a delta or done event of a text, a thought, arguments or an input. */
 static void text_event(struct responses_writer *rw, bool done, struct str text)
 {
     static const char *const types[][2] = {
@@ -105,8 +105,8 @@ static void text_event(struct responses_writer *rw, bool done, struct str text)
     end_response_event(rw, &o);
 }
 
-/* Writes the events that end an item, and keeps the item for the response object. A custom tool's
- * text comes at the end, because it must be unwrapped first. */
+/* Sends the events that end the open item, and keeps the item for the response object. A custom
+ * tool's text is sent here, because it must be unwrapped first. */
 static void close_item(struct responses_writer *rw)
 {
     struct buf item = {0};
@@ -135,8 +135,8 @@ static void close_item(struct responses_writer *rw)
     rw->n_items++;
 }
 
-/* Closes the open item and opens one of `kind`. Ids count up within a kind; all kinds of calls
- * count together, so that the number in an id is the call's place in the message. */
+/* Ends the open item and begins one of `kind`. Ids count within a kind. All kinds of calls count
+ * together, so that the number in an id is the call's index in the message. */
 static void open_item(struct responses_writer *rw, enum item kind)
 {
     static const char *const heads[] = {
@@ -161,13 +161,13 @@ static void open_item(struct responses_writer *rw, enum item kind)
 
 /* --- the sink --- */
 
-/* Whether deltas go out as they come. */
+/* Reports whether deltas are sent at once. */
 static bool sends_deltas(const struct responses_writer *rw)
 {
     return rw->w.req->stream && !rw->compacts;
 }
 
-/* An event that carries the whole response object. */
+/* Sends an event with the whole response object. */
 static void response_event(struct responses_writer *rw, const char *type, const char *status,
                            const struct call_usage *usage, const struct err *e)
 {
@@ -179,7 +179,7 @@ static void response_event(struct responses_writer *rw, const char *type, const 
     end_response_event(rw, &o);
 }
 
-/* created and in_progress, before anything is generated. */
+/* Sends created and in_progress, before anything is generated. */
 static void on_response_head(void *ctx, const struct answer_head *h)
 {
     struct responses_writer *rw = ctx;
@@ -198,7 +198,8 @@ static void add_item_text(struct responses_writer *rw, struct str text)
         text_event(rw, false, text);
 }
 
-/* White space alone opens no message: a call may follow, and clients drop empty messages. */
+/* Sends a text. White space alone opens no message: a call may follow, and clients drop empty
+ * messages. */
 static void on_response_text(void *ctx, uint32_t index, struct str text)
 {
     struct responses_writer *rw = ctx;
@@ -217,7 +218,7 @@ static void on_response_text(void *ctx, uint32_t index, struct str text)
     rw->blank.len = 0;
 }
 
-/* Opens a reasoning item when none is open. */
+/* Sends a thought. Opens a reasoning item if none is open. */
 static void on_response_reasoning(void *ctx, uint32_t index, struct str text)
 {
     struct responses_writer *rw = ctx;
@@ -230,8 +231,8 @@ static void on_response_reasoning(void *ctx, uint32_t index, struct str text)
     add_item_text(rw, text);
 }
 
-/* Ends the open thought with its seal. One that finds none open is an item of its own, without a
- * text, for clients that asked for it. */
+/* Ends the open thought with its seal. If no thought is open, the seal becomes an item of its own
+ * without text, but only if the client asked for seals. */
 static void add_seal(struct responses_writer *rw, struct str seal)
 {
     if (rw->open != ITEM_REASONING && !responses_wants_encrypted(rw))
@@ -251,8 +252,8 @@ static void on_response_sealed(void *ctx, uint32_t index, struct str seal, bool 
         add_seal(rw, seal);
 }
 
-/* Opens the item of a call. The model's name leads to the request's tool, which has the kind and
- * the namespace. */
+/* Begins the item of a call. The model's name for the tool leads to the request's tool, which has
+ * the kind and the namespace. */
 static void begin_call(struct responses_writer *rw, struct str id, struct str name)
 {
     struct str space;
@@ -296,8 +297,8 @@ static void on_response_tool_end(void *ctx, uint32_t index, uint32_t tool)
         close_item(rw);
 }
 
-/* Keeps logprobs, which go out with the finished part only: each with the first message that ends
- * after it. */
+/* Keeps logprobs until a message is finished. Each is sent with the first message that ends after
+ * it. */
 static void on_response_logprobs(void *ctx, uint32_t index, const struct token_logprob *lp,
                                  size_t n)
 {
@@ -316,7 +317,7 @@ static void on_response_logprobs(void *ctx, uint32_t index, const struct token_l
     }
 }
 
-/* An event that counts like any other; the SDKs skip types that they do not know. */
+/* Sends a keepalive event. The SDKs skip unknown types; it counts in sequence_number. */
 static void on_response_keepalive(void *ctx)
 {
     struct responses_writer *rw = ctx;
@@ -328,8 +329,8 @@ static void on_response_keepalive(void *ctx)
     end_response_event(rw, &o);
 }
 
-/* The items of a whole message, as the stream would have had them. */
-static void whole_items(struct responses_writer *rw, const struct json *m)
+/* Makes the items of a whole message like a stream would. */
+static void make_whole_items(struct responses_writer *rw, const struct json *m)
 {
     struct thought_block *blocks;
     size_t n = thought_blocks_read(rw->w.a, m, &blocks);
@@ -359,8 +360,8 @@ static void whole_items(struct responses_writer *rw, const struct json *m)
     close_item(rw);
 }
 
-/* Writes the compaction item. Codex ends its run unless there is exactly one item of this kind. So
- * the item is written even if the model's text is cut or empty. */
+/* Writes the compaction item. Codex ends its run unless there is exactly one such item, so it is
+ * written even if the model's text is cut or empty. */
 static void write_compaction(struct responses_writer *rw, const struct json *m)
 {
     struct str text = json_string(json_get(m, "content"));
@@ -370,8 +371,8 @@ static void write_compaction(struct responses_writer *rw, const struct json *m)
     close_item(rw);
 }
 
-/* n is 1 in this dialect. A whole answer goes through the same items as a stream, without the
- * events. */
+/* Ends the answer. This dialect has one answer per request. Without `stream`, its items are made
+ * like in a stream, without events. */
 static void on_response_finish(void *ctx, const struct finished_answer *answers, size_t n,
                                const struct call_usage *usage)
 {
@@ -387,12 +388,12 @@ static void on_response_finish(void *ctx, const struct finished_answer *answers,
         write_compaction(rw, answers[0].message);
     } else if (!rw->w.req->stream) {
         on_response_logprobs(rw, 0, answers[0].logprobs, answers[0].n_logprobs);
-        whole_items(rw, answers[0].message);
+        make_whole_items(rw, answers[0].message);
     } else {
         writer_send_unsent_seals(&rw->w, answers[0].message, on_response_sealed);
     }
     close_item(rw);
-    /* An empty answer is an empty message, so that a client's history has the turn. */
+    /* an empty answer becomes an empty message, so that a client's history has the turn */
     if (!rw->n_items) {
         open_item(rw, ITEM_MESSAGE);
         close_item(rw);
@@ -409,8 +410,8 @@ static void on_response_finish(void *ctx, const struct finished_answer *answers,
     }
 }
 
-/* Returns the error as this API says it: agents look for the words about the context window. */
-static struct err own_words(const struct err *e)
+/* Returns the error in this API's words: agents look for the text about the context window. */
+static struct err use_api_words(const struct err *e)
 {
     enum { CAUSE_MAX = 500 };
     struct err own = *e;
@@ -428,17 +429,16 @@ static struct err own_words(const struct err *e)
 
 void responses_write_error(const struct err *e, struct str request_id, struct buf *out)
 {
-    const struct err own = own_words(e);
+    const struct err own = use_api_words(e);
 
     openai_write_error(&own, request_id, out);
 }
 
-/* The stream ends with this event. Codex reads of a full context window in the failed response
- * alone. */
+/* Fails a stream. Codex reads about a full context window only in response.failed. */
 static void on_response_failed(void *ctx, const struct err *failure)
 {
     struct responses_writer *rw = ctx;
-    const struct err own = own_words(failure), *e = &own;
+    const struct err own = use_api_words(failure), *e = &own;
     struct json_out o;
 
     if (!rw->w.req->stream || !rw->w.begun)
@@ -456,7 +456,7 @@ static void on_response_failed(void *ctx, const struct err *failure)
 static const struct answer_sink responses_sink =
     ANSWER_SINK_OF(response, .sealed = on_response_sealed);
 
-/* Makes a writer. The request's tools distinguish calls of custom tools and namespaces. */
+/* Makes a writer. Reads the request's tools, to recognise calls of custom tools and namespaces. */
 struct dialect_writer *responses_writer_new(struct arena *a, const struct chat_request *req,
                                             const struct json *body, struct buf *out)
 {
@@ -478,7 +478,7 @@ struct dialect_writer *compact_writer_new(struct arena *a, const struct chat_req
     return dw;
 }
 
-/* Makes the answer again with the writer itself, so it equals the first one. */
+/* Makes the answer again with the writer itself, so that it equals the first one. */
 void responses_write_stored(struct arena *a, const struct answer_head *head,
                             const struct finished_answer *answer, const struct json *asked,
                             struct str model, struct buf *out)

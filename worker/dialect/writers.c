@@ -1,5 +1,5 @@
-/* What the answer writers share (writers.h): frames of server-sent events, OpenAI's error and
- * usage objects, logprobs, ids, and text that grows in an arena. */
+/* Functions that the answer writers share (writers.h): SSE events, OpenAI's error and usage
+ * objects, logprobs, ids, and text that grows in an arena. */
 
 #include "worker/dialect/writers.h"
 
@@ -23,7 +23,7 @@ void writer_begin(struct writer *w, const struct answer_head *h)
     w->begun = true;
 }
 
-/* The JSON that the caller writes to *o must be one line: a line end would end the event. */
+/* The JSON must be one line, since a line end would end the event. */
 void sse_begin(struct writer *w, const char *event, struct json_out *o)
 {
     if (event) {
@@ -40,7 +40,7 @@ void sse_end(struct writer *w)
     buf_puts(w->out, "\n\n");
 }
 
-/* param is null when no field is to blame. */
+/* Writes param as null if no field is at fault. */
 void openai_error_object(struct json_out *o, const struct err *e)
 {
     json_out_obj(o);
@@ -51,7 +51,7 @@ void openai_error_object(struct json_out *o, const struct err *e)
     json_out_end_obj(o);
 }
 
-/* The body of an error before anything was sent. */
+/* Writes the body of an error, before any byte of an answer was sent. */
 void openai_write_error(const struct err *e, struct str request_id, struct buf *out)
 {
     struct json_out o = json_out_to(out);
@@ -64,7 +64,6 @@ void openai_write_error(const struct err *e, struct str request_id, struct buf *
     json_out_end_obj(&o);
 }
 
-/* Writes the usage object of Chat Completions and Completions. */
 void openai_usage(struct json_out *o, const struct call_usage *u)
 {
     json_out_obj(o);
@@ -80,7 +79,6 @@ void openai_usage(struct json_out *o, const struct call_usage *u)
     json_out_end_obj(o);
 }
 
-/* Used by both dialects; only the front of the chunk differs. */
 void openai_stream_end(struct writer *w, const struct call_usage *u,
                        void (*begin_chunk)(struct writer *w, struct json_out *o))
 {
@@ -99,8 +97,8 @@ void openai_stream_end(struct writer *w, const struct call_usage *u,
     buf_puts(w->out, "data: [DONE]\n\n");
 }
 
-/* Fails a stream. Before the head nothing was sent, so the api layer then answers with a status
- * instead. */
+/* Fails a stream. Does nothing before the head: nothing was sent, so the api layer answers with a
+ * status. */
 void openai_stream_failed(struct writer *w, const struct err *e)
 {
     struct json_out o;
@@ -116,7 +114,7 @@ void openai_stream_failed(struct writer *w, const struct err *e)
     w->base.failed_in_stream = true;
 }
 
-/* A token may end inside a character; JSON text must not. */
+/* Replaces invalid bytes, since a token may end inside a character and JSON must be valid UTF-8. */
 void logprob_text(struct buf *out, const struct token_logprob *lp)
 {
     struct str s = lp->bytes;
@@ -146,7 +144,7 @@ void logprob_token(struct json_out *o, const struct token_logprob *lp)
     buf_done(&clean);
 }
 
-/* Token as text, its logprob, and its exact bytes. */
+/* Writes a token's text, its logprob, and its exact bytes. */
 static void write_logprob(struct json_out *o, const struct token_logprob *lp)
 {
     json_out_key(o, "token");
@@ -182,7 +180,7 @@ void write_id(struct json_out *o, const char *prefix, struct str id)
     buf_done(&b);
 }
 
-/* Doubles the room; the old bytes stay in the arena until it ends. */
+/* Doubles the capacity if needed. The old bytes stay in the arena. */
 void grown_add(struct arena *a, struct grown *g, struct str s)
 {
     if (g->cap - g->len < s.len) {
