@@ -1,16 +1,12 @@
 /*
- * Reads requests of POST /v1/responses. Items become messages; an assistant's items become one
- * turn.
+ * Reads requests of POST /v1/responses. Items become messages.
  *
- * The input is a flat list of items. reasoning, assistant messages and calls belong to one turn of
- * the model. They are collected in r->spoken until an item of a different role comes. Then
- * spoken_flush makes one assistant message of them.
- *
+ * reasoning, assistant messages and calls belong to one turn of the model. They are collected in
+ * r->spoken until an item of a different role comes. Then spoken_flush makes one message of them.
  *   reasoning, message, function_call, function_call, function_call_output
  *   ->  assistant(thought, text, 2 calls), tool
- *
- * Order: the conversation of previous_response_id, if given, with the instructions at its start;
- * then the items. Names of tools are flattened on the way (responses_names.c).
+ * Order: the conversation of previous_response_id with the instructions at its start; then the
+ * items.
  */
 #include "common/base/limits.h"
 #include "worker/dialect/request_fields.h"
@@ -95,8 +91,7 @@ struct str response_bare_id(struct str id)
     return str_sub(id, 0, str_find(id, STR("_"), 0));
 }
 
-/* Returns the stored conversation up to a response, and sets *ret_instructions to those of its
- * request. NULL: unknown id. */
+/* Returns the conversation up to a response, and its instructions. NULL: unknown id. */
 static const struct json *past_messages(struct responses_reader *r, struct str id,
                                         struct str *ret_instructions)
 {
@@ -122,8 +117,7 @@ static struct json first_call_of(const struct json *m, struct str id)
     return *json_at(calls, n);
 }
 
-/* Reads an item_reference: copies that item of the stored answer. The text is copied only once if
- * an answer has several messages. */
+/* Reads an item_reference: copies that item of the stored answer, and its text only once. */
 static int read_reference(struct responses_reader *r, const struct json *item)
 {
     struct str id = json_string(json_get(item, "id"));
@@ -160,8 +154,7 @@ static int skip_item(struct responses_reader *r, const struct json *item)
     return 0;
 }
 
-/* Reports whether a different server sealed the thought. The gateway's own thoughts have a
- * prefix. */
+/* Reports whether a different server sealed the thought. */
 static bool is_sealed(const struct json *item)
 {
     struct str sealed = json_string(json_get(item, "encrypted_content"));
@@ -169,8 +162,7 @@ static bool is_sealed(const struct json *item)
     return sealed.len && !str_starts(sealed, STR(RESPONSES_THOUGHT_SEAL));
 }
 
-/* Reports whether an upstream of this session sealed the thought. The upstream then gets it back
- * with its answer. */
+/* Reports whether an upstream of this session sealed the thought and gets it back. */
 static bool is_of_session(const struct responses_reader *r, const struct json *item)
 {
     return r->past && r->past->sealed &&
@@ -228,7 +220,7 @@ static int read_client_call(struct responses_reader *r, const struct json *item)
 
 /* --- other items --- */
 
-/* Adds a result after the turn that made the call. */
+/* Adds a result after the turn that made its call. */
 static void push_result(struct responses_reader *r, struct str id, struct json content)
 {
     struct json m;
@@ -344,8 +336,7 @@ static int read_found(struct responses_reader *r, const struct json *item)
     return 0;
 }
 
-/* Reads a message of a different Codex agent as a user's message. The vendor's server would have
- * encrypted its text. */
+/* Reads a different Codex agent's message as a user's. OpenAI's server would encrypt its text. */
 static int read_agent(struct responses_reader *r, const struct json *item)
 {
     static const char *const keys[] = {"text", "encrypted_content"};
@@ -393,8 +384,7 @@ static int read_trigger(struct responses_reader *r, const struct json *input)
     return 0;
 }
 
-/* Reports whether the item is a trace of a tool that only the vendor's server runs, or an order to
- * that server. */
+/* Reports whether only the vendor's server runs the item's tool, or obeys the item. */
 static bool is_foreign(struct str type)
 {
     return str_ends(type, STR("_call")) || str_ends(type, STR("_output")) ||
@@ -530,7 +520,7 @@ static int read_instructions(struct responses_reader *r, const struct json *body
     return 0;
 }
 
-/* Reads the messages, in the order given at the head of this file. */
+/* Reads the messages in the order given at the head. */
 static int read_input_messages(struct arena *a, const struct json *body,
                                const struct dialect_past *past, bool compact,
                                struct chat_request *req, struct err *e)
