@@ -1,11 +1,11 @@
 /*
- * The order of the copying (backup_command.h):
+ * Copies a state folder (backup_command.h), in this order:
  *   1 other files: images, spooled exports, engines.json, the secret ...
  *   2 the dispatcher's journal, so that no group names a turn that a worker's copy lacks
  *   3 the workers' journals
- *   4 other files that are new since 1: images and exports of sessions that ended meanwhile
+ *   4 other files that are new since step 1: images and exports of sessions that have ended
  * An image is in the folder before the record that names it, and an export is spooled before its
- * session leaves the journal. So each is in 1 or in 4.
+ * session leaves the journal. So step 1 or step 4 copies each.
  */
 #include "worker/commands/backup_command.h"
 
@@ -23,17 +23,18 @@
 #include "common/journal/backup.h"
 #include "common/os/file.h"
 
-/* One backup under way. */
+/* State of one backup. */
 struct backup {
     struct backup_tally tally;
-    time_t since; /* files of an earlier time that are copied already are skipped */
-    bool again;   /* in step 4 */
+    time_t since; /* time before which a copied file counts as unchanged */
+    bool again;   /* true in step 4 */
 };
 
 static int copy_folder(struct backup *b, const char *from, const char *to, struct err *e);
 
-/* Files that step 2 and 3 copy, that hold disk space, or that belong to running processes. */
-static bool is_passed_over(const char *name)
+/* Reports whether step 1 skips the file: steps 2 and 3 copy it, it only reserves disk space, or it
+ * belongs to running processes. */
+static bool is_skipped(const char *name)
 {
     static const char *const names[] = {".", "..", "run", "MANIFEST", "MANIFEST.new", "reserve"};
 
@@ -44,7 +45,7 @@ static bool is_passed_over(const char *name)
     return strncmp(name, "seg-", 4) == 0 || str_ends(str_cstr(name), STR(".lock"));
 }
 
-/* Whether step 1 has copied it, and it has not changed since. */
+/* Reports whether step 1 has copied the file and it has not changed since. */
 static bool is_copied(const struct backup *b, const char *to, const struct stat *from)
 {
     struct stat st;
@@ -52,8 +53,8 @@ static bool is_copied(const struct backup *b, const char *to, const struct stat 
     return stat(to, &st) == 0 && st.st_size == from->st_size && from->st_mtime < b->since;
 }
 
-/* Sockets, links and devices are not copied; links are named once. A file that is gone meanwhile is
- * no error. */
+/* Copies one entry. Sockets, links and devices are skipped; links are reported once. A file that
+ * has disappeared is no error. */
 static int copy_entry(struct backup *b, const char *from, const char *to, struct err *e)
 {
     struct stat st;
@@ -82,7 +83,7 @@ static int copy_folder(struct backup *b, const char *from, const char *to, struc
     while (rc == 0 && (entry = readdir(d)) != NULL) {
         char *in, *out;
 
-        if (is_passed_over(entry->d_name))
+        if (is_skipped(entry->d_name))
             continue;
         in = backup_join(from, entry->d_name);
         out = backup_join(to, entry->d_name);
@@ -113,7 +114,7 @@ static int copy_journals(struct backup *b, const struct backup_folders *journals
     return rc;
 }
 
-/* All four steps, into a folder that is made here. */
+/* Makes the folder `to` and does all four steps. */
 static int copy_state(struct backup *b, const char *from, const char *to, struct err *e)
 {
     struct backup_folders journals = {0};
@@ -137,7 +138,7 @@ static int copy_state(struct backup *b, const char *from, const char *to, struct
     return rc;
 }
 
-/* A copy in the folder that is copied would have to hold itself. */
+/* Reports whether `to` is in the state folder: such a copy would have to contain itself. */
 static bool is_inside(const char *state_dir, const char *to)
 {
     char *outer = realpath(state_dir, NULL), *path = file_absolute_path(to);
@@ -156,7 +157,7 @@ static bool is_inside(const char *state_dir, const char *to)
     return inside;
 }
 
-/* The copy gets its name when it is complete. */
+/* Makes the copy under a temporary name, and renames it when it is complete. */
 static int run_backup(const char *from, const char *to)
 {
     struct backup b = {.since = time(NULL) - 1};

@@ -1,6 +1,6 @@
-/* `rollgate check`: loads a model as the gateway would, reports what it found (check_command.h),
- * and tries random conversations: each prompt that is built piece by piece must equal the
- * rendering of the whole chat. */
+/* Implements `rollgate check`: loads a model as the gateway would, and reports what it found
+ * (check_command.h). Then tries random conversations: each prompt that is built step by step must
+ * equal the rendering of the whole chat. */
 
 #include "worker/commands/check_command.h"
 
@@ -28,7 +28,7 @@ static int usage(void)
     return 2;
 }
 
-/* A flag with a text. */
+/* Reads a flag with a text value. Returns false if there is no such flag. */
 static bool read_text_flag(struct check_args *args, const char *flag, const char *value)
 {
     struct model_options *o = &args->model;
@@ -49,7 +49,8 @@ static bool read_text_flag(struct check_args *args, const char *flag, const char
     return false;
 }
 
-/* A flag with a number; false also for one out of range. */
+/* Reads a flag with a number. Returns false if there is no such flag, or if the number is out of
+ * range. */
 static bool read_number_flag(struct check_args *args, const char *flag, const char *value)
 {
     const struct {
@@ -67,7 +68,7 @@ static bool read_number_flag(struct check_args *args, const char *flag, const ch
     return false;
 }
 
-/* The one argument without a flag is the model's folder. */
+/* Reads the arguments. The only one without a flag is the model's folder. */
 static bool parse_args(int argc, char **argv, struct check_args *args)
 {
     for (int i = 1; i < argc; i++) {
@@ -83,7 +84,8 @@ static bool parse_args(int argc, char **argv, struct check_args *args)
     return true;
 }
 
-/* Random conversations against the whole chat's rendering; false when a prompt would be wrong. */
+/* Compares random conversations with the rendering of the whole chat, and prints the counts.
+ * Returns false if a prompt would be wrong. */
 static bool try_conversations(const struct model *m, const struct check_args *args, struct buf *out)
 {
     struct model_trials t;
@@ -104,7 +106,7 @@ static bool try_conversations(const struct model *m, const struct check_args *ar
     return t.differ + t.leaked == 0;
 }
 
-/* 0: all prompts are right; 1: not, or the model cannot be loaded; 2: usage. */
+/* Returns 0 if all prompts are right, 1 if not or if the model cannot be loaded, 2 for usage. */
 int check_command(int argc, char **argv)
 {
     struct check_args args = {.trials = TRIALS, .seed = 1};

@@ -1,6 +1,5 @@
-/* `rollgate export`: sessions from a journal's folder to files or standard output, without a
- * running gateway. The journal is replayed into a session store (replayed.h), then each session
- * goes through the same exporter as over HTTP, so the bytes are the same. */
+/* Implements `rollgate export`. The journal is replayed into a session store (replayed.h). Then
+ * each session is exported with the same code as over HTTP, so the bytes are the same. */
 
 #include "worker/commands/export_command.h"
 
@@ -26,18 +25,18 @@ enum { FLUSH_BYTES = 1 << 20 };
 
 struct export_request {
     const char *dir, *session, *out, *format;
-    const char *html; /* this session, as a page */
-    const char *to;   /* "jsonl": a trajectory a line; or NULL */
+    const char *html; /* id of the session to write as a page */
+    const char *to;   /* "jsonl": one trajectory per line; or NULL */
     bool chosen;      /* an OPTION=VALUE was given */
     struct model_options model;
     struct export_options options;
 };
 
-/* A file as the reader of an export. */
+/* A file to which an export is written. */
 struct file_out {
     struct export_out out;
     struct buf bytes;
-    bool as_lines; /* the whole export becomes lines at its end */
+    bool as_lines; /* the whole export is turned into lines at its end */
     FILE *to;
 };
 
@@ -56,8 +55,8 @@ static int flow_file(struct export_out *o, struct err *e)
     return f->bytes.len >= FLUSH_BYTES && !f->as_lines ? write_bytes(f, e) : 0;
 }
 
-/* Replaces a native export with its trajectories as lines: the session's id, then its own members.
- */
+/* Replaces a native export with its trajectories as lines. Each line has the session's id, then the
+ * trajectory's members. */
 static int make_lines(struct buf *bytes, struct err *e)
 {
     struct arena a = {0};
@@ -88,7 +87,7 @@ static int write_export(struct export *x, struct file_out *f, struct err *e)
     return write_bytes(f, e);
 }
 
-/* A session without a reward is warned of, not left out. */
+/* Exports one session. Warns if it has no reward. */
 static int export_session(const struct export_request *q, struct replayed *r,
                           struct model_scratch *scratch, struct session *s, FILE *to, struct err *e)
 {
@@ -127,7 +126,8 @@ static int export_to_file(const struct export_request *q, struct replayed *r,
     return rc;
 }
 
-/* 1 when it failed; the others are still exported. */
+/* Exports one session and reports an error. Returns 1 if it failed, else 0; other sessions are
+ * still exported. */
 static int export_or_report(const struct export_request *q, struct replayed *r,
                             struct model_scratch *scratch, struct session *s)
 {
@@ -154,8 +154,9 @@ static int export_or_report(const struct export_request *q, struct replayed *r,
     return rc ? 1 : 0;
 }
 
-/* Lines are data for training, which evaluations are not; sinks get none either. */
-static bool is_left_out(const struct export_request *q, const struct session *s)
+/* Reports whether the session is an evaluation that lines leave out: they are training data. Sinks
+ * leave evaluations out, too. */
+static bool leaves_out_evaluation(const struct export_request *q, const struct session *s)
 {
     struct str id = session_id(s);
 
@@ -166,20 +167,20 @@ static bool is_left_out(const struct export_request *q, const struct session *s)
     return true;
 }
 
-/* 0 when all went well. */
+/* Exports all sessions. Returns 0, or 1 if a session failed. */
 static int export_all(const struct export_request *q, struct replayed *r,
                       struct model_scratch *scratch)
 {
     int status = 0;
 
     for (struct session *s = session_next(r->store, NULL); s; s = session_next(r->store, s)) {
-        if (!session_copying(s) && !is_left_out(q, s))
+        if (!session_copying(s) && !leaves_out_evaluation(q, s))
             status |= export_or_report(q, r, scratch, s);
     }
     return status;
 }
 
-/* The folders above the path. */
+/* Makes the parent folders of the path. */
 static void make_parents(const char *path)
 {
     char *part = mem_strdup(path);
@@ -191,7 +192,8 @@ static void make_parents(const char *path)
     free(part);
 }
 
-/* The folder for --out, made when it is not there. */
+/* Makes the folder for --out if it does not exist. Prints an error and returns -1 if it cannot be
+ * used. */
 static int make_folder(const char *path)
 {
     struct stat s;
@@ -206,7 +208,7 @@ static int make_folder(const char *path)
     return -1;
 }
 
-/* Pictures lie in the state folder, beside the workers' journals. */
+/* Opens the store of images, which is in the state folder next to the workers' journals. */
 static void open_media(struct export_request *q, struct media_store **ret)
 {
     char path[4096];
@@ -216,7 +218,7 @@ static void open_media(struct export_request *q, struct media_store **ret)
     q->options.store = *ret;
 }
 
-/* Replays the journal and exports what was asked for. */
+/* Replays the journal and exports the requested sessions. Returns the exit status. */
 static int run_export(struct export_request *q)
 {
     struct replayed r = {0};
@@ -253,7 +255,7 @@ static int run_export(struct export_request *q)
     return status;
 }
 
-/* One argument (and its value); how many were taken, or -1. */
+/* Reads one argument and its value. Returns the number of words that were read, or -1. */
 static int read_argument(struct export_request *q, char **argv, int left, struct err *e)
 {
     static const char *const names[] = {"--session", "--model", "--format",
@@ -281,7 +283,8 @@ static int read_argument(struct export_request *q, char **argv, int left, struct
                : 1;
 }
 
-/* Finds the journal folder of the worker that this session's id names, by the present settings. */
+/* Writes the path of the journal folder of the worker that the session's id names, by the current
+ * settings. */
 static int locate_session(const char *id, char *path, size_t size, struct err *e)
 {
     char *nothing[] = {(char[]){"export"}, NULL};
@@ -303,8 +306,8 @@ static int locate_session(const char *id, char *path, size_t size, struct err *e
     return rc;
 }
 
-/* A page holds one session whole: what would choose or place something is refused. `path` is kept
- * when no DIR was given. */
+/* Checks --html. A page contains one whole session, so options that choose or place something are
+ * rejected. Without DIR, q->dir becomes `path`, which the caller keeps. */
 static int read_page_flag(struct export_request *q, char *path, size_t size, struct err *e)
 {
     if (q->out || q->session || q->format || q->to || q->chosen)
@@ -318,7 +321,7 @@ static int read_page_flag(struct export_request *q, char *path, size_t size, str
     return locate_session(q->html, path, size, e);
 }
 
-/* JSON lines are made of the format json. */
+/* Checks --to. JSON lines are made from the format json. */
 static int check_lines(const struct export_request *q, struct err *e)
 {
     if (q->to && strcmp(q->to, "jsonl") != 0)
@@ -328,7 +331,7 @@ static int check_lines(const struct export_request *q, struct err *e)
     return 0;
 }
 
-/* 0: done; 1: some session failed; 2: usage. */
+/* Returns 0 if all is done, 1 if a session failed, 2 for usage. */
 int export_command(int argc, char **argv)
 {
     struct export_request q = {0};

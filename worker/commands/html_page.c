@@ -1,6 +1,6 @@
-/* One session as a page that needs no server (html_page.h): the viewer's own page, with the
- * session's state and every branch's file inside as JSON. What the viewer would fetch it finds
- * there. */
+/* Writes one session as a page that needs no server (html_page.h). It is the viewer's page with
+ * the session's state and each branch's file as JSON. The viewer reads these instead of fetching
+ * them. */
 
 #include "worker/commands/html_page.h"
 
@@ -21,7 +21,8 @@ static int write_text(FILE *to, struct str text, struct err *e)
     return 0;
 }
 
-/* JSON within a page: a '<' stands in strings alone, and could end the element or begin another. */
+/* Writes JSON within a page. Escapes '<', which occurs only in strings and could end the element or
+ * begin another. */
 static int write_json(FILE *to, struct str json, struct err *e)
 {
     while (json.len > 0) {
@@ -42,7 +43,7 @@ static int keep_all(struct export_out *o, struct err *e)
     return 0;
 }
 
-/* The branch's file, as GET /sessions/{id}/tokens answers it. */
+/* Appends the branch's file, like the answer of GET /sessions/{id}/tokens. */
 static int branch_bytes(struct replayed *r, struct model_scratch *scratch, struct session *s,
                         struct str end, struct buf *out, struct err *e)
 {
@@ -86,7 +87,7 @@ static int write_branch(struct replayed *r, struct model_scratch *scratch, struc
     return rc;
 }
 
-/* Every branch by the id of its last answer. */
+/* Writes every branch under the id of its last answer. */
 static int write_branches(struct replayed *r, struct model_scratch *scratch, struct session *s,
                           FILE *to, struct err *e)
 {
@@ -104,7 +105,7 @@ static int write_branches(struct replayed *r, struct model_scratch *scratch, str
     return rc;
 }
 
-/* Written as it is made: only one branch is in memory at a time. */
+/* Writes the page branch by branch, so that only one branch is in memory at a time. */
 int html_page_write(struct replayed *r, struct model_scratch *scratch, struct session *s, FILE *to,
                     struct err *e)
 {

@@ -1,5 +1,5 @@
-/* A journal of bare ids is read with ROLLGATE_SESSION_IDS=bare, or with the gateway's file of
- * settings (ROLLGATE_CONFIG). */
+/* Reads the form of session ids (id_form.h). Bare ids are set with ROLLGATE_SESSION_IDS=bare, or in
+ * the gateway's settings file (ROLLGATE_CONFIG). */
 #include "worker/commands/id_form.h"
 
 #include "common/base/buf.h"

@@ -1,6 +1,6 @@
-/* `rollgate journal check|dump|compact|repair`: looks at a journal's folder without a gateway.
- * check and dump scan its segments and change nothing; compact opens it as a worker does (no
- * worker may have it open) and rewrites what is still needed. */
+/* Implements `rollgate journal check|dump|compact|repair`, without a gateway. check and dump scan
+ * the segments and change nothing. compact opens the journal like a worker, which must not have it
+ * open, and rewrites the records that are still needed. */
 
 #include "worker/commands/journal_command.h"
 
@@ -29,7 +29,7 @@ struct journal_tally {
     const char *dir;
     bool print;
     uint64_t records, bytes, damaged, torn;
-    uint32_t segment; /* the one that is read, and what it has so far */
+    uint32_t segment; /* the segment that is read, and its counts so far */
     uint64_t segment_records, segment_bytes;
     struct map sessions; /* ids in the segment, as keys and values, owned */
     bool open;
@@ -46,7 +46,7 @@ static void free_sessions(struct journal_tally *v)
     v->sessions = (struct map){0};
 }
 
-/* Prints the line of a segment that was read to its end. */
+/* Prints the line of a segment that was read completely. */
 static void print_segment(struct journal_tally *v)
 {
     if (v->open && !v->print)
@@ -88,7 +88,7 @@ static void print_record(const struct scan_record *r, bool note)
     buf_done(&line);
 }
 
-/* Counts the record; dump prints one line of JSON for it. */
+/* Counts the record. dump prints one JSON line for it. */
 static void on_record(void *ctx, const struct scan_record *r)
 {
     struct journal_tally *v = ctx;
@@ -106,7 +106,7 @@ static void on_record(void *ctx, const struct scan_record *r)
     }
 }
 
-/* A torn tail is what a crash leaves; anything else is damage. */
+/* Counts and prints damage. A torn tail is normal after a crash; other damage is not. */
 static void on_damage(void *ctx, uint32_t segment, uint64_t offset, uint64_t bytes, bool last)
 {
     struct journal_tally *v = ctx;
@@ -117,7 +117,7 @@ static void on_damage(void *ctx, uint32_t segment, uint64_t offset, uint64_t byt
             last ? "torn tail" : "damage", (unsigned long long)offset, (unsigned long long)bytes);
 }
 
-/* 1 when there is anything torn or damaged. */
+/* Checks or dumps one journal. Returns 1 if anything is torn, damaged or unreadable. */
 static int check_folder(const char *dir, bool print)
 {
     static const struct scan_events events = {on_record, on_damage, on_segment};
@@ -139,14 +139,15 @@ static int check_folder(const char *dir, bool print)
 
 /* --- compact --- */
 
-/* A journal, and what its records make. */
+/* A journal, and the sessions and fragments of its records. */
 struct compacted {
     struct journal *journal;
     struct replayed replayed;
     struct fragments *fragments;
 };
 
-/* A record of a newer program stops the command: what is not understood must not be dropped. */
+/* Applies a record. A record of a newer version stops the command, since an unknown record must not
+ * be dropped. */
 static int on_replayed(void *ctx, struct str session_id, struct str payload, struct err *e)
 {
     struct compacted *c = ctx;
@@ -169,8 +170,8 @@ static bool is_needed(void *ctx, struct str id)
     return session_find_any(ctx, id, &ended) || ended;
 }
 
-/* Drops sessions past their time and fragments without a commit, then compacts until nothing is
- * left to do. */
+/* Drops expired sessions and fragments without a commit. Then compacts until nothing is left to
+ * do. */
 static int compact_all(struct compacted *c, struct err *e)
 {
     struct session_store *store = c->replayed.store;
@@ -194,7 +195,7 @@ static int compact_all(struct compacted *c, struct err *e)
     return rc;
 }
 
-/* Opens, compacts and closes the journal. */
+/* Opens, compacts and closes the journal. Returns the exit status. */
 static int compact_folder(const char *dir, const struct session_defaults *d)
 {
     struct journal_options o = {
@@ -215,7 +216,7 @@ static int compact_folder(const char *dir, const struct session_defaults *d)
     return rc;
 }
 
-/* Reads the arguments of compact; -1: usage. */
+/* Reads the arguments of compact, and runs it. Returns the exit status; -1: usage. */
 static int compact_command(int argc, char **argv)
 {
     struct session_defaults d;
@@ -244,7 +245,7 @@ static int compact_command(int argc, char **argv)
 
 /* --- repair --- */
 
-/* A session with records that do not apply any more, because earlier ones are lost. */
+/* A session with records that can no longer be applied, because earlier ones are lost. */
 struct loss {
     char *session;
     uint64_t records;
@@ -278,8 +279,7 @@ static void on_kept_record(void *ctx, const struct scan_record *r)
 
     if (ids_parse(r->id, &index) != 0) {
         v->has_groups = v->has_groups || !str_eq_c(r->id, JOURNAL_NOTE);
-        return; /* a group's record, of the dispatcher's journal: nothing is known of what it needs
-                 */
+        return; /* a group's record, in the dispatcher's journal: it cannot be checked */
     }
     replayed_apply(&v->replayed, r->id, r->payload);
     if (v->replayed.skipped == skipped)
@@ -300,13 +300,13 @@ static void on_bytes_lost(void *ctx, uint32_t segment, uint64_t offset, uint64_t
            (unsigned long long)offset, (unsigned long long)bytes);
 }
 
-/* The repair has reported and left out all damage. */
+/* Reports damage that the repair left. There should be no such damage. */
 static void on_damage_left(void *ctx, uint32_t segment, uint64_t offset, uint64_t bytes, bool last)
 {
     on_bytes_lost(ctx, segment, offset, bytes, last);
 }
 
-/* One line for each session that has lost records, or all. */
+/* Prints one line for each session that lost records. */
 static void print_losses(struct losses *v)
 {
     const struct map_slot *slot;
@@ -340,7 +340,7 @@ static void free_losses(struct losses *v)
     replayed_done(&v->replayed);
 }
 
-/* Repairs the manifest, then replays what is left to name the sessions that lost something. */
+/* Repairs the journal. Then replays the remaining records to name the sessions that lost some. */
 static int repair_folder(const char *dir)
 {
     static const struct repair_events repairs = {on_manifest_rebuilt, on_segment_missing,
@@ -369,7 +369,7 @@ static int repair_folder(const char *dir)
     return rc < 0;
 }
 
-/* All journals of a state folder, or of the folder itself if it is one. */
+/* Checks all journals of a state folder, or the folder itself if it is a journal. */
 static int check_journals(const char *dir, bool print)
 {
     struct backup_folders found = {0};
@@ -388,7 +388,7 @@ static int check_journals(const char *dir, bool print)
     return rc;
 }
 
-/* Reads the arguments of check; -1: usage. */
+/* Reads the arguments of check or dump, and runs it. Returns the exit status; -1: usage. */
 static int check_command_line(int argc, char **argv)
 {
     int rc = 0;
@@ -402,7 +402,7 @@ static int check_command_line(int argc, char **argv)
     return rc;
 }
 
-/* 0: fine; 1: damage, or it cannot be read; 2: usage. */
+/* Returns 0 if all is fine, 1 for damage or an unreadable journal, 2 for usage. */
 int journal_command(int argc, char **argv)
 {
     int rc = -1;

@@ -1,6 +1,5 @@
-/* `rollgate render`: renders chat templates on the command line, one context from standard input
- * or a line of JSON for each request. Errors carry the kinds and words of the reference, so that
- * both can be compared by a program. */
+/* Implements `rollgate render`: renders one context from standard input, or one per JSON line.
+ * Errors have the kinds and texts of the reference, so that a program can compare both. */
 
 #include "worker/commands/render_command.h"
 
@@ -21,11 +20,11 @@ enum { TEMPLATE_MAX = 64 << 20 };
 struct render_args {
     bool jsonl;
     const char *file;
-    const char *model; /* a folder: its template and special tokens */
+    const char *model; /* folder of a model: its template and special tokens are used */
     const char *now;
 };
 
-/* -1: the file cannot be read. */
+/* Reads the whole file. Returns -1 if it cannot be read. */
 static int read_all(FILE *f, struct buf *out)
 {
     size_t n;
@@ -50,7 +49,7 @@ static bool parse_now(struct str text, struct tm *ret)
     return end && !*end;
 }
 
-/* Kind, message and line as members of the answer. */
+/* Writes kind, message and line as members of the output. */
 static void write_error(struct json_out *o, const struct template_error *error)
 {
     json_out_member_cstr(o, "error", error->kind);
@@ -58,23 +57,24 @@ static void write_error(struct json_out *o, const struct template_error *error)
     json_out_member_i64(o, "line", error->line);
 }
 
-/* What is rendered with: a file's template, or a model's. */
+/* Template to render with: of a file, or of a model. */
 struct source {
     struct template *file;
     struct model *model;
 };
 
-/* A model may have a template of its own for requests with tools. */
+/* Returns the template for the context, or NULL. A model may have a separate template for requests
+ * with tools. */
 static const struct template *source_template(const struct source *s, const struct json *context)
 {
-    if (s->model) /* it takes a pointer to a struct for an integer here */
+    if (s->model) /* cppcheck mistakes the pointer for an integer here */
         // cppcheck-suppress CastIntegerToAddressAtReturn
         return model_template(s->model, !json_is_null(json_get(context, "tools")));
     // cppcheck-suppress CastIntegerToAddressAtReturn
     return s->file;
 }
 
-/* The context, with a model's special tokens where it does not set them itself. */
+/* Returns the context, with the model's special tokens that it does not set itself. */
 static const struct json *source_context(const struct source *s, struct arena *a,
                                          const struct json *given)
 {
@@ -95,7 +95,7 @@ static const struct json *source_context(const struct source *s, struct arena *a
     return ret;
 }
 
-/* Renders one request; the answer's members go to o. */
+/* Renders one request, and writes the members of its output to o. */
 static void render_line(const struct source *from, struct arena *a, const struct json *request,
                         struct json_out *o)
 {
@@ -132,7 +132,7 @@ static void render_line(const struct source *from, struct arena *a, const struct
     template_free(own);
 }
 
-/* One line in, one line out; a failing line does not end the run. */
+/* Renders one request per line. A failing line does not end the run. */
 static int run_jsonl(const struct source *from)
 {
     struct arena a = {0};
@@ -165,7 +165,7 @@ static int run_jsonl(const struct source *from)
     return fflush(stdout) == 0 ? 0 : 1;
 }
 
-/* The rendered text alone, as bytes. */
+/* Renders one context from standard input, and prints only the text. */
 static int run_once(const struct source *from, const char *now_text)
 {
     struct template_options options = {0};
@@ -199,7 +199,7 @@ static int usage(void)
     return 2;
 }
 
-/* A template and a model exclude each other. */
+/* Reads the arguments. A template and a model exclude each other. */
 static bool parse_args(int argc, char **argv, struct render_args *ret)
 {
     for (int i = 1; i < argc; i++) {
@@ -219,14 +219,15 @@ static bool parse_args(int argc, char **argv, struct render_args *ret)
     return !(ret->model && ret->file);
 }
 
-/* Without either, lines must bring their templates. */
+/* Opens the template. With --jsonl and neither file nor model, each line must have its own
+ * template. */
 static int open_source(const struct render_args *args, struct source *ret, struct err *e)
 {
     struct model_options o = {.dir = args->model};
     struct buf text = {0};
     int rc = 0;
 
-    /* Lines may bring a template each; else there is the built-in model's. */
+    /* lines may have their own template; without --jsonl the built-in model's is used */
     if (args->model || (!args->file && !args->jsonl))
         return model_load(&o, &ret->model, e);
     if (args->file)
@@ -237,7 +238,7 @@ static int open_source(const struct render_args *args, struct source *ret, struc
     return rc;
 }
 
-/* 0: rendered; 1: failed; 2: usage. */
+/* Returns 0 if it rendered, 1 if it failed, 2 for usage. */
 int render_command(int argc, char **argv)
 {
     struct render_args args = {0};

@@ -1,12 +1,11 @@
-/* A session store made from a journal's records (replayed.h), for commands that look at sessions
- * without a gateway. Records go through the same session_apply as in a worker. */
+/* Loads a journal's records into a session store (replayed.h), for commands that read sessions
+ * without a gateway. Records go through session_apply like in a worker. */
 
 #include "worker/commands/replayed.h"
 
 #include "common/journal/journal.h"
 #include "common/journal/scan.h"
 
-/* The model decides how sessions are read; the store borrows it. */
 int replayed_init(const struct model_options *o, const struct session_defaults *d,
                   struct replayed *ret, struct err *e)
 {
@@ -20,7 +19,7 @@ int replayed_init(const struct model_options *o, const struct session_defaults *
     return 0;
 }
 
-/* Notes of deliveries say nothing about sessions. What does not apply is counted. */
+/* Skips delivery notes, which belong to no session. Counts records that cannot be applied. */
 void replayed_apply(struct replayed *r, struct str id, struct str payload)
 {
     struct err e = {0};
@@ -41,7 +40,7 @@ static void on_record(void *ctx, const struct scan_record *rec)
     replayed_apply(ctx, rec->id, rec->payload);
 }
 
-/* Damage is counted as one skipped record. */
+/* Counts damage as one skipped record. */
 static void on_damage(void *ctx, uint32_t segment, uint64_t offset, uint64_t bytes, bool last)
 {
     struct replayed *r = ctx;
@@ -53,7 +52,6 @@ static void on_damage(void *ctx, uint32_t segment, uint64_t offset, uint64_t byt
     r->skipped++;
 }
 
-/* On error nothing is left to free. */
 int replayed_load(const char *dir, const struct model_options *o, const struct session_defaults *d,
                   struct replayed *ret, struct err *e)
 {

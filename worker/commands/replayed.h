@@ -1,6 +1,6 @@
 /*
- * struct replayed: the sessions of one journal folder in memory, for commands. The model matters
- * for drift audits only; records carry all else.
+ * struct replayed: the sessions of a journal folder, in memory, for commands. The model matters
+ * only for drift audits; the records have everything else.
  */
 #ifndef RG_COMMANDS_REPLAYED_H
 #define RG_COMMANDS_REPLAYED_H
@@ -12,18 +12,20 @@ struct replayed {
     struct model *model;
     struct session_store *store;
     uint64_t records, skipped;
-    struct err unsupported; /* kind ERR_NONE: no record of another version was met */
+    struct err
+        unsupported; /* error for a record of an unknown version; kind ERR_NONE: no such record */
 };
 
-/* d may be NULL (the spec's defaults). Reads only; damage is skipped like a worker does. */
+/* Loads a journal folder read-only. Skips damage like a worker does. d may be NULL: the defaults.
+ * On error nothing needs to be freed. Fails if a record has an unknown version. */
 int replayed_load(const char *dir, const struct model_options *o, const struct session_defaults *d,
                   struct replayed *ret, struct err *e);
 void replayed_done(struct replayed *r);
 
-/* Applies one record; counts it. */
+/* Applies one record to the store, and counts it in records or skipped. */
 void replayed_apply(struct replayed *r, struct str id, struct str payload);
 
-/* Makes an empty replay with its model. */
+/* Makes an empty replay with its model and store. Returns -1 and *e on error. */
 int replayed_init(const struct model_options *o, const struct session_defaults *d,
                   struct replayed *ret, struct err *e);
 

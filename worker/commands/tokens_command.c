@@ -1,6 +1,6 @@
-/* `rollgate tokenize` and `rollgate detokenize`: text from standard input to ids and back, whole
- * or a line of JSON each. They share options, the loop over lines and the writing of errors;
- * they differ in two functions (line_fn, and the one for whole input). */
+/* Implements `rollgate tokenize` and `rollgate detokenize`: convert standard input as a whole, or
+ * one JSON line at a time. Both share options, the loop over lines and the writing of errors. They
+ * differ in two functions: line_fn, and the one for whole input. */
 
 #include "worker/commands/tokens_command.h"
 
@@ -29,7 +29,7 @@ struct tokens_mode {
     struct arena arena; /* memory of one line */
     struct token_vec ids;
     struct buf text;
-    struct buf out; /* not yet written to stdout */
+    struct buf out; /* output not yet written to stdout */
 };
 
 typedef int line_fn(struct tokens_mode *c, const struct json *line, struct json_out *o,
@@ -42,7 +42,7 @@ static int usage(const char *name)
     return 2;
 }
 
-/* A tokenizer file and a model folder exclude each other. */
+/* Reads the arguments. A tokenizer file and a model folder exclude each other. */
 static bool parse_options(struct options *o, int argc, char **argv, const char *flag)
 {
     *o = (struct options){0};
@@ -63,7 +63,7 @@ static bool parse_options(struct options *o, int argc, char **argv, const char *
     return !(o->tokenizer && o->model);
 }
 
-/* NULL after it has said why. */
+/* Opens the tokenizer. On error prints the reason and returns NULL. */
 static struct tokenizer *open_tokenizer(const struct options *o)
 {
     struct tokenizer *t = NULL;
@@ -83,7 +83,7 @@ static struct tokenizer *open_tokenizer(const struct options *o)
     return t;
 }
 
-/* Writes what is waiting; -1 when that fails. */
+/* Writes the collected output. Returns -1 on error. */
 static int flush_output(struct tokens_mode *c)
 {
     size_t n = fwrite(c->out.p ? c->out.p : "", 1, c->out.len, stdout);
@@ -112,7 +112,7 @@ static int tokenize_line(struct tokens_mode *c, const struct json *line, struct 
     return 0;
 }
 
-/* Decoders leave out ids that no token has, and so does the text: the line says which. */
+/* Writes the ids that no token has as unknown_ids, since decoders omit them from the text. */
 static void add_unknown_ids(const struct tokens_mode *c, const struct json *ids, struct json_out *o)
 {
     bool any = false;
@@ -143,7 +143,7 @@ static int detokenize_line(struct tokens_mode *c, const struct json *line, struc
 
         if (json_to_i64(&ids->items[i], &id) < 0 || id < 0 || id > UINT32_MAX)
             return err_field(e, "ids", "an id is not a number from 0 to %u", UINT32_MAX);
-        *vec_push(&c->ids) = id > INT32_MAX ? -1 : (int32_t)id; /* unknown either way */
+        *vec_push(&c->ids) = id > INT32_MAX ? -1 : (int32_t)id; /* no token has either */
     }
     buf_clear(&c->text);
     tokenizer_decode(c->t, c->ids.at, c->ids.n, json_is_true(json_get(line, "skip_special_tokens")),
@@ -153,7 +153,7 @@ static int detokenize_line(struct tokens_mode *c, const struct json *line, struc
     return 0;
 }
 
-/* One line in, one line out. Returns whether it went well. */
+/* Converts one line. Returns false if it failed; then the output line has the error. */
 static bool run_line(struct tokens_mode *c, struct str text, line_fn *fn)
 {
     struct json_out o = json_out_to(&c->out);
@@ -177,7 +177,7 @@ static bool run_line(struct tokens_mode *c, struct str text, line_fn *fn)
     return ok;
 }
 
-/* 1 when any line failed. */
+/* Converts all lines. Returns 1 if a line or the output failed. */
 static int run_lines(struct tokens_mode *c, line_fn *fn)
 {
     char *line = NULL;
@@ -205,7 +205,7 @@ static void read_all(struct buf *in)
         in->len += n;
 }
 
-/* All of the input is one text; ids with blanks between. */
+/* Encodes the whole input as one text. Appends ids separated by blanks. */
 static int tokenize_text(struct tokens_mode *c)
 {
     struct buf in = {0};
@@ -225,7 +225,8 @@ static int tokenize_text(struct tokens_mode *c)
     return 0;
 }
 
-/* An id that no token has would print nothing, and say nothing. */
+/* Checks that each id has a token, since others would be dropped silently. Prints the first unknown
+ * id and returns -1. */
 static int check_ids(const struct tokens_mode *c)
 {
     size_t n = tokenizer_vocab_size(c->t);
@@ -240,7 +241,7 @@ static int check_ids(const struct tokens_mode *c)
     return 0;
 }
 
-/* Numbers separated by blanks or commas, with or without brackets. */
+/* Decodes the whole input: numbers separated by blanks or commas, with or without brackets. */
 static int detokenize_text(struct tokens_mode *c)
 {
     struct buf in = {0};
@@ -274,7 +275,7 @@ static int detokenize_text(struct tokens_mode *c)
     return rc;
 }
 
-/* Runs either command. */
+/* Runs either command with its two functions. Returns the exit status. */
 static int run_tokens(const struct options *options, line_fn *line,
                       int (*text)(struct tokens_mode *c))
 {
@@ -297,7 +298,7 @@ static int run_tokens(const struct options *options, line_fn *line,
     return rc;
 }
 
-/* 0: done; 1: failed; 2: usage. */
+/* Returns 0 if all is done, 1 if a line or the tokenizer failed, 2 for usage. */
 int tokenize_command(int argc, char **argv)
 {
     struct options options;
@@ -307,7 +308,6 @@ int tokenize_command(int argc, char **argv)
     return run_tokens(&options, tokenize_line, tokenize_text);
 }
 
-/* 0: done; 1: failed; 2: usage. */
 int detokenize_command(int argc, char **argv)
 {
     struct options options;

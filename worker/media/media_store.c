@@ -1,17 +1,17 @@
 /*
- * Stores pictures (media_store.h). The steps of a put:
+ * Stores images (media_store.h). The steps of a put:
  *
- *   is it there?        the session's file has these bytes: done
- *   folders, room       made when missing; the session's limit
- *   link_copy           the node has the picture: link it
- *   file_write, share   else write it under the session's name, then link it as the node's copy
- *   make_durable        with `sync`, make the names durable; if that fails, remove the name
+ *   is_whole            done if the session's file has these bytes
+ *   make_folders        makes missing folders; check_limit_of checks the session's limit
+ *   link_copy           links the node's copy if it has the image
+ *   file_write          else writes the image under the session's name
+ *   share_copy          links the written file as the node's copy
+ *   make_durable        with `sync`, makes the names durable; if that fails, removes the name
  *
- * Workers of a node put at the same time without a common lock. The threads of one worker have a
- * lock for counting a session's notes, so that no session has more than MEDIA_PINS_MAX. link() lets
- * one of them win, and rename() of a second link replaces a file that a power cut had left short. A
- * file has as many links as sessions and one more, so a copy whose link count is down to 1 is
- * unused (drop_copy).
+ * Workers of a node put at the same time without a common lock: one link() succeeds, and rename()
+ * of a second link replaces a file that a power failure had cut. The threads of one worker lock the
+ * count of a session's notes, so that no session exceeds MEDIA_PINS_MAX. The node's copy adds one
+ * to the number of links, so a copy with only one link is unused (drop_copy).
  */
 #include "worker/media/media_store.h"
 
@@ -36,7 +36,7 @@ struct media_store {
     char *root;
     bool sync;
     uint64_t session_bytes;
-    pthread_mutex_t *pinning; /* held from a count of notes to the next note */
+    pthread_mutex_t *pinning; /* locked from the count of notes to the next note */
 };
 
 struct media_store *media_store_new(const struct media_options *o)
@@ -66,11 +66,11 @@ void media_store_free(struct media_store *m)
 
 /* --- names --- */
 
-/* The paths of one picture. Texts that are too long make names that no file has. */
+/* The paths of one image. A name that is too long is cut to one that no file has. */
 struct media_place {
     char folder[MEDIA_PATH_MAX]; /* folder of the session */
-    char own[MEDIA_PATH_MAX];    /* path of the picture in that folder */
-    char part[MEDIA_PATH_MAX];   /* path in that folder while this thread writes the picture */
+    char own[MEDIA_PATH_MAX];    /* path of the image in that folder */
+    char part[MEDIA_PATH_MAX];   /* path in that folder while this thread writes the image */
     char shelf[MEDIA_PATH_MAX];  /* folder media/ab */
     char copy[MEDIA_PATH_MAX];   /* path of the node's copy */
 };
@@ -114,7 +114,7 @@ static int make_folders(const struct media_store *m, const struct media_place *p
     return fail_storage(e);
 }
 
-/* Makes the names of the session's pictures, and of its folder, durable, if `sync` is set. */
+/* Makes the names of the session's images, and of its folder, durable if `sync` is set. */
 static int sync_names(const struct media_store *m, const struct media_place *p, struct err *e)
 {
     char sessions[MEDIA_PATH_MAX];
@@ -127,7 +127,7 @@ static int sync_names(const struct media_store *m, const struct media_place *p, 
     return 0;
 }
 
-/* Reports whether the file has exactly these bytes. */
+/* Reports whether the file contains exactly these bytes. */
 static bool reads_as(int fd, struct str bytes)
 {
     struct stat st;
@@ -144,8 +144,7 @@ static bool reads_as(int fd, struct str bytes)
     return same;
 }
 
-/* Reports whether the file exists with these bytes. A file that was cut off or has changed does not
- * count. */
+/* Reports whether the file exists with these bytes. False if it was cut off or changed. */
 static bool is_whole(const char *path, struct str bytes)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -156,7 +155,7 @@ static bool is_whole(const char *path, struct str bytes)
     return same;
 }
 
-/* Replaces `to` by a link to `from`, through `part`. Returns whether `to` is there. */
+/* Replaces `to` by a link to `from`, through `part`. Returns false on error. */
 static bool replace_file(const char *from, const char *part, const char *to)
 {
     bool done;
@@ -167,25 +166,26 @@ static bool replace_file(const char *from, const char *part, const char *to)
     return done;
 }
 
-/* Links the node's copy under the session's name, also in place of a file that was cut off. */
+/* Links the node's copy under the session's name. Replaces a file that was cut off. Returns false
+ * if there is no valid copy. */
 static bool link_copy(const struct media_place *p, struct str bytes)
 {
     return is_whole(p->copy, bytes) && replace_file(p->copy, p->part, p->own);
 }
 
-/* Links the session's file as the node's copy, or uses the copy that a different process has linked
- * meanwhile. Replaces a copy that was cut off. */
+/* Links the session's file as the node's copy, or uses the copy that a different process has just
+ * linked. Replaces a copy that was cut off. */
 static void share_copy(const struct media_place *p, struct str bytes)
 {
     if (link(p->own, p->copy) == 0 || errno != EEXIST)
-        return; /* without a node's copy the session's own file is enough */
+        return; /* without a node's copy, the session's own file is enough */
     if (is_whole(p->copy, bytes))
         (void)replace_file(p->copy, p->part, p->own);
     else
         (void)replace_file(p->own, p->part, p->copy);
 }
 
-/* Returns the bytes of all pictures of a session. */
+/* Returns the bytes of all images of a session. */
 static uint64_t folder_bytes(const char *path)
 {
     DIR *d = opendir(path);
@@ -212,8 +212,8 @@ static int check_limit_of(const struct media_store *m, const struct media_place 
                    (unsigned long long)m->session_bytes);
 }
 
-/* Makes the picture's name durable. If that fails, the name is removed, so that a later put does
- * not take the picture as stored. */
+/* Makes the image's name durable. If that fails, removes the name, so that a later put does not
+ * take the image as stored. */
 static int make_durable(const struct media_store *m, const struct media_place *p, struct err *e)
 {
     if (sync_names(m, p, e) == 0)
@@ -222,9 +222,9 @@ static int make_durable(const struct media_store *m, const struct media_place *p
     return -1;
 }
 
-/* Does all steps except the last. */
-static int write_picture(const struct media_store *m, const struct media_place *p, struct str bytes,
-                         struct err *e)
+/* Does all steps of a put except make_durable. */
+static int write_image(const struct media_store *m, const struct media_place *p, struct str bytes,
+                       struct err *e)
 {
     if (make_folders(m, p, e) != 0 || check_limit_of(m, p, bytes.len, e) != 0)
         return -1;
@@ -244,7 +244,7 @@ int media_store_put(const struct media_store *m, struct str session_id, struct s
     fill_paths(m, session_id, media, &p);
     if (is_whole(p.own, bytes))
         return 0;
-    return write_picture(m, &p, bytes, e) == 0 ? make_durable(m, &p, e) : -1;
+    return write_image(m, &p, bytes, e) == 0 ? make_durable(m, &p, e) : -1;
 }
 
 int media_store_bring(const struct media_store *m, struct str session_id, struct str media,
@@ -253,7 +253,7 @@ int media_store_bring(const struct media_store *m, struct str session_id, struct
     struct media_place p = {0};
 
     fill_paths(m, session_id, media, &p);
-    return write_picture(m, &p, bytes, e);
+    return write_image(m, &p, bytes, e);
 }
 
 int media_store_settle(const struct media_store *m, struct str session_id, struct err *e)
@@ -376,7 +376,7 @@ enum { PIN_NAME_MAX = SHA256_HEX_LEN + 5, PIN_READ_MAX = 64 << 10 };
 
 #define PIN_END STR(".url")
 
-/* Makes the note's file name, in the form of a picture's. */
+/* Makes the note's file name, which fill_paths uses like an image's hash. */
 static struct str pin_name(const struct media_pin *pin, char name[PIN_NAME_MAX])
 {
     if (pin->hash.p)
@@ -418,7 +418,7 @@ static int check_pins(const struct media_place *p, struct err *e)
     DIR *d = opendir(p->folder);
 
     if (!d)
-        return errno == ENOENT ? 0 : fail_storage(e); /* the session has had no picture yet */
+        return errno == ENOENT ? 0 : fail_storage(e); /* the session has no images yet */
     while ((entry = readdir(d)))
         n += is_pin(str_cstr(entry->d_name));
     (void)closedir(d);
@@ -437,7 +437,7 @@ int media_store_pin_room(const struct media_store *m, struct str session_id, str
     return check_pins(&p, e);
 }
 
-/* Gives the written note its final name. Returns 1 if there is a readable note already. */
+/* Gives the written note its final name. Returns 1 if a readable note already exists. */
 static int claim_pin(const struct media_store *m, const struct media_pin *pin,
                      const struct media_place *p, struct buf *out, struct err *e)
 {
@@ -455,7 +455,7 @@ static int claim_pin(const struct media_store *m, const struct media_pin *pin,
     return rename(p->part, p->own) == 0 ? 0 : fail_storage(e); /* replaces an unreadable note */
 }
 
-/* Does all steps except the last. */
+/* Writes the note, and gives it its name if there is no other. Does not make the name durable. */
 static int write_pin(const struct media_store *m, const struct media_pin *pin,
                      const struct media_place *p, struct str part, struct buf *out, struct err *e)
 {
@@ -508,7 +508,7 @@ int media_store_pins(const struct media_store *m, struct str session_id, struct 
 }
 
 /* Reads a whole file of the folder `d`. */
-static int read_beside(DIR *d, const char *name, struct buf *out)
+static int read_file_of(DIR *d, const char *name, struct buf *out)
 {
     struct media_file f = {.fd = openat(dirfd(d), name, O_RDONLY | O_CLOEXEC)};
     struct stat st;
@@ -531,7 +531,7 @@ int media_pins_next(struct media_pins *p, char url[MEDIA_HASH_MAX], struct buf *
             continue;
         memcpy(url, entry->d_name, SHA256_HEX_LEN);
         url[SHA256_HEX_LEN] = 0;
-        return read_beside(p->dir, entry->d_name, out) == 0 ? 1 : cannot_read(e);
+        return read_file_of(p->dir, entry->d_name, out) == 0 ? 1 : cannot_read(e);
     }
     return 0;
 }
@@ -552,7 +552,8 @@ const char *media_store_path(const struct media_store *m, struct arena *a, struc
     return arena_cstr(a, str_cstr(p.own));
 }
 
-/* Links every file of `d`, the folder of session `from`, into the folder of session `to`. */
+/* Links every image and note of `d`, the folder of session `from`, into the folder of session
+ * `to`. */
 static int lend_all(const struct media_store *m, DIR *d, struct str from, struct str to,
                     struct err *e)
 {
@@ -602,7 +603,7 @@ int media_store_lend(const struct media_store *m, struct str from, struct str to
 
 /* --- sweeping --- */
 
-/* Removes the node's copy if no session uses it any more. */
+/* Removes the node's copy if no session uses it. */
 static void drop_copy(const char *copy)
 {
     struct stat st;

@@ -1,6 +1,6 @@
 /*
- * The table itself is made at build time (scripts/embed_ui.py) and lies in a file of its own; this
- * is the one function over it. It has few rows, so they are looked at one by one.
+ * Finds files of the viewer. scripts/embed_ui.py generates the table at build time as a separate
+ * file. It has few rows, so the search is linear.
  */
 #include "worker/viewer/assets.h"
 
