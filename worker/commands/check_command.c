@@ -1,4 +1,4 @@
-/* Implements `rollgate check`: loads a model as the gateway would, and reports what it found
+/* Implements `rollgate check`: loads a model as the gateway would, and reports its properties
  * (check_command.h). Then tries random conversations: each prompt that is built step by step must
  * equal the rendering of the whole chat. */
 

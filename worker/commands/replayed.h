@@ -20,6 +20,7 @@ struct replayed {
  * On error nothing needs to be freed. Fails if a record has an unknown version. */
 int replayed_load(const char *dir, const struct model_options *o, const struct session_defaults *d,
                   struct replayed *ret, struct err *e);
+/* Frees the store and the model. Accepts a zeroed struct. */
 void replayed_done(struct replayed *r);
 
 /* Applies one record to the store, and counts it in records or skipped. */

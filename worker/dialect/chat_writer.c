@@ -453,7 +453,7 @@ static void write_whole(struct writer *w, const struct finished_answer *answers,
     json_out_end_obj(&o);
 }
 
-/* Sends the signed members of an answer in a chunk. Most answers have none. */
+/* Sends the signed members of an answer in a chunk, if there are any. */
 static void signed_chunk(struct chat_writer *cw, const struct finished_answer *t)
 {
     struct writer *w = &cw->w;

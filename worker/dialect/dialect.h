@@ -40,7 +40,7 @@ struct dialect_past {
     /* Reports whether an answer of the session has that upstream seal. NULL: no session. */
     bool (*sealed)(void *ctx, struct str seal);
     void *ctx;
-    const struct image_rules *images;   /* NULL: the model takes text only */
+    const struct image_rules *images;   /* NULL: the model accepts only text */
     struct image_lifts *lifts;          /* images that were lifted out of the body; NULL: none */
     const struct known_messages *known; /* messages that need not be made again; NULL: none */
 };

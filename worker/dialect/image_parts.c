@@ -44,7 +44,7 @@ struct json image_parts_wait(struct arena *a, const struct json *given, const ch
     return part;
 }
 
-/* --- what was sent --- */
+/* --- reading the client's image --- */
 
 struct image_settling {
     struct arena *a;
@@ -187,7 +187,7 @@ static int find_bytes(const struct image_settling *s, struct str text, struct re
     return 0;
 }
 
-/* --- what it becomes --- */
+/* --- making the normalised part --- */
 
 static void keep_image(const struct image_settling *s, const struct request_image *image)
 {

@@ -13,6 +13,7 @@ struct anthropic_tools {
     struct tool_list hidden; /* not in the prompt: deferred tools, and tools that a message adds */
 };
 
+/* Reads the request's tools into *ret. Returns -1 and ERR_INVALID if a tool is invalid. */
 int anthropic_read_tools(struct arena *a, const struct json *body, struct anthropic_tools *ret,
                          struct err *e);
 

@@ -91,7 +91,7 @@ const char *path_at(char out[FIELD_PATH_MAX], const char *fmt, ...)
     return out;
 }
 
-/* --- what every dialect reads alike --- */
+/* --- members that all dialects share --- */
 
 /* Returns a copy of a header's value in the arena, since a call may outlive its exchange. */
 static struct str copy_header(struct arena *a, const struct dialect_headers *h, const char *name)
@@ -260,7 +260,7 @@ int request_begin(struct arena *a, const struct json *body, const struct dialect
     return 0;
 }
 
-/* Stores one sampling value under `name`, whatever its field was called. */
+/* Stores one sampling value under `name`, the name of its field or an equivalent. */
 static int request_sampling_as(struct arena *a, const char *name, const struct json *v,
                                struct chat_request *req, struct err *e)
 {

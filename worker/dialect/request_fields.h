@@ -19,6 +19,8 @@ struct chat_request;
 
 enum { FIELD_PATH_MAX = 64 };
 
+/* Read a member of object o with a type and, for numbers, a range. Keep *ret if it is absent or
+ * null. */
 int field_bool(const struct json *o, const char *name, bool *ret, struct err *e);
 int field_str(const struct json *o, const char *name, struct str *ret, struct err *e);
 int field_u32(const struct json *o, const char *name, uint32_t min, uint32_t max, uint32_t *ret,
@@ -32,6 +34,7 @@ int field_call_text(const char *path, struct str text, struct err *e);
 
 /* --- building --- */
 
+/* Makes a normalised message: {"role", "content"}. Further members follow. */
 struct json json_message(struct arena *a, const char *role, struct json content);
 
 /* --- parts shared by the dialects --- */
@@ -76,6 +79,7 @@ struct tool_list {
     struct lookup names; /* name -> index in all */
 };
 
+/* Makes an empty list whose memory comes from the arena. */
 struct tool_list tool_list_in(struct arena *a);
 /* Adds a tool, unless the list has one with that name. parameters may be NULL. */
 void tools_add(struct tool_list *tools, struct str name, const struct json *description,

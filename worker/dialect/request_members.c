@@ -309,7 +309,7 @@ void request_find_dropped(struct arena *a, const struct dialect *d, const struct
     }
 }
 
-/* --- what could not be obeyed --- */
+/* --- members that could not take effect --- */
 
 void request_add_unobeyed(struct arena *a, const char *name, struct chat_request *req)
 {

@@ -33,7 +33,7 @@ struct str response_bare_id(struct str id);
 /* Fails with ERR_INVALID and the path if the id is longer than RESPONSE_ID_MAX. */
 int responses_check_id(const char *path, struct str id, struct err *e);
 
-/* Implements dialect.recorded. */
+/* Implements dialect.recorded for both paths. */
 int responses_recorded(struct arena *a, const struct json *body, uint64_t max_bytes, struct err *e);
 
 /* The dialect of POST /responses/compact. */
@@ -42,11 +42,13 @@ extern const struct dialect dialect_compact;
 /* Reports whether the request's last item asks for a compaction. */
 bool responses_compacts(const struct json *body);
 
-/* Make the content of a compaction item from a summary, and read it back, in the arena.
- * compaction_open returns an absent string if the gateway did not make the item. */
+/* Returns the content of a compaction item with this summary, in the arena. */
 struct str compaction_seal(struct arena *a, struct str summary);
+/* Returns the summary of a compaction item's content, in the arena. Absent: the gateway did not
+ * make the item. */
 struct str compaction_open(struct arena *a, struct str sealed);
 
+/* The writer and the asked function of /responses/compact (dialect.writer, dialect.asked). */
 struct dialect_writer *compact_writer_new(struct arena *a, const struct chat_request *req,
                                           const struct json *body, struct buf *out);
 const struct str *compact_asked(struct arena *a, const struct chat_request *req,

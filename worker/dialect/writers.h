@@ -31,6 +31,7 @@ struct writer {
 extern const struct dialect dialect_chat, dialect_messages, dialect_count_tokens, dialect_responses,
     dialect_completions;
 
+/* The dialects' functions dialect.writer. */
 struct dialect_writer *chat_writer_new(struct arena *a, const struct chat_request *req,
                                        const struct json *body, struct buf *out);
 struct dialect_writer *anthropic_writer_new(struct arena *a, const struct chat_request *req,
@@ -40,6 +41,7 @@ struct dialect_writer *responses_writer_new(struct arena *a, const struct chat_r
 struct dialect_writer *completions_writer_new(struct arena *a, const struct chat_request *req,
                                               const struct json *body, struct buf *out);
 
+/* The dialects' functions dialect.error. */
 void openai_write_error(const struct err *e, struct str request_id, struct buf *out);
 void responses_write_error(const struct err *e, struct str request_id, struct buf *out);
 void anthropic_write_error(const struct err *e, struct str request_id, struct buf *out);
@@ -53,6 +55,7 @@ void openai_error_object(struct json_out *o, const struct err *e);
 /* Reads stream_options of Chat Completions and Completions. */
 int chat_read_stream_options(const struct json *body, struct chat_request *req, struct err *e);
 
+/* Initialises the common head of a writer. All pointers are borrowed. */
 void writer_init(struct writer *w, const struct answer_sink *sink, struct arena *a,
                  const struct chat_request *req, const struct json *body, struct buf *out);
 
@@ -68,7 +71,7 @@ void sse_end(struct writer *w);
  * without choices, which `begin_chunk` opens. Then sends [DONE]. */
 void openai_stream_end(struct writer *w, const struct call_usage *u,
                        void (*begin_chunk)(struct writer *w, struct json_out *o));
-/* Sends OpenAI's in-stream error. */
+/* Sends OpenAI's in-stream error if the stream has begun. */
 void openai_stream_failed(struct writer *w, const struct err *e);
 
 /* Writes the usage object of Chat Completions and Completions. */
@@ -99,6 +102,7 @@ void writer_send_unsent_seals(struct writer *w, const struct json *message,
 /* Writes an id as a JSON string: prefix and bare response id. */
 void write_id(struct json_out *o, const char *prefix, struct str id);
 
+/* Appends a copy of the text. Its memory comes from the arena. */
 void grown_add(struct arena *a, struct grown *g, struct str s);
 
 static inline struct str grown_str(const struct grown *g)

@@ -43,6 +43,7 @@ int media_store_put(const struct media_store *m, struct str session_id, struct s
  * (media_store_drop). */
 int media_store_bring(const struct media_store *m, struct str session_id, struct str media,
                       struct str bytes, struct err *e);
+/* Makes the names of the session's stored images and notes durable. */
 int media_store_settle(const struct media_store *m, struct str session_id, struct err *e);
 
 /* Appends a session's image, checked against its hash. Takes long, so it is for helpers. Returns -1
@@ -103,6 +104,7 @@ enum { MEDIA_HASH_MAX = 65 };
  * last note, or -1 with ERR_STORAGE_FAILED. */
 int media_pins_next(struct media_pins *p, char url[MEDIA_HASH_MAX], struct buf *out, struct err *e);
 
+/* Ends the iteration. */
 void media_pins_close(struct media_pins *p);
 
 /* Returns the path of a session's image, in the arena. */

@@ -122,7 +122,6 @@ out:
     return -1;
 }
 
-/* Frees the strings. Accepts a zeroed struct. */
 void redis_url_done(struct redis_url *u)
 {
     free(u->host);

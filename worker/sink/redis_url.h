@@ -23,6 +23,7 @@ struct redis_url {
 /* Parses the text. The caller frees *ret with redis_url_done. Fails with an error that names the
  * fault; then nothing needs to be freed. */
 int redis_url_parse(struct str text, struct redis_url *ret, struct err *e);
+/* Frees the strings. Accepts a zeroed struct. */
 void redis_url_done(struct redis_url *u);
 
 #endif

@@ -295,7 +295,7 @@ int sinks_open_place(struct sinks *k, struct session_store *store, const char *s
     if (!k)
         return 0;
     buf_printf(&path, "%s/worker-%u", k->state_dir, index);
-    (void)mkdir(path.p, 0700); /* with --durability none no journal has made it */
+    (void)mkdir(path.p, 0700); /* --durability none: no journal has made this folder */
     buf_printf(&path, "/spool");
     if (mkdir(path.p, 0700) && errno != EEXIST)
         rc = err_sys(e, ERR_IO, "cannot make the spool of place %u", index);

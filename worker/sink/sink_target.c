@@ -90,7 +90,6 @@ int target_new(const struct target_env *env, const char *setting, struct target 
     return 0;
 }
 
-/* Frees the target. Its files stay in the spool. */
 void target_free(struct target *t)
 {
     loop_timer_stop(t->env->loop, &t->retry);

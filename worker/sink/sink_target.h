@@ -87,6 +87,7 @@ int target_check(const char *setting, struct err *e);
 /* Makes a target from "KIND" or "KIND:SPEC". env must outlive it. Fails with ERR_CONFIG. */
 int target_new(const struct target_env *env, const char *setting, struct target **ret,
                struct err *e);
+/* Stops sending and frees the target. Its files stay in the spool. */
 void target_free(struct target *t);
 
 /* Sets *ret to the path of the target's folder in a place's spool. */

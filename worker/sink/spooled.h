@@ -15,6 +15,7 @@ int spooled_open(const char *path, struct spooled *ret, struct err *e);
 
 /* Maps a file that is a single piece. Otherwise like spooled_open. */
 int spooled_open_whole(const char *path, struct spooled *ret, struct err *e);
+/* Unmaps the file and frees the positions. Accepts a zeroed struct. */
 void spooled_close(struct spooled *s);
 
 /* Returns the bytes of trajectory i, borrowed from s. */

@@ -46,7 +46,7 @@ struct part_file {
     struct spooling *spooling;
 };
 
-static int flush_part(struct part_file *f, struct err *e)
+static int flush_export_bytes(struct part_file *f, struct err *e)
 {
     size_t at = 0;
 
@@ -63,11 +63,11 @@ static int flush_part(struct part_file *f, struct err *e)
     return 0;
 }
 
-MAY_PAUSE static int flow_part(struct export_out *o, struct err *e)
+MAY_PAUSE static int flow_export_bytes(struct export_out *o, struct err *e)
 {
     struct part_file *f = CONTAINER_OF(o, struct part_file, out);
 
-    if (f->bytes.len >= FLUSH_BYTES && flush_part(f, e))
+    if (f->bytes.len >= FLUSH_BYTES && flush_export_bytes(f, e))
         return -1;
     return task_pause(e);
 }
@@ -108,7 +108,7 @@ MAY_PAUSE static int write_export(struct part_file *f, struct session *s, struct
     if (rc == 0)
         rc = export_write(x, &f->out, e);
     if (rc == 0)
-        rc = flush_part(f, e);
+        rc = flush_export_bytes(f, e);
     if (rc == 0) {
         struct export_figures figures = export_figures(x);
 
@@ -119,7 +119,7 @@ MAY_PAUSE static int write_export(struct part_file *f, struct session *s, struct
     return rc;
 }
 
-static int open_part(struct part_file *f, struct err *e)
+static int open_export_file(struct part_file *f, struct err *e)
 {
     buf_printf(&f->path, "%s/worker-%u/spool/%.*s.part", f->spooling->o.state_dir, f->place,
                (int)f->id.len, f->id.p);
@@ -163,7 +163,7 @@ MAY_PAUSE static int sync_folders(const struct part_file *f, struct err *e)
 }
 
 /* Publishes the written file to the targets. Every error from here on is the disk's. */
-MAY_PAUSE static int publish(struct part_file *f, struct err *e)
+MAY_PAUSE static int publish_export(struct part_file *f, struct err *e)
 {
     f->failed = true;
     if (disk_wait_for(&f->spooling->disk, f->fd, "the spool", e) || link_all(f, e) ||
@@ -172,7 +172,7 @@ MAY_PAUSE static int publish(struct part_file *f, struct err *e)
     return 0;
 }
 
-static void close_part(struct part_file *f)
+static void close_export_file(struct part_file *f)
 {
     if (f->fd >= 0)
         (void)close(f->fd);
@@ -187,19 +187,19 @@ static void on_lost(void *ctx)
 {
     struct part_file *f = ctx;
 
-    close_part(f);
+    close_export_file(f);
     f->spooling->o.on_lost(f->spooling->o.ctx);
 }
 
 MAY_PAUSE static enum spooling_end spool_session(struct spooling *g, struct session *s,
                                                  struct err *e)
 {
-    struct part_file f = {.out = {.bytes = &f.bytes, .flow = flow_part},
+    struct part_file f = {.out = {.bytes = &f.bytes, .flow = flow_export_bytes},
                           .fd = -1,
                           .id = session_id(s),
                           .place = places_find(g->o.residency->places, session_id(s))->index,
                           .spooling = g};
-    int rc = open_part(&f, e);
+    int rc = open_export_file(&f, e);
 
     if (g->o.calls->helpers)
         f.out.offload = offload_work;
@@ -207,8 +207,8 @@ MAY_PAUSE static enum spooling_end spool_session(struct spooling *g, struct sess
     if (rc == 0)
         rc = write_export(&f, s, e);
     if (rc == 0)
-        rc = publish(&f, e);
-    close_part(&f);
+        rc = publish_export(&f, e);
+    close_export_file(&f);
     if (rc == 0)
         return SPOOLING_WHOLE;
     if (e->kind == ERR_CANCELLED)
