@@ -12,8 +12,7 @@ struct replayed {
     struct model *model;
     struct session_store *store;
     uint64_t records, skipped;
-    struct err
-        unsupported; /* error for a record of an unknown version; kind ERR_NONE: no such record */
+    struct err unsupported; /* a record's unknown version; kind ERR_NONE: all are known */
 };
 
 /* Loads a journal folder read-only. Skips damage like a worker does. d may be NULL: the defaults.

@@ -415,9 +415,8 @@ static void write_message(struct chat_writer *cw, struct json_out *o, const stru
     json_out_end_obj(o);
 }
 
-enum {
-    FRAME_ROOM = 640
-}; /* bytes reserved for the JSON around the texts; enough for most answers */
+/* Bytes reserved for the JSON around the texts, enough for most answers. */
+enum { FRAME_ROOM = 640 };
 
 /* Writes the single JSON object of a request without `stream`. */
 static void write_whole(struct writer *w, const struct finished_answer *answers, size_t n,
@@ -430,8 +429,7 @@ static void write_whole(struct writer *w, const struct finished_answer *answers,
         room += json_string(json_get(answers[i].message, "content")).len;
     buf_reserve(w->out, room);
     begin_chat_body(w, &o, "chat.completion");
-    json_out_key(&o, "system_fingerprint"); /* OpenRouter's client requires this member; other
-                                               clients require a string */
+    json_out_key(&o, "system_fingerprint"); /* OpenRouter's client requires a string */
     json_out_cstr(&o, "fp_rollgate");
     json_out_member_arr(&o, "choices");
     for (size_t i = 0; i < n; i++) {

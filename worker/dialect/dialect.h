@@ -80,7 +80,8 @@ struct dialect {
      * recorded. */
     int (*recorded)(struct arena *a, const struct json *body, uint64_t max_bytes, struct err *e);
 
-    /* Writes the error body in the dialect's form. Only before any byte of an answer was sent. */
+    /* Writes the error body in the dialect's form, for errors before any byte of an answer was
+     * sent. */
     void (*error)(const struct err *e, struct str request_id, struct buf *out);
 };
 
@@ -98,7 +99,8 @@ const struct dialect *dialect_for_path(struct str path);
 
 /* Returns the i-th path that dialects serve (after /v1), or NULL after the last. */
 const char *dialect_path_at(size_t i);
-const char *dialect_summary_at(size_t i); /* Returns the i-th path's summary, one sentence for
-                                             /openapi.json. NULL after the last. */
+
+/* Returns the i-th path's summary, one sentence for /openapi.json, or NULL after the last. */
+const char *dialect_summary_at(size_t i);
 
 #endif

@@ -13,8 +13,8 @@
 
 /* A text that was lifted. */
 struct image_lift {
-    struct str
-        stand_in; /* its stand-in in the new body: '#', which is not base64, and the image's hash */
+    /* its stand-in in the new body: '#', which is not base64, and the image's hash */
+    struct str stand_in;
     struct request_image image; /* in the arena */
     size_t at, len;             /* position of the text in the original body */
     bool used;                  /* the reader found an image here */

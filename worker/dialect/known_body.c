@@ -12,10 +12,9 @@
 #include "worker/dialect/dialect.h"
 #include "worker/text/request/chat.h"
 
-enum {
-    WORN_FACTOR = 6,      /* an arena that uses more than 6 times the known bytes */
-    WORN_FREE = 128 << 10 /* plus this number of bytes is replaced */
-};
+/* A known body is replaced if its arena uses more than WORN_FACTOR times the known bytes plus
+ * WORN_FREE bytes. */
+enum { WORN_FACTOR = 6, WORN_FREE = 128 << 10 };
 
 struct known_piece {
     struct str raw;

@@ -35,10 +35,9 @@ struct responses_writer {
     struct str call_id, name, space; /* of the open call; space absent: no namespace */
     struct str seal;                 /* the upstream's seal of the open thought; absent: no seal */
     struct told_seals told;
-    struct grown blank;  /* white space that has not opened a message yet */
-    struct grown output; /* finished items as JSON, separated by commas */
-    struct grown
-        logprobs; /* logprobs of all tokens so far as JSON, separated by commas within a message */
+    struct grown blank;     /* white space that has not opened a message yet */
+    struct grown output;    /* finished items as JSON, separated by commas */
+    struct grown logprobs;  /* JSON of all logprobs so far; commas within a message */
     size_t logprobs_told;   /* bytes of `logprobs` that earlier messages have */
     const char *incomplete; /* why the answer is incomplete; NULL: it is complete */
     bool compacts;          /* the answer is one compaction item with the model's text */

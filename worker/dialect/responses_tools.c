@@ -23,8 +23,7 @@ static bool is_client_search(const struct json *tool)
 struct tools_reader {
     const struct response_tools *given;
     struct tool_list list;
-    struct chat_request
-        *told; /* request that records skipped kinds; NULL: request_find_dropped reports them */
+    struct chat_request *told; /* records skipped kinds; NULL: others record them */
     struct err *e;
 };
 

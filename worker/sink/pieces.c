@@ -51,8 +51,7 @@ static struct head wide_head(struct in *r, unsigned b)
     if (b <= 0xc6)
         return (struct head){read_be(r, (size_t)1 << (b - 0xc4)), 0}; /* bin */
     if (b <= 0xc9)
-        return (struct head){read_be(r, (size_t)1 << (b - 0xc7)) + 1,
-                             0}; /* ext: 1 byte more for its type */
+        return (struct head){read_be(r, (size_t)1 << (b - 0xc7)) + 1, 0}; /* ext, with its type */
     if (b <= 0xd8)
         return (struct head){fixed[b - 0xca], 0};
     if (b <= 0xdb)

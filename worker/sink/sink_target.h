@@ -118,12 +118,12 @@ bool target_is_part(struct str name);
 /* Removes the file that target_write_group wrote, unless the entry is queued. */
 void target_unwrite_group(const struct target *t, uint32_t place, struct str name);
 
-/* Ends the sending of the first file. For kinds. why: the error, after which the file is sent
+/* Ends the sending of the first file; kinds call it. why: the error, after which the file is sent
  * again; NULL: the target has the file. */
 void target_done(struct target *t, const struct err *why);
 
-/* Moves the first file to the end of the queue, since the target rejects only this file. For
- * kinds. */
+/* Moves the first file to the end of the queue; kinds call it if the target rejects only this
+ * file. */
 void target_postpone(struct target *t, const struct err *why);
 
 /* Removes pointed files whose retention has ended, and sums up the others. Call it from time to
