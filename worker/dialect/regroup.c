@@ -91,9 +91,8 @@ const struct json *regroup_calls(struct arena *a, const struct json *messages,
                                  struct regroup_owner owner)
 {
     struct json out = json_empty(JSON_ARRAY); /* the new messages; used after the first move */
-    struct str last = {0}; /* issuer of message `at`, if only tool results follow it */
-    struct json *calls =
-        NULL; /* the growing list of that message's calls; NULL before its first move */
+    struct str last = {0};     /* issuer of message `at`, if only tool results follow it */
+    struct json *calls = NULL; /* that message's growing calls, or NULL */
     uint32_t at = 0;
     size_t room = REGROUP_BLANKS_MAX;
     bool moves = false;

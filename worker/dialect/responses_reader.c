@@ -117,7 +117,7 @@ static struct json first_call_of(const struct json *m, struct str id)
     return *json_at(calls, n);
 }
 
-/* Reads an item_reference: copies that item of the stored answer, and its text only once. */
+/* Reads an item_reference: copies that item of the stored answer. Copies a text only once. */
 static int read_reference(struct responses_reader *r, const struct json *item)
 {
     struct str id = json_string(json_get(item, "id"));
@@ -384,7 +384,7 @@ static int read_trigger(struct responses_reader *r, const struct json *input)
     return 0;
 }
 
-/* Reports whether only the vendor's server runs the item's tool, or obeys the item. */
+/* Reports whether only the vendor's server uses the item. */
 static bool is_foreign(struct str type)
 {
     return str_ends(type, STR("_call")) || str_ends(type, STR("_output")) ||

@@ -41,7 +41,7 @@ static bool same_ids(struct token_span a, struct token_span b)
     return a.n == b.n && (a.n == 0 || memcmp(a.at, b.at, a.n * sizeof(*a.at)) == 0);
 }
 
-/* Records the ids that differ, if places are wanted. got begins at `from` of the true ids. */
+/* Records the ids that differ, if the caller wants them. got begins at `from` of the true ids. */
 static void record_drift_place(struct drift *d, enum drift_kind kind, size_t from,
                                struct token_span got, struct token_span want)
 {
@@ -74,7 +74,7 @@ static void count_drift(struct drift *d, enum drift_kind kind, size_t position,
     record_drift_place(d, kind, kind == DRIFT_SPECIAL_TOKEN_COUNT ? 0 : position, got, want);
 }
 
-static size_t specials(const struct model *m, struct token_span s)
+static size_t count_specials(const struct model *m, struct token_span s)
 {
     size_t n = 0;
 
@@ -83,6 +83,7 @@ static size_t specials(const struct model *m, struct token_span s)
     return n;
 }
 
+/* Reports whether one of n bytes from mask[from] on is set. */
 static bool any_set(const uint8_t *mask, size_t from, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -91,12 +92,13 @@ static bool any_set(const uint8_t *mask, size_t from, size_t n)
     return false;
 }
 
-static void compare(const struct model *m, struct token_span got, struct token_span want,
-                    const uint8_t *mask, struct drift *d)
+/* Compares both sequences run by run, and counts each difference. */
+static void compare_runs(const struct model *m, struct token_span got, struct token_span want,
+                         const uint8_t *mask, struct drift *d)
 {
     size_t i = 0, k = 0;
 
-    if (specials(m, got) != specials(m, want)) {
+    if (count_specials(m, got) != count_specials(m, want)) {
         size_t at = 0;
 
         while (at < got.n && at < want.n && got.at[at] == want.at[at])
@@ -158,7 +160,7 @@ void drift_finish(struct drift_audit *a, struct token_span ids, const uint8_t *m
         if (want.n == ids.n + 1 && (ids.n == 0 || !model_is_special(m, ids.at[ids.n - 1])))
             want.n--;
         if (!same_ids(ids, want))
-            compare(m, ids, want, mask, ret);
+            compare_runs(m, ids, want, mask, ret);
     }
     drift_drop(a);
 }
