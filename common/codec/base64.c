@@ -1,6 +1,5 @@
-/* Base64 (base64.h), strict: the standard alphabet, padded, and the unused bits of the last
- * group must be zero, so that one text means one sequence of bytes. Text may come in pieces
- * (base64_feed): up to three characters wait for the fourth. */
+/* Each sequence of bytes has one text: the unused bits of the last group must be zero. If a text
+ * comes in pieces (base64_feed), up to three characters wait for the fourth. */
 
 #include "common/codec/base64.h"
 
@@ -12,7 +11,7 @@ static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv
 
 enum { VALID = 0x40 };
 
-/* VALID | value of a character of the alphabet, 0 for others. */
+/* VALID | value of each character of the alphabet; 0 for other bytes. */
 static const uint8_t values[256] = {
     ['A'] = 64,  ['B'] = 65,  ['C'] = 66,  ['D'] = 67,  ['E'] = 68,  ['F'] = 69,  ['G'] = 70,
     ['H'] = 71,  ['I'] = 72,  ['J'] = 73,  ['K'] = 74,  ['L'] = 75,  ['M'] = 76,  ['N'] = 77,
@@ -26,7 +25,8 @@ static const uint8_t values[256] = {
     ['/'] = 127,
 };
 
-/* The last group, with one or two '='. Returns the bytes written or -1. */
+/* Decodes the last group, which ends with one or two '='. Returns the number of bytes written, or
+ * -1. */
 static int decode_padded(const uint8_t *p, uint8_t *out)
 {
     uint32_t a = values[p[0]], b = values[p[1]], c = values[p[2]];
@@ -42,7 +42,6 @@ static int decode_padded(const uint8_t *p, uint8_t *out)
     return 2;
 }
 
-/* *ret is how many bytes there are. */
 int base64_decode(struct str text, void *out, size_t *ret)
 {
     const uint8_t *p = (const uint8_t *)text.p;
@@ -73,7 +72,8 @@ int base64_decode(struct str text, void *out, size_t *ret)
     return 0;
 }
 
-/* Decodes whole groups of four letters. */
+/* Decodes whole groups of four characters and appends their bytes. Groups after the padding are an
+ * error. */
 static int feed_groups(struct base64_reader *r, struct str groups, struct buf *out)
 {
     size_t n;
@@ -87,7 +87,6 @@ static int feed_groups(struct base64_reader *r, struct str groups, struct buf *o
     return 0;
 }
 
-/* -1 for anything behind the padding, too. */
 int base64_feed(struct base64_reader *r, struct str piece, struct buf *out)
 {
     size_t whole;
@@ -114,7 +113,6 @@ int base64_finish(const struct base64_reader *r)
     return r->n == 0 ? 0 : -1;
 }
 
-/* Encodes n bytes and pads the last group with '='. */
 void base64_encode(const void *bytes, size_t n, char *out)
 {
     const uint8_t *p = bytes;

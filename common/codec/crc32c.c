@@ -1,5 +1,5 @@
-/* CRC-32C (crc32c.h) by the processor's instruction where there is one, else by tables, eight
- * bytes a step. Both give the same; tests hold one against the other. */
+/* If the processor has no instruction for CRC-32C, tables process eight bytes in each step
+ * ("slicing by 8"). Tests compare both ways. */
 
 #include "common/codec/crc32c.h"
 
@@ -17,7 +17,6 @@ enum { REFLECTED_POLY = 0x82f63b78 };
 static uint32_t table[8][256]; /* table[k][b]: byte b followed by k zero bytes */
 static pthread_once_t table_once = PTHREAD_ONCE_INIT;
 
-/* Made once, at the first use. */
 static void make_table(void)
 {
     for (uint32_t b = 0; b < 256; b++) {
@@ -33,7 +32,6 @@ static void make_table(void)
     }
 }
 
-/* The way without the instruction. */
 uint32_t crc32c_table(uint32_t crc, const void *bytes, size_t n)
 {
     const uint8_t *p = bytes;

@@ -1,6 +1,6 @@
 /*
- * CRC-32C (Castagnoli, polynomial 0x1EDC6F41 reflected, RFC 3720 appendix B.4), by the SSE4.2
- * instruction where the machine has it. Pure.
+ * CRC-32C (Castagnoli, polynomial 0x1EDC6F41 reflected, RFC 3720 appendix B.4). Uses the SSE4.2
+ * instruction if the processor has it. Pure.
  */
 #ifndef RG_CODEC_CRC32C_H
 #define RG_CODEC_CRC32C_H
@@ -8,10 +8,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The checksum of n bytes; `crc` is 0 for the first piece, then the result of the piece before. */
+/* Returns the checksum of n bytes. `crc` is 0 for the first piece of a text, and the previous
+ * result for each further piece. */
 uint32_t crc32c(uint32_t crc, const void *bytes, size_t n);
 
-/* Computes the sum by table on every machine, for tests. */
+/* Computes the same checksum by tables on every processor. For tests. */
 uint32_t crc32c_table(uint32_t crc, const void *bytes, size_t n);
 
 #endif

@@ -1,6 +1,5 @@
-/* Typed members of a JSON object with errors that contain the name, the value and what is allowed
- * (fields.h). Absent and null members leave *ret, the default, unchanged. Values in errors are cut
- * to SHOWN_BYTES, at a character's border. */
+/* Typed members of a JSON object (fields.h). Absent and null members leave *ret unchanged. Values
+ * in errors have at most SHOWN_BYTES, and end with a whole character. */
 
 #include "common/codec/fields.h"
 
@@ -26,7 +25,6 @@ static const char *field_path(const struct field_reader *f)
     return f->where ? f->where : "";
 }
 
-/* An error about a member, with where it stands in front of its name. */
 int fields_fault(struct field_reader *f, const char *name, const char *fmt, ...)
 {
     char full[128], text[256];
@@ -39,7 +37,7 @@ int fields_fault(struct field_reader *f, const char *name, const char *fmt, ...)
     return err_field(f->e, full, "%s %s", full, text);
 }
 
-/* The value is not what is allowed. */
+/* Fails because the value is not one of those that `allowed` describes. Returns -1. */
 static int fault_value(struct field_reader *f, const char *name, const struct json *v,
                        const char *allowed)
 {
@@ -49,7 +47,8 @@ static int fault_value(struct field_reader *f, const char *name, const struct js
     return field_bad(full, v, allowed, f->e);
 }
 
-/* Reports the unknown member; `of` as in fields_known. */
+/* Fails with the unknown name, the nearest one and all known ones. `of`: as in fields_known.
+ * Returns -1. */
 static int fault_unknown(struct field_reader *f, const char *of, struct str name,
                          const char *const known[], size_t n)
 {
@@ -69,7 +68,6 @@ static int fault_unknown(struct field_reader *f, const char *of, struct str name
     return -1;
 }
 
-/* Every member of the object must be one of `known`. */
 int fields_known(struct field_reader *f, const char *of, const char *const known[], size_t n)
 {
     for (uint32_t i = 0; json_is(f->body, JSON_OBJECT) && i < f->body->n; i++) {
@@ -84,7 +82,6 @@ int fields_known(struct field_reader *f, const char *of, const char *const known
     return 0;
 }
 
-/* Reads an integer from min to max. */
 int fields_integer(struct field_reader *f, const char *name, int64_t min, int64_t max, int64_t *ret)
 {
     const struct json *v = find_field(f, name);
@@ -99,7 +96,6 @@ int fields_integer(struct field_reader *f, const char *name, int64_t min, int64_
     return 0;
 }
 
-/* Finite, from min to max. */
 int fields_number(struct field_reader *f, const char *name, double min, double max, double *ret)
 {
     const struct json *v = find_field(f, name);
@@ -114,7 +110,6 @@ int fields_number(struct field_reader *f, const char *name, double min, double m
     return 0;
 }
 
-/* One of some words; *ret is which. */
 int fields_word(struct field_reader *f, const char *name, const char *const words[], size_t n,
                 unsigned *ret)
 {
@@ -135,7 +130,6 @@ int fields_word(struct field_reader *f, const char *name, const char *const word
     return fault_value(f, name, v, allowed);
 }
 
-/* A string, not longer than max bytes. */
 int fields_text(struct field_reader *f, const char *name, size_t max, struct str *ret)
 {
     const struct json *v = find_field(f, name);
@@ -150,7 +144,6 @@ int fields_text(struct field_reader *f, const char *name, size_t max, struct str
     return 0;
 }
 
-/* Reads true or false. */
 int fields_bool(struct field_reader *f, const char *name, bool *ret)
 {
     const struct json *v = find_field(f, name);
@@ -163,7 +156,6 @@ int fields_bool(struct field_reader *f, const char *name, bool *ret)
     return 0;
 }
 
-/* Only that it is an object; its members are read by another reader. */
 int fields_object(struct field_reader *f, const char *name)
 {
     const struct json *v = find_field(f, name);
@@ -198,7 +190,7 @@ static struct str cut_shown(struct str s)
     return str_sub(head, 0, utf8_valid_len(head));
 }
 
-/* A value as an error shows it. */
+/* Returns the value as an error shows it: ret->text, or a constant text. */
 static const char *field_show(const struct json *v, struct field_shown *ret)
 {
     struct str text = cut_shown(json_text(v));
@@ -240,7 +232,6 @@ int field_bad(const char *name, const struct json *v, const char *allowed, struc
     return err_field(e, name, "%s must be %s, not %s", name, allowed, field_show(v, &shown));
 }
 
-/* An unknown name, with the nearest and all known ones. */
 int field_unknown(const char *what, const char *path, const char *near, struct str known,
                   struct err *e)
 {

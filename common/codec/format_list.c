@@ -1,6 +1,6 @@
 #include "common/codec/format_list.h"
 
-/* One string literal per row. */
+/* The compiler joins one string literal for each row. The text begins with a comma and a space. */
 const char format_list[] =
 #define X(id, name, type, symbol) ", " name
 #define X_HIDDEN(id, name, type, symbol)

@@ -1,4 +1,4 @@
-/* The names of the formats of exports that clients may use, "json, msgpack, ...". */
+/* The names of the export formats that clients may request, as "json, msgpack, ...". */
 #ifndef RG_CODEC_FORMAT_LIST_H
 #define RG_CODEC_FORMAT_LIST_H
 

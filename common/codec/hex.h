@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-/* The value of a hexadecimal digit of either case, or -1. */
+/* Returns the value of a hexadecimal digit in upper or lower case, or -1. */
 static inline int hex_value(char c)
 {
     if (c >= '0' && c <= '9')
@@ -15,7 +15,7 @@ static inline int hex_value(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Writes 2 * n lower-case digits. Returns their end. */
+/* Writes 2 * n lower-case digits, without a NUL. Returns the position after the last digit. */
 static inline char *hex_write(char *to, const unsigned char *bytes, size_t n)
 {
     static const char digits[] = "0123456789abcdef";

@@ -1,4 +1,4 @@
-/* What a value of the control plane may be (input_value.h), by its kind: the errors name the field,
+/* Checks of values of the control plane (input_value.h), one for each kind. Errors name the field,
  * the value and what is allowed. Null in a body means "not given". */
 
 #include "common/codec/input_value.h"
@@ -13,7 +13,7 @@
 
 enum { VERSION_MAX = 256 };
 
-/* The error of a number that is none, or lies outside of its range. */
+/* Fails because the value is not a number, or is out of its range. Returns -1. */
 static int bad_range(const struct input_rule *in, const struct json *v, struct err *e)
 {
     bool whole = in->kind == INPUT_KIND_INTEGER;
@@ -26,7 +26,7 @@ static int bad_range(const struct input_rule *in, const struct json *v, struct e
 
 /* --- one value --- */
 
-/* A number that came as text (a query, or a body whose option may also be one). */
+/* Returns the number that a text of a query spells. Returns v itself if it is not such a text. */
 static const struct json *to_number(struct arena *a, const struct json *v, bool as_text)
 {
     const struct json *n = NULL;
@@ -38,7 +38,7 @@ static const struct json *to_number(struct arena *a, const struct json *v, bool 
     return n;
 }
 
-/* An integer or number within its range. */
+/* Checks that the value is a number, or an integer, within its range. */
 static int check_number(struct arena *a, const struct input_rule *in, const struct json *given,
                         bool as_text, struct err *e)
 {
@@ -52,7 +52,7 @@ static int check_number(struct arena *a, const struct input_rule *in, const stru
     return 0;
 }
 
-/* A text within its length in bytes. */
+/* Checks that the value is a text within its limits in bytes. */
 static int check_text(const struct input_rule *in, const struct json *v, struct err *e)
 {
     char allowed[64];
@@ -82,7 +82,8 @@ static int check_choice(const struct input_rule *in, const struct json *v, struc
     return field_bad(in->name, v, allowed, e);
 }
 
-/* Checks a switch. In a query the name alone means true, and a reader may allow further words. */
+/* Checks a switch. An empty text is true, because a query may have the name alone. Readers of
+ * single options may allow further words. */
 static int check_switch(const struct input_rule *in, const struct json *v, struct err *e)
 {
     static const char *const words[] = {"on", "off", "true", "false", "1", "0", ""};
@@ -94,7 +95,7 @@ static int check_switch(const struct input_rule *in, const struct json *v, struc
     return json_is(v, JSON_BOOL) ? 0 : field_bad(in->name, v, "on or off", e);
 }
 
-/* An object of texts and numbers. */
+/* Checks that the value is an object of texts and numbers. */
 static int check_labels(const struct input_rule *in, const struct json *v, struct err *e)
 {
     if (!json_is(v, JSON_OBJECT))
@@ -112,7 +113,8 @@ static int check_labels(const struct input_rule *in, const struct json *v, struc
     return 0;
 }
 
-/* A weight version: an integer or a short name. */
+/* Checks a weight version: an integer of 0 or more, or a text of at most VERSION_MAX bytes. A text
+ * that begins like a negative number is refused. */
 static int check_weights(const struct input_rule *in, const struct json *v, struct err *e)
 {
     struct str text = json_string(v);
@@ -127,7 +129,7 @@ static int check_weights(const struct input_rule *in, const struct json *v, stru
                      e);
 }
 
-/* A list of texts, none of them empty. */
+/* Checks that the value is a list of texts that are not empty. */
 static int check_texts(const struct input_rule *in, const struct json *v, struct err *e)
 {
     char allowed[64];
@@ -143,7 +145,7 @@ static int check_texts(const struct input_rule *in, const struct json *v, struct
     return 0;
 }
 
-/* Letters, digits and the few marks that names have. */
+/* Reports whether the text has only letters, digits and the marks that names may have. */
 static bool is_name_text(struct str s)
 {
     for (size_t i = 0; i < s.len; i++) {
@@ -156,8 +158,8 @@ static bool is_name_text(struct str s)
     return s.len > 0;
 }
 
-/* A '=' parts name and value. Without one the whole is a name, of plain letters: "group:1" is a
- * slip, which would find nothing. */
+/* Checks a filter, NAME=VALUE or NAME. A name alone must have plain letters: "group:1" is a typing
+ * error, and would match nothing. */
 static int check_filter(const struct input_rule *in, const struct json *v, struct err *e)
 {
     struct str given = json_string(v);
@@ -170,7 +172,7 @@ static int check_filter(const struct input_rule *in, const struct json *v, struc
 
 /* --- sampling parameters --- */
 
-/* Names the nearest and all known sampling parameters. */
+/* Fails with the nearest sampling parameter and all known ones. Returns -1. */
 static int unknown_parameter(const char *where, struct str given, struct err *e)
 {
     struct nearest near = nearest_to(given);
@@ -191,7 +193,8 @@ static int unknown_parameter(const char *where, struct str given, struct err *e)
     return -1;
 }
 
-/* Checks the type only: the handler asks the engine which members are allowed. */
+/* Checks that engine_extra is an object or null. The handler checks its members against the engine.
+ */
 static int check_extra(const struct json *v, struct err *e)
 {
     return json_is_null(v) || json_is(v, JSON_OBJECT)
@@ -199,7 +202,8 @@ static int check_extra(const struct json *v, struct err *e)
                : field_bad("sampling_params." SAMPLING_ENGINE_EXTRA, v, "an object", e);
 }
 
-/* Sets each parameter into a scratch value: the setter's own checks apply. */
+/* Checks an object of sampling parameters: sets each one in a scratch struct, so that the setter's
+ * checks apply. */
 static int check_sampling(const struct json *given, struct err *e)
 {
     struct sampling unused = SAMPLING_DEFAULTS;
@@ -217,7 +221,7 @@ static int check_sampling(const struct json *given, struct err *e)
     return rc;
 }
 
-/* One of them, by its own name. */
+/* Checks one sampling parameter in the same way. */
 static int check_parameter(struct arena *a, const char *name, const struct json *v, struct err *e)
 {
     struct sampling unused = SAMPLING_DEFAULTS;
@@ -225,7 +229,8 @@ static int check_parameter(struct arena *a, const char *name, const struct json 
     return sampling_set(a, &unused, str_cstr(name), v, e);
 }
 
-/* A lock on a name that no call has would lock nothing, and say nothing. */
+/* Checks a list of names of sampling parameters. An unknown name is an error, because it would lock
+ * nothing without a message. */
 static int check_locks(const struct input_rule *in, const struct json *v, struct err *e)
 {
     if (!json_is(v, JSON_ARRAY))
@@ -247,7 +252,6 @@ static int check_locks(const struct input_rule *in, const struct json *v, struct
     return 0;
 }
 
-/* Null in a body means "not given", but for the version, which it takes back. */
 int input_value_check(struct arena *a, const struct input_rule *in, const struct json *v,
                       bool as_text, struct err *e)
 {

@@ -1,6 +1,6 @@
 /*
- * The kinds of values in control-plane requests, for the tables that requests are checked against
- * (worker/plane/api/inputs.def, common/codec/session_options.def). Pure.
+ * Kinds of values in requests of the control plane. The tables that requests are checked against
+ * (worker/plane/api/inputs.def, common/codec/session_options.def) name these kinds. Pure.
  */
 #ifndef RG_CODEC_INPUT_VALUE_H
 #define RG_CODEC_INPUT_VALUE_H
@@ -27,22 +27,23 @@ enum input_kind {
     INPUT_KIND_REPORTS,  /* a list of objects (worker/plane/control/logprobs.c reads them) */
     INPUT_KIND_LABELS,   /* an object of texts and numbers */
     INPUT_KIND_SAMPLING, /* an object of sampling parameters */
-    INPUT_KIND_PARAMETER, /* a sampling parameter, which its own name says */
+    INPUT_KIND_PARAMETER, /* the sampling parameter that has the rule's name */
     INPUT_KIND_WEIGHTS,   /* a version of weights: an integer from 0, a text or null */
     INPUT_KIND_TEXTS,     /* a list of at most max texts that are not empty */
     INPUT_KIND_FILTER,    /* NAME=VALUE or NAME */
-    INPUT_KIND_HIDDEN,    /* between workers; not listed for clients */
+    INPUT_KIND_HIDDEN,    /* a value that workers send each other; not listed for clients */
 };
 
 struct input_rule {
     const char *name;
     enum input_kind kind;
     double min, max;
-    const char *choices; /* "a, b" of a NAME */
+    const char *choices; /* allowed values of INPUT_KIND_NAME, as "a, b" */
 };
 
-/* Holds a value against its rule `in`. as_text: numbers may have come as text (a query). 0, or -1
- * and ERR_INVALID with the rule's name (of sampling parameters: theirs). */
+/* Checks a value against a rule. A null value is accepted. `as_text`: a number may be a text,
+ * because the value comes from a query. Returns 0, or -1 and ERR_INVALID with the rule's name.
+ * Errors of sampling parameters have the parameter's name. */
 int input_value_check(struct arena *a, const struct input_rule *in, const struct json *v,
                       bool as_text, struct err *e);
 
