@@ -1,19 +1,18 @@
 /*
- * The reader goes over the text once. Values of open containers wait on a stack and are copied to
- * the arena when their container closes, so each container's values lie in one piece. Members lie
- * as key, value, key, value, which is struct json_member:
+ * The reader passes over the text once. Values of open containers are on a stack. When a container
+ * closes, its values are copied to the arena, so they are contiguous. The members key, value, key,
+ * value have the layout of struct json_member:
  *
  *   text    {"a": [1, 2], "b": 3}
- *   stack   1  2            at "]": both go to the arena, an array of two is the value of "a"
- *   stack   a  [2]  b  3    at "}": all four go to the arena, an object of two members
+ *   stack   1  2            at "]": both are copied to the arena as the array of "a"
+ *   stack   a  [2]  b  3    at "}": all four are copied to the arena as an object of two members
  *
- * Strings without escapes stay in the text. Those with escapes are decoded one after the other into
- * one buffer. Together they are not longer than the text that follows the first one's start. Runs
- * of plain bytes, which most of a body is, are found 16 bytes at a time. json_value.c reads values,
- * json_write.c writes them.
+ * Strings without escapes stay in the text. Those with escapes are decoded into one buffer. It
+ * needs no more bytes than the text from the first such string on. Most of a body is runs of plain
+ * bytes, which are found 16 bytes at a time. json_value.c reads values, json_write.c writes them.
  *
- * A text that begins like an earlier one is read from an item of a list on (json_trace.h). The
- * reader's state there is its stack and its use of the arena.
+ * If a text begins like an earlier one, parsing can begin at an item of a list (json_trace.h). The
+ * reader's state at that item is its stack and its use of the arena.
  */
 #include "common/codec/json.h"
 
@@ -38,7 +37,7 @@ int json_fail(struct json_reader *r, const char *at, const char *what)
     return err_set(r->e, ERR_INVALID, "JSON: %s at byte %zu", what, json_place(r, at));
 }
 
-/* Whether a text is a form as browsers and `curl -d a=b` send it: NAME=... */
+/* Reports whether a text is a form (NAME=...), as browsers and `curl -d a=b` send it. */
 static bool is_form(struct str text)
 {
     size_t n = 0;
@@ -50,7 +49,8 @@ static bool is_form(struct str text)
     return n > 0 && n < text.len && text.p[n] == '=';
 }
 
-/* The cause of an unexpected character, if it is one of the usual mistakes. */
+/* Returns the cause of an unexpected character, if it is a usual mistake. `first`: it is the first
+ * byte of the text. */
 static const char *name_mistake(struct str text, bool first)
 {
     static const struct {
@@ -97,14 +97,15 @@ static inline void skip_json_space(struct json_reader *r)
         r->at++;
 }
 
-/* The next byte after white space, not consumed; 0 at the end (a NUL is never expected). */
+/* Returns the next byte after white space without consuming it. Returns 0 at the end, because no
+ * NUL is ever expected. */
 static inline char peek_byte(struct json_reader *r)
 {
     skip_json_space(r);
     return r->at < r->end ? *r->at : 0;
 }
 
-/* A place on the stack of values that wait for their container. */
+/* Adds a slot to the stack of values whose container is open. */
 static inline struct json *push_value(struct json_reader *r)
 {
     if (r->n == r->cap) {
@@ -116,7 +117,7 @@ static inline struct json *push_value(struct json_reader *r)
 
 /* --- strings --- */
 
-/* The first byte at or after p that is not plain, or end. */
+/* Returns the first byte at or after p that is not plain, or end. */
 static inline const char *plain_run(const char *p, const char *end)
 {
 #ifdef __SSE2__
@@ -133,7 +134,7 @@ static inline const char *plain_run(const char *p, const char *end)
     return p;
 }
 
-/* A string, r->at at its opening quote. */
+/* Reads a string, with r->at at its opening quote. */
 static int read_json_string(struct json_reader *r, struct json *ret)
 {
     const char *start = ++r->at;
@@ -161,7 +162,7 @@ static inline bool digit_at(const struct json_reader *r)
     return r->at < r->end && (unsigned)(*r->at - '0') < 10;
 }
 
-/* Reads one digit or more. */
+/* Passes the digits at r->at. Fails if there is not one. */
 static int read_digits(struct json_reader *r)
 {
     if (!digit_at(r))
@@ -171,7 +172,7 @@ static int read_digits(struct json_reader *r)
     return 0;
 }
 
-/* Checks the form and keeps the text: no digit is lost. */
+/* Checks the form of a number and keeps its text, so that no digit is lost. */
 static int read_number_text(struct json_reader *r, struct json *ret)
 {
     const char *start = r->at;
@@ -210,7 +211,8 @@ static int read_literal(struct json_reader *r, struct str word, struct json *ret
 
 /* --- containers --- */
 
-/* One level deeper; also the place where a long parse notices that it is cancelled. */
+/* Enters a container, with r->at at its bracket. A long parse checks here whether it is cancelled.
+ */
 static int enter_level(struct json_reader *r)
 {
     if (++r->depth > JSON_DEPTH_MAX)
@@ -221,7 +223,8 @@ static int enter_level(struct json_reader *r)
     return 0;
 }
 
-/* Moves the values from `base` on to the arena. */
+/* Moves the values of the stack from `base` on to the arena. Returns NULL if there are no values.
+ */
 static struct json *move_values(struct json_reader *r, size_t base)
 {
     size_t bytes = (r->n - base) * sizeof(struct json);
@@ -242,7 +245,8 @@ static int fail_budget(const struct json_reader *r)
                    r->arena->max_bytes);
 }
 
-/* The stack has grown: whether the arena's budget holds it, too. */
+/* Checks whether the arena's budget holds the values on the stack, too. Only every CHECK_EVERY
+ * values. */
 static int check_stack(struct json_reader *r)
 {
     size_t waiting = r->n * sizeof(*r->stack);
@@ -252,13 +256,13 @@ static int check_stack(struct json_reader *r)
     r->check_at = r->n + CHECK_EVERY;
     if (r->arena->max_bytes == 0 || r->arena->used_bytes + waiting <= r->arena->max_bytes)
         return 0;
-    r->arena->used_bytes += waiting; /* over the budget from here on */
+    r->arena->used_bytes += waiting; /* the arena counts as over its budget from now on */
     return fail_budget(r);
 }
 
-/* Records a mark after an item of the followed list. Only objects have an end of their own. An
- * object with members has just been compared with the budget; any other item would need that
- * comparison again when reading goes on from the mark. */
+/* Records a mark after an item of the followed list. Only an object shows its own end, so other
+ * items end the marks. An object without members ends them, too: the budget was not just checked,
+ * so parsing from the mark could differ. */
 static void mark_item(struct json_reader *r, const struct json *item)
 {
     struct json_trace *t = r->trace;
@@ -282,7 +286,7 @@ static int read_array_item(struct json_reader *r)
     return 0;
 }
 
-/* The items behind one that was read. */
+/* Reads the remaining items of an array. */
 static int read_more_items(struct json_reader *r)
 {
     while (peek_byte(r) == ',') {
@@ -295,7 +299,7 @@ static int read_more_items(struct json_reader *r)
     return 0;
 }
 
-/* Its items are those on the stack from `base` on. */
+/* Ends an array, whose items are on the stack from `base` on. */
 static int end_array(struct json_reader *r, size_t base, struct json *ret)
 {
     if (peek_byte(r) != ']')
@@ -307,7 +311,7 @@ static int end_array(struct json_reader *r, size_t base, struct json *ret)
     return arena_over(r->arena) ? fail_budget(r) : 0;
 }
 
-/* Reads [...]; r->at is at the bracket. */
+/* Reads [...], with r->at at the bracket. */
 static int read_array(struct json_reader *r, struct json *ret)
 {
     size_t base = r->n;
@@ -319,8 +323,8 @@ static int read_array(struct json_reader *r, struct json *ret)
     return end_array(r, base, ret);
 }
 
-/* Whether the value of this member of the text's object is the list that is followed. A second one
- * would replace it: then nothing is known of either. */
+/* Reports whether this member of the text's object is the list that is followed. A second such key
+ * would replace the list, so all marks are dropped then. */
 static bool begins_list(struct json_reader *r, const struct json *key)
 {
     struct json_trace *t = r->trace;
@@ -354,7 +358,7 @@ static int read_member_value(struct json_reader *r, const struct json *key, stru
     return rc;
 }
 
-/* Key and value, both on the stack. */
+/* Reads key and value and adds both to the stack. */
 static int read_object_member(struct json_reader *r)
 {
     struct json key = {0}, value;
@@ -373,7 +377,7 @@ static int read_object_member(struct json_reader *r)
     return 0;
 }
 
-/* Refuses an object with the same key twice: a control-plane body could be obeyed by half only. */
+/* Fails because an object has a key twice: only half of such a request would be obeyed. */
 static int fail_twice(struct json_reader *r)
 {
     enum { SHOWN = 64 };
@@ -395,7 +399,8 @@ static int read_object_members(struct json_reader *r)
     }
 }
 
-/* Its members are on the stack from `base` on; duplicate keys are merged as Python's dict does. */
+/* Ends an object, whose members are on the stack from `base` on. Duplicate keys are merged as in
+ * Python's dict. */
 static int end_object(struct json_reader *r, size_t base, struct json *ret)
 {
     struct json_member *members;
@@ -421,7 +426,7 @@ static int end_object(struct json_reader *r, size_t base, struct json *ret)
     return arena_over(r->arena) ? fail_budget(r) : 0;
 }
 
-/* Reads {...}; r->at is at the brace. */
+/* Reads {...}, with r->at at the brace. */
 static int read_object(struct json_reader *r, struct json *ret)
 {
     size_t base = r->n;
@@ -433,7 +438,7 @@ static int read_object(struct json_reader *r, struct json *ret)
     return end_object(r, base, ret);
 }
 
-/* The value that begins at the next byte, of any kind. */
+/* Reads the next value, of any kind. */
 static int read_any_value(struct json_reader *r, struct json *ret)
 {
     switch (peek_byte(r)) {
@@ -466,7 +471,7 @@ static int read_any_value(struct json_reader *r, struct json *ret)
     }
 }
 
-/* --- reading on --- */
+/* --- parsing from a known state --- */
 
 static void push_all(struct json_reader *r, const struct json *values, size_t n)
 {
@@ -474,7 +479,7 @@ static void push_all(struct json_reader *r, const struct json *values, size_t n)
         *push_value(r) = values[i];
 }
 
-/* The reader as it was when it had read so much of the same text. */
+/* Sets the reader to its state at the mark of `k`. */
 static void restore_state(struct json_reader *r, const struct json_known *k)
 {
     size_t bytes = r->before + (size_t)(r->end - r->start);
@@ -494,7 +499,7 @@ static void restore_state(struct json_reader *r, const struct json_known *k)
     r->arena->used_bytes += k->used_bytes;
 }
 
-/* The object of which all is known up to an item of its list. */
+/* Reads the rest of an object whose members are known up to an item of its list. */
 static int read_known_object(struct json_reader *r, const struct json_known *k, struct json *ret)
 {
     struct json list;
@@ -518,7 +523,8 @@ static int read_known_object(struct json_reader *r, const struct json_known *k, 
     return end_object(r, 0, ret);
 }
 
-/* The text must be UTF-8 and hold one value. `known`: what stood before it, or NULL. */
+/* Reads a text, which must be UTF-8 and hold one value. `known`: the state at the start of the
+ * text, or NULL. */
 static int parse_text(struct json_reader *r, struct str text, const struct json_known *known,
                       const struct json **ret)
 {

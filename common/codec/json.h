@@ -1,14 +1,15 @@
 /*
- * JSON (RFC 8259), read strictly into an arena as a tree that keeps what the text said.
- * - Numbers keep their text (json_text); nothing is rounded. Helpers convert on request.
- * - Strings are UTF-8. \u0000 is kept. A lone surrogate escape is kept as its three-byte form
- *   (what Python's "surrogatepass" writes), or becomes U+FFFD where the caller asks for that. The
- *   string and the value that was parsed are flagged JSON_SURROGATE.
- *   Strings without escapes are slices of the input: the input must outlive the tree.
- * - Raw input must be valid UTF-8 (no overlongs, no encoded surrogates), no BOM.
- * - Duplicate keys: the last value wins, at the place of the first, as Python's dict does.
- * - Nesting deeper than JSON_DEPTH_MAX, garbage after the value, [1,] etc. are errors with offset.
- * Values are immutable once parsed; builders below make values in an arena for tests and templates.
+ * JSON (RFC 8259), read strictly into a tree in an arena. The tree keeps what the text said:
+ * - Numbers keep their text (json_text). Nothing is rounded. Functions convert on request.
+ * - Strings are UTF-8; \u0000 is allowed. The string and the parsed value of a lone surrogate
+ *   escape get the flag JSON_SURROGATE. Its three-byte form is kept, as Python's "surrogatepass"
+ *   writes it. json_parse_replacing writes U+FFFD instead.
+ * - Strings without escapes are slices of the input. The input must outlive the tree.
+ * - Raw input must be valid UTF-8 (no overlongs, no encoded surrogates) without BOM.
+ * - Duplicate keys: the last value takes the position of the first, as in Python's dict.
+ * - Nesting deeper than JSON_DEPTH_MAX, text after the value and [1,] are errors with an offset.
+ *
+ * Parsed values are immutable. The functions json_make_* make values in an arena.
  */
 #ifndef RG_CODEC_JSON_H
 #define RG_CODEC_JSON_H
@@ -38,10 +39,10 @@ struct json_member;
 struct json {
     uint8_t kind;  /* enum json_kind */
     uint8_t flags; /* JSON_TRUE for true; JSON_SURROGATE */
-    uint32_t n;    /* bytes of text, items or members */
+    uint32_t n;    /* number of bytes of text, of items or of members */
 
     union {
-        const char *text;            /* NUMBER: as written; STRING: decoded */
+        const char *text;            /* NUMBER: as written. STRING: decoded, without a NUL */
         struct json *items;          /* ARRAY: n values */
         struct json_member *members; /* OBJECT: n members in order */
     };
@@ -52,28 +53,30 @@ struct json_member {
     struct json value;
 };
 
-/* Parses exactly one value from text. *ret points into the arena. On error e (ERR_INVALID) names
- * the byte offset and cause; ERR_BODY_TOO_LARGE: the arena's budget does not hold the values. */
+/* Parses text that holds exactly one value. *ret points into the arena. Fails with ERR_INVALID,
+ * which has the cause and the byte offset. Fails with ERR_BODY_TOO_LARGE if the values exceed the
+ * arena's budget. */
 int json_parse(struct arena *a, struct str text, const struct json **ret, struct err *e);
 
-/* Like json_parse, but U+FFFD takes the place of each lone surrogate: for texts of messages. */
+/* Parses like json_parse, but replaces each lone surrogate with U+FFFD. For texts of messages. */
 int json_parse_replacing(struct arena *a, struct str text, const struct json **ret, struct err *e);
 
-/* Parses like json_parse, but a duplicate key in one object is an error that names it. For
- * requests, whose duplicates must not be dropped silently. */
+/* Parses like json_parse, but refuses a duplicate key in an object and names it. For requests,
+ * whose values must not be dropped silently. */
 int json_parse_once(struct arena *a, struct str text, const struct json **ret, struct err *e);
 
-/* --- reading; all accept NULL and answer NULL / false / absent --- */
+/* --- reading: all functions accept NULL, which means an absent value --- */
 
-/* The member's value or NULL (absent, or v is no object). */
+/* Returns the member's value. NULL: the member is absent, or v is not an object. */
 const struct json *json_get_str(const struct json *v, struct str key);
 
 static inline const struct json *json_get(const struct json *v, const char *key)
 {
-    return json_get_str(v, str_cstr(key)); /* the length of a literal is known here */
+    return json_get_str(v, str_cstr(key)); /* the compiler knows the length of a literal */
 }
 
-/* Looks up n keys in one pass: ret[i] is the value of names[i], or NULL. */
+/* Looks up n keys in one pass. Sets ret[i] to the value of names[i], or to NULL. If a key occurs
+ * twice, the first one counts. */
 void json_get_each(const struct json *v, const struct str *names, size_t n,
                    const struct json **ret);
 
@@ -82,7 +85,8 @@ static inline bool json_is(const struct json *v, enum json_kind kind)
     return v && v->kind == kind;
 }
 
-/* Bytes of the keys, strings and numbers in v; counting stops at `enough`. */
+/* Returns the bytes of the keys, strings and numbers in v, and one for each item or member. Stops
+ * counting at `enough`. For limits. */
 size_t json_text_bytes(const struct json *v, size_t enough);
 
 /* Reports whether the value is absent or null. */
@@ -96,7 +100,7 @@ static inline bool json_is_true(const struct json *v)
     return v && v->kind == JSON_BOOL && (v->flags & JSON_TRUE);
 }
 
-/* Text of a string or a number; absent (p NULL) for other kinds. */
+/* Returns the text of a string or a number. Absent (p is NULL) for other kinds. */
 static inline struct str json_text(const struct json *v)
 {
     if (!v || (v->kind != JSON_STRING && v->kind != JSON_NUMBER))
@@ -104,30 +108,30 @@ static inline struct str json_text(const struct json *v)
     return str_of(v->text, v->n);
 }
 
-/* The string's bytes, or absent when v is no string. */
+/* Returns the string's bytes. Absent (p is NULL) if v is not a string. */
 static inline struct str json_string(const struct json *v)
 {
     return json_is(v, JSON_STRING) ? str_of(v->text, v->n) : (struct str){0};
 }
 
-/* Item i of an array, or NULL. */
+/* Returns item i of an array, or NULL. */
 static inline const struct json *json_at(const struct json *v, size_t i)
 {
     return json_is(v, JSON_ARRAY) && i < v->n ? &v->items[i] : NULL;
 }
 
-/* A number without fraction or exponent (or one whose value is integral: 1.0, 1e3) that fits;
- * 0 / -1. */
+/* Converts a number whose value is an integer (12, 1.0, 1e3). Returns 0, or -1 if it is not one or
+ * exceeds 64 bits. */
 int json_to_i64(const struct json *v, int64_t *ret);
 
-/* Nearest double of a number; 0 / -1 when v is no number or overflows. */
+/* Converts a number to the nearest double. Returns 0, or -1 if v is not a number or overflows. */
 int json_to_double(const struct json *v, double *ret);
 
-/* Returns the number that the member of that name is, or 0. */
+/* Returns the number of the named member. 0: the member is absent or not a number. */
 double json_number_of(const struct json *v, const char *name);
 
-/* Equal as JSON values: objects regardless of member order, numbers by value (1 = 1.0 = 1e0,
- * exact for integers of any size), strings by bytes. */
+/* Compares two values; both may be NULL. The order of members does not matter. Numbers are equal by
+ * value (1 = 1.0 = 1e0), exactly for integers of any size. Strings are equal by bytes. */
 bool json_equal(const struct json *a, const struct json *b);
 
 /* --- making values in an arena --- */
@@ -137,19 +141,20 @@ struct json json_make_i64(struct arena *a, int64_t v);
 
 /* --- writing (compact, no spaces) --- */
 
-/* Appends "..." with escapes for quotes, backslash and controls; other bytes as they are. Lone
- * surrogates (three-byte form) become \udXXX so that the output stays valid JSON. */
+/* Appends the string in quotes, with escapes for quotes, backslashes and control bytes. Other bytes
+ * are copied. Lone surrogates (in three-byte form) become \udXXX, so that the output is valid JSON.
+ */
 void json_write_string(struct buf *b, struct str s);
 
-/* Appends the value; numbers as their text. */
+/* Appends the value. Numbers keep their text. */
 void json_write(struct buf *b, const struct json *v);
 
-/* Shortest text that reads back to the same double ("1.5", "1e+16" as Python's repr); NaN and
- * infinities become null. */
+/* Appends the shortest text that reads back to the same double ("1.5", "1e+16" as Python's repr).
+ * NaN and infinities become null. */
 void json_write_double(struct buf *b, double d);
 
 /*
- * struct json_out: writes JSON text without building a tree; puts commas by itself.
+ * struct json_out: writes JSON text without a tree, and adds the commas.
  *     struct json_out o = json_out_to(&buf);
  *     json_out_obj(&o); json_out_key(&o, "n"); json_out_i64(&o, 3); json_out_end_obj(&o);
  */
@@ -173,20 +178,20 @@ void json_out_cstr(struct json_out *o, const char *s);
 void json_out_i64(struct json_out *o, int64_t v);
 void json_out_double(struct json_out *o, double v);
 void json_out_seconds(struct json_out *o,
-                      uint64_t ms); /* ms / 1000, like json_out_double but faster */
+                      uint64_t ms); /* ms / 1000, as json_out_double writes it, but faster */
 void json_out_bool(struct json_out *o, bool v);
 void json_out_null(struct json_out *o);
 void json_out_value(struct json_out *o, const struct json *v); /* NULL: null */
-void json_out_raw(struct json_out *o, struct str json_text);   /* already JSON */
+void json_out_raw(struct json_out *o, struct str json_text);   /* text that is JSON already */
 
-/* The functions below are inline for their keys, which are literals mostly: the compiler counts
- * their length. */
+/* The functions below are inline because their keys are literals mostly: the compiler then knows
+ * the length. */
 static inline void json_out_key(struct json_out *o, const char *key)
 {
     json_out_key_str(o, str_cstr(key));
 }
 
-/* A member of an object: its key, and its value as above. */
+/* Writes a member: its key and its value. */
 static inline void json_out_member_of(struct json_out *o, struct str key, const struct json *v)
 {
     json_out_key_str(o, key);
@@ -247,7 +252,7 @@ static inline void json_out_member_null(struct json_out *o, const char *key)
     json_out_null(o);
 }
 
-/* The member that begins is an object, or an array, which stays open. */
+/* Writes the key of a member and opens its object or array. The caller closes it. */
 static inline void json_out_member_obj(struct json_out *o, const char *key)
 {
     json_out_key(o, key);

@@ -1,6 +1,4 @@
-/* Building JSON values in an arena (json_build.h). Items are appended; the room doubles, and no
- * count of it is kept, as it follows from n. Values are borrowed: what a value points to must
- * live as long as what it is put into. */
+/* The capacity of a container is 4, then doubles. No field stores it, because it follows from n. */
 
 #include "common/codec/json_build.h"
 
@@ -13,13 +11,12 @@ struct json json_empty(enum json_kind kind)
     return (struct json){.kind = (uint8_t)kind};
 }
 
-/* Room doubles whenever n is a power of two from 4 on. */
+/* Reports whether a container of n entries is full: n is 0, or a power of two from 4 on. */
 static bool needs_growth(uint32_t n)
 {
     return n == 0 || (n >= 4 && (n & (n - 1)) == 0);
 }
 
-/* Appends an item to an array. */
 void json_push(struct arena *a, struct json *array, struct json item)
 {
     if (needs_growth(array->n)) {
@@ -32,7 +29,6 @@ void json_push(struct arena *a, struct json *array, struct json item)
     array->items[array->n++] = item;
 }
 
-/* Appends a member; a key that is there already is not looked for. */
 void json_put(struct arena *a, struct json *object, const char *key, struct json value)
 {
     if (needs_growth(object->n)) {
@@ -54,7 +50,6 @@ const struct json *json_keep(struct arena *a, struct json v)
     return copy;
 }
 
-/* A value's JSON text, as a string value. */
 struct json json_text_of(struct arena *a, const struct json *v)
 {
     struct buf b = {0};

@@ -1,6 +1,6 @@
 /*
- * Building JSON values in an arena. Arrays and objects that grow here must only grow here: their
- * room is known by their length.
+ * Builds JSON values in an arena. An array or object that grows here must grow nowhere else,
+ * because its capacity is derived from its length.
  */
 #ifndef RG_CODEC_JSON_BUILD_H
 #define RG_CODEC_JSON_BUILD_H
@@ -8,17 +8,18 @@
 #include "common/base/arena.h"
 #include "common/codec/json.h"
 
-/* An empty array or object. */
+/* Returns an empty array or object. */
 struct json json_empty(enum json_kind kind);
 
-/* Appends; the content of item, key and value is borrowed. */
+/* Appends an item or a member. The contents of item, key and value are borrowed: they must live as
+ * long as the container. json_put does not search for an equal key. */
 void json_push(struct arena *a, struct json *array, struct json item);
 void json_put(struct arena *a, struct json *object, const char *key, struct json value);
 
-/* A string that holds the value's JSON text. */
+/* Returns a string whose content is the JSON text of v. */
 struct json json_text_of(struct arena *a, const struct json *v);
 
-/* The value itself, put into the arena. */
+/* Copies the value into the arena and returns the copy. */
 const struct json *json_keep(struct arena *a, struct json v);
 
 #endif

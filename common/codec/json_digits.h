@@ -1,4 +1,4 @@
-/* Decimal digits eight at a time, within a register. Pure; for the number readers. */
+/* Decimal digits, processed eight at a time within a register. Pure. For the readers of numbers. */
 #ifndef RG_CODEC_JSON_DIGITS_H
 #define RG_CODEC_JSON_DIGITS_H
 
@@ -6,14 +6,15 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Takes eight bytes less '0' each. Returns the top bits of those that are not digits. */
+/* Finds bytes that are not digits. v has eight bytes, each less '0'. Returns the top bit of each
+ * byte that is not a digit. */
 static inline uint64_t digits_other(uint64_t v)
 {
     return (((v & 0x7f7f7f7f7f7f7f7fu) + 0x7676767676767676u) | v) & 0x8080808080808080u;
 }
 
-/* The eight bytes at p less '0' each, the first in the lowest byte; *ret_n of them, from the first
- * on, are digits. */
+/* Loads the eight bytes at p, each less '0', with the first byte in the lowest byte. Sets *ret_n to
+ * the number of leading bytes that are digits. */
 static inline uint64_t digits_at(const char *p, unsigned *ret_n)
 {
     uint64_t v, other;
@@ -25,7 +26,8 @@ static inline uint64_t digits_at(const char *p, unsigned *ret_n)
     return v;
 }
 
-/* The value of eight digits. For n < 8 of them shift them up first: v << (64 - 8 * n). */
+/* Returns the value of eight digits. If there are only n < 8 digits, shift them up first: v << (64
+ * - 8 * n). */
 static inline uint32_t digits_value(uint64_t v)
 {
     const uint64_t mask = 0x000000ff000000ffu;

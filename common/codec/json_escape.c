@@ -1,6 +1,6 @@
 /*
- * Strings with escapes, decoded one behind the other into one buffer (json.c): runs of plain bytes
- * are copied 16 at a time, and where nothing but simple escapes comes, 64.
+ * Strings with escapes are decoded into one buffer, each after the previous one (json.c). Runs of
+ * plain bytes are copied 16 at a time, or 64 at a time while all escapes are simple.
  */
 #include <string.h>
 
@@ -9,9 +9,9 @@
 #include "common/codec/json_trace.h"
 #include "common/codec/utf8.h"
 
-enum { BLOCK = 64, OUT_SLACK = BLOCK }; /* whole blocks are stored */
+enum { BLOCK = 64, OUT_SLACK = BLOCK }; /* copies store whole blocks, which may exceed the string */
 
-/* Copies plain bytes to r->out, up to the first that is not or the end. */
+/* Copies plain bytes to r->out, up to the first byte that is not plain or the end of the text. */
 static inline void copy_plain(struct json_reader *r)
 {
     const char *p = r->at, *end = r->end;
@@ -38,7 +38,7 @@ static inline void copy_plain(struct json_reader *r)
     r->out = out;
 }
 
-/* Four hex digits at p, or -1. */
+/* Reads four hexadecimal digits. Returns -1 if there are not four. */
 static int32_t read_hex4(const char *p, const char *end)
 {
     int32_t v = 0;
@@ -55,7 +55,7 @@ static int32_t read_hex4(const char *p, const char *end)
     return v;
 }
 
-/* r->at is the end of its escape. */
+/* Records that a lone surrogate was read whose escape ends at r->at. */
 static void record_surrogate(struct json_reader *r)
 {
     if (r->trace && !r->has_surrogate)
@@ -63,7 +63,7 @@ static void record_surrogate(struct json_reader *r)
     r->has_surrogate = true;
 }
 
-/* \uXXXX with r->at behind the u; a pair of surrogate escapes is one character. */
+/* Reads \uXXXX, with r->at after the u. A pair of surrogate escapes becomes one character. */
 static int read_unicode_escape(struct json_reader *r, uint8_t *flags)
 {
     int32_t cp = read_hex4(r->at, r->end);
@@ -91,7 +91,7 @@ static int read_unicode_escape(struct json_reader *r, uint8_t *flags)
     return 0;
 }
 
-/* One escape, r->at behind the backslash. */
+/* Reads one escape, with r->at after the backslash. */
 static int read_escape(struct json_reader *r, uint8_t *flags)
 {
     char c;
@@ -128,13 +128,14 @@ static int read_escape(struct json_reader *r, uint8_t *flags)
     return 0;
 }
 
-/* What stands for one byte behind a backslash; 0: something else. */
+/* The byte that each simple escape means, by the character after the backslash; 0: not a simple
+ * escape. */
 static const char SIMPLE_ESCAPES[256] = {['n'] = '\n', ['t'] = '\t', ['r'] = '\r',  ['b'] = '\b',
                                          ['f'] = '\f', ['"'] = '"',  ['\\'] = '\\', ['/'] = '/'};
 
 #ifdef __SSE2__
-/* Decodes block after block while only simple escapes come. One mask for 64 bytes and copies of
- * fixed size: runs between escapes have no length that a branch could be predicted by. */
+/* Decodes blocks of 64 bytes while all escapes are simple. Uses one mask for each block and copies
+ * of fixed size: the lengths of runs between escapes would defeat branch prediction. */
 static void decode_blocks(struct json_reader *r)
 {
     const char *p = r->at;
@@ -181,14 +182,13 @@ static void decode_blocks(struct json_reader *r)
 }
 #endif
 
-/* Returns the budget that decoding a text of so many bytes needs. */
 size_t json_decoding_bytes(size_t bytes)
 {
     return (bytes + OUT_SLACK + 15) & ~(size_t)15;
 }
 
-/* Room for this string with escapes and all that follow. Of a text that was begun before, the room
- * that its first one took is counted already. */
+/* Allocates the buffer for this string and all later ones with escapes. If the trace knows the
+ * first such string, its buffer is counted in the budget already. */
 static void begin_decoding(struct json_reader *r, const char *start)
 {
     size_t bytes = (size_t)(r->end - start), used = r->arena->used_bytes;
@@ -204,7 +204,6 @@ static void begin_decoding(struct json_reader *r, const char *start)
     }
 }
 
-/* The string that starts at `start` and has its first backslash at r->at. */
 int json_read_escaped(struct json_reader *r, const char *start, struct json *ret)
 {
     size_t n = (size_t)(r->at - start);

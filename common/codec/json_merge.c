@@ -1,4 +1,3 @@
-/* Keys that stand twice in one object (json_merge.h). */
 
 #include "common/codec/json_merge.h"
 
@@ -8,7 +7,7 @@
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 
-enum { SMALL_OBJECT = 16 }; /* up to here keys are compared pair by pair */
+enum { SMALL_OBJECT = 16 }; /* up to this number of members, keys are compared in pairs */
 
 static inline bool same_key(const struct json_member *a, const struct json_member *b)
 {
@@ -16,8 +15,7 @@ static inline bool same_key(const struct json_member *a, const struct json_membe
            (a->key.n == 0 || memcmp(a->key.text, b->key.text, a->key.n) == 0);
 }
 
-/* Drops members whose key came before: the last value stands at the first key's place. Returns how
- * many are left. Compares each with each, for few members. */
+/* Merges few members: compares each key with all earlier ones. */
 static size_t merge_few(struct json_member *m, size_t n, struct json *twice)
 {
     size_t kept = 0;
@@ -37,13 +35,13 @@ static size_t merge_few(struct json_member *m, size_t n, struct json *twice)
     return kept;
 }
 
-/* Merges many members by a table of indexes. The hash seed is an address, so that clients cannot
- * prepare collisions. */
+/* Merges many members with a hash table of indexes. The seed of the hash is an address, so that
+ * clients cannot prepare collisions. */
 static size_t merge_many(struct json_member *m, size_t n, struct json *twice)
 {
     uint64_t seed = (uint64_t)(uintptr_t)m;
     size_t cap = 64, kept = 0;
-    uint32_t *table; /* place + 1, 0 free */
+    uint32_t *table; /* index + 1; 0: a free slot */
 
     while (cap < n * 2)
         cap *= 2;

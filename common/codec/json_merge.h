@@ -1,5 +1,5 @@
 /*
- * The members of an object as they were read, brought to one of each key. Internal to the reader.
+ * Merges members of an object that have equal keys. Internal to the reader.
  */
 #ifndef RG_CODEC_JSON_MERGE_H
 #define RG_CODEC_JSON_MERGE_H
@@ -9,9 +9,9 @@
 struct json;
 struct json_member;
 
-/* Drops members with an earlier member of their key: the last value takes the first one's position,
- * as in Python's dict. Returns the number of members left. *twice becomes such a key, if there is
- * one. */
+/* Merges members with equal keys: the last value takes the first one's position, as in Python's
+ * dict. Returns the number of members that remain. If keys are equal, sets *twice to one of them.
+ */
 size_t json_merge_keys(struct json_member *members, size_t n, struct json *twice);
 
 #endif

@@ -1,7 +1,6 @@
-/* Numbers of JSON as text, integer and double (json_number.h). To double: up to 19 digits are
- * gathered in an integer. If the power of ten is small, the result is exact or needs one rounded
- * division (quick_double). All other numbers go to strtod. From double: the fewest digits that read
- * back to the same double, in Python's notation. */
+/* Text to double: up to 19 digits are collected in an integer. If the power of ten is small, the
+ * result is exact or needs one rounded division (quick_double). All other numbers go to strtod.
+ * Double to text: the fewest digits that read back to the same double, in Python's notation. */
 
 #include "common/codec/json_number.h"
 
@@ -15,15 +14,15 @@
 #include "common/base/mem.h"
 #include "common/codec/json_digits.h"
 
-/* A number as digits * 10^exp. `digits` runs over [first, last] of the text, a '.' between them
- * does not count; no zeros at either end. Zero has no digits. */
+/* A number as digits * 10^exp. The digits are those from `first` to `last` in the text; a '.'
+ * between them is skipped. Neither the first nor the last digit is zero. Zero has no digits. */
 struct decimal {
     const char *first, *last; /* NULL, NULL for zero */
     int64_t exp;              /* power of ten of the last digit */
     bool negative;
 };
 
-/* The end of the digits, and the exponent behind them, if there is one. */
+/* Returns the end of the digits. Sets *exp to the exponent after them, or to 0. */
 static const char *exponent_of(struct str text, int64_t *exp)
 {
     const char *end = text.p + text.len;
@@ -40,7 +39,7 @@ static const char *exponent_of(struct str text, int64_t *exp)
     if (*p == '-' || *p == '+')
         p++;
     for (; p < text.p + text.len; p++) {
-        /* Beyond this every value is zero, infinite or unequal anyway. */
+        /* With larger exponents every value is zero, infinite or unequal anyway. */
         if (*exp < INT64_MAX / 100)
             *exp = *exp * 10 + (*p - '0');
     }
@@ -49,7 +48,8 @@ static const char *exponent_of(struct str text, int64_t *exp)
     return end;
 }
 
-/* Digits and exponent without zeros at either end, so that equal numbers have equal forms. */
+/* Returns digits and exponent without zeros at either end, so that equal numbers have equal forms.
+ */
 static struct decimal decimal_of(struct str text)
 {
     struct decimal d = {0};
@@ -77,7 +77,7 @@ static struct decimal decimal_of(struct str text)
     return d;
 }
 
-/* The digit at *p, moving on. */
+/* Returns the digit at *p and moves *p after it. Skips a point. */
 static char next_digit(const char **p)
 {
     if (**p == '.')
@@ -85,7 +85,6 @@ static char next_digit(const char **p)
     return *(*p)++;
 }
 
-/* Whether two texts are the same number, exactly: 1, 1.0 and 10e-1. */
 bool json_number_same(struct str a, struct str b)
 {
     struct decimal x = decimal_of(a), y = decimal_of(b);
@@ -101,7 +100,6 @@ bool json_number_same(struct str a, struct str b)
     return x.first > x.last && y.first > y.last;
 }
 
-/* -1: it is no integer, or beyond 64 bits. */
 int json_number_i64(struct str text, int64_t *ret)
 {
     struct decimal d = decimal_of(text);
@@ -113,7 +111,7 @@ int json_number_i64(struct str text, int64_t *ret)
     }
     if (d.exp < 0 || d.exp > 18)
         return -1;
-    /* Negative throughout: INT64_MIN has no positive twin. */
+    /* The sum is negative, because INT64_MIN has no positive counterpart. */
     while (d.first <= d.last) {
         if (__builtin_mul_overflow(v, (int64_t)10, &v) ||
             __builtin_sub_overflow(v, (int64_t)(next_digit(&d.first) - '0'), &v))
@@ -131,7 +129,8 @@ int json_number_i64(struct str text, int64_t *ret)
 
 /* --- to double --- */
 
-/* Appends the digits at p to *w; *n counts them. *w wraps beyond 19, the caller looks at *n. */
+/* Appends the digits at p to *w and adds their number to *n. Returns the end of the digits. *w
+ * wraps after 19 digits, so callers check *n. */
 static inline const char *append_digits(const char *p, const char *end, uint64_t *w, unsigned *n)
 {
     static const uint32_t powers[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000};
@@ -156,7 +155,6 @@ static inline const char *append_digits(const char *p, const char *end, uint64_t
     return p;
 }
 
-/* A token id: digits without a sign. 1 and *at behind them; 0: the text may go on; -1. */
 int json_number_scan_id(const char **at, const char *end, int32_t *ret)
 {
     const char *p = *at;
@@ -173,7 +171,7 @@ int json_number_scan_id(const char **at, const char *end, int32_t *ret)
     return 1;
 }
 
-/* 5^k for k <= 27, the last below 2^63. */
+/* Returns 5^k for k <= 27; the last one is below 2^63. */
 static uint64_t power_of_five(unsigned k)
 {
     static const uint64_t powers[] = {
@@ -213,7 +211,7 @@ static uint64_t power_of_five(unsigned k)
 enum { DIVIDE_MAX = 27, EXACT_POWER = 22 };
 
 /* Divides w by 10^k and rounds once. Both are shifted up to 64 bits, so the quotient has at least
- * 62 bits. The remainder below these bits only counts as "not zero". */
+ * 62 bits. A remainder only sets the lowest bit of the quotient. */
 static double divide_rounded(uint64_t w, unsigned k)
 {
     uint64_t d = power_of_five(k), quotient;
@@ -230,7 +228,7 @@ static double divide_rounded(uint64_t w, unsigned k)
     return (double)quotient * scale;
 }
 
-/* The text by the library. */
+/* Converts the text by strtod, which needs a NUL after it. */
 static double by_strtod(struct str text)
 {
     char small[64];
@@ -245,7 +243,8 @@ static double by_strtod(struct str text)
     return d;
 }
 
-/* w * 10^exp where that is exact or a single division away; false: ask strtod. */
+/* Computes w * 10^exp if the product is exact or needs a single division. Returns false if strtod
+ * must convert the number. */
 static inline bool quick_double(uint64_t w, unsigned digits, int64_t exp, double *ret)
 {
     if (digits > 19)
@@ -266,7 +265,7 @@ static inline bool quick_double(uint64_t w, unsigned digits, int64_t exp, double
     return false;
 }
 
-/* The exponent behind 'e'; as the digits functions. */
+/* Reads the exponent after 'e' and adds it to *exp. Returns as json_number_scan does. */
 static int scan_exponent(const char **at, const char *end, int64_t *exp)
 {
     const char *p = *at;
@@ -286,7 +285,8 @@ static int scan_exponent(const char **at, const char *end, int64_t *exp)
     return 1;
 }
 
-/* The digits behind the point, added to the n of w. As json_number_scan. */
+/* Reads the digits after the point into *w and *n, and sets *exp. `first` is the number's first
+ * digit. Returns as json_number_scan does. */
 static int scan_fraction(const char **at, const char *end, const char *first, uint64_t *w,
                          unsigned *n, int64_t *exp)
 {
@@ -297,7 +297,7 @@ static int scan_fraction(const char **at, const char *end, const char *first, ui
     if (*n == whole)
         return *at == end ? 0 : -1;
     *exp = -(int64_t)(*n - whole);
-    /* "0.000123": zeros in front are no digits. */
+    /* The leading zeros of "0.000123" do not count as digits. */
     if (*n > 19 && *w != 0 && *first == '0') {
         --*n;
         for (; *from == '0'; from++)
@@ -306,7 +306,6 @@ static int scan_fraction(const char **at, const char *end, const char *first, ui
     return 1;
 }
 
-/* A number at *at: 1 and *at behind it; 0: the text ends where it may go on; -1: none. */
 int json_number_scan(const char **at, const char *end, double *ret)
 {
     const char *start = *at, *p = start, *from;
@@ -344,14 +343,13 @@ int json_number_scan(const char **at, const char *end, double *ret)
     return 1;
 }
 
-/* -1: it is infinite as a double. */
 int json_number_double(struct str text, double *ret)
 {
     char padded[64];
     const char *p = padded;
     double d;
 
-    /* The scanner wants a byte behind the number. */
+    /* The scanner needs a byte after the number. */
     if (text.len < sizeof(padded)) {
         memcpy(padded, text.p, text.len);
         padded[text.len] = ' ';
@@ -367,8 +365,8 @@ int json_number_double(struct str text, double *ret)
 
 /* --- writing --- */
 
-/* Python's repr: fixed notation for 1e-4 <= |d| < 1e16, else d.ddde+XX. digits has n of them, the
- * decimal point stands behind digit `point`. */
+/* Writes n digits with a decimal point after digit number `point`. Uses Python's repr: fixed
+ * notation for 1e-4 <= |d| < 1e16, else d.ddde+XX. Returns the number of bytes. */
 static size_t write_with_point(char *out, const char *digits, int n, int point)
 {
     char *p = out;
@@ -402,13 +400,14 @@ static size_t write_with_point(char *out, const char *digits, int n, int point)
     return (size_t)(p - out);
 }
 
-/* Shortest digits of |d| > 0: the fewest significant ones that read back. */
+/* Finds the fewest significant digits that read back to d, which must be positive. Sets *point to
+ * the number of digits before the decimal point. Returns the number of digits. */
 static int shortest_digits(double d, char digits[static 20], int *point)
 {
     char text[40];
     int n = 0;
 
-    /* 15 digits always survive in a normal double, fewer do in subnormal ones. */
+    /* A normal double keeps 15 digits, a subnormal one fewer. */
     for (int precision = d < DBL_MIN ? 1 : 15; precision <= 17; precision++) {
         (void)snprintf(text, sizeof(text), "%.*e", precision - 1, d);
         if (strtod(text, NULL) == d)
@@ -424,7 +423,6 @@ static int shortest_digits(double d, char digits[static 20], int *point)
     return n;
 }
 
-/* The bytes written to out. */
 size_t json_number_write(char out[static JSON_DOUBLE_TEXT_MAX], double d)
 {
     char digits[20] = {0};

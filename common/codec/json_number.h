@@ -1,6 +1,6 @@
 /*
- * Numbers in JSON's spelling: text to and from values, exactly. Texts given to these functions
- * are valid JSON numbers (the readers have checked the grammar). Pure.
+ * Converts numbers between JSON's spelling and values, exactly. Texts given to json_number_i64,
+ * _double and _same must be valid JSON numbers; the readers have checked the grammar. Pure.
  */
 #ifndef RG_CODEC_JSON_NUMBER_H
 #define RG_CODEC_JSON_NUMBER_H
@@ -13,25 +13,27 @@
 
 enum { JSON_DOUBLE_TEXT_MAX = 32 };
 
-/* An integral value that fits ("12", "1.0", "1e3"); 0 / -1. */
+/* Converts a text whose value is an integer ("12", "1.0", "1e3"). Returns 0, or -1 if it is not an
+ * integer or exceeds 64 bits. */
 int json_number_i64(struct str text, int64_t *ret);
 
-/* The nearest double (ties to even); -1 when it overflows. */
+/* Converts to the nearest double (ties to even). Returns 0, or -1 if the number overflows. */
 int json_number_double(struct str text, double *ret);
 
-/* Reads a number at *at and moves *at to the byte after it. Any other byte, or the text's end, may
- * follow. Returns 1 if done, 0 if the number reaches `end` (more digits could follow), -1 if it is
- * not valid. An overflow gives an infinity. */
+/* Reads a number at *at and moves *at to the byte after it. Returns 1 if done, and -1 if the text
+ * is not a number. Returns 0 if the number reaches `end`, because more digits could follow. A
+ * number that overflows becomes an infinity. */
 int json_number_scan(const char **at, const char *end, double *ret);
 
-/* Reads a plain integer from 0 to INT32_MAX like json_number_scan. Another byte must follow. */
+/* Reads an integer from 0 to INT32_MAX without sign, point or exponent. Returns as json_number_scan
+ * does: the byte after the number must be present. */
 int json_number_scan_id(const char **at, const char *end, int32_t *ret);
 
-/* Whether both are the same real number, whatever their size ("1" and "1.0e0"). */
+/* Reports whether both texts are the same real number, whatever its size ("1" and "1.0e0"). */
 bool json_number_same(struct str a, struct str b);
 
-/* Shortest text that reads back to the same finite double, in the form of Python's repr; returns
- * its bytes (no NUL). */
+/* Writes the shortest text that reads back to the same double, in the form of Python's repr. d must
+ * be finite. Returns the number of bytes; no NUL is written. */
 size_t json_number_write(char out[static JSON_DOUBLE_TEXT_MAX], double d);
 
 #endif

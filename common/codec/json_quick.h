@@ -1,7 +1,7 @@
 /*
- * Ids and logprobs of the shapes that engines write, read by quick arithmetic. All other shapes are
- * refused and go to the exact reader. An accepted value is exact: every way to read an item gives
- * the same value. Internal to the scanner.
+ * Fast readers for ids and logprobs in the forms that engines write. Numbers of any other form are
+ * refused, and the exact reader (json_number.h) reads them. An accepted value is exact: all readers
+ * of an item give the same value. Internal to the scanner.
  */
 #ifndef RG_CODEC_JSON_QUICK_H
 #define RG_CODEC_JSON_QUICK_H
@@ -11,13 +11,13 @@
 #include "common/base/attrs.h"
 #include "common/codec/json_digits.h"
 
-enum { QUICK_FRACTION_MAX = 24 }; /* most digits after the point that quick_sum reads */
+enum { QUICK_FRACTION_MAX = 24 }; /* most digits after the point that quick_sum accepts */
 
-/* Reads the id whose digits end before `comma` and start at p, after at most one space. -1: the
- * exact reader must read it. Reads the eight bytes before the comma. */
+/* Reads an id from p up to `comma`; one space may precede it. Returns -1 if the exact reader must
+ * read it. The eight bytes before the comma must be readable. */
 static inline int32_t id_before(const char *p, const char *comma)
 {
-    /* smallest number of n digits: the first digit is not 0 unless it is the only one */
+    /* the smallest number of n digits: the first digit is 0 only if it is the only one */
     static const uint32_t least[] = {0, 0, 10, 100, 1000, 10000, 100000, 1000000};
     uint32_t id;
     size_t n;
@@ -35,7 +35,8 @@ static inline int32_t id_before(const char *p, const char *comma)
     return (int32_t)id;
 }
 
-/* Reads the id at *p and passes it and the comma after it. -1: the exact reader must read it. */
+/* Reads the id at *p and moves *p after the comma that follows. Returns -1 if the exact reader must
+ * read it. */
 static inline int32_t id_at(const char **p)
 {
     unsigned n;
@@ -49,9 +50,10 @@ static inline int32_t id_at(const char **p)
     return (int32_t)digits_value(v << (64 - 8 * n));
 }
 
-/* Reads a number by quick arithmetic. NULL: the exact reader must read it. The quotient is wrong by
- * less than 3 units in the last place of a double. That cannot change the nearest float, unless the
- * double is next to the middle between two floats. */
+/* Reads a number as an integer divided by a power of ten. Returns the position after it, or NULL if
+ * the exact reader must read it. The quotient is wrong by less than 3 units in the last place of a
+ * double. This error can change the nearest float only if the double is close to the middle between
+ * two floats; such numbers are refused. */
 static inline const char *quick_float(const char *p, float *ret)
 {
     static const double powers[] = {1,    1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
@@ -103,8 +105,8 @@ static inline const char *quick_float(const char *p, float *ret)
     return p;
 }
 
-/* Reads "-d." or "-dd." at *p and moves *p after it; the caller remembers the sign's position.
- * False: another shape. */
+/* Reads "-d." or "-dd." at *p and moves *p after it. The caller stores the sign. Returns false if
+ * the number has a different form. */
 static inline bool quick_whole(const char **p, unsigned *ret)
 {
     const char *at = *p + (**p == '-');
@@ -123,9 +125,9 @@ static inline bool quick_whole(const char **p, unsigned *ret)
     return true;
 }
 
-/* Computes whole.ddd from the digits after the point in groups of eight, padded with zeros. All
- * terms have one sign, so the sum is wrong by a few units in the last place. False, as in
- * quick_float: too near to the middle. */
+/* Computes whole.ddd from the digits after the point, in groups of eight, padded with zeros. All
+ * terms have the same sign, so the sum is wrong by a few units in the last place. Returns false if
+ * the sum is too close to the middle between two floats. */
 static inline bool quick_sum(unsigned whole, const uint32_t group[3], bool negative, float *ret)
 {
     double d = (double)(int64_t)(whole * UINT64_C(10000000000000000) +
@@ -141,8 +143,9 @@ static inline bool quick_sum(unsigned whole, const uint32_t group[3], bool negat
     return true;
 }
 
-/* Reads "-d.ddd" or "-dd.ddd" with 1 to 24 digits after the point up to `comma`; false: another
- * shape. One way for all lengths: bytes after the number count as zeros. Reads 27 bytes. */
+/* Reads "-d.ddd" or "-dd.ddd" up to `comma`, with 1 to 24 digits after the point. Returns false if
+ * the number has a different form. All lengths take the same path: bytes after the number count as
+ * zeros. The 27 bytes from p on must be readable. */
 static inline bool plain_float(const char *p, const char *comma, float *ret)
 {
     static const uint8_t keep[48] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
@@ -169,7 +172,7 @@ static inline bool plain_float(const char *p, const char *comma, float *ret)
     return quick_sum(whole, group, negative, ret);
 }
 
-/* The number from p up to `comma`. */
+/* Reads the number from p up to `comma`. Returns false if the exact reader must read it. */
 static inline bool quick_number(const char *p, const char *comma, float *ret)
 {
     return plain_float(p, comma, ret) || quick_float(p, ret) == comma;

@@ -1,6 +1,6 @@
 /*
- * struct json_reader: the state of one reading (json.c), for the files that share it: strings with
- * escapes are decoded in json_escape.c. Internal to the reader.
+ * struct json_reader: the state of one parse. json.c reads values, json_escape.c strings with
+ * escapes. Internal to the reader.
  */
 #ifndef RG_CODEC_JSON_READER_H
 #define RG_CODEC_JSON_READER_H
@@ -23,35 +23,35 @@ struct json_reader {
     struct arena *arena;
     struct json *stack;
     size_t n, cap;
-    char *out; /* where the next decoded string goes; NULL before the first */
+    char *out; /* where the next decoded string is written; NULL until a string has escapes */
     unsigned depth;
-    size_t check_at;          /* number of values on the stack at which the budget is checked */
-    bool once;                /* a duplicate key in one object is an error */
-    bool replaces;            /* U+FFFD takes the place of lone surrogates */
-    bool has_surrogate;       /* a lone one was read */
-    struct json twice;        /* such a key, JSON_NULL: none was seen */
-    struct json_trace *trace; /* or NULL */
-    unsigned followed;        /* depth of the list that is followed, while it is read; else 0 */
-    size_t uncounted;         /* used bytes of the arena that are not values of this text */
+    size_t check_at;    /* number of values on the stack at which the budget is checked next */
+    bool once;          /* a duplicate key in one object is an error */
+    bool replaces;      /* U+FFFD takes the place of lone surrogates */
+    bool has_surrogate; /* a lone surrogate was read */
+    struct json twice;  /* a duplicate key; JSON_NULL: no key was read twice */
+    struct json_trace *trace; /* trace that is recorded, or NULL */
+    unsigned followed;        /* depth of the followed list while it is read, else 0 */
+    size_t uncounted; /* used bytes of the arena that do not belong to values of this text */
     struct err *e;
 };
 
-/* Its place in the whole text. */
+/* Returns the offset of `at` in the whole text. */
 static inline size_t json_place(const struct json_reader *r, const char *at)
 {
     return r->before + (size_t)(at - r->start);
 }
 
-/* -1 and e: what is wrong with the byte there. */
+/* Fails with ERR_INVALID, which says what is wrong with the byte at `at`. Returns -1. */
 int json_fail(struct json_reader *r, const char *at, const char *what);
 
-/* Reports the unexpected next byte, or the text's end. Returns -1. */
+/* Fails because the next byte is unexpected, or the text ends. Returns -1. */
 int json_fail_here(struct json_reader *r);
 
-/* Returns the budget that decoding a text of so many bytes needs. */
+/* Returns the bytes of the arena that decoding needs for a text of this length. */
 size_t json_decoding_bytes(size_t bytes);
 
-/* json_escape.c: the string that starts at `start` and has its first backslash at r->at. */
+/* Reads a string that begins at `start` and has its first backslash at r->at. In json_escape.c. */
 int json_read_escaped(struct json_reader *r, const char *start, struct json *ret);
 
 static inline bool json_is_plain(char c)

@@ -1,5 +1,5 @@
-/* Looking at JSON values (json.h): members, numbers, equality. Equality is that of messages:
- * numbers by value, objects whatever the order of their members. */
+/* Reads JSON values (json.h): members, numbers, equality. Equality is that of messages: numbers by
+ * value, objects in any order of their members. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 
 enum { SHORT_KEY = 16 };
 
-/* Whether n bytes are equal, SHORT_KEY of them at most, without a call: members are looked up by
- * the hundred in each request. Two loads overlap, or lie on one another. */
+/* Reports whether n bytes are equal; n is at most SHORT_KEY. Makes no call, because each request
+ * looks up hundreds of members. The two loads of a side may overlap. */
 static inline bool is_same_short(const char *a, const char *b, size_t n)
 {
     uint64_t a8[2], b8[2];
@@ -39,7 +39,8 @@ static inline bool is_short_key(const struct json *k, struct str key)
     return k->n == key.len && is_same_short(k->text, key.p, key.len);
 }
 
-/* Most keys differ in their length or first byte. */
+/* Reports whether a member's key is `key`. Compares length and first byte first, in which most keys
+ * differ. */
 static inline bool has_key(const struct json *k, struct str key)
 {
     if (key.len <= SHORT_KEY)
@@ -56,7 +57,6 @@ static const struct json *get_long(const struct json *v, struct str key)
     return NULL;
 }
 
-/* NULL for what is no object, so that look-ups can be chained. */
 const struct json *json_get_str(const struct json *v, struct str key)
 {
     if (!json_is(v, JSON_OBJECT))
@@ -69,7 +69,6 @@ const struct json *json_get_str(const struct json *v, struct str key)
     return NULL;
 }
 
-/* Takes the first of members with equal keys. */
 void json_get_each(const struct json *v, const struct str *names, size_t n, const struct json **ret)
 {
     for (size_t k = 0; k < n; k++)
@@ -102,7 +101,7 @@ double json_number_of(const struct json *v, const char *name)
 
 /* --- equality --- */
 
-/* Whether the text has a fraction or an exponent. */
+/* Reports whether the text has a fraction or an exponent. */
 static bool is_float(struct str text)
 {
     for (size_t i = 0; i < text.len; i++) {
@@ -131,7 +130,7 @@ static int by_key(const void *a, const void *b)
     return str_cmp(json_text(&(*x)->key), json_text(&(*y)->key));
 }
 
-/* The members in the order of their keys; the caller frees. */
+/* Returns pointers to the members, sorted by key. The caller frees them. */
 static const struct json_member **sort_members(const struct json *v)
 {
     const struct json_member **m = mem_calloc(v->n, sizeof(const struct json_member *));
@@ -147,7 +146,7 @@ static bool member_equal(const struct json_member *a, const struct json_member *
     return str_eq(json_text(&a->key), json_text(&b->key)) && json_equal(&a->value, &b->value);
 }
 
-/* Objects of the same size; n log n however the members are ordered. */
+/* Compares two objects with the same number of members, in O(n log n) for any order of members. */
 static bool object_equal(const struct json *a, const struct json *b)
 {
     const struct json_member **x, **y;
@@ -171,7 +170,6 @@ static bool object_equal(const struct json *a, const struct json *b)
     return equal;
 }
 
-/* Compares two values; both may be NULL. */
 bool json_equal(const struct json *a, const struct json *b)
 {
     if (!a || !b)
@@ -218,7 +216,6 @@ struct json json_make_i64(struct arena *a, int64_t v)
     return (struct json){.kind = JSON_NUMBER, .n = (uint32_t)text.len, {.text = text.p}};
 }
 
-/* About how much text a value is, for limits; stops counting at `enough`. */
 size_t json_text_bytes(const struct json *v, size_t enough)
 {
     size_t n = 0;

@@ -1,6 +1,6 @@
-/* Writing JSON (json.h): single values, and struct json_out, which puts the commas. Strings are
- * copied in runs that need no escape. Lone surrogates in three-byte form are not UTF-8 and are
- * written as \u escapes, so that a text that json_parse read is written back. */
+/* Writes JSON (json.h): single values, and struct json_out, which adds the commas. Runs of a string
+ * that need no escape are copied. Lone surrogates in three-byte form are written as \u escapes,
+ * because they are not UTF-8. So each text that json_parse has read can be written back. */
 
 #include <math.h>
 
@@ -13,7 +13,7 @@
 #endif
 
 #ifdef __SSE2__
-/* One bit for each byte of c that may need an escape (0xed starts surrogates). */
+/* Returns a bit for each byte of c that may need an escape (0xed begins surrogates). */
 static unsigned special_bytes(__m128i c)
 {
     const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\');
@@ -25,7 +25,7 @@ static unsigned special_bytes(__m128i c)
 }
 #endif
 
-/* The first byte at or after p that may need an escape (0xed starts surrogates), or end. */
+/* Returns the first byte at or after p that may need an escape (0xed begins surrogates), or end. */
 static const char *plain_run(const char *p, const char *end)
 {
 #ifdef __SSE2__
@@ -37,13 +37,13 @@ static const char *plain_run(const char *p, const char *end)
         if (special)
             return p + __builtin_ctz(special);
     }
-    if (end - begin >= 16) { /* the last ones, with some that are known to be plain */
+    if (end - begin >= 16) { /* the last 16 bytes; some of them are known to be plain */
         unsigned special =
             special_bytes(_mm_loadu_si128((const __m128i *)(const void *)(end - 16)));
 
         return special ? end - 16 + __builtin_ctz(special) : end;
     }
-    if (end - p >= 8) { /* the first eight and the last eight: some may be both */
+    if (end - p >= 8) { /* the first eight and the last eight bytes, which may overlap */
         unsigned special = special_bytes(
             _mm_unpacklo_epi64(_mm_loadl_epi64((const __m128i *)(const void *)p),
                                _mm_loadl_epi64((const __m128i *)(const void *)(end - 8))));
@@ -70,7 +70,7 @@ static char *put_u_escape(char *out, unsigned unit)
     return out;
 }
 
-/* What stands behind the backslash of a short escape; 0: the byte has none. */
+/* The character after the backslash of a short escape, by byte; 0: the byte has no short escape. */
 static const char SHORT_ESCAPES[256] = {['"'] = '"',  ['\\'] = '\\', ['\n'] = 'n', ['\r'] = 'r',
                                         ['\t'] = 't', ['\b'] = 'b',  ['\f'] = 'f'};
 
@@ -95,12 +95,12 @@ static char *put_special(char *out, const char **p, const char *end)
     return out;
 }
 
-enum { ESCAPE_MAX = 6 }; /* bytes of one */
+enum { ESCAPE_MAX = 6 }; /* bytes of the longest escape */
 
-enum { ESCAPE_STEP = 256 }; /* bytes read before room is made anew */
+enum { ESCAPE_STEP = 256 }; /* bytes that are read between two reservations */
 
-/* The string's bytes from its first one that may need an escape on. Texts of escapes alone cost a
- * look at a table for each: nothing is searched between two of them. */
+/* Writes the rest of a string, from its first byte that may need an escape. Consecutive escapes
+ * cost one look-up in a table each, without a search. */
 static void write_escaped(struct buf *b, const char *p, const char *end)
 {
     while (p < end) {
@@ -117,7 +117,7 @@ static void write_escaped(struct buf *b, const char *p, const char *end)
     }
 }
 
-/* Writes the string in quotes. Most strings need no escape and are copied whole. */
+/* Most strings need no escape and are copied whole. */
 void json_write_string(struct buf *b, struct str s)
 {
     const char *end = s.p + s.len, *plain = plain_run(s.p, end);
@@ -125,7 +125,8 @@ void json_write_string(struct buf *b, struct str s)
     char *out = buf_reserve(b, s.len + 2);
 
     *out = '"';
-    if (n > 0) /* absent ones have none. NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker) */
+    if (n > 0) /* an absent string has a NULL pointer.
+                  NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker) */
         memcpy(out + 1, s.p, n);
     b->len += 1 + n;
     if (plain < end)
@@ -191,7 +192,6 @@ void json_out_key_str(struct json_out *o, struct str key)
     o->comma = false;
 }
 
-/* An absent str is null. */
 void json_out_str(struct json_out *o, struct str s)
 {
     before_value(o);
@@ -218,7 +218,7 @@ void json_out_double(struct json_out *o, double v)
     json_write_double(o->b, v);
 }
 
-/* Up to 15 digits are the shortest text of their double: nothing has to be searched. */
+/* A decimal of up to 15 digits is the shortest text of its double, so no search is needed. */
 void json_out_seconds(struct json_out *o, uint64_t ms)
 {
     char part[] = {'.', (char)('0' + ms / 100 % 10), (char)('0' + ms / 10 % 10),
@@ -265,7 +265,6 @@ static void out_array(struct json_out *o, const struct json *v)
     json_out_end_arr(o);
 }
 
-/* Numbers as their text: no digit changes. NULL is null. */
 void json_out_value(struct json_out *o, const struct json *v)
 {
     if (!v) {
