@@ -1,10 +1,7 @@
-/* The pull scanner (json_scan.h): tokens of a text that arrives in pieces. A call that cannot
- * finish its token keeps what it has seen in `hold` and answers 0 (json_scan_more); the next
- * piece is appended there. So a caller needs no buffer of its own, and a long answer is never
- * held whole.
- *
- * s->expect is the whole grammar: what may come next. Containers are a bit each (object or
- * array) in s->objects, so depth costs no memory. */
+/* If a call cannot finish its token, it copies the unread bytes to `hold` and returns 0
+ * (json_scan_more). The next piece is appended there. So callers need no buffer, and a long answer
+ * is never in memory as a whole. s->expect is the whole grammar: what may come next. s->objects has
+ * one bit for each open container (object or array), so depth needs no memory. */
 
 #include "common/base/limits.h"
 #include "common/codec/json_scan_internal.h"
@@ -32,7 +29,6 @@ void json_scan_done(struct json_scan *s)
     buf_done(&s->decoded);
 }
 
-/* Ready for another text; the buffers are kept. */
 void json_scan_reset(struct json_scan *s)
 {
     struct buf hold = s->hold, decoded = s->decoded;
@@ -43,7 +39,6 @@ void json_scan_reset(struct json_scan *s)
     s->decoded = decoded;
 }
 
-/* The piece must live until it is used up. */
 void json_scan_feed(struct json_scan *s, struct str piece)
 {
     if (s->hold.len > 0) {
@@ -61,7 +56,6 @@ bool json_scan_complete(const struct json_scan *s)
     return s->expect == EXPECT_NOTHING && s->at == s->end && s->hold.len == 0;
 }
 
-/* Keeps the rest; answers 0 for its callers to return. */
 int json_scan_more(struct json_scan *s)
 {
     size_t left = (size_t)(s->end - s->at);
@@ -91,7 +85,7 @@ static inline void skip_bytes(struct json_scan *s, size_t n)
     s->read += n;
 }
 
-/* The next byte after white space, or -1 at the end of what is there. */
+/* Returns the next byte after white space, or -1 at the end of the input. */
 static inline int peek_input(struct json_scan *s)
 {
     while (s->at < s->end && (*s->at == ' ' || *s->at == '\n' || *s->at == '\r' || *s->at == '\t'))
@@ -111,7 +105,7 @@ static inline bool in_object(const struct json_scan *s)
 
 /* --- single tokens --- */
 
-/* Opens an object or a list, at its bracket. */
+/* Opens an object or an array, with s->at at its bracket. */
 static int open_container(struct json_scan *s, bool object, struct err *e)
 {
     uint64_t bit = (uint64_t)1 << (s->depth % 64);
@@ -129,7 +123,6 @@ static int open_container(struct json_scan *s, bool object, struct err *e)
     return 1;
 }
 
-/* } or ], which must fit what is open. */
 int json_scan_close(struct json_scan *s, struct err *e)
 {
     if (s->depth == 0 || in_object(s) != (*s->at == '}'))
@@ -157,7 +150,7 @@ static int scan_word(struct json_scan *s, struct str word, enum json_token token
     return 1;
 }
 
-/* A number is complete only when something follows it. */
+/* Reads a number. The byte after it must be present, because a piece can end inside a number. */
 static int scan_number(struct json_scan *s, struct err *e)
 {
     const char *p = s->at;
@@ -177,8 +170,8 @@ static int scan_number(struct json_scan *s, struct err *e)
     return 1;
 }
 
-/* The quote that ends the string whose text starts at p, or NULL. s->seen remembers how far it
- * came, so that tiny pieces do not make it start anew. */
+/* Returns the quote that ends the string whose text begins at p, or NULL. s->seen stores the
+ * searched length, so that small pieces do not repeat the search. */
 static const char *find_quote(struct json_scan *s, const char *p)
 {
     const char *start = p;
@@ -195,7 +188,8 @@ static const char *find_quote(struct json_scan *s, const char *p)
     return p < s->end && *p == '"' ? p : NULL;
 }
 
-/* Decodes the raw text between quotes by the reader proper: one implementation of escapes. */
+/* Decodes the text between two quotes. Strings with escapes go to json_parse, so that escapes have
+ * one implementation. */
 static int decode_string(struct json_scan *s, const char *quote, const char *end, struct err *e)
 {
     struct str raw = str_of(quote + 1, (size_t)(end - quote - 1));
@@ -221,7 +215,7 @@ out:
     return rc;
 }
 
-/* A string or key, decoded. */
+/* Reads and decodes a string or a key. */
 static int scan_string(struct json_scan *s, bool key, struct err *e)
 {
     const char *quote = s->at;
@@ -273,7 +267,6 @@ static int scan_key(struct json_scan *s, int c, struct err *e)
     return c == '"' ? scan_string(s, true, e) : fail_here(s, e);
 }
 
-/* Passes the colon or comma that is due; *c is the byte behind it. */
 int json_scan_punctuation(struct json_scan *s, int *c, struct err *e)
 {
     *c = peek_input(s);
@@ -294,7 +287,6 @@ int json_scan_punctuation(struct json_scan *s, int *c, struct err *e)
     return *c < 0 ? json_scan_more(s) : 1;
 }
 
-/* 1: a token; 0: more text is needed; -1. */
 int json_scan_next(struct json_scan *s, struct err *e)
 {
     int c, rc = json_scan_punctuation(s, &c, e);
@@ -324,7 +316,8 @@ int json_scan_next(struct json_scan *s, struct err *e)
 
 /* --- skipping --- */
 
-/* The first quote or bracket at or after p; inside a string the first quote or backslash. */
+/* Returns the first quote or bracket at or after p, or end. `string`: returns the first quote or
+ * backslash instead. */
 static const char *skip_plain(const char *p, const char *end, bool string)
 {
 #ifdef __SSE2__
@@ -339,7 +332,7 @@ static const char *skip_plain(const char *p, const char *end, bool string)
         if (string) {
             hit = _mm_or_si128(hit, _mm_cmpeq_epi8(c, slash));
         } else {
-            /* '[' | 0x20 is '{', ']' | 0x20 is '}'. */
+            /* '[' | 0x20 is '{', and ']' | 0x20 is '}'. */
             c = _mm_or_si128(c, low);
             hit =
                 _mm_or_si128(hit, _mm_or_si128(_mm_cmpeq_epi8(c, open), _mm_cmpeq_epi8(c, close)));
@@ -356,7 +349,7 @@ static const char *skip_plain(const char *p, const char *end, bool string)
     return p;
 }
 
-/* Inside a string that is skipped. */
+/* Passes the rest of a string that is skipped. */
 static int skip_string(struct json_scan *s)
 {
     for (;;) {
@@ -374,7 +367,7 @@ static int skip_string(struct json_scan *s)
     }
 }
 
-/* Inside containers that are skipped. */
+/* Passes the rest of the containers that are skipped. */
 static int skip_containers(struct json_scan *s)
 {
     while (s->skip_depth > 0) {
@@ -395,7 +388,6 @@ static int skip_containers(struct json_scan *s)
     return 1;
 }
 
-/* Passes a value of any size without looking at it more than needed to find its end. */
 int json_scan_skip(struct json_scan *s, struct err *e)
 {
     int c, rc;
@@ -423,7 +415,7 @@ int json_scan_skip(struct json_scan *s, struct err *e)
 
 /* --- base64 --- */
 
-/* Into the string: 1 inside it, 2 it was null, 0, -1. */
+/* Enters a string. Returns 1 inside of it, 2 if the value was null, 0 or -1. */
 static int enter_string(struct json_scan *s, struct err *e)
 {
     int c, rc;
@@ -445,7 +437,7 @@ static int enter_string(struct json_scan *s, struct err *e)
     return 1;
 }
 
-/* Keeps of what was appended behind `before` the part that is inside of the window. */
+/* Removes the bytes of out from `before` on that are outside of the window. */
 static void keep_window(struct base64_window *w, struct buf *out, size_t before)
 {
     uint64_t got = out->len - before, skip = w->seen < w->from ? w->from - w->seen : 0;
@@ -461,7 +453,7 @@ static void keep_window(struct base64_window *w, struct buf *out, size_t before)
     }
 }
 
-/* Decodes a piece; with a window it takes what it wants of it. */
+/* Decodes a piece of base64 and appends it to out, or only its bytes inside of the window w. */
 static int decode_base64(struct json_scan *s, struct base64_window *w, struct str piece,
                          struct buf *out)
 {
@@ -474,7 +466,8 @@ static int decode_base64(struct json_scan *s, struct base64_window *w, struct st
     return 0;
 }
 
-/* Decodes a string of base64 as it arrives; w may be NULL, max is an error's limit. */
+/* Decodes a base64 string while it arrives. Without a window (w is NULL), more than max bytes are
+ * an error. */
 static int scan_base64(struct json_scan *s, size_t max, struct base64_window *w, struct buf *out,
                        bool *ret_null, struct err *e)
 {

@@ -1,12 +1,12 @@
 /*
  * struct json_scan: a pull scanner over one JSON document that arrives in pieces of any size, for
- * large answers of engines. It builds no tree. It keeps only a token that the end of a piece cut in
- * two. Walk with json_scan_next; on a key take its value in bulk (ids, logprob triples, base64) or
- * skip it.
+ * large answers of engines. It builds no tree. It copies only a token that the end of a piece cut
+ * in two. Walk with json_scan_next. After a key, read its value in bulk (ids, logprob triples,
+ * base64) or skip it.
  *
- * Every function that needs bytes answers 1 done, 0 more bytes wanted, -1 error. On 0 the scanner
- * has put aside what it needs of the piece: feed the next one and make the same call again. The
- * grammar is checked strictly, except inside skipped values, where only brackets and strings are
+ * Every function that needs bytes returns 1 if done, 0 if it needs more bytes, and -1 on error. On
+ * 0 the scanner has copied what it needs of the piece: feed the next piece and repeat the same
+ * call. The grammar is checked strictly. Inside skipped values only brackets and strings are
  * matched. Pure.
  */
 #ifndef RG_CODEC_JSON_SCAN_H
@@ -29,7 +29,7 @@ enum json_token {
     JSON_TOKEN_TRUE,
     JSON_TOKEN_NUMBER, /* text: as written */
     JSON_TOKEN_STRING, /* text: decoded */
-    JSON_TOKEN_KEY,    /* text: decoded; its value comes next */
+    JSON_TOKEN_KEY,    /* text: decoded. Its value follows */
     JSON_TOKEN_ARRAY,
     JSON_TOKEN_ARRAY_END,
     JSON_TOKEN_OBJECT,
@@ -37,30 +37,31 @@ enum json_token {
     JSON_TOKEN_END, /* the document is complete */
 };
 
-/* Fields are the scanner's, except token and text (of the last json_scan_next; text is borrowed
- * until the next call) and depth (containers open). */
+/* Callers read token, text and depth; all other fields are the scanner's. token and text are those
+ * of the last json_scan_next. text is borrowed until the next call. depth is the number of open
+ * containers. */
 struct json_scan {
     enum json_token token;
     struct str text;
     unsigned depth;
 
-    const char *at, *end; /* unread bytes, of the piece or of hold */
+    const char *at, *end; /* unread bytes, in the piece or in hold */
     struct buf hold;      /* unread bytes of earlier pieces, followed by the new piece */
     struct buf decoded;   /* text of a string with escapes */
     size_t text_max;
-    size_t seen;                           /* bytes of an unfinished string that were scanned */
-    uint64_t read;                         /* bytes of the document before `at`, for messages */
-    uint64_t objects[JSON_DEPTH_MAX / 64]; /* bit per depth: an object, not an array */
+    size_t seen;   /* number of bytes of an unfinished string that were searched */
+    uint64_t read; /* number of bytes of the document before `at`, for errors */
+    uint64_t objects[JSON_DEPTH_MAX / 64]; /* one bit for each depth: 1 an object, 0 an array */
     uint8_t expect;
     uint8_t bulk;        /* inside the value of a bulk call */
     bool skip_string;    /* json_scan_skip: inside a string */
-    unsigned skip_depth; /* json_scan_skip: containers open */
-    size_t items;        /* items read of the array that is read in bulk */
-    bool wide;           /* long arrays by vector instructions; off: by the portable way */
+    unsigned skip_depth; /* json_scan_skip: number of open containers */
+    size_t items;        /* number of items read of the array that is read in bulk */
+    bool wide;           /* long arrays are read with AVX2; false: by portable code */
     struct base64_reader base64;
 };
 
-/* Growing arrays: VECs with names (vec_ macros work; the maker of one calls vec_done). */
+/* Growing arrays: VECs with names. The vec_ macros work. The owner calls vec_done. */
 struct json_ints {
     int32_t *at;
     size_t n, cap;
@@ -71,56 +72,60 @@ struct json_floats {
     size_t n, cap;
 };
 
-/* Keys, strings and numbers longer than text_max bytes are an error (not in skipped values). */
+/* Starts a document. Keys, strings and numbers longer than text_max bytes are an error, except in
+ * skipped values. */
 void json_scan_init(struct json_scan *s, size_t text_max);
 void json_scan_done(struct json_scan *s);
 
-/* Ready for another document; memory stays. */
+/* Starts the next document. Keeps the memory of the buffers. */
 void json_scan_reset(struct json_scan *s);
 
-/* The next piece. Everything fed before must have been asked for until a call answered 0 (or the
- * document ended). Borrowed until a call answers 0. */
+/* Passes the next piece. The scanner must have returned 0 for the previous one, or the document
+ * must have ended. The piece is borrowed until a call returns 0. */
 void json_scan_feed(struct json_scan *s, struct str piece);
 
-/* The next token: s->token and s->text. */
+/* Reads the next token into s->token and s->text. */
 int json_scan_next(struct json_scan *s, struct err *e);
 
-/* Whether the document is complete and nothing but white space was left. */
+/* Reports whether the document is complete and only white space followed. */
 bool json_scan_complete(const struct json_scan *s);
 
-/* Moves on inside an array: 1 an item comes next, 2 the array has ended, 0, -1. */
+/* Moves to the next item of an array. Returns 1 if an item follows, 2 if the array has ended, 0 or
+ * -1. */
 int json_scan_item(struct json_scan *s, struct err *e);
 
-/* --- instead of json_scan_next, where a value stands next --- */
+/* --- instead of json_scan_next, if a value is next --- */
 
 /* Skips the value. */
 int json_scan_skip(struct json_scan *s, struct err *e);
 
-/* An array of integers that fit in 32 bits, or null. Items from number `from` on are appended;
- * those before are only counted. s->items is the count so far. */
+/* Reads an array of integers that fit in 32 bits, or null. Appends the items from index `from` on;
+ * earlier ones are only counted. s->items is the count so far. */
 int json_scan_ints(struct json_scan *s, size_t from, struct json_ints *ints, struct err *e);
 
-/* An array of numbers, or null; the same. A null item becomes NaN, what is too large infinite. */
+/* Reads an array of numbers, or null, in the same way. A null item becomes NaN. A number that
+ * overflows becomes an infinity. */
 int json_scan_floats(struct json_scan *s, size_t from, struct json_floats *floats, struct err *e);
 
-/* An array of [logprob, id] or [logprob, id, anything], or null; appended as above. A null
+/* Reads an array of [logprob, id] or [logprob, id, anything], or null, in the same way. A null
  * logprob becomes NaN. */
 int json_scan_triples(struct json_scan *s, size_t from, struct json_floats *logprobs,
                       struct json_ints *ids, struct err *e);
 
-/* A base64 string, decoded and appended, or null (*ret_null). More than max bytes: error. */
+/* Reads a base64 string, or null, and appends its bytes. *ret_null: the value was null. More than
+ * max bytes in `out` are an error. */
 int json_scan_base64(struct json_scan *s, size_t max, struct buf *out, bool *ret_null,
                      struct err *e);
 
-/* A window of a base64 string: the bytes from `from` on, at most `max` of them. */
+/* A window of the bytes of a base64 string: from number `from` on, at most `max`. */
 struct base64_window {
     uint64_t from, max;
-    uint64_t seen; /* bytes so far; the owner sets it to 0 */
-    bool over;     /* there are more than max: none are kept */
+    uint64_t seen; /* number of decoded bytes so far; the owner sets it to 0 */
+    bool over;     /* the window has more than max bytes: all are dropped */
 };
 
-/* Decodes like json_scan_base64, but keeps the window only. Bytes outside of it are decoded,
- * counted and dropped. */
+/* Decodes like json_scan_base64, but keeps only the window. Bytes outside of it are counted and
+ * dropped. */
 int json_scan_base64_window(struct json_scan *s, struct base64_window *w, struct buf *out,
                             bool *ret_null, struct err *e);
 

@@ -1,7 +1,7 @@
-/* Long arrays of ids, numbers and logprob triples (json_scan.h), which are most of what engines
- * send. Three ways, each for what the one before it does not know: whole chunks (json_wide.h, or
- * chunk_ints), single items of the usual form (quick_item), and the exact reader (scan_item). A
- * quick way never decides that something is wrong: it stops, and the exact one looks. */
+/* Long arrays of ids, numbers and logprob triples (json_scan.h) are most of what engines send.
+ * There are three readers; each handles what the previous one refuses: whole chunks (json_wide.h,
+ * or chunk_ints), single items of the usual form (quick_item), and the exact reader (scan_item). A
+ * quick reader never reports an error. It stops, and the exact reader decides. */
 
 #include <math.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 #include <emmintrin.h>
 #endif
 
-/* Enters the array: 1 inside it (bulk set), 2 it was null, 0, -1. */
+/* Enters an array. Returns 1 inside of it (bulk is set), 2 if the value was null, 0 or -1. */
 static int enter_array(struct json_scan *s, struct err *e)
 {
     int rc;
@@ -35,8 +35,7 @@ static int enter_array(struct json_scan *s, struct err *e)
     return 1;
 }
 
-/* Moves to the next item: 1 it begins at s->at, 2 the array ended, 0 more bytes wanted, -1 error.
- */
+/* Moves to the next item. Returns 1 if it begins at s->at, 2 if the array has ended, 0 or -1. */
 static inline int next_bulk_item(struct json_scan *s, struct err *e)
 {
     int c, rc;
@@ -65,7 +64,7 @@ int json_scan_item(struct json_scan *s, struct err *e)
     return next_bulk_item(s, e);
 }
 
-/* An item that the piece's end cut: kept for the next piece unless it is absurdly long. */
+/* Keeps an item that the end of the piece cut. Fails if the item is longer than text_max. */
 static int cut_item(struct json_scan *s, struct err *e)
 {
     if ((size_t)(s->end - s->at) > s->text_max)
@@ -73,11 +72,11 @@ static int cut_item(struct json_scan *s, struct err *e)
     return json_scan_more(s);
 }
 
-/* What a bulk call reads and where it goes. */
+/* One bulk call: what it reads, and where it stores the items. */
 struct bulk {
     enum { INTS, FLOATS, TRIPLES } kind;
 
-    size_t from;                  /* items before this one are only counted */
+    size_t from; /* index of the first item that is stored; earlier ones are only counted */
     struct json_floats *logprobs; /* NULL for INTS */
     struct json_ints *ids;        /* NULL for FLOATS */
 };
@@ -85,12 +84,12 @@ struct bulk {
 /* ------------------------------------------------------------------ quick runs */
 
 enum {
-    RUN_SLACK = 128, /* bytes that a quick item may look at */
+    RUN_SLACK = 128, /* number of bytes after p that quick_item may read */
     CHUNK = 1024,
     COMMAS_AT_ONCE = 6
 };
 
-/* Finds the commas in the 32 bytes at p; the lowest bit is the first byte. */
+/* Returns a bit for each comma in the 32 bytes at p; the lowest bit is the first byte. */
 static inline uint32_t comma_bits(const char *p)
 {
 #ifdef __SSE2__
@@ -117,8 +116,9 @@ static inline unsigned count_bits(uint32_t v)
     return v * 0x01010101u >> 24;
 }
 
-/* The places of all commas in the CHUNK bytes at p; returns their number. Writes several at once,
- * so that no branch depends on how many there are in 32 bytes; what is too much is overwritten. */
+/* Writes the offsets of all commas in the CHUNK bytes at p. Returns their number. Writes
+ * COMMAS_AT_ONCE offsets in each step, so that no branch depends on their number in 32 bytes. Later
+ * steps overwrite the surplus. */
 static size_t find_commas(const char *p, uint16_t places[static CHUNK + 32])
 {
     size_t n = 0;
@@ -138,8 +138,8 @@ static size_t find_commas(const char *p, uint16_t places[static CHUNK + 32])
     return n;
 }
 
-/* json_wide_ints for any processor. The commas are found first, so that the items do not wait for
- * one another. */
+/* Reads ids like json_wide_ints, on any processor. Commas are found first, so that items do not
+ * depend on each other. */
 static size_t chunk_ints(const char **at, const char *end, int32_t *ids)
 {
     uint16_t places[CHUNK + 32];
@@ -162,7 +162,8 @@ static size_t chunk_ints(const char **at, const char *end, int32_t *ids)
     return n;
 }
 
-/* "[logprob,id,null]" with at most one space behind commas; NULL: let the exact reader see. */
+/* Reads "[logprob,id,null]", with at most one space after each comma. Returns the position after
+ * it, or NULL if the exact reader must read it. */
 static inline const char *quick_triple(const char *p, float *logprob, int32_t *id)
 {
     uint32_t mask = comma_bits(p);
@@ -181,7 +182,8 @@ static inline const char *quick_triple(const char *p, float *logprob, int32_t *i
     return memcmp(second + 1, "null]", 5) == 0 ? second + 6 : NULL;
 }
 
-/* One item with a comma behind it, which is passed; NULL: let the exact reader see. */
+/* Reads one item and the comma after it. Returns the position after the comma, or NULL if the exact
+ * reader must read the item. */
 static inline const char *quick_item(const struct bulk *b, const char *p, float *logprob,
                                      int32_t *id)
 {
@@ -202,7 +204,7 @@ static inline const char *quick_item(const struct bulk *b, const char *p, float 
     return p + __builtin_ctz(mask) + 1;
 }
 
-/* Room for a chunk behind the ids that are there. */
+/* Reserves capacity for a chunk of ids. Returns the position of the next one. */
 static int32_t *reserve_ids(const struct bulk *b)
 {
     vec_reserve(b->ids, JSON_WIDE_ITEMS);
@@ -215,7 +217,8 @@ static float *reserve_logprobs(const struct bulk *b)
     return b->logprobs->at + b->logprobs->n;
 }
 
-/* Items by the hundred, written behind those that are there; as json_wide_ints. */
+/* Reads a chunk of items and writes them after the stored ones, without counting them. Returns
+ * their number, as json_wide_ints does. */
 static size_t chunk_items(const struct json_scan *s, const struct bulk *b, const char **p)
 {
     if (b->kind == INTS)
@@ -227,7 +230,7 @@ static size_t chunk_items(const struct json_scan *s, const struct bulk *b, const
     return json_wide_triples(p, s->end, reserve_logprobs(b), reserve_ids(b));
 }
 
-/* Drops the n newly appended items that come before number `from`. */
+/* Adds the n new items to the count. Drops those of them with an index below `from`. */
 static void keep_items(struct json_scan *s, const struct bulk *b, size_t n)
 {
     size_t skip = b->from > s->items ? MIN_OF(b->from - s->items, n) : 0, kept = n - skip;
@@ -249,7 +252,7 @@ static void keep_items(struct json_scan *s, const struct bulk *b, size_t n)
     s->items += n;
 }
 
-/* Counts the item and keeps it, unless it stands before `from`. */
+/* Counts the item, and stores it if its index is at least `from`. */
 static inline void keep_item(struct json_scan *s, const struct bulk *b, float logprob, int32_t id)
 {
     if (s->items++ < b->from)
@@ -260,8 +263,8 @@ static inline void keep_item(struct json_scan *s, const struct bulk *b, float lo
         *vec_push(b->ids) = id;
 }
 
-/* Passes whole items with a comma behind them, as long as there is room to look around without
- * asking: what is left starts with an item. */
+/* Reads whole items with a comma after each, while RUN_SLACK bytes are readable. The remaining text
+ * begins with an item. */
 static inline void scan_run(struct json_scan *s, const struct bulk *b)
 {
     const char *p = s->at;
@@ -275,7 +278,7 @@ static inline void scan_run(struct json_scan *s, const struct bulk *b)
             break;
         keep_item(s, b, logprob, id);
         p = next;
-        while (p - s->at >= 8 && s->end - p >= RUN_SLACK) { /* chunks look eight bytes back */
+        while (p - s->at >= 8 && s->end - p >= RUN_SLACK) { /* chunks read eight bytes before p */
             size_t n = chunk_items(s, b, &p);
 
             if (n == 0)
@@ -299,7 +302,7 @@ static inline const char *skip_white(const char *p, const char *end)
     return p;
 }
 
-/* Passes white space and the byte `want`; 1, 0, -1. */
+/* Passes white space and the byte `want`. Returns 1, 0 or -1. */
 static inline int skip_byte(const char **p, const char *end, char want)
 {
     *p = skip_white(*p, end);
@@ -308,7 +311,7 @@ static inline int skip_byte(const char **p, const char *end, char want)
     return *(*p)++ == want ? 1 : -1;
 }
 
-/* White space, then a number or null (NaN). */
+/* Reads a number, or null as NaN, after white space. */
 static inline int pass_logprob(const char **p, const char *end, double *ret)
 {
     *p = skip_white(*p, end);
@@ -324,7 +327,7 @@ static inline int pass_logprob(const char **p, const char *end, double *ret)
     return json_number_scan(p, end, ret);
 }
 
-/* The rest of a triple behind its id: "]", ", null]" or a third element of any kind that has no
+/* Passes the third element of a triple and its bracket. The element may be of any kind without
  * containers. */
 static inline int skip_triple_end(const char **at, const char *end)
 {
@@ -347,7 +350,7 @@ static inline int skip_triple_end(const char **at, const char *end)
     return *p == ']' ? 1 : -1;
 }
 
-/* One triple at *p; 1, 0, -1. */
+/* Reads one triple at *p. Returns 1, 0 or -1. */
 static int scan_triple(const char **p, const char *end, float *logprob, int32_t *id)
 {
     double d = 0;
@@ -364,7 +367,7 @@ static int scan_triple(const char **p, const char *end, float *logprob, int32_t 
     if (rc != 1)
         return rc;
     *logprob = (float)d;
-    /* What may follow an id: the end, or a comma and one more element. */
+    /* After the id: the end, or a comma and one more element. */
     *p = skip_white(*p, end);
     if (*p < end && **p == ']') {
         ++*p;
@@ -374,7 +377,7 @@ static int scan_triple(const char **p, const char *end, float *logprob, int32_t 
     return rc == 1 ? skip_triple_end(p, end) : rc;
 }
 
-/* One item of any shape that is allowed, at *p; 1, 0, -1. */
+/* Reads one item of any allowed form at *p. Returns 1, 0 or -1. */
 static int scan_item(const struct bulk *b, const char **p, const char *end, float *logprob,
                      int32_t *id)
 {
@@ -392,7 +395,8 @@ static int scan_item(const struct bulk *b, const char **p, const char *end, floa
     return rc == 1 && (**p == '.' || (**p | 0x20) == 'e') ? -1 : rc;
 }
 
-/* 1: the array has ended (or was null); 0: more text is needed; -1. */
+/* Reads an array. `what` is the error of a wrong item. Returns 1 if the array has ended or was
+ * null, 0 or -1. */
 static inline int scan_array(struct json_scan *s, const struct bulk *b, const char *what,
                              struct err *e)
 {

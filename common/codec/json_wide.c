@@ -1,6 +1,7 @@
-/* Arrays by AVX2 (json_wide.h): the places of all commas in a chunk are found first, 32 bytes at
- * a time; then items are read between them, eight ids at once. Items do not wait for each other
- * that way. What is not plain ends the run; the caller's exact reader goes on from there. */
+/* Arrays with AVX2 (json_wide.h). The positions of all commas in a chunk are found first, 32 bytes
+ * at a time. Then the items between them are read, eight ids at once. So items do not depend on
+ * each other. An item of an unusual form ends the run, and the caller's exact reader continues
+ * there. */
 
 #include "common/codec/json_wide.h"
 
@@ -13,7 +14,7 @@
 
 enum {
     BLOCK = 32,
-    SLACK = 64, /* bytes behind a chunk that its last item may look at */
+    SLACK = 64, /* bytes after a chunk that its last item may read */
     PLACES = JSON_WIDE_CHUNK + BLOCK + 1
 };
 
@@ -23,7 +24,7 @@ bool json_wide_able(void)
            __builtin_cpu_supports("popcnt");
 }
 
-/* How many bytes of p a chunk has, in whole blocks. */
+/* Returns the length of the next chunk at p, in whole blocks. */
 static inline size_t chunk_len(const char *p, const char *end)
 {
     ptrdiff_t left = end - p - SLACK;
@@ -56,8 +57,8 @@ WIDE static inline size_t put_places(uint16_t *places, uint32_t commas, size_t a
     return n;
 }
 
-/* The commas in len bytes at p: places[0] is 0, for the one before p; a comma at p[k] has k + 1.
- * Returns how many follow the first. */
+/* Writes the offsets of the commas in len bytes at p. places[0] is 0, for the comma before p; a
+ * comma at p[k] has the offset k + 1. Returns the number of commas after the first. */
 WIDE static inline size_t find_commas(const char *p, size_t len, uint16_t places[static PLACES],
                                       unsigned step)
 {
@@ -73,7 +74,7 @@ WIDE static inline size_t find_commas(const char *p, size_t len, uint16_t places
 WIDE static inline size_t find_spaced(const char *p, size_t len, uint16_t places[static PLACES],
                                       unsigned step)
 {
-    uint32_t expected = 1; /* behind the comma before p */
+    uint32_t expected = 1; /* the space after the comma before p */
     size_t n = 0;
 
     places[0] = 0;
@@ -93,8 +94,8 @@ WIDE static inline size_t find_spaced(const char *p, size_t len, uint16_t places
 
 /* ------------------------------------------------------------------ ids */
 
-/* The eight bytes before each of four places, less '0' each, and zero where n16's number of digits
- * does not reach: 64 - 8 n bits. */
+/* Loads the eight bytes before each of four offsets, each less '0'. Clears those before the id, by
+ * a shift of 64 - 8 * n bits for n digits. */
 WIDE static inline __m256i four_ids(const char *base, const uint16_t *ends, __m128i shifts)
 {
     const __m128i *at[4];
@@ -113,26 +114,27 @@ WIDE static inline __m256i nines_at_most(__m256i v)
     return _mm256_cmpeq_epi8(_mm256_min_epu8(v, _mm256_set1_epi8(9)), v);
 }
 
-/* Four digits of each group of four bytes. */
+/* Computes the value of each four bytes. */
 WIDE static inline __m256i four_digits(__m256i v)
 {
     v = _mm256_maddubs_epi16(v, _mm256_set1_epi16(0x010a));
     return _mm256_madd_epi16(v, _mm256_set1_epi32(0x00010064));
 }
 
-/* Eight digits of each eight bytes of a and b: in every half two of a, then two of b. */
+/* Computes the values of each eight bytes of a and b. Each half of the result has two of a, then
+ * two of b. */
 WIDE static inline __m256i eight_digits(__m256i a, __m256i b)
 {
     return _mm256_madd_epi16(_mm256_packus_epi32(four_digits(a), four_digits(b)),
                              _mm256_set1_epi32(0x00012710));
 }
 
-/* The eight ids before places[1..8]; false when one of them is not plain. `gap`: from a comma to
- * the first digit. */
+/* Reads the eight ids before places[1..8]. Returns false if one of them is not plain. `gap`:
+ * distance from a comma to the first digit. */
 WIDE static inline bool eight_ids(const char *base, const uint16_t *places, __m128i gap,
                                   int32_t *ids)
 {
-    /* Of n digits the first is not 0 unless it is the only one; 0 stands for 8. */
+    /* The smallest id of n digits, for n modulo 8: a first digit of 0 must be the only one. */
     const __m256i least = _mm256_setr_epi32(10000000, 0, 10, 100, 1000, 10000, 100000, 1000000);
     __m128i from = _mm_loadu_si128((const __m128i *)(const void *)places);
     __m128i to = _mm_loadu_si128((const __m128i *)(const void *)(places + 1));
@@ -266,7 +268,6 @@ bool json_wide_able(void)
     return false;
 }
 
-/* How many ids were read; *p is behind the comma of the last one. */
 size_t json_wide_ints(const char **p, const char *end, int32_t *ids)
 {
     return ((void)p, (void)end, (void)ids, 0);

@@ -1,12 +1,13 @@
 /*
- * Long arrays read many items at a time by AVX2: first the places of the commas in some hundred
- * bytes, then the items between them, which no longer wait for one another. Reads what json_quick.h
- * reads, and gives the same values. Internal to json_scan_bulk.c.
+ * Reads many items of a long array at a time, with AVX2. First it finds the commas in up to
+ * JSON_WIDE_CHUNK bytes. Then it reads the items between them, which do not depend on each other.
+ * It accepts the same items as json_quick.h, and gives the same values. Internal to
+ * json_scan_bulk.c.
  *
- * Each call begins with the item at *p, which one space may precede. It reads items that a comma
+ * Each call begins with the item at *p; one space may precede the item. It reads items that a comma
  * follows, moves *p to the byte after the last comma and returns their number. It returns 0 if the
- * next item has another shape, or if too little is left before `end`. The eight bytes before *p
- * must be readable.
+ * next item has a different form, or if too few bytes remain before `end`. The eight bytes before
+ * *p must be readable.
  */
 #ifndef RG_CODEC_JSON_WIDE_H
 #define RG_CODEC_JSON_WIDE_H
@@ -16,14 +17,14 @@
 #include <stdint.h>
 
 enum {
-    JSON_WIDE_CHUNK = 1024,                   /* bytes that a call looks at, at most */
-    JSON_WIDE_ITEMS = JSON_WIDE_CHUNK / 2 + 8 /* what there must be room for */
+    JSON_WIDE_CHUNK = 1024,                   /* most bytes that a call reads items from */
+    JSON_WIDE_ITEMS = JSON_WIDE_CHUNK / 2 + 8 /* capacity that the caller must reserve */
 };
 
 /* Reports whether this processor has AVX2. */
 bool json_wide_able(void);
 
-/* Ids of at most eight digits. */
+/* Reads ids of at most eight digits. */
 size_t json_wide_ints(const char **p, const char *end, int32_t *ids);
 
 /* Reads logprobs. */
