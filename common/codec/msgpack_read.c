@@ -11,7 +11,7 @@ struct msgpack_reader {
     struct str bytes;
     size_t at;
     unsigned depth;
-    uint64_t n_values; /* in the arrays and maps that have begun */
+    uint64_t n_values; /* number of values in all arrays and maps that have begun */
     struct err *err;
 };
 
@@ -73,8 +73,8 @@ static int read_ext(struct msgpack_reader *r, uint64_t n, struct json *out)
     return 0;
 }
 
-/* A value takes a byte at least: counts of more values than bytes are refused before they take
- * memory. */
+/* Checks the number of values of an array or a map. Each value needs at least one byte, so larger
+ * numbers are refused before memory is allocated. */
 static int check_count(struct msgpack_reader *r, uint64_t n)
 {
     r->n_values += n;
@@ -167,7 +167,7 @@ static int read_signed(struct msgpack_reader *r, size_t n, struct json *out)
     return 0;
 }
 
-/* Values whose length follows in 1, 2 or 4 bytes. */
+/* Reads a value whose length follows in 1, 2 or 4 bytes. */
 static int read_sized(struct msgpack_reader *r, uint8_t head, struct json *out)
 {
     uint64_t n;

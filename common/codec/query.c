@@ -1,11 +1,11 @@
-/* Query strings (query.h): pairs in order, names and values decoded ('+' is a blank, %XX a byte;
- * what is no escape stays as it is). */
+/* '+' is decoded to a space and %XX to a byte. Other text, such as an incomplete escape, stays
+ * unchanged. */
 
 #include "common/codec/query.h"
 
 #include "common/codec/hex.h"
 
-/* Decoding never makes a text longer. */
+/* Decodes a text. The result is never longer than the text. */
 static struct str percent_decode(struct arena *a, struct str s)
 {
     char *out = arena_alloc(a, s.len + 1);
@@ -23,7 +23,6 @@ static struct str percent_decode(struct arena *a, struct str s)
     return str_of(out, n);
 }
 
-/* The next pair, not decoded; empty ones are passed over. */
 bool query_split(struct str *left, struct str *ret_name, struct str *ret_value)
 {
     while (left->len > 0) {
@@ -41,7 +40,6 @@ bool query_split(struct str *left, struct str *ret_name, struct str *ret_value)
     return false;
 }
 
-/* The next pair, decoded into the arena. */
 bool query_next(struct arena *a, struct str *left, struct str *ret_name, struct str *ret_value)
 {
     struct str name, value;
@@ -53,7 +51,6 @@ bool query_next(struct arena *a, struct str *left, struct str *ret_name, struct 
     return true;
 }
 
-/* The first value of that name; absent when there is none. */
 struct str query_get(struct arena *a, struct str query, const char *name)
 {
     struct str key, value;

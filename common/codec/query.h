@@ -1,4 +1,4 @@
-/* The query of a request: names and values, percent-decoded ('+' is a space). Pure. */
+/* Reads the query of a request: names and values, percent-decoded ('+' is a space). Pure. */
 #ifndef RG_CODEC_QUERY_H
 #define RG_CODEC_QUERY_H
 
@@ -7,14 +7,16 @@
 #include "common/base/arena.h"
 #include "common/base/str.h"
 
-/* Takes the next name and value off *left, as they are (borrowed); false at the end. Without '='
- * the value is empty. The one place where a query is split, for router and worker. */
+/* Removes the next pair from *left. Name and value are borrowed and not decoded. Without '=' the
+ * value is empty. Empty pairs are skipped. Returns false at the end. Router and worker split
+ * queries only here. */
 bool query_split(struct str *left, struct str *ret_name, struct str *ret_value);
 
-/* Reads the next pair, decoded into the arena; false at the end. Without '=' the value is empty. */
+/* Removes the next pair from *left like query_split, and decodes name and value into the arena. */
 bool query_next(struct arena *a, struct str *left, struct str *ret_name, struct str *ret_value);
 
-/* Value of a query parameter, percent-decoded into the arena; absent when not there. */
+/* Returns the first value of a parameter, decoded into the arena. Absent (p is NULL) if the query
+ * does not have the parameter. */
 struct str query_get(struct arena *a, struct str query, const char *name);
 
 #endif

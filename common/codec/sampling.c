@@ -1,9 +1,8 @@
 /*
- * One row of `fields` describes one parameter: name, type, range, and where its value stands in
- * struct sampling. Setting, checking, the JSON schema and the list of names all read that table, so
- * a new parameter is one row. If some engine has no field for it, it also needs a row of
- * sampling_extra. Other names that clients use are mapped to the row's name first; errors repeat
- * the name that the client gave.
+ * Each row of `fields` describes one parameter: name, type, range, and its position in struct
+ * sampling. Setter, checks, JSON schema and list of names use that table, so a new parameter needs
+ * one row. If some engine has no field for the parameter, it also needs a row in sampling_extra.
+ * Aliases are mapped to the row's name first. Errors have the name that the client gave.
  */
 #include "common/codec/sampling.h"
 
@@ -50,7 +49,7 @@ static const struct sampling_field {
     {"response_format", FIELD_VALUE, offsetof(struct sampling, grammar), 0, 0},
 };
 
-/* Other names that clients use for the same thing. */
+/* Other names that clients use for a parameter. */
 static const char *const aliases[][2] = {
     {"max_completion_tokens", "max_tokens"},
     {"max_output_tokens", "max_tokens"},
@@ -98,7 +97,8 @@ static int set_number(struct sampling *s, const struct sampling_field *f, const 
     return 0;
 }
 
-/* One string or an array of strings; empty strings would match everywhere. */
+/* Sets `stop` from a string or an array of strings. Empty strings are refused, because they would
+ * match everywhere. */
 static int set_stop(struct arena *a, struct sampling *s, const struct json *v, const char *given,
                     struct err *e)
 {
@@ -122,7 +122,8 @@ static int set_stop(struct arena *a, struct sampling *s, const struct json *v, c
     return 0;
 }
 
-/* Token ids in a list, or token id -> number in an object; *most is the largest, 0 for none. */
+/* Reports whether v is a list of token ids, or an object of token id -> number. Sets *most to the
+ * largest id, or to 0 if there are no ids. */
 static bool ids_fine(const struct json *v, int64_t *most)
 {
     int64_t id;
@@ -162,7 +163,7 @@ static int set_value(struct sampling *s, const struct sampling_field *f, const s
     return 0;
 }
 
-/* Values that only some engines take, and that are sent as they came. */
+/* Sets an integer that only some engines accept. Its JSON value is sent unchanged. */
 static int set_count(struct sampling *s, const struct sampling_field *f, const struct json *v,
                      const char *given, struct err *e)
 {

@@ -1,4 +1,4 @@
-/* Rules between options, which the row of one option cannot contain (session_rules.h). */
+/* Rules between options. The row of one option cannot contain them (session_rules.h). */
 
 #include "common/codec/session_rules.h"
 
@@ -36,7 +36,8 @@ int session_rules_nodes(const struct json *options, int64_t most, struct err *e)
                      (long long)most, (long long)n);
 }
 
-/* Bytes of all other options; `longest` becomes the name of the longest of them. */
+/* Returns the bytes of all options except metadata. Sets *longest to the name of the longest of
+ * them. */
 static size_t other_bytes(const struct json *options, struct str *longest)
 {
     size_t all = 0, most = 0;
@@ -87,8 +88,8 @@ int session_rules_size(const struct json *options, int64_t max_metadata_bytes, s
                      all, name, SESSION_OPTIONS_MAX);
 }
 
-/* Whether the member is a sampling parameter that is to go into sampling_params. */
-static bool is_beside(const struct json_member *m)
+/* Reports whether the option is a sampling parameter that belongs into sampling_params. */
+static bool is_sampling_option(const struct json_member *m)
 {
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         if (rows[i].kind == INPUT_KIND_PARAMETER && str_eq_c(json_string(&m->key), rows[i].name))
@@ -96,7 +97,7 @@ static bool is_beside(const struct json_member *m)
     return false;
 }
 
-/* Finds the parameter in sampling_params under this name or another spelling of it. */
+/* Finds the parameter in sampling_params, under this name or an alias. */
 static const struct json *same_parameter(const struct json *sampling, struct str name)
 {
     for (uint32_t i = 0; json_is(sampling, JSON_OBJECT) && i < sampling->n; i++)
@@ -106,7 +107,7 @@ static const struct json *same_parameter(const struct json *sampling, struct str
     return NULL;
 }
 
-/* sampling_params with `n` members more, behind those that it has. */
+/* Copies sampling_params, with capacity for n more members. */
 static struct json *copy_widened(struct arena *a, const struct json *sampling, uint32_t n)
 {
     struct json *o = ARENA_NEW(a, struct json);
@@ -128,7 +129,7 @@ int session_rules_lift(struct arena *a, const struct json *options, const struct
 
     *ret = options;
     for (uint32_t i = 0; json_is(options, JSON_OBJECT) && i < options->n; i++)
-        beside += is_beside(&options->members[i]);
+        beside += is_sampling_option(&options->members[i]);
     if (beside == 0)
         return 0;
     into = copy_widened(a, sampling, beside);
@@ -140,9 +141,9 @@ int session_rules_lift(struct arena *a, const struct json *options, const struct
         struct str name = json_string(&m->key);
         const struct json *inner = same_parameter(sampling, name);
 
-        if (!is_beside(m) && !str_eq_c(name, "sampling_params"))
+        if (!is_sampling_option(m) && !str_eq_c(name, "sampling_params"))
             out->members[out->n++] = *m;
-        if (!is_beside(m) || json_is_null(&m->value))
+        if (!is_sampling_option(m) || json_is_null(&m->value))
             continue;
         if (inner && !json_equal(inner, &m->value))
             return err_field(e, "sampling_params",

@@ -1,7 +1,7 @@
 /*
- * Rules for options of a session (session_options.def): which ones exclude each other, and which
- * values exceed what the gateway allows. POST /sessions and a group's `session` follow the same
- * rules. Pure.
+ * Rules between options of a session (session_options.def), and limits of the gateway. POST
+ * /sessions and a group's `session` follow the same rules. All functions return 0, or -1 and
+ * ERR_INVALID. Pure.
  */
 #ifndef RG_CODEC_SESSION_RULES_H
 #define RG_CODEC_SESSION_RULES_H
@@ -13,19 +13,19 @@
 
 struct json;
 
-/* on_truncated "branch" needs a history that has branches; `history` is what is in force. 0, or -1
- * and ERR_INVALID. */
+/* Refuses on_truncated "branch" with a history policy that has no branches. `history` is the policy
+ * in force. */
 int session_rules_branch(const struct json *options, const char *history, struct err *e);
 
-/* A session gets no more messages than the gateway allows: better said than given less. */
+/* Refuses max_nodes above the gateway's limit, instead of lowering it silently. */
 int session_rules_nodes(const struct json *options, int64_t most, struct err *e);
 
-/* Compares metadata with SESSION_MEMBERS_MAX and with --max-metadata-bytes (0: any), and the bytes
- * of all other options with SESSION_OPTIONS_MAX. 0, or -1 and ERR_INVALID. */
+/* Checks the size of metadata against SESSION_MEMBERS_MAX and --max-metadata-bytes (0: no limit),
+ * and the bytes of all other options against SESSION_OPTIONS_MAX. */
 int session_rules_size(const struct json *options, int64_t max_metadata_bytes, struct err *e);
 
-/* Moves sampling parameters next to sampling_params into it (*ret: in the arena, or `options`
- * itself). -1 and ERR_INVALID: one is in both, with two values. */
+/* Moves sampling parameters that are options themselves into sampling_params. *ret is in the arena,
+ * or `options` itself. Fails if a parameter has two different values. */
 int session_rules_lift(struct arena *a, const struct json *options, const struct json **ret,
                        struct err *e);
 

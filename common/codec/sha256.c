@@ -1,7 +1,6 @@
 /*
- * SHA-256 by mbedtls, of bytes as a whole or piece by piece. Digits are lower case, and
- * sha256_is_hex accepts no others: hashes are compared, and become names of files, as text, so one
- * hash must have one spelling.
+ * SHA-256 by mbedtls. Digits are lower case, and sha256_is_hex accepts no others: hashes are
+ * compared and used as file names, so each hash must have one spelling.
  */
 #include "common/codec/sha256.h"
 

@@ -1,4 +1,5 @@
-/* The three-byte form of a half is 0xed and a byte of 0xa0 or more; no valid text has it. */
+/* The three-byte form of a half begins with 0xed and a byte of at least 0xa0. No valid text has
+ * these bytes. */
 #include "common/codec/surrogates.h"
 
 #include <string.h>
@@ -8,7 +9,7 @@
 
 enum { LOW_FIRST = 0xdc00, HIGH_FIRST = 0xd800, PLANES = 0x10000, HALF_BYTES = 3 };
 
-/* The half at the front of s; 0: there is no whole half. */
+/* Returns the half at the start of s. 0: s does not begin with a half. */
 static uint32_t read_half(struct str s)
 {
     const unsigned char *p = (const unsigned char *)s.p;
@@ -45,7 +46,7 @@ static void add_half(struct surrogates *s, uint32_t half, struct buf *out)
         s->high = half;
 }
 
-/* Bytes up to the next half. */
+/* Returns the number of bytes before the next half, or s.len. */
 static size_t bytes_before_half(struct str s)
 {
     size_t at = 0;

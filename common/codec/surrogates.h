@@ -1,7 +1,7 @@
 /*
- * struct surrogates: makes one text valid UTF-8 while it comes in pieces. JSON may bring half of a
- * character alone (json.h keeps it in three bytes): servers cut texts between the halves. Halves
- * that belong together become their character, others U+FFFD.
+ * struct surrogates: makes a text valid UTF-8 while it arrives in pieces. A JSON string can have a
+ * lone half of a character (json.h keeps it in three bytes), because servers cut texts between the
+ * halves. Matching halves become their character, all others U+FFFD.
  */
 #ifndef RG_CODEC_SURROGATES_H
 #define RG_CODEC_SURROGATES_H
@@ -14,18 +14,18 @@
 struct buf;
 
 struct surrogates {
-    uint32_t high;   /* a first half at the end of what came; 0: none */
-    size_t replaced; /* halves that became U+FFFD */
+    uint32_t high;   /* a first half at the end of the text so far; 0: there is none */
+    size_t replaced; /* number of halves that became U+FFFD */
 };
 
-/* Appends the piece to out, valid but for JSON's lone halves. A first half at its end waits for the
- * next piece. */
+/* Appends the piece to out. The piece must be valid UTF-8, except for lone halves. A first half at
+ * its end waits for the next piece. */
 void surrogates_add(struct surrogates *s, struct str piece, struct buf *out);
 
-/* Appends what waits: no more comes. */
+/* Ends the text: a waiting half becomes U+FFFD. */
 void surrogates_end(struct surrogates *s, struct buf *out);
 
-/* Appends a whole text in one call. */
+/* Appends a whole text to out. */
 void surrogates_add_whole(struct str text, struct buf *out);
 
 #endif

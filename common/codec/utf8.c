@@ -1,5 +1,4 @@
-/* UTF-8 (utf8.h), strict: no overlong forms, no surrogates, nothing beyond U+10FFFF. ASCII is
- * skipped by 64 bytes. */
+/* ASCII is skipped 64 bytes at a time. */
 
 #include "common/codec/utf8.h"
 
@@ -9,7 +8,7 @@
 #include <emmintrin.h>
 #endif
 
-/* The first byte at or after p that is not ASCII, or end. */
+/* Returns the first byte at or after p that is not ASCII, or end. */
 static const uint8_t *skip_ascii(const uint8_t *p, const uint8_t *end)
 {
 #ifdef __SSE2__
@@ -35,7 +34,8 @@ static const uint8_t *skip_ascii(const uint8_t *p, const uint8_t *end)
     return p;
 }
 
-/* Bytes of the character at p (not ASCII), 0 when cut off by end, -1 when invalid. */
+/* Decodes the character at p, which is not ASCII. Returns its number of bytes, 0 if `end` cuts it,
+ * or -1 if it is invalid. */
 static int decode_multibyte(const uint8_t *p, const uint8_t *end, uint32_t *cp)
 {
     uint32_t lead = p[0];
@@ -69,14 +69,13 @@ static int decode_multibyte(const uint8_t *p, const uint8_t *end, uint32_t *cp)
     return (int)need;
 }
 
-/* How many leading bytes are whole valid characters. */
 size_t utf8_valid_len(struct str s)
 {
     const uint8_t *start = (const uint8_t *)s.p;
     const uint8_t *p = start, *end;
     uint32_t cp;
 
-    if (s.len == 0) /* an absent text has no place to count from */
+    if (s.len == 0) /* an absent text has a NULL pointer */
         return 0;
     end = start + s.len;
     for (;;) {
@@ -84,7 +83,7 @@ size_t utf8_valid_len(struct str s)
             p = skip_ascii(p, end);
         if (p == end)
             return s.len;
-        /* The bulk of text in three-byte scripts, without the general decoder. */
+        /* Most characters of scripts with three bytes, without the general decoder. */
         while (end - p >= 3 && p[0] > 0xe0 && p[0] < 0xed && (p[1] & 0xc0) == 0x80 &&
                (p[2] & 0xc0) == 0x80)
             p += 3;
@@ -98,7 +97,6 @@ size_t utf8_valid_len(struct str s)
     }
 }
 
-/* Its length; 0: cut off; -1: invalid. */
 int utf8_decode(struct str s, uint32_t *cp)
 {
     const uint8_t *p = (const uint8_t *)s.p;
@@ -112,7 +110,6 @@ int utf8_decode(struct str s, uint32_t *cp)
     return decode_multibyte(p, p + s.len, cp);
 }
 
-/* Encodes a code point. Surrogates get three bytes, for callers that keep them. */
 size_t utf8_encode(char out[static 4], uint32_t cp)
 {
     size_t need = cp < 0x80 ? 1 : cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
@@ -129,7 +126,6 @@ size_t utf8_encode(char out[static 4], uint32_t cp)
     return need;
 }
 
-/* Characters of valid text: all bytes that continue none. */
 size_t utf8_count(struct str s)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);

@@ -1,6 +1,6 @@
 /*
- * UTF-8 as Unicode 15 table 3-7 defines it: no overlongs, no surrogates, nothing above U+10FFFF.
- * Pure: bytes in, values out.
+ * UTF-8 as Unicode 15 table 3-7 defines it: no overlong forms, no surrogates, nothing above
+ * U+10FFFF. Pure.
  */
 #ifndef RG_CODEC_UTF8_H
 #define RG_CODEC_UTF8_H
@@ -12,10 +12,12 @@
 
 #include "common/base/str.h"
 
-/* Bytes of the longest valid prefix that ends at a character's end; s.len when all is valid. */
+/* Returns the length of the longest valid prefix that ends with a whole character. s.len: all is
+ * valid. */
 size_t utf8_valid_len(struct str s);
 
-/* Short texts, tokens say, are mostly ASCII: four bytes at a time. */
+/* Reports whether s is valid. Inline, because short texts such as tokens are mostly ASCII; the
+ * first bytes are checked four at a time. */
 static inline bool utf8_valid(struct str s)
 {
     size_t n = 0;
@@ -31,15 +33,16 @@ static inline bool utf8_valid(struct str s)
     return n == s.len || utf8_valid_len(str_sub(s, n, s.len)) == s.len - n;
 }
 
-/* Reads the character at the front of s. Returns its bytes (1-4) and sets *cp; 0 when s ends
- * inside a character that more bytes could complete (or is empty); -1 when no character starts
- * so. */
+/* Decodes the first character of s into *cp. Returns its number of bytes, 1 to 4. Returns 0 if s is
+ * empty or ends inside a character, and -1 if s does not begin with a valid one. */
 int utf8_decode(struct str s, uint32_t *cp);
 
-/* Writes cp (at most 0x10FFFF; surrogates in their three-byte form) to out; returns its bytes. */
+/* Writes cp, which is at most 0x10FFFF, to out. Surrogates get their three-byte form. Returns the
+ * number of bytes. */
 size_t utf8_encode(char out[static 4], uint32_t cp);
 
-/* Characters in valid text; in other bytes, those that are no continuation byte. */
+/* Returns the number of characters of valid text. For other bytes, counts those that are not
+ * continuation bytes. */
 size_t utf8_count(struct str s);
 
 #endif
