@@ -1,6 +1,6 @@
-/* Copies of journals (backup.h): the segments that the manifest names, the last one up to its last
- * whole record, then the manifest. If the manifest has changed meanwhile, only the segments that it
- * names anew are copied, and the last one again. */
+/* Copies the segments that the manifest names, then the manifest. The last segment is copied up to
+ * its last whole record. If the manifest changed meanwhile, copies the newly named segments and the
+ * last one again. */
 
 #include "common/journal/backup.h"
 
@@ -22,7 +22,7 @@
 
 enum { TRIES = 100, CHUNK = 1 << 20 };
 
-/* Appends all that can be read. Returns 1 if the file was cut short meanwhile. */
+/* Copies all bytes of `in` to the end of `out`. Returns 1 if the file was truncated meanwhile. */
 static int copy_bytes(int in, int out, struct backup_tally *tally, struct err *e)
 {
     char *chunk = mem_alloc(CHUNK);
@@ -66,7 +66,7 @@ int backup_copy_file(const char *from, const char *to, struct backup_tally *tall
     return rc;
 }
 
-/* Cuts what follows the last whole record: it was being written, or is a torn tail. */
+/* Cuts the bytes after the last whole record: a record that was being written, or a torn tail. */
 static int cut_tail(const char *path, uint32_t number, struct err *e)
 {
     int fd = open(path, O_RDWR | O_CLOEXEC), rc;
@@ -111,7 +111,7 @@ static char *segment_path(const char *dir, uint32_t number)
     return backup_join(dir, name);
 }
 
-/* Copies a segment. Returns 1 if it is gone. */
+/* Copies a segment. Returns 1 if it does not exist any longer. */
 static int copy_segment(const char *from, const char *to, uint32_t number, bool last,
                         struct backup_tally *tally, struct err *e)
 {
@@ -125,8 +125,8 @@ static int copy_segment(const char *from, const char *to, uint32_t number, bool 
     return rc;
 }
 
-/* Copies the segments that are named and not copied yet, and the last one in any case. Returns 1 if
- * one is gone: the manifest has changed. */
+/* Copies the named segments that are not copied yet, and always the last one. Returns 1 if one does
+ * not exist any longer, because the manifest has changed. */
 static int copy_named(const char *from, const char *to, const struct numbers *named,
                       struct numbers *copied, struct backup_tally *tally, struct err *e)
 {
@@ -150,7 +150,7 @@ static bool is_same(const struct numbers *a, const struct numbers *b)
     return a->n == b->n && memcmp(a->at, b->at, a->n * sizeof(*a->at)) == 0;
 }
 
-/* Returns 1 if the manifest names other segments now; -1 and e. */
+/* Reports whether the manifest names other segments now. Returns -1 and e on error. */
 static int is_changed(int in, const struct numbers *named, struct err *e)
 {
     struct numbers again = {0};
@@ -163,7 +163,7 @@ static int is_changed(int in, const struct numbers *named, struct err *e)
     return rc;
 }
 
-/* Writes the manifest of the copy, and removes segments of earlier tries. */
+/* Writes the manifest of the copy. Removes segments that earlier attempts have copied. */
 static int finish_copy(int out, const struct numbers *named, struct err *e)
 {
     if (files_write_manifest(out, named->at, named->n, true, e))
@@ -172,15 +172,15 @@ static int finish_copy(int out, const struct numbers *named, struct err *e)
     return 0;
 }
 
-/* One journal's copy under way. */
+/* A copy of one journal, in progress. */
 struct journal_copy {
     const char *from, *to;
-    int in, out; /* both folders */
+    int in, out; /* descriptors of both folders */
     struct numbers copied;
     struct backup_tally *tally;
 };
 
-/* One try. Returns 1 if the manifest has changed meanwhile; -1 and e. */
+/* Attempts a copy. Returns 1 if the manifest has changed meanwhile, and -1 with e on error. */
 static int copy_once(struct journal_copy *c, struct err *e)
 {
     struct numbers named = {0};
@@ -257,7 +257,7 @@ int backup_find_journals(const char *state_dir, struct backup_folders *ret, stru
             add_folder(state_dir, entry->d_name, ret);
     }
     (void)closedir(d);
-    if (ret->n > 0) /* "dispatcher" comes before "worker-N" */
+    if (ret->n > 0) /* "dispatcher" sorts before "worker-N" */
         qsort(ret->at, ret->n, sizeof(*ret->at), compare_paths);
     return 0;
 }

@@ -1,7 +1,7 @@
-/* Rewrites a segment without dead records (compaction.h). Needed records are copied in order,
- * adjacent ones in one run, STEP_BYTES a step. `moved` lists the new offset of each record, so that
- * places in memory can be changed when the new segment replaces the old one. Until then nothing
- * refers to the new file, and an abandoned compaction only removes it. */
+/* Rewrites a segment without its dead records. Each step copies STEP_BYTES; adjacent needed records
+ * are written in one run. `moved` lists the new offset of each record, so that the table in memory
+ * can be updated when the new segment replaces the old one. Until then nothing refers to the new
+ * file, so an abandoned compaction only removes it. */
 
 #include "common/journal/compaction.h"
 
@@ -21,14 +21,13 @@ enum { STEP_BYTES = 512 << 10 };
 struct compaction {
     uint32_t old, number;
     int in, out;
-    struct str bytes; /* content of the old file */
+    struct str bytes; /* content of the old file (mmap) */
     struct segment_reader reader;
-    struct str run;  /* records that stand together and are wanted, not yet written */
-    uint64_t length; /* length of the new file, including `run` */
+    struct str run;  /* adjacent needed records that are not written yet */
+    uint64_t length; /* length of the new file in bytes, including `run` */
     VEC(struct moved) moved;
 };
 
-/* Opens both files; on error nothing is left. */
 int compaction_new(int dirfd, uint32_t old, uint32_t number, struct compaction **ret, struct err *e)
 {
     struct compaction *c = mem_zalloc(sizeof(*c));
@@ -52,7 +51,6 @@ out:
     return -1;
 }
 
-/* Does not remove the new file. */
 void compaction_free(struct compaction *c)
 {
     if (!c)
@@ -74,7 +72,7 @@ static int write_run(struct compaction *c, struct err *e)
     return part.iov_len > 0 ? files_append(c->out, &part, 1, e) : 0;
 }
 
-/* Adds the record to the run that is to be written. */
+/* Adds the record to the run. If it is not adjacent to the run, writes the run first. */
 static int copy_record(struct compaction *c, const struct journal_record *rec, struct err *e)
 {
     size_t from = c->reader.at - rec->size;
@@ -89,7 +87,7 @@ static int copy_record(struct compaction *c, const struct journal_record *rec, s
     return 0;
 }
 
-/* Whether the record that was read last is to be copied. */
+/* Reports whether the record that was just read must be copied. */
 static bool is_record_needed(const struct compaction *c, struct liveness *live,
                              const struct journal_record *rec)
 {
@@ -97,7 +95,6 @@ static bool is_record_needed(const struct compaction *c, struct liveness *live,
            liveness_wants(live, rec->id, c->old, c->reader.at - rec->size);
 }
 
-/* 1: all is copied; 0: there is more; -1. */
 int compaction_step(struct compaction *c, struct liveness *live, bool sync, struct err *e)
 {
     size_t end = c->reader.at + STEP_BYTES;

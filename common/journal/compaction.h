@@ -1,7 +1,7 @@
 /*
- * struct compaction: copies the needed records of one closed segment to a new file. It works in
- * steps of bounded size. Between steps the journal may grow, and records may become dead, which are
- * then copied in vain. At the end the journal swaps the files.
+ * struct compaction: copies the needed records of one closed segment to a new file, in steps of
+ * bounded size. Between steps the journal may grow. Records that become dead after they were copied
+ * stay in the new file. At the end the journal replaces the old file.
  */
 #ifndef RG_JOURNAL_COMPACTION_H
 #define RG_JOURNAL_COMPACTION_H
@@ -11,27 +11,28 @@
 
 struct compaction;
 
-/* Starts a compaction of segment `old` into a new file with this number. Returns 0, or -1 with e.
- */
+/* Starts a compaction of segment `old` into a new file with this number. Returns 0, or -1 with e;
+ * no file is left then. */
 int compaction_new(int dirfd, uint32_t old, uint32_t number, struct compaction **ret,
                    struct err *e);
 
-/* Closes; the new file stays. */
+/* Frees c and closes both files. Does not remove the new file. Accepts NULL. */
 void compaction_free(struct compaction *c);
 
-/* Copies some more: 1 when all is copied (and on the disk, with `sync`), 0 when not, -1. */
+/* Copies one batch. Returns 1 if all is copied, 0 if more remains, and -1 with e on error. `sync`:
+ * the batch is on disk before this returns. */
 int compaction_step(struct compaction *c, struct liveness *live, bool sync, struct err *e);
 
 uint32_t compaction_old(const struct compaction *c);
 uint32_t compaction_number(const struct compaction *c);
 
-/* Returns the new places of the copied records; the caller frees them. */
+/* Returns the new offsets of the copied records. The caller frees them. */
 struct moved *compaction_detach_moved(struct compaction *c, size_t *ret_n);
 
-/* Size of the new file without its head. */
+/* Returns the size of the new file without its head, in bytes. */
 uint64_t compaction_bytes(const struct compaction *c);
 
-/* Memory that it takes to note where records went. */
+/* Returns the memory of the table of new offsets, in bytes. */
 size_t compaction_table_bytes(const struct compaction *c);
 
 #endif

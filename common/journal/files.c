@@ -1,7 +1,5 @@
-/* The files of a journal's folder (files.h): MANIFEST, and seg-NNNNNNNN. The manifest names the
- * segments in order and is replaced by renaming, so after a crash it is the old or the new one.
- * Segments that it does not name are left from a compaction; the next opening removes them. A lock
- * on the folder keeps a second process out. */
+/* The manifest is replaced by renaming, so after a crash it is the old or the new one. A lock on
+ * the folder keeps a second process out. */
 
 #include "common/journal/files.h"
 
@@ -25,10 +23,10 @@
 
 enum { LOCK_PAUSE_MS = 20 };
 
-#define ROOM_NAME "reserve"
+#define RESERVE_NAME "reserve"
 #define MANIFEST_NAME "rollgate-journal "
 
-/* Makes the folder and its parents, like mkdir -p. */
+/* Makes the folder and its parents, as mkdir -p does. */
 static int make_path(const char *dir)
 {
     char path[4096];
@@ -48,7 +46,6 @@ static int make_path(const char *dir)
     return 0;
 }
 
-/* Made if it is not there. */
 int files_open_dir(const char *dir, struct err *e)
 {
     int fd;
@@ -64,12 +61,12 @@ int files_open_dir(const char *dir, struct err *e)
 bool files_in_use(int dirfd)
 {
     if (flock(dirfd, LOCK_SH | LOCK_NB))
-        return true; /* or the file system refuses locks: it may be in use */
+        return true; /* it is in use, or the file system refuses locks */
     (void)flock(dirfd, LOCK_UN);
     return false;
 }
 
-/* Waits up to wait_ms: a worker that was replaced may take a moment to be gone. */
+/* The wait is for a replaced worker that is about to end. */
 int files_lock(int dirfd, uint64_t wait_ms, struct err *e)
 {
     const struct timespec pause = {.tv_nsec = LOCK_PAUSE_MS * 1000000L};
@@ -94,11 +91,11 @@ static void segment_name(uint32_t number, char out[32])
 /* The first line of a manifest. */
 struct manifest_title {
     uint64_t format;
-    struct str since; /* the first version that reads it; empty: not named */
+    struct str since; /* the first version that reads the format; empty: not named */
     size_t len;       /* length of the line */
 };
 
-/* Returns -1 if the line is not that of a manifest. */
+/* Parses the first line of a manifest. Returns -1 if it is not one of ours. */
 static int parse_title(struct str text, struct manifest_title *ret)
 {
     struct str name = STR(MANIFEST_NAME);
@@ -131,7 +128,7 @@ static bool is_version(struct str text)
     return text.len > 0;
 }
 
-/* An error that names the first version that reads the journal. */
+/* Fails with ERR_UNSUPPORTED and the first version that reads the journal. Returns -1. */
 static int refuse_format(const struct manifest_title *title, struct err *e)
 {
     struct str since = is_version(title->since) ? title->since : STR("a later one");
@@ -143,7 +140,7 @@ static int refuse_format(const struct manifest_title *title, struct err *e)
                    (unsigned long long)own_format());
 }
 
-/* A manifest of a later format is an error of its own. */
+/* Parses a manifest. The error of a later format differs from that of a damaged manifest. */
 static int parse_manifest(struct str text, struct numbers *ret, bool *older, struct err *e)
 {
     struct manifest_title title = {0};
@@ -166,7 +163,6 @@ static int parse_manifest(struct str text, struct numbers *ret, bool *older, str
     return 0;
 }
 
-/* No manifest: an empty journal. */
 int files_read_manifest(int dirfd, struct numbers *ret, bool *older, struct err *e)
 {
     int fd = openat(dirfd, "MANIFEST", O_RDONLY | O_CLOEXEC);
@@ -186,7 +182,7 @@ int files_read_manifest(int dirfd, struct numbers *ret, bool *older, struct err 
     return rc;
 }
 
-/* Written aside, synced if asked for, renamed. */
+/* Writes MANIFEST.new, syncs it if requested, and renames it. */
 int files_write_manifest(int dirfd, const uint32_t *numbers, size_t n, bool sync, struct err *e)
 {
     struct buf text = {0};
@@ -294,8 +290,8 @@ void files_remove_strays(int dirfd, const uint32_t *numbers, size_t n)
     vec_done(&all);
 }
 
-/* An empty segment with its head. One that cannot get that would take the disk's last room for
- * nothing, again at each try. */
+/* Removes the file if its head cannot be written. Otherwise each attempt would use up more of a
+ * full disk. */
 int files_create_segment(int dirfd, uint32_t number, struct err *e)
 {
     char name[32];
@@ -317,7 +313,6 @@ int files_create_segment(int dirfd, uint32_t number, struct err *e)
     return fd;
 }
 
-/* Writable ones are only appended to. */
 int files_open_segment(int dirfd, uint32_t number, bool writable, struct err *e)
 {
     char name[32];
@@ -338,7 +333,8 @@ static void suffixed_name(uint32_t number, const char *suffix, char out[64])
     (void)snprintf(out, 64, "seg-%08u%s", number, suffix);
 }
 
-/* An earlier repair that failed has kept it already. */
+/* Reports whether both names are the same file: an earlier, failed repair has kept the file
+ * already. */
 static bool is_same_file(int dirfd, const char *a, const char *b)
 {
     struct stat x, y;
@@ -391,10 +387,10 @@ int files_replace_segment(int dirfd, uint32_t number, int fd, struct err *e)
                : 0;
 }
 
-/* A file that nothing is written to. */
+/* The reserve is a file with allocated blocks, which is never written to. */
 int files_make_reserve(int dirfd, size_t bytes)
 {
-    int fd = openat(dirfd, ROOM_NAME, O_WRONLY | O_CREAT | O_CLOEXEC, 0600), rc;
+    int fd = openat(dirfd, RESERVE_NAME, O_WRONLY | O_CREAT | O_CLOEXEC, 0600), rc;
 
     if (fd < 0)
         return -1;
@@ -407,10 +403,9 @@ int files_make_reserve(int dirfd, size_t bytes)
 
 void files_free_reserve(int dirfd)
 {
-    (void)unlinkat(dirfd, ROOM_NAME, 0);
+    (void)unlinkat(dirfd, RESERVE_NAME, 0);
 }
 
-/* Gives the disk's room back before anything is written that may need it. */
 void files_empty_segment(int dirfd, uint32_t number)
 {
     struct err e;
@@ -430,7 +425,6 @@ void files_remove_segment(int dirfd, uint32_t number)
     (void)unlinkat(dirfd, name, 0);
 }
 
-/* The whole file; `now` reads it at once. An empty file is an absent str. */
 int files_map(int fd, bool now, struct str *ret, struct err *e)
 {
     struct stat st;
@@ -448,7 +442,8 @@ int files_map(int fd, bool now, struct str *ret, struct err *e)
     return 0;
 }
 
-/* Reads up to `want` bytes; how many there are now. -1 with ERR_IO. */
+/* Reads up to `want` bytes. Returns the number of bytes that the file still has, or -1 with ERR_IO.
+ */
 static ssize_t read_up_to(int fd, char *to, size_t want, struct err *e)
 {
     size_t at = 0;
@@ -465,7 +460,7 @@ static ssize_t read_up_to(int fd, char *to, size_t want, struct err *e)
     }
     if (at == want)
         return (ssize_t)at;
-    if (fstat(fd, &st)) /* it was cut while it was read */
+    if (fstat(fd, &st)) /* the file was truncated while it was read */
         return err_sys(e, ERR_IO, "cannot look at a journal file");
     return (ssize_t)MIN_OF(at, (size_t)st.st_size);
 }
@@ -501,7 +496,6 @@ void files_unmap(struct str bytes)
         (void)munmap((void *)(uintptr_t)bytes.p, bytes.len);
 }
 
-/* All of the parts or an error; the caller cuts off what was written in part. */
 int files_append(int fd, struct iovec *parts, int n, struct err *e)
 {
     while (n > 0) {

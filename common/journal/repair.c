@@ -1,7 +1,7 @@
 /*
- * The manifest that a journal opens with must name segments that are there (files.h). This writes
- * one that does: the old one without its missing segments or, if it cannot be read, one with every
- * segment in the order of their numbers. Damaged segments are copied without the damage first.
+ * A journal opens only if its manifest names existing segments (files.h). The repair writes such a
+ * manifest: the old one without its missing segments. If the old one cannot be read, the new one
+ * has every segment in the order of numbers. Damaged segments are first copied without the damage.
  */
 #include "common/journal/repair.h"
 
@@ -14,8 +14,8 @@
 #include "common/journal/files.h"
 #include "common/journal/segment.h"
 
-/* The manifest's numbers, or those of the folder's files. Returns whether they had to be rebuilt;
- * -1 and e. */
+/* Reads the numbers of the manifest, or collects those of the folder's files. Returns 1 if they had
+ * to be collected, else 0. Returns -1 and e on error. */
 static int read_or_rebuild(int dirfd, const struct repair_events *events, void *ctx,
                            struct numbers *ret, struct err *e)
 {
@@ -34,7 +34,7 @@ static int read_or_rebuild(int dirfd, const struct repair_events *events, void *
     return 1;
 }
 
-/* Takes missing segments out of the list. Returns how many there were; -1 and e. */
+/* Removes missing segments from the list. Returns their number, or -1 and e. */
 static int drop_missing(int dirfd, const struct repair_events *events, void *ctx,
                         struct numbers *all, struct err *e)
 {
@@ -58,8 +58,8 @@ static int drop_missing(int dirfd, const struct repair_events *events, void *ctx
     return missing;
 }
 
-/* Writes the whole records of a segment to `out`, and reports the bytes between them. Returns
- * whether there were any; -1 and e. */
+/* Writes the whole records of a segment to `out`, and reports the bytes between them. out -1: only
+ * checks. Returns 1 if the segment has damage, else 0. Returns -1 and e on error. */
 static int copy_whole(int out, uint32_t number, struct str bytes,
                       const struct repair_events *events, void *ctx, struct err *e)
 {
@@ -85,8 +85,8 @@ static int copy_whole(int out, uint32_t number, struct str bytes,
     return known > 0 || in.damaged > 0 || in.at < bytes.len || bytes.len == 0;
 }
 
-/* Writes a segment with damage anew; the old one stays under another name. Returns whether it was
- * damaged; -1 and e. */
+/* Rewrites a segment if it has damage. The old file stays under a different name. Returns 1 if it
+ * was damaged, else 0. Returns -1 and e on error. */
 static int rewrite_segment(int dirfd, uint32_t number, const struct repair_events *events,
                            void *ctx, struct err *e)
 {
@@ -111,7 +111,7 @@ static int rewrite_segment(int dirfd, uint32_t number, const struct repair_event
     return rc;
 }
 
-/* Returns how many segments were written anew; -1 and e. */
+/* Rewrites all damaged segments. Returns their number, or -1 and e. */
 static int rewrite_damaged(int dirfd, const struct numbers *all, const struct repair_events *events,
                            void *ctx, struct err *e)
 {

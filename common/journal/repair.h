@@ -12,17 +12,18 @@
 #include "common/base/err.h"
 
 struct repair_events {
-    /* The manifest is missing or damaged: all segments of the folder are named, by number. */
+    /* The manifest is missing or damaged. The new one names all segments of the folder, by number.
+     */
     void (*manifest_rebuilt)(void *ctx, const char *why);
-    /* The manifest names a segment that is not in the folder: its records are lost. */
+    /* The manifest names a segment that is not in the folder. Its records are lost. */
     void (*segment_missing)(void *ctx, uint32_t number);
-    /* These bytes of a segment are not copied: damage or, with `last`, a torn tail. */
+    /* These bytes of a segment are not copied: they are damaged or, with `last`, a torn tail. */
     void (*bytes_lost)(void *ctx, uint32_t number, uint64_t offset, uint64_t bytes, bool last);
 };
 
-/* Returns 1 if something was repaired, 0 if the folder is whole; -1 with ERR_IO (no folder, in use,
- * an unreadable file, a seg-N.before-repair of an earlier repair) or ERR_UNSUPPORTED (another
- * version). Segments that were rewritten before the error are whole. */
+/* Returns 1 if something was repaired, and 0 if the folder is whole. Fails with ERR_IO (no folder,
+ * in use, an unreadable file, a seg-N.before-repair of an earlier repair) or ERR_UNSUPPORTED (a
+ * format of a later version). Segments that were rewritten before the error are whole. */
 int journal_repair(const char *dir, const struct repair_events *events, void *ctx, struct err *e);
 
 #endif

@@ -1,8 +1,7 @@
-/* Reading a journal without opening it (scan.h): for commands, and safe beside a worker that
- * writes. All segments are opened before the first is read, since a compaction may remove them.
- * They are copied, not mapped, since it frees the bytes of dead ones at once. The last one may end
- * in a record that is being written. So its end is read again a few times before it counts as torn.
- */
+/* All segments are opened before the first is read, because a compaction may remove them. If the
+ * folder is in use, they are copied instead of mapped, because a compaction truncates dead ones at
+ * once. The last segment may end in a record that is being written. So its end is read again a few
+ * times before it counts as torn. */
 
 #include "common/journal/scan.h"
 
@@ -17,7 +16,7 @@
 
 enum { TRIES = 20 };
 
-/* One segment, record by record, with the damage between them. */
+/* Reports the records of one segment, and the damage between them. */
 static int scan_bytes(uint32_t number, struct str bytes, bool last,
                       const struct scan_events *events, void *ctx, struct err *e)
 {
@@ -47,8 +46,8 @@ static int scan_bytes(uint32_t number, struct str bytes, bool last,
     return 0;
 }
 
-/* The segments as the manifest names them, all open: what a compaction removes meanwhile can still
- * be read. */
+/* The open segments of the manifest. A segment that a compaction removes meanwhile can still be
+ * read. */
 struct opened_segment {
     uint32_t number;
     int fd;
@@ -66,7 +65,7 @@ static void close_segments(struct opened_segments *v)
     vec_done(v);
 }
 
-/* A folder without a manifest is no journal. */
+/* Reads the manifest. Fails if there is none: the folder is not a journal then. */
 static int read_numbers(int dirfd, struct numbers *ret, struct err *e)
 {
     bool older;
@@ -78,7 +77,7 @@ static int read_numbers(int dirfd, struct numbers *ret, struct err *e)
                : err_set(e, ERR_IO, "no journal: a folder with a MANIFEST is one (worker-0 ...)");
 }
 
-/* Fails when a compaction is faster; the caller tries again. */
+/* Opens all segments. Fails if a compaction removes one first; the caller tries again. */
 static int open_segments(int dirfd, struct opened_segments *ret, struct err *e)
 {
     struct numbers v = {0};
@@ -97,7 +96,8 @@ static int open_segments(int dirfd, struct opened_segments *ret, struct err *e)
     return rc;
 }
 
-/* The last segment of a running gateway may end in a record that is being written. */
+/* Copies the last segment of a running gateway. If it ends in a record that is being written,
+ * repeats the copy up to TRIES times. */
 static int copy_settled(int fd, uint32_t number, struct str *ret, struct err *e)
 {
     const struct timespec pause = {.tv_nsec = 20 * 1000000L};
@@ -117,7 +117,6 @@ static int copy_settled(int fd, uint32_t number, struct str *ret, struct err *e)
     }
 }
 
-/* Whether the folder is a journal. */
 int scan_check(const char *dir, struct err *e)
 {
     int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -132,7 +131,6 @@ int scan_check(const char *dir, struct err *e)
     return rc;
 }
 
-/* Reads every segment of the folder in order and reports its records. */
 int scan_journal(const char *dir, const struct scan_events *events, void *ctx, struct err *e)
 {
     int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
