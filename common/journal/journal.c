@@ -1,9 +1,9 @@
 /*
- * A journal is a folder: a manifest that names segments in order (files.h), and segments of checked
- * records (segment.h). Appends go to the last segment; a full one is followed by a new one.
- * Dropped sessions and released records leave dead bytes. A closed segment that is mostly dead is
- * rewritten without them, under a new number at the same position in the order. A segment with only
- * dead records is removed.
+ * A journal is a folder with a manifest, which names segments in order (files.h), and segments of
+ * checked records (segment.h). Records are appended to the last segment. When it is full, a new one
+ * follows. Dropped sessions and released records leave dead bytes. A closed segment that is mostly
+ * dead is rewritten without them, under a new number at the same position. A segment with only dead
+ * records is removed.
  */
 #include "common/journal/journal.h"
 
@@ -27,10 +27,11 @@
 
 enum {
     WASTED_BYTES = 256 << 10
-}; /* dead bytes at which the last segment is closed, so that it can be rewritten */
+}; /* bytes of the last segment from which on it is closed if it is mostly dead, so that it can be
+      rewritten */
 
-/* Kept on the disk for what makes room there: ends of sessions, a manifest, a segment that lives on
- * in a smaller one. */
+/* Bytes of the disk that are reserved for operations that free disk space: ends of sessions, a
+ * manifest, a rewritten segment. */
 enum { RESERVE_BYTES = 32 << 10 };
 
 static uint32_t last_number(const struct journal *j)
@@ -38,9 +39,9 @@ static uint32_t last_number(const struct journal *j)
     return j->live.at[j->live.n - 1].number;
 }
 
-/* Ends the process after a failed fsync. The state of the bytes is then unknown, since the kernel
- * may drop them, so only a restart from what can be read back keeps the promise. Before the process
- * serves, and in a tool, it returns an error instead, which also ends the process. */
+/* Ends the process after a failed fsync: the kernel may have dropped the bytes, so only a restart
+ * from the readable data keeps the promise. Returns an error instead if no syncer runs (at a start,
+ * or in a tool); the process ends because of it, too. */
 static int sync_failed(struct journal *j, int failed, struct err *e)
 {
     log_error(NULL, "journal: fsync failed", LOG_I("errno", failed));
@@ -50,14 +51,14 @@ static int sync_failed(struct journal *j, int failed, struct err *e)
     return err_sys(e, ERR_IO, "the journal cannot be synced");
 }
 
-/* The folder's names are on the disk. */
+/* Writes the names of the folder's files to disk if the journal syncs. */
 static int sync_folder(struct journal *j, struct err *e)
 {
     return j->syncs && fsync(j->dirfd) ? sync_failed(j, errno, e) : 0;
 }
 
-/* The segments as they are in memory now. -1: the old manifest stands, or with `unsure` either of
- * the two, so that what both of them name must stay. */
+/* Writes the manifest from the list of segments in memory. On -1 the old manifest remains. If
+ * `unsure` is set, either manifest may remain, so the segments of both must stay. */
 static int write_manifest(struct journal *j, struct err *e)
 {
     struct numbers v = {0};
@@ -77,7 +78,7 @@ struct replay {
     void *ctx;
 };
 
-/* Returns the id of the session whose need keeps the record; empty: no session does. */
+/* Returns the id of the session that needs the record. Empty for notes, which no session needs. */
 static struct str keeping_session(struct str id)
 {
     if (str_eq_c(id, JOURNAL_NOTE))
@@ -95,11 +96,11 @@ struct opened {
     uint32_t number;
     int fd;
     bool last;
-    size_t size, good; /* size of the file; end of its last whole record */
-    size_t damaged;    /* bytes within that are no records */
+    size_t size, good; /* size of the file; end of its last whole record, in bytes */
+    size_t damaged;    /* number of bytes before `good` that are not records */
 };
 
-/* Hands every whole record to the owner and notes its place. */
+/* Passes every whole record to the owner and stores its position. */
 static int replay_segment(struct journal *j, struct opened *o, struct str bytes,
                           const struct replay *r, struct err *e)
 {
@@ -121,13 +122,13 @@ static int replay_segment(struct journal *j, struct opened *o, struct str bytes,
     return 0;
 }
 
-/* A torn tail is cut off the last segment; damage elsewhere is said and left as it is. */
+/* Cuts a torn tail of the last segment. Other damage is logged and left as it is. */
 static int mend_tail(struct journal *j, const struct opened *o, struct err *e)
 {
     unsigned char head[SEGMENT_HEAD];
     struct iovec part = {head, sizeof(head)};
 
-    bool empty = !o->last && o->size < SEGMENT_HEAD; /* none has less than its head */
+    bool empty = !o->last && o->size < SEGMENT_HEAD; /* each segment has at least its head */
 
     if (o->damaged > 0 || (!o->last && o->good < o->size) || empty) {
         j->stats.lost_bytes += o->damaged + (o->last ? 0 : o->size - o->good);
@@ -148,7 +149,7 @@ static int mend_tail(struct journal *j, const struct opened *o, struct err *e)
     return files_append(o->fd, &part, 1, e);
 }
 
-/* Replays a segment; the last one stays open for appending. */
+/* Replays a segment. The last one stays open for appending. */
 static int open_segment(struct journal *j, uint32_t number, bool last, const struct replay *r,
                         struct err *e)
 {
@@ -176,8 +177,8 @@ out:
     return rc;
 }
 
-/* Syncs the last segment. Called also before a record leaves the disk, since the record that made
- * it dead may be in the last segment. */
+/* Syncs the last segment. Also called before a record is removed from the disk, because the record
+ * that made it dead may be in the last segment. */
 static int sync_last(struct journal *j, struct err *e)
 {
     bool all = j->syncer && j->synced == j->asked;
@@ -213,9 +214,9 @@ static int start_segment(struct journal *j, struct err *e)
     return 0;
 }
 
-/* Replays all segments in order; a journal without any gets its first. Files that the manifest does
- * not name are removed after that, when all named ones exist and the manifest is on the disk. After
- * a failed fsync a power cut could bring back the manifest before it. */
+/* Replays all segments in order. A journal without segments gets its first one. Afterwards removes
+ * files that the manifest does not name: then all named files exist and the manifest is on disk.
+ * After a failed fsync, a power cut could restore the previous manifest. */
 static int replay_all(struct journal *j, const struct replay *r, struct err *e)
 {
     struct numbers v = {0};
@@ -246,14 +247,14 @@ static void stop_compaction(struct journal *j);
 static int begin_compaction(struct journal *j, uint32_t number, struct err *e);
 static int continue_compaction(struct journal *j, struct err *e);
 
-/* Whether a segment is being copied, or the table of places does not know yet what became of it. */
+/* Reports whether a segment is being copied, or the positions of its records are being updated. */
 static bool is_compacting(const struct journal *j)
 {
     return j->compaction || liveness_is_moving(&j->live);
 }
 
-/* Durability power: what was read from the last segment may only be in the kernel's memory, and
- * after an fsync that failed no other one would write it. It is written anew. */
+/* Rewrites the last segment at a start with JOURNAL_POWER. Its replayed bytes may only be in the
+ * kernel's memory, and if an fsync has failed before, no later fsync would write them. */
 static int renew_last(struct journal *j, struct err *e)
 {
     uint32_t number = j->next_number;
@@ -269,7 +270,6 @@ static int renew_last(struct journal *j, struct err *e)
     return j->fd < 0 ? -1 : 0;
 }
 
-/* Without durability there are no files at all. */
 int journal_open(struct loop *loop, const struct journal_options *o, journal_replay_fn replay,
                  void *ctx, struct journal **ret, struct err *e)
 {
@@ -308,7 +308,6 @@ void journal_resize(struct journal *j, uint64_t segment_bytes)
     j->segment_bytes = segment_bytes;
 }
 
-/* Syncs the last segment if the durability asks for it. */
 void journal_close(struct journal *j)
 {
     if (!j)
@@ -359,7 +358,7 @@ static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
     if (j->metrics)
         metrics_observe_us(j->metrics, METRIC_journal_fsync, took_us);
     if (failed) {
-        (void)sync_failed(j, failed, &e); /* does not come back: this is its syncer's */
+        (void)sync_failed(j, failed, &e); /* ends the process: its syncer runs */
         return;
     }
     j->synced = ticket;
@@ -375,7 +374,7 @@ static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
     j->told = 0;
 }
 
-/* One record at the end of the last segment, whole or not at all. */
+/* Appends one whole record to the last segment, or nothing. */
 static int write_last_record(struct journal *j, struct str id, struct str payload, struct err *e)
 {
     unsigned char head[RECORD_HEAD];
@@ -402,7 +401,6 @@ static int write_last_record(struct journal *j, struct str id, struct str payloa
     return 0;
 }
 
-/* 1: durable already; 0: `durable` comes later; -1: nothing was written. */
 int journal_append(struct journal *j, struct str session_id, struct str payload,
                    void (*durable)(void *ctx), void *ctx, struct err *e)
 {
@@ -419,13 +417,13 @@ int journal_append(struct journal *j, struct str session_id, struct str payload,
 
 int journal_await(struct journal *j, void (*durable)(void *ctx), void *ctx)
 {
-    if (j->synced == j->asked) /* no ticket was given where nothing is synced */
+    if (j->synced == j->asked) /* without syncer both are 0 */
         return 1;
     *vec_push(&j->waiting) = (struct journal_waiter){j->asked, durable, ctx};
     return 0;
 }
 
-/* Removes the waiters with this ctx: their `durable` is not called. */
+/* The waiters stay in the list, without their callback. */
 void journal_forget(struct journal *j, void *ctx)
 {
     for (size_t i = j->told; i < j->waiting.n; i++)
@@ -460,8 +458,8 @@ void journal_release(struct journal *j, struct str session_id, uint32_t record)
     liveness_release(&j->live, session_id, record);
 }
 
-/* The session has ended for good, and says so from now on. False: that cannot be written. */
-static bool say_last_word(struct journal *j, struct str id)
+/* Appends the last word of a session. Returns false if it cannot be written. */
+static bool append_last_word(struct journal *j, struct str id)
 {
     struct buf payload = {0};
     struct err e = {0};
@@ -482,8 +480,8 @@ static bool say_last_word(struct journal *j, struct str id)
     return true;
 }
 
-/* Drops a session that is no longer needed. *words: number of tombstones that may still be written.
- * False: it must wait. */
+/* Drops a session that is no longer needed. *words: number of last words that may still be written.
+ * Returns false if the session must wait. */
 static bool drop_absent(struct journal *j, struct str id, unsigned *words)
 {
     bool over = liveness_is_over(&j->live, id);
@@ -495,13 +493,12 @@ static bool drop_absent(struct journal *j, struct str id, unsigned *words)
     if (!over) {
         if (*words == 0)
             return false;
-        *words = say_last_word(j, id) ? *words - 1 : 0;
+        *words = append_last_word(j, id) ? *words - 1 : 0;
     }
     return liveness_release_last(&j->live, id);
 }
 
-/* Drops sessions in steps. Dropping changes the table, so the sessions of a step are gathered
- * first. */
+/* Dropping changes the table, so the sessions of a step are collected first. */
 bool journal_drop_batch(struct journal *j, struct journal_look *l,
                         bool (*needed)(void *ctx, struct str session_id), void *ctx, size_t places)
 {
@@ -525,7 +522,6 @@ bool journal_drop_batch(struct journal *j, struct journal_look *l,
     return l->at < map_places(&j->live.sessions);
 }
 
-/* How many sessions were dropped. */
 size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct str session_id),
                            void *ctx)
 {
@@ -535,7 +531,7 @@ size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct s
     return l.dropped;
 }
 
-/* Forgets the segment; closes its file if it was read last. */
+/* Removes the file of a segment. Closes its descriptor if it was read last. */
 static void forget_segment(struct journal *j, uint32_t number)
 {
     if (j->read_fd >= 0 && j->read_number == number) {
@@ -552,7 +548,7 @@ static int remove_dead(struct journal *j, size_t i, struct err *e)
 
     if (sync_last(j, e))
         return -1;
-    files_empty_segment(j->dirfd, gone.number); /* a new manifest may need the room */
+    files_empty_segment(j->dirfd, gone.number); /* the new manifest may need the space */
     liveness_remove(&j->live, gone.number);
     gone.total_bytes = 0;
     if (write_manifest(j, e)) {
@@ -564,7 +560,7 @@ static int remove_dead(struct journal *j, size_t i, struct err *e)
     return 0;
 }
 
-/* Abandons the compaction. Its new file is removed, unless the manifest may name it. */
+/* Abandons the compaction. Removes its new file, unless the manifest may name that file. */
 static void stop_compaction(struct journal *j)
 {
     if (!j->compaction)
@@ -575,7 +571,7 @@ static void stop_compaction(struct journal *j)
     j->compaction = NULL;
 }
 
-/* All is copied: the new segment takes the old one's place. */
+/* Replaces the old segment with the new one, when all is copied. */
 static int swap_segments(struct journal *j, struct err *e)
 {
     struct compaction *c = j->compaction;
@@ -599,7 +595,7 @@ static int swap_segments(struct journal *j, struct err *e)
     return 0;
 }
 
-/* Starts the compaction of that segment. */
+/* Starts the compaction of a segment. */
 static int begin_compaction(struct journal *j, uint32_t number, struct err *e)
 {
     uint32_t fresh = j->next_number++;
@@ -608,7 +604,7 @@ static int begin_compaction(struct journal *j, uint32_t number, struct err *e)
     return compaction_new(j->dirfd, number, fresh, &j->compaction, e);
 }
 
-/* 1: something was done; -1: given up. */
+/* Runs one step of the compaction. Returns 1, or -1 after it has abandoned the compaction. */
 static int continue_compaction(struct journal *j, struct err *e)
 {
     int rc;
@@ -624,7 +620,7 @@ static int continue_compaction(struct journal *j, struct err *e)
     return -1;
 }
 
-/* Reports whether the last segment holds many dead bytes and few others. */
+/* Reports whether the last segment is mostly dead and long enough to be closed for that. */
 static bool is_last_wasted(const struct journal *j)
 {
     const struct live_segment *s = j->live.n > 0 ? &j->live.at[j->live.n - 1] : NULL;
@@ -638,8 +634,8 @@ static uint64_t dead_bytes(const struct live_segment *s)
     return s->total_bytes - s->live_bytes - s->note_bytes;
 }
 
-/* Whether it is worth it. In order, a segment that is mostly needed is rewritten, too, once as much
- * as it has waits for that behind it. */
+/* Reports whether a segment should be rewritten. With in_order, a segment that is mostly needed is
+ * rewritten, too, as soon as all segments together have as many dead bytes as its size. */
 static bool is_to_rewrite(const struct journal *j, const struct live_segment *s, bool thorough)
 {
     uint64_t dead = dead_bytes(s), all = 0;
@@ -653,7 +649,7 @@ static bool is_to_rewrite(const struct journal *j, const struct live_segment *s,
     return all >= s->total_bytes;
 }
 
-/* 1: more may be done; 0: nothing to do; -1. `thorough` rewrites for any dead byte. */
+/* Runs one step of compaction. Returns 1 if more may remain, 0 if there is nothing to do, or -1. */
 static int compact_step(struct journal *j, bool thorough, struct err *e)
 {
     if (j->unsure)
@@ -668,14 +664,14 @@ static int compact_step(struct journal *j, bool thorough, struct err *e)
         if (is_to_rewrite(j, s, thorough))
             return begin_compaction(j, s->number, e) ? -1 : 1;
         if (j->in_order && dead_bytes(s) > 0)
-            break; /* newer segments wait for it */
+            break; /* newer segments wait for this one */
     }
     if (is_last_wasted(j))
-        return start_segment(j, e) ? -1 : 1; /* so that it is none that is written to */
+        return start_segment(j, e) ? -1 : 1; /* the old one can be rewritten then */
     return 0;
 }
 
-/* Compacts one step. Rewriting needs disk space before it frees some. */
+/* Rewriting needs disk space before it frees some: the reserve is for that. */
 int journal_compact(struct journal *j, bool thorough, struct err *e)
 {
     int rc = compact_step(j, thorough, e);

@@ -1,5 +1,5 @@
 /*
- * struct journal from the inside, for journal.c (opening, appending, compaction) and journal_read.c
+ * Fields of struct journal, for journal.c (opening, appending, compaction) and journal_read.c
  * (reading back).
  */
 #ifndef RG_JOURNAL_JOURNAL_INTERNAL_H
@@ -18,7 +18,7 @@ struct loop;
 struct metrics_page;
 struct syncer;
 
-/* A waiter for the record of that ticket to become durable. */
+/* A waiter for the durability of the record with this ticket. */
 struct journal_waiter {
     uint64_t ticket;
     void (*durable)(void *ctx);
@@ -34,15 +34,15 @@ struct journal {
     void (*last_word)(struct str session_id, struct buf *payload); /* journal_options.last_word */
     struct journal_stats stats;
     int dirfd;
-    int fd;          /* the last segment */
+    int fd;          /* descriptor of the last segment */
     uint64_t length; /* length of the last segment in bytes */
     uint32_t next_number;
     struct liveness live;
     struct syncer *syncer;
     bool syncs;             /* `power`: a new file is synced before it replaces a segment */
-    uint64_t asked, synced; /* newest tickets of the syncer: of what was appended, is durable */
-    struct compaction *compaction; /* under way, or NULL */
-    int read_fd;                   /* file of the segment that journal_read used last; -1: none */
+    uint64_t asked, synced; /* newest tickets of the syncer: of appended records; of durable ones */
+    struct compaction *compaction; /* in progress, or NULL */
+    int read_fd;                   /* descriptor of the segment that was read last; -1: none */
     uint32_t read_number;
 
     struct {
@@ -50,12 +50,13 @@ struct journal {
         size_t n, cap;
     } waiting; /* in ticket order */
 
-    size_t told; /* number of the first waiters, while their `durable` is called */
+    size_t told; /* number of waiters, from the first on, whose `durable` has been called in the
+                    current round */
 
-    bool reserved; /* RESERVE_BYTES are kept */
-    bool broken;   /* a failed append could not be taken back */
-    bool unsure; /* an fsync failed: what a power cut would leave is unknown, so nothing is written
-                    or removed */
+    bool reserved; /* the disk has the reserve of RESERVE_BYTES */
+    bool broken;   /* a failed append could not be undone */
+    bool unsure;   /* an fsync failed. The content of the disk after a power cut is unknown, so
+                      nothing is written or removed */
 };
 
 #endif

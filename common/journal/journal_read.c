@@ -1,4 +1,4 @@
-/* Reading a session's records back, in the order of the disk and with few reads. */
+/* Reads a session's records back, in the order of the disk and with few reads. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -9,10 +9,11 @@
 #include "common/journal/journal_internal.h"
 #include "common/journal/segment.h"
 
-/* A step of a whole session, one read, and what is rather read than skipped. */
+/* READ_STEP: bytes of one journal_read. READ_RUN_MAX: longest single read. READ_GAP: longest
+ * distance between two records of one read. */
 enum { READ_STEP = 64 << 10, READ_RUN_MAX = 4 << 20, READ_GAP = 8 << 10 };
 
-/* The segment is kept open for the next read. */
+/* Returns the descriptor of a segment, which stays open for the next read. */
 static int read_fd(struct journal *j, uint32_t number, struct err *e)
 {
     if (j->read_fd >= 0 && j->read_number == number)
@@ -24,13 +25,13 @@ static int read_fd(struct journal *j, uint32_t number, struct err *e)
     return j->read_fd;
 }
 
-/* A record that is to be read: its place, and what the reader calls it. */
+/* A requested record: its position, and the reader's number for it. */
 struct wanted {
     struct record_place at;
     size_t name;
 };
 
-/* Places in the order of the disk. */
+/* Orders records by their position on disk. */
 static int compare_offsets(const void *a, const void *b)
 {
     const struct record_place *x = &((const struct wanted *)a)->at,
@@ -41,8 +42,8 @@ static int compare_offsets(const void *a, const void *b)
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-/* How many of them, from the first on, one read takes: they stand behind each other with little
- * between. */
+/* Returns the number of records, from the first on, that one read covers: they follow each other
+ * with small gaps. Sets *ret_bytes to the length of the read. */
 static size_t run_of(const struct wanted *w, size_t n, size_t *ret_bytes)
 {
     uint64_t from = w->at.offset, end = from + w->at.size;
@@ -60,7 +61,7 @@ static size_t run_of(const struct wanted *w, size_t n, size_t *ret_bytes)
     return k;
 }
 
-/* One read of neighbouring records. */
+/* Reads the bytes of a run of records. */
 static int read_run(struct journal *j, const struct wanted *w, size_t bytes, struct buf *into,
                     struct err *e)
 {
@@ -83,7 +84,7 @@ static int read_run(struct journal *j, const struct wanted *w, size_t bytes, str
     return 0;
 }
 
-/* Reads and checks each record: its checksum, and that it is this session's. */
+/* Reads records in runs. Checks the checksum and the session of each record. */
 static int read_wanted(struct journal *j, struct str session_id, const struct wanted *w, size_t n,
                        const struct journal_reader *reader, struct err *e)
 {
@@ -109,7 +110,6 @@ static int read_wanted(struct journal *j, struct str session_id, const struct wa
     return rc;
 }
 
-/* 1: a step of the session's records was read; 0: there are none left; -1. */
 int journal_read(struct journal *j, struct str session_id, size_t *at,
                  const struct journal_reader *reader, struct err *e)
 {
@@ -130,7 +130,6 @@ int journal_read(struct journal *j, struct str session_id, size_t *at,
     return rc ? -1 : bytes > 0;
 }
 
-/* The records by their numbers within the session, read in the order of the disk. */
 int journal_read_records(struct journal *j, struct str session_id, const uint32_t *records,
                          size_t n, const struct journal_reader *reader, struct err *e)
 {

@@ -1,6 +1,5 @@
-/* Which bytes of the journal are needed (liveness.h): for each session the places of its
- * records, for each segment how many of its bytes are. A session that is dropped makes its bytes
- * dead at once; compaction and removal go by these counts. */
+/* The table has the positions of each session's records, and the needed bytes of each segment. A
+ * dropped session's bytes are dead at once. Compaction and removal use these counts. */
 
 #include "common/journal/liveness.h"
 
@@ -10,31 +9,32 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 
-/* Places that are changed in one step, some 20 ns each. */
+/* Positions that one step updates; each takes about 20 ns. */
 enum { MOVE_STEP = 16384 };
 
 /* A segment that still has records of a session that is over. */
 struct remains {
     uint32_t number;
-    uint32_t copied_to; /* they may have been copied there when they were needed; 0: no */
+    uint32_t copied_to; /* number of the segment that the records may have been copied to while they
+                           were needed; 0: none */
 };
 
 struct live_session {
     struct record_place *at;
     size_t n, cap;
-    uint64_t bytes; /* bytes of its needed records */
-    bool over;      /* the session is over: `at` holds only its last record */
-    bool let_go;    /* and it only for the remains */
+    uint64_t bytes; /* bytes of the needed records */
+    bool over;      /* the session is over: `at` has only its last record */
+    bool released;  /* the last record was released, and is kept only for the remains */
 
     uint32_t asked_by; /* liveness_wants: the compaction (copied_to) that asked last */
-    size_t cursor;     /* and the place in `at` that it has come to */
+    size_t cursor;     /* liveness_wants: the index in `at` that it has reached */
 
     struct {
         struct remains *at;
         size_t n, cap;
-    } remains; /* if it is over: older segments' */
+    } remains; /* segments with older records, if the session is over */
 
-    struct list_item item; /* in `over`, while there are some */
+    struct list_item item; /* in `over`, while there are remains */
     struct list_item all_item;
     char id[];
 };
@@ -58,7 +58,6 @@ static void session_free(struct liveness *v, struct live_session *s)
     free(s);
 }
 
-/* Frees all tables; v is empty then. */
 void liveness_done(struct liveness *v)
 {
     struct map_slot *slot;
@@ -76,7 +75,7 @@ void liveness_segment(struct liveness *v, uint32_t number)
     *vec_push(v) = (struct live_segment){.number = number};
 }
 
-/* Finds a segment, from the newest on, which is asked for most. */
+/* Finds a segment. Begins with the newest, which is requested most. */
 static struct live_segment *segment_find(const struct liveness *v, uint32_t number)
 {
     for (size_t i = v->n; i-- > 0;) {
@@ -93,7 +92,7 @@ static int by_from(const void *a, const void *b)
     return (x->from > y->from) - (x->from < y->from);
 }
 
-/* Finds the new place of the record that was at `from`; or NULL. */
+/* Finds the new offset of the record that was at `from`; or NULL. */
 static const struct moved *moved_from(const struct moved *m, size_t n, uint64_t from)
 {
     struct moved key = {.from = from};
@@ -101,8 +100,8 @@ static const struct moved *moved_from(const struct moved *m, size_t n, uint64_t 
     return n > 0 ? bsearch(&key, m, n, sizeof(*m), by_from) : NULL;
 }
 
-/* Returns the place of the session's record i. The table may not have its new place yet. A record
- * that was released while it was copied may be in the new segment, too, or nowhere. */
+/* Returns the current position of the session's record i, which the table may not have yet. A
+ * record that was released during the copy may be in the new segment, or in none. */
 static struct record_place current_location(const struct liveness *v, const struct live_session *s,
                                             size_t i)
 {
@@ -119,7 +118,7 @@ static struct record_place current_location(const struct liveness *v, const stru
     return p;
 }
 
-/* The segment's records must have been dropped or moved. */
+/* The records of the segment must have been dropped or moved. */
 void liveness_remove(struct liveness *v, uint32_t number)
 {
     struct live_segment *s = segment_find(v, number);
@@ -144,7 +143,7 @@ uint64_t liveness_bytes(const struct liveness *v, uint32_t number)
     return s ? s->total_bytes : 0;
 }
 
-/* A compacted segment keeps its place in the order. */
+/* A compacted segment keeps its position in the order. */
 void liveness_renumber(struct liveness *v, uint32_t old, uint32_t number, uint64_t bytes)
 {
     struct live_segment *seg = segment_find(v, old);
@@ -155,8 +154,8 @@ void liveness_renumber(struct liveness *v, uint32_t old, uint32_t number, uint64
     seg->total_bytes = bytes;
 }
 
-/* The session's first n records are dead bytes from now on. */
-static void bury_first(struct liveness *v, const struct live_session *s, size_t n)
+/* Marks the session's first n records as dead. */
+static void mark_first_dead(struct liveness *v, const struct live_session *s, size_t n)
 {
     struct live_segment *seg = NULL;
 
@@ -172,18 +171,19 @@ static void bury_first(struct liveness *v, const struct live_session *s, size_t 
     }
 }
 
-/* Removes a session that is no longer asked for, if only its last record is left. */
+/* Removes a session whose last record was released, if there are no remains. */
 static void drop_if_alone(struct liveness *v, struct live_session *s)
 {
-    if (!s->let_go || s->remains.n > 0)
+    if (!s->released || s->remains.n > 0)
         return;
-    bury_first(v, s, s->n);
+    mark_first_dead(v, s, s->n);
     (void)map_take(&v->sessions, str_cstr(s->id));
     session_free(v, s);
 }
 
-/* Segment `old` has left the disk; `fresh` (0: none) has what was copied of it. Remains beside the
- * last record leave with it, and are none. */
+/* Updates the remains after segment `old` has left the disk. `fresh` (0: none) has its copied
+ * records. Remains in the same segment as the last record leave the disk with it, so they are not
+ * listed. */
 static void update_remains(struct liveness *v, uint32_t old, uint32_t fresh)
 {
     struct live_session *s, *next;
@@ -224,7 +224,7 @@ bool liveness_is_moving(const struct liveness *v)
     return v->relocation.number != 0;
 }
 
-/* A session counts as a place, too. */
+/* A session counts as one position, in addition to its records. */
 void liveness_move_on(struct liveness *v)
 {
     struct relocation *r = &v->relocation;
@@ -246,8 +246,8 @@ void liveness_move_on(struct liveness *v)
     *r = (struct relocation){0};
 }
 
-/* Starts the change of places. A new session is never in the old segment, so a walk from the first
- * session to the last misses none. */
+/* A new session is never in the old segment. So a pass from the first session to the last misses
+ * none. */
 void liveness_moved(struct liveness *v, uint32_t old, uint32_t number, struct moved *m, size_t n)
 {
     CHECK(!liveness_is_moving(v));
@@ -261,7 +261,7 @@ void liveness_moved(struct liveness *v, uint32_t old, uint32_t number, struct mo
     liveness_move_on(v);
 }
 
-/* Made at its first record. */
+/* Finds a session, or makes it at its first record. */
 static struct live_session *session_get(struct liveness *v, struct str id)
 {
     struct live_session *s = map_get(&v->sessions, id);
@@ -276,7 +276,6 @@ static struct live_session *session_get(struct liveness *v, struct str id)
     return s;
 }
 
-/* An absent id is a note, which keeps no segment alive. */
 void liveness_add(struct liveness *v, struct record_place place, struct str id)
 {
     struct live_segment *seg = segment_find(v, place.number);
@@ -297,20 +296,19 @@ void liveness_add(struct liveness *v, struct record_place place, struct str id)
     s->bytes += place.size;
 }
 
-/* A session that is not there is no error. */
 void liveness_drop(struct liveness *v, struct str id)
 {
     struct live_session *s = map_take(&v->sessions, id);
 
     if (!s)
         return;
-    bury_first(v, s, s->n);
+    mark_first_dead(v, s, s->n);
     session_free(v, s);
 }
 
-/* Remembers the segments of its other records, as far as these may leave the disk later than the
- * last record. A segment that also holds the last record counts only while it is being copied,
- * perhaps without the last record. */
+/* Records the segments with older records of the session, if these may outlive the last record. A
+ * segment that also has the last record is recorded only while it is being copied, because the copy
+ * may lack the last record. */
 static void remember_remains(struct liveness *v, struct live_session *s)
 {
     uint32_t last = current_location(v, s, s->n - 1).number, before = 0;
@@ -329,8 +327,8 @@ static void remember_remains(struct liveness *v, struct live_session *s)
         list_append(&v->over, &s->item);
 }
 
-/* The table of all its records is given back. A compaction that is under way may not have come to
- * the last one yet, and looks for it from the beginning. */
+/* Frees the positions of all records but the last. A compaction in progress may not have reached
+ * the last record yet, so it searches from the start. */
 static void keep_last(const struct liveness *v, struct live_session *s)
 {
     struct record_place last = current_location(v, s, s->n - 1);
@@ -340,7 +338,6 @@ static void keep_last(const struct liveness *v, struct live_session *s)
     s->cursor = 0;
 }
 
-/* Marks the session as over; only its last record is still needed (liveness.h). */
 void liveness_drop_earlier(struct liveness *v, struct str id)
 {
     struct live_session *s = map_get(&v->sessions, id);
@@ -348,7 +345,7 @@ void liveness_drop_earlier(struct liveness *v, struct str id)
     if (!s)
         return;
     v->table_bytes -= table_bytes(s);
-    bury_first(v, s, s->n - 1);
+    mark_first_dead(v, s, s->n - 1);
     remember_remains(v, s);
     keep_last(v, s);
     v->table_bytes += table_bytes(s);
@@ -378,14 +375,15 @@ bool liveness_release_last(struct liveness *v, struct str id)
 {
     struct live_session *s = map_get(&v->sessions, id);
 
-    if (!s || !s->over || s->let_go)
+    if (!s || !s->over || s->released)
         return false;
-    s->let_go = true;
+    s->released = true;
     drop_if_alone(v, s);
     return true;
 }
 
-/* The place stays, of size 0: so a compaction that finds the record there leaves it out. */
+/* The position stays, with size 0, so that a compaction that finds the record there does not copy
+ * it. */
 void liveness_release(struct liveness *v, struct str id, size_t i)
 {
     struct live_session *s = map_get(&v->sessions, id);
@@ -414,15 +412,15 @@ uint64_t liveness_session_bytes(const struct liveness *v, struct str id)
     return s ? s->bytes : 0;
 }
 
-/* Decides in the order of the segment. Records of one session are there in the order of `at`, so
- * the search goes on from where the last one ended: a passed place belongs to no later record. */
+/* A segment has the records of one session in the order of `at`. So the search continues from the
+ * last result: no later record has a position that was passed. */
 bool liveness_wants(struct liveness *v, struct str id, uint32_t number, uint64_t offset)
 {
     struct live_session *s = map_get(&v->sessions, id);
 
     if (!s)
         return false;
-    if (s->asked_by != v->copied_to) { /* numbers are not used again */
+    if (s->asked_by != v->copied_to) { /* numbers of segments are not reused */
         s->asked_by = v->copied_to;
         s->cursor = 0;
     }
@@ -432,7 +430,6 @@ bool liveness_wants(struct liveness *v, struct str id, uint32_t number, uint64_t
     return s->cursor < s->n && s->at[s->cursor].offset == offset && s->at[s->cursor].size > 0;
 }
 
-/* The place of the session's i-th record; false behind the last one. */
 bool liveness_find(const struct liveness *v, struct str id, size_t i, struct record_place *ret)
 {
     const struct live_session *s = map_get(&v->sessions, id);
@@ -443,7 +440,6 @@ bool liveness_find(const struct liveness *v, struct str id, size_t i, struct rec
     return true;
 }
 
-/* Bytes on disk, and those that are needed. */
 uint64_t liveness_total(const struct liveness *v, uint64_t *ret_live)
 {
     uint64_t sum = 0;

@@ -1,8 +1,5 @@
-/* The bytes of a segment (segment.h): a head of 8 bytes, then records, each with length and CRC
- * in front, little end first. A reader goes from record to record; behind bytes that are no
- * record it looks for the next whole one, so that one damaged spot loses only what it covers.
- *
- *   RGJ1 number | length crc id_len id payload | length crc id_len id payload | ... */
+/* A reader passes from record to record. After bytes that are not a record, it searches the next
+ * whole one. So a damaged spot loses only the records that it covers. */
 
 #include "common/journal/segment.h"
 
@@ -15,7 +12,6 @@ static void put_u32(unsigned char *p, uint32_t v)
         p[i] = (unsigned char)(v >> (8 * i));
 }
 
-/* Reads a little-endian number. */
 static uint32_t get_u32(const char *p)
 {
     uint32_t v = 0;
@@ -31,7 +27,7 @@ void segment_head(uint32_t number, unsigned char ret[SEGMENT_HEAD])
     put_u32(ret + 4, number);
 }
 
-/* Ours, of another version, cut short, or damaged. */
+/* Classifies a segment by its head. */
 static enum segment_kind segment_check_head(struct str bytes, uint32_t number)
 {
     if (bytes.len < SEGMENT_HEAD)
@@ -43,7 +39,6 @@ static enum segment_kind segment_check_head(struct str bytes, uint32_t number)
     return bytes.p[3] > '1' && bytes.p[3] <= '9' ? SEGMENT_OTHER : SEGMENT_DAMAGED;
 }
 
-/* The CRC covers length, id length, id and payload. */
 void segment_record_head(struct str id, struct str payload, unsigned char ret[RECORD_HEAD])
 {
     uint32_t crc;
@@ -58,7 +53,6 @@ void segment_record_head(struct str id, struct str payload, unsigned char ret[RE
     put_u32(ret + 4, crc);
 }
 
-/* -1: no whole record stands at the front of `in`. */
 int segment_record(struct str in, struct journal_record *ret)
 {
     uint32_t body;
@@ -80,7 +74,6 @@ int segment_record(struct str in, struct journal_record *ret)
     return 0;
 }
 
-/* A damaged head does not stop the reading: records are checked one by one. */
 int segment_reader_init(struct segment_reader *r, struct str bytes, uint32_t number, struct err *e)
 {
     enum segment_kind kind = segment_check_head(bytes, number);
@@ -95,15 +88,15 @@ int segment_reader_init(struct segment_reader *r, struct str bytes, uint32_t num
     return 0;
 }
 
-/* Letters, digits, '.' and '-' of sessions' and groups' ids, '~' of notes. */
+/* Accepts letters, digits, '.' and '-' of ids of sessions and groups, and '~' of notes. */
 static bool is_id_byte(unsigned char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
            c == '-' || c == '~';
 }
 
-/* Whether a record may begin there, by what costs less than its checksum: its lengths fit, and its
- * id is none but bytes of ids. */
+/* Reports whether a record may begin at `in`, by checks that are cheaper than the checksum: its
+ * lengths fit, and its id has only bytes of ids. */
 static bool may_be_record(struct str in)
 {
     size_t id_len = (unsigned char)in.p[8];
@@ -121,7 +114,7 @@ static bool may_be_record(struct str in)
     return true;
 }
 
-/* Looks for a whole record behind bytes that are none. */
+/* Finds the next whole record from `from` on. Returns its offset, or SIZE_MAX. */
 static size_t find_next_record(struct str bytes, size_t from, struct journal_record *ret)
 {
     for (size_t at = from; at + RECORD_HEAD < bytes.len; at++) {
@@ -133,7 +126,6 @@ static size_t find_next_record(struct str bytes, size_t from, struct journal_rec
     return SIZE_MAX;
 }
 
-/* 1: a record; 0: the end, or no whole record is left. */
 int segment_reader_next(struct segment_reader *r, struct journal_record *ret)
 {
     size_t found = r->at;

@@ -1,7 +1,6 @@
-/* fsync in a thread (syncer.h). Appends that come while one fsync runs are covered together by
- * the next one (group commit): a ticket is covered when an fsync that began after it has ended.
- * The thread works on a duplicate of the descriptor, so the owner may close its own. If the process
- * has no descriptor left for the duplicate, the caller waits for the fsync. */
+/* A ticket is covered by an fsync that began after the ticket was issued. The thread uses a
+ * duplicate of the descriptor, so the owner may close its own. If the process has no descriptor
+ * left for the duplicate, the caller waits for the fsync. */
 
 #include "common/journal/syncer.h"
 
@@ -24,19 +23,20 @@ struct syncer {
     pthread_t thread;
     int wake_fd; /* eventfd: thread -> loop */
 
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t more;
     bool stop;
-    bool busy;      /* the thread is at an fsync */
-    int fd;         /* a duplicate, to be synced; -1: nothing is asked */
-    int source;     /* the descriptor of which `fd` is a duplicate */
-    uint64_t asked; /* newest ticket that was given out */
+    bool busy;      /* the thread is in an fsync */
+    int fd;         /* duplicate that must be synced; -1: no request waits */
+    int source;     /* descriptor that `fd` duplicates */
+    uint64_t asked; /* newest issued ticket */
     uint64_t done;  /* newest covered ticket */
     int failed;
     uint64_t took_us;
 };
 
-/* All up to the ticket is on the disk, or the disk refused; with the lock held. */
+/* Records that an fsync covered all tickets up to `ticket`, or failed, and wakes the loop. Called
+ * with the lock held. */
 static void mark_synced(struct syncer *s, uint64_t ticket, int failed, uint64_t start_us)
 {
     uint64_t one = 1;
@@ -47,7 +47,7 @@ static void mark_synced(struct syncer *s, uint64_t ticket, int failed, uint64_t 
     (void)!write(s->wake_fd, &one, sizeof(one));
 }
 
-/* One group; called with the lock held, which is given back meanwhile. */
+/* Syncs one group. Called with the lock held; releases it during the fsync. */
 static void sync_group(struct syncer *s)
 {
     uint64_t ticket = s->asked;
@@ -64,10 +64,10 @@ static void sync_group(struct syncer *s)
     (void)pthread_mutex_lock(&s->lock);
     s->busy = false;
     mark_synced(s, ticket, failed, start_us);
-    (void)pthread_cond_signal(&s->more); /* for sync_here: this thread does not wait now */
+    (void)pthread_cond_signal(&s->more); /* wakes sync_here; this thread does not wait now */
 }
 
-/* Ends only when nothing is left to be synced. */
+/* Runs until it must stop and no request waits. */
 static void *run_syncer(void *arg)
 {
     struct syncer *s = arg;
@@ -84,7 +84,7 @@ static void *run_syncer(void *arg)
     return NULL;
 }
 
-/* Runs on the loop: reports the newest ticket that is on the disk, and errors. */
+/* Reports the newest covered ticket, and errors. Runs on the loop. */
 static void on_syncer_event(struct loop_io *io, unsigned events)
 {
     struct syncer *s = CONTAINER_OF(io, struct syncer, io);
@@ -98,13 +98,12 @@ static void on_syncer_event(struct loop_io *io, unsigned events)
     (void)pthread_mutex_lock(&s->lock);
     done = s->done;
     failed = s->failed;
-    s->failed = 0; /* reported; a later group may succeed */
+    s->failed = 0; /* reported now; a later group may succeed */
     took_us = s->took_us;
     (void)pthread_mutex_unlock(&s->lock);
     s->fn(s->ctx, done, failed, took_us);
 }
 
-/* On error nothing is left. */
 int syncer_new(struct loop *loop, syncer_fn fn, void *ctx, struct syncer **ret, struct err *e)
 {
     struct syncer *s = mem_zalloc(sizeof(*s));
@@ -137,7 +136,6 @@ out:
     return -1;
 }
 
-/* Waits for the fsync that runs. */
 void syncer_free(struct syncer *s)
 {
     if (!s)
@@ -154,7 +152,7 @@ void syncer_free(struct syncer *s)
     free(s);
 }
 
-/* Syncs without a duplicate, with the lock held, after the thread's own fsync. The kernel reports a
+/* Syncs fd itself, with the lock held, after the thread's pending fsync. The kernel reports a
  * failure to only one of the two, so it counts for the tickets of both. */
 static void sync_here(struct syncer *s, int fd)
 {
@@ -165,7 +163,6 @@ static void sync_here(struct syncer *s, int fd)
     mark_synced(s, s->asked, fdatasync(fd) ? errno : 0, start_us);
 }
 
-/* The ticket of what was appended so far. */
 uint64_t syncer_ask(struct syncer *s, int fd)
 {
     uint64_t ticket;
@@ -174,7 +171,7 @@ uint64_t syncer_ask(struct syncer *s, int fd)
     ticket = ++s->asked;
     if (s->fd < 0 || s->source != fd) {
         if (s->fd >= 0)
-            (void)close(s->fd); /* an older segment: its owner has synced it */
+            (void)close(s->fd); /* of an older segment, which its owner has synced */
         s->fd = dup(fd);
         s->source = fd;
         if (s->fd < 0)
