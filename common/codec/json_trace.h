@@ -37,20 +37,16 @@ struct json_trace {
     struct json list_key;        /* key of the list, as parsed */
     VEC(struct json) members;    /* key, value, key, value ... before the list */
     VEC(struct json_mark) marks; /* marks of this text's items, in order */
-    size_t escaped_at;   /* offset of the first string with escapes, after its quote; SIZE_MAX: none
-                            has escapes */
-    size_t surrogate_at; /* end of the first lone surrogate; SIZE_MAX: the text has no such
-                            surrogate */
+    size_t escaped_at; /* offset after the quote of the first string with escapes; SIZE_MAX: none */
+    size_t surrogate_at; /* end of the first lone surrogate; SIZE_MAX: none */
 };
 
 /* The state at a mark. */
 struct json_known {
     size_t bytes; /* number of bytes of the text up to the mark (its `end`) */
     size_t used_bytes;
-    size_t
-        escaped_at; /* first string with escapes; SIZE_MAX: no string before the mark has escapes */
-    size_t surrogate_at; /* end of the first lone surrogate; SIZE_MAX: there is no such surrogate
-                            before the mark */
+    size_t escaped_at;   /* as in json_trace, before the mark; SIZE_MAX: none */
+    size_t surrogate_at; /* as in json_trace, before the mark; SIZE_MAX: none */
     struct json list_key;
     const struct json *members; /* n_members values, two for each member */
     size_t n_members;

@@ -125,8 +125,7 @@ void json_write_string(struct buf *b, struct str s)
     char *out = buf_reserve(b, s.len + 2);
 
     *out = '"';
-    if (n > 0) /* an absent string has a NULL pointer.
-                  NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker) */
+    if (n > 0) /* absent: NULL. NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker) */
         memcpy(out + 1, s.p, n);
     b->len += 1 + n;
     if (plain < end)

@@ -35,20 +35,16 @@ struct sampling {
     const struct json *stop;           /* array of strings, or NULL */
     const struct json *stop_token_ids; /* array of integers, or NULL */
     const struct json *min_tokens;     /* an integer; NULL: not given */
-    const struct json
-        *repeat_last_n; /* an integer or NULL: number of tokens that llama.cpp's penalties cover */
-    const struct json *max_thinking_tokens; /* an integer or NULL: number of tokens after which the
-                                               engine ends a thought */
+    const struct json *repeat_last_n; /* integer or NULL: tokens that llama.cpp's penalties cover */
+    const struct json *max_thinking_tokens; /* integer or NULL: longest thought in tokens */
     const struct json *allowed_token_ids;   /* array of integers, or NULL */
     const struct json *bad_words;           /* array of strings, or NULL */
     const struct json *logit_bias;          /* object id -> bias, or NULL */
     /* The largest id of each of these lists; 0 without a list. */
     int64_t stop_id_most, allowed_id_most, bias_id_most;
-    uint32_t given; /* sampling_bit of each parameter that was set, combined */
-    const struct json
-        *engine_extra; /* fields that the trainer adds to the engine's request; or NULL */
-    const struct json
-        *grammar; /* {"type":"json_schema","json_schema":{...}} or a similar object, or NULL */
+    uint32_t given;                  /* sampling_bit of each parameter that was set, combined */
+    const struct json *engine_extra; /* the trainer's fields for the engine; or NULL */
+    const struct json *grammar; /* {"type":"json_schema","json_schema":{...}} or similar; or NULL */
 };
 
 #define SAMPLING_DEFAULTS                                                        \

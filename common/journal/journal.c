@@ -27,8 +27,7 @@
 
 enum {
     WASTED_BYTES = 256 << 10
-}; /* bytes of the last segment from which on it is closed if it is mostly dead, so that it can be
-      rewritten */
+}; /* a mostly dead last segment of this size is closed, to be rewritten */
 
 /* Bytes of the disk that are reserved for operations that free disk space: ends of sessions, a
  * manifest, a rewritten segment. */

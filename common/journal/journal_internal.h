@@ -50,13 +50,11 @@ struct journal {
         size_t n, cap;
     } waiting; /* in ticket order */
 
-    size_t told; /* number of waiters, from the first on, whose `durable` has been called in the
-                    current round */
+    size_t told; /* number of first waiters that were called in the current round */
 
     bool reserved; /* the disk has the reserve of RESERVE_BYTES */
     bool broken;   /* a failed append could not be undone */
-    bool unsure;   /* an fsync failed. The content of the disk after a power cut is unknown, so
-                      nothing is written or removed */
+    bool unsure;   /* an fsync failed: nothing is written or removed any longer */
 };
 
 #endif

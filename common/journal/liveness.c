@@ -15,8 +15,7 @@ enum { MOVE_STEP = 16384 };
 /* A segment that still has records of a session that is over. */
 struct remains {
     uint32_t number;
-    uint32_t copied_to; /* number of the segment that the records may have been copied to while they
-                           were needed; 0: none */
+    uint32_t copied_to; /* segment with possible copies of them; 0: none */
 };
 
 struct live_session {
