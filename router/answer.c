@@ -1,11 +1,9 @@
-/* The answer's way down (relay.h): from the worker's link to the client. feed_head gathers the
- * final head (interim answers are handed on or dropped on the way), begin_answer writes it with
- * what came of the body, feed_body passes the rest. Bytes that the client does not take are
- * parked in c->down, and the link is not read before they are gone.
- *
- * Each function tells a verdict (conn.h) instead of acting: relay_pump alone decides whether the
- * request is sent again, refused, or the connection closed. An answer that breaks off is never
- * completed: the client must see that it is not whole. */
+/* From the worker's link to the client: feed_head collects the final head, and relays or drops
+ * interim answers before it. begin_answer writes the head with the first bytes of the body,
+ * feed_body the rest. Bytes that the client does not accept are parked in c->down; the link is not
+ * read until they are written. Each function returns a verdict (conn.h) instead of acting.
+ * relay_pump alone decides whether the request is sent again, refused, or the connection closed. An
+ * answer that breaks off is never completed, so that the client can see the end missing. */
 
 #include "router/answer.h"
 
@@ -19,7 +17,7 @@
 #include "router/hub.h"
 #include "router/upstreams.h"
 
-/* Writes to the client; what it refuses is parked. */
+/* Writes to the client. Parks the bytes that the client does not accept. */
 static enum verdict write_down(struct conn *c, struct iovec *iov, int n, int flags)
 {
     bool taken;
@@ -31,26 +29,26 @@ static enum verdict write_down(struct conn *c, struct iovec *iov, int n, int fla
     return VERDICT_MORE;
 }
 
-/* For bytes of the answer's body, and its head. The connection's end follows the last ones at once
- * where it ends with the answer: the kernel keeps them for it, and sends both in one segment. */
+/* Returns the flags of send(2) for bytes of the answer. MSG_MORE for the last ones, if the
+ * connection ends with the answer: the kernel sends them in one segment with the end. */
 static int write_flags(const struct conn *c)
 {
     return c->down.done && c->closing ? MSG_MORE : 0;
 }
 
-enum { MISDIRECTED = 421 }; /* of a node that does not own the place */
+enum { MISDIRECTED = 421 }; /* status of a node that does not own the place */
 
 /* ------------------------------------------------------------------ failures of the worker */
 
-static void blame(const struct conn *c, const char *what)
+static void blame_worker(const struct conn *c, const char *what)
 {
     hub_blame_worker(c->hub, c->session, (int)c->link->upstream, what);
 }
 
-/* What came of the answer goes out; its end does not. */
+/* Ends a broken answer: received bytes are still sent, but no end of the answer. */
 static enum verdict cut_answer(struct conn *c)
 {
-    blame(c, "the session-worker broke its answer off");
+    blame_worker(c, "the session-worker broke its answer off");
     c->answer = ANSWER_CUT;
     c->down.done = true;
     link_close(c->link);
@@ -58,9 +56,10 @@ static enum verdict cut_answer(struct conn *c)
     return VERDICT_MORE;
 }
 
-/* It has not been sent the whole request, said that it retires and closed, or left it unread. A
- * different node that dies resets a link whose request it has read, too: there, only an old link
- * that had ended unseen counts. */
+/* Reports whether the worker cannot have acted on the request: it did not get the whole request, or
+ * reported that it retires and closed, or left the request unread. A node of the fleet that dies
+ * also resets a link whose request it has read. Its reset counts only if the request may be served
+ * twice, or the link was an old one. */
 static bool cannot_have_acted(const struct conn *c, int sys)
 {
     bool unread = sys == ECONNRESET || sys == EPIPE;
@@ -69,7 +68,7 @@ static bool cannot_have_acted(const struct conn *c, int sys)
            (unread && (!c->hops || c->repeatable || c->link->reused));
 }
 
-/* End of file (sys 0) or an error while the answer is not complete. */
+/* Handles the end of the link before the answer is complete: end of file (sys 0) or an error. */
 static enum verdict link_ended(struct conn *c, int sys, struct err *e)
 {
     if (conn_answered(c) && c->down.body == HTTP1_UNTIL_CLOSE && sys == 0) {
@@ -82,25 +81,25 @@ static enum verdict link_ended(struct conn *c, int sys, struct err *e)
     (void)err_set(e, ERR_WORKER_UNAVAILABLE, "the session-worker ended before it answered");
     if (c->partial.len == 0 && (cannot_have_acted(c, sys) || (c->hops && c->repeatable)))
         return VERDICT_LOST;
-    blame(c, e->text);
+    blame_worker(c, e->text);
     return VERDICT_REFUSE;
 }
 
-/* The worker's bytes break the rules. */
-static enum verdict link_lied(struct conn *c, struct err *e)
+/* Handles bytes of the worker that are not a valid answer. */
+static enum verdict refuse_malformed(struct conn *c, struct err *e)
 {
     if (conn_answered(c))
         return cut_answer(c);
     (void)err_set(e, ERR_WORKER_INVALID, "the session-worker sent a malformed answer");
-    blame(c, e->text);
+    blame_worker(c, e->text);
     return VERDICT_REFUSE;
 }
 
 /* ------------------------------------------------------------------ the answer */
 
-/* All of the answer is here. The link goes back to the others when both sides are through; one
- * whose answers are confirmed not before the client's socket has taken all. A worker that retires
- * is told, too. */
+/* Releases the link after the whole answer. The link is reused if request and answer are complete.
+ * If the worker wants a confirmation, waits until the client's socket has accepted all, and
+ * confirms. */
 static void answer_complete(struct conn *c)
 {
     struct link *link = c->link;
@@ -117,7 +116,8 @@ static void answer_complete(struct conn *c)
         link_close(link);
 }
 
-/* Bytes of the worker that wait for more; `in` may lie in c->partial itself. */
+/* Keeps bytes of the worker that are incomplete without the next ones. `in` may point into
+ * c->partial. */
 static void keep_partial(struct conn *c, struct str in)
 {
     struct buf rest = {0};
@@ -128,14 +128,14 @@ static void keep_partial(struct conn *c, struct str in)
     c->partial = rest;
 }
 
-/* Body bytes of the worker, in order. */
+/* Relays the next body bytes of the worker. */
 static enum verdict feed_body(struct conn *c, struct str in, struct err *e)
 {
     while (in.len > 0 && !c->down.done) {
         size_t used, pass;
 
         if (flow_take(&c->down, in, &used, &pass, e) != 0)
-            return link_lied(c, e);
+            return refuse_malformed(c, e);
         if (pass > 0) {
             struct iovec iov = {.iov_base = (char *)(uintptr_t)in.p, .iov_len = pass};
 
@@ -145,35 +145,37 @@ static enum verdict feed_body(struct conn *c, struct str in, struct err *e)
         }
         in = str_sub(in, used, in.len);
         if (used == 0)
-            break; /* a part of a size line */
+            break; /* an incomplete size line */
     }
     if (!c->down.done) {
         keep_partial(c, in);
         return VERDICT_MORE;
     }
     if (in.len > 0)
-        c->link->keeps = false; /* unasked bytes */
+        c->link->keeps = false; /* bytes after the answer */
     answer_complete(c);
     return VERDICT_MORE;
 }
 
-/* A 1xx goes to clients that know it; 101 is nothing we asked for. */
+/* Relays a 1xx, unless the client speaks HTTP/1.0. 101 is an error, because no upgrade was
+ * requested. */
 static enum verdict interim_answer(struct conn *c, const struct http1_head *h, const char *in,
                                    struct err *e)
 {
     struct iovec iov[HEADS_IOV];
 
     if (h->status == 101)
-        return link_lied(c, e);
+        return refuse_malformed(c, e);
     if (h->status == HTTP1_RETIRING) {
-        c->link->retires = true; /* unless it is answered now */
+        c->link->retires = true; /* this request may still be answered */
         return VERDICT_MORE;
     }
     c->answer = ANSWER_INTERIM;
     return c->old ? VERDICT_MORE : write_down(c, iov, heads_interim(h, in, iov), 0);
 }
 
-/* The final head at the start of `in`, and what of the body came with it, in one write. */
+/* Writes the final head, which is at the start of `in`, with the first bytes of the body, in one
+ * write. */
 static enum verdict begin_answer(struct conn *c, const struct http1_head *h, struct str in,
                                  struct err *e)
 {
@@ -187,7 +189,7 @@ static enum verdict begin_answer(struct conn *c, const struct http1_head *h, str
     flow_begin(&c->down, h->body, h->length);
     c->down.strip = c->old;
     if (flow_take(&c->down, rest, &used, &pass, e) != 0)
-        return link_lied(c, e);
+        return refuse_malformed(c, e);
     c->status = h->status;
     c->link->keeps = h->keep_alive && h->body != HTTP1_UNTIL_CLOSE && !c->link->retires;
     c->closing = c->closing || h->body == HTTP1_UNTIL_CLOSE || !c->up.done ||
@@ -206,7 +208,7 @@ static enum verdict begin_answer(struct conn *c, const struct http1_head *h, str
     return feed_body(c, str_sub(rest, used, rest.len), e);
 }
 
-/* Bytes before the final head is complete. */
+/* Reads heads until the final one is complete. */
 static enum verdict feed_head(struct conn *c, struct str in, struct err *e)
 {
     struct http1_head *h = c->hub->head;
@@ -221,7 +223,7 @@ static enum verdict feed_head(struct conn *c, struct str in, struct err *e)
             return VERDICT_MORE;
         }
         if (r < 0)
-            return link_lied(c, e);
+            return refuse_malformed(c, e);
         if (h->status == MISDIRECTED && c->hops)
             return VERDICT_LOST;
         if (h->status >= 200)
@@ -232,7 +234,7 @@ static enum verdict feed_head(struct conn *c, struct str in, struct err *e)
     return v;
 }
 
-/* One read from the worker. */
+/* Reads once from the worker and relays the bytes. */
 static enum verdict read_down(struct conn *c, size_t *budget, struct err *e)
 {
     struct link *link = c->link;
@@ -263,7 +265,8 @@ static enum verdict read_down(struct conn *c, size_t *budget, struct err *e)
     return v;
 }
 
-/* Only where nothing is parked and a long rest is known. */
+/* Reports whether the body may be spliced: nothing is parked, and at least FLOW_SPLICE_MIN bytes of
+ * known length remain. */
 static bool may_splice(struct conn *c)
 {
     if (c->tls || !conn_answered(c) || c->down.body != HTTP1_LENGTH || !c->link->unix_socket ||
@@ -274,7 +277,7 @@ static bool may_splice(struct conn *c)
     return c->down.left_bytes >= FLOW_SPLICE_MIN && hub_take_pipe(c->hub, c->down.pipe) == 0;
 }
 
-/* Whether the worker has sent nothing behind the answer, nor its end. */
+/* Reports whether the worker has sent neither bytes after the answer nor its end. */
 static bool is_quiet(struct link *link)
 {
     char byte;
@@ -283,7 +286,7 @@ static bool is_quiet(struct link *link)
     return !link->readable;
 }
 
-/* Moves a part of a long body without copying it through user space. */
+/* Moves bytes of a long body into the pipe, without copying them through user space. */
 static enum verdict splice_down(struct conn *c, size_t *budget, struct err *e)
 {
     ssize_t n = flow_splice(&c->down, c->link->fd, c->down.window_bytes);
@@ -295,13 +298,13 @@ static enum verdict splice_down(struct conn *c, size_t *budget, struct err *e)
     if (n <= 0)
         return link_ended(c, n == 0 ? 0 : errno, e);
     if (c->down.done && !is_quiet(c->link))
-        c->link->keeps = false; /* unasked bytes */
+        c->link->keeps = false; /* bytes after the answer */
     *budget -= (size_t)n < *budget ? (size_t)n : *budget;
     metrics_count_at(c->hub->page, METRIC_relayed, METRIC_DIRECTION_DOWN, 0, (uint64_t)n);
-    return VERDICT_MORE; /* answer_pump gives it on */
+    return VERDICT_MORE; /* answer_pump empties the pipe */
 }
 
-/* What the client did not take before goes first. MORE: it has all of it. */
+/* Writes parked bytes first. Returns MORE if none remain. */
 static enum verdict flush_down(struct conn *c)
 {
     bool taken;
@@ -316,8 +319,8 @@ static enum verdict flush_down(struct conn *c)
     return VERDICT_WAIT;
 }
 
-/* TLS: the proper end goes out before the connection does, but after a whole answer only. */
-static enum verdict say_farewell(struct conn *c)
+/* Sends the TLS end of the connection, but only after a whole answer. */
+static enum verdict send_tls_end(struct conn *c)
 {
     c->farewell = c->answer != ANSWER_CUT && conn_ends(c) && !client_tls_end(c);
     if (!c->farewell)
@@ -326,7 +329,6 @@ static enum verdict say_farewell(struct conn *c)
     return VERDICT_WAIT;
 }
 
-/* Moves what can be moved now, within the turn's budget. */
 enum verdict answer_pump(struct conn *c, size_t *budget, struct err *e)
 {
     enum verdict v = flush_down(c);
@@ -335,7 +337,7 @@ enum verdict answer_pump(struct conn *c, size_t *budget, struct err *e)
         if (c->down.done) {
             if (c->link != NULL)
                 answer_complete(c);
-            return c->tls ? say_farewell(c) : VERDICT_OVER;
+            return c->tls ? send_tls_end(c) : VERDICT_OVER;
         }
         if (c->link == NULL || c->link->state != LINK_OPEN || !c->link->readable || *budget == 0)
             return VERDICT_WAIT;

@@ -1,6 +1,5 @@
-/* Budgets of unfinished request bodies (bodies.h), by key and by address. When a
- * caller's bodies are together above its budget, the connection with the largest one is marked and
- * refused at its next turn, so a flood only hurts its sender. */
+/* Budgets of unfinished request bodies, by key and by address. The largest body of a caller is
+ * refused, so that a flood affects only its sender. */
 
 #include "router/bodies.h"
 
@@ -9,13 +8,13 @@
 #include "router/callers.h"
 #include "router/hub.h"
 
-/* A body of the largest size always fits. */
+/* Returns the budget in bytes. One body of the largest size always fits. */
 static uint64_t budget_of(const struct config *config, int64_t set)
 {
     return set > 0 ? (uint64_t)MAX_OF(set, config->max_body_bytes) : UINT64_MAX;
 }
 
-/* The one with most unfinished bytes among a caller's connections. */
+/* Returns the caller's connection with the most unfinished bytes. */
 static struct conn *largest_of(const struct hub *h, const struct caller *who)
 {
     struct conn *most = NULL, *c;
@@ -34,8 +33,8 @@ static void mark_for_refusal(struct conn *c, const char *setting)
     conn_again(c);
 }
 
-/* Reports whether the caller's bodies are surely within the budget, even if each of its gathering
- * connections, and `more` further ones, has as many unread bytes as it may have. */
+/* Reports whether the caller's bodies are within the budget, even if each of its gathering
+ * connections, and `more` additional ones, has CONN_GATHER_BYTES of unread bytes. */
 static bool surely_fits(const struct caller *who, uint64_t budget, unsigned more)
 {
     return !who ||
@@ -45,14 +44,13 @@ static bool surely_fits(const struct caller *who, uint64_t budget, unsigned more
 bool bodies_may_gather(const struct conn *c)
 {
     const struct config *config = c->hub->config;
-    unsigned more = c->gathers ? 0 : 1; /* it counts already */
+    unsigned more = c->gathers ? 0 : 1; /* c counts among the gatherers already */
 
     return surely_fits(c->address, budget_of(config, config->max_address_body_bytes), more) &&
            surely_fits(c->key, budget_of(config, config->max_key_body_bytes), more);
 }
 
-/* Makes the connections of a caller read their unseen bytes, if its bodies may exceed the budget.
- */
+/* Makes the caller's connections read their unread bytes, if its bodies may exceed the budget. */
 static void read_unseen_bodies(struct hub *h, const struct caller *who, uint64_t budget)
 {
     struct conn *c;
@@ -68,8 +66,6 @@ static void read_unseen_bodies(struct hub *h, const struct caller *who, uint64_t
     }
 }
 
-/* n more bytes of the body have come. Marks the caller's largest body if they are too many
- * together. */
 void bodies_take(struct conn *c, size_t n)
 {
     const struct config *config = c->hub->config;
@@ -89,7 +85,6 @@ void bodies_take(struct conn *c, size_t n)
     read_unseen_bodies(c->hub, c->key, budget_of(config, config->max_key_body_bytes));
 }
 
-/* Whether this connection was marked; e then has why. */
 bool bodies_refused(struct conn *c, struct err *e)
 {
     const char *setting = c->over_budget;
@@ -104,8 +99,6 @@ bool bodies_refused(struct conn *c, struct err *e)
     return true;
 }
 
-/* How long the next bytes may be waited for: what is left of --body-timeout, and a little more
- * for each byte that came (--min-body-rate). */
 uint64_t bodies_patience_ms(struct conn *c)
 {
     const struct config *config = c->hub->config;

@@ -1,26 +1,28 @@
 /*
  * Unfinished request bodies: their received bytes, their callers, and their speed. Workers keep a
- * body until it is complete. So if the budget of a session or an address is used up, the connection
- * with its largest body is refused (429). A body that trickles is cut (408).
+ * body in memory until it is complete. So if the bodies of a key or an address exceed its budget,
+ * the connection with the largest one is refused (429). A body that arrives too slowly is refused
+ * (408).
  */
 #ifndef RG_ROUTER_BODIES_H
 #define RG_ROUTER_BODIES_H
 
 #include "router/conn.h"
 
-/* Counts bytes of c's body. Over a budget the connection with most of it is marked: its exchange
- * ends with its next turn (bodies_refused). */
+/* Counts n bytes of c's body. If a budget is exceeded, marks the caller's connection with the
+ * largest body: its exchange is refused in its next turn (bodies_refused). */
 void bodies_take(struct conn *c, size_t n);
 
-/* Whether bytes of c may wait unseen in its socket (conn_gather): not where its callers could be
- * above a budget by what is unseen. */
+/* Reports whether bytes of c may wait unread in its socket (conn_gather). False if the callers'
+ * bodies could exceed a budget because of the unread bytes. */
 bool bodies_may_gather(const struct conn *c);
 
-/* Returns whether c was marked and its body is incomplete; *e says why it is refused. */
+/* Reports whether c was marked and its body is incomplete. *e has the reason. Removes the mark. */
 bool bodies_refused(struct conn *c, struct err *e);
 
-/* The time that the client still has for its next bytes, in ms. Each byte buys some at
- * --min-body-rate, up to --body-timeout; only time in which we waited for it is used up. */
+/* Returns the time in ms that the client has for its next bytes. Each byte adds time at
+ * --min-body-rate, up to --body-timeout. Only time in which we waited for the body is subtracted.
+ */
 uint64_t bodies_patience_ms(struct conn *c);
 
 #endif

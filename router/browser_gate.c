@@ -20,7 +20,7 @@ static bool is_allowed(const struct config *c, const struct web_url *u)
     return false;
 }
 
-/* Whether --listen names this host. */
+/* Reports whether --listen names this host. */
 static bool is_listened(const struct config *c, const struct web_url *u)
 {
     struct web_url listen;
@@ -69,7 +69,7 @@ static int check_origin(const struct hub *h, const struct http1_head *head, stru
     return refuse_origin("the Origin header names one", e);
 }
 
-static int check(const struct hub *h, const struct http1_head *head, struct err *e)
+static int check_site(const struct hub *h, const struct http1_head *head, struct err *e)
 {
     if (head->at[HTTP1_HOST] && check_host(h, http1_known(head, HTTP1_HOST), e))
         return -1;
@@ -92,7 +92,7 @@ int browser_gate_check(const struct hub *h, const struct http1_head *head, struc
     static struct log_limit limit;
     unsigned dropped;
 
-    if (h->config->admin_key_file || check(h, head, e) == 0)
+    if (h->config->admin_key_file || check_site(h, head, e) == 0)
         return 0;
     metrics_count_at(h->page, METRIC_refusals,
                      e->kind == ERR_HOST ? METRIC_REFUSAL_HOST : METRIC_REFUSAL_ORIGIN, 0, 1);

@@ -1,5 +1,4 @@
-/* The callers of connections (callers.h): an address or a proved key, as short names in a map, with
- * the number of their connections. A caller lives as long as a connection of it. */
+/* Callers are short names in a map: a letter for the kind, and the bytes of an address or an id. */
 
 #include "router/callers.h"
 
@@ -9,33 +8,32 @@
 #include "common/base/map.h"
 #include "common/base/mem.h"
 
-static struct str name_it(char text[CALLER_NAME_MAX], char kind, const void *bytes, size_t len)
+static struct str make_name(char text[CALLER_NAME_MAX], char kind, const void *bytes, size_t len)
 {
     text[0] = kind;
     memcpy(text + 1, bytes, len);
     return str_of(text, len + 1);
 }
 
-/* IPv6 addresses by their network, as one host has a whole one. */
 struct str caller_of_address(const struct sockaddr_storage *from, char text[CALLER_NAME_MAX])
 {
     const struct sockaddr_in *v4 = (const void *)from;
     const struct sockaddr_in6 *v6 = (const void *)from;
 
     if (from->ss_family == AF_INET)
-        return name_it(text, '4', &v4->sin_addr, 4);
+        return make_name(text, '4', &v4->sin_addr, 4);
     if (from->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr))
-        return name_it(text, '4', v6->sin6_addr.s6_addr + 12, 4);
+        return make_name(text, '4', v6->sin6_addr.s6_addr + 12, 4);
     if (from->ss_family == AF_INET6)
-        return name_it(text, '6', &v6->sin6_addr, 8);
-    return name_it(text, 'o', "", 0);
+        return make_name(text, '6', &v6->sin6_addr, 8);
+    return make_name(text, 'o', "", 0);
 }
 
 struct str caller_of_key(enum key_scope scope, struct str id, char text[CALLER_NAME_MAX])
 {
     static const char kinds[] = {[KEY_AGENT] = 'a', [KEY_RUNNER] = 'r', [KEY_EXECUTOR] = 'x'};
 
-    return name_it(text, kinds[scope], id.p, id.len < ID_TEXT_MAX ? id.len : ID_TEXT_MAX);
+    return make_name(text, kinds[scope], id.p, id.len < ID_TEXT_MAX ? id.len : ID_TEXT_MAX);
 }
 
 size_t callers_connections(const struct map *all, struct str name)
@@ -45,7 +43,6 @@ size_t callers_connections(const struct map *all, struct str name)
     return c ? c->connections : 0;
 }
 
-/* Made at the first connection. */
 struct caller *callers_join(struct map *all, struct str name)
 {
     struct caller *c = map_get(all, name);

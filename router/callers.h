@@ -1,7 +1,7 @@
 /*
- * struct caller: connections that are counted together: those of one network address, or those that
- * last proved one key. It lives as long as a connection counts under it, and belongs to the hub's
- * map. A router counts what comes to itself.
+ * struct caller: connections that are counted together, because they have the same network address
+ * or last proved the same key. The hub's map owns it while a connection counts under it. Each
+ * router counts only its own connections.
  */
 #ifndef RG_ROUTER_CALLERS_H
 #define RG_ROUTER_CALLERS_H
@@ -22,26 +22,27 @@ struct caller {
     char name[CALLER_NAME_MAX];
     size_t name_len;
     size_t connections;
-    uint64_t body_bytes; /* taken of request bodies that are not complete */
-    unsigned gatherers; /* connections whose bytes may wait unseen in their sockets (conn_gather) */
+    uint64_t body_bytes; /* received bytes of request bodies that are not complete */
+    unsigned gatherers;  /* number of connections with conn_gather */
 };
 
-/* Writes what an address is counted under and returns it: IPv4 whole, IPv6 by its first 64 bits,
- * which one host has to itself; all others together. */
+/* Writes the name that an address is counted under, and returns it. IPv4 addresses count as a
+ * whole. IPv6 addresses count by their first 64 bits, because one host has a whole such network.
+ * All other families share a name. */
 struct str caller_of_address(const struct sockaddr_storage *from, char text[CALLER_NAME_MAX]);
 
-/* Makes the name of a caller by a key of that scope (an agent's, a runner's, an executor's) and its
- * id. The scopes are counted separately, so an agent's use of its key takes nothing from the runner
- * of the same session. */
+/* Writes the name of a caller by the scope of its key (agent, runner, executor) and the key's id,
+ * and returns it. Scopes count separately, so an agent's connections do not limit the runner of the
+ * same session. */
 struct str caller_of_key(enum key_scope scope, struct str id, char text[CALLER_NAME_MAX]);
 
-/* How many connections count under a name. */
+/* Returns the number of connections that count under a name. */
 size_t callers_connections(const struct map *all, struct str name);
 
-/* Counts one more connection of the caller. */
+/* Adds a connection to the caller of that name, which is made if it is new. */
 struct caller *callers_join(struct map *all, struct str name);
 
-/* The connection counts no longer; NULL is accepted. */
+/* Removes a connection from its caller. Accepts NULL. */
 void callers_leave(struct map *all, struct caller *c);
 
 #endif
