@@ -1,6 +1,6 @@
-/* TLS of a client's connection (client_tls.h): its files, the handshake, and its bytes like those
- * of a socket. A job owns its struct client_tls while it is pending: a connection that closes
- * leaves both, with the descriptor, to the job's end. */
+/* Reads the files, runs the handshake, and gives TLS connections the interface of a socket. A
+ * pending job owns its struct client_tls. If the connection closes meanwhile, struct and descriptor
+ * are freed at the job's end. */
 
 #include "router/client_tls.h"
 
@@ -26,20 +26,20 @@
 
 enum {
     LOGGED_PER_SECOND = 1,
-    NICE = 5, /* of the helper thread: loops go first */
+    NICE = 5, /* priority of the helper thread, below the loops */
 };
 
 struct client_tls {
-    struct helper_job job; /* a flight of the handshake */
+    struct helper_job job; /* one flight of the handshake */
     struct list_item item; /* in hub->shakes while the job is pending */
-    struct conn *conn;     /* NULL: closed meanwhile; fd is ours then */
+    struct conn *conn;     /* NULL: closed while the job was pending; the struct owns fd then */
     struct tls *stream;
     int fd;
     bool begun;            /* the first byte of a handshake has arrived */
-    bool has_signed;       /* our signature is made; only cheap flights follow */
+    bool has_signed;       /* our signature is made: the remaining flights are cheap */
     bool ready;            /* the handshake is over */
-    enum tls_shake result; /* of the job */
-    struct err reason;     /* if it failed */
+    enum tls_shake result; /* result of the job */
+    struct err reason;     /* reason if the job failed */
 };
 
 /* ------------------------------------------------------------------ files */
@@ -53,7 +53,7 @@ static int load_files(const struct config *c, struct tls_server **ret, struct er
     return tls_server_new(&o, ret, e);
 }
 
-/* The supervisor reports settings that are missing. */
+/* The supervisor reports missing settings. */
 void client_tls_check(const struct config *c, struct buf *mistakes)
 {
     struct tls_server *s;
@@ -168,7 +168,7 @@ static void report_failure(struct conn *c, const char *why)
     report_bad_end(c, METRIC_HANDSHAKE_FAILED, why);
 }
 
-/* A drain expires connections early. That is no failure of the client. */
+/* A drain expires connections early, which is not the client's failure. */
 void client_tls_expire(struct conn *c)
 {
     if (!c->hub->draining && list_holds(&c->tls->item))
@@ -179,13 +179,13 @@ void client_tls_expire(struct conn *c)
     conn_close(c);
 }
 
-/* HTTP's methods begin with a letter, TLS records do not. */
+/* Reports whether the byte is a letter. HTTP's methods begin with a letter, TLS records do not. */
 static bool is_letter(char byte)
 {
     return (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z');
 }
 
-/* Goes on without TLS, for the one answer. */
+/* Answers a client that speaks plain HTTP with an error, without TLS. */
 static void answer_plain(struct conn *c)
 {
     struct err e;
@@ -196,7 +196,7 @@ static void answer_plain(struct conn *c)
     conn_fail(c, &e);
 }
 
-/* Reads the first byte and leaves it in the socket. True: it begins a handshake. */
+/* Peeks at the first byte. Returns true if it begins a handshake. */
 static bool peek_first(struct conn *c)
 {
     char byte;
@@ -207,7 +207,7 @@ static bool peek_first(struct conn *c)
         return false;
     }
     if (n <= 0) {
-        conn_close(c); /* a probe whether the port is open: no failure */
+        conn_close(c); /* the client only tested whether the port is open: no failure */
         return false;
     }
     if (is_letter(byte)) {
@@ -240,7 +240,8 @@ static void finish_handshake(struct conn *c)
         conn_set_deadline(c, (uint64_t)c->hub->config->idle_timeout_ms);
 }
 
-/* The wait for the helper thread is not the client's: its next flight has its own time, once. */
+/* Restarts the deadline once, when our signature is made: the client is not responsible for the
+ * wait for the helper thread. */
 static void renew_deadline(struct conn *c)
 {
     if (c->tls->has_signed || !tls_server_has_signed(c->tls->stream))
@@ -257,7 +258,8 @@ static bool is_writable(int fd)
     return poll(&p, 1, 0) > 0;
 }
 
-/* The end of a flight, unless the connection was closed meanwhile. */
+/* Continues the connection after a flight. Frees the struct if the connection was closed meanwhile.
+ */
 static void on_shaken(struct helper_job *j, enum helper_end end)
 {
     struct client_tls *t = CONTAINER_OF(j, struct client_tls, job);
@@ -269,25 +271,25 @@ static void on_shaken(struct helper_job *j, enum helper_end end)
         free_shake(t);
         return;
     }
-    CHECK(end == HELPER_DONE); /* no limit, and cancelled only without a connection */
+    CHECK(end == HELPER_DONE); /* no time limit; no cancel with a connection */
     if (t->result == TLS_SHAKE_DONE) {
         finish_handshake(c);
     } else if (t->result == TLS_SHAKE_FAILED) {
         report_failure(c, t->reason.text);
-        conn_linger(c); /* the client may still send, and is to see the alert */
+        conn_linger(c); /* the client may still send, and must see the alert */
     } else {
         renew_deadline(c);
         if (t->result == TLS_SHAKE_WRITES)
             conn_want_out(c);
-        /* An event that came during the job has done nothing, and does not come again. */
+        /* The loop ignored events during the job, and does not repeat them. */
         if (t->result == TLS_SHAKE_WRITES ? !is_writable(t->fd) : !c->readable)
             return;
     }
     c->hub->run(c);
 }
 
-/* Closes a connection whose client has left before our signature is made: it would cost the others
- * as much as theirs. */
+/* Closes a connection whose client has left before our signature is made: the signature would delay
+ * others for nothing. */
 static void drop_abandoned(struct conn *c)
 {
     report_failure(c, "the client closed the connection");
@@ -305,13 +307,13 @@ bool client_tls_shake(struct conn *c)
     }
     if (!t->begun && !peek_first(c))
         return c->state == CONN_RELAY;
-    if (c->hup && !t->has_signed) { /* the client left with its first bytes: no event follows */
+    if (c->hup && !t->has_signed) { /* the client left after its first bytes: no event follows */
         drop_abandoned(c);
         return false;
     }
     t->job = (struct helper_job){.run = run_shake, .done = on_shaken, .is_first = t->has_signed};
     list_append(&c->hub->shakes, &t->item);
-    c->readable = false; /* bytes that arrive from here on may be missed by the job */
+    c->readable = false; /* the job may miss bytes that arrive from now on */
     helpers_push(c->hub->shakers, &t->job, str_of(c->address->name, c->address->name_len));
     return false;
 }

@@ -1,13 +1,9 @@
-/* Connections from accept to close (clients.h): reading heads, deciding about them, and the
- * turns of an exchange. run() is the one function that goes on with a connection, whatever has
- * happened; it asks the connection's state what there is to do and stops when nothing is, or
- * when the turn's share is used up.
- *
- *   idle -> head arrives -> route, gate -> local answer, refusal or exchange
- *   exchange -> run_exchange (relay_pump) -> finished -> idle again, lingering, or closed
- *
- * A router that drains leaves connections a moment (patience_ms) in which a request that is on
- * its way may still arrive; its answer then closes the connection. */
+/* Reads heads, decides about requests, and runs the turns of an exchange. run_conn() alone
+ * continues a connection after any event. It checks the connection's state for work, and stops when
+ * there is none or the turn's share is used up. idle -> head arrives -> route, gate -> local
+ * answer, refusal or exchange -> run_exchange (relay_pump) -> idle, lingering or closed. A draining
+ * router keeps connections for patience_ms, in which a request in flight may still arrive. The
+ * answer to that request closes the connection. */
 
 #include "router/clients.h"
 
@@ -30,7 +26,8 @@ enum { FIRST_REQUEST_MS = 500, NEXT_REQUEST_MS = 5000, IN_READ = 16 * 1024 };
 
 /* ------------------------------------------------------------------ heads */
 
-/* Reads from the client: bytes, 0 when there are none now, -1 when it is gone (c is closed). */
+/* Reads from the client. Returns the number of bytes, 0 if there are none now, and -1 after it has
+ * closed c because the client is gone. */
 static ssize_t read_client(struct conn *c, char *to, size_t size)
 {
     ssize_t n;
@@ -51,8 +48,8 @@ static ssize_t read_client(struct conn *c, char *to, size_t size)
     return n;
 }
 
-/* A look at the head in `bytes`, which lie in c->in or (fresh) in the scratch. Whatever is not used
- * up then stands in c->in. */
+/* Parses the head in `bytes`, which are in c->in or, if `fresh`, in the scratch. Unused bytes are
+ * in c->in afterwards. */
 static void try_head(struct conn *c, struct str bytes, bool fresh)
 {
     struct err e;
@@ -61,7 +58,7 @@ static void try_head(struct conn *c, struct str bytes, bool fresh)
     int r = http1_request(c->hub->head, bytes, fresh ? 0 : c->in_seen,
                           (size_t)c->hub->config->max_header_bytes, &e);
 
-    c->head_request = str_starts(str_trim(bytes), STR("HEAD ")); /* also of one that fails */
+    c->head_request = str_starts(str_trim(bytes), STR("HEAD ")); /* also for a malformed head */
     if (r == 1)
         used = conn_begin_request(c, bytes);
     else if (r < 0)
@@ -79,7 +76,7 @@ static void try_head(struct conn *c, struct str bytes, bool fresh)
         buf_done(&c->in);
 }
 
-/* Returns whether there may be more to do now. */
+/* Reads and parses a request head. Returns whether more can be done now. */
 static bool read_head(struct conn *c)
 {
     ssize_t n;
@@ -108,7 +105,7 @@ static bool read_head(struct conn *c)
 
 /* ------------------------------------------------------------------ turns */
 
-/* Reads what nobody wants, a turn's share at a time. */
+/* Reads and drops the bytes of a lingering connection, at most HUB_TURN_BYTES a turn. */
 static void linger_on(struct conn *c)
 {
     size_t budget = HUB_TURN_BYTES;
@@ -129,8 +126,9 @@ static void linger_on(struct conn *c)
     conn_again(c);
 }
 
-/* The deadline has passed: whoever is waited for hears of it, if that is the client. */
-static void too_slow(struct conn *c)
+/* Handles a passed deadline. A client that is late with a head or body gets an error; other
+ * connections are closed. */
+static void handle_timeout(struct conn *c)
 {
     struct err e;
     bool partial_head = c->state == CONN_HEAD && c->in.len > 0;
@@ -145,8 +143,8 @@ static void too_slow(struct conn *c)
     if (waits_for_body && c->gathers) {
         conn_gather(c, false);
         c->body_trickles = true;
-        c->stuck = false;   /* its deadline is over, and is set anew */
-        c->readable = true; /* what has come is looked for before anybody is late */
+        c->stuck = false;   /* its deadline has passed, and is set again */
+        c->readable = true; /* received bytes count before the client is late */
         return;
     }
     if (c->state == CONN_HEAD && c->tls && !client_tls_ready(c)) {
@@ -162,7 +160,7 @@ static void too_slow(struct conn *c)
     conn_fail(c, &e);
 }
 
-/* Moves what can be moved of the exchange. Returns whether there may be more to do now. */
+/* Moves bytes of the exchange and acts on the verdict. Returns whether more can be done now. */
 static bool run_exchange(struct conn *c)
 {
     struct err e;
@@ -197,21 +195,21 @@ static bool run_exchange(struct conn *c)
     }
 }
 
-/* Whether the client of a held request waits for its answer. A call that --on-disconnect finishes
- * needs no client. */
+/* Reports whether the client of a held request still waits for its answer. A call that
+ * --on-disconnect finishes needs no client. */
 static bool is_awaited(const struct conn *c)
 {
     return !c->hup || !c->up.done || c->finishes;
 }
 
-/* Goes on with whatever can be done now: hub->run. */
-static void run(struct conn *c)
+/* Does all that can be done now for the connection. It is hub->run. */
+static void run_conn(struct conn *c)
 {
     unsigned head_reads = 0;
     bool more = true;
 
     if (c->late && c->state != CONN_CLOSED)
-        too_slow(c);
+        handle_timeout(c);
     while (more) {
         switch (c->state) {
         case CONN_HEAD:
@@ -240,7 +238,7 @@ static void run(struct conn *c)
 
 /* ------------------------------------------------------------------ life */
 
-/* The client's socket is ready. */
+/* Handles an event of the client's socket. */
 static void on_client(struct loop_io *io, unsigned events)
 {
     struct conn *c = CONTAINER_OF(io, struct conn, io);
@@ -249,14 +247,14 @@ static void on_client(struct loop_io *io, unsigned events)
         c->readable = true;
     if (events & (LOOP_RDHUP | LOOP_HUP | LOOP_ERR))
         c->hup = true;
-    /* Both directions closed: nobody reads an answer. Otherwise relay_pump judges. */
+    /* Both directions are closed: no answer can be read. In other cases relay_pump decides. */
     if (c->state == CONN_RELAY && (events & (LOOP_HUP | LOOP_ERR)) && !relay_owes(c))
         conn_close(c);
     else
-        run(c);
+        run_conn(c);
 }
 
-/* Whether the next request already lies in the socket. */
+/* Reports whether bytes of the next request are in the socket. */
 static bool has_input(const struct conn *c)
 {
     char byte;
@@ -264,18 +262,18 @@ static bool has_input(const struct conn *c)
     return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
-/* How long a connection without a request may still bring one, whose answer then ends it: a request
- * that is on the way when we close is lost to its client. */
+/* Returns the time in ms for which an idle connection stays open while the router drains. A client
+ * loses a request that is in flight when we close. */
 static uint64_t patience_ms(const struct conn *c)
 {
     const struct heritage *h = c->hub->heritage;
 
     if (!atomic_load_explicit(&h->board->draining, memory_order_relaxed))
-        return NEXT_REQUEST_MS; /* only this router ends; nobody waits for it */
+        return NEXT_REQUEST_MS; /* only this router ends: the time costs nothing */
     return c->status == 0 || h->port_kept ? FIRST_REQUEST_MS : 0;
 }
 
-/* While a router drains. */
+/* Closes an idle connection of a draining router, at once or after patience_ms. */
 static void close_idle(struct conn *c)
 {
     if (c->state != CONN_HEAD || c->in.len > 0 || has_input(c))
@@ -286,17 +284,17 @@ static void close_idle(struct conn *c)
         conn_close(c);
 }
 
-/* A worker has given it back. */
+/* Continues a connection that a worker has returned. */
 static void on_back(struct conn *c)
 {
-    run(c);
+    run_conn(c);
     if (c->hub->draining)
         close_idle(c);
 }
 
 void clients_init(struct hub *h)
 {
-    h->run = run;
+    h->run = run_conn;
     h->lendings = lendings_new(h, on_back);
     holds_init(h);
 }
@@ -311,12 +309,11 @@ void clients_add(struct hub *h, int fd, struct str address)
         conn_set_deadline(c, (uint64_t)h->config->idle_timeout_ms);
 }
 
-/* Answers an error to a connection that was accepted only for that. */
 void clients_refuse(struct hub *h, int fd, struct str address, const struct err *e)
 {
     struct conn *c;
 
-    if (h->tls != NULL) { /* a handshake for an error alone is what an attacker wants */
+    if (h->tls != NULL) { /* an attacker wants handshakes: no handshake only for an error */
         close(fd);
         return;
     }
@@ -325,12 +322,11 @@ void clients_refuse(struct hub *h, int fd, struct str address, const struct err 
         return;
     c->refused = true;
     h->refused++;
-    conn_known(c); /* it has no place to leave to others */
+    conn_known(c); /* it must not be closed in favour of others */
     conn_fail(c, e);
-    run(c);
+    run_conn(c);
 }
 
-/* Closes the oldest connection of which no request has passed the gate; false: there is none. */
 bool clients_make_room(struct hub *h)
 {
     struct conn *oldest = LIST_FIRST_OF(&h->strangers, struct conn, stranger);
@@ -342,7 +338,6 @@ bool clients_make_room(struct hub *h)
     return true;
 }
 
-/* When a router drains. */
 void clients_close_idle(struct hub *h)
 {
     struct conn *c, *next;

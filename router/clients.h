@@ -1,7 +1,7 @@
 /*
- * The clients of a router: their connections from accept to close, one request after the other. The
- * top of what conn.h draws: everything that happens to a connection comes through clients.c, which
- * acts on the verdicts of those below.
+ * The clients of a router: their connections from accept to close, one request after the other. All
+ * events of a connection arrive in clients.c, which acts on the verdicts of the files below it (see
+ * conn.h).
  */
 #ifndef RG_ROUTER_CLIENTS_H
 #define RG_ROUTER_CLIENTS_H
@@ -12,24 +12,26 @@ struct err;
 struct hub;
 struct str;
 
-/* Before the first connection: sets hub->run. */
+/* Prepares the hub for connections: sets hub->run and makes hub->lendings. Call it before the first
+ * connection. */
 void clients_init(struct hub *h);
 
-/* Takes over an accepted socket that counts under `address` (callers.h). */
+/* Takes ownership of an accepted socket, which counts under `address` (callers.h). */
 void clients_add(struct hub *h, int fd, struct str address);
 
-/* The same for one that is over the limit: answers the error and closes.
- * TLS: closes without an answer. */
+/* Takes ownership of a socket beyond the limit: answers with the error and closes it. TLS: closes
+ * it without an answer. */
 void clients_refuse(struct hub *h, int fd, struct str address, const struct err *e);
 
-/* Closes the oldest connection that has proved nothing: none of its requests went to a worker.
- * Returns whether there was one. */
+/* Closes the oldest connection without a request that passed the gate. Returns false if there is
+ * none. */
 bool clients_make_room(struct hub *h);
 
-/* Closes what has no request running and none waiting in the socket; for the drain. */
+/* Closes connections without a running request and without bytes in the socket. Some wait for a
+ * short time for a request. For the drain. */
 void clients_close_idle(struct hub *h);
 
-/* Closes all of them at once. */
+/* Closes all connections at once. */
 void clients_close_all(struct hub *h);
 
 #endif

@@ -1,7 +1,6 @@
-/* struct conn: its states, deadlines, and the end of an exchange (conn.h). conn_set_state is the
- * only place where a state changes; check_conn holds the invariants of the state that is
- * entered, in builds with checks. A connection that is closed is freed on the next turn, so
- * callers up the stack may still look at it. */
+/* conn_set_state alone changes the state. check_conn checks the invariants of the new state in
+ * builds with checks. A closed connection is freed in the next turn, so callers up the stack may
+ * still use it. */
 
 #include "router/conn.h"
 
@@ -22,13 +21,13 @@
 
 enum {
     LINGER_MS = 2000,
-    GATHERERS_MAX = 64 /* connections of a router: what lies unseen in sockets stays bounded */
+    GATHERERS_MAX = 64 /* connections of a router, which bounds the unread bytes in sockets */
 };
 
 /* ------------------------------------------------------------------ states */
 
 #ifndef NDEBUG
-/* Between two exchanges nothing of one is left. */
+/* Checks that nothing of an exchange is left between two exchanges. */
 static void check_rest(const struct conn *c)
 {
     CHECK(!c->link);
@@ -39,23 +38,23 @@ static void check_rest(const struct conn *c)
     CHECK(!flow_parked(&c->up) && !flow_parked(&c->down));
 }
 
-/* An exchange has a request, and somebody who answers it. */
+/* Checks that an exchange has a request, and a worker or an answer. */
 static void check_exchange(const struct conn *c)
 {
     CHECK(c->upload != UPLOAD_NONE);
     CHECK(c->upload == UPLOAD_FLOWS || c->link || conn_answered(c));
 }
 
-/* What holds whenever a state is entered. */
+/* Checks what must hold whenever a state is entered. */
 static void check_conn(const struct conn *c)
 {
     if (c->state == CONN_RELAY)
         check_exchange(c);
     else
         check_rest(c);
-    if (c->up.piped_bytes > 0) /* there is a worker at the pipe's end */
+    if (c->up.piped_bytes > 0) /* the pipe leads to a worker */
         CHECK(c->link);
-    CHECK(c->replay.len == 0 || !conn_answered(c)); /* kept for a second try only */
+    CHECK(c->replay.len == 0 || !conn_answered(c)); /* kept only for a second try */
 }
 #else
 static void check_conn(const struct conn *c)
@@ -64,14 +63,13 @@ static void check_conn(const struct conn *c)
 }
 #endif
 
-/* Transitions that cannot be are bugs and fail a CHECK. */
 void conn_set_state(struct conn *c, enum conn_state state)
 {
     static const unsigned from[] = {
         [CONN_HEAD] = 1u << CONN_RELAY | 1u << CONN_LENT | 1u << CONN_HELD,
-        [CONN_RELAY] = 1u << CONN_HEAD | 1u << CONN_RELAY, /* an answer of ours instead */
+        [CONN_RELAY] = 1u << CONN_HEAD | 1u << CONN_RELAY, /* our answer replaces the worker's */
         [CONN_HELD] = 1u << CONN_HEAD | 1u << CONN_RELAY,
-        [CONN_LINGER] = 1u << CONN_HEAD | 1u << CONN_RELAY, /* a handshake failed */
+        [CONN_LINGER] = 1u << CONN_HEAD | 1u << CONN_RELAY, /* a failed handshake */
         [CONN_LENT] = 1u << CONN_HEAD,
         [CONN_CLOSED] = 1u << CONN_HEAD | 1u << CONN_RELAY | 1u << CONN_HELD | 1u << CONN_LINGER |
                         1u << CONN_LENT,
@@ -106,7 +104,7 @@ ssize_t conn_read(struct conn *c, void *to, size_t size)
     return c->tls ? client_tls_read(c, to, size) : recv(c->fd, to, size, 0);
 }
 
-/* Deadlines that were moved while the timer stood are set anew. */
+/* Handles the timer. If the deadline was moved meanwhile, sets the timer again. */
 static void on_timer(struct loop_timer *t)
 {
     struct conn *c = CONTAINER_OF(t, struct conn, timer);
@@ -122,7 +120,7 @@ static void on_timer(struct loop_timer *t)
     c->hub->run(c);
 }
 
-/* Moving a deadline costs no timer operation. */
+/* Moving a deadline to a later time needs no timer operation. */
 void conn_set_deadline(struct conn *c, uint64_t delay_ms)
 {
     uint64_t at_ms = loop_now_ms(c->hub->loop) + delay_ms;
@@ -172,7 +170,6 @@ int conn_watch(struct conn *c, struct err *e)
     return loop_add(c->hub->loop, &c->io, c->fd, LOOP_IN | LOOP_RDHUP, c->on_client, e);
 }
 
-/* Takes the descriptor over. */
 struct conn *conn_open(struct hub *h, int fd, struct str address, loop_io_fn on_client)
 {
     struct conn *c = mem_zalloc(sizeof(*c));
@@ -210,7 +207,7 @@ static void free_conn(struct loop_task *t)
     free(CONTAINER_OF(t, struct conn, task));
 }
 
-/* A kernel that refuses wakes us for every byte. */
+/* If the kernel refuses, events arrive for every byte. */
 void conn_gather(struct conn *c, bool on)
 {
     int bytes = on ? CONN_GATHER_BYTES : 1;
@@ -233,7 +230,7 @@ static void put_pipe(struct hub *h, struct flow *f)
     f->piped_bytes = 0;
 }
 
-/* Gives back what an exchange has: link, pipe, parked bytes, counts. */
+/* Releases what an exchange has: link, pipes, kept bytes, counts. */
 static void end_exchange(struct conn *c)
 {
     conn_gather(c, false);
@@ -264,7 +261,6 @@ void conn_unread(struct conn *c)
     c->answer = ANSWER_NONE;
 }
 
-/* May be called at any time; the struct lives until the next turn. */
 void conn_close(struct conn *c)
 {
     struct hub *h = c->hub;
@@ -273,7 +269,7 @@ void conn_close(struct conn *c)
     if (c->state == CONN_CLOSED)
         return;
     if (c->tls && client_tls_ready(c) && c->state == CONN_HEAD)
-        (void)client_tls_end(c); /* in the middle of an answer the client must see a cut */
+        (void)client_tls_end(c); /* within an answer the client must see that it is cut */
     end_exchange(c);
     conn_set_state(c, CONN_CLOSED);
     shaken = client_tls_free(c);
@@ -292,7 +288,7 @@ void conn_close(struct conn *c)
     else
         loop_forget(h->loop, &c->io);
     if (shaken)
-        shutdown(c->fd, SHUT_RDWR); /* the end of the handshake's job closes it */
+        shutdown(c->fd, SHUT_RDWR); /* the end of the handshake's job closes the descriptor */
     else
         close(c->fd);
     list_remove(&c->item);
@@ -315,7 +311,8 @@ void conn_linger(struct conn *c)
     conn_set_deadline(c, LINGER_MS);
 }
 
-/* Where the end of the connection is the end of the body, only a reset tells that it is not. */
+/* Makes the close a reset. If the end of the connection is the end of the body, only a reset shows
+ * that the body is incomplete. */
 static void reset_on_close(const struct conn *c)
 {
     struct linger now = {.l_onoff = 1, .l_linger = 0};
@@ -328,7 +325,6 @@ bool conn_ends(const struct conn *c)
     return c->closing || !c->up.done || c->hup || c->hub->draining;
 }
 
-/* The answer is with the client: the next request, or a close in good order. */
 void conn_finish(struct conn *c)
 {
     end_exchange(c);
@@ -345,8 +341,8 @@ void conn_finish(struct conn *c)
         if (!c->up.done || c->in.len > 0) {
             conn_linger(c);
         } else {
-            /* First: a close that finds bytes which nobody read drops what the kernel still keeps
-             * of the answer. */
+            /* A close with unread bytes drops what the kernel still keeps of the answer, so our
+             * direction ends first. */
             shutdown(c->fd, SHUT_WR);
             conn_close(c);
         }
@@ -363,7 +359,6 @@ void conn_finish(struct conn *c)
     conn_set_deadline(c, (uint64_t)c->hub->config->idle_timeout_ms);
 }
 
-/* Answers the error if nothing of an answer went out, else cuts it off. */
 void conn_fail(struct conn *c, const struct err *e)
 {
     char id[HUB_REQUEST_ID_MAX];
@@ -374,7 +369,7 @@ void conn_fail(struct conn *c, const struct err *e)
                           .request_id = hub_request_id(c->hub, id)};
 
     if (c->state == CONN_HEAD) {
-        /* Where the next request would begin is not known. */
+        /* The start of the next request is unknown. */
         flow_begin(&c->up, HTTP1_UNTIL_CLOSE, 0);
         c->closing = true;
     }
@@ -387,7 +382,7 @@ void conn_fail(struct conn *c, const struct err *e)
     if (c->tls)
         tls_abandon(c->down.tls);
     flow_begin(&c->down, HTTP1_NO_BODY, 0);
-    c->stuck = false; /* what is parked from here on is something else */
+    c->stuck = false; /* bytes that are parked from now on are a different answer */
     reply_error(&c->down.parked, &to, e);
     c->status = err_status(e);
     c->upload = UPLOAD_ENDED;

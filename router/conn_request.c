@@ -1,5 +1,5 @@
-/* From the head of a request to its exchange (conn_request.h): route, gate, then the router's own
- * answer, a hold, a refusal, or a relay. */
+/* From the head of a request to its exchange: route, gate, then the router's own answer, a hold, a
+ * refusal, or a relay. */
 #include "router/conn_request.h"
 
 #include "common/proc/config.h"
@@ -14,8 +14,8 @@
 #include "router/node_gate.h"
 #include "router/relay.h"
 
-/* Whether serving the request twice has the effect of once: a repeated call gets the recorded
- * answer. */
+/* Reports whether serving the request twice has the effect of serving it once. A repeated model
+ * call gets the recorded answer. */
 static bool is_repeatable(const struct http1_head *h)
 {
     static const char *const methods[] = {"GET", "HEAD", "PUT", "DELETE"};
@@ -27,7 +27,7 @@ static bool is_repeatable(const struct http1_head *h)
     return gate_dialect(h->target) != METRIC_DIALECT_CONTROL;
 }
 
-/* What the rest of the exchange needs to know of the head, which is gone by then. */
+/* Stores what the exchange needs of the head, which is overwritten later. */
 static void keep_request(struct conn *c, const struct http1_head *h, const struct route *route)
 {
     c->old = h->minor == 0;
@@ -41,8 +41,8 @@ static void keep_request(struct conn *c, const struct http1_head *h, const struc
     c->repeatable = c->hub->heritage->fleet && is_repeatable(h);
 }
 
-/* Reports whether the client of a call left before the call began. A worker would read the body and
- * then drop the call. False if workers of other gateways may serve it: their settings decide. */
+/* Reports whether the client of a call left before the call began. A worker would read the body
+ * only to drop the call. False if workers of other gateways may serve it: their settings decide. */
 static bool is_abandoned(const struct conn *c, const struct http1_head *h)
 {
     const struct config *config = c->hub->config;
@@ -59,7 +59,7 @@ static void drop_abandoned(struct conn *c, const struct http1_head *h)
     conn_close(c);
 }
 
-/* Hands the request to the relay; what came of its body is in `body`. */
+/* Passes the request to the relay, or answers it here. `body`: the bytes of its body so far. */
 static int start_exchange(struct conn *c, const struct route *route, int upstream, struct str head,
                           struct str body, struct err *e)
 {
@@ -74,7 +74,8 @@ static int start_exchange(struct conn *c, const struct route *route, int upstrea
     return relay_start(c, upstream, head, body, e);
 }
 
-/* Whether the request, which the gate has refused, waits for a node that serves its place. */
+/* Holds a request that the gate has refused, if a node may serve its place soon. Returns false if
+ * it must be refused. */
 static bool hold_request(struct conn *c, const struct route *route, struct err *e)
 {
     if (e->kind != ERR_NO_OWNER || !holds_may_hold(c) || gate_admit(c, route, e) != 0)
