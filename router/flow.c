@@ -1,11 +1,10 @@
 /*
- * One read of a flow goes through these steps: flow_take tells how many of its bytes belong to the
- * body, flow_write sends them behind what is parked, and what the socket refuses is parked in
- * turn. Order is kept because nothing is written while older bytes are parked.
+ * One read of a flow passes these steps: flow_take returns how many of its bytes belong to the
+ * body, flow_write sends them after the parked ones, and parks what the socket refuses. The order
+ * is kept because nothing is written while older bytes are parked.
  *
- * The window starts at 64 KB. It doubles only after the sink has taken half a megabyte without
- * refusing, and falls back at the first refusal: what a slow client makes the router hold is then
- * one small read.
+ * The window starts at 64 KiB. It doubles after the sink has accepted half a MiB without refusing,
+ * and is reset at the first refusal. So a slow client makes the router hold only one small read.
  */
 #include "router/flow.h"
 
@@ -17,11 +16,11 @@
 #include "common/net/tls.h"
 
 enum {
-    WINDOW_MIN = 64 * 1024, /* smaller ones save no memory to speak of and cost downloads */
+    WINDOW_MIN = 64 * 1024, /* smaller windows save little memory and slow downloads */
     WINDOW_MAX = 256 * 1024,
     TRUSTED_BYTES = 512 * 1024,
     TOGETHER_MAX = 4096,
-    SIZE_LINE_COST = 128 /* bytes that could be passed on while a size line is read */
+    SIZE_LINE_COST = 128 /* bytes that could be passed on in the time of one size line */
 };
 
 void flow_init(struct flow *f)
@@ -29,7 +28,6 @@ void flow_init(struct flow *f)
     *f = (struct flow){.pipe = {-1, -1}};
 }
 
-/* A new body in this direction. */
 void flow_begin(struct flow *f, enum http1_body body, uint64_t length)
 {
     f->body = body;
@@ -47,7 +45,7 @@ void flow_clear(struct flow *f)
     f->parked_at = 0;
 }
 
-/* The payload of a chunked body alone: one run per call. */
+/* Consumes a chunked body and passes only its payload: one run for each call. */
 static int take_payload(struct flow *f, struct str in, size_t *ret_used, size_t *ret_pass,
                         struct err *e)
 {
@@ -59,7 +57,6 @@ static int take_payload(struct flow *f, struct str in, size_t *ret_used, size_t 
     return r;
 }
 
-/* How much of `in` is used up, and how much of that is to be passed on. */
 int flow_take(struct flow *f, struct str in, size_t *ret_used, size_t *ret_pass, struct err *e)
 {
     int r;
@@ -87,7 +84,7 @@ int flow_take(struct flow *f, struct str in, size_t *ret_used, size_t *ret_pass,
 
 void flow_spend(const struct flow *f, uint32_t lines, size_t n, size_t *budget)
 {
-    uint32_t now = f->chunked.size_lines; /* fewer: another body has begun */
+    uint32_t now = f->chunked.size_lines; /* fewer: a different body has begun */
     size_t cost = n + (size_t)(now >= lines ? now - lines : now) * SIZE_LINE_COST;
 
     *budget -= cost < *budget ? cost : *budget;
@@ -99,7 +96,7 @@ void flow_park(struct flow *f, const struct iovec *iov, int n)
         buf_add(&f->parked, iov[i].iov_base, iov[i].iov_len);
 }
 
-/* Keeps what the sink did not take. */
+/* Parks the bytes after the first `written` ones. */
 static void park_rest(struct flow *f, struct iovec *iov, int n, size_t written)
 {
     for (int i = 0; i < n; i++) {
@@ -110,8 +107,8 @@ static void park_rest(struct flow *f, struct iovec *iov, int n, size_t written)
     }
 }
 
-/* A sink must have taken some hundred KB without a pause before it gets the largest reads: what a
- * slow one refuses at first would otherwise be a whole such read. */
+/* Adapts the window. Only a sink that has accepted TRUSTED_BYTES without refusing gets larger
+ * reads, because a slow sink could refuse a whole read. */
 static void adapt_window(struct flow *f, size_t bytes, bool taken)
 {
     if (!taken) {
@@ -124,8 +121,8 @@ static void adapt_window(struct flow *f, size_t bytes, bool taken)
         f->window_bytes *= 2;
 }
 
-/* As sendmsg(2). A short message of several pieces, a head say, is put together first: copying it
- * costs less than the kernel takes to look at the pieces. */
+/* Sends like sendmsg(2). A short message of several pieces is copied into one first, because that
+ * costs less than the kernel's work for each piece. */
 static ssize_t send_all(int fd, struct iovec *iov, int n, int flags, size_t total)
 {
     struct msghdr m = {.msg_iov = iov, .msg_iovlen = (size_t)n};
@@ -142,8 +139,8 @@ static ssize_t send_all(int fd, struct iovec *iov, int n, int flags, size_t tota
     return send(fd, whole, total, flags);
 }
 
-/* As sendmsg(2), through TLS: pieces are put together to whole records, each of which costs a
- * header, a tag and a system call. */
+/* Sends like sendmsg(2), through TLS. Pieces are copied into whole records, because each record
+ * costs a header, a tag and a system call. */
 static ssize_t send_records(struct tls *t, int fd, const struct iovec *iov, int n)
 {
     char record[TLS_RECORD];
@@ -179,7 +176,6 @@ static ssize_t send_records(struct tls *t, int fd, const struct iovec *iov, int 
     return (ssize_t)sent;
 }
 
-/* *ret_taken: the sink took all. -1: it is gone. */
 int flow_write(struct flow *f, int fd, struct iovec *iov, int n, int flags, bool *ret_taken)
 {
     size_t total = 0;
@@ -208,7 +204,7 @@ int flow_write(struct flow *f, int fd, struct iovec *iov, int n, int flags, bool
     return 0;
 }
 
-/* What lies in the pipe. As flow_flush. */
+/* Writes the bytes of the pipe. Returns as flow_flush does. */
 static int flush_pipe(struct flow *f, int fd, bool *ret_taken)
 {
     size_t had = f->piped_bytes;
@@ -231,7 +227,7 @@ static int flush_pipe(struct flow *f, int fd, bool *ret_taken)
     return 0;
 }
 
-/* Nothing is parked beside what lies in the pipe. */
+/* If the pipe has bytes, nothing is parked. */
 int flow_flush(struct flow *f, int fd, bool *ret_taken)
 {
     size_t left = f->parked.len - f->parked_at;

@@ -1,7 +1,7 @@
-/* The accepting side of a router (front.h): listeners, limits of connections, refusals. A router
- * accepts while it has capacity. When it is full, the oldest connection that has proved nothing yet
- * is closed. If there is none, a limited number of connections is accepted and refused with an
- * answer. After that accepting pauses, and the kernel's queue holds the rest. */
+/* A router accepts while it has capacity. When it is full, it closes the oldest connection that has
+ * proved nothing yet. If there is none, a limited number of connections is accepted and refused
+ * with an answer. After that accepting pauses, and the kernel's queue holds the other connections.
+ */
 
 #include "router/front.h"
 
@@ -26,9 +26,9 @@
 #include "router/upstreams.h"
 
 enum {
-    ACCEPT_BATCH = 8, /* in a turn: each brings its own work to the next one */
+    ACCEPT_BATCH = 8, /* connections accepted in a turn: each brings work to the next one */
     PAUSE_MS = 100,
-    REFUSALS_MAX = 256,       /* connections beyond the limit that get their refusal */
+    REFUSALS_MAX = 256,       /* connections beyond the limit that get an answer */
     UNSENT_BYTES = 64 * 1024, /* bytes that the kernel may hold unsent for a slow reader */
     RESERVED_DESCRIPTORS = 64
 };
@@ -57,7 +57,7 @@ static void stop_listening(struct front *f)
         loop_del(f->hub->loop, &f->listeners[i]->io);
 }
 
-/* No descriptor or memory, or too many refusals under way: spinning would not help. */
+/* Pauses accepting: there is no descriptor or memory, or too many refusals are pending. */
 static void pause_accepting(struct front *f, const char *why)
 {
     static struct log_limit limit;
@@ -82,15 +82,15 @@ static void refuse_full(struct front *f, int fd, struct str address)
     clients_refuse(f->hub, fd, address, &e);
 }
 
-/* Whether the address has as many connections as it may. */
+/* Reports whether the address has as many connections as it may have. */
 static bool has_its_share(const struct front *f, struct str address)
 {
     return f->max_address_connections > 0 &&
            callers_connections(&f->hub->callers, address) >= f->max_address_connections;
 }
 
-/* Returns the descriptors kept for refusals. A refusal is sent and closed at once; only clients
- * that do not read keep theirs for a while. */
+/* Returns the number of descriptors for refusals. A refused connection is closed at once, unless
+ * its client does not read. */
 static size_t spare_for_refusals(size_t descriptors)
 {
     return MIN_OF(descriptors / 64, (size_t)REFUSALS_MAX);
@@ -103,7 +103,8 @@ size_t front_capacity(size_t descriptors)
     return descriptors > 2 * spare ? descriptors - spare : descriptors / 2;
 }
 
-/* Whether one more may come. Those that are refused have places of their own. */
+/* Reports whether the router can serve an additional connection. Refused ones have descriptors of
+ * their own. */
 static bool has_capacity_left(const struct front *f)
 {
     const struct hub *h = f->hub;
@@ -123,9 +124,9 @@ static bool may_refuse(const struct front *f)
     return f->hub->refused < f->refusals;
 }
 
-/* Refuses a connection of an address that has its share. No other connection is closed for it. It
- * gets an answer if fewer than REFUSALS_MAX do now; otherwise it is closed without one. Other
- * addresses are accepted as before. */
+/* Refuses a connection of an address that has reached its limit. No other connection is closed for
+ * it. It gets an answer while the number of refusals is below its limit, otherwise it is closed
+ * without one. */
 static void refuse_more(struct front *f, int fd, struct str address)
 {
     struct err e;
@@ -141,7 +142,7 @@ static void refuse_more(struct front *f, int fd, struct str address)
     clients_refuse(f->hub, fd, address, &e);
 }
 
-/* One connection off the queue. 0; -1 when there is none, or accepting was paused. */
+/* Accepts the next connection. Returns -1 if there is none, or accepting was paused. */
 static int accept_next(struct front *f, int listener)
 {
     struct sockaddr_storage from = {0};
@@ -168,11 +169,11 @@ static int accept_next(struct front *f, int listener)
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
         pause_accepting(f, "out of descriptors or memory");
-    /* A connection that died in the queue is no reason to stop. */
+    /* A connection that ended in the queue is no reason to stop. */
     return errno == EINTR || errno == ECONNABORTED || errno == EPROTO ? 0 : -1;
 }
 
-/* A batch of connections, then others get their turn. */
+/* Accepts a batch of connections; then other events are handled. */
 static void on_listener(struct loop_io *io, unsigned events)
 {
     struct front_listener *l = CONTAINER_OF(io, struct front_listener, io);
@@ -196,7 +197,7 @@ static void set_limits(struct front *f)
     f->refusals = f->max_connections > 0 ? REFUSALS_MAX : spare_for_refusals((size_t)r.rlim_cur);
 }
 
-/* Whether the socket is bound to a loopback address. */
+/* Reports whether the socket is bound to a loopback address. */
 static bool is_loopback(int fd)
 {
     struct sockaddr_storage a = {0};
@@ -210,19 +211,18 @@ static bool is_loopback(int fd)
            IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)(void *)&a)->sin6_addr);
 }
 
-/* Inherited by accepted sockets. Each is a gain, none is needed. */
+/* Sets options that accepted sockets inherit. All are optional. */
 static void tune_listener(int fd)
 {
     int one = 1, unsent = UNSENT_BYTES;
 
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
-    /* A host default of bbr paces loopback with timers, which costs downloads 40 %. */
+    /* If the host's default is bbr, its timers slow downloads over loopback by 40 %. */
     if (is_loopback(fd))
         (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
 }
 
-/* One more socket to accept on. */
 int front_add(struct front *f, int fd, struct err *e)
 {
     struct front_listener *l;
@@ -237,7 +237,7 @@ int front_add(struct front *f, int fd, struct err *e)
     return loop_timer_active(&f->pause) ? 0 : listen_on(l, e);
 }
 
-/* The router's own socket and those of further addresses. */
+/* Listens on the router's own sockets, those of additional addresses, and adopted ones. */
 int front_init(struct front *f, struct hub *h, struct err *e)
 {
     const struct heritage *own = h->heritage;
@@ -267,12 +267,11 @@ void front_take_queued(struct front *f)
             ;
 }
 
-/* Stops accepting. If the whole service stops, it accepts on, so that clients get the reason. */
 void front_drain(struct front *f)
 {
     const struct heritage *h = f->hub->heritage;
 
-    /* While the whole service stops, its port goes on saying so, unless a next instance serves it.
+    /* While the whole service stops, its port reports that, unless a next instance serves the port.
      */
     if (atomic_load_explicit(&h->board->draining, memory_order_relaxed) && !h->port_kept)
         return;
@@ -280,7 +279,6 @@ void front_drain(struct front *f)
     stop_listening(f);
 }
 
-/* Closes the listeners and timers. */
 void front_done(struct front *f)
 {
     if (f->hub == NULL)

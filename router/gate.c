@@ -1,5 +1,5 @@
-/* Keys at the router (gate.h): what a key alone can decide is decided here, so that a worker
- * does not read a body for a request that it will refuse. Workers check again. */
+/* Decisions that need only the key are made here, so that a worker does not read a body for a
+ * request that it will refuse. Workers check again. */
 
 #include "router/gate.h"
 
@@ -20,7 +20,7 @@
 const struct keys *gate_keys(const struct hub *h)
 {
     const struct config *c = h->config;
-    bool own = c->upstream.n == 0; /* workers, whose secret is in the state folder */
+    bool own = c->upstream.n == 0; /* our workers, whose secret is in the state folder */
 
     return h->keys && c->admin_key_file && (own || c->key_secret_file) ? h->keys : NULL;
 }
@@ -47,8 +47,8 @@ unsigned gate_dialect(struct str target)
     return METRIC_DIALECT_CONTROL;
 }
 
-/* Reports whether a valid key of that kind may be used for such a path at all. For /attempts:
- * executors and admins; for the rest: sessions' keys. */
+/* Reports whether a valid key of that scope may be used for such a path at all. /attempts:
+ * executors and admins. Other paths: keys of sessions and admins. */
 static bool admits_scope(const struct route *route, enum key_scope scope)
 {
     if (scope == KEY_ADMIN)
@@ -56,8 +56,8 @@ static bool admits_scope(const struct route *route, enum key_scope scope)
     return !route->admins && (scope == KEY_EXECUTOR) == (route->kind == ROUTE_DISPATCHER);
 }
 
-/* Refuses a key that does not cover the session of the path, and a key of a kind that the path does
- * not accept. Refuses a key in the query last, since that costs the most. */
+/* Refuses a key that does not cover the session of the path, or whose scope the path does not
+ * accept. Checks the query for keys last, because that costs the most. */
 static int check_key(const struct keys *k, const struct http1_head *head, const struct route *route,
                      struct err *e)
 {
@@ -92,7 +92,7 @@ static bool is_continue(struct str expect)
     return str_eq_nocase(expect, STR("100-continue"));
 }
 
-/* Refuses what HTTP/1.1 allows a client to ask and this server does not do. */
+/* Refuses requests of HTTP/1.1 that this server does not support. */
 static int check_head(const struct http1_head *h, bool local, struct err *e)
 {
     if (h->at[HTTP1_HOST] == 0 && !local)
@@ -127,7 +127,7 @@ int gate_check(const struct conn *c, const struct http1_head *h, const struct ro
         return -1;
     if (local)
         return 0;
-    if (heritage->fleet) { /* all nodes have the same keys: nothing is held without one */
+    if (heritage->fleet) { /* all nodes have the same keys: nothing is held without a key */
         return check_keys(c->hub, h, route, e) != 0
                    ? -1
                    : node_gate_find(c->hub, h, route, ret_upstream, e);
@@ -139,9 +139,10 @@ int gate_check(const struct conn *c, const struct http1_head *h, const struct ro
     return check_keys(c->hub, h, route, e);
 }
 
-/* --max-key-connections, but at most half of all that the router can have: one key leaves room for
- * others also where descriptors are few. Renewals have an eighth more: claims and ends that wait
- * would else hold one back until the executor's attempts are taken for lost. 0: no limit. */
+/* Returns the limit of connections for the key; 0: no limit. It is --max-key-connections, but at
+ * most half of all connections of the router, so that one key leaves capacity for others. Renewals
+ * have an eighth more. Otherwise waiting claims and ends could block a renewal until the executor's
+ * attempts are declared lost. */
 static uint64_t most_connections(const struct hub *h, const struct route *route)
 {
     uint64_t max = (uint64_t)h->config->max_key_connections;
@@ -151,7 +152,7 @@ static uint64_t most_connections(const struct hub *h, const struct route *route)
     return max > 0 && route->renews ? max + max / 8 + 1 : max;
 }
 
-/* Counts the connection under the key that it has proved. */
+/* Counts the connection under its key. */
 static int count_under_key(struct conn *c, const struct route *route, struct err *e)
 {
     const struct proof *proof = &route->proof;
@@ -177,8 +178,8 @@ static int count_under_key(struct conn *c, const struct route *route, struct err
     return 0;
 }
 
-/* Admits the request. A request that the router answers itself proves nothing. Neither does a
- * request without a key to an open path, if this router verifies keys. */
+/* A request that the router answers itself proves nothing. Neither does a request without a key to
+ * an open path, if this router verifies keys. */
 int gate_admit(struct conn *c, const struct route *route, struct err *e)
 {
     if (route_is_local(route))
