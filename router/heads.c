@@ -1,9 +1,9 @@
-/* Heads as they are sent on (heads.h): pieces of the received head, and a few lines of our own,
- * in an iovec; nothing is copied but our lines. Hop-by-hop headers are left out (http1_forward). */
+/* Heads consist of pieces of the received head and of our own lines. http1_forward leaves out
+ * hop-by-hop headers. */
 
 #include "router/heads.h"
 
-/* "METHOD target HTTP/1.1": as it came, or with our version. */
+/* Makes the request line, with our version. Returns the number of entries. */
 static int first_line(const struct http1_head *h, struct iovec *iov)
 {
     const char *p = h->method.p, *end = h->target.p + h->target.len;
@@ -14,7 +14,7 @@ static int first_line(const struct http1_head *h, struct iovec *iov)
     return 2;
 }
 
-/* Appends text or a number to header lines of our own; printf would be seen in a profile. */
+/* Appends text. printf would cost measurable time. */
 static char *put_text(char *to, const char *text, size_t len)
 {
     memcpy(to, text, len);
@@ -23,7 +23,7 @@ static char *put_text(char *to, const char *text, size_t len)
 
 #define PUT(to, literal) put_text(to, literal, sizeof(literal) - 1)
 
-/* Decimal digits; printf would be seen in a profile. */
+/* Appends decimal digits. */
 static char *put_number(char *to, uint64_t n)
 {
     char digits[20];
@@ -49,7 +49,7 @@ static bool has_proto(const struct http1_head *h)
     return false;
 }
 
-/* Our header lines of the request and the empty line. */
+/* Writes our header lines of a request and the empty line. Returns their length. */
 static size_t request_lines(const struct http1_head *h, const struct heads_request *r,
                             char extra[HEADS_EXTRA])
 {
@@ -75,8 +75,8 @@ static size_t request_lines(const struct http1_head *h, const struct heads_reque
     return (size_t)(PUT(to, "\r\n") - extra);
 }
 
-/* The client's Host as X-Forwarded-Host, unless a proxy has written one. Returns the number of
- * pieces. */
+/* Makes X-Forwarded-Host of the client's Host, unless a proxy has written one. Returns the number
+ * of entries. */
 static int forward_host(struct http1_head *h, struct iovec *iov)
 {
     static const char name[] = "X-Forwarded-Host: ", end[] = "\r\n";
@@ -93,7 +93,6 @@ static int forward_host(struct http1_head *h, struct iovec *iov)
     return 3;
 }
 
-/* How many pieces; `body` is the last one. */
 int heads_request(struct http1_head *h, const struct heads_request *r, struct str body,
                   char extra[HEADS_EXTRA], struct iovec iov[HEADS_IOV])
 {
@@ -108,7 +107,7 @@ int heads_request(struct http1_head *h, const struct heads_request *r, struct st
     return n;
 }
 
-/* Our header lines of the answer and the empty line. */
+/* Writes our header lines of an answer and the empty line. Returns their length. */
 static size_t answer_lines(const struct http1_head *h, const struct heads_answer *a,
                            char extra[HEADS_EXTRA])
 {
@@ -129,7 +128,7 @@ static size_t answer_lines(const struct http1_head *h, const struct heads_answer
     return (size_t)(PUT(to, "\r\n") - extra);
 }
 
-/* With our version. */
+/* Makes the status line, with our version. */
 static void status_line(const struct http1_head *h, const char *in, struct iovec *iov)
 {
     static const char version[] = "HTTP/1.1";
@@ -140,7 +139,6 @@ static void status_line(const struct http1_head *h, const char *in, struct iovec
         (struct iovec){.iov_base = (char *)(uintptr_t)(in + 8), .iov_len = (size_t)(end - in - 8)};
 }
 
-/* How many pieces. */
 int heads_answer(const struct http1_head *h, const char *in, const struct heads_answer *a,
                  char extra[HEADS_EXTRA], struct iovec iov[HEADS_IOV])
 {
@@ -152,7 +150,6 @@ int heads_answer(const struct http1_head *h, const char *in, const struct heads_
     return n;
 }
 
-/* A 1xx, without lines of ours. */
 int heads_interim(const struct http1_head *h, const char *in, struct iovec iov[HEADS_IOV])
 {
     int n = 2;

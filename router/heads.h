@@ -1,7 +1,7 @@
 /*
- * The heads that the router sends on: a parsed head as an iovec over the bytes it came in, without
- * hop-by-hop lines, with our own version, framing and connection lines. Pure; nothing is copied but
- * the few lines of our own.
+ * Heads that the router forwards: a parsed head as an iovec over the received bytes, without
+ * hop-by-hop lines, and with our version, framing and connection lines. Pure. Only our own lines
+ * are copied.
  */
 #ifndef RG_ROUTER_HEADS_H
 #define RG_ROUTER_HEADS_H
@@ -10,40 +10,41 @@
 #include "common/net/http1.h"
 
 enum {
-    HEADS_EXTRA = 320,                /* bytes of our own lines, at most */
-    HEADS_IOV = HTTP1_HEADERS_MAX + 8 /* entries, one for a part of the body included */
+    HEADS_EXTRA = 320,                /* most bytes of our own lines */
+    HEADS_IOV = HTTP1_HEADERS_MAX + 8 /* entries, including one for bytes of the body */
 };
 
-/* What an answer's head says beside what the worker said. */
+/* What we add to the head of an answer. */
 struct heads_answer {
     bool closing;          /* the connection ends with this answer */
     bool old;              /* the client speaks HTTP/1.0 */
-    struct str request_id; /* absent when the worker gave one */
+    struct str request_id; /* absent if the worker sent one */
 };
 
-/* What a request's head says in addition to what the client said. */
+/* What we add to the head of a request. */
 struct heads_request {
     bool confirms;   /* the answer will be confirmed (link_confirm) */
-    bool encrypted;  /* the client speaks TLS: says so, unless a proxy has written it */
-    struct str host; /* of another gateway: the Host that it gets, at most HEADS_HOST_MAX bytes;
-                        the client's goes into X-Forwarded-Host. Absent: Host stays */
+    bool encrypted;  /* the client speaks TLS: X-Forwarded-Proto, if no proxy set it */
+    struct str host; /* Host for a different gateway, at most HEADS_HOST_MAX bytes. The client's
+                        becomes X-Forwarded-Host. Absent: no change */
     struct str
         forwarded; /* HTTP1_FORWARDED_BY, at most HEADS_HOST_MAX bytes; absent: no such line */
 };
 
 enum { HEADS_HOST_MAX = 72 };
 
-/* The head of a request, and `body`, what has come of its body (may be empty). Marks the Host of h
- * as dropped if r->host replaces it. `extra` holds our lines and must live as long as iov. Returns
- * the number of entries. */
+/* Makes the head of a request, followed by `body`, the first bytes of its body, which may be empty.
+ * Marks the Host of h as dropped if r->host replaces it. `extra` receives our lines and must live
+ * as long as iov. Returns the number of entries. */
 int heads_request(struct http1_head *h, const struct heads_request *r, struct str body,
                   char extra[HEADS_EXTRA], struct iovec iov[HEADS_IOV]);
 
-/* The head of a final answer that stands at `in`; there is room for one more entry. */
+/* Makes the head of a final answer whose bytes begin at `in`. iov has space for one additional
+ * entry. Returns the number of entries. */
 int heads_answer(const struct http1_head *h, const char *in, const struct heads_answer *a,
                  char extra[HEADS_EXTRA], struct iovec iov[HEADS_IOV]);
 
-/* The head of a 1xx that stands at `in`. */
+/* Makes the head of a 1xx whose bytes begin at `in`. Returns the number of entries. */
 int heads_interim(const struct http1_head *h, const char *in, struct iovec iov[HEADS_IOV]);
 
 #endif

@@ -1,5 +1,3 @@
-/* What all connections of a router share (hub.h): scratch memory, spare pipes for splicing,
- * request ids, counters. */
 
 #include "router/hub.h"
 
@@ -20,7 +18,7 @@
 
 enum { PIPE_BYTES = 1 << 20, LOGGED_PER_SECOND = 5 };
 
-/* All is borrowed but the pipes. */
+/* Everything passed is borrowed. */
 void hub_init(struct hub *h, const struct heritage *heritage, struct loop *l, struct upstreams *u)
 {
     *h = (struct hub){.heritage = heritage,
@@ -35,7 +33,6 @@ void hub_init(struct hub *h, const struct heritage *heritage, struct loop *l, st
         h->request_salt = (uint32_t)clock_ms() ^ (uint32_t)getpid();
 }
 
-/* No connection is left. */
 void hub_done(struct hub *h)
 {
     while (h->spare_pipe_count > 0) {
@@ -51,7 +48,7 @@ void hub_done(struct hub *h)
     free(h->head);
 }
 
-/* A random number of this router and a counter: costs no system call. */
+/* The id is a random number of this router and a counter, so it needs no system call. */
 struct str hub_request_id(struct hub *h, char text[HUB_REQUEST_ID_MAX])
 {
     static const char digits[] = "0123456789abcdef";
@@ -66,7 +63,6 @@ struct str hub_request_id(struct hub *h, char text[HUB_REQUEST_ID_MAX])
     return str_of(text, (size_t)(p - text));
 }
 
-/* A spare one, or a new one; -1: none is to be had. */
 int hub_take_pipe(struct hub *h, int ret[2])
 {
     if (h->spare_pipe_count > 0) {
@@ -78,11 +74,10 @@ int hub_take_pipe(struct hub *h, int ret[2])
     }
     if (pipe2(ret, O_NONBLOCK | O_CLOEXEC) != 0)
         return -1;
-    (void)fcntl(ret[0], F_SETPIPE_SZ, PIPE_BYTES); /* beyond the user's limit: the default size */
+    (void)fcntl(ret[0], F_SETPIPE_SZ, PIPE_BYTES); /* if the user's limit is lower: the default */
     return 0;
 }
 
-/* A pipe with bytes in it is closed. */
 void hub_put_pipe(struct hub *h, int pipe[2], bool empty)
 {
     if (empty && h->spare_pipe_count < HUB_SPARE_PIPES) {
@@ -97,7 +92,7 @@ void hub_put_pipe(struct hub *h, int pipe[2], bool empty)
     pipe[0] = pipe[1] = -1;
 }
 
-/* Logs what is wrong with a worker's answer, a few times a second at most. */
+/* Logs at most LOGGED_PER_SECOND lines. */
 void hub_blame_worker(struct hub *h, const char *session, int upstream, const char *what)
 {
     static struct log_limit limit;

@@ -1,9 +1,8 @@
-/* Lending of idle connections to workers (lendings.h). Each worker has a channel, which is opened
- * when the first connection is lent, and a table of slots. A slot is taken from GIVE until BACK or
- * CLOSED comes for it, or the channel ends: also when the connection is closed here meanwhile
- * (*lent.place is NULL then), for the worker may still use it.
- *
- * When a channel ends, its worker has: what became of each connection is read off the page. */
+/* Each worker has a channel, which is opened when the first connection is lent, and a table of
+ * slots. A slot is in use from GIVE until BACK or CLOSED arrives for it, or the channel ends. It
+ * stays in use even if the connection is closed here meanwhile (its entry is NULL then), because
+ * the worker may still use it. When a channel ends, its worker has ended. The shared page shows
+ * what to do with each connection. */
 
 #include "router/lendings.h"
 
@@ -27,23 +26,23 @@
 #include "router/upstreams.h"
 
 enum {
-    AFTER_MOST = 4096, /* requests in a row that a connection may come to need */
-    SERVED_MANY = 4,   /* requests of a lent connection that make it worth it */
-    REOPEN_MS = 10000, /* after a channel could not be opened, or has ended */
+    AFTER_MOST = 4096, /* most requests in a row that a connection may need */
+    SERVED_MANY = 4,   /* number of served requests that make lending worth it */
+    REOPEN_MS = 10000, /* pause after a channel could not be opened, or has ended */
     MESSAGES_A_TURN = 16
 };
 
-/* To one worker. */
+/* Channel to one worker. */
 struct channel {
     struct lendings *all;
     struct loop_io io;
-    int fd; /* -1: it is not open */
+    int fd; /* -1: not open */
     struct lending_page *page;
     unsigned upstream;
     uint64_t closed_until_ms;
-    bool recalls; /* RECALL is still to be sent */
+    bool recalls; /* RECALL must still be sent */
     bool taken[LENDING_SLOTS];
-    struct conn *lent[LENDING_SLOTS]; /* NULL: free, or closed by us */
+    struct conn *lent[LENDING_SLOTS]; /* NULL: free, or closed by the router */
     uint16_t free_slots[LENDING_SLOTS];
     size_t n_free;
 };
@@ -51,7 +50,7 @@ struct channel {
 struct lendings {
     struct hub *hub;
     lendings_back_fn back;
-    struct channel *channels[BOARD_WORKERS_MAX]; /* made when needed */
+    struct channel *channels[BOARD_WORKERS_MAX]; /* made at first use */
 };
 
 /* ------------------------------------------------------------------ which */
@@ -86,8 +85,9 @@ void lendings_note(struct conn *c, int upstream)
 
 /* ------------------------------------------------------------------ back again */
 
-/* Its socket is looked at again. The connection may be closed then. */
-static void take_back(struct conn *c)
+/* Puts the connection back into state HEAD and its socket into the loop. Closes it if the loop
+ * refuses the socket. */
+static void watch_again(struct conn *c)
 {
     struct err e;
 
@@ -99,13 +99,14 @@ static void take_back(struct conn *c)
         conn_close(c);
 }
 
-/* The worker does not serve it. c->in has what the worker read, but for these last bytes. */
-static void come_back(struct conn *c, struct str bytes, size_t served)
+/* Resumes a connection that the worker returned after `served` requests. `bytes` are the last ones
+ * that the worker read; c->in has the earlier ones. */
+static void resume_returned(struct conn *c, struct str bytes, size_t served)
 {
     unsigned after = MAX_OF(c->lent.after, (unsigned)c->hub->config->lend_after);
 
     c->lent.after = served >= SERVED_MANY ? 0 : MIN_OF(2 * after, (unsigned)AFTER_MOST);
-    take_back(c);
+    watch_again(c);
     if (c->state == CONN_CLOSED)
         return;
     buf_add_str(&c->in, bytes);
@@ -114,13 +115,13 @@ static void come_back(struct conn *c, struct str bytes, size_t served)
     c->hub->lendings->back(c);
 }
 
-/* Somebody asked, and nobody will answer. */
-static void fail(struct conn *c)
+/* Answers with an error: the worker has read a request and will not answer it. */
+static void fail_request(struct conn *c)
 {
     struct err e;
 
-    buf_done(&c->in); /* the beginning of a request whose other bytes are lost */
-    take_back(c);
+    buf_done(&c->in); /* the start of a request whose rest is lost */
+    watch_again(c);
     if (c->state == CONN_CLOSED)
         return;
     err_set(&e, ERR_WORKER_UNAVAILABLE, "the session-worker ended before it answered");
@@ -134,8 +135,9 @@ static enum lending_state state_of(const struct channel *ch, uint32_t slot)
     return (enum lending_state)atomic_load_explicit(&ch->page->state[slot], memory_order_acquire);
 }
 
-/* The worker has closed it without a word, or has ended. */
-static void settle(struct channel *ch, uint32_t slot, bool ended)
+/* Resolves a slot whose connection the worker has closed, or whose worker has ended, by the state
+ * on the page. */
+static void resolve_slot(struct channel *ch, uint32_t slot, bool ended)
 {
     struct conn *c = ch->lent[slot];
     enum lending_state state = state_of(ch, slot);
@@ -144,9 +146,9 @@ static void settle(struct channel *ch, uint32_t slot, bool ended)
     if (!c)
         return;
     if (state == LENDING_ASKED)
-        fail(c);
+        fail_request(c);
     else if (state == LENDING_IDLE && ended)
-        come_back(c, (struct str){0}, SERVED_MANY);
+        resume_returned(c, (struct str){0}, SERVED_MANY);
     else
         conn_close(c);
 }
@@ -163,17 +165,17 @@ static void close_channel(struct channel *ch)
     ch->closed_until_ms = loop_now_ms(ch->all->hub->loop) + REOPEN_MS;
 }
 
-/* What its worker has said is read by now. */
+/* Ends a channel. All messages of the worker have been read. */
 static void end_channel(struct channel *ch)
 {
     close_channel(ch);
     for (uint32_t slot = 0; slot < LENDING_SLOTS; slot++)
-        settle(ch, slot, true);
+        resolve_slot(ch, slot, true);
     lending_unmap(ch->page);
     ch->page = NULL;
 }
 
-static void handle(struct channel *ch, const struct lending_message *m, struct str bytes)
+static void handle_message(struct channel *ch, const struct lending_message *m, struct str bytes)
 {
     struct conn *c = ch->lent[m->slot];
 
@@ -185,12 +187,12 @@ static void handle(struct channel *ch, const struct lending_message *m, struct s
     ch->taken[m->slot] = false;
     ch->free_slots[ch->n_free++] = (uint16_t)m->slot;
     if (m->kind == LENDING_CLOSED) {
-        settle(ch, m->slot, false);
+        resolve_slot(ch, m->slot, false);
         return;
     }
     ch->lent[m->slot] = NULL;
     if (c)
-        come_back(c, bytes, m->length_at);
+        resume_returned(c, bytes, m->length_at);
 }
 
 static void send_recall(struct channel *ch)
@@ -202,7 +204,7 @@ static void send_recall(struct channel *ch)
              LOOP_IN | LOOP_RDHUP | LOOP_LEVEL | (ch->recalls ? LOOP_OUT : 0));
 }
 
-/* A message is handled before the next one is read: both lie in the scratch. */
+/* Handles the messages of a channel, each before the next one is read into the scratch. */
 static void on_channel(struct loop_io *io, unsigned events)
 {
     struct channel *ch = CONTAINER_OF(io, struct channel, io);
@@ -224,12 +226,12 @@ static void on_channel(struct loop_io *io, unsigned events)
             end_channel(ch);
             return;
         }
-        handle(ch, &m, bytes);
+        handle_message(ch, &m, bytes);
     }
 }
 
-/* The worker is told on a link of its own, which it closes. */
-static int introduce(struct channel *ch, const struct lending_channel *made, struct err *e)
+/* Sends the channel to the worker on a separate link, which the worker closes. */
+static int announce_channel(struct channel *ch, const struct lending_channel *made, struct err *e)
 {
     int link = upstreams_dial(ch->all->hub->upstreams, ch->upstream);
     int r = link >= 0 ? lending_introduce(link, made) : -1;
@@ -257,7 +259,7 @@ static int open_channel(struct channel *ch, struct err *e)
 
     if (lending_open(&made, e) != 0)
         return -1;
-    r = introduce(ch, &made, e);
+    r = announce_channel(ch, &made, e);
     close(made.fd_of_worker);
     close(made.page_fd);
     if (r == 0)
@@ -274,7 +276,7 @@ static int open_channel(struct channel *ch, struct err *e)
     return 0;
 }
 
-/* The channel to that worker, open; NULL: there is none now. */
+/* Returns the open channel to that worker, or NULL if there is none now. */
 static struct channel *channel_to(struct lendings *l, unsigned upstream)
 {
     struct channel *ch = l->channels[upstream];
@@ -300,8 +302,8 @@ static struct channel *channel_to(struct lendings *l, unsigned upstream)
 
 /* ------------------------------------------------------------------ lending */
 
-/* A worker does not look after clients that take nothing of an answer: the kernel does then. */
-static bool let_kernel_time(struct conn *c)
+/* Sets the kernel's timeout for unread answers, because a worker does not watch slow clients. */
+static bool set_kernel_timeout(struct conn *c)
 {
     unsigned ms = (unsigned)MIN_OF(c->hub->config->send_timeout_ms, (int64_t)INT32_MAX);
 
@@ -322,7 +324,7 @@ bool lendings_lend(struct conn *c)
     if (!may_lend(c))
         return false;
     ch = channel_to(c->hub->lendings, (unsigned)c->lent.upstream);
-    if (!ch || ch->n_free == 0 || !let_kernel_time(c))
+    if (!ch || ch->n_free == 0 || !set_kernel_timeout(c))
         return false;
     m.slot = ch->free_slots[ch->n_free - 1];
     atomic_store_explicit(&ch->page->state[m.slot], LENDING_IDLE, memory_order_release);

@@ -1,5 +1,5 @@
-/* What a router answers itself (local.h): /health, /ready, /metrics, from the board and the
- * metrics' shared memory, so they are answered while workers are busy or gone. */
+/* /health, /ready and /metrics come from shared memory, so they are answered while workers are busy
+ * or gone. */
 
 #include "router/local.h"
 
@@ -20,7 +20,7 @@ static bool is_draining(const struct hub *h)
     return h->draining || atomic_load_explicit(&h->heritage->board->draining, memory_order_relaxed);
 }
 
-/* How new sessions wait for room in KV caches. */
+/* Returns the public name of the state of KV admission. */
 static const char *kv_admission(const struct hub *h)
 {
     if (h->config->kv_admission == 0)
@@ -28,7 +28,7 @@ static const char *kv_admission(const struct hub *h)
     return board_kv_untold(h->heritage->board) ? "untold" : "on";
 }
 
-/* The bases of the logprobs that engines give, or are asked for, as a JSON list. */
+/* Writes the bases of logprobs that engines return, or are asked for, as a JSON list. */
 static void put_bases(const struct board *b, const char *key, bool asked, struct buf *body)
 {
     const char *comma = "", *name;
@@ -44,7 +44,7 @@ static void put_bases(const struct board *b, const char *key, bool asked, struct
     buf_puts(body, "]");
 }
 
-/* Writes what some engine lacks, as a JSON list. */
+/* Writes the abilities that some engine lacks, as a JSON list. */
 static void put_lacks(const struct board *b, struct buf *body)
 {
     const char *comma = "", *name;
@@ -60,8 +60,8 @@ static void put_lacks(const struct board *b, struct buf *body)
     buf_puts(body, "]");
 }
 
-/* Writes the worker indexes of the peers, which the figures leave out, if there are some. Their
- * addresses are left out, as no key is asked for. */
+/* Writes the worker indexes of the peers, if there are any; the figures exclude them. Leaves out
+ * their addresses, because the request needs no key. */
 static void put_unreachable(const struct heritage *heritage, struct buf *body)
 {
     struct buf peers = {0};
@@ -81,8 +81,7 @@ static void put_unreachable(const struct heritage *heritage, struct buf *body)
     buf_done(&peers);
 }
 
-/* Writes the metrics' page. A comment names the workers of the peers, which have pages of their
- * own. */
+/* Writes the metrics. A comment names the peers' workers, which have pages of their own. */
 static void metrics_body(const struct hub *h, struct buf *body)
 {
     struct buf peers = {0};
@@ -94,7 +93,7 @@ static void metrics_body(const struct hub *h, struct buf *body)
     buf_done(&peers);
 }
 
-/* Writes the body and returns the status: 200, or 503 while the gateway drains. */
+/* Writes the body. Returns the status: 200, or 503 while the gateway drains. */
 static int health_body(const struct hub *h, struct buf *body)
 {
     const struct board *b = h->heritage->board;
@@ -116,7 +115,7 @@ static int health_body(const struct hub *h, struct buf *body)
     return ends ? 503 : 200;
 }
 
-/* Writes the body and returns the status: 200, or 503 with what is missing. */
+/* Writes the body. Returns the status: 200, or 503 with the reason. */
 static int ready_body(const struct hub *h, struct buf *body)
 {
     const char *reason = "draining";
@@ -130,7 +129,7 @@ static int ready_body(const struct hub *h, struct buf *body)
     return 503;
 }
 
-/* The status; *body is the answer. */
+/* Writes the body. Returns the status. */
 static int make_body(const struct hub *h, enum route_kind what, struct buf *body)
 {
     switch (what) {
@@ -144,7 +143,8 @@ static int make_body(const struct hub *h, enum route_kind what, struct buf *body
     }
 }
 
-/* The method, and for /metrics the key: an admin's with --metrics-auth, and never a session's. */
+/* Checks the method, and for /metrics the key. With --metrics-auth an admin's key is needed. A
+ * session's key is always refused. */
 static int check_local(const struct conn *c, const struct http1_head *h, enum route_kind what,
                        struct err *e)
 {
@@ -173,8 +173,7 @@ static int check_local(const struct conn *c, const struct http1_head *h, enum ro
     return 0;
 }
 
-/* Parks the answer in c->down, from where the next turn sends it. Returns -1 and e if the
- * request is refused. */
+/* The answer is parked in c->down, and the next turn sends it. */
 int local_answer(struct conn *c, const struct http1_head *h, enum route_kind what, struct err *e)
 {
     char id[HUB_REQUEST_ID_MAX];
