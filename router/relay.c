@@ -1,7 +1,7 @@
-/* One exchange (relay.h): takes a link to the worker, sends the head, then lets upload.c and
- * answer.c move bytes in both directions, and acts on their verdicts. A request is sent a second
- * time only when the worker cannot have acted on it: an idle link had died unseen, or the link
- * ended before any byte of an answer. A short request is kept for that (keep_replay). */
+/* One exchange: gets a link to the worker, sends the head, then lets upload.c and answer.c move
+ * bytes, and acts on their verdicts. A request is sent a second time only if the worker cannot have
+ * acted on it: an idle link was dead, or the link ended before any byte of an answer. Short
+ * requests are kept for that (keep_replay). */
 
 #include "router/relay.h"
 
@@ -24,7 +24,7 @@ static void on_link(struct link *link, unsigned events);
 
 /* ------------------------------------------------------------------ links */
 
-/* A link to the named upstream, or to any; NULL and e when none can be reached. */
+/* Gets a link to the upstream, or to any worker (-1). Returns NULL and e if none can be reached. */
 static struct link *take_link(struct conn *c, int upstream, bool fresh, struct err *e)
 {
     struct upstreams *u = c->hub->upstreams;
@@ -42,10 +42,10 @@ static struct link *take_link(struct conn *c, int upstream, bool fresh, struct e
     return NULL;
 }
 
-/* Keeps a copy of a request while a second try is possible. */
+/* Keeps a copy of a short request while a second try is possible. */
 static void keep_replay(struct conn *c, const struct iovec *iov, int n)
 {
-    uint64_t total = c->up.body == HTTP1_LENGTH ? c->up.left_bytes : 0; /* still to come */
+    uint64_t total = c->up.body == HTTP1_LENGTH ? c->up.left_bytes : 0; /* awaited bytes */
 
     for (int i = 0; i < n; i++)
         total += iov[i].iov_len;
@@ -56,16 +56,17 @@ static void keep_replay(struct conn *c, const struct iovec *iov, int n)
         buf_add(&c->replay, iov[i].iov_base, iov[i].iov_len);
 }
 
-/* Keeps a request for a different node of the fleet as it came: a later try may go elsewhere. */
+/* Keeps a request for a different node of the fleet as it was received, because a later try may go
+ * to another upstream. */
 static void keep_hop(struct conn *c, struct str head, struct str body)
 {
     buf_add_str(&c->replay, head);
     buf_add_str(&c->replay, body);
 }
 
-/* Logs the upstream that could not be reached. Returns -1; 0 for a different node of the fleet:
- * relay_pump decides then. */
-static int unavailable(struct conn *c, const struct err *e)
+/* Logs the upstream that could not be reached. Returns -1. For a different node of the fleet
+ * returns 0: relay_pump decides then. */
+static int handle_unreachable(struct conn *c, const struct err *e)
 {
     if (c->hops) {
         c->unsent = true;
@@ -75,13 +76,13 @@ static int unavailable(struct conn *c, const struct err *e)
     return -1;
 }
 
-/* Sends the first bytes of a request. An idle link that died unseen refuses them whole: then
- * nothing is lost, and they go out on a new one. */
+/* Sends the first bytes of a request. An idle link that was dead refuses all of them; then they are
+ * sent on a new link. */
 static int send_first(struct conn *c, int upstream, struct iovec *iov, int n, struct err *e)
 {
     c->link = take_link(c, upstream, false, e);
     if (c->link == NULL)
-        return unavailable(c, e);
+        return handle_unreachable(c, e);
     if (!c->hops)
         keep_replay(c, iov, n);
     upload_write(c, iov, n);
@@ -92,14 +93,14 @@ static int send_first(struct conn *c, int upstream, struct iovec *iov, int n, st
     c->upload = UPLOAD_FLOWS;
     c->link = take_link(c, upstream, true, e);
     if (c->link == NULL)
-        return unavailable(c, e);
+        return handle_unreachable(c, e);
     upload_write(c, iov, n);
     return 0;
 }
 
-/* The value of HTTP1_FORWARDED_BY for a request to the upstream, or nothing. A gateway names its
- * own workers to its peer; in a fleet it names itself. `rollgate route` keeps such a name and adds
- * itself. */
+/* Writes the value of HTTP1_FORWARDED_BY for a request to the upstream, and returns it; absent: no
+ * such line. A gateway sends the range of its own workers to its peer, and its name in a fleet.
+ * `rollgate route` keeps the received value and appends itself. */
 static struct str name_forwarder(const struct conn *c, int upstream, char text[HEADS_HOST_MAX])
 {
     const struct upstreams *u = c->hub->upstreams;
@@ -118,7 +119,7 @@ static struct str name_forwarder(const struct conn *c, int upstream, char text[H
     return str_of(text, (size_t)n);
 }
 
-/* What could not be sent at once waits in c->up. */
+/* Bytes that could not be sent at once wait in c->up. */
 int relay_start(struct conn *c, int upstream, struct str head, struct str body, struct err *e)
 {
     struct iovec iov[HEADS_IOV];
@@ -131,7 +132,7 @@ int relay_start(struct conn *c, int upstream, struct str head, struct str body, 
         keep_hop(c, head, body);
         metrics_count(c->hub->page, METRIC_fleet_forwarded, 1);
     }
-    /* A head with all the headers that there may be has no room for one of ours. */
+    /* A head with the most headers has no space for one of ours. */
     c->confirms = upstreams_confirmed(c->hub->upstreams, upstream) &&
                   c->hub->head->n + (c->tls ? 1 : 0) < HTTP1_HEADERS_MAX;
     n = heads_request(c->hub->head,
@@ -157,8 +158,8 @@ int relay_start(struct conn *c, int upstream, struct str head, struct str body, 
     return send_first(c, upstream, iov, n, e);
 }
 
-/* A different node of the fleet did not take the request, or was lost with it. The request is kept
- * for a later try, or was too long for that: the client sends it again. */
+/* Ends a hop: a different node of the fleet did not accept the request, or was lost with it. A
+ * short request is held for a later try. The client must repeat a longer one. */
 static enum verdict end_hop(struct conn *c, struct err *e)
 {
     hub_blame_worker(c->hub, c->session, c->link ? (int)c->link->upstream : -1,
@@ -176,8 +177,8 @@ static enum verdict end_hop(struct conn *c, struct err *e)
     return VERDICT_REFUSE;
 }
 
-/* The link ended before any byte of an answer, and the worker cannot have acted on the request.
- * Sends it once more on a new link, if it was kept. VERDICT_REFUSE: it cannot be. */
+/* Sends a kept request once more on a new link: its link ended before any byte of an answer, and
+ * the worker cannot have acted on it. Returns VERDICT_REFUSE if it cannot be sent again. */
 static enum verdict send_again(struct conn *c, struct err *e)
 {
     struct buf request = c->replay;
@@ -185,7 +186,7 @@ static enum verdict send_again(struct conn *c, struct err *e)
     struct iovec iov = {.iov_base = request.p, .iov_len = request.len};
 
     if (request.len == 0 || c->answer == ANSWER_INTERIM || c->resent) {
-        (void)unavailable(c, e);
+        (void)handle_unreachable(c, e);
         return VERDICT_REFUSE;
     }
     c->resent = true;
@@ -195,20 +196,20 @@ static enum verdict send_again(struct conn *c, struct err *e)
     c->upload = UPLOAD_FLOWS;
     c->link = take_link(c, upstream, true, e);
     if (c->link == NULL) {
-        (void)unavailable(c, e);
+        (void)handle_unreachable(c, e);
         return VERDICT_REFUSE;
     }
     upload_write(c, &iov, 1);
     if (c->up.done)
         return VERDICT_WAIT;
-    c->in_seen = 0; /* the rest of it may lie here already */
+    c->in_seen = 0; /* its rest may be here already */
     return VERDICT_AGAIN;
 }
 
 /* ------------------------------------------------------------------ turns */
 
-/* The client has --send-timeout to take some of what is parked. That it says something meanwhile
- * moves nothing: a byte now and then would keep an answer here that nobody reads. */
+/* Gives the client --send-timeout to accept some parked bytes. Bytes that it sends do not extend
+ * that time; otherwise a client that never reads could keep an answer here. */
 static void await_reader(struct conn *c)
 {
     bool same = c->stuck && c->stuck_at == c->down.given_bytes;
@@ -219,7 +220,7 @@ static void await_reader(struct conn *c)
         conn_set_deadline(c, (uint64_t)c->hub->config->send_timeout_ms);
 }
 
-/* Who is waited for now, and how long. */
+/* Sets the deadline for the side that the exchange waits for. */
 static void set_deadline(struct conn *c)
 {
     bool waits = !c->up.done && c->upload == UPLOAD_FLOWS && !flow_parked(&c->up);
@@ -243,7 +244,7 @@ bool relay_owes(const struct conn *c)
            c->up.done && flow_parked(&c->up);
 }
 
-/* The request's way up, then the answer's way down. */
+/* Moves the request, then the answer. */
 static enum verdict pump_both(struct conn *c, size_t *budget, struct err *e)
 {
     enum verdict v = bodies_refused(c, e) ? upload_refuse(c) : upload_pump(c, budget, e);
@@ -253,14 +254,13 @@ static enum verdict pump_both(struct conn *c, size_t *budget, struct err *e)
     if (v == VERDICT_CLOSE || v == VERDICT_REFUSE)
         return v;
     if (c->hup && c->up.done && c->link != NULL && !c->down.done && !relay_owes(c))
-        return VERDICT_CLOSE; /* it asked and left: nobody waits for the answer */
+        return VERDICT_CLOSE; /* the client has left: the answer is not needed */
     v = answer_pump(c, budget, e);
     if (v == VERDICT_LOST && c->hops)
         return end_hop(c, e);
     return v == VERDICT_LOST ? send_again(c, e) : v;
 }
 
-/* Both directions, until neither can go on. */
 enum verdict relay_pump(struct conn *c, struct err *e)
 {
     size_t budget = c->tls ? HUB_TLS_TURN_BYTES : HUB_TURN_BYTES;
@@ -273,7 +273,7 @@ enum verdict relay_pump(struct conn *c, struct err *e)
     return budget == 0 ? VERDICT_AGAIN : v;
 }
 
-/* The link is ready, or has ended. */
+/* Handles an event of the link. */
 static void on_link(struct link *link, unsigned events)
 {
     struct conn *c = link->owner;
@@ -287,7 +287,7 @@ static void on_link(struct link *link, unsigned events)
         err_set(&e, ERR_WORKER_UNAVAILABLE, "the session-worker cannot be reached");
         if (c->any && ++c->tries < TRIES_MAX)
             c->link = take_link(c, -1, true, &e);
-        if (c->link == NULL && unavailable(c, &e) != 0)
+        if (c->link == NULL && handle_unreachable(c, &e) != 0)
             conn_fail(c, &e);
     }
     c->hub->run(c);

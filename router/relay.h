@@ -1,24 +1,25 @@
 /*
- * The exchange of one request: sends the head on without its hop-by-hop lines, streams both bodies
- * with backpressure, and relays early and interim answers. It resends once if an idle link was
- * dead, and never completes an answer that broke off.
+ * The exchange of one request: forwards the head without its hop-by-hop lines, streams both bodies
+ * with back-pressure, and relays early and interim answers. Sends the request a second time if an
+ * idle link was dead. Never completes an answer that broke off.
  */
 #ifndef RG_ROUTER_RELAY_H
 #define RG_ROUTER_RELAY_H
 
 #include "router/conn.h"
 
-/* Starts the exchange for the parsed request hub->head, which came as the bytes `head`: c->up is
- * begun; `body` is what has come of it, already scanned. c is in state RELAY then. Returns 0, or -1
- * with *e if no worker can be reached. */
+/* Starts the exchange of the parsed request hub->head, whose bytes are `head`. c->up is begun.
+ * `body` has the first bytes of its body, already scanned. The state of c is RELAY then. Returns 0,
+ * or -1 with *e if no worker can be reached. */
 int relay_start(struct conn *c, int upstream, struct str head, struct str body, struct err *e);
 
-/* Moves what can be moved in both directions. Returns what has become of the exchange; *e is set
- * with VERDICT_REFUSE. Never MORE or LOST. HOLD: c->replay has the request (holds_begin). */
+/* Moves bytes in both directions until neither can continue, or the turn's share is used up.
+ * Returns the result; *e is set with VERDICT_REFUSE. Never returns MORE or LOST. HOLD: c->replay
+ * has the request (holds_begin). */
 enum verdict relay_pump(struct conn *c, struct err *e);
 
-/* Whether all of a call's body has come, some of it waits for its worker, and --on-disconnect says
- * that the worker is to get it though the client leaves. */
+/* Reports whether the worker must still get bytes of a completely received call, although its
+ * client leaves (--on-disconnect). */
 bool relay_owes(const struct conn *c);
 
 #endif

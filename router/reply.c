@@ -1,9 +1,7 @@
-/* Answers that the router writes itself (reply.h), in the shape of OpenAI's errors; Anthropic's
- * paths get Anthropic's. */
 
 #include "router/reply.h"
 
-/* The words of the status line. */
+/* Returns the reason phrase of a status. */
 static const char *reason_of(int status)
 {
     switch (status) {
@@ -60,7 +58,7 @@ static void begin_reply(struct buf *out, const struct reply_to *to, int status, 
         buf_puts(out, "Connection: keep-alive\r\n");
 }
 
-/* Error texts are ours or the parsers' fixed sentences: no quote or backslash stands in them. */
+/* Writes the error as JSON. Its texts are fixed sentences without quotes and backslashes. */
 static void error_body(struct buf *body, const struct reply_to *to, const struct err *e)
 {
     if (to->messages_dialect)
@@ -74,7 +72,6 @@ static void error_body(struct buf *body, const struct reply_to *to, const struct
                    e->text, err_openai_type(e), err_code(e));
 }
 
-/* A whole answer with its body. */
 void reply_error(struct buf *out, const struct reply_to *to, const struct err *e)
 {
     struct buf body = {0};
@@ -95,7 +92,6 @@ void reply_error(struct buf *out, const struct reply_to *to, const struct err *e
     buf_done(&body);
 }
 
-/* Writes an answer with any body. */
 void reply_body(struct buf *out, const struct reply_to *to, int status, const char *content_type,
                 struct str body)
 {

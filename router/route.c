@@ -1,6 +1,5 @@
-/* Which upstream a request goes to (route.h), from its head alone: the worker index in the
- * path's session id, else in a session key, else any worker; some paths are the dispatcher's or
- * the router's own. Pure. */
+/* A session id in the path names the worker, else a session key does, else any worker serves the
+ * request. Some paths belong to the dispatcher or the router. */
 
 #include "router/route.h"
 
@@ -9,7 +8,7 @@
 #include "common/proc/keys.h"
 #include "common/proc/presented.h"
 
-/* All keys that the head shows, wherever clients put them. */
+/* Clients send keys in several headers. */
 void route_keys(const struct http1_head *h, struct presented *ret)
 {
     ret->n = 0;
@@ -26,7 +25,7 @@ void route_keys(const struct http1_head *h, struct presented *ret)
     }
 }
 
-/* The target up to its query. */
+/* Returns the target without its query. */
 static struct str path_of_target(struct str target)
 {
     const char *q = memchr(target.p, '?', target.len);
@@ -34,7 +33,7 @@ static struct str path_of_target(struct str target)
     return str_of(target.p, q ? (size_t)(q - target.p) : target.len);
 }
 
-/* Whether path is `root` or lies below it. */
+/* Reports whether path is `root` or below it. */
 static bool is_below(struct str path, struct str root)
 {
     return str_starts(path, root) && (path.len == root.len || path.p[root.len] == '/');
@@ -57,7 +56,8 @@ static void find_by_path(struct str path, struct route *ret)
     ret->session = id;
 }
 
-/* A session key names a worker, also one that proves nothing here: it may be another node's. */
+/* Finds the worker of a session key. Keys that prove nothing here name a worker, too: they may be a
+ * different node's. */
 static void find_by_key(struct route *ret)
 {
     ret->named = ret->proof.meant;
@@ -95,15 +95,14 @@ static void find_by_target(struct str path, struct route *ret)
                       str_eq(path, STR("/fleet"));
 }
 
-/* Reports whether the request reads only and has no body. Any other request at a path that is open
- * to all would go to a worker, which reads its whole body before it refuses it. */
+/* Reports whether the request only reads and has no body. A worker would read the whole body of any
+ * other request at an open path before it refuses it. */
 static bool only_reads(const struct http1_head *h)
 {
     return h->body == HTTP1_NO_BODY &&
            (str_eq(h->method, STR("GET")) || str_eq(h->method, STR("HEAD")));
 }
 
-/* Returns -1 and e if the keys that the head shows cannot be judged (presented_prove). */
 int route_find(const struct http1_head *h, const struct keys *k, struct route *ret, struct err *e)
 {
     struct str path = path_of_target(h->target);
@@ -112,7 +111,7 @@ int route_find(const struct http1_head *h, const struct keys *k, struct route *r
     find_by_target(path, ret);
     ret->open = ret->open && only_reads(h);
     if (route_is_local(ret))
-        return 0; /* the router's own: local.c looks for the key that it needs */
+        return 0; /* local.c checks the key of the router's own routes */
     route_keys(h, &shown);
     if (shown.n == 0)
         return 0;

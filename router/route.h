@@ -1,18 +1,18 @@
 /*
- * Where a request goes: the id in the path, or in the session key, names the worker. Pure: a head
- * in, a struct route out; paths are judged on their raw bytes, nothing is decoded or normalised,
- * and the workers read them alike.
+ * Where a request goes: the id in the path, or in the session key, names the worker. Pure. Paths
+ * are compared as raw bytes, without decoding or normalising, and workers compare them in the same
+ * way.
  *
  *     /sessions/w<idx>-<32 hex>...                        worker idx
- *     any other path with rga-<id>-<mac> or rgr-<id>-<mac> worker idx of the id, but for
+ *     any other path with rga-<id>-<mac> or rgr-<id>-<mac> worker idx of the id, except for
  *                                                         /sessions, /ui, /events, /stats, /admin
  *                                                         (presented.h)
- *     /groups, /queues, /attempts and what is below       the dispatcher
+ *     /groups, /queues, /attempts and paths below them    the dispatcher
  *     /health, /ready, /metrics                           the router itself
- *     all the rest                                        any worker
+ *     all other paths                                     any worker
  *
- * Whether such a worker exists is not known here (see upstreams.h), nor whether the request may go
- * there, or is another node's (see gate.h).
+ * upstreams.h decides whether such a worker exists. gate.h decides whether the request may go
+ * there, or belongs to a different node.
  */
 #ifndef RG_ROUTER_ROUTE_H
 #define RG_ROUTER_ROUTE_H
@@ -38,28 +38,29 @@ enum route_kind {
 
 struct route {
     enum route_kind kind;
-    uint32_t index;     /* ROUTE_WORKER: the index in the id */
-    bool named;         /* ROUTE_ANY although the path or key holds something in an id's place */
+    uint32_t index;     /* ROUTE_WORKER: index in the id */
+    bool named;         /* the path or key has some text in the position of an id */
     bool messages;      /* a path of Anthropic's Messages API */
-    bool open;          /* takes no key: the index, /openapi.json, the viewer's files */
-    bool admins;        /* a path of the control plane that is no session's */
+    bool open;          /* needs no key: the index, /openapi.json, the viewer's files */
+    bool admins;        /* a path of the control plane outside of sessions */
     bool renews;        /* an executor's renewal */
-    struct str session; /* the id in the path when well-formed, else absent; borrows the head */
-    struct str place;   /* id in the path, valid or not; absent: the path has no session */
+    struct str session; /* valid id in the path, else absent; borrows the head */
+    struct str place;   /* id in the path, even if not valid; absent: no session in the path */
     struct proof proof; /* proof of the key that the client sent */
 };
 
-/* Whether the router answers itself. */
+/* Reports whether the router answers the request itself. */
 static inline bool route_is_local(const struct route *r)
 {
     return r->kind == ROUTE_HEALTH || r->kind == ROUTE_READY || r->kind == ROUTE_METRICS;
 }
 
-/* k: what keys are verified with; NULL: they are believed. -1 and ERR_INVALID for different keys;
- * all but the key's part is filled then, too. */
+/* Finds the route of a request. k: verifies the client's keys; NULL: they are accepted without a
+ * check. Returns -1 with ERR_INVALID if the head has different keys; *ret is complete then, except
+ * for `proof`. */
 int route_find(const struct http1_head *h, const struct keys *k, struct route *ret, struct err *e);
 
-/* The keys that the head shows. */
+/* Collects the keys in the head. */
 void route_keys(const struct http1_head *h, struct presented *ret);
 
 #endif

@@ -1,5 +1,5 @@
-/* A router process (router.h): hub, front, child, keys. A drain: accept what waits in the queue,
- * close idle connections, let the others finish within --grace, then end. */
+/* A drain accepts what waits in the queue, closes idle connections, gives others --grace to finish,
+ * then ends the process. */
 
 #include "router/router.h"
 
@@ -29,7 +29,7 @@ struct router {
     struct loop_timer grace;
 };
 
-/* What is left is cut off. */
+/* Ends the process with requests still running. */
 static void on_grace_end(struct loop_timer *t)
 {
     struct router *r = CONTAINER_OF(t, struct router, grace);
@@ -39,7 +39,8 @@ static void on_grace_end(struct loop_timer *t)
     loop_stop(r->hub.loop);
 }
 
-/* Connections that wait in the queue would be reset by our end: they come first. */
+/* Ends a drain without connections. First accepts those in the queue, which would get a reset
+ * otherwise. */
 static void on_empty(struct hub *h)
 {
     struct router *r = CONTAINER_OF(h, struct router, hub);
@@ -49,7 +50,7 @@ static void on_empty(struct hub *h)
         loop_stop(h->loop);
 }
 
-/* The supervisor wants this router to end. */
+/* Begins the drain. */
 static void on_drain(struct child *c)
 {
     struct router *r = CONTAINER_OF(c, struct router, child);
@@ -65,7 +66,7 @@ static void on_drain(struct child *c)
     loop_timer_set(r->hub.loop, &r->grace, (uint64_t)r->hub.config->grace_ms, on_grace_end);
 }
 
-/* A retired router's socket: accepts on it, too. */
+/* Accepts on a retired router's socket, too. */
 static void on_adopt(struct child *c, const struct heritage_place *place)
 {
     struct router *r = CONTAINER_OF(c, struct router, child);
@@ -75,7 +76,7 @@ static void on_adopt(struct child *c, const struct heritage_place *place)
         log_error(NULL, "a retired router's socket is not served", LOG_T("reason", e.text));
 }
 
-/* For /metrics and the gate. */
+/* Loads the keys for /metrics and the gate. On -1 the previous keys stay. */
 static int load_keys(struct router *r, const struct config *c, struct err *e)
 {
     struct keys *fresh = NULL;
@@ -90,7 +91,7 @@ static int load_keys(struct router *r, const struct config *c, struct err *e)
     return 0;
 }
 
-/* New limits, keys and peers. */
+/* Applies new limits, keys, peers and certificates. */
 static void on_reload(struct child *c)
 {
     struct router *r = CONTAINER_OF(c, struct router, child);
@@ -103,11 +104,11 @@ static void on_reload(struct child *c)
         log_error(NULL, "keys are unchanged", LOG_T("reason", e.text));
     if (client_tls_load(&r->hub, &e) != 0)
         log_error(NULL, "the certificate is unchanged", LOG_T("reason", e.text));
-    lendings_recall(r->hub.lendings); /* a worker does not check what a reload forbids */
+    lendings_recall(r->hub.lendings); /* workers do not check what a reload forbids */
 }
 
-/* -1 and e: nothing serves. */
-static int start(struct router *r, const struct heritage *h, struct loop *l, struct err *e)
+/* Prepares everything and accepts connections. Returns 0, or -1 with e. */
+static int start_router(struct router *r, const struct heritage *h, struct loop *l, struct err *e)
 {
     struct upstreams *u = upstreams_new(h, l, e);
 
@@ -124,8 +125,8 @@ static int start(struct router *r, const struct heritage *h, struct loop *l, str
     return front_init(&r->front, &r->hub, e);
 }
 
-/* Closes everything. False: a TLS handshake does not end. */
-static bool stop(struct router *r)
+/* Closes everything. Returns false if a TLS handshake does not end. */
+static bool stop_router(struct router *r)
 {
     bool ended;
 
@@ -133,7 +134,7 @@ static bool stop(struct router *r)
     child_done(&r->child);
     r->hub.on_empty = NULL;
     clients_close_all(&r->hub);
-    loop_poll(r->hub.loop, 0); /* frees what was just closed */
+    loop_poll(r->hub.loop, 0); /* frees the closed connections */
     ended = client_tls_stop(&r->hub);
     lendings_free(r->hub.lendings);
     upstreams_free(r->hub.upstreams);
@@ -159,7 +160,6 @@ void router_check(const struct config *c, struct buf *mistakes)
     }
 }
 
-/* The process's main; its exit status. */
 int router_run(const struct heritage *h)
 {
     struct router r = {0};
@@ -167,7 +167,7 @@ int router_run(const struct heritage *h)
     struct loop *l = loop_new(&e);
     int status = 1;
 
-    if (l != NULL && start(&r, h, l, &e) == 0) {
+    if (l != NULL && start_router(&r, h, l, &e) == 0) {
         child_ready(&r.child, "");
         loop_run(l);
         status = 0;
@@ -176,7 +176,7 @@ int router_run(const struct heritage *h)
         log_error(NULL, "the router cannot start", LOG_T("reason", e.text));
         child_failed(h, e.text);
     }
-    if (r.hub.loop != NULL && !stop(&r))
+    if (r.hub.loop != NULL && !stop_router(&r))
         _exit(status);
     loop_free(l);
     return status;

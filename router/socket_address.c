@@ -1,4 +1,3 @@
-/* Addresses of upstreams and peers (socket_address.h). */
 #include "router/socket_address.h"
 
 #include <netdb.h>
@@ -23,7 +22,7 @@ int socket_address_set_path(struct socket_address *a, const char *path, struct e
     return 0;
 }
 
-/* Parses HOST:PORT. */
+/* Parses HOST:PORT and resolves HOST. */
 static int parse_tcp(struct socket_address *a, const char *text, struct err *e)
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found = NULL;

@@ -1,5 +1,5 @@
 /*
- * struct socket_address: an address that a setting names: unix:PATH or HOST:PORT.
+ * struct socket_address: an address of the settings: unix:PATH or HOST:PORT.
  */
 #ifndef RG_ROUTER_SOCKET_ADDRESS_H
 #define RG_ROUTER_SOCKET_ADDRESS_H
@@ -16,10 +16,10 @@ struct socket_address {
     char authority[RESOLVE_TEXT]; /* the address as text; "" for a unix socket */
 };
 
-/* Parses unix:PATH or HOST:PORT, and resolves HOST, which may block. Returns -1 and ERR_CONFIG. */
+/* Parses unix:PATH or HOST:PORT. Resolving HOST may block. Returns 0, or -1 with ERR_CONFIG. */
 int socket_address_parse(struct socket_address *a, const char *text, struct err *e);
 
-/* Sets the path of a unix socket. Returns -1 and ERR_CONFIG if it does not fit. */
+/* Sets the path of a Unix socket. Returns 0, or -1 with ERR_CONFIG if the path does not fit. */
 int socket_address_set_path(struct socket_address *a, const char *path, struct err *e);
 
 #endif

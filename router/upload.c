@@ -1,7 +1,6 @@
-/* The request's way up (relay.h): from the client's socket to the worker's link. Bodies pass the
- * framing of flow.c; long ones with a Content-Length are spliced through a pipe without being
- * copied. Bytes are read only as the worker takes them, and budgets (bodies.c) count what is
- * unfinished. */
+/* From the client's socket to the worker's link. flow.c frames the bodies. Long bodies with a
+ * Content-Length are spliced through a pipe without copies. Bytes are read only as fast as the
+ * worker accepts them, and bodies.c counts unfinished ones. */
 
 #include "router/upload.h"
 
@@ -18,11 +17,11 @@
 enum {
     SPLICE_BYTES = 1 << 20,
     CHUNKS_MANY = 16384,
-    CHUNK_LEAST = 16,    /* bytes of a chunk, on average of so many */
-    GATHER_MIN = 3 << 19 /* of so long a rest many bytes are awaited at once */
+    CHUNK_LEAST = 16,    /* least average bytes of a chunk if there are more than CHUNKS_MANY */
+    GATHER_MIN = 3 << 19 /* remaining bytes from which on many bytes are awaited at once */
 };
 
-/* The worker takes no more bytes. Its answer may be waiting nevertheless. */
+/* Ends the upload: the worker accepts no more bytes. It may have answered nevertheless. */
 static void up_broke(struct conn *c)
 {
     c->upload = UPLOAD_ENDED;
@@ -30,7 +29,6 @@ static void up_broke(struct conn *c)
     c->link->readable = c->link->hup = true;
 }
 
-/* What the worker refuses is parked. */
 void upload_write(struct conn *c, struct iovec *iov, int n)
 {
     bool taken;
@@ -45,12 +43,12 @@ void upload_write(struct conn *c, struct iovec *iov, int n)
 
 enum verdict upload_refuse(struct conn *c)
 {
-    c->up.done = false; /* what follows is not looked at */
+    c->up.done = false; /* the rest of the body is not read */
     return conn_answered(c) ? VERDICT_CLOSE : VERDICT_REFUSE;
 }
 
-/* These bytes of the request go up now: they are kept beside those before them, unless it gets too
- * long for a second try. */
+/* Keeps these bytes, which are being sent, for a second try. Drops all kept bytes if the request
+ * gets too long for that. */
 static void keep_more(struct conn *c, const struct iovec *iov)
 {
     const size_t max = c->hops ? UPLOAD_HOP_KEPT_MAX : UPLOAD_KEPT_MAX;
@@ -63,8 +61,8 @@ static void keep_more(struct conn *c, const struct iovec *iov)
         buf_add(&c->replay, iov->iov_base, iov->iov_len);
 }
 
-/* What a chunked body may not be: too long, or of very many chunks of a few bytes, which take far
- * longer to look at than their bytes are worth. */
+/* Refuses a chunked body that is too long, or has very many tiny chunks: scanning them costs far
+ * more than their bytes. */
 static int check_chunks(const struct conn *c, struct err *e)
 {
     const struct chunked *k = &c->up.chunked;
@@ -83,7 +81,7 @@ static int check_chunks(const struct conn *c, struct err *e)
     return 0;
 }
 
-/* Body bytes of the client, in order; *ret: how many are used up. */
+/* Passes on body bytes of the client. Sets *ret to the number of consumed bytes. */
 static enum verdict feed_up(struct conn *c, struct str in, size_t *ret, struct err *e)
 {
     *ret = 0;
@@ -96,7 +94,7 @@ static enum verdict feed_up(struct conn *c, struct str in, size_t *ret, struct e
         if (check_chunks(c, e) != 0)
             return upload_refuse(c);
         if (used == 0)
-            break; /* a part of a size line */
+            break; /* an incomplete size line */
         *ret += used;
         if (iov.iov_len == 0)
             continue;
@@ -108,7 +106,7 @@ static enum verdict feed_up(struct conn *c, struct str in, size_t *ret, struct e
     return VERDICT_MORE;
 }
 
-/* Body bytes that came together with the head. in_seen: how many of them can only wait. */
+/* Passes on body bytes that arrived with the head. in_seen counts those that are incomplete. */
 static enum verdict feed_up_kept(struct conn *c, struct err *e)
 {
     size_t used;
@@ -121,7 +119,7 @@ static enum verdict feed_up_kept(struct conn *c, struct err *e)
     return v;
 }
 
-/* One read from the client. */
+/* Reads once from the client and passes the bytes on. */
 static enum verdict read_up(struct conn *c, size_t *budget, struct err *e)
 {
     size_t want = c->up.window_bytes, used;
@@ -153,7 +151,7 @@ static enum verdict read_up(struct conn *c, size_t *budget, struct err *e)
     return v;
 }
 
-/* Moves a part of a long Content-Length body without copying it through user space. */
+/* Moves bytes of a long body into the pipe, without copying them through user space. */
 static enum verdict splice_in(struct conn *c, size_t *budget)
 {
     ssize_t n = flow_splice(&c->up, c->fd, SPLICE_BYTES);
@@ -168,10 +166,11 @@ static enum verdict splice_in(struct conn *c, size_t *budget)
     conn_gather(c, c->up.left_bytes >= GATHER_MIN && !c->body_trickles && bodies_may_gather(c));
     *budget -= (size_t)n < *budget ? (size_t)n : *budget;
     metrics_count_at(c->hub->page, METRIC_relayed, METRIC_DIRECTION_UP, 0, (uint64_t)n);
-    return VERDICT_MORE; /* upload_pump gives it on */
+    return VERDICT_MORE; /* upload_pump empties the pipe */
 }
 
-/* Only where nothing is parked and a long rest is known. */
+/* Reports whether the body may be spliced: nothing is buffered, and at least FLOW_SPLICE_MIN bytes
+ * of known length remain. */
 static bool may_splice(struct conn *c)
 {
     if (c->tls || c->up.body != HTTP1_LENGTH || !c->link->unix_socket || c->in.len > 0)
@@ -181,7 +180,7 @@ static bool may_splice(struct conn *c)
     return c->up.left_bytes >= FLOW_SPLICE_MIN && hub_take_pipe(c->hub, c->up.pipe) == 0;
 }
 
-/* What was refused before goes first. Returns whether the worker is ready for more. */
+/* Writes parked bytes first. Returns whether the worker accepts more. */
 static bool flush_up(struct conn *c)
 {
     bool taken;
@@ -196,14 +195,13 @@ static bool flush_up(struct conn *c)
     return taken;
 }
 
-/* Moves what can be moved now, within the turn's budget. */
 enum verdict upload_pump(struct conn *c, size_t *budget, struct err *e)
 {
     enum verdict v = VERDICT_MORE;
 
     while (v == VERDICT_MORE && c->link != NULL && c->link->state == LINK_OPEN &&
            c->upload == UPLOAD_FLOWS && flush_up(c)) {
-        bool kept = c->in.len > c->in_seen; /* came together with the head */
+        bool kept = c->in.len > c->in_seen; /* bytes that arrived with the head */
 
         if (c->up.done || (!kept && (!c->readable || *budget == 0)))
             return VERDICT_WAIT;
