@@ -1,8 +1,6 @@
-/* Connections to workers, peers and the dispatcher (upstreams.h): a pool of idle links for each,
- * newest first. A link that could not be opened makes its upstream shunned for SHUN_MS by
- * requests that any worker may serve. Links get descriptors above all clients' (lift): the
- * kernel closes low ones first when a router is killed, so a worker hears of it before a client
- * can come back. */
+/* A pool of idle links for each worker, peer and the dispatcher. If an upstream cannot be reached,
+ * requests that any worker may serve avoid it for SHUN_MS. Links get descriptors above all clients'
+ * (lift_descriptor; upstreams.h says why). */
 
 #include "router/upstreams.h"
 
@@ -31,8 +29,7 @@
 #include "router/socket_address.h"
 
 enum {
-    SEND_BUFFER =
-        1 << 20, /* unix: the default of 208 KB makes large uploads stop every few writes */
+    SEND_BUFFER = 1 << 20, /* Unix sockets: with the default of 208 KB large uploads pause often */
     SHUN_MS = 1000,
     IDLE_MAX_MS = 55000,
     SWEEP_MS = 5000,
@@ -42,9 +39,9 @@ enum {
     PROBE_S = 5,
     PROBES = 3,
     UNREAD_MS = 25000, /* TCP_USER_TIMEOUT */
-    ABOVE_FIRST = 256, /* clients' descriptors before the first growth */
+    ABOVE_FIRST = 256, /* initial value of upstreams.above */
     PEERS_MAX = 256,
-    DISPATCHER = BOARD_WORKERS_MAX + PEERS_MAX /* its place among the upstreams */
+    DISPATCHER = BOARD_WORKERS_MAX + PEERS_MAX /* index of the dispatcher in `at` */
 };
 
 struct upstream {
@@ -56,7 +53,7 @@ struct upstream {
 _Static_assert((int)PEERS_MAX == (int)FLEET_NODES_MAX,
                "the nodes of a fleet have the peers' slots");
 
-/* Worker indexes of another gateway, --peer FIRST-LAST=HOST:PORT. */
+/* Worker indexes of a different gateway, --peer FIRST-LAST=HOST:PORT. */
 struct peer_range {
     uint32_t first, last;
 };
@@ -68,9 +65,9 @@ struct upstreams {
     struct peer_range peers[PEERS_MAX];
     size_t peer_count;
     struct node_address *nodes; /* addresses by slot; NULL without --fleet */
-    size_t links, idle_links;   /* open ones; of them, idle */
+    size_t links, idle_links;   /* number of open links; of idle ones */
     unsigned turn;
-    int above; /* all clients' descriptors are below */
+    int above; /* all clients' descriptors are below this one */
     bool left_behind;
     struct loop_timer sweep;
 };
@@ -79,7 +76,7 @@ static void close_idle(struct upstream *at);
 
 /* ------------------------------------------------------------------ addresses */
 
-/* The workers' sockets: as the settings name them, or in the run folder. */
+/* Sets the addresses of the workers' sockets, from the settings or in the run folder. */
 static int parse_workers(struct upstreams *u, const struct heritage *h, struct err *e)
 {
     const struct config_list *given = &h->config->upstream;
@@ -101,7 +98,7 @@ static int parse_workers(struct upstreams *u, const struct heritage *h, struct e
     return socket_address_set_path(&u->at[DISPATCHER].to, path, e);
 }
 
-/* FIRST-LAST. Returns -1 if it is no range. */
+/* Parses FIRST-LAST. Returns -1 if it is not a range. */
 static int parse_range(struct str text, struct peer_range *ret)
 {
     size_t dash = str_find(text, STR("-"), 0);
@@ -119,7 +116,7 @@ static bool ranges_meet(const struct peer_range *a, const struct peer_range *b)
     return a->first <= b->last && b->first <= a->last;
 }
 
-/* FIRST-LAST=HOST:PORT. */
+/* Parses FIRST-LAST=HOST:PORT. */
 static int parse_peer(struct peer_range *r, struct upstream *to, const char *text, struct err *e)
 {
     struct str all = str_cstr(text);
@@ -130,8 +127,8 @@ static int parse_peer(struct peer_range *r, struct upstream *to, const char *tex
     return socket_address_parse(&to->to, text + equals + 1, e);
 }
 
-/* Appends a line for each index that has two owners. `n` of the ranges are peers', then comes this
- * node's own. */
+/* Appends a line for each index that has two owners. The first n ranges are peers', the next is
+ * this node's own. */
 static void check_owners(const struct config *c, const struct peer_range *ranges, size_t n,
                          struct buf *mistakes)
 {
@@ -151,7 +148,6 @@ static void check_owners(const struct config *c, const struct peer_range *ranges
     }
 }
 
-/* Appends a line for each address that is wrong. */
 void upstreams_check(const struct config *c, struct buf *mistakes)
 {
     struct upstream *to = mem_calloc(1, sizeof(*to));
@@ -177,7 +173,7 @@ void upstreams_check(const struct config *c, struct buf *mistakes)
     free(to);
 }
 
-/* Parses all before anything changes. */
+/* All peers are parsed before anything changes. */
 int upstreams_reload_peers(struct upstreams *u, struct err *e)
 {
     const struct config_list *given = &u->heritage->config->peer;
@@ -220,9 +216,9 @@ size_t upstreams_count(const struct upstreams *u)
     return atomic_load_explicit(&u->heritage->board->workers, memory_order_relaxed);
 }
 
-/* The upstream of that worker index, here or at a peer; -1: nobody's. Whoever serves the place
- * accepts on its own socket, its adopter, too. A router that an upgrade left behind does not learn
- * of later places, and takes every one that is no peer's for served. */
+/* A place that a different worker has adopted keeps its own socket. A router that an upgrade left
+ * behind is not informed of later places, so it treats every index of this node that is not a
+ * peer's as served. */
 int upstreams_find(const struct upstreams *u, uint32_t index)
 {
     const struct board *b = u->heritage->board;
@@ -267,7 +263,7 @@ struct str upstreams_own_name(const struct upstreams *u, char text[UPSTREAMS_NAM
     const char *given = u->heritage->config->fleet_node;
     struct fleet_node self;
 
-    /* the row cannot be read while a keeper that died within a change has no successor yet */
+    /* after a keeper's death the row may be unreadable for a moment */
     if (place_table_node(t, place_table_self(t), &self))
         given = self.name;
     (void)snprintf(text, UPSTREAMS_NAME_TEXT, "%s", given ? given : "");
@@ -342,8 +338,6 @@ void upstreams_leave_behind(struct upstreams *u)
     u->left_behind = true;
 }
 
-/* The next worker in turn that serves; if none does, the next in turn all the same. -1: there
- * are no workers. */
 int upstreams_any(struct upstreams *u)
 {
     size_t n = upstreams_count(u);
@@ -351,7 +345,7 @@ int upstreams_any(struct upstreams *u)
 
     if (n == 0)
         return -1;
-    /* All places, not the first n: after a reload the workers' places may have gaps. */
+    /* All slots, not the first n: after a reload the workers' slots may have gaps. */
     for (size_t k = 0; k < BOARD_WORKERS_MAX; k++) {
         unsigned i = u->turn++ % BOARD_WORKERS_MAX;
 
@@ -362,7 +356,6 @@ int upstreams_any(struct upstreams *u)
     return (int)(u->turn++ % n);
 }
 
-/* fd is a client's: links must stay above it. */
 void upstreams_keep_above(struct upstreams *u, int fd)
 {
     if (fd < u->above)
@@ -385,7 +378,7 @@ static void idle_remove(struct link *link)
     link->all->idle_links--;
 }
 
-/* The struct goes too. */
+/* Closes the link and frees it. */
 static void link_destroy(struct link *link)
 {
     loop_timer_stop(link->all->loop, &link->retry);
@@ -397,13 +390,13 @@ static void link_destroy(struct link *link)
     free(link);
 }
 
-/* Idle links report only their end. */
+/* Handles an event of an open link. */
 static void on_link(struct loop_io *io, unsigned events)
 {
     struct link *link = (struct link *)(void *)io;
 
     if (link->owner == NULL) {
-        /* Idle: it has closed, or speaks without having been asked. */
+        /* An idle link has closed, or sent bytes without a request. */
         idle_remove(link);
         link_destroy(link);
         return;
@@ -415,7 +408,7 @@ static void on_link(struct loop_io *io, unsigned events)
     link->on_event(link, events);
 }
 
-/* Back to the pool, unless it is of no more use. */
+/* A link whose descriptor is not above all clients' any longer is closed. */
 void link_release(struct link *link)
 {
     struct upstream *to = &link->all->at[link->upstream];
@@ -444,7 +437,7 @@ void link_close(struct link *link)
     link_destroy(link);
 }
 
-/* Closes the idle links that have waited since before that time, oldest first. */
+/* Closes the links that have been idle since before_ms or longer, oldest first. */
 static void close_older(struct upstream *at, uint64_t before_ms)
 {
     struct link *link = LIST_LAST_OF(&at->idle, struct link, item);
@@ -469,7 +462,7 @@ void upstreams_trim(struct upstreams *u)
         close_idle(&u->at[i]);
 }
 
-/* Closes what has been idle for long. */
+/* Closes links that were idle for IDLE_MAX_MS. */
 static void on_sweep(struct loop_timer *t)
 {
     struct upstreams *u = CONTAINER_OF(t, struct upstreams, sweep);
@@ -499,14 +492,14 @@ static void shun_upstream(struct upstreams *u, unsigned upstream)
 
 static void on_attempt(struct loop_timer *t);
 
-/* After the callback the link may be gone. */
+/* Reports a failed connection. The callback may free the link. */
 static void connect_failed(struct link *link)
 {
     shun_upstream(link->all, link->upstream);
     link->on_event(link, LOOP_ERR);
 }
 
-/* The connection stands, or not. */
+/* Handles the end of connecting. */
 static void on_connecting(struct loop_io *io, unsigned events)
 {
     struct link *link = (struct link *)(void *)io;
@@ -530,7 +523,7 @@ static void on_connect_timeout(struct loop_timer *t)
     connect_failed(CONTAINER_OF(t, struct link, retry));
 }
 
-/* Where no higher descriptor is to be had it stays as it is. */
+/* Moves the link to a higher descriptor. Without a free one it stays. */
 static void lift_descriptor(struct link *link)
 {
     int high = fcntl(link->fd, F_DUPFD_CLOEXEC, link->above);
@@ -541,8 +534,9 @@ static void lift_descriptor(struct link *link)
     link->fd = high;
 }
 
-/* Another node may vanish while a call runs, which may be silent for long: probes notice it after
- * PROBE_IDLE_S + PROBES * PROBE_S, unread bytes after UNREAD_MS. In a fleet both take one lease. */
+/* Sets probes and timeouts. A different node may vanish during a call, which may be silent for
+ * long. Probes notice that after PROBE_IDLE_S + PROBES * PROBE_S, unread bytes after UNREAD_MS. In
+ * a fleet both need one lease. */
 static void set_tcp_options(const struct upstreams *u, int fd)
 {
     int one = 1, idle = PROBE_IDLE_S, interval = PROBE_S, count = PROBES, unread = UNREAD_MS;
@@ -559,7 +553,7 @@ static void set_tcp_options(const struct upstreams *u, int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unread, sizeof(unread));
 }
 
-/* -1 and errno. */
+/* Opens the socket of a link. Returns 0, or -1 with errno. */
 static int open_socket(struct link *link, int family)
 {
     const int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
@@ -582,7 +576,8 @@ static int open_socket(struct link *link, int family)
     return 0;
 }
 
-/* One attempt. 0: open or under way; -1: refused (errno). */
+/* Tries to connect. Returns 0 if the link is open or connecting, and -1 with errno if it is
+ * refused. */
 static int try_connect(struct link *link)
 {
     struct upstreams *u = link->all;
@@ -601,14 +596,14 @@ static int try_connect(struct link *link)
     }
     if (errno != EAGAIN)
         return -1;
-    /* A unix socket whose backlog is full: no event will tell when there is room. */
+    /* The backlog of a Unix socket is full: no event will report free space. */
     if (loop_now_ms(u->loop) >= link->give_up_ms)
         return -1;
     loop_timer_set(u->loop, &link->retry, RETRY_MS, on_attempt);
     return 0;
 }
 
-/* The next try after a short pause: a worker may be starting. */
+/* Tries again after a short pause: a worker may be starting. */
 static void on_attempt(struct loop_timer *t)
 {
     struct link *link = CONTAINER_OF(t, struct link, retry);
@@ -619,7 +614,7 @@ static void on_attempt(struct loop_timer *t)
         link->on_event(link, LOOP_OUT);
 }
 
-/* NULL: there is none. */
+/* Takes the newest idle link from the pool; NULL: none. */
 static struct link *link_reuse_idle(struct upstreams *u, unsigned upstream)
 {
     struct link *link = LIST_FIRST_OF(&u->at[upstream].idle, struct link, item);
@@ -629,7 +624,6 @@ static struct link *link_reuse_idle(struct upstreams *u, unsigned upstream)
     return link;
 }
 
-/* `fresh`: not an idle one. Events come to on_event. */
 struct link *link_get(struct upstreams *u, unsigned upstream, bool fresh, void *owner,
                       link_event_fn on_event, struct err *e)
 {
@@ -667,7 +661,6 @@ int upstreams_dial(const struct upstreams *u, unsigned upstream)
 
 /* ------------------------------------------------------------------ life */
 
-/* NULL and e: an address is wrong. */
 struct upstreams *upstreams_new(const struct heritage *h, struct loop *l, struct err *e)
 {
     struct upstreams *u = mem_zalloc(sizeof(*u));
@@ -677,7 +670,7 @@ struct upstreams *upstreams_new(const struct heritage *h, struct loop *l, struct
     u->above = ABOVE_FIRST;
     if (h->fleet)
         u->nodes = mem_calloc(FLEET_NODES_MAX, sizeof(*u->nodes));
-    u->turn = h->place; /* so that routers do not all begin at the same worker */
+    u->turn = h->place; /* routers begin at different workers */
     if (parse_workers(u, h, e) != 0 || upstreams_reload_peers(u, e) != 0) {
         upstreams_free(u);
         return NULL;
@@ -686,7 +679,6 @@ struct upstreams *upstreams_new(const struct heritage *h, struct loop *l, struct
     return u;
 }
 
-/* No link may be in use. */
 void upstreams_free(struct upstreams *u)
 {
     if (u == NULL)
