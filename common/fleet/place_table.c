@@ -32,6 +32,7 @@ struct place_row {
 struct own_row {
     _Atomic uint64_t key; /* 1 + index; 0: free */
     _Atomic uint64_t epoch, base, answers_ms, renewed_ms, whole_epoch, fenced_epoch, behind;
+    _Atomic uint64_t adopted_epoch, read_epoch; /* read back if the second is not older */
 };
 
 struct node_row {
@@ -327,7 +328,7 @@ bool place_table_next_own(const struct place_table *t, size_t *at, struct fleet_
 {
     while (*at < OWN_ROWS) {
         const struct own_row *row = &t->own[(*at)++];
-        uint64_t key = load_word(&row->key);
+        uint64_t key = load_word(&row->key), adopted = load_word(&row->adopted_epoch);
 
         if (key == 0)
             continue;
@@ -338,7 +339,9 @@ bool place_table_next_own(const struct place_table *t, size_t *at, struct fleet_
                                         .renewed_ms = load_word(&row->renewed_ms),
                                         .whole_epoch = load_word(&row->whole_epoch),
                                         .fenced_epoch = load_word(&row->fenced_epoch),
-                                        .behind = load_word(&row->behind)};
+                                        .behind = load_word(&row->behind),
+                                        .adopted = adopted > 0,
+                                        .read_back = load_word(&row->read_epoch) >= adopted};
         return true;
     }
     return false;
@@ -358,33 +361,61 @@ static size_t choose_own(const struct place_table *t, uint32_t index)
     return OWN_ROWS;
 }
 
-bool place_table_set_own(struct place_table *t, uint32_t index, uint64_t epoch, uint64_t answers_ms)
+/* Returns the row of the index, which it gets if it has no row; OWN_ROWS: there is none. */
+static size_t enter_own(struct place_table *t, uint32_t index)
 {
     size_t i = find_own(t, index);
     struct own_row *row;
 
-    if (i == OWN_ROWS && epoch == 0)
-        return true;
+    if (i < OWN_ROWS)
+        return i;
+    i = choose_own(t, index);
     if (i == OWN_ROWS)
-        i = choose_own(t, index);
-    if (i == OWN_ROWS)
-        return false;
+        return i;
     row = &t->own[i];
-    if (load_word(&row->key) == (uint64_t)index + 1 && load_word(&row->epoch) == epoch)
+    store_word(&row->epoch, 0);
+    store_word(&row->whole_epoch, 0);
+    store_word(&row->fenced_epoch, 0);
+    store_word(&row->behind, 0);
+    store_word(&row->base, 0);
+    store_word(&row->adopted_epoch, 0);
+    store_word(&row->read_epoch, 0);
+    store_word(&row->key, (uint64_t)index + 1);
+    return i;
+}
+
+bool place_table_set_own(struct place_table *t, uint32_t index, uint64_t epoch, uint64_t answers_ms)
+{
+    size_t i = epoch == 0 ? find_own(t, index) : enter_own(t, index);
+    struct own_row *row;
+
+    if (i == OWN_ROWS)
+        return epoch == 0;
+    row = &t->own[i];
+    if (load_word(&row->epoch) == epoch)
         return true;
     store_word(&row->epoch, 0);
     store_word(&row->answers_ms, answers_ms);
     store_word(&row->renewed_ms, 0);
-    if (load_word(&row->key) != (uint64_t)index + 1) {
-        store_word(&row->whole_epoch, 0);
-        store_word(&row->fenced_epoch, 0);
-        store_word(&row->behind, 0);
-        store_word(&row->base, 0);
-        store_word(&row->key, (uint64_t)index + 1);
-    }
     store_word(&row->epoch, epoch);
     count_change(t);
     return true;
+}
+
+bool place_table_set_adopted(struct place_table *t, uint32_t index, uint64_t epoch)
+{
+    size_t i = epoch == 0 ? find_own(t, index) : enter_own(t, index);
+
+    if (i < OWN_ROWS)
+        store_word(&t->own[i].adopted_epoch, epoch);
+    return i < OWN_ROWS || epoch == 0;
+}
+
+bool place_table_must_read_back(const struct place_table *t, uint32_t index)
+{
+    size_t i = find_own(t, index);
+
+    return i < OWN_ROWS && load_word(&t->own[i].read_epoch) < load_word(&t->own[i].adopted_epoch);
 }
 
 void place_table_set_base(struct place_table *t, uint32_t index, uint64_t base)
@@ -432,4 +463,12 @@ void place_table_report_behind(struct place_table *t, uint32_t index, uint64_t r
 
     if (i < OWN_ROWS)
         store_word(&t->own[i].behind, records);
+}
+
+void place_table_report_read_back(struct place_table *t, uint32_t index, uint64_t epoch)
+{
+    size_t i = find_own(t, index);
+
+    if (i < OWN_ROWS)
+        store_word(&t->own[i].read_epoch, epoch);
 }

@@ -61,6 +61,8 @@ struct fleet_own_place {
     uint64_t whole_epoch;  /* reported by the worker: everything was sent under this epoch */
     uint64_t fenced_epoch; /* reported by the worker: the store has refused this epoch; 0: none */
     uint64_t behind;       /* reported by the worker: records that the store lacks */
+    bool adopted;   /* the place came without its journal: its worker reads the store's records */
+    bool read_back; /* reported by the worker: the journal has all that the store had */
 };
 
 struct place_table;
@@ -105,6 +107,10 @@ bool place_table_may_answer(const struct place_table *t, uint32_t index, uint64_
 bool place_table_may_read(const struct place_table *t, uint32_t index, uint64_t now_ms,
                           uint64_t lease_ms);
 
+/* True if the worker of the place begins with the store's records: it was adopted, and no worker
+ * has read all of them yet. A worker asks once, at its start. */
+bool place_table_must_read_back(const struct place_table *t, uint32_t index);
+
 /* When the last call that the store answered was sent; 0: it has not answered yet. */
 uint64_t place_table_reached_ms(const struct place_table *t);
 
@@ -118,6 +124,9 @@ void place_table_report_fenced(struct place_table *t, uint32_t index, uint64_t e
 
 /* Number of records that the store lacks. */
 void place_table_report_behind(struct place_table *t, uint32_t index, uint64_t records);
+
+/* The journal of an adopted place has all records of the store. `epoch`: of the place now. */
+void place_table_report_read_back(struct place_table *t, uint32_t index, uint64_t epoch);
 
 /* --- the keeper writes --- */
 
@@ -140,6 +149,10 @@ void place_table_set_self(struct place_table *t, uint32_t slot);
  * False: FLEET_OWN_MAX places are owned. */
 bool place_table_set_own(struct place_table *t, uint32_t index, uint64_t epoch,
                          uint64_t answers_ms);
+
+/* The place is claimed under this epoch without its journal; 0: with it. Call it before
+ * place_table_set_own, so that nobody sees the place without it. False: as there. */
+bool place_table_set_adopted(struct place_table *t, uint32_t index, uint64_t epoch);
 
 /* The claim that the records of an own place stem from; 0: unknown. A keeper that begins anew has
  * it from the one before. */
