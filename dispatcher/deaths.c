@@ -18,12 +18,12 @@ const char *desk_find_death(const struct desk *d, const struct attempt *a)
     bool has_index = ids_parse(str_cstr(a->session), &index) == 0;
     int place = has_index ? board_resolve(b, index) : -1;
     /* used unless the place was adopted */
-    uint32_t own = has_index ? index - b->worker_base : BOARD_WORKERS_MAX;
+    int own = has_index ? board_place(b, index) : -1;
 
     if (atomic_load(&b->started_ms) > since_ms)
         return "the gateway was started again during the attempt";
     if ((place >= 0 && has_died(b, BOARD_WORKER0 + (unsigned)place, since_ms)) ||
-        (own < BOARD_WORKERS_MAX && has_died(b, BOARD_WORKER0 + own, since_ms)))
+        (own >= 0 && has_died(b, BOARD_WORKER0 + (unsigned)own, since_ms)))
         return "the session's worker died during the attempt";
     for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++)
         if (has_died(b, BOARD_ROUTER0 + i, since_ms))

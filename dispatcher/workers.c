@@ -62,14 +62,15 @@ void workers_free(struct workers *w)
 static int choose_worker(struct workers *w, struct str id, struct err *e)
 {
     uint32_t index;
+    int at = id.p && ids_parse(id, &index) == 0 ? board_place(w->h->board, index) : -1;
 
-    if (id.p && ids_parse(id, &index) == 0 && index >= w->h->board->worker_base &&
-        index - w->h->board->worker_base < BOARD_WORKERS_MAX)
-        return (int)(index - w->h->board->worker_base);
+    if (at >= 0)
+        return at;
     for (unsigned i = 0; !id.p && i < BOARD_WORKERS_MAX; i++) {
         unsigned place = w->turn++ % BOARD_WORKERS_MAX;
 
-        if (board_ready(w->h->board, BOARD_WORKER0 + place))
+        if (board_ready(w->h->board, BOARD_WORKER0 + place) &&
+            !board_is_foreign(w->h->board, place))
             return (int)place;
     }
     return err_set(e, ERR_WORKER_UNAVAILABLE, "no worker serves the session");
@@ -160,7 +161,7 @@ static int connect_error(const struct workers *w, unsigned place)
 const char *workers_fault(struct workers *w)
 {
     for (unsigned place = 0; place < BOARD_WORKERS_MAX; place++) {
-        uint32_t index = w->h->board->worker_base + place;
+        uint32_t index = board_index(w->h->board, place);
         int sys = connect_error(w, place);
 
         if (sys == 0 || !board_ready(w->h->board, BOARD_WORKER0 + place))
@@ -193,7 +194,7 @@ void workers_retry(struct workers *w)
 
     if (w->retry)
         return;
-    (void)snprintf(id, sizeof(id), "w%u-%032d", w->h->board->worker_base + w->fault_place, 0);
+    (void)snprintf(id, sizeof(id), "w%u-%032d", board_index(w->h->board, w->fault_place), 0);
     (void)snprintf(path, sizeof(path), "/sessions/%s", id);
     w->retry = worker_call(w, str_cstr(id), "GET", str_cstr(path), STR(""), on_retried, w);
 }

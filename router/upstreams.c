@@ -224,7 +224,7 @@ int upstreams_find(const struct upstreams *u, uint32_t index)
     const struct board *b = u->heritage->board;
 
     if (board_resolve(b, index) >= 0)
-        return (int)(index - b->worker_base);
+        return board_place(b, index);
     for (size_t i = 0; i < u->peer_count; i++)
         if (index >= u->peers[i].first && index <= u->peers[i].last)
             return (int)(BOARD_WORKERS_MAX + i);
@@ -350,7 +350,7 @@ int upstreams_any(struct upstreams *u)
         unsigned i = u->turn++ % BOARD_WORKERS_MAX;
 
         if (board_ready(u->heritage->board, BOARD_WORKER0 + i) &&
-            u->at[i].shunned_until_ms <= now_ms)
+            !board_is_foreign(u->heritage->board, i) && u->at[i].shunned_until_ms <= now_ms)
             return (int)i;
     }
     return (int)(u->turn++ % n);

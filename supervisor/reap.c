@@ -211,7 +211,7 @@ static void apply_report(struct supervisor *s, const struct status *r)
         break;
     case STATUS_ADOPTED:
         log_info(NULL, "sessions adopted", LOG_T("process", p->heritage.name),
-                 LOG_U("from_index", s->board->worker_base + r->value));
+                 LOG_U("from_index", board_index(s->board, r->value)));
         break;
     }
 }

@@ -69,7 +69,7 @@ unsigned board_workers_ready(const struct board *b)
     unsigned ready = 0;
 
     for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++)
-        ready += board_ready(b, BOARD_WORKER0 + i);
+        ready += board_ready(b, BOARD_WORKER0 + i) && !board_is_foreign(b, i);
     return ready;
 }
 
@@ -83,9 +83,47 @@ unsigned board_workers_paused(const struct board *b)
     return paused;
 }
 
+static uint32_t load_index(const struct board *b, uint32_t place)
+{
+    return atomic_load_explicit(&b->slots[BOARD_WORKER0 + place].index, memory_order_relaxed);
+}
+
+uint32_t board_index(const struct board *b, uint32_t place)
+{
+    uint32_t set = load_index(b, place);
+
+    return set ? set - 1 : b->worker_base + place;
+}
+
+void board_set_index(struct board *b, uint32_t place, uint32_t index)
+{
+    atomic_store_explicit(&b->slots[BOARD_WORKER0 + place].index,
+                          index == b->worker_base + place ? 0 : index + 1, memory_order_relaxed);
+}
+
+bool board_is_foreign(const struct board *b, uint32_t place)
+{
+    return board_index(b, place) - b->worker_base >= BOARD_WORKERS_MAX;
+}
+
+int board_place(const struct board *b, uint32_t index)
+{
+    uint32_t own = index - b->worker_base;
+    bool usual = own < BOARD_WORKERS_MAX && load_index(b, own) == 0;
+
+    if (usual && atomic_load_explicit(&b->slots[BOARD_WORKER0 + own].state, memory_order_relaxed) !=
+                     BOARD_EMPTY)
+        return (int)own;
+    for (uint32_t place = 0; place < BOARD_WORKERS_MAX; place++)
+        if (load_index(b, place) == index + 1)
+            return (int)place;
+    return usual ? (int)own : -1;
+}
+
 int board_resolve(const struct board *b, uint32_t index)
 {
-    uint32_t place = index - b->worker_base;
+    int at = board_place(b, index);
+    uint32_t place = at < 0 ? BOARD_WORKERS_MAX : (uint32_t)at;
 
     /* The adopter may have been retired later, too, so follow the chain. A chain has at most
      * BOARD_WORKERS_MAX steps. */

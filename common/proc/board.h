@@ -6,8 +6,9 @@
  * last words. A worker that obeys an order writes `paused`. Every process reads. Fields are
  * independent of each other (relaxed atomics).
  *
- * A worker is named by its index: worker_base + place. Other indexes, and those of retired workers,
- * resolve through the adoption table (board_resolve) or have no worker.
+ * A worker is named by its index: worker_base + place. In a fleet a place may serve a different
+ * index, of a lost node (board_index). Other indexes, and those of retired workers, resolve through
+ * the adoption table (board_resolve) or have no worker.
  */
 #ifndef RG_PROC_BOARD_H
 #define RG_PROC_BOARD_H
@@ -57,6 +58,7 @@ struct board_slot {
     _Atomic uint32_t engines_lack; /* worker: a bit for each line of engine_lacks.def */
     /* worker: 1 + place of the worker that adopted its sessions; 0: none */
     _Atomic uint32_t adopter;
+    _Atomic uint32_t index; /* worker: 1 + the index that it serves; 0: worker_base + place */
     _Atomic uint32_t refused_call; /* 1 + the last system call that the sandbox refused; 0: none */
     _Atomic uint32_t paused;       /* worker: 1 while it is paused, so that model calls wait */
     _Atomic uint32_t waiting;      /* worker: calls running or queued, for `rollgate top` */
@@ -136,7 +138,8 @@ bool board_kv_untold(const struct board *b);
  * held, not paused. */
 void board_forget_engines(struct board *b, unsigned slot);
 
-/* Returns the number of workers that serve. After scaling their places need not be 0..n-1. */
+/* Returns the number of workers that serve indexes of this node's block. After scaling their places
+ * need not be 0..n-1. */
 unsigned board_workers_ready(const struct board *b);
 
 /* Returns the number of workers that are paused (POST /admin/pause). */
@@ -165,6 +168,20 @@ const char *board_engines_basis(const struct board *b, unsigned i, bool asked, b
 /* Returns the name of number i of engine_lacks.def, NULL after the last. *ret_some: some worker's
  * engine lacks it. */
 const char *board_engines_lack(const struct board *b, unsigned i, bool *ret_some);
+
+/* Returns the index that the worker place serves. */
+uint32_t board_index(const struct board *b, uint32_t place);
+
+/* Returns the place that serves the index, now or when a worker runs there; -1: none here. The
+ * place of a retired worker is its own. */
+int board_place(const struct board *b, uint32_t index);
+
+/* Sets the index that the worker place serves from now on. */
+void board_set_index(struct board *b, uint32_t place, uint32_t index);
+
+/* Reports whether the worker place serves an index of another node's block: no new session gets
+ * it. */
+bool board_is_foreign(const struct board *b, uint32_t place);
 
 /* Returns the place (0..) of the worker that owns the sessions of `index`, following adoptions. -1:
  * the index belongs to no worker here. The worker may be starting. */

@@ -42,7 +42,7 @@ static void on_signal(struct signals *s, int signo, int sender)
 static void handle_order(struct child *c, const struct order *o, int fd)
 {
     struct heritage_place place = {
-        .place = o->place, .index = c->heritage->board->worker_base + o->place, .listen_fd = fd};
+        .place = o->place, .index = board_index(c->heritage->board, o->place), .listen_fd = fd};
 
     if (o->kind == ORDER_RELOAD) {
         config_reload(c->heritage->config);

@@ -48,7 +48,7 @@ enum { HERITAGE_ALSO_MAX = 7 };
 
 struct heritage_place {
     uint32_t place;
-    uint32_t index; /* place + worker_base */
+    uint32_t index; /* board_index */
     int listen_fd;
 };
 
@@ -57,7 +57,7 @@ struct heritage {
     char name[24]; /* "worker-5", "router-0": for logs and metrics */
     /* number among the processes of its kind in this gateway, from 0 (docs/terms.md) */
     uint32_t place;
-    uint32_t index; /* worker: place + worker_base, the number in session ids */
+    uint32_t index; /* worker: board_index of the place, the number in session ids */
     unsigned slot;  /* slot of board and metrics */
     int listen_fd;  /* router: its SO_REUSEPORT socket; worker: its unix socket; non-blocking */
     int also[HERITAGE_ALSO_MAX]; /* router: further sockets, which all routers accept on */
@@ -80,7 +80,7 @@ struct heritage {
     bool upgraded;               /* keeper: this gateway runs on after an upgrade */
     const struct model *model;   /* worker: loaded before the fork; NULL in routers */
 
-    /* Base of the unix sockets: a place's socket is RUN_DIR/worker-<index>.sock
+    /* Base of the unix sockets: a place's socket is RUN_DIR/worker-<worker_base + place>.sock
      * (heritage_socket_path). Its journal is STATE_DIR/worker-<index>/. */
     const char *run_dir;
     const char *state_dir;

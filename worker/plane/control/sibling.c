@@ -56,13 +56,14 @@ void siblings_free(struct siblings *s)
 /* Returns the client of that worker, or NULL if the worker has no place or no socket path. */
 static struct http_client *client_of(struct siblings *s, uint32_t index, struct err *e)
 {
-    uint32_t place = index - s->h->board->worker_base;
+    int at = board_place(s->h->board, index);
+    uint32_t place = (uint32_t)at;
     struct http_client_options o = {.max_idle = 2};
     char path[128];
     char url[160];
 
-    if (place >= BOARD_WORKERS_MAX ||
-        heritage_socket_path(s->h->run_dir, index, path, sizeof(path)))
+    if (at < 0 ||
+        heritage_socket_path(s->h->run_dir, s->h->board->worker_base + place, path, sizeof(path)))
         return NULL;
     if (!s->clients[place]) {
         (void)snprintf(url, sizeof(url), "unix:%s", path);
@@ -158,7 +159,7 @@ size_t siblings_list(const struct heritage *h, uint32_t *ret)
 
     for (uint32_t place = 0; place < BOARD_WORKERS_MAX; place++) {
         if (board_ready(h->board, BOARD_WORKER0 + place) || place == h->place)
-            ret[n++] = h->board->worker_base + place;
+            ret[n++] = board_index(h->board, place);
     }
     return n;
 }

@@ -24,6 +24,31 @@ TEST(board, indexes_resolve_through_adoption)
     board_free(b);
 }
 
+TEST(board, a_place_serves_another_index)
+{
+    struct board *b = board_new();
+
+    b->worker_base = 256;
+    b->slots[BOARD_WORKER0].state = BOARD_READY;
+    cr_assert_eq(board_index(b, 1), 257);
+    cr_assert_eq(board_place(b, 257), 1);
+    cr_assert_eq(board_place(b, 5), -1);
+    board_set_index(b, 1, 5);
+    b->slots[BOARD_WORKER0 + 1].state = BOARD_READY;
+    cr_assert_eq(board_index(b, 1), 5);
+    cr_assert_eq(board_place(b, 5), 1);
+    cr_assert_eq(board_resolve(b, 5), 1);
+    cr_assert_eq(board_place(b, 257), -1, "its place has another index");
+    cr_assert(board_is_foreign(b, 1));
+    cr_assert_not(board_is_foreign(b, 0));
+    board_set_index(b, 2, 257);
+    cr_assert_eq(board_place(b, 257), 2);
+    cr_assert_not(board_is_foreign(b, 2), "an index of this node's block");
+    board_set_index(b, 1, 257);
+    cr_assert_eq(board_place(b, 5), -1);
+    board_free(b);
+}
+
 TEST(board, requests_of_all_who_count_them_are_seen)
 {
     struct board *b = board_new();
