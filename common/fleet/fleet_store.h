@@ -50,7 +50,7 @@ enum store_verdict {
     STORE_DONE,
     STORE_FENCED,     /* the epoch differs */
     STORE_SHORT,      /* append: the log ends before n-1; send again from `next` */
-    STORE_CONFLICT,   /* append: record n has other bytes */
+    STORE_CONFLICT,   /* append: record n has other bytes, or was dropped */
     STORE_ALIVE,      /* claim: the stored beat is another: the owner lives, or was replaced */
     STORE_INCOMPLETE, /* claim: the owner has records that the store lacks */
     STORE_UNKNOWN,    /* claim: there is no entry, and the caller may not make the first one */
@@ -189,9 +189,9 @@ static inline void store_renew(struct store *s, struct str node, const struct st
     s->kind->renew(s, node, at, n, call);
 }
 
-/* Puts each record n after record n-1 of its log. A record that is there with the same bytes, or
- * was dropped, is accepted. After a refusal later records of that session are refused, too. At most
- * STORE_APPEND_MAX bytes, or one record. The records are copied. */
+/* Puts each record n after record n-1 of its log. A record that is there with the same bytes is
+ * accepted; one that was dropped is not. After a refusal later records of that session are refused,
+ * too. At most STORE_APPEND_MAX bytes, or one record. The records are copied. */
 static inline void store_append(struct store *s, uint32_t place, uint64_t epoch,
                                 const struct store_record *at, size_t n, struct store_call call)
 {

@@ -339,7 +339,7 @@ static enum store_verdict add_record(struct file_store *s, struct file_log *log,
     if (r->n > log->first + log->records.n)
         return STORE_SHORT;
     if (r->n < log->first)
-        return STORE_DONE;
+        return STORE_CONFLICT;
     if (r->n < log->first + log->records.n)
         return str_eq(log->records.at[r->n - log->first], r->bytes) ? STORE_DONE : STORE_CONFLICT;
     *vec_push(&log->records) = arena_str(&s->arena, r->bytes);

@@ -95,7 +95,7 @@ static enum store_verdict append_one(struct memory_log *log, const struct store_
     if (r->n > log->first + log->records.n)
         return STORE_SHORT;
     if (r->n < log->first)
-        return STORE_DONE;
+        return STORE_CONFLICT;
     if (r->n < log->first + log->records.n)
         return str_eq(buf_str(&log->records.at[r->n - log->first]), r->bytes) ? STORE_DONE
                                                                               : STORE_CONFLICT;
