@@ -239,6 +239,7 @@ static void end_exchange(struct conn *c)
     if (c->link != NULL)
         link_close(c->link);
     c->link = NULL;
+    list_remove(&c->hold.hop);
     put_pipe(c->hub, &c->up);
     put_pipe(c->hub, &c->down);
     buf_done(&c->replay);

@@ -71,7 +71,11 @@ static int start_exchange(struct conn *c, const struct route *route, int upstrea
     if (upstream < 0 && (route->named || route->kind == ROUTE_WORKER))
         metrics_count(c->hub->page, METRIC_fallbacks, 1);
     c->hold.place = node_gate_place(route);
-    return relay_start(c, upstream, head, body, e);
+    if (relay_start(c, upstream, head, body, e) != 0)
+        return -1;
+    if (c->hops)
+        holds_watch_hop(c);
+    return 0;
 }
 
 /* Holds a request that the gate has refused, if a node may serve its place soon. Returns false if

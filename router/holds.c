@@ -1,7 +1,9 @@
 /* Held requests (holds.h). One timer looks at all of them: often while there are some, else only to
- * see whether this node has lost a place: then workers return the connections that they were lent,
- * whose requests no router looks at. */
+ * see whether a place has a new owner. If this node has lost it, workers return the connections
+ * that they were lent, whose requests no router looks at. */
 #include "router/holds.h"
+
+#include <sys/socket.h>
 
 #include "common/fleet/place_table.h"
 #include "common/proc/config.h"
@@ -11,6 +13,7 @@
 #include "router/hub.h"
 #include "router/lendings.h"
 #include "router/owner.h"
+#include "router/upstreams.h"
 
 enum {
     LOOK_MS = 20,   /* between two looks at held requests */
@@ -59,6 +62,35 @@ static void recall_lent(struct hub *h)
     h->own_places = sum;
 }
 
+/* Whether the node that serves the request is lost, and its place has a new owner. A node that
+ * lives answers by itself. */
+static bool has_new_owner(const struct conn *c)
+{
+    const struct place_table *t = c->hub->heritage->fleet;
+    struct fleet_node node;
+
+    if (place_table_node(t, c->hold.node, &node) && node.state != FLEET_LOST)
+        return false;
+    return owner_find(t, c->hold.place).kind != OWNER_NONE;
+}
+
+/* The links end like those of a node that died. One that is not connected yet ends by itself. */
+static void cut_hops(struct hub *h)
+{
+    struct conn *c;
+
+    LIST_EACH(&h->hops, c, struct conn, hold.hop) {
+        if (c->link && c->link->state == LINK_OPEN && has_new_owner(c))
+            (void)shutdown(c->link->fd, SHUT_RDWR);
+    }
+}
+
+void holds_watch_hop(struct conn *c)
+{
+    c->hold.node = owner_find(c->hub->heritage->fleet, c->hold.place).node;
+    list_append(&c->hub->hops, &c->hold.hop);
+}
+
 static void on_look(struct loop_timer *t)
 {
     struct hub *h = CONTAINER_OF(t, struct hub, hold_timer);
@@ -68,8 +100,10 @@ static void on_look(struct loop_timer *t)
     struct conn *c, *next;
 
     h->fleet_generation = generation;
-    if (changed)
+    if (changed) {
         recall_lent(h);
+        cut_hops(h);
+    }
     LIST_EACH_SAFE(&h->held, c, next, struct conn, hold.item) {
         if (!is_due(c, changed, now_ms))
             continue;

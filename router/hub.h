@@ -61,6 +61,7 @@ struct hub {
     void (*run)(struct conn *c); /* continues a connection; set by clients_init */
     struct map callers;
     struct list_head held;        /* conns in state HELD */
+    struct list_head hops;        /* conns whose request a different node of the fleet serves */
     struct loop_timer hold_timer; /* timer of holds.c */
     uint32_t fleet_generation;    /* generation of the place table at the last check */
     uint64_t own_places;          /* hash of the places that this node owns */

@@ -162,6 +162,11 @@ class PlayedNode(Worker):
         self.ask("renew", node=self.name, places=[[index, answer["epoch"], True]])
         return answer["epoch"]
 
+    def freeze(self):
+        """Sends no more beats; its connections stay open."""
+        self.stopped.set()
+        self.beats.join()
+
     def release(self, index):
         answer = self.ask("release", place=index, epoch=self.places.pop(index))
         assert answer["verdict"] == "done", answer

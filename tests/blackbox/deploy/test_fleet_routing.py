@@ -1,4 +1,5 @@
 """Requests in a fleet: every node answers for every session, by one hop to its owner; what has no owner is held."""
+import http.client
 import json
 import subprocess
 import threading
@@ -38,6 +39,19 @@ def released(gateway, place):
     def is_free():
         return not any(p["index"] == place and p["node"] for p in gateway.get("/fleet", headers=AS_ADMIN).json()["places"])
     g.wait_until(is_free, what="the place is released")
+
+
+def state_of(gateway, node):
+    return {n["name"]: n["state"] for n in gateway.get("/fleet", headers=AS_ADMIN).json()["nodes"]}.get(node)
+
+
+def broken(gateway, path):
+    """True if the answer breaks off."""
+    try:
+        gateway.get(path, headers=AS_ADMIN, timeout=60 * g.PATIENCE)
+    except (OSError, http.client.HTTPException):
+        return True
+    return False
 
 
 def code(answer):
@@ -180,6 +194,50 @@ def test_a_call_of_a_lost_node_goes_to_its_follower_and_an_order_does_not(front)
         answer = a.post(f"{path}/fork", {}, headers=AS_ADMIN)
         assert answer.status == 503 and answer.headers["x-should-retry"] == "true"
         assert [r.target for r in x.requests] == [f"{path}/v1/chat/completions"]
+
+
+def test_requests_of_a_frozen_node_go_to_the_new_owner(tmp_path):
+    with Fleet(tmp_path, "a", lease="1s") as front, PlayedNode(front, "x", 7) as x, PlayedNode(front, "y", 8) as y:
+        a, place = front["a"], 7 * 256
+        x.claim(place)
+        path, gone = f"/sessions/{ID % place}", threading.Event()
+
+        def begin(conn, r):
+            if r.target.endswith("/export"):
+                conn.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbegun")
+            gone.wait(60 * g.PATIENCE)
+        x.handler = begin
+        asked = {name: Later(lambda m=method, p=f"{path}/{name}", b=body: a.request(m, p, b, headers=AS_ADMIN, timeout=60 * g.PATIENCE))
+                 for name, method, body in (("v1/chat/completions", "POST", CALL), ("trace", "GET", None), ("fork", "POST", {}))}
+        cut = Later(lambda: broken(a, f"{path}/export"))
+        assert x.wait(lambda: len(x.requests) == 4)
+        x.freeze()
+        g.wait_until(lambda: state_of(a, "x") == "lost", what="x is lost")
+        assert all(later.thread.is_alive() for later in [*asked.values(), cut]), "without a new owner they wait"
+        y.claim(place)
+        assert asked["v1/chat/completions"].get().json()["worker"] == asked["trace"].get().json()["worker"] == 8
+        answer = asked["fork"].get()
+        assert answer.status == 503 and answer.headers["x-should-retry"] == "true"      # x may have made the fork
+        assert cut.get() and len(y.requests) == 2
+        gone.set()
+
+
+def test_requests_of_a_living_node_stay_there_when_its_place_moves(front):
+    a, place, over = front["a"], 7 * 256, threading.Event()
+    with PlayedNode(front, "x", 7) as x, PlayedNode(front, "y", 8) as y:
+        x.claim(place)
+
+        def last(conn, _):
+            over.wait(60 * g.PATIENCE)
+            conn.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        x.handler = last
+        later = Later(lambda: a.get(f"/sessions/{ID % place}", headers=AS_ADMIN, timeout=60))
+        assert x.wait(lambda: len(x.requests) == 1)
+        x.release(place)
+        y.claim(place)
+        g.wait_until(lambda: a.get(f"/sessions/{ID % place}", headers=AS_ADMIN).json().get("worker") == 8, what="the place has moved")
+        over.set()
+        assert later.get().json() == {} and len(y.requests) == 1
 
 
 @pytest.mark.parametrize("settings,error", [(["--fleet=redis://127.0.0.1/0", "--peer=4-7=127.0.0.1:9"], "--peer"),
