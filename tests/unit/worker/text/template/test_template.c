@@ -41,19 +41,36 @@ struct outcome {
     int rc;
 };
 
-static void render(struct str source, struct arena *a, const struct json *context,
-                   struct template_options *o, struct outcome *ret)
+/* Renders a template that compiled; one that did not keeps the error in *ret. */
+static void render_compiled(const struct template *t, struct arena *a, const struct json *context,
+                            struct template_options *o, struct outcome *ret)
 {
-    struct template *t = NULL;
     struct tm now = noon();
     struct err e;
 
-    *ret = (struct outcome){0};
+    if (!t)
+        return;
     o->now = &now;
     o->error = &ret->error;
+    ret->rc = template_render(t, a, context, o, &ret->text, &e);
+}
+
+static struct template *compile(struct str source, struct outcome *ret)
+{
+    struct template *t = NULL;
+    struct err e;
+
+    *ret = (struct outcome){0};
     ret->rc = template_compile(source, "test", &t, &ret->error, &e);
-    if (ret->rc == 0)
-        ret->rc = template_render(t, a, context, o, &ret->text, &e);
+    return t;
+}
+
+static void render(struct str source, struct arena *a, const struct json *context,
+                   struct template_options *o, struct outcome *ret)
+{
+    struct template *t = compile(source, ret);
+
+    render_compiled(t, a, context, o, ret);
     template_free(t);
 }
 
@@ -155,18 +172,17 @@ static struct json corpus_context(struct arena *a, const struct json *line,
     return o;
 }
 
-static bool corpus_line_holds(struct arena *a, struct str source, const struct json *line,
-                              const struct json *context)
+static bool corpus_line_holds(struct arena *a, const struct template *t, struct outcome got,
+                              const struct json *line, const struct json *context)
 {
     const struct json *go_on = json_get(json_get(line, "kwargs"), "continue_final_message");
     struct template_options o = {.continue_final_message =
                                      json_is_true(go_on) || json_is(go_on, JSON_STRING),
                                  .continue_field = json_string(go_on)};
     struct str error = json_string(json_get(line, "error"));
-    struct outcome got;
     bool ok;
 
-    render(source, a, context, &o, &got);
+    render_compiled(t, a, context, &o, &got);
     if (!error.p)
         ok = got.rc == 0 && str_eq(buf_str(&got.text), json_string(json_get(line, "expected")));
     else
@@ -181,11 +197,13 @@ static unsigned run_corpus(const char *name, const struct json *convs, const str
 {
     struct arena files = {0};
     char path[512];
-    struct str source, rest, line;
+    struct str rest, line;
+    struct outcome compiled;
+    struct template *t;
     unsigned bad = 0;
 
     (void)snprintf(path, sizeof(path), "%s/data/templates/%s.jinja", RG_SHARED, name);
-    source = file_text(&files, path);
+    t = compile(file_text(&files, path), &compiled);
     (void)snprintf(path, sizeof(path), "%s/data/corpus/render/%s.jsonl", RG_SHARED, name);
     rest = file_text(&files, path);
     while (next_line(&rest, &line)) {
@@ -195,10 +213,11 @@ static unsigned run_corpus(const char *name, const struct json *convs, const str
 
         cr_assert_eq(json_parse(&a, line, &c, NULL), 0);
         context = corpus_context(&a, c, convs, json_get(specials, name));
-        bad += !corpus_line_holds(&a, source, c, &context);
+        bad += !corpus_line_holds(&a, t, compiled, c, &context);
         ++*n;
         arena_done(&a);
     }
+    template_free(t);
     arena_done(&files);
     cr_expect_eq(bad, 0, "%s: %u differ", name, bad);
     return bad;
