@@ -1,7 +1,6 @@
-"""Agents that work through a gateway with the echo engine and remember every answer they got, so that
-at the end each answered turn can be looked for in the exports: there exactly once, with the very ids
-the engine sent (the text's bytes and <|im_end|>, 257). Used by the scaling, upgrade and crash
-tests."""
+"""Agents that call a gateway with the echo engine and record every answer. At the end each answered turn must be in
+the exports exactly once, with the ids that the engine sent (the text's bytes and <|im_end|>, 257). For the tests of
+scaling, upgrades and crashes."""
 import http.client
 import json
 import random
@@ -10,8 +9,7 @@ import time
 
 
 class Agent(threading.Thread):
-    """One session after another, some turns each. Retries what may be retried, as SDKs do; anything
-    else counts as a failure."""
+    """Makes one session after another, with some turns each. Retries like SDKs. Any other error counts as a failure."""
 
     def __init__(self, world, number):
         super().__init__(daemon=True)
@@ -40,8 +38,8 @@ class Agent(threading.Thread):
 
 class World:
     def __init__(self, port, agents=4, turns=6, patience=60.0, strict=False, keep_alive=False):
-        """strict: nothing may fail, not even with an answer that asks for a retry. keep_alive: an agent
-        stays on its connection until an answer says that it ends."""
+        """strict: no answer may be an error, even one that asks for a retry. keep_alive: an agent uses its connection
+        until an answer ends it."""
         self.port, self.turns, self.patience, self.strict = port, turns, patience, strict
         self.sessions, self.failures, self.retries, self.stopping = {}, [], 0, False
         self.keep_alive, self.kept = keep_alive, threading.local()
@@ -70,15 +68,15 @@ class World:
             r = c.getresponse()
             text = r.read()
             if self.keep_alive and not self.stopping:
-                self.kept.connection = c    # http.client connects anew if it was the last answer
+                self.kept.connection = c    # http.client opens a new connection if this one has ended
             return r.status, r.headers, text
         finally:
             if self.kept.connection is not c:
                 c.close()
 
     def request(self, method, path, body=None):
-        """Until it is answered; (status, headers, body). None when that takes too long or the answer
-        says that a retry is useless."""
+        """Sends a request until it is answered. Returns (headers, body), or None after a timeout, or if a retry is
+        useless."""
         end = time.monotonic() + self.patience
         while True:
             try:

@@ -1,4 +1,4 @@
-"""A stub engine that also answers the small questions beside its model calls: paths and what they tell."""
+"""A stub engine that also answers requests other than model calls, by path."""
 import asyncio
 import json
 
@@ -6,9 +6,9 @@ from stub_engines import StubEngine
 
 
 class AsidesEngine(StubEngine):
-    """`asides`: path -> its answer (or a function of the request's body), bytes as they are; `asked`: what came,
-    as (path, body); `aside_delay`: of each; `aside_held`: an event that each waits for, or None; `most_asides`: how many it had
-    at once."""
+    """`asides`: path -> answer, or a function of the request's body; bytes are sent unchanged. `asked`: the requests
+    as (path, body). `aside_delay`: seconds before each answer. `aside_held`: an event that each answer waits for, or
+    None. `most_asides`: the largest number of such requests at once."""
 
     def __init__(self, *args, asides=None, **more):
         super().__init__(*args, **more)
@@ -20,13 +20,13 @@ class AsidesEngine(StubEngine):
         head = await reader.readuntil(b"\r\n\r\n")
         path = head.decode("latin1").split()[1].split("?")[0]
         if path not in self.asides:
-            reader._buffer[:0] = head   # not for us: as if nobody had looked
+            reader._buffer[:0] = head   # not one of our paths: the base class reads it
             return await super().one(reader, writer)
         lines = (x.split(":", 1) for x in head.decode("latin1").split("\r\n")[1:] if ":" in x)
         n = int(next((v for k, v in lines if k.lower() == "content-length"), 0))
         raw = await reader.readexactly(n)
         body = json.loads(raw) if raw else None
-        answer = self.asides[path]      # who sees it asked may change what it answers next
+        answer = self.asides[path]      # a test that sees the request in `asked` may replace the next answer
         self.asked.append((path, body))
         self.asides_now += 1
         self.most_asides = max(self.most_asides, self.asides_now)

@@ -1,6 +1,6 @@
-"""A stub engine with a prefix cache of limited size, as SGLang has one: blocks of tokens that requests share by their prefix,
-kept until room is needed, the least recently used first. What a request finds there costs no time; the rest is computed, one
-request after the other, as on one GPU. Requests that find no room, for all of it is in use, wait."""
+"""A stub engine with a prefix cache of limited size, like SGLang's: blocks of tokens that requests share by prefix,
+evicted least recently used first. Cached tokens cost no time. Other tokens are computed one request after the other,
+as on one GPU. If all blocks are in use, requests wait."""
 import asyncio
 import collections
 
@@ -10,16 +10,16 @@ BLOCK = 16
 
 
 class CachingEngine(AsidesEngine):
-    """`capacity`: of the cache, in tokens; `prefill_s`, `decode_s`: time of a token. `computed`, `recomputed`: prompt tokens that
-    were not in the cache, and those of them that had been there before; `evicted`: of what was thrown out; `waited`: requests
-    that found all in use."""
+    """`capacity`: size of the cache in tokens. `prefill_s`, `decode_s`: time for a token. `computed`: prompt tokens
+    that were not in the cache. `recomputed`: those of them that had been in the cache before. `evicted`: evicted
+    blocks. `waited`: requests that found all blocks in use."""
 
     def __init__(self, capacity, prefill_s=0.0, decode_s=0.0, metrics=True, info=None, **more):
         super().__init__("sglang", info=info or {"max_total_num_tokens": capacity, "context_length": 65536}, **more)
         if metrics:
             self.asides["/metrics"] = lambda _: self.told()
         self.capacity, self.prefill_s, self.decode_s = capacity, prefill_s, decode_s
-        self.blocks = collections.OrderedDict()     # key -> requests that use it; least recently used first
+        self.blocks = collections.OrderedDict()     # key -> number of requests that use it; least recently used first
         self.seen = set()
         self.computed = self.recomputed = self.evicted = self.waited = self.others = 0
         self.gpu, self.freed = asyncio.Lock(), asyncio.Condition()
@@ -38,7 +38,7 @@ class CachingEngine(AsidesEngine):
         return out
 
     def make_room(self, more):
-        """Whether so many further blocks fit, after the oldest that nobody uses are thrown out."""
+        """Evicts the oldest unused blocks for `more` new ones. Returns false if they do not fit."""
         most = self.capacity // BLOCK
         idle = [k for k, n in self.blocks.items() if n == 0][:max(len(self.blocks) + more - most, 0)]
         if len(self.blocks) - len(idle) + more > most:
@@ -65,7 +65,7 @@ class CachingEngine(AsidesEngine):
         async with self.freed:
             while True:
                 known = next((i for i, k in enumerate(keys) if k not in self.blocks), len(keys))
-                self.hold(keys[:known])             # not to be thrown out for the rest
+                self.hold(keys[:known])             # these must not be evicted for the rest
                 if self.make_room(len(whole) - known):
                     break
                 self.give_back(keys[:known])

@@ -1,7 +1,6 @@
-"""Fixtures of the black-box tests, and the hygiene that runs after every one of them:
-every gateway was stopped or is stopped now; then no process of it lives, its port is free, its log
-holds no error line the test did not announce (Gateway.allow), no sanitizer text, and this process
-has as many descriptors as before."""
+"""Fixtures of the black-box tests, and the checks after each of them. Every gateway is stopped. Then none of its
+processes may live, its port must be free, and its log must have no sanitizer report and no error line that the test
+did not announce (Gateway.allow). This process must have as many descriptors as before."""
 import collections
 import gc
 import os
@@ -17,7 +16,7 @@ from stub_engines import StubEngine
 
 
 def pytest_configure(config):
-    # an assertion that fails in a test's thread fails the test
+    # an assertion that fails in a thread fails its test
     config.addinivalue_line("filterwarnings", "error::pytest.PytestUnhandledThreadExceptionWarning")
     config.addinivalue_line("markers", "alone: loads the machine; scripts/test runs it beside no other")
 
@@ -28,7 +27,7 @@ def pytest_addoption(parser):
 
 
 def keep_some(config, items, n, group_of):
-    """Deselects all but n items of each group: the first, and others at the same distance from each other."""
+    """Deselects all but n items of each group: keeps the first, and others at equal distances."""
     groups = collections.defaultdict(list)
     for item in items:
         groups[group_of(item)].append(item)
@@ -37,9 +36,10 @@ def keep_some(config, items, n, group_of):
     items[:] = [item for item in items if item in kept]
 
 
-@pytest.hookimpl(trylast=True)   # after -m
+@pytest.hookimpl(trylast=True)   # runs after -m
 def pytest_collection_modifyitems(config, items):
-    """The longest files first, also under ASan: none is left alone at the end of a run side by side."""
+    """Sorts the longest files first, so that parallel processes end at about the same time. Applies --cases and
+    --per-file."""
     if config.getoption("--cases"):
         keep_some(config, items, config.getoption("--cases"), lambda item: item.nodeid.split("[")[0])
     if config.getoption("--per-file"):
@@ -54,21 +54,21 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_collection():
-    """Nothing of it is garbage, and every process collects all tests."""
+    """Collects without the garbage collector: collecting makes no garbage, and every process collects all tests."""
     gc.disable()
     yield
     gc.enable()
 
 
 def pytest_collection_finish():
-    """The collection's own objects live to the end: the garbage of a test is sought without a walk through them all."""
+    """Freezes the collection's objects, which live to the end, so that the garbage collector ignores them."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture
 def start():
-    """start(workers=2, ...) -> a serving Gateway."""
+    """start(workers=2, ...) returns a serving Gateway."""
     def make(**settings):
         return g.Gateway(**settings).start()
     if not g.BINARY.exists():
@@ -78,7 +78,7 @@ def start():
 
 @pytest.fixture
 def stub():
-    """The same with children that only answer (supervisor_stub.c); not started yet."""
+    """stub(workers=2, ...) returns a Gateway whose children only answer (supervisor_stub.c). It is not started."""
     def make(**settings):
         return g.Gateway(binary=g.STUB, **settings)
     if not g.STUB.exists():
@@ -88,7 +88,7 @@ def stub():
 
 @pytest.fixture
 def engine():
-    """engine("a", ...) -> a running stub that answers everything; stub=... makes it."""
+    """engine("a", ...) returns a running stub that answers everything. stub=: its class."""
     running = []
 
     def make(*args, stub=StubEngine, **options):
@@ -104,7 +104,7 @@ def engine():
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """small_disk("4m") -> a folder that is a file system of its own, of that size; a skip where none can be mounted."""
+    """small_disk("4m") returns a folder that is a file system of that size. Skips the test if none can be mounted."""
     disk = tmp_path / "disk"
     disk.mkdir()
 
@@ -120,7 +120,7 @@ def small_disk(tmp_path):
 
 @pytest.fixture
 def vision(start, tmp_path):
-    """vision(**settings) -> engine and gateway of a model that takes images; vision.engines: all so far."""
+    """vision(**settings) returns engine and gateway of a model that takes images. vision.engines lists all engines."""
     engines = []
 
     def make(kind="sglang", stub=None, processor=kit.PROCESSOR, made_by=kit.VisionStub, **settings):
@@ -149,10 +149,10 @@ def shared():
 
 
 class Kept:
-    """Gateways that the tests of a file share: those who ask for the same settings get the same one. For tests that only read, are
-    refused, or use sessions of their own."""
+    """Gateways that the tests of a file share: equal settings return the same gateway. For tests that only read, that
+    are refused, or that use sessions of their own."""
 
-    open = 0    # gateways of this process: their connections come and go during tests of the file that do not use them
+    open = 0    # number of shared gateways of this process, whose connections open and close during other tests of the file
 
     def __init__(self):
         self.made = {}      # settings -> (engine or None, gateway)
@@ -162,7 +162,7 @@ class Kept:
         if key not in self.made:
             engine = StubEngine(kind).__enter__() if kind else None
             gateway = g.Gateway(**settings, **({"engine": engine.setting} if engine else {}))
-            g.Gateway.everybody.remove(gateway)     # it outlives the test
+            g.Gateway.everybody.remove(gateway)     # the gateway outlives the test
             self.made[key] = engine, gateway
             Kept.open += 1
             gateway.start()
@@ -173,7 +173,7 @@ class Kept:
         return self._get(None, settings)[1]
 
     def pair(self, kind, **settings):
-        """(engine, gateway): a stub engine of that kind that has been asked nothing yet."""
+        """Returns (engine, gateway): a stub engine of that kind, without requests and plan."""
         engine, gateway = self._get(kind, settings)
         engine.plan.clear()
         engine.requests.clear()
@@ -181,7 +181,7 @@ class Kept:
         return engine, gateway
 
     def faults(self):
-        """After each test: error lines that it did not announce."""
+        """Returns error lines that the last test did not announce."""
         found = []
         for _, gateway in self.made.values():
             found += [f"log: {line}" for line in gateway.unasked_errors()]
@@ -189,12 +189,12 @@ class Kept:
         return found
 
     def end(self):
-        """After the last test: all that check() finds."""
+        """Ends all gateways after the last test. Returns all faults that check() finds."""
         found = []
         for engine, gateway in self.made.values():
             try:
                 own = check(gateway)
-            except Exception as e:  # a stuck gateway must not keep the others from being ended
+            except Exception as e:  # a stuck gateway must not prevent the end of the others
                 own = [f"{type(e).__name__}: {e}"]
             found += own
             if own:
@@ -218,7 +218,8 @@ def kept_of_file():
 
 @pytest.fixture
 def kept(kept_of_file):
-    """kept.gateway(workers=1, ...), kept.pair("sglang", workers=1, ...): as start(), for all tests of the file that ask for the same."""
+    """kept.gateway(workers=1, ...), kept.pair("sglang", workers=1, ...): like start(), but tests of the file with
+    equal settings share the gateway."""
     if not g.BINARY.exists():
         pytest.skip(f"{g.BINARY} is not built")
     yield kept_of_file
@@ -241,7 +242,7 @@ def is_free(port):
 
 
 def check(gateway):
-    """All that is wrong with one gateway at the end of a test."""
+    """Stops one gateway at the end of a test. Returns everything that is wrong with it."""
     faults = []
     if gateway.process is None:
         return faults
@@ -255,7 +256,7 @@ def check(gateway):
         faults.append(f"processes left: {gateway.leftovers()}")
         for pid in gateway.leftovers():
             os.kill(pid, signal.SIGKILL)
-    try:  # a killed process gives its memory back before its sockets: it has no name then, but its port
+    try:  # the kernel frees the memory of a killed process before its sockets, so its port may still be in use
         g.wait_until(lambda: is_free(gateway.port), 10, "the port is free")
     except AssertionError:
         faults.append(f"port {gateway.port} is still taken")
@@ -272,17 +273,17 @@ def hygiene(request):
     for gateway in g.Gateway.everybody:
         try:
             faults += check(gateway)
-        except Exception as e:  # a stuck gateway must not keep the others from being ended
+        except Exception as e:  # a stuck gateway must not prevent the end of the others
             faults.append(f"{type(e).__name__}: {e}")
         if faults:
             print(f"--- log of {gateway.port} ---\n{gateway.log()[-6000:] if gateway.process else ''}")
         gateway.destroy()
     g.release_ports()
     if getattr(request.module, "KEEPS_CONNECTIONS", False) or "kept" in request.fixturenames or Kept.open:
-        before = 1 << 20  # fake servers or gateways of the file hold connections; kept_of_file counts at its end
+        before = 1 << 20  # fake servers or gateways of the file have connections; kept_of_file counts at its end
     if descriptors() > before:
-        gc.collect()  # sockets that nothing but a ring of objects holds
-    try:  # threads of the test may still be closing theirs
+        gc.collect()  # frees sockets in reference cycles
+    try:  # threads of the test may still be closing their descriptors
         g.wait_until(lambda: descriptors() <= before, 3, "descriptors are back")
     except AssertionError:
         faults.append(f"the test leaks {descriptors() - before} descriptors")

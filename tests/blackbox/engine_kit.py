@@ -1,4 +1,4 @@
-"""Driver: an engine pool in a process of its own (engine_driver.c), told what to do line by line."""
+"""Driver: an engine pool in a separate process (engine_driver.c), which receives orders as lines."""
 import json
 import queue
 import subprocess
@@ -58,7 +58,7 @@ class Driver:
         return self.next_id
 
     def event(self, *names, id=None, timeout=15):
-        """The next event of one of these names (and of this call); others are kept for later."""
+        """Returns the next event with one of these names (and of this call). Other events are kept for later."""
         end = time.monotonic() + timeout
         for e in self.kept:
             if e["event"] in names and id in (None, e.get("id")):
@@ -75,7 +75,7 @@ class Driver:
             self.kept.append(e)
 
     def end(self, id, timeout=15):
-        """How the call ended, with all its deltas."""
+        """Waits for the end of the call. Returns the event with all its deltas."""
         e = self.event("done", "failed", id=id, timeout=timeout)
         e["deltas"] = [d for d in self.kept if d["event"] == "delta" and d["id"] == id]
         self.kept = [d for d in self.kept if d not in e["deltas"]]

@@ -1,6 +1,6 @@
-"""Readers of every export format, written from the formats' descriptions (safetensors: u64 length,
-JSON header, tiled data; msgpack: the public specification; the trainers' layouts), and compare_all,
-which reads a session in every format and compares it with its native JSON."""
+"""Readers of every export format, written from the formats' descriptions (safetensors: u64 length, JSON header, tiled
+data; msgpack: the public specification; the trainers' layouts). compare_all reads a session in every format and
+compares it with its native JSON."""
 import base64
 import json
 import math
@@ -124,7 +124,7 @@ def check_native(t):
 
 
 def experts_of(t):
-    """(rows, layers, topk), and the numbers in order; None without."""
+    """Returns the shape (rows, layers, topk) and the numbers in order, or None without experts."""
     if t["routed_experts"] is None:
         return None
     raw = t["routed_experts"]
@@ -140,7 +140,7 @@ def experts_of(t):
 # --- every format against the native one ---
 
 def compare_all(get):
-    """get(format) -> the bytes of that format; all hold the same trajectories."""
+    """Compares all formats. get(format) returns the bytes of a format; all must have the same trajectories."""
     whole = json.loads(get("json"))
     ts = whole["trajectories"]
     for i, t in enumerate(ts):
@@ -346,7 +346,7 @@ def compare_prime_rl(ts, samples):
 
 
 def turn_of(t, turn):
-    """The ids before a turn, its own, and its logprobs."""
+    """Returns the ids before a turn, its own ids, and its logprobs."""
     p, r, lps = t["prompt_ids"], t["response_ids"], t["response_logprobs"]
     return p + r[:turn["start"]], r[turn["start"]:turn["end"]], lps and lps[turn["start"]:turn["end"]]
 
@@ -428,8 +428,8 @@ AGENT_ONLY = {"model_name", "reasoning_effort", "reasoning_content", "tool_calls
 
 
 def check_atif(document):
-    """The rules of the format's own validator: step ids from 1 without gaps, what only agents' steps may have, results of
-    calls that the step made."""
+    """Checks the rules of the format's own validator: step ids from 1 without gaps, fields that only agents' steps
+    may have, results only of calls of the same step."""
     assert document["schema_version"] == "ATIF-v1.7"
     assert document["agent"]["name"] and document["agent"]["version"] and document["steps"]
     assert [s["step_id"] for s in document["steps"]] == list(range(1, len(document["steps"]) + 1))

@@ -1,4 +1,4 @@
-"""A fleet in one test: a real store, gateways as its nodes, and nodes that the test plays itself."""
+"""A fleet in one test: a real store, gateways as its nodes, and nodes that the test simulates."""
 import contextlib
 import json
 import os
@@ -21,8 +21,9 @@ def index_of(session_id):
 
 
 class Fleet:
-    """with Fleet(tmp_path, nodes="abc", workers=1) as fleet: fleet["a"] is a Gateway with --fleet. All share keys, so that a session's
-    key is valid on every node; admin requests need AS_ADMIN. `lease` is short: a lost node is seen after it."""
+    """with Fleet(tmp_path, nodes="abc", workers=1) as fleet: fleet["a"] is a Gateway with --fleet. All nodes share
+    keys, so a session's key is valid on every node. Admin requests need AS_ADMIN. `lease` is short: a lost node is
+    noticed after it."""
 
     def __init__(self, folder, nodes="abc", lease="2s", server=None, name="test", start=True, **settings):
         self.folder, self.name, self.lease, self.starts = folder, name, lease, start
@@ -35,7 +36,7 @@ class Fleet:
             self.add(node)
 
     def add(self, node, **settings):
-        """One more node, not started."""
+        """Adds a node without starting it."""
         self.nodes[node] = g.Gateway(**{"fleet": self.url, "fleet_node": node, "fleet_lease": self.lease, **self.keys, **self.settings,
                                         **settings})
         return self.nodes[node]
@@ -70,13 +71,13 @@ class Fleet:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
             if gateway.process and gateway.process.poll() is None:
-                gateway.stop()          # before its store
+                gateway.stop()          # stops before its store
         self.server.stop()
 
     # --- what the store has ---
 
     def entry(self, key):
-        """The fields of an entry: "node:a", "place:{0}"."""
+        """Returns the fields of an entry: "node:a", "place:{0}"."""
         flat = self.server.ask("HGETALL", f"rg:{self.name}:{key}")
         return flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2]))
 
@@ -87,7 +88,7 @@ class Fleet:
         return json.loads(self.entry(f"node:{node}")["value"])["block"]
 
     def wait_known(self):
-        """Every node can send a request to every node: it answers for an id that the owner does not know."""
+        """Waits until every node can reach every node: each answers 404 for an unknown id of each owner."""
         for gateway in self:
             for node in self.nodes:
                 path = f"/sessions/w{NODE_PLACES * self.block(node)}-{'0' * 32}"
@@ -96,13 +97,13 @@ class Fleet:
     # --- requests ---
 
     def create(self, node, **body):
-        """A session that this node makes."""
+        """Creates a session at this node."""
         answer = self[node].post("/sessions", body, headers=AS_ADMIN)
         assert answer.status == 200, answer.text
         return answer.json()
 
     def chat(self, node, session, text, **more):
-        """A call that comes to this node; the answer."""
+        """Sends a call to this node. Returns the answer."""
         return self[node].post(f"/sessions/{session['session_id']}/v1/chat/completions",
                                {"model": "m", "messages": [{"role": "user", "content": text}], "max_tokens": 8, **more},
                                headers={"x-api-key": session["api_key"]}, timeout=60)
@@ -110,7 +111,7 @@ class Fleet:
     # --- faults ---
 
     def lose(self, node):
-        """Its whole process tree and its disk are gone."""
+        """Kills the node's process tree and removes its disk."""
         self[node].kill()
         self[node].destroy()
 
@@ -124,8 +125,8 @@ class Fleet:
 
 
 class PlayedNode(Worker):
-    """A node that the test plays: its entries and beats by the gateway's own functions, its requests recorded (router_kit.Worker).
-    It owns the places that it has claimed."""
+    """A node that the test simulates: the gateway's own functions write its entries and beats, and its requests are
+    recorded (router_kit.Worker). It owns the places that it has claimed."""
 
     def __init__(self, fleet, name, block, beat_s=0.3):
         self.path, self.index = "", block
@@ -154,7 +155,8 @@ class PlayedNode(Worker):
             self.ask("renew", node=self.name, places=[[index, epoch, True] for index, epoch in self.places.items()])
 
     def claim(self, index):
-        """Takes a place: its own block's, one without an owner, or one whose owner's beat stands still."""
+        """Claims a place: of its own block, without an owner, or of an owner whose beat does not advance. Returns the
+        epoch."""
         beat = int(self.fleet.entry(f"place:{{{index}}}").get("beat", 0))
         answer = self.ask("claim", place=index, block=self.block, me=self.name, beat=beat, known=0)
         assert answer["verdict"] == "done", answer
@@ -172,7 +174,7 @@ class PlayedNode(Worker):
         assert answer["verdict"] == "done", answer
 
     def misdirect(self, conn, _):
-        """A handler: this node does not own the place."""
+        """A handler that answers 421: this node does not own the place."""
         conn.sendall(b"HTTP/1.1 421 Misdirected Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 
     def __enter__(self):

@@ -1,5 +1,5 @@
-"""A rollgate process tree as the tests see it: start, signals, requests, log, processes,
-descriptors, memory. Which build is tested: RG_BUILD (default build/dev; build/asan ...)."""
+"""Runs a rollgate process tree for tests: start, signals, requests, log, processes, descriptors, memory. RG_BUILD
+names the tested build (default build/dev; build/asan ...)."""
 import fcntl
 import json
 import mmap
@@ -18,7 +18,7 @@ import http.client
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path += [str(p) for p in Path(__file__).resolve().parent.iterdir() if p.is_dir()]     # tests use helpers of other tests
+sys.path += [str(p) for p in Path(__file__).resolve().parent.iterdir() if p.is_dir()]     # tests import helpers of other folders
 BUILD = ROOT / os.environ.get("RG_BUILD", "build/dev")
 SHARED = ROOT.parent / "shared"
 MODELS = ROOT / "tests/data/models"
@@ -27,12 +27,12 @@ STUB = BUILD / "tests/blackbox/supervisor_stub"
 SANITIZER = re.compile(r"AddressSanitizer|ThreadSanitizer|LeakSanitizer|UndefinedBehaviorSanitizer|runtime error:")
 
 _locks = []
-_random = random.Random()   # not the one that tests seed
+_random = random.Random()   # separate from the generator that tests seed
 
 
 def ports_to_choose():
-    """Ports that the kernel gives nobody by itself: what a test has chosen but not opened yet
-    cannot become another's outgoing or unnamed port."""
+    """Returns the ports outside of the kernel's ephemeral range. A test's port that is chosen but not open yet cannot
+    become another process's outgoing or unnamed port."""
     low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     return [p for p in range(10000, 65536) if not low <= p <= high] or range(10000, 65536)
 
@@ -41,8 +41,8 @@ _ports = ports_to_choose()
 
 
 def free_port():
-    """A port that no other test of any run takes: bound once to see that it is free, then locked
-    by name until the test ends."""
+    """Returns a port that no other test uses. Binds it once to check that it is free, then locks its name until the
+    test ends."""
     while True:
         port = _random.choice(_ports)
         lock = open(f"{tempfile.gettempdir()}/rollgate-test-port-{port}", "w")
@@ -67,11 +67,12 @@ def release_ports():
         lock.close()
 
 
-PATIENCE = 4  # a loaded machine may be so many times slower than one at rest; a test that passes never waits so long
+PATIENCE = 4  # a loaded machine may be slower than an idle one by this factor; only failing tests wait that long
 
 
 def wait_until(condition, timeout=20.0, what="condition"):
-    """Polls until the condition is true, soon at first; its value. Fails with `what` after PATIENCE times the timeout."""
+    """Polls the condition, with short pauses at first, and returns its first true value. Fails with `what` after
+    PATIENCE times the timeout."""
     end = time.monotonic() + PATIENCE * timeout
     gap = 0.002
     while True:
@@ -85,7 +86,7 @@ def wait_until(condition, timeout=20.0, what="condition"):
 
 
 def stays(condition, seconds, why):
-    """Proves an absence: the condition holds all the while. `why` says why that long is enough."""
+    """Checks that the condition stays true for `seconds`. `why` states why that time is enough."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         assert condition(), f"it did not stay so for {seconds} s: {why}"
@@ -93,14 +94,15 @@ def stays(condition, seconds, why):
 
 
 def pause(seconds, why):
-    """Time that must pass by itself: a client's pace, a deadline that runs out, a moment that nothing tells. `why` says
-    which. What can be seen is waited for instead: wait_until, stays."""
+    """Waits for time that no condition can replace: a client's pace, a deadline, a moment without an event. `why`
+    names it. Use wait_until or stays for everything that can be observed."""
     assert why
     time.sleep(seconds)
 
 
 def fresh_memory():
-    """Seconds of a processor that 4 MiB of pages take here when they are touched for the first time: in a virtual machine, milliseconds."""
+    """Returns the processor seconds for the first access to 4 MiB of pages. In a virtual machine these are
+    milliseconds."""
     with mmap.mmap(-1, 4 << 20) as m:
         begin = time.thread_time()
         for at in range(0, len(m), mmap.PAGESIZE):
@@ -109,7 +111,7 @@ def fresh_memory():
 
 
 def in_parallel(fn, items):
-    """fn of every item, each in a thread of its own: item -> what it returned."""
+    """Calls fn with every item, each in its own thread. Returns item -> result."""
     got, errors = {}, []
 
     def one(i):
@@ -127,7 +129,7 @@ def in_parallel(fn, items):
 
 
 def children_of(pid):
-    """All living descendants of a process, from /proc."""
+    """Returns the pids of all living descendants of a process, from /proc."""
     parents = {}
     for name in os.listdir("/proc"):
         if name[0] in "123456789":
@@ -160,8 +162,8 @@ def alive(pid):
 
 
 def birth(pid):
-    """When the process began, in ticks since the boot: tells it from a later one of the same number.
-    None: there is none."""
+    """Returns the start of the process in ticks since the boot, which identifies it if its pid is reused. None: no
+    such process."""
     try:
         return open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[19]
     except OSError:
@@ -181,8 +183,8 @@ class Answer:
 
 
 class Gateway:
-    """One gateway. Arguments are settings by name (workers=2, engine="builtin:echo", a list for a
-    repeatable one, True for a switch); start() waits until it serves unless told not to."""
+    """One gateway. Arguments are settings by name: workers=2, engine="builtin:echo", a list for a repeatable one,
+    True for a switch. start() waits until it serves, unless wait=False."""
 
     everybody = []
 
@@ -199,9 +201,9 @@ class Gateway:
         self.log_path = f"{self.folder}/log"
         self.process = None
         self.log_start = 0
-        self.allowed = []       # patterns of error lines that the test provokes
-        self.checked = 0        # characters of the log that unasked_errors() has seen: tests of a file that share a gateway
-        self.seen = {}          # every pid that ever belonged to it: its birth
+        self.allowed = []       # patterns of error lines that the test causes
+        self.checked = 0        # characters of the log that unasked_errors() has seen, for tests of a file that share a gateway
+        self.seen = {}          # pid -> birth of every process that ever belonged to it
         Gateway.everybody.append(self)
 
     # --- life ---
@@ -218,7 +220,7 @@ class Gateway:
 
     def start(self, wait=True, **popen):
         with open(self.log_path, "ab") as log:
-            self.log_start = log.tell()     # a second start of the same gateway
+            self.log_start = log.tell()     # a later start of the same gateway continues the file
             self.process = subprocess.Popen(self.arguments(), stderr=log, stdout=log,
                                             stdin=subprocess.DEVNULL, env=self.env, **popen)
         self.remember(self.process.pid)
@@ -239,7 +241,7 @@ class Gateway:
         self.process.send_signal(signo)
 
     def stop(self, timeout=30):
-        """Drains it; the exit status."""
+        """Drains the gateway. Returns its exit status."""
         if self.process and self.process.poll() is None:
             self.family()
             self.signal(signal.SIGTERM)
@@ -269,18 +271,18 @@ class Gateway:
         self.seen[pid] = birth(pid)
 
     def leftovers(self):
-        """Processes that were seen and live, numbers that others have got since left aside."""
+        """Returns the living processes of the gateway. Reused pids do not count."""
         return [p for p, born in self.seen.items() if born and alive(p) and birth(p) == born]
 
     def family(self):
-        """The living processes, the supervisor first."""
+        """Returns the living processes, with the supervisor first."""
         pids = [self.process.pid] + children_of(self.process.pid) if self.process else []
         for pid in pids:
             self.remember(pid)
         return [p for p in pids if alive(p)]
 
     def child(self, name):
-        """The pid of "worker-0", "router-1" ... as last reported."""
+        """Returns the last reported pid of "worker-0", "router-1" ...; None: not reported."""
         found = re.findall(rf"process serves process={re.escape(name)} ready_pid=(\d+)", self.log())
         return int(found[-1]) if found else None
 
@@ -288,7 +290,7 @@ class Gateway:
         return len(os.listdir(f"/proc/{pid}/fd"))
 
     def resident(self, pid):
-        """Resident bytes."""
+        """Returns the resident memory of a process in bytes."""
         return int(open(f"/proc/{pid}/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     # --- log ---
@@ -304,8 +306,8 @@ class Gateway:
         wait_until(lambda: self.has_line(pattern), timeout, f"log line /{pattern}/")
 
     def unasked_errors(self):
-        """Error lines that the test did not announce with allow(), and what a sanitizer says,
-        which only a pattern that names the sanitizer's words excuses."""
+        """Returns error lines that the test did not announce with allow(), and reports of sanitizers. Only a pattern
+        with a sanitizer's words excuses such a report."""
         faults = []
         for line in self.log()[self.checked:].split("\n"):
             sanitizer = SANITIZER.search(line)
@@ -329,7 +331,7 @@ class Gateway:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE * timeout)
 
     def request(self, method, path, body=None, headers=None, timeout=30):
-        """One request on its own connection; body may be bytes or a value to send as JSON."""
+        """Sends one request on its own connection. body: bytes, or a value that is sent as JSON."""
         headers = dict(headers or {})
         if body is not None and not isinstance(body, (bytes, str)):
             body = json.dumps(body)
@@ -349,7 +351,7 @@ class Gateway:
         return self.request("POST", path, {} if body is None else body, **more)
 
     def metrics(self):
-        """name{labels} -> value."""
+        """Returns /metrics as name{labels} -> value."""
         out = {}
         for line in self.get("/metrics").text.split("\n"):
             if line and not line.startswith("#"):
@@ -358,7 +360,7 @@ class Gateway:
         return out
 
     def settled(self, name):
-        """A gauge that a worker publishes once a second, once it has been the same for more than two of them."""
+        """Returns a gauge that a worker publishes once a second, when it was unchanged for more than two seconds."""
         seen = [self.metrics()[name], time.monotonic()]
 
         def stands():
@@ -370,7 +372,8 @@ class Gateway:
         return seen[0]
 
     def ask_while_held(self, worker, asked):
-        """Of method, path and body each. All are with the worker, in this order, before it sees any; the answers."""
+        """Sends requests of (method, path, body) while the worker is stopped, so that all arrive in this order before
+        it reads any. Returns the answers."""
         name, answers, threads = 'rollgate_relayed_bytes_total{direction="to_worker"}', {}, []
 
         def ask(n):
@@ -389,7 +392,7 @@ class Gateway:
         return [answers[n] for n in sorted(answers)]
 
     def chat(self, session, text, **more):
-        """One non-streaming call on a session (its JSON from POST /sessions)."""
+        """Makes one non-streaming call on a session (the JSON of POST /sessions)."""
         messages = text if isinstance(text, list) else [{"role": "user", "content": text}]
         return self.post(f"/sessions/{session['session_id']}/v1/chat/completions",
                          {"model": "m", "messages": messages, **more})

@@ -136,7 +136,7 @@ class Grammar:
             yield from self.names_in(part)
 
     def refuse_left_recursion(self):
-        """Engines go round in circles on a rule that may begin with itself."""
+        """Refuses rules that may begin with themselves, on which engines loop."""
         empty = set()
 
         def nullable(node):

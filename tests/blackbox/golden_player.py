@@ -20,7 +20,7 @@ TEXT_OF = {v: k for k, v in SPECIALS.items()}
 SPLIT = re.compile("(" + "|".join(re.escape(s) for s in SPECIALS) + ")")
 OPTIONS = ("history", "rollback_last_assistant", "prompt_length", "response_length", "message_matcher", "idempotent_retry",
            "timeline_compare_level", "ignore_tools", "sampling_params")
-WIDE = 1 << 26      # bytes that a stream reader may hold
+WIDE = 1 << 26      # most bytes that a stream reader may hold
 ANSWERS = {200: "OK", 500: "Internal Server Error"}
 
 
@@ -46,7 +46,7 @@ def decode(ids):
 
 
 def runs(values):
-    """Run lengths: [[value, how often], ...]"""
+    """Returns run lengths: [[value, count], ...]"""
     out = []
     for v in values:
         if out and out[-1][0] == v:
@@ -59,7 +59,7 @@ def runs(values):
 # --- the engine ---
 
 def generated(event, request):
-    """An answer of SGLang's /generate as the scenario has it."""
+    """Makes the scenario's answer of SGLang's /generate."""
     ids = event["ids"] if "ids" in event else encode(event["text"])
     reason = {"type": "length", "length": len(ids)} if event.get("finish") == "length" else {"type": "stop", "matched": ids[-1] if ids else None}
     meta = {"id": request.get("rid"), "finish_reason": reason, "prompt_tokens": len(request["input_ids"]),
@@ -105,7 +105,7 @@ class Engine:
         self.queues = {}
 
     def queue(self, session):
-        """Where a session's requests arrive: (request, future of the event that answers it)."""
+        """Returns the queue of a session's requests: (request, future of the event that answers it)."""
         return self.queues.setdefault(session, asyncio.Queue())
 
     async def generate(self, request, headers):
@@ -141,13 +141,13 @@ class Engine:
 # --- a scenario ---
 
 def verl_rows(data):
-    """The columns that are no tensors, a row for each trajectory."""
+    """Returns the columns without tensors, a row for each trajectory."""
     header = json.loads(data[8:8 + int.from_bytes(data[:8], "little")])
     return json.loads(header["__metadata__"]["rows"])
 
 
 async def http(where, method, path, body=None):
-    """(status, value)"""
+    """Sends a request. Returns (status, value)."""
     host, port = where.url.split("//")[1].rstrip("/").split(":")
     reader, writer = await asyncio.open_connection(host, int(port), limit=WIDE)
     data = b"" if body is None else json.dumps(body).encode()
@@ -167,7 +167,7 @@ async def http(where, method, path, body=None):
 
 
 class Play:
-    """One scenario on a session of its own."""
+    """Plays one scenario on its own session."""
 
     def __init__(self, where, engine, scenario):
         self.where, self.scenario, self.expect = where, scenario, scenario["expect"]
@@ -184,7 +184,7 @@ class Play:
         return await http(self.where, method, self.path + path, body)
 
     async def chat(self, event):
-        """Until the engine has the request, or there is an answer without it."""
+        """Waits until the engine has the request, or it is answered without the engine."""
         c = event["call"]
         body = {"model": "m", "messages": event["messages"], **event.get("sampling", {})}
         if event.get("tools"):
@@ -311,7 +311,7 @@ class Play:
         self.same("call after finalize", status, 410)
 
     async def run(self):
-        """What does not hold."""
+        """Returns the failed expectations."""
         options = {k: self.scenario["session"][k] for k in OPTIONS if k in self.scenario["session"]}
         status, session = await self.ask("POST", "/sessions", options)
         assert status == 200, f"POST /sessions: {status} {session}"
@@ -361,7 +361,7 @@ async def main():
             print("    " + line)
     print(f"{len(results) - len(failed)} passed, {len(failed)} failed")
     sys.stdout.flush()
-    os._exit(1 if failed or not results else 0)  # the gateway's connections are left as they are
+    os._exit(1 if failed or not results else 0)  # the gateway's connections are left open
 
 
 if __name__ == "__main__":

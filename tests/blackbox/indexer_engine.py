@@ -1,6 +1,6 @@
-"""Stub of a SGLang that was started with --enable-return-indexer-topk: whole answers and last events of streams tell, of every token
-that was forwarded, which earlier positions each layer's indexer chose, from the first token on. No field says from where; a server
-of before the flag ignores the request's."""
+"""A stub of SGLang with --enable-return-indexer-topk. Whole answers and last events of streams report, for every
+forwarded token, which earlier positions each layer's indexer chose, from the first token on. No field says where the
+rows begin. A server without the flag ignores the request's field."""
 import base64
 import struct
 
@@ -8,15 +8,15 @@ from stub_engines import StubEngine
 
 
 class IndexerEngine(StubEngine):
-    """layers, k: the shape of a row. told: whether the answer says how many layers (SGLang since May 2026). old: it knows no such
-    field. bend: what becomes of the bytes."""
+    """layers, k: the shape of a row. told: the answer has the number of layers (SGLang since May 2026). old: the
+    field is unknown. bend: a function that changes the bytes."""
 
     def __init__(self, *args, layers=3, k=4, told=True, old=False, **more):
         super().__init__(*args, **more)
         self.layers, self.k, self.told, self.old = layers, k, told, old
 
     def row(self, ids, p):
-        """The newest positions, differently by layer and by the id there; -1 where there are fewer than k."""
+        """Returns the newest positions, which differ by layer and by the id there; -1 if there are fewer than k."""
         return [(ids[p] + p - j) % (p + 1) if j <= p else -1 for layer in range(self.layers) for j in range(layer, layer + self.k)]
 
     def rows(self, ids):

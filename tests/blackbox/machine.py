@@ -1,6 +1,7 @@
-"""What a virtual machine's host takes from it: figures of times that it disturbed are no figures of a program."""
+"""Measures the time that a virtual machine's host takes away. Measurements with much of it say nothing about a
+program."""
 
-STOLEN_MAX = 0.03   # of all processors' time: more disturbs
+STOLEN_MAX = 0.03   # largest share of all processors' time in a valid measurement
 
 
 def ticks():
@@ -10,7 +11,8 @@ def ticks():
 
 
 class Stolen:
-    """The share of all processors' time that the host has taken since this was made, while somebody here could have run."""
+    """The share of all processors' time that the host has taken since this object was made, while a process could
+    have run."""
 
     def __init__(self):
         self.before = ticks()

@@ -1,15 +1,15 @@
-"""Stub engines that tell sampling supports as the newest SGLang and vLLM do, or ignore the field as old ones.
+"""Stub engines that report sampling supports like the newest SGLang and vLLM, or ignore the field like old ones.
 
-Keys of a plan's entry besides those of stub_engines: support, the rows (default: by formula; None: the field is
-missing), and support_logprobs."""
+Additional keys of a plan's entry: support, the rows (default: by formula; None: the field is missing), and
+support_logprobs."""
 import math
 
 from stub_engines import StubEngine
 
 
 class OddsEngine(StubEngine):
-    """masks: "mask", "logprobs" (vLLM as started with --return-sampling-mask, and -logprobs) or None (an old SGLang,
-    vLLM by default). A SGLang tells who asks: in the mode asked for, or "selected" from one that knows no modes."""
+    """masks: "mask", "logprobs" (vLLM with --return-sampling-mask, and -logprobs) or None (an old SGLang, vLLM by
+    default). SGLang reports only on request: in the requested mode, or as "selected" if it knows no modes."""
 
     def __init__(self, *args, masks="logprobs", **more):
         super().__init__(*args, **more)
@@ -17,7 +17,7 @@ class OddsEngine(StubEngine):
 
     @staticmethod
     def support(plan, ids):
-        """Of each token the ids that it was sampled from and their logprobs, which sum up to 1."""
+        """Returns the ids that each token was sampled from, and their logprobs, whose probabilities sum to 1."""
         rows = plan.get("support", [[t, t + 1, *range(j)] for j, t in enumerate(ids)])
         lps = plan.get("support_logprobs")
         return rows, lps or [[math.log((a + 1) / (len(r) * (len(r) + 1) / 2)) for a in range(len(r))] for r in rows or []]

@@ -1,5 +1,6 @@
-"""A collector of OTLP/HTTP traces for tests: it takes JSON and refuses whatever the protobuf definition of an
-ExportTraceServiceRequest (opentelemetry-proto 1.x) has not, by protobuf's JSON mapping with OTLP's ids in hexadecimal digits."""
+"""A collector of OTLP/HTTP traces for tests. It accepts JSON, and refuses fields that the protobuf definition of an
+ExportTraceServiceRequest (opentelemetry-proto 1.x) does not have, by protobuf's JSON mapping with ids in hexadecimal
+digits."""
 import json
 import re
 import threading
@@ -58,7 +59,8 @@ def check_span(s):
 
 
 def spans_of(document):
-    """The spans, each with its resource's attributes; an error for what is no ExportTraceServiceRequest."""
+    """Returns the spans, each with its resource's attributes. Raises an error if the document is not an
+    ExportTraceServiceRequest."""
     found = []
     members(document, ["resourceSpans"], ["resourceSpans"])
     for r in document["resourceSpans"]:
@@ -95,8 +97,9 @@ class Span:
 
 
 class Collector:
-    """`plan`: answers before the good ones, (status, headers, body) each. `spans`: what was taken with 200, `bodies`: as it came; `asked`: headers and
-    numbers of spans of all requests; `wrong`: what no collector would read."""
+    """`plan`: answers before the successful ones, each (status, headers, body). `spans`: spans that were accepted
+    with 200; `bodies`: their requests. `asked`: path, headers and number of spans of each valid request. `wrong`:
+    errors of invalid ones."""
 
     def __init__(self, listens=True):
         collector = self
@@ -119,7 +122,7 @@ class Collector:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler, bind_and_activate=False)
         self.server.daemon_threads = True
-        self.server.server_bind()       # the port is this one's; who asks it now is refused
+        self.server.server_bind()       # the port is reserved; until listen() connections to it are refused
         self.port = self.server.server_address[1]
         self.lock = threading.Lock()
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05})

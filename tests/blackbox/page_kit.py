@@ -1,6 +1,6 @@
-"""Pages of docs/ whose marked code blocks are run: a fence's info string is LANGUAGE MARK. `sh run` runs in the page's
-shell, in order; a `text output` block right after it is its output, where `...` is any text of a line, and a line
-`...` any lines."""
+"""Runs marked code blocks of pages in docs/. A fence's info string is LANGUAGE MARK. `sh run` blocks run in the
+page's shell, in order. A `text output` block directly after one is its output: `...` is any text within a line, and a
+line `...` any lines."""
 import os
 import re
 import subprocess
@@ -11,9 +11,9 @@ FENCE = re.compile(r"^```(\w+)(?: (\w+))?\n(.*?)^```$", re.M | re.S)
 
 
 def read_blocks(path, mark):
-    """The blocks of one mark: [text, expected output or None], in order."""
+    """Returns the blocks of one mark in order: [text, expected output or None]."""
     found, page = [], path.read_text(encoding="utf-8")
-    end = None      # of the last block, if it was of that mark
+    end = None      # end of the last block, if it had the mark
     for block in FENCE.finditer(page):
         if block[2] == "output" and end is not None and not page[end:block.start()].strip():
             found[-1][1] = block[3]
@@ -31,8 +31,8 @@ def output_matches(expected, output):
 
 
 def play_shell(blocks, home, port, programs="/usr/bin"):
-    """Runs shell blocks in one bash, in the checkout, as a reader would: with a home, a port, a build and a folder of
-    programs of the test's own. Each block must end with status 0 and print what the page says."""
+    """Runs shell blocks in one bash in the checkout, as a reader would. Home, port, build and a folder of programs
+    are the test's own. Each block must end with status 0 and print what the page says."""
     script = ["trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT"]
     for number, (text, _) in enumerate(blocks):
         script += [text, f'printf "\\n@@{number} %d\\n" $?']

@@ -1,5 +1,5 @@
-"""An executor as a trainer's Python has it, for the tests of the dispatcher: claims attempts, runs a function
-for each in a thread, renews its leases and ends them. And what a trainer does with queues."""
+"""An executor for the tests of the dispatcher: claims attempts, runs a function for each in a thread, renews its
+leases and ends them. Also the trainer's use of queues."""
 import threading
 import time
 
@@ -7,7 +7,7 @@ import gateway as g
 
 
 class Executor:
-    """runners: name -> function(gateway, attempt) that returns the body of the attempt's end."""
+    """runners: name -> function(gateway, attempt), which returns the body of the attempt's end."""
 
     def __init__(self, gateway, name, slots, runners, key=None):
         self.gateway, self.name, self.slots, self.runners = gateway, name, slots, runners
@@ -71,7 +71,7 @@ class Executor:
         try:
             try:
                 end = self.runners[attempt["runner"]](self.gateway, attempt)
-            except OSError as e:    # the gateway's process died under the agent
+            except OSError as e:    # the gateway's process died during the call
                 end = {"outcome": "infra", "reason": str(e)}
             self.end(attempt, end)
         except Exception as e:
@@ -108,7 +108,7 @@ class Executor:
 
 
 def chat(gateway, attempt, text, **more):
-    """One model call of the attempt's agent; its answer."""
+    """Makes one model call of the attempt's agent. Returns the answer."""
     session = attempt["session"]
     return gateway.post(f"/sessions/{session['session_id']}/v1/chat/completions",
                         {"messages": [{"role": "user", "content": text}], **more},
@@ -116,7 +116,7 @@ def chat(gateway, attempt, text, **more):
 
 
 def solve(reward=1.0, turns=1):
-    """A runner that talks and is scored."""
+    """Returns a runner that makes `turns` calls and gets `reward`."""
     def run(gateway, attempt):
         for turn in range(turns):
             answer = chat(gateway, attempt, f"task {attempt['input']} rollout {attempt['rollout']} turn {turn}")
@@ -127,7 +127,7 @@ def solve(reward=1.0, turns=1):
 
 
 def take_all(gateway, queue, n, timeout=60, **query):
-    """The next n groups, acknowledged."""
+    """Takes the next n groups of a queue and acknowledges them."""
     groups, end = [], time.monotonic() + timeout
     more = "".join(f"&{k}={v}" for k, v in query.items())
     while len(groups) < n:

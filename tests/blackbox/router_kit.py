@@ -1,6 +1,5 @@
-"""What the router tests share: a recording worker on a unix socket, and a router process over
-such workers. A worker keeps every byte it gets; it parses strictly, since whatever reaches it has been
-through the router."""
+"""What the router tests share: a recording worker on a Unix socket, and a router process with such workers. A worker
+stores every byte that it receives. It parses strictly, because everything that reaches it has passed the router."""
 import os
 import pathlib
 import re
@@ -19,7 +18,7 @@ ID = "w%d-0123456789abcdef0123456789abcdef"
 
 
 def route_program():
-    """`rollgate route` of the build that RG_BUILD names."""
+    """Returns the command of `rollgate route` in the build of RG_BUILD."""
     build = ROOT / os.environ.get("RG_BUILD", "build/dev")
     if not (build / "rollgate").exists():
         pytest.skip(f"{build}/rollgate is not built")
@@ -35,11 +34,11 @@ class Request:
 
 
 class Gone(Exception):
-    """The other side closed where more was due."""
+    """The other side closed the connection before the expected bytes."""
 
 
 class Reader:
-    """Buffered reads off a socket that say when it ended."""
+    """Buffered reads of a socket. Raises Gone at its end."""
 
     def __init__(self, sock):
         self.sock, self.data = sock, bytearray()
@@ -76,7 +75,7 @@ def parse_head(head):
 
 
 def read_body(reader, headers):
-    """(payload, bytes as framed)"""
+    """Reads a body. Returns (payload, bytes with their framing)."""
     names = dict(headers)
     if names.get("transfer-encoding") == "chunked":
         payload, framed = bytearray(), bytearray()
@@ -97,9 +96,9 @@ def read_body(reader, headers):
 
 
 class Worker:
-    """A recording worker. `handler(connection, request)` answers; the default says 200 and what it
-    got. `on_head(connection, first_line, headers, reader)` may take over before the body is read, by
-    returning True."""
+    """A recording worker. `handler(connection, request)` answers; the default answers 200 with the length of the
+    body. `on_head(connection, first_line, headers, reader)` may handle the request before its body is read; it
+    returns True then."""
 
     def __init__(self, path, index=0):
         self.path, self.index = str(path), index
@@ -160,7 +159,7 @@ class Worker:
         )
 
     def wait(self, test, timeout=10):
-        """Until test() holds; looked at whenever something happens here."""
+        """Waits until test() is true. Checks it after each event of this worker."""
         with self.lock:
             return self.lock.wait_for(test, timeout)
 
@@ -181,14 +180,14 @@ class Worker:
 
 
 class Router:
-    """Routers over the given upstream addresses."""
+    """Router processes with the given upstream addresses."""
 
     def __init__(self, tmp, upstreams, *flags, routers=1, descriptors=None, port=None):
         self.port = port or free_port()
         self.log_path = pathlib.Path(tmp) / f"router-{self.port}.log"
         command = route_program() + [
             "--listen", f"127.0.0.1:{self.port}", "--routers", str(routers),
-            "--state-dir", str(tmp), "--allowed-hosts", "x,y", *flags,  # as tests/data/http1 names it
+            "--state-dir", str(tmp), "--allowed-hosts", "x,y", *flags,  # names in tests/data/http1
         ]
         for upstream in upstreams:
             command += ["--upstream", upstream]
@@ -225,7 +224,7 @@ class Router:
             return read_all(sock)
 
     def metric(self, name):
-        """The sum of a metric's samples."""
+        """Returns the sum of a metric's samples."""
         text = self.get("/metrics").decode()
         return sum(float(m) for m in re.findall(rf"^{name}(?:{{[^}}]*}})? ([0-9.e+]+)$", text, re.M))
 
@@ -233,10 +232,10 @@ class Router:
         path = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
         return [int(p) for p in pathlib.Path(path).read_text().split()]
 
-    allowed = ()  # parts of error lines that the test provokes
+    allowed = ()  # texts of error lines that the test causes
 
     def stop(self, signo=signal.SIGTERM, allowed=()):
-        """Ends it and checks what a clean end looks like."""
+        """Ends the routers and checks that they end cleanly."""
         if self.process.poll() is None:
             self.process.send_signal(signo)
         status = self.process.wait(30)
@@ -259,7 +258,7 @@ def read_all(sock):
 
 
 class Client:
-    """One connection to a router that reads answers one by one."""
+    """One connection to a router, which reads answers one by one."""
 
     def __init__(self, router, timeout=10):
         self.sock = router.connect(timeout)
@@ -273,7 +272,7 @@ class Client:
         return int(first.split(" ")[1]), headers
 
     def answer(self, to_head=False):
-        """(status, headers, payload)"""
+        """Reads the next answer as (status, headers, payload)."""
         status, headers = self.head()
         if to_head or status < 200 or status in (204, 304):
             return status, headers, b""
@@ -287,7 +286,7 @@ class Client:
         return self.answer(method == "HEAD")
 
     def ended(self):
-        """Whether the router closes (and sends nothing more)."""
+        """Returns whether the router closes the connection without further bytes."""
         try:
             return not self.reader.data and self.sock.recv(1) == b""
         except ConnectionResetError:

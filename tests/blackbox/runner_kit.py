@@ -1,5 +1,5 @@
-"""`rollgate runner` as the tests see it: a runner file, the process, its log, and small agents and scorers
-in plain Python that it runs."""
+"""Runs `rollgate runner` for tests: a runner file, the process, its log, and small agents and scorers in plain
+Python."""
 import json
 import os
 import signal
@@ -8,7 +8,7 @@ import sys
 
 import gateway as g
 
-# An agent: one model call over the attempt's own URL, then what the task's input asks for.
+# An agent: makes one model call over the attempt's own URL, then does what the task's input says.
 AGENT = """
 import json, os, sys, time, urllib.request
 def chat(text):
@@ -22,7 +22,7 @@ task = json.load(open(os.environ["ROLLGATE_INPUT"]))
 
 
 class Runner:
-    """runners: the text of the file's `runners`, as a dictionary (JSON is YAML)."""
+    """runners: the `runners` of the file as a dictionary (JSON is YAML)."""
 
     def __init__(self, gateway, runners, **options):
         self.gateway = gateway
@@ -80,7 +80,7 @@ class Runner:
 
 
 def script(folder, name, text, agent=True):
-    """argv of a Python script."""
+    """Writes a Python script. Returns the command line that runs it."""
     path = f"{folder}/{name}.py"
     with open(path, "w") as f:
         f.write((AGENT if agent else "") + text)
@@ -88,7 +88,7 @@ def script(folder, name, text, agent=True):
 
 
 def processes_with(word):
-    """Living processes whose command line holds the word."""
+    """Returns the living processes whose command line contains the word."""
     found = []
     for pid in os.listdir("/proc"):
         if pid.isdigit() and int(pid) != os.getpid():

@@ -1,18 +1,18 @@
-"""A stub engine that scores prompts, as SGLang (prompt logprobs of /generate) and vLLM (prompt_logprobs of both of its
-routes) do today."""
+"""A stub engine that scores prompts like SGLang (prompt logprobs of /generate) and vLLM (prompt_logprobs of both
+routes)."""
 from stub_engines import StubEngine
 
 
 class ScoringEngine(StubEngine):
-    """Keys of a plan's entry besides those of stub_engines: scores, a function of the list of positions, which returns
-    another: [id, logprob, [(id, logprob) ...]] each."""
+    """Additional key of a plan's entry: scores, a function of the list of positions, which returns a changed list. A
+    position is [id, logprob, [(id, logprob) ...]]."""
 
     @staticmethod
     def value(i, token):
         return -(1 + (i * 7 + token) % 50) / 16
 
     def positions(self, ids, k):
-        """The sampled id is among the best where its position is odd."""
+        """Makes the positions. At odd positions the sampled id is among the best."""
         out = []
         for i, t in enumerate(ids):
             own = self.value(i, t)
@@ -46,5 +46,5 @@ class ScoringEngine(StubEngine):
 
     @property
     def scored(self):
-        """The prompts that it scored."""
+        """The prompts that were scored."""
         return [r["body"].get("input_ids") or r["body"].get("token_ids") or r["body"].get("prompt") for r in self.requests]

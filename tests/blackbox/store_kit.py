@@ -1,4 +1,4 @@
-"""A store of a fleet: real servers, and a driver of the gateway's own functions (store_driver.c)."""
+"""Stores of a fleet: real servers, and a driver of the gateway's own functions (store_driver.c)."""
 import hashlib
 import itertools
 import json
@@ -20,7 +20,7 @@ KINDS = ["redis-server"] + (["valkey-server"] if shutil.which("valkey-server") e
 
 
 class Server:
-    """A real server. Its data are gone when it stops, unless options say otherwise."""
+    """A real server. Its data are lost when it stops, unless options say otherwise."""
 
     def __init__(self, folder, *options, kind="redis-server", port=None, password=None):
         if not shutil.which(kind):
@@ -69,7 +69,7 @@ class Server:
 
 
 def make_certificate(folder, subject="IP:127.0.0.1"):
-    """(key, certificate) for that address or name."""
+    """Makes (key, certificate) for that address or name."""
     folder.mkdir()
     key, crt = folder / "key.pem", folder / "crt.pem"
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={folder.name}", "-addext",
@@ -78,7 +78,7 @@ def make_certificate(folder, subject="IP:127.0.0.1"):
 
 
 class TlsServer(Server):
-    """The same behind a certificate for 127.0.0.1, which clients trust with `env`."""
+    """A server with a certificate for 127.0.0.1, which clients trust with `env`."""
 
     def __init__(self, folder, *options, **more):
         key, crt = make_certificate(folder)
@@ -92,8 +92,8 @@ class TlsServer(Server):
 
 
 class Proxy:
-    """Passes bytes to a server that may be exchanged, and changes scripts on the way: `edits` maps texts to others of the
-    same length."""
+    """Forwards bytes to a server that may be replaced, and edits scripts in flight. `edits` maps texts to texts of
+    the same length."""
 
     def __init__(self, target, edits=()):
         self.target, self.edits, self.found, self.shas = target, edits, set(), {}
@@ -170,7 +170,7 @@ class Proxy:
 
 
 class Driver:
-    """The eight functions. Each returns the answer; `later` returns a function that waits for it."""
+    """The eight functions of a store. Each returns the answer; `later` returns a function that waits for it."""
 
     def __init__(self, url, limit_ms=5000, env=None):
         self.process = subprocess.Popen([str(PROGRAM), url, str(limit_ms)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -234,7 +234,7 @@ class Driver:
         return sorted(self.call("read", place=place)["texts"])
 
     def lengths(self, place):
-        """{session: [first, next]}."""
+        """Returns {session: [first, next]} of a place."""
         a = self.call("read", place=place)
         return dict(zip(a["texts"], a["logs"]))
 
@@ -245,19 +245,19 @@ class Driver:
         return self.call("release", place=place, epoch=epoch)
 
     def watch(self):
-        """Begins to watch, and returns the complete report."""
+        """Starts watching. Returns the complete report."""
         self.order("watch")
         return self.changes(lambda entries: any(e["entry"] is None and not e["why"] for e in entries))
 
     def changes(self, enough):
-        """Waits for reports until `enough` of them are there, and returns those."""
+        """Waits for reports until enough(reports) is true. Returns the reports."""
         while not enough(self.entries):
             self.read_line()
         found, self.entries = self.entries, []
         return found
 
     def begin(self, place, me, block=0):
-        """The first entry of a place of the node's own block, which is whole then; returns the epoch."""
+        """Creates a place of the node's own block, which is complete then. Returns its epoch."""
         self.put(f"block:{block}", me, 1)
         a = self.claim(place, me, block=block)
         assert a["verdict"] == "done", a

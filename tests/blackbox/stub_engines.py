@@ -1,33 +1,34 @@
-"""Stub engines for tests: SGLang, vLLM (both routes), llama.cpp and an OpenAI upstream, faithful to
-the shapes that reference/wire.md describes, and able to misbehave. vLLM's follow its sources after 0.30.0
+"""Stub engines for tests: SGLang, vLLM (both routes), llama.cpp and an OpenAI upstream. They follow the forms of
+reference/wire.md, and can misbehave. vLLM's follow its sources after 0.30.0
 (vllm/entrypoints/scale_out/token_in_token_out, protocol.py of commit 006ebac2), SGLang's those of September 2026
-(rust/sglang-api-types of commit 09d9c399 for its Rust front); `form` and `front` choose others.
+(rust/sglang-api-types of commit 09d9c399 for its Rust front). `form` and `front` select others.
 
     with StubEngine("sglang") as engine:
         engine.plan.append({"ids": [1, 2, 3], "finish": "stop"})
         ... POST engine.url + "/generate" ...
         engine.requests[0]["body"]["input_ids"]
 
-Each model call takes the next entry of `plan`; without one it gets DEFAULT. Keys of an entry:
-  ids, logprobs (default: by formula), finish (stop | length | abort), matched, version, versions,
-  prompt_tokens (what is echoed), cached (tokens of the prompt that it had computed), experts (bytes, or a function of the request), chunk (tokens per event), text,
-  delay_s, wait (threading.Event: held until set), gap_s (between events)
-  hold_after: behind so many writes (the head is one) waits for give_up; `holding` counts those that do
-  status + body, headers (lines): an HTTP error (with cut: broken off itself);  late_500: an HTTP error written into the middle
-  of a good answer, which then ends;  error_event: {...} after half of the events
-  retractions: how often SGLang threw the request out and computed it again
-  drop: a set of keys left out (ids, logprobs, finish, done, prompt_tokens, completion_tokens)
-  lp_extra: n more (or fewer) logprobs; lp_null: True; lp_ids_wrong: True; count_wrong: True
-  split: write n bytes at a time;  coalesce: everything in one write
+Each model call uses the next entry of `plan`, or DEFAULT without one. Keys of an entry:
+  ids, logprobs (default: by formula), finish (stop | length | abort), matched, version, versions
+  prompt_tokens: reported number of prompt tokens;  cached: prompt tokens that were in the cache
+  experts: bytes, or a function of the request;  chunk: tokens of an event;  text
+  delay_s;  wait: threading.Event, the answer is held until it is set;  gap_s: pause between events
+  hold_after: after this number of writes (the head is one) waits for give_up; `holding` counts such calls
+  status + body, headers (lines): an HTTP error (with cut: broken off);  error_event: {...} after half of the events
+  late_500: an HTTP error written into the middle of a good answer, which then ends
+  retractions: number of times that SGLang evicted the request and computed it again
+  drop: a set of keys that are left out (ids, logprobs, finish, done, prompt_tokens, completion_tokens)
+  lp_extra: n additional (or missing) logprobs;  lp_null: True;  lp_ids_wrong: True;  count_wrong: True
+  split: writes n bytes at a time;  coalesce: everything in one write
   cut: "close" | "reset" | "stall" after `cut_at` (0..1) of the answer's bytes
-  before: "close" | "reset" instead of any answer;  truncate: JSON ends half way (framing is right)
+  before: "close" | "reset" instead of any answer;  truncate: JSON ends half way (with right framing)
   type: content type;  pad: bytes of an unknown field
-  stray: a function of the answer's bytes: its bytes come again, in front of the next answer on the same connection
-  request_id: what vLLM takes the request's id for (default: as it does)
-  edit: a function of the documents, which returns others;  frame: a function of the content type and the parts of
-  the body, which returns the bytes of the whole answer, and end: "close" | "reset" behind them;  whole: no stream although asked;
-  stream: whether it is one, whatever was asked
-"""
+  stray: a function of the answer's bytes; its result precedes the next answer on the same connection
+  request_id: the id that vLLM reports for the request (default: the request's)
+  edit: a function of the documents, which returns changed ones
+  frame: a function of content type and parts of the body, which returns the bytes of the whole answer;
+  end: "close" | "reset" after these bytes
+  whole: no stream although requested;  stream: whether it is one, regardless of the request"""
 import asyncio
 import base64
 import collections
@@ -37,7 +38,8 @@ import socket
 import struct
 import threading
 
-# What SGLang's Rust front says of itself (rust/sglang-server/src/api_server/http/info.rs of commit 96510958).
+# The answer of SGLang's Rust front to /server_info (rust/sglang-server/src/api_server/http/info.rs of commit
+# 96510958).
 RUST_INFO = {"model_path": "m", "served_model_name": "m", "tokenizer_path": "m", "max_context_length": 4096, "max_total_num_tokens": 8192,
              "version": "0.6.0", "frontend": "rust", "internal_states": [{"last_gen_throughput": 1.5}]}
 FIELD_OF = {"regex": "response_format", "structured_outputs": "response_format", "min_new_tokens": "min_tokens", "max_new_tokens": "max_tokens"}
@@ -50,7 +52,8 @@ def logprob(j, t):
 
 
 def ends_inside(text):
-    """Whether the bytes end within a UTF-8 character, as llama.cpp tells it: by the last first byte near the end."""
+    """Reports whether the bytes end within a UTF-8 character, by llama.cpp's rule: by the last first byte near the
+    end."""
     for i, b in enumerate(reversed(text[-4:]), 1):
         if b >> 5 == 0b110:
             return i < 2
@@ -66,26 +69,28 @@ class StubEngine:
                  key=None, info=None, form="ids", front=None, ignores=None):
         self.kind, self.incremental, self.routes, self.tls = kind, incremental, routes, tls
         self.health, self.health_delay, self.key, self.info = health, health_delay, key, info
-        self.form = form    # of vLLM's logprobs at its first route: "ids", or "names" (until September 2026)
-        # "rust": the fronts that answer 200 to fields that they do not know; what they ignore (names of engine_lacks.def).
+        self.form = form    # form of vLLM's logprobs at its first route: "ids", or "names" (until September 2026)
+        # "rust": fronts that answer 200 to unknown fields; `ignores`: the ignored ones (names of engine_lacks.def).
         self.front, self.ignores = front, {"stop"} if ignores is None and front and kind == "vllm" else ignores or set()
         if front and kind == "sglang":
             self.info = info or RUST_INFO
         self.info_asked = 0
         self.plan = collections.deque()
-        # llama.cpp: a draft model's server; an old one that knows no post_sampling_probs; bytes of a token (default: of a byte-level vocabulary);
-        # the model: ids so far -> every (id, logprob), best first. What it has answered, and the calls with one forced token.
+        # llama.cpp: speculative: with a draft model; old: does not know post_sampling_probs; pieces: bytes of a token
+        # (default: byte-level);
+        # dist: the model, ids so far -> every (id, logprob), best first; answered: its answers; forced: calls with
+        # one forced token.
         self.speculative = self.old = False
         self.pieces, self.dist, self.answered, self.forced, self.slot = {}, None, [], [], []
         self.requests, self.aborts, self.probes = [], [], 0
-        self.otherwise = None  # what to answer to a request's body when the plan is empty
-        self.give_up = None    # threading.Event: while set, streams end with what they have sent (SGLang's pause, vLLM's abort)
-        self.loading, self.turned_away = False, []     # llama.cpp: it loads its model, and answers so
-        self.refuses = set()   # llama.cpp: tokens that it answers 500 for when they are forced
-        self.missing = []      # paths that it does not have
-        self.strays = {}       # connection -> an answer that comes in front of the next one that is due on it
-        self.refused = 0       # answers that it could not write as text
-        self.left = 0  # clients that went away before the end of their answer
+        self.otherwise = None  # a function of the request's body, which returns the entry when the plan is empty
+        self.give_up = None    # threading.Event: while set, streams end with the tokens sent so far (SGLang's pause, vLLM's abort)
+        self.loading, self.turned_away = False, []     # llama.cpp: it answers 503 because it loads its model
+        self.refuses = set()   # llama.cpp: tokens for which it answers 500 when they are forced
+        self.missing = []      # requested paths that do not exist
+        self.strays = {}       # connection -> an answer that precedes the next one on it
+        self.refused = 0       # number of answers that cannot be written as text
+        self.left = 0  # number of clients that left before the end of their answer
         self.running = self.most_running = self.connections = self.holding = 0
         self.port = 0
         self.loop = asyncio.new_event_loop()
@@ -184,7 +189,7 @@ class StubEngine:
         try:
             work = asyncio.ensure_future(self.answer(writer, route, body, plan))
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if work.done() and not isinstance(work.exception(), ConnectionError):   # that: gone before the first byte was sent
+            if work.done() and not isinstance(work.exception(), ConnectionError):   # the client left before the first byte was sent
                 return work.result()
             work.cancel()
             self.left += 1
@@ -200,7 +205,8 @@ class StubEngine:
         return str(body.get("rid") or body.get("request_id")).startswith("form-probe:") and set(body) != {"prompt"}
 
     def sampled(self, body):
-        """One token is likely (x), the one of a bias certain; the letters are those of the byte vocabulary."""
+        """Returns the entry of a sampler with one likely token (x) and certain biases. Letters are those of the byte
+        vocabulary."""
         params = body.get("sampling_params", body)
 
         def get(*names):
@@ -228,12 +234,13 @@ class StubEngine:
         return {**DEFAULT, "ids": ids, "finish": "length", "matched": None}
 
     def end(self, plan):
-        """The call of this plan runs no longer, from right before the last byte of its answer is sent: who has read that finds it so."""
+        """Ends the count of a running call, just before the last byte of its answer is sent: a client that has read
+        it sees the count."""
         self.running -= not plan.get("over")
         plan["over"] = True
 
     async def watch(self, reader):
-        """Ends when the client has closed its connection."""
+        """Returns when the client has closed its connection."""
         while not reader.at_eof() and not reader.exception():
             await asyncio.sleep(0.005)
 
@@ -293,8 +300,8 @@ class StubEngine:
         return await self.send(writer, pieces, plan, b"0\r\n\r\n")
 
     async def send_until_aborted(self, writer, pieces, plan, aborted):
-        """One event after the other; when give_up is set, an end with the tokens so far."""
-        behind = sum(b'"choices": []' in p for p in pieces)     # usage alone, behind the end
+        """Sends the events one by one. When give_up is set, ends with the tokens sent so far."""
+        behind = sum(b'"choices": []' in p for p in pieces)     # usage without choices, after the end
         for i, piece in enumerate(pieces):
             if i == plan.get("hold_after"):
                 self.holding += 1
@@ -424,7 +431,7 @@ class StubEngine:
             low = n
         if plan.get("shrink") and len(docs) > 2:
             docs.insert(2, docs[0])
-        if plan.get("last_id_only"):  # what SGLang does when it aborts a stream that waits
+        if plan.get("last_id_only"):  # as SGLang does when it aborts a waiting stream
             docs[-1]["output_ids"] = ids[-1:]
         return docs
 
@@ -472,7 +479,8 @@ class StubEngine:
             if route == "completions":
                 doc = {"id": f"cmpl-{plan['request_id']}", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
             docs.append(doc)
-        # Older ones have none at the first route, as its Rust front; details come with --enable-prompt-tokens-details.
+        # Older versions and the Rust front report no usage at the first route; details need
+        # --enable-prompt-tokens-details.
         usage = {"prompt_tokens": len(body.get("prompt") or body.get("token_ids")), "completion_tokens": len(ids), "total_tokens": 0}
         if "cached" in plan:
             usage["prompt_tokens_details"] = {"cached_tokens": plan["cached"]}
@@ -498,7 +506,7 @@ class StubEngine:
                    for j, t in enumerate(ids)]
         self.answered.append((prompt, ids, lps, not {"lp_extra", "lp_null", "unscorable"} & set(plan) and "logprobs" not in drop))
         entries = self.llamacpp_entries(body, plan, ids, lps)
-        if word:  # it takes as many entries off the end as it needs tokens to write the word itself
+        if word:  # it removes as many entries at the end as it needs tokens for the word alone
             del entries[max(len(entries) - plan.get("word_tokens", len(plan["matched"].encode())), 0):]
         if plan.get("lp_extra", 0) < 0:
             del entries[plan["lp_extra"]:]
@@ -514,7 +522,7 @@ class StubEngine:
         return [doc]
 
     def llamacpp_timings(self, prompt, ids):
-        """One slot, which keeps what it had last."""
+        """Makes the timings of a server with one slot, which keeps its last sequence."""
         same = next((i for i, (a, b) in enumerate(zip(self.slot, prompt)) if a != b), min(len(self.slot), len(prompt)))
         same = min(same, len(prompt) - 1)
         self.slot = prompt + ids
@@ -527,7 +535,7 @@ class StubEngine:
         return self.pieces[t] if t in self.pieces else bytes([t]) if t < 256 else b""
 
     def no_text(self, ids):
-        """Whether the text is no UTF-8, but for an end inside a character."""
+        """Reports whether the text is not UTF-8, except for an incomplete character at its end."""
         text = b"".join(map(self.piece, ids))
         while ends_inside(text):
             text = text[:-1]
@@ -538,7 +546,8 @@ class StubEngine:
             return True
 
     def llamacpp_entries(self, body, plan, ids, lps):
-        """One for each token behind which the text does not end inside a character; the bytes of others come with the next."""
+        """Makes an entry for each token after which the text does not end inside a character. Bytes of other tokens
+        belong to the next entry."""
         post, k = body.get("post_sampling_probs") and not self.old, body.get("n_probs") or 0
         name, tops = ("prob", "top_probs") if post else ("logprob", "top_logprobs")
         say = (lambda p: p if p is None else math.exp(p)) if post else lambda p: p
@@ -548,7 +557,7 @@ class StubEngine:
             if ends_inside(text):
                 continue
             e = {"id": t, "token": held.decode(errors="ignore"), "bytes": list(held)}
-            if self.speculative and j > 0:  # behind the first token nothing is computed
+            if self.speculative and j > 0:  # no logprobs are computed after the first token
                 e |= {name: say(0.0), tops: []}
             else:
                 best = [(t + a, p - a if p is not None else None) for a in range(k)]
@@ -561,7 +570,7 @@ class StubEngine:
         return out
 
     def llamacpp_forced(self, body, token):
-        """One token that a bias forces: what is told of it, and of others, is from before any bias."""
+        """Answers a call with one token that a bias forces. Its logprob and the others are those before any bias."""
         prompt = body["prompt"]
         self.forced.append(body)
         known = next((fine and (i[len(prompt) - len(p)], lp[len(prompt) - len(p)]) for p, i, lp, fine in reversed(self.answered)
@@ -578,7 +587,8 @@ class StubEngine:
 
     @staticmethod
     def after_sampling(best, body):
-        """The distribution that is sampled from, of (id, logprob) best first, with the samplers in the order asked for."""
+        """Returns the distribution that tokens are sampled from. `best` has (id, logprob), best first. Samplers apply
+        in the request's order."""
         t = body["temperature"]
         left = [(i, math.exp((p - best[0][1]) / t)) for i, p in best]
         if body["top_k"] > 0:
@@ -650,5 +660,5 @@ class StubEngine:
 
     @staticmethod
     def telling(body):
-        """Whose way to ask for ids the request uses."""
+        """Returns whose fields for ids the request uses."""
         return "vllm" if body.get("return_token_ids") else "sglang" if body.get("return_meta_info") else None

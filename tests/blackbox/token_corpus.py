@@ -19,25 +19,25 @@ import subprocess
 import sys
 from pathlib import Path
 
-NOW = "2025-07-10T12:00:00"     # where the clock of templates stood
+NOW = "2025-07-10T12:00:00"     # fixed time for templates
 
 
 @functools.lru_cache(maxsize=4)
 def parts_of(path):
-    """The parts of a file by name; all of it as part ""."""
+    """Returns the sections of a file by name; "" has the whole file."""
     data = Path(path).read_bytes()
     text = (lzma.decompress(data) if path.endswith(".xz") else data).decode("utf-8")
     return {"": text, **dict(part.split("\n", 1) for part in ("\n" + text).split("\n== ")[1:])}
 
 
 def read(path):
-    """The text of a file, or of one part of it."""
+    """Returns the text of a file, or of one section of it."""
     path, _, part = str(path).partition("#")
     return parts_of(path)[part]
 
 
 def parts(path):
-    """The names of the parts of a file."""
+    """Returns the names of a file's sections."""
     return [name for name in parts_of(str(path)) if name]
 
 
@@ -46,7 +46,7 @@ def lines(path):
 
 
 def ask(command, questions):
-    """One answer a question."""
+    """Sends the questions to a command. Returns one answer for each."""
     text = "".join(json.dumps(q, ensure_ascii=False) + "\n" for q in questions)
     run = subprocess.run([str(c) for c in command], input=text.encode(), capture_output=True, timeout=600, check=False)
     out = run.stdout.decode("utf-8", "surrogatepass").split("\n")
@@ -64,14 +64,14 @@ def tokenize(binary, tokenizer, texts, special):
 
 
 def same_ids(case, ids):
-    """Long texts have their number of ids and a hash over them as little-endian int32."""
+    """Compares ids. Long texts have the number of ids and a hash of them as little-endian int32."""
     if "ids" in case:
         return ids == case["ids"]
     return len(ids) == case["n"] and hashlib.sha256(struct.pack(f"<{len(ids)}i", *ids)).hexdigest() == case["sha256_le32"]
 
 
 def encode(binary, tokenizer, corpus, long_texts):
-    """Yields (holds, what)."""
+    """Yields (passed, description) for each case."""
     def text(case):
         return case["text"] if "text" in case else long_texts[case["text_ref"]]
     for case, got in zip(corpus, tokenize(binary, tokenizer, map(text, corpus), False)):
@@ -88,10 +88,10 @@ def decode(binary, tokenizer, corpus):
 
 
 def contexts(name, corpus, convs, special):
-    """What a template is given: its special tokens, the conversation, the case's own arguments."""
+    """Yields the contexts of a template: special tokens, the conversation, the case's own arguments."""
     for case in corpus:
         kwargs = dict(case["kwargs"])
-        going_on = kwargs.pop("continue_final_message", False)    # True, or the field that goes on
+        going_on = kwargs.pop("continue_final_message", False)    # True, or the field that is continued
         last = {"continue_final_message": going_on} if going_on else {}
         empty = {"tools": None, "documents": None, "add_generation_prompt": False}
         yield {"context": {**special.get(name, {}), **empty, **convs[case["conv"]], **kwargs}, "now": NOW, **last}
@@ -103,7 +103,7 @@ def rendered(binary, template, corpus, convs, special):
 
 
 def as_expected(case, got):
-    """Only the words of a template's own errors are compared."""
+    """Compares a result. Of errors only the words of a template's own errors count."""
     if "error" not in case:
         return got.get("text") == case["expected"]
     return "error" in got and (case["error"] != "TemplateError" or got.get("message") == case.get("message"))
@@ -115,7 +115,7 @@ def render(binary, template, corpus, convs, special):
 
 
 def messages(binary, tokenizer, template, corpus, convs, special):
-    """Templates and tokenizers together."""
+    """Checks templates and tokenizers together."""
     got = rendered(binary, template, corpus, convs, special)
     fine = [i for i, g in enumerate(got) if "text" in g]
     ids = dict(zip(fine, tokenize(binary, tokenizer, [got[i]["text"] for i in fine], False)))
@@ -125,7 +125,7 @@ def messages(binary, tokenizer, template, corpus, convs, special):
 
 
 def units(binary, corpus, context):
-    """Small templates, each with a context of its own or the common one."""
+    """Checks small templates, each with its own context or the common one."""
     corpus = [u for u in corpus if not u.get("unstable")]
     asked = [{"template": u["template"], "context": context if u["context"] == "CTX" else u["context"], "now": NOW} for u in corpus]
     for unit, got in zip(corpus, ask([binary, "render", "--jsonl"], asked)):
@@ -134,7 +134,7 @@ def units(binary, corpus, context):
 
 
 def check(results):
-    """Fails with what does not hold; also when nothing was compared."""
+    """Fails with the failed cases, or if nothing was compared."""
     results = list(results)
     bad = [what for holds, what in results if not holds]
     assert results, "nothing to compare"
@@ -144,7 +144,7 @@ def check(results):
 
 def main():
     mode, binary, *files = sys.argv[1:]
-    plain = {"encode": 1, "decode": 1, "render": 1, "messages": 2, "units": 0}[mode]     # how many files are passed on by name
+    plain = {"encode": 1, "decode": 1, "render": 1, "messages": 2, "units": 0}[mode]     # number of files that are passed by name
     values = [lines(f) if ".jsonl" in f else json.loads(read(f)) for f in files[plain:]]
     results = list(globals()[mode](binary, *files[:plain], *values))
     bad = [what for holds, what in results if not holds]

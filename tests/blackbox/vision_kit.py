@@ -46,7 +46,7 @@ GOOD = {"ids": [72, 73, IM_END], "matched": IM_END}     # an answer
 
 
 def model_folder(path, processor=PROCESSOR, template=TEMPLATE, tokens=()):
-    """`tokens` are added to the tokenizer's."""
+    """Makes a model folder. `tokens` are added to the tokenizer."""
     path.mkdir()
     tokenizer = json.loads(TOKENIZER.read_text(encoding="utf-8"))
     known = tokenizer["added_tokens"]
@@ -61,12 +61,12 @@ def model_folder(path, processor=PROCESSOR, template=TEMPLATE, tokens=()):
 
 
 def chunk(name, data):
-    """A part of a PNG."""
+    """Returns a chunk of a PNG."""
     return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
 
 def png(width, height, shade=0):
-    """A grey picture; another shade is another file."""
+    """Returns a grey picture. A different shade gives a different file."""
     rows = (b"\0" + bytes([shade & 255]) * width) * height
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
     return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(rows)) + \
@@ -74,14 +74,14 @@ def png(width, height, shade=0):
 
 
 def big(kilobytes, seed=1):
-    """A picture whose bytes do not compress: its text has them."""
+    """Returns a picture that does not compress, because it contains random text."""
     data = png(64, 64)
     note = random.Random(seed).randbytes(kilobytes << 10)
     return data[:-12] + chunk(b"tEXt", note) + data[-12:]
 
 
 def jpeg(width, height):
-    """As much of a JPEG as headers tell: a frame, a scan of nothing, the end."""
+    """Returns the headers of a JPEG: a frame, an empty scan, the end."""
     sof = struct.pack(">BHHB", 8, height, width, 1) + b"\x01\x11\x00"
     return b"\xff\xd8\xff\xe0\x00\x10JFIF\0\x01\x01\0\0\x01\0\x01\0\0" + b"\xff\xc0" + struct.pack(">H", len(sof) + 2) + sof + \
         b"\xff\xda\x00\x08\x01\x01\x00\x00\x3f\x00" + b"\x12\xff\x00\x34" * 5 + b"\xff\xd9"
@@ -104,7 +104,8 @@ def image(data, kind="png"):
 
 
 def grid(width, height, config=PROCESSOR):
-    """(1, rows, columns of patches), as the family's processor tells it; ValueError: it refuses."""
+    """Returns (1, rows, columns of patches) by the rules of the family's processor. Raises ValueError if it refuses
+    the size."""
     factor = config["patch_size"] * config["merge_size"]
     low, high = config["size"]["shortest_edge"], config["size"]["longest_edge"]
     if max(height, width) / min(height, width) > 200:
@@ -125,7 +126,7 @@ def tokens(width, height, config=PROCESSOR):
 
 
 def size_of(data):
-    """Width and height of a picture made here, or of any PNG."""
+    """Returns width and height of a PNG."""
     if data[:4] == b"\x89PNG":
         return struct.unpack(">II", data[16:24])
     at = data.index(b"\xff\xc0")
@@ -134,7 +135,7 @@ def size_of(data):
 
 
 def expand(ids, pictures, config=PROCESSOR):
-    """Each placeholder as the run that its picture becomes."""
+    """Expands each placeholder to the run of its picture."""
     left = list(pictures)
     out = []
     for i in ids:
@@ -145,14 +146,14 @@ def expand(ids, pictures, config=PROCESSOR):
 
 
 def of_data_url(text):
-    """The bytes of an image_data entry, read as strictly as the server does."""
+    """Returns the bytes of an image_data entry, parsed as strictly as the server does."""
     head, data = text.split(",", 1)
     assert head.startswith("data:image/") and head.endswith(";base64"), head
     return base64.b64decode(data, validate=True)
 
 
 def position_ids(ids, grids, merge=2):
-    """Rows text, t, h, w, as the Qwen family's models make them of still pictures."""
+    """Returns the rows text, t, h, w that models of the Qwen family compute for still pictures."""
     text, rows, left, at, i = list(range(len(ids))), [[], [], []], list(grids), 0, 0
     while i < len(ids):
         if ids[i] != PAD:
@@ -172,15 +173,16 @@ def position_ids(ids, grids, merge=2):
 
 
 class VisionStub(StubEngine):
-    """An engine that makes runs of placeholders, as SGLang does of `image_data`. `vision` is a function of ids and pictures that
-    returns the ids that the model sees; `seen` has what it returned."""
+    """An engine that expands placeholders, as SGLang does with `image_data`. `vision` is a function of ids and
+    pictures that returns the ids that the model sees. `seen` has its results."""
 
     def __init__(self, kind="sglang", **more):
         super().__init__(kind, **more)
         self.vision, self.seen, self.looks, self.knows = expand, [], [], True
 
     def told(self, body, ids, urls):
-        """The ids of the prompt as the model sees them. What the gateway asks at its start is told apart."""
+        """Returns the ids of the prompt as the model sees them. Records the gateway's questions at its start
+        separately."""
         if "vision-probe" in (body.get("rid") or body.get("request_id")):
             self.looks.append(body)
             self.requests[:] = [r for r in self.requests if r["body"] is not body]
@@ -199,7 +201,7 @@ class VisionStub(StubEngine):
     def vllm(self, body, plan, stream, route):
         if route != "generate":
             return super().vllm(body, plan, stream, route)
-        # Flat parts, as both fronts of vLLM read them (September 2026). Of a nested one the server sees no picture.
+        # Flat content parts, as both fronts of vLLM read them (September 2026). Images in nested parts are not seen.
         urls = [p["url"] for p in body.get("content_parts") or () if p.get("type") == "image_url" and isinstance(p.get("url"), str)]
         told = self.told(body, body["token_ids"], urls)
         docs = super().vllm({**body, "token_ids": told}, plan, stream, route)
@@ -225,7 +227,8 @@ def text(t):
 
 
 def files(gateway):
-    """Every picture of the node by its name: how many sessions have it. One may be dropped while this looks."""
+    """Returns each picture of the node by its name, with the number of sessions that have it. Accepts that one is
+    deleted meanwhile."""
     found = {}
     for p in media(gateway).glob("??/*"):
         with contextlib.suppress(FileNotFoundError):
