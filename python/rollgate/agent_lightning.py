@@ -27,10 +27,10 @@ log = logging.getLogger("rollgate.agent_lightning")
 
 
 class RollgateController:
-    """group, session, export: as of hooks.Hook. server, server_key: agent-lightning's own. slots: rollouts at once, at most.
+    """Runs agent-lightning's rollouts. group, session, export: as in hooks.Hook. server, server_key:
+    agent-lightning's own. slots: most rollouts at once.
 
-    A rollout that failed for good is `failed` without answers; the trainer has its own rule for these.
-    """
+    A rollout that failed for good is `failed` without answers. The trainer has its own rule for these."""
 
     def __init__(self, runner: str, server: str, server_key: Optional[str] = None, url: Optional[str] = None, key: Optional[str] = None,
                  group: Optional[Mapping[str, Any]] = None, session: Optional[Mapping[str, Any]] = None,
@@ -46,11 +46,11 @@ class RollgateController:
         self._stop = asyncio.Event()
 
     def stop(self) -> None:
-        """Takes no more; what runs is cancelled and `failed`. Call it in the loop's thread."""
+        """Stops accepting rollouts. Running ones are cancelled and `failed`. Call it in the loop's thread."""
         self._stop.set()
 
     async def run(self) -> None:
-        """Until stop(). An error of the server's is logged, and asked again."""
+        """Runs until stop(). An error of the server is logged, and the request repeated."""
         try:
             while not self._stop.is_set():
                 try:
@@ -68,7 +68,7 @@ class RollgateController:
             await self.api.aclose()
 
     async def _take(self) -> None:
-        """Begins what is queued, as far as slots are free; cancels what the trainer has deleted."""
+        """Starts queued rollouts while slots are free. Cancels those that the trainer has deleted."""
         answer = await self.api.get("/api/rollouts", params={"state_in": ["queuing", "running"], "limit": 1 << 20})
         answer.raise_for_status()
         known = {r.rollout_id: r for r in map(Rollout.model_validate, answer.json())}
@@ -77,7 +77,7 @@ class RollgateController:
         for rollout in known.values():
             if rollout.rollout_id in self._running or len(self._running) >= self.slots:
                 continue
-            if rollout.status.state == RolloutState.RUNNING:      # of a controller that is gone
+            if rollout.status.state == RolloutState.RUNNING:      # left by a controller that died
                 await self._patch(rollout.rollout_id, RolloutState.FAILED, "its controller ended")
                 continue
             work = asyncio.ensure_future(self._rollout(rollout))
@@ -107,7 +107,8 @@ class RollgateController:
                 raise
 
     async def _patch(self, name: str, state: Any, error: Optional[str] = None) -> bool:
-        """False: it is deleted, or another has begun or ended it."""
+        """Changes the state of a rollout. Returns False if it was deleted, or another controller has started or ended
+        it."""
         status = RolloutStatusPatch(state=state, last_attempt_id=DEFAULT_ATTEMPT_ID, **({"error_message": error} if error else {}))
         answer = await self.api.patch(f"/api/rollouts/{name}", json=RolloutPatch(status=status).model_dump(mode="json", exclude_unset=True))
         if answer.status_code in (404, 409):
@@ -117,7 +118,8 @@ class RollgateController:
 
 
 def events_of(export: Export) -> list[Any]:
-    """A `model_request` for each trained answer in the shape of the server's proxy, branch by branch, and one `reward`."""
+    """Yields a `model_request` for each trained answer in the form of the server's proxy, branch by branch, and one
+    `reward`."""
     out = []
     for turn in trained_turns(export, "agent-lightning"):
         spans = turn.told["weight_versions"]
@@ -139,7 +141,7 @@ async def _main(controller: RollgateController) -> None:
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> None:
-    """The controller, until SIGTERM. Options are mappings as JSON."""
+    """Runs the controller until SIGTERM. Options are mappings as JSON."""
     parser = argparse.ArgumentParser(prog="python3 -m rollgate.agent_lightning", description="Runs agent-lightning's rollouts behind a rollgate gateway.")
     parser.add_argument("runner", help="which runner of the executors")
     parser.add_argument("--server", required=True, help="agent-lightning's server")

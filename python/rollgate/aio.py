@@ -1,5 +1,5 @@
-"""The gateway from asyncio: `AsyncClient`, HTTP/1.1 over asyncio's own streams. Connections are kept in a pool
-and taken by one call at a time; a call that is cancelled closes its own, which the gateway sees."""
+"""The gateway for asyncio: `AsyncClient`, HTTP/1.1 over asyncio's own streams. A pool keeps the connections; each
+serves one call at a time. A cancelled call closes its connection, which the gateway notices."""
 from __future__ import annotations
 
 import asyncio
@@ -21,13 +21,13 @@ else:
 
 
 class _Connection:
-    """One connection: a request, then the whole of its answer."""
+    """One connection, which sends a request and then reads its whole answer."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         self.reader, self.writer, self.good = reader, writer, True
 
     def idle(self) -> bool:
-        """Whether the next request may go on it: the gateway has neither closed it nor said anything."""
+        """Reports whether the next request may use it: the gateway has neither closed it nor sent anything."""
         return self.good and not self.reader.at_eof() and not getattr(self.reader, "_buffer") and not self.writer.is_closing()
 
     def close(self) -> None:
@@ -35,21 +35,21 @@ class _Connection:
         self.writer.transport.abort()
 
     def release(self) -> None:
-        """Closes its descriptor without its event loop, which is closed, or the parent process's."""
+        """Closes its descriptor without its event loop, which is closed or belongs to the parent process."""
         self.good = False
         sock = getattr(self.writer.get_extra_info("socket"), "_sock", None)
         if sock is not None:
             close_descriptor(sock)
 
     async def ask(self, method: str, target: str, host: str, headers: dict[str, str], body: Optional[bytes]) -> tuple[int, dict[str, str], bytes]:
-        """Sends and reads: (status, headers in lower case, body)."""
+        """Sends a request and reads the answer: (status, headers in lower case, body)."""
         lines = [f"{method} {target} HTTP/1.1", f"Host: {host}", *(f"{k}: {v}" for k, v in headers.items())]
         if body is not None or method in ("POST", "PUT"):
             lines.append(f"Content-Length: {len(body or b'')}")
         self.writer.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + (body or b""))
         await self.writer.drain()
         status = 100
-        while status < 200:     # interim answers say nothing about this one
+        while status < 200:     # interim answers have no meaning for the call
             status, got = await self._head()
         return status, got, await self._body(method, status, got)
 
@@ -90,8 +90,9 @@ class _Connection:
 
 
 class _Pool:
-    """The connections of one client in one event loop: at most `limit` are open. The loop owns its pools (on_loop), and no pool
-    is found from elsewhere but weakly: a connection refers to its loop, which would live on otherwise."""
+    """The connections of one client in one event loop: at most `limit` are open. The loop owns its pools (on_loop),
+    and all other references to a pool are weak: a connection refers to its loop, which would never be freed
+    otherwise."""
 
     def __init__(self, limit: int, loop: asyncio.AbstractEventLoop):
         self.idle: list[_Connection] = []
@@ -101,12 +102,12 @@ class _Pool:
         self.released = False
 
     def is_over(self) -> bool:
-        """Whether its loop is closed, which then cannot close its connections."""
+        """Reports whether its loop is closed, and so cannot close its connections."""
         loop = self.loop()
         return loop is None or loop.is_closed()
 
     def release(self) -> None:
-        """Closes the descriptors; the pool is of no use any more."""
+        """Closes the descriptors. The pool is unusable afterwards."""
         self.released = True
         for connection in list(self.open):
             connection.release()
@@ -114,7 +115,8 @@ class _Pool:
 
 
 def on_loop(loop: asyncio.AbstractEventLoop, name: str, make: Callable[[], Any]) -> Any:
-    """What the event loop owns under that name, made at the first call. It is freed with the loop."""
+    """Returns the object that the event loop owns under that name; `make` makes it at the first call. It is freed
+    with the loop."""
     owned = vars(loop).setdefault("_rollgate", {})
     if name not in owned:
         owned[name] = make()
@@ -122,8 +124,8 @@ def on_loop(loop: asyncio.AbstractEventLoop, name: str, make: Callable[[], Any])
 
 
 class AsyncClient(AsyncCalls):
-    """A gateway, for the tasks of any event loop; each loop has its own connections, and so has a forked process.
-    Arguments as Client's; connections: the most that a loop has open at once (calls beyond it wait for one)."""
+    """A gateway, for the tasks of any event loop. Each loop and each forked process has its own connections.
+    Arguments are those of Client. connections: the most open connections of a loop; further calls wait for one."""
 
     def __init__(self, url: Optional[str] = None, key: Optional[str] = None, *, timeout: float = 60.0,
                  retry_s: float = 60.0, tls: Optional[ssl.SSLContext] = None, connections: int = 1024):
@@ -134,17 +136,17 @@ class AsyncClient(AsyncCalls):
         watch_forks(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For pickle: how it was made, the key included. The copy opens its own connections."""
+        """Returns the arguments for pickle, including the key. The copy opens its own connections."""
         return rebuild_client, (type(self), {**client_arguments(self), "connections": self._limit})
 
     def _drop_inherited(self) -> None:
-        """Runs in a forked process: the parent goes on with its connections."""
+        """Drops the parent's connections, which the parent still uses. Runs in a forked process."""
         for pool in list(self._pools):
             pool.release()
         self._pools = weakref.WeakSet()
 
     def _pool(self) -> _Pool:
-        """The running loop's. Connections of loops that were closed are released here."""
+        """Returns the running loop's pool. Releases connections of closed loops."""
         loop = asyncio.get_running_loop()
         pools: "weakref.WeakKeyDictionary[AsyncClient, _Pool]" = on_loop(loop, "pools", weakref.WeakKeyDictionary)
         pool = pools.get(self)
@@ -169,7 +171,7 @@ class AsyncClient(AsyncCalls):
         return AsyncSession(fields, self)
 
     async def close(self) -> None:
-        """Closes the connections of the running loop that no call uses. Connections of other open loops stay."""
+        """Closes the unused connections of the running loop. Connections of other open loops stay."""
         pool = self._pool()
         while pool.idle:
             pool.idle.pop().close()
@@ -184,7 +186,7 @@ class AsyncClient(AsyncCalls):
         a = self.address
         tls = (self._tls or ssl.create_default_context()) if a.tls else None
         try:
-            async with asyncio.timeout(min(self.timeout, 10.0)):    # not wait_for: that may swallow a cancellation
+            async with asyncio.timeout(min(self.timeout, 10.0)):    # wait_for may swallow a cancellation
                 streams = await asyncio.open_connection(a.host, a.port, ssl=tls, limit=1 << 20)
         except (OSError, asyncio.TimeoutError) as e:
             raise Unreachable(f"{a.url} cannot be reached: {e or 'timed out'}", retry=True) from e
@@ -218,7 +220,7 @@ class AsyncClient(AsyncCalls):
             raise BadAnswer(f"{call.method} {call.path}: the answer cannot be read: {e}", status=status) from e
 
     async def send(self, call: Call) -> Any:
-        """The call's value, or the error that it ends with."""
+        """Sends a call. Returns its value, or raises the error that it ends with."""
         patience = Patience(call, self.retry_s)
         while True:
             try:
@@ -248,7 +250,7 @@ class AsyncClient(AsyncCalls):
 
     async def wait(self, session_id: str, timeout_s: Optional[float] = None,
                    progress: Optional[Callable[["SessionState"], None]] = None) -> Optional["SessionState"]:
-        """As Client.wait."""
+        """Like Client.wait."""
         async def tell() -> None:
             if progress:
                 progress(await self.session(session_id))
@@ -257,7 +259,7 @@ class AsyncClient(AsyncCalls):
 
     async def wait_group(self, group_id: str, timeout_s: Optional[float] = None,
                          progress: Optional[Callable[["GroupResult"], None]] = None) -> Optional["GroupResult"]:
-        """As Client.wait_group."""
+        """Like Client.wait_group."""
         async def tell() -> None:
             if progress:
                 progress(await self.group(group_id))
@@ -266,7 +268,7 @@ class AsyncClient(AsyncCalls):
         return result
 
     async def all_sessions(self, **filters: Any) -> AsyncIterator["SessionState"]:
-        """As Client.all_sessions."""
+        """Like Client.all_sessions."""
         cursor = None
         while True:
             page = await self.list_sessions(cursor=cursor, **filters)

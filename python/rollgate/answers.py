@@ -1,11 +1,11 @@
-"""What the gateway answers, as type checkers see it: the members that programs read. Others come, too (docs/http.md)."""
+"""The gateway's answers for type checkers: the members that programs read. Answers have others, too (docs/http.md)."""
 from __future__ import annotations
 
 from typing import Any, Optional, TypedDict
 
 
 class SessionState(TypedDict, total=False):
-    """Of GET /sessions/{id}, and of waits."""
+    """The answer of GET /sessions/{id}, and of waits."""
 
     session_id: str
     phase: str
@@ -100,7 +100,7 @@ class Submitted(TypedDict):
 
 
 class Figures(TypedDict, total=False):
-    """What a range of sessions that ended came to. A mean is None while nothing was counted."""
+    """The figures of a range of ended sessions. A mean is None if nothing was counted."""
 
     sessions: int
     turns: int
@@ -144,7 +144,7 @@ class FiguresRow(TypedDict):
 
 
 class Stats(TypedDict, total=False):
-    """Of GET /stats. Times are unix seconds."""
+    """The answer of GET /stats. Times are Unix seconds."""
 
     now: float
     since: float

@@ -17,11 +17,12 @@ from . import hooks
 
 log = logging.getLogger("rollgate.areal")
 COLUMNS = ("input_ids", "loss_mask", "logprobs", "versions", "attention_mask", "rewards")
-SCORES = {"teacher": "teacher_logp", "reference": "ref_logp"}   # columns of sessions that want these scores
+SCORES = {"teacher": "teacher_logp", "reference": "ref_logp"}   # columns for sessions with these scores
 
 
 class RollgateWorkflow(RolloutWorkflow):
-    """sampling_params: of every rollout, by the gateway's or SGLang's names. group, session, export: as of hooks.Hook."""
+    """A workflow of AReaL. sampling_params: for every rollout, by the gateway's or SGLang's names. group, session,
+    export: as in hooks.Hook."""
 
     def __init__(self, runner: str, url: Optional[str] = None, key: Optional[str] = None,
                  group: Optional[Mapping[str, Any]] = None, sampling_params: Optional[Mapping[str, Any]] = None,
@@ -42,9 +43,10 @@ class RollgateWorkflow(RolloutWorkflow):
         return version
 
     async def arun_episode(self, engine: Any, data: dict[str, Any]) -> Optional[dict[str, Any]]:
-        """Of the branch with the most trained tokens, T long: `input_ids` int64, `loss_mask` int32, `logprobs` float32,
-        `versions` int32 and `attention_mask` bool, all [1, T], and `rewards` float32 [1]; with scores of the group's sessions
-        `teacher_logp` and `ref_logp` float32 [1, T], which AReaL's loss and its KL reward look for."""
+        """Returns the branch with the most trained tokens, of length T: `input_ids` int64, `loss_mask` int32,
+        `logprobs` float32, `versions` int32 and `attention_mask` bool, all [1, T], and `rewards` float32 [1]. With
+        scores of the group's sessions also `teacher_logp` and `ref_logp` float32 [1, T], for AReaL's loss and its KL
+        reward."""
         import torch
         version = await self._tell_version(engine)
         try:

@@ -1,4 +1,4 @@
-"""The gateway from threads: `Client` keeps one connection a thread (http.client)."""
+"""The gateway for threads: `Client` keeps one connection for each thread (http.client)."""
 from __future__ import annotations
 
 import http.client
@@ -25,14 +25,15 @@ else:
 
 
 def _readable(sock: socket.socket) -> bool:
-    """Without waiting. poll, because select takes no descriptor above 1023, and a trainer has many."""
+    """Reports whether bytes are available, without waiting. Uses poll, because select accepts no descriptor above
+    1023, and a trainer has many."""
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     return bool(poll.poll(0))
 
 
 class _Mine:
-    """A thread's connection, closed when the thread is over."""
+    """A thread's connection, which is closed when the thread ends."""
 
     def __init__(self, connection: http.client.HTTPConnection):
         self.connection, self.pid = connection, os.getpid()
@@ -47,11 +48,11 @@ class _Mine:
 class Client(SyncCalls):
     """A gateway, for any number of threads, and for processes that fork.
 
-    url: http://HOST:PORT; without it ROLLGATE_URL, else http://127.0.0.1:8600.
-    key: an admin's (or executor's) key; without it ROLLGATE_KEY or ROLLGATE_KEY_FILE.
-    timeout: seconds that the gateway may be silent, on top of what a call waits on purpose.
-    retry_s: seconds over which a call is sent again, when that is allowed (retries.py). 0: never.
-    tls: a context for https; without it the system's certificates are asked for.
+    url: http://HOST:PORT; default: ROLLGATE_URL, else http://127.0.0.1:8600.
+    key: an admin's (or executor's) key; default: ROLLGATE_KEY, else the file of ROLLGATE_KEY_FILE.
+    timeout: longest silence of the gateway in seconds, in addition to a call's own wait.
+    retry_s: seconds in which a call is repeated if that is allowed (retries.py). 0: never.
+    tls: a context for https; default: the system's certificates.
     """
 
     def __init__(self, url: Optional[str] = None, key: Optional[str] = None, *, timeout: float = 60.0,
@@ -62,7 +63,7 @@ class Client(SyncCalls):
         watch_forks(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For pickle: how it was made, the key included. The copy opens its own connections."""
+        """Returns the arguments for pickle, including the key. The copy opens its own connections."""
         return rebuild_client, (type(self), client_arguments(self))
 
     def _own_nothing(self) -> None:
@@ -71,7 +72,8 @@ class Client(SyncCalls):
         self._lock = threading.Lock()
 
     def _drop_inherited(self) -> None:
-        """Runs in a forked process: the parent goes on with its connections, and may have held the lock."""
+        """Drops the parent's connections and lock: the parent still uses the connections, and may have held the lock.
+        Runs in a forked process."""
         for connection in list(self._all):
             if connection.sock is not None:
                 close_descriptor(connection.sock)
@@ -87,7 +89,7 @@ class Client(SyncCalls):
         return f"Client({self.address.url!r})"
 
     def close(self) -> None:
-        """Closes the connections of all threads. A later call opens one again."""
+        """Closes the connections of all threads. A later call opens a new one."""
         with self._lock:
             for connection in list(self._all):
                 connection.close()
@@ -112,7 +114,7 @@ class Client(SyncCalls):
         return found
 
     def _connect(self, connection: http.client.HTTPConnection) -> None:
-        """A fresh one, unless the old is still good: nothing may lie in it between two answers."""
+        """Opens the connection, unless it is still usable: no bytes may be waiting between two answers."""
         if connection.sock and _readable(connection.sock):
             connection.close()
         if connection.sock is None:
@@ -139,7 +141,7 @@ class Client(SyncCalls):
             connection.close()
             raise Unreachable(f"{call.method} {call.path}: no answer ({type(e).__name__}: {e})") from e
         except BaseException:
-            connection.close()      # left in the middle of an answer
+            connection.close()      # the answer was not read completely
             raise
         headers = {k.lower(): v for k, v in answer.getheaders()}
         if answer.status >= 400:
@@ -150,7 +152,7 @@ class Client(SyncCalls):
             raise BadAnswer(f"{call.method} {call.path}: the answer cannot be read: {e}", status=answer.status) from e
 
     def send(self, call: Call) -> Any:
-        """The call's value, or the error that it ends with."""
+        """Sends a call. Returns its value, or raises the error that it ends with."""
         patience = Patience(call, self.retry_s)
         while True:
             try:
@@ -178,21 +180,23 @@ class Client(SyncCalls):
 
     def wait(self, session_id: str, timeout_s: Optional[float] = None,
              progress: Optional[Callable[["SessionState"], None]] = None) -> Optional["SessionState"]:
-        """The state once the session is completed, finalized or aborted; None after timeout_s (None: as long as
-        it takes). progress(state): called with the state so far every 30 s."""
+        """Waits until the session is completed, finalized or aborted. Returns its state, or None after timeout_s
+        (None: no limit). progress(state) is called with the current state every 30 s."""
         tell = (lambda: progress(self.session(session_id))) if progress else None
         state: Optional["SessionState"] = self._poll(lambda s: self.wait_once(session_id, s), timeout_s, tell)
         return state
 
     def wait_group(self, group_id: str, timeout_s: Optional[float] = None,
                    progress: Optional[Callable[["GroupResult"], None]] = None) -> Optional["GroupResult"]:
-        """The result once the group has settled; None after timeout_s. progress(result so far) every 30 s."""
+        """Waits until the group has settled. Returns its result, or None after timeout_s. progress(result so far) is
+        called every 30 s."""
         tell = (lambda: progress(self.group(group_id))) if progress else None
         result: Optional["GroupResult"] = self._poll(lambda s: self.wait_group_once(group_id, s), timeout_s, tell)
         return result
 
     def all_sessions(self, **filters: Any) -> Iterator["SessionState"]:
-        """Every session of every page; Unreachable after the first page that lacks a worker's."""
+        """Yields every session of every page. Raises Unreachable after the first page that lacks a worker's
+        sessions."""
         cursor = None
         while True:
             page = self.list_sessions(cursor=cursor, **filters)

@@ -1,4 +1,4 @@
-"""Trajectories as rows of a table: Parquet and Arrow with pyarrow, JSON lines without."""
+"""Writes trajectories as rows of a table: Parquet and Arrow with pyarrow, JSON lines without."""
 from __future__ import annotations
 
 import base64
@@ -10,11 +10,11 @@ from typing import Any, Iterable, Iterator, Optional
 
 from .trajectory import Trajectory
 
-# arrays that a session asks for: bytes with two columns more, as of routed_experts
+# arrays that a session requests: bytes and two more columns, as for routed_experts
 ARRAYS = ("routed_experts", "indexer_topk", "response_top_ids", "response_top_logprobs", "response_support_counts", "response_support_ids",
           "response_support_logprobs", *(f"{by}_{what}" for by in ("teacher", "reference", "self") for what in ("logprobs", "top_ids", "top_logprobs")))
 DTYPES = {"i": "int32", "f": "float32"}
-# column -> pyarrow's type by name; JSON: text that holds what has no fixed columns
+# column -> name of pyarrow's type; JSON: text of values without fixed columns
 COLUMNS = {"session_id": "string", "trajectory_index": "int32", "uid": "string", "group": "string", "rollout": "int32", "group_size": "int32",
            "prompt_ids": "list<int32>", "response_ids": "list<int32>", "response_mask": "list<uint8>", "response_logprobs": "list<float32>",
            "response_versions": "list<string>", "reward": "float64", "reward_info": "json", "turn_rewards": "json", "num_turns": "int32",
@@ -24,7 +24,7 @@ PLAIN = ("prompt_ids", "response_ids", "response_mask", "response_logprobs")    
 
 
 def array_dtype(t: Trajectory, name: str) -> Optional[str]:
-    """The name of its items' type."""
+    """Returns the name of the type of an array's items."""
     value = t.get(name)
     return t.get(f"{name}_dtype") or (DTYPES[value.format] if isinstance(value, memoryview) else None)
 
@@ -45,9 +45,9 @@ def _cell(t: Trajectory, name: str, kind: str) -> Any:
 
 
 def rows_of(trajectories: Iterable[Trajectory]) -> Iterator[dict[str, Any]]:
-    """A flat row for each: ids and logprobs as lists, versions as texts, messages and the like as JSON, and arrays that
-    the session asked for (ARRAYS) as bytes, with columns NAME_shape and NAME_dtype. A trajectory without one has null. ValueError: an array
-    that has no column."""
+    """Yields a flat row for each trajectory: ids and logprobs as lists, versions as texts, messages and the like as
+    JSON. Arrays that the session requested (ARRAYS) are bytes, with columns NAME_shape and NAME_dtype; missing ones
+    are null. Raises ValueError for an array without a column."""
     for t in trajectories:
         unknown = [name for name, value in t.items() if isinstance(value, (bytes, memoryview)) and name not in COLUMNS]
         if unknown:
@@ -57,7 +57,7 @@ def rows_of(trajectories: Iterable[Trajectory]) -> Iterator[dict[str, Any]]:
 
 @contextlib.contextmanager
 def whole_file(path: str) -> Iterator[str]:
-    """Where to write: it becomes `path` when all is written, and nothing is left of it when that fails."""
+    """Yields a path to write to. It becomes `path` when everything is written, and is removed on an error."""
     unfinished = f"{path}.unfinished"
     try:
         yield unfinished
@@ -69,7 +69,7 @@ def whole_file(path: str) -> Iterator[str]:
 
 
 def import_pyarrow() -> Any:
-    """The module. ImportError says which extra brings it."""
+    """Imports pyarrow. ImportError names the extra that installs it."""
     try:
         import pyarrow
     except ImportError as e:
@@ -94,7 +94,7 @@ def _write_tables(writer: Any, trajectories: Iterable[Trajectory], rows: int, py
 
 
 def write_parquet(path: str, trajectories: Iterable[Trajectory], rows: int) -> int:
-    """How many rows were written, in groups of at most so many."""
+    """Writes Parquet in groups of at most `rows` rows. Returns the number of rows."""
     pyarrow = import_pyarrow()
     from pyarrow import parquet
     schema = schema_of(pyarrow)
@@ -103,7 +103,7 @@ def write_parquet(path: str, trajectories: Iterable[Trajectory], rows: int) -> i
 
 
 def write_arrow(path: str, trajectories: Iterable[Trajectory], rows: int) -> int:
-    """The same in Arrow's file format."""
+    """Writes Arrow's file format like write_parquet."""
     pyarrow = import_pyarrow()
     schema = schema_of(pyarrow)
     with whole_file(path) as unfinished, pyarrow.ipc.new_file(unfinished, schema) as writer:
@@ -111,7 +111,8 @@ def write_arrow(path: str, trajectories: Iterable[Trajectory], rows: int) -> int
 
 
 def _json_fields(t: Trajectory) -> dict[str, Any]:
-    """The fields as format=json has them: lists of ids and logprobs, base64 of other arrays with their dtype."""
+    """Returns the fields as format=json has them: lists of ids and logprobs, base64 of other arrays with their
+    dtype."""
     out: dict[str, Any] = {"session_id": t.session_id}
     for name, value in t.items():
         if not isinstance(value, (bytes, memoryview)):
@@ -125,7 +126,7 @@ def _json_fields(t: Trajectory) -> dict[str, Any]:
 
 
 def write_jsonl(path: str, trajectories: Iterable[Trajectory]) -> int:
-    """How many lines were written."""
+    """Writes JSON lines. Returns their number."""
     n = 0
     with whole_file(path) as unfinished, open(unfinished, "w", encoding="utf-8") as f:
         for t in trajectories:

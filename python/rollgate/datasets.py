@@ -32,7 +32,7 @@ WINDOW, WAIT_S = 16, 5.0
 
 
 def _read_lines(f: BinaryIO) -> Iterator[Trajectory]:
-    """One line in memory at a time."""
+    """Reads lines, one in memory at a time."""
     at = 0
     for number, line in enumerate(f, 1):
         try:
@@ -45,7 +45,7 @@ def _read_lines(f: BinaryIO) -> Iterator[Trajectory]:
 
 
 def _trained(f: BinaryIO, export: Export) -> list[Trajectory]:
-    """No evaluation is: sinks and lines hold none, an export that was asked for may be one."""
+    """Yields trajectories for training. An export may be an evaluation; sinks and lines have none."""
     if export.summary.get("evaluation"):
         log.warning("%s is of an evaluation: left out", f.name)
         return []
@@ -58,7 +58,8 @@ READERS: dict[str, Callable[[BinaryIO], Iterable[Trajectory]]] = {
 
 
 def read_file(path: str) -> Iterator[Trajectory]:
-    """The trajectories of a file, by how its name ends. ValueError names the file, and the place in it, when it cannot be read."""
+    """Yields the trajectories of a file. The end of its name gives the format. ValueError names the file and the
+    position if it cannot be read."""
     kind = os.path.splitext(path)[1]
     if kind not in READERS:
         raise ValueError(f"{path}: a file of trajectories ends in {', '.join(READERS)}")
@@ -70,7 +71,8 @@ def read_file(path: str) -> Iterator[Trajectory]:
 
 
 def find_files(source: Union[Path, Iterable[Path]]) -> list[str]:
-    """The files that a pattern, or each of several, names, in the order of their names. FileNotFoundError: a pattern names none."""
+    """Returns the files of one or several patterns, sorted by name. Raises FileNotFoundError if a pattern matches no
+    file."""
     patterns = [os.fspath(one) for one in ([source] if isinstance(source, (str, os.PathLike)) else source)]
     found = {pattern: glob.glob(pattern, recursive=True) for pattern in patterns}
     empty = [pattern for pattern, paths in found.items() if not paths]
@@ -80,25 +82,25 @@ def find_files(source: Union[Path, Iterable[Path]]) -> list[str]:
 
 
 def check_count(name: str, n: int) -> None:
-    """ValueError: it is below 1."""
+    """Raises ValueError if n is below 1."""
     if n < 1:
         raise ValueError(f"{name} must be 1 or more, not {n}")
 
 
 @dataclass(frozen=True)
 class Position:
-    """How far a pass has come: `done` trajectories of the shards from `shard` on, and `bins` bins of the chunk after these."""
+    """Progress of an epoch: `done` trajectories from shard `shard` on, and `bins` bins of the chunk after these."""
 
     epoch: int = 0
     shard: int = 0
     done: int = 0
     bins: int = 0
-    chunk: int = 0          # trajectories of a chunk, and
-    max_len: int = 0        # tokens of a bin, where bins is not 0
+    chunk: int = 0          # trajectories of a chunk
+    max_len: int = 0        # tokens of a bin, if bins is not 0
 
 
 class Dataset:
-    """Iteration gives each trajectory once; the next iteration is the next epoch. See dataset()."""
+    """Iteration yields each trajectory once; the next iteration is the next epoch. See dataset()."""
 
     def __init__(self, files: list[str], where: Optional[Where], shuffle: Optional[int], window: Optional[int]):
         if window is not None:
@@ -141,7 +143,8 @@ class Dataset:
         self._position = Position(epoch=self._position.epoch + 1)
 
     def _walk(self) -> Iterator[tuple[Trajectory, Position]]:
-        """What is left of the epoch, each with the position after it. The caller moves to it when the trajectory is given."""
+        """Yields the rest of the epoch, each trajectory with the position after it. The caller moves to that position
+        when it yields the trajectory."""
         at = replace(self._position, bins=0, chunk=0, max_len=0)
         files = self._shards(at.epoch)
         while at.shard < len(files):
@@ -153,7 +156,8 @@ class Dataset:
     # --- batches ---
 
     def pad(self, rows: int, **options: Any) -> Iterator[dict[str, Any]]:
-        """Batches of so many trajectories (the last of an epoch may have fewer), as rollgate.pad makes them with these options."""
+        """Yields batches of `rows` trajectories, as rollgate.pad makes them with these options. The last batch of an
+        epoch may be smaller."""
         check_count("rows", rows)
         if self._position.bins:
             raise ValueError("the position is between the bins of pack(): go on with pack()")
@@ -165,7 +169,7 @@ class Dataset:
         self._position = Position(epoch=self._position.epoch + 1)
 
     def pack(self, max_len: int, *, chunk: int = 256, images: str = "refuse") -> Iterator[dict[str, Any]]:
-        """Bins of at most max_len tokens, as rollgate.pack makes them of `chunk` trajectories at a time."""
+        """Yields bins of at most max_len tokens, as rollgate.pack makes them of `chunk` trajectories at a time."""
         check_count("max_len", max_len)
         check_count("chunk", chunk)
         skip = self._position.bins
@@ -190,16 +194,16 @@ class Dataset:
     # --- the position ---
 
     def _digest(self) -> str:
-        """Of names and sizes: a file that has changed has other trajectories at a position."""
+        """Returns a digest of names and sizes: a changed file has different trajectories at a position."""
         rows = (f"{os.path.getsize(path)} {path}" for path in self.files)
         return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
 
     def state(self) -> dict[str, Any]:
-        """For the checkpoint: the position behind all that was given, as JSON."""
+        """Returns the position after all yielded trajectories as JSON, for the checkpoint."""
         return {**asdict(self._position), "shuffle": self.shuffle, "window": self.window, "files": len(self.files), "digest": self.digest}
 
     def restore(self, state: dict[str, Any]) -> "Dataset":
-        """Goes on behind a checkpoint's state. ValueError: it is of other files, or of another order."""
+        """Continues after a checkpoint's state. Raises ValueError if it belongs to other files or a different order."""
         for name, mine in (("files", len(self.files)), ("digest", self.digest), ("shuffle", self.shuffle), ("window", self.window)):
             if state[name] != mine:
                 raise ValueError(f"the state is of another order: {name} was {state[name]!r} and is {mine!r}")
@@ -209,24 +213,26 @@ class Dataset:
     # --- files ---
 
     def write_parquet(self, path: str, rows: int = 1024) -> int:
-        """Writes what is left of the epoch as Parquet, in groups of so many rows (columns.py). How many. Needs pyarrow."""
+        """Writes the rest of the epoch as Parquet, in groups of `rows` rows (columns.py). Returns the number of rows.
+        Needs pyarrow."""
         from .columns import write_parquet
         return write_parquet(path, self, rows)
 
     def write_arrow(self, path: str, rows: int = 1024) -> int:
-        """The same as an Arrow file."""
+        """Writes an Arrow file like write_parquet."""
         from .columns import write_arrow
         return write_arrow(path, self, rows)
 
     def write_jsonl(self, path: str) -> int:
-        """The same as JSON lines, like `rollgate export --to jsonl`. Needs nothing."""
+        """Writes JSON lines like `rollgate export --to jsonl`. Returns their number. Needs no package."""
         from .columns import write_jsonl
         return write_jsonl(path, self)
 
 
 class StreamDataset:
-    """Trajectories of the Redis sink as they come; iteration ends when none has come for wait_s. `state`, `restore` and `commit` are
-    those of its Consumer, of what was given alone: entries that were read ahead stay pending."""
+    """Trajectories of the Redis sink in order of arrival. Iteration ends if none arrives for wait_s. `state`,
+    `restore` and `commit` are those of its Consumer, but only for yielded trajectories: entries that were read ahead
+    stay pending."""
 
     def __init__(self, consumer: "Consumer", where: Optional[Where], wait_s: Optional[float], ahead: int = 32):
         self.consumer, self.where, self.ahead = consumer, where, ahead
@@ -257,12 +263,12 @@ class StreamDataset:
         try:
             chunk.extend(itertools.islice(self._entries(), n))
         except BaseException:
-            self._read[:0] = chunk      # they come next
+            self._read[:0] = chunk      # they are yielded next
             raise
         return chunk
 
     def pad(self, rows: int, **options: Any) -> Iterator[dict[str, Any]]:
-        """As Dataset.pad; the last batch has what came within wait_s."""
+        """Like Dataset.pad. The last batch has what arrived within wait_s."""
         check_count("rows", rows)
         while chunk := self._take_chunk(rows):
             try:
@@ -274,7 +280,7 @@ class StreamDataset:
             yield batch
 
     def pack(self, max_len: int, *, chunk: int = 256, images: str = "refuse") -> Iterator[dict[str, Any]]:
-        """As Dataset.pack. What a loop that is left had not been given comes with the next."""
+        """Like Dataset.pack. If a loop ends early, the next one gets the rest."""
         check_count("max_len", max_len)
         check_count("chunk", chunk)
         while entries := self._take_chunk(chunk):
@@ -287,16 +293,17 @@ class StreamDataset:
                 self._read[:0] = left.values()
 
     def state(self) -> list[str]:
-        """For the checkpoint: what was given and is not committed."""
+        """Returns the keys that were yielded and not committed, for the checkpoint."""
         return sorted(self._given | self.consumer.restored())
 
     def restore(self, state: Iterable[str]) -> "StreamDataset":
-        """Goes on behind a checkpoint's state: what it holds never comes again."""
+        """Continues after a checkpoint's state: its trajectories are never yielded again."""
         self.consumer.restore(state)
         return self
 
     def commit(self) -> int:
-        """After the checkpoint: what was given is acknowledged and deleted. How many."""
+        """Acknowledges and deletes what was yielded. Call it after the checkpoint. Returns the number of
+        trajectories."""
         given, self._given = self._given, set()
         return self.consumer.commit(given)
 
@@ -310,11 +317,11 @@ def dataset(source: Union[Path, Iterable[Path]], *, where: Optional[Where] = Non
 
 def dataset(source: Any, *, where: Optional[Where] = None, shuffle: Optional[int] = None,
             window: Optional[int] = None, wait_s: Optional[float] = None) -> Union[Dataset, StreamDataset]:
-    """Trajectories of files (a pattern or several: a Dataset), or of a redis_sink.Consumer (a StreamDataset).
+    """Opens trajectories of files (a pattern or several: a Dataset), or of a redis_sink.Consumer (a StreamDataset).
 
-    where: a filter, called with each trajectory. shuffle: a seed; files come in another order each epoch, and `window` files (16) at a
-    time are mixed, in memory. wait_s: how long (5) a stream may be silent before its iteration ends. ValueError: an option of the other kind.
-    """
+    where: a filter, called with each trajectory. shuffle: a seed; each epoch has a different order of files, and
+    mixes `window` files (16) at a time in memory. wait_s: longest silence (5) of a stream before its iteration ends.
+    Raises ValueError for an option of the other kind."""
     from .redis_sink import Consumer
     if isinstance(source, Consumer):
         if shuffle is not None or window is not None:

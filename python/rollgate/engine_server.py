@@ -1,5 +1,6 @@
-"""An engine that a trainer has in its process, served to the gateway: HTTP of SGLang's shape (POST /generate: ids in, sampled ids and
-their log-probabilities out). Adapters of trainers without an inference server of their own start one and name it to the gateway."""
+"""Serves an engine in a trainer's process to the gateway, by HTTP in SGLang's form (POST /generate: ids in, sampled
+ids and their log-probabilities out). Adapters of trainers without an inference server start one and register it at
+the gateway."""
 from __future__ import annotations
 
 import asyncio
@@ -21,7 +22,7 @@ HEAD_MAX, BODY_MAX, LEAVE_S = 1 << 16, 1 << 28, 10.0
 
 
 class Sampled(NamedTuple):
-    """What the trainer's engine sampled: log-probabilities one for each id. finish: `stop` or `length`."""
+    """What the trainer's engine sampled, with one log-probability for each id. finish: `stop` or `length`."""
 
     ids: Sequence[int]
     logprobs: Sequence[float]
@@ -40,7 +41,8 @@ VLLM_NAMES: dict[str, Optional[str]] = {
 
 
 def vllm_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The names of vLLM's SamplingParams. ValueError: a parameter that has none here."""
+    """Converts parameters to the names of vLLM's SamplingParams. Raises ValueError for a parameter without such a
+    name."""
     unknown = [name for name in given if name not in VLLM_NAMES]
     if unknown:
         raise ValueError(f"the trainer's engine is not asked for {', '.join(sorted(unknown))}")
@@ -48,7 +50,7 @@ def vllm_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def own_address() -> str:
-    """The address by which other machines reach this one; 127.0.0.1 where it has no other."""
+    """Returns the address at which other machines reach this one, or 127.0.0.1 if it has no other."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         try:
             s.connect(("192.0.2.1", 9))     # sends nothing: it chooses a route
@@ -58,20 +60,23 @@ def own_address() -> str:
 
 
 def bind_address(host: Optional[str]) -> str:
-    """Where to listen for a gateway that reaches this process by `host` (None: own_address()). A name, or another machine's address
-    that leads here, says nothing about this machine's: then everywhere."""
+    """Returns the address to listen at for a gateway that reaches this process by `host` (None: own_address()). A
+    name, or the address of a different machine that forwards here, does not name an address of this machine: then all
+    addresses."""
     return own_address() if host is None else host if host in ("127.0.0.1", "::1") else "0.0.0.0"
 
 
 def engine_setting(trainer: str, host: Optional[str], port: int) -> tuple[str, str]:
-    """(name, setting) of an engine served at that port, as POST /admin/engines takes it. host: else this machine's address."""
+    """Returns (name, setting) of an engine at that port, for POST /admin/engines. host: default this machine's
+    address."""
     host = host or own_address()
     name = f"{trainer}-{host.replace(':', '-')}-{port}"
     return name, f"{name}=sglang:http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def remove_engine(pid: int, url: str, key: Optional[str], tls: Optional[ssl.SSLContext], name: str) -> None:
-    """Removes an engine from the gateway, in the process that named it. A failure is logged: a process that ends has no caller."""
+    """Removes an engine from the gateway, in the process that registered it. A failure is only logged, because a
+    process that ends has no caller."""
     if os.getpid() != pid:
         return
     try:
@@ -82,8 +87,8 @@ def remove_engine(pid: int, url: str, key: Optional[str], tls: Optional[ssl.SSLC
 
 
 class EngineServer:
-    """sample(ids, parameters) gives Sampled; parameters are SGLang's `sampling_params`. version(): of the weights, None: not known.
-    A request whose connection closes cancels its sample."""
+    """sample(ids, parameters) returns Sampled; parameters are SGLang's `sampling_params`. version() returns the
+    weights' version; None: unknown. If a request's connection closes, its sample is cancelled."""
 
     def __init__(self, sample: Sample, version: Callable[[], Optional[str]] = lambda: None):
         self.sample, self.version = sample, version
@@ -93,13 +98,13 @@ class EngineServer:
         self._stay: Optional[asyncio.Task[None]] = None
 
     async def start(self, host: Optional[str] = None) -> int:
-        """Serves on the running loop, at bind_address(host); the port. It asks for no key."""
+        """Serves on the running loop, at bind_address(host). Returns the port. Requests need no key."""
         self._server = await asyncio.start_server(self._serve, bind_address(host), 0, limit=HEAD_MAX, backlog=1024)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def join(self, client: AsyncClient, trainer: str, host: Optional[str] = None) -> str:
-        """Starts, and names itself to the gateway; the engine's name there. Closed where that fails. leave() removes the engine again;
-        so do the end of asyncio.run and the end of the process."""
+        """Starts, and registers at the gateway. Returns the engine's name there. Closes the port on failure. leave(),
+        the end of asyncio.run and the end of the process remove the engine again."""
         name, setting = engine_setting(trainer, host, await self.start(host))
         try:
             await client.add_engines([setting])
@@ -113,7 +118,7 @@ class EngineServer:
         return name
 
     async def _remove_at_end(self, remove: Callable[[], None]) -> None:
-        """Waits to be cancelled: by leave(), or by asyncio.run at its end."""
+        """Waits until it is cancelled: by leave(), or by asyncio.run at its end."""
         try:
             await asyncio.get_running_loop().create_future()
         except asyncio.CancelledError:
@@ -128,7 +133,7 @@ class EngineServer:
             await asyncio.gather(self._stay, return_exceptions=True)
 
     async def close(self) -> None:
-        """Closes the port and its connections; samples that run are cancelled."""
+        """Closes the port and its connections. Cancels running samples."""
         if self._server:
             self._server.close()
             for writer in list(self._writers):
@@ -184,9 +189,9 @@ class EngineServer:
         await writer.drain()
 
     async def _generate(self, body: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
-        """(whether as events, the result)."""
+        """Returns (whether to send events, the result)."""
         ids, given = list(body["input_ids"]), body.get("sampling_params") or {}
-        version = self.version()        # of the weights that sample; they may be others when it ends
+        version = self.version()        # version of the weights that sample; it may change before the end
         try:
             out = await self.sample(ids, given)
             if len(out.ids) != len(out.logprobs):

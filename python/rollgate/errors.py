@@ -1,10 +1,9 @@
-"""What the gateway answers when it does not do what it was asked: one class for each code of the error
-table (docs/http.md, section 4), so that `except SessionEnded` reads as what it is. Classes above them are for what a caller does
-about it: Retryable (again, later), Ended (no more calls of this session), NotFound.
+"""Errors of the gateway: one class for each code of the error table (docs/http.md, section 4), such as SessionEnded.
+Base classes group them by what a caller can do: Retryable (again, later), Ended (no more calls of this session),
+NotFound.
 
-Every error carries `status` (HTTP), `code`, `param` (the wrong field, or None), `retry` (whether the same
-request may be sent again), `retry_after` (seconds, or None) and `request_id` (names it in the gateway's log).
-"""
+Every error has `status` (HTTP), `code`, `param` (the wrong field, or None), `retry` (whether the same request may be
+sent again), `retry_after` (seconds, or None) and `request_id` (which names it in the gateway's log)."""
 from __future__ import annotations
 
 import json
@@ -30,31 +29,31 @@ class RollgateError(Exception):
 
 
 class Retryable(RollgateError):
-    """The same request may succeed later: `retry_after` may say when. Both clients try again by themselves for retry_s."""
+    """The same request may succeed later; `retry_after` may have the time. Both clients repeat it for retry_s."""
 
     code = ""
 
 
 class Ended(RollgateError):
-    """The session, or the attempt, is over: it was finalized, aborted or cancelled, or has spent its budget."""
+    """The session, or the attempt, has ended: it was finalized, aborted or cancelled, or its budget is used up."""
 
     code = ""
 
 
 class NotFound(RollgateError):
-    """There is no such thing: no session (UnknownSession), no group (UnknownGroup), or no such path."""
+    """The session (UnknownSession), the group (UnknownGroup) or the path does not exist."""
 
     code = "not_found"
 
 
 class Unreachable(Retryable):
-    """No answer came: connection refused, broken or silent for longer than the time-out."""
+    """No answer arrived: the connection was refused, broke, or was silent for longer than the time-out."""
 
     code = "unreachable"
 
 
 class BadAnswer(RollgateError):
-    """What came is no answer of a gateway: broken HTTP, or a body that is not what its type says."""
+    """The answer is not one of a gateway: broken HTTP, or a body that does not fit its type."""
 
     code = "bad_answer"
 
@@ -268,7 +267,7 @@ def _seconds(text: Optional[str]) -> Optional[float]:
 
 
 def from_answer(status: int, headers: Mapping[str, str], body: bytes) -> RollgateError:
-    """The error that an answer of 400 and above is. headers: names in lower case."""
+    """Makes the error for an answer with a status of 400 or above. headers: names in lower case."""
     told: dict[str, Any] = {}
     again = headers.get("x-should-retry") == "true"
     try:

@@ -50,26 +50,26 @@ from .retries import key_from_environment
 from .session import anthropic_client, environment, openai_client
 
 log = logging.getLogger("rollgate.executor")
-CLAIM_S = 20.0      # a claim waits so long for work
-RENEW_S = 2.0       # at most so long until a new attempt is among those renewed
-RENEW_MAX = 10000   # ids that the gateway takes in one renewal
-GRACE_S = 10.0     # a function that was cancelled may take so long to clean up
-TAIL = 4000         # characters of a traceback that go with an end
-ENDS: dict[Optional[str], dict[str, Any]] = {   # attempts that are ended by force, and whose end is told all the same: why -> the end
+CLAIM_S = 20.0      # seconds that a claim waits for work
+RENEW_S = 2.0       # longest seconds until a new attempt is renewed
+RENEW_MAX = 10000   # most ids of one renewal
+GRACE_S = 10.0     # seconds that a cancelled function may clean up
+TAIL = 4000         # characters of a traceback in an end
+ENDS: dict[Optional[str], dict[str, Any]] = {   # reason of a forced end -> the reported end
     "timeout": {"outcome": "timeout", "reason": "not done in the time that it has"},
     "stopping": {"outcome": "infra", "reason": "the executor is stopping", "stopping": True},
     "deadline": {"outcome": "timeout", "reason": "not done at the group's deadline"}}
-AGAIN_S = 0.5       # an attempt that is being ended for its deadline is told of by every renewal
-UNFIT = (400, 413)  # answers to an end that is refused for what it says
+AGAIN_S = 0.5       # pause between renewals that repeat a kill for the deadline
+UNFIT = (400, 413)  # statuses of an end whose content is refused
 
 
 class Infra(Exception):
-    """Raised by a runner: the world failed, not the policy. The attempt is tried again and counts for nothing."""
+    """Raised by a runner if the environment failed, not the policy. The attempt is repeated and does not count."""
 
 
 @dataclass
 class Task:
-    """What an attempt is about."""
+    """The task of an attempt."""
 
     input: Any
     group: str
@@ -83,7 +83,7 @@ class Task:
 
     @property
     def stopped(self) -> bool:
-        """Whether the result is of no use any more: cancelled, timed out, lease lost, executor ending."""
+        """Whether the result is no longer needed: cancelled, timed out, lease lost, executor ending."""
         return self.stop.is_set()
 
     @property
@@ -93,7 +93,7 @@ class Task:
 
 
 class Session:
-    """The attempt's session, as an agent needs it. `env` is for a child process that speaks to a model."""
+    """The attempt's session for an agent. `env` is the environment of a child process that calls a model."""
 
     def __init__(self, fields: Mapping[str, Any], client: AsyncClient, loop: asyncio.AbstractEventLoop):
         self.fields, self._client, self._loop = fields, client, loop
@@ -108,24 +108,26 @@ class Session:
         return environment(self.fields)
 
     def openai(self, **options: Any) -> Any:
-        """openai.AsyncOpenAI for the session's calls; in runners that are not async openai.OpenAI. Options are its own."""
+        """Makes openai.AsyncOpenAI for the session's calls, or openai.OpenAI in runners that are not async. Options
+        are those of the class."""
         return openai_client(self.fields, not self._is_inside(), options)
 
     def anthropic(self, **options: Any) -> Any:
-        """anthropic.AsyncAnthropic, or anthropic.Anthropic, as openai."""
+        """Makes anthropic.AsyncAnthropic, or anthropic.Anthropic, in the same way."""
         return anthropic_client(self.fields, not self._is_inside(), options)
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **body: Any) -> Any:
-        """One model call (Chat Completions): the answer's JSON. Awaitable in async runners; blocks in others."""
+        """Makes one model call (Chat Completions). Returns the JSON of the answer. Awaitable in async runners; blocks
+        in others."""
         call = self._client.chat(self.id, messages, key=self.fields.get("api_key"), **body)
         return self._here(call)
 
     def reward(self, reward_info: Any, response_id: Optional[str] = None) -> Any:
-        """Posts a reward before the end, perhaps of one turn. As chat."""
+        """Sets a reward before the end, or that of one turn. Awaitable in async runners; blocks in others."""
         return self._here(self._client.reward(self.id, reward_info, response_id, key=self.runner_key))
 
     def _is_inside(self) -> bool:
-        """Whether the caller runs in the executor's event loop."""
+        """Reports whether the caller runs in the executor's event loop."""
         try:
             return asyncio.get_running_loop() is self._loop
         except RuntimeError:
@@ -136,12 +138,13 @@ class Session:
 
 
 def _writable(text: str) -> str:
-    """As UTF-8 can have it: names of files may hold bytes that are none."""
+    """Makes a text valid UTF-8: names of files may have other bytes."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _contained(e: BaseException) -> Exception:
-    """What neither a task nor a future may raise: the one would end the loop, the other be lost."""
+    """Wraps an exception that neither a task nor a future may raise: the task would end the loop, and the future
+    would lose it."""
     return RuntimeError(f"the runner raised {e!r}")
 
 
@@ -150,12 +153,12 @@ async def _awaited(function: Function, task: Task, session: Session) -> Any:
         return await function(task, session)
     except (Exception, asyncio.CancelledError):
         raise
-    except BaseException as e:      # sys.exit, a panic of a Rust library
+    except BaseException as e:      # sys.exit, or a panic of a Rust library
         raise _contained(e) from e
 
 
 def _called(function: Function, task: Task, session: Session) -> Any:
-    if task.stopped:        # it ended before a thread came to it
+    if task.stopped:        # it was cancelled before a thread ran it
         return None
     try:
         return function(task, session)
@@ -176,7 +179,7 @@ Function = Callable[[Task, Session], Union[Any, Awaitable[Any]]]
 
 @dataclass(frozen=True)
 class Runner:
-    """A named way to run attempts: function, how many at once, the most seconds of one (None: the group's)."""
+    """A named way to run attempts: function, attempts at once, longest seconds of one (None: the group's)."""
 
     name: str
     function: Function
@@ -192,7 +195,8 @@ class Runner:
 
 
 def runner(name: str, slots: int = 1, timeout: Optional[float] = None) -> Callable[[Function], Runner]:
-    """Makes a Runner of a function f(task, session). ValueError: no slots, or no time."""
+    """Makes a Runner of a function f(task, session). Raises ValueError for less than one slot, or a timeout that is
+    not above 0."""
     if slots < 1:
         raise ValueError(f"runner {name}: slots must be at least 1, not {slots}")
     if timeout is not None and not timeout > 0:
@@ -202,17 +206,17 @@ def runner(name: str, slots: int = 1, timeout: Optional[float] = None) -> Callab
 
 @dataclass
 class _Running:
-    """One attempt on this executor."""
+    """One attempt of this executor."""
 
     runner: Runner
     task: Task
     work: Optional[asyncio.Future[Any]] = None
-    killed: Optional[str] = None      # why it is to end: a key of ENDS, or "dropped"
-    ending: asyncio.Event = field(default_factory=asyncio.Event)    # it is killed
+    killed: Optional[str] = None      # reason of a forced end: a key of ENDS, or "dropped"
+    ending: asyncio.Event = field(default_factory=asyncio.Event)    # set when it is killed
 
 
 def default_name(key: Optional[str]) -> str:
-    """host.pid; NAME/host.pid for who has the key rgx-NAME-MAC, because such a key is good for these names alone."""
+    """Returns host.pid, or NAME/host.pid for a key rgx-NAME-MAC, which is valid for such names only."""
     here = f"{socket.gethostname()}.{os.getpid()}"
     key = key_from_environment(key) or ""
     return f"{key[4:].rpartition('-')[0]}/{here}" if key.startswith("rgx-") else here
@@ -221,9 +225,9 @@ def default_name(key: Optional[str]) -> str:
 class Executor:
     """Pulls attempts for its runners until stop(). Any number of executors may serve one gateway.
 
-    name: as the gateway's log shows it; host and pid by default, behind the name of an executor's key. reconnect_s: how long an end is sent again while the
-    gateway cannot be reached. Counts since the start are in `ended` (by outcome) and `peak` (most at once, by runner).
-    """
+    name: its name in the gateway's log; default: host and pid, after the name of an executor's key. reconnect_s: time
+    in which an end is repeated while the gateway cannot be reached. Counts since the start are in `ended` (by
+    outcome) and `peak` (most attempts at once, by runner)."""
 
     def __init__(self, runners: Iterable[Runner], url: Optional[str] = None, key: Optional[str] = None, *,
                  name: Optional[str] = None, reconnect_s: float = 600.0, client: Optional[AsyncClient] = None):
@@ -232,15 +236,15 @@ class Executor:
             raise ValueError("an executor needs at least one runner")
         self.name = name or default_name(key)
         slots = sum(r.slots for r in self.runners.values())
-        # an end may take minutes where a session is scored: with one for every slot none keeps a renewal waiting
+        # an end may take minutes while a session is scored: with a connection for each, no renewal waits
         self.client = client or AsyncClient(url, key, retry_s=reconnect_s, connections=max(1024, slots + 16))
-        # agents' calls, which take minutes, on connections of their own: no renewal and no end may wait for one of them. Who brings
-        # a client sees to that himself.
+        # Agents' calls may take minutes, so they have separate connections: no renewal and no end waits for them. A
+        # caller that passes a client must provide enough connections.
         self._agents = client or AsyncClient(url, key, retry_s=reconnect_s, connections=max(1024, slots))
         self.running: dict[str, _Running] = {}
         self.ended: dict[str, int] = {}
         self.peak = {r: 0 for r in self.runners}
-        self._busy = {r: 0 for r in self.runners}       # slots with a function in them, or offered to a claim
+        self._busy = {r: 0 for r in self.runners}       # slots with a function, or offered to a claim
         self._refused: Optional[RollgateError] = None
         self._lease_s = 30.0
         self._freed, self._begun, self._stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -251,8 +255,8 @@ class Executor:
     # --- life ---
 
     async def run(self) -> None:
-        """Until stop(); attempts that still run then end as infra, and are given to others. Raises what the gateway
-        answers to a claim when that will not change: a wrong key, or no dispatcher."""
+        """Runs until stop(). Attempts that still run then end as infra, and are run elsewhere. Raises the gateway's
+        answer to a claim if it is final: a wrong key, or no dispatcher."""
         keeper = asyncio.create_task(self._renew_loop())
         try:
             await self._claim_loop()
@@ -271,7 +275,7 @@ class Executor:
             raise self._refused
 
     def stop(self) -> None:
-        """Claims no more and ends what runs. Call it in the loop's thread."""
+        """Stops claiming and ends running attempts. Call it in the loop's thread."""
         self._stop.set()
         self._freed.set()
         for client in (self.client, self._agents):
@@ -289,8 +293,8 @@ class Executor:
         return {r.name: r.slots - self._busy[r.name] for r in self.runners.values() if r.slots > self._busy[r.name]}
 
     async def _claim_loop(self) -> None:
-        """Offers what is free. A claim that waits holds the slots that it offers; slots that come free meanwhile are
-        offered by claims of their own, a few at once."""
+        """Claims attempts for free slots. A waiting claim holds the slots that it offers. Slots that become free
+        meanwhile are offered by further claims, at most four at once."""
         claims: set[asyncio.Task[Any]] = set()
         while not self._stop.is_set():
             free = self._free()
@@ -303,7 +307,7 @@ class Executor:
                 await self._freed.wait()
             claims = {c for c in claims if not c.done()}
         for claim in claims:
-            claim.cancel()      # what the gateway gives it nevertheless comes back with its lease
+            claim.cancel()      # attempts of a cancelled claim come back after their lease
         await asyncio.gather(*claims, return_exceptions=True)
 
     async def _claim(self, offer: dict[str, int]) -> None:
@@ -313,11 +317,11 @@ class Executor:
         except RollgateError as e:
             log.error("claim: %s", e)
             if 400 <= e.status < 500 and e.status != 408 and not e.retry:
-                self._refused = e       # a wrong key, or no dispatcher: it would be refused for ever
+                self._refused = e       # a wrong key, or no dispatcher: every claim would fail
                 self.stop()
             await self._pause(1.0)
         except Exception:
-            log.exception("claim")      # an answer that is none
+            log.exception("claim")      # an invalid answer
             await self._pause(1.0)
         finally:
             for name, n in offer.items():
@@ -325,7 +329,7 @@ class Executor:
             for attempt in given or ():
                 try:
                     self._begin(attempt)
-                except Exception:       # of another gateway's kind; its lease runs out
+                except Exception:       # from a gateway of another version; its lease ends
                     log.exception("an attempt that cannot be begun: %.200r", attempt)
             self._freed.set()
 
@@ -356,7 +360,7 @@ class Executor:
         began = time.monotonic()
         try:
             attempt.work = self._start(attempt, session)
-            if attempt.killed:      # between its claim and here
+            if attempt.killed:      # killed before it was started
                 attempt.work.cancel()
             end = await self._watch(attempt)
         except Exception as e:
@@ -370,7 +374,7 @@ class Executor:
             await self._tell(attempt, {**end, "timings": {"run": round(time.monotonic() - began, 3)}})
 
     def _start(self, attempt: _Running, session: Session) -> asyncio.Future[Any]:
-        """The function's work. Its slot is free when the work has ended, which may be after the attempt."""
+        """Starts the function. Its slot is free when the function has ended, which may be after the attempt."""
         run = attempt.runner
         if run.is_async:
             work = asyncio.ensure_future(_awaited(run.function, attempt.task, session))
@@ -378,7 +382,7 @@ class Executor:
             return work
         try:
             thread = asyncio.get_running_loop().run_in_executor(self._threads, _called, run.function, attempt.task, session)
-        except RuntimeError as e:       # no thread to be had; what it is to call waits in the pool all the same
+        except RuntimeError as e:       # no thread is available; the call waits in the pool nevertheless
             attempt.task.stop.set()
             self._leave(run)
             raise Infra(f"no thread for the runner: {e}") from e
@@ -390,14 +394,14 @@ class Executor:
         self._freed.set()
 
     async def _watch(self, attempt: _Running) -> Optional[dict[str, Any]]:
-        """How the attempt ended; None when nobody wants to know."""
+        """Waits for the end of the attempt. Returns how it ended, or None if the end is not reported."""
         work, ending = attempt.work, asyncio.ensure_future(attempt.ending.wait())
         assert work is not None
         both: set[asyncio.Future[Any]] = {work, ending}
         await asyncio.wait(both, timeout=attempt.task.left_s, return_when=asyncio.FIRST_COMPLETED)
         ending.cancel()
         if not work.done():
-            self._end_work(attempt, "timeout")      # unless it is being ended
+            self._end_work(attempt, "timeout")      # does nothing if it is being ended
             await asyncio.wait({work}, timeout=GRACE_S)
         if attempt.killed == "timeout" or not work.done():
             return self._killed(attempt)
@@ -414,7 +418,8 @@ class Executor:
         return dict(ENDS[attempt.killed]) if attempt.killed in ENDS else None
 
     def _verdict(self, value: Any) -> dict[str, Any]:
-        """TypeError or ValueError when it is no reward, or one that JSON cannot write."""
+        """Converts a function's result to an end. Raises TypeError or ValueError if it is not a reward, or JSON
+        cannot represent it."""
         if value is None:
             return {"outcome": "ok"}
         info = reward_object(value)
@@ -428,8 +433,8 @@ class Executor:
         return {"outcome": "infra" if outside else "error", "reason": _writable(reason), "log_tail": _writable(tail)}
 
     async def _tell(self, attempt: _Running, end: dict[str, Any]) -> None:
-        """The end goes to the gateway. One that cannot be written, or that the gateway refuses for what it says, is told as an error, or as
-        infra if it was that: else nobody heard of it, and the attempt was tried again when its lease ran out."""
+        """Reports the end to the gateway. If the end cannot be written, or the gateway refuses its content, reports
+        an error instead (or infra, if it was that). Otherwise the attempt would be repeated only after its lease."""
         try:
             try:
                 await self._send(attempt, end)
@@ -462,7 +467,7 @@ class Executor:
     # --- leases ---
 
     async def _renew_loop(self) -> None:
-        """Tells the gateway that its attempts live, and hears which are to end."""
+        """Renews the leases of running attempts, and ends those that the gateway names."""
         while True:
             ids = list(self.running)
             if not ids:
@@ -471,9 +476,9 @@ class Executor:
                 continue
             try:
                 for at in range(0, len(ids), RENEW_MAX):
-                    last = at + RENEW_MAX >= len(ids)   # the others do not wait: those behind them are due, too
+                    last = at + RENEW_MAX >= len(ids)   # only the last batch waits: later ones are due, too
                     await self._renew(ids[at:at + RENEW_MAX], min(RENEW_S, self._lease_s / 4) if last else 0)
-            except Exception as e:      # whatever it is: without renewals every attempt would be lost
+            except Exception as e:      # for any error: without renewals every attempt would be lost
                 log.error("renew: %s", e, exc_info=not isinstance(e, RollgateError))
                 await asyncio.sleep(min(1.0, self._lease_s / 10))
 
@@ -486,14 +491,15 @@ class Executor:
             if not attempt or attempt.killed == reason or attempt.killed and reason in ENDS:
                 continue
             news = True
-            if reason == "dropped":     # nobody wants to hear of its end
+            if reason == "dropped":     # its end is not reported
                 del self.running[kill["attempt_id"]]
             self._end_work(attempt, reason)
         if not news:
             await asyncio.sleep(AGAIN_S)
 
     def _end_work(self, attempt: _Running, reason: str) -> None:
-        """Once: a second reason breaks into no clean-up. Who drops it is heard all the same, for nobody wants its end then."""
+        """Ends an attempt, once: a second reason does not interrupt its clean-up. "dropped" always replaces the
+        reason, because the end is not reported then."""
         ends = attempt.killed is not None
         if ends and reason in ENDS:
             return
@@ -509,7 +515,7 @@ class Executor:
 # --- the command ---
 
 def find_runners(place: str) -> list[Runner]:
-    """The runners of `module` (all that it has) or `module:name` (a Runner, or a list of them)."""
+    """Returns the runners of `module` (all that it has) or `module:name` (a Runner, or a list of them)."""
     module_name, _, attribute = place.partition(":")
     module = importlib.import_module(module_name)
     found = getattr(module, attribute) if attribute else [v for v in vars(module).values() if isinstance(v, Runner)]
@@ -547,6 +553,6 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 if __name__ == "__main__":
-    # so that a module's `from rollgate.executor import runner` makes the same Runner that this one looks for
+    # a module's `from rollgate.executor import runner` then makes the same Runner class
     from rollgate.executor import main as real_main
     sys.exit(real_main())

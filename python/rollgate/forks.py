@@ -1,5 +1,5 @@
-"""Processes that fork: a child drops the connections of its parent, and opens its own. Both would read from one stream
-otherwise, and each would get answers of the other."""
+"""A forked process drops its parent's connections and opens its own. Otherwise both would read from one stream, and
+each could get the other's answers."""
 from __future__ import annotations
 
 import os
@@ -11,12 +11,13 @@ _watched: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def watch_forks(client: Any) -> None:
-    """Calls client._drop_inherited() in every process that forks from this one."""
+    """Calls client._drop_inherited() in every process that this one forks."""
     _watched.add(client)
 
 
 def close_descriptor(sock: socket.socket) -> None:
-    """Closes the descriptor alone. No stream, TLS session or event loop is used: they may be another process's, or closed."""
+    """Closes only the descriptor. Stream, TLS session and event loop are not used, because they may belong to another
+    process, or be closed."""
     descriptor = sock.detach()
     if descriptor >= 0:
         os.close(descriptor)

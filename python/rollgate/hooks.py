@@ -1,8 +1,7 @@
-"""What the adapters share: a trainer's hook asks for rollouts of one task, waits for them, and takes their export.
+"""What the adapters share: a trainer's hook requests rollouts of one task, waits for them, and fetches their export.
 
-Every hook goes through a group of the gateway, so that executors, caps, retries and time-outs are the gateway's, and the
-trainer's abort reaches the agents: abort() cancels every group that a hook still waits for.
-"""
+Every hook uses a group of the gateway. So executors, limits, retries and time-outs are the gateway's, and the
+trainer's abort reaches the agents: abort() cancels every group that a hook still waits for."""
 from __future__ import annotations
 
 import asyncio
@@ -16,7 +15,7 @@ from .errors import RollgateError
 from .trajectory import Trajectory
 
 log = logging.getLogger("rollgate.hooks")
-CANCEL_S = 10.0     # a cancelled hook holds its trainer up no longer
+CANCEL_S = 10.0     # seconds that a cancelled hook may delay its trainer
 
 # names of trainers' and engines' parameters -> the gateway's; None: how text is written, which ids do not need
 SAMPLING = {
@@ -26,16 +25,16 @@ SAMPLING = {
     "engine_extra": "engine_extra", "stop_token_ids": "stop_token_ids", "min_new_tokens": "min_tokens",
     "min_tokens": "min_tokens", "logprobs": None,
     "skip_special_tokens": None, "no_stop_trim": None, "spaces_between_special_tokens": None, "include_stop_str_in_output": None}
-# what shapes the distribution that tokens are sampled from: the trainer's, or neutral where it names nothing
+# parameters of the sampling distribution: the trainer's, or neutral if it names none
 LOCKED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "repeat_last_n",
           "logit_bias", "bad_words", "allowed_token_ids", "min_tokens", "ignore_eos", "max_thinking_tokens", "response_format")
 
 
-TRAINERS = ("id", "queue", "runner", "input", "n")       # of a group, what the trainer and the adapter say
+TRAINERS = ("id", "queue", "runner", "input", "n")       # fields of a group that the trainer and the adapter set
 
 
 class RolloutFailed(RuntimeError):
-    """A rollout that gave nothing to train: `result` is its group's."""
+    """A rollout without training data. `result` is the result of its group."""
 
     def __init__(self, result: Mapping[str, Any]):
         self.result = result
@@ -48,7 +47,8 @@ class RolloutFailed(RuntimeError):
 
 
 class Turn(NamedTuple):
-    """One trained answer: the ids before it, what was sampled with its log-probabilities, and its entry in the trajectory's `turns`."""
+    """One trained answer: the ids before it, the sampled ids with their log-probabilities, and its entry in the
+    trajectory's `turns`."""
 
     prompt_ids: list[int]
     ids: list[int]
@@ -57,8 +57,9 @@ class Turn(NamedTuple):
 
 
 def trained_turns(trajectories: Iterable[Trajectory], trainer: str) -> Iterator[Turn]:
-    """The trained answers of a rollout, branch by branch, for trainers that take calls instead of rows. ValueError: an answer that
-    such a trainer cannot take whole (no ids or log-probabilities, images, routed experts, a mask within it)."""
+    """Yields the trained answers of a rollout, branch by branch, for trainers that accept calls instead of rows.
+    Raises ValueError for an answer that such a trainer cannot use as a whole (no ids or log-probabilities, images,
+    routed experts, a mask within it)."""
     for t in trajectories:
         t.without_images(trainer)
         if not t.has_tokens or t.response_logprobs is None:
@@ -77,12 +78,13 @@ def trained_turns(trajectories: Iterable[Trajectory], trainer: str) -> Iterator[
 
 
 def numbers_of(reward_info: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers that scorers told beside the reward, for a trainer's metrics."""
+    """Returns the numbers of reward_info except the reward, for a trainer's metrics."""
     return {k: float(v) for k, v in reward_info.items() if k not in ("reward", "finished") and isinstance(v, (int, float))}
 
 
 def sampling(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The gateway's names of a trainer's sampling parameters, None left out. ValueError: one that it has no name for."""
+    """Converts a trainer's sampling parameters to the gateway's names, without those that are None. Raises ValueError
+    for an unknown one."""
     out: dict[str, Any] = {}
     for name, value in parameters.items():
         if value is None or value == []:
@@ -97,8 +99,9 @@ def sampling(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def session_options(given: Optional[Mapping[str, Any]], sampling_params: Mapping[str, Any], labels: Optional[Mapping[str, str]] = None,
                     metadata: Optional[Mapping[str, Any]] = None, evaluation: bool = False) -> dict[str, Any]:
-    """Options of a session: those of the adapter's settings, and what the trainer says beside and before them. The trainer's
-    sampling is locked, and its validation is an `evaluation`, unless the settings say otherwise."""
+    """Returns options of a session: the adapter's settings, overridden by the trainer's sampling, labels and
+    metadata. Unless the settings say otherwise, the trainer's sampling is locked, and its validation is an
+    `evaluation`."""
     out: dict[str, Any] = plain(given or {}, "session")
     told = {"sampling_params": sampling(sampling_params), "labels": labels, "metadata": metadata}
     for name, more in told.items():
@@ -111,8 +114,9 @@ def session_options(given: Optional[Mapping[str, Any]], sampling_params: Mapping
 
 
 def export_options(given: Optional[Mapping[str, Any]], one_row: bool = False) -> dict[str, Any]:
-    """Options of a trainer's exports: those given, without `format`, which is the sinks' (each adapter has its own). A turn that
-    branches share is trained once, unless they say `train_once: false`. one_row: as of Hook."""
+    """Returns options of a trainer's exports: the given ones without `format`, which belongs to the sinks (each
+    adapter has its own). A turn that branches share is trained once, unless they say `train_once: false`. one_row: as
+    in Hook."""
     out = {k: v for k, v in plain(given or {}, "export").items() if k != "format"}
     if one_row and out.setdefault("select", "longest") not in ("longest", "last"):
         raise ValueError(f"the trainer takes one row of a rollout: export.select must be longest or last, not {out['select']!r}")
@@ -122,7 +126,8 @@ def export_options(given: Optional[Mapping[str, Any]], one_row: bool = False) ->
 
 def group_options(group: Optional[Mapping[str, Any]], session: Optional[Mapping[str, Any]],
                   export: Optional[Mapping[str, Any]]) -> dict[str, Any]:
-    """A group with the adapter's own `session` and `export` options among its. ValueError: one of them is there with another value."""
+    """Returns a group with the adapter's `session` and `export` options. Raises ValueError if the group has one of
+    them with a different value."""
     out: dict[str, Any] = plain(group or {}, "group")
     for name, more in (("session", session), ("export", export)):
         given = plain(more or {}, name)
@@ -135,14 +140,14 @@ def group_options(group: Optional[Mapping[str, Any]], session: Optional[Mapping[
 
 
 def clients_of(loop: asyncio.AbstractEventLoop) -> dict[tuple[Any, ...], AsyncClient]:
-    """The loop's own, by url, key and waits; they are freed with it."""
+    """Returns the loop's clients, by url, key and waits. They are freed with the loop."""
     mine: dict[tuple[Any, ...], AsyncClient] = on_loop(loop, "clients", dict)
     return mine
 
 
 def connect(url: Optional[str] = None, key: Optional[str] = None, *, waits: bool = False) -> AsyncClient:
-    """The running loop's client of that gateway: trainers call their hooks on loops of their own choice. waits: another one, for
-    what waits for groups, as many as a trainer has: no submission, cancellation or export may wait for one of them."""
+    """Returns the running loop's client of that gateway: trainers call their hooks on loops of their choice. waits: a
+    separate client for waits of groups, so that no submission, cancellation or export waits for one of them."""
     mine = clients_of(asyncio.get_running_loop())
     if (url, key, waits) not in mine:
         mine[url, key, waits] = AsyncClient(url, key, retry_s=600.0)
@@ -150,14 +155,14 @@ def connect(url: Optional[str] = None, key: Optional[str] = None, *, waits: bool
 
 
 class Hook:
-    """One trainer's way to a gateway: which runner, which defaults of its groups (docs/rollouts.md), what is under way.
+    """One trainer's use of a gateway: the runner, the defaults of its groups (docs/rollouts.md), and the pending
+    groups.
 
-    group: fields of every group, e.g. {"reward": "external", "run_timeout_s": 900, "attempts": 2}.
+    group: fields of every group, such as {"reward": "external", "run_timeout_s": 900, "attempts": 2}.
     session: options of every session (docs/http.md): `history`, `lock_sampling`, `evaluation`, `sampling_params` ...
-    export: options of the trainer's and the sinks' exports (docs/trajectories.md): `train_once`, `select`, `pick` ... Both may
-    stand in `group` instead.
-    one_row: the trainer takes one row of a rollout: ValueError if the group's export selects several.
-    """
+    export: options of the exports of trainer and sinks (docs/trajectories.md): `train_once`, `select`, `pick` ...
+    `group` may have both instead.
+    one_row: the trainer uses one row of a rollout. Raises ValueError if the group's export selects several."""
 
     def __init__(self, runner: str, url: Optional[str] = None, key: Optional[str] = None,
                  group: Optional[Mapping[str, Any]] = None, *, session: Optional[Mapping[str, Any]] = None,
@@ -172,14 +177,14 @@ class Hook:
 
     @property
     def external(self) -> bool:
-        """Whether the trainer scores."""
+        """Reports whether the trainer scores."""
         return bool(self.group.get("reward") == "external")
 
     async def run(self, input: Any, sampling_params: Mapping[str, Any], *, n: int = 1, group_id: Optional[str] = None,
                   labels: Optional[Mapping[str, str]] = None, evaluation: bool = False, **group: Any) -> dict[str, Any]:
-        """The settled result of a group of n, with `labels` beside those of every group. evaluation: of the trainer's validation,
-        so no sink gets it. Cancelled when nobody waits for it any more: with the task that does, and where waiting fails.
-        RolloutFailed: no rollout succeeded."""
+        """Returns the settled result of a group of n, with `labels` in addition to those of every group. evaluation:
+        for the trainer's validation, so no sink gets it. The group is cancelled with the waiting task, or if waiting
+        fails. Raises RolloutFailed if no rollout succeeded."""
         client = connect(self.url, self.key)
         name = group_id or f"h-{uuid.uuid4().hex}"
         options = session_options(self.group.get("session"), sampling_params, evaluation=evaluation)
@@ -190,7 +195,7 @@ class Hook:
             await client.put_group(name, **{**self.group, **own, **{k: v for k, v in group.items() if v is not None}})
             result: Any = await connect(self.url, self.key, waits=True).wait_group(name)
         except (Exception, asyncio.CancelledError) as e:
-            if not isinstance(e, RollgateError) or not 400 <= e.status < 500:   # else there is no such group, or it is another's
+            if not isinstance(e, RollgateError) or not 400 <= e.status < 500:   # otherwise the group does not exist, or belongs to another trainer
                 await self._cancel(client, name)
             raise
         finally:
@@ -200,18 +205,18 @@ class Hook:
         return dict(result)
 
     async def export(self, member: Mapping[str, Any], format: str = "msgpack", pick: Optional[str] = None, **needed: Any) -> Any:
-        """A member's finalize, as Client.finalize, by the group's export options; `needed` goes before them, `pick` after them.
-        Held by the gateway until its group is gone: may be asked for again."""
+        """Finalizes a member like Client.finalize. The group's export options override `pick`, and `needed` overrides
+        both. The gateway keeps the export until the group is gone, so it can be fetched again."""
         options: dict[str, Any] = {**({"pick": pick} if pick else {}), **self.exports, **needed}
         return await connect(self.url, self.key).finalize(member["session_id"], format, **options)
 
     async def one(self, input: Any, sampling_params: Mapping[str, Any], **group: Any) -> dict[str, Any]:
-        """The one member of a group of one."""
+        """Runs a group of one. Returns its member."""
         result = await self.run(input, sampling_params, **group)
         return next(m for m in result["members"] if m["state"] == "succeeded")
 
     async def abort(self) -> int:
-        """Cancels every group that is waited for; those that wait get RolloutFailed. How many."""
+        """Cancels every group that a hook waits for; the waiters get RolloutFailed. Returns the number of groups."""
         names = list(self.live.items())
         await asyncio.gather(*(self._cancel(connect(self.url, self.key), name) for name, _ in names))
         return len(names)

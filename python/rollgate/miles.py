@@ -25,7 +25,7 @@ _hooks: dict[tuple[Any, ...], Hook] = {}
 
 
 async def generate(input: GenerateFnInput) -> GenerateFnOutput:
-    """The samples of one rollout. A failed one: its sample, ABORTED and out of the loss."""
+    """Returns the samples of one rollout. A failed rollout returns its sample, ABORTED and without loss."""
     sample = input.sample
     got = await samples.generate(samples.hook_of(input.args, _hooks), sample, input.sampling_params, input.evaluation,
                                  "drop_retries", getattr(input.state, "processor", None))
@@ -38,6 +38,6 @@ async def generate(input: GenerateFnInput) -> GenerateFnOutput:
 
 
 async def abort(args: Any) -> None:
-    """miles ends a step: the rollouts that nobody waits for any more are cancelled, down to their agents."""
+    """Cancels the rollouts that miles no longer waits for at the end of a step, including their agents."""
     for hook in _hooks.values():
         await hook.abort()

@@ -9,7 +9,7 @@
 Contract: NeMo Gym 07d6b0d, nemo_gym/base_responses_api_agent.py (SimpleResponsesAPIAgent), base_resources_server.py (BaseRunRequest,
 BaseVerifyResponse), openai_utils.py (NeMoGymResponse, TokenIDLogProbMixin), token_id_capture/builder.py (assert_prefix_contiguity).
 """
-from typing import Any, Mapping, Optional       # annotations are no strings here: FastAPI reads them from another module
+from typing import Any, Mapping, Optional       # annotations are not strings here: FastAPI reads them from a different module
 
 from fastapi import Body
 from nemo_gym.base_resources_server import BaseRunRequest, BaseVerifyResponse
@@ -21,12 +21,12 @@ from .hooks import Hook, Turn, numbers_of, trained_turns
 from .retries import key_from_environment
 from .trajectory import Trajectory
 
-# of responses_create_params, what a rollout's sampling is made of -> the gateway's names
+# sampling parameters of responses_create_params -> the gateway's names
 PARAMETERS = {"temperature": "temperature", "top_p": "top_p", "max_output_tokens": "max_tokens"}
 
 
 class RollgateAgentConfig(BaseResponsesAPIAgentConfig):
-    """group, session, export: as of hooks.Hook."""
+    """Settings of the agent. group, session, export: as in hooks.Hook."""
 
     runner: str
     url: Optional[str] = None
@@ -37,7 +37,7 @@ class RollgateAgentConfig(BaseResponsesAPIAgentConfig):
 
 
 class RunRequest(BaseRunRequest):
-    """A row of the data set: all its columns are the runner's input."""
+    """A row of the data set. All its columns are the runner's input."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -47,7 +47,8 @@ class VerifyResponse(BaseVerifyResponse):
 
 
 class RollgateAgent(SimpleResponsesAPIAgent):
-    """One rollout, one response: the branch with the most trained tokens. A rollout that failed for good is an error of /run."""
+    """One response for each rollout: the branch with the most trained tokens. A rollout that failed for good is an
+    error of /run."""
 
     config: RollgateAgentConfig
     _hook: Hook = PrivateAttr()
@@ -63,7 +64,8 @@ class RollgateAgent(SimpleResponsesAPIAgent):
         raise NotImplementedError("rollouts run behind the gateway: /run")
 
     async def run(self, body: RunRequest = Body()) -> VerifyResponse:
-        """The rollout's response and reward. RolloutFailed; ValueError: images, routed experts, or no log-probabilities."""
+        """Returns the rollout's response and reward. Raises RolloutFailed, or ValueError for images, routed experts,
+        or missing log-probabilities."""
         row, asked = body.model_dump(mode="json", exclude_unset=True), body.responses_create_params
         given = {ours: getattr(asked, name) for name, ours in PARAMETERS.items()}
         member = await self._hook.one(row, given)
@@ -76,7 +78,8 @@ class RollgateAgent(SimpleResponsesAPIAgent):
 
 
 def items_of(t: Trajectory) -> list[dict[str, Any]]:
-    """The conversation after the first prompt as items of a response; the last item of each trained answer has its ids."""
+    """Returns the conversation after the first prompt as items of a response. The last item of each trained answer
+    has its ids."""
     turns, trained = iter(t.turns), {turn.told["response_id"]: turn for turn in trained_turns([t], "NeMo Gym")}
     out: list[dict[str, Any]] = []
     begun = False
@@ -93,7 +96,7 @@ def items_of(t: Trajectory) -> list[dict[str, Any]]:
 
 
 def answer_items(m: Mapping[str, Any], response_id: str, turn: Optional[Turn]) -> list[dict[str, Any]]:
-    """One answer: its thinking, its text and its calls, as far as it has them."""
+    """Returns the items of one answer: its thinking, its text and its calls, if any."""
     items: list[dict[str, Any]] = []
     calls = m.get("tool_calls") or []
     if m.get("reasoning_content"):

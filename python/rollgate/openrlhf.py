@@ -21,18 +21,17 @@ from .engine_server import EngineServer, Sampled, vllm_parameters
 from .hooks import Hook, connect
 from .trajectory import Trajectory
 
-# of vLLM's SamplingParams, what a rollout's sampling is made of
+# members of vLLM's SamplingParams that set a rollout's sampling
 PARAMETERS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "max_tokens",
               "min_tokens", "stop", "stop_token_ids", "seed")
 
 
 class RollgateExecutor(AgentExecutorBase):
-    """One rollout, one sample: the branch with the most trained tokens. A rollout that failed for good raises, which ends OpenRLHF's
-    step: give groups the attempts that they need.
+    """One sample for each rollout: the branch with the most trained tokens. A rollout that failed for good raises,
+    which ends OpenRLHF's step: give groups the attempts that they need.
 
-    engine: `served` (the actor's own vLLM) or None: the gateway has its engines, and somebody else updates their weights.
-    host: the address by which the gateway reaches this actor.
-    """
+    engine: `served` (the actor's own vLLM) or None: the gateway has its engines, and their weights are updated
+    elsewhere. host: the address at which the gateway reaches this actor."""
 
     def __init__(self, runner: str, url: Optional[str] = None, key: Optional[str] = None, group: Optional[Mapping[str, Any]] = None,
                  session: Optional[Mapping[str, Any]] = None, export: Optional[Mapping[str, Any]] = None,
@@ -46,12 +45,14 @@ class RollgateExecutor(AgentExecutorBase):
         self._serving: Optional[asyncio.Future[None]] = None
 
     def is_evaluation(self, prompt: Any, label: Any) -> bool:
-        """Whether a rollout is of the evaluation. OpenRLHF does not say so: override this where labels or prompts tell."""
+        """Reports whether a rollout belongs to the evaluation. OpenRLHF does not report that: override this function
+        if labels or prompts show it."""
         return False
 
     async def execute(self, prompt: Any, label: Any, sampling_params: Any, max_length: int, hf_tokenizer: Any, llm_engine: Any,
                       images: Any = None) -> dict[str, Any]:
-        """OpenRLHF's sample. RolloutFailed; ValueError: images, or log-probabilities that are wanted and not there."""
+        """Returns OpenRLHF's sample. Raises RolloutFailed, or ValueError for images, or required log-probabilities
+        that are missing."""
         if images:
             raise ValueError("OpenRLHF's images are not sent to agents: an agent brings its own")
         if self.engine:
@@ -60,7 +61,7 @@ class RollgateExecutor(AgentExecutorBase):
             await asyncio.shield(self._serving)
         given = {name: getattr(sampling_params, name, None) for name in PARAMETERS}
         member = await self.hook.one({"prompt": prompt, "label": label}, given, evaluation=self.is_evaluation(prompt, label))
-        # OpenRLHF cuts samples at max_length wherever that is: the gateway cuts by whole turns
+        # OpenRLHF cuts samples at max_length, at any token; the gateway cuts whole turns
         limit: dict[str, Any] = {} if "max_tokens" in self.hook.exports else {"max_tokens": max_length}
         export = await self.hook.export(member, require_reward=True, require_trained=True, **limit)
         t = export.longest()
@@ -68,7 +69,7 @@ class RollgateExecutor(AgentExecutorBase):
         return {"prompt": prompt, "label": label, "images": None, "mm_train_inputs": None, **sample_of(t, sampling_params.logprobs is not None)}
 
     async def _serve(self, llm_engine: Any) -> None:
-        """Serves the actor's vLLM, and names it to the gateway. A start that failed is tried by the next rollout."""
+        """Serves the actor's vLLM, and registers it at the gateway. If that fails, the next rollout tries it again."""
         try:
             server = EngineServer(lambda ids, given: generate(llm_engine, ids, given))
             await server.join(connect(self.hook.url, self.hook.key), "openrlhf", self.host)
@@ -78,7 +79,7 @@ class RollgateExecutor(AgentExecutorBase):
 
 
 async def generate(llm_engine: Any, ids: list[int], given: Mapping[str, Any]) -> Sampled:
-    """One sample of the actor's engine: RolloutRayActor.generate."""
+    """Generates one sample with the actor's engine: RolloutRayActor.generate."""
     from vllm import SamplingParams
     output = (await llm_engine.generate(ids, SamplingParams(**vllm_parameters(given), logprobs=1))).outputs[0]
     sampled = [int(t) for t in output.token_ids]
@@ -86,7 +87,7 @@ async def generate(llm_engine: Any, ids: list[int], given: Mapping[str, Any]) ->
 
 
 def sample_of(t: Trajectory, with_logprobs: bool) -> dict[str, Any]:
-    """A trajectory in the members that samples_generator.py reads."""
+    """Converts a trajectory to the members that samples_generator.py reads."""
     logprobs, info = t.response_logprobs, t.reward_info
     if with_logprobs and logprobs is None:
         raise ValueError(f"is_correction_enable wants log-probabilities, and the engine of session {t.session_id} told none")

@@ -1,4 +1,4 @@
-"""How much a trainer submits, and what it keeps: pacing by staleness, over-sampling, filters of groups."""
+"""How many groups a trainer submits, and which it keeps: pacing by staleness, over-sampling, filters of groups."""
 from __future__ import annotations
 
 import logging
@@ -8,23 +8,24 @@ from .client import Client
 from .errors import UnknownGroup
 
 log = logging.getLogger("rollgate.pace")
-Group = Mapping[str, Any]           # a result, as GET /groups/{id} gives it
+Group = Mapping[str, Any]           # a result of GET /groups/{id}
 Keep = Callable[[Group], bool]
 
 
 def capacity(version: int, batch: int, max_staleness: int, accepted: int, running: int) -> int:
-    """How many more groups may be submitted so that none is older than max_staleness updates when it is trained.
-    version: of the policy now; batch: groups of a step; accepted: those taken since version 0; running: those
-    submitted and not taken. The rule of AReaL's staleness manager:
-    (max_staleness + version + 1) * batch - (accepted + running)."""
+    """Returns how many more groups may be submitted so that none is older than max_staleness updates when it is
+    trained. version: the policy's current version; batch: groups of a step; accepted: groups taken since version 0;
+    running: groups submitted and not taken. The rule of AReaL's staleness manager: (max_staleness + version + 1) *
+    batch - (accepted + running)."""
     return max(0, (max_staleness + version + 1) * batch - (accepted + running))
 
 
 class Pace:
-    """The same over a queue's own counts: room(version) asks the gateway and says how many groups to submit. Groups that
-    its collect and oversample drop are not counted as accepted: nobody trains them, and others may take their places.
+    """capacity() with a queue's own counts: room(version) returns the number of groups to submit. Groups that its
+    collect and oversample drop do not count as accepted, because they are not trained.
 
-    version: of the policy at the start. A trainer that goes on from a checkpoint has used a batch for each before it."""
+    version: the policy's version at the start. A trainer that continues from a checkpoint has used a batch for each
+    earlier one."""
 
     def __init__(self, client: Client, queue: str, batch: int, max_staleness: int = 1, version: int = 0):
         if batch < 1 or max_staleness < 0:
@@ -34,7 +35,7 @@ class Pace:
         self._acked = client.queue(queue)["acked_total"]
 
     def room(self, version: int) -> int:
-        """How many groups may be submitted now, for the policy's version."""
+        """Returns how many groups may be submitted now, for the policy's version."""
         counts = self.client.queue(self.queue)
         if counts["acked_total"] < self._acked:
             log.warning("queue %s counts %d acknowledged groups, %d before: its dispatcher was started anew; those acknowledged since this was last "
@@ -45,12 +46,12 @@ class Pace:
         return capacity(version, self.batch, self.max_staleness, self._accepted, running)
 
     def collect(self, n: int, keep: Sequence[Keep] = (), **collecting: Any) -> tuple[list[Group], list[Group]]:
-        """As the function of that name, of this queue."""
+        """Like the function collect, for this queue."""
         return collect(self.client, self.queue, n, keep, refused=self._refused, **collecting)
 
     def oversample(self, groups: Iterable[Mapping[str, Any]], n: int, keep: Sequence[Keep] = (),
                    **collecting: Any) -> tuple[list[Group], list[Group], list[str]]:
-        """As the function of that name, of this queue."""
+        """Like the function oversample, for this queue."""
         return oversample(self.client, self.queue, groups, n, keep, refused=self._refused, **collecting)
 
     def _refused(self, n: int) -> None:
@@ -60,18 +61,18 @@ class Pace:
 # --- filters ---
 
 def rewards(group: Group) -> list[float]:
-    """Of the members that count."""
+    """Returns the rewards of the members that count."""
     return [m["reward"] for m in group["members"] if m["state"] == "succeeded" and m["reward"] is not None]
 
 
 def varied(group: Group) -> bool:
-    """Keeps groups whose rewards differ: equal ones have no advantage (DAPO's dynamic sampling)."""
+    """Keeps groups with different rewards: equal ones have no advantage (DAPO's dynamic sampling)."""
     known = rewards(group)
     return len(known) >= 2 and bool(max(known) > min(known))
 
 
 def at_least(n: int) -> Keep:
-    """Keeps groups with n members that succeeded."""
+    """Keeps groups with at least n succeeded members."""
     return lambda group: bool(group["succeeded"] >= n)
 
 
@@ -87,18 +88,18 @@ def collect(client: Client, queue: str, n: int, keep: Sequence[Keep] = (), *, wa
             lease_s: Optional[float] = None,
             progress: Optional[Callable[[Mapping[str, Any], int], None]] = None,
             refused: Optional[Callable[[int], None]] = None) -> tuple[list[Group], list[Group]]:
-    """(kept, dropped): takes settled groups of the queue until n pass every filter. The dropped ones are acknowledged, the
-    kept ones are the caller's to acknowledge, within lease_s (600 by default) of their last delivery: afterwards they are
-    offered again, here or to another trainer of the queue. progress(queue's counts, kept so far) after every answer,
-    refused(how many) after every acknowledgement of dropped ones.
-    RuntimeError when nothing can come any more: nothing waits or runs, and too few were kept."""
+    """Takes settled groups of the queue until n pass every filter. Returns (kept, dropped). Dropped ones are
+    acknowledged. The caller acknowledges the kept ones within lease_s (600 by default) of their last delivery;
+    afterwards they are offered again, here or to another trainer of the queue. progress(queue's counts, kept so far)
+    is called after every answer, refused(number) after every acknowledgement of dropped ones. Raises RuntimeError if
+    nothing waits or runs any longer, and too few were kept."""
     kept: dict[str, Group] = {}
     dropped: list[Group] = []
     while len(kept) < n:
         answer = client.next(queue, max=min(256, n - len(kept)), wait_s=wait_s, lease_s=lease_s)
         unwanted = []
         for group in answer["groups"]:
-            # one that is kept comes again when its lease runs out before enough have come; that leases it anew
+            # if the lease of a kept group ends before enough have arrived, it is delivered again, with a new lease
             if group["id"] in kept or all(k(group) for k in keep):
                 kept[group["id"]] = group
             else:
@@ -119,9 +120,9 @@ def collect(client: Client, queue: str, n: int, keep: Sequence[Keep] = (), *, wa
 
 def oversample(client: Client, queue: str, groups: Iterable[Mapping[str, Any]], n: int, keep: Sequence[Keep] = (),
                **collecting: Any) -> tuple[list[Group], list[Group], list[str]]:
-    """(kept, dropped, cancelled ids): submits all of the groups, takes the queue's first n that pass the filters, cancels the
-    rest of those submitted here; what else is in the queue stays. Biased to what is fast, as every over-sampling is: the
-    cancelled ids are for who submits them again."""
+    """Submits all of the groups, takes the queue's first n that pass the filters, and cancels the other submitted
+    ones. Returns (kept, dropped, cancelled ids). Other groups of the queue stay. Favours fast groups, as every
+    over-sampling does: the caller can submit the cancelled ids again."""
     given: list[Any] = [{**g, "queue": queue} for g in groups]
     submitted = client.submit(given)["groups"]
     kept, dropped = collect(client, queue, n, keep, **collecting)
@@ -131,6 +132,6 @@ def oversample(client: Client, queue: str, groups: Iterable[Mapping[str, Any]], 
         if group["id"] not in taken:
             try:
                 cancelled += client.cancel_group(group["id"])["cancelled"]
-            except UnknownGroup:    # somebody else took and acknowledged it
+            except UnknownGroup:    # another trainer took and acknowledged it
                 pass
     return kept, dropped, cancelled

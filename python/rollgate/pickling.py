@@ -6,13 +6,13 @@ from typing import Any, Optional
 
 
 def view_of(data: Any, kind: str) -> memoryview:
-    """The typed view of bytes that View wrote."""
+    """Makes the typed view of the bytes that View wrote."""
     return memoryview(data).cast("B").cast(kind)
 
 
 class View:
-    """A memoryview as pickle writes it: its own bytes alone, in a buffer of their own where the protocol has them (5).
-    It is read back as a memoryview."""
+    """A memoryview for pickle: only its own bytes, in a separate buffer if the protocol has buffers (5). It is read
+    back as a memoryview."""
 
     def __init__(self, view: memoryview):
         self.view = view
@@ -23,8 +23,8 @@ class View:
 
 
 def replace_views(value: Any, seen: Optional[dict[int, Any]] = None) -> Any:
-    """A copy of the value's mappings and lists with a View for each memoryview. What occurs twice occurs twice in the copy,
-    and is pickled once."""
+    """Copies the value's mappings and lists, with a View for each memoryview. An object that occurs twice occurs
+    twice in the copy, and is pickled once."""
     seen = {} if seen is None else seen
     if id(value) in seen:
         return seen[id(value)]

@@ -22,12 +22,13 @@ from .hooks import SAMPLING, Hook, RolloutFailed
 from .retries import key_from_environment
 from .trajectory import Trajectory
 
-NAMES = {"max_completion_tokens": "max_tokens"}     # beside those of every trainer
-NOT_OURS = ("cache_salt", "return_token_ids", "reasoning_effort")     # the gateway's engine, its ids, its agents' own business
+NAMES = {"max_completion_tokens": "max_tokens"}     # in addition to those of every trainer
+NOT_OURS = ("cache_salt", "return_token_ids", "reasoning_effort")     # fields of the gateway's engine, its ids, and its agents
 
 
 def sampling_of(given: Any) -> dict[str, Any]:
-    """A verifiers SamplingConfig as the gateway's parameters; what is left of extra_body goes to the engine as it is."""
+    """Converts a verifiers SamplingConfig to the gateway's parameters. Unknown fields of extra_body are passed to the
+    engine."""
     all_ = given.model_dump(exclude_none=True, exclude_unset=True) if given is not None else {}
     body = dict(all_.pop("extra_body", None) or {})
     for name in [k for k in body if k in SAMPLING or k in NAMES]:
@@ -38,13 +39,14 @@ def sampling_of(given: Any) -> dict[str, Any]:
 
 
 def is_evaluation(given: Any) -> bool:
-    """Whether prime-rl's request is of an evaluation: it asks for log-probabilities wherever it trains (configs/orchestrator.py,
-    TrainSamplingConfig and EvalSamplingConfig), and nowhere else."""
+    """Reports whether prime-rl's request belongs to an evaluation: it requests log-probabilities only for training
+    (configs/orchestrator.py, TrainSamplingConfig and EvalSamplingConfig)."""
     return not (given is not None and given.model_dump(exclude_none=True, exclude_unset=True).get("logprobs"))
 
 
 class RollgateEnvConfig(vf.EnvConfig):
-    """The one seat is the policy; its harness and runtime are not used: executors run the agent."""
+    """Settings of the environment. Its one seat is the policy. Harness and runtime are unused, because executors run
+    the agent."""
 
     agent: vf.AgentConfig = vf.AgentConfig()
     runner: str = ""
@@ -56,8 +58,9 @@ class RollgateEnvConfig(vf.EnvConfig):
 
 
 class RollgateEnv(vf.Env[RollgateEnvConfig]):
-    """One task, one rollout of a group of one; each branch of its session is a branch of the trace, an answer that branches
-    share is trained in one of them. A rollout that failed is a failed episode without traces, which prime-rl drops."""
+    """One rollout of a group of one for each task. Each branch of its session is a branch of the trace. An answer
+    that branches share is trained in one of them. A failed rollout is a failed episode without traces, which prime-rl
+    drops."""
 
     def __init__(self, config: RollgateEnvConfig):
         super().__init__(config)
@@ -70,7 +73,8 @@ class RollgateEnv(vf.Env[RollgateEnvConfig]):
 
     async def run_episode(self, task: Any, ctx: Any, *, on_trace: Optional[Callable[[Any], None]] = None,
                           on_discard: Optional[Callable[[Any], None]] = None) -> Any:
-        """The Episode of one rollout. ValueError: its log-probabilities or ids are not known, or it shows images."""
+        """Returns the Episode of one rollout. Raises ValueError if its log-probabilities or ids are unknown, or it
+        has images."""
         told = vf.TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash)
         episode = vf.Episode(env=vf.EnvInfo(id=self.config.env_id), task=told)
         try:
@@ -98,7 +102,7 @@ class RollgateEnv(vf.Env[RollgateEnvConfig]):
 
 
 def message(given: Mapping[str, Any]) -> Any:
-    """A message of an export in verifiers' types."""
+    """Converts a message of an export to verifiers' types."""
     role, content = given["role"], given.get("content") or ""
     if isinstance(content, list):
         content = "".join(part.get("text", "") for part in content)
@@ -112,9 +116,9 @@ def message(given: Mapping[str, Any]) -> Any:
 
 
 def add_branch(trace: Any, t: Trajectory, model: Optional[str]) -> None:
-    """The trajectory as a path of nodes: before each answer the messages since the last one, of which the last has the
-    tokens, template and generation prompt included; then the answer with what was sampled. Concatenated they are the
-    trajectory's ids."""
+    """Adds a trajectory as a path of nodes: before each answer the messages since the last one, then the answer with
+    its sampled tokens. The last of these messages has the tokens of all, including template and generation prompt.
+    Concatenated they are the trajectory's ids."""
     t.without_images("prime-rl's trace, whose pictures are tensors of its own renderer,")
     if not t.has_tokens or t.response_logprobs is None:
         raise ValueError(f"session {t['session_id']}: the engine told no {'log-probabilities' if t.has_tokens else 'ids'}")
@@ -147,7 +151,8 @@ def add_branch(trace: Any, t: Trajectory, model: Optional[str]) -> None:
 
 
 def rows(experts: Any, start: int, end: int) -> Any:
-    """The experts of the ids [start, end); the last token of all went through no layer: the row before it stands for it."""
+    """Returns the experts of the ids [start, end). The last token of all passed through no layer: the row before it
+    is repeated."""
     import numpy
     part = experts[start:end]
     return part.copy() if len(part) == end - start else numpy.concatenate([part, experts[-1:]])

@@ -22,7 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
-    """The report of a failed test gets what its gateway warned of, and the end of its log."""
+    """Adds the gateway's warnings and the end of its log to the report of a failed test."""
     outcome = yield
     report = outcome.get_result()
     gateway = getattr(item, "funcargs", {}).get("rollgate_gateway")
@@ -41,14 +41,14 @@ def _settings(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @pytest.fixture
 def rollgate_engine(request: pytest.FixtureRequest) -> Iterator[ScriptedEngine]:
-    """A scripted engine without answers: the test sets them."""
+    """A scripted engine without answers. The test sets them."""
     with ScriptedEngine(binary=find_binary(), model=_settings(request).get("model")) as engine:
         yield engine
 
 
 @pytest.fixture
 def rollgate_gateway(request: pytest.FixtureRequest, rollgate_engine: ScriptedEngine) -> Iterator[Gateway]:
-    """A gateway of its own for the test, with that engine unless the marker names another. It must end with status 0."""
+    """A gateway for this test, with that engine unless the marker names a different one. It must end with status 0."""
     settings = _settings(request)
     with Gateway(settings.pop("engine", rollgate_engine), **settings) as gateway:
         yield gateway

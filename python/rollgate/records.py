@@ -1,8 +1,7 @@
-"""Exports as they come over the wire, read without copying: arrays are views of the bytes received.
+"""Reads exports without copying: arrays are views of the received bytes.
 
-Both readers are ours and need the standard library alone: `msgpack` (the native format, with its three ext
-types) and safetensors. Arrays are typed memoryviews here; `Trajectory` and `Tensors` make numpy arrays of them.
-"""
+Both readers are our own and need only the standard library: `msgpack` (the native format, with its three ext types)
+and safetensors. Arrays are typed memoryviews here. `Trajectory` and `Tensors` make numpy arrays of them."""
 from __future__ import annotations
 
 import base64
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from .trajectory import Trajectory
 
 EXT_DTYPES = {1: "i", 2: "B", 3: "f"}       # ids, masks, logprobs (docs/trajectories.md)
-# safetensors: (numpy's name, bytes of one); BF16 has no numpy type and is given as its 16 bits
+# safetensors: (numpy's name, bytes of one value); BF16 has no numpy type: its 16 bits are returned
 TENSOR_DTYPES = {"BOOL": ("?", 1), "U8": ("u1", 1), "I8": ("i1", 1), "U16": ("<u2", 2), "I16": ("<i2", 2), "F16": ("<f2", 2),
                  "BF16": ("<u2", 2), "U32": ("<u4", 4), "I32": ("<i4", 4), "F32": ("<f4", 4), "U64": ("<u8", 8),
                  "I64": ("<i8", 8), "F64": ("<f8", 8)}
@@ -37,7 +36,7 @@ _DEEPEST = 200
 
 
 class _Reader:
-    """A cursor over one msgpack document."""
+    """A cursor in one msgpack document."""
 
     def __init__(self, data: memoryview):
         self.data, self.at, self.depth = data, 0, 0
@@ -84,7 +83,7 @@ class _Reader:
         self.depth += 1
         if self.depth > _DEEPEST:
             raise ValueError(f"msgpack is nested deeper than {_DEEPEST}")
-        if n > len(self.data) - self.at:        # a value takes a byte at least
+        if n > len(self.data) - self.at:        # a value needs at least one byte
             raise ValueError(f"msgpack promises {n} values where {len(self.data) - self.at} bytes are left")
         out = [self.value() for _ in range(n)] if what == "array" else {self.value(): self.value() for _ in range(n)}
         self.depth -= 1
@@ -101,8 +100,8 @@ class _Reader:
 
 
 def unpack(data: bytes) -> Any:
-    """The document of native msgpack. Ext types are typed memoryviews over `data` (int32, uint8, float32), bin is a
-    memoryview of bytes. ValueError when it is broken or has a tail."""
+    """Reads a document of native msgpack. Ext types become typed memoryviews of `data` (int32, uint8, float32), bin a
+    memoryview of bytes. Raises ValueError if it is broken or followed by bytes."""
     reader = _Reader(memoryview(data))
     document = reader.value()
     if reader.at != len(reader.data):
@@ -113,8 +112,8 @@ def unpack(data: bytes) -> Any:
 # --- safetensors ---
 
 class Tensors(Mapping[str, "numpy.ndarray[Any, Any]"]):
-    """A file of tensors: name -> numpy array, a read-only view of the file's bytes with the file's shape and
-    dtype (BF16: its bits as uint16). `notes`: its texts, JSON already read."""
+    """A file of tensors: name -> numpy array, a read-only view of the file's bytes with the file's shape and dtype
+    (BF16: its bits as uint16). `notes`: its texts, parsed if they are JSON."""
 
     def __init__(self, data: bytes):
         view = memoryview(data)
@@ -130,7 +129,7 @@ class Tensors(Mapping[str, "numpy.ndarray[Any, Any]"]):
             self._check(name, t)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle: the bytes of all tensors."""
+        """Returns the bytes of all tensors, for pickle."""
         state: dict[str, Any] = replace_views(self.__dict__)
         return state
 
@@ -145,16 +144,16 @@ class Tensors(Mapping[str, "numpy.ndarray[Any, Any]"]):
             raise ValueError(f"tensor {name}: {t['dtype']} {t['shape']} does not fit bytes {begin} to {end}")
 
     def view(self, name: str) -> memoryview:
-        """The bytes of a tensor."""
+        """Returns the bytes of a tensor."""
         begin, end = self._head[name]["data_offsets"]
         return self._data[begin:end]
 
     def dtype(self, name: str) -> str:
-        """The file's name for it: F32, I64 ..."""
+        """Returns the file's name of a tensor's type: F32, I64 ..."""
         return str(self._head[name]["dtype"])
 
     def shape(self, name: str) -> list[int]:
-        """The sizes of its axes."""
+        """Returns the sizes of a tensor's axes."""
         return list(self._head[name]["shape"])
 
     def __getitem__(self, name: str) -> "numpy.ndarray[Any, Any]":
@@ -172,16 +171,17 @@ class Tensors(Mapping[str, "numpy.ndarray[Any, Any]"]):
         return "Tensors(" + ", ".join(f"{k}: {self.dtype(k)}{self.shape(k)}" for k in self._head) + ")"
 
     def row(self, i: int) -> dict[str, "numpy.ndarray[Any, Any]"]:
-        """The tensors of trajectory i: `name.{i}` as name. Files of pictures (`media.{k}`) are none of a trajectory's."""
+        """Returns the tensors of trajectory i: `name.{i}` as name. Files of pictures (`media.{k}`) belong to no
+        trajectory."""
         return {name: self[whole] for whole, name, k in self._parts() if k == i}
 
     @property
     def rows(self) -> int:
-        """How many trajectories the file has."""
+        """The number of trajectories in the file."""
         return 1 + max((k for _, _, k in self._parts()), default=-1)
 
     def _parts(self) -> Iterator[tuple[str, str, int]]:
-        """(name.{i}, name, i) of every tensor of a trajectory."""
+        """Yields (name.{i}, name, i) of every tensor of a trajectory."""
         for whole in self._head:
             name, _, k = whole.rpartition(".")
             if k.isdecimal() and name != "media":
@@ -198,8 +198,8 @@ def _read_note(text: str) -> Any:
 # --- exports ---
 
 class Export:
-    """The trajectories of a session, as finalize gives them: `trajectories` (list of Trajectory), `session_id`,
-    `phase`, `summary`, and `group`, `rollout`, `group_size`, `attempt` where they are known."""
+    """The trajectories of a session, as finalize returns them: `trajectories` (list of Trajectory), `session_id`,
+    `phase`, `summary`, and, if known, `group`, `rollout`, `group_size`, `attempt`."""
 
     def __init__(self, document: Mapping[str, Any]):
         from .trajectory import Trajectory
@@ -214,7 +214,7 @@ class Export:
         self.trajectories: list["Trajectory"] = [Trajectory(t, media, self.session_id) for t in document["trajectories"]]
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle: the trajectories as their own state, so that they share one table of pictures there, too."""
+        """Returns the state for pickle. Trajectories share one table of pictures there, too."""
         state: dict[str, Any] = replace_views({**self.__dict__, "trajectories": [vars(t) for t in self.trajectories]})
         return state
 
@@ -229,11 +229,11 @@ class Export:
 
     @property
     def warnings(self) -> list[str]:
-        """What a trainer would miss, in sentences."""
+        """Returns what a trainer would miss, as sentences."""
         return list(self.summary.get("warnings", []))
 
     def longest(self) -> "Trajectory":
-        """The one with the most trained tokens. ValueError when there is none."""
+        """Returns the trajectory with the most trained tokens. Raises ValueError if there is none."""
         if not self.trajectories:
             raise ValueError(f"session {self.session_id} has no trajectory")
         return max(self.trajectories, key=lambda t: t.trained_tokens)
@@ -252,7 +252,7 @@ class Export:
 
 
 def from_msgpack(data: bytes) -> Export:
-    """An export with format=msgpack."""
+    """Reads an export with format=msgpack."""
     return Export(unpack(data))
 
 
@@ -260,17 +260,17 @@ _JSON_KINDS = {"int32": "i", "float32": "f"}
 
 
 def decode_arrays(t: dict[str, Any]) -> dict[str, Any]:
-    """A trajectory of format=json, with views for its arrays that are text there (base64)."""
+    """Decodes a trajectory of format=json: arrays that are text there (base64) become views."""
     for name in [k.removesuffix("_dtype") for k in t if k.endswith("_dtype")]:
         if isinstance(t.get(name), str):
             raw = base64.b64decode(t[name])
-            # routed_experts keep their dtype, as in msgpack; a view of the others has it
+            # routed_experts keep their dtype, as in msgpack; views of the others have it
             t[name] = raw if name == "routed_experts" else memoryview(raw).cast(_JSON_KINDS[t.pop(f"{name}_dtype")])
     return t
 
 
 def from_json(data: bytes) -> Export:
-    """An export with format=json: the same fields, arrays that are text there (base64) as views."""
+    """Reads an export with format=json: the same fields, with arrays that are text there (base64) as views."""
     document = json.loads(data)
     for t in document["trajectories"]:
         decode_arrays(t)
@@ -283,16 +283,16 @@ def from_json(data: bytes) -> Export:
 _NATIVE = ("prompt_ids", "response_ids", "response_mask", "response_logprobs", "response_versions", "routed_experts")
 _PLACES = ("image_media", "image_spans", "image_grid_thw")      # the notes have them as `images`
 _TENSOR_KINDS = {"U8": "B", "I16": "h", "I32": "i", "I64": "q", "F32": "f", "F64": "d"}
-_OF_SESSION = ("group", "rollout", "group_size", "attempt")     # each trajectory has them, the file has not
+_OF_SESSION = ("group", "rollout", "group_size", "attempt")     # the trajectories have them, the file has not
 
 
 def from_safetensors(data: bytes) -> Export:
-    """An export with format=safetensors: the same fields. Ids and versions are int64 there."""
+    """Reads an export with format=safetensors: the same fields. Ids and versions are int64 there."""
     tensors = Tensors(data)
     notes = dict(tensors.notes)
     rows = notes["trajectories"]
     for t in rows:
-        for name in _NATIVE:    # versions that are names stand in the notes
+        for name in _NATIVE:    # named versions are in the notes
             t.setdefault(name, None)
     for whole, name, i in tensors._parts():
         if name not in _PLACES:
@@ -328,7 +328,8 @@ _READERS: dict[str, Callable[[bytes], Any]] = {
 
 
 def reader(format: str) -> Callable[[int, Mapping[str, str], bytes], Any]:
-    """How the answer of an export in that format is read. ValueError names the formats when it is none."""
+    """Returns the function that reads an export of that format. ValueError for an unknown format names the known
+    ones."""
     if format not in _READERS:
         raise ValueError(f"format must be one of {', '.join(_READERS)}, not {format!r}")
     read = _READERS[format]

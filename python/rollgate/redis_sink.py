@@ -33,7 +33,7 @@ STREAM = "rollgate:trajectories"
 
 @dataclass
 class Entry:
-    """One trajectory and where it belongs. `key`: SESSION/INDEX; `trajectories`: how many its session has."""
+    """One trajectory and its origin. `key`: SESSION/INDEX; `trajectories`: number of trajectories of its session."""
 
     key: str
     id: bytes
@@ -46,7 +46,7 @@ class Entry:
 
 
 def read_span(file: str, offset: int, length: int) -> bytes:
-    """The bytes of an entry that was too large for Redis. EOFError when the file is shorter."""
+    """Reads the bytes of an entry that was too large for Redis. Raises EOFError if the file is shorter."""
     with open(file, "rb") as f:
         f.seek(offset)
         data = f.read(length)
@@ -56,13 +56,12 @@ def read_span(file: str, offset: int, length: int) -> bytes:
 
 
 class Consumer:
-    """One consumer of a group; consumers of one group share the stream.
+    """One consumer of a group. The consumers of a group share the stream.
 
-    redis: a client that answers bytes. idle_s: after so long the entries of a consumer that died are taken over (longer
-    than a step). remember_s: how long committed keys are remembered (longer than a gateway's spool may lag).
-    far(node, file, offset, length): the bytes of an entry that lies in a file; by default the file is opened here, so
-    `node` must share it.
-    """
+    redis: a client that returns bytes. idle_s: age after which entries of a dead consumer are taken over (longer than
+    a step). remember_s: time for which committed keys are remembered (longer than a gateway's spool may lag).
+    far(node, file, offset, length): returns the bytes of an entry that is in a file. By default the file is opened
+    here, so `node` must share it."""
 
     def __init__(self, redis: Any, group: str, stream: str = STREAM, name: Optional[str] = None, *, idle_s: float = 3600.0,
                  remember_s: float = 7 * 86400.0, far: Optional[Callable[[str, str, int, int], bytes]] = None):
@@ -80,21 +79,21 @@ class Consumer:
                 raise
 
     def take(self, n: int = 32, block_s: float = 5.0) -> list[Entry]:
-        """Up to n trajectories that were never committed and are not taken already; fewer, perhaps none, after block_s.
-        An entry that cannot be read is logged and comes again after idle_s; it raises where there is no other. When it raises
-        nothing is taken: what it had read comes again as well."""
+        """Returns up to n trajectories that were neither committed nor taken yet. After block_s returns fewer, or
+        none. An entry that cannot be read is logged and delivered again after idle_s; if there is no other entry, its
+        error is raised. After an error nothing is taken: the entries read so far are delivered again."""
         found: list[Entry] = []
         unread: list[Exception] = []
         try:
             left = self.redis.xautoclaim(self.stream, self.group, self.name, self.idle_ms, count=n)[1]
             self._add_fresh(found, unread, left)
             if len(found) < n:
-                # without any a first read waits, behind some it does not
+                # without pending entries the first read waits, after some it does not
                 more = self.redis.xreadgroup(self.group, self.name, {self.stream: ">"}, count=n - len(found),
                                              block=None if found else max(1, int(block_s * 1000)))
                 self._add_fresh(found, unread, more[0][1] if more else [])
         except BaseException:
-            for entry in found:     # nobody trains it: a commit would lose it
+            for entry in found:     # it is not trained: a commit would lose it
                 self._taken.pop(entry.key, None)
             raise
         if unread and not found:
@@ -114,7 +113,7 @@ class Consumer:
             else:
                 try:
                     found.append(self._read(key, entry_id, fields))
-                except Exception as e:      # those beside it are good
+                except Exception as e:      # the other entries are good
                     log.exception("entry %s of %s", entry_id.decode(), self.stream)
                     unread.append(e)
                     continue
@@ -131,11 +130,12 @@ class Consumer:
                      number(b"group_size"), Trajectory(unpack(data), session_id=fields[b"session_id"].decode()))
 
     def state(self) -> list[str]:
-        """For the checkpoint: what it has trained and commit() has not remembered yet, of this run and of the one before it."""
+        """Returns the keys for the checkpoint: trained in this run or the previous one, and not yet remembered by
+        commit()."""
         return sorted({*self._taken, *self._trained})
 
     def restore(self, state: Iterable[str]) -> None:
-        """Of the checkpoint that training goes on from: these keys are never given again."""
+        """Restores the keys of the checkpoint that training continues from. They are never returned again."""
         self._trained = set(state)
 
     def restored(self) -> set[str]:
@@ -143,8 +143,9 @@ class Consumer:
         return set(self._trained)
 
     def commit(self, keys: Optional[Iterable[str]] = None) -> int:
-        """After the checkpoint: everything taken (or of it these keys) is acknowledged, deleted and remembered, all or nothing. How
-        many. What was restored is remembered, too: its entries, which another consumer may still have, are deleted when they come."""
+        """Acknowledges, deletes and remembers everything taken (or these keys), all or nothing. Call it after the
+        checkpoint. Returns the number of trajectories. Restored keys are remembered, too: their entries, which
+        another consumer may have, are deleted when they arrive."""
         done = self._taken if keys is None else {key: self._taken[key] for key in keys if key in self._taken}
         self._finish({**{key: set() for key in self._trained}, **done})
         self._taken = {key: entries for key, entries in self._taken.items() if key not in done}
@@ -152,7 +153,8 @@ class Consumer:
         return len(done)
 
     def drop(self) -> int:
-        """What was taken is not trained: it stays pending here and comes to another consumer after idle_s. How many."""
+        """Drops what was taken without training it. It stays pending here, and another consumer gets it after idle_s.
+        Returns the number of trajectories."""
         n = len(self._taken)
         self._taken = {}
         return n

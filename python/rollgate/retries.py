@@ -1,6 +1,6 @@
-"""When a request is sent again, the same for both clients: as the gateway asks (`x-should-retry`, Retry-After), when
-it came too slowly to be read (408: nothing of it was done), and when no answer came and a second request does no more
-than the first."""
+"""Decides when a request is sent again, for both clients: as the gateway requests (`x-should-retry`, Retry-After), if
+it arrived too slowly to be read (408: the gateway did nothing), and if no answer arrived and a second request has no
+further effect."""
 from __future__ import annotations
 
 import logging
@@ -15,11 +15,11 @@ from .errors import RollgateError, Unreachable
 
 log = logging.getLogger("rollgate")
 FIRST_S, MOST_S = 0.1, 8.0
-TOO_SLOW = "request_timeout"     # of the gateway; an engine's own 408 is another's word
+TOO_SLOW = "request_timeout"     # of the gateway; an engine's own 408 has a different meaning
 
 
 class Address:
-    """Where a gateway listens, from a URL; without one from ROLLGATE_URL, else http://127.0.0.1:8600."""
+    """The address of a gateway from a URL; default: ROLLGATE_URL, else http://127.0.0.1:8600."""
 
     def __init__(self, url: Optional[str]):
         url = url or os.environ.get("ROLLGATE_URL") or "http://127.0.0.1:8600"
@@ -33,7 +33,7 @@ class Address:
 
 
 def key_from_environment(key: Optional[str]) -> Optional[str]:
-    """The key given, else ROLLGATE_KEY, else the first line of the file that ROLLGATE_KEY_FILE names."""
+    """Returns the given key, else ROLLGATE_KEY, else the first line of the file that ROLLGATE_KEY_FILE names."""
     if key or os.environ.get("ROLLGATE_KEY"):
         return key or os.environ["ROLLGATE_KEY"]
     path = os.environ.get("ROLLGATE_KEY_FILE")
@@ -44,20 +44,21 @@ def key_from_environment(key: Optional[str]) -> Optional[str]:
 
 
 def client_arguments(client: Any) -> dict[str, Any]:
-    """The arguments that make the same client in another process. TypeError: it has a TLS context, which belongs to this one."""
+    """Returns the arguments that make the same client in a different process. Raises TypeError if it has a TLS
+    context, which belongs to this process."""
     if client._tls is not None:
         raise TypeError(f"{client!r} has a TLS context (tls=), which cannot be pickled: make the client in the process that uses it")
     return {"url": client.address.url, "key": client.key, "timeout": client.timeout, "retry_s": client.retry_s}
 
 
 def rebuild_client(kind: type, arguments: dict[str, Any]) -> Any:
-    """The client of those arguments, for pickle."""
+    """Makes the client of these arguments, for pickle."""
     return kind(**arguments)
 
 
 def heads(call: Call, key: Optional[str]) -> dict[str, str]:
-    """The headers of a call, those of framing aside. The gateway may take a lost answer for delivered, and the same body for a wish
-    for one sample more: the call's own key says that it is the same (docs/sessions.md, section 4)."""
+    """Returns the headers of a call, without those of framing. The gateway may count a lost answer as delivered, and
+    the same body as a new sample. The call's own key marks a repeated request (docs/sessions.md, section 4)."""
     out = {"Accept-Encoding": "identity"}
     if call.once:
         out["Idempotency-Key"] = call.once
@@ -69,8 +70,8 @@ def heads(call: Call, key: Optional[str]) -> dict[str, str]:
 
 
 class Patience:
-    """The tries of one call. `pause(error)` is the seconds to sleep before the next; it raises
-    the error when there is none: it may not be sent again, or `retry_s` are over."""
+    """The attempts of one call. `pause(error)` returns the seconds until the next one. It raises the error if there
+    is none, because the call may not be repeated or `retry_s` have passed."""
 
     def __init__(self, call: Call, retry_s: float):
         self.call, self.tries = call, 0

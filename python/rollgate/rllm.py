@@ -28,10 +28,10 @@ log = logging.getLogger("rollgate.rllm")
 
 
 class RollgateGatewayManager:
-    """The calls that rLLM's engines and trainer make of a gateway manager; of any thread.
+    """The methods of a gateway manager that rLLM's engines and trainer call, from any thread.
 
-    settings (by install): url, key, session: options of every session, export: options of every export (docs/trajectories.md).
-    """
+    settings (by install): url, key, session: options of every session, export: options of every export
+    (docs/trajectories.md)."""
 
     settings: dict[str, Any] = {}
 
@@ -40,7 +40,7 @@ class RollgateGatewayManager:
         self.session = dict(given.pop("session", None) or {})
         self.exports = hooks.export_options(given.pop("export", None))
         self.client = Client(**given, retry_s=600.0)
-        self._ours: dict[str, Mapping[str, Any]] = {}       # rLLM's session ids -> what the gateway made
+        self._ours: dict[str, Mapping[str, Any]] = {}       # rLLM's session ids -> the gateway's sessions
         self._lock = threading.Lock()
         self._train: dict[str, Any] = {}
         self._validation: dict[str, Any] = {}
@@ -50,13 +50,13 @@ class RollgateGatewayManager:
         return self.client.address.url
 
     def start(self, rollout_engine: Any) -> None:
-        """Raises unless the gateway serves: it has its engines, and is not started from here."""
+        """Raises an error unless the gateway serves. The gateway has its engines, and is not started from here."""
         self.client.ready()
         self._train = getattr(rollout_engine, "train_sampling_params", None) or {}
         self._validation = getattr(rollout_engine, "val_sampling_params", None) or {}
 
     def stop(self) -> None:
-        """Sessions that were not deleted are aborted. One that the gateway refuses to is logged; the others are."""
+        """Aborts the sessions that were not deleted. If the gateway refuses one, logs that and continues."""
         for session_id in list(self._ours):
             try:
                 self.client.abort(self._ours.pop(session_id)["session_id"])
@@ -70,7 +70,7 @@ class RollgateGatewayManager:
 
     def create_session(self, session_id: str, is_validation: bool = False,
                        sampling_params: Optional[Mapping[str, Any]] = None) -> str:
-        """Makes it, or finds it made: rLLM asks for addresses of sessions that it did not create."""
+        """Creates a session unless it exists: rLLM requests addresses of sessions that it did not create."""
         with self._lock:
             if session_id not in self._ours:
                 default = self._validation if is_validation else self._train
@@ -85,7 +85,7 @@ class RollgateGatewayManager:
         return str(self._ours[session_id]["base_url"])
 
     def get_traces(self, session_id: str) -> list[TraceRecord]:
-        """A record a model call, in the order of the calls, with the ids and logprobs of the engine."""
+        """Returns a record for each model call, in the order of the calls, with the ids and logprobs of the engine."""
         if session_id not in self._ours:
             return []
         ours = self._ours[session_id]["session_id"]
@@ -95,7 +95,7 @@ class RollgateGatewayManager:
         made = [s for s in dict.fromkeys(session_ids) if s in self._ours]
         for one in made:
             self.client.delete(self._ours[one]["session_id"])
-            self._ours.pop(one, None)       # not before: stop() aborts what is left
+            self._ours.pop(one, None)       # only now: stop() aborts the others
         return len(made)
 
     async def acreate_session(self, session_id: str, is_validation: bool = False,
@@ -121,14 +121,15 @@ class RollgateGatewayManager:
 
 
 def traces(session_id: str, records: Sequence[Mapping[str, Any]], export: Export) -> list[TraceRecord]:
-    """The TraceRecords of a session from its records (order, ids, messages) and its trajectories (logprobs, versions)."""
+    """Makes the TraceRecords of a session from its records (order, ids, messages) and its trajectories (logprobs,
+    versions)."""
     for t in export:
         t.without_images("rLLM's trace")
     turns = {turn["response_id"]: (t, turn) for t in export for turn in t["turns"]}
     out = []
     for record in records:
         for answer in record["answers"]:
-            if answer["response_id"] not in turns:      # given up: no trajectory trains it
+            if answer["response_id"] not in turns:      # abandoned: no trajectory trains it
                 continue
             t, turn = turns[answer["response_id"]]
             logprobs = t.response_logprobs
@@ -145,12 +146,12 @@ def traces(session_id: str, records: Sequence[Mapping[str, Any]], export: Export
 
 
 def _number(version: Any) -> Optional[int]:
-    """rLLM's versions are integers; a name is none."""
+    """Returns the version as an integer, as rLLM needs it; None for a name."""
     return int(version) if str(version).isdecimal() else None
 
 
 def install(url: Optional[str] = None, key: Optional[str] = None, session: Optional[Mapping[str, Any]] = None,
             export: Optional[Mapping[str, Any]] = None) -> None:
-    """Puts our manager in the place of rLLM's. Call it before the trainer is made."""
+    """Replaces rLLM's manager with ours. Call it before the trainer is made."""
     RollgateGatewayManager.settings = {"url": url, "key": key, "session": dict(session or {}), "export": dict(export or {})}
     rllm_manager.GatewayManager = RollgateGatewayManager

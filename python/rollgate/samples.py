@@ -1,7 +1,7 @@
 """Samples of miles and slime, whose trainers share their layout: what both generate functions do.
 
-The fields come from the gateway's `miles` format (docs/trajectories.md), laid over a copy of the trainer's own sample.
-"""
+The fields come from the gateway's `miles` format (docs/trajectories.md), and overwrite those of a copy of the
+trainer's own sample."""
 from __future__ import annotations
 
 import json
@@ -14,14 +14,15 @@ from .retries import key_from_environment
 
 ARRAYS = ("tokens", "loss_mask", "rollout_log_probs")
 PLACES = ("rollout_routed_experts", "image_media", "image_spans", "image_grid_thw")     # set by themselves
-# arrays of a session that asks for them, by how their names begin -> which option that is
+# arrays that a session requests, by the start of their names -> the option
 ASKED_FOR = {"teacher_log_probs": "score", "rollout_indexer_topk": "indexer_topk", "rollout_topk_": "top_logprobs",
              "rollout_sampling_mask_": "sampling_support"}
 
 
 def hook_of(args: Any, hooks: dict[tuple[Any, ...], Hook], *, one_row: bool = False) -> Hook:
-    """The hook of the trainer's arguments: rollgate_runner, rollgate_url, rollgate_key, and the mappings rollgate_group,
-    rollgate_session and rollgate_export. Arguments that differ, as of an evaluation, have hooks of their own."""
+    """Returns the hook for the trainer's arguments: rollgate_runner, rollgate_url, rollgate_key, and the mappings
+    rollgate_group, rollgate_session and rollgate_export. Different arguments, such as those of an evaluation, have
+    separate hooks."""
     runner, url, key, group, session, export = (getattr(args, f"rollgate_{name}", None)
                                                 for name in ("runner", "url", "key", "group", "session", "export"))
     key = key_from_environment(key)
@@ -33,8 +34,9 @@ def hook_of(args: Any, hooks: dict[tuple[Any, ...], Hook], *, one_row: bool = Fa
 
 
 def show(out: Any, tensors: Tensors, i: int, names: list[str], processor: Any) -> None:
-    """Puts sample i's pictures (tensors of their files' bytes) into it, and what the model's processor makes of them: from the
-    files as they are, so that each has as many tokens as the engine gave it. ValueError: it makes others, or there is none."""
+    """Adds sample i's pictures (tensors of their files' bytes), and the tensors that the model's processor makes of
+    them without resizing, so that each picture has as many tokens as the engine counted. Raises ValueError if the
+    counts differ, or there is no processor."""
     import io
 
     from PIL import Image
@@ -51,8 +53,8 @@ def show(out: Any, tensors: Tensors, i: int, names: list[str], processor: Any) -
 
 
 def put_top_p(out: Any, tensors: Mapping[str, Any], i: int) -> None:
-    """slime's names for a sampling support: `rollout_top_p_token_ids`, and `rollout_top_p_token_offsets` where each token's begin.
-    It has no row for what was not sampled, where the miles layout has the token itself."""
+    """Sets slime's fields of a sampling support: `rollout_top_p_token_ids`, and `rollout_top_p_token_offsets`, where
+    each token's ids begin. Tokens that were not sampled have no row; in miles' layout they have themselves."""
     import numpy
     out.rollout_top_p_token_ids = out.rollout_top_p_token_offsets = None
     if f"rollout_sampling_mask_ids.{i}" not in tensors:
@@ -64,10 +66,11 @@ def put_top_p(out: Any, tensors: Mapping[str, Any], i: int) -> None:
 
 
 def put_asked_for(out: Any, tensors: Mapping[str, Any], i: int) -> None:
-    """The arrays that the session asked for, where the trainer's samples have an attribute of that name: logprobs of tokens as
-    lists, the others as arrays. ValueError: one that they have no place for, which would be dropped."""
+    """Sets the arrays that the session requested, if the trainer's samples have attributes of these names: logprobs
+    of tokens as lists, the others as arrays. Raises ValueError for an array without an attribute, which would be
+    lost."""
     for name in ("teacher_log_probs", "rollout_indexer_topk"):
-        if hasattr(out, name):      # of an earlier rollout of the same sample
+        if hasattr(out, name):      # left from an earlier rollout of the same sample
             setattr(out, name, None)
     top_p = hasattr(out, "rollout_top_p_token_ids")
     if top_p:
@@ -83,7 +86,7 @@ def put_asked_for(out: Any, tensors: Mapping[str, Any], i: int) -> None:
 
 
 def overlay(sample: Any, tensors: Tensors, i: int, meta: Mapping[str, Any], processor: Any = None) -> Any:
-    """A copy of the trainer's sample with the fields of sample i of a miles export (media=inline)."""
+    """Copies the trainer's sample with the fields of sample i of a miles export (media=inline)."""
     out = deepcopy(sample)
     if meta.get("multimodal_inputs"):
         show(out, tensors, i, meta["multimodal_inputs"]["images"], processor)
@@ -103,7 +106,7 @@ def overlay(sample: Any, tensors: Tensors, i: int, meta: Mapping[str, Any], proc
 
 
 def refused(sample: Any, why: str) -> Any:
-    """The sample of a rollout that gave nothing: aborted and out of the loss, so that nothing of it is trained."""
+    """Makes the sample of a rollout without training data: aborted and without loss."""
     out = deepcopy(sample)
     out.status, out.remove_sample = type(out).Status.ABORTED, True
     out.metadata = {**(sample.metadata or {}), "rollgate_failure": why}
@@ -112,8 +115,8 @@ def refused(sample: Any, why: str) -> Any:
 
 async def generate(hook: Hook, sample: Any, sampling_params: Mapping[str, Any], evaluation: bool, pick: Optional[str] = None,
                    processor: Any = None) -> list[Any]:
-    """The samples of one rollout, or the one refused sample. pick: the trainer's own choice of branches. processor: the model's,
-    where it takes images."""
+    """Returns the samples of one rollout, or the one refused sample. pick: the trainer's own choice of branches.
+    processor: the model's, if it takes images."""
     task = {"prompt": sample.prompt, "label": sample.label, "metadata": sample.metadata or {}, "evaluation": evaluation}
     labels = {"index": str(sample.index), "group_index": str(sample.group_index)}
     try:
@@ -131,6 +134,6 @@ async def generate(hook: Hook, sample: Any, sampling_params: Mapping[str, Any], 
 
 
 def tensors_meta(tensors: Tensors) -> list[dict[str, Any]]:
-    """The JSON beside the tensors of a miles export: one entry a sample."""
+    """Returns the JSON in the file of a miles export: one entry for each sample."""
     samples: list[dict[str, Any]] = json.loads(bytes(tensors.view("_samples_meta")))["samples"]
     return samples

@@ -16,9 +16,10 @@ from typing import Any, Callable, Iterable, Optional, Sequence, Union
 
 @dataclass
 class Answer:
-    """One answer. text: encoded by the model's tokenizer, and closed by its end token unless finish is length. ids: the tokens
-    themselves, the end token included. logprobs: one a token; without them a formula of token and place. version: of the weights.
-    status: an HTTP error instead, with text as its message. ValueError: another finish than stop, length or abort."""
+    """One answer. text: encoded by the model's tokenizer, and followed by its end token unless finish is length. ids:
+    the tokens themselves, including the end token. logprobs: one for each token; default: a formula of token and
+    position. version: of the weights. status: an HTTP error instead, with text as its message. Raises ValueError if
+    finish is not stop, length or abort."""
 
     text: str = ""
     ids: Optional[Sequence[int]] = None
@@ -34,7 +35,7 @@ class Answer:
 
 @dataclass
 class Request:
-    """What the gateway asked for: call is its number, from 0; body the whole request."""
+    """A request of the gateway. call: its number, from 0; body: the whole request."""
 
     call: int
     prompt_ids: list[int]
@@ -46,14 +47,14 @@ Answers = Union[Iterable[Union[str, Answer]], Callable[[Request], Union[str, Ans
 
 
 def logprob_of(place: int, token: int) -> float:
-    """The logprob that an answer without any has: the built-in engine's formula."""
+    """Returns the logprob for an answer without logprobs: the built-in engine's formula."""
     return -((token * 7 + place * 13) % 100) / 100
 
 
 class ScriptedEngine:
-    """A context manager. answers: a list, which is used up in order, or a function of the Request. A call beyond the list is
-    answered with an error, which names the call. `answers` may be replaced while it runs: the next call gets the first of the new ones.
-    `requests` has what was asked."""
+    """A context manager. answers: a list, which is used up in order, or a function of the Request. A call beyond the
+    list gets an error that names the call. `answers` may be replaced at any time: the next call gets the first new
+    one. `requests` has the requests."""
 
     def __init__(self, answers: Answers = (), *, version: Union[int, str, None] = None, binary: Optional[str] = None,
                  model: Optional[str] = None):
@@ -73,10 +74,10 @@ class ScriptedEngine:
 
     @answers.setter
     def answers(self, answers: Answers) -> None:
-        """The next call gets the first of these."""
+        """Sets the answers. The next call gets the first one."""
         with self._lock:
             self._answers: Answers = answers if callable(answers) else list(answers)
-            self._before = len(self.requests)       # calls that had others
+            self._before = len(self.requests)       # calls that had earlier answers
 
     @property
     def url(self) -> str:
@@ -117,7 +118,7 @@ class ScriptedEngine:
         return chosen if isinstance(chosen, Answer) else Answer(chosen)
 
     def encode(self, text: str) -> list[int]:
-        """The model's ids of a text; the built-in model's are its bytes."""
+        """Returns the model's ids of a text. Those of the built-in model are its bytes."""
         if self.model is None:
             return list(text.encode())
         if self.binary is None:
@@ -155,7 +156,7 @@ class ScriptedEngine:
             if answer.status == 200:
                 return 200, self._result(body, answer)
             return answer.status, {"error": {"message": answer.text}}
-        except Exception as e:      # of the test's function: it must come to light
+        except Exception as e:      # an error of the test's function, which must become visible
             return 400, {"error": {"message": f"the script failed: {type(e).__name__}: {e}"}}
 
     # --- HTTP ---

@@ -25,28 +25,29 @@ else:
 
 
 def environment(fields: Mapping[str, Any]) -> dict[str, str]:
-    """For a child process that speaks to a model: addresses and key by the names that OpenAI's and Anthropic's SDKs read."""
+    """Returns the environment of a child process that calls a model: addresses and key, by the names that OpenAI's
+    and Anthropic's SDKs read."""
     key = fields.get("api_key") or "none"
     return {"OPENAI_BASE_URL": fields["base_url"], "OPENAI_API_KEY": key,
             "ANTHROPIC_BASE_URL": fields["anthropic_base_url"], "ANTHROPIC_API_KEY": key}
 
 
 def openai_client(fields: Mapping[str, Any], wait: bool, options: Mapping[str, Any]) -> Any:
-    """OpenAI (or AsyncOpenAI unless `wait`) for the session's calls. Needs the package `openai`."""
+    """Makes OpenAI (or AsyncOpenAI unless `wait`) for the session's calls. Needs the package `openai`."""
     import openai
     kind = openai.OpenAI if wait else openai.AsyncOpenAI
     return kind(**{"base_url": fields["base_url"], "api_key": fields.get("api_key") or "none", **options})
 
 
 def anthropic_client(fields: Mapping[str, Any], wait: bool, options: Mapping[str, Any]) -> Any:
-    """Anthropic (or AsyncAnthropic unless `wait`) for the session's calls. Needs the package `anthropic`."""
+    """Makes Anthropic (or AsyncAnthropic unless `wait`) for the session's calls. Needs the package `anthropic`."""
     import anthropic
     kind = anthropic.Anthropic if wait else anthropic.AsyncAnthropic
     return kind(**{"base_url": fields["anthropic_base_url"], "api_key": fields.get("api_key") or "none", **options})
 
 
 class _Fields(dict[str, Any]):
-    """The gateway's answer, and the client that asked for it."""
+    """The gateway's answer, and the client that requested it."""
 
     def __init__(self, fields: Mapping[str, Any], client: Any):
         super().__init__(fields)
@@ -64,7 +65,7 @@ class _Fields(dict[str, Any]):
 
     @property
     def base_url(self) -> str:
-        """For OpenAI's SDKs."""
+        """The base URL for OpenAI's SDKs."""
         return str(self["base_url"])
 
     @property
@@ -73,7 +74,7 @@ class _Fields(dict[str, Any]):
 
     @property
     def api_key(self) -> str:
-        """The agent's key; `none` where the gateway has no keys."""
+        """The agent's key; `none` if the gateway has no keys."""
         return str(self.get("api_key") or "none")
 
     @property
@@ -82,8 +83,8 @@ class _Fields(dict[str, Any]):
 
 
 class Session(_Fields, SyncSessionCalls):
-    """What Client.create_session gives. As a context manager it completes the session, or aborts it when an exception leaves the
-    block; a session that has ended before is left as it is."""
+    """The result of Client.create_session. As a context manager it completes the session, or aborts it if the block
+    raises an exception. A session that has ended before is unchanged."""
 
     _client: "Client"
 
@@ -103,56 +104,56 @@ class Session(_Fields, SyncSessionCalls):
                 raise
 
     def openai(self, **options: Any) -> "openai.OpenAI":
-        """openai.OpenAI for this session. Options are its own."""
+        """Makes openai.OpenAI for this session. Options are those of OpenAI."""
         client: "openai.OpenAI" = openai_client(self, True, options)
         return client
 
     def anthropic(self, **options: Any) -> "anthropic.Anthropic":
-        """anthropic.Anthropic for this session. Options are its own."""
+        """Makes anthropic.Anthropic for this session. Options are those of Anthropic."""
         client: "anthropic.Anthropic" = anthropic_client(self, True, options)
         return client
 
     if not TYPE_CHECKING:       # signatures.py has their options by name
         def chat(self, messages: Sequence[Mapping[str, Any]], **body: Any) -> dict[str, Any]:
-            """As Client.chat, with the agent's key."""
+            """Like Client.chat, with the agent's key."""
             return self._client.chat(self.id, messages, key=self.get("api_key"), **body)
 
         def trajectories(self, **options: Any) -> Any:
-            """As Client.trajectories, as msgpack: an Export."""
+            """Like Client.trajectories, as msgpack: an Export."""
             return self._client.trajectories(self.id, **options)
 
         def finalize(self, **options: Any) -> Any:
-            """As Client.finalize, as msgpack: an Export."""
+            """Like Client.finalize, as msgpack: an Export."""
             return self._client.finalize(self.id, **options)
 
     def state(self, records: bool = False) -> "SessionState":
-        """As Client.session."""
+        """Like Client.session."""
         return self._client.session(self.id, records)
 
     def reward(self, reward_info: "Reward", response_id: Optional[str] = None) -> dict[str, Any]:
-        """As Client.reward."""
+        """Like Client.reward."""
         return self._client.reward(self.id, reward_info, response_id)
 
     def complete(self, reward_info: Optional["Reward"] = None, finished: Optional[bool] = None, reason: Optional[str] = None,
                  stopped_by: Optional[str] = None) -> dict[str, Any]:
-        """As Client.complete."""
+        """Like Client.complete."""
         return self._client.complete(self.id, reward_info, finished, reason, stopped_by)
 
     def wait(self, timeout_s: Optional[float] = None) -> Optional["SessionState"]:
-        """As Client.wait."""
+        """Like Client.wait."""
         return self._client.wait(self.id, timeout_s)
 
     def abort(self, stopped_by: Optional[str] = None, reason: Optional[str] = None) -> None:
-        """As Client.abort."""
+        """Like Client.abort."""
         self._client.abort(self.id, stopped_by, reason)
 
     def delete(self) -> None:
-        """As Client.delete."""
+        """Like Client.delete."""
         self._client.delete(self.id)
 
 
 class AsyncSession(_Fields, AsyncSessionCalls):
-    """What AsyncClient.create_session gives: as Session, with coroutines and the SDKs' asynchronous clients."""
+    """The result of AsyncClient.create_session: like Session, with coroutines and the SDKs' asynchronous clients."""
 
     _client: "AsyncClient"
 
@@ -173,49 +174,49 @@ class AsyncSession(_Fields, AsyncSessionCalls):
                 raise
 
     def openai(self, **options: Any) -> "openai.AsyncOpenAI":
-        """openai.AsyncOpenAI for this session. Options are its own."""
+        """Makes openai.AsyncOpenAI for this session. Options are those of AsyncOpenAI."""
         client: "openai.AsyncOpenAI" = openai_client(self, False, options)
         return client
 
     def anthropic(self, **options: Any) -> "anthropic.AsyncAnthropic":
-        """anthropic.AsyncAnthropic for this session. Options are its own."""
+        """Makes anthropic.AsyncAnthropic for this session. Options are those of AsyncAnthropic."""
         client: "anthropic.AsyncAnthropic" = anthropic_client(self, False, options)
         return client
 
     if not TYPE_CHECKING:       # signatures.py has their options by name
         async def chat(self, messages: Sequence[Mapping[str, Any]], **body: Any) -> dict[str, Any]:
-            """As Client.chat, with the agent's key."""
+            """Like Client.chat, with the agent's key."""
             return await self._client.chat(self.id, messages, key=self.get("api_key"), **body)
 
         async def trajectories(self, **options: Any) -> Any:
-            """As Client.trajectories, as msgpack: an Export."""
+            """Like Client.trajectories, as msgpack: an Export."""
             return await self._client.trajectories(self.id, **options)
 
         async def finalize(self, **options: Any) -> Any:
-            """As Client.finalize, as msgpack: an Export."""
+            """Like Client.finalize, as msgpack: an Export."""
             return await self._client.finalize(self.id, **options)
 
     async def state(self, records: bool = False) -> "SessionState":
-        """As Client.session."""
+        """Like Client.session."""
         return await self._client.session(self.id, records)
 
     async def reward(self, reward_info: "Reward", response_id: Optional[str] = None) -> dict[str, Any]:
-        """As Client.reward."""
+        """Like Client.reward."""
         return await self._client.reward(self.id, reward_info, response_id)
 
     async def complete(self, reward_info: Optional["Reward"] = None, finished: Optional[bool] = None, reason: Optional[str] = None,
                  stopped_by: Optional[str] = None) -> dict[str, Any]:
-        """As Client.complete."""
+        """Like Client.complete."""
         return await self._client.complete(self.id, reward_info, finished, reason, stopped_by)
 
     async def wait(self, timeout_s: Optional[float] = None) -> Optional["SessionState"]:
-        """As Client.wait."""
+        """Like Client.wait."""
         return await self._client.wait(self.id, timeout_s)
 
     async def abort(self, stopped_by: Optional[str] = None, reason: Optional[str] = None) -> None:
-        """As Client.abort."""
+        """Like Client.abort."""
         await self._client.abort(self.id, stopped_by, reason)
 
     async def delete(self) -> None:
-        """As Client.delete."""
+        """Like Client.delete."""
         await self._client.delete(self.id)

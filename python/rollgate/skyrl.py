@@ -16,8 +16,9 @@ from .hooks import Hook
 
 
 class RollgateGenerator(GeneratorInterface):
-    """One rollout, one row, in the order of the batch. SkyRL wants a row for every input and would train a padded one, so a
-    rollout that has failed for good (after its group's attempts) fails the batch: give groups the attempts that they need."""
+    """One row for each rollout, in the order of the batch. SkyRL needs a row for every input and would train a padded
+    one. So a rollout that failed for good (after its group's attempts) fails the batch: give groups the attempts that
+    they need."""
 
     def __init__(self, runner: str, url: Optional[str] = None, key: Optional[str] = None,
                  group: Optional[Mapping[str, Any]] = None, session: Optional[Mapping[str, Any]] = None,
@@ -27,7 +28,8 @@ class RollgateGenerator(GeneratorInterface):
         self.hook = Hook(runner, url, key, group, session=session, export=export, one_row=True)
 
     async def generate(self, input_batch: Mapping[str, Any]) -> dict[str, Any]:
-        """GeneratorOutput. RolloutFailed: a rollout gave nothing; the others of the batch are cancelled."""
+        """Returns GeneratorOutput. Raises RolloutFailed for a rollout without training data; the others of the batch
+        are cancelled."""
         n = len(input_batch["prompts"])
         tasks = [asyncio.ensure_future(self._row(input_batch, i)) for i in range(n)]
         try:

@@ -29,13 +29,14 @@ _hooks: dict[tuple[Any, ...], Hook] = {}
 
 
 def complete(args: Any, samples: list[Any], **_: Any) -> bool:
-    """slime's filter of groups: whether every rollout of this one gave a sample that can be trained."""
+    """A filter of groups for slime: keeps a group if every rollout has a sample that can be trained."""
     flat = [s for one in samples for s in (one if isinstance(one, list) else [one])]
     return not any(s.status == type(s).Status.ABORTED for s in flat)
 
 
 async def generate(args: Any, sample: Any, sampling_params: dict[str, Any], evaluation: bool = False) -> Any:
-    """The sample of one rollout. slime tells of its abort by GenerateState.aborted alone, so that is looked at while waiting."""
+    """Returns the sample of one rollout. slime reports its abort only by GenerateState.aborted, so that is checked
+    while waiting."""
     hook, state = samples.hook_of(args, _hooks, one_row=True), GenerateState(args)
     supported = (hook.group.get("session") or {}).get("sampling_support")
     if sampling_params.get("top_p", 1.0) != 1.0 and not evaluation and not supported:
@@ -47,7 +48,7 @@ async def generate(args: Any, sample: Any, sampling_params: dict[str, Any], eval
         while not work.done():
             await asyncio.wait({work}, timeout=LOOK_S)
             if state.aborted and not work.done():
-                work.cancel()       # which cancels its group
+                work.cancel()       # cancels its group
                 await asyncio.wait({work})
                 return samples.refused(sample, "aborted by slime")
     except asyncio.CancelledError:

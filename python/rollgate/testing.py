@@ -26,14 +26,15 @@ from .scripted import Answer, Answers, Request, ScriptedEngine
 
 __all__ = ["Answer", "Gateway", "Request", "ScriptedEngine", "find_binary", "gateway"]
 
-STARTS = 5      # tries: another program may take the port first
+STARTS = 5      # attempts: another program may take the port first
 TAKEN, SERVES = "Address already in use", " serving listen="
 # waits for the end of its standard input: of this process, however it dies. Then it ends the gateway and removes its state
 WATCH = 'read -r _; kill "$0"; i=0; while [ $i -lt 900 ] && kill -0 "$0"; do i=$((i+1)); sleep 0.1; done; rm -rf "$1"'
 
 
 def find_binary() -> str:
-    """The gateway's program: ROLLGATE, else `rollgate` on the path, else the build of this checkout. FileNotFoundError: none."""
+    """Returns the gateway's program: ROLLGATE, else `rollgate` on the path, else the build of this checkout. Raises
+    FileNotFoundError if there is none."""
     build = Path(__file__).resolve().parents[2] / "build"
     for path in (os.environ.get("ROLLGATE"), shutil.which("rollgate"), build / "release/rollgate", build / "dev/rollgate"):
         if path and os.access(path, os.X_OK):
@@ -42,7 +43,8 @@ def find_binary() -> str:
 
 
 def _arguments(settings: dict[str, Any]) -> list[str]:
-    """Settings by name as flags: sink=[...] is repeated, True and False are on and off. ValueError: one has no value, or is chosen here."""
+    """Converts settings by name to flags: sink=[...] is repeated, True and False become on and off. Raises ValueError
+    for a setting without a value, or one that is chosen here."""
     out = []
     for name, value in settings.items():
         if name in ("listen", "state_dir"):
@@ -56,11 +58,12 @@ def _arguments(settings: dict[str, Any]) -> list[str]:
 
 
 class Gateway:
-    """A running gateway of its own state and port. Settings are those of docs/settings.md by name: workers=2, tool_parser="hermes".
+    """A running gateway with its own state and port. Settings are those of docs/settings.md by name: workers=2,
+    tool_parser="hermes".
 
-    engine: a scripted one, or the setting of another ("builtin:echo"). `client` is a Client of it, `url` its address, `engine` the scripted one. `log()` is all that it has logged, `errors()` the lines
-    of warnings and errors. RuntimeError: it does not serve, with its log.
-    """
+    engine: a scripted one, or the setting of a different one ("builtin:echo"). `client` is its Client, `url` its
+    address, `engine` the scripted engine. `log()` returns its log, `errors()` the lines of warnings and errors.
+    RuntimeError with the log: it does not serve."""
 
     def __init__(self, engine: Union[ScriptedEngine, str], *, binary: Optional[str] = None, **settings: Any):
         self.binary, self.engine = binary or find_binary(), engine if isinstance(engine, ScriptedEngine) else None
@@ -89,7 +92,7 @@ class Gateway:
             error.add_note(told)
 
     def _starts(self, is_last: bool) -> bool:
-        """False: the port was taken, and there are tries left."""
+        """Starts the gateway. Returns False if the port was taken, and more attempts are allowed."""
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             self.url = f"http://127.0.0.1:{s.getsockname()[1]}"
@@ -103,7 +106,7 @@ class Gateway:
         with contextlib.closing(probe):
             while self._process.poll() is None and time.monotonic() < until:
                 with contextlib.suppress(RollgateError):
-                    if SERVES in self.log():        # else another's gateway may have the port, and answer
+                    if SERVES in self.log():        # otherwise a different gateway may have the port, and answer
                         probe.ready()
                         return True
                 time.sleep(0.01)
@@ -112,7 +115,8 @@ class Gateway:
         raise RuntimeError(f"the gateway does not serve: {' '.join(command)}\n{self.log()[-4000:]}")
 
     def _watch_over(self, pid: Optional[int]) -> None:
-        """A gateway ends with this process, even if that is killed. None: ends the watch."""
+        """Starts a process that ends the gateway together with this process, even if that one is killed. None: ends
+        the watch."""
         old, self._watch = self._watch, None
         if old is not None:
             old.kill()
@@ -122,16 +126,17 @@ class Gateway:
                                            stderr=subprocess.DEVNULL, start_new_session=True)
 
     def log(self) -> str:
-        """All that it has logged."""
+        """Returns the whole log."""
         path = Path(f"{self.folder}/log")
         return path.read_text("utf-8", "replace") if path.exists() else ""
 
     def errors(self) -> list[str]:
-        """The log's lines of level warn and error."""
+        """Returns the log's lines of level warn and error."""
         return [line for line in self.log().splitlines() if line.split(" ")[1:2] in (["warn"], ["error"])]
 
     def stop(self) -> tuple[int, str]:
-        """Ends it (SIGTERM, and SIGKILL after a minute) and removes its state: (exit status, log). A second call does nothing."""
+        """Ends the gateway (SIGTERM, and SIGKILL after a minute) and removes its state. Returns (exit status, log). A
+        second call does nothing."""
         process, self._process = self._process, None
         status = 0
         if process is not None:
@@ -150,7 +155,8 @@ class Gateway:
 
 @contextlib.contextmanager
 def gateway(answers: Optional[Answers] = None, *, engine: Optional[str] = None, binary: Optional[str] = None, **settings: Any) -> Iterator[Gateway]:
-    """A gateway while the block runs, whose engine has these answers (ScriptedEngine); or engine= names another ("builtin:echo")."""
+    """Runs a gateway during the block, whose engine has these answers (ScriptedEngine), or is the one of engine=
+    ("builtin:echo")."""
     if (answers is None) == (engine is None):
         raise ValueError("gateway() needs either answers or engine=")
     binary = binary or find_binary()

@@ -16,8 +16,9 @@ from .trajectory import Trajectory
 
 
 def datum(t: Trajectory, advantage: float) -> Any:
-    """A trajectory of T ids as the T-1 predictions of a tinker.Datum: `target_tokens`, `logprobs` and `advantages`, 0 where nothing
-    was sampled or the mask is 0. ValueError: images, or no log-probabilities."""
+    """Converts a trajectory of T ids to the T-1 predictions of a tinker.Datum: `target_tokens`, `logprobs` and
+    `advantages`, 0 where nothing was sampled or the mask is 0. Raises ValueError for images, or missing
+    log-probabilities."""
     t.without_images("Tinker's datum")
     if not t.has_tokens or t.response_logprobs is None:
         raise ValueError(f"session {t.session_id}: the engine told no {'log-probabilities' if t.has_tokens else 'ids'}")

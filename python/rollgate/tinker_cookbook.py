@@ -34,7 +34,7 @@ NEUTRAL = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "
 
 @dataclass(frozen=True)
 class RollgateGroup(EnvGroupBuilder):
-    """One task for the runner, n rollouts of it. evaluation: no sink gets them."""
+    """One task for the runner, with n rollouts. evaluation: no sink gets them."""
 
     task: Any
     n: int = 1
@@ -59,7 +59,8 @@ class _Dataset(RLDataset):
 
 @chz.chz
 class RollgateTasks(RLDatasetBuilder):
-    """Tasks from files of JSON lines: `batch` groups a step, `n` rollouts a group; `held_out` are evaluations, one rollout each."""
+    """Tasks from files of JSON lines: `batch` groups for each step, `n` rollouts for each group. `held_out` are
+    evaluations, one rollout each."""
 
     tasks: str
     held_out: Optional[str] = None
@@ -73,9 +74,9 @@ class RollgateTasks(RLDatasetBuilder):
 
 @dataclass(frozen=True)
 class RollgateStrategy(RolloutStrategy):
-    """group, session, export: as of hooks.Hook. on_failure: `raise` (a rollout that failed for good ends the step) or `drop` (its
-    siblings stay; a group without any is skipped). engine: `tinker`, or None: the gateway has its own engines. host: the address by
-    which the gateway reaches this process."""
+    """The rollout strategy. group, session, export: as in hooks.Hook. on_failure: `raise` (a rollout that failed for
+    good ends the step) or `drop` (its siblings stay; a group without any is skipped). engine: `tinker`, or None: the
+    gateway has its own engines. host: the address at which the gateway reaches this process."""
 
     runner: str
     url: Optional[str] = None
@@ -105,7 +106,8 @@ class RollgateStrategy(RolloutStrategy):
         return self.on_failure == "drop"
 
     async def execute(self, env_group_builder: Any, policy: Any) -> Any:
-        """One group of the gateway. RolloutFailed; AllTrajectoriesFailedError, which the cookbook skips, with on_failure `drop`."""
+        """Runs one group. Raises RolloutFailed. With on_failure `drop` raises AllTrajectoriesFailedError, which the
+        cookbook skips."""
         if not isinstance(env_group_builder, RollgateGroup):
             raise TypeError(f"RollgateStrategy runs RollgateGroup, not {type(env_group_builder).__name__}")
         hook, sampling = self.hook, {"temperature": policy.temperature, "max_tokens": policy.max_tokens}
@@ -124,7 +126,7 @@ class RollgateStrategy(RolloutStrategy):
         return RolloutResult([trajectory_of(e) for e in exports], [], errors)
 
     async def _serve(self, policy: Any) -> "_Served":
-        """The engine of the running loop, which samples by the newest policy."""
+        """Returns the engine of the running loop, which samples with the newest policy."""
         if os.getpid() != self.pid:
             raise ValueError("engine='tinker' serves the trainer's own process: with set_rollout_executor the engine must be None")
         served: _Served = on_loop(asyncio.get_running_loop(), f"tinker {self.url} {self.host}", _Served)
@@ -137,7 +139,7 @@ class RollgateStrategy(RolloutStrategy):
 
 
 class _Served:
-    """The cookbook's policy as an engine. version: which sampling client it has, counted from 0."""
+    """The cookbook's policy as an engine. version: number of the sampling client, from 0."""
 
     def __init__(self) -> None:
         self.policy: Any = None
@@ -149,7 +151,7 @@ class _Served:
         self.policy = policy
 
     async def sample(self, ids: list[int], given: Mapping[str, Any]) -> Sampled:
-        """What the sampling client samples. ValueError: a parameter that it does not have."""
+        """Samples with the sampling client. Raises ValueError for a parameter that it does not have."""
         params = {name: value for name, value in vllm_parameters(given).items() if NEUTRAL.get(name) != value}
         stops = params.pop("stop_token_ids", None) or []
         texts = params.pop("stop", None) or []
@@ -168,7 +170,8 @@ class _Served:
 
 
 def trajectory_of(export: Export) -> Any:
-    """One rollout as the cookbook's Trajectory: a transition for each trained answer, branch by branch, and the reward at the last."""
+    """Converts a rollout to the cookbook's Trajectory: a transition for each trained answer, branch by branch, with
+    the reward at the last."""
     turns, (first, *_) = list(trained_turns(export, "tinker-cookbook")), list(export)
     last = len(turns) - 1
     transitions = [

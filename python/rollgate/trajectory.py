@@ -1,5 +1,5 @@
-"""One trajectory: numpy views of what the gateway sent, and batches of many. Needs numpy (from the first array that
-is asked for; reading and passing exports on does not)."""
+"""One trajectory as numpy views of the received bytes, and batches of many. Needs numpy for the first requested
+array. Reading and forwarding exports needs no numpy."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Optional, Sequence
@@ -13,25 +13,24 @@ EXPERT_DTYPES = {"uint8": "u1", "int16": "<i2", "int32": "<i4"}
 
 
 def _array(values: Any, dtype: str) -> "numpy.ndarray[Any, Any]":
-    """A view of a memoryview (same item type), else a copy of a list."""
+    """Returns a view of a memoryview (same item type), or a copy of a list."""
     import numpy
     return numpy.asarray(values) if isinstance(values, memoryview) else numpy.array(values, dtype)
 
 
 class Trajectory(Mapping[str, Any]):
-    """What an engine saw and sampled, in one line of tokens. With P prompt and R response tokens, T = P + R.
+    """What an engine saw and sampled, as one sequence of tokens. With P prompt and R response tokens, T = P + R.
 
-    As a mapping it has every native field by its name (docs/trajectories.md, section 1); arrays come as the
-    properties below. A trajectory captured as text has no arrays: they raise ValueError (`has_tokens` tells).
-    """
+    As a mapping it has every native field by its name (docs/trajectories.md, section 1). Arrays are the properties
+    below. A trajectory captured as text has no arrays: they raise ValueError (see `has_tokens`)."""
 
     def __init__(self, fields: Mapping[str, Any], media: Sequence[Mapping[str, Any]] = (), session_id: Optional[str] = None):
-        self.session_id = session_id    # None: not known
+        self.session_id = session_id    # None: unknown
         self._fields = fields
         self._media = media     # the export's table of pictures
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle: the arrays as bytes of their own."""
+        """Returns the state for pickle, with copies of the arrays."""
         state: dict[str, Any] = replace_views(self.__dict__)
         return state
 
@@ -48,7 +47,7 @@ class Trajectory(Mapping[str, Any]):
 
     @property
     def has_tokens(self) -> bool:
-        """Whether ids are known; text of an upstream that tells none has not."""
+        """Whether ids are known. The text of an upstream that reports none has no ids."""
         return self._fields.get("response_ids") is not None
 
     def _tokens(self, name: str, dtype: str) -> "numpy.ndarray[Any, Any]":
@@ -73,12 +72,12 @@ class Trajectory(Mapping[str, Any]):
 
     @property
     def response_logprobs(self) -> Optional["numpy.ndarray[Any, Any]"]:
-        """[R], float32: the engine's logprob where the mask is 1, 0.0 elsewhere. None: the engine told none."""
+        """[R], float32: the engine's logprob where the mask is 1, 0.0 elsewhere. None: the engine reported none."""
         return None if self._fields.get("response_logprobs") is None else self._tokens("response_logprobs", "f4")
 
     @property
     def response_versions(self) -> Optional["numpy.ndarray[Any, Any]"]:
-        """[R], int64 (-1 where the mask is 0), or texts where versions are names. None: no engine told one."""
+        """[R], int64 (-1 where the mask is 0), or texts if versions are names. None: no engine reported one."""
         versions = self._fields.get("response_versions")
         if versions is None:
             return None
@@ -87,7 +86,7 @@ class Trajectory(Mapping[str, Any]):
 
     @property
     def routed_experts(self) -> Optional["numpy.ndarray[Any, Any]"]:
-        """[T-1, layers, top-k], uint8, int16 or int32. None: the engine told none."""
+        """[T-1, layers, top-k], uint8, int16 or int32. None: the engine reported none."""
         raw = self._fields.get("routed_experts")
         if raw is None:
             return None
@@ -96,8 +95,8 @@ class Trajectory(Mapping[str, Any]):
         return numpy.frombuffer(raw, dtype).reshape(self._fields["routed_experts_shape"])
 
     def array(self, name: str) -> Optional["numpy.ndarray[Any, Any]"]:
-        """One that the session asked for (`indexer_topk`, `response_top_ids`, `teacher_logprobs` ...), in its shape: int32 or
-        float32. None: it is not known."""
+        """Returns an array that the session requested (`indexer_topk`, `response_top_ids`, `teacher_logprobs` ...),
+        in its shape: int32 or float32. None: it is unknown."""
         if self._fields.get(name) is None:
             return None
         import numpy
@@ -111,7 +110,7 @@ class Trajectory(Mapping[str, Any]):
         return ids
 
     def whole(self, response: "numpy.ndarray[Any, Any]", fill: Any) -> "numpy.ndarray[Any, Any]":
-        """[T]: an array over the response, with `fill` over the prompt."""
+        """Extends an array over the response to [T], with `fill` over the prompt."""
         import numpy
         return numpy.concatenate([numpy.full(self.prompt_len, fill, response.dtype), response])
 
@@ -119,11 +118,13 @@ class Trajectory(Mapping[str, Any]):
 
     @property
     def images(self) -> list[Mapping[str, Any]]:
-        """The pictures, in the order of their tokens: `media` (SHA-256), `turn`, `offset` and `length` in `ids`, `grid_thw`."""
+        """The pictures in the order of their tokens: `media` (SHA-256), `turn`, `offset` and `length` in `ids`,
+        `grid_thw`."""
         return self._fields.get("images") or []
 
     def image_files(self) -> list[bytes]:
-        """The bytes of `images`, as the engine saw them. ValueError: the export was asked for without media=inline."""
+        """The bytes of `images`, as the engine saw them. Raises ValueError if the export was requested without
+        media=inline."""
         table = {row["sha256"]: row.get("data") for row in self._media}
         files = [table.get(image["media"]) for image in self.images]
         known = [bytes(data) for data in files if data is not None]
@@ -132,15 +133,15 @@ class Trajectory(Mapping[str, Any]):
         return known
 
     def pil_images(self) -> list[Any]:
-        """`images` as Pillow opens them: not resized, not turned by EXIF, as engines take them. For the model's own processor.
-        Needs Pillow."""
+        """Opens `images` with Pillow: not resized, not turned by EXIF, as engines use them. For the model's own
+        processor. Needs Pillow."""
         import io
 
         from PIL import Image
         return [Image.open(io.BytesIO(data)) for data in self.image_files()]
 
     def without_images(self, who: str) -> None:
-        """ValueError when there are images: `who` would train their tokens without what they stand for."""
+        """Raises ValueError if there are images: `who` would train their tokens without their content."""
         if self.images:
             raise ValueError(f"{who} takes no images, and this trajectory shows {len(self.images)}")
 
@@ -148,23 +149,23 @@ class Trajectory(Mapping[str, Any]):
 
     @property
     def prompt_len(self) -> int:
-        """P: tokens of the prompt."""
+        """P: number of tokens of the prompt."""
         return len(self._fields["prompt_ids"] or ())
 
     @property
     def response_len(self) -> int:
-        """R: tokens of the response."""
+        """R: number of tokens of the response."""
         return len(self._fields["response_ids"] or ())
 
     @property
     def trained_tokens(self) -> int:
-        """How many tokens the mask keeps."""
+        """Number of tokens with mask 1."""
         mask = self._fields.get("response_mask")
         return sum(mask) if mask is not None else 0
 
     @property
     def num_turns(self) -> int:
-        """How many answers of the model it has."""
+        """Number of the model's answers."""
         return len(self._fields.get("turns") or [])
 
     @property
@@ -174,27 +175,28 @@ class Trajectory(Mapping[str, Any]):
 
     @property
     def reward(self) -> Optional[float]:
-        """None: unknown, which is not 0."""
+        """The reward. None: unknown, which is not 0."""
         return self._fields.get("reward")
 
     @property
     def reward_info(self) -> dict[str, Any]:
-        """All that scorers told of the session, `reward` among it; empty when nobody told anything."""
+        """All values that scorers set for the session, including `reward`; empty if there are none."""
         return dict(self._fields.get("reward_info") or {})
 
     @property
     def turn_rewards(self) -> dict[str, dict[str, Any]]:
-        """What scorers told of single turns, by their `response_id`."""
+        """Values that scorers set for single turns, by `response_id`."""
         return dict(self._fields.get("turn_rewards") or {})
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The conversation; messages that the model sampled have `generated`."""
+        """The conversation. Sampled messages have `generated`."""
         return list(self._fields.get("messages") or [])
 
     @property
     def turns(self) -> list[dict[str, Any]]:
-        """One for each answer of the model: `response_id`, `start` and `end` in the response, `finish_reason`, `trained` ..."""
+        """One entry for each answer of the model: `response_id`, `start` and `end` in the response, `finish_reason`,
+        `trained` ..."""
         return list(self._fields.get("turns") or [])
 
     @property
@@ -206,18 +208,19 @@ class Trajectory(Mapping[str, Any]):
 
     @property
     def drift(self) -> int:
-        """How many places a fresh rendering of the same messages would tokenize otherwise. It harms nothing here."""
+        """Number of positions where a fresh rendering of the same messages would have different tokens. This is
+        harmless here."""
         drift = self._fields.get("extra_fields", {}).get("drift")
         return drift.get("count", 0) if isinstance(drift, Mapping) else 0
 
     @property
     def versions(self) -> Optional[tuple[int, int]]:
-        """The oldest and the newest weight version that sampled in it."""
+        """The oldest and the newest weight version that sampled tokens of it."""
         extra = self._fields.get("extra_fields", {})
         return (extra["min_global_steps"], extra["max_global_steps"]) if "min_global_steps" in extra else None
 
     def spans(self) -> list[tuple[int, int]]:
-        """Runs of mask 1 as (begin, end) within the response: each is one answer of the model."""
+        """Runs of mask 1 as (begin, end) in the response. Each is one answer of the model."""
         spans, begin = [], None
         for i, m in enumerate(self._fields.get("response_mask") or ()):
             if m and begin is None:
@@ -244,8 +247,9 @@ class Trajectory(Mapping[str, Any]):
         return f"Trajectory({', '.join(parts)})"
 
     def to_torch(self) -> dict[str, Any]:
-        """`ids` int64 [T], `loss_mask` int64 [T], `logprobs` float32 [T] or None, `versions` int64 [T] or None,
-        `routed_experts` or None, `reward`: torch tensors of their own memory; images are not among them. Needs torch."""
+        """Returns torch tensors with their own memory: `ids` int64 [T], `loss_mask` int64 [T], `logprobs` float32 [T]
+        or None, `versions` int64 [T] or None, `routed_experts` or None, `reward`. Images are not included. Needs
+        torch."""
         batch = pad([self], images="apart")
         out = to_torch(batch)
         one = {k: out[k][0] if k in out and batch[k].dtype.kind != "O" else None for k in ("loss_mask", "logprobs", "versions")}
@@ -258,7 +262,8 @@ class Trajectory(Mapping[str, Any]):
 # --- batches ---
 
 def _columns(all_: Sequence[Trajectory]) -> dict[str, tuple[Any, str]]:
-    """The columns that every trajectory has: name -> (of a trajectory its array over [T], dtype)."""
+    """Returns the columns that every trajectory has: name -> (function of a trajectory that returns its array over
+    [T], dtype)."""
     columns: dict[str, tuple[Any, str]] = {
         "input_ids": (lambda t: t.ids, "i8"), "loss_mask": (lambda t: t.whole(t.response_mask, 0), "i8")}
     if all(t["response_logprobs"] is not None for t in all_):
@@ -267,13 +272,13 @@ def _columns(all_: Sequence[Trajectory]) -> dict[str, tuple[Any, str]]:
         versions = [t.response_versions for t in all_]
         if all(v is not None and v.dtype.kind == "i" for v in versions):
             columns["versions"] = (lambda t: t.whole(t.response_versions, -1), "i8")
-        else:       # of some trajectories they are names
+        else:       # some trajectories have named versions
             columns["versions"] = (lambda t: t.whole(_named(t.response_versions), "-1"), "O")
     return columns
 
 
 def _named(versions: "numpy.ndarray[Any, Any]") -> "numpy.ndarray[Any, Any]":
-    """Versions as texts: an array of objects, so that none is cut to the width of others."""
+    """Returns versions as texts: an array of objects, so that none is cut to the width of others."""
     import numpy
     return numpy.array([str(v) for v in versions.tolist()], "O")
 
@@ -303,14 +308,14 @@ def _checked(trajectories: Iterable[Trajectory], max_len: Optional[int], images:
 
 def pad(trajectories: Iterable[Trajectory], pad_id: int = 0, max_len: Optional[int] = None, left: bool = False,
         images: str = "refuse") -> dict[str, Any]:
-    """One row a trajectory, padded to the longest (or to max_len). Of B rows and length L:
+    """Makes one row for each trajectory, padded to the longest (or to max_len). With B rows and length L:
 
-    `input_ids` int64 [B, L] (pad_id on pads), `attention_mask` int64 [B, L], `position_ids` int64 [B, L], `loss_mask` int64
-    [B, L], `logprobs` float32 [B, L] and `versions` int64 [B, L] (-1) where every trajectory has them, `lengths` int64 [B],
-    `rewards` float32 [B]: NaN where unknown, so that nothing trains on it unseen. Where a version is a name all are texts.
-    left: pads come first. images: `refuse` trajectories with pictures, or the caller brings them `apart` (and their positions,
-    where the model has others). ValueError: none, one captured as text, with pictures, or longer than max_len.
-    """
+    `input_ids` int64 [B, L] (pad_id on pads), `attention_mask` int64 [B, L], `position_ids` int64 [B, L], `loss_mask`
+    int64 [B, L], `lengths` int64 [B], `rewards` float32 [B]: NaN if unknown, so that nothing trains on it unnoticed.
+    If every trajectory has them: `logprobs` float32 [B, L], `versions` int64 [B, L] (-1). If any version is a name,
+    all are texts. left: pads come first. images: `refuse` trajectories with pictures, or `apart`: the caller adds
+    them (and their positions, if the model has others). Raises ValueError for no trajectories, and for one captured
+    as text, with pictures, or longer than max_len."""
     import numpy
     all_ = _checked(trajectories, max_len, images)
     lengths = numpy.array([t.prompt_len + t.response_len for t in all_], "i8")
@@ -331,13 +336,12 @@ def pad(trajectories: Iterable[Trajectory], pad_id: int = 0, max_len: Optional[i
 
 
 def pack(trajectories: Iterable[Trajectory], max_len: Optional[int] = None, images: str = "refuse") -> list[dict[str, Any]]:
-    """Trajectories end to end, in bins of at most max_len tokens (None: one bin), the longest first into the first
-    bin with room. Of a bin with N tokens and S sequences:
+    """Concatenates trajectories in bins of at most max_len tokens (None: one bin), the longest first, each into the
+    first bin with space. For a bin with N tokens and S sequences:
 
-    `input_ids`, `position_ids` (from 0 in each), `loss_mask` int64 [N]; `logprobs` float32 [N] and `versions` int64 [N] where
-    every trajectory has them, as in pad; `cu_seqlens` int32 [S+1]; `index` int64 [S]: which trajectory each is; `rewards` float32 [S].
-    images: as in pad.
-    """
+    `input_ids`, `position_ids` (from 0 in each), `loss_mask` int64 [N]; if every trajectory has them, `logprobs`
+    float32 [N] and `versions` int64 [N], as in pad; `cu_seqlens` int32 [S+1]; `index` int64 [S]: the index of each
+    trajectory; `rewards` float32 [S]. images: as in pad."""
     import numpy
     all_ = _checked(trajectories, max_len, images)
     lengths = [t.prompt_len + t.response_len for t in all_]
@@ -364,8 +368,8 @@ def pack(trajectories: Iterable[Trajectory], max_len: Optional[int] = None, imag
 
 
 def to_torch(batch: Any) -> Any:
-    """The arrays of a batch (pad) as torch tensors, or of each bin of a list (pack). Versions that are names stay an array of texts,
-    because no tensor holds them. Needs torch."""
+    """Converts the arrays of a batch (pad), or of each bin of a list (pack), to torch tensors. Named versions stay an
+    array of texts, because no tensor holds them. Needs torch."""
     import torch
     if not isinstance(batch, Mapping):
         return [to_torch(one) for one in batch]
@@ -375,7 +379,7 @@ def to_torch(batch: Any) -> Any:
 # --- differences ---
 
 class Difference:
-    """How b differs from a, part by part; empty (and false) when it does not. str() is for reading."""
+    """The differences of b from a, by kind. It is empty (and false) if there are none. str() is for reading."""
 
     def __init__(self, parts: Sequence[str]):
         self.parts = list(parts)
@@ -402,8 +406,8 @@ def _around(values: Sequence[Any], i: int) -> str:
 
 
 def diff(a: Trajectory, b: Trajectory, tolerance: float = 1e-6) -> Difference:
-    """Compares ids, masks, versions, logprobs (beyond tolerance), reward and number of turns; tells the first place
-    of each with its neighbours."""
+    """Compares ids, masks, versions, logprobs (beyond tolerance), reward and number of turns. Reports the first
+    position of each difference with its neighbours."""
     parts = []
     for name in ("prompt_ids", "response_ids", "response_mask", "response_versions"):
         x, y = (list(v) if v is not None else None for v in (a.get(name), b.get(name)))

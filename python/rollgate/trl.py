@@ -22,18 +22,18 @@ from .trajectory import Trajectory
 
 
 def reward(completions: Sequence[Any], *, rollgate_reward: Sequence[Optional[float]], **_: Any) -> list[Optional[float]]:
-    """A reward function of TRL: what the gateway's runners gave. None: unknown, which TRL leaves out of baselines."""
+    """A reward function of TRL: returns the rewards of the gateway's runners. None: unknown, which TRL leaves out of
+    baselines."""
     return list(rollgate_reward)
 
 
 class RollgateRollouts:
-    """One rollout for each prompt of the batch (TRL repeats prompts itself), one row each: the branch with the most trained tokens.
+    """One rollout for each prompt of the batch (TRL repeats prompts itself), one row each: the branch with the most
+    trained tokens.
 
-    on_failure: `raise` (a rollout that failed for good ends the step) or `drop` (its row has no trained token and no reward, so TRL
-    leaves it out of the loss and of its group's baseline).
-    engine: `trl` or None: the gateway has its engines, and somebody else updates their weights. host: the address by which the
-    gateway reaches this process.
-    """
+    on_failure: `raise` (a rollout that failed for good ends the step) or `drop` (its row has no trained token and no
+    reward, so TRL leaves it out of the loss and of its group's baseline). engine: `trl` or None: the gateway has its
+    engines, and their weights are updated elsewhere. host: the address at which the gateway reaches this process."""
 
     def __init__(self, runner: str, url: Optional[str] = None, key: Optional[str] = None, group: Optional[Mapping[str, Any]] = None,
                  session: Optional[Mapping[str, Any]] = None, export: Optional[Mapping[str, Any]] = None,
@@ -49,11 +49,13 @@ class RollgateRollouts:
         self._server: Optional[EngineServer] = None
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
-        """TRL's dict. RolloutFailed; ValueError: images, or log-probabilities that are wanted and not there."""
+        """Returns TRL's dict. Raises RolloutFailed, or ValueError for images, or required log-probabilities that are
+        missing."""
         return self._run(self._batch(prompts, trainer))
 
     def _run(self, work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-        """In a loop of its own, in a thread that stays: TRL's has none, a notebook's is busy. An interrupt cancels the rollouts."""
+        """Runs the work in a loop of a permanent thread: TRL's thread has no loop, and a notebook's is busy. An
+        interrupt cancels the rollouts."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._loop.run_forever, name="rollgate", daemon=True)
@@ -66,7 +68,8 @@ class RollgateRollouts:
             raise
 
     def close(self) -> None:
-        """Removes the engine from the gateway, and closes connections. A later call begins again. The end of the process does so, too."""
+        """Removes the engine from the gateway, and closes connections. A later call starts again. The end of the
+        process does the same."""
         if self._loop is None or self._thread is None:
             return
         asyncio.run_coroutine_threadsafe(self._leave(), self._loop).result()
@@ -109,7 +112,7 @@ class RollgateRollouts:
         return longest
 
     async def _serve(self, args: Any) -> None:
-        """Serves `trl vllm-serve` in the gateway's terms, and names it to the gateway."""
+        """Serves `trl vllm-serve` to the gateway, and registers it there."""
         if not args.use_vllm or args.vllm_mode != "server":
             raise ValueError("engine='trl' needs use_vllm=True and vllm_mode='server': a colocated vLLM samples in the trainer's own thread")
         base = (args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}").rstrip("/")
@@ -119,7 +122,8 @@ class RollgateRollouts:
 
 
 class VllmServe:
-    """`trl vllm-serve`, which runs one request at a time: samples that wait meanwhile go together in the next one."""
+    """`trl vllm-serve`, which runs one request at a time. Samples that wait meanwhile are sent together in the next
+    one."""
 
     OWN = ("repetition_penalty", "temperature", "top_p", "top_k", "min_p", "max_tokens")     # the others are generation_kwargs
 
@@ -163,14 +167,15 @@ class VllmServe:
 
 
 def sampling_of(args: Any) -> dict[str, Any]:
-    """The sampling of a GRPOConfig. Its top_k is 0 where there is none."""
+    """Returns the sampling of a GRPOConfig, whose top_k is 0 for none."""
     given = {"temperature": args.temperature, "top_p": args.top_p, "top_k": args.top_k or -1, "min_p": args.min_p,
              "repetition_penalty": args.repetition_penalty, "max_tokens": args.max_completion_length}
     return {**given, **(args.generation_kwargs or {})}
 
 
 def output_of(rows: Sequence[Optional[Trajectory]], trainer: Any) -> dict[str, Any]:
-    """What _generate takes. `env_mask` is 0 where the model did not sample; other members go to reward functions."""
+    """Makes the dict for _generate. `env_mask` is 0 where the model did not sample. Other members are passed to
+    reward functions."""
     pad = [int(getattr(trainer, "_tokenizer", trainer.processing_class).pad_token_id or 0)]
     known = [t for t in rows if t is not None]
     logprobs: Optional[list[list[float]]] = None

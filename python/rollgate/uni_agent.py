@@ -22,12 +22,11 @@ log = logging.getLogger("rollgate.uni_agent")
 
 
 class RollgateGatewayManager:
-    """The three calls that uni-agent's framework makes. May be pickled: it holds settings and ids only.
+    """The three methods that uni-agent's framework calls. It can be pickled: it has settings and ids only.
 
-    session: options of every session (docs/http.md), e.g. {"rollback_last_assistant": true}; `history` is `chains`, which is
-    uni-agent's own rule, unless they say otherwise. export: options of every export (docs/trajectories.md). evaluation: the
-    sessions are of the trainer's validation.
-    """
+    session: options of every session (docs/http.md), such as {"rollback_last_assistant": true}. Default of `history`:
+    `chains`, which is uni-agent's own rule. export: options of every export (docs/trajectories.md). evaluation: the
+    sessions belong to the trainer's validation."""
 
     def __init__(self, url: Optional[str] = None, key: Optional[str] = None, session: Optional[Mapping[str, Any]] = None,
                  export: Optional[Mapping[str, Any]] = None, evaluation: bool = False):
@@ -49,8 +48,8 @@ class RollgateGatewayManager:
         return self._ours[session_id]
 
     async def finalize_session(self, session_id: str) -> list[Trajectory]:
-        """Every branch, as uni-agent's own Trajectory: its framework scores, selects and writes them. A turn that branches share
-        is trained in the earliest."""
+        """Returns every branch as uni-agent's own Trajectory: its framework scores, selects and writes them. A turn
+        that branches share is trained in the earliest."""
         options: dict[str, Any] = {**self.exports, "media": "inline"}
         export = await hooks.connect(self.url, self.key).finalize(self._id(session_id), **options)
         self._ours.pop(session_id)
@@ -61,7 +60,7 @@ class RollgateGatewayManager:
         self._ours.pop(session_id, None)
 
     async def shutdown(self) -> None:
-        """Sessions that nobody finalized are aborted. One that the gateway refuses to is logged; the others are."""
+        """Aborts the sessions that were not finalized. If the gateway refuses one, logs that and continues."""
         for session_id in list(self._ours):
             try:
                 await self.abort_session(session_id)
@@ -76,7 +75,7 @@ def _trajectory(t: Any) -> Trajectory:
     kept = {k: extra[k] for k in ("min_global_steps", "max_global_steps", "materialization_reason") if k in extra}
     logprobs = t.response_logprobs
     reward_info = dict(t["reward_info"] or {})
-    if reward_info.get("reward") is None and t.reward is not None:      # by its other name, `score`: the framework reads this one
+    if reward_info.get("reward") is None and t.reward is not None:      # the framework reads the reward under its other name, `score`
         reward_info["reward"] = t.reward
     pictures = {"multi_modal_data": {"images": t.pil_images()}} if t.images else {}
     return Trajectory(
@@ -86,7 +85,8 @@ def _trajectory(t: Any) -> Trajectory:
 
 
 def _experts(t: Any) -> Any:
-    """[T, layers, top-k], as its rows are as long as input_ids; the last id went through no layer: zeros. None: not known."""
+    """Returns [T, layers, top-k], because its rows must match input_ids. The last id passed through no layer: zeros.
+    None: unknown."""
     if t.routed_experts is None:
         return None
     import numpy
@@ -94,7 +94,7 @@ def _experts(t: Any) -> Any:
 
 
 class RollgateRolloutAdapter(AgentFrameworkRolloutAdapter):
-    """The adapter of uni-agent's entry with our manager in place of its pool of gateways."""
+    """The adapter of uni-agent's entry, with our manager instead of its pool of gateways."""
 
     @classmethod
     def create(cls, *, config: Any, llm_client: Any, teacher_client: Any = None, reward_loop_worker_handles: Any = None,
@@ -116,11 +116,12 @@ class RollgateRolloutAdapter(AgentFrameworkRolloutAdapter):
         training._begin_evaluation = lambda: begin(True)
         return training
 
-    _begin_evaluation: Optional[Callable[[], "RollgateRolloutAdapter"]] = None     # None: in the adapter of evaluations itself
+    _begin_evaluation: Optional[Callable[[], "RollgateRolloutAdapter"]] = None     # None: in the adapter of evaluations
     _evaluation: Optional["RollgateRolloutAdapter"] = None
 
     def _runs(self, prompts: Any) -> Any:
-        """What runs a batch: validation has a worker of its own, begun with its first batch, whose sessions are evaluations."""
+        """Returns the worker of a batch. Validation has a separate worker, made with its first batch, whose sessions
+        are evaluations."""
         if self._begin_evaluation is None or not ("validate" in prompts and prompts["validate"]):
             return super()
         self._evaluation = self._evaluation or self._begin_evaluation()

@@ -26,11 +26,12 @@ from .hooks import Hook, RolloutFailed, group_options
 from .trajectory import Trajectory
 
 log = logging.getLogger("rollgate.verl")
-OUR_COLUMNS = ("uid", "session_id", "global_steps", "index")     # what the group carries itself
+OUR_COLUMNS = ("uid", "session_id", "global_steps", "index")     # fields that the group has itself
 
 
 def with_select(group: Optional[Mapping[str, Any]], select: Optional[str]) -> dict[str, Any]:
-    """The group with a `select` setting (all or longest) in its export options. ValueError: it is neither, or they differ."""
+    """Returns the group with a `select` setting (all or longest) in its export options. Raises ValueError if it is
+    neither, or they differ."""
     out = {k: v for k, v in (group or {}).items()}
     if select is None:
         return out
@@ -43,9 +44,9 @@ def with_select(group: Optional[Mapping[str, Any]], select: Optional[str]) -> di
 
 
 def is_validation(columns: Mapping[str, Any]) -> bool:
-    """Whether a rollout is of verl's validation. verl says so to its own worker alone (`trajectory` of _run_agent_loop), which calls
-    an agent loop without it: it is read there. A column `validate` of the data goes first. Without either it is training, and the
-    log says so once."""
+    """Reports whether a rollout belongs to verl's validation. verl informs only its own worker (`trajectory` of
+    _run_agent_loop), and calls an agent loop without it, so it is read there. A column `validate` of the data wins.
+    Without either it is training, which is logged once."""
     if columns.get("validate") is not None:
         return bool(columns["validate"])
     frame: Optional[types.FrameType] = sys._getframe(1)
@@ -65,13 +66,12 @@ def warn_once() -> None:
 
 
 class RollgateAgentLoop(AgentLoopBase):
-    """One row's rollout: a group of one.
+    """Runs the rollout of one row as a group of one.
 
-    on_failure: `raise` (verl ends the prompt's group as a failure) or `drop` (an empty list: the other rollouts of the
-    prompt are trained). Nothing is ever padded.
-    select: `all` (a row for every branch; verl groups by rollout) or `longest` (workers that take one output). Without it
-    `group.export.select`, else all. A turn that branches share is trained in the earliest row.
-    """
+    on_failure: `raise` (verl ends the prompt's group as a failure) or `drop` (an empty list: the other rollouts of
+    the prompt are trained). Nothing is ever padded. select: `all` (a row for every branch; verl groups by rollout) or
+    `longest` (for workers that accept one output). Default: `group.export.select`, else all. A turn that branches
+    share is trained in the earliest row."""
 
     def __init__(self, *args: Any, runner: str, url: Optional[str] = None, key: Optional[str] = None,
                  group: Optional[Mapping[str, Any]] = None, session: Optional[Mapping[str, Any]] = None,
@@ -83,7 +83,8 @@ class RollgateAgentLoop(AgentLoopBase):
         self.hook, self.on_failure = Hook(runner, url, key, with_select(group_options(group, session, export), select)), on_failure
 
     async def run(self, sampling_params: dict[str, Any], **columns: Any) -> Any:
-        """AgentLoopOutput, or a list of them. RolloutFailed; ValueError: log-probabilities are wanted and not there."""
+        """Returns AgentLoopOutput, or a list of them. Raises RolloutFailed, or ValueError if required
+        log-probabilities are missing."""
         evaluation = is_validation(columns)
         steps = columns.get("global_steps")
         steps = -1 if steps is None else int(steps)
@@ -107,8 +108,8 @@ class RollgateAgentLoop(AgentLoopBase):
 
 
 def output_of(t: Trajectory, member: Mapping[str, Any], external: bool, with_logprobs: bool, steps: int) -> AgentLoopOutput:
-    """A trajectory as verl takes it. ValueError: a reward (unless external), or log-probabilities that are wanted, are not
-    known."""
+    """Converts a trajectory for verl. Raises ValueError if a reward (unless external), or required log-probabilities,
+    are unknown."""
     if t.reward is None and not external:
         raise ValueError(f"session {member['session_id']} has no reward; verl scores only what has reward: external")
     logprobs = t.response_logprobs
@@ -119,7 +120,7 @@ def output_of(t: Trajectory, member: Mapping[str, Any], external: bool, with_log
     extra = {"min_global_steps": oldest, "max_global_steps": newest, "reward_extra_info": told}
     given: dict[str, Any] = {} if logprobs is None else {"response_logprobs": logprobs.tolist()}
     if t.routed_experts is not None:
-        given["routed_experts"] = t.routed_experts.copy()    # torch wants memory that it may write, and no whole answer behind it
+        given["routed_experts"] = t.routed_experts.copy()    # torch needs writable memory, which does not keep a whole answer alive
     if t.reward is not None:
         given["reward_score"] = t.reward
     if t.images:

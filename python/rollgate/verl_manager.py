@@ -30,8 +30,9 @@ SETTLED = ("finished", "partial")       # a group with fewer than its `min` is n
 
 
 def runners_of(config: Any, settings: Mapping[str, Any]) -> Callable[[Optional[str]], str]:
-    """Which runner a prompt's agent_name selects. With one `runner` a name in the data is the runner's own; verl's default name
-    stands for data without one, and selects `runner`. With a mapping of agent_name to runner: ValueError if it lacks the name."""
+    """Returns the function that maps a prompt's agent_name to a runner. With one `runner`, a name in the data is a
+    runner's name; verl's default name means data without a name, and selects `runner`. With a mapping of agent_name
+    to runner, raises ValueError for an unknown name."""
     given = settings["runner"]
     if isinstance(given, str):
         agent = config.actor_rollout_ref.rollout.get("agent") or {}
@@ -47,8 +48,8 @@ def runners_of(config: Any, settings: Mapping[str, Any]) -> Callable[[Optional[s
 
 
 def settings_of(config: Any) -> dict[str, Any]:
-    """rollout.custom.rollgate of verl's configuration, `select` among the group's export options. ValueError: it is not there, or
-    has a name that nobody knows."""
+    """Returns rollout.custom.rollgate of verl's configuration, with `select` in the group's export options. Raises
+    ValueError if it is missing, or has an unknown name."""
     given = (config.actor_rollout_ref.rollout.get("custom") or {}).get("rollgate") or {}
     out = {k: given[k] for k in given}
     unknown = set(out) - set(SETTINGS)
@@ -60,7 +61,7 @@ def settings_of(config: Any) -> dict[str, Any]:
 
 
 class Worker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
-    """verl's worker, whose prompts are groups."""
+    """verl's worker, which runs prompts as groups."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -69,7 +70,7 @@ class Worker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
         self.hook = Hook("by agent_name", given.get("url"), key_from_environment(given.get("key")), given["group"])
 
     async def _run_prompt(self, prompt: dict[str, Any], sampling_params: dict[str, Any], trajectory: dict[str, Any], trace: bool = False) -> None:
-        """One group of n. Its rows are written before its status: `finished`, or `failure` without a row."""
+        """Runs one group of n. Writes its rows before its status: `finished`, or `failure` without a row."""
         uid, partition = prompt["uid"], "val" if trajectory["validate"] else "train"
         await tq.async_kv_put(key=uid, partition_id=partition, tag={"status": "running"})
         try:
@@ -97,7 +98,7 @@ class Worker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
             raise RuntimeError(f"group {result['id']} is {result['state']} with {result['succeeded']} of {result['n']}")
         done = [m for m in result["members"] if m["state"] == "succeeded"]
         outputs = await asyncio.gather(*(self._outputs(m, params, steps) for m in done))
-        for session_id, given in enumerate(outputs):      # [0, n), as verl's keys have it, whoever of `extra` was faster
+        for session_id, given in enumerate(outputs):      # [0, n), as in verl's keys, whichever members succeeded
             await self._agent_loop_postprocess(given, validate, session_id=session_id, **columns)
 
     async def _outputs(self, member: Mapping[str, Any], params: Mapping[str, Any], steps: int) -> list[Any]:
@@ -112,5 +113,5 @@ class RollgateManager(AgentLoopManagerTQ):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        settings_of(self.config)        # wrong ones fail here, not in every worker
+        settings_of(self.config)        # wrong settings fail here, not in every worker
         self.agent_loop_workers_class = ray.remote(Worker)
