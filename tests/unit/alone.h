@@ -1,17 +1,17 @@
 /*
- * The part of Criterion that tests of threads use, for builds under ThreadSanitizer: Criterion
- * shares memory with its children at addresses that ThreadSanitizer keeps for itself, so its
- * programs do not start. Each test is a child of alone.c's main.
+ * The subset of Criterion that tests of threads use, for builds with ThreadSanitizer. Criterion's
+ * programs do not start there: it shares memory with its children at addresses that ThreadSanitizer
+ * reserves. alone.c's main runs each test in a child process.
  */
 #ifndef RG_UNIT_ALONE_H
 #define RG_UNIT_ALONE_H
 
 #include <stdbool.h>
 
-/* Before main: the program has this test. */
+/* Registers a test. Runs before main. */
 void alone_add(const char *name, void (*body)(void));
 
-/* Ends the test with a failure unless it holds. */
+/* Fails and ends the test unless `holds` is true. */
 void alone_check(bool holds, const char *what, const char *file, int line);
 
 #define Test(suite, name)                                               \

@@ -1,6 +1,6 @@
 /*
- * struct door: a Unix socket that listens, in a folder of its own below /tmp. Whoever is tested
- * serves its descriptor, the test connects to it.
+ * struct door: a listening Unix socket, in its own folder below /tmp. The tested server uses its
+ * descriptor, and the test connects to it.
  */
 #ifndef RG_UNIT_DOOR_H
 #define RG_UNIT_DOOR_H
@@ -15,10 +15,10 @@
 
 struct door {
     char folder[64], path[100];
-    int fd; /* -1 once it is closed */
+    int fd; /* -1 after it was closed */
 };
 
-/* Makes the folder alone: for a socket whose name within it is another's to choose (path). */
+/* Makes only the folder, for a socket (path) that another function makes. */
 static inline void door_folder(struct door *d)
 {
     *d = (struct door){.folder = "/tmp/rg_unit_XXXXXX", .fd = -1};
@@ -34,7 +34,7 @@ static inline struct sockaddr_un door_address(const struct door *d)
     return at;
 }
 
-/* Listens at d->path; accepting never blocks. */
+/* Listens at d->path. Accepting never blocks. */
 static inline void door_listen(struct door *d)
 {
     struct sockaddr_un at = door_address(d);
@@ -50,7 +50,7 @@ static inline void door_open(struct door *d)
     door_listen(d);
 }
 
-/* A connection to it, the caller's to close. */
+/* Connects to the door. The caller closes the descriptor. */
 static inline int door_connect(const struct door *d)
 {
     struct sockaddr_un at = door_address(d);

@@ -1,5 +1,5 @@
 /*
- * Files of the test data as text.
+ * Reads files of the test data.
  */
 #ifndef RG_UNIT_FILE_TEXT_H
 #define RG_UNIT_FILE_TEXT_H
@@ -23,7 +23,7 @@ static inline bool file_bytes(const char *path, struct buf *b)
     return true;
 }
 
-/* The same as a text in the arena; absent if there is no such file. */
+/* Returns the file at `path` as a text in the arena. Absent if there is no such file. */
 static inline struct str file_text(struct arena *a, const char *path)
 {
     struct buf b = {0};

@@ -1,7 +1,7 @@
 /*
- * TEST(suite, name): Criterion's Test that fails when it takes more than TEST_LIMIT_S, with a leak
- * check at its end under ASan: Criterion's children leave without LeakSanitizer's own check, so a
- * leak would pass unseen. Use cr_assert_eq style assertions.
+ * TEST(suite, name): Criterion's Test with a limit of TEST_LIMIT_S. Under ASan it ends with a leak
+ * check, because Criterion's children exit without LeakSanitizer's own check. Use cr_assert_eq
+ * style assertions.
  */
 #ifndef RG_UNIT_TESTING_H
 #define RG_UNIT_TESTING_H

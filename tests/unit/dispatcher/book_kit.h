@@ -1,4 +1,5 @@
-/* What tests of the book do to it: each function writes a record and applies it. Runner `r`. */
+/* Operations on a book for tests. Each function writes a record and applies it. The runner is `r`.
+ */
 #ifndef RG_UNIT_BOOK_KIT_H
 #define RG_UNIT_BOOK_KIT_H
 
@@ -27,13 +28,13 @@ static inline void submit(struct book *b, const char *id, const char *more)
     buf_done(&text);
 }
 
-/* ctx: the name of the queue that is closed, or NULL. */
+/* Reports whether a queue is closed. ctx: the name of the closed queue, or NULL. */
 static inline bool closed_queue(void *ctx, const struct queue *q)
 {
     return ctx && strcmp(q->name, ctx) == 0;
 }
 
-/* Claims the next rollout for an executor; its attempt, or NULL. */
+/* Claims the next rollout for an executor. Returns its attempt, or NULL. */
 static inline struct attempt *claim(struct book *b, const char *executor, uint64_t at_ms)
 {
     static unsigned n;

@@ -107,7 +107,6 @@ TEST(arena, is_aligned_and_survives_reset)
     arena_done(&a);
 }
 
-/* What stands alone goes when it is told to; the rest stays, and goes on being filled. */
 TEST(arena, prints_as_well_where_a_chunk_ends)
 {
     for (int len = 0; len < 64; len++) {
@@ -118,7 +117,7 @@ TEST(arena, prints_as_well_where_a_chunk_ends)
         memset(want, 'x', (size_t)len);
         want[len] = 0;
         (void)arena_alloc(&a, 1);
-        (void)arena_alloc(&a, (size_t)(a.end - a.at) - 32); /* the chunk has so much left */
+        (void)arena_alloc(&a, (size_t)(a.end - a.at) - 32); /* leaves 32 bytes in the chunk */
         got = arena_printf(&a, "%s", want);
         again = arena_printf(&a, "%d", len);
         cr_expect(str_eq_c(got, want) && got.p[len] == 0, "%d bytes", len);
@@ -142,6 +141,7 @@ TEST(arena, a_kept_chunk_serves_the_next)
     arena_done(&b);
 }
 
+/* arena_drop frees a large block at once. Other chunks stay and are filled further. */
 TEST(arena, what_stands_alone_is_given_back)
 {
     enum { LARGE = 3 << 20 };
@@ -157,7 +157,7 @@ TEST(arena, what_stands_alone_is_given_back)
     memset(late, 3, LARGE);
     cr_expect_gt(sum, 2 * LARGE);
     arena_drop(&a, early);
-    arena_drop(&a, small); /* it does not */
+    arena_drop(&a, small); /* a small block is not freed */
     arena_drop(&a, NULL);
     cr_expect_lt(sum, LARGE + 65536);
     cr_expect_eq(sum, a.held_bytes);
@@ -171,7 +171,7 @@ TEST(arena, what_stands_alone_is_given_back)
     cr_expect_eq(sum, 0);
 }
 
-/* Also from the heap to pages of its own; what it was goes, so only what it is counts. */
+/* Blocks also move from the heap to separate pages. Only the current block counts as used. */
 TEST(arena, what_stands_alone_grows)
 {
     static const size_t sizes[] = {100, 100, 5000, 100 << 10, 200 << 10, 3 << 20, (3 << 20) + 1};
@@ -198,7 +198,7 @@ TEST(arena, what_stands_alone_grows)
     cr_expect_eq(sum, 0);
 }
 
-/* It counts as what the arena has handed out, until all is given back. */
+/* The adopted memory counts as used memory of the arena until it is freed. */
 TEST(arena, memory_of_the_heap_becomes_its_own)
 {
     atomic_size_t sum = 0;
@@ -223,7 +223,7 @@ TEST(arena, memory_of_the_heap_becomes_its_own)
     cr_expect_eq(sum, 0);
 }
 
-/* The one with more room left goes on being filled, whichever it is. */
+/* The chunk with more free space is filled further, whichever arena it came from. */
 TEST(arena, one_takes_over_what_another_has)
 {
     atomic_size_t sum_to = 0, sum_from = 0;
@@ -235,7 +235,7 @@ TEST(arena, one_takes_over_what_another_has)
         size_t held, used;
 
         if (n == 3) {
-            large = memset(arena_alloc(&from, 100000), 'x', 100000); /* no room is left behind it */
+            large = memset(arena_alloc(&from, 100000), 'x', 100000); /* fills the chunk */
             (void)arena_alloc(&to, 100);
         }
         held = to.held_bytes + from.held_bytes;
@@ -258,7 +258,7 @@ TEST(arena, one_takes_over_what_another_has)
     }
 }
 
-/* Each of them once cost a chunk of its own. */
+/* Empty allocations must not use a chunk each. */
 TEST(arena, empty_allocations_cost_next_to_nothing)
 {
     struct arena a = {0};
@@ -291,7 +291,7 @@ TEST(err, has_one_type_for_a_status_in_each_dialect)
 {
     static const struct {
         enum err_kind kind;
-        int status; /* an engine's own; 0: none */
+        int status; /* HTTP status of the engine; 0: none */
         const char *openai, *messages;
     } cases[] = {
         {ERR_INVALID, 0, "invalid_request_error", "invalid_request_error"},
@@ -326,7 +326,7 @@ TEST(err, carries_status_and_retry)
     cr_assert_eq(err_status(&e), 400);
 }
 
-/* What stays long wastes at most a fifth; what goes soon has few chunks. */
+/* Long-lived arenas waste at most a fifth. Short-lived ones have few chunks. */
 static void let(void *thing)
 {
     (*(int *)thing)++;
@@ -365,7 +365,7 @@ TEST(arena, tight_holds_little_more_than_it_gave)
     arena_done(&wide);
 }
 
-/* Small tables stay where they are, large ones move with what they hold. */
+/* Small tables stay at their address. Large ones move with their content. */
 TEST(mem, a_table_in_large_pages_keeps_what_it_holds)
 {
     enum { N = 700000 };
@@ -398,7 +398,7 @@ TEST(mem, a_large_page_begins_behind_any_place)
     mem_unmap(p, 3 * MEM_LARGE_PAGE);
 }
 
-/* Long ones begin where a large page does, and keep what they hold when they grow and move. */
+/* Long blocks begin at a large page, and keep their content when they grow and move. */
 TEST(mem, pages_of_its_own_are_aligned_and_grow)
 {
     const size_t large = (size_t)2 << 20, sizes[] = {1, 5000, large - 1, large, 3 * large + 5};

@@ -19,7 +19,7 @@ TEST(buf, formats_into_the_room_and_beyond_it)
         cr_assert_eq(memcmp(b.p + 1, wide, n), 0);
         cr_assert_eq(memcmp(b.p + 1 + n, "|7", 2), 0);
         if (n % 37 == 0)
-            buf_done(&b); /* also from the first room on */
+            buf_done(&b); /* also from the first allocation on */
     }
     buf_done(&b);
 }
@@ -39,7 +39,8 @@ TEST(buf, adds_numbers)
     buf_done(&b);
 }
 
-/* A long one keeps its bytes, and its place while its address space lasts; then once more. */
+/* A long buffer keeps its bytes, and its address while its address space suffices. Then it moves
+ * once. */
 TEST(buf, long_ones)
 {
     enum { LONG = 2 << 20, FAR = 70 << 20 };
@@ -61,7 +62,7 @@ TEST(buf, long_ones)
     buf_done(&b);
 }
 
-/* What stands behind n is kept, too: who reserved it may have written it already. */
+/* Items after n are kept, too, because a caller may have written them into reserved memory. */
 TEST(buf, long_vectors)
 {
     VEC(uint32_t) v = {0};

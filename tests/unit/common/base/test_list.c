@@ -9,7 +9,7 @@ struct thing {
     struct list_item item, other;
 };
 
-/* The numbers of the list, first to last, and the same read from its end. */
+/* Checks the numbers of the list from first to last, and from last to first. */
 static void holds(const struct list_head *l, const int *want, size_t n)
 {
     const struct thing *t;
@@ -39,7 +39,7 @@ TEST(list, zeroed_is_empty)
     cr_assert_null(LIST_FIRST_OF(&l, struct thing, item));
     cr_assert_null(LIST_LAST_OF(&l, struct thing, item));
     cr_assert_not(list_holds(&t.item));
-    list_remove(&t.item); /* in no list: nothing happens */
+    list_remove(&t.item); /* not in a list: no effect */
     cr_assert_not(list_holds(&t.item));
 }
 
@@ -55,10 +55,10 @@ TEST(list, keeps_order)
     list_insert(&b.item, &d.item);
     HOLDS(&l, 1, 2, 4, 3);
     list_remove(&d.item);
-    list_insert(&c.item, &d.item); /* behind the last one */
+    list_insert(&c.item, &d.item); /* after the last item */
     HOLDS(&l, 1, 2, 3, 4);
     list_remove(&d.item);
-    list_insert(list_front(&l), &d.item); /* in front of the first one */
+    list_insert(list_front(&l), &d.item); /* before the first item */
     HOLDS(&l, 4, 1, 2, 3);
 }
 
@@ -72,12 +72,12 @@ TEST(list, removes_anywhere_and_takes_again)
     list_remove(&t[1].item);
     HOLDS(&l, 0, 2);
     cr_assert_not(list_holds(&t[1].item));
-    list_remove(&t[1].item); /* again: nothing happens */
+    list_remove(&t[1].item); /* a second time: no effect */
     HOLDS(&l, 0, 2);
     list_remove(&t[0].item);
     list_remove(&t[2].item);
     holds(&l, NULL, 0);
-    list_append(&l, &t[1].item); /* an emptied list is a list */
+    list_append(&l, &t[1].item); /* an emptied list can be used again */
     HOLDS(&l, 1);
 }
 
@@ -108,7 +108,7 @@ TEST(list, loop_may_remove_what_it_is_at)
     LIST_EACH_SAFE(&l, at, next, struct thing, item) {
         if (at->number % 2 == 0) {
             list_remove(&at->item);
-            memset(at, 0x5a, sizeof(*at)); /* as if it had been freed */
+            memset(at, 0x5a, sizeof(*at)); /* simulates freed memory */
         }
     }
     cr_assert_null(at);
@@ -132,9 +132,9 @@ TEST(list, moves_all)
     list_move_all(&from, &to);
     HOLDS(&to, 0, 1, 2, 3);
     holds(&from, NULL, 0);
-    list_move_all(&from, &to); /* of nothing */
+    list_move_all(&from, &to); /* from an empty list */
     HOLDS(&to, 0, 1, 2, 3);
-    list_move_all(&to, &from); /* into nothing */
+    list_move_all(&to, &from); /* to an empty list */
     HOLDS(&from, 0, 1, 2, 3);
     holds(&to, NULL, 0);
     list_remove(&t[3].item);

@@ -4,7 +4,7 @@
 
 #include "testing.h"
 
-/* Random sets and removals against a plain table of 512 keys. */
+/* Compares random sets and removals with a plain table of 512 keys. */
 TEST(map, agrees_with_a_plain_table)
 {
     static char names[512][8];
@@ -46,7 +46,8 @@ static size_t count_all(const struct map *m)
     return n;
 }
 
-/* While it grows in steps: what is set, replaced, removed and looked up lies in either table. */
+/* While the map grows in steps, entries that are set, replaced, removed and looked up may be in
+ * either table. */
 TEST(map, agrees_with_a_plain_table_while_it_grows_in_steps)
 {
     enum { KEYS = 40000 };
@@ -104,7 +105,7 @@ TEST(map, is_freed_in_the_middle_of_its_growth)
         (void)snprintf(names[i], sizeof(names[i]), "k%d", i);
         (void)map_set(&m, str_cstr(names[i]), names[i]);
     }
-    while (!m.leaving) { /* the next growth: with entries that replace nothing */
+    while (!m.leaving) { /* the next growth, with new entries only */
         static char more[KEYS * 4][8];
         size_t i = m.n;
 

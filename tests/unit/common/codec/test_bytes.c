@@ -1,4 +1,4 @@
-/* utf8, crc32c, base64 */
+/* Tests of utf8, crc32c and base64. */
 #include "common/base/attrs.h"
 #include "common/codec/base64.h"
 #include "common/codec/crc32c.h"
@@ -24,7 +24,7 @@ TEST(utf8, every_character_round_trips)
     }
 }
 
-/* What the table of the Unicode standard says about four bytes, written another way. */
+/* Checks up to four bytes by the table of the Unicode standard, written in a different way. */
 static bool plain_valid(const uint8_t *p, size_t n)
 {
     while (n > 0) {

@@ -25,7 +25,7 @@ TEST(fields, absent_and_null_keep_what_there_was)
     cr_assert_eq(fields_integer(&f, "n", 0, 10, &n), 0);
     cr_assert_eq(fields_bool(&f, "absent", &b), 0);
     cr_assert(n == 5 && b);
-    g.defaults = f.body; /* what the body leaves out */
+    g.defaults = f.body; /* values that the body lacks */
     cr_assert_eq(fields_integer(&g, "m", 0, 10, &n), 0);
     cr_assert_eq(n, 7);
     arena_done(&arena);
@@ -46,7 +46,7 @@ TEST(fields, an_error_has_field_value_and_limit)
     arena_done(&arena);
 }
 
-/* 47 letters and a character of three bytes: the 48th byte is in its middle. */
+/* The 48th byte is within a character of three bytes, after 47 letters. */
 TEST(fields, values_are_cut_between_characters)
 {
     struct err e;

@@ -9,7 +9,7 @@
 #include "common/codec/json_number.h"
 #include "testing.h"
 
-/* A line of the case files: \xHH becomes one byte. */
+/* Decodes a line of the case files: \xHH becomes one byte. */
 static struct str unescape(char *line, size_t len)
 {
     size_t n = 0;
@@ -28,7 +28,7 @@ static struct str unescape(char *line, size_t len)
     return str_of(line, n);
 }
 
-/* Calls each for every line that is no comment; returns their number. */
+/* Calls `each` for every line that is not a comment. Returns the number of lines. */
 static int each_line(const char *path, void (*each)(char *line, size_t len, int number))
 {
     FILE *f = fopen(path, "r");
@@ -66,7 +66,7 @@ static void accept_line(char *line, size_t len, int number)
     char *tab = memchr(line, '\t', len);
     struct str text = unescape(line, tab ? (size_t)(tab - line) : len);
     struct str want = tab ? unescape(tab + 1, len - (size_t)(tab + 1 - line)) : text;
-    char *exact = malloc(text.len); /* its own block: reading past the end is seen */
+    char *exact = malloc(text.len); /* sanitizers detect reads after its end */
     struct arena a = {0};
     struct buf out = {0};
     const struct json *v, *again;
@@ -109,8 +109,8 @@ TEST(json, rejects)
     cr_assert_gt(each_line(RG_TEST_DATA "/json/reject.txt", reject_line), 150);
 }
 
-/* Every mix of what needs an escape and what does not, over more bytes than room is made for at
- * once: written by this and by a plain writer that looks at one character after the other. */
+/* Compares with a writer that processes one character at a time, for all mixtures of escaped and
+ * plain text, over more bytes than one reservation. */
 TEST(json, strings_of_escapes_are_written)
 {
     static const char *const parts[] = {"a",
@@ -120,7 +120,7 @@ TEST(json, strings_of_escapes_are_written)
                                         "\x01",
                                         "\x1f",
                                         "\x7f",
-                                        "\xed\xa0\x80" /* lone */,
+                                        "\xed\xa0\x80" /* a lone surrogate */,
                                         "\xed\x9f\xbf",
                                         "\xc3\xa9",
                                         "plain text of more than one block of bytes"};
@@ -469,9 +469,9 @@ TEST(json, writes_without_a_tree)
     buf_done(&b);
 }
 
-/* One special byte at each place of strings of each length: the writer looks at 16, 8 and single
- * bytes at a time. */
-/* One byte more or less, or another one anywhere, is another key. */
+/* Tests one special byte at each position of strings of each length, because the writer reads 16, 8
+ * and single bytes at a time. */
+/* A key with a different length, or a different byte at any position, is a different key. */
 TEST(json, keys_of_each_length_are_told_apart)
 {
     enum { LONGEST = 40 };
@@ -571,7 +571,7 @@ TEST(json_write, seconds_are_spelt_as_their_double)
     }
 }
 
-/* The quick paths against the library, on texts that are hard to round. */
+/* Compares the quick paths with the C library, for texts that are hard to round. */
 TEST(json, doubles_are_rounded_once)
 {
     uint64_t rng = 0x9e3779b97f4a7c15u;
@@ -592,7 +592,7 @@ TEST(json, doubles_are_rounded_once)
         cr_assert_eq(json_number_double(str_of(text, (size_t)n), &got), 0);
         cr_assert_eq(memcmp(&got, &want, sizeof(got)), 0, "%s: %.17g, want %.17g", text, got, want);
     }
-    /* Half way between two doubles, exactly and by one digit more; wrapping mantissas. */
+    /* The middle between two doubles, exactly and with one more digit; mantissas that wrap. */
     static const char *const hard[] = {"9007199254740993",
                                        "9007199254740993.0",
                                        "9007199254740993.00000000000000000001",

@@ -7,7 +7,7 @@
 #include "common/base/vec.h"
 #include "testing.h"
 
-/* Feeds text in pieces of `step` bytes (0: whole), each in a block of its own. */
+/* Feeds a text in pieces of `step` bytes (0: whole), each in a separate block. */
 struct feeder {
     struct str text;
     size_t at, step;
@@ -66,7 +66,8 @@ static void rebuild(const struct json_scan *s, struct json_out *o)
     }
 }
 
-/* Walks the text in pieces; what it saw is written to out. 0 complete, -1 error or unfinished. */
+/* Walks the text in pieces and writes the tokens to out. Returns 0 if the document is complete, and
+ * -1 on error or if it is unfinished. */
 static int walk(struct str text, size_t step, struct buf *out)
 {
     struct feeder f = {.text = text, .step = step};
@@ -141,7 +142,7 @@ TEST(json_scan, refuses_what_is_no_json)
     buf_done(&out);
 }
 
-/* Calls one bulk function until it is done; feeds as it asks. */
+/* Calls one bulk function until it is done. Feeds a piece whenever it asks for one. */
 #define DRIVE(f, s, call)                             \
     ({                                                \
         int rc_;                                      \
@@ -205,7 +206,8 @@ TEST(json_scan, bulk_values_for_every_piece_size)
     }
 }
 
-/* Of the bytes 0 to 8 a part, whatever the pieces; a backslash before the slash that is none. */
+/* Reads a window of the bytes 0 to 8 from pieces of any size. One text has a backslash before a
+ * character other than a slash. */
 TEST(json_scan, a_window_of_base64)
 {
     static const char text[] = "{\"a\":\"AAECAwQFBgcI\",\"b\":null,\"c\":\"\\/\\/8=\"}";
@@ -331,7 +333,7 @@ TEST(json_scan, long_texts_have_a_limit)
     json_scan_done(&s);
 }
 
-/* What a bulk call made of a text. */
+/* Result of a bulk call. */
 struct bulk_result {
     int rc;
     size_t items;
@@ -381,8 +383,8 @@ static bool same_numbers(const void *a, size_t n_a, const void *b, size_t n_b)
     return n_a == n_b && (n_a == 0 || memcmp(a, b, n_a * 4) == 0);
 }
 
-/* By vector instructions, by the portable way, and in pieces so small that the exact reader sees
- * all: whatever the text is, one result. Returns it; `want` of items with their values. */
+/* Reads with vector instructions, with portable code, and in pieces so small that only the exact
+ * reader works. All must have the same result. Returns it, with the values of `want` items. */
 static int check_bulk(struct str text, enum bulk_kind kind)
 {
     struct bulk_result exact = bulk_of(text, kind, false, 16);
@@ -403,7 +405,7 @@ static int check_bulk(struct str text, enum bulk_kind kind)
     return rc;
 }
 
-/* The same, and the values are these. */
+/* Calls check_bulk, and compares the values with these. */
 static void check_values(struct str text, enum bulk_kind kind, const int32_t *ids, const float *lps,
                          size_t n)
 {
@@ -430,7 +432,8 @@ static void write_number(char *out, size_t n, double value, unsigned form)
         (void)snprintf(out, n, "%.*f", digits[form % 4] % 9, value);
 }
 
-/* Against the library: ids of all lengths, logprobs of all shapes, with and without spaces. */
+/* Compares with the C library: ids of all lengths, logprobs of all forms, with and without spaces.
+ */
 TEST(json_scan, long_arrays_are_read_exactly)
 {
     enum { N = 20000 };
@@ -452,7 +455,7 @@ TEST(json_scan, long_arrays_are_read_exactly)
 
             rng = rng * 6364136223846793005u + 1442695040888963407u;
             ids[i] = (int32_t)((rng >> 33) >> (rng >> 28 & 31));
-            if (i > N / 2) /* as models have them: no slow one in between */
+            if (i > N / 2) /* as models write them: without slow ones between */
                 ids[i] %= i > N / 4 * 3 ? 152000 : 100000000;
             value = -(float)(rng >> 40) / (float)(1u << (rng >> 20 & 31));
             if (i > N / 2)
@@ -476,7 +479,7 @@ TEST(json_scan, long_arrays_are_read_exactly)
     buf_done(&triples);
 }
 
-/* A long array with one odd item in every place that a block of many can have it in. */
+/* Tests a long array with one odd item at every position within a block. */
 static void check_odd(enum bulk_kind kind, const char *usual, const char *comma, const char *odd)
 {
     struct buf text = {0};
@@ -491,7 +494,7 @@ static void check_odd(enum bulk_kind kind, const char *usual, const char *comma,
     buf_done(&text);
 }
 
-/* Of every shape that one of the readers may take for another. */
+/* Items of every form that one of the readers could accept wrongly. */
 static const char *const odd[] = {
     "",
     "1 2",

@@ -25,7 +25,7 @@ static void done(struct reading *r)
     arena_done(&r->arena);
 }
 
-/* The state behind the n-th item of a text that was read. */
+/* Returns the state after the n-th item of a parsed text. */
 static struct json_known known_at(const struct reading *r, size_t n)
 {
     const struct json_mark *m = &r->trace.marks.at[n - 1];
@@ -43,7 +43,8 @@ static struct json_known known_at(const struct reading *r, size_t n)
         .n_items = n};
 }
 
-/* `second` begins as `first` does up to its n-th item; read from there it is what it is whole. */
+/* Checks that `second`, which begins like `first` up to its n-th item, has the same result if it is
+ * parsed from there. */
 static void same(const char *first, size_t n, const char *second)
 {
     struct reading one, whole, on;
@@ -74,7 +75,7 @@ TEST(json_trace, goes_on_as_if_it_had_read_all)
     static const char *const ends[] = {"]}", ", {\"r\": \"\\n\"}], \"b\": [1, {}]}",
                                        "], \"messages\": []}", "], \"a\": 2}",
                                        ", 5], \"b\": \"\\\\\"}",
-                                       /* what is wrong, and where */
+                                       /* errors, and their offsets */
                                        "", ", ", ",]}", "]", "}", "1]}", ", {\"r\": \"\\x\"}]}",
                                        "]} x", "], \"b\": \"\xff\"}", ", {\"r\": \"\x01\"}]}"};
     char second[256];
@@ -91,7 +92,7 @@ TEST(json_trace, marks_objects_alone)
     struct reading r;
 
     read_text(&r, "{\"messages\": [{\"a\": 1}, {\"a\": [{}]}, 7, {\"a\": 1}]}", NULL);
-    cr_assert_eq(r.trace.marks.n, 2); /* a number may go on in the next text */
+    cr_assert_eq(r.trace.marks.n, 2); /* a number may continue in the next text */
     cr_assert_eq(r.trace.marks.at[1].end, sizeof("{\"messages\": [{\"a\": 1}, {\"a\": [{}]}") - 1);
     done(&r);
     read_text(&r, "{\"messages\": [{\"a\": 1}], \"messages\": [{\"b\": 1}]}", NULL);

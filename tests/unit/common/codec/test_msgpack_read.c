@@ -2,7 +2,7 @@
 
 #include "common/codec/msgpack_read.h"
 
-/* The value of the bytes as JSON; absent: it is refused with `want`. */
+/* Compares the value of the bytes with the JSON text `want`, or the error with `want`. */
 #define READ(bytes, want) check_read(str_of((bytes), sizeof(bytes) - 1), (want), false)
 #define REFUSED(bytes, want) check_read(str_of((bytes), sizeof(bytes) - 1), (want), true)
 

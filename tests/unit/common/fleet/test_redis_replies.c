@@ -4,7 +4,7 @@
 #include "common/fleet/resp.h"
 #include "testing.h"
 
-/* Reads a reply as an answer. False: it has another form. */
+/* Reads a reply as an answer. Returns false if it has a different form. */
 static bool read_answer(struct arena *a, redis_reader reader, const char *text,
                         struct store_answer *ret)
 {

@@ -6,7 +6,7 @@
 #include "common/base/buf.h"
 #include "testing.h"
 
-/* "[a 7 (null) !ERR]": a reply as text. */
+/* Prints a reply as text: "[a 7 (null) !ERR]". */
 static void print_reply(const struct resp *r, struct buf *out)
 {
     static const char *const marks[] = {"(null)", "+", "!", ":", "", "["};
@@ -35,7 +35,7 @@ static int read_stream(struct str text, size_t step, struct buf *out, struct err
     for (size_t at = 0; at < text.len && rc >= 0; at += step) {
         buf_add_str(&in, str_sub(text, at, step));
         while (in.len > 0 && (rc = resp_scan_reply(&scan, buf_str(&in), e)) > 0) {
-            char *exact = malloc(scan.at); /* a byte too far is seen by sanitizers */
+            char *exact = malloc(scan.at); /* sanitizers detect a read after the end */
 
             memcpy(exact, in.p, scan.at);
             print_reply(resp_read(&a, str_of(exact, scan.at)), out);

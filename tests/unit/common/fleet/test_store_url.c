@@ -3,7 +3,7 @@
 #include "common/base/buf.h"
 #include "testing.h"
 
-/* "tls user@host:port/db name file sentinel", with - for what is missing. */
+/* Compares a parsed URL with "tls user@host:port/db name file sentinel"; - is a missing part. */
 static void assert_url(const char *text, const char *want)
 {
     struct store_url u;

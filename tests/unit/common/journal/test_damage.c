@@ -1,4 +1,4 @@
-/* Reading goes on behind a damaged spot, whatever the ids of the records are. */
+/* After a damaged spot, reading continues at the next whole record, for all kinds of ids. */
 #include <string.h>
 
 #include "common/base/buf.h"
@@ -23,7 +23,7 @@ static void put_head(struct buf *b)
     buf_add(b, head, sizeof(head));
 }
 
-/* All whole records of segment 1 as "id=payload;", and how many bytes were passed over. */
+/* Reads all whole records of segment 1 as "id=payload;". Returns the number of skipped bytes. */
 static size_t read_all(struct buf *segment, struct buf *got)
 {
     struct segment_reader in;
@@ -37,7 +37,7 @@ static size_t read_all(struct buf *segment, struct buf *got)
     return in.damaged;
 }
 
-/* The dispatcher's are its groups', a worker's its sessions', '~' is its notes'. */
+/* Ids of the dispatcher are groups, those of a worker sessions. '~' is the id of notes. */
 TEST(journal_damage, reading_goes_on_whatever_ids_begin_with)
 {
     static const char *const ids[] = {
@@ -64,7 +64,7 @@ TEST(journal_damage, reading_goes_on_whatever_ids_begin_with)
     }
 }
 
-/* Two spots, and a torn end: what stands between them is read. */
+/* The records between two damaged spots and a torn end are read. */
 TEST(journal_damage, costs_what_it_covers_only)
 {
     struct buf segment = {0}, got = {0};
@@ -77,7 +77,7 @@ TEST(journal_damage, costs_what_it_covers_only)
     put_record(&segment, "h-3", "damaged");
     put_record(&segment, "h-4", "four");
     put_record(&segment, "h-5", "torn");
-    segment.p[SEGMENT_HEAD] ^= 0x40; /* the lengths of both */
+    segment.p[SEGMENT_HEAD] ^= 0x40; /* damages the length of each */
     segment.p[second] ^= 0x40;
     segment.len -= 2;
     (void)read_all(&segment, &got);

@@ -1,5 +1,5 @@
-/* The end of a session stays on the disk as long as anything older of it does: a restart would make
- * the session again of what is left. */
+/* The end of a session stays on disk as long as any older record of it. Otherwise a restart would
+ * restore the session from these records. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 static const char many[] = "0123456789012345678901234567890123456789";
 static char dir[64];
 
-/* Replayed records as "id=payload;" */
+/* Collects replayed records as "id=payload;". */
 static int collect(void *ctx, struct str id, struct str payload, struct err *e)
 {
     (void)e;
@@ -40,7 +40,7 @@ static struct journal *reopen(uint64_t segment_bytes, struct buf *replayed)
     return j;
 }
 
-/* For whoever keeps no last records: the dispatcher. */
+/* Opens a new journal for an owner that keeps no last records: the dispatcher. */
 static struct journal *begin_in_order(uint64_t segment_bytes, struct buf *replayed)
 {
     struct journal_options o = {.dir = dir,
@@ -102,8 +102,8 @@ static void finish(struct journal *j, struct buf *replayed)
     cr_assert_eq(system(command), 0); /* NOLINT(cert-env33-c): a fixed text */
 }
 
-/* Begins w0-gone in a first segment that is mostly needed, ends it in a second one that is not, and
- * fills a third one. */
+/* Begins w0-gone in a first segment that is mostly needed, and ends it in a second one that is not.
+ * Fills a third one. */
 static struct journal *begin_three(struct buf *got)
 {
     struct journal *j = begin(330, got);
@@ -144,7 +144,7 @@ TEST(journal_ends, who_was_over_stays_so_until_its_beginning_has_left)
     finish(j, &got);
 }
 
-/* Nothing that it has says that it is over. */
+/* The session has no record that marks it as over. */
 TEST(journal_ends, who_is_dropped_gets_a_last_word_where_it_is_in_several_segments)
 {
     struct buf got = {0};
@@ -167,7 +167,7 @@ TEST(journal_ends, who_is_dropped_gets_a_last_word_where_it_is_in_several_segmen
     finish(j, &got);
 }
 
-/* Its beginning is copied when it is dropped, and so it is in the new segment. */
+/* Its first record is copied before the session is dropped, so the new segment has it. */
 TEST(journal_ends, who_is_dropped_while_it_is_copied_stays_over)
 {
     static char much[600 << 10];
@@ -196,8 +196,8 @@ TEST(journal_ends, who_is_dropped_while_it_is_copied_stays_over)
     finish(j, &got);
 }
 
-/* The dispatcher goes on between the steps: what is dropped when its beginning has been copied
- * already keeps its end. */
+/* The dispatcher works between the steps. A session that is dropped after its first record was
+ * copied keeps its last record. */
 TEST(journal_ends, in_order_an_end_stays_when_its_beginning_was_copied_in_vain)
 {
     enum { LARGE = 200 << 10, SEGMENT = 2 << 20 };
@@ -211,7 +211,7 @@ TEST(journal_ends, in_order_an_end_stays_when_its_beginning_was_copied_in_vain)
     large[LARGE] = '\0';
     j = begin_in_order(SEGMENT, &got);
     append(j, "w0-gone", "begins");
-    for (int i = 0; i < 12; i++) /* three steps to copy */
+    for (int i = 0; i < 12; i++) /* three steps of copying */
         append(j, i < 7 ? "w0-waste" : "w0-keep", large);
     append(j, "w0-keep", "also in the second segment");
     append(j, "w0-gone", "ends");
@@ -221,7 +221,7 @@ TEST(journal_ends, in_order_an_end_stays_when_its_beginning_was_copied_in_vain)
     for (int i = 0; i < 2; i++) /* begins, and copies the first record */
         cr_assert_eq(journal_compact(j, false, &e), 1);
     journal_drop_session(j, STR("w0-gone"));
-    for (int i = 0; i < 3; i++) /* to the end of the first segment, whose new one takes its place */
+    for (int i = 0; i < 3; i++) /* copies the rest of the first segment, and replaces it */
         cr_assert_eq(journal_compact(j, false, &e), 1);
     compact_all(j, false);
     journal_close(j);
@@ -234,7 +234,7 @@ TEST(journal_ends, in_order_an_end_stays_when_its_beginning_was_copied_in_vain)
     finish(j, &got);
 }
 
-/* What was dropped of an id that is used again is not taken for the new one's. */
+/* Dropped records of an id that is used again do not count as records of the new session. */
 TEST(journal_ends, in_order_an_id_that_is_used_again_is_rewritten_once)
 {
     struct buf got = {0};
@@ -258,15 +258,15 @@ TEST(journal_ends, in_order_an_id_that_is_used_again_is_rewritten_once)
     finish(j, &got);
 }
 
-/* Nor does it keep the rest of the journal from being compacted once the second one ends, too,
- * whose records are all in other segments. */
+/* A reused id does not prevent the compaction of the journal when the second session has ended,
+ * too, whose records are all in other segments. */
 TEST(journal_ends, in_order_what_is_newer_goes_though_an_id_was_used_again)
 {
     struct buf got = {0};
     struct journal *j = begin_in_order(330, &got);
     struct journal_stats stats;
 
-    append(j, "w0-keep", many); /* long-lived, and fills the first segment with the next four */
+    append(j, "w0-keep", many); /* lives long; fills a segment with the next four */
     for (int i = 0; i < 4; i++)
         append(j, "w0-again", many);
     journal_drop_session(j, STR("w0-again"));
@@ -291,9 +291,9 @@ TEST(journal_ends, in_order_what_is_newer_goes_though_an_id_was_used_again)
     finish(j, &got);
 }
 
-/* Fills a first segment that takes four steps to copy, of 600 KB each: records of `id`, as much of
- * w0-keep, the `last` record of `id`, and w0-keep once more. Then a second one. Its first steps are
- * done: the first records of `id` are copied. */
+/* Fills a first segment that takes four steps of 600 KB to copy: records of `id`, a long one of
+ * w0-keep, the `last` record of `id`, and two more of w0-keep. Then begins a second segment, and
+ * runs the first steps: the first records of `id` are copied. */
 static struct journal *begin_copying(struct journal *j, const char *id, const char *last)
 {
     enum { LARGE = 600 << 10 };
@@ -318,8 +318,8 @@ static struct journal *begin_copying(struct journal *j, const char *id, const ch
     return j;
 }
 
-/* The compaction has passed several of its records, of which one alone is left, that it has not
- * come to yet. */
+/* The compaction has passed several records of the session. The one that remains is still ahead of
+ * it. */
 TEST(journal_ends, who_ends_while_it_is_copied_keeps_its_last_record)
 {
     struct buf got = {0};
@@ -336,7 +336,7 @@ TEST(journal_ends, who_ends_while_it_is_copied_keeps_its_last_record)
     finish(j, &got);
 }
 
-/* The compaction meets records of the former session when there is a new one. */
+/* The compaction finds records of the former session while the new one exists. */
 TEST(journal_ends, in_order_an_id_may_be_used_again_while_it_is_copied)
 {
     struct buf got = {0};
@@ -357,13 +357,13 @@ TEST(journal_ends, in_order_an_id_may_be_used_again_while_it_is_copied)
     finish(j, &got);
 }
 
-/* What a look-over in parts has asked for. */
+/* The sessions that a pass in steps has checked. */
 struct asked {
     size_t n;
     char last[64];
 };
 
-/* Keeps every third. */
+/* Keeps sessions whose last digit is divisible by three. */
 static bool is_third(void *ctx, struct str id)
 {
     struct asked *a = ctx;
@@ -375,7 +375,7 @@ static bool is_third(void *ctx, struct str id)
 
 TEST(journal_ends, a_look_over_in_parts_looks_at_so_many_places_each)
 {
-    enum { SESSIONS = 5000, PLACES = 64, KEPT = 4 * (SESSIONS / 10) }; /* that end in 0, 3, 6, 9 */
+    enum { SESSIONS = 5000, PLACES = 64, KEPT = 4 * (SESSIONS / 10) }; /* ends in 0, 3, 6, 9 */
 
     struct buf got = {0};
     struct journal *j = begin(1 << 20, &got);
@@ -394,7 +394,7 @@ TEST(journal_ends, a_look_over_in_parts_looks_at_so_many_places_each)
 
         more = journal_drop_batch(j, &l, is_third, &asked, PLACES);
         cr_assert_leq(asked.n - before, (size_t)PLACES);
-        if (parts++ == 20) { /* others come and go meanwhile */
+        if (parts++ == 20) { /* sessions are added and dropped meanwhile */
             (void)snprintf(id, sizeof(id), "w0-new-3");
             append(j, id, "begins");
             journal_drop_session(j, STR("w0-0"));
@@ -404,7 +404,7 @@ TEST(journal_ends, a_look_over_in_parts_looks_at_so_many_places_each)
     dropped = l.dropped;
     cr_assert_geq(dropped, (size_t)(SESSIONS - KEPT) * 9 / 10, "%zu", dropped);
     cr_assert_leq(dropped, (size_t)(SESSIONS - KEPT));
-    /* what has moved past it is the next one's */
+    /* a session that has moved past the position is dropped in the next pass */
     cr_assert_eq(dropped + journal_drop_absent(j, is_third, &asked), (size_t)(SESSIONS - KEPT));
     asked.n = 0;
     cr_assert_eq(journal_drop_absent(j, is_third, &asked), 0);
@@ -417,7 +417,7 @@ TEST(journal_ends, a_look_over_in_parts_writes_as_many_last_words_as_one)
     enum { ENDED = JOURNAL_LAST_WORDS + 100 };
 
     struct buf got = {0};
-    struct journal *j = begin(4096, &got); /* each stands in several segments */
+    struct journal *j = begin(4096, &got); /* each session is in several segments */
     struct journal_look l = {0};
     char id[32];
 

@@ -1,5 +1,5 @@
-/* A disk that refuses to sync, or has no room for what a journal needs to go on. This file stands
- * between the journal and fsync (see CMakeLists.txt). */
+/* A disk that fails to sync, or has no space for what a journal needs. The linker replaces fsync by
+ * this file's functions (see CMakeLists.txt). */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 static char dir[64];
 static bool folders_fail, files_fail;
 
-int __real_fsync(int fd);     /* NOLINT(bugprone-reserved-identifier): the linker's names */
+int __real_fsync(int fd);     /* NOLINT(bugprone-reserved-identifier): names of the linker */
 int __wrap_fsync(int fd);     /* NOLINT(bugprone-reserved-identifier) */
 int __real_fdatasync(int fd); /* NOLINT(bugprone-reserved-identifier) */
 int __wrap_fdatasync(int fd); /* NOLINT(bugprone-reserved-identifier) */
@@ -58,7 +58,7 @@ static void drop_dir(void)
     run("rm -rf \"$PWD\"");
 }
 
-/* Replayed records as "id=payload;" */
+/* Collects replayed records as "id=payload;". */
 static int collect(void *ctx, struct str id, struct str payload, struct err *e)
 {
     (void)e;
@@ -66,7 +66,7 @@ static int collect(void *ctx, struct str id, struct str payload, struct err *e)
     return 0;
 }
 
-/* A worker's or, with syncs, the tool's. NULL: it cannot be opened. */
+/* Opens a worker's journal, or a tool's with `syncs`. Returns NULL if it cannot be opened. */
 static struct journal *open_for(struct loop *loop, enum journal_durability durability,
                                 struct buf *replayed)
 {
@@ -108,7 +108,7 @@ static int segments(void)
     return n;
 }
 
-/* What is to be kept in the first of two segments, beside much that is not. */
+/* Makes a journal of two segments. The first one has a needed record and much waste. */
 static struct journal *make_wasted(struct loop *loop, enum journal_durability durability)
 {
     struct buf none = {0};
@@ -126,8 +126,8 @@ static struct journal *make_wasted(struct loop *loop, enum journal_durability du
     return j;
 }
 
-/* Each start writes the last segment anew: where the new name may not be on the disk the old one
- * stays, at this start and at the next one, so that either manifest is good. */
+/* Each start rewrites the last segment. If the new name may not be on disk, the old segment stays
+ * at this start and the next, so either manifest is valid. */
 TEST(journal_sync, a_start_that_fails_loses_nothing)
 {
     struct err e = {0};
@@ -158,7 +158,7 @@ TEST(journal_sync, a_start_that_fails_loses_nothing)
     drop_dir();
 }
 
-/* The tool has an error, and leaves a journal that opens, whichever manifest is on the disk. */
+/* The tool fails, and leaves a journal that opens with either manifest. */
 TEST(journal_sync, a_compaction_that_fails_loses_nothing)
 {
     struct buf got = {0};
@@ -196,7 +196,7 @@ TEST(journal_sync, a_compaction_that_fails_loses_nothing)
     drop_dir();
 }
 
-/* The tool, too, goes no further when the last segment cannot be synced: what it was to remove
+/* A tool also stops if the last segment cannot be synced. The segment that it wanted to remove
  * stays. */
 TEST(journal_sync, a_tool_that_cannot_sync_has_an_error)
 {
@@ -207,7 +207,7 @@ TEST(journal_sync, a_tool_that_cannot_sync_has_an_error)
 
     make_dir();
     j = make_wasted(NULL, JOURNAL_PROCESS);
-    journal_drop_session(j, STR("w0-live")); /* all of the first segment */
+    journal_drop_session(j, STR("w0-live")); /* the whole first segment is dead */
     files_fail = true;
     while (rc == 1)
         rc = journal_compact(j, true, &e);
@@ -222,7 +222,7 @@ TEST(journal_sync, a_tool_that_cannot_sync_has_an_error)
     drop_dir();
 }
 
-/* Whoever serves with it ends at once, as after any other fsync that failed. */
+/* A serving process ends at once, as after any other failed fsync. */
 TEST(journal_sync, who_serves_ends)
 {
     struct buf got = {0};
@@ -252,7 +252,7 @@ TEST(journal_sync, who_serves_ends)
     drop_dir();
 }
 
-/* A full disk is tried again and again, which must not fill it further. */
+/* Repeated attempts on a full disk must not fill it further. */
 TEST(journal_sync, a_segment_that_cannot_begin_leaves_no_file)
 {
     struct rlimit before, no_room;
@@ -266,7 +266,7 @@ TEST(journal_sync, a_segment_that_cannot_begin_leaves_no_file)
     n = segments();
     (void)signal(SIGXFSZ, SIG_IGN);
     cr_assert_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
-    no_room = (struct rlimit){4, before.rlim_max}; /* less than a segment's head */
+    no_room = (struct rlimit){4, before.rlim_max}; /* less than the head of a segment */
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &no_room), 0);
     for (int i = 0; i < 3; i++) {
         cr_expect_eq(journal_compact(j, true, &e), -1);
@@ -274,7 +274,7 @@ TEST(journal_sync, a_segment_that_cannot_begin_leaves_no_file)
     }
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
     cr_expect_eq(segments(), n, "a new segment without its head");
-    run("mkdir MANIFEST.new"); /* no manifest can be written */
+    run("mkdir MANIFEST.new"); /* makes writing a manifest fail */
     while (append(j, "w0-live", "goes on until the segment is full") == 1)
         ;
     for (int i = 0; i < 3; i++)
@@ -289,7 +289,7 @@ TEST(journal_sync, a_segment_that_cannot_begin_leaves_no_file)
 
 /* --- without descriptors --- */
 
-/* From now on none can be opened; returns what to set back. */
+/* Lets all attempts to open a descriptor fail. Returns the limit to restore. */
 static struct rlimit take_descriptors(void)
 {
     struct rlimit before, none;
@@ -318,7 +318,7 @@ static void on_told(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
     t->failed = failed ? failed : t->failed;
 }
 
-/* A ticket that is asked for alone is told of, whether the disk takes it or not. */
+/* The callback of a single ticket is called, whether the disk accepts the sync or not. */
 TEST(journal_sync, a_process_without_descriptors_syncs_all_the_same)
 {
     struct err e = {0};

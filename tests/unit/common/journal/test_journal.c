@@ -29,7 +29,7 @@ static void drop_dir(void)
     cr_assert_eq(system(command), 0); /* NOLINT(cert-env33-c): a fixed text */
 }
 
-/* Replayed records as "id=payload;" */
+/* Collects replayed records as "id=payload;". */
 static int collect(void *ctx, struct str id, struct str payload, struct err *e)
 {
     struct buf *out = ctx;
@@ -57,7 +57,7 @@ static struct journal *open_journal(uint64_t segment_bytes, struct buf *replayed
     return open_as(&o, replayed);
 }
 
-/* For whoever keeps no last records. */
+/* Opens a journal for an owner that keeps no last records. */
 static struct journal *open_in_order(uint64_t segment_bytes, struct buf *replayed)
 {
     struct journal_options o = {.dir = dir,
@@ -108,7 +108,7 @@ TEST(journal, replays_what_was_appended_in_order)
     drop_dir();
 }
 
-/* Cuts the last segment to every length and opens: whole records before the cut stay. */
+/* Cuts the last segment at every length and opens it: whole records before the cut remain. */
 TEST(journal, repairs_a_tail_torn_at_every_byte)
 {
     struct buf got = {0};
@@ -137,7 +137,7 @@ TEST(journal, repairs_a_tail_torn_at_every_byte)
         journal_close(j);
         journal_close(open_journal(0, &got));
         check_replayed(&got, cut >= before ? "w0-a=first;w0-b=goes on;" : "w0-b=goes on;");
-        /* back to the whole file for the next cut */
+        /* restores the whole file for the next cut */
         cr_assert_eq(truncate(path, 8), 0);
         j = open_journal(0, &got);
         append(j, "w0-a", "first");
@@ -149,7 +149,7 @@ TEST(journal, repairs_a_tail_torn_at_every_byte)
     drop_dir();
 }
 
-/* A flipped bit anywhere in a record costs that record only. */
+/* A flipped bit in a record loses only that record. */
 TEST(journal, skips_a_damaged_record_and_reads_on)
 {
     struct buf got = {0};
@@ -217,7 +217,8 @@ TEST(journal, rotates_and_compacts)
     drop_dir();
 }
 
-/* Its first record stands in a segment that is mostly needed, its end in one that is not. */
+/* The session's first record is in a segment that is mostly needed, its last one in a segment that
+ * is not. */
 TEST(journal, in_order_an_end_stays_as_long_as_its_beginning)
 {
     static const char many[] = "0123456789012345678901234567890123456789";
@@ -248,7 +249,8 @@ TEST(journal, in_order_an_end_stays_as_long_as_its_beginning)
     j = open_in_order(330, &got);
     cr_assert_neq(str_find(buf_str(&got), STR("w0-gone=begins;"), 0), SIZE_MAX);
     cr_assert_neq(str_find(buf_str(&got), STR("w0-gone=ends;"), 0), SIZE_MAX);
-    /* what waits is as much as the first has: that is rewritten, and then all of it goes */
+    /* the dead bytes are as many as those of the first segment: it is rewritten, then all dead
+     * records are removed */
     journal_drop_session(j, STR("w0-gone"));
     journal_drop_session(j, STR("w0-other"));
     journal_drop_session(j, STR("w0-last"));
@@ -263,7 +265,7 @@ TEST(journal, in_order_an_end_stays_as_long_as_its_beginning)
     drop_dir();
 }
 
-/* Of a session that has ended the last record stays, wherever it stands. */
+/* The last record of an ended session stays, in any segment. */
 TEST(journal, keeps_the_last_record_of_who_is_over)
 {
     static const char many[] = "0123456789012345678901234567890123456789";
@@ -302,7 +304,7 @@ TEST(journal, keeps_the_last_record_of_who_is_over)
     drop_dir();
 }
 
-/* The segment that is written to is left when most of it is dead; not before. */
+/* The last segment is closed when most of it is dead, not before. */
 TEST(journal, gives_back_what_lies_in_its_last_segment)
 {
     static char much[100 << 10];
@@ -336,7 +338,7 @@ TEST(journal, gives_back_what_lies_in_its_last_segment)
     drop_dir();
 }
 
-/* A session's other records stay, with their numbers, and their bytes alone count. */
+/* The other records of a session keep their numbers, and only their bytes count. */
 TEST(journal, gives_single_records_up)
 {
     static char much[100 << 10];
@@ -380,7 +382,7 @@ TEST(journal, gives_single_records_up)
     drop_dir();
 }
 
-/* It is copied, and goes with the next compaction. */
+/* A record that is released while it is copied is removed by the next compaction. */
 TEST(journal, gives_up_what_is_being_copied)
 {
     static char much[600 << 10];
@@ -416,7 +418,7 @@ TEST(journal, gives_up_what_is_being_copied)
     drop_dir();
 }
 
-/* Of who is over the last record is all there is: an old number means nothing any more. */
+/* A session that is over has only its last record: old numbers are invalid. */
 TEST(journal, gives_nothing_up_of_who_is_over)
 {
     struct buf got = {0};
@@ -437,7 +439,7 @@ TEST(journal, gives_nothing_up_of_who_is_over)
     drop_dir();
 }
 
-/* On a full disk it is what ends of sessions are written into. */
+/* On a full disk the reserve holds the ends of sessions. */
 TEST(journal, keeps_room_back_and_gives_it_once)
 {
     struct buf got = {0};
@@ -491,7 +493,7 @@ static void count_durable(void *ctx)
     (*(int *)ctx)++;
 }
 
-/* How many records were durable when what was awaited came. */
+/* The number of durable records when an awaited callback was called. */
 struct awaited {
     const int *durable;
     int seen;
@@ -504,8 +506,8 @@ static void note_durable(void *ctx)
     w->seen = *w->durable;
 }
 
-/* Group commit: all callbacks come, in the loop, and none after journal_forget; what is awaited
- * comes behind all that was appended before. */
+/* Group commit: all callbacks are called in the loop, and none after journal_forget. An awaited
+ * callback follows those of all earlier records. */
 TEST(journal, power_tells_when_records_are_on_the_disk)
 {
     struct err e = {0};
@@ -539,7 +541,7 @@ TEST(journal, power_tells_when_records_are_on_the_disk)
     drop_dir();
 }
 
-/* n wait for the disk; the time it takes to tell them. */
+/* Measures the time to call n waiters. */
 static struct cost tell_all(const void *ctx, uint32_t n)
 {
     struct journal_options o = {.dir = dir, .durability = JOURNAL_POWER, .segment_bytes = 0};
@@ -565,13 +567,14 @@ static struct cost tell_all(const void *ctx, uint32_t n)
     return ret;
 }
 
-/* However many wait: telling one costs nothing for the others. */
+/* The cost of calling one waiter does not depend on the number of others. */
 TEST(journal, power_tells_very_many)
 {
     expect_linear("telling who waits for the disk", tell_all, NULL, 5000);
 }
 
-/* power: what is read at the start is written anew, and appending goes on behind it. */
+/* JOURNAL_POWER: replayed bytes of the last segment are rewritten, and appending continues after
+ * them. */
 TEST(journal, renews_its_last_segment_for_power)
 {
     struct journal_options o = {.dir = dir, .durability = JOURNAL_POWER, .segment_bytes = 0};
@@ -602,7 +605,7 @@ TEST(journal, renews_its_last_segment_for_power)
     drop_dir();
 }
 
-/* Notes are nobody's and stay: a segment full of them is not rewritten again and again. */
+/* Notes belong to no session and stay. A segment full of them is not rewritten again and again. */
 TEST(journal, compaction_ends_where_notes_are_many)
 {
     struct buf got = {0};
@@ -629,7 +632,7 @@ TEST(journal, compaction_ends_where_notes_are_many)
     drop_dir();
 }
 
-/* Who appends applies the record before anybody is told, so append itself tells nobody. */
+/* journal_append calls no callback itself, because its caller must apply the record first. */
 TEST(journal, leaves_telling_to_its_caller_where_nothing_is_waited_for)
 {
     struct err e = {0};
@@ -651,7 +654,7 @@ TEST(journal, leaves_telling_to_its_caller_where_nothing_is_waited_for)
     drop_dir();
 }
 
-/* Of a map of a file that is cut, the pages are gone. */
+/* The pages of a map are invalid after the file was truncated. */
 TEST(journal, a_copied_file_may_be_cut_by_its_writer)
 {
     enum { BYTES = 3 * 4096 + 100 };

@@ -1,5 +1,5 @@
-/* After a compaction the places of very many records change in steps, between which the journal is
- * used as ever. */
+/* After a compaction the positions of many records are updated in steps. The journal works normally
+ * between them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@ enum { RECORDS = 10000, BIG = 1400 << 10 };
 
 static char dir[64];
 
-/* ctx: how many records each session has, by its id's first letter. */
+/* Counts the records of each session. ctx: counters by the first letter of the id. */
 static int count(void *ctx, struct str id, struct str payload, struct err *e)
 {
     (void)payload;
@@ -45,7 +45,7 @@ static void append(struct journal *j, const char *id, unsigned i)
 
 struct reading {
     const char *id;
-    unsigned first, n; /* payloads tell their number, from `first` on, by their record's */
+    unsigned first, n; /* expected payloads: numbers from `first` on */
 };
 
 static int check_one(void *ctx, size_t record, struct str payload, struct err *e)
@@ -60,7 +60,7 @@ static int check_one(void *ctx, size_t record, struct str payload, struct err *e
     return 0;
 }
 
-/* The session's record number i is that of first + i; n are read. */
+/* Checks that record i of the session has the payload first + i, and that n records are read. */
 static void check_session(struct journal *j, const char *id, unsigned first, unsigned n)
 {
     struct reading r = {.id = id, .first = first};
@@ -75,7 +75,7 @@ static void check_session(struct journal *j, const char *id, unsigned first, uns
     cr_assert_eq(r.n, n, "%s: %u", id, r.n);
 }
 
-/* What is needed is what the sessions have: no record was lost or counted twice. */
+/* Checks that the needed bytes are those of the sessions: no record was lost or counted twice. */
 static void check_bytes(const struct journal *j)
 {
     struct journal_stats s;
@@ -88,7 +88,7 @@ static void check_bytes(const struct journal *j)
                  (unsigned long long)sum);
 }
 
-/* Sessions a, b, c, d and w in one segment, of which nobody needs w. */
+/* Fills one segment with sessions a, b, c, d and w, of which w is not needed. */
 static void fill(struct journal *j)
 {
     char *big = calloc(1, BIG);
@@ -103,7 +103,7 @@ static void fill(struct journal *j)
     journal_drop_session(j, STR("w"));
 }
 
-/* Until the rewritten segment has taken the old one's place. */
+/* Compacts until the rewritten segment has replaced the old one. */
 static void swap(struct journal *j)
 {
     struct journal_stats s;
@@ -144,13 +144,13 @@ TEST(journal_moving, places_change_in_steps_in_which_nothing_is_lost)
     fill(j);
     swap(j);
     bytes = journal_table_bytes(j);
-    check_session(j, "a", 0, RECORDS); /* moved */
-    check_session(j, "b", 0, RECORDS); /* in part */
-    check_session(j, "d", 0, RECORDS); /* not yet */
+    check_session(j, "a", 0, RECORDS); /* updated */
+    check_session(j, "b", 0, RECORDS); /* partly updated */
+    check_session(j, "d", 0, RECORDS); /* not updated yet */
     check_bytes(j);
     journal_release(j, STR("a"), 7);
     journal_release(j, STR("c"), RECORDS - 1);
-    journal_drop_session(j, STR("b")); /* whose places are changed now */
+    journal_drop_session(j, STR("b")); /* the session that is being updated */
     append(j, "b", 77);
     append(j, "c", RECORDS);
     journal_drop_earlier(j, STR("d"));
@@ -177,7 +177,7 @@ TEST(journal_moving, places_change_in_steps_in_which_nothing_is_lost)
     cr_expect_eq(system(command), 0);
 }
 
-/* A journal may end while places change. */
+/* A journal may be closed during the update. */
 TEST(journal_moving, a_close_between_the_steps_is_none_to_the_next_start)
 {
     char command[96];

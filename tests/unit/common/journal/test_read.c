@@ -1,4 +1,4 @@
-/* journal_read: one session's records once more, over several segments and after compaction. */
+/* journal_read reads the records of a session from several segments, also after compaction. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,7 +80,7 @@ TEST(journal_read, gives_one_sessions_records_in_order)
     cr_expect_eq(system(command), 0);
 }
 
-/* Each record under its own number. */
+/* Collects each record with its number. */
 static int collect_numbered(void *ctx, size_t record, struct str payload, struct err *e)
 {
     struct buf *b = ctx;
@@ -90,7 +90,7 @@ static int collect_numbered(void *ctx, size_t record, struct str payload, struct
     return 0;
 }
 
-/* From the start to the end, or some of them by their places in the list. */
+/* Reads all records, and some by their numbers in the list. */
 static void check_read(struct journal *j, const char *all, const char *some)
 {
     static const uint32_t records[] = {0, 4, 5, 2, 7};
@@ -147,7 +147,7 @@ static int collect_some(void *ctx, size_t record, struct str payload, struct err
     return 0;
 }
 
-/* Every `step`-th record of the session, backwards; returns how many reads that took. */
+/* Reads every `step`-th record of the session in descending order. Returns the number of reads. */
 static uint64_t read_some(struct journal *j, unsigned n, unsigned step)
 {
     struct journal_stats before, after;
@@ -201,7 +201,7 @@ TEST(journal_read, adjacent_records_are_one_read)
     for (unsigned i = 0; i < 60; i++)
         append(j, STR("w0-a"), 'a', i, 500);
     cr_expect_eq(read_some(j, 60, 1), 1);
-    cr_expect_eq(read_some(j, 60, 10), 1); /* little stands between */
+    cr_expect_eq(read_some(j, 60, 10), 1); /* with small gaps */
     append(j, STR("w0-b"), 'b', 0, 20000);
     append(j, STR("w0-a"), 'a', 60, 500);
     cr_expect_eq(read_some(j, 61, 1), 2);

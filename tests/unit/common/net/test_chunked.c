@@ -7,7 +7,7 @@
 #include "common/base/buf.h"
 #include "testing.h"
 
-/* Takes the payload out of a run that the scan has passed. */
+/* Extracts the payload of a run that the scan has passed. */
 static int read_payload(struct chunked *c, struct str in, struct buf *data)
 {
     int r = 0;
@@ -23,9 +23,9 @@ static int read_payload(struct chunked *c, struct str in, struct buf *data)
     return r;
 }
 
-/* Feeds `text` in pieces of `piece` bytes, what the scan leaves together with the next one; what is
- * passed and what is payload is collected. Returns the result of the last call; *ret_rest is what
- * was not consumed. */
+/* Feeds `text` in pieces of `piece` bytes. Bytes that the scan leaves are fed with the next piece.
+ * Collects passed bytes and payload. Returns the result of the last call, and sets *ret_rest to the
+ * bytes that were not consumed. */
 static int feed(const char *text, size_t len, size_t piece, struct buf *pass, struct buf *data,
                 size_t *ret_rest)
 {

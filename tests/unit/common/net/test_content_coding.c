@@ -1,4 +1,4 @@
-/* Bodies with a Content-Encoding: what is decoded, in which steps, and where it ends. */
+/* Bodies with a Content-Encoding: what is decoded, in which steps, and where decoding ends. */
 #include "testing.h"
 
 #include <zlib.h>
@@ -7,7 +7,7 @@
 
 enum { GZIP = MAX_WBITS + 16, ZLIB = MAX_WBITS, RAW = -MAX_WBITS };
 
-/* The text, coded. */
+/* Compresses the text. */
 static struct buf coded(struct str text, int window)
 {
     struct buf out = {0};
@@ -24,7 +24,7 @@ static struct buf coded(struct str text, int window)
     return out;
 }
 
-/* As content_decoder_step; *ret_steps counts them. */
+/* Decodes like content_decoder_step. *ret_steps counts the steps. */
 static int decoded(enum content_coding coding, struct str from, size_t max, struct buf *out,
                    size_t *ret_steps, struct err *e)
 {
@@ -114,7 +114,7 @@ TEST(content_coding, what_is_wrong_is_said)
     for (size_t n = 0; n < whole.len; n += 97)
         expect_refusal(CODING_GZIP, str_sub(whole, 0, n), 1 << 20, ERR_INVALID, "ends early");
     expect_refusal(CODING_GZIP, STR("{\"plain\": 1}"), 1 << 20, ERR_INVALID, "no valid gzip");
-    from.p[from.len - 6] ^= 1; /* of the checksum */
+    from.p[from.len - 6] ^= 1; /* damages the checksum */
     expect_refusal(CODING_GZIP, whole, 1 << 20, ERR_INVALID, "no valid gzip");
     buf_add_c(&zlib, 'x');
     expect_refusal(CODING_DEFLATE, buf_str(&zlib), 1 << 20, ERR_INVALID, "follow its end");

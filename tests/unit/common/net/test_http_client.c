@@ -1,5 +1,5 @@
-/* The client against a server that plays a script: a thread that answers each request with the
- * next pieces of text, waiting a moment between them. */
+/* The client with a scripted server: a thread that answers each request with the next pieces of
+ * text, with a short pause between them. */
 #include "common/base/buf.h"
 #include "common/net/http1.h"
 #include "common/net/http_client.h"
@@ -26,11 +26,11 @@ enum { PIECES = 8, ANSWERS = 4 };
 struct server {
     int listener;
     uint16_t port;
-    /* Per request: pieces to send; "CLOSE" and "RESET" end the connection, "WAIT" sends nothing
-     * until the client has gone. */
+    /* Pieces to send for each request. "CLOSE" and "RESET" end the connection; "WAIT" waits until
+     * the client has left. */
     const char *script[ANSWERS][PIECES];
-    int step_bytes;   /* send pieces in steps of so many bytes */
-    int room;         /* bytes that the kernel takes for it; 0: as ever */
+    int step_bytes;   /* pieces are sent in steps of this number of bytes */
+    int room;         /* size of the socket buffer; 0: default */
     const char *cert; /* TLS: tests/data/tls/NAME.pem and .key */
     int connections, resumed;
     struct buf seen;
@@ -75,7 +75,7 @@ static bool read_body(struct server *s, size_t left)
     return true;
 }
 
-/* One request with its body; false at the connection's end. */
+/* Reads one request with its body. Returns false at the end of the connection. */
 static bool read_request(struct server *s)
 {
     size_t start = s->seen.len;
@@ -96,7 +96,7 @@ static bool read_request(struct server *s)
     }
 }
 
-/* False when the connection ends. */
+/* Sends the pieces. Returns false if the connection ends. */
 static bool play(struct server *s, const char *const *pieces)
 {
     for (int i = 0; i < PIECES && pieces[i]; i++) {
@@ -180,7 +180,7 @@ static void serve_tls(struct server *s)
     mbedtls_ssl_conf_session_cache(&config, &cache, mbedtls_ssl_cache_get, mbedtls_ssl_cache_set);
     serve(s, &config);
     for (const mbedtls_ssl_cache_entry *e = cache.chain; e; e = e->next)
-        s->resumed++; /* sessions made by full handshakes */
+        s->resumed++; /* counts resumed sessions */
     mbedtls_ssl_cache_free(&cache);
     mbedtls_ssl_config_free(&config);
     mbedtls_x509_crt_free(&cert);
@@ -224,7 +224,7 @@ static void server_stop(struct server *s)
     buf_done(&s->seen);
 }
 
-/* One call and what became of it. */
+/* One call and its result. */
 struct outcome {
     struct loop *loop;
     struct http_call *call;
@@ -374,7 +374,7 @@ TEST(http_client, framings_and_keep_alive)
     rig_stop(&g);
 }
 
-/* The kernel takes a part at a time: each goes on where the last one ended. */
+/* The kernel accepts a part at a time, and each write continues at the end of the last one. */
 TEST(http_client, a_body_that_no_socket_takes_at_once)
 {
     enum { NUMBERS = 2 << 20 };
@@ -397,7 +397,8 @@ TEST(http_client, a_body_that_no_socket_takes_at_once)
     rig_stop(&g);
 }
 
-/* What is not copied into the body stands where it was said, however little the socket takes. */
+/* Bytes that are only referenced by the body are sent at their position, even if the socket accepts
+ * few bytes at a time. */
 TEST(http_client, bytes_that_stand_elsewhere)
 {
     enum { LENGTH = 6 << 20 };
@@ -432,7 +433,7 @@ TEST(http_client, bytes_that_stand_elsewhere)
     rig_stop(&g);
 }
 
-/* A file of n bytes, byte i being i % 251; its path. */
+/* Makes a file of n bytes, byte i being i % 251. */
 static void make_file(char path[32], size_t n)
 {
     struct buf bytes = {0};
@@ -448,7 +449,7 @@ static void make_file(char path[32], size_t n)
     buf_done(&bytes);
 }
 
-/* What a request with that one file between two brackets comes to. */
+/* Sends a request with that file between two brackets. */
 static struct outcome send_file(struct rig *g, const char *path, size_t n, bool zero)
 {
     struct http_insert *insert = calloc(1, sizeof(*insert));
@@ -465,7 +466,7 @@ static struct outcome send_file(struct rig *g, const char *path, size_t n, bool 
     return o;
 }
 
-/* Files go out as base64, whatever their length, a share in each turn. */
+/* Files of any length are sent as base64, a share in each turn. */
 TEST(http_client, files_go_out_as_base64)
 {
     static const size_t lengths[] = {0, 1, 2, 3, 49151, 49152, 49153, 100000, 3 << 20};
@@ -673,7 +674,7 @@ TEST(tls, good_certificate_by_name_and_address)
 
             assert_body(&o, "ok");
             if (n == 1) {
-                /* The server ends the second connection; the third resumes the session. */
+                /* The server closes the second connection. The third one resumes the session. */
                 cr_assert_eq(http_client_connections(g.client), 0);
             }
         }

@@ -11,7 +11,7 @@
 #include "door.h"
 #include "testing.h"
 
-/* A server on the client's own loop: it reads once and says `says`. */
+/* A server on the client's own loop, which reads once and sends `says`. */
 struct fixture {
     struct loop *loop;
     struct http_client *client;
@@ -21,10 +21,10 @@ struct fixture {
     struct loop_io listener, conn;
     const char *says;
     char heard[4096];
-    int answers;                  /* callbacks made */
+    int answers;                  /* number of callbacks */
     int status;                   /* of the last one */
     char body[256], why[1024];    /* of the last one */
-    struct http_fetch *to_cancel; /* by the next answer */
+    struct http_fetch *to_cancel; /* fetch that the next answer cancels */
 };
 
 static void on_request(struct loop_io *io, unsigned events)
@@ -158,7 +158,7 @@ TEST(http_fetch, all_end_together)
     open_all(&f, "");
     (void)err_set(&why, ERR_WORKER_UNAVAILABLE, "the end");
     (void)ask(&f);
-    f.to_cancel = ask(&f); /* the first one's end cancels the second one */
+    f.to_cancel = ask(&f); /* the end of the first fetch cancels the second one */
     (void)http_fetch_refused(f.loop, &why, &f.among, on_answer, &f);
     http_fetches_end(&f.among, &why);
     cr_assert_eq(f.answers, 2);

@@ -12,7 +12,7 @@
 
 #define HEAD "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 12\r\nX: y\r\n\r\n"
 
-/* Whether requests with this head may be lent for. */
+/* Reports whether connections with such heads may be lent. */
 static bool plain(const char *text)
 {
     static struct http1_head h;
@@ -49,7 +49,7 @@ TEST(lending, what_is_for_one_hop_only_is_not_lent_for)
     }
 }
 
-/* -1: another one; else its bytes, 0 while they are not known. */
+/* Compares a head. Returns -1 if it differs, 0 while it is incomplete, else its length. */
 static long match(const char *in)
 {
     struct str head = STR(HEAD);

@@ -4,7 +4,7 @@
 #include "common/net/resolve.h"
 #include "testing.h"
 
-/* How many addresses a name has; all of them must be loopback ones at that port. */
+/* Returns the number of addresses of a name. All must be loopback addresses with that port. */
 static size_t loopbacks(const char *host)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};

@@ -6,7 +6,7 @@
 #include "common/base/buf.h"
 #include "testing.h"
 
-/* "name|data;" per event, for pieces of `step` bytes. */
+/* Prints "name|data;" for each event, with pieces of `step` bytes. */
 static int events(struct str text, size_t step, struct buf *out)
 {
     struct sse s = {.max_event = 40};

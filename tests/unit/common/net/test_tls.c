@@ -1,5 +1,5 @@
-/* What the server's side of TLS sends and reads when mbedTLS sends alerts of its own. The linker
- * puts __wrap_send between, which refuses like a full socket. */
+/* Tests the server side of TLS when mbedTLS sends alerts itself. The linker replaces send by
+ * __wrap_send, which can refuse like a full socket. */
 
 #include "common/net/tls.h"
 
@@ -30,7 +30,7 @@ ssize_t __wrap_send(int fd, const void *p, size_t n, int flags)
     return -1;
 }
 
-/* A server of ours and a client of mbedTLS, at the two ends of a pair of sockets. */
+/* Our server and a client of mbedTLS at the ends of a socket pair. */
 struct ends {
     int fds[2];
     struct tls_server *settings;
@@ -73,7 +73,7 @@ static void shake(struct ends *x)
     }
 }
 
-/* fragment: MBEDTLS_SSL_MAX_FRAG_LEN_*, which the client asks for. */
+/* Opens both ends. fragment: MBEDTLS_SSL_MAX_FRAG_LEN_* that the client requests. */
 static void open_ends(struct ends *x, unsigned char fragment)
 {
     const struct tls_server_options o = {.certificate_file = RG_TEST_DATA "/tls/good.pem",
@@ -118,7 +118,7 @@ static ssize_t server_write(struct ends *x, const char *text)
     return tls_or_plain_write(x->server, x->fds[0], str_cstr(text));
 }
 
-/* The client asks for a new handshake, which a server of ours refuses by a warning. */
+/* Lets the client request a new handshake, which our server refuses with a warning. */
 static void ask_renegotiation(struct ends *x)
 {
     static const unsigned char hello[] = {MBEDTLS_SSL_HS_CLIENT_HELLO, 0, 0, 0};
@@ -129,15 +129,15 @@ static void ask_renegotiation(struct ends *x)
     cr_assert(mbedtls_ssl_write_record(&x->client, 1) == 0);
 }
 
-/* Asserts that the client reads exactly this text, in records of any length, and returns what
- * mbedTLS says then. Alerts of the server in between are passed over. */
+/* Checks that the client reads exactly this text, in records of any length. Skips alerts of the
+ * server between them. Returns the final result of mbedTLS. */
 static int expect_text(struct ends *x, const char *text)
 {
     char got[4096] = "";
     size_t n = 0;
     int rc, quiet = 0;
 
-    while (quiet < 3) { /* mbedTLS returns after an alert, though more has come */
+    while (quiet < 3) { /* mbedTLS returns after an alert, even if more bytes have arrived */
         rc = mbedtls_ssl_read(&x->client, (unsigned char *)got + n, sizeof(got) - 1 - n);
         if (rc > 0)
             n += (size_t)rc;

@@ -1,5 +1,5 @@
-/* What a server, or a name server, can do to who fetches from it. The linker sends getaddrinfo
- * here (__wrap_); names that a test knows are answered by it. */
+/* Hostile servers and name servers of a fetch. The linker replaces getaddrinfo by
+ * __wrap_getaddrinfo, which answers the test's names. */
 #include "common/net/web_fetch.h"
 
 #include <arpa/inet.h>
@@ -29,13 +29,13 @@ int __real_getaddrinfo(const char *host, const char *service, const struct addri
 int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
                        struct addrinfo **ret);
 
-/* The n-th question for a name of ".test" gets the n-th of `answers`, ADDRESS:PORT each (by blanks
- * when there are several), the last one from then on. */
+/* The n-th query for a name of ".test" gets the n-th of `answers`, ADDRESS:PORT each (several are
+ * separated by blanks). Later queries get the last one. */
 static struct {
     const char *answers[3];
     atomic_uint asked;
-    atomic_ulong options; /* of the resolver, in the thread that asked */
-    sem_t *held;          /* answers come when it is posted; or NULL */
+    atomic_ulong options; /* options of the resolver in the querying thread */
+    sem_t *held;          /* answers wait until it is posted; or NULL */
 } names;
 
 static struct addrinfo *add_address(struct addrinfo *list, const char *address, const char *port)
@@ -85,8 +85,8 @@ int __wrap_getaddrinfo(const char *host, const char *service, const struct addri
 struct server {
     int fd;
     unsigned port;
-    struct str first, then; /* it says first, and then again and again `then` */
-    unsigned times;         /* so often at most */
+    struct str first, then; /* sends `first`, then `then` repeatedly */
+    unsigned times;         /* most repetitions of `then` */
     struct str last;
     atomic_uint served;
     pthread_t thread;
@@ -124,7 +124,7 @@ static void serve(struct server *s, int fd)
     char heard[4096];
     unsigned pieces = MIN_OF(s->times, 8000);
 
-    (void)!recv(fd, heard, sizeof(heard), 0); /* one segment, over loopback */
+    (void)!recv(fd, heard, sizeof(heard), 0); /* the request is one segment over loopback */
     for (unsigned i = 0; i < pieces; i++)
         buf_add_str(&many, s->then);
     if (say(fd, s->first)) {
@@ -135,7 +135,7 @@ static void serve(struct server *s, int fd)
     buf_done(&many);
     (void)shutdown(fd, SHUT_WR);
     while (recv(fd, heard, sizeof(heard), 0) > 0)
-        ; /* closing with bytes unread would be a reset */
+        ; /* a close with unread bytes would be a reset */
     (void)close(fd);
 }
 
@@ -201,7 +201,7 @@ static int fetch(struct fixture *x, const char *scheme, const char *host, unsign
     return web_fetch(&x->f, str_cstr(url), &x->out, &x->e);
 }
 
-/* One fetch of http from this machine: the error's text, or the file. */
+/* Fetches by http from this machine. Checks the error's text, or the file. */
 static void expect(struct server *s, uint64_t us, enum err_kind kind, const char *text)
 {
     struct fixture x;
@@ -269,7 +269,7 @@ TEST(web_fetch, nor_cancelling)
     cancel_flag = NULL;
 }
 
-/* mbedTLS passes over such alerts (a warning: the user cancelled) in a loop of its own. */
+/* mbedTLS skips such alerts (a warning: the user cancelled) in an internal loop. */
 TEST(web_fetch, alerts_of_tls_outlast_no_limit)
 {
     struct server s = {.then = STR("\x15\x03\x03\x00\x02\x01\x5a"), .times = 1U << 30};
@@ -280,7 +280,7 @@ TEST(web_fetch, alerts_of_tls_outlast_no_limit)
     server_open(&s, "127.0.0.1");
     (void)snprintf(rule, sizeof(rule), "127.0.0.1:%u", s.port);
     fixture_open(&x, rule, 0);
-    for (uint64_t us = 500 * 1000; !x.tls; us *= 2) { /* so long that it comes to TLS */
+    for (uint64_t us = 500 * 1000; !x.tls; us *= 2) { /* increases the limit until TLS begins */
         x.f.until_us = clock_us() + us;
         cr_assert_eq(fetch(&x, "https", "127.0.0.1", s.port), -1);
         cr_assert_not_null(strstr(x.e.text, "takes too long"), "%s", x.e.text);
@@ -312,7 +312,7 @@ TEST(web_fetch, certificates_that_cannot_be_read_are_told_without_their_path)
 
 /* --- names --- */
 
-/* Connections are taken by the kernel up to one, and then no more: its backlog is full. */
+/* A listener whose backlog is full: the kernel accepts one connection and no more. */
 struct black_hole {
     int fd, full;
     unsigned port;
@@ -357,7 +357,7 @@ TEST(web_fetch, an_address_that_says_nothing_does_not_eat_all_the_time)
     server_close(&s);
 }
 
-/* The check and the connection see one answer of the name server. */
+/* Check and connection use the same answer of the name server. */
 TEST(web_fetch, a_name_that_changes_leads_nowhere_else)
 {
     struct server good = {.last =
@@ -367,7 +367,7 @@ TEST(web_fetch, a_name_that_changes_leads_nowhere_else)
     char first[64], then[64], rule[64];
 
     server_open(&good, "127.0.0.1");
-    server_open(&bad, "127.0.0.2"); /* not one that the rules let */
+    server_open(&bad, "127.0.0.2"); /* an address that the rules refuse */
     (void)snprintf(first, sizeof(first), "127.0.0.1:%u", good.port);
     (void)snprintf(then, sizeof(then), "127.0.0.2:%u", bad.port);
     (void)snprintf(rule, sizeof(rule), "http://turns.test:%u", good.port);
@@ -384,7 +384,7 @@ TEST(web_fetch, a_name_that_changes_leads_nowhere_else)
     server_close(&bad);
 }
 
-/* Which names there are is not told. */
+/* An error does not reveal which names exist. */
 TEST(web_fetch, no_address_and_a_forbidden_one_are_told_alike)
 {
     char text[sizeof(((struct err *)NULL)->text)];
@@ -411,11 +411,11 @@ TEST(resolve_wait, asks_for_a_name_as_it_is)
     freeaddrinfo(list);
 }
 
-/* Who asks and leaves, again and again, does not make threads without end. */
+/* Repeated abandoned queries do not use an unlimited number of threads. */
 TEST(resolve_wait, names_under_way_are_limited)
 {
     struct addrinfo *list = NULL;
-    static sem_t held; /* threads may be in it when the test ends */
+    static sem_t held; /* static, because threads may use it after the end of the test */
     int rc;
 
     cr_assert_eq(sem_init(&held, 0, 0), 0);
@@ -428,6 +428,6 @@ TEST(resolve_wait, names_under_way_are_limited)
     for (int i = 0; i < 2 * RESOLVE_WAITS_MAX; i++)
         cr_assert_eq(sem_post(&held), 0);
     while ((rc = resolve_wait("a.test", 80, clock_us() + LONG_US, &list)) == RESOLVE_BUSY)
-        (void)usleep(1000); /* until a thread has let go */
+        (void)usleep(1000); /* until a thread has released it */
     cr_assert_eq(rc, 0);
 }

@@ -1,5 +1,6 @@
 /*
- * Exchanges over real sockets: server and clients share one thread, the test looks between turns.
+ * Exchanges over real sockets. Server and clients share one thread; the test checks its conditions
+ * between turns of the server.
  */
 #ifndef RG_UNIT_EXCHANGE_KIT_H
 #define RG_UNIT_EXCHANGE_KIT_H
@@ -26,11 +27,11 @@ struct fixture {
     struct loop_timer look;
     bool (*wanted)(const struct fixture *f);
     uint64_t limit_ms;
-    struct exchange *x[4]; /* in the order of their coming */
+    struct exchange *x[4]; /* in order of arrival */
     int n, closed, delivered, arrived, dropped, again;
-    size_t given, most_waiting; /* of a pulled answer */
-    struct loop_task other;     /* somebody else's, from one request to the next */
-    int between, most_between;  /* requests that came before it ran */
+    size_t given, most_waiting; /* bytes of a pulled answer: handed out; most that waited */
+    struct loop_task other;     /* a task that is posted again with each request */
+    int between, most_between;  /* number of requests that arrived before the task ran */
 };
 
 static inline void on_closed(void *ctx, bool delivered)
@@ -81,7 +82,7 @@ static inline void open_with(struct fixture *f, server_handler_fn handler,
     struct server_options o = {.max_body_bytes = 1 << 20, .max_connections = 16, .packs = packs};
     struct err e;
 
-    (void)signal(SIGPIPE, SIG_IGN); /* as every process of ours does */
+    (void)signal(SIGPIPE, SIG_IGN); /* as in every process of the program */
     *f = (struct fixture){0};
     door_open(&f->door);
     f->loop = loop_new(&e);
@@ -111,7 +112,7 @@ static inline void say(int fd, const char *text)
     cr_assert_eq(send(fd, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
 }
 
-/* A client that has sent its request. */
+/* Connects a client and sends its request. Returns its descriptor. */
 static inline int client(const struct fixture *f, const char *request)
 {
     int fd = door_connect(&f->door);
@@ -135,7 +136,7 @@ static inline bool one_closed(const struct fixture *f)
     return f->closed == 1;
 }
 
-/* One plain request has come, and waits for its answer. */
+/* Opens a server with one plain request that waits for its answer. */
 static inline int open_asked(struct fixture *f)
 {
     int fd;

@@ -1,6 +1,6 @@
 /*
- * What the stream tests share: a scripted answer played into a dialect's writer in random pieces,
- * and the SSE events that came out. Header-only: one test program includes it per file.
+ * What the stream tests share: a scripted answer is fed into a dialect's writer in random pieces,
+ * and the resulting SSE events are parsed. Header-only: each test file of a program includes it.
  */
 #ifndef RG_DIALECT_STREAM_KIT_H
 #define RG_DIALECT_STREAM_KIT_H
@@ -16,7 +16,7 @@
 enum { KIT_EVENTS_MAX = 4096 };
 
 struct kit_event {
-    struct str name; /* of the event: line, or absent */
+    struct str name; /* value of the event: line, or absent */
     const struct json *data;
     bool done; /* data: [DONE] */
 };
@@ -72,7 +72,7 @@ static inline void kit_head(struct kit *k)
     k->w->sink->head(k->w, &h);
 }
 
-/* One kind of delta in random pieces, with a keepalive now and then. */
+/* Feeds one kind of delta in random pieces, with occasional keepalives. */
 static inline void kit_pieces(struct kit *k, struct str text,
                               void (*delta)(struct kit *k, struct str piece))
 {
@@ -116,7 +116,7 @@ static inline void kit_args1(struct kit *k, struct str piece)
     "\"name\":\"read\",\"arguments\":\"{\\\"path\\\" :\\\"a\\\"}\"}},{\"id\":\"call_2\",\"type\":" \
     "\"function\",\"function\":{\"name\":\"list\",\"arguments\":\"{}\"}}]}"
 
-/* Thought, text, two calls; `calls` 0 leaves them out. */
+/* Plays a thought, a text and, with `calls`, two calls. */
 static inline void kit_play(struct kit *k, bool calls)
 {
     const struct answer_sink *s = k->w->sink;
@@ -152,7 +152,7 @@ static inline void kit_fail(struct kit *k)
     cr_assert(k->w->failed_in_stream);
 }
 
-/* Splits the bytes into events; every byte must belong to one. */
+/* Splits the output into events. Every byte must belong to one. */
 static inline void kit_read(struct kit *k)
 {
     struct str rest = arena_str(&k->a, buf_str(&k->out));

@@ -34,10 +34,10 @@ struct memory_store {
     VEC(struct memory_answer) answers;
     struct loop_task work;
     struct arena arena;
-    bool holds; /* answers wait */
+    bool holds; /* answers are held */
     bool is_full;
-    bool is_away; /* calls are lost, and not done */
-    bool loses;   /* calls are done, and their answers lost */
+    bool is_away; /* calls are lost before they are executed */
+    bool loses;   /* calls are executed, but their answers are lost */
     unsigned appends;
 };
 
@@ -174,7 +174,7 @@ static void memory_read(struct store *store, uint32_t place, struct str session,
         logs[a.n_texts] = (struct store_log){log->first, log->first + log->records.n};
         texts[a.n_texts++] = str_cstr(log->id);
     }
-    if (session.p) { /* two at a time */
+    if (session.p) { /* at most two records in an answer */
         const struct memory_log *log = find_log(s, session);
 
         a.first = MAX_OF(from, log->first);

@@ -1,5 +1,5 @@
-/* For tests of what is recorded before a commit: calls part by part, whose sessions can be evicted
- * and are made once more of their records. */
+/* A kit for tests of fragments that are recorded before a commit. Sessions can be evicted, and
+ * rebuilt from their records. */
 #ifndef RG_UNIT_SESSION_AHEAD_KIT_H
 #define RG_UNIT_SESSION_AHEAD_KIT_H
 
@@ -8,47 +8,47 @@
 
 struct session_answer;
 
-/* A kit whose payloads can be evicted: the journal is what they are read back from. */
+/* Initializes a kit whose payloads can be evicted. They are read back from the journal. */
 void ahead_init(struct kit *k, const char *options);
 
-/* Answer i of a call: n_ids ids, as many logprobs, others with another seed; its text is
- * "answer i.seed". In the kit's arena. */
+/* Makes answer i of a call in the kit's arena: n_ids ids, as many logprobs, the text "answer
+ * i.seed". A different seed gives a different answer. */
 struct session_answer ahead_answer(struct kit *k, uint32_t i, uint32_t n_ids, unsigned seed);
 
-/* Applies and journals a record, and empties it. */
+/* Applies a record, adds it to the journal, and empties it. */
 void ahead_apply(struct kit *k, struct buf *record);
 
-/* Records what stands before the commit, so many bytes at a time; in how many records. */
+/* Records the fragments of a call, `part` bytes each. Returns the number of records. */
 size_t ahead_parts(struct kit *k, struct session_plan *p, struct session_answer *answers,
                    uint32_t n, size_t part);
 void ahead_commit(struct kit *k, struct session_plan *p, struct session_answer *answers,
                   uint32_t n);
 
-/* Whether the record is a fragment of a payload. */
+/* Reports whether the record is a fragment of a payload. */
 bool ahead_is_numbers(const struct kit *k, size_t record);
 
 struct record_head ahead_head(const struct kit *k, size_t record);
 
-/* The session made once more of its records, in a store of its own. */
+/* Rebuilds the session from its records in a new store. */
 struct session_store *ahead_replayed(struct kit *k, bool lazy, struct session **ret);
 void ahead_state(struct session *s, struct buf *ret);
 
-/* The n answers from checkpoint `first` on are these. */
+/* Checks that the n checkpoints from `first` on have these answers. */
 void ahead_same(struct session *s, const struct session_answer *answers, uint32_t n, size_t first);
 
-/* Reads the path that ends in t back in one go. 0 / -1 with k->err. */
+/* Reads back the path that ends at t in one step. Returns 0, or -1 with k->err. */
 struct checkpoint;
 int ahead_recall(struct kit *k, const struct checkpoint *t);
 
-/* Applies a fragment, as a snapshot may have it. 0 / -1 with k->err. */
+/* Applies a fragment, such as one of a snapshot. Returns 0, or -1 with k->err. */
 int ahead_fragment(struct kit *k, uint64_t call, uint64_t before, uint64_t piece,
                    const char *bytes);
 
-/* Of the records the second to the last but one stand before a commit, the last: without any one of
- * them, or all, it is refused whole. */
+/* Checks that the last record, a commit, is refused as a whole if any or all of its fragments are
+ * missing. The fragments are all records but the first and the last. */
 void ahead_refuses_gaps(struct kit *k);
 
-/* The session that the records make is the live one. */
+/* Checks that the session rebuilt from the records equals the live one. */
 void ahead_replays(struct kit *k);
 
 #endif

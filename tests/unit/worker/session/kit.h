@@ -1,4 +1,5 @@
-/* A harness for tests of sessions: conversations as JSON text, answers as text, one line a call. */
+/* A kit for tests of sessions: conversations are JSON texts, answers are texts, and a call is one
+ * line. */
 #ifndef RG_UNIT_SESSION_KIT_H
 #define RG_UNIT_SESSION_KIT_H
 
@@ -12,7 +13,7 @@ struct kit {
     struct session_store *store;
     struct session *s;
     struct arena arena;
-    struct buf journal[4096]; /* every record that was applied */
+    struct buf journal[4096]; /* all applied records */
     size_t n_journal;
     uint64_t now;
     unsigned answers;
@@ -20,30 +21,31 @@ struct kit {
     int64_t max_tokens;
     uint32_t context;
     uint64_t body_hash;
-    struct str key;          /* the calls' Idempotency-Key, or absent */
-    struct chat_known known; /* of the next one's messages; .messages is set by kit_ask */
-    size_t part_bytes;       /* of a fragment; at first so few that most calls have some */
+    struct str key;          /* Idempotency-Key of the calls, or absent */
+    struct chat_known known; /* messages of the next call; kit_ask sets .messages */
+    size_t part_bytes; /* bytes of a fragment; initially so few that most calls have fragments */
 };
 
 void kit_init(struct kit *k, const char *options);
 void kit_defaults(struct kit *k, const struct session_defaults *d, const char *options);
 void kit_done(struct kit *k);
 
-/* Prepares a call; NULL and k->err when it is refused. tools: JSON text or NULL. */
+/* Prepares a call. tools: JSON text, or NULL. Returns NULL and k->err if the call is refused. */
 struct session_plan *kit_ask(struct kit *k, const char *messages, const char *tools);
 
-/* Records the fragments of a call that will not commit; how many they are. */
+/* Records the fragments of a call that will not be committed. Returns their number. */
 size_t kit_fragments(struct kit *k, struct session_plan *p);
 
-/* Commits an answer of bytes and <|im_end|> (none when cut by length). 0 / -1 with k->err. */
+/* Commits an answer: the bytes of the text and, unless it was cut by length, <|im_end|>. Returns 0,
+ * or -1 with k->err. */
 int kit_answer(struct kit *k, struct session_plan *p, const char *text, bool cut);
 
-/* Both. The cause, or -1 when refused. */
+/* Prepares a call and commits its answer. Returns the cause, or -1 if the call is refused. */
 int kit_turn(struct kit *k, const char *messages, const char *text);
 
 int kit_end(struct kit *k, enum session_end how);
 
-/* State as JSON value. */
+/* Returns the session's state as JSON. */
 const struct json *kit_state(struct kit *k);
 int64_t kit_count(struct kit *k, const char *name);
 

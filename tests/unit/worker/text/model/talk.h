@@ -14,23 +14,24 @@ struct talk_random {
 
 uint32_t talk_below(struct talk_random *r, uint32_t n);
 
-/* What a conversation may hold. */
+/* Options of random conversations: what they may contain. */
 struct talk_options {
     bool tools, thoughts, late_system;
-    bool call_thoughts_only; /* every answer carries a thought */
+    bool call_thoughts_only; /* every answer has a thought */
 };
 
-/* A conversation: user, answers, calls and results; ends with no assistant message. *covered: how
- * many messages a checkpoint may hold (the last of them an assistant's); 0: none. */
+/* Makes a conversation of user messages, answers, calls and results, which does not end with an
+ * assistant message. Sets *covered to the number of messages that a checkpoint may cover (the last
+ * is an assistant's), or to 0. */
 const struct json *talk_make(struct talk_random *r, struct arena *a, const struct talk_options *o,
                              size_t *covered);
 
-/* A tools list with one function. */
+/* Makes a tools list with one function. */
 const struct json *talk_tools(struct arena *a);
 
-/* Writes a model folder with the template's text and a byte-level tokenizer that knows the
- * template's special tokens; special: tokenizer_config.json. The path is in the arena; talk_remove
- * deletes it. */
+/* Writes a model folder with this template and a byte-level tokenizer, which has the template's
+ * special tokens. special: content of tokenizer_config.json. Returns the path, in the arena.
+ * talk_remove deletes the folder. */
 const char *talk_folder(struct arena *a, struct str template_text, const struct json *special);
 void talk_remove(const char *dir);
 

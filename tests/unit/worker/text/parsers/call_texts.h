@@ -1,14 +1,15 @@
-/* What a call looks like in every family: the text before and behind a value that may be long. */
+/* A call in the form of each family: the texts before and after a value that may be long. */
 #ifndef RG_UNIT_CALL_TEXTS_H
 #define RG_UNIT_CALL_TEXTS_H
 
 #include "worker/text/parsers/kinds.h"
 
-/* before, payload (letters, blanks, '<' and newlines where the form takes them), behind. */
+/* One form. The payload between `before` and `behind` has letters, blanks, and, if the form allows
+ * them, '<' and newlines. */
 static const struct call_text {
     enum tool_kind kind;
     const char *before, *behind;
-    bool raw; /* newlines and quotes may stand in the payload as they are */
+    bool raw; /* the payload may have unescaped newlines and quotes */
 } call_texts[] = {
     {TOOL_HERMES, "<tool_call>\n{\"name\": \"write\", \"arguments\": {\"content\": \"",
      "\"}}\n</tool_call>", false},
@@ -143,7 +144,8 @@ static const struct call_text {
     {TOOL_MUSE,
      "<atem:function_calls>\n<atem:invoke name=\"write\">\n<atem:parameter name=\"content\">",
      "</atem:parameter>\n</atem:invoke>\n</atem:function_calls>", true},
-    /* Values in XML wait for their end: CDATA, entities and white space around them count. */
+    /* Values in XML are read at their end, because CDATA, entities and white space around them
+     * count. */
     {TOOL_MINICPM5, "<function name=\"read_file\"><param name=\"lines\">[\"",
      "\"]</param></function>", false},
 };

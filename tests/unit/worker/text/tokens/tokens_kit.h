@@ -50,7 +50,7 @@ static inline struct token_vec kit_encode(struct encoder *enc, struct str text, 
     return ids;
 }
 
-/* A small generator, the same in every run. */
+/* Returns a pseudo-random number below `below`. The sequence is the same in every run. */
 static inline unsigned kit_random(unsigned *state, unsigned below)
 {
     *state = *state * 1664525u + 1013904223u;
