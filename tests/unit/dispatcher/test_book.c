@@ -1,4 +1,4 @@
-/* The book of groups: what follows from records, and what is claimed and delivered next. */
+/* The book of groups: effects of records, and the next claims and deliveries. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -55,14 +55,14 @@ TEST(book, failures_of_each_kind_have_their_own_count)
     book_done(&b);
 }
 
-/* What has no export cannot be kept: the rollout is tried again, and fails in the end. */
+/* An attempt without an export cannot be kept: the rollout is repeated, and fails in the end. */
 TEST(book, an_attempt_is_kept_once_its_session_is_finalized)
 {
     static const struct {
         enum outcome outcome;
         enum end_kind kind;
         enum rollout_state first, last;
-        uint32_t failures; /* of the runner, for its breaker */
+        uint32_t failures; /* failures of the runner, for its breaker */
         bool beside;
     } cases[] = {
         {OUTCOME_ERROR, END_FINALIZED, ROLLOUT_SUCCEEDED, ROLLOUT_SUCCEEDED, 1, false},
@@ -99,7 +99,7 @@ TEST(book, an_attempt_is_kept_once_its_session_is_finalized)
     }
 }
 
-/* Attempts that a group's deadline ends say nothing of their runner; those that end so by
+/* Attempts that a group's deadline ends do not count for their runner. Those that time out by
  * themselves do. */
 TEST(book, a_deadline_is_no_failure_of_the_runner)
 {
@@ -114,7 +114,7 @@ TEST(book, a_deadline_is_no_failure_of_the_runner)
         a[i] = claim(&b, "x", 1000);
     end(&b, a[0], OUTCOME_TIMEOUT, 2000);
     cr_assert_eq(book_runner(&b, STR("r"))->failures, 1);
-    at = book_group(&b, STR("g"))->submitted_at_ms + 9001; /* nobody has recorded it yet */
+    at = book_group(&b, STR("g"))->submitted_at_ms + 9001; /* the deadline is not recorded yet */
     end(&b, a[3], OUTCOME_TIMEOUT, at);
     cr_expect_eq(book_runner(&b, STR("r"))->failures, 1);
     record_plain(RECORD_DEADLINE, STR("g"), 10000, &record);
@@ -127,7 +127,7 @@ TEST(book, a_deadline_is_no_failure_of_the_runner)
     book_done(&b);
 }
 
-/* What was written before a record said whether its session is finalized. */
+/* Records of older versions do not say whether the session is finalized. */
 TEST(book, an_old_record_counts_as_it_did)
 {
     struct attempt *a;
@@ -277,7 +277,7 @@ TEST(book, delivery_by_settling_and_by_submission)
     book_done(&b);
 }
 
-/* What was acknowledged may not have been given to sinks: a start must find it. */
+/* An acknowledged group may not have been passed to sinks, so a start must find it. */
 static const char *next_group(struct book *b, const char *closed)
 {
     struct runner *r = book_runner_made(b, STR("r"));
@@ -287,8 +287,8 @@ static const char *next_group(struct book *b, const char *closed)
     return m ? m->group->spec.id.p : "";
 }
 
-/* Over all queues of one priority: begun groups first, then by submission; a closed one has none.
- */
+/* Order of claims over all queues of one priority: started groups first, then by submission. Closed
+ * queues are skipped. */
 TEST(book, claims_go_by_submission_over_open_queues)
 {
     struct book b;
@@ -304,14 +304,14 @@ TEST(book, claims_go_by_submission_over_open_queues)
     cr_expect_str_eq(claim(&b, "x", 1000)->rollout->group->spec.id.p, "e");
     cr_expect_str_eq(next_group(&b, "train"), "b");
     cr_expect_str_eq(claim(&b, "x", 1000)->rollout->group->spec.id.p, "a");
-    cr_expect_str_eq(next_group(&b, NULL), "a"); /* begun */
+    cr_expect_str_eq(next_group(&b, NULL), "a"); /* started */
     cr_expect_str_eq(claim(&b, "x", 1000)->rollout->group->spec.id.p, "a");
     cr_expect_str_eq(next_group(&b, NULL), "b");
     cr_expect_str_eq(next_group(&b, "val"), "c");
     book_done(&b);
 }
 
-/* Without a look at its text, which may be long. */
+/* Labels are known without reading the group's text, which may be long. */
 TEST(book, a_groups_labels_are_known_without_its_text)
 {
     struct book b;
@@ -332,8 +332,8 @@ TEST(book, a_groups_labels_are_known_without_its_text)
     book_done(&b);
 }
 
-/* Sinks have the entry of a group whose id is another one's by now: that one is still to be told.
- */
+/* Sinks have the entry of a group whose id belongs to a new group now. The new group is still to be
+ * reported. */
 TEST(book, a_telling_is_of_one_group_and_not_of_its_namesake)
 {
     struct book b;
@@ -341,13 +341,13 @@ TEST(book, a_telling_is_of_one_group_and_not_of_its_namesake)
 
     book_init(&b);
     b.keeps_gone = true;
-    submit(&b, "a", ""); /* at 1000 */
+    submit(&b, "a", ""); /* submitted at 1000 */
     end(&b, claim(&b, "x", 0), OUTCOME_OK, 10);
     record_plain(RECORD_ACKED, STR("a"), 40, &record);
     apply(&b, &record);
     record_group(STR("a"), STR("{\"id\":\"a\",\"runner\":\"r\"}"), 2000, &record);
     apply(&b, &record);
-    record_told(STR("a"), 1000, 2001, &record); /* the namesake has not settled: no fault */
+    record_told(STR("a"), 1000, 2001, &record); /* the new group has not settled: no error */
     apply(&b, &record);
     cr_assert(book_gone_group(&b, STR("a"))->told && !book_group(&b, STR("a"))->told);
     end(&b, claim(&b, "x", 0), OUTCOME_OK, 2002);
@@ -360,7 +360,7 @@ TEST(book, a_telling_is_of_one_group_and_not_of_its_namesake)
     book_done(&b);
 }
 
-/* Two of an id are gone before the sinks have the entry of the first. */
+/* Two groups of an id are gone before the sinks have the entry of the first one. */
 TEST(book, a_telling_finds_the_older_of_two_that_are_gone)
 {
     struct book b;
@@ -379,7 +379,7 @@ TEST(book, a_telling_finds_the_older_of_two_that_are_gone)
     }
     record_told(STR("a"), 1000, 3000, &record);
     apply(&b, &record);
-    record_told(STR("a"), 1500, 3001, &record); /* of one that is not kept: no fault */
+    record_told(STR("a"), 1500, 3001, &record); /* a group that is not kept: no error */
     apply(&b, &record);
     LIST_EACH(&b.gone, g, struct group, all_entry) {
         cr_assert_eq(g->told, g->submitted_at_ms == 1000);
@@ -414,20 +414,20 @@ TEST(book, gone_groups_are_kept_until_they_are_forgotten)
     record_told(STR("a"), 1000, 50, &record);
     apply(&b, &record);
     cr_assert(book_gone_group(&b, STR("a"))->told);
-    submit(&b, "a", ""); /* the id is free: another group */
+    submit(&b, "a", ""); /* the id is free: a new group */
     cr_assert(book_group(&b, STR("a")) && !book_group(&b, STR("a"))->told);
     book_forget_gone(&b);
     cr_assert(!book_gone_group(&b, STR("a")) && book_group(&b, STR("a")));
     book_done(&b);
 }
 
-/* Offers a runner that claims leave at once. */
+/* Offers a runner by a claim that ends at once. */
 static void offer(struct book *b, const char *name)
 {
     book_runner_withdraw(b, book_runner_made(b, str_cstr(name)));
 }
 
-/* Executors may offer any name, again and again. */
+/* Executors may offer any number of names. */
 TEST(book, runners_that_no_group_names_are_kept_up_to_a_number)
 {
     struct book b;
@@ -458,7 +458,7 @@ TEST(book, runners_that_no_group_names_are_kept_up_to_a_number)
     book_done(&b);
 }
 
-/* What a name says behind a NUL is not kept: it is the same runner by both. */
+/* A name ends at a NUL: both names are the same runner. */
 TEST(book, a_name_ends_at_a_nul)
 {
     struct book b;
@@ -472,7 +472,7 @@ TEST(book, a_name_ends_at_a_nul)
     book_done(&b);
 }
 
-/* One that was kept without a group gets one. */
+/* A runner that was kept without a group gets one. */
 TEST(book, a_runner_that_a_group_names_late_stays)
 {
     struct book b;

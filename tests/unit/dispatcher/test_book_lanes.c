@@ -1,4 +1,4 @@
-/* What is claimed next where nothing can be claimed of some groups: they rest, or are reserved. */
+/* The next claim if some groups cannot be claimed, because they rest or are reserved. */
 #include "book_kit.h"
 #include "common/codec/json.h"
 #include "costs.h"
@@ -14,7 +14,7 @@ static struct rollout *next_rollout(struct book *b, uint64_t wall_ms)
                              NULL);
 }
 
-/* So many begun groups before a claim, which wait for a back-off's end, or are all reserved. */
+/* Makes n started groups, which all wait for a back-off, or are all reserved. */
 static void begin_groups(struct book *b, int kind, uint32_t n)
 {
     char id[16];
@@ -35,7 +35,7 @@ static void begin_groups(struct book *b, int kind, uint32_t n)
     }
 }
 
-/* As one claim takes them: so many picks behind as many groups. */
+/* Measures picks of one claim after n such groups. */
 static struct cost cost_of_picks(const void *ctx, uint32_t n)
 {
     struct cost cost = {0};
@@ -97,7 +97,7 @@ TEST(book_lanes, what_can_be_claimed_again_goes_first_again)
     book_done(&b);
 }
 
-/* Of the group, by looking at all of it. */
+/* Finds the next rollout of the group by checking all of it. */
 static struct rollout *look_at_group(const struct group *g, uint64_t wall_ms)
 {
     struct rollout *second = NULL;
@@ -114,8 +114,8 @@ static struct rollout *look_at_group(const struct group *g, uint64_t wall_ms)
     return second;
 }
 
-/* What book_next_rollout is to have found, by looking at everything. It has begun the group if that
- * was fresh; `missed`: there are others, and it found none. */
+/* Finds the rollout that book_next_rollout must find, by checking everything. It has started the
+ * group if that was new. `missed`: it found none although there are some. */
 static struct rollout *look_at_all(const struct book *b, uint64_t wall_ms)
 {
     static struct rollout missed;

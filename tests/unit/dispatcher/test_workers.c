@@ -1,4 +1,4 @@
-/* What an answer of a worker says of the call. */
+/* The meaning of a worker's answers for a call. */
 #include "dispatcher/workers.h"
 #include "testing.h"
 

@@ -44,7 +44,7 @@ static enum fleet_node_state state_of(struct fleet_view *v, struct place_table *
     return node.state;
 }
 
-/* A list that has one node and one place. */
+/* Adds a list with one node and one place. */
 static void list(struct fleet_view *v, uint64_t beat, uint64_t now_ms)
 {
     add_node(v, "a", beat, now_ms);
@@ -107,7 +107,7 @@ TEST(fleet_view, what_a_list_lacks_is_gone)
     (void)fleet_view_publish(&v, t, LEASE_MS);
     cr_assert(place_table_find(t, 7, &place));
     cr_assert(place_table_find(t, 8, &place) && place.node == FLEET_NO_NODE);
-    fleet_view_end_list(&v, 1000); /* an empty one */
+    fleet_view_end_list(&v, 1000); /* an empty list */
     (void)fleet_view_publish(&v, t, LEASE_MS);
     cr_assert_not(place_table_find(t, 7, &place));
     cr_assert_null(fleet_view_node(&v, "a"));
@@ -122,10 +122,10 @@ TEST(fleet_view, a_node_gets_its_own_block_or_the_smallest_free_one)
 
     cr_assert_eq(fleet_view_choose_block(&v, "a", FLEET_BLOCKS), 0);
     add(&v, "block:0", "a", "", 0, 1);
-    add(&v, "block:1", "", "", 0, 1); /* given back, but it has a place */
+    add(&v, "block:1", "", "", 0, 1); /* released, but the block has a place */
     add(&v, "place:300", "", "", 0, 1);
     add(&v, "block:2", "b", "", 0, 1);
-    add(&v, "block:3906", "b", "", 0, 1); /* no such block */
+    add(&v, "block:3906", "b", "", 0, 1); /* an invalid block */
     cr_assert_eq(fleet_view_choose_block(&v, "a", FLEET_BLOCKS), 0);
     cr_assert_eq(fleet_view_choose_block(&v, "b", FLEET_BLOCKS), 2);
     cr_assert_eq(fleet_view_choose_block(&v, "c", FLEET_BLOCKS), 3);
@@ -154,7 +154,7 @@ TEST(fleet_view, lost_nodes_without_places_give_their_slots_to_others)
     char name[16];
 
     place_table_set_node(t, place_table_slot(t, "self"), &self);
-    for (unsigned i = 0; i < FLEET_NODES_MAX; i++) { /* one more than there are slots */
+    for (unsigned i = 0; i < FLEET_NODES_MAX; i++) { /* one node more than there are slots */
         (void)snprintf(name, sizeof(name), "n%u", i);
         add_node(&v, name, 1, 1000);
     }

@@ -33,7 +33,7 @@ TEST(node_entry, other_forms_are_refused)
 {
     static const char *const texts[] = {
         "", "{}", "[1]", "{\"address\":\"a:1\"}",
-        /* no such block; a name with a NUL */
+        /* an invalid block; a name with a NUL */
         "{\"address\":\"a:1\",\"block\":3906,\"instance\":\"i\",\"build\":\"b\",\"tokenizer\":"
         "\"t\","
         "\"load\":0,\"records\":[9,10],\"edition\":0}",
@@ -54,7 +54,7 @@ TEST(node_entry, nodes_with_other_keys_do_not_fit)
                        stored = mine;
 
     cr_assert_null(fleet_entry_fault(&mine, &stored));
-    /* the fleet has not got the new secret yet; its admin keys cannot be compared */
+    /* the fleet does not have the new secret yet, so admin keys cannot be compared */
     stored = (struct fleet_entry){
         .layout = FLEET_LAYOUT, .secrets = {"old"}, .n_secrets = 1, .admins = "other"};
     cr_assert_null(fleet_entry_fault(&mine, &stored));

@@ -1,4 +1,4 @@
-/* Requests of a fleet over real sockets: the test is the client, the nodes, the own worker, and the
+/* Requests in a fleet over real sockets. The test is the client, the nodes, the own worker, and the
  * keeper that writes the place table. */
 #include "common/base/clock.h"
 #include "common/fleet/place_table.h"
@@ -36,15 +36,15 @@ struct fleet {
     struct config config;
     struct heritage heritage;
     struct hub hub;
-    struct door door; /* the own worker's */
+    struct door door; /* socket of the own worker */
     struct place_table *table;
-    int listener[NODES]; /* of the other nodes; -1: the node is gone */
+    int listener[NODES]; /* listeners of the other nodes; -1: the node is gone */
     uint64_t epoch;
-    int client, link; /* the link: the router's last connection to a node or worker; -1: none */
+    int client, link; /* `link`: the router's last connection to a node or worker; -1: none */
     char text[1 << 18];
 };
 
-/* Places 0, 256 and 512 are the first ones of the blocks of a, b and c. */
+/* Sets the owner of a place. Places 0, 256 and 512 are the first of the blocks of a, b and c. */
 static void set_owner(struct fleet *f, uint32_t index, uint32_t node)
 {
     struct fleet_place place = {.index = index, .node = node, .epoch = ++f->epoch, .whole = true};
@@ -157,7 +157,7 @@ static void ask(struct fleet *f, const char *request)
     say(f->client, request);
 }
 
-/* Lets the router work until fd can be read, for limit_ms at most. */
+/* Runs the router until fd is readable, for at most limit_ms. */
 static bool wait_for(struct fleet *f, int fd, uint64_t limit_ms)
 {
     uint64_t until_ms = clock_ms() + limit_ms;
@@ -171,7 +171,7 @@ static bool wait_for(struct fleet *f, int fd, uint64_t limit_ms)
     return true;
 }
 
-/* Lets the router work until so many requests are held. */
+/* Runs the router until a request is held, or none is. */
 static void wait_held(struct fleet *f, bool held)
 {
     uint64_t until_ms = clock_ms() + LIMIT_MS;
@@ -197,7 +197,7 @@ static const char *hear(struct fleet *f, int fd, const char *end)
     return f->text;
 }
 
-/* The request that a node gets, up to `end`, on the link that the test has or on a new one. */
+/* Reads the request that a node gets, up to `end`, on the link or on a new one. */
 static const char *node_hears(struct fleet *f, uint32_t node, const char *end)
 {
     if (f->link < 0) {
@@ -208,7 +208,7 @@ static const char *node_hears(struct fleet *f, uint32_t node, const char *end)
     return hear(f, f->link, end);
 }
 
-/* The node reads so many bytes. */
+/* Lets the node read n bytes. */
 static void node_takes(struct fleet *f, size_t n)
 {
     while (n > 0) {
@@ -221,7 +221,7 @@ static void node_takes(struct fleet *f, size_t n)
     }
 }
 
-/* The node closes its connection. */
+/* Closes the node's connection. */
 static void node_ends(struct fleet *f)
 {
     drop(&f->link);
@@ -354,7 +354,7 @@ TEST(fleet_routes, a_call_whose_node_ends_waits_for_the_next_owner)
     node_hears(&f, C, "abcd");
     say(f.link, FOUND);
     expect(&f, "HTTP/1.1 200", "ok");
-    say(f.client, GET(512)); /* the connection goes on */
+    say(f.client, GET(512)); /* the connection continues */
     node_hears(&f, C, "GET /sessions/w512-");
     close_fleet(&f);
 }
@@ -389,7 +389,7 @@ TEST(fleet_routes, an_order_that_a_lost_node_may_have_obeyed_is_not_repeated)
         if (i == 0)
             node_ends(&f);
         else
-            node_resets(&f); /* on a new link that says nothing of what was read */
+            node_resets(&f); /* on a new link, which does not show what was read */
         expect(&f, "HTTP/1.1 503", "worker_unavailable");
         cr_assert(!wait_for(&f, f.listener[C], SILENT_MS));
     }
@@ -451,7 +451,7 @@ TEST(fleet_routes, a_link_that_died_while_idle_is_replaced_at_once)
     close_fleet(&f);
 }
 
-/* One hop: a request that a node forwarded here goes no further, and is not held. */
+/* There is one hop: a request that a node forwarded here is neither forwarded again nor held. */
 TEST(fleet_routes, a_forwarded_request_is_served_here_or_misdirected)
 {
     static const char from_b[] = "GET /sessions/w%d-" ID " HTTP/1.1\r\nHost: localhost\r\n"
@@ -490,11 +490,11 @@ TEST(fleet_routes, an_index_of_no_node_is_unknown_and_a_forgotten_place_is_held)
     set_owner(&f, 513, B); /* b restores its places one by one */
     ask(&f, GET(512));
     wait_held(&f, true);
-    set_owner(&f, 512, B); /* b had taken it over, and restores it */
+    set_owner(&f, 512, B); /* b had adopted it, and restores it */
     node_hears(&f, B, "\r\n\r\n");
-    ask(&f, GET(514)); /* its block has places, but never had this one */
+    ask(&f, GET(514)); /* its block has places, but never this one */
     expect(&f, "HTTP/1.1 404", "\"unknown_session\"");
-    place_table_set_self(f.table, FLEET_NO_NODE); /* before the store is read nothing is unknown */
+    place_table_set_self(f.table, FLEET_NO_NODE); /* no place is unknown before the store is read */
     ask(&f, GET(1024));
     wait_held(&f, true);
     close_fleet(&f);
@@ -520,7 +520,7 @@ TEST(fleet_routes, groups_go_to_the_node_of_the_dispatcher)
 
     open_fleet(&f);
     f.config.dispatcher = true;
-    ask(&f, "GET /groups HTTP/1.1\r\nHost: localhost\r\n\r\n"); /* its own, which does not run */
+    ask(&f, "GET /groups HTTP/1.1\r\nHost: localhost\r\n\r\n"); /* its own dispatcher */
     expect(&f, "HTTP/1.1 503", "worker_unavailable");
     set_owner(&f, FLEET_DISPATCHER, C);
     ask(&f, "GET /groups HTTP/1.1\r\nHost: localhost\r\n\r\n");

@@ -105,7 +105,7 @@ TEST(flow, a_spliced_body_arrives_in_order_and_ends_where_its_length_says)
         cr_assert_eq(flow_flush(&f, sink[0], &taken), 0);
         refused = refused || !taken;
         cr_assert_eq(taken, !flow_parked(&f));
-        if (refused) { /* the sink takes nothing until it has refused something */
+        if (refused) { /* the sink reads only after it has refused bytes */
             n = read(sink[1], got + at, 30000);
             at += n > 0 ? (size_t)n : 0;
         }

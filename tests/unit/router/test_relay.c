@@ -1,4 +1,4 @@
-/* One exchange after the other over real sockets: the test is the client and the worker. */
+/* Exchanges over real sockets, one after the other. The test is the client and the worker. */
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/proc/board.h"
@@ -30,9 +30,9 @@ struct fixture {
     struct config config;
     struct heritage heritage;
     struct hub hub;
-    struct door door; /* the worker's */
-    int client;       /* our end of the client's connection */
-    int worker;       /* our end of the router's link; -1: none */
+    struct door door; /* socket of the worker */
+    int client;       /* the test's end of the client's connection */
+    int worker;       /* the test's end of the router's link; -1: none */
     char text[8192];
 };
 
@@ -99,7 +99,7 @@ static void say(int fd, const char *text)
     cr_assert_eq(send(fd, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
 }
 
-/* Lets the router work until fd has something to be read (or its end). */
+/* Runs the router until fd is readable or at its end. */
 static void wait_for(struct fixture *f, int fd)
 {
     uint64_t until_ms = clock_ms() + LIMIT_MS;
@@ -111,7 +111,7 @@ static void wait_for(struct fixture *f, int fd)
     }
 }
 
-/* All that comes until the text ends so, or, `end` NULL, until the peer closes. */
+/* Reads until the text ends with `end`, or, if `end` is NULL, until the peer closes. */
 static const char *hear(struct fixture *f, int fd, const char *end)
 {
     size_t n = 0;
@@ -127,7 +127,7 @@ static const char *hear(struct fixture *f, int fd, const char *end)
     return f->text;
 }
 
-/* The router connects, or uses the link that it has; the request up to its end. */
+/* Reads the request up to `end`, on the router's link or a new one. */
 static const char *worker_hears(struct fixture *f, const char *end)
 {
     if (f->worker < 0) {
@@ -143,7 +143,7 @@ static void worker_closes(struct fixture *f)
     drop(&f->worker);
 }
 
-/* The worker has the head of a first client's request. */
+/* Opens a router and a client whose request's head the worker has read. */
 static void open_asked(struct fixture *f)
 {
     open_all(f);
@@ -177,7 +177,8 @@ TEST(relay, requests_share_a_link_and_hop_by_hop_lines_end)
     close_all(&f);
 }
 
-/* The worker said that it retires and closed: nothing was acted on. Once. */
+/* The worker reported that it retires and closed the link: it has not acted. This is repeated once
+ * only. */
 TEST(relay, what_cannot_have_been_acted_on_is_sent_again_once)
 {
     struct fixture f;
@@ -212,7 +213,7 @@ TEST(relay, an_answer_that_breaks_off_has_no_end)
     say(f.worker, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
     hear(&f, f.client, "abc");
     worker_closes(&f);
-    hear(&f, f.client, NULL); /* until the connection ends */
+    hear(&f, f.client, NULL); /* reads until the connection ends */
     cr_assert_null(strstr(f.text, "0\r\n\r\n"));
     close_all(&f);
 }
@@ -226,14 +227,13 @@ TEST(relay, a_malformed_answer_is_the_workers_fault)
     hear(&f, f.client, "\r\n\r\n");
     cr_assert(strstr(f.text, "HTTP/1.1 502 ") == f.text && strstr(f.text, "worker_invalid"), "%s",
               f.text);
-    say(f.client, GET); /* the connection goes on, on another link */
+    say(f.client, GET); /* the connection continues, on a new link */
     worker_closes(&f);
     worker_hears(&f, "\r\n\r\n");
     close_all(&f);
 }
 
-/* A body that breaks the rules: 400, and the worker, which has seen a part, loses the connection.
- */
+/* A malformed body gets 400, and the worker, which has read a part, loses the connection. */
 TEST(relay, a_bad_body_ends_both_sides)
 {
     struct fixture f;
@@ -256,7 +256,7 @@ TEST(relay, a_client_that_leaves_takes_its_link_along)
 
     open_asked(&f);
     drop(&f.client);
-    hear(&f, f.worker, NULL); /* it hears the end */
+    hear(&f, f.worker, NULL); /* reads the end */
     cr_assert_eq(f.hub.conn_count, 0u);
     close_all(&f);
 }

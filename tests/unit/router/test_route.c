@@ -9,9 +9,9 @@
 #define HEX "0123456789abcdef0123456789abcdef"
 #define MAC HEX HEX
 
-static bool refused; /* the last route, for its keys */
+static bool refused; /* whether the keys of the last route were refused */
 
-/* The line is method and target. */
+/* Finds the route of a request. The line has method and target. */
 static struct route route_of(const char *line, const char *headers)
 {
     static struct http1_head h;

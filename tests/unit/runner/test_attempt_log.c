@@ -6,7 +6,7 @@
 #include "file_text.h"
 #include "runner/attempt_log.h"
 
-/* Writes n bytes, byte i being 'a' + i % 23, in pieces; returns the file. */
+/* Writes n bytes, byte i being 'a' + i % 23, in pieces. Returns the content of the file. */
 static struct buf written(uint64_t n, size_t piece, struct buf *tail)
 {
     char dir[] = "/tmp/attempt-log-XXXXXX", *bytes = malloc(piece);

@@ -11,7 +11,7 @@ static bool spares_5(pid_t pid)
     return pid == 5;
 }
 
-/* Of whoever has this pid. */
+/* Returns the kinship of the process with this pid. */
 static enum kinship kin_of(const struct relative *all, size_t n, pid_t pid)
 {
     for (size_t i = 0; i < n; i++)
@@ -44,7 +44,7 @@ TEST(family, descendants_are_found_in_any_order)
     cr_expect_eq(kin_of(all, N, 4), KIN_OURS);
 }
 
-/* Pids are given away while all are read. */
+/* Pids may be reused while the processes are read. */
 TEST(family, who_descends_from_himself_is_nobodys)
 {
     struct relative all[] = {{.pid = 4, .parent = 5}, {.pid = 5, .parent = 6},
@@ -57,7 +57,7 @@ TEST(family, who_descends_from_himself_is_nobodys)
     family_find(NULL, 0, 2, NULL);
 }
 
-/* One chain of forks, the newest first: each generation is one process. */
+/* Measures one chain of forks, newest first: each generation is one process. */
 static struct cost chain(const void *ctx, uint32_t n)
 {
     struct relative *all = mem_calloc(n, sizeof(*all));

@@ -2,7 +2,7 @@
 
 #include "runner/roster.h"
 
-/* The arguments for an input, joined by '|', or the error. */
+/* Returns the arguments for an input, joined by '|', or the error. */
 static char *arguments(const char *words, const char *input)
 {
     struct buf file = {0}, mistakes = {0}, out = {0};

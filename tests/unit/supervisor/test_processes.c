@@ -7,8 +7,8 @@
 
 #include "testing.h"
 
-/* 100 ms, doubled for each death that follows soon, at most 10 s; who lived a minute begins anew.
- */
+/* The pause is 100 ms, doubled for each early death, at most 10 s. After a minute of life it begins
+ * at 100 ms again. */
 TEST(processes, back_off_doubles_and_forgets)
 {
     static const int64_t want[] = {100, 200, 400, 800, 1600, 3200, 6400, 10000, 10000};
@@ -22,7 +22,7 @@ TEST(processes, back_off_doubles_and_forgets)
     cr_assert_eq(process_backoff(&memory, 0), 2 * BACKOFF_FIRST_MS);
 }
 
-/* The wait status of a child that does as told. */
+/* Returns the wait status of a child that exits with exit_status or dies of signo. */
 static int end_of_child(int exit_status, int signo)
 {
     int status = 0;

@@ -9,7 +9,7 @@
 
 enum { SLOT = BOARD_WORKER0, KILLER = 7, BYSTANDER = 9, HOUR = SUSPECT_MEMORY_MS };
 
-/* A worker in SLOT dies at these works (0: none); the body that is refused from then on, or 0. */
+/* A worker in SLOT dies during these works (0: none). Then this body is refused, or none (0). */
 struct deadly_moment {
     uint64_t at_ms, one, other, refused;
 };
@@ -29,7 +29,7 @@ static bool die(struct suspects *s, struct board *b, uint64_t one, uint64_t othe
     return suspects_add_death(s, b, SLOT, false, now_ms);
 }
 
-/* Whether it comes to what the moment says. */
+/* Plays a moment. Reports whether its result is as expected. */
 static bool happens(struct suspects *s, struct board *b, const struct deadly_moment *d)
 {
     bool guilty = die(s, b, d->one, d->other, d->at_ms);
@@ -97,7 +97,7 @@ TEST(suspects, blame_is_forgotten)
     expect_deaths(d, ARRAY_LEN(d));
 }
 
-/* Many others between make the oldest give way, not the newest. */
+/* If the table is full, the oldest entries are dropped, not the newest. */
 TEST(suspects, the_table_is_bounded)
 {
     struct suspects *s = mem_zalloc(sizeof(*s));

@@ -14,18 +14,18 @@
 
 enum { WAIT_MS = 10000 };
 
-/* A job that spins for a while, or until it is cancelled or let go. */
+/* A job that spins for a time, or until it is cancelled or its gate opens. */
 struct work {
     struct helper_job job;
     uint64_t spin_us;
-    atomic_bool *gate; /* or NULL: it returns when this is set */
-    bool deaf;         /* does not ask whether it is cancelled */
-    int steps;         /* it spins once more for each */
+    atomic_bool *gate; /* the job returns when it is set; or NULL */
+    bool deaf;         /* does not check whether it is cancelled */
+    int steps;         /* additional periods of spinning */
     atomic_bool began;
     bool saw_cancel;
     void *tool;
     enum helper_end end;
-    int told; /* the how many-th end, from 1; 0: not told */
+    int told; /* order of its end, from 1; 0: not reported */
 };
 
 /* --- the pool's lock (the linker puts these between) --- */
@@ -35,9 +35,9 @@ int __wrap_pthread_mutex_lock(pthread_mutex_t *m);
 int __real_pthread_mutex_trylock(pthread_mutex_t *m);
 int __wrap_pthread_mutex_trylock(pthread_mutex_t *m);
 
-static _Thread_local bool on_loop; /* in the thread of the test */
-static _Thread_local int n_waits;  /* of that thread, for a lock */
-static _Thread_local int n_taken;  /* so often it finds the lock taken by another */
+static _Thread_local bool on_loop; /* true in the test's thread */
+static _Thread_local int n_waits;  /* number of blocking locks in that thread */
+static _Thread_local int n_taken;  /* number of coming trylocks that fail */
 
 int __wrap_pthread_mutex_lock(pthread_mutex_t *m)
 {
@@ -126,7 +126,7 @@ static void until_begun(struct work *w)
     uint64_t end_ms = clock_ms() + WAIT_MS;
 
     while (!atomic_load(&w->began) && clock_ms() < end_ms)
-        (void)loop_poll(loop, 1); /* what a taken lock put off is done there */
+        (void)loop_poll(loop, 1); /* performs work that a failed trylock has deferred */
     cr_assert(atomic_load(&w->began));
 }
 
@@ -212,7 +212,7 @@ TEST(helpers, used_time_is_remembered_between_single_jobs)
     close_pool(h);
 }
 
-/* Turns the loop, so that threads could take what they may not. */
+/* Polls the loop n times, so that threads could take jobs that they must not take. */
 static void turns(int n)
 {
     for (int i = 0; i < n; i++)
@@ -369,7 +369,7 @@ TEST(helpers, a_job_asks_the_loop)
     until_told(1);
     cr_assert(a.answered);
     cr_assert_eq(a.n, 2);
-    helpers_push(asked, &late.job, STR("a")); /* the loop turns no more */
+    helpers_push(asked, &late.job, STR("a")); /* the loop is not polled again */
     (void)usleep(2000);
     close_pool(asked);
     cr_assert_not(late.answered);
@@ -383,7 +383,8 @@ static void on_lost(void *ctx, unsigned n)
     lost = n;
 }
 
-/* Its thread is given up at twice the limit: so long the machine would have to stand still. */
+/* Its thread is abandoned after twice the limit. Only a machine that stands still for that time
+ * could fail the test. */
 TEST(helpers, a_job_beyond_its_time_is_cancelled)
 {
     struct helpers *h =
@@ -424,7 +425,7 @@ TEST(helpers, a_job_of_steps_has_the_time_for_each)
     close_pool(h);
 }
 
-/* Nor may the machine stand still so long while the job behind it runs. */
+/* The machine must not stand still for that time while the next job runs. */
 TEST(helpers, a_deaf_job_is_given_up)
 {
     struct helpers *h =
@@ -439,7 +440,7 @@ TEST(helpers, a_deaf_job_is_given_up)
     cr_assert_eq(after.end, HELPER_DONE, "another thread takes the lost one's place");
     cr_assert_eq(lost, 1);
     atomic_store(&gate, true);
-    close_pool(h); /* the lost one came back in the end */
+    close_pool(h); /* the abandoned thread returned at last */
     cr_assert_eq(deaf.told, 1);
 }
 
@@ -475,7 +476,7 @@ TEST(helpers, who_is_lost_for_good_is_counted_at_the_end)
     cr_assert_eq(helpers_free(h), 1);
     loop_free(loop);
     (void)fflush(NULL);
-    _exit(0); /* what it uses is not freed */
+    _exit(0); /* the memory that it uses is not freed */
 }
 
 static int tools;
@@ -521,7 +522,7 @@ TEST(helpers, what_runs_and_waits_at_the_end_is_dropped)
     cr_assert_eq(n_told, 0);
 }
 
-/* Whoever holds the lock may have lost the processor. */
+/* The thread that holds the lock may not be running. */
 TEST(helpers, the_loop_never_waits_for_a_lock)
 {
     struct helpers *h = pool((struct helpers_options){.threads = 3, .limit_ms = 4});
@@ -534,7 +535,7 @@ TEST(helpers, the_loop_never_waits_for_a_lock)
         push(h, &w[i], i % 2 ? "a" : "b");
     for (int i = 30; i < 60; i++)
         helpers_cancel(h, &w[i].job);
-    until_least_told(30); /* and those whose time is over */
+    until_least_told(30); /* and for timed out ones */
     atomic_store(&gate, true);
     until_told(60);
     cr_assert_eq(n_waits, 0);
@@ -556,16 +557,16 @@ TEST(helpers, what_needs_a_lock_that_is_taken_is_done_later)
     cr_assert_eq(n_taken, 0);
     until_told(0);
     push(h, &w[1], "a");
-    n_taken = 2; /* pushing, cancelling a job that is in its lane */
+    n_taken = 2; /* for the push, and for cancelling a job in its lane */
     push(h, &w[2], "a");
     helpers_cancel(h, &w[1].job);
     helpers_cancel(h, &w[1].job);
-    helpers_cancel(h, &w[2].job); /* one that is not yet */
+    helpers_cancel(h, &w[2].job); /* one that is not in its lane yet */
     helpers_cancel(h, &w[2].job);
     until_told(2);
     cr_assert_eq(n_taken, 0);
     cr_assert(w[1].end == HELPER_CANCELLED && w[2].end == HELPER_CANCELLED);
-    n_taken = 3; /* hearing that they have ended */
+    n_taken = 3; /* for the report of their ends */
     atomic_store(&gate, true);
     until_told(4);
     cr_assert_eq(n_taken, 0);

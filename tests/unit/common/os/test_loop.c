@@ -51,7 +51,7 @@ static void on_task(struct loop_task *t)
 
 enum { MANY = 10 };
 
-/* Takes a millisecond, as long as a turn gives all of its kind. */
+/* Spins for a millisecond, the share of one kind of callbacks in an iteration. */
 static void spin(void)
 {
     uint64_t until_us = clock_us() + 1000;
@@ -224,7 +224,7 @@ TEST(loop, tasks_run_once_per_turn)
     loop_free(l);
 }
 
-/* An outer loop: how often it was told to come back. */
+/* An outer loop. Counts how often it was asked to call again. */
 static void on_wanted(void *ctx)
 {
     ++*(int *)ctx;
@@ -278,7 +278,7 @@ TEST(loop, long_callbacks_leave_room_for_others_and_none_is_lost)
                 last = &p[i];
         }
         if (last && turns == 0)
-            loop_del(l, &last->io); /* fetched, and not wanted any more */
+            loop_del(l, &last->io); /* its event was fetched, and must not be delivered */
     }
     cr_assert(turns > 1);
     cr_assert_eq(last->calls, 0);
@@ -335,7 +335,7 @@ TEST(loop, long_timers_leave_room_for_others_and_all_fire)
     loop_free(l);
 }
 
-/* Ready at all times: a turn of each kind comes in every three. */
+/* Callbacks that are always ready: each kind runs in every third iteration. */
 TEST(loop, long_callbacks_of_one_kind_leave_the_next_turn_to_the_others)
 {
     enum { ROUNDS = 4 };
@@ -425,8 +425,8 @@ static void on_behind(struct loop_task *t)
     loop_task_post_behind(p->loop, t, on_behind);
 }
 
-/* However much long work was posted before, a short task has its call in the same turn, or the next
- * one where that begins with long work. */
+/* A short task runs in the same iteration, however much long work was posted before, or in the next
+ * one if that begins with long work. */
 TEST(loop, a_short_task_does_not_wait_for_all_long_work)
 {
     struct loop *l = loop_new(NULL);
@@ -452,7 +452,7 @@ TEST(loop, a_short_task_does_not_wait_for_all_long_work)
     loop_free(l);
 }
 
-/* Nor is long work left behind for ever. */
+/* Long work also runs in the end. */
 TEST(loop, long_work_has_its_turns_beside_tasks_that_never_end)
 {
     struct loop *l = loop_new(NULL);

@@ -52,7 +52,7 @@ static void add_letter(char c)
     written[n_written] = '\0';
 }
 
-/* Whether a child process that runs fn is killed by that signal. */
+/* Reports whether a child process that runs fn is killed by that signal. */
 static bool is_killed_by(int sig, void (*fn)(void))
 {
     pid_t child = fork();
@@ -69,7 +69,7 @@ static bool is_killed_by(int sig, void (*fn)(void))
 
 /* --- pauses --- */
 
-/* The argument of walk. */
+/* Returns the argument of walk. */
 static void *letter(char c)
 {
     return (void *)(uintptr_t)c;

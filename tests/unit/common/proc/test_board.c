@@ -19,7 +19,7 @@ TEST(board, indexes_resolve_through_adoption)
     cr_assert_eq(board_resolve(b, 12), 1);
     b->slots[BOARD_WORKER0 + 1].adopter = 1 + 0;
     cr_assert_eq(board_resolve(b, 12), 0);
-    b->slots[BOARD_WORKER0].adopter = 1 + 2; /* a circle must not hang */
+    b->slots[BOARD_WORKER0].adopter = 1 + 2; /* a cycle must not cause an endless loop */
     cr_assert_eq(board_resolve(b, 12), -1);
     board_free(b);
 }
@@ -55,7 +55,7 @@ TEST(board, requests_of_all_who_count_them_are_seen)
 
     cr_expect_eq(board_engine_inflight(b, 3), 0);
     board_count_engines(b, BOARD_WORKER0 + 2);
-    board_count_engines(b, BOARD_WORKER0); /* who comes later does not hide the other */
+    board_count_engines(b, BOARD_WORKER0); /* a later engine does not hide the other one */
     b->slots[BOARD_WORKER0].engine_inflight[3] = 5;
     b->slots[BOARD_WORKER0 + 2].engine_inflight[3] = 2;
     cr_expect_eq(board_engine_inflight(b, 3), 7);

@@ -23,7 +23,7 @@ TEST(ids, made_ids_parse_back)
     ids_free(ids);
 }
 
-/* Short requests are served from what was made before: nothing is given out twice. */
+/* Short requests are served from a buffer of random bytes. No byte is used twice. */
 TEST(ids, random_bytes_never_come_again)
 {
     enum { N = 600, LONG = 200 };

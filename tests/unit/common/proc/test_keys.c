@@ -58,7 +58,7 @@ TEST(keys, every_bit_of_a_session_key_matters)
         cr_assert_eq(keys_check(k, str_of(text, i), &id), KEY_NONE, "cut at %zu", i);
     }
     memcpy(bad, text, sizeof(bad));
-    bad[2] = 'r'; /* an agent that promotes itself */
+    bad[2] = 'r'; /* an agent's key, changed to a runner's */
     cr_assert_eq(keys_check(k, str_cstr(bad), &id), KEY_NONE);
     keys_make(k, KEY_RUNNER, str_cstr(OTHER), bad);
     cr_assert_eq(keys_check(k, str_cstr(bad), &id), KEY_RUNNER);
@@ -136,7 +136,7 @@ TEST(keys, routing_reads_the_index_without_verifying)
     cr_assert_eq(keys_parse(str_of(text, strlen(text) - 1), &scope, &id, &index), -1);
 }
 
-/* A query of n parameters that are no keys, the last of which has this value. */
+/* Makes a query of n parameters that are not keys. The last one has this value. */
 static struct str query_of(size_t n, const char *last, char text[1000])
 {
     size_t len = 0;
@@ -147,8 +147,8 @@ static struct str query_of(size_t n, const char *last, char text[1000])
     return str_of(text, len);
 }
 
-/* What comes behind so many parameters is not looked at: no key hides there, the query is refused.
- */
+/* Parameters after the limit are not checked. A query with more is refused, so no key can hide
+ * there. */
 TEST(keys, a_query_shows_no_key_and_not_very_many_values)
 {
     char dir[] = "/tmp/rg-keys-XXXXXX", path[256], text[1000], own[KEY_TEXT_MAX];

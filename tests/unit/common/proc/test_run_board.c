@@ -34,7 +34,7 @@ static int64_t sum_of(const struct run_series *s, enum run_figure f)
     return sum;
 }
 
-/* The row of a task; its sessions, or -1. */
+/* Returns the number of sessions in a task's row, or -1. */
 static int64_t sessions_of(struct run_board *b, const char *task)
 {
     struct run_series *rows = calloc(RUN_ROWS_MAX, sizeof(*rows));
@@ -59,7 +59,7 @@ TEST(run_board, minutes_are_a_ring_and_numbers_may_be_negative)
     run_board_read(b, false, s);
     cr_assert_eq(sum_of(s, RUN_SESSIONS), 2);
     cr_assert_eq(sum_of(s, RUN_REWARD), -2000000);
-    add(b, "", 1, NOW + (uint64_t)RUN_MINUTES * MINUTE); /* in the slot of the first */
+    add(b, "", 1, NOW + (uint64_t)RUN_MINUTES * MINUTE); /* the slot of the first */
     run_board_read(b, false, s);
     cr_assert_eq(sum_of(s, RUN_SESSIONS), 2);
     cr_assert_eq(sum_of(s, RUN_REWARD), 500001);
@@ -93,7 +93,7 @@ TEST(run_board, a_name_without_a_row_is_among_the_others_until_one_is_silent)
     cr_assert_eq(sessions_of(b, "task0"), 1);
     cr_assert_eq(sessions_of(b, name), -1);
     cr_assert_eq(sessions_of(b, ""), 1);
-    for (unsigned i = 1; i < rows; i++) { /* task0 is silent alone */
+    for (unsigned i = 1; i < rows; i++) { /* only task0 has no new session */
         (void)snprintf(name, sizeof(name), "task%u", i);
         add(b, name, 0, NOW + (uint64_t)5 * MINUTE);
     }
@@ -113,7 +113,7 @@ TEST(run_board, a_long_name_is_cut_between_characters)
         strcat(name, "\xd0\xb6");
     run_copy_text(cut, sizeof(cut), str_cstr(name));
     cr_assert_eq(strlen(cut), 62);
-    add(b, name, 0, NOW); /* one caller cuts it, the other one does not */
+    add(b, name, 0, NOW); /* one caller cuts the name, the other does not */
     add(b, cut, 0, NOW);
     cr_assert_eq(sessions_of(b, cut), 2);
     run_board_free(b);
@@ -178,7 +178,7 @@ TEST(run_board, the_slowest_of_a_range_come_longest_first)
     struct run_event event = {.ended = &x};
     size_t n;
 
-    for (int i = 0; i < 6; i++) { /* 0, 10, 20, 30, 40, 50 in one minute: four are kept */
+    for (int i = 0; i < 6; i++) { /* 0, 10, 20, 30, 40, 50 in one minute: four values are kept */
         x.run_us = i * 10;
         run_board_add(b, NULL, &event, NOW);
     }

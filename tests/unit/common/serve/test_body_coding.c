@@ -1,4 +1,4 @@
-/* Bodies with a Content-Encoding, as a handler gets them. */
+/* Bodies with a Content-Encoding, as a handler receives them. */
 #include "exchange_kit.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 enum { MIB = 1 << 20, LONG_TEXT = 3 * MIB };
 
-/* A text that takes about a sixtieth of its length. */
+/* Makes a text that compresses to about a sixtieth. */
 static struct buf long_text(void)
 {
     struct buf b = {0};
@@ -22,7 +22,7 @@ static struct buf long_text(void)
     return b;
 }
 
-/* A request with the text as its gzip body. */
+/* Makes a request with the text as its gzip body. */
 static struct buf request(struct str text)
 {
     struct buf body = {0}, all = {0};
@@ -102,7 +102,7 @@ TEST(body_coding, bodies_of_several_are_decoded_whole)
     buf_done(&text);
 }
 
-/* Each is within the limit, and both together are not. */
+/* Each body is within the limit, but both together are not. */
 TEST(body_coding, what_is_decoded_at_once_is_limited)
 {
     struct buf text = long_text();

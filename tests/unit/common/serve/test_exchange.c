@@ -1,4 +1,4 @@
-/* Exchanges over real sockets, but for their notes (test_exchange_notes.c). */
+/* Exchanges over real sockets. Tests of notes are in test_exchange_notes.c. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static void on_other(struct loop_task *t)
     loop_task_post(f->loop, t, on_other);
 }
 
-/* Takes longer than a turn gives to requests. */
+/* Handles a request for longer than a turn's share. */
 static void on_long_request(void *ctx, struct exchange *x)
 {
     struct fixture *f = ctx;
@@ -33,7 +33,7 @@ static void on_long_request(void *ctx, struct exchange *x)
     exchange_reply(x, 200, "text/plain", STR("x"));
 }
 
-/* What lies in the socket now, NUL-terminated. */
+/* Reads the available bytes of the socket, with a NUL. */
 static size_t hear(int fd, char *to, size_t size)
 {
     ssize_t n = recv(fd, to, size - 1, MSG_DONTWAIT);
@@ -70,7 +70,8 @@ static bool all_are_answered(const struct fixture *f)
     return f->n >= 3 && f->closed == f->n;
 }
 
-/* They lie in their sockets when the server looks. One has left, and may be begun or not. */
+/* Requests wait in their sockets when the server reads. One client has left; its request may be
+ * handled or not. */
 TEST(exchange, long_requests_leave_room_for_others)
 {
     struct fixture f;
@@ -94,7 +95,7 @@ TEST(exchange, long_requests_leave_room_for_others)
     close_all(&f);
 }
 
-/* Who would answer it goes next. */
+/* The owner that would answer is freed next. */
 TEST(exchange, the_end_of_the_server_ends_what_waits)
 {
     struct fixture f;
@@ -105,7 +106,7 @@ TEST(exchange, the_end_of_the_server_ends_what_waits)
     close(fd);
 }
 
-/* Whose owner is told first breaks the other one off, and its connection goes at once. */
+/* The first owner that is notified ends the other exchange, whose connection closes at once. */
 static void on_first_closed(void *ctx, bool delivered)
 {
     struct fixture *f = ctx;
@@ -122,7 +123,7 @@ TEST(exchange, at_the_end_an_owner_may_end_others)
 
     open_all(&f);
     for (int i = 0; i < 2; i++)
-        fds[i] = client(&f, "GET /a HTTP/1.0\r\n\r\n"); /* no last chunk that it waits for */
+        fds[i] = client(&f, "GET /a HTTP/1.0\r\n\r\n"); /* HTTP/1.0: no last chunk is awaited */
     run_until(&f, two_came);
     for (int i = 0; i < 2; i++) {
         struct buf some = {0};
@@ -140,7 +141,7 @@ TEST(exchange, at_the_end_an_owner_may_end_others)
         close(fds[i]);
 }
 
-/* What a lost thread may read stays, also behind the server's end. */
+/* Memory that an abandoned thread may read stays, also after the end of the server. */
 static struct exchange *stranded;
 
 TEST(exchange, a_stranded_one_is_answered_and_kept)
@@ -242,10 +243,10 @@ static bool stalled(const struct fixture *f)
 
     same = f->given == last ? same + 1 : 0;
     last = f->given;
-    return same > 20; /* 20 looks without a further piece */
+    return same > 20; /* no new piece in 20 checks */
 }
 
-/* 4 MB for a client that reads nothing at first: only a window of it is made. */
+/* A client reads nothing of 4 MB at first. Only a window of the answer is produced. */
 TEST(exchange, a_pulled_answer_waits_for_its_reader)
 {
     static char heard[1 << 20];
@@ -262,7 +263,7 @@ TEST(exchange, a_pulled_answer_waits_for_its_reader)
     while (f.closed == 0) {
         total += hear(fd, heard, sizeof(heard));
         loop_timer_set(f.loop, &f.look, LOOK_MS, on_look);
-        f.wanted = one_came; /* true at once: one turn */
+        f.wanted = one_came; /* true at once: runs one turn */
         server_run(f.server);
     }
     while (hear(fd, heard, sizeof(heard)) > 0)
@@ -273,7 +274,7 @@ TEST(exchange, a_pulled_answer_waits_for_its_reader)
     close_all(&f);
 }
 
-/* Turns the server until that answer has gone out, and counts what its client hears. */
+/* Runs the server until that answer is sent. Counts the bytes that its client receives. */
 static size_t hear_all(struct fixture *f, int fd, int closed)
 {
     static char heard[1 << 20];
@@ -282,7 +283,7 @@ static size_t hear_all(struct fixture *f, int fd, int closed)
     while (f->closed < closed) {
         total += hear(fd, heard, sizeof(heard));
         loop_timer_set(f->loop, &f->look, LOOK_MS, on_look);
-        f->wanted = two_came; /* true at once: one turn */
+        f->wanted = two_came; /* true at once: runs one turn */
         server_run(f->server);
     }
     while ((n = hear(fd, heard, sizeof(heard))) > 0)
@@ -302,7 +303,7 @@ static void answer_with(struct exchange *x, char byte, size_t n)
 
 enum { ANSWER = 4 << 20 };
 
-/* What was sent of the other one goes back a part a turn. */
+/* Sent parts of the other answer are freed a part in each turn. */
 static bool one_answer_waits(const struct fixture *f)
 {
     return server_bytes(f->server).answers == ANSWER;
@@ -313,7 +314,7 @@ static bool no_answer_waits(const struct fixture *f)
     return server_bytes(f->server).answers == 0;
 }
 
-/* Nobody reads yet; the kernel takes less than half of one. */
+/* No client reads yet. The kernel accepts less than half of an answer. */
 TEST(exchange, equal_answers_wait_as_one)
 {
     struct fixture f;
@@ -352,7 +353,7 @@ static void send_more(struct exchange *x, size_t n)
     buf_done(&b);
 }
 
-/* Two of one owner, which run. */
+/* Opens two running exchanges of one owner. */
 static void open_accounted(struct fixture *f, int fd[2])
 {
     open_all(f);
@@ -389,7 +390,7 @@ TEST(exchange, too_much_that_nobody_reads_is_cut)
     cr_assert_eq(exchange_owner_waiting(f.x[0], STR("owner")), LESS);
     cr_assert_eq(f.closed, 0, "in a later turn");
     cr_assert(exchange_peer_gone(f.x[0]));
-    send_more(f.x[0], MUCH); /* goes nowhere */
+    send_more(f.x[0], MUCH); /* is not sent */
     cr_assert_leq(exchange_waiting(f.x[0]), MUCH + LESS);
     cr_assert_eq(exchange_cut_unread(f.x[0], LIMIT), 0, "it counts for nobody");
     run_until(&f, one_closed);
@@ -401,7 +402,7 @@ TEST(exchange, too_much_that_nobody_reads_is_cut)
     close_both(&f, fd);
 }
 
-/* They grow no more; who reads beside them has next to nothing waiting. */
+/* Ended answers do not grow. An answer that is read meanwhile has few waiting bytes. */
 TEST(exchange, answers_that_have_ended_cut_none_that_is_read)
 {
     enum { MUCH = 8 << 20, LIMIT = 4 << 20 };

@@ -1,4 +1,4 @@
-/* What is noted of an answer's arrival, and who waits for it. */
+/* Notes on the arrival of answers, and their waiters. */
 #include <unistd.h>
 
 #include "common/net/http1.h"

@@ -4,7 +4,7 @@
 
 #include "common/proc/presented.h"
 
-/* The head is readable, and what is sent goes nowhere. */
+/* Uses an exchange after its end: its head is readable, and sent bytes are dropped. */
 static void use_after_end(struct exchange *x)
 {
     struct buf bytes = {0};

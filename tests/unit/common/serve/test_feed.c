@@ -1,4 +1,5 @@
-/* Feeds over real sockets: server and viewers share one thread; every look reads what has come. */
+/* Feeds over real sockets. Server and viewers share one thread. Every check reads the available
+ * bytes. */
 #include "common/serve/feed.h"
 
 #include <signal.h>
@@ -26,12 +27,12 @@ struct feed_room {
     bool (*wanted)(const struct feed_room *r);
     uint64_t limit_ms;
     struct feed feed;
-    struct exchange *x[VIEWERS_MAX]; /* as they came */
-    int fd[VIEWERS_MAX];             /* the other ends */
+    struct exchange *x[VIEWERS_MAX]; /* in order of arrival */
+    int fd[VIEWERS_MAX];             /* the viewers' ends */
     struct buf heard[VIEWERS_MAX];
     int n, left, writes;
-    uint64_t write_cpu_us; /* what a write takes */
-    bool deaf;             /* nobody reads */
+    uint64_t write_cpu_us; /* processor time of a write */
+    bool deaf;             /* viewers do not read */
     const char *awaited;
 };
 
@@ -134,7 +135,7 @@ static bool awaited_is_heard(const struct feed_room *r)
     return str_find(buf_str(&r->heard[0]), str_cstr(r->awaited), 0) != SIZE_MAX;
 }
 
-/* One that asks; its exchange is r->x[the returned index]. */
+/* Connects a viewer. Returns the index of its exchange in r->x. */
 static int room_ask(struct feed_room *r)
 {
     static const char request[] = "GET /events HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -156,7 +157,7 @@ static void room_join(struct feed_room *r, bool relayed, const char *first)
                  "%s", e.text);
 }
 
-/* Until viewer 0 has heard this. */
+/* Runs the server until viewer 0 has received this text. */
 static void room_await(struct feed_room *r, const char *text)
 {
     r->awaited = text;
@@ -236,7 +237,7 @@ TEST(feed, relays_to_those_who_joined_for_it)
     room_close(&r);
 }
 
-/* 4 MB of events. */
+/* Sends 4 MB of events. */
 static void overwhelm(struct feed_room *r)
 {
     struct buf json = {0};
@@ -337,7 +338,7 @@ TEST(feed, the_last_one_takes_the_notes_along)
     struct feed_room r;
 
     room_open(&r);
-    r.feed.pause_ms = 3600000; /* no tick comes */
+    r.feed.pause_ms = 3600000; /* prevents ticks */
     room_join(&r, true, "");
     feed_record(&r.feed, STR("never-told"));
     feed_event(feed_queue(&r.feed), "own", STR("{}"));

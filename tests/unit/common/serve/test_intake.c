@@ -1,5 +1,4 @@
-/* Requests as they come: in pieces, long ones, several at once. Server and clients share one
- * thread. */
+/* Arriving requests: in pieces, long ones, several at once. Server and clients share one thread. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,9 +24,9 @@ struct rig {
     struct server *server;
     struct door door;
     struct loop_timer looking;
-    int n; /* requests that came */
+    int n; /* number of requests */
     struct exchange *kept;
-    size_t unfinished_bytes, largest_step; /* of what came of a request */
+    size_t unfinished_bytes, largest_step; /* of a request: received; largest step */
 };
 
 static void count(struct rig *r)
@@ -79,7 +78,7 @@ static void on_look(struct loop_timer *t)
     server_stop(CONTAINER_OF(t, struct rig, looking)->server);
 }
 
-/* The server runs for a moment. */
+/* Runs the server for a moment. */
 static void look(struct rig *r)
 {
     loop_timer_set(r->loop, &r->looking, 1, on_look);
@@ -123,7 +122,7 @@ static void on_body(void *ctx, struct exchange *x)
     exchange_reply(x, 200, "text/plain", STR("x"));
 }
 
-/* A request of so many letters comes in pieces, and is answered. */
+/* Sends a request with a body of `size` letters in pieces, and checks its answer. */
 static void come_whole(struct rig *r, size_t size)
 {
     enum { PIECE = 100000 };
@@ -154,7 +153,7 @@ static void come_whole(struct rig *r, size_t size)
     free(body);
 }
 
-/* Room is made for all of it when a part has come. */
+/* Memory for the whole body is allocated when its first part has arrived. */
 TEST(intake, a_long_body_comes_whole)
 {
     struct rig r;
@@ -165,7 +164,8 @@ TEST(intake, a_long_body_comes_whole)
     end(&r);
 }
 
-/* A short one, one for which room is made, and one that is read past libh2o, by the same server. */
+/* One server reads a short body, a body with memory allocated in advance, and one that is read
+ * without libh2o. */
 TEST(intake, bodies_of_all_lengths_come_whole)
 {
     struct rig r;
@@ -175,7 +175,7 @@ TEST(intake, bodies_of_all_lengths_come_whole)
     come_whole(&r, 10);
     come_whole(&r, 3 << 20);
     come_whole(&r, 40000);
-    server_limit_bodies(r.server, 4 << 20, 100000); /* too little to make room of */
+    server_limit_bodies(r.server, 4 << 20, 100000); /* too little to allocate memory for a body */
     come_whole(&r, 3 << 20);
     come_whole(&r, 400000);
     end(&r);
@@ -195,12 +195,12 @@ TEST(intake, a_long_body_lies_packed_until_it_is_read)
     server_limit_bodies(r.server, (size_t)2 * PACKED_BODY, 0);
     come_whole(&r, PACKED_BODY);
     cr_assert_gt(body_packed, PACKED_BODY / 4);
-    come_whole(&r, 900000); /* too short for it */
+    come_whole(&r, 900000); /* too short for that */
     cr_assert_eq(body_packed, 0);
     end(&r);
 }
 
-/* Bytes of this process whose mapping asks for large pages. */
+/* Returns the bytes of this process with a request for large pages. */
 static size_t asked_large(void)
 {
     FILE *f = fopen("/proc/self/smaps", "re");
@@ -226,8 +226,8 @@ static size_t asked_large(void)
 
 static size_t large_meanwhile;
 
-/* What is asked for while a body comes is asked for no more when it is there: what lies in that
- * memory later may be small. */
+/* The request for large pages ends when the body is complete, because later data in that memory may
+ * be small. */
 TEST(intake, a_long_body_comes_into_large_pages)
 {
     const size_t size = (size_t)12 << 20;
@@ -258,7 +258,7 @@ TEST(intake, a_long_body_comes_into_large_pages)
     free(body);
 }
 
-/* Whoever reads the first bytes of one may have the next in hand as well, or half a line. */
+/* A read of the start of a request may also contain the next request, or half a line. */
 TEST(intake, requests_come_in_one_piece_or_by_bytes)
 {
     static const char body[] = "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc";
@@ -289,7 +289,7 @@ static void keep(void *ctx, struct exchange *x)
     r->kept = x;
 }
 
-/* The kernel tells once that bytes have come; these come while nobody may read them. */
+/* The kernel reports new bytes once. These bytes arrive while they must not be read. */
 TEST(intake, a_request_that_came_during_an_answer_is_found_after_it)
 {
     struct rig r;
@@ -312,7 +312,7 @@ TEST(intake, a_request_that_came_during_an_answer_is_found_after_it)
     end(&r);
 }
 
-/* A read that is filled leaves the next request in the socket, and nothing tells of it again. */
+/* If a read is full, the next request stays in the socket, and no event reports it. */
 TEST(intake, a_request_behind_one_that_fills_a_read_is_found)
 {
     static const size_t wholes[] = {4096, 8192, 131072, 1 << 20};
@@ -350,8 +350,8 @@ TEST(intake, a_request_behind_one_that_fills_a_read_is_found)
     end(&r);
 }
 
-/* Of a body without a length, and of a long one with it, a turn reads a piece, however much lies in
- * the socket. */
+/* In a turn, only a piece is read of a body without a length, and of a long one, however many bytes
+ * are in the socket. */
 TEST(intake, no_turn_reads_all_that_a_peer_has_sent)
 {
     enum { PIECE = 128 << 10, IN_SOCKET = 200 << 10, WHOLE = 3 << 20 };
@@ -376,7 +376,7 @@ TEST(intake, no_turn_reads_all_that_a_peer_has_sent)
         (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
         memcpy(body + WHOLE, tails[i], strlen(tails[i]));
         say(fd, heads[i]);
-        /* The one thread that reads is this one: no send may wait for room. */
+        /* This thread is the only reader, so sends must not block. */
         while (sent < whole) {
             ssize_t some = send(fd, body + sent, whole - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
 
@@ -405,7 +405,8 @@ static void on_awaiting(void *ctx, struct exchange *x)
     exchange_watch(x, on_left, ctx);
 }
 
-/* Requests and ends are told at once, and nobody answers: each handler hears of its end. */
+/* Requests and their ends are reported at once without an answer. Each handler is notified of the
+ * end. */
 TEST(intake, peers_that_leave_with_their_request_are_told_of)
 {
     struct rig r;

@@ -5,7 +5,7 @@ enum { N = 6 };
 
 static struct exchange all[N];
 
-/* The first four are one's, the others each another one's. */
+/* Returns the owner: the first four exchanges have the same one, each other has its own. */
 static struct str owner(const struct exchange *x)
 {
     static const char *const names[N] = {"a", "a", "a", "a", "b", "c"};
@@ -13,7 +13,7 @@ static struct str owner(const struct exchange *x)
     return str_cstr(names[x - all]);
 }
 
-/* In what order they come, by their numbers. */
+/* Checks the order of the exchanges by their numbers. */
 static void check(struct server *s, const char *expected)
 {
     struct exchange *x;

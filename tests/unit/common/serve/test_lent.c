@@ -1,4 +1,4 @@
-/* Connections that a router lends: what becomes of their answers. The test is the router. */
+/* Lent connections and the fate of their answers. The test is the router. */
 #include <netinet/in.h>
 #include <unistd.h>
 
@@ -12,7 +12,7 @@ static const char key[] = "aaaaaaaaaaaaaaaa1";
 struct lending {
     struct fixture f;
     struct lending_channel channel;
-    int client; /* of the connection that is lent */
+    int client; /* client's end of the lent connection */
 };
 
 static bool one_dropped(const struct fixture *f)
@@ -31,8 +31,8 @@ static void on_dropped(void *ctx)
     ((struct fixture *)ctx)->dropped++;
 }
 
-/* A client's end and a router's of a connection: of TCP, which tells who has read to its end from
- * who has not. */
+/* Makes a TCP connection and returns the client's end and the router's. TCP shows whether the
+ * client has read to the end. */
 static void make_pair(int *ret_client, int *ret_router)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -49,7 +49,7 @@ static void make_pair(int *ret_client, int *ret_router)
     close(door);
 }
 
-/* A request has come on a lent connection, and its answer, which is noted, is given. */
+/* Opens a lent connection with one request, and answers it with a note. */
 static void open_answered(struct lending *l)
 {
     struct lending_message m = {.kind = LENDING_GIVE,
@@ -83,7 +83,7 @@ static void close_lending(struct lending *l)
     close_all(&l->f);
 }
 
-/* All is in the kernel, and libh2o has not told of it yet. */
+/* The kernel has the whole answer, and libh2o has not reported it yet. */
 TEST(lent, who_reads_all_and_leaves_at_once_has_the_answer)
 {
     struct lending l;

@@ -1,4 +1,4 @@
-/* Long requests that are packed while they come: what is opened is what came. */
+/* Long requests that are packed while they arrive: unpacking returns the received bytes. */
 #include "common/serve/packed_input.h"
 
 #include <stdint.h>
@@ -11,7 +11,7 @@
 
 enum { WHOLE = 9 << 20, PIECE = 100003, MIDDLE = WHOLE - 2 * PACKED_ENDS };
 
-/* Base64, but for a byte here and there in the middle blocks: `gap` apart, 0: none. */
+/* Makes a request of base64 text. In its middle blocks every `gap`-th byte is `odd`; 0: none. */
 static char *make_request(size_t gap, char odd)
 {
     static const char alphabet[] =
@@ -28,7 +28,7 @@ static char *make_request(size_t gap, char odd)
     return text;
 }
 
-/* As it comes from the network, a piece at a time. */
+/* Adds the text in pieces, as the network does. */
 static void come(struct packed_input *p, char *at, const char *text)
 {
     packed_input_begin(p, at, WHOLE);
@@ -53,11 +53,11 @@ static size_t count_packed(const struct packed_input *p)
 struct kind {
     size_t gap;
     char odd;
-    bool packs; /* some of it */
+    bool packs; /* a part is packed */
 };
 
-/* One byte of the middle is opened, then what is around it, then all, twice: what is wrong, or
- * NULL. */
+/* Unpacks one byte of the middle, then its surroundings, then everything, twice. Returns what is
+ * wrong, or NULL. */
 static const char *open_in_steps(struct packed_input *p, const char *at, const char *text)
 {
     const size_t mid = WHOLE / 2, around = 70000;
@@ -135,7 +135,7 @@ TEST(packed_input, all_but_the_ends_of_base64_takes_three_quarters)
     mem_unmap(room, WHOLE);
 }
 
-/* Base64 up to the middle, then none. */
+/* Base64 in the first half, other text in the second. */
 TEST(packed_input, tells_whether_the_newest_block_is_packed)
 {
     char *text = make_request(0, 0), *room = mem_map(WHOLE);
