@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/clock.h"
 #include "common/base/nearest.h"
 #include "common/codec/fields.h"
 #include "common/codec/json.h"

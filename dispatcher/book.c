@@ -12,7 +12,6 @@
 
 #include <stdlib.h>
 
-#include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "dispatcher/book_lanes.h"

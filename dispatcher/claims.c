@@ -30,8 +30,6 @@ enum {
 
 /* --- one claim --- */
 
-struct claim;
-
 struct claim_item {
     struct claim *claim;
     char *group;

@@ -4,7 +4,6 @@
  */
 #include <stdlib.h>
 
-#include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/serve/feed.h"

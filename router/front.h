@@ -12,7 +12,6 @@
 #include "common/proc/board.h"
 #include "router/hub.h"
 
-struct err;
 struct front;
 
 struct front_listener {

@@ -6,7 +6,6 @@
 
 #include "router/lendings.h"
 
-#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>

@@ -12,12 +12,10 @@
 #define RG_ROUTER_LENDINGS_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 struct conn;
 struct hub;
 struct lendings;
-struct str;
 
 /* Receives each connection that has returned and waits for a request in state HEAD. The bytes that
  * the worker read are in its `in`; the socket was not read. */

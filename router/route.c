@@ -5,7 +5,6 @@
 
 #include "common/net/http1.h"
 #include "common/proc/ids.h"
-#include "common/proc/keys.h"
 #include "common/proc/presented.h"
 
 /* Clients send keys in several headers. */

@@ -8,8 +8,6 @@
 
 #include "common/net/resolve.h"
 
-struct err;
-
 struct socket_address {
     struct sockaddr_storage addr;
     socklen_t len;

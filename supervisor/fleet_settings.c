@@ -2,7 +2,6 @@
 #include "supervisor/fleet_settings.h"
 
 #include <ctype.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -7,7 +7,6 @@
 
 #include "supervisor/landlock.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/landlock.h>

@@ -16,7 +16,6 @@
 #define RG_SUPERVISOR_LISTENERS_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "common/base/err.h"
 #include "common/proc/board.h"

@@ -5,7 +5,6 @@
  *
  * Their reports and their ends: reap.c. */
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

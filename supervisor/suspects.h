@@ -12,7 +12,6 @@
 #define RG_SUPERVISOR_SUSPECTS_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct board;

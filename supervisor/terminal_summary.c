@@ -2,7 +2,6 @@
  * reported. So the lines wait a moment for an engine that answers: "not reached" must not be
  * printed too early. */
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "common/base/buf.h"

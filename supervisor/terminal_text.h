@@ -5,7 +5,6 @@
 #ifndef RG_SUPERVISOR_TERMINAL_TEXT_H
 #define RG_SUPERVISOR_TERMINAL_TEXT_H
 
-#include <stddef.h>
 #include <stdio.h>
 
 #include "common/base/str.h"

@@ -6,7 +6,6 @@
  */
 #include "supervisor/user.h"
 
-#include <errno.h>
 #include <grp.h>
 #include <pwd.h>
 #include <sys/prctl.h>

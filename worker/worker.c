@@ -31,7 +31,6 @@
 #include "worker/plane/call/model_call.h"
 #include "worker/plane/control/control.h"
 #include "worker/residency/residency.h"
-#include "worker/session/store/session.h"
 #include "worker/worker_figures.h"
 #include "worker/worker_state.h"
 

@@ -4,7 +4,6 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
-#include "common/fleet/place_table.h"
 #include "common/fleet/redis_store.h"
 #include "common/fleet/store_url.h"
 #include "common/os/loop.h"

@@ -15,7 +15,6 @@
 #include "common/base/log.h"
 #include "common/base/vec.h"
 #include "common/os/helpers.h"
-#include "common/os/loop.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/keys.h"

@@ -1,8 +1,6 @@
 /* The rows of limits.def as a table, and the error of each. */
 #include "common/base/limits.h"
 
-#include <stdio.h>
-
 #define SETTING(field, unit, bounds, protects, cost) \
     [LIMIT_##field] = {#field, true, 0, unit, bounds, protects, cost},
 #define CONSTANT(name, value, unit, bounds, protects, cost) \

@@ -6,7 +6,6 @@
 #define RG_BASE_LIMITS_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/err.h"

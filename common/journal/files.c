@@ -19,7 +19,6 @@
 #include "common/journal/format.h"
 #include "common/journal/segment.h"
 #include "common/os/file_lock.h"
-#include "common/proc/metrics.h"
 
 enum { LOCK_PAUSE_MS = 20 };
 

@@ -8,7 +8,6 @@
 #include "common/journal/journal.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -22,7 +21,6 @@
 #include "common/journal/journal_internal.h"
 #include "common/journal/segment.h"
 #include "common/journal/syncer.h"
-#include "common/os/loop.h"
 #include "common/proc/metrics.h"
 
 enum {

@@ -12,7 +12,6 @@
 #include "common/base/vec.h"
 #include "common/journal/files.h"
 #include "common/journal/segment.h"
-#include "common/proc/metrics.h"
 
 enum { TRIES = 20 };
 

@@ -5,7 +5,6 @@
 
 #include "common/net/resolve.h"
 
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>

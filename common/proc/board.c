@@ -4,7 +4,6 @@
 
 #include "common/proc/board.h"
 
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 

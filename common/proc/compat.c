@@ -2,8 +2,6 @@
  * set. So the profile's own name may come from any source. */
 #include "common/proc/compat.h"
 
-#include <stdio.h>
-
 #include "common/base/buf.h"
 
 struct compat_row {

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "common/base/buf.h"
-#include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/base/nearest.h"
 #include "common/proc/config_internal.h"

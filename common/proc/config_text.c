@@ -1,7 +1,6 @@
 /* Settings as text: --dump (YAML that can be read back), --help, docs, and the manual page, all
  * from the one table. */
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -32,7 +32,6 @@ enum {
 };
 
 struct buf;
-struct err;
 struct keys;
 
 /* Reads the admin keys (NULL: none are needed) and the secret. Without secret_file the secret is

@@ -2,7 +2,6 @@
 #include "common/proc/log_filter.h"
 
 #include <ctype.h>
-#include <string.h>
 
 #include "common/base/arena.h"
 #include "common/codec/json.h"

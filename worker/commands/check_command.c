@@ -5,7 +5,6 @@
 #include "worker/commands/check_command.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/buf.h"

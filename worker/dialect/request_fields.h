@@ -14,7 +14,6 @@
 #include "common/codec/json.h"
 #include "worker/dialect/writers.h"
 
-struct arena;
 struct chat_request;
 
 enum { FIELD_PATH_MAX = 64 };

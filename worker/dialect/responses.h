@@ -21,7 +21,6 @@ struct dialect_writer;
 struct err;
 struct finished_answer;
 struct json;
-struct str;
 
 /* Prefix of the encrypted_content of the gateway's own thoughts. The bare response id follows;
  * nothing is encrypted. */

@@ -10,8 +10,6 @@
 #include "worker/dialect/responses_tools.h"
 #include "worker/dialect/writers.h"
 
-struct call_usage;
-
 enum item {
     ITEM_NONE,
     ITEM_REASONING,

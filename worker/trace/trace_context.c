@@ -2,7 +2,6 @@
  * (trace_context.h). */
 #include "worker/trace/trace_context.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "common/base/attrs.h"

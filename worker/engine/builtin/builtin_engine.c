@@ -2,7 +2,6 @@
 #include <stdlib.h>
 
 #include "common/base/arena.h"
-#include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"

@@ -17,8 +17,6 @@
 #define RG_ENGINE_KV_ADMISSION_H
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "common/base/str.h"
 

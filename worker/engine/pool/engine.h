@@ -11,7 +11,6 @@
 #define RG_ENGINE_ENGINE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/str.h"

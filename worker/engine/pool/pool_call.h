@@ -16,7 +16,6 @@
 
 struct engine_pool;
 struct engine_result;
-struct err;
 struct replica;
 struct sampling;
 struct splice;

@@ -13,7 +13,6 @@
 #include "worker/engine/wire/wire_fields.h"
 #include "worker/engine/wire/wire_reply.h"
 
-struct engine_version;
 struct remote;
 struct sse;
 struct upstream_text;

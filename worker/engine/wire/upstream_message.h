@@ -12,7 +12,6 @@
 #ifndef RG_WIRE_UPSTREAM_MESSAGE_H
 #define RG_WIRE_UPSTREAM_MESSAGE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "worker/engine/wire/upstream_calls.h"

@@ -5,8 +5,6 @@
 #ifndef RG_WIRE_UPSTREAM_TEXT_H
 #define RG_WIRE_UPSTREAM_TEXT_H
 
-#include <stdbool.h>
-
 #include "common/base/buf.h"
 #include "common/base/err.h"
 

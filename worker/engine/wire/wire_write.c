@@ -9,7 +9,6 @@
  */
 #include "worker/engine/wire/wire_write.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "common/base/vec.h"

@@ -7,7 +7,6 @@
 #define RG_EXPORT_DRIFT_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 enum drift_kind {

@@ -24,7 +24,6 @@ struct recall;
 struct reward;
 struct score_wants;
 struct selection;
-struct trajectory_turn;
 
 /* Sums over the trajectories written so far. */
 struct export_sums {

@@ -3,8 +3,6 @@
  * counts. */
 #include "worker/export/build/trajectory_rows.h"
 
-#include <string.h>
-
 #include "common/base/arena.h"
 #include "worker/export/build/track.h"
 #include "worker/export/build/trajectory.h"

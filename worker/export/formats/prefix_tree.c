@@ -1,5 +1,4 @@
 /* Format prefix-tree: all trajectories in one file of tensors, each token once (token_tree.h). */
-#include <stdlib.h>
 
 #include "common/base/arena.h"
 #include "common/base/err.h"

@@ -4,7 +4,6 @@
  * picture, it is put back, and everything is read again, so errors are those of the original body.
  * May run in a helper, which asks the loop for data of the session.
  */
-#include <string.h>
 
 #include "common/codec/json.h"
 #include "common/os/helpers.h"

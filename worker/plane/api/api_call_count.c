@@ -1,6 +1,5 @@
 /* Counts the tokens of a request's prompt: renders and encodes it like a call would. */
 #include "common/base/err.h"
-#include "common/serve/exchange.h"
 #include "worker/dialect/writers.h"
 #include "worker/plane/api/api_call.h"
 #include "worker/plane/service/respond.h"

@@ -7,7 +7,6 @@
 #include "common/base/mem.h"
 #include "common/os/helpers.h"
 #include "common/os/task.h"
-#include "common/serve/exchange.h"
 #include "worker/plane/api/api_call.h"
 #include "worker/plane/api/picture_fetch.h"
 #include "worker/plane/call/work.h"

@@ -1,6 +1,5 @@
 /* Reads one request, on the loop or in a helper: body, hash, and whether the calls in its history
  * may belong to one answer. */
-#include <string.h>
 
 #include "common/base/limits.h"
 #include "common/os/helpers.h"

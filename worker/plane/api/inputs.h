@@ -12,9 +12,7 @@
 #include "common/codec/input_value.h"
 
 struct api_route;
-struct arena;
 struct json;
-struct str;
 
 enum input_place { PLACE_BODY = 1, PLACE_QUERY = 2, PLACE_EITHER = 3 };
 

@@ -2,7 +2,6 @@
 #include "worker/plane/api/openapi_parts.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "common/codec/input_value.h"
 #include "common/codec/json.h"

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "common/codec/json.h"
-#include "common/serve/exchange.h"
 #include "worker/plane/api/api_call.h"
 #include "worker/plane/api/known_bodies.h"
 

@@ -14,7 +14,6 @@
 #include "common/codec/json_build.h"
 #include "common/codec/sampling.h"
 #include "worker/dialect/request_members.h"
-#include "worker/engine/pool/engine.h"
 #include "worker/engine/pool/engine_pool.h"
 #include "worker/plane/call/call_env.h"
 #include "worker/plane/call/call_rules.h"

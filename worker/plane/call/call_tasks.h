@@ -4,8 +4,6 @@
 #ifndef RG_CALL_CALL_TASKS_H
 #define RG_CALL_CALL_TASKS_H
 
-#include <stdbool.h>
-
 struct call_env;
 struct work_tools;
 

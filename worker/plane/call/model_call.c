@@ -9,7 +9,6 @@
 
 #include "worker/plane/call/model_call.h"
 
-#include "worker/engine/pool/engine.h"
 #include "worker/ledger/ledger.h"
 #include "worker/plane/call/call_env.h"
 #include "worker/plane/call/call_listeners.h"

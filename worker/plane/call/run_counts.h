@@ -7,7 +7,6 @@
 #define RG_CALL_RUN_COUNTS_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "worker/session/store/session.h"
 

@@ -15,9 +15,7 @@
 #include "worker/text/request/token_rows.h"
 #include "worker/text/tokens/span.h"
 
-struct engine_events;
 struct engine_result;
-struct engine_top;
 struct model_call;
 struct sampled_answer;
 struct session_answer;

@@ -11,7 +11,6 @@
 #include "worker/engine/pool/engine_result.h"
 #include "worker/plane/call/model_call_internal.h"
 #include "worker/plane/call/sample.h"
-#include "worker/session/store/session.h"
 #include "worker/text/request/odds.h"
 
 /* The most alternatives that clients and sessions may request. */

@@ -4,7 +4,6 @@
 
 #include "common/base/clock.h"
 #include "worker/engine/pool/engine.h"
-#include "worker/engine/pool/engine_pool.h"
 #include "worker/engine/pool/engine_request.h"
 #include "worker/plane/call/call_env.h"
 #include "worker/plane/call/call_images.h"

@@ -8,8 +8,6 @@
 #ifndef RG_CALL_STOP_TEXT_H
 #define RG_CALL_STOP_TEXT_H
 
-#include <stdbool.h>
-
 #include "common/base/arena.h"
 #include "common/base/buf.h"
 

@@ -23,7 +23,6 @@
 #include "common/os/task.h"
 
 struct answering;
-struct copying;
 
 enum copying_state { COPYING_READS, COPYING_WAITS, COPYING_WRITES };
 

@@ -2,7 +2,6 @@
 #include "common/codec/json.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
-#include "common/proc/ids.h"
 #include "common/proc/keys.h"
 #include "common/serve/exchange.h"
 #include "worker/plane/control/handlers.h"

@@ -15,7 +15,6 @@
 
 #include "common/base/mem.h"
 #include "common/codec/query.h"
-#include "common/os/loop.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
 #include "common/serve/exchange.h"

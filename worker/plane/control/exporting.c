@@ -3,7 +3,6 @@
  * writes its record first, and notes in the journal that its answer was delivered, so that the
  * session may be dropped. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"

@@ -9,14 +9,12 @@
 #ifndef RG_CONTROL_SESSION_WALK_H
 #define RG_CONTROL_SESSION_WALK_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/buf.h"
 #include "common/os/task.h"
 
 struct arena;
-struct err;
 struct json;
 struct service;
 struct session;

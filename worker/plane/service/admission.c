@@ -9,7 +9,6 @@
 #include "worker/ledger/ledger.h"
 #include "worker/plane/service/service.h"
 #include "worker/residency/residency.h"
-#include "worker/session/store/session.h"
 #include "worker/session/store/session_totals.h"
 #include "worker/sink/sink.h"
 

@@ -12,7 +12,6 @@
 #include "worker/text/request/chat.h"
 #include "worker/text/tokens/span.h"
 
-struct arena;
 struct call_bulk;
 struct bulk_span;
 struct chain;
@@ -21,7 +20,6 @@ struct err;
 struct new_env;
 struct new_messages;
 struct policy;
-struct prompt_env;
 struct ready_answers;
 struct recall;
 struct session;

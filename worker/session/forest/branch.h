@@ -11,7 +11,6 @@
 
 #include "worker/session/forest/checkpoint.h"
 
-struct checkpoint;
 struct session;
 
 struct branch {

@@ -12,8 +12,6 @@
  * the bytes that all gates compare together), because a cause only helps people and decides
  * nothing. */
 
-#include <string.h>
-
 #include "common/codec/json.h"
 #include "worker/session/call/plan.h"
 #include "worker/session/forest/checkpoint.h"

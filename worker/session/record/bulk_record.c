@@ -2,7 +2,6 @@
  * them). If a record has more than max_bytes of them, all are written there, except texts that were
  * not prepared; the record itself, the head, then contains only lengths. Which value is in which
  * piece is decided once, because it depends on the answers and not on the session. */
-#include <stdlib.h>
 
 #include "common/base/buf.h"
 #include "common/base/mem.h"

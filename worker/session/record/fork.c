@@ -6,7 +6,6 @@
  * path to the answer.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/err.h"
 #include "worker/session/forest/checkpoint.h"

@@ -13,7 +13,6 @@
 #include "common/codec/json.h"
 
 struct checkpoint;
-struct err;
 struct session;
 
 struct session_telling {

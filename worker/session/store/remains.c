@@ -2,10 +2,8 @@
  * forest's arena. */
 #include "worker/session/store/remains.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 
-#include "common/base/list.h"
 #include "common/base/mem.h"
 #include "worker/session/forest/forest.h"
 #include "worker/session/store/payload.h"

@@ -6,9 +6,6 @@
 #ifndef RG_SESSION_REMAINS_H
 #define RG_SESSION_REMAINS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "common/base/str.h"
 
 struct session_remains;

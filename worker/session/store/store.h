@@ -17,7 +17,6 @@
 #include "worker/session/store/reward.h"
 #include "worker/session/store/session.h"
 
-struct buf;
 struct call_bulk;
 struct checkpoint;
 struct json;

@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "common/base/buf.h"
 #include "common/os/file.h"

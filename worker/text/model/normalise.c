@@ -1,7 +1,6 @@
 /* Converts chats from the dialects' form to the form that a template expects. */
 #include "worker/text/model/model_internal.h"
 
-#include "common/base/check.h"
 #include "worker/text/model/pictures.h"
 #include "worker/text/model/tool_images.h"
 

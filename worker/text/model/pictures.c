@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/check.h"
 #include "common/base/vec.h"
 #include "worker/text/request/chat.h"
 #include "worker/text/request/images.h"

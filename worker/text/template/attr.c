@@ -6,8 +6,6 @@
  * remembers its name for the error. Methods that change a value and the double-underscore names are
  * undefined of the kind UNDEF_UNSAFE: the sandbox hides them. */
 
-#include <stdio.h>
-
 #include "worker/text/template/eval.h"
 #include "worker/text/template/iter.h"
 #include "worker/text/template/number.h"

@@ -9,7 +9,6 @@
 
 #include "worker/text/template/big.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 

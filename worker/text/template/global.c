@@ -1,7 +1,6 @@
 /* The functions and classes of every template's global scope. A name in the context hides the
  * function of that name (exec_enter looks there first). Parameter lists are those of callable.h;
  * a[] has the bound arguments. */
-#include <limits.h>
 #include <stdlib.h>
 #include <time.h>
 

@@ -6,7 +6,6 @@
 #ifndef RG_TEMPLATE_NODE_H
 #define RG_TEMPLATE_NODE_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "worker/text/template/value.h"

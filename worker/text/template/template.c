@@ -8,7 +8,6 @@
 
 #include "worker/text/template/template.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/mem.h"

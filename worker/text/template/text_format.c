@@ -11,7 +11,6 @@
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "common/codec/json_number.h"
 #include "common/codec/utf8.h"

@@ -3,7 +3,6 @@
 
 #include "worker/text/tokens/byte_level.h"
 
-#include "common/codec/utf8.h"
 #include "worker/text/tokens/unicode.h"
 
 void byte_level_write(struct str bytes, struct buf *out)

@@ -6,7 +6,6 @@
 #define RG_TOKENS_TOKENIZER_CONFIG_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/err.h"

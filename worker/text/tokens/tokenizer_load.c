@@ -4,7 +4,6 @@
  * template of special tokens, the bytes of each token, notes, and the fingerprint. The JSON tree is
  * freed at the end; everything kept is copied. */
 
-#include <errno.h>
 #include <stdlib.h>
 
 #include "common/base/attrs.h"

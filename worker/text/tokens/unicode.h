@@ -7,7 +7,6 @@
 #ifndef RG_TOKENS_UNICODE_H
 #define RG_TOKENS_UNICODE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

@@ -4,7 +4,6 @@
 
 #include "worker/text/tokens/word_cache.h"
 
-#include "common/base/check.h"
 #include "common/base/mem.h"
 
 _Static_assert(sizeof(struct word_line) == 64, "a cache line");
