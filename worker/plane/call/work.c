@@ -5,6 +5,7 @@
 #include "worker/plane/call/work.h"
 
 #include <malloc.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 #include "common/base/clock.h"
@@ -16,12 +17,67 @@
 #include "common/proc/board.h"
 #include "common/proc/metrics.h"
 #include "worker/plane/call/call_env.h"
-#include "worker/plane/call/call_tasks.h"
 #include "worker/plane/call/give_back.h"
 #include "worker/residency/residency.h"
 #include "worker/session/store/session_totals.h"
 #include "worker/text/model/model.h"
 #include "worker/text/tokens/tokenizer.h"
+
+/* --- tasks of a worker --- */
+
+enum { STALL_US = 20000 }; /* the longest time that any request may hold the loop */
+
+/* Logs what held the loop for too long. addr2line translates the logged `place`. */
+static void on_stall(void *ctx, struct str owner, uint64_t us, const void *place)
+{
+    extern const char __executable_start[];
+    struct metrics_page *page = ctx;
+
+    metrics_count(page, METRIC_task_stalls, 1);
+    log_warn(NULL, "a task kept the event loop too long", LOG_S("owner", owner), LOG_U("us", us),
+             LOG_U("place", place ? (uintptr_t)place - (uintptr_t)__executable_start : 0));
+}
+
+void call_tasks_begin(struct call_env *env, const struct call_env_parts *parts)
+{
+    env->tasks = tasks_new(parts->loop);
+    tasks_on_stall(env->tasks, STALL_US, on_stall, parts->page);
+}
+
+/* Counts a job that has ended, or whose thread hangs, in the metrics. */
+static void call_count_job(void *env, const struct helper_job *j, bool hung)
+{
+    struct metrics_page *page = ((struct call_env *)env)->page;
+
+    if (j->began_us == 0)
+        return;
+    metrics_observe_us(page, METRIC_helper_wait, j->began_us - j->pushed_us);
+    metrics_observe_us(page, METRIC_helper_work, j->ended_us - j->began_us);
+    if (hung)
+        metrics_count(page, METRIC_helper_stuck, 1);
+}
+
+/* Gives all tasks env's helper threads. `own` (copied) are the tools that the loop itself uses. */
+static void call_tasks_use_helpers(struct call_env *env, const struct work_tools *own)
+{
+    env->own_tools = mem_zalloc(sizeof(*env->own_tools));
+    *env->own_tools = *own;
+    tasks_use_helpers(env->tasks,
+                      &(struct task_helpers){env->helpers, env->own_tools, call_count_job, env});
+}
+
+void call_tasks_finish(struct call_env *env, bool helpers_ended)
+{
+    tasks_finish(env->tasks, helpers_ended);
+}
+
+void call_tasks_free(struct call_env *env)
+{
+    tasks_free(env->tasks);
+    free(env->own_tools);
+}
+
+/* --- work of a request --- */
 
 enum { NICE = 5 };
 

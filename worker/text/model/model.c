@@ -22,7 +22,6 @@
 
 #include "common/base/mem.h"
 #include "common/base/vec.h"
-#include "worker/text/model/builtin_model.h"
 #include "worker/text/model/folder.h"
 #include "worker/text/model/pictures.h"
 #include "worker/text/model/round_trip.h"
@@ -31,6 +30,44 @@
 #include "worker/text/model/tool_images.h"
 #include "worker/text/parsers/kinds.h"
 #include "worker/text/request/chat.h"
+
+/* --- the built-in model --- */
+
+/* ChatML turns and Hermes tool calls. The template is probed like any other, so tests of the gateway
+ * without a model folder use the same code as with one. */
+static const char builtin_source[] =
+    "{%- macro text(content) %}\n"
+    "    {%- if content is string %}{{- content }}\n"
+    "    {%- elif content %}{%- for part in content %}{{- part.text }}{%- endfor %}\n"
+    "    {%- endif %}\n"
+    "{%- endmacro %}\n"
+    "{%- if tools %}\n"
+    "    {{- '<|im_start|>system\\n# Tools\\n\\nCall a function by writing\\n<tool_call>\\n"
+    "{\"name\": <function-name>, \"arguments\": <args-json-object>}\\n</tool_call>\\n\\n<tools>' "
+    "}}\n"
+    "    {%- for tool in tools %}{{- '\\n' + tool | tojson }}{%- endfor %}\n"
+    "    {{- '\\n</tools><|im_end|>\\n' }}\n"
+    "{%- endif %}\n"
+    "{%- for message in messages %}\n"
+    "    {{- '<|im_start|>' + message.role + '\\n' + text(message.content) }}\n"
+    "    {%- for call in message.tool_calls or [] %}\n"
+    "        {{- '\\n<tool_call>\\n{\"name\": ' + call.function.name | tojson"
+    " + ', \"arguments\": ' }}\n"
+    "        {%- if call.function.arguments is string %}{{- call.function.arguments }}\n"
+    "        {%- else %}{{- call.function.arguments | tojson }}\n"
+    "        {%- endif %}\n"
+    "        {{- '}\\n</tool_call>' }}\n"
+    "    {%- endfor %}\n"
+    "    {{- '<|im_end|>\\n' }}\n"
+    "{%- endfor %}\n"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}\n";
+
+static struct str builtin_template(void)
+{
+    return str_of(builtin_source, sizeof(builtin_source) - 1);
+}
+
+/* --- models --- */
 
 static bool is_given(const char *s)
 {

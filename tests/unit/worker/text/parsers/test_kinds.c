@@ -38,7 +38,7 @@ TEST(kinds, names_of_engines_are_known)
     }
 }
 
-/* The end of a prompt is looked for tags in so many bytes (prompt_look.c). */
+/* The end of a prompt is looked for tags in so many bytes (step_render.c). */
 TEST(kinds, no_tag_of_a_thought_is_too_long)
 {
     for (int k = 0; k < REASONING_KIND_COUNT; k++) {
