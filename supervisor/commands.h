@@ -26,7 +26,7 @@ int nginx_command(int argc, char **argv);
 int key_command(int argc, char **argv);
 
 /* Runs `rollgate fleet check URL [--json]`, which reports whether a server can be the store of a
- * fleet, or `rollgate fleet status [options]`, which prints the nodes (fleet_status.h). */
+ * fleet, or `rollgate fleet status [options]`, which prints the nodes. */
 int fleet_command(int argc, char **argv);
 
 /* Runs `rollgate support DIR|FILE.tar [--log FILE] [settings]`: writes a bundle of facts for

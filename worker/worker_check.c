@@ -2,13 +2,14 @@
  * passthrough, names of parsers and families, and the model itself. Every mistake is one line, so
  * that an operator sees all of them at once. */
 
+#include "common/codec/input_value.h"
+#include "common/codec/json.h"
 #include "common/net/tls.h"
 #include "common/net/web_rules.h"
 #include "common/proc/config.h"
 #include "worker/engine/pool/doors.h"
 #include "worker/engine/pool/engine_pool.h"
 #include "worker/engine/pool/engine_set.h"
-#include "worker/evaluation.h"
 #include "worker/setup.h"
 #include "worker/sink/sink_target.h"
 #include "worker/text/model/model.h"
@@ -16,6 +17,25 @@
 #include "worker/text/parsers/kinds.h"
 #include "worker/trace/span_exporter.h"
 #include "worker/worker.h"
+
+static const struct input_rule sampling = {.name = "--evaluation-sampling",
+                                           .kind = INPUT_KIND_SAMPLING};
+
+/* Checks the setting. `text` is a JSON object of sampling parameters, or NULL. Returns -1 with
+ * ERR_INVALID or ERR_CONFIG that says what is wrong. */
+static int evaluation_check(const char *text, struct err *e)
+{
+    struct arena a = {0};
+    const struct json *v = NULL;
+    int rc = text ? json_parse_once(&a, str_cstr(text), &v, e) : 0;
+
+    if (rc == 0 && text && !json_is(v, JSON_OBJECT))
+        rc = err_set(e, ERR_CONFIG, "not a JSON object");
+    if (rc == 0)
+        rc = input_value_check(&a, &sampling, v, false, e);
+    arena_done(&a);
+    return rc;
+}
 
 static void note(struct buf *mistakes, const char *flag, const struct err *e)
 {

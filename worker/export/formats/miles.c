@@ -1,19 +1,82 @@
 /* miles' /samples layout: one safetensors file, with masks and logprobs over the response, and the
  * rest as UTF-8 JSON in the tensor "_samples_meta". */
+#include <stdio.h>
+
 #include "common/base/vec.h"
 #include "common/codec/json.h"
+#include "worker/export/build/drift.h"
 #include "worker/export/build/export.h"
 #include "worker/export/build/export_reward.h"
 #include "worker/export/build/media_table.h"
 #include "worker/export/build/select.h"
 #include "worker/export/build/trajectory.h"
-#include "worker/export/formats/miles_metadata.h"
 #include "worker/export/formats/sample_parts.h"
 #include "worker/export/formats/tensors.h"
 #include "worker/session/forest/checkpoint.h"
 #include "worker/session/record/score.h"
 #include "worker/session/store/session_view.h"
 #include "worker/text/request/odds.h"
+
+/* --- metadata for miles' dashboards and metrics --- */
+
+/* miles builds `lifecycle` from records of calls, and `tito_session_mismatch` from a comparison by
+ * segments. Here the times are those of the answers, and the mismatch is the drift of the export. */
+
+static void put_turn(const struct trajectory *t, uint32_t i, struct json_out *o)
+{
+    const struct checkpoint *c = t->turns[i].checkpoint;
+    uint64_t engine_ms = c->engine_us / 1000,
+             all_ms = (c->queue_us + c->engine_us + c->gateway_us) / 1000;
+
+    json_out_obj(o);
+    json_out_member_seconds(o, "t0", c->at_ms - engine_ms);
+    json_out_member_seconds(o, "t1", c->at_ms);
+    json_out_member_i64(o, "turn", i + (int64_t)1);
+    json_out_member_seconds(o, "req_ts", c->at_ms - all_ms);
+    if (i > 0)
+        json_out_member_seconds(o, "prev_t1", t->turns[i - 1].checkpoint->at_ms);
+    json_out_end_obj(o);
+}
+
+/* Appends `lifecycle`: start and end of each turn, in seconds. One turn is an object, several are a
+ * list. */
+static void miles_put_lifecycle(const struct trajectory *t, struct json_out *o)
+{
+    json_out_key(o, "lifecycle");
+    if (t->n_turns == 1) {
+        put_turn(t, 0, o);
+        return;
+    }
+    json_out_arr(o);
+    for (uint32_t i = 0; i < t->n_turns; i++)
+        put_turn(t, i, o);
+    json_out_end_arr(o);
+}
+
+/* Appends `tito_session_mismatch`: how the tokens differ from a new rendering. Appends nothing if
+ * that is unknown. */
+static void miles_put_mismatch(const struct drift *d, struct json_out *o)
+{
+    char detail[80];
+
+    if (!d->audited)
+        return;
+    json_out_member_arr(o, "tito_session_mismatch");
+    if (d->count > 0) {
+        (void)snprintf(detail, sizeof(detail), "%u differences, the first at token %u", d->count,
+                       d->position);
+        json_out_obj(o);
+        json_out_member_str(o, "type", str_cstr(drift_kind_name(d->first)));
+        json_out_member_i64(o, "segment_index", -1);
+        json_out_member_str(o, "expected_text", STR(""));
+        json_out_member_str(o, "actual_text", STR(""));
+        json_out_member_str(o, "detail", str_cstr(detail));
+        json_out_end_obj(o);
+    }
+    json_out_end_arr(o);
+}
+
+/* --- samples --- */
 
 static const char KEY_META[] = "meta", META_HEAD[] = "{\"samples\":[";
 
