@@ -155,7 +155,6 @@ struct run_token {
 
 struct run_mismatch_row {
     char version[RUN_NAME_MAX];
-    uint64_t newest_ms; /* 0: the row is free */
     struct run_mismatch positions[RUN_POSITIONS];
 };
 
@@ -185,10 +184,14 @@ bool run_board_wants_token(struct run_board *b, double difference, uint64_t now_
 
 void run_board_add_token(struct run_board *b, const struct run_token *t, uint64_t now_ms);
 
-/* Copies the rows of all versions. The last row is for versions without a row of their own. */
-void run_board_read_mismatch(struct run_board *b, struct run_mismatch_row ret[RUN_ROWS_MAX]);
+/* Sums the rows of all versions over [from, to) (minutes). The last row is for versions without a
+ * row of their own. */
+void run_board_read_mismatch(struct run_board *b, uint32_t from, uint32_t to,
+                             struct run_mismatch_row ret[RUN_ROWS_MAX]);
 
-/* Copies the worst tokens, worst first. Returns their number. */
-size_t run_board_read_worst(struct run_board *b, struct run_token ret[RUN_WORST]);
+/* Copies those of the worst tokens that were reported within [from, to) (minutes), worst first.
+ * Returns their number. */
+size_t run_board_read_worst(struct run_board *b, uint32_t from, uint32_t to,
+                            struct run_token ret[RUN_WORST]);
 
 #endif

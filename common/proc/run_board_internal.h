@@ -13,6 +13,13 @@ struct run_minute {
     struct run_ended slowest[RUN_SLOWEST]; /* longest first */
 };
 
+/* A row of a weight version: a ring of minutes. The last row counts the versions without a row. */
+struct run_version {
+    char name[RUN_NAME_MAX];
+    uint64_t newest_ms;            /* when a report was counted last; 0: the row is free */
+    uint32_t minutes[RUN_MINUTES]; /* minute of each slot (minutes since 1970); 0: empty */
+};
+
 struct run_board {
     pthread_mutex_t lock; /* guards all fields below except `since_ms` */
     uint64_t since_ms;
@@ -21,9 +28,11 @@ struct run_board {
     struct run_series total, evaluation;
     struct run_series rows[RUN_TASKS + RUN_MODELS + RUN_VERSIONS];
     struct run_minute minutes[RUN_MINUTES];
-    struct run_mismatch_row mismatch[RUN_ROWS_MAX];
+    struct run_version versions[RUN_ROWS_MAX];
     struct run_token worst[RUN_WORST]; /* worst first */
     size_t n_worst;
+    /* by row and slot of `versions`; memory is used for the slots that have a minute */
+    struct run_mismatch mismatch[RUN_ROWS_MAX][RUN_MINUTES][RUN_POSITIONS];
 };
 
 /* Locks the board. If the process that held the lock has died, the data is used as it was left. */

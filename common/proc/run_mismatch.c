@@ -13,7 +13,7 @@ const uint32_t run_positions[RUN_POSITIONS] = {0, 16, 64, 256, 1024, 4096, 16384
 
 /* Bucket i counts |difference| up to SMALLEST * 10^(i / PER_DECADE). The last one counts all larger
  * ones. */
-enum { PER_DECADE = 8 };
+enum { PER_DECADE = 8, MINUTE_MS = 60 * 1000 };
 
 static const double SMALLEST = 1e-5, UNIT = 1e9;
 
@@ -94,46 +94,68 @@ void run_mismatch_put(const struct run_mismatch *m, struct json_out *o)
     }
 }
 
-/* Returns the row for a version: its own, else a free one, else the one that was silent longest.
- * The content of a replaced row is added to the last row. */
-static struct run_mismatch_row *find_version(struct run_board *b, struct str version)
+/* Adds tallies to the slot of a minute. A slot of an earlier round is cleared before it gets the
+ * new number, because a process may die in between. */
+static void add_to_minute(struct run_board *b, unsigned row, uint32_t minute,
+                          const struct run_mismatch positions[RUN_POSITIONS])
 {
-    struct run_mismatch_row *oldest = b->mismatch, *last = &b->mismatch[RUN_ROWS_MAX - 1];
+    uint32_t *stamp = &b->versions[row].minutes[minute % RUN_MINUTES];
+    struct run_mismatch *to = b->mismatch[row][minute % RUN_MINUTES];
+
+    if (*stamp != minute) {
+        memset(to, 0, sizeof(b->mismatch[row][0]));
+        __atomic_store_n(stamp, minute, __ATOMIC_RELEASE);
+    }
+    for (int i = 0; i < RUN_POSITIONS; i++)
+        run_mismatch_merge(&to[i], &positions[i]);
+}
+
+/* Frees a row. Its minutes that still count are added to the last row. */
+static void replace_version(struct run_board *b, unsigned row, uint32_t now)
+{
+    struct run_version *v = &b->versions[row];
+
+    for (unsigned i = 0; i < RUN_MINUTES; i++)
+        if (v->minutes[i] > 0 && v->minutes[i] + RUN_MINUTES > now)
+            add_to_minute(b, RUN_ROWS_MAX - 1, v->minutes[i], b->mismatch[row][i]);
+    *v = (struct run_version){0};
+}
+
+/* Returns the row for a version: its own, else a free one, else the one that was silent longest. */
+static unsigned find_version(struct run_board *b, struct str version, uint32_t now)
+{
     char text[RUN_NAME_MAX];
+    unsigned oldest = 0;
 
     run_copy_text(text, sizeof(text), version);
-    for (struct run_mismatch_row *r = b->mismatch; r < last; r++) {
-        if (r->newest_ms > 0 && strcmp(r->version, text) == 0)
-            return r;
-        if (r->newest_ms < oldest->newest_ms)
-            oldest = r;
+    for (unsigned i = 0; i < RUN_ROWS_MAX - 1; i++) {
+        if (b->versions[i].newest_ms > 0 && strcmp(b->versions[i].name, text) == 0)
+            return i;
+        if (b->versions[i].newest_ms < b->versions[oldest].newest_ms)
+            oldest = i;
     }
-    if (oldest->newest_ms > 0) {
-        for (int i = 0; i < RUN_POSITIONS; i++)
-            run_mismatch_merge(&last->positions[i], &oldest->positions[i]);
-        last->newest_ms = MAX_OF(last->newest_ms, oldest->newest_ms);
-        *oldest = (struct run_mismatch_row){0};
-    }
-    memcpy(oldest->version, text, sizeof(text));
+    if (b->versions[oldest].newest_ms > 0)
+        replace_version(b, oldest, now);
+    memcpy(b->versions[oldest].name, text, sizeof(text));
     return oldest;
 }
 
 void run_board_add_mismatch(struct run_board *b, struct metrics_page *page, struct str version,
                             const struct run_mismatch positions[RUN_POSITIONS], uint64_t now_ms)
 {
+    uint32_t minute = (uint32_t)(now_ms / MINUTE_MS);
     struct run_mismatch all = {0};
-    struct run_mismatch_row *row;
+    unsigned row;
 
     if (!b)
         return;
     run_board_lock(b);
-    row = version.len > 0 ? find_version(b, version) : &b->mismatch[RUN_ROWS_MAX - 1];
-    row->newest_ms = now_ms;
-    for (int i = 0; i < RUN_POSITIONS; i++) {
-        run_mismatch_merge(&row->positions[i], &positions[i]);
-        run_mismatch_merge(&all, &positions[i]);
-    }
+    row = version.len > 0 ? find_version(b, version, minute) : RUN_ROWS_MAX - 1;
+    b->versions[row].newest_ms = now_ms;
+    add_to_minute(b, row, minute, positions);
     run_board_unlock(b);
+    for (int i = 0; i < RUN_POSITIONS; i++)
+        run_mismatch_merge(&all, &positions[i]);
     metrics_add_at(page, METRIC_reported_tokens, 0, all.tokens);
     metrics_add_at(page, METRIC_reported_difference, 0, llround((double)all.sum / 1e3));
     metrics_add_at(page, METRIC_reported_abs_difference, 0, llround((double)all.sum_abs / 1e3));
@@ -194,20 +216,39 @@ void run_board_add_token(struct run_board *b, const struct run_token *t, uint64_
     run_board_unlock(b);
 }
 
-void run_board_read_mismatch(struct run_board *b, struct run_mismatch_row ret[RUN_ROWS_MAX])
+static void sum_version(const struct run_board *b, unsigned row, uint32_t from, uint32_t to,
+                        struct run_mismatch_row *ret)
 {
+    const struct run_version *v = &b->versions[row];
+
+    memcpy(ret->version, v->name, sizeof(ret->version));
+    for (unsigned i = 0; i < RUN_MINUTES; i++)
+        for (int k = 0; k < RUN_POSITIONS && v->minutes[i] >= from && v->minutes[i] < to; k++)
+            run_mismatch_merge(&ret->positions[k], &b->mismatch[row][i][k]);
+}
+
+void run_board_read_mismatch(struct run_board *b, uint32_t from, uint32_t to,
+                             struct run_mismatch_row ret[RUN_ROWS_MAX])
+{
+    memset(ret, 0, RUN_ROWS_MAX * sizeof(*ret));
     run_board_lock(b);
-    memcpy(ret, b->mismatch, sizeof(b->mismatch));
+    for (unsigned row = 0; row < RUN_ROWS_MAX; row++)
+        sum_version(b, row, MAX_OF(from, 1U), to, &ret[row]);
     run_board_unlock(b);
 }
 
-size_t run_board_read_worst(struct run_board *b, struct run_token ret[RUN_WORST])
+size_t run_board_read_worst(struct run_board *b, uint32_t from, uint32_t to,
+                            struct run_token ret[RUN_WORST])
 {
-    size_t n;
+    size_t n = 0;
 
     run_board_lock(b);
-    n = b->n_worst;
-    memcpy(ret, b->worst, n * sizeof(*ret));
+    for (size_t i = 0; i < b->n_worst; i++) {
+        uint64_t minute = b->worst[i].at_ms / MINUTE_MS;
+
+        if (minute >= from && minute < to)
+            ret[n++] = b->worst[i];
+    }
     run_board_unlock(b);
     return n;
 }

@@ -269,6 +269,8 @@ def test_reported_logprobs_are_compared_token_by_token(sampled):
     assert tensor[2][second[0]:second[0] + 2] == [-0.25, -3.5] and math.isnan(tensor[2][second[0] + 2])
     m = stats(gateway)["mismatch"]
     assert m["total"]["tokens"] == 5 and m["total"]["max"] == 3.0
+    before = stats(gateway, "?from=60&to=120")["mismatch"]
+    assert (before["total"]["tokens"], before["total"]["p99"], before["versions"], before["worst"]) == (0, None, [], [])
     [row] = m["versions"]
     assert row["version"] == "7" and row["positions"][0]["tokens"] == 5 and row["positions"][1]["tokens"] == 0
     [worst] = m["worst"]

@@ -240,12 +240,15 @@ static void put_slowest(struct json_out *o, struct stats *v)
 
 /* --- trainer against sampler --- */
 
+/* Writes a version that has tokens. */
 static void put_version(struct json_out *o, const struct run_mismatch_row *r, bool other)
 {
     struct run_mismatch all = {0};
 
     for (int i = 0; i < RUN_POSITIONS; i++)
         run_mismatch_merge(&all, &r->positions[i]);
+    if (all.tokens == 0)
+        return;
     json_out_obj(o);
     json_out_member_str(o, "version", str_cstr(other ? "other" : r->version));
     json_out_member_bool(o, "other", other);
@@ -281,9 +284,9 @@ static void put_token(struct json_out *o, const struct run_token *t)
 static void put_mismatch(struct json_out *o, struct stats *v)
 {
     struct run_mismatch all = {0};
-    size_t n = run_board_read_worst(v->run, v->worst);
+    size_t n = run_board_read_worst(v->run, v->from, v->to, v->worst);
 
-    run_board_read_mismatch(v->run, v->mismatch);
+    run_board_read_mismatch(v->run, v->from, v->to, v->mismatch);
     for (int i = 0; i < RUN_ROWS_MAX; i++)
         for (int k = 0; k < RUN_POSITIONS; k++)
             run_mismatch_merge(&all, &v->mismatch[i].positions[k]);
@@ -297,8 +300,7 @@ static void put_mismatch(struct json_out *o, struct stats *v)
     json_out_end_obj(o);
     json_out_member_arr(o, "versions");
     for (int i = 0; i < RUN_ROWS_MAX; i++)
-        if (v->mismatch[i].newest_ms > 0)
-            put_version(o, &v->mismatch[i], i == RUN_ROWS_MAX - 1);
+        put_version(o, &v->mismatch[i], i == RUN_ROWS_MAX - 1);
     json_out_end_arr(o);
     json_out_member_arr(o, "worst");
     for (size_t i = 0; i < n; i++)

@@ -15,6 +15,7 @@
 enum { MINUTE = 60000 };
 
 static const uint64_t NOW = (uint64_t)1000000 * MINUTE;
+static const uint32_t FIRST = 1000000; /* minute of NOW */
 
 static void add(struct run_board *b, const char *task, int64_t reward, uint64_t now_ms)
 {
@@ -248,12 +249,13 @@ TEST(run_board, the_worst_tokens_stay_and_a_repeated_report_replaces_its_own)
     t.position = RUN_WORST;
     t.trained = -100;
     run_board_add_token(b, &t, NOW);
-    cr_assert_eq(run_board_read_worst(b, found), RUN_WORST);
+    cr_assert_eq(run_board_read_worst(b, FIRST, FIRST, found), 0, "of no minute");
+    cr_assert_eq(run_board_read_worst(b, FIRST, FIRST + 1, found), RUN_WORST);
     cr_assert_eq(found[0].trained, -100);
     cr_assert_eq(found[1].trained, -(RUN_WORST - 1));
     cr_assert_eq(found[RUN_WORST - 1].trained, -1);
     cr_assert(run_board_wants_token(b, 0.1, NOW + (uint64_t)RUN_MINUTES * MINUTE));
-    cr_assert_eq(run_board_read_worst(b, found), 0, "all are older than the ring");
+    cr_assert_eq(run_board_read_worst(b, 0, UINT32_MAX, found), 0, "all are older than the ring");
     run_board_free(b);
 }
 
@@ -269,10 +271,46 @@ TEST(run_board, rows_of_weight_versions_are_the_newest)
         (void)snprintf(name, sizeof(name), "%d", i);
         run_board_add_mismatch(b, NULL, str_cstr(name), tally, NOW + (uint64_t)i);
     }
-    run_board_read_mismatch(b, rows);
+    run_board_read_mismatch(b, FIRST, FIRST + 1, rows);
     cr_assert_str_eq(rows[0].version, "15", "version 0 was the oldest");
     cr_assert_eq(rows[0].positions[2].tokens, 1);
     cr_assert_eq(rows[RUN_ROWS_MAX - 1].positions[2].tokens, 1);
+    free(rows);
+    run_board_free(b);
+}
+
+TEST(run_board, differences_are_those_of_the_range)
+{
+    struct run_board *b = run_board_new(NOW);
+    struct run_mismatch small[RUN_POSITIONS] = {0}, large[RUN_POSITIONS] = {0};
+    struct run_mismatch_row *rows = calloc(RUN_ROWS_MAX, sizeof(*rows));
+    const uint64_t held = (uint64_t)RUN_MINUTES * MINUTE;
+
+    for (int i = 0; i < 1000; i++)
+        run_mismatch_add(&small[0], 0.001);
+    run_mismatch_add(&large[0], -4);
+    run_board_add_mismatch(b, NULL, STR("7"), small, NOW);
+    run_board_add_mismatch(b, NULL, STR("7"), large, NOW + 2 * MINUTE);
+    run_board_read_mismatch(b, FIRST, FIRST + 2, rows);
+    cr_assert_eq(rows[0].positions[0].tokens, 1000);
+    cr_assert_eq(run_mismatch_p99(&rows[0].positions[0]), 0.001);
+    run_board_read_mismatch(b, FIRST + 2, FIRST + 3, rows);
+    cr_assert_eq(rows[0].positions[0].tokens, 1);
+    cr_assert_eq(run_mismatch_p99(&rows[0].positions[0]), 4);
+    run_board_read_mismatch(b, 0, UINT32_MAX, rows);
+    cr_assert_eq(rows[0].positions[0].tokens, 1001);
+    run_board_add_mismatch(b, NULL, STR("7"), large, NOW + held);
+    run_board_read_mismatch(b, 0, UINT32_MAX, rows);
+    cr_assert_eq(rows[0].positions[0].tokens, 2, "the first minute was replaced");
+    for (int i = 0; i < RUN_ROWS_MAX; i++) {
+        char name[16];
+
+        (void)snprintf(name, sizeof(name), "new %d", i);
+        run_board_add_mismatch(b, NULL, str_cstr(name), small, NOW + held + 1);
+    }
+    run_board_read_mismatch(b, FIRST + 2, FIRST + 3, rows);
+    cr_assert_eq(rows[0].positions[0].tokens, 0);
+    cr_assert_eq(rows[RUN_ROWS_MAX - 1].positions[0].tokens, 1, "the row of 7 was needed");
     free(rows);
     run_board_free(b);
 }
