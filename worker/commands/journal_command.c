@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/arena.h"
 #include "common/base/clock.h"
 #include "common/base/map.h"
 #include "common/base/mem.h"
@@ -19,7 +20,6 @@
 #include "common/os/file_lock.h"
 #include "common/proc/command_line.h"
 #include "common/proc/config.h"
-#include "common/proc/ids.h"
 #include "worker/commands/id_form.h"
 #include "worker/commands/replayed.h"
 #include "worker/ledger/fragments.h"
@@ -31,29 +31,30 @@ struct journal_tally {
     uint64_t records, bytes, damaged, torn;
     uint32_t segment; /* the segment that is read, and its counts so far */
     uint64_t segment_records, segment_bytes;
-    struct map sessions; /* ids in the segment, as keys and values, owned */
+    struct map ids; /* of sessions or groups in the segment, as keys and values, owned */
+    bool has_groups;
     bool open;
 };
 
-static void free_sessions(struct journal_tally *v)
+static void free_ids(struct journal_tally *v)
 {
     struct map_slot *slot;
     size_t at = 0;
 
-    while ((slot = map_next(&v->sessions, &at)))
+    while ((slot = map_next(&v->ids, &at)))
         free(slot->value);
-    map_done(&v->sessions);
-    v->sessions = (struct map){0};
+    map_done(&v->ids);
+    v->ids = (struct map){0};
 }
 
 /* Prints the line of a segment that was read completely. */
 static void print_segment(struct journal_tally *v)
 {
     if (v->open && !v->print)
-        printf("%s/seg-%08u: %llu records, %zu sessions, %llu bytes\n", v->dir, v->segment,
-               (unsigned long long)v->segment_records, v->sessions.n,
-               (unsigned long long)v->segment_bytes);
-    free_sessions(v);
+        printf("%s/seg-%08u: %llu records, %zu %s, %llu bytes\n", v->dir, v->segment,
+               (unsigned long long)v->segment_records, v->ids.n,
+               v->has_groups ? "groups" : "sessions", (unsigned long long)v->segment_bytes);
+    free_ids(v);
 }
 
 static void on_segment(void *ctx, uint32_t segment, uint64_t bytes)
@@ -67,20 +68,37 @@ static void on_segment(void *ctx, uint32_t segment, uint64_t bytes)
     v->open = true;
 }
 
+/* Writes the kind of a record that is not a session's: that of a group has it as its member t. */
+static void put_group_kind(struct str payload, struct json_out *o)
+{
+    struct arena a = {0};
+    const struct json *v = NULL;
+    struct str kind = {0};
+
+    if (json_parse(&a, payload, &v, NULL) == 0)
+        kind = json_string(json_get(v, "t"));
+    json_out_member_str(o, "kind", kind.p ? kind : STR("?"));
+    arena_done(&a);
+}
+
 static void print_record(const struct scan_record *r, bool note)
 {
+    const char *kind = note ? "deliveries" : session_record_kind(r->payload);
     struct buf line = {0};
     struct json_out o = json_out_to(&line);
 
     json_out_obj(&o);
     json_out_member_i64(&o, "segment", r->segment);
     json_out_member_i64(&o, "offset", (int64_t)r->offset);
-    json_out_key(&o, "session_id");
+    json_out_key(&o, kind ? "session_id" : "group");
     if (note)
         json_out_null(&o);
     else
         json_out_str(&o, r->id);
-    json_out_member_cstr(&o, "kind", note ? "deliveries" : session_record_kind(r->payload));
+    if (kind)
+        json_out_member_cstr(&o, "kind", kind);
+    else
+        put_group_kind(r->payload, &o);
     json_out_member_i64(&o, "bytes", (int64_t)r->payload.len);
     json_out_end_obj(&o);
     buf_add_c(&line, '\n');
@@ -99,10 +117,11 @@ static void on_record(void *ctx, const struct scan_record *r)
     v->bytes += r->payload.len;
     if (v->print) {
         print_record(r, note);
-    } else if (!note && !map_get(&v->sessions, r->id)) {
+    } else if (!note && !map_get(&v->ids, r->id)) {
         char *id = mem_strndup(r->id.p, r->id.len);
 
-        (void)map_set(&v->sessions, str_cstr(id), id);
+        v->has_groups = v->has_groups || !session_record_kind(r->payload);
+        (void)map_set(&v->ids, str_cstr(id), id);
     }
 }
 
@@ -146,15 +165,15 @@ struct compacted {
     struct fragments *fragments;
 };
 
-/* Applies a record. A record of a newer version stops the command, since an unknown record must not
- * be dropped. */
+/* Applies a record. A record of a newer version, or of a group, stops the command, since it must
+ * not be dropped. */
 static int on_replayed(void *ctx, struct str session_id, struct str payload, struct err *e)
 {
     struct compacted *c = ctx;
 
     replayed_apply(&c->replayed, session_id, payload);
-    if (c->replayed.unsupported.kind != ERR_NONE) {
-        *e = c->replayed.unsupported;
+    if (c->replayed.refused.kind != ERR_NONE) {
+        *e = c->replayed.refused;
         return -1;
     }
     if (!str_eq_c(session_id, JOURNAL_NOTE))
@@ -275,11 +294,10 @@ static void on_kept_record(void *ctx, const struct scan_record *r)
     struct losses *v = ctx;
     uint64_t skipped = v->replayed.skipped;
     struct loss *loss;
-    uint32_t index;
 
-    if (ids_parse(r->id, &index) != 0) {
-        v->has_groups = v->has_groups || !str_eq_c(r->id, JOURNAL_NOTE);
-        return; /* a group's record, in the dispatcher's journal: it cannot be checked */
+    if (!str_eq_c(r->id, JOURNAL_NOTE) && !session_record_kind(r->payload)) {
+        v->has_groups = true; /* the dispatcher's journal; its records cannot be checked */
+        return;
     }
     replayed_apply(&v->replayed, r->id, r->payload);
     if (v->replayed.skipped == skipped)

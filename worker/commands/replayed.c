@@ -19,6 +19,22 @@ int replayed_init(const struct model_options *o, const struct session_defaults *
     return 0;
 }
 
+/* Refuses a record that cannot be applied and must not be dropped either: one of a different
+ * version, or one that is not a session's. */
+static void refuse_record(struct replayed *r, struct str id, struct str payload,
+                          const struct err *why)
+{
+    if (r->refused.kind != ERR_NONE)
+        return;
+    if (why->kind == ERR_UNSUPPORTED)
+        r->refused = *why;
+    else if (!session_record_kind(payload))
+        (void)err_set(&r->refused, ERR_UNSUPPORTED,
+                      "the record of \"%.*s\" is not a session's, so this is not the journal of a "
+                      "worker: name one of STATE_DIR/worker-N",
+                      (int)id.len, id.p);
+}
+
 /* Skips delivery notes, which belong to no session. Counts records that cannot be applied. */
 void replayed_apply(struct replayed *r, struct str id, struct str payload)
 {
@@ -28,8 +44,7 @@ void replayed_apply(struct replayed *r, struct str id, struct str payload)
         return;
     if (session_apply(r->store, payload, &e)) {
         r->skipped++;
-        if (e.kind == ERR_UNSUPPORTED)
-            r->unsupported = e;
+        refuse_record(r, id, payload, &e);
     } else {
         r->records++;
     }
@@ -59,10 +74,10 @@ int replayed_load(const char *dir, const struct model_options *o, const struct s
 
     if (replayed_init(o, d, ret, e))
         return -1;
-    if (scan_journal(dir, &events, ret, e) == 0 && ret->unsupported.kind == ERR_NONE)
+    if (scan_journal(dir, &events, ret, e) == 0 && ret->refused.kind == ERR_NONE)
         return 0;
-    if (ret->unsupported.kind != ERR_NONE)
-        *e = ret->unsupported;
+    if (ret->refused.kind != ERR_NONE)
+        *e = ret->refused;
     replayed_done(ret);
     return -1;
 }

@@ -362,6 +362,29 @@ def test_repair_judges_no_groups(start):
     assert gateway.get("/groups/g").json()["state"] == "waiting"
 
 
+def test_the_dispatchers_journal_is_not_compacted_and_not_exported(start, tmp_path):
+    """None of its records is a session's: compact took them for sessions that are gone, and dropped every group."""
+    gateway = start(engine="builtin:echo", workers=1)
+    ids = ["g", "w0-" + "0" * 32]  # an id may have the form of a session's
+    for group in ids:
+        assert gateway.post("/groups", {"id": group, "runner": "r"}).status == 201
+    assert gateway.stop() == 0
+    folder = str(tmp_path / "any-name")
+    shutil.copytree(f"{gateway.folder}/state/dispatcher", folder)
+    before = content(folder)
+    for command in (["journal", "compact"], ["export"]):
+        said = run(*command, folder)
+        assert said.returncode == 1 and not said.stdout, said
+        assert said.stderr.startswith(f"{folder}: ") and '"g" is not a session\'s' in said.stderr and "worker-N" in said.stderr, said
+    lines = [json.loads(l) for l in run("journal", "dump", folder).stdout.splitlines()]
+    assert [(l["group"], l["kind"]) for l in lines] == [(group, "group") for group in ids]
+    assert "2 records, 2 groups" in run("journal", "check", folder).stdout
+    assert content(folder) == before
+    os.unlink(f"{folder}/MANIFEST")
+    said = run("journal", "repair", folder)
+    assert said.returncode == 0 and "lost whole" not in said.stdout and "groups have records" in said.stdout, said
+
+
 def test_an_empty_segment_in_the_middle_is_reported(damaged):
     gateway, folder, talks = damaged
     with open(f"{folder}/seg-{segments(folder)[1]:08}", "w"):

@@ -398,7 +398,7 @@ const char *session_record_kind(struct str record)
     struct record_head h;
 
     if (!record_read_head(&r, &h) || h.type < RECORD_CREATE || h.type >= ARRAY_LEN(kinds))
-        return "?";
+        return NULL;
     return kinds[h.type];
 }
 

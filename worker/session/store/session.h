@@ -302,7 +302,7 @@ enum session_sink session_sink(const struct session *s, struct str *ret_options)
 /* Writes the record that the client has received the whole export that closed the session. */
 void session_exported_record(struct session *s, uint64_t now_ms, struct buf *record);
 
-/* Returns the kind of a record as a word: "create", "commit" ...; "?" if it is not a session's. */
+/* Returns the kind of a record as a word: "create", "commit" ...; NULL if it is not a session's. */
 const char *session_record_kind(struct str record);
 
 /* The request of a committed call: the call's number, and the hash and key by which a repeated
