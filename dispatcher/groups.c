@@ -23,6 +23,19 @@ enum { LIST_DEFAULT = 100, LIST_MAX = 1000, WAIT_MAX_S = 3600, WARNING_MAX = 102
 
 /* --- submit --- */
 
+/* Refuses "." and "..", which clients and proxies take out of a path. */
+static int check_names(const struct group_spec *g, const char *where, struct err *e)
+{
+    const struct str names[] = {g->id, g->queue};
+    static const char *const fields[] = {"id", "queue"};
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (str_eq_c(names[i], ".") || str_eq_c(names[i], ".."))
+            return err_field(e, fields[i], "%s%s must not be \"%.*s\", which no path can contain",
+                             where, fields[i], (int)names[i].len, names[i].p);
+    return 0;
+}
+
 /* Compares two groups by their texts with the defaults filled in, without regard to the order of
  * members. */
 static bool same_group(struct desk_request *r, const struct group *g, struct str text)
@@ -81,7 +94,8 @@ static int check_group(struct desk_request *r, const struct json *body, const st
         return 0; /* a repeated group is accepted even if it would be refused today */
     /* These checks are not in group_parse, because a journal may have groups from before they
      * existed. */
-    if (check_group_size(&spec, where, e) || check_fail_reward(body, defaults, where, e) ||
+    if (check_names(&spec, where, e) || check_group_size(&spec, where, e) ||
+        check_fail_reward(body, defaults, where, e) ||
         group_export_check(body, defaults, where, e) ||
         group_session_check(body, defaults, config, where, e) ||
         group_session_check_sum(&spec, body, defaults, config, where, e))

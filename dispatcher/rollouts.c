@@ -19,6 +19,7 @@
 #include "common/base/mem.h"
 #include "common/codec/fields.h"
 #include "common/codec/json.h"
+#include "common/codec/session_rules.h"
 
 enum { NAME_MAX_LEN = 128, SECONDS_MAX = 366 * 86400 };
 
@@ -49,14 +50,6 @@ static const struct json *find_member(const struct json *body, const struct json
     return v ? v : json_get(defaults, name);
 }
 
-static bool id_char(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '-';
-}
-
-/* Reads the id. Its characters are restricted, because trainers cut keys at '_', and ids are in
- * paths. */
 static int read_id(struct field_reader *f, struct str path_id, struct str *ret)
 {
     const struct json *v = json_get(f->body, "id");
@@ -64,11 +57,8 @@ static int read_id(struct field_reader *f, struct str path_id, struct str *ret)
 
     if (v && path_id.p && !str_eq(id, path_id))
         return fields_fault(f, "id", "differs from the one in the path");
-    if (!id.p || id.len == 0 || id.len > GROUP_ID_MAX)
-        return fields_fault(f, "id", "must be a string of 1 to %d characters", GROUP_ID_MAX);
-    for (size_t i = 0; i < id.len; i++)
-        if (!id_char(id.p[i]))
-            return fields_fault(f, "id", "may hold letters, digits, '.' and '-' only");
+    if (!id.p || !session_rules_is_group_id(id))
+        return fields_fault(f, "id", "must be 1 to %d letters, digits, '.' and '-'", GROUP_ID_MAX);
     *ret = id;
     return 0;
 }
@@ -179,11 +169,9 @@ static int read_group_names(struct field_reader *f, struct group_spec *g)
         g->queue = (struct str){0};
     else if (queue)
         g->queue = json_string(queue);
-    if (queue && queue->kind != JSON_NULL && (g->queue.len == 0 || g->queue.len > NAME_MAX_LEN))
-        return fields_fault(f, "queue", "must be null or a string of 1 to %d bytes", NAME_MAX_LEN);
-    for (size_t i = 0; i < g->queue.len; i++)
-        if (!id_char(g->queue.p[i]))
-            return fields_fault(f, "queue", "may hold letters, digits, '.' and '-' only");
+    if (queue && queue->kind != JSON_NULL && !session_rules_is_group_id(g->queue))
+        return fields_fault(f, "queue", "must be null or 1 to %d letters, digits, '.' and '-'",
+                            GROUP_ID_MAX);
     return 0;
 }
 

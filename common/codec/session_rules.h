@@ -6,12 +6,17 @@
 #ifndef RG_CODEC_SESSION_RULES_H
 #define RG_CODEC_SESSION_RULES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/arena.h"
 #include "common/base/err.h"
 
 struct json;
+
+/* Reports whether the text can be a group's id or a queue's name: 1 to GROUP_ID_MAX of the
+ * characters A-Z a-z 0-9 . - */
+bool session_rules_is_group_id(struct str text);
 
 /* Refuses on_truncated "branch" with a history policy that has no branches. `history` is the policy
  * in force. */

@@ -101,6 +101,7 @@ def test_put_is_idempotent_and_a_differing_body_is_a_conflict(start):
     ({"run_timeout_s": 0}, "run_timeout_s"), ({"deadline_s": -1}, "deadline_s"), ({"session": []}, "session"),
     ({"members": [{}, {}, {}]}, "members"), ({"members": [{"seed": 1}]}, "members"), ({"labels": {"a": [1]}}, "labels.a"), ({"labels": {"a": None}}, "labels.a"),
     ({"id": "a_b"}, "id"), ({"id": ""}, "id"), ({"id": "x" * 129}, "id"), ({"queue": "a b"}, "queue"),
+    ({"id": "."}, "id"), ({"id": ".."}, "id"), ({"queue": ".."}, "queue"), ({"queue": ""}, "queue"), ({"queue": 3}, "queue"),
     ({"reward_info": {}}, "body"), ({"runer": "r"}, "body"), ({"session": {"count": 2}}, "session.count"),
     ({"session": {"group": "x"}}, "session.group"), ({"session": {"hold": False}}, "session.hold"),
     ({"labels": {"attempt": "x"}}, "labels.attempt"), ({"session": {"labels": {"attempt": "x"}}}, "session.labels.attempt"),

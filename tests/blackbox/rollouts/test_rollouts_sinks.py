@@ -26,11 +26,11 @@ def test_a_settled_group_is_an_entry_that_names_its_keys(start, server):
     s = server()
     gw = start(workers=2, sink=f"redis://127.0.0.1:{s.port}")
     with Executor(gw, "x", {"r": 4}, {"r": solve(0.5)}):
-        assert gw.post("/groups", {"id": "g.1", "runner": "r", "n": 3, "queue": None, "metadata": {"uid": "u"}}).status == 201
-        group = gw.get("/groups/g.1/wait?timeout_s=30", timeout=40).json()
+        assert gw.post("/groups", {"id": ".1", "runner": "r", "n": 3, "queue": None, "metadata": {"uid": "u"}}).status == 201
+        group = gw.get("/groups/.1/wait?timeout_s=30", timeout=40).json()
     g.wait_until(lambda: len(s.entries()) == 3 and group_entries(s), 20, "the entries")
     entry = group_entries(s)[0]
-    assert len(group_entries(s)) == 1 and entry["group"] == "g.1" and entry["state"] == "finished"
+    assert len(group_entries(s)) == 1 and entry["group"] == ".1" and entry["state"] == "finished"
     assert entry["group_size"] == "3" and entry["succeeded"] == "3"
     keys = json.loads(entry["keys"])
     members = {e[b"key"].decode(): e for e in s.entries()}
@@ -39,7 +39,7 @@ def test_a_settled_group_is_an_entry_that_names_its_keys(start, server):
     assert result["members"] == group["members"] and result["metadata"] == {"uid": "u"}
     for member in group["members"]:
         e = members[f"{member['session_id']}/0"]
-        assert e[b"group"] == b"g.1" and int(e[b"rollout"]) == member["rollout"] and e[b"group_size"] == b"3"
+        assert e[b"group"] == b".1" and int(e[b"rollout"]) == member["rollout"] and e[b"group_size"] == b"3"
         assert len(e[b"attempt"]) == 32
 
 
@@ -148,7 +148,7 @@ def test_deliver_by_hand(start, tmp_path):
         assert gw.post(f"{path}/deliver").status == 200
     g.wait_until(lambda: sessions_in(tmp_path / "out") == {s["session_id"]}, 20, "it is delivered")
     assert gw.post(f"{path}/deliver", {"slect": 1}).status == 400
-    for body, field in (({}, "group"), ({"group": "a"}, "entry"), ({"group": "../x", "entry": {}}, "group"),
+    for body, field in (({}, "group"), ({"group": "a"}, "entry"), ({"group": "../x", "entry": {}}, "group"), ({"group": "a_b", "entry": {}}, "group"),
                         ({"group": "a", "entry": {}, "x": 1}, "x")):
         answer = gw.post("/admin/group_result", body)
         assert answer.status == 400 and answer.json()["error"]["param"] == field, answer.text

@@ -9,6 +9,7 @@
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/codec/query.h"
+#include "common/codec/session_rules.h"
 #include "common/os/loop.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
@@ -373,13 +374,10 @@ void admin_group_result(struct service_request *r)
     struct err e = {0};
     const struct json *body = control_body(r);
     struct str group = json_string(json_get(body, "group"));
+    bool named = session_rules_is_group_id(group);
 
-    if (!group.p || !json_is(json_get(body, "entry"), JSON_OBJECT)) {
-        (void)err_field(&e, group.p ? "entry" : "group", "group and entry are needed");
-        goto out;
-    }
-    if (group.p[0] == '.' || str_find(group, STR("/"), 0) != SIZE_MAX) {
-        (void)err_field(&e, "group", "group cannot be an id: it names a file");
+    if (!named || !json_is(json_get(body, "entry"), JSON_OBJECT)) {
+        (void)err_field(&e, named ? "entry" : "group", "a group's id and its entry are needed");
         goto out;
     }
     json_write(&text, json_get(body, "entry"));

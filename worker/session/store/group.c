@@ -5,20 +5,8 @@
 
 #include "common/base/limits.h"
 #include "common/codec/json.h"
+#include "common/codec/session_rules.h"
 #include "worker/session/store/store.h"
-
-/* Accepts 1 to GROUP_ID_MAX characters of A-Z a-z 0-9 . - */
-static bool is_id(struct str s)
-{
-    for (size_t i = 0; i < s.len; i++) {
-        char c = s.p[i];
-
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-              c == '.' || c == '-'))
-            return false;
-    }
-    return s.len > 0 && s.len <= GROUP_ID_MAX;
-}
 
 /* *ret is unchanged if the member is absent. */
 static int read_number(const struct json *v, const char *name, int64_t min, int64_t max,
@@ -40,7 +28,7 @@ int group_read(const struct json *v, struct session_options *o, struct err *e)
 
     if (!json_is_null(id)) {
         o->group = json_string(id);
-        if (!o->group.p || !is_id(o->group))
+        if (!o->group.p || !session_rules_is_group_id(o->group))
             return err_field(e, "group",
                              "group must be 1 to %d of the characters A-Z a-z 0-9 . - (a `_` "
                              "would split the keys of verl)",
