@@ -111,7 +111,8 @@ struct json tool_call_json(struct arena *a, struct str id, struct str name, stru
 struct spoken {
     struct grown text, thought;
     struct json calls;
-    bool any; /* a block or an item was added */
+    bool any;          /* a block or an item was added */
+    struct str answer; /* id of the stored answer that item_references name; absent: none */
 };
 
 static inline void spoken_init(struct spoken *s)

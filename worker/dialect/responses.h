@@ -1,7 +1,7 @@
 /*
  * OpenAI Responses: ids, and functions that the other dialects do not have.
  * Ids that the gateway makes: resp_R for the response, msg_R[_k], rs_R[_k], fc_R_i, ctc_R_i,
- * tsc_R_i for its items. R is the bare response id, which has no underscore, so an item's id leads
+ * tsc_R_i, cmp_R for its items. R is the bare response id, which has no underscore, so an item's id leads
  * to its answer.
  */
 #ifndef RG_DIALECT_RESPONSES_H
@@ -43,6 +43,8 @@ bool responses_compacts(const struct json *body);
 
 /* Returns the content of a compaction item with this summary, in the arena. */
 struct str compaction_seal(struct arena *a, struct str summary);
+/* Returns the summary of a compaction's answer. */
+struct str compaction_summary(const struct json *message);
 /* Returns the summary of a compaction item's content, in the arena. Absent: the gateway did not
  * make the item. */
 struct str compaction_open(struct arena *a, struct str sealed);

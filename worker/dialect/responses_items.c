@@ -121,6 +121,13 @@ static void write_search_item(struct responses_writer *rw, struct json_out *o, b
 
 static const char seal[] = "rollgate-compaction:";
 
+struct str compaction_summary(const struct json *message)
+{
+    struct str text = json_string(json_get(message, "content"));
+
+    return text_blank(text) ? STR("(No summary was written.)") : text;
+}
+
 struct str compaction_seal(struct arena *a, struct str summary)
 {
     size_t head = strlen(seal), n = base64_encoded_len(summary.len);

@@ -17,6 +17,7 @@
 #include "worker/dialect/request_members.h"
 #include "worker/dialect/responses.h"
 #include "worker/dialect/responses_client_tools.h"
+#include "worker/dialect/responses_references.h"
 #include "worker/dialect/responses_tools.h"
 #include "worker/text/request/chat.h"
 
@@ -44,6 +45,7 @@ struct responses_reader {
     uint32_t n_leading;          /* number of leading items that only add tools */
     bool compacts;               /* the input ends with a compaction_trigger */
     struct spoken spoken;
+    struct references references;
     uint32_t at; /* index of the current item in input, for errors */
     struct err *e;
 };
@@ -103,47 +105,44 @@ static const struct json *past_messages(struct responses_reader *r, struct str i
 
 /* --- items of the assistant --- */
 
-/* Returns the call of m with the number after the id's last underscore, or null. */
-static struct json first_call_of(const struct json *m, struct str id)
+/* Adds the summary of a compacted conversation as a user's message. */
+static void push_summary(struct responses_reader *r, struct str summary)
 {
-    const struct json *calls = json_get(m, "tool_calls");
-    size_t last = id.len;
-    uint64_t n = 0;
+    struct str text = arena_printf(r->a, "%s\n\n%.*s", compacted, (int)summary.len, summary.p);
 
-    while (last && id.p[last - 1] != '_')
-        last--;
-    if (str_to_u64(str_sub(id, last, id.len), UINT32_MAX, &n) != 0 || !json_at(calls, n))
-        return json_empty(JSON_NULL);
-    return *json_at(calls, n);
+    spoken_flush(r->a, &r->spoken, r->messages);
+    json_push(r->a, r->messages, json_message(r->a, "user", json_make_string(text)));
 }
 
-/* Reads an item_reference: copies that item of the stored answer. Copies a text only once. */
+/* Reads an item_reference: copies that item of the stored answer. Items of two answers make two
+ * messages. */
 static int read_reference(struct responses_reader *r, const struct json *item)
 {
     struct str id = json_string(json_get(item, "id"));
-    const struct json *m = NULL;
-    struct json call;
+    struct referenced_item found;
+    const char *wanted;
     char path[FIELD_PATH_MAX];
 
     if (!id.len)
         return fail_item(r, "id", "a string");
     if (responses_check_id(path_at(path, "input[%u].id", r->at), id, r->e))
         return -1;
-    if (r->past && r->past->message)
-        m = r->past->message(r->past->ctx, response_bare_id(id));
-    if (!m)
-        return fail_item(r, "id", "the id of an item of this session");
-    r->spoken.any = true;
-    if (str_starts(id, STR("rs_"))) {
-        grown_add(r->a, &r->spoken.thought, json_string(json_get(m, "reasoning_content")));
-    } else if (str_starts(id, STR("fc_")) || str_starts(id, STR("ctc_")) ||
-               str_starts(id, STR("tsc_"))) {
-        call = first_call_of(m, id);
-        if (call.kind == JSON_OBJECT)
-            json_push(r->a, &r->spoken.calls, call);
-    } else if (!r->spoken.text.len) {
-        grown_add(r->a, &r->spoken.text, json_string(json_get(m, "content")));
+    wanted = references_find(&r->references, r->past, id, &found);
+    if (wanted)
+        return fail_item(r, "id", wanted);
+    if (found.kind == REFERENCED_COMPACTION) {
+        push_summary(r, found.text);
+        return 0;
     }
+    if (r->spoken.answer.len && !str_eq(r->spoken.answer, found.response))
+        spoken_flush(r->a, &r->spoken, r->messages);
+    r->spoken.answer = found.response;
+    r->spoken.any = true;
+    if (found.kind == REFERENCED_CALL)
+        json_push(r->a, &r->spoken.calls, found.call);
+    else if (found.text.len)
+        grown_add(r->a, found.kind == REFERENCED_THOUGHT ? &r->spoken.thought : &r->spoken.text,
+                  found.text);
     return 0;
 }
 
@@ -370,9 +369,7 @@ static int read_compaction(struct responses_reader *r, const struct json *item)
 
     if (!text.p)
         return skip_item(r, item);
-    spoken_flush(r->a, &r->spoken, r->messages);
-    text = arena_printf(r->a, "%s\n\n%.*s", compacted, (int)text.len, text.p);
-    json_push(r->a, r->messages, json_message(r->a, "user", json_make_string(text)));
+    push_summary(r, text);
     return 0;
 }
 
@@ -391,7 +388,7 @@ static bool is_foreign(struct str type)
            str_starts(type, STR("mcp_")) || str_eq_c(type, "configuration_update");
 }
 
-/* Reads one item by its type. An item without a type is a message. */
+/* Reads one item by its type. An item without a type is a message or a reference. */
 static int read_input_item(struct responses_reader *r, const struct json *item)
 {
     const struct json *kind = json_get(item, "type");
@@ -401,6 +398,8 @@ static int read_input_item(struct responses_reader *r, const struct json *item)
         return fail_item(r, "type", "a member of an object");
     if (!json_is_null(kind) && !type.p)
         return fail_item(r, "type", "a string");
+    if (references_is_item(item))
+        return read_reference(r, item);
     if (!type.p || str_eq_c(type, "message"))
         return read_item_message(r, item);
     if (str_eq_c(type, "function_call"))
@@ -415,8 +414,6 @@ static int read_input_item(struct responses_reader *r, const struct json *item)
         return read_client_result(r, item);
     if (str_eq_c(type, "reasoning"))
         return read_reasoning(r, item);
-    if (str_eq_c(type, "item_reference"))
-        return read_reference(r, item);
     if (str_eq_c(type, "additional_tools"))
         return read_added_tools(r, item);
     if (str_eq_c(type, "agent_message"))
@@ -527,12 +524,15 @@ static int read_input_messages(struct arena *a, const struct json *body,
 {
     struct json messages = json_empty(JSON_ARRAY);
     struct responses_reader r = {.a = a, .past = past, .messages = &messages, .req = req, .e = e};
+    int rc;
 
     spoken_init(&r.spoken);
     r.n_leading = responses_leading_tools(body);
     response_tools_read(&r.tools, a, body);
-    if (read_previous(&r, body) || read_instructions(&r, body) ||
-        read_items(&r, json_get(body, "input")))
+    rc = read_previous(&r, body) || read_instructions(&r, body) ||
+         read_items(&r, json_get(body, "input"));
+    references_done(&r.references);
+    if (rc)
         return -1;
     if (!messages.n)
         return err_field(e, "input", "input must not be empty");

@@ -364,10 +364,8 @@ static void make_whole_items(struct responses_writer *rw, const struct json *m)
  * written even if the model's text is cut or empty. */
 static void write_compaction(struct responses_writer *rw, const struct json *m)
 {
-    struct str text = json_string(json_get(m, "content"));
-
     open_item(rw, ITEM_COMPACTION);
-    grown_add(rw->w.a, &rw->text, text_blank(text) ? STR("(No summary was written.)") : text);
+    grown_add(rw->w.a, &rw->text, compaction_summary(m));
     close_item(rw);
 }
 

@@ -1,7 +1,7 @@
 /*
  * tests/data/api/normal.jsonl: what clients send, what they echo of our answers included, and the
  * normalised messages, tools, kwargs and sampling it must become. The stored response "r1" is
- * system "sys", user "hi", then thought, text and a call.
+ * system "sys", user "hi", then thought, text and a call; "r2" has two calls.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,11 +34,20 @@ static const struct json *past_r1(void *ctx, struct arena *a, struct str id,
     return v;
 }
 
-static const struct json *message_r1(void *ctx, struct str id)
+static const struct json *stored_message(void *ctx, struct str id)
 {
     struct str instructions;
     const struct json *all = past_r1(NULL, ctx, id, &instructions);
 
+    if (str_eq_c(id, "r2"))
+        cr_assert_eq(json_parse(ctx,
+                                STR("[0,1,{\"content\":\"Second.\",\"reasoning_content\":\"q\","
+                                    "\"tool_calls\":[{\"id\":\"call_1\",\"type\":\"function\","
+                                    "\"function\":{\"name\":\"read\",\"arguments\":\"{\\\"path\\\" "
+                                    ":\\\"a\\\"}\"}},{\"id\":\"call_2\",\"type\":\"function\","
+                                    "\"function\":{\"name\":\"write\",\"arguments\":\"{}\"}}]}]"),
+                                &all, NULL),
+                     0);
     return json_at(all, 2);
 }
 
@@ -75,7 +84,7 @@ static void check_line(struct str line)
 {
     struct arena a = {0};
     const struct json *row;
-    const struct dialect_past past = {.response = past_r1, .message = message_r1, .ctx = &a};
+    const struct dialect_past past = {.response = past_r1, .message = stored_message, .ctx = &a};
     const struct dialect *d;
     struct chat_request req;
     struct err e = {0};
@@ -108,6 +117,40 @@ TEST(normal, what_clients_send)
     }
     fclose(f);
     cr_assert_gt(n, 20);
+}
+
+/* Refuses an id that the gateway did not give to an item, and one that is there already. */
+static void expect_bad_reference(const char *ids)
+{
+    struct arena a = {0};
+    const struct json *body = NULL;
+    const struct dialect_past past = {.response = past_r1, .message = stored_message, .ctx = &a};
+    struct chat_request req;
+    struct err e = {0};
+    struct str text = arena_printf(&a, "{\"input\":[%s]}", ids);
+
+    cr_assert_eq(json_parse(&a, text, &body, &e), 0, "%s: %s", ids, e.text);
+    cr_expect_eq(dialect_responses.parse(&a, body, NULL, &past, &req, &e), -1, "%s", ids);
+    cr_expect(str_ends(str_cstr(e.param), STR("].id")) && e.kind == ERR_INVALID, "%s: %s", ids,
+              e.text);
+    arena_done(&a);
+}
+
+TEST(normal, references_name_an_item)
+{
+    static const char *const bad[] = {
+        "fc_r1_1", "fc_r1",    "fc_r1_x",    "fc_r1_",  "fc_r1_00",   "ctc_r1_9",
+        "tsc_",    "fc_r1_-1", "r1",         "resp_r1", "msg_r1_0",   "msg_",
+        "rs_r1_x", "cmp_r1_1", "msg_r1_1_2", "msg_r3",  "chatcmpl-r1"};
+    char item[64];
+
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        (void)snprintf(item, sizeof(item), "{\"type\":\"item_reference\",\"id\":\"%s\"}", bad[i]);
+        expect_bad_reference(item);
+    }
+#define REFERENCE(id) "{\"type\":\"item_reference\",\"id\":\"" id "\"}"
+    expect_bad_reference(REFERENCE("fc_r1_0") "," REFERENCE("fc_r1_0"));
+    expect_bad_reference(REFERENCE("msg_r1") "," REFERENCE("msg_r2") "," REFERENCE("msg_r1"));
 }
 
 static struct str header_of(const void *ctx, const char *name)
