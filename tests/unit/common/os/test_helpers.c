@@ -552,7 +552,7 @@ TEST(helpers, what_needs_a_lock_that_is_taken_is_done_later)
     push(h, &first, "a");
     until_begun(&first);
     on_loop = true;
-    n_taken = 1; /* pushing */
+    n_taken = 1; /* for the push */
     push(h, &w[0], "a");
     cr_assert_eq(n_taken, 0);
     until_told(0);

@@ -1,4 +1,4 @@
-/* tests/data/api/bad_requests.jsonl: every one is refused, and the error names the field. */
+/* Each request of tests/data/api/bad_requests.jsonl is refused, and the error names the field. */
 #include <stdlib.h>
 
 #include "common/base/limits.h"
@@ -48,7 +48,7 @@ static void check_line(struct str line)
                  (int)line.len, line.p);
     cr_expect(str_eq(str_cstr(e.param), want), "%.*s\n%s: %s", (int)line.len, line.p, e.param,
               e.text);
-    /* The text names the field as well: many clients show only that. */
+    /* The text also has the field's name: many clients show only the text. */
     cr_expect_neq(str_find(str_cstr(e.text), str_sub(want, 0, str_find(want, STR("."), 0)), 0),
                   SIZE_MAX, "%s does not name %s", e.text, e.param);
     arena_done(&a);
@@ -71,7 +71,8 @@ TEST(bad_requests, each_names_its_field)
     arena_done(&a);
 }
 
-/* A call's id and its name, wherever a client may write them: at the limit, and one byte above. */
+/* Checks id and name of a call at each position where a client can write them: at the limit, and
+ * one byte above it. */
 static void check_call_text(const struct dialect *d, const char *format, const char *param)
 {
     for (int over = 0; over < 2; over++) {

@@ -1,4 +1,4 @@
-/* The chunk grammar of Chat Completions and Completions. */
+/* Checks the grammar of the chunks of Chat Completions and Completions. */
 #include "stream_kit.h"
 
 #include "common/codec/json.h"
@@ -22,7 +22,7 @@ static void snapshot_done(struct snapshot *s)
     buf_done(&s->args[1]);
 }
 
-/* As the official SDK accumulates: an id, type and name only in a call's first fragment. */
+/* Accumulates a call like the official SDK: id, type and name only in the first fragment. */
 static void take_call(struct snapshot *s, const struct json *call)
 {
     const struct json *f = json_get(call, "function");

@@ -1,4 +1,4 @@
-/* Every list that a client can send, in every dialect, costs its length. */
+/* The cost of every list that a client can send is linear, in every dialect. */
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 enum { SHORT = 700, KEEP = 256 << 20 };
 
-/* Memory that was touched stays: page faults are no cost of ours. */
+/* Keeps used memory in the process, because page faults are not part of the measured cost. */
 static void keep_memory(void)
 {
     mallopt(M_MMAP_THRESHOLD, KEEP);
@@ -22,14 +22,14 @@ static void keep_memory(void)
 
 TestSuite(growth, .init = keep_memory, .timeout = 60);
 
-/* A body with a part that may be repeated. */
+/* A body with a repeated part. */
 struct list {
     const char *name;
     const struct dialect *dialect;
-    struct str before, item, after; /* item: %u is its place, maybe several times */
+    struct str before, item, after; /* item: %u is its index, which may occur several times */
 };
 
-/* A line of lists.txt; the list borrows it. */
+/* Parses a line of lists.txt, which the list borrows. */
 static struct list list_of(struct str line)
 {
     static const struct dialect *const dialects[] = {&dialect_chat, &dialect_messages,
@@ -127,7 +127,7 @@ Test(growth, every_list_costs_its_length)
     (void)fclose(f);
 }
 
-/* All tools are there, and allowed. */
+/* Measures a request whose tools are all allowed. */
 static struct cost read_allowed(const void *ctx, uint32_t n)
 {
     const struct list allowed =
@@ -176,7 +176,8 @@ static struct cost regroup(const void *ctx, uint32_t n)
     return ret;
 }
 
-/* So many messages with a call and blanks beside it; how many are left of them. */
+/* Makes n messages with a call, and `blanks` blanks next to the call. Returns the number of
+ * remaining messages. */
 static uint32_t left_of(uint32_t n, size_t blanks)
 {
     struct arena a = {0};
@@ -197,14 +198,14 @@ static uint32_t left_of(uint32_t n, size_t blanks)
     return ret;
 }
 
-/* 512 KiB of them are looked at: what stands behind stays. */
+/* 512 KiB of blanks are checked; later ones stay. */
 Test(growth, blanks_beside_calls_have_an_end)
 {
     cr_expect_eq(left_of(9, 64 << 10), 1);
     cr_expect_eq(left_of(11, 64 << 10), 3);
 }
 
-/* All calls of one answer, sent back one by one. */
+/* The calls of one answer are sent back in separate messages. */
 Test(growth, regrouped_calls)
 {
     const struct list calls = list_of(

@@ -1,4 +1,4 @@
-/* Pictures taken out of a body before it is read, and put back. */
+/* Pictures are removed from a body before it is read, and inserted again. */
 #include "testing.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ struct gone {
     size_t n, bytes;
 };
 
-/* Bytes are the other way round until they are reached. */
+/* Inverts the bytes of a part that was not reached yet. */
 static void turn(struct str part)
 {
     char *p = (char *)(uintptr_t)part.p;
@@ -36,10 +36,10 @@ static void on_gone(void *ctx, struct str part)
 
     g->n++;
     g->bytes += part.len;
-    memset((void *)(uintptr_t)part.p, 0, part.len); /* it is not looked at again */
+    memset((void *)(uintptr_t)part.p, 0, part.len); /* this part must not be read again */
 }
 
-/* base64 of n bytes that begin with `first`. */
+/* Appends base64 of n bytes that begin with `first`. */
 static void put_picture(struct buf *b, char first, size_t n)
 {
     char *bytes = calloc(n, 1);
@@ -50,7 +50,7 @@ static void put_picture(struct buf *b, char first, size_t n)
     free(bytes);
 }
 
-/* text with a picture in the place of each '@', whose number is its first byte. */
+/* Appends text with a picture instead of each '@'; the picture's number is its first byte. */
 static void make_body(struct buf *b, const char *text, size_t n)
 {
     char next = 'a';
@@ -63,7 +63,8 @@ static void make_body(struct buf *b, const char *text, size_t n)
     }
 }
 
-/* How many are lifted out of `text`; what is put back is what came. */
+/* Lifts the pictures of `text` and inserts them again, which must give the same body. Returns their
+ * number. */
 static size_t lifted(const char *text, size_t n)
 {
     struct gone gone = {0};
@@ -100,13 +101,13 @@ TEST(image_lifts, what_is_lifted)
         {"{\"url\":\"data:image/png;base64,@\"}", 1},
         {"{\"url\":\"DATA:image/png;name=x;BASE64,@\",\"more\":[\"data:;base64,@\"]}", 2},
         {"{\"source\":{\"data\" : \n \"@\"}, \"t\":\"a\\\"b\\\\\",\"data\":\"@\"}", 2},
-        /* none of these are: no such member, escapes, no base64, a key, no end, data in a text */
+        /* not lifted: other members, escapes, no base64, a key, no end, data within a text */
         {"{\"date\":\"@\"}", 0},
         {"{\"url\":\"data:image/png;base64,\\n@\"}", 0},
         {"{\"url\":\"data:image/png;base64, @\"}", 0},
         {"{\"url\":\"data:image/png,@\"}", 0},
         {"{\"data:;base64,@x\":1}", 0},
-        {"{\"url\":\"data:image/png;base64,@", 1}, /* as if its end came: no JSON anyway */
+        {"{\"url\":\"data:image/png;base64,@", 1}, /* its end is missing: no JSON */
         {"\"data\":@", 0},
         {"", 0},
         {"\"", 0},
@@ -156,7 +157,7 @@ TEST(image_lifts, are_known_by_where_they_stand)
         cr_expect(str_eq_c(x->image.media, hash));
         cr_expect(str_eq(str_sub(x->stand_in, 1, SIZE_MAX), x->image.media));
         cr_expect_eq(x->stand_in.p[0], '#');
-        /* the same text elsewhere, or a part of it, is another */
+        /* an equal text at a different address, or a part of it, is not found */
         cr_expect_null(image_lifts_find(&l, arena_str(&a, x->stand_in)));
         cr_expect_null(image_lifts_find(&l, str_sub(x->stand_in, 0, 9)));
         cr_expect_not(image_lifts_used(&l));

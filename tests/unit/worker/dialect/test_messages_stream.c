@@ -1,4 +1,4 @@
-/* The event grammar of Messages. */
+/* Checks the grammar of the events of Messages. */
 #include "stream_kit.h"
 
 #include "common/codec/json.h"
@@ -12,7 +12,7 @@ struct seen {
     bool started, stopped, delta;
     int64_t open;    /* index of the open block, or -1 */
     int64_t next;    /* index the next block must have */
-    struct str type; /* of the open block */
+    struct str type; /* type of the open block */
     struct buf text, thought, signature, args[2];
     int n_tools;
 };

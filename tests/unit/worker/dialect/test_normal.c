@@ -1,7 +1,8 @@
 /*
- * tests/data/api/normal.jsonl: what clients send, what they echo of our answers included, and the
- * normalised messages, tools, kwargs and sampling it must become. The stored response "r1" is
- * system "sys", user "hi", then thought, text and a call; "r2" has two calls.
+ * Cases of tests/data/api/normal.jsonl: requests of clients, including echoes of our answers, and
+ * the expected normalised messages, tools, kwargs and sampling. The stored response "r1" has system
+ * "sys", user "hi", then a thought, a text and a call; "r2"
+ * has two calls.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* What a Responses request may bring that is recorded with its call and is in no prompt. */
+/* Limits of the members of a Responses request that are recorded with its call but are in no
+ * prompt. */
 #include "common/base/limits.h"
 #include "common/codec/json.h"
 #include "testing.h"
@@ -6,8 +7,7 @@
 #include "worker/dialect/writers.h"
 #include "worker/text/request/chat_request.h"
 
-/* Parses it, and holds it against the limit; what is wrong with it is about `param` ("": nothing).
- */
+/* Parses a body and checks it against the limit. The error must be about `param` ("": no error). */
 static void expect(const char *body, uint64_t most, const char *param)
 {
     struct arena a = {0};
@@ -63,7 +63,7 @@ TEST(responses_limits, tools_count_where_no_prompt_has_them)
     expect("{\"tools\":[" FUNCTION "}]," REST, 20, "");
     expect("{\"tools\":[" FUNCTION ",\"strict\":true}]," REST, 20, "");
     expect("{\"tools\":[" FUNCTION ",\"x\":[" MANY "]}]," REST, 20, "tools");
-    expect("{\"tools\":[" FUNCTION "}," FUNCTION "}]," REST, 20, "tools"); /* one of them is told */
+    expect("{\"tools\":[" FUNCTION "}," FUNCTION "}]," REST, 20, "tools"); /* one is reported */
     expect("{\"tools\":[{\"type\":\"web_search\"}]," REST, 20, "");
     expect("{\"tools\":[{\"type\":\"web_search\",\"x\":" LONG "}]," REST, 20, "tools");
     expect("{\"tools\":[{\"type\":\"namespace\",\"name\":\"n\",\"x\":[" MANY "]}]," REST, 20,

@@ -1,4 +1,4 @@
-/* The event grammar of Responses, checked as the official SDK's accumulator does. */
+/* Checks the grammar of the events of Responses like the official SDK's accumulator. */
 #include "stream_kit.h"
 
 #include "common/codec/json.h"
@@ -8,7 +8,7 @@
 
 struct seen {
     int64_t sequence;
-    const struct json *items[16]; /* as added; done ones replaced by their final form */
+    const struct json *items[16]; /* added items; finished ones in final form */
     bool item_done[16], part_open;
     size_t n;
     struct buf text; /* deltas of the open item */
@@ -115,7 +115,7 @@ TEST(responses_stream, random_pieces)
     }
 }
 
-/* The texts of a message's tokens, one behind the other. */
+/* Appends the texts of a message's tokens. */
 static void collect_tokens(struct buf *out, const struct json *message)
 {
     const struct json *told = json_get(json_at(json_get(message, "content"), 0), "logprobs");
@@ -131,8 +131,9 @@ static void tell_token(struct kit *k, const char *text)
     k->w->sink->logprobs(k->w, 0, &lp, 1);
 }
 
-/* Text, call, text are two messages: each token is told once, with the first message that ends
- * behind it, also in the response at the end. Who joins late hears all of them before the texts. */
+/* Text, call, text are two messages. Each token is reported once, with the first message that ends
+ * after it, and also in the response at the end. A listener that joins later gets all tokens before
+ * the texts. */
 TEST(responses_stream, tells_each_logprob_once)
 {
     for (int late = 0; late < 2; late++) {

@@ -54,7 +54,7 @@ static void rig_close(struct rig *r)
     model_free(r->model);
 }
 
-/* The answer's ids as text, specials written out, with how it ended in front. */
+/* Returns how the answer ended, followed by its ids as text with special tokens. */
 static void ask(const struct rig *r, const struct engine_request *q, struct buf *out)
 {
     static const char *const ends[] = {"stop", "stop_string", "length", "aborted"};
@@ -111,7 +111,7 @@ static size_t encoded(struct encoder *enc, struct str text, struct token_vec *ou
     return out->n;
 }
 
-/* The text as a user's turn behind another one, in ChatML. */
+/* Checks the echo of a text that is the second user message, in ChatML. */
 static void echo_is(const struct rig *r, struct encoder *enc, const char *sent, const char *want)
 {
     struct sampling s = {0};
@@ -254,7 +254,7 @@ TEST(builtin, engine_arguments_come_apart)
     arena_done(&a);
 }
 
-/* What an attempt has told. */
+/* What an attempt has reported. */
 struct heard {
     size_t n, most;
     bool done;
@@ -276,7 +276,7 @@ static void on_done(void *ctx, const struct engine_result *r)
     h->done = true;
 }
 
-/* An answer of 2001 tokens. Returns how many came at once, at most. */
+/* Makes an answer of 2001 tokens. Returns the most tokens that arrived at once. */
 static size_t comes_by(bool stream)
 {
     static const struct engine_attempt_events events = {.delta = on_delta, .done = on_done};
@@ -313,7 +313,7 @@ static size_t comes_by(bool stream)
     return h.most;
 }
 
-/* A stream has an event for each token: thousands of them in one step would hold the loop. */
+/* A stream has an event for each token. Thousands of them in one step would block the loop. */
 TEST(builtin, a_long_stream_comes_in_pieces)
 {
     cr_assert_leq(comes_by(true), 512);
@@ -322,7 +322,7 @@ TEST(builtin, a_long_stream_comes_in_pieces)
 
 /* --- long answers --- */
 
-/* The linker puts this between a thread and its work: it waits while `held` is set. */
+/* The replacement of builtin_answer_beside, which the linker inserts, waits while this is set. */
 static atomic_bool held;
 
 int __real_builtin_answer_beside(const struct builtin *b, const struct engine_request *r,
@@ -338,7 +338,7 @@ int __wrap_builtin_answer_beside(const struct builtin *b, const struct engine_re
     return __real_builtin_answer_beside(b, r, ret, e);
 }
 
-/* What was told at the end. */
+/* What was reported at the end. */
 struct ended {
     struct buf ids;
     size_t n;
@@ -390,8 +390,8 @@ static void encode_long_prompt(const struct rig *r, struct token_vec *prompt)
     buf_done(&text);
 }
 
-/* One long echo; with: its sampling as JSON texts, which are gone when the helper is at it. how: 0
- * on the loop, 1 a helper does it, 2 it has no time for it, 3 the call is cancelled. */
+/* Makes one long echo. The JSON texts of its sampling are freed before the helper runs. how: 0 on
+ * the loop, 1 on a helper, 2 on a helper whose time runs out, 3 the call is cancelled. */
 static void one_echo(const char *stop, const char *stop_ids, int64_t max_tokens, int how,
                      struct ended *ret)
 {
@@ -427,7 +427,7 @@ static void one_echo(const char *stop, const char *stop_ids, int64_t max_tokens,
                  e.text);
     attempt = engine_builtin.start(replica, &q, &events, ret);
     cr_assert_eq(tasks_count(tasks), how > 0);
-    if (how > 0) { /* nothing of the call's is looked at */
+    if (how > 0) { /* memory of the call is not read */
         memset(prompt.at, 0, prompt.n * sizeof(*prompt.at));
         arena_done(&a);
         s.stop = s.stop_token_ids = NULL;
@@ -478,7 +478,8 @@ TEST(builtin, a_helper_makes_the_answer_that_the_loop_would_make)
     }
 }
 
-/* Work that takes a helper several milliseconds says so, and leaves one to others. */
+/* Work that takes a helper several milliseconds is marked as long, and leaves one helper for
+ * others. */
 TEST(builtin, what_is_long_by_its_size)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* Arguments of --engine taken apart, and the file that keeps a set of them. */
+/* Parses arguments of --engine, and the file that stores a set of them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -106,7 +106,7 @@ TEST(engine_set, what_is_saved_is_loaded_under_the_same_settings)
               rmdir(dir) == 0);
 }
 
-/* A pool stays one when --engine changes, and is kept from its first start on. */
+/* A pool remains a pool when --engine changes. It is stored from its first start on. */
 TEST(engine_set, pools_outlive_other_settings)
 {
     static const char *const judged[] = {"builtin:echo", "judge=openai:http://h:1"};
@@ -198,7 +198,7 @@ TEST(engine_set, names_are_held_against_each_other)
     engine_set_done(&set);
 }
 
-/* The pool of each engine of the set, "-" for the policy's, by blanks. */
+/* Checks the pool of each engine of the set, separated by blanks; "-" is the policy's. */
 static void expect_pools(const struct engine_set *s, const char *want)
 {
     struct arena a = {0};
@@ -244,7 +244,7 @@ TEST(engine_set, names_are_pools_beside_engines_without)
     cr_expect(part.n == 2 && part.at[0].number == 0 && part.at[1].number == 2);
     engine_set_done(&part);
 
-    /* What was a pool stays one. */
+    /* A former pool remains a pool. */
     engine_set_add(&next, STR("judge=openai:http://h:2"), 1);
     cr_expect_eq(engine_set_follow(&next, &now, &e), 0, "%s", e.text);
     expect_pools(&next, "judge");

@@ -1,4 +1,4 @@
-/* Sets of engines as a file or a router tells them. */
+/* Sets of engines from a file or a router. */
 #include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "testing.h"

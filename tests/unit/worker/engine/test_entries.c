@@ -1,4 +1,4 @@
-/* Logprobs that came with fewer entries than tokens, and those made from logits alone. */
+/* Logprobs with fewer entries than tokens, and those computed from logits. */
 #include <math.h>
 
 #include "common/base/vec.h"
@@ -8,7 +8,7 @@
 #include "worker/engine/wire/processed.h"
 #include "worker/engine/wire/scoring.h"
 
-/* The places of entries with these ids (a text of letters) among tokens; "-" for nowhere. */
+/* Finds the positions of entries with these ids (a text of letters) among the tokens; "-": none. */
 static int places(const char *tokens, const char *ids, char *ret)
 {
     struct entries e = {0};

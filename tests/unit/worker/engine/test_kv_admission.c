@@ -1,5 +1,5 @@
-/* New sessions wait for room in a KV cache: two pools, as two workers have them, share a board and
- * one engine, a stand-in that answers when the tests say so. */
+/* New sessions wait for space in a KV cache. Two pools, like those of two workers, share a board
+ * and one stand-in engine, which answers when the test says so. */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@
 
 enum { POOLS = 2, RUNS_MAX = 32, LONG_MS = 3600000, WAIT_MS = 20000 };
 
-/* A call that the stand-in has. */
+/* A running call of the stand-in. */
 struct running {
     struct str session;
     const struct engine_attempt_events *events;
@@ -76,7 +76,7 @@ static const struct engine_adapter standing = {.kind = "stand-in",
                                                .close = stand_close,
                                                .look_at_kv = stand_kv};
 
-/* Takes requests as they came, and nothing else. */
+/* Accepts requests unchanged. */
 static const struct engine_adapter passing = {.kind = "passing stand-in",
                                               .start = stand_start,
                                               .cancel = stand_cancel,
@@ -147,7 +147,7 @@ static struct engine_call *ask(size_t pool, struct engine_request q, struct aske
     return engine_start(node.pools[pool], &q, &events, a);
 }
 
-/* Those before it had answers. */
+/* Begins a call of a session whose earlier calls were answered. */
 static struct engine_call *begin(size_t pool, const char *session, uint64_t call, struct asker *a)
 {
     return ask(
@@ -155,7 +155,8 @@ static struct engine_call *begin(size_t pool, const char *session, uint64_t call
         (struct engine_request){.session_id = str_cstr(session), .call = call, .ran = call > 0}, a);
 }
 
-/* Turns of the loop until n calls have been begun; then some more, in which no other may begin. */
+/* Runs the loop until n calls have begun. Then runs it further, and checks that no other call
+ * begins. */
 static void expect_runs(size_t n)
 {
     uint64_t end_ms = clock_ms() + WAIT_MS;
@@ -187,7 +188,7 @@ static void await(const int *counter)
     cr_assert_eq(*counter, 1);
 }
 
-/* From now on is later than what was. */
+/* Advances the time. */
 static void other_time(void)
 {
     uint64_t now = clock_us();
@@ -248,7 +249,7 @@ TEST(admission, one_that_waited_is_refused_with_its_place_and_keeps_it)
     cr_assert(again.done == 1 && c.failed == 1 && c.why.kind == ERR_DRAINING);
 }
 
-/* What held calls hear is told from the loop. */
+/* Runs the loop, which notifies held calls. */
 static void let_pass(void)
 {
     for (int i = 0; i < 5; i++)
@@ -284,7 +285,7 @@ TEST(admission, a_session_has_no_more_held_calls_than_may_wait)
     cr_expect(b[0].done == 1 && b[1].done == 1 && b[2].done == 1);
 }
 
-/* b has all places, and gives them up one by one to sessions that have none; those that had a share
+/* b has all slots, and gives them one by one to sessions without a slot. Sessions that had a share
  * keep it. */
 static void others_come(bool paused)
 {
@@ -353,13 +354,13 @@ TEST(admission, what_is_larger_than_every_cache_is_refused)
     await(&a.failed);
     cr_assert_eq(a.why.kind, ERR_CONTEXT_LENGTH);
     cr_assert_not_null(strstr(a.why.text, "has 10 tokens"), "%s", a.why.text);
-    begin(0, "b", 3, &ran); /* the engine's own word, as ever */
+    begin(0, "b", 3, &ran); /* the engine's own report */
     expect_runs(1);
     finish(0, 1);
     close_node();
 }
 
-/* Calls that come and go all the time must not keep the look at those that are held off. */
+/* Other calls must not delay the check of the held ones. */
 TEST(admission, other_calls_do_not_put_off_the_look_at_the_held)
 {
     struct asker a = {0}, b = {0}, c = {0};
@@ -415,7 +416,7 @@ TEST(admission, an_idle_session_gives_its_room_back_and_comes_back_at_once)
     begin(0, "a", 0, &a);
     expect_runs(1);
     begin(0, "b", 0, &b);
-    expect_runs(1); /* a runs, however long */
+    expect_runs(1); /* a runs for any time */
     finish(0, 1);
     expect_runs(2);
     begin(0, "a", 1, &back);
@@ -436,7 +437,7 @@ TEST(admission, where_an_engine_tells_nothing_nobody_waits)
     for (size_t i = 0; i < 4; i++, name[1]++)
         begin(i % POOLS, name, 0, &a[i]);
     expect_runs(4);
-    node.kv.capacity = 100; /* it was started anew, and tells */
+    node.kv.capacity = 100; /* the engine was restarted, and reports */
     kv_look(node.pools[0]->replicas->at[0]);
     kv_look(node.pools[1]->replicas->at[0]);
     cr_assert(!board_kv_untold(node.board));
@@ -445,7 +446,8 @@ TEST(admission, where_an_engine_tells_nothing_nobody_waits)
     close_node();
 }
 
-/* Its first calls failed, and its ticket is gone: the number of the call says nothing. */
+/* The session's first calls failed, and its ticket is gone. The number of the call does not matter.
+ */
 TEST(admission, a_session_without_an_answer_is_new_whatever_its_call)
 {
     struct asker a = {0}, b = {0};
@@ -487,7 +489,7 @@ TEST(admission, who_wants_a_whole_cache_has_it_alone_whatever_others_use)
     cr_assert(a.done == 1 && b.done == 1 && c.failed == 1);
 }
 
-/* The one engine that takes the oldest is down: that is no want of room. */
+/* The only engine for the oldest session is down, which is no lack of space. */
 TEST(admission, nobody_stands_behind_who_waits_for_an_engine_that_is_down)
 {
     static const struct json body = {0};
@@ -527,7 +529,7 @@ TEST(admission, room_that_no_call_came_to_use_is_given_back)
     struct engine_call *admitted;
 
     open_node(&(struct engine_options){.kv_session_tokens = 60, .kv_lease_idle_ms = 1}, 100);
-    admitted = begin(0, "a", 0, &a); /* the loop has not run: it is in the queue */
+    admitted = begin(0, "a", 0, &a); /* the loop has not run: the call is in the queue */
     cr_assert_eq(board_kv_leased(node.board, 0), 60);
     leases_sweep(&node.pools[0]->admission->leases, UINT64_MAX);
     cr_assert_eq(board_kv_leased(node.board, 0), 60, "a call waits with it");
@@ -568,7 +570,7 @@ static void begin_several(struct engine_request q, uint32_t n, struct asker *a)
         ask(0, q, a);
 }
 
-/* 10 tokens of prompt, and at most 10 of each answer. */
+/* 10 tokens of prompt, and at most 10 for each answer. */
 TEST(admission, a_lease_counts_all_answers_of_a_call)
 {
     struct asker a = {0}, b = {0};
@@ -643,7 +645,7 @@ TEST(admission, calls_that_run_at_once_take_all_of_their_slots)
     cr_assert(a.done == 2 && b.done == 3 && c.done == 2);
 }
 
-/* As those of an agent and of its sub-agents, which share a session. */
+/* Such as calls of an agent and its sub-agents, which share a session. */
 TEST(admission, calls_of_one_answer_that_run_at_once_take_a_slot_each)
 {
     struct asker a[5] = {0};

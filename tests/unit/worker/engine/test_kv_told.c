@@ -1,4 +1,4 @@
-/* What metrics in Prometheus' text tell of a KV cache. */
+/* Reads the state of a KV cache from metrics in Prometheus' format. */
 #include "common/base/buf.h"
 #include "testing.h"
 #include "worker/engine/pool/adapter.h"

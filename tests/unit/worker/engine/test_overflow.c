@@ -1,4 +1,4 @@
-/* The words by which servers refuse a prompt that is too long, and what figures they give. */
+/* Texts of servers that refuse a prompt that is too long, and their figures. */
 #include "testing.h"
 
 #include "common/base/arena.h"

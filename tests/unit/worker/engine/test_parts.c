@@ -1,4 +1,4 @@
-/* The pure parts below the pool: the fair queue, routed experts, .npy files, text upstreams. */
+/* The pure files below the pool: the fair queue, routed experts, .npy files, text upstreams. */
 #include <stdio.h>
 
 #include "common/codec/json_build.h"
@@ -22,7 +22,7 @@ TEST(fair_queue, sessions_take_turns)
     cr_assert_null(fair_first(&q));
     for (int i = 0; i < 6; i++)
         fair_push(&q, &items[i], str_cstr(sessions[i]));
-    fair_take(&q, &items[5]); /* out of its turn: the row stays */
+    fair_take(&q, &items[5]); /* not in its turn: the row stays */
     for (int i = 0; i < 5; i++) {
         struct fair_item *first = fair_first(&q);
 
@@ -30,7 +30,7 @@ TEST(fair_queue, sessions_take_turns)
         fair_take(&q, first);
     }
     cr_assert_eq(q.n, 0);
-    fair_take(&q, &items[0]); /* waits nowhere */
+    fair_take(&q, &items[0]); /* is not in the queue */
     fair_done(&q);
 }
 
@@ -73,7 +73,8 @@ static void expect_ids(const int32_t *ids, size_t n)
     buf_done(&want);
 }
 
-/* Around every number of digits and the table's end; each twice: made, and known. */
+/* Tests ids around each number of digits and at the end of the table, each twice: computed, and
+ * from the table. */
 TEST(wire_write, ids_are_plain_numbers)
 {
     int32_t ids[200] = {0, (1 << 18) - 1, 1 << 18, (1 << 18) + 1, INT32_MAX};
@@ -111,7 +112,7 @@ TEST(experts, whole_rest_or_neither)
     cr_assert_eq(e.kind, ERR_ENGINE_INVALID);
 }
 
-/* In pieces of any size, all with one result. */
+/* Reads in pieces of any size, which must all have one result. */
 static int npy(struct str file, struct buf *out)
 {
     int rc = 0;
@@ -166,7 +167,7 @@ TEST(npy, types_and_shapes)
     buf_done(&b);
 }
 
-/* Takes the chunk; -1 and *e: it is refused. */
+/* Adds a chunk. Returns -1 and *e if it is refused. */
 static int add_chunk(struct upstream_text *t, struct str chunk, struct err *e)
 {
     struct arena a = {0};
@@ -209,7 +210,7 @@ TEST(upstream_text, what_a_stream_tells_beside_its_deltas)
     buf_done(&out);
 }
 
-/* before, n times `each`, after. */
+/* Makes the text: before, n times `each`, after. */
 static struct str many(struct buf *b, const char *before, size_t n, const char *each,
                        const char *after)
 {

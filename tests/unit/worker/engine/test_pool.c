@@ -1,5 +1,5 @@
-/* struct engine_pool over a stand-in for an engine kind: the tests say when an attempt ends and
- * how, and look at what the pool asks next. Time passes only where a call rests or waits. */
+/* struct engine_pool with a stand-in engine kind. The tests decide when and how an attempt ends,
+ * and check the pool's next request. Time passes only while a call rests or waits. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@
 
 enum { ATTEMPTS_MAX = 16, PATIENCE_MS = 5000 };
 
-/* One try at a replica, in the order of their beginning. */
+/* One attempt at a replica, in order of their beginning. */
 struct attempt {
     const struct replica *at;
     const struct engine_request *req;
@@ -33,7 +33,7 @@ struct rig {
 
 static struct rig rig;
 
-/* What a call was told; `answer` holds the ids as text. */
+/* What a call has received; `answer` has the ids as text. */
 struct client {
     int deltas, done, failed;
     enum err_kind why;
@@ -95,7 +95,7 @@ static void rig_close(void)
     loop_free(rig.loop);
 }
 
-/* Turns of the loop until there have been n attempts. */
+/* Runs the loop until there have been n attempts. */
 static void expect_attempts(size_t n)
 {
     uint64_t end_ms = clock_ms() + PATIENCE_MS;
@@ -169,7 +169,7 @@ static struct engine_call *ask_of(const char *session, struct client *c)
     return ask(&r, c);
 }
 
-/* The attempt ends with that answer. */
+/* Ends an attempt with this answer. */
 static void answer(size_t attempt, enum engine_finish finish, const int32_t *ids, size_t n)
 {
     struct attempt *a = &rig.attempts[attempt];
@@ -541,7 +541,7 @@ TEST(engine_pool, a_pause_holds_new_calls_and_tells_when_the_last_has_ended)
     expect_attempts(1);
     engine_pool_pause(rig.pool, ENGINE_DRAIN, on_drained, &drained);
     ask_of("b", &c[1]);
-    until_ms = clock_ms() + 300; /* beyond its time in the queue, which does not run now */
+    until_ms = clock_ms() + 300; /* longer than its time in the queue, which is stopped now */
     while (clock_ms() < until_ms)
         (void)loop_poll(rig.loop, 20);
     cr_assert(rig.n == 1 && drained == 0 && c[1].failed == 0);

@@ -23,7 +23,7 @@ static int take(struct prompt_scores *p, const char *text, size_t piece, struct 
     return prompt_scores_end(p, e);
 }
 
-/* Wherever the bytes are cut. */
+/* Checks the result for all ways to cut the bytes. */
 static void expect(enum scorer_kind kind, const char *text, const int32_t *tops)
 {
     for (size_t piece = 1; piece <= strlen(text); piece++) {

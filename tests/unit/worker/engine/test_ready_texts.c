@@ -15,7 +15,7 @@ static const struct json *parsed(struct arena *a, struct str text)
     return v;
 }
 
-/* An object with so many members "0": 0.5, "1": 0.5, ... */
+/* Makes an object with n members "0": 0.5, "1": 0.5, ... */
 static const struct json *bias_of(struct arena *a, unsigned n)
 {
     struct buf text = {0};

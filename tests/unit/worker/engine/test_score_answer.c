@@ -1,4 +1,4 @@
-/* What engines answer to a question about one token's logprob, in pieces of any size. */
+/* Answers of engines to a query for one token's logprob, in pieces of any size. */
 #include <math.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ struct score_case {
     size_t tops;
 };
 
-/* Asked is for the logprob of 7, with 9 forced. */
+/* The query is for the logprob of 7, with 9 forced. */
 static const struct score_case score_cases[] = {
     {"{\"tokens\":[9],\"e\":[{\"id\":9,\"top\":[{\"id\":5,\"logprob\":-0.5},{\"logprob\":-1.5,"
      "\"x\":[{\"id\":8}],\"id\":7}],\"logprob\":-3}]} \n",

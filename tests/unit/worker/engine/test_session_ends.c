@@ -1,4 +1,4 @@
-/* How many ends of sessions an engine is told at a time, and how many wait. */
+/* The number of ends of sessions that are sent to an engine at once, and of those that wait. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* Answers of OpenAI-compatible servers in their many forms, read into one. */
+/* Answers of OpenAI-compatible servers in their many forms are read into one form. */
 #include "worker/engine/wire/upstream_message.h"
 
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 #include "common/codec/json_build.h"
 #include "testing.h"
 
-/* What came out: text as it is, a thought in <>, a call as " [N ID NAME ARGUMENTS" with its later
- * pieces behind "+". */
+/* Prints the messages: text unchanged, a thought in <>, a call as " [N ID NAME ARGUMENTS", with
+ * later pieces after "+". */
 static void print_messages(const struct json *list, struct buf *out)
 {
     for (size_t i = 0; json_at(list, i); i++) {
@@ -36,8 +36,8 @@ static void print_messages(const struct json *list, struct buf *out)
 
 static struct buf got;
 
-/* Reads choices[0] of each document, '|' between them, with ' for ", and prints what came of each;
- * or the error. The end is read as well. */
+/* Reads choices[0] of each document and then the end. Documents are separated by '|' and have '
+ * instead of ". Returns the printed messages, or the error. */
 static const char *read_all(const char *docs, bool stream)
 {
     struct upstream_message m = {0};
@@ -122,14 +122,14 @@ TEST(upstream_message, calls_go_out_one_after_the_other)
                                                                                               "end"
                                                                                               "'"),
          " [0 a f [||+1] [1 b g {|+}|end"},
-        /* Text and another call wait for a call without arguments: some may come.
+        /* Text and a second call wait for a call without arguments, because arguments may follow.
          */
         {CALLS("{'index':3,'id':'a'," F("f", "")) "|" DELTA(
              "'content':'T','reasoning':'R'") "|" CALLS("{'index':7,"
                                                         "'id':'b'"
                                                         "," F("g", "{}")),
          " [0 a f ||<R>T [1 b g {}"},
-        /* Brackets in strings are none. */
+        /* Brackets in strings do not count. */
         {CALLS("{'index':0,'id':'a'," F("f", "{\\'k\\':\\'\\\\\\'}\\'")) "|" CALLS(
              "{'index':1,'id':'b'," F("g", "{}")) "|" CALLS("{'index':0," ARGUMENTS("}")),
          " [0 a f {'k':'\\'}'||+} [1 b g {}"},
@@ -158,7 +158,7 @@ TEST(upstream_message, a_call_is_known_by_its_id_or_its_index_or_its_place)
         {CALLS("{" F("f", "{")) "|" CALLS("{" F("f", "}")), " [0  f {|+}"},
         {CALLS("{'id':'a'," F("f", "{}")) "|" CALLS("{'id':'b'," F("f", "{}")),
          " [0 a f {}| [1 b f {}"},
-        /* A name that is repeated, ids that change (vLLM 0.6), a name that comes late. */
+        /* A repeated name, ids that change (vLLM 0.6), and a name that arrives later. */
         {CALLS("{'index':0,'id':'a'," F("f", "{")) "|" CALLS("{'index':0,'id':''," F("f", "}")),
          " [0 a f {|+}"},
         {CALLS("{'index':1,'id':'a'," F("f", "{")) "|" CALLS("{'index':1,'id':'b'," ARGUMENTS("}")),
@@ -175,7 +175,7 @@ TEST(upstream_message, a_call_is_known_by_its_id_or_its_index_or_its_place)
          "choices[0].delta.tool_calls[0].index must be an integer of 0 or more"},
         {CALLS("7"), "choices[0].delta.tool_calls[0] must be an object"},
         {DELTA("'tool_calls':7"), "choices[0].delta.tool_calls must be a list"},
-        /* A call that is told again at the end. */
+        /* A call that is repeated at the end. */
         {CALLS("{'index':0,'id':'a'," F("f", "{}")) "|" CALLS("{'index':0,'id':'a'," F("f", "{}")),
          "choices[0].delta.tool_calls[0].function.arguments go on after their end"},
     };
@@ -263,7 +263,7 @@ TEST(upstream_message, content_in_parts_and_thoughts)
         {MESSAGE("'content':'A'") "|" MESSAGE("'content':'B'"), "A|B"},
         {MESSAGE("'content':'A'") "|" MESSAGE("'content':'AB'"),
          "choices[0].message.content is neither what came before it nor what follows that"},
-        /* Next to deltas a message repeats them (Perplexity). */
+        /* A message repeats its deltas (Perplexity). */
         {"{'delta':{'content':'A'},'message':{'content':'A'}}|{'delta':{'content':'B'},'message':{'"
          "content':'AB'}}|{'delta':{},'message':{'content':'AB'}}",
          "A|B|"},

@@ -1,4 +1,4 @@
-/* What was told of the weights: the file that keeps it, and what is wrong with a damaged one. */
+/* The file of weight versions, and errors of a damaged one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -23,7 +23,7 @@ static struct folder folder_make(void)
     return f;
 }
 
-/* Nothing but these two may have been left. */
+/* Removes the folder, which may have only these two files. */
 static void folder_remove(const struct folder *f)
 {
     (void)unlink(f->file);
