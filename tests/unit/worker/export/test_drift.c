@@ -29,7 +29,7 @@ static void audit(const char *messages, const char *true_text, struct drift *d)
     uint8_t *mask = arena_zalloc(&arena, n + 1);
     struct drift_audit a;
 
-    /* { and } stand for <|im_start|> and <|im_end|>, [ for the beginning of what was sampled. */
+    /* { and } mean <|im_start|> and <|im_end|>; [ is the start of the sampled tokens. */
     size_t k = 0;
     bool sampled = false;
 
@@ -57,7 +57,7 @@ TEST(drift, kinds_of_the_first_mismatch)
     audit(messages, "{user\nq}\n{assistant\n[ab}", &d);
     cr_expect(d.audited);
     cr_expect_eq(d.count, 0);
-    audit(messages, "{user\nq}\n{assistant\n[ab", &d); /* cut: the close is missing, no drift */
+    audit(messages, "{user\nq}\n{assistant\n[ab", &d); /* cut: a missing close is no drift */
     cr_expect_eq(d.count, 0);
     audit(messages, "{user\nq}\n{assistant\n[aX}", &d);
     cr_expect_eq(d.count, 1);

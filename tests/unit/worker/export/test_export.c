@@ -15,7 +15,8 @@
 static char some_model;
 static const struct model *const MODEL = (const struct model *)(const void *)&some_model;
 
-/* The viewer's format reads the texts of ids, which a stand-in does not have. */
+/* Returns the model for an export. The viewer's format reads texts of ids, which a stand-in model
+ * does not have. */
 static const struct model *model_for(const struct export_options *o)
 {
     return o->format == EXPORT_VIEW ? NULL : MODEL;
@@ -70,7 +71,7 @@ static const struct json *json(struct world *w, const char *text)
     return v;
 }
 
-/* experts: bytes per row; rows cover everything that is new. */
+/* Adds a turn. experts: bytes of a row; rows cover all new tokens. */
 static void turn(struct world *w, const char *messages, const char *answer, bool logprobs,
                  uint32_t experts)
 {
@@ -110,9 +111,9 @@ static void turn(struct world *w, const char *messages, const char *answer, bool
 /* A reader of exports. */
 struct reader {
     struct export_out out;
-    struct buf bytes, taken; /* `taken`: at pauses */
+    struct buf bytes, taken; /* taken: bytes that were taken at pauses */
     bool takes, fails;       /* takes the bytes at each pause; fails at pause `at` */
-    size_t pauses, at;       /* so far; number of the one at which fn is called */
+    size_t pauses, at;       /* number of pauses so far; the one at which fn is called */
     void (*fn)(struct world *w);
     struct world *w;
 };
@@ -157,7 +158,7 @@ static void export_all(struct world *w, const struct export_options *o, struct b
     *out = r.taken;
 }
 
-/* Returns the bytes that came before the error. */
+/* Checks that the export fails. Returns the number of bytes before the error. */
 static size_t expect_fails(struct world *w, const struct export_options *o, const char *what)
 {
     struct reader r = {.at = SIZE_MAX};
@@ -236,7 +237,7 @@ TEST(export, ends_at_the_pause_where_it_is_cancelled)
     world_done(&w);
 }
 
-/* What is nested as deep as a reward may be stands deeper in a turn than is read. */
+/* A value with the deepest nesting of a reward is nested too deep within a turn. */
 TEST(export, what_cannot_be_packed_is_an_error)
 {
     enum { DEPTH = 511 };
@@ -268,7 +269,7 @@ TEST(export, what_cannot_be_packed_is_an_error)
     world_done(&w);
 }
 
-/* Exports write such a list as it is. */
+/* Exports write such a list unchanged. */
 TEST(export, dropped_fields_that_are_no_json_are_not_recorded)
 {
     struct world w;
@@ -319,7 +320,7 @@ TEST(export, goes_on_while_the_session_is_deleted)
     world_done(&w);
 }
 
-/* Bytes of a safetensors file, as its header has them. */
+/* Returns the length of a safetensors file by its header. */
 static size_t told_bytes(struct world *w, const struct buf *file)
 {
     const struct json *header;
@@ -338,8 +339,8 @@ static size_t told_bytes(struct world *w, const struct buf *file)
     return sizeof(n) + n + end;
 }
 
-/* The session gets a reward, and the path to its newest answer a teacher's score with two
- * alternatives a token. */
+/* Sets a reward of the session, and a teacher's score with two alternatives for each token on the
+ * path to its newest answer. */
 static void tell_more(struct world *w)
 {
     struct checkpoint *head = w->s->forest.checkpoints.at[w->s->forest.checkpoints.n - 1];
@@ -357,7 +358,7 @@ static void tell_more(struct world *w)
     apply(w, &record);
 }
 
-/* Both come at pause k of an export, which is of one path. Returns false if it has fewer. */
+/* Adds both at pause k of an export of one path. Returns false if the export has fewer pauses. */
 static bool more_comes_at(enum export_format format, size_t k)
 {
     struct reader r = {.at = k, .fn = tell_more};
@@ -405,7 +406,7 @@ static void replace_answer(struct world *w)
     give(w, "r2", "{\"c\":3}");
 }
 
-/* An export has the branches that there were when it began, so the answer that was replaced. */
+/* An export has the branches of its beginning, including the answer that was replaced. */
 TEST(export, a_reward_stays_with_an_answer_that_another_replaces_meanwhile)
 {
     static const char want[] = "\"turn_rewards\":{\"r0\":{\"a\":1,\"b\":2,\"c\":3}}";
@@ -471,7 +472,7 @@ TEST(export, without_logprobs_no_format_invents_them)
         export_options_init(&o);
         o.format = (enum export_format)format;
         if (format == EXPORT_AREAL || format == EXPORT_PRIME_RL ||
-            format == EXPORT_NEMO_GYM) { /* they cannot do without */
+            format == EXPORT_NEMO_GYM) { /* these formats need logprobs */
             expect_fails_at_once(&w, &o, "needs the logprobs");
             continue;
         }
@@ -484,7 +485,8 @@ TEST(export, without_logprobs_no_format_invents_them)
     world_done(&w);
 }
 
-/* What broke is an error in every format, before any byte of it; whole again, it is exported. */
+/* Checks that a damaged session is an error in every format before the first byte, and that the
+ * repaired one is exported. */
 static void expect_refused(struct world *w, const char *what)
 {
     for (int format = 0; format < EXPORT_FORMAT_COUNT; format++) {
@@ -501,7 +503,7 @@ static void expect_refused(struct world *w, const char *what)
     }
 }
 
-/* Lengths alone would not tell. */
+/* The lengths are right, so only the ids differ. */
 TEST(export, other_ids_than_were_sent_are_an_error)
 {
     struct world w;

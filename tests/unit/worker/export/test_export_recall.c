@@ -1,5 +1,5 @@
-/* An export reads back what has left memory, and pauses between two parts, whatever leaves memory
- * meanwhile. */
+/* An export reads back evicted payloads, and pauses between parts, whatever is evicted meanwhile.
+ */
 #include "common/base/attrs.h"
 #include "common/base/cancel.h"
 #include "testing.h"
@@ -15,11 +15,11 @@ enum { PART = 128 << 10, IDS = 300000, BYTES = 8 * IDS };
 
 enum { STEP_MOST = RECALL_STEP + PART + (8 << 10) };
 
-/* A session whose journal counts what is read. */
+/* A session whose journal counts the bytes that are read. */
 struct lab {
     struct kit k;
-    size_t bytes, now; /* in all; since somebody has set it to 0 */
-    size_t broken;     /* this record cannot be had; 0: all can */
+    size_t bytes, now; /* in total; since the test has set it to 0 */
+    size_t broken;     /* record that cannot be read; 0: all can */
 };
 
 static int source(void *ctx, struct str id, const uint32_t *records, size_t n,
@@ -70,9 +70,9 @@ static void evict(struct lab *w)
 struct reader {
     struct export_out out;
     struct lab *w;
-    bool leaves;  /* what left memory before leaves it at each pause */
-    bool fails;   /* at the first pause at which something was read */
-    size_t steps; /* between pauses, in which something was read */
+    bool leaves;  /* evicts the same payloads at each pause */
+    bool fails;   /* fails at the first pause after a read */
+    size_t steps; /* number of steps between pauses with a read */
 };
 
 static void count_step(struct reader *r)

@@ -1,4 +1,4 @@
-/* The order of a log's records: fragments come before their commit, or never. */
+/* The order of a log's records: fragments precede their commit, or are missing. */
 #include "worker/ledger/copy_log.h"
 
 #include "../session/kit.h"
@@ -23,7 +23,7 @@ static const char *make_text(struct kit *k, char letter)
     return text;
 }
 
-/* A log of the kit's records but for some, numbered as a journal without those would. */
+/* Makes a log of the kit's records without some of them, numbered as in a journal without them. */
 static struct copy_log *make_log(const struct kit *k, size_t without_from, size_t without_to)
 {
     struct copy_log *l = copy_log_new(NULL, STR("w0-1"));
@@ -62,7 +62,7 @@ TEST(copy_log, fragments_wait_for_their_commit)
     cr_assert_gt(k.n_journal, to + 2);
     cr_assert(is_fragment(&k, k.n_journal - 2));
     l = make_log(&k, 0, 0);
-    /* after the lost fragments have left the journal the same records have the same numbers */
+    /* the records have the same numbers after the lost fragments have left the journal */
     compacted = make_log(&k, from, to);
     cr_assert_eq(l->numbers.n, k.n_journal - (to - from));
     cr_assert_eq(compacted->numbers.n, l->numbers.n);
@@ -72,7 +72,7 @@ TEST(copy_log, fragments_wait_for_their_commit)
         cr_assert_eq(a, b < from ? b : b + (uint32_t)(to - from));
         cr_assert(a < from || a >= to, "a lost fragment");
     }
-    /* fragments stand before a commit, and the last record is one */
+    /* fragments precede a commit, which is the last record */
     cr_assert_not(is_fragment(&k, vec_last(&l->numbers)));
     cr_assert_eq(vec_last(&l->numbers), k.n_journal - 1);
     cr_assert_eq(l->fragments.n, to - from);

@@ -5,7 +5,7 @@
 
 static const struct str NO_KEY = {0};
 
-/* The oldest missing call that a request without a key may mean, or -1. */
+/* Returns the oldest undelivered call that a request without a key may repeat, or -1. */
 static int64_t missing(const struct deliveries *d, struct str id, const uint64_t hash[2])
 {
     const struct delivery *v = deliveries_missing(d, id, hash, NO_KEY, NULL);
@@ -13,7 +13,7 @@ static int64_t missing(const struct deliveries *d, struct str id, const uint64_t
     return v ? (int64_t)delivery_call(v) : -1;
 }
 
-/* All that a request with this key may mean, as digits, in their order. */
+/* Returns all calls that a request with this key may repeat, as digits in order. */
 static const char *meant(const struct deliveries *d, struct str id, const uint64_t hash[2],
                          const char *key)
 {
@@ -71,7 +71,7 @@ TEST(delivery, notes_carry_over_a_restart)
     deliveries_write_note(&before, UINT32_MAX, &others);
     cr_assert_eq(note.len, 8);
     cr_assert_eq(others.len, 8);
-    deliveries_replay(&after, buf_str(&others)); /* nothing here */
+    deliveries_replay(&after, buf_str(&others)); /* empty */
     cr_assert_eq(after.n, 2);
     deliveries_replay(&after, buf_str(&note));
     cr_assert_eq(missing(&after, A, hash), 1);
@@ -107,8 +107,8 @@ TEST(delivery, a_request_means_those_of_its_key_then_those_without)
     deliveries_done(&d);
 }
 
-/* n calls with one body, each with a key of its own, of which none arrives; behind each a request
- * with the same body and another key. Then all arrive. */
+/* Measures n calls with one body, each with its own key, none of which is delivered. A request with
+ * the same body and a different key follows each. Then all are delivered. */
 static struct cost open_all(const void *ctx, uint32_t n)
 {
     const uint64_t hash[2] = {1, 2};
@@ -151,7 +151,7 @@ TEST(delivery, is_bounded)
     deliveries_done(&d);
 }
 
-/* Who fills the table forgets its own. */
+/* The session that fills the table loses its own entries. */
 TEST(delivery, a_full_table_takes_from_the_session_that_has_most)
 {
     static const struct str many = STR_LIT("w0-00000000000000000000000000000000");
@@ -174,7 +174,7 @@ TEST(delivery, a_full_table_takes_from_the_session_that_has_most)
     deliveries_done(&d);
 }
 
-/* Also when each has few. */
+/* Also if each session has few entries. */
 TEST(delivery, a_full_table_of_small_sessions_takes_from_those_with_more)
 {
     const uint64_t hash[2] = {1, 1};

@@ -1,5 +1,5 @@
-/* Fragments without a commit are dropped from the journal: live, after a replay, and when the
- * session is read back nothing is missing. */
+/* Fragments without a commit are dropped from the journal, live and after a replay. Nothing is
+ * missing when the session is read back. */
 #include "worker/ledger/fragments.h"
 
 #include <stdio.h>
@@ -23,10 +23,10 @@
 
 enum { LONG = 3000 };
 
-/* The kit makes records; this gateway's ledger journals and applies the same. */
+/* The kit makes records; this ledger journals and applies the same ones. */
 struct fixture {
     struct kit kit;
-    size_t written; /* of the kit's records */
+    size_t written; /* number of the kit's records that were written */
     struct loop *loop;
     struct places places;
     struct residency residency;
@@ -46,7 +46,7 @@ static int on_replayed(void *ctx, struct str id, struct str payload, struct err 
     return 0;
 }
 
-/* As a worker does: what is loose behind the replay is given up. */
+/* Opens the journal like a worker: fragments without a commit are dropped after the replay. */
 static void open_journal(struct fixture *f)
 {
     struct journal_options o = {
@@ -78,7 +78,7 @@ static void close_journal(struct fixture *f)
     session_store_free(f->residency.store);
 }
 
-/* What the kit has recorded since. */
+/* Writes the kit's new records. */
 static void write_all(struct fixture *f)
 {
     for (; f->written < f->kit.n_journal; f->written++) {
@@ -134,7 +134,7 @@ static uint64_t bytes(const struct fixture *f)
     return journal_session_bytes(f->journal, ID);
 }
 
-/* Of the session what the journal has is what the kit's session is, and no more than `most`. */
+/* Checks that the session in the journal equals the kit's, and has at most `most` bytes. */
 static void assert_whole(struct fixture *f, uint64_t most)
 {
     struct buf want = {0}, got = {0};
@@ -192,7 +192,8 @@ TEST(fragments, go_when_their_call_fails)
     close_all(&f);
 }
 
-/* Killed among the fragments, or before compaction, and the same number is given once more. */
+/* The worker is killed between fragments or before a compaction, and the number of the call is used
+ * again. */
 TEST(fragments, go_behind_a_replay)
 {
     struct fixture f;

@@ -1,4 +1,4 @@
-/* The one way to change a session: record, append, apply, then the answer. */
+/* The only way to change a session: record, append, apply, then answer. */
 #include "common/os/loop.h"
 #include "worker/ledger/fragments.h"
 #include "worker/ledger/ledger.h"
@@ -28,8 +28,8 @@ struct fixture {
     struct ledger ledger;
     struct journal *journal;
     char folder[64], journal_dir[128];
-    int told;         /* `done` calls */
-    bool there_first; /* the session was there each time */
+    int told;         /* number of `done` calls */
+    bool there_first; /* the session existed at each call */
 };
 
 static int on_replayed(void *ctx, struct str id, struct str payload, struct err *e)
@@ -72,7 +72,7 @@ static void close_journal(struct fixture *f)
 {
     fragments_free(f->ledger.fragments);
     residency_done(&f->residency);
-    places_done(&f->places); /* it closes the journal */
+    places_done(&f->places); /* closes the journal */
     session_store_free(f->residency.store);
 }
 
@@ -164,7 +164,7 @@ TEST(ledger, who_left_is_not_told)
     open_all(&f, JOURNAL_POWER);
     create(&f, "w0-1");
     ledger_forget(&f.ledger, &f);
-    create(&f, "w0-2"); /* its end comes behind the other one's */
+    create(&f, "w0-2"); /* its end follows that of the other one */
     while (f.told == 0)
         (void)loop_poll(f.loop, 10);
     cr_assert_eq(f.told, 1);

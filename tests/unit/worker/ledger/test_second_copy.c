@@ -1,5 +1,5 @@
 /* A second copy in a store in memory, whose answers can be held, lost or refused. The journal is a
- * real one, records are plain texts. */
+ * real one. Records are plain texts. */
 #include "worker/ledger/second_copy.h"
 
 #include <stdio.h>
@@ -32,7 +32,7 @@ struct fixture {
     struct journal *journal;
     char dir[64];
     unsigned outage_ms;
-    int stored, failed; /* ends of waits */
+    int stored, failed; /* number of waits that ended */
     int reconnected;
     enum err_kind why;
 };
@@ -208,7 +208,7 @@ static void add_stored(struct fixture *f, const char *id, const char *record)
     cr_assert_eq(f->stored, 1, "%d", (int)f->why);
 }
 
-/* The log in the store: "0 r0 r1". */
+/* Checks the log in the store: "0 r0 r1". */
 static void assert_log(struct fixture *f, const char *id, const char *want)
 {
     const struct memory_log *log = find_log(&f->store, str_cstr(id));
@@ -318,7 +318,7 @@ TEST(second_copy, a_fenced_place_waits_for_the_keeper)
 
     wait_until(f, is_served, "served");
     add_stored(f, "s", "r0");
-    f->store.epoch = 6; /* it forgot the claim, and the keeper claims again */
+    f->store.epoch = 6; /* it lost the claim, and the keeper claims again */
     cut_log(find_log(&f->store, STR("s")), 0);
     add(f, "s", "r1");
     wait_until(f, is_reported_fenced, "fenced");
@@ -328,7 +328,7 @@ TEST(second_copy, a_fenced_place_waits_for_the_keeper)
     wait_until(f, has_ended, "stored");
     cr_assert_eq(f->stored, 1);
     assert_log(f, "s", "0 r0 r1");
-    f->store.epoch = 7; /* another node */
+    f->store.epoch = 7; /* a different node */
     add(f, "s", "r2");
     poll_for(f, 30);
     own(f, 0);
@@ -377,7 +377,7 @@ TEST(second_copy, after_lost_calls_lengths_are_compared)
         cr_assert_eq(f->stored, 1);
     }
     assert_log(f, "s", "0 r0 r1 r2");
-    cut_log(find_log(&f->store, STR("s")), 1); /* a failover: noticed without a new record */
+    cut_log(find_log(&f->store, STR("s")), 1); /* a failover, noticed without a record */
     f->store.loses = true;
     append_to_journal(f, STR("t"), STR("q0"));
     poll_for(f, 20);
@@ -398,7 +398,7 @@ TEST(second_copy, a_record_is_stored_when_an_append_under_the_epoch_says_so)
     f->store.loses = true;
     add(f, "s", "r1");
     poll_for(f, 20);
-    f->store.epoch = 6; /* another node */
+    f->store.epoch = 6; /* a different node */
     f->store.loses = false;
     wait_until(f, is_reported_fenced, "fenced");
     assert_log(f, "s", "0 r0 r1");
@@ -453,7 +453,7 @@ TEST(second_copy, after_a_restart_both_sides_get_what_they_lack)
     assert_log(f, "s", "0 r0 r1 r2");
     assert_log(f, "t", "0 q0 q1");
     end_worker(f);
-    /* a power cut took the end of the journal */
+    /* a power cut lost the end of the journal */
     for (; more.n < 8; more.n++)
         cr_assert_eq(append_one(find_log(&f->store, STR("s")), &more), STORE_DONE);
     cr_assert_eq(append_one(find_log(&f->store, STR("u")), &fresh), STORE_DONE);
@@ -478,7 +478,7 @@ TEST(second_copy, fragments_whose_commit_is_lost_leave_the_store)
     add_stored(f, "s", "r0");
     end_worker(f);
     record_begin(&fragment, RECORD_BULK, STR("s"), 1);
-    record_put_u(&fragment, 3); /* its call */
+    record_put_u(&fragment, 3); /* number of its call */
     record_put_u(&fragment, 0);
     record_put_u(&fragment, 0);
     buf_puts(&fragment, "bytes");
@@ -503,7 +503,7 @@ TEST(second_copy, a_journal_that_differs_is_not_continued)
     add_stored(f, "s", "r0");
     add_stored(f, "t", "q0");
     end_worker(f);
-    for (size_t i = 0; i < 2; i++) { /* another owner has gone on from an earlier record */
+    for (size_t i = 0; i < 2; i++) { /* a different owner has continued from an earlier record */
         struct memory_log *log = find_log(&f->store, i ? STR("t") : STR("s"));
         struct store_record x = {.session = STR("s"), .bytes = STR("x")};
 
@@ -535,7 +535,7 @@ TEST(second_copy, an_ended_session_keeps_its_last_record_until_it_is_dropped)
     wait_until(f, has_ended, "stored");
     poll_for(f, 100);
     assert_log(f, "s", "2 end");
-    /* an emptied store gets the last record alone */
+    /* an emptied store gets only the last record */
     f->store.epoch = 6;
     cut_log(find_log(&f->store, STR("s")), 0);
     own(f, 6);

@@ -34,7 +34,7 @@ static void end(struct fixture *f)
     cr_assert_eq(system(command), 0);
 }
 
-/* How many names the node's copy has; 0: there is none. */
+/* Returns the number of links of the node's copy; 0: no copy. */
 static unsigned links(const struct fixture *f, const char *media)
 {
     char path[256];
@@ -179,7 +179,7 @@ TEST(media_store, a_session_has_images_from_so_many_urls)
     cr_assert_eq(media_store_pin_room(f.store, PIN.session_id, &e), -1);
     cr_assert_eq(e.kind, ERR_BODY_TOO_LARGE);
     cr_assert(strstr(e.text, "4096 URLs"));
-    /* who had room when it asked, and was not the only one */
+    /* there was space when it asked, but another writer used it */
     cr_assert_eq(media_store_pin(f.store, &PIN, STR("{1}"), &got, &e), -1);
     cr_assert_eq(e.kind, ERR_BODY_TOO_LARGE);
     cr_assert_eq(unlink(path), 0);
@@ -207,7 +207,7 @@ TEST(media_store, one_copy_for_all_sessions)
     put(&f, B, "another", other);
     cr_assert_eq(media_store_get(f.store, str_cstr(B), str_cstr(media), &got, &e), 0);
     cr_expect(str_eq_c(buf_str(&got), "picture"));
-    /* a session has what it referred to, and nothing else */
+    /* a session has only the pictures that it referred to */
     cr_assert_eq(media_store_get(f.store, str_cstr(A), str_cstr(other), &got, &e), -1);
     cr_expect_eq(e.kind, ERR_NOT_FOUND);
     buf_done(&got);
@@ -226,7 +226,8 @@ static void write_own(const struct fixture *f, const char *id, const char *media
     cr_assert_eq(fclose(file), 0);
 }
 
-/* A file of the right length with other bytes is told, and made anew when the bytes come again. */
+/* A file with the right length and other bytes is reported, and written again when the bytes arrive
+ * again. */
 TEST(media_store, a_file_is_what_its_name_says)
 {
     struct fixture f;
@@ -301,7 +302,7 @@ TEST(media_store, a_session_has_room_for_so_much)
     end(&f);
 }
 
-/* A folder that cannot be written in: nothing is left behind. */
+/* If the folder is not writable, no file is left. */
 TEST(media_store, what_cannot_be_stored_is_said)
 {
     struct media_store *m =
@@ -332,7 +333,8 @@ static int get(const struct fixture *f, const char *id, const char *media, struc
     return media_store_get(f->store, str_cstr(id), str_cstr(media), out, e);
 }
 
-/* The file of a picture below `folder` of the store gets other bytes; nobody is handed them. */
+/* Changes the bytes of a picture's file in `folder` of the store. The changed bytes must not be
+ * returned. */
 static void spoil(const struct fixture *f, const char *folder, const char *media, const char *text)
 {
     struct buf got = {0};
@@ -347,7 +349,7 @@ static void spoil(const struct fixture *f, const char *folder, const char *media
     buf_done(&got);
 }
 
-/* A loss of power leaves files shorter than they were; bytes that come again make them whole. */
+/* A power cut leaves shorter files. Bytes that arrive again restore them. */
 TEST(media_store, what_was_cut_off_is_made_anew)
 {
     struct fixture f;
@@ -358,10 +360,10 @@ TEST(media_store, what_was_cut_off_is_made_anew)
     begin(&f, 0);
     put(&f, A, "picture", media);
     (void)snprintf(folder, sizeof(folder), "%.2s", media);
-    spoil(&f, folder, media, "pic"); /* the session's, too: it is one file */
+    spoil(&f, folder, media, "pic"); /* the session's, too: both are one file */
     put(&f, B, "picture", media);
     cr_assert_eq(get(&f, B, media, &got, &e), 0, "%s", e.text);
-    cr_expect_eq(links(&f, media), 2); /* the copy is the new one */
+    cr_expect_eq(links(&f, media), 2); /* the copy is the new file */
     put(&f, A, "picture", media);
     cr_assert_eq(get(&f, A, media, &got, &e), 0, "%s", e.text);
     cr_expect(str_eq_c(buf_str(&got), "picture"));
@@ -382,7 +384,7 @@ TEST(media_store, other_bytes_of_the_same_length_are_not_handed_out)
     end(&f);
 }
 
-/* What a killed writer left behind is in nobody's way, and goes with the session. */
+/* A temporary file of a killed writer causes no error, and is removed with the session. */
 TEST(media_store, a_part_of_a_killed_writer_goes_with_the_session)
 {
     struct fixture f;
@@ -426,7 +428,7 @@ TEST(media_store, a_picture_is_read_piece_by_piece)
     cr_assert_eq(media_store_open(f.store, str_cstr(A), str_cstr(media), &file, &e), 0);
     (void)snprintf(path, sizeof(path), "%s/media/sessions/%s/%s", f.dir, A, media);
     write_file(path, "pic");
-    cr_expect_eq(media_file_read(&file, 7, &got), -1); /* it has become shorter */
+    cr_expect_eq(media_file_read(&file, 7, &got), -1); /* the file was truncated */
     media_file_close(&file);
     buf_done(&got);
     end(&f);

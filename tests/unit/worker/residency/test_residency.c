@@ -1,4 +1,4 @@
-/* Sessions of long texts on their way back, with helpers that come in time, late, or not. */
+/* Sessions with long texts are read back, with helpers that finish in time, late, or never. */
 #include "worker/residency/residency.h"
 
 #include <stdatomic.h>
@@ -45,9 +45,9 @@ struct new_messages *__real_new_messages_read(struct record_in texts, uint32_t n
 struct new_messages *__wrap_new_messages_read(struct record_in texts, uint32_t n,
                                               const struct matcher *mt, atomic_size_t *sum);
 
-static atomic_bool held;   /* they wait until this is not set, or */
-static atomic_bool obeys;  /* until they are cancelled */
-static atomic_uint n_made; /* that have begun */
+static atomic_bool held;   /* helpers wait while it is set, */
+static atomic_bool obeys;  /* or, if this is set, until they are cancelled */
+static atomic_uint n_made; /* number of started helpers */
 
 struct new_messages *__wrap_new_messages_read(struct record_in texts, uint32_t n,
                                               const struct matcher *mt, atomic_size_t *sum)
@@ -103,7 +103,7 @@ static void begin_helpers(struct fixture *f, unsigned threads, uint64_t limit_ms
     tasks_use_helpers(f->residency.tasks, &(struct task_helpers){.h = f->helpers});
 }
 
-/* As when a worker ends. */
+/* Ends the helpers, as a worker's end does. */
 static void end_helpers(struct fixture *f)
 {
     unsigned lost;
@@ -152,8 +152,9 @@ static const char *messages(struct kit *k, unsigned n, size_t bytes)
     return text;
 }
 
-/* A session of two calls in the journal, not in memory; with no bytes of one, which no helper gets,
- * either, where debug builds give them every second. The kit's store makes its records. */
+/* Adds a session of two calls to the journal, but not to memory. With 0 bytes of text no helper
+ * reads it, even in debug builds, which give every second text to a helper. The kit's store makes
+ * its records. */
 static void add(struct fixture *f, size_t bytes)
 {
     struct kit *k = &f->kits[f->n];
@@ -206,7 +207,7 @@ static void assert_back(struct fixture *f, size_t i)
 
     cr_assert(session_resident(session_at(f, i)));
     cr_assert_eq(session_write_state(session_at(f, i), true, &state, &e), 0);
-    /* it has another id there */
+    /* the session's id is different there */
     for (char *at = state.p; (at = memmem(at, state.len - (size_t)(at - state.p), f->ids[i].p, 4));)
         at[3] = '1';
     cr_assert(str_eq(buf_str(&state), buf_str(&f->states[i])), "%.*s", (int)state.len, state.p);
@@ -221,7 +222,7 @@ static void on_back(void *ctx, const struct err *e)
     f->failed += e != NULL;
 }
 
-/* Asks for the session; false: it is being read, and somebody waits for it. */
+/* Requests the session. Returns false if it is being read, with a waiter. */
 static bool ask(struct fixture *f, size_t i)
 {
     if (residency_ready(&f->residency, f->ids[i], false))
@@ -274,7 +275,8 @@ TEST(residency, long_texts_are_read_by_a_helper)
     close_all(f);
 }
 
-/* What is short comes back while helpers have texts, of as many sessions as there are. */
+/* Sessions with short texts are read while helpers work on long ones, for any number of sessions.
+ */
 TEST(residency, others_are_read_while_helpers_work)
 {
     struct fixture *f = fixture();
@@ -309,8 +311,9 @@ static uint64_t bytes_of_requests(void *ctx)
     return asked_bytes;
 }
 
-/* An eighth above the limit, and what is not counted, no eviction makes room: that is told at once,
- * not when one has been tried. What a request is about to hold counts, what it holds does not. */
+/* If uncounted memory alone is an eighth above the limit, no eviction can free enough: this is
+ * reported at once, without an eviction. Memory that a request is about to use counts, memory that
+ * it has does not. */
 TEST(residency, requests_alone_leave_no_room)
 {
     const uint64_t mib = 1 << 20, most = (16 + 64 + 8) * mib;
@@ -349,7 +352,8 @@ TEST(residency, without_helpers_the_loop_reads_them)
     close_all(f);
 }
 
-/* What its helper holds is lost, so leaks are not checked; the next time it comes back. */
+/* The memory of a stuck helper is lost, so leaks are not checked. The next request reads the
+ * session. */
 TEST_TIMED(residency, a_session_whose_helper_is_stuck_comes_back_another_time)
 {
     struct fixture *f = fixture();
@@ -370,7 +374,7 @@ TEST_TIMED(residency, a_session_whose_helper_is_stuck_comes_back_another_time)
     close_all(f);
 }
 
-/* The loop reads what the helper did not. */
+/* The loop reads the text that the helper did not read. */
 TEST(residency, a_helper_that_takes_too_long_fails_no_session)
 {
     struct fixture *f = fixture();
@@ -404,7 +408,7 @@ TEST(residency, a_worker_that_ends_while_a_helper_works_leaves_nothing)
     close_all(f);
 }
 
-/* Journaled and applied, as an order by labels does it. */
+/* Ends a session by a record that is journaled and applied, like an order by labels. */
 static void end_one(struct fixture *f, size_t i, enum session_end how)
 {
     struct buf record = {0};
@@ -417,7 +421,7 @@ static void end_one(struct fixture *f, size_t i, enum session_end how)
     buf_done(&record);
 }
 
-/* Those that wait for a free helper go on also when the first of them are gone. */
+/* Sessions that wait for a free helper continue even if the first waiting ones are gone. */
 TEST(residency, sessions_that_end_before_their_turn_hold_nobody_up)
 {
     struct fixture *f = fixture();
@@ -442,7 +446,7 @@ TEST(residency, sessions_that_end_before_their_turn_hold_nobody_up)
     close_all(f);
 }
 
-/* What comes to a session that is being read is in its journal, and read with the rest. */
+/* Records of a session that is being read are in its journal, and are read with the others. */
 static void end_meanwhile(enum session_end how, bool stays)
 {
     struct fixture *f = fixture();
@@ -476,7 +480,7 @@ TEST(residency, ends_that_come_while_a_helper_works)
     end_meanwhile(SESSION_END_ABORT, false);
 }
 
-/* Nobody is told of it any more but those who wait. */
+/* Only waiters are notified of it. */
 TEST(residency, a_session_that_is_removed_while_a_helper_works_is_gone)
 {
     struct fixture *f = fixture();
@@ -487,7 +491,7 @@ TEST(residency, a_session_that_is_removed_while_a_helper_works_is_gone)
     atomic_store(&held, true);
     cr_assert_not(ask(f, 0));
     until_made(f, 1);
-    session_sweep(f->residency.store, clock_wall_ms() + (UINT64_C(1) << 40)); /* its time is over */
+    session_sweep(f->residency.store, clock_wall_ms() + (UINT64_C(1) << 40)); /* expires */
     cr_assert_null(any_session_at(f, 0));
     atomic_store(&held, false);
     until_told(f, 1);

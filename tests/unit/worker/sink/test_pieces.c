@@ -14,8 +14,8 @@ static int find(struct str s, struct pieces *ret)
     return rc;
 }
 
-/* {"session_id":"s","trajectories":[{"a":[1,300]},{}],"summary":{"x":nil}} with every kind of head
- * inside the first trajectory. */
+/* Writes {"session_id":"s","trajectories":[{"a":[1,300]},{}],"summary":{"x":nil}}, with every kind
+ * of head inside the first trajectory. */
 static void write_envelope(struct buf *b)
 {
     static const char inner[] = "\xdf\x00\x00\x00\x0d"
@@ -89,7 +89,7 @@ TEST(pieces, refuses_every_cut)
     write_envelope(&b);
     for (size_t n = 0; n < b.len; n++) {
         struct pieces p = {0};
-        char *copy = mem_strndup(b.p, n); /* so that a read behind the end is seen */
+        char *copy = mem_strndup(b.p, n); /* sanitizers detect reads after its end */
 
         cr_assert_eq(find(str_of(copy, n), &p), -1, "cut at %zu", n);
         vec_done(&p);
@@ -142,12 +142,12 @@ TEST(pieces, notes_stand_before_the_trajectories)
     cr_expect_str_eq(note(&b, "b", &ret), "300");
     cr_expect_str_eq(note(&b, "c", &ret), "18446744073709551615");
     cr_expect_str_eq(note(&b, "d", &ret), "hi");
-    cr_expect_null(note(&b, "e", &ret)); /* no scalar */
+    cr_expect_null(note(&b, "e", &ret)); /* not a scalar */
     cr_expect_null(note(&b, "trajectories", &ret));
     cr_expect_null(note(&b, "x", &ret));
     buf_clear(&b);
     write_envelope(&b);
-    cr_expect_null(note(&b, "summary", &ret)); /* behind them */
+    cr_expect_null(note(&b, "summary", &ret)); /* after them */
     buf_done(&b);
     buf_done(&ret);
 }

@@ -1,4 +1,4 @@
-/* The table of what control-plane requests may hold, and the checks that read it. */
+/* The table of fields of control-plane requests, and the checks that use it. */
 #include "worker/plane/api/inputs.h"
 
 #include "common/base/arena.h"
@@ -25,7 +25,7 @@ static const struct api_route *route(const char *method, const char *path)
     return NULL;
 }
 
-/* inputs_check, with nothing kept. */
+/* Calls inputs_check without keeping its result. */
 static int check(const struct api_route *r, struct str query, struct str body, struct err *e)
 {
     struct arena a = {0};
@@ -55,7 +55,7 @@ static void taken(const char *method, const char *path, const char *query, const
                  "%s %s?%s %s: %s", method, path, query, body, e.text);
 }
 
-/* The body as a handler gets it, written again; the text that it came as is gone. */
+/* Checks the body that a handler gets, written as text. The received text is freed before. */
 static void is_read_as(const char *given, const char *told)
 {
     struct arena a = {0};
@@ -147,7 +147,7 @@ TEST(inputs, what_is_known_is_taken)
     taken("POST", "/admin/weight_version", "", "{\"version\": 0}");
 }
 
-/* The table and the readers of exports cannot disagree about names and values. */
+/* The table and the readers of exports must have the same names and values. */
 TEST(inputs, exports_read_what_the_table_lists)
 {
     for (size_t i = 0; i < inputs_all.n; i++) {

@@ -20,8 +20,8 @@
 
 /* --- what is asked of others (see CMakeLists.txt) --- */
 
-static _Atomic time_t ahead_s; /* of clock_ms */
-static bool is_here;           /* any session */
+static _Atomic time_t ahead_s; /* added to clock_ms */
+static bool is_here;           /* whether sessions exist */
 
 int __real_clock_gettime(clockid_t id, struct timespec *t);
 int __wrap_clock_gettime(clockid_t id, struct timespec *t);
@@ -76,7 +76,7 @@ struct request {
     struct err err;
     int rc;
     uint64_t hash[2];
-    struct buf written; /* what it was right after it was read */
+    struct buf written; /* the JSON after reading */
 };
 
 static void write_request(const struct request *q, struct buf *b)
@@ -113,7 +113,7 @@ static void same_hash(const struct hash128 *known, struct str body)
     cr_assert(whole[0] == hash[0] && whole[1] == hash[1]);
 }
 
-/* `k` NULL: whole. */
+/* Reads a request from the known body `k`; NULL: from the start. */
 static void read_request(struct request *q, struct str body, size_t max_bytes,
                          struct known_reading *k)
 {
@@ -135,7 +135,7 @@ static void read_request(struct request *q, struct str body, size_t max_bytes,
     write_request(q, &q->written);
 }
 
-/* What it took from the known body is what it was, whoever worked with that since. */
+/* Checks that values from the known body are unchanged, whatever used them meanwhile. */
 static void done(struct request *q)
 {
     struct buf now = {0};
@@ -158,7 +158,8 @@ static void same(const struct request *whole, const struct request *known)
     cr_assert(whole->hash[0] == known->hash[0] && whole->hash[1] == known->hash[1]);
 }
 
-/* A request of the session; noted unless `refused` after it was read. False: it was read whole. */
+/* Plays a request of the session. It is remembered unless `refused` after reading. Returns false if
+ * it was read from the start. */
 static bool turn(struct rig *r, const char *id, struct str body, bool refused)
 {
     struct known_reading *k = known_bodies_look(&r->service, str_cstr(id), body.len);
@@ -175,7 +176,7 @@ static bool turn(struct rig *r, const char *id, struct str body, bool refused)
     return true;
 }
 
-/* n messages of so many bytes each. */
+/* Appends n messages of `bytes` bytes. */
 static void say(struct buf *b, unsigned n, size_t bytes)
 {
     buf_puts(b, "{\"messages\":[");
@@ -200,7 +201,7 @@ TEST(known_bodies, growth_of_refused_requests_counts)
     say(&first, 2, 20000);
     say(&longer, 100, 20000);
     cr_assert(turn(&r, "w0-1", buf_str(&first), false));
-    cr_assert(turn(&r, "w0-1", buf_str(&longer), true)); /* two megabytes more */
+    cr_assert(turn(&r, "w0-1", buf_str(&longer), true)); /* two more megabytes */
     dispatch_sweep(&r.service);
     cr_assert_leq(dispatch_held_bytes(&r.service), 1 << 20);
     buf_done(&first);
@@ -255,7 +256,7 @@ TEST(known_bodies, what_does_not_fit_alone_pushes_nobody_out)
     say(&huge, 2, 1 << 20);
     cr_assert(turn(&r, "w0-1", buf_str(&small), false));
     held = dispatch_held_bytes(&r.service);
-    ahead_s += 60; /* it rests */
+    ahead_s += 60; /* time passes */
     cr_assert(!turn(&r, "w0-2", buf_str(&huge), false));
     cr_assert_eq(dispatch_held_bytes(&r.service), held);
     ahead_s = 0;
@@ -275,7 +276,7 @@ TEST(known_bodies, who_asks_the_same_again_does_not_rest)
     cr_assert(turn(&r, "w0-1", buf_str(&body), false));
     ahead_s += 20;
     cr_assert(turn(&r, "w0-1", buf_str(&body), false));
-    ahead_s += 20; /* since it was first known: more than REST_MS */
+    ahead_s += 20; /* more than REST_MS after it was first known */
     cr_assert(!turn(&r, "w0-2", buf_str(&body), false));
     ahead_s += 20;
     cr_assert(turn(&r, "w0-2", buf_str(&body), false));
@@ -347,12 +348,12 @@ static const char *const ends[] = {
 };
 
 struct talk {
-    struct buf text; /* of a body, up to somewhere in its list */
-    size_t ends[64]; /* of its pieces */
+    struct buf text; /* text of a body, up to a position in its list */
+    size_t ends[64]; /* ends of its pieces */
     unsigned n;
 };
 
-/* Goes on, or goes back and goes on in another way. */
+/* Extends the talk, or goes back and continues differently. */
 static void grow(struct talk *t, unsigned *seed)
 {
     if (t->n > 60 || pick(seed, 30) == 0) {
@@ -370,14 +371,14 @@ static void grow(struct talk *t, unsigned *seed)
         t->text.len = t->ends[t->n - 1];
     }
     for (unsigned more = pick(seed, 3) + (t->n == 1); more > 0; more--) {
-        unsigned n = pick(seed, 12) ? 6 : ARRAY_LEN(pieces); /* what is wrong is rare */
+        unsigned n = pick(seed, 12) ? 6 : ARRAY_LEN(pieces); /* errors are rare */
 
         buf_puts(&t->text, t->n == 1 ? pieces[0] : pieces[1 + pick(seed, n - 1)]);
         t->ends[t->n++] = t->text.len;
     }
 }
 
-/* Whether the known one had messages that were made before. */
+/* Compares with reading from the start. Reports whether the known body had parsed messages. */
 static bool compare(struct rig *r, struct str body, size_t max_bytes, const char *id,
                     struct request *known)
 {
@@ -419,7 +420,7 @@ TEST(known_bodies, random_bodies_read_as_whole_ones)
         n_known += compare(&r, buf_str(&body), max_bytes, ids[who], &kept[at]);
         buf_done(&body);
         if (pick(&seed, 100) == 0)
-            dispatch_sweep(&r.service); /* none is here */
+            dispatch_sweep(&r.service); /* no session exists */
     }
     cr_assert_gt(n_known, BODIES / 10);
     for (unsigned i = 0; i < KEPT; i++)
@@ -474,8 +475,8 @@ static void done_side(struct side *s)
     buf_done(&s->text);
 }
 
-/* Requests of one session are read at the same time; its table loses what they work with; their
- * memory goes in whatever order. */
+/* Requests of one session are read at the same time, while its table drops bodies that they use.
+ * Their memory is freed in any order. */
 TEST(known_bodies, threads_read_of_one_session)
 {
     struct rig r;

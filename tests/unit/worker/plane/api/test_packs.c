@@ -1,4 +1,4 @@
-/* Which requests' bodies are packed while they come: those that helpers read. */
+/* The requests whose bodies are packed while they arrive: those that helpers read. */
 #include "testing.h"
 #include "worker/plane/api/dispatch.h"
 

@@ -1,5 +1,5 @@
-/* A session ends while many of its calls run: they fail a few in a turn of the loop, and nothing of
- * them goes on meanwhile. */
+/* A session ends while many of its calls run. A few of them fail in each loop iteration, and none
+ * of them continues meanwhile. */
 #include "common/base/buf.h"
 #include "common/codec/sampling.h"
 #include "common/os/loop.h"
@@ -26,7 +26,7 @@
 #define ENDED STR("ended")
 #define OTHER STR("other")
 
-enum { RUNNING = 2, STEP = 2 /* what ends in a turn if each pause yields */ };
+enum { RUNNING = 2, STEP = 2 /* objects that end in an iteration if each pause yields */ };
 
 static struct fixture {
     struct call_env env;
@@ -34,15 +34,15 @@ static struct fixture {
     struct residency residency;
     struct places places;
     struct chat_request request;
-    unsigned failed[ERR_KIND_COUNT]; /* clients that were told so, by the reason */
-    unsigned begun, begun_of_ended;  /* at the engine */
+    unsigned failed[ERR_KIND_COUNT]; /* number of failed clients, by reason */
+    unsigned begun, begun_of_ended;  /* attempts at the engine */
 
     struct {
         const struct engine_attempt_events *events;
         void *ctx;
-    } attempts[RUNNING]; /* the first ones */
+    } attempts[RUNNING]; /* the first attempts */
 
-    unsigned ends; /* of sessions that the engine was told of */
+    unsigned ends; /* ends of sessions that the engine was notified of */
 } fx;
 
 /* --- the engine --- */
@@ -155,7 +155,7 @@ static void ask_engine(struct model_call *t, struct sample *r)
     r->call = engine_start(t->env->engines, &q, &sample_events, r);
 }
 
-/* A call that waits for so many answers and has so many clients. */
+/* Begins a call with this number of answers and clients. */
 static struct model_call *begin(struct str session, uint32_t answers, unsigned clients)
 {
     struct call_env *env = &fx.env;
@@ -190,14 +190,14 @@ static void begin_some(struct str session, unsigned n)
         (void)begin(session, 1, 1);
 }
 
-/* What has ended so far, as a step counts it. */
+/* Returns the number of ended objects, as a step counts them. */
 static size_t ended(size_t calls, size_t asked)
 {
     return told() + (calls - fx.env.n_running) + (asked - engine_pool_inflight(fx.env.engines));
 }
 
-/* Ends the session; no turn of the loop ends more than a step may. Returns how many turns it took
- * until `left` calls were left. */
+/* Ends the session. Checks that no iteration ends more than a step may. Returns the number of
+ * iterations until `left` calls remained. */
 static unsigned end_in_turns(size_t left)
 {
     struct call_env *env = &fx.env;
@@ -243,8 +243,8 @@ TEST(ended_calls, one_of_many_answers_and_clients_takes_turns_too)
     close_env();
 }
 
-/* The answers that run are over before their calls have failed: their places at the engine are the
- * other session's, and nobody hears of them. */
+/* Running answers end before their calls fail. Their slots at the engine are used by the other
+ * session, and they are not reported. */
 TEST(ended_calls, begin_nothing_more)
 {
     static const int32_t ids[] = {7};
@@ -278,8 +278,8 @@ static bool is_gone(struct call_listener *l)
     return true;
 }
 
-/* Between the steps: no request finds a call, no step of one is run, a client that leaves changes
- * nothing. */
+/* Between the steps no request finds such a call, none of its steps runs, and a leaving client has
+ * no effect. */
 TEST(ended_calls, are_as_good_as_failed)
 {
     struct call_input in = {.session_id = ENDED, .req = &fx.request};
@@ -292,7 +292,7 @@ TEST(ended_calls, are_as_good_as_failed)
     model_call_end_session(&fx.env, ENDED);
     cr_expect_null(model_call_find(&fx.env, &in, is_gone));
     cr_expect_null(model_call_find(&fx.env, &in, NULL));
-    oldest->n_done = oldest->n_samples; /* it would read a plan, of which there is none */
+    oldest->n_done = oldest->n_samples; /* it would read a plan, which does not exist */
     model_call_go_on(oldest);
     cr_expect_not(oldest->answered);
     model_call_leave(oldest->listeners);
@@ -302,7 +302,7 @@ TEST(ended_calls, are_as_good_as_failed)
     close_env();
 }
 
-/* Another session of that id, and a call whose commit is written, are not what ended. */
+/* A new session with that id, and a call whose commit is written, continue. */
 TEST(ended_calls, of_a_session_that_is_made_anew_go_on)
 {
     struct model_call *committed, *anew;
@@ -326,7 +326,7 @@ TEST(ended_calls, of_a_session_that_is_made_anew_go_on)
     close_env();
 }
 
-/* Nobody is there any more, or one of its answers has failed. */
+/* No client is left, or one of its answers has failed. */
 TEST(ended_calls, one_of_many_answers_that_nobody_wants_aborts_all)
 {
     struct err e = {0};

@@ -1,4 +1,4 @@
-/* Memory of requests that are over: helpers free what is long, and it counts until it is gone. */
+/* Memory of ended requests: helpers free long memory, which counts until it is freed. */
 #include "worker/plane/call/give_back.h"
 
 #include <pthread.h>
@@ -17,13 +17,13 @@ enum { WAIT_MS = 10000, CHUNK = 1 << 20, CHUNKS = 20 };
 
 struct fixture {
     struct call_env env;
-    struct helper_job blocker; /* has the only thread until the gate is open */
+    struct helper_job blocker; /* uses the only thread until the gate is open */
 };
 
 static atomic_bool gate;
 static atomic_size_t sum;
 static pthread_t test_thread;
-static atomic_int let_here, let_there; /* in the test's thread, in another one */
+static atomic_int let_here, let_there; /* number of frees in the test's thread, and in others */
 
 static void wait_at_gate(struct helper_job *j, void *tool)
 {

@@ -1,5 +1,5 @@
-/* What a listener hears that joins an answer under way: all that came before, in steps between
- * which more comes, then what comes. */
+/* A listener that joins a running answer gets everything from before, in steps between which the
+ * answer grows, and then new pieces. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,9 +16,9 @@
 
 enum { CALLS = 3 };
 
-/* What somebody heard. */
+/* What a listener received. */
 struct heard {
-    bool away; /* it hears nothing as it comes */
+    bool away; /* it receives no pieces while they arrive */
     struct buf text, reasoning, args[CALLS];
     int ends[CALLS];
     size_t pieces;
@@ -87,7 +87,7 @@ static const struct answer_sink sink = {.text = on_text,
                                         .tool_args = on_args,
                                         .tool_end = on_end};
 
-/* Two who listen to one answer: the first from the beginning on. */
+/* Two listeners of one answer. The first one listens from the start. */
 struct both {
     struct heard first, joins;
 };
@@ -130,7 +130,7 @@ static const struct answer_sink both_sink = {.text = both_text,
                                              .tool_args = both_args,
                                              .tool_end = both_end};
 
-/* Messages of an answer in the one form. LONG: 300 bytes, of characters of three. */
+/* Messages of an answer in normalised form. LONG: 300 bytes of characters with three bytes. */
 #define L10 "\u20ac\u20ac\u20ac\u20ac\u20ac\u20ac\u20ac\u20ac\u20ac\u20ac"
 #define LONG L10 L10 L10 L10 L10 L10 L10 L10 L10 L10
 #define ARGS(i, text) \
@@ -172,8 +172,8 @@ static void heard_done(struct heard *h)
         buf_done(&h->args[i]);
 }
 
-/* It joins behind so many pieces, and is told what was before in steps of `room`, with one piece
- * more between two. Returns how many steps that took. */
+/* Lets a listener join after `after` pieces. It gets the earlier ones in steps of `room`, with one
+ * new piece between two steps. Returns the number of steps. */
 static size_t join(size_t after, size_t room)
 {
     struct tokenizer *tokenizer = tokenizer_builtin();

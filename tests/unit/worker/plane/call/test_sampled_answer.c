@@ -1,4 +1,4 @@
-/* The text side of a sample, as engines that tell messages feed it: ids of its tool calls. */
+/* The text side of a sample of engines that report messages: ids of its tool calls. */
 #include "worker/plane/call/sampled_answer.h"
 
 #include <stdio.h>
@@ -41,8 +41,8 @@ static void on_end(void *ctx, uint32_t index, uint32_t tool)
 
 #define WITHHELD "2 further tool calls withheld: of an answer's no more than 8 are told"
 
-/* The calls of a message behind a history, or of a list of its pieces, as they are told: number, id
- * and name of each; and what is warned of. */
+/* Checks the reported calls of a message after a history, or of a list of its pieces: number, id
+ * and name of each; and the warnings. */
 static void expect_told(const char *history, const char *message, const char *want,
                         const char *warning)
 {
@@ -101,7 +101,7 @@ TEST(sampled_answer, a_call_keeps_its_own_id_where_no_other_has_it)
                  "0:f:0:f 1:fresh-0:f ");
 }
 
-/* More calls than are looked at: any of them may have it. */
+/* There are more calls than are checked, so any of them may have the id. */
 TEST(sampled_answer, a_call_behind_very_many_gets_a_fresh_id)
 {
     struct buf history = {0};
@@ -121,7 +121,7 @@ TEST(sampled_answer, a_call_behind_very_many_gets_a_fresh_id)
 
 #define INDEXED "{\"index\": %d, \"function\": {\"name\": \"f\", \"arguments\": \"{\"}}"
 
-/* Ten calls of which eight are told: in one message, or one after the other, in two pieces each. */
+/* Eight of ten calls are reported. They arrive in one message, or one by one in two pieces each. */
 TEST(sampled_answer, calls_that_are_withheld_are_warned_of)
 {
     struct buf whole = {0}, pieces = {0}, want = {0};
@@ -151,7 +151,7 @@ TEST(sampled_answer, calls_that_are_withheld_are_warned_of)
 
 /* --- however the ids are cut --- */
 
-/* What is told of one answer: the texts, each kind joined, and calls in their order. */
+/* What is reported of one answer: the texts, joined by kind, and the calls in order. */
 struct heard {
     struct buf text, reasoning, calls;
 };
@@ -189,8 +189,8 @@ static void heard_done(struct heard *h)
     buf_done(&h->calls);
 }
 
-/* Feeds `said`, an id a byte, `step` ids at a time; 0: all at once, but each looked at, as where an
- * id of text ends turns. Returns how many tokens were thought. */
+/* Feeds `said`, one id for each byte, `step` ids at a time. 0: all at once, but each is checked, as
+ * after a turn that ends with an id of text. Returns the number of thought tokens. */
 static uint32_t hear(const struct tokenizer *tokenizer, const struct parser_options *parser,
                      struct str said, size_t step, struct heard *ret)
 {
@@ -249,7 +249,7 @@ static void expect_same(const struct tokenizer *tokenizer, const struct parser_o
     heard_done(&want);
 }
 
-/* Marks of several families, parts of such, and plain text. */
+/* Marks of several families, parts of marks, and plain text. */
 static const char *const PARTS[] = {"<think>",
                                     "</think>",
                                     "\n",

@@ -7,7 +7,7 @@
 #include "costs.h"
 #include "testing.h"
 
-/* Feeds text in pieces of n bytes; what came out and, behind a '|', the stop string that was hit.
+/* Feeds text in pieces of n bytes. Compares the output, followed by '|' and the found stop string.
  */
 static void run(const char *stops, const char *text, size_t n, const char *want)
 {
@@ -47,7 +47,7 @@ TEST(stop_text, cuts_alike_for_any_pieces)
     }
 }
 
-/* A stop string that an engine need not look for is passed, and the next one counts. */
+/* A stop string that is passed as text does not end the answer. The search continues after it. */
 TEST(stop_text, passes_a_stop_string_as_text)
 {
     static const char *const cases[][2] = {
@@ -86,7 +86,7 @@ TEST(stop_text, passes_a_stop_string_as_text)
     }
 }
 
-/* Only what may become a stop string is held back. */
+/* Only text that may become a stop string is held back. */
 TEST(stop_text, holds_no_more_than_it_must)
 {
     struct arena a = {0};
@@ -106,7 +106,7 @@ TEST(stop_text, holds_no_more_than_it_must)
     arena_done(&a);
 }
 
-/* n stop strings beside a text of 4 n pieces. */
+/* Measures n stop strings with a text of 4 n pieces. */
 static struct cost feed(const void *ctx, uint32_t n)
 {
     struct arena a = {0};
