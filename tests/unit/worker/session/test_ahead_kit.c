@@ -1,4 +1,4 @@
-/* What tests of answers and blocks that are recorded before their commit have in common. */
+/* The implementation of ahead_kit.h. */
 #include "ahead_kit.h"
 
 #include <stdlib.h>
@@ -43,7 +43,6 @@ void ahead_apply(struct kit *k, struct buf *record)
     *record = (struct buf){0};
 }
 
-/* In how many parts. */
 size_t ahead_parts(struct kit *k, struct session_plan *p, struct session_answer *answers,
                    uint32_t n, size_t part)
 {
@@ -85,7 +84,7 @@ bool ahead_is_numbers(const struct kit *k, size_t record)
            f.piece >= BULK_PAYLOADS;
 }
 
-/* A session_source; ctx is the kit. */
+/* A session_source. ctx: the kit. */
 static int source(void *ctx, struct str id, const uint32_t *records, size_t n,
                   const struct session_reader *to, struct err *e)
 {
@@ -121,7 +120,7 @@ struct session_store *ahead_replayed(struct kit *k, bool lazy, struct session **
                      k->err.text);
     *ret = session_find(st, STR("w0-1"), &ended);
     cr_assert(*ret);
-    session_free_bulks(*ret); /* as at the end of a reading */
+    session_free_bulks(*ret); /* as at the end of a replay */
     return st;
 }
 
@@ -158,7 +157,7 @@ static void same_rows(const struct checkpoint *t, enum rows_kind kind,
     }
 }
 
-/* What a commit without parts makes of the same answers must be what these parts made. */
+/* Compares with the result of a commit without fragments. */
 void ahead_same(struct session *s, const struct session_answer *answers, uint32_t n, size_t first)
 {
     struct err e;
@@ -204,7 +203,7 @@ int ahead_fragment(struct kit *k, uint64_t call, uint64_t before, uint64_t piece
 void ahead_refuses_gaps(struct kit *k)
 {
     cr_assert_gt(k->n_journal, 2);
-    for (size_t missing = 0; missing + 1 < k->n_journal; missing++) { /* 0: all */
+    for (size_t missing = 0; missing + 1 < k->n_journal; missing++) { /* 0: all are missing */
         struct session_defaults d;
         struct session_store *st;
         struct session *s;
@@ -244,7 +243,7 @@ void ahead_replays(struct kit *k)
     cr_assert_eq(k->s->bulk_bytes, 0);
     session_store_totals(again, &here);
     session_store_free(again);
-    again = ahead_replayed(k, true, &s); /* sums are told by the commits alone */
+    again = ahead_replayed(k, true, &s); /* only commits have the sums */
     session_store_totals(again, &there);
     cr_assert_eq(here.tokens, there.tokens);
     session_store_free(again);

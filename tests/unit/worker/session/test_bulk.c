@@ -1,4 +1,4 @@
-/* Long bytes of a call (numbers, texts, rows) that are in fragments before its commit. */
+/* Long bytes of a call (numbers, texts, rows) in fragments before its commit. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@
 
 enum { PART = 8 << 10, IDS = 1500, N_TOP = 3, WHOLE = 64 << 20 };
 
-/* With a block of 103 bytes for rows before the odds, of 9 behind them. */
+/* Adds a block of 103 bytes for rows before the odds, and one of 9 bytes after them. */
 static void add_blocks(struct kit *k, struct session_answer *a)
 {
     struct odds o = {.n = (uint32_t)a->ids.n, .n_top = N_TOP};
@@ -52,7 +52,8 @@ static struct session_answer *answers_of(struct kit *k, uint32_t n, uint32_t n_i
     return all;
 }
 
-/* A user message of n bytes, which are as many tokens, as a list's text; and what stands behind. */
+/* Makes the text of a list with a user message of n bytes, which are n tokens, followed by
+ * `behind`. */
 static const char *long_text(struct kit *k, size_t n, const char *behind)
 {
     char *text = arena_alloc(&k->arena, n + 1);
@@ -88,7 +89,7 @@ static void same_odds(const struct kit *k, size_t checkpoint)
     }
 }
 
-/* The ids on the path are those of a session that was recorded without parts. */
+/* Compares the ids on the path with those of a session that was recorded without fragments. */
 static void same_path(const struct checkpoint *a, const struct checkpoint *b)
 {
     int32_t *x = calloc(a->total, sizeof(*x)), *y = calloc(b->total, sizeof(*y));
@@ -102,7 +103,7 @@ static void same_path(const struct checkpoint *a, const struct checkpoint *b)
     free(y);
 }
 
-/* How many records of that type. */
+/* Returns the number of records of a type. */
 static size_t count_type(const struct kit *k, uint64_t type)
 {
     size_t n = 0;
@@ -136,7 +137,7 @@ TEST(bulk, what_is_recorded_in_fragments_is_what_was_answered)
     kit_done(&k);
 }
 
-/* With what is long: a message that was made ready, what was told, and rows of both kinds. */
+/* Adds long data: a prepared message, replay text, and rows of both kinds. */
 static void lengthen(struct kit *k, struct session_answer *a, size_t bytes, unsigned seed)
 {
     char *block = arena_alloc(&k->arena, bytes), *text = arena_alloc(&k->arena, bytes);
@@ -164,7 +165,7 @@ static struct session_answer *long_answers(struct kit *k, uint32_t n, size_t byt
     return a;
 }
 
-/* In how many fragments. */
+/* Plays a turn with n long answers. Returns the number of fragments. */
 static size_t long_turn(struct kit *k, const char *messages, uint32_t n, size_t bytes, size_t part,
                         unsigned seed)
 {
@@ -192,8 +193,8 @@ static void same_messages(const struct session *a, const struct session *b)
     }
 }
 
-/* A session in fragments and one in whole records have the same state, but for times; at whatever
- * byte the fragments end. */
+/* A session in fragments and one in whole records have the same state, except for times, wherever
+ * the fragments end. */
 TEST(bulk, fragments_make_the_same_session)
 {
     static const size_t sizes[] = {1 << 10, PART, 4001, 33333};
@@ -231,8 +232,8 @@ TEST(bulk, fragments_make_the_same_session)
     }
 }
 
-/* Answers have payloads of their own, and so do long rows: those that want the tokens of one alone
- * read no others back. */
+/* Answers and long rows have separate payloads. A reader that needs the tokens of one answer reads
+ * no other payload. */
 TEST(bulk, pieces_leave_memory_and_come_back_for_those_that_want_them)
 {
     struct kit k;
@@ -257,7 +258,7 @@ TEST(bulk, pieces_leave_memory_and_come_back_for_those_that_want_them)
     kit_done(&k);
 }
 
-/* A restart may be among the fragments: the same number then is another call's. */
+/* A restart may be between fragments. Then a different call gets the same number. */
 TEST(bulk, fragments_of_a_call_that_was_never_recorded_are_void)
 {
     struct kit k;
@@ -273,8 +274,8 @@ TEST(bulk, fragments_of_a_call_that_was_never_recorded_are_void)
     kit_done(&k);
 }
 
-/* Both asked before either was recorded. The second one's fragments have messages that are the
- * first one's by then. */
+/* Both calls began before one was recorded. Fragments of the second contain messages that the first
+ * has recorded meanwhile. */
 TEST(bulk, messages_that_another_call_has_recorded_meanwhile_are_stored_once)
 {
     struct kit k;
@@ -296,8 +297,8 @@ TEST(bulk, messages_that_another_call_has_recorded_meanwhile_are_stored_once)
     kit_done(&k);
 }
 
-/* What a fragment has may be gone from memory (mem_drop_pages): where a message begins must not be
- * read from there. */
+/* The bytes of a fragment may be gone from memory (mem_drop_pages), so the starts of messages must
+ * not be read from there. */
 TEST(bulk, several_messages_that_another_call_has_recorded_meanwhile)
 {
     enum { LONG = 60000 };
@@ -330,7 +331,7 @@ TEST(bulk, several_messages_that_another_call_has_recorded_meanwhile)
     kit_done(&k);
 }
 
-/* Every policy, and an upstream that tells no ids. */
+/* Tests every policy, and an upstream without ids. */
 TEST(bulk, every_policy_takes_them)
 {
     static const char *const options[] = {"{\"history\":\"chains\"}", "{\"history\":\"linear\"}",
@@ -389,7 +390,7 @@ TEST(bulk, what_is_made_ready_is_what_the_record_makes)
     kit_done(&k);
 }
 
-/* The loop reads it, or a helper that makes nothing of it. */
+/* The loop reads it, or a helper that cannot. */
 TEST(bulk, a_message_that_is_not_json_is_refused_whole)
 {
     for (int helped = 0; helped < 2; helped++) {
@@ -423,8 +424,8 @@ TEST(bulk, a_message_that_is_not_json_is_refused_whole)
     }
 }
 
-/* Calls whose contexts begin alike: each shares what it can, or copies it where runs stand on too
- * many others. */
+/* Calls whose contexts have a common start. Each shares the runs that it can. It copies them if
+ * they depend on too many others. */
 TEST(bulk, shared_contexts_are_not_in_the_parts)
 {
     struct kit k, l;
@@ -471,7 +472,7 @@ TEST(bulk, it_leaves_memory_and_comes_back)
     kit_done(&k);
 }
 
-/* Megabytes, which lie in pages of their own, with a text of megabytes. */
+/* Megabytes of ids in separate pages, with megabytes of text. */
 TEST(bulk, a_very_long_one_is_like_others)
 {
     enum { MANY = 700000, LARGE_PART = 256 << 10, TOLD = 6 << 20 };
@@ -499,7 +500,7 @@ TEST(bulk, a_very_long_one_is_like_others)
     kit_done(&k);
 }
 
-/* Nothing is taken for what it is not, and a later try finds it. */
+/* A wrong record is not accepted, and a later attempt finds the right one. */
 TEST(bulk, a_part_that_is_another_is_not_taken)
 {
     struct kit k;
@@ -513,7 +514,7 @@ TEST(bulk, a_part_that_is_another_is_not_taken)
     cr_assert_eq(session_evict(k.store, 0, SIZE_MAX), 1);
     good = k.journal[2];
     for (size_t other = 0; other < k.n_journal;
-         other += k.n_journal - 2) { /* no part, and a last one */
+         other += k.n_journal - 2) { /* a record that is no fragment, and a last one */
         k.journal[2] = k.journal[other];
         cr_assert_eq(ahead_recall(&k, t), -1, "record %zu", other);
         cr_assert_not(t->payload->bytes);
@@ -551,8 +552,8 @@ TEST(bulk, a_call_that_fails_leaves_nothing)
     kit_done(&k);
 }
 
-/* What it shares was settled with the first part, and stays when another call is recorded that has
- * more of it. */
+/* The shared context was decided with the first fragment. It stays even if a call is recorded that
+ * has more of it. */
 TEST(bulk, calls_that_run_at_once_are_kept_apart)
 {
     struct kit k;
@@ -584,7 +585,7 @@ TEST(bulk, calls_that_run_at_once_are_kept_apart)
 
 /* --- records that no session wrote, as a snapshot may have them --- */
 
-/* Any one of the parts missing, or all. */
+/* Any one of the fragments is missing, or all. */
 TEST(bulk, a_commit_without_all_its_parts_is_refused_whole)
 {
     struct kit k;
@@ -616,7 +617,7 @@ TEST(bulk, fragments_in_wrong_places_are_refused)
     kit_done(&k);
 }
 
-/* Two answers cannot have one piece, and no piece stays that no answer has in full. */
+/* Two answers cannot have the same piece, and each piece belongs to an answer as a whole. */
 TEST(bulk, a_piece_is_named_once_and_whole)
 {
     struct call_bulk b = {0};
@@ -631,7 +632,7 @@ TEST(bulk, a_piece_is_named_once_and_whole)
     bulk_done(&b);
 }
 
-/* Both older programs and newer ones: the message says what to do. */
+/* Versions of older and of newer programs. The error says what to do. */
 TEST(bulk, records_of_another_version_are_refused)
 {
     static const uint64_t versions[] = {1, RECORD_VERSION_OLDEST - 1, RECORD_VERSION + 1};
@@ -651,14 +652,14 @@ TEST(bulk, records_of_another_version_are_refused)
     }
 }
 
-/* A flag of a later program is refused by name, in each version that is read. */
+/* A flag of a later program is refused by name, in each readable version. */
 TEST(bulk, unknown_flags_of_a_commit_are_refused)
 {
     struct kit k;
 
     ahead_init(&k, NULL);
     for (uint64_t v = RECORD_VERSION_OLDEST; v <= RECORD_VERSION; v++) {
-        static const char hashes_and_more[16 + 1 + sizeof(float)]; /* of the body; max_tokens */
+        static const char hashes_and_more[16 + 1 + sizeof(float)]; /* and max_tokens */
         struct buf record = {0};
 
         record_put_head(&record, &(struct record_head){RECORD_COMMIT, v, session_id(k.s), 1000});

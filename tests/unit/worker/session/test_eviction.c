@@ -1,4 +1,4 @@
-/* Sessions that leave memory and come back: what must not change by it. */
+/* Sessions that are evicted and read back: what must not change. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ static void come_back(struct kit *k)
     cr_assert(session_resident(k->s));
 }
 
-/* The kit's session as a worker that starts finds it. */
+/* Restarts the kit, as a worker's start does. */
 static void restart(struct kit *k)
 {
     struct session_defaults d;
@@ -67,9 +67,9 @@ TEST(evict, a_session_idles_from_its_last_call_on)
     struct kit k;
 
     kit_init(&k, "{\"ttl_s\":3600}");
-    k.now += 5 * HOUR; /* it lives long */
+    k.now += 5 * HOUR; /* it is old */
     cr_assert_geq(kit_turn(&k, "[{\"role\":\"user\",\"content\":\"a\"}]", "A"), 0);
-    restart(&k); /* as by a worker that adopts it */
+    restart(&k); /* as in a worker that adopts it */
     cr_assert(!session_expired(k.s, k.now + HOUR / 2));
     cr_assert(session_expired(k.s, k.now + HOUR));
     kit_done(&k);
@@ -81,7 +81,7 @@ TEST(evict, coming_back_is_no_step_back_in_time)
 
     two_turns(&k, "{\"ttl_s\":3600}");
     restart(&k);
-    k.now += 9 * HOUR; /* nobody served */
+    k.now += 9 * HOUR; /* no worker served it */
     session_store_woken(k.store, k.now);
     come_back(&k);
     cr_assert(!session_expired(k.s, k.now + HOUR / 2));
@@ -89,8 +89,8 @@ TEST(evict, coming_back_is_no_step_back_in_time)
     kit_done(&k);
 }
 
-/* Applying a record reads nothing: then no error of a disk can keep one from being applied. So a
- * record that would copy context out of other payloads is refused. */
+/* Applying a record reads nothing, so no disk error can prevent it. A record that would copy
+ * context from other payloads is refused. */
 TEST(evict, a_record_shares_context_over_a_bounded_number_of_runs)
 {
     struct kit k;
@@ -121,7 +121,7 @@ TEST(evict, a_record_shares_context_over_a_bounded_number_of_runs)
     kit_done(&k);
 }
 
-/* The text is the content's, which goes. */
+/* The budget's name is in the evicted content. */
 TEST(evict, the_budget_that_stopped_it_is_read_anew)
 {
     enum session_stop by;
@@ -140,7 +140,7 @@ TEST(evict, the_budget_that_stopped_it_is_read_anew)
     kit_done(&k);
 }
 
-/* Its end would be written against half of what it has. */
+/* Its end would be decided with half of its records. */
 TEST(evict, nothing_expires_while_it_is_read)
 {
     struct kit k;
@@ -188,7 +188,7 @@ TEST(evict, sums_do_not_drift)
         session_store_totals(k.store, &want);
         for (int round = 0; round < 3; round++) {
             give_up(&k);
-            session_load_begin(k.s); /* in vain */
+            session_load_begin(k.s); /* without effect */
             apply_all(&k, (size_t)round);
             cr_assert_eq(session_load_end(k.s, false, k.now), -1);
             come_back(&k);
@@ -205,7 +205,7 @@ TEST(evict, sums_do_not_drift)
     }
 }
 
-/* Its time may be over while it is read: then it is gone, and its reader is told so. */
+/* Its time may pass while it is read. Then it is gone, and its reader is notified. */
 TEST(evict, a_revived_session_may_end_while_it_is_read)
 {
     struct session_defaults d;
@@ -229,7 +229,7 @@ TEST(evict, a_revived_session_may_end_while_it_is_read)
     kit_done(&k);
 }
 
-/* What a sink waits for stays beyond its time, as long as there are sinks. */
+/* A session that a sink waits for stays beyond its time, while there are sinks. */
 TEST(evict, what_is_owed_stays)
 {
     for (int sinks = 0; sinks < 2; sinks++) {

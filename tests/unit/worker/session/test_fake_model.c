@@ -1,2 +1,2 @@
-/* The stand-in model of these tests, once per program. */
+/* The stand-in model of this test program. */
 #include "tests/model/fake_model.h"

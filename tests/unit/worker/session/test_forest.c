@@ -19,7 +19,7 @@ static const struct json *said(struct arena *a, unsigned i)
     return v;
 }
 
-/* By name and by identity, at every size that its table of buckets has on the way. */
+/* Finds messages by content and by identity, at every size of its table of buckets. */
 TEST(forest, finds_each_of_its_messages_at_every_size)
 {
     enum { MESSAGES = 3000, PARENTS = 3 };
@@ -61,8 +61,8 @@ TEST(forest, finds_each_of_its_messages_at_every_size)
     forest_done(&f);
 }
 
-/* n environments, each with the tools of the others but for the last one; each is made, then asked
- * for with its members in another order. */
+/* Measures n environments with equal tools except the last one. Each is made, and then looked up
+ * with its members in a different order. */
 static struct cost cost_of_envs(const void *ctx, uint32_t n)
 {
     enum { TOOLS = 60, TEXT = 32 };
@@ -117,8 +117,8 @@ static void read_said(struct forest *f, struct arena *a, struct str text, struct
     message_read(ret, v, &f->matcher, a);
 }
 
-/* Texts that differ in the middle alone, and one that is longer than any: of that one only little
- * is read, a small share of what hashing it takes. */
+/* Texts that differ only in the middle, and one that is longer than all. Only a small share of the
+ * longest one is read, compared with the cost of hashing it. */
 TEST(forest, long_texts_are_told_apart_and_others_are_not_hashed)
 {
     enum { LENGTH = 200000, KINDS = 20, LONG = 32 << 20 };
@@ -164,7 +164,7 @@ TEST(forest, long_texts_are_told_apart_and_others_are_not_hashed)
     forest_done(&f);
 }
 
-/* Tools of so many numbers; the last one is `last`. */
+/* Makes tools of n numbers, the last of which is `last`. */
 static void long_tools(struct arena *a, uint32_t n, const char *last, struct env_key *ret)
 {
     struct buf text = {0};
@@ -208,8 +208,8 @@ TEST(forest, long_tools_are_the_same_when_their_text_is)
     }
 }
 
-/* Who has looked at long tools before spares the loop it: the same, and others, are told apart by
- * little more than nothing. */
+/* A prepared key of long tools saves work on the loop: equal and different tools are distinguished
+ * at almost no cost. */
 TEST(forest, long_tools_that_were_looked_at_are_not_looked_at_again)
 {
     enum { NUMBERS = 1 << 20 };
@@ -257,7 +257,7 @@ static const struct json *called(struct arena *a, uint32_t i, const char *id)
     return v;
 }
 
-/* Seconds that it takes to see that no answer is echoed, the least of ten looks. */
+/* Returns the least time in seconds of ten searches that find no echoed answer. */
 static double cost_of_none(struct forest *f, struct message_node *parent, const struct message *m)
 {
     double best = 1e9;
@@ -271,8 +271,8 @@ static double cost_of_none(struct forest *f, struct message_node *parent, const 
     return best;
 }
 
-/* How long it takes to see that a call under an unknown id is none of n answers, each of which
- * calls the same tool. The newest and one that is named by its id are found. */
+/* Returns the time to find that a call with an unknown id is none of n answers, which all call the
+ * same tool. The newest answer, and one that is named by its id, are found. */
 static double cost_of_echo(uint32_t n)
 {
     struct arena a = {0};
@@ -312,7 +312,7 @@ TEST(forest, of_many_answers_that_call_one_tool_few_are_looked_at)
     cr_expect_lt(many, 8 * few, "%.3f ms of 500, %.3f of 20,000", few * 1e3, many * 1e3);
 }
 
-/* A longer id than any that was issued is nobody's: it is not looked at. */
+/* An id that is longer than all issued ones is not looked up. */
 TEST(forest, ids_longer_than_issued_ones_are_not_looked_up)
 {
     struct forest f;
@@ -328,7 +328,7 @@ TEST(forest, ids_longer_than_issued_ones_are_not_looked_up)
     forest_done(&f);
 }
 
-/* What a client sends back in its own way. */
+/* Makes a message as a client sends it back. */
 static const struct json *spoken(struct arena *a, struct str text, const char *arguments)
 {
     const struct json *v;
@@ -344,8 +344,8 @@ static const struct json *spoken(struct arena *a, struct str text, const char *a
     return v;
 }
 
-/* How long it takes to see that a message with other arguments is no echo of n answers at one node,
- * all under the same id, whose text differs from its own in the last byte. */
+/* Returns the time to find that a message with other arguments is no echo of n answers at one node.
+ * All have the same id, and texts that differ from the message's only in the last byte. */
 static double cost_of_text_beside(uint32_t n)
 {
     enum { LONG = 200000 };

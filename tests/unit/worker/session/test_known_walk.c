@@ -1,5 +1,6 @@
-/* A walk that begins where an earlier one ended (forest_walk_begin_known) comes to where one from
- * the root does: two sessions are asked the same, one of which is told what was read before. */
+/* A walk that begins at the end of an earlier one (forest_walk_begin_known) has the same result as
+ * one from the root. Two sessions get the same requests; only one of them knows what was read
+ * before. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 
 enum { READINGS = 512, MESSAGES = 64, TEXT = 96 };
 
-/* One request as its reader had it: what it says, and who read each message first. */
+/* One request as it was read: its messages, and which request read each message first. */
 struct heard {
     char said[MESSAGES][TEXT];
     uint64_t by[MESSAGES];
@@ -34,7 +35,7 @@ static void begin(struct rig *r, const char *options)
     r->n = 0;
 }
 
-/* What was recorded is the same. */
+/* Checks that both sessions have the same records. */
 static void end(struct rig *r)
 {
     cr_assert_eq(r->knows.n_journal, r->walks.n_journal);
@@ -44,7 +45,7 @@ static void end(struct rig *r)
     kit_done(&r->walks);
 }
 
-/* The request that has most of h's beginning; a reader goes on from it. */
+/* Returns the earlier request with the longest common start. The reader continues from it. */
 static const struct heard *longest(const struct rig *r, const struct heard *h, uint32_t *ret_same)
 {
     const struct heard *best = NULL;
@@ -64,7 +65,7 @@ static const struct heard *longest(const struct rig *r, const struct heard *h, u
     return best;
 }
 
-/* Reads the request: known_body_stretches of what it goes on from, and of its own messages. */
+/* Reads a request: known_body_stretches of the earlier request and of its own messages. */
 static void read_heard(struct rig *r, struct heard *h, struct chat_known *ret)
 {
     uint32_t same;
@@ -87,7 +88,7 @@ static void read_heard(struct rig *r, struct heard *h, struct chat_known *ret)
     r->heard[r->n++] = *h;
 }
 
-/* How many messages the walk that comes next leaves out. */
+/* Returns the number of messages that the next walk skips. */
 static uint32_t left_out(struct kit *k, const char *messages)
 {
     const struct json *list = kit_json(k, messages);
@@ -102,7 +103,7 @@ static uint32_t left_out(struct kit *k, const char *messages)
     return w.n_matched;
 }
 
-/* Asks both, and gives both the answer. Returns how many messages were not walked. */
+/* Sends the request to both sessions, and answers both. Returns the number of skipped messages. */
 static uint32_t turn(struct rig *r, struct heard *h, const char *answer)
 {
     struct session_plan *one, *two;
@@ -179,8 +180,8 @@ TEST(known_walk, of_agents_that_take_turns_each_has_its_own)
     end(&r);
 }
 
-/* A sibling that says exactly what the client sends was sampled meanwhile: the echo that stood for
- * it does no longer. */
+/* A sibling with exactly the client's text was sampled meanwhile, so the earlier echo is no longer
+ * the match. */
 TEST(known_walk, is_begun_anew_when_a_node_gets_another_child)
 {
     struct rig r;
@@ -195,12 +196,12 @@ TEST(known_walk, is_begun_anew_when_a_node_gets_another_child)
     cr_expect_eq(turn(&r, &h, "yes"), 0);
     say(&h, "assistant", "yes");
     say(&h, "user", "more");
-    (void)turn(&r, &first, "sure"); /* exactly so */
+    (void)turn(&r, &first, "sure"); /* exactly this text */
     cr_expect_eq(turn(&r, &h, "yes"), 0);
     end(&r);
 }
 
-/* A message that a client had brought was sampled meanwhile, and stands for others from then on. */
+/* A message of a client was sampled meanwhile, and now is the match for others. */
 TEST(known_walk, is_begun_anew_when_a_node_becomes_an_answer)
 {
     struct rig r;
@@ -227,8 +228,8 @@ TEST(known_walk, is_begun_anew_when_a_node_becomes_an_answer)
 
 static const char *const answers[] = {"sure", " sure", "sure ", "no", "", "yes\n"};
 
-/* Goes on with an answer as it was given, or as clients send it back, or another one; or back to
- * any earlier request. */
+/* Continues with an answer as it was, as clients send it back, or with a different one; or returns
+ * to an earlier request. */
 static void go_on(const struct rig *r, struct heard *h)
 {
     static const char *const sent[] = {"sure", "no", "yes", " sure", "sure ", "maybe"};

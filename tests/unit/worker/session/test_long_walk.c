@@ -1,4 +1,4 @@
-/* A history of very many messages is gone through in steps, between which the session goes on. */
+/* A history of very many messages is processed in steps, between which the session continues. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 
 enum { MESSAGES = 5001 };
 
-/* Users and assistants in turn, a user last; then what is more. */
+/* Writes alternating messages of users and assistants, the last a user's, then `more`. */
 static void write_history(struct buf *b, const char *more)
 {
     buf_clear(b);
@@ -39,7 +39,7 @@ struct rig {
     struct session_plan *p;
 };
 
-/* A call stands within its walk. */
+/* Leaves a call within its walk. */
 static void rig_init(struct rig *r, const char *options)
 {
     *r = (struct rig){0};
@@ -100,7 +100,7 @@ TEST(long_walk, is_given_up_in_the_middle)
     rig_done(&r);
 }
 
-/* What was asked when it began is not asked again: its own turn counts by then. */
+/* The state at its beginning is not read again: its own turn counts by then. */
 TEST(long_walk, has_its_turn_from_its_beginning_on)
 {
     struct rig r;
@@ -115,7 +115,7 @@ TEST(long_walk, has_its_turn_from_its_beginning_on)
     rig_done(&r);
 }
 
-/* One that is longer than a step's share is a step by itself. */
+/* A message that is longer than a step's share is one step. */
 TEST(long_walk, passes_messages_of_any_length)
 {
     enum { LONG = 3 << 20 };
@@ -145,7 +145,7 @@ TEST(long_walk, passes_messages_of_any_length)
     rig_done(&r);
 }
 
-/* A history of `n` answers with a call each, and what they say beside it; its walk's steps. */
+/* Returns the steps of a walk of n answers with one call each, and text next to the call. */
 static int steps_of(const char *args, const char *const say[2], int n)
 {
     struct rig r = {0};
@@ -180,7 +180,7 @@ static int steps_of(const char *args, const char *const say[2], int n)
     return steps;
 }
 
-/* What counts as nothing beside calls was looked at, and counts for the step. */
+/* Blanks next to calls are read, so they count for the step. */
 TEST(long_walk, counts_blanks_and_arguments_that_are_read)
 {
     enum { LONG = 60 << 10, ANSWERS = 100 };

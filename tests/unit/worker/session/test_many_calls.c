@@ -1,5 +1,5 @@
-/* Answers with very many tool calls: made ready for their record by a helper, equal ones compared
- * there. */
+/* Answers with very many tool calls: a helper prepares them for their record, and compares equal
+ * ones. */
 #include <string.h>
 
 #include "ahead_kit.h"
@@ -15,8 +15,8 @@ enum { PART = 16 << 10, IDS = 100 };
 
 static const char *const ASK = "[{\"role\":\"user\",\"content\":\"a\"}]";
 
-/* n answers with so many calls each, of which every second answer has the same ones; ids are each
- * call's own. */
+/* Makes n answers with `calls` calls each. Every second answer has equal calls, except for their
+ * ids. */
 static struct session_answer *calls_of(struct kit *k, uint32_t n, unsigned calls)
 {
     struct session_answer *all = arena_calloc(&k->arena, n, sizeof(*all));
@@ -39,7 +39,7 @@ static struct session_answer *calls_of(struct kit *k, uint32_t n, unsigned calls
     return all;
 }
 
-/* An answer's message with so many bytes of text. */
+/* Makes an answer's message with this number of bytes of text. */
 static const struct json *text_of(struct kit *k, size_t bytes)
 {
     struct buf b = {0};
@@ -54,7 +54,7 @@ static const struct json *text_of(struct kit *k, size_t bytes)
     return ret;
 }
 
-/* Of the same bytes of text, those with calls are a helper's. */
+/* With the same length of text, only answers with calls go to a helper. */
 TEST(many_calls, many_calls_are_long)
 {
     enum { ROOM = 128 << 10 };
@@ -74,8 +74,8 @@ TEST(many_calls, many_calls_are_long)
     kit_done(&k);
 }
 
-/* By a helper, which names the equal one before. They have one node, however they were made, and
- * the state is the same. */
+/* A helper finds the earlier equal answer. Both have one node, however they were made, and the
+ * state is the same. */
 TEST(many_calls, equal_calls_of_one_call_are_compared_once)
 {
     enum { N = 6 };

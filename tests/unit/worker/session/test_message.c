@@ -9,7 +9,7 @@ struct pair {
     const char *equal_under; /* letters: c canonical, s strict, l loose, r role_content_only */
 };
 
-/* What real clients change when they send a message back. */
+/* Changes that real clients make when they send a message back. */
 static const struct pair PAIRS[] = {
     {"{\"role\":\"user\",\"content\":\"a\"}", "{\"content\":\"a\",\"role\":\"user\"}", "cslr"},
     {"{\"role\":\"user\",\"content\":\"a\"}", "{\"role\":\"user\",\"content\":\"a \"}", ""},
@@ -57,7 +57,7 @@ static void read(struct message *m, const char *text, const struct matcher *mt, 
     message_read(m, v, mt, a);
 }
 
-/* By its ids or by its words; the answer's own message is `stored`. */
+/* Reports whether m is an echo of `stored`, by its ids or by its text. */
 static bool is_echo(const struct message *stored, const struct message *m, const struct matcher *mt)
 {
     struct message_args args = {0};
@@ -96,7 +96,8 @@ TEST(message, matchers_compare_what_they_say)
         }
 }
 
-/* An assistant's message with that many calls, whose arguments are a list of n ones each. */
+/* Makes an assistant's message with this number of calls. The arguments of each are a list of n
+ * ones. */
 static void list_of(struct message *m, uint32_t calls, uint32_t n, const char *comma,
                     const struct matcher *mt, struct arena *a)
 {
@@ -116,13 +117,13 @@ static void list_of(struct message *m, uint32_t calls, uint32_t n, const char *c
     buf_done(&b);
 }
 
-/* Long ones, of few calls or of many, count as text in comparisons and in the hash alike; so equal
- * messages have equal hashes at every length. */
+/* Long arguments, in few or many calls, are compared and hashed as text. So equal messages have
+ * equal hashes at every length. */
 TEST(message, long_arguments_count_as_text)
 {
     static const struct {
         uint32_t calls, n;
-        bool by_value; /* else one with other spaces is another message */
+        bool by_value; /* false: other white space makes a different message */
     } rows[] = {{1, 100, true},    {10, 100, true},   {100, 100, true},
                 {1, 5000, true},   {1, 20000, false}, {1, 40000, false},
                 {40, 1000, false}, {2000, 2, true},   {5000, 2, false}};
@@ -166,14 +167,14 @@ TEST(message, the_difference_of_long_arguments_is_an_excerpt)
     arena_done(&a);
 }
 
-/* What is long of other values is not looked at to the end, however long it is: of a list the
- * first item that differs is shown, if the items before it are short and it is so itself. */
+/* Long values are not read to their end to find the difference. In a list the first different item
+ * is shown, if it and all earlier items are short. */
 TEST(message, the_difference_of_long_values_is_looked_for_no_further_than_that)
 {
     enum { LONG = 1 << 20 };
 
     static const struct {
-        const char *stored, *request; /* behind and in place of a long item */
+        const char *stored, *request; /* after and instead of a long item */
         bool long_first;
         const char *want_stored, *want_request;
     } rows[] = {
@@ -213,7 +214,7 @@ TEST(message, the_difference_of_long_values_is_looked_for_no_further_than_that)
     }
 }
 
-/* Parts that their reader has put one behind the other are one text as they lie. */
+/* Content parts that are adjacent in memory are one text without a copy. */
 TEST(message, parts_that_adjoin_are_not_copied)
 {
     const struct matcher mt = {.kind = MATCHER_CANONICAL, .ignore_cch = false};
@@ -294,7 +295,7 @@ TEST(message, the_difference_names_field_and_place)
     arena_done(&a);
 }
 
-/* The way back of what was generated: what is still the answer, and what is another one. */
+/* Sent back answers: which changes keep an echo, and which do not. */
 TEST(message, an_echo_is_known_by_its_ids_or_its_words)
 {
     static const struct {
@@ -341,8 +342,8 @@ TEST(message, an_echo_is_known_by_its_ids_or_its_words)
     }
 }
 
-/* A message whose content is a list under each matcher: a picture, and a text of n bytes with one
- * that may differ in its middle. */
+/* Makes a message whose content is a list: a picture, and a text of n bytes whose middle byte is
+ * `middle`. */
 static void long_list(struct message *m, size_t n, char middle, bool turned,
                       const struct matcher *mt, struct arena *a)
 {
@@ -363,8 +364,8 @@ static void long_list(struct message *m, size_t n, char middle, bool turned,
     buf_done(&b);
 }
 
-/* The brief hash of a long list looks at its texts' ends alone; that of a short one, which has no
- * other, at all of it. Equal ones have equal hashes, however they are written. */
+/* The brief hash of a long list reads only the ends of its texts; that of a short list reads all of
+ * it. Equal lists have equal hashes, however they are written. */
 TEST(message, the_brief_hash_of_a_list_is_brief)
 {
     static const size_t lengths[] = {100, 8 << 10, 20 << 10, 1 << 20};
@@ -389,7 +390,7 @@ TEST(message, the_brief_hash_of_a_list_is_brief)
     }
 }
 
-/* Of a name that a client may make long, so much as of its other calls' texts. */
+/* The hash reads as much of a long name as of texts of other calls. */
 TEST(message, the_echo_hash_looks_at_a_names_ends)
 {
     const struct matcher mt = {.kind = MATCHER_CANONICAL, .ignore_cch = false};

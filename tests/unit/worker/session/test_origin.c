@@ -68,7 +68,7 @@ TEST(origin, the_last_id_of_the_vocabulary_does)
     kit_done(&k);
 }
 
-/* What a session holds elsewhere is not this conversation's fault. */
+/* Ids in other branches do not affect this conversation. */
 TEST(origin, an_id_beyond_the_vocabulary_hurts_its_own_branch_only)
 {
     struct kit k;
@@ -81,7 +81,7 @@ TEST(origin, an_id_beyond_the_vocabulary_hurts_its_own_branch_only)
     kit_done(&k);
 }
 
-/* A beginning without a fingerprint (version 1), with one, and with a torn one. */
+/* Reads a first record without a fingerprint (version 1), with one, and with a truncated one. */
 TEST(origin, a_beginning_is_read_with_and_without)
 {
     struct kit k;

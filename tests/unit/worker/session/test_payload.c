@@ -1,4 +1,4 @@
-/* The bulk of calls that leaves memory while its session is in use, and comes back from records. */
+/* Payloads of calls that are evicted while their session is in use, and read back from records. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +12,11 @@
 
 enum { BRANCHES = 120, ANSWER = 3000 };
 
-/* A session with a source that counts. */
+/* A session whose source counts reads. */
 struct world {
     struct kit k;
     size_t read, times;
-    int broken; /* 1: fails; 2: gives another record */
+    int broken; /* 1: fails; 2: returns a wrong record */
 };
 
 static int source(void *ctx, struct str id, const uint32_t *records, size_t n,
@@ -52,7 +52,7 @@ static void world_init(struct world *w, const char *options)
 
     *w = (struct world){0};
     kit_init(&w->k, options);
-    w->k.part_bytes = 1 << 20; /* all in its record */
+    w->k.part_bytes = 1 << 20; /* everything in one record */
     session_store_evicts(w->k.store, true);
     session_store_source(w->k.store, source, w);
     cr_assert_geq(kit_turn(&w->k, "[{\"role\":\"user\",\"content\":\"a\"}]", "A"), 0);
@@ -153,10 +153,10 @@ TEST(payload, the_coldest_goes_first)
     uint64_t goal;
 
     world_init(&w, NULL);
-    goal = totals(&w).bytes - (uint64_t)10 * ANSWER * 8; /* ten branches, about */
+    goal = totals(&w).bytes - (uint64_t)10 * ANSWER * 8; /* about ten branches */
     cr_expect_geq(session_evict(w.k.store, goal, SIZE_MAX), 10);
     cr_expect_leq(totals(&w).payload_evictions, 12);
-    cr_expect(session_resident(w.k.s)); /* idle, but its last use is not cold */
+    cr_expect(session_resident(w.k.s)); /* idle, but used recently */
     cr_expect_eq(ask_longer(&w, 30, 'A' + 30 % 26), 0);
     cr_expect_eq(w.read, 0);
     cr_expect_eq(ask_longer(&w, 2, 'A' + 2), 0);
@@ -178,12 +178,12 @@ TEST(payload, all_of_an_idle_session_goes_when_that_is_what_it_takes)
     for (size_t i = 0; i < w.k.n_journal; i++) {
         session_load_at(w.k.s, i);
         cr_assert_eq(session_apply(w.k.store, buf_str(&w.k.journal[i]), &w.k.err), 0);
-        if (i % 2) /* larger than there is room for: parts of it go before the rest is there */
+        if (i % 2) /* larger than the free space: parts are evicted before the rest is read */
             (void)session_evict(w.k.store, 0, SIZE_MAX);
     }
     cr_assert_eq(session_load_end(w.k.s, true, w.k.now), 0);
     cr_expect_eq(ask_longer(&w, 5, 'A' + 5), 0);
-    cr_expect_leq(w.read, 2); /* its own path alone */
+    cr_expect_leq(w.read, 2); /* only its own path */
     kit_done(&w.k);
 }
 
@@ -202,7 +202,7 @@ static void free_buried(void)
     buried = NULL;
 }
 
-/* Messages and tokens of a session that is over are left to whoever frees them. */
+/* Messages and tokens of an ended session are freed later by another owner. */
 TEST(payload, what_a_session_held_is_freed_by_others)
 {
     struct world w;
@@ -215,7 +215,7 @@ TEST(payload, what_a_session_held_is_freed_by_others)
     free_buried();
     world_init(&w, NULL);
     session_store_buries(w.k.store, bury, &times);
-    (void)session_evict(w.k.store, 0, SIZE_MAX); /* payloads by themselves, then the rest */
+    (void)session_evict(w.k.store, 0, SIZE_MAX); /* payloads first, then the rest */
     cr_expect_not(session_resident(w.k.s));
     cr_assert_eq(times, 2);
     free_buried();
@@ -244,7 +244,7 @@ TEST(payload, what_cannot_be_read_back_refuses_and_hurts_nothing)
     kit_done(&w.k);
 }
 
-/* Timelines share context over many checkpoints; each is to be had without reading all of them. */
+/* Timelines share context over many checkpoints. Each can be read without reading all of them. */
 TEST(payload, shared_context_comes_back_with_few_records)
 {
     struct world w;

@@ -61,16 +61,16 @@ TEST(chains, reserve_roll_back_and_close)
     kit_init(&k, "{\"history\":\"chains\",\"prompt_length\":60,\"response_length\":30}");
     cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
     p = kit_ask(&k, "[" U("q") "," A("a") "," U("r") "]", NULL);
-    q = kit_ask(&k, "[" U("q") "," A("a") "," U("r") "]", NULL); /* the chain is taken */
+    q = kit_ask(&k, "[" U("q") "," A("a") "," U("r") "]", NULL); /* the chain is reserved */
     cr_expect_gt(p->reused, 0);
     cr_expect_eq(q->reused, 0);
     session_release(k.store, p);
     session_release(k.store, q);
     p = kit_ask(&k, "[" U("q") "," A("a") "," U("r") "]", NULL);
-    cr_expect_gt(p->reused, 0); /* the failure gave it back */
+    cr_expect_gt(p->reused, 0); /* the failure released it */
     cr_expect_eq(kit_answer(&k, p, "bb", false), 0);
     cr_expect_eq(kit_count(&k, "num_active_chains"), 1);
-    /* The last answer rewritten: rolled back, its three tokens dropped. */
+    /* The last answer was rewritten: it is rolled back, and its three tokens are dropped. */
     cr_expect_geq(kit_turn(&k, "[" U("q") "," A("a") "," U("r") "," A("x") "," U("s") "]", "c"), 0);
     cr_expect_eq(kit_count(&k, "rollback_count"), 1);
     cr_expect_eq(kit_count(&k, "rollback_dropped_trainable_tokens_total"), 3);
@@ -85,8 +85,8 @@ TEST(chains, reserve_roll_back_and_close)
     kit_done(&k);
 }
 
-/* The call that finds no room has rolled the chain back: the answer is gone, what was said before
- * it stays without the generation prompt. */
+/* The call without space has rolled the chain back: the answer is dropped. Earlier messages stay,
+ * without the generation prompt. */
 TEST(chains, closed_by_a_call_that_rolled_it_back)
 {
     struct kit k;
@@ -167,7 +167,7 @@ TEST(store, an_end_during_a_call_leaves_no_trace)
     }
 }
 
-/* Tokens are counted beside calls. */
+/* Tokens can be counted while calls run. */
 TEST(chains, a_look_leaves_its_chain_to_calls)
 {
     static const char *const longer = "[" U("q") "," A("a") "," U("more") "]";
@@ -186,7 +186,7 @@ TEST(chains, a_look_leaves_its_chain_to_calls)
     kit_done(&k);
 }
 
-/* As who may not look at all of them in one step does. */
+/* Sweeps like an owner that cannot check all sessions in one step. */
 TEST(store, ends_are_swept_a_few_at_a_time)
 {
     enum { N = 10 };
@@ -306,7 +306,7 @@ TEST(past, answers_are_found_by_request_and_by_response)
     cr_expect(str_eq_c(json_string(json_get(c->answers[0].message, "content")), "b"));
     cr_expect_eq(c->completion_tokens, 2);
     cr_expect_not(session_find_call(k.s, other, none, &call));
-    cr_expect(session_find_call(k.s, hash, STR("key"), &call)); /* they had none */
+    cr_expect(session_find_call(k.s, hash, STR("key"), &call)); /* the old calls had no key */
     c = session_past(k.s, &k.arena, 0, true, &k.err);
     cr_assert(c);
     cr_expect(str_eq_c(json_string(json_get(c->answers[0].message, "content")), "a"));
@@ -318,7 +318,7 @@ TEST(past, answers_are_found_by_request_and_by_response)
     kit_done(&k);
 }
 
-/* The number of the newest call that a request may mean, or -1. */
+/* Returns the number of the newest call that a request may repeat, or -1. */
 static int64_t found(const struct kit *k, uint64_t body, const char *key)
 {
     const uint64_t hash[2] = {body, 7};
@@ -378,7 +378,7 @@ TEST(past, calls_that_end_out_of_order_are_found_by_their_numbers)
     kit_done(&k);
 }
 
-/* As kit_turn, whose journal has no room for so many: one call more with its body. */
+/* Commits one more call with its body, like kit_turn, whose journal is too small for so many. */
 static void commit_one(struct kit *k)
 {
     static const int32_t ids[] = {'a', 257};
@@ -397,8 +397,8 @@ static void commit_one(struct kit *k)
     buf_done(&record);
 }
 
-/* n calls with one body, each with a key of its own; behind each a request with the same body and
- * another key is looked for, and the key of the first call. */
+/* Measures n calls with one body, each with its own key. After each, searches a request with the
+ * same body and a different key, and the key of the first call. */
 static struct cost look_back(const void *ctx, uint32_t n)
 {
     enum { LOOKS = 8 };
@@ -463,7 +463,7 @@ TEST(reward, the_newest_write_wins_per_key)
     kit_done(&k);
 }
 
-/* A record of so many members, applied twice: all are new, then none is. */
+/* Applies a record of n members twice: first all are new, then none. */
 static struct cost apply_members(const void *ctx, uint32_t n)
 {
     struct buf info = {0}, record = {0};

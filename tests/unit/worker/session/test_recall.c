@@ -1,4 +1,4 @@
-/* What has left memory of a long path comes back in steps, between which the session goes on. */
+/* Evicted payloads of a long path are read back in steps, between which the session continues. */
 #include "worker/session/store/recall.h"
 
 #include <stdlib.h>
@@ -18,18 +18,18 @@
 #include "worker/session/store/store.h"
 #include "worker/text/request/chat.h"
 
-/* The first answer is longer than what lies in pages of its own, the second is not. */
+/* The first answer is longer than the limit for separate pages, the second is not. */
 enum { PART = 128 << 10, IDS = 600000, FEWER = 100000, BYTES = 8 * (IDS + FEWER) };
 
-/* A step reads that much and the record that it is within. */
+/* Most bytes that a step reads: its share, and the rest of a record. */
 enum { STEP_MOST = RECALL_STEP + PART + (8 << 10) };
 
-/* A session of two long turns whose journal counts what is read. */
+/* A session of two long turns, whose journal counts reads. */
 struct lab {
     struct kit k;
-    size_t times, records, bytes, most; /* the most in one go */
-    bool stops;                         /* no more is wanted after a read */
-    size_t broken;                      /* this record cannot be had; 0: all can */
+    size_t times, records, bytes, most; /* counts of reads; most bytes of one */
+    bool stops;                         /* the reader wants no more after a read */
+    size_t broken;                      /* record that cannot be read; 0: all can */
     struct session_answer *a, *b;
     struct chat chat;
     struct session_call_input in;
@@ -109,7 +109,7 @@ static size_t memory(const struct lab *w)
     return t.bytes;
 }
 
-/* All payloads, and not the session. */
+/* Evicts all payloads, but not the session. */
 static void evict(struct lab *w)
 {
     session_pin(w->k.s);
@@ -122,7 +122,7 @@ static void lab_done(struct lab *w)
     kit_done(&w->k);
 }
 
-/* The rest of a prepare; how often it went on. */
+/* Runs the rest of a prepare. Counts its steps. */
 static int go_through(struct lab *w, struct session_plan **p, int rc, size_t *ret_steps)
 {
     for (*ret_steps = 0; rc == 1; ++*ret_steps)
@@ -135,7 +135,7 @@ static int begin(struct lab *w, struct session_plan **p)
     return session_prepare_begin(w->k.s, &w->k.arena, &w->in, p, &w->k.err);
 }
 
-/* The prompt that the plan makes is this one; it is given back. */
+/* Compares the plan's prompt with `want`, and releases the plan. */
 static void same_prompt(struct lab *w, struct session_plan *p, struct token_span want)
 {
     struct token_span got;
@@ -146,7 +146,8 @@ static void same_prompt(struct lab *w, struct session_plan *p, struct token_span
     session_release(w->k.store, p);
 }
 
-/* What a session whose payloads never left makes of the call. In the kit's arena. */
+/* Returns the prompt of the call in a session whose payloads were never evicted. In the kit's
+ * arena. */
 static struct token_span prompt_of(struct lab *w)
 {
     struct session_plan *p;
@@ -211,7 +212,7 @@ TEST(recall, a_short_path_takes_no_further_step)
     lab_done(&w);
 }
 
-/* What is there stays, whatever has to leave memory between two steps. */
+/* Payloads that were read stay, whatever is evicted between two steps. */
 TEST(recall, what_came_stays_between_two_steps)
 {
     struct lab w;
@@ -233,7 +234,7 @@ TEST(recall, what_came_stays_between_two_steps)
     lab_done(&w);
 }
 
-/* Memory counts what is being read once, from its beginning on. */
+/* Payloads that are being read count once, from the start. */
 TEST(recall, calls_of_one_path_read_it_once)
 {
     enum { CALLS = 3 };
@@ -268,7 +269,7 @@ TEST(recall, calls_of_one_path_read_it_once)
     lab_done(&w);
 }
 
-/* One of the readers leaves in the middle of a payload, then the other one. */
+/* One of two readers leaves within a payload, then the other one. */
 TEST(recall, who_leaves_takes_nothing_from_others)
 {
     struct lab w;
@@ -290,7 +291,7 @@ TEST(recall, who_leaves_takes_nothing_from_others)
     cr_expect_eq(w.k.s->room_bytes, 0);
     cr_expect_eq(memory(&w), before);
     cr_expect_eq(session_inflight(w.k.s), 0);
-    evict(&w); /* there is nothing to evict */
+    evict(&w); /* nothing can be evicted */
     cr_expect_eq(memory(&w), before);
     w.bytes = 0;
     cr_assert_eq(begin(&w, &p), 1);
@@ -302,7 +303,7 @@ TEST(recall, who_leaves_takes_nothing_from_others)
     lab_done(&w);
 }
 
-/* A look at the session that cannot wait finishes what a call has begun. */
+/* A reader that cannot wait finishes what a call has begun. */
 TEST(recall, in_one_go_goes_on_where_steps_were)
 {
     struct lab w;
@@ -325,8 +326,8 @@ TEST(recall, in_one_go_goes_on_where_steps_were)
     lab_done(&w);
 }
 
-/* Whatever record it is that cannot be had: what is whole by then stays, calls are refused, and a
- * later one finds the rest. */
+/* If any record cannot be read, the payloads read so far stay, calls are refused, and a later call
+ * reads the rest. */
 TEST(recall, an_unreadable_record_ends_it_and_a_later_call_reads_on)
 {
     struct lab w;
@@ -342,7 +343,7 @@ TEST(recall, an_unreadable_record_ends_it_and_a_later_call_reads_on)
         evict(&w);
         before = memory(&w);
         w.broken = broken;
-        if (begin(&w, &p) == 1 && begin(&w, &q) == 1) /* two read on, to the same end */
+        if (begin(&w, &p) == 1 && begin(&w, &q) == 1) /* two readers continue to the same end */
             cr_assert_eq(go_through(&w, &q, 1, &steps), -1, "record %zu", broken);
         if (p && w.k.s->payload_bytes == 0)
             cr_expect_geq(w.k.s->room_bytes, 8 * IDS, "the other one still reads it");
@@ -383,7 +384,7 @@ TEST(recall, ends_with_its_session)
     }
 }
 
-/* Other calls of the session are recorded meanwhile, and what stood there stays. */
+/* Other calls of the session are recorded meanwhile, and existing data stays. */
 TEST(recall, the_session_goes_on_between_two_steps)
 {
     struct lab w;
@@ -402,7 +403,8 @@ TEST(recall, the_session_goes_on_between_two_steps)
     lab_done(&w);
 }
 
-/* The lab's session evicts all that it may; -1 after the first read, if only that is wanted. */
+/* Evicts all payloads that the session may lose. Returns -1 after the first read, if the reader
+ * wants no more. */
 static int evict_between(void *ctx, struct err *e)
 {
     struct lab *w = ctx;
@@ -411,7 +413,7 @@ static int evict_between(void *ctx, struct err *e)
     return w->stops && w->times > 0 ? err_set(e, ERR_CANCELLED, "enough") : 0;
 }
 
-/* Whoever looks at the session's state and its records; he may leave at any piece. */
+/* Reads the session's state and its records. The reader may leave at any piece. */
 TEST(recall, a_state_with_records_is_told_in_steps)
 {
     struct lab w;
@@ -431,7 +433,7 @@ TEST(recall, a_state_with_records_is_told_in_steps)
     cr_assert_eq(session_tell(&t, &w.k.err), 0, "%s", w.k.err.text);
     cr_assert_leq(w.most, STEP_MOST);
     cr_expect(str_eq(buf_str(&want), buf_str(&got)));
-    /* the newest path; of each call the path to its prompt, which has the answer, then the answer
+    /* the newest path; for each call the path to its prompt, which has the answer, then the answer
      */
     cr_expect_leq(w.times, 5 * (BYTES / RECALL_STEP + 2));
     (void)session_evict(w.k.store, 0, SIZE_MAX);
@@ -450,7 +452,7 @@ TEST(recall, a_state_with_records_is_told_in_steps)
     lab_done(&w);
 }
 
-/* Of a branch that a scorer is to be asked with. */
+/* Reads a branch for a scorer. */
 TEST(recall, a_score_is_asked_for_in_steps)
 {
     struct score_wants wants = {.n = 1, .at = {{.what = SCORE_TEACHER, .engine = STR("t")}}};
@@ -476,7 +478,7 @@ TEST(recall, a_score_is_asked_for_in_steps)
     lab_done(&w);
 }
 
-/* A call that stands beside another one, of which its context has the beginning. */
+/* Begins a call next to a different one whose context begins with its context. */
 static struct session_plan *beside(struct lab *w)
 {
     char *text = arena_alloc(&w->k.arena, 401);
@@ -502,7 +504,7 @@ static struct session_plan *beside(struct lab *w)
     return p;
 }
 
-/* As its neighbour is in one payload with a long answer, that comes back in steps, too. */
+/* The neighbour is in one payload with a long answer, which is also read in steps. */
 TEST(recall, a_neighbours_context_is_compared_in_steps)
 {
     for (int ends = 0; ends < 3; ends++) {
@@ -538,8 +540,8 @@ TEST(recall, a_neighbours_context_is_compared_in_steps)
     }
 }
 
-/* A call without room closes its chain, of which it has rolled an answer back: that answer is read,
- * too, and in steps likewise. */
+/* A call without space closes its chain, of which it has rolled an answer back. That answer is also
+ * read in steps. */
 TEST(recall, a_chain_is_closed_in_steps)
 {
     struct lab w;

@@ -2,7 +2,7 @@
 
 #include "testing.h"
 
-/* Lengths of which one byte more needs a longer number, and some between. */
+/* Tests lengths around those that need a longer number, and some between. */
 TEST(record, a_text_written_in_place_is_the_same_as_one_that_is_put)
 {
     static const size_t lengths[] = {0,     1,     7,     125,           126,           127,

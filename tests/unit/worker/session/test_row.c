@@ -1,4 +1,4 @@
-/* A row of a list counts its session's branches as they come and go: it looks at no answer. */
+/* A row of a list has the number of the session's branches, and reads no answer. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,7 +14,7 @@
 
 enum { TURNS = 400, DEEPEST = 6 };
 
-/* With the answers out of reach. */
+/* Makes the row while the answers are unreadable. */
 static const struct json *row_of(struct kit *k)
 {
     struct checkpoint **at = k->s->forest.checkpoints.at;
@@ -30,7 +30,7 @@ static const struct json *row_of(struct kit *k)
     return row;
 }
 
-/* The same, counted. */
+/* Compares with a count of all answers. */
 static void check(struct kit *k, int turn)
 {
     const struct json *row = row_of(k), *drift = json_get(row, "drift");
@@ -54,8 +54,8 @@ static void check(struct kit *k, int turn)
     }
 }
 
-/* A conversation of few words, so that the same is asked and answered again. A linear session is
- * gone on with, or asked its last question again. */
+/* Plays a random turn with few different words, so that questions and answers repeat. A linear
+ * session is continued, or asked its last question again. */
 static void turn(struct kit *k)
 {
     static const char *const said[] = {"A", "B"};

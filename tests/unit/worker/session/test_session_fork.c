@@ -1,4 +1,4 @@
-/* The records of a fork, read one at a time while its session goes on. */
+/* The records of a fork are read one at a time while its session continues. */
 #include "worker/session/record/session_fork.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "worker/session/record/snapshot.h"
 #include "worker/session/store/store.h"
 
-/* A session_source; ctx is the kit. */
+/* A session_source. ctx: the kit. */
 static int source(void *ctx, struct str id, const uint32_t *records, size_t n,
                   const struct session_reader *reader, struct err *e)
 {
@@ -44,7 +44,7 @@ static void reward(struct kit *k)
     apply(k, &record);
 }
 
-/* Three calls with a reward behind each. */
+/* Makes three calls, each followed by a reward. */
 static void init(struct kit *k)
 {
     kit_init(k, NULL);
@@ -120,7 +120,7 @@ TEST(session_fork, what_the_journal_does_not_have_is_told)
     cr_assert_eq(k.err.kind, ERR_IO);
     k.n_journal = n;
     session_fork_done(&r);
-    /* others stand where its records stood */
+    /* its records have other numbers */
     cr_assert_eq(session_fork_begin(k.s, &ask, &r, &k.err), 0);
     r.last_call += 100;
     while ((rc = session_fork_scan(&r, &k.err)) == 0)
@@ -132,7 +132,7 @@ TEST(session_fork, what_the_journal_does_not_have_is_told)
     kit_done(&k);
 }
 
-/* One prompt that was answered with the same text again and again: all but the newest are hidden.
+/* One prompt was answered several times with the same text: all answers but the newest are hidden.
  */
 TEST(session_fork, equal_answers_stay_behind)
 {
@@ -170,7 +170,7 @@ TEST(session_fork, equal_answers_stay_behind)
     kit_done(&k);
 }
 
-/* The last commit once more follows fewer calls than there are: as if one were lost. */
+/* The repeated last commit has a number as if a call were lost. */
 TEST(session_fork, a_session_that_lost_records_is_not_copied)
 {
     struct kit k;
@@ -199,8 +199,8 @@ TEST(session_fork, a_session_that_lost_records_is_not_copied)
     kit_done(&k);
 }
 
-/* A record of the fork's own has the number of the last one. Without that one all copied answers
- * are trained: the loss counts, also when the session is read back. */
+/* A record that the fork adds has the number of the last one. Without the last one all copied
+ * answers would be trained, so the loss counts, also when the session is read back. */
 TEST(session_fork, a_lost_last_record_of_a_fork_counts)
 {
     struct kit k;

@@ -12,7 +12,7 @@
 
 enum { ANSWERS = 600, REWARDS = 100, STEP_BYTES = 64 << 10 };
 
-/* A session of so many branches, some of them with a reward. */
+/* Makes a session of many branches, some with a reward. */
 static void many(struct kit *k)
 {
     char messages[80], text[16];
@@ -40,12 +40,12 @@ static void whole(struct kit *k, bool records, struct buf *ret)
     cr_assert_eq(session_write_state(k->s, records, ret, &k->err), 0);
 }
 
-/* The reader of a state. */
+/* A reader of a state. */
 struct reader {
     struct kit *k;
-    void (*meanwhile)(struct kit *k, size_t step); /* between two pieces */
+    void (*meanwhile)(struct kit *k, size_t step); /* called between two pieces */
     struct buf *out;
-    size_t n, had, most; /* most: no more pieces are wanted */
+    size_t n, had, most; /* most: number of pieces after which the reader leaves */
 };
 
 static int flow(void *ctx, struct err *e)
@@ -62,7 +62,7 @@ static int flow(void *ctx, struct err *e)
     return 0;
 }
 
-/* Tells it, with `meanwhile` between two pieces. How many pieces those are. */
+/* Reads the state, with `meanwhile` between two pieces. Returns the number of pieces. */
 static size_t tell(struct kit *k, bool records, void (*meanwhile)(struct kit *k, size_t step),
                    struct buf *ret)
 {
@@ -155,7 +155,7 @@ static char *letters(struct kit *k, size_t n)
     return text;
 }
 
-/* Two turns with long texts, the second on the first. */
+/* Makes two turns with long texts, the second after the first. */
 static void long_calls(struct kit *k)
 {
     char *ask, *answer;
@@ -190,7 +190,7 @@ static void same_list(const struct json *told, const int32_t *ids, size_t n)
     }
 }
 
-/* Evicted after each step, which is short, and yet whole. */
+/* Evicted after each step. Steps are short, and the state is complete. */
 TEST(telling, a_long_call_is_told_in_short_steps)
 {
     struct kit k;

@@ -1,4 +1,4 @@
-/* Texts that are compared a block at a time are as alike as byte by byte. */
+/* Comparing texts by blocks has the same result as by bytes. */
 #include <stdlib.h>
 
 #include "testing.h"
@@ -9,7 +9,7 @@ static bool blank(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* One byte after the other. */
+/* Compares byte by byte. */
 static bool same_by_bytes(struct str x, struct str y)
 {
     size_t i = 0, k = 0;
@@ -39,7 +39,7 @@ TEST(text_compare, agrees_with_a_look_at_each_byte)
 
         for (size_t i = 0; i < n[0]; i++)
             text[0][i] = letters[(size_t)rand() % (round % 2 ? 5 : 9)];
-        /* the same with blanks that come and go, and now and then another letter */
+        /* the same text with changed blanks, and sometimes a different letter */
         for (size_t i = 0; i < n[0] && n[1] < sizeof(text[1]) - 1; i++) {
             if (rand() % 60 == 0)
                 text[1][n[1]++] = letters[5 + rand() % 4];

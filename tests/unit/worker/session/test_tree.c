@@ -60,7 +60,8 @@ TEST(tree, tools_that_come_and_go_are_named_with_their_difference)
     cr_expect(str_eq_c(p->diff_stored, ""));
     cr_expect(str_starts(p->diff_request, STR("[{\"type\"")));
     cr_expect_eq(kit_answer(&k, p, "b", false), 0);
-    /* Without tools again: it stands on the first answer, and the second was given elsewhere. */
+    /* Without tools again: the call attaches to the first answer. The second was given with tools.
+     */
     p = kit_ask(&k, "[" U("q") "," A("a") "," U("r") "," A("b") "," U("s") "]", NULL);
     cr_assert(p);
     cr_expect_eq(p->cause, CAUSE_TOOLS_CHANGED);
@@ -94,7 +95,8 @@ TEST(tree, the_same_answer_is_refreshed_unless_built_upon)
     }
 }
 
-/* Cut white space is an echo, unless the very text was sampled too; a strict session forks. */
+/* A message with trimmed white space is an echo, unless exactly that text was also sampled. A
+ * strict session forks. */
 TEST(tree, a_trimmed_answer_is_still_the_answer)
 {
     for (int strict = 0; strict < 2; strict++) {
@@ -126,7 +128,7 @@ TEST(tree, an_answer_in_flight_keeps_its_ground)
     kit_init(&k, NULL);
     cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
     p = kit_ask(&k, "[" U("q") "," A("a") "," U("r") "]", NULL);
-    cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0); /* must not replace what p stands on */
+    cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0); /* must not replace p's answer */
     cr_expect_eq(kit_answer(&k, p, "b", false), 0);
     cr_expect_eq(kit_count(&k, "num_branches"), 1);
     kit_done(&k);
@@ -197,11 +199,11 @@ TEST(tree, many_siblings_share_their_prompt)
     }
     session_store_totals(k.store, &t);
     cr_expect_lt(t.tokens, 8100 + 100 * 4);
-    cr_expect_lt(t.bytes, 400000); /* a hundred prompts of their own are twice that */
+    cr_expect_lt(t.bytes, 400000); /* a hundred separate prompts need twice that */
     kit_done(&k);
 }
 
-/* A question of n bytes, whose last one may differ. */
+/* Makes a question of n bytes that ends with `last`. */
 static char *long_question(size_t n, char last)
 {
     const char head[] = "[{\"role\":\"user\",\"content\":\"", tail[] = "\"}]";
@@ -214,14 +216,13 @@ static char *long_question(size_t n, char last)
     return text;
 }
 
-/* That other tools are why a conversation has a branch of its own is looked for in a megabyte of
- * texts and 4,096 messages, however many environments there are: what they compare counts together.
- */
+/* The search whether other tools are the cause of a branch is limited to a megabyte of texts and
+ * 4,096 messages, for all environments together. */
 TEST(tree, other_tools_are_looked_for_within_bounds)
 {
     static const struct {
         size_t bytes;
-        unsigned others; /* newer environments, in which the same question ends otherwise */
+        unsigned others; /* number of newer environments in which the question ends differently */
         int cause;
     } rows[] = {
         {1000, 0, CAUSE_TOOLS_CHANGED},      {1000, 12, CAUSE_TOOLS_CHANGED},
