@@ -86,7 +86,8 @@ TEST(image_header, tells_what_a_decoder_tells)
     cr_assert_eq(each_picture(is_read), 101);
 }
 
-/* A copy of exactly its size, so that a reader beyond the end is seen. */
+/* Checks that every prefix is refused. Copies have the exact size, so that sanitizers detect reads
+ * after the end. */
 static void is_refused_cut(const struct picture *p)
 {
     struct image_header h;
@@ -98,7 +99,7 @@ static void is_refused_cut(const struct picture *p)
 
         memcpy(tight, p->bytes.p, n);
         why = image_header_read(str_of(tight, n), &h);
-        /* the last byte of a WebP may be padding, and that of a BMP its rows' */
+        /* the last byte of a WebP may be padding, and the last ones of a BMP its rows */
         cr_expect(why || n + 2 > p->bytes.len, "%s, %zu of %zu bytes", p->name, n, p->bytes.len);
         free(tight);
     }
@@ -122,7 +123,7 @@ TEST(image_header, hostile_files)
 
     cr_expect(READ("", &h));
     cr_expect(READ("<svg xmlns='http://www.w3.org/2000/svg'/>", &h));
-    /* lengths that point behind the end, or are less than they may be */
+    /* lengths that exceed the file, or are too small */
     cr_expect(READ("\x89PNG\r\n\x1a\n\xff\xff\xff\xffIHDR\0\0\0\1\0\0\0\1", &h));
     cr_expect(READ("\x89PNG\r\n\x1a\n\0\0\0\0IEND\xae\x42\x60\x82", &h));
     cr_expect(READ("\xff\xd8\xff\xe0\0\0\xff\xd9", &h));
@@ -131,7 +132,7 @@ TEST(image_header, hostile_files)
     cr_expect(READ("GIF89a\1\0\1\0\0\0\0;", &h));
     cr_expect(READ(
         "BM\0\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\xff\xff\xff\x7f\xff\xff\xff\x7f\1\0\x18\0", &h));
-    /* a height that comes behind the picture */
+    /* a height after the picture */
     cr_expect_str_eq(
         READ("\xff\xd8\xff\xc0\0\x0b\x08\0\0\0\x10\1\1\x11\0\xff\xda\0\x08\1\1\0\0\x3f\0"
              "\x12\xff\xd9",
@@ -139,7 +140,7 @@ TEST(image_header, hostile_files)
         "the JPEG tells its height behind the picture (DNL), which is not read");
 }
 
-/* The thumbnail inside a long APP1 has a frame and an end of its own. */
+/* The thumbnail in a long APP1 segment has its own frame and end. */
 TEST(image_header, takes_no_thumbnail_for_the_picture)
 {
     static const char thumb[] = "\xff\xd8\xff\xc0\0\x0b\x08\0\x02\0\x02\1\1\x11\0\xff\xd9";

@@ -35,7 +35,8 @@ TEST(vision, grids_are_the_published_functions)
     cr_assert_eq(n, 5000);
 }
 
-/* By hand: of 2 frames a patch, 28 pixels a token; a side below a token's stretches both. */
+/* Computed by hand: 2 frames for a patch, 28 pixels for a token. If a side is shorter than a token,
+ * both are stretched. */
 TEST(vision, glm)
 {
     struct vision v = {.family = VISION_GLM,
@@ -53,7 +54,7 @@ TEST(vision, glm)
     cr_assert(vision_grid(&v, 1, 201, &g));
 }
 
-/* As its engines' tests have it; a fixed number of tokens whatever the size. */
+/* From the tests of engines: a fixed number of tokens for every size. */
 TEST(vision, kimi)
 {
     struct vision v = {
@@ -62,7 +63,7 @@ TEST(vision, kimi)
 
     cr_assert_null(vision_grid(&v, 225, 223, &g));
     cr_expect(g.height == 16 && g.width == 18 && g.tokens == 72);
-    cr_assert_null(vision_grid(&v, 1, 32768, &g)); /* no aspect is refused */
+    cr_assert_null(vision_grid(&v, 1, 32768, &g)); /* no aspect ratio is refused */
     cr_expect(g.width == 2 && g.height == 512, "%u %u", g.height, g.width);
     v.fixed_tokens = 64;
     cr_assert_null(vision_grid(&v, 225, 223, &g));

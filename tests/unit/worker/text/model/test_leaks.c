@@ -1,6 +1,7 @@
 /*
- * What stands in for earlier messages and tools never leaves: small templates of the shapes that
- * once let it out, and what is said of templates that show text in lists of parts only.
+ * Placeholders for earlier messages and tools never appear in a result. Small templates have the
+ * forms that once let them through. Also: reports on templates that show text in lists of content
+ * parts only.
  */
 #include <stdio.h>
 #include <string.h>
@@ -41,7 +42,7 @@ static struct kit kit_of(const char *template_text)
     return k;
 }
 
-/* A template that opens an answer as ChatML does. */
+/* A template that opens answers as ChatML does. */
 #define KIT_WITH(loop) \
     kit_of(loop "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
 
@@ -56,7 +57,7 @@ static void kit_done(struct kit *k)
 static const char TOOLS[] =
     "[{\"type\": \"function\", \"function\": {\"name\": \"ls\", \"parameters\": {}}}]";
 
-/* The text behind the covered messages, and that it is how the whole chat ends. */
+/* Returns the text after the covered messages. Checks that the whole chat ends with it. */
 static struct str behind(struct kit *k, const char *messages, size_t covered, const char *tools)
 {
     struct chat chat = {.messages = parse(k, messages), .tools = tools ? parse(k, tools) : NULL};
@@ -85,7 +86,7 @@ static void expect(struct str got, const char *want)
     cr_assert(str_eq_c(got, want), "got: %.*s\nwant: %s", (int)got.len, got.p, want);
 }
 
-/* No trial of a load's kind may find a difference, nor a leak. */
+/* Checks that no trial of a model's load finds a difference or a leak. */
 static void expect_trials(struct kit *k)
 {
     struct model_trials t;
@@ -137,7 +138,7 @@ TEST(leaks, a_system_text_in_the_last_user_message_is_the_real_one)
     kit_done(&k);
 }
 
-/* C: the template takes no chat without tools; nothing of the turn's close is lost. */
+/* C: the template refuses chats without tools. The close of the turn is complete. */
 TEST(leaks, the_close_of_a_template_that_insists_on_tools_is_whole)
 {
     struct kit k = KIT_WITH("{% for t in tools %}{{ '<tool>' + t.function.name }}{% endfor %}"
@@ -154,7 +155,7 @@ TEST(leaks, the_close_of_a_template_that_insists_on_tools_is_whole)
     kit_done(&k);
 }
 
-/* The same where no stand-in is taken at all. */
+/* The close is also complete if the template refuses all placeholders. */
 TEST(leaks, the_close_is_whole_without_any_stand_in)
 {
     struct kit k = KIT_WITH("{% if messages[0].content != 'hi' %}{{ raise_exception('no') }}"
@@ -170,7 +171,7 @@ TEST(leaks, the_close_is_whole_without_any_stand_in)
     kit_done(&k);
 }
 
-/* What is behind a turn depends on the history in a way that nothing but the history shows. */
+/* The text after a turn depends on the history in a way that no placeholder shows. */
 TEST(leaks, a_template_that_counts_calls_gets_its_history)
 {
     struct kit k = KIT_WITH("{% set ns = namespace(n=0) %}{% for m in messages %}{% if "
@@ -184,7 +185,8 @@ TEST(leaks, a_template_that_counts_calls_gets_its_history)
     kit_done(&k);
 }
 
-/* A template that takes neither the real chat nor a clean stand-in: an error, never its mark. */
+/* A template that accepts neither the real chat nor a clean placeholder is an error. Its mark never
+ * appears. */
 TEST(leaks, what_cannot_be_clean_is_refused)
 {
     static const char chat[] =
@@ -206,7 +208,7 @@ TEST(leaks, what_cannot_be_clean_is_refused)
     kit_done(&k);
 }
 
-/* The last gate: whatever made it, text with the mark is no prompt. */
+/* The last check: text with the mark is never a prompt. */
 TEST(leaks, no_text_with_the_mark_is_encoded)
 {
     struct kit k = KIT_WITH("{% for m in messages %}{{ m.content }}{% endfor %}");
@@ -240,7 +242,8 @@ TEST(leaks, each_load_draws_its_mark)
     kit_done(&y);
 }
 
-/* An audit finds what stand-ins of this chat hid, mends it, and the next turns go the long way. */
+/* An audit finds what placeholders of this chat hid, and corrects it. The next turns render
+ * everything. */
 TEST(leaks, an_audit_mends_and_distrusts)
 {
     static const char chat[] =
@@ -269,7 +272,7 @@ TEST(leaks, an_audit_mends_and_distrusts)
     kit_done(&k);
 }
 
-/* E: any template that knows a variable for it keeps its thoughts. */
+/* E: every template with a variable for it keeps its thoughts. */
 TEST(leaks, a_variable_that_keeps_thoughts_is_pinned)
 {
     struct kit k =
@@ -297,7 +300,7 @@ TEST(leaks, a_variable_that_keeps_nothing_is_left_alone)
     kit_done(&k);
 }
 
-/* F: text is shown in lists of parts only. */
+/* F: text is shown in lists of content parts only. */
 TEST(leaks, text_becomes_a_part_where_only_parts_are_shown)
 {
     struct kit k = KIT_WITH("{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{% for p "
@@ -312,7 +315,7 @@ TEST(leaks, text_becomes_a_part_where_only_parts_are_shown)
     kit_done(&k);
 }
 
-/* F again: only the user's are parts; and a role whose text is never shown is told. */
+/* F again: only the user's text needs parts. A role whose text is never shown is reported. */
 TEST(leaks, each_role_has_its_own_form)
 {
     struct kit k = KIT_WITH("{% for m in messages %}{% if m.role != 'system' %}{{ '<|im_start|>' + "
@@ -352,7 +355,7 @@ TEST(leaks, turns_in_a_frame_are_appended_all_the_same)
     kit_done(&k);
 }
 
-/* A template that shows no answers has no suffix: the caller renders anew. */
+/* A template that shows no answers has no suffix: the caller renders everything. */
 TEST(leaks, a_template_without_answers_is_told_apart)
 {
     struct kit k = kit_of("{{ '<|im_start|>user\\n' + messages[0].content + '<|im_end|>\\n"

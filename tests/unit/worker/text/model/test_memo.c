@@ -1,5 +1,5 @@
 /*
- * What is kept of stand-ins: found again when all that goes in is the same, else not.
+ * Kept results of placeholders are found if all inputs are equal, otherwise not.
  */
 #include <stdlib.h>
 
@@ -14,7 +14,7 @@ struct kit {
     struct arena arena;
 };
 
-/* Whether a chat of these messages and variables, each as JSON, is found. */
+/* Reports whether a chat with these messages and variables, as JSON, is found. */
 static bool finds(struct kit *k, const char *messages, const char *kwargs, bool tools)
 {
     static const struct json tool = {.kind = JSON_ARRAY};

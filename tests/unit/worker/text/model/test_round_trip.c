@@ -1,7 +1,7 @@
 /*
- * A template's own tool calls are read back by the parser that was chosen for it: small templates
- * of every family (tests/data/parsers/templates), two parallel calls and a call without arguments
- * too, and the real templates of the shared data where they are.
+ * The chosen parser reads back a template's own tool calls. Tests small templates of every family
+ * (tests/data/parsers/templates), also with two parallel calls and a call without arguments, and
+ * the real templates of the shared data if it is present.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -65,7 +65,7 @@ static const char tools_text[] =
     "\"required\":[\"city\"]}}},{\"type\":\"function\",\"function\":{\"name\":\"list_files\","
     "\"description\":\"d\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}}]";
 
-/* name, arguments, ...; NULL-ended */
+/* name, arguments, ...; NULL ends the list */
 static const char *const talks[][7] = {
     {"get_weather", "{\"city\": \"Paris\", \"days\": 3}"},
     {"get_weather", "{\"city\": \"Paris\"}", "get_weather",
@@ -112,7 +112,7 @@ static const struct json *messages_of(struct arena *a, const char *const *calls,
     return v;
 }
 
-/* Our templates have no generation prompt but what an answer begins with. */
+/* Reads an answer. The generation prompt of our templates is only the start of an answer. */
 static void read_answer(const struct model *m, struct arena *a, const char *const *calls,
                         const char *thought, struct seen *s)
 {
@@ -180,7 +180,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The .jinja files of a folder, sorted; 0 when it is absent. */
+/* Lists the .jinja files of a folder, sorted. Returns 0 if the folder is absent. */
 static size_t templates_of(struct arena *a, const char *folder, const char **paths)
 {
     DIR *d = opendir(folder);
@@ -196,7 +196,8 @@ static size_t templates_of(struct arena *a, const char *folder, const char **pat
     return n;
 }
 
-/* Families whose templates look like another's: users name the parser. */
+/* Reports whether the family's templates look like another family's, so users must name the parser.
+ */
 static bool is_alike(struct str name)
 {
     return str_eq_c(name, "glm53_flash") || str_eq_c(name, "hyperclovax_seed_think");
@@ -249,7 +250,7 @@ TEST(round_trip, every_familys_own_calls_are_read_back)
     arena_done(&all);
 }
 
-/* Real templates: those that are not read back are known (docs/models.md says why). */
+/* Real templates: those that are not read back are known (docs/models.md explains them). */
 TEST(round_trip, real_templates)
 {
     static const char *const lost[] = {"vllm.llama3.2_pythonic.jinja", "vllm.toolace.jinja"};

@@ -1,5 +1,5 @@
 /*
- * What a thread renders with keeps nothing of long texts, and what it holds meanwhile is counted.
+ * A thread's scratch keeps nothing of long texts, and its memory is counted meanwhile.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@ static void say(struct kit *k, uint32_t i, const char *role, struct str content)
     k->messages[i] = (struct json){.kind = JSON_OBJECT, .n = 2, .members = m};
 }
 
-/* A chat whose last message is long. */
+/* Makes a chat whose last message is long. */
 static void kit_init(struct kit *k)
 {
     struct model_options o = {0};

@@ -1,8 +1,7 @@
 /*
- * The law of turn boundaries, over random conversations: whatever the model's own ids were,
- *     checkpoint ids - trim + suffix ids = encode(render(everything))
- * when those ids are the canonical ones and the template does not rewrite; and a template that
- * does rewrite says so.
+ * The law of turn boundaries for random conversations. If the model's ids are the canonical ones
+ * and the template does not rewrite, checkpoint ids - trim + suffix ids =
+ * encode(render(everything)). A template that rewrites is reported.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -46,7 +45,8 @@ static struct chat slice(const struct chat *all, struct json *list, size_t n)
     return c;
 }
 
-/* These tokenizers are byte-level: text without special tokens is as long as its ids. */
+/* Reports whether the ids end with the text. These tokenizers are byte-level: a text without
+ * special tokens has as many ids as bytes. */
 static bool ends_with(const struct model *m, const struct token_vec *ids, struct str text)
 {
     struct buf b = {0};
@@ -58,9 +58,9 @@ static bool ends_with(const struct model *m, const struct token_vec *ids, struct
     return ret;
 }
 
-/* The checkpoint of a turn that the model wrote canonically: ids up to its stop token. When the
- * template writes none there, it is the token that opens the next turn, or the turn was cut. False:
- * the template does not extend its own prompt here. */
+/* Makes the checkpoint of a turn that the model wrote canonically: ids up to its stop token. If the
+ * template writes no stop token there, the ids end with the token that opens the next turn, or the
+ * turn was cut. Returns false if the template does not extend its own prompt here. */
 static bool checkpoint(const struct model *m, struct model_scratch *s, const struct chat *all,
                        size_t covered, const struct token_vec *whole, struct token_vec *ids,
                        bool *cut)
@@ -87,7 +87,7 @@ static bool checkpoint(const struct model *m, struct model_scratch *s, const str
         *vec_push(ids) = next;
     else
         *cut = true;
-    /* No stop token: the model never wrote the template's close. */
+    /* No stop token: the model did not write the template's close. */
     if (*cut && ok && ids->n >= prompt.n + close.len)
         ids->n -= ends_with(m, ids, close) ? close.len : 0;
     vec_done(&prompt);
@@ -136,7 +136,7 @@ static void one(const struct model *m, struct model_scratch *s, const struct cha
         if (model_suffix(m, s, all, covered, &tail, &x, &e) == 0) {
             cr_assert_leq(x.close, x.ids.n);
             compare(m, &x, &whole, &ids, t);
-        } else { /* templates that show no answers: such calls render anew */
+        } else { /* templates that show no answers: such calls render everything */
             cr_assert_eq(e.kind, ERR_UNSUPPORTED, "%s", e.text);
             t->refused++;
         }
@@ -146,7 +146,7 @@ static void one(const struct model *m, struct model_scratch *s, const struct cha
     vec_done(&whole);
 }
 
-/* The second half with a scratch that keeps renderings, as workers have it. */
+/* Runs conversations. The second half uses a scratch that keeps renderings, as workers do. */
 static struct tally talk_with(const struct model *m, unsigned n, uint64_t seed)
 {
     struct model_scratch *s = model_scratch_new(m);
@@ -199,7 +199,7 @@ static void one_template(const char *name, const struct json *specials, struct t
     o.dir = talk_folder(&a, file_text(&a, path), json_get(specials, name));
     cr_assert_eq(model_load(&o, &m, &e), 0, "%s: %s", name, e.text);
     t = talk_with(m, 160, 11);
-    if (t.wrong) /* some templates print the time: a second that passed between is no fault */
+    if (t.wrong) /* some templates print the time, which may have advanced */
         t = talk_with(m, 160, 11);
     cr_expect_eq(t.wrong, 0, "%s: equal %u rewrites %u spurious %u refused %u wrong %u", name,
                  t.equal, t.rewrites, t.spurious, t.refused, t.wrong);
@@ -242,8 +242,8 @@ TEST(suffix, every_real_template_keeps_the_law)
     cr_assert_gt(sum.equal, 5000, "only %u comparisons", sum.equal);
 }
 
-/* Real vocabularies merge across anything that is no added token; the byte folders above cannot
- * show that. */
+/* Real vocabularies merge across all tokens except added ones, which the byte folders above do not.
+ */
 TEST(suffix, every_model_folder_keeps_the_law)
 {
     struct dirent **list = NULL;

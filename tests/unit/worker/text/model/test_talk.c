@@ -1,4 +1,4 @@
-/* Not a test: what the tests of this folder share (talk.h). */
+/* Not a test: the implementation of talk.h. */
 #include "talk.h"
 
 #include <stdio.h>
@@ -77,7 +77,7 @@ static void call(struct talk_random *r, struct json_out *o, const char *id)
     json_out_end_obj(o);
 }
 
-/* An answer; the number of its calls (ids written to ids). */
+/* Writes an answer. Returns the number of its calls, and writes their ids to ids. */
 static uint32_t answer(struct talk_random *r, struct json_out *o, const struct talk_options *opt,
                        char (*ids)[16])
 {
@@ -185,7 +185,7 @@ static void write_file(const char *dir, const char *name, struct str text)
     (void)fclose(f);
 }
 
-/* The character that stands for a byte in byte-level vocabularies. */
+/* Returns the character for a byte in byte-level vocabularies. */
 static uint32_t byte_char(unsigned byte)
 {
     uint32_t n = 0;
@@ -197,7 +197,8 @@ static uint32_t byte_char(unsigned byte)
     return 256 + n;
 }
 
-/* Texts like <|name|>, <｜name｜>, [NAME] and </s> in a template. */
+/* Returns the length of a text like <|name|>, <｜name｜>, [NAME] and </s> at this position of a
+ * template. */
 static size_t token_at(struct str s, size_t at)
 {
     static const struct {

@@ -1,8 +1,8 @@
 /*
- * No event is held longer than its parser needs: for every family, a thought, a text and a call
- * with long arguments are fed in random pieces, and after each piece what has come out is compared
- * with what had been fed. Behind a call's first hold_bytes only what may still become a mark, a
- * piece of an escape or a number may be missing.
+ * No event is held longer than its parser needs. For every family, a thought, a text and a call
+ * with long arguments are fed in random pieces. After each piece the output is compared with the
+ * input. After a call's first hold_bytes, only text that may become a mark, a part of an escape or
+ * a number may be missing.
  */
 #include "call_texts.h"
 #include "common/base/arena.h"
@@ -26,7 +26,7 @@ static uint32_t next_random(void)
 }
 
 struct seen {
-    size_t text, thought, args; /* bytes */
+    size_t text, thought, args; /* numbers of bytes that came out */
     int calls, broken, pieces;
 };
 
@@ -66,12 +66,12 @@ static void add_payload(struct buf *b, size_t n, bool raw)
 }
 
 struct bounds {
-    size_t from, to; /* of what is watched, in the text */
-    size_t hold;     /* bytes that may be missing while no more have been fed */
+    size_t from, to; /* range of the watched value in the text */
+    size_t hold;     /* bytes that may be missing until more have been fed */
 };
 
-/* Feeds text in random pieces; `*count` must never lag more than a mark behind, once more than
- * b->hold has been fed. */
+/* Feeds text in random pieces. `*count` must not lag by more than a mark after more than b->hold
+ * bytes. */
 static void feed(struct parser *p, const char *what, struct str text, const struct bounds *b,
                  const size_t *count)
 {
@@ -100,8 +100,7 @@ static void one_call(const struct call_text *f, size_t hold, const struct json *
     struct parser *p = parser_new(&o, (struct parse_sink){on_event, &s});
     struct bounds b = {.hold = f->kind == TOOL_MINICPM5 ? SIZE_MAX : hold};
 
-    /* Arguments that are composed are longer than the payload by what stands before it,
-     * and never shorter. */
+    /* Composed arguments are longer than the payload by the text before it, and never shorter. */
     buf_puts(&text, f->before);
     b.from = text.len;
     add_payload(&text, PAYLOAD_BYTES, f->raw);
@@ -135,7 +134,7 @@ TEST(held, arguments_of_every_family_stream)
     arena_done(&arena);
 }
 
-/* Text and thoughts wait for nothing but a mark. */
+/* Text and thoughts wait only for a mark. */
 TEST(held, text_and_thoughts_of_every_family_stream)
 {
     for (int k = 0; k < TOOL_KIND_COUNT * REASONING_KIND_COUNT; k++) {

@@ -38,7 +38,7 @@ TEST(kinds, names_of_engines_are_known)
     }
 }
 
-/* The end of a prompt is looked for tags in so many bytes (step_render.c). */
+/* The end of a prompt is searched for tags within a limited number of bytes (step_render.c). */
 TEST(kinds, no_tag_of_a_thought_is_too_long)
 {
     for (int k = 0; k < REASONING_KIND_COUNT; k++) {
@@ -51,7 +51,7 @@ TEST(kinds, no_tag_of_a_thought_is_too_long)
     }
 }
 
-/* Every name of SGLang's and vLLM's lists, as they write them. */
+/* Tests every name of SGLang's and vLLM's lists, in their spelling. */
 TEST(kinds, every_name_of_both_engines_is_known)
 {
     static const char *const tools =
@@ -94,7 +94,7 @@ TEST(kinds, every_name_of_both_engines_is_known)
     }
 }
 
-/* An unknown name is answered with all that are known. */
+/* The error of an unknown name lists all known ones. */
 TEST(kinds, the_list_of_names_has_the_others_too)
 {
     struct buf b = {0};
@@ -118,7 +118,7 @@ TEST(kinds, prompts_that_open_the_thought)
     cr_assert_eq(parser_thought(REASONING_HARMONY, STR("<think>")), THOUGHT_MAYBE);
 }
 
-/* The kinds found in real templates; skipped, with a word, where the shared data is absent. */
+/* The kinds of real templates. Skipped with a message if the shared data is absent. */
 TEST(kinds, real_templates)
 {
     static const struct {

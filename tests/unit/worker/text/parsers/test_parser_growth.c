@@ -1,6 +1,6 @@
 /*
- * What a model writes is read once, or a few times: in every family, whole or token by token, an
- * answer that is twice as long costs twice as much, whatever stands in it.
+ * The text of a model is read once, or a few times. In every family, whole or token by token, an
+ * answer of twice the length costs twice as much, whatever its content.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,11 +14,11 @@
 #include "worker/text/parsers/param_value.h"
 #include "worker/text/parsers/parser.h"
 
-/* An answer: `before`, `item` so many times, `behind`; fed in pieces of so many bytes. */
+/* An answer: `before`, `item` repeated, `behind`; fed in pieces of `piece` bytes. */
 struct answer_text {
     struct parser_options o;
     const char *before, *item, *behind;
-    size_t piece; /* 0: all of it at once */
+    size_t piece; /* 0: all at once */
     size_t events, warnings;
 };
 
@@ -63,7 +63,7 @@ static void expect_read_once(struct answer_text *t, uint32_t n)
 
 /* --- white space --- */
 
-/* Where all that came is white space it waits for what follows: token by token. */
+/* Tests white space token by token, at positions where the parser waits for what follows it. */
 static void blanks_behind(enum tool_kind tool, enum reasoning_kind reasoning, const char *before)
 {
     struct answer_text t = {
@@ -98,7 +98,7 @@ TEST(parser_growth, blanks_of_every_reasoning_parser)
     }
 }
 
-/* Behind each mark of a call, and in its value. */
+/* Tests white space after each mark of a call, and in its value. */
 TEST(parser_growth, blanks_within_calls)
 {
     struct buf before = {0};
@@ -120,8 +120,8 @@ TEST(parser_growth, blanks_within_calls)
 
 /* --- calls that are none --- */
 
-/* Many begin and none ends, then a value's end and what no call may have there: behind each place
- * of what ends a call. */
+/* Many calls begin and none ends. Then a value ends, followed by text that no call may have there:
+ * after each position of the end of a call. */
 static void begun_calls(const struct call_text *c, const char *item)
 {
     struct str all = str_cstr(c->behind);
@@ -151,7 +151,7 @@ TEST(parser_growth, calls_that_begin_and_are_none)
         begun_calls(&call_texts[i], call_texts[i].before);
 }
 
-/* Without a quote around the value, and with marks that open and close a short one. */
+/* Values without quotes, and with marks that open and close a short value. */
 TEST(parser_growth, words_that_are_open)
 {
     static const struct call_text gemma = {TOOL_GEMMA4, "", "}<tool_call|>", true},
@@ -164,8 +164,7 @@ TEST(parser_growth, words_that_are_open)
     begun_calls(&minimax, "]<]minimax[>[<invoke name=\"write\">]<]minimax[>[<a>");
 }
 
-/* Quotes that may each close a broken text, with a rest that is valid, or is not at its very end.
- */
+/* Each quote could close a broken text, whose rest is valid, or is not at the very end. */
 TEST(parser_growth, quotes_that_may_close_a_broken_text)
 {
     static const char *const items[] = {"'", "', ", "', a='x", "') ", "'), f(a='", "' 'y", "\\'"};
@@ -181,7 +180,7 @@ TEST(parser_growth, quotes_that_may_close_a_broken_text)
     }
 }
 
-/* Elements of a list that are no calls, each of which is passed over. */
+/* Elements of a list that are not calls; each is skipped. */
 TEST(parser_growth, bad_calls_of_a_list)
 {
     static const char *const items[] = {"f(a=b'z'), ", "f(a=b'z'), f(), ", "f(a=b'", "f(a=b(["};
@@ -200,8 +199,8 @@ TEST(parser_growth, bad_calls_of_a_list)
     }
 }
 
-/* What was a call, or text, in front of the first false ones stays that, and behind a few that are
- * short the next call is found. */
+/* Calls and text before the first false calls are unchanged. After a few short false calls the next
+ * call is found. */
 TEST(parser_growth, few_false_calls_hide_no_call)
 {
     static const char call[] = "<tool_call>f\n<arg_key>a</arg_key><arg_value>b</arg_value>"
@@ -263,8 +262,8 @@ TEST(parser_growth, escapes_of_a_value)
 
 /* --- tools --- */
 
-/* A list of tools and an answer, each with a part that is repeated, between guillemets; %u in it is
- * its number: in the answer the last one comes first. */
+/* A list of tools and an answer, each with a repeated part between guillemets. %u in it is its
+ * number; in the answer the last one comes first. */
 struct tools_text {
     enum tool_kind kind;
     const char *tools, *answer;
@@ -375,8 +374,8 @@ TEST(parser_growth, tools_are_found_without_a_walk)
         expect_linear(tools_texts[i].answer, read_calls, &tools_texts[i], 500);
 }
 
-/* A call whose id is a bare number is the one tool's that takes its arguments: all are looked at,
- * for so many calls. Then it is no call. */
+/* A call whose id is only a number belongs to the only tool that accepts its arguments. All tools
+ * are checked for a limited number of calls. Later ones are not calls. */
 static struct cost read_nameless(const void *ctx, uint32_t n)
 {
     struct answer_text seen = {.o = {.tool = TOOL_KIMI_K2, .hold_bytes = SIZE_MAX}};

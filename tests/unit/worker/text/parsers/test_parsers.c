@@ -1,7 +1,7 @@
 /*
- * The cases of tests/data/parsers (format: README.txt there), each fed whole, byte by byte
- * and in random pieces: the message must be the expected one every time, and the texts of TEXT,
- * REASONING and SOURCE events together the input.
+ * The cases of tests/data/parsers (format: README.txt there), each fed whole, byte by byte and in
+ * random pieces. The message must be the expected one each time. The texts of TEXT, REASONING and
+ * SOURCE events together must be the input.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -84,7 +84,7 @@ static uint32_t next_random(void)
     return rng >> 8;
 }
 
-/* piece: 0 whole, 1 byte by byte, else random pieces up to that size. */
+/* Runs a case. piece: 0 whole, 1 byte by byte, else random pieces up to that size. */
 static void run(const struct one_case *c, size_t piece, struct seen *s)
 {
     struct parser *p = parser_new(&c->o, (struct parse_sink){on_event, s});
@@ -92,7 +92,7 @@ static void run(const struct one_case *c, size_t piece, struct seen *s)
     for (size_t at = 0; at < c->in.len;) {
         size_t n = !piece ? c->in.len : piece == 1 ? 1 : 1 + next_random() % piece;
         struct str part = str_sub(c->in, at, n);
-        /* A heap copy of exact size: reading behind it shows under ASan. */
+        /* A heap copy of the exact size: ASan detects reads after its end. */
         char *copy = malloc(part.len);
 
         memcpy(copy, part.p, part.len);
@@ -135,7 +135,7 @@ static void check_cut(const struct one_case *c, size_t piece, const struct seen 
     seen_done(&got);
 }
 
-/* Other hold_bytes may give another message, but the same for all cuts. */
+/* A different hold_bytes may give a different message, but the same one for all cuts. */
 static void check_hold(struct one_case *c, size_t hold)
 {
     size_t was = c->o.hold_bytes;
@@ -269,8 +269,8 @@ static void read_case(struct one_case *c, const char *file, struct str *text)
         read_want_line(c, next_line(text));
 }
 
-/* Nonsense spliced from a file's own text: no expectation but that cuts do not matter and that
- * nothing is lost. */
+/* Feeds nonsense spliced from a file's text. Only checks that cuts do not matter and that nothing
+ * is lost. */
 static void check_splices(const char *name, struct str text, const struct one_case *like)
 {
     struct one_case c = {.o = like->o};
@@ -306,7 +306,7 @@ static void check_file(const char *name, struct str text)
     }
 }
 
-/* One test per file, so that Criterion runs them side by side. */
+/* One test for each file, so that Criterion runs them in parallel. */
 static void run_file(const char *name)
 {
     struct arena a = {0};
@@ -345,7 +345,7 @@ FILE_TEST(raw_families)
 FILE_TEST(tag_families)
 FILE_TEST(nested)
 
-/* A new file of cases must get its FILE_TEST. */
+/* A new file of cases must have a FILE_TEST. */
 TEST(parsers, every_file_is_run)
 {
     DIR *d = opendir(RG_TEST_DATA "/parsers");

@@ -1,7 +1,7 @@
 /*
- * Grammars made for engines. What they say is checked from the outside by
- * tests/blackbox/calls/test_constraints.py with a reader of its own; here: that every family's
- * shortest forced answer is what its parser reads as calls, and the schema compiler's rules.
+ * Grammars for engines. tests/blackbox/calls/test_constraints.py checks what they accept, with its
+ * own reader. Here: every family's shortest forced answer is read as calls by its parser, and the
+ * rules of the schema compiler.
  */
 #include "common/base/arena.h"
 #include "costs.h"
@@ -147,7 +147,7 @@ TEST(force, the_constraint_stands_behind_the_thought)
 
             f.thought = (enum thought_state)t;
             if (t == THOUGHT_MAYBE && parser_thought(f.reasoning, STR("")) == THOUGHT_OPEN)
-                continue; /* there is no such prompt: theirs are open */
+                continue; /* no such prompt exists: theirs are open */
             read_sample(&f, &s);
             cr_assert_eq(s.calls, 1, "%s %d", reasoning_kind_name(f.reasoning), t);
             cr_assert_eq(s.text.len, 0);
