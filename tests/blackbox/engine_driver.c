@@ -36,7 +36,7 @@ enum { ENGINES_MAX = 16 };
 struct call {
     int64_t id;
     struct call *next;
-    struct engine_call *engine; /* NULL: ended */
+    struct engine_call *engine; /* NULL: the call has ended */
     struct engine_pass_call *pass;
     struct arena arena;
 };

@@ -145,7 +145,7 @@ int rename(const char *from, const char *to)
 ssize_t writev(int fd, const struct iovec *parts, int n)
 {
     static ssize_t (*real)(int, const struct iovec *, int);
-    static int seen; /* since the fault began; journals are their loop's */
+    static int seen; /* writes since the fault began; only the loop writes journals */
     char text[64], where[64] = "/seg-";
     const char *after, *only;
     int saved = errno;
@@ -173,8 +173,8 @@ ssize_t writev(int fd, const struct iovec *parts, int n)
     return real(fd, parts, n);
 }
 
-/* So much later is every reading from now on: the clock does not go back. The clock is read for
- * every token of an answer, so the file is looked for every few milliseconds only. */
+/* Adds the offset to a clock reading. The clock never goes back. The clock is read for every token
+ * of an answer, so the file is only checked every few milliseconds. */
 static void add_steps(struct timespec *t)
 {
     static _Atomic long added_ms, step_ms, looked_ms;
@@ -210,7 +210,8 @@ int clock_gettime(clockid_t id, struct timespec *t)
     return rc;
 }
 
-/* In threads beside the first, while there is such a fault; the file "waits" says that one does. */
+/* Waits in threads other than the first while the fault exists. The file "waits" shows that a
+ * thread waits. */
 static void wait_beside(const char *name)
 {
     char text[64], path[512];
@@ -235,9 +236,9 @@ struct tm *localtime_r(const time_t *t, struct tm *ret)
     return real(t, ret);
 }
 
-/* Of the hundred thousands of logprobs that a helper writes one after the other, the fault is
- * looked for at each of the first thousand, then at one in 64: else looking takes longer than
- * writing. */
+/* Reports whether to check for the fault. A helper writes hundreds of thousands of logprobs. The
+ * fault is checked for each of the first thousand and then for one in 64, because checks take
+ * longer than writing. */
 static int is_looked_at(void)
 {
     enum { EACH = 1000, THEN = 64, TOGETHER_MS = 20 };

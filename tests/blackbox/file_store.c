@@ -29,7 +29,7 @@ enum { READ_BYTES = 1 << 20, LOOK_MS = 20 };
 
 struct file_entry {
     struct store_entry e; /* texts are in the arena */
-    uint64_t base;        /* the claim that a place's entry stems from */
+    uint64_t base;        /* the claim that the entry of a place stems from */
     bool changed;         /* not reported yet */
 };
 
@@ -48,15 +48,15 @@ struct file_store {
     struct store store;
     struct loop *loop;
     int fd;
-    uint64_t at;        /* bytes that were replayed */
-    struct arena arena; /* grows as long as the store lives */
+    uint64_t at;        /* number of replayed bytes */
+    struct arena arena; /* grows while the store exists */
     struct map entries, logs;
     VEC(struct file_answer) answers;
     struct loop_task answering;
     struct loop_timer looking;
     store_watch_fn watch;
     void *watch_ctx;
-    bool complete; /* a watch has reported all */
+    bool complete; /* the watch has reported all entries */
 };
 
 static struct file_store *store_of(struct store *s)
@@ -139,7 +139,7 @@ static void replay_log(struct file_store *s, const struct json *v)
         *vec_push(&log->records) = arena_str(&s->arena, json_string(json_at(records, i)));
 }
 
-/* Locks the file and replays what others did. */
+/* Locks the file and replays the effects of other processes. */
 static void begin_call(struct file_store *s)
 {
     struct buf text = {0};
@@ -233,7 +233,7 @@ static void on_answering(struct loop_task *t)
     vec_clear(&s->answers);
 }
 
-/* Unlocks, and answers later. */
+/* Unlocks the file, and answers in a later task. */
 static void end_call(struct file_store *s, struct store_call call, struct store_answer a)
 {
     CHECK(flock(s->fd, LOCK_UN) == 0);
@@ -254,7 +254,7 @@ static struct store_answer describe_place(enum store_verdict verdict, const stru
 
 /* --- the functions --- */
 
-/* True if the caller had the place after the claim that the entry stems from. */
+/* Reports whether the caller had the place after the claim that the entry stems from. */
 static bool forgotten(const struct file_entry *p, const struct store_claim *claim)
 {
     return claim->known > p->base;
@@ -330,7 +330,7 @@ static void file_renew(struct store *store, struct str node, const struct store_
     end_call(s, call, a);
 }
 
-/* Returns how one record was received. */
+/* Adds a record. Returns how it was received. */
 static enum store_verdict add_record(struct file_store *s, struct file_log *log,
                                      const struct store_record *r)
 {
@@ -494,7 +494,7 @@ static bool is_written(const struct file_entry *entry)
     return entry->e.edition > 0 || entry->e.epoch > 0;
 }
 
-/* Looks at the file for changes. */
+/* Checks the file for changes. */
 static void on_looking(struct loop_timer *t)
 {
     struct file_store *s = CONTAINER_OF(t, struct file_store, looking);

@@ -58,7 +58,7 @@ struct stub {
 static struct stub stub;
 static volatile unsigned spinning;
 
-static char broken[32]; /* the process that cannot start in this version */
+static char broken[32]; /* name of the process that cannot start in this version */
 
 static void find_broken(void)
 {
@@ -242,7 +242,8 @@ static int try_code(void)
     return rc;
 }
 
-/* Whether the resolver may do what it has to. Without /etc/hosts it may yet find nothing. */
+/* Reports whether the resolver may make its system calls. Without /etc/hosts it may find nothing.
+ */
 static int try_names(void)
 {
     struct addrinfo *found = NULL;
@@ -271,7 +272,7 @@ static int try_thread(void)
     return rc ? -1 : 0;
 }
 
-/* "name errno" lines. */
+/* Answers with lines "name errno". */
 static void answer_tries(struct stub_conn *c)
 {
     static const struct {

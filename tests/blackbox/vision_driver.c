@@ -44,7 +44,8 @@ static void answer(const char *line)
         printf("%u %u %u\n", g.height, g.width, g.tokens);
 }
 
-/* In memory of just that size, so that a sanitizer sees a reader beyond the end. */
+/* Reports whether the bytes are accepted as a whole picture. They are in memory of exactly that
+ * size, so that sanitizers detect reads after the end. */
 static bool is_taken(struct str bytes)
 {
     struct image_header h;

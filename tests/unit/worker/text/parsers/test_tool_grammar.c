@@ -219,7 +219,7 @@ TEST(schema, references_may_recur)
     arena_done(&arena);
 }
 
-/* Schemas that lead nowhere must end, and never make a rule that begins with itself. */
+/* Circular schemas must end, and never make a rule that begins with itself. */
 TEST(schema, hopeless_references_end)
 {
     static const char *const schemas[] = {
@@ -274,8 +274,8 @@ TEST(gbnf, samples_of_foreign_grammars)
 
 /* --- what schemas cost --- */
 
-/* How a schema of n members, alternatives or the like begins, what stands before and behind each
- * one's number, and the end; then, where there is a second list of them, the same again. */
+/* A schema of n members, alternatives or the like: its start, the texts before and after each
+ * number, and its end; then the same for a second list, if it has one. */
 struct shape {
     const char *name, *begin, *before, *behind, *end, *before_again, *behind_again, *end_again;
 };
@@ -308,7 +308,7 @@ static struct cost write_shape(const void *ctx, uint32_t n)
     }
     cr_assert_eq(json_parse(&a, buf_str(&text), &f.schema, &e), 0, "%s", e.text);
     ret.seconds = -cost_now_s();
-    (void)tool_grammar_write(&f, false, &out, &e); /* it may be too large: said in little time */
+    (void)tool_grammar_write(&f, false, &out, &e); /* it may be too large */
     ret.seconds += cost_now_s();
     ret.bytes = 0;
     buf_done(&text);

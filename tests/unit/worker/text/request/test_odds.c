@@ -15,7 +15,7 @@ static struct odds sample(bool support, bool logprobs, uint32_t n_top)
     return o;
 }
 
-/* As whoever keeps odds writes them: the alternatives last. */
+/* Makes the stored form of odds, with the alternatives last. */
 static struct buf block_of(const struct odds *o)
 {
     struct buf b = {0};
@@ -51,7 +51,7 @@ TEST(odds, a_block_reads_back)
     }
 }
 
-/* No piece of a block is one, nor is it one of another number of tokens. */
+/* A part of a block is not a block, nor is a block for a different number of tokens. */
 TEST(odds, what_is_no_block)
 {
     struct odds o = sample(true, true, 2), got;
@@ -61,7 +61,7 @@ TEST(odds, what_is_no_block)
         cr_assert_eq(odds_read(str_of(b.p, n), 2, &got), -1, "%zu", n);
     cr_assert_eq(odds_read(buf_str(&b), 1, &got), -1);
     cr_assert_eq(odds_read(buf_str(&b), 3, &got), -1);
-    for (size_t i = 0; i < 3; i++) { /* of the head: sizes beyond any, flags that mean nothing */
+    for (size_t i = 0; i < 3; i++) { /* of the head: impossible sizes, unknown flags */
         for (unsigned bit = 2; bit < 32; bit++) {
             b.p[i * 4 + bit / 8] ^= (char)(1u << bit % 8);
             cr_assert_eq(odds_read(buf_str(&b), 2, &got), -1, "word %zu bit %u", i, bit);

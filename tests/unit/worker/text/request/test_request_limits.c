@@ -14,7 +14,7 @@ static const struct request_limits LIMITS = {.memory_bytes = 1 << 30,
                                              .vocabulary = 3,
                                              .context = 3};
 
-/* What a body is refused with; "" if it is not. */
+/* Checks the error of a body; "": it is accepted. */
 static void expect(const char *body, const char *want)
 {
     struct arena a = {0};
@@ -55,7 +55,7 @@ TEST(request_limits, lists_are_counted)
         "chat_template_kwargs: 21 are too many; --max-metadata-bytes allows 20 bytes");
 }
 
-/* Two messages with so many parts or calls each. */
+/* Checks two messages with `one` and `other` parts or calls. */
 static void expect_parts(const char *field, uint32_t one, uint32_t other, const char *want)
 {
     struct arena a = {0};
@@ -88,7 +88,7 @@ TEST(request_limits, parts_and_calls_are_counted)
                  "tool_calls: 4097 are too many; at most 4096 tool calls are allowed");
 }
 
-/* A message with one text of so many bytes at the place that `open` and `close` make. */
+/* Checks a message with a text of `bytes` bytes between `open` and `close`. */
 static void expect_text(const char *open, const char *close, size_t bytes, const char *field)
 {
     struct arena a = {0};
@@ -148,7 +148,7 @@ TEST(request_limits, ids_are_counted)
                      "bad_words: 1048577 are too many; without --model there may be 1048576 ids");
 }
 
-/* A body of so many members. */
+/* Checks a body of n members. */
 static void expect_members(uint32_t n, const char *want)
 {
     struct arena a = {0};
@@ -173,7 +173,7 @@ TEST(request_limits, members_are_counted)
     expect_members(1025, "body: 1025 are too many; at most 1024 members are allowed");
 }
 
-/* chat_template_kwargs of so many values: a list of lists, each with one value in it. */
+/* Checks chat_template_kwargs of n values: a list of lists, each with one value. */
 static void expect_arguments(uint32_t n, int want)
 {
     struct request_limits all = LIMITS;
@@ -230,7 +230,7 @@ TEST(request_limits, prompts_of_ids_are_counted)
            "This model's maximum context length is 3 tokens. However, prompt[1] has 4 token ids.");
 }
 
-/* A body with so many prompts, one of them long, and n bytes beside them. */
+/* Checks a body with n_prompts prompts, one of them long, and n bytes next to them. */
 static void expect_beside(uint32_t n_prompts, size_t n, const char *want)
 {
     struct arena a = {0};
@@ -240,7 +240,7 @@ static void expect_beside(uint32_t n_prompts, size_t n, const char *want)
     int rc;
 
     buf_puts(&b, "{\"x\":\"");
-    for (size_t i = 2; i < n; i++) /* behind the member and its key */
+    for (size_t i = 2; i < n; i++) /* after the member and its key */
         buf_add_c(&b, 'x');
     buf_puts(&b, "\",\"prompt\":[\"");
     for (size_t i = 0; i < 40u << 20; i++)
@@ -262,7 +262,7 @@ TEST(request_limits, what_stands_beside_prompts_is_counted_for_each)
                   "prompt: 33554560 are too many; at most 33554432 bytes are allowed");
 }
 
-/* Reads text within a budget; returns what it took at the end. 0: what is said of it is wrong. */
+/* Reads text within a budget. Returns the used bytes at the end, or 0 if the error is wrong. */
 static size_t read_within(size_t max_bytes, struct str text)
 {
     struct arena a = {.max_bytes = max_bytes};
@@ -294,7 +294,7 @@ static void expect_bounded(const char *item)
     buf_done(&b);
 }
 
-/* A budget ends the reading soon after it is spent, for flat lists and nested ones. */
+/* Reading stops soon after the budget is used up, for flat and nested lists. */
 TEST(request_limits, memory_of_reading)
 {
     expect_bounded("0");

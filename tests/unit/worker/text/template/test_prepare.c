@@ -1,7 +1,7 @@
 /*
- * What the last pass leaves on the nodes (annotate.h), and that none of it can be observed: every
- * rendering here is also what the slow way gives, where a look-up, a method of the same name, a
- * missing key and a sum of many parts meet.
+ * The annotations of the last pass (annotate.h) have no visible effect. Every rendering here has
+ * the same result without them, for look-ups, methods of the same name, missing keys and sums of
+ * many parts.
  */
 #include <stdio.h>
 
@@ -19,7 +19,7 @@ static struct template *compiled(const char *source)
     return t;
 }
 
-/* The first statement of the template. */
+/* Returns the first statement of a template. */
 static struct node *first(const struct template *t)
 {
     cr_assert_eq(t->root->kind, N_BODY);

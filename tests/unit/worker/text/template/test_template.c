@@ -17,7 +17,7 @@ static const struct json *read_json(struct arena *a, const char *path)
     return ret;
 }
 
-/* Takes the next line off *rest. */
+/* Removes the next line from *rest. */
 static bool next_line(struct str *rest, struct str *line)
 {
     size_t end = str_find(*rest, STR("\n"), 0);
@@ -74,7 +74,7 @@ static void render(struct str source, struct arena *a, const struct json *contex
     template_free(t);
 }
 
-/* One line of a corpus: the outcome is the expected text, or any error where one is due. */
+/* Checks one line of a corpus: the result is the expected text, or any error if one is expected. */
 static bool line_holds(struct arena *a, const struct json *line, const struct json *dflt)
 {
     const struct json *context = json_get(line, "context");
@@ -156,7 +156,7 @@ static void put_all(struct json *o, const struct json *from)
         put(o, from->members[i].key, from->members[i].value);
 }
 
-/* Special tokens, then what is always there, then the conversation, then the kwargs. */
+/* Makes the context: special tokens, the constant values, the conversation, and the kwargs. */
 static struct json corpus_context(struct arena *a, const struct json *line,
                                   const struct json *convs, const struct json *special)
 {

@@ -1,4 +1,4 @@
-/* A chat template is untrusted: whatever it says, compiling and rendering end soon, within the
+/* A chat template is untrusted. For any template, compiling and rendering end soon, within the
  * memory budget, with an error that names the line, and can be cancelled. */
 #include "worker/text/template/template.h"
 
@@ -10,7 +10,7 @@
 #include "common/base/cancel.h"
 #include "testing.h"
 
-/* More than a budget that is not counted would take before the process ends. */
+/* Limits the process's memory, so that uncounted memory ends the process. */
 static void limit_memory(void)
 {
 #ifndef __SANITIZE_ADDRESS__
@@ -20,7 +20,7 @@ static void limit_memory(void)
 #endif
 }
 
-/* With `cancels`, another thread cancels the work once it is compiled. */
+/* If true, another thread cancels the work after compiling. */
 static bool cancels;
 static atomic_bool cancelled;
 
@@ -60,7 +60,8 @@ static int render(struct str source, struct template_options o, struct template_
     return rc;
 }
 
-/* kinds: those that may end it, separated by blanks. The template's second line is the culprit. */
+/* Checks that the template ends with one of `kinds`, separated by blanks. The error is in its
+ * second line. */
 static void expect_end(const char *text, struct template_options o, const char *kinds)
 {
     struct template_error error = {0};
@@ -120,7 +121,7 @@ TEST(template_limits, sums_of_many_operands_still_work)
     buf_done(&b);
 }
 
-/* A list of lists that is one list a million million times; twice, so that they differ. */
+/* A list of lists that contains one list 10^12 times; twice, so that they differ. */
 #define SHARED                                                                                \
     "{% set n = namespace(a=[1], b=[1]) %}{% for i in range(40) %}{% set n.a = [n.a, n.a] %}" \
     "{% set n.b = [n.b, n.b] %}{% endfor %}"
@@ -173,7 +174,7 @@ TEST(template_limits, shared_values_end_at_the_budget)
         expect_end(ends[i], o, "BudgetError MemoryError");
 }
 
-/* Small templates that make much. */
+/* Small templates with large results. */
 static const char *const long_results[] = {
     "{% set s = 'x' * 1000000 %}{{ '{0}' * 100000 }}{{ ('{0}' * 100000).format(s) }}",
     "{% set s = 'x' * 1000000 %}{{ ('%(a)s' * 100000) % {'a': s} }}",
@@ -275,7 +276,7 @@ TEST(template_limits, deep_values_and_generators_end_at_the_budget)
         expect_end(ends[i], o, "RecursionError");
 }
 
-/* Work on megabytes that is not stopped would take minutes. */
+/* Work on megabytes, which would take minutes if it could not be cancelled. */
 TEST(template_limits, work_on_long_texts_stops_when_it_is_cancelled)
 {
     static const char *const slow[] = {
@@ -300,8 +301,8 @@ TEST(template_limits, work_on_long_texts_stops_when_it_is_cancelled)
     cancels = false;
 }
 
-/* Loops whose every round looks through all that is left would take hours at this size. ASan looks
- * for other faults. */
+/* Loops that search the rest of the text in every round would take hours at this size. ASan finds
+ * other faults. */
 #ifdef __SANITIZE_ADDRESS__
 #define MILLION "100000"
 #else

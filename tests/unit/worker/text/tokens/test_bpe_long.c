@@ -1,7 +1,7 @@
 /*
- * Long words are merged in windows, those of byte-level models whose merges come in order are told
- * from left to right: the same tokens as by the rule itself (the lowest pair, of equal ones the
- * leftmost, until there is none), for models made by chance whose merges chain in every way.
+ * Long words are merged in windows. Words of byte-level models with ordered merges are tokenized
+ * from left to right. Both give the tokens of the rule itself (repeatedly merge the lowest pair,
+ * the leftmost of equal ones), for random models with chains of merges.
  */
 #include "common/base/budget.h"
 #include "common/base/vec.h"
@@ -16,8 +16,8 @@ enum { MODELS = 60, LETTERS = 4, PIECES = 90, MERGES = 400, PIECE_MAX = 40, WORD
 
 enum kind {
     CHARACTERS,
-    BYTES,           /* one merge a token, each behind those of its parts */
-    BYTES_ALL_WAYS,  /* one merge for each pair of pieces that a token can be made of */
+    BYTES,           /* one merge for each token, after those of its parts */
+    BYTES_ALL_WAYS,  /* one merge for each pair of pieces of a token */
     BYTES_UNORDERED, /* merges in any order */
     KINDS
 };
@@ -32,7 +32,7 @@ static uint32_t below(struct chance *c, uint32_t n)
     return (uint32_t)(c->state >> 33) % n;
 }
 
-/* Letters, then joins of two pieces that are there. */
+/* A model: letters, then joins of two existing pieces. */
 struct model {
     struct vocab vocab;
     struct bpe bpe;
@@ -57,7 +57,7 @@ static void add_merge(struct model *m, int32_t left, int32_t right, int32_t made
     m->made[m->n++] = made;
 }
 
-/* The other pairs of pieces that a piece can be made of. */
+/* Adds the other pairs of pieces that form a piece. */
 static void add_ways(struct model *m, int32_t id)
 {
     struct str text = buf_str(&m->piece[id]);
@@ -129,7 +129,7 @@ static void add_vocab(struct model *m)
     cr_assert_eq(vocab_seal(&m->vocab, NULL), 0);
 }
 
-/* Which models are told from left to right. */
+/* Checks which models are tokenized from left to right. */
 static void expect_way(const struct model *m, enum kind kind)
 {
     if (kind != BYTES_UNORDERED)
@@ -163,7 +163,7 @@ static void drop_model(struct model *m)
         buf_done(&m->piece[i]);
 }
 
-/* The rule, word for word. */
+/* Tokenizes by the rule itself. */
 static size_t by_the_rule(const struct model *m, struct str word, int32_t *id)
 {
     size_t n = word.len;
@@ -188,7 +188,7 @@ static size_t by_the_rule(const struct model *m, struct str word, int32_t *id)
     }
 }
 
-/* Runs of one letter, periods, and chance. */
+/* Makes a random word: runs of one letter, periods, or random letters. */
 static void make_word(struct chance *c, struct buf *word)
 {
     uint32_t n = 200 + below(c, WORD - 200), period = 1 + below(c, 7);

@@ -3,7 +3,7 @@
 #include "worker/text/tokens/span.h"
 #include "worker/text/tokens/tokenizer.h"
 
-/* Never more than there are, and not far below where every byte is a token. */
+/* The bound never exceeds the number of tokens, and is close to it if every byte is a token. */
 TEST(fewest, is_no_more_than_there_are)
 {
     static const char *const pieces[] = {"!",        "a",         " ",  "<|im_start|>",

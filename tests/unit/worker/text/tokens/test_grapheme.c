@@ -1,4 +1,4 @@
-/* Grapheme clusters: a text given as its clusters is cut into them again. */
+/* Grapheme clusters: a text made of clusters is cut into the same clusters. */
 #include "testing.h"
 #include "worker/text/tokens/grapheme.h"
 
@@ -40,8 +40,8 @@ TEST(grapheme, clusters)
            "\xf0\x9f\x87\xa9"); /* flags are pairs */
     EXPECT("\xf0\x9f\x91\xa8\xe2\x80\x8d\xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x91\xa7",
            "\xf0\x9f\x91\x8b\xf0\x9f\x8f\xbd", "\xe2\x9d\xa4\xef\xb8\x8f"); /* ZWJ, skin, VS16 */
-    EXPECT("a\xe2\x80\x8d", "\xf0\x9f\x91\xa9"); /* a ZWJ joins pictographs alone */
+    EXPECT("a\xe2\x80\x8d", "\xf0\x9f\x91\xa9"); /* a ZWJ joins only pictographs */
     EXPECT("\xe0\xa4\x95\xe0\xa5\x8d\xe0\xa4\xb7", "\xe0\xa4\x95", "\xe0\xa4\xb7"); /* conjunct */
     EXPECT("\xd8\x81x", "y");                           /* U+0601 is written before */
-    EXPECT("\xe0\xb8\x99\xe0\xb8\xb3", "\xe4\xb8\xad"); /* Thai SARA AM stands behind */
+    EXPECT("\xe0\xb8\x99\xe0\xb8\xb3", "\xe4\xb8\xad"); /* Thai SARA AM follows its base */
 }

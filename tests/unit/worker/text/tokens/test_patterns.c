@@ -1,6 +1,6 @@
 /*
- * The hand-written family matchers against PCRE2 with the translated pattern, and corners of the
- * translation against what Oniguruma does (measured through the reference library).
+ * Compares the hand-written matchers of families with PCRE2 and the translated pattern. Tests
+ * special cases of the translation against Oniguruma's results (from the reference library).
  */
 #include "common/codec/json.h"
 #include "common/codec/utf8.h"
@@ -80,7 +80,7 @@ TEST(patterns, families_equal_pcre2)
     buf_done(&text);
 }
 
-/* The words of a text, each in brackets. */
+/* Appends a word in brackets. */
 static int write_word(void *arg, struct str word, struct err *e)
 {
     (void)e;
@@ -88,7 +88,7 @@ static int write_word(void *arg, struct str word, struct err *e)
     return 0;
 }
 
-/* A pre_tokenizer that splits at the pattern, then digits off. */
+/* Makes a pre_tokenizer that splits at the pattern, then separates digits. */
 static void parse_splits(struct arena *a, const char *around, struct str pattern,
                          struct pretok *ret)
 {
@@ -122,7 +122,7 @@ static void run_splits(const struct pretok *p, struct regex_scratch *regex, stru
     pretok_scratch_done(&s);
 }
 
-/* In a group the pattern is no family's any more, so PCRE2 runs it. */
+/* A pattern in a group is not recognized as a family's, so PCRE2 runs it. */
 TEST(patterns, splits_by_families_equal_pcre2)
 {
     struct regex_scratch *scratch = regex_scratch_new();
@@ -152,7 +152,7 @@ TEST(patterns, splits_by_families_equal_pcre2)
     buf_done(&theirs);
 }
 
-/* Every match becomes '#'. */
+/* Replaces every match by '#'. */
 static void mark(const char *pattern, const char *text, struct buf *out)
 {
     struct pattern_walk w = {.text = str_cstr(text)};
@@ -225,7 +225,7 @@ TEST(patterns, oniguruma_corners)
     buf_done(&out);
 }
 
-/* What the normalizer Replace makes of a text. */
+/* Applies the normalizer Replace to a text. */
 static void replaced(const char *pattern, const char *text, struct buf *out)
 {
     struct normalizer_scratch s = {.regex = regex_scratch_new()};
@@ -251,8 +251,8 @@ static void replaced(const char *pattern, const char *text, struct buf *out)
     arena_done(&a);
 }
 
-/* A match of nothing is one, but not where the last match ends: then the search goes on behind the
- * next character, which stays even if it would match. A text without characters has no matches. */
+/* An empty match counts, except at the end of the last match. Then the search continues after the
+ * next character, which stays even if it would match. An empty text has no matches. */
 TEST(normalizer, replaces_matches_of_nothing)
 {
     static const struct {
@@ -304,7 +304,7 @@ TEST(normal_form, forms)
         {NORMAL_KC, "ﬁ①", "fi1"},
         {NORMAL_KD, "é²", "e\u03012"},
         {NORMAL_C, "\u1112\u1161\u11ab", "한"},
-        {NORMAL_C, "\uac00\u11a7", "\uac00\u11a7"}, /* U+11A7 joins nothing */
+        {NORMAL_C, "\uac00\u11a7", "\uac00\u11a7"}, /* U+11A7 does not join */
         {NORMAL_D, "한", "\u1112\u1161\u11ab"},
         {NORMAL_C, "a\u0327\u0301", "á\u0327"},
         {NORMAL_D, "a\u0301\u0327", "a\u0327\u0301"},
@@ -324,7 +324,7 @@ TEST(normal_form, forms)
     buf_done(&out);
 }
 
-/* The character before a mark joins it, however much stands before the two. */
+/* A mark joins the character before it, after a text of any length. */
 TEST(normal_form, behind_ascii_of_any_length)
 {
     struct buf text = {0}, want = {0}, out = {0};
@@ -349,7 +349,7 @@ TEST(normal_form, behind_ascii_of_any_length)
     buf_done(&out);
 }
 
-/* A hostile run of marks: ordered, nothing lost. */
+/* A long run of marks is ordered, and nothing is lost. */
 TEST(normal_form, many_marks)
 {
     struct buf text = {0}, out = {0};

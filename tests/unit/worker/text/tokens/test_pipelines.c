@@ -1,6 +1,6 @@
 /*
- * tests/data/tokens/pipelines.jsonl: what the reference library answered for tokenizers put
- * together at random.
+ * Cases of tests/data/tokens/pipelines.jsonl: results of the reference library for random
+ * tokenizers.
  */
 #include "common/base/vec.h"
 #include "common/codec/json.h"
@@ -105,7 +105,7 @@ static void check_encode(struct encoder *enc, const struct json *c, unsigned num
     }
 }
 
-/* Whole, and id by id. */
+/* Checks decoding as a whole and id by id. */
 static void check_decode(const struct tokenizer *t, const struct json *c, unsigned number)
 {
     const struct json *list = json_get(c, "ids");

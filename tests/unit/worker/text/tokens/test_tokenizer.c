@@ -61,8 +61,8 @@ TEST(tokenizer, builtin_is_bytes)
     tokenizer_free(t);
 }
 
-/* Ids stay below the size, a second run through the warm cache gives the same, and byte-level
- * tokenizers without a normalizer give the text back. */
+/* Ids are below the size of the vocabulary. A second run with the filled cache has the same result.
+ * Byte-level tokenizers without a normalizer return the text. */
 TEST(tokenizer, round_trips)
 {
     struct buf out = {0};
@@ -95,8 +95,8 @@ TEST(tokenizer, round_trips)
     buf_done(&out);
 }
 
-/* Random ids, most of them broken text: id by id equals whole, and never more than three bytes
- * wait in a byte-level stream. */
+/* Random ids, most of which are broken text: decoding id by id equals decoding as a whole. In a
+ * byte-level stream at most three bytes wait. */
 TEST(tokenizer, detok_equals_decode)
 {
     unsigned seed = 1;
@@ -129,8 +129,8 @@ TEST(tokenizer, detok_equals_decode)
     }
 }
 
-/* The same at random cuts, plain ids at once where there are some, as id by id; and what is plain
- * is neither added nor part of a character. */
+/* The same for random cuts, with plain ids decoded at once. Plain ids are neither added tokens nor
+ * parts of a character. */
 TEST(tokenizer, plain_ids_at_once_equal_id_by_id)
 {
     unsigned seed = 3;
@@ -276,7 +276,7 @@ TEST(tokenizer, ids_of_added_tokens_follow_the_library)
     tokenizer_free(t);
 }
 
-/* Bytes of the heap in use; a sanitizer's is another one, which is not seen here. */
+/* Returns the used bytes of the heap. A sanitizer's heap is not counted. */
 static size_t heap_bytes(void)
 {
     struct mallinfo2 m = mallinfo2();
@@ -284,7 +284,7 @@ static size_t heap_bytes(void)
     return m.uordblks + m.hblkhd;
 }
 
-/* Neither of its normal form nor of what goes to the model. */
+/* No copy of a long text's normal form or of the model's input stays in memory. */
 enum { WORDS = 1 << 19 };
 
 TEST(tokenizer, an_encoder_keeps_nothing_of_long_texts)
@@ -376,7 +376,8 @@ TEST(encoder, parts_give_what_the_whole_gives)
 
 /* --- against a plain merge loop --- */
 
-/* Lowest rank first, leftmost first, by looking through all merges: quadratic and obvious. */
+/* Merges the lowest rank first, the leftmost first, by searching all merges: quadratic and simple.
+ */
 static size_t merge_plainly(const struct tokenizer *t, const struct json *merges, int32_t *ids,
                             size_t n)
 {
@@ -400,7 +401,7 @@ static size_t merge_plainly(const struct tokenizer *t, const struct json *merges
             }
         }
         n = out;
-        /* a merge can make pairs of lower rank only when the list is out of order; start over */
+        /* if the list is unordered, a merge can make pairs of lower rank: start again */
         rank = merged ? 0 : rank + 1;
     }
     return n;
@@ -481,7 +482,7 @@ static uint64_t fingerprint(const char *json)
     return h;
 }
 
-/* What a file says otherwise without meaning anything else. */
+/* Files with different spellings of the same tokenizer have one fingerprint. */
 TEST(tokenizer, a_fingerprint_is_of_what_it_does)
 {
     uint64_t same = fingerprint("{" MODEL "}");
@@ -524,7 +525,7 @@ TEST(tokenizer, fingerprints_tell_everything_apart)
     }
 }
 
-/* It is stored: a program that counts otherwise would refuse every state folder there is. */
+/* Fingerprints are stored: a program with a different algorithm would refuse all state folders. */
 TEST(tokenizer, a_fingerprint_is_for_ever)
 {
     struct tokenizer *t = tokenizer_builtin();

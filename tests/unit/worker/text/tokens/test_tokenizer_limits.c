@@ -1,4 +1,4 @@
-/* A tokenizer.json is untrusted: whatever it says, loading and encoding end soon, within the memory
+/* A tokenizer.json is untrusted. For any content, loading and encoding end soon, within the memory
  * budget, with an error that names the part, and can be cancelled. */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,7 +16,7 @@
     "\"model\":{\"type\":\"BPE\",\"vocab\":{\"Q\":0,\"a\":1,\"<unk>\":2},\"merges\":[]," \
     "\"unk_token\":\"<unk>\"}"
 
-/* Loads {members, model}; NULL with the error. */
+/* Loads {members, model}. Returns NULL and the error on failure. */
 static struct tokenizer *load(const char *members, const char *model, struct err *e)
 {
     struct tokenizer *t = NULL;
@@ -39,7 +39,7 @@ static void expect_refused(const char *members, const char *model, const char *p
     tokenizer_free(t);
 }
 
-/* 1: it is encoded, 0: refused with an error that has `part`. */
+/* Encodes a text. Returns 1, or 0 if it is refused with an error that contains `part`. */
 static int encode(const char *members, const char *model, struct str text, const char *part)
 {
     struct err e = {0};
@@ -59,7 +59,7 @@ static int encode(const char *members, const char *model, struct str text, const
     return rc == 0;
 }
 
-/* "before" n times `item` with commas between, "after" */
+/* Makes the text: before, n times `item` with commas between, after. */
 static void repeat(struct buf *b, const char *before, const char *item, unsigned n,
                    const char *after)
 {
@@ -179,7 +179,7 @@ TEST(tokenizer_limits, parts_without_end_are_refused)
     buf_done(&token);
 }
 
-/* Patterns that backtrack without end, or read all that is left at each place. */
+/* Patterns that backtrack exponentially, or read the rest of the text at each position. */
 TEST(tokenizer_limits, catastrophic_patterns_end)
 {
     static const char *const patterns[] = {
@@ -221,7 +221,7 @@ TEST(tokenizer_limits, catastrophic_patterns_end)
     buf_done(&text);
 }
 
-/* Tokens that begin with a thousand others, or are made by a thousand merges in a row. */
+/* Tokens that begin with a thousand others, or need a thousand merges in sequence. */
 TEST(tokenizer_limits, rows_of_tokens_end)
 {
     struct buf b = {0}, merges = {0}, text = {0}, uni = {0};
@@ -295,7 +295,7 @@ TEST(tokenizer_limits, encoding_stops_when_it_is_cancelled)
     buf_done(&text);
 }
 
-/* All matches of one pattern in one text, as "start-end " each. */
+/* Writes all matches of a pattern in a text as "start-end ". */
 static void find_all(const struct regex *r, size_t reach, struct str text, struct buf *out)
 {
     struct regex_scratch *s = regex_scratch_new();
@@ -311,7 +311,7 @@ static void find_all(const struct regex *r, size_t reach, struct str text, struc
     regex_scratch_free(s);
 }
 
-/* A search that sees a few bytes at first finds what one finds that sees all. */
+/* A search that reads a few bytes at first has the same result as one that reads all. */
 TEST(tokenizer_limits, searches_in_small_steps_find_the_same)
 {
     static const char *const patterns[] = {

@@ -1,12 +1,13 @@
 /*
- * The search for added tokens against a plain one, where all begin alike and where they do not.
+ * Compares the search for added tokens with a simple one, for tokens with and without common
+ * starts.
  */
 #include "common/base/attrs.h"
 #include "common/base/budget.h"
 #include "tokens_kit.h"
 #include "worker/text/tokens/trie.h"
 
-/* The longest of the patterns at the leftmost place that has one. */
+/* Finds the longest pattern at the leftmost matching position. */
 static bool find_plainly(const char *const *patterns, size_t n, struct str text, size_t from,
                          struct trie_match *ret)
 {

@@ -1,5 +1,5 @@
 /*
- * The cache of encoded words: no word may be taken for another.
+ * The cache of encoded words: no word may be mistaken for another.
  */
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -23,7 +23,7 @@ static void put(const struct word_cache *c, struct str word, int32_t id)
     word_cache_put(word_cache_set(c, &key), &key, &id, 1);
 }
 
-/* Every length, every byte changed alone, and zeros, which an absent byte may look like. */
+/* Tests every length, a change of each byte, and zeros, which could look like absent bytes. */
 TEST(word_cache, tells_words_apart)
 {
     struct word_key keys[2 * WORD_CACHE_KEY_MAX * (WORD_CACHE_KEY_MAX + 1)];
@@ -64,7 +64,7 @@ TEST(word_cache, keeps_the_two_newest_of_a_set)
     cr_assert_null(word_cache_get(set, &first));
     put(&c, STR("word 0"), 0);
     cr_assert(found(&c, STR("word 0"), 0));
-    for (int i = 1; n < 2; i++) { /* two more words of the same set */
+    for (int i = 1; n < 2; i++) { /* two more words in the same set */
         struct word_key key;
 
         snprintf(text[n], sizeof(text[n]), "word %d", i);
@@ -80,7 +80,7 @@ TEST(word_cache, keeps_the_two_newest_of_a_set)
     word_cache_done(&c);
 }
 
-/* After a large block was freed, the C library takes blocks of this size from its heap. */
+/* After a large block was freed, the C library allocates blocks of this size from its heap. */
 TEST(word_cache, an_unused_one_takes_no_memory)
 {
     enum { PAGE = 4096, BYTES = sizeof(struct word_line) * WORD_CACHE_WAYS << WORD_CACHE_BITS };
