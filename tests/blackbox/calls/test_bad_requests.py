@@ -1,5 +1,5 @@
-"""tests/data/api/bad_requests.jsonl over HTTP: each row 400 with the field's name in the dialect's
-shape, and none of them disturbs the session."""
+"""Sends the requests of tests/data/api/bad_requests.jsonl over HTTP. Each gets 400 with the field's name in the
+dialect's form, and none of them changes the session."""
 import contextlib
 import json
 import re

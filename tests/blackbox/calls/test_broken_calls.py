@@ -1,6 +1,6 @@
-"""A tool call that is no valid one. Whole answers keep it as text. A stream has told a long one before
-it breaks: its bytes go on as arguments (invalid JSON: no client runs them), the turn is recorded with
-a warning, and what the client sends back finds the turn."""
+"""Invalid tool calls. Whole answers keep them as text. A stream has sent a long call before it breaks, so its bytes
+continue as arguments (invalid JSON, which no client runs). The turn is recorded with a warning, and the client's copy
+of it matches the turn."""
 import json
 
 import pytest

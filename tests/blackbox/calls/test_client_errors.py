@@ -1,4 +1,5 @@
-"""Errors as each dialect's clients know them: a prompt that is too long, and a stream that the engine refuses at once."""
+"""Errors in the form that each dialect's clients expect: a prompt that is too long, and a stream that the engine
+refuses at once."""
 import json
 import re
 

@@ -1,4 +1,4 @@
-"""Compactions that a client asks the server for: Codex's trigger and path, Anthropic's edits of the context."""
+"""Compactions that a client requests from the server: Codex's trigger and path, Anthropic's edits of the context."""
 import base64
 import json
 

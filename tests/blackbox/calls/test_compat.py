@@ -1,4 +1,4 @@
-"""--compat and the settings that it consists of: what a replacement of miles' session server or uni-agent's gateway needs."""
+"""--compat and the settings that it sets: what a replacement of miles' session server or uni-agent's gateway needs."""
 import importlib.util
 import json
 import os

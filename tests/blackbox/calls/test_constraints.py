@@ -1,5 +1,5 @@
-"""What an engine's grammar is asked to enforce: tool_choice, parallel_tool_calls and response_format,
-in every family's own syntax, on every kind of engine. The grammars are read by gbnf.py."""
+"""What an engine's grammar must enforce: tool_choice, parallel_tool_calls and response_format, in every family's own
+syntax, on every kind of engine. gbnf.py reads the grammars."""
 import json
 import pathlib
 import random

@@ -1,4 +1,5 @@
-"""Bodies with a Content-Encoding: decoded like any other body, within its limits, or refused with the codings that are."""
+"""Bodies with a Content-Encoding are decoded like any other body, within its limits. Unknown codings are refused, and
+the error names the known ones."""
 import gzip
 import json
 import zlib

@@ -1,5 +1,5 @@
-"""Control tokens that a model samples are in the recorded ids and never in the text of an answer, in no dialect, streamed or
-not: what ended the turn, and special tokens that no parser reads as a mark."""
+"""Sampled control tokens are in the recorded ids, and never in the text of an answer, in any dialect, streamed or
+not. Tested: tokens that end the turn, and special tokens that no parser reads as a mark."""
 import json
 import shutil
 

@@ -1,5 +1,5 @@
-"""What counts as delivered (spec sessions.md section 6): what the router has handed to the client, however
-slow, stuck or short-lived the processes in between are."""
+"""An answer is delivered (spec sessions.md section 6) when the router has passed it to the client, even if the
+processes in between are slow, stuck or end."""
 import concurrent.futures
 import contextlib
 import http.client

@@ -1,5 +1,5 @@
-"""What clients of every dialect depend on, over HTTP: aliases, streams that say what the whole
-answer says, long arguments in pieces, signs of life, mixed dialects on one session."""
+"""What clients of every dialect need, over HTTP: aliases, streams that equal the whole answer, long arguments in
+pieces, keepalives, several dialects on one session."""
 import http.client
 import json
 import re

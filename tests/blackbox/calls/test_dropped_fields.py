@@ -1,5 +1,5 @@
-"""Fields of agents' requests that have no effect here: answered as ever (SDKs demand it), counted, logged with their names, and
-on record with the turn."""
+"""Fields of agents' requests without an effect here: the request is answered (SDKs require that), and the fields are
+counted, logged by name, and recorded with the turn."""
 import json
 import re
 

@@ -1,4 +1,4 @@
-"""Routed experts that were asked for and cannot be had: the start says so, and so do calls, states and exports."""
+"""Requested routed experts that are not available: the start, calls, states and exports report it."""
 import json
 import shutil
 import struct

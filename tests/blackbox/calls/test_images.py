@@ -1,4 +1,5 @@
-"""Images, token-exact: what the engine is sent, what it must tell, what is on record and exported (docs/multimodal.md)."""
+"""Token-exact images: what the engine is sent, what it must report, what is recorded and exported
+(docs/multimodal.md)."""
 import json
 from pathlib import Path
 

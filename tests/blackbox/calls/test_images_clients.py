@@ -1,6 +1,6 @@
-"""Pictures that real clients show: Claude Code reading a PNG, Codex' view_image (installed as test_coding_agents.py says),
-OpenAI's Agents SDK. The built-in engine plays the model, of a folder that takes images; each picture is in the trajectory
-and comes back whole."""
+"""Pictures of real clients: Claude Code reading a PNG, Codex' view_image (installed as test_coding_agents.py says),
+OpenAI's Agents SDK. The built-in engine simulates the model, with a folder that takes images. Each picture is in the
+trajectory, with unchanged bytes."""
 import json
 
 import pytest

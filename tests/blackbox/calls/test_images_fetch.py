@@ -1,4 +1,4 @@
-"""--media-fetch: pictures that requests name by URL, fetched by the gateway itself, from where the operator lets it."""
+"""--media-fetch: the gateway fetches pictures that requests name by URL, from the hosts that the operator allows."""
 import gzip
 import http.client
 import json

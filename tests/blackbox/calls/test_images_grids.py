@@ -1,5 +1,5 @@
-"""How many tokens a picture becomes: 20,000 sizes for each configuration, against the families' published functions in plain
-Python (docs/multimodal.md, 4)."""
+"""The number of tokens of a picture: 20,000 sizes for each configuration, compared with the families' published
+functions in plain Python (docs/multimodal.md, 4)."""
 import math
 import random
 import subprocess

@@ -1,5 +1,5 @@
-"""Headers of pictures: what Pillow writes has the size and the orientation that Pillow reads; cut at any byte it is no picture
-(docs/multimodal.md, 2)."""
+"""Headers of pictures that Pillow writes have the size and orientation that Pillow reads. Cut at any byte, the file
+is not a picture (docs/multimodal.md, 2)."""
 import io
 import random
 import struct

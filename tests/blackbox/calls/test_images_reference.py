@@ -1,5 +1,6 @@
-"""The ids of chats with pictures are those of Python's jinja2, set up as transformers does it, on the same messages: collapsed as
-the engine gets them, expanded as the published formula says. With our template, and with those of models where they are."""
+"""The ids of chats with pictures equal those of Python's jinja2, set up like transformers, for the same messages:
+collapsed as the engine gets them, expanded by the published formula. With our template, and with those of models if
+they are present."""
 import json
 
 import pytest

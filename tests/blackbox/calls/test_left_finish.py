@@ -1,6 +1,6 @@
-"""--on-disconnect finish: a call whose whole body has come is carried out, wherever it stood when its client left
-(a helper reads its body, it waits behind another of its session, for its session, for a picture, to be begun at all),
-as if the client had stayed: recorded once, found by a retry. With abort it is dropped, as before."""
+"""--on-disconnect finish: a call with a complete body is carried out although its client left, at any moment: while a
+helper reads its body, or while it waits for an earlier call, its session, a picture, or its start. It is recorded
+once, and a retry finds it. With abort it is dropped."""
 import contextlib
 import json
 import os

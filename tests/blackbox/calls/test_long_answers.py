@@ -1,5 +1,5 @@
-"""Answers whose text is long are written by helpers: what is told is the same, and who leaves, repeats or ends anything
-meanwhile finds all as it should be. Here `print` holds the helper at the first logprob (faults.c)."""
+"""Helpers write answers with long texts. The text is the same, and clients that leave, repeat or end things meanwhile
+have the usual results. `print` holds the helper at the first logprob (faults.c)."""
 import contextlib
 import json
 import os

@@ -1,5 +1,6 @@
-"""Long messages of answers (text, thought, arguments of calls) are made ready by a helper and go into the journal a part at a time,
-before their commit: every way back to them gives what the engine told, and of a call that died among its parts nothing is left."""
+"""A helper prepares long messages of answers (text, thought, arguments of calls). They are written to the journal in
+parts before their commit. Every later read returns the engine's text, and nothing remains of a call that died between
+parts."""
 import json
 import os
 import shutil

@@ -1,5 +1,5 @@
-"""A session whose answers have thousands of tool calls, copied: the first request that names some of them in another grouping
-waits, in parts, until all are known, and stands where it would have stood in the first one."""
+"""A copied session whose answers have thousands of tool calls. The first request with a different grouping of calls
+waits in parts until all are known. It attaches where it would have attached in the original."""
 import json
 import socket
 import time

@@ -1,5 +1,5 @@
-"""What a call's parameters do, in every dialect: stop strings, reasoning effort and template kwargs,
-locked sampling, logprobs, several answers, formats."""
+"""Effects of a call's parameters in every dialect: stop strings, reasoning effort and template kwargs, locked
+sampling, logprobs, several answers, formats."""
 import json
 
 import pytest

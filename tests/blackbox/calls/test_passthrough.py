@@ -1,4 +1,4 @@
-"""Paths that no dialect serves go to the engine as they are, and its answer comes back."""
+"""Paths that no dialect serves are passed to the engine unchanged, and its answer is returned."""
 import contextlib
 import json
 import socket

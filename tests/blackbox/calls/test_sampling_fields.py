@@ -1,4 +1,5 @@
-"""Sampling parameters that only some engines have a field for: sent to those, else 400 that names them; never dropped."""
+"""Sampling parameters that only some engines have: they are sent to these, or the call fails with 400 that names
+them. They are never dropped."""
 import pytest
 
 import gateway as g

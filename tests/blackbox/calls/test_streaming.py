@@ -1,5 +1,5 @@
-"""Streaming is real: bytes come as the engine gives tokens, the end only after the commit, slow
-readers do not make the worker grow, keep-alives go out in silence."""
+"""Streams send bytes as the engine sends tokens, and the end only after the commit. Slow readers do not increase the
+worker's memory. Keepalives are sent during silence."""
 import http.client
 import json
 import socket

@@ -1,5 +1,5 @@
-"""The template interpreter against Python: every name of a character, and random expressions, which python3-jinja2 renders
-as transformers sets it up."""
+"""Compares the template interpreter with Python: every name of a character, and random expressions, rendered by
+python3-jinja2 with the setup of transformers."""
 import copy
 import json
 import random

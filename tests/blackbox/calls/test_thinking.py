@@ -1,5 +1,5 @@
-"""What agents and trainers want of the model's thought: a switch, an effort, a budget. It reaches the template and the engine's
-own field; what cannot be obeyed is said in the answer's header, by an engine that is too old for it on the turn's record."""
+"""A switch, an effort and a budget for the model's thoughts. They reach the template and the engine's own field. The
+answer's header reports fields that cannot be obeyed. If an engine is too old, the turn's record reports it."""
 import json
 
 import pytest

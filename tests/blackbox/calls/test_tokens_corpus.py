@@ -1,6 +1,7 @@
-"""The token proof: `rollgate tokenize`, `detokenize` and `render` against the reference's answers. The whole corpora of
-the small tokenizers, one per pipeline, and of template units live in tests/data and run everywhere; real vocabularies
-and templates are other projects' data and run where ../shared has them: with CI=true whole, else a sample of each."""
+"""The token proof: compares `rollgate tokenize`, `detokenize` and `render` with the reference's answers. The whole
+corpora of the small tokenizers, one for each pipeline, and of template units are in tests/data and run everywhere.
+Real vocabularies and templates are data of other projects, and run if ../shared has them: completely with CI=true,
+else a sample of each."""
 import json
 import os
 import random

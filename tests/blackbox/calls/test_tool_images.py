@@ -1,4 +1,4 @@
-"""Where pictures of tools' results stand in prompts: `--tool-images` (docs/multimodal.md, 2)."""
+"""The positions of pictures of tool results in prompts: `--tool-images` (docs/multimodal.md, 2)."""
 import json
 import random
 import re

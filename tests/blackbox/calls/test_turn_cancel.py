@@ -1,4 +1,4 @@
-"""Calls that do not end well: the client leaves, the session ends during the call, bad requests."""
+"""Calls that fail: the client leaves, the session ends during the call, bad requests."""
 import json
 import threading
 

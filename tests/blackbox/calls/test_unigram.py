@@ -1,5 +1,5 @@
-"""Unigram tokenizers (T5, XLM-R and their kind) and SentencePiece's compiled normalization rules, against a plain
-reading of the definition in Python and against cases worked out by hand."""
+"""Unigram tokenizers (T5, XLM-R and the like) and SentencePiece's compiled normalization rules, compared with a
+simple implementation of the definition in Python and with cases computed by hand."""
 import base64
 import itertools
 import json

@@ -1,5 +1,5 @@
-"""docs/alerts.md and deploy/monitoring: the rules fire and stay quiet as their unit tests say, and a real Prometheus gets data
-for every expression of rules and dashboard."""
+"""docs/alerts.md and deploy/monitoring: the rules fire as their unit tests say, and a real Prometheus gets data for
+every expression of rules and dashboard."""
 import json
 import re
 import shutil

@@ -1,5 +1,5 @@
-"""Without keys everybody who reaches the port is the operator, but no web page of another site: which Host and Origin are
-served, on both planes, also behind the generated nginx site, in a container and with --insecure."""
+"""Without keys each client of the port is the operator, but no web page of a different site is. Tests which Host and
+Origin are served, on both planes, also through the generated nginx site, in a container and with --insecure."""
 import json
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What deploy/ holds, tried for real: nginx with TLS in front, the systemd unit, the batch script."""
+"""The files of deploy/ with real programs: nginx with TLS in front, the systemd unit, the batch script."""
 import grp
 import http.client
 import http.server

@@ -1,4 +1,5 @@
-"""docs/deploy.md: its settings and the Kubernetes manifest work as they are, and every file that it names is in deploy/."""
+"""docs/deploy.md: its settings and the Kubernetes manifest work unchanged, and every file that it names is in
+deploy/."""
 import os
 import re
 import shutil

@@ -1,5 +1,5 @@
-"""The deployment files under a real systemd (systemd-nspawn over this machine's own /usr: boots in a
-second) and a real Slurm (one node, no systemd). Skipped, with the reason, where either is not to be had."""
+"""The deployment files with a real systemd (systemd-nspawn over this machine's /usr, which boots in a second) and a
+real Slurm (one node, no systemd). Skipped with the reason if one is not available."""
 import http.client
 import json
 import os

@@ -1,4 +1,4 @@
-"""`rollgate fleet check URL`: what it says about servers that can and cannot be the store of a fleet."""
+"""`rollgate fleet check URL`: its reports on servers that can and cannot be the store of a fleet."""
 import json
 import subprocess
 import threading

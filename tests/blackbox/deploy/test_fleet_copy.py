@@ -1,5 +1,5 @@
-"""Every answered record is in the fleet's store first: what waits, what a retry gets, and what happens when the store stops, is
-emptied, loses a tail, or gives a place to another node."""
+"""The fleet's store has every record before its answer is sent. Tests what waits, what a retry gets, and what happens
+if the store stops, is emptied, loses a tail, or gives a place to a different node."""
 import signal
 
 import gateway as g

@@ -1,5 +1,5 @@
-"""The store of a fleet by its eight functions: rules of claims, epochs and logs, on real servers and on the file that
-measures them; then what happens when a server is emptied, fails over, is full, or does not answer."""
+"""The store of a fleet by its eight functions: rules of claims, epochs and logs, on real servers and on the file
+store that is their measure. Then servers that are emptied, fail over, are full, or do not answer."""
 import os
 import random
 import signal

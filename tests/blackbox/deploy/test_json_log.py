@@ -1,4 +1,4 @@
-"""`--log-format json`: every line of every process is one object with the documented keys, from the earliest start on."""
+"""`--log-format json`: from the start on, every line of every process is one object with the documented keys."""
 import json
 import os
 import re

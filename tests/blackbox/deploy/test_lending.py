@@ -1,5 +1,5 @@
-"""Connections that a router lends to a worker (--lend-after, docs/operations.md): what clients get is the same, and nothing is
-lost when anybody ends."""
+"""Connections that a router lends to a worker (--lend-after, docs/operations.md): clients get the same answers, and
+nothing is lost if a process or a client ends."""
 import contextlib
 import json
 import os

@@ -1,5 +1,4 @@
-"""--listen with a name that has several addresses: localhost is 127.0.0.1 and ::1, and a gateway there answers on both
-through all that happens to it."""
+"""--listen with a name of several addresses: localhost is 127.0.0.1 and ::1. The gateway always answers on both."""
 import http.client
 import os
 import signal

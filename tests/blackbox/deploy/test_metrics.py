@@ -1,5 +1,5 @@
-"""Section 5 of the operations spec, metric by metric, after a little of everything; the limits of
-section 4 as settings, as metrics and as refusals; the log's rate."""
+"""Every metric of section 5 of the operations spec, after a mix of requests. The limits of section 4 as settings,
+metrics and refusals. The rate of the log."""
 import os
 import re
 import shutil

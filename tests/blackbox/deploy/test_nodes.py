@@ -1,4 +1,5 @@
-"""Several nodes without a store: which node serves a request, what forwards it, and what two nodes say that do not fit together."""
+"""Several nodes without a store: which node serves a request, which forwards it, and the reports of two nodes that do
+not match."""
 import json
 import os
 import shutil

@@ -1,4 +1,5 @@
-"""A private certificate authority: every command of the binary takes --ca-file, and all of the gateway honors SSL_CERT_FILE."""
+"""A private certificate authority: every command of the binary accepts --ca-file, and all processes of the gateway
+use SSL_CERT_FILE."""
 import os
 import pathlib
 import shutil

@@ -1,5 +1,4 @@
-"""How the router treats bodies, slow and leaving peers, dying workers and limits: a real router
-over recording workers."""
+"""The router with bodies, slow and leaving peers, dying workers and limits: a real router with recording workers."""
 import contextlib
 import hashlib
 import json

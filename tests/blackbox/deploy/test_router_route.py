@@ -1,4 +1,4 @@
-"""Where requests go, and what the router answers itself."""
+"""The routes of requests, and the router's own answers."""
 import json
 import re
 

@@ -1,4 +1,4 @@
-"""`serve --listen ADDRESS,tls`: the routers speak TLS 1.2 themselves, and relay what comes over it as what comes without."""
+"""`serve --listen ADDRESS,tls`: the routers speak TLS 1.2 themselves, and relay requests as without TLS."""
 import http.client
 import json
 import os

@@ -1,5 +1,5 @@
-"""--otlp-endpoint: spans of every call. There is no collector in Debian 12 or npm; otlp_kit has one that takes what the protobuf
-definition allows and nothing else, and OpenTelemetry's own messages (npm, tests/traces) read the same bodies."""
+"""--otlp-endpoint: spans of every call. Neither Debian 12 nor npm has a collector. otlp_kit has one that accepts only
+what the protobuf definition allows, and OpenTelemetry's own messages (npm, tests/traces) read the same bodies."""
 import json
 import re
 import shutil

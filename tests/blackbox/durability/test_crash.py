@@ -1,8 +1,7 @@
-"""kill -9 of random processes under multi-turn load, the supervisor included, with clients that
-remember every answered turn and an engine that remembers every id it sent. At the end every answered
-turn is in the exports exactly once with those ids, nothing is there twice, and every session goes on.
-RG_CRASH_SECONDS makes it longer (600: the long form); RG_CRASH_SEED is printed, and makes the same
-choices again."""
+"""kill -9 of random processes, including the supervisor, during multi-turn load. Clients record every answered turn,
+and the engine every id that it sent. At the end every answered turn is in the exports exactly once with those ids,
+nothing is there twice, and every session can continue. RG_CRASH_SECONDS sets the length (600: the long form).
+RG_CRASH_SEED is printed, and repeats the same choices."""
 import concurrent.futures
 import contextlib
 import http.client

@@ -1,5 +1,5 @@
-"""Disk and clock that misbehave (faults.c): a failing fsync, a full or failing disk in the middle of
-a record, answers that wait for the disk, clocks that jump, journals torn at every byte."""
+"""Faults of disk and clock (faults.c): a failing fsync, a full or failing disk within a record, answers that wait for
+the disk, clocks that jump, journals cut at every byte."""
 import contextlib
 import errno
 import itertools

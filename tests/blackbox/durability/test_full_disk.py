@@ -1,5 +1,5 @@
-"""The ends of sessions and of groups on a disk without a free byte: what is refused says why and changes nothing, and all goes on
-when there is room again. Whatever must not fit is longer than what a segment's last page may still take."""
+"""The ends of sessions and groups on a full disk: a refusal says why and changes nothing, and everything continues
+when there is space again. Data that must not fit is longer than the free part of a segment's last page."""
 import contextlib
 import os
 

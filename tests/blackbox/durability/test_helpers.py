@@ -1,5 +1,5 @@
-"""Long work of requests in helper threads: it gives what the loop would have given, in order; nobody else
-waits for it; it ends when its client leaves, its session ends or its time is over."""
+"""Long work of requests in helper threads has the results of the loop, in order. No other request waits for it. It
+ends if its client leaves, its session ends or its time is over."""
 import re
 import resource
 import threading

@@ -1,4 +1,5 @@
-"""The files of images: nothing lost, nothing left over, nothing half, whatever dies, fills up or moves."""
+"""The files of images: nothing is lost, left over or incomplete, whatever process dies, disk fills up or session
+moves."""
 import os
 import signal
 import subprocess

@@ -1,5 +1,5 @@
-"""rollgate journal check|dump|compact and rollgate export on folders that live, are torn, are
-foreign, or are of another version: never a change that was not asked for, always a plain text."""
+"""rollgate journal check|dump|compact and rollgate export on folders that are in use, damaged, foreign, or of a
+different version: no change that was not requested, and always a plain text."""
 import json
 import os
 import shutil

@@ -1,5 +1,5 @@
-"""Several large answers of a call go into the journal a part at a time, before their commit: they are whole after kill -9, in a
-fork, in a snapshot and below a ceiling of memory, and of a call that died among its parts nothing is left."""
+"""Several large answers of a call are written to the journal in parts before their commit. They are complete after
+kill -9, in a fork, in a snapshot and with a limit of memory. Nothing remains of a call that died between parts."""
 import functools
 import json
 import os

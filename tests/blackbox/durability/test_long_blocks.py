@@ -1,5 +1,5 @@
-"""Rows of tokens that are longer than one record may be are journaled in parts before their answer (records of kind `blocks`):
-every way back to them gives what the engine told."""
+"""Rows of tokens that are longer than a record are journaled in parts before their answer (records of kind `blocks`).
+Every later read returns the engine's rows."""
 import base64
 import json
 import os

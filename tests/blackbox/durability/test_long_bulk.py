@@ -1,5 +1,5 @@
-"""A long prompt and a long answer with logprobs and alternatives are recorded in parts before their commit (RECORD_BULK):
-what comes back is what the engine was sent and told, whichever way it comes back."""
+"""A long prompt, and a long answer with logprobs and alternatives, are recorded in parts before their commit
+(RECORD_BULK). Every way of reading them back returns what was sent and received."""
 import json
 import os
 import random

@@ -1,5 +1,5 @@
-"""Forks and imports of long sessions: they are written in slices, and a helper reads their texts; others have their turns between.
-What is made so is what it was made of, also behind a crash or out of memory; what is not made to its end is not there."""
+"""Forks and imports of long sessions are written in slices, and a helper reads their texts, while other requests run.
+The copy equals its source, also after a crash or an eviction. An incomplete copy does not exist."""
 import json
 import os
 import signal

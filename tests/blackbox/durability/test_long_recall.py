@@ -1,5 +1,5 @@
-"""Long answers of a session in use that have left memory: calls that go on from them, exports and records
-find all of it, and so does whoever asks for one again; clients may leave and sessions end meanwhile."""
+"""Evicted long answers of a session in use: calls that continue from them, exports and records find all of them, and
+so do repeated requests. Clients may leave and sessions may end meanwhile."""
 import contextlib
 import http.client
 import json

@@ -1,5 +1,5 @@
-"""--max-worker-memory: sessions leave memory and come back from the journal without a trace in any
-result; what cannot be given up is refused with a reason."""
+"""--max-worker-memory: sessions are evicted and read back without an effect on any result. Requests for which nothing
+can be evicted are refused with a reason."""
 import json
 import os
 import signal

@@ -1,5 +1,5 @@
-"""A state folder whose sessions another model made: another tokenizer is refused, or its sessions are kept for
-export; another template or other special tokens are said; an older program's folder is refused."""
+"""A state folder whose sessions a different model made: a different tokenizer is refused, or its sessions are kept
+for export. A different template, or other special tokens, are reported. The folder of an older program is refused."""
 import json
 import shutil
 import signal

@@ -1,5 +1,5 @@
-"""Sessions of long texts come back into memory: a helper reads the texts, others are served meanwhile, and
-nothing of it shows in any result."""
+"""Sessions with long texts are read back: a helper reads the texts, others are served meanwhile, and no result
+changes."""
 import http.client
 import os
 import signal

@@ -1,5 +1,5 @@
-"""Live changes of a whole gateway under load, none of which an agent may notice: more and fewer
-processes (SIGHUP), a new binary (SIGUSR2), and the sessions afterwards."""
+"""Changes of a running gateway under load that agents must not notice: more and fewer processes (SIGHUP), a new
+binary (SIGUSR2), and the sessions afterwards."""
 import json
 import os
 import re

@@ -1,4 +1,4 @@
-"""Sessions that go on on another gateway, or another day, from a snapshot: token by token; and snapshots that are none."""
+"""Sessions that continue from a snapshot on a different gateway, or later, token by token; and invalid snapshots."""
 import base64
 import json
 import struct

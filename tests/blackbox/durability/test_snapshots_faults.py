@@ -1,4 +1,4 @@
-"""Imports of snapshots on a bad day: a disk that is slow or stands still, a journal that takes no more."""
+"""Imports of snapshots with faults: a disk that is slow or hangs, a journal that accepts no more records."""
 import json
 import subprocess
 import threading

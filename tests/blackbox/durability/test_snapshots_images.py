@@ -1,4 +1,4 @@
-"""Snapshots of sessions with images: the pictures go along, each once, and what is told of them is believed in nothing."""
+"""Snapshots of sessions with images contain each picture once. An import checks every statement about them."""
 import base64
 import http.client
 import json

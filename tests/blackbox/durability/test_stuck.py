@@ -1,4 +1,5 @@
-"""Requests whose helper comes back much later, or never: each is answered, and what it may still touch stays."""
+"""Requests whose helper returns much later, or never: each is answered, and memory that the helper may still use
+stays."""
 import contextlib
 import json
 import os

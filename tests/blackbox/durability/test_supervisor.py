@@ -1,5 +1,5 @@
-"""The supervisor: start, crash, drain, scaling, sockets from outside, upgrade. Children are the
-stub's (supervisor_stub.c) wherever what they serve does not matter."""
+"""The supervisor: start, crash, drain, scaling, inherited sockets, upgrade. Children are stubs (supervisor_stub.c) if
+it does not matter what they serve."""
 import contextlib
 import errno
 import os

@@ -1,6 +1,6 @@
-"""Requests that tasks answer, while clients leave and workers end: groups are whole or not there, no copy is half there, and
-no worker waits for a request that nobody reads. Debug builds pause at every opportunity, so a client that leaves after n
-round trips of another leaves at another pause each time. RG_TRIES=300 is the long form."""
+"""Requests that tasks answer, while clients leave and workers end: groups and copies are complete or do not exist,
+and no worker waits for an abandoned request. Debug builds pause at every opportunity, so a client that leaves after n
+round trips of another leaves at a different pause each time. RG_TRIES=300 is the long form."""
 import collections
 import contextlib
 import json

@@ -1,5 +1,5 @@
-"""A worker that dies loses nothing that was answered: sessions go on from the journal with their
-exact tokens; torn tails are cut; durability levels."""
+"""A worker that dies loses no answered turn: sessions continue from the journal with their exact tokens. Torn tails
+are cut. Durability levels."""
 import itertools
 import json
 import os

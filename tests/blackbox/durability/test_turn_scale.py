@@ -1,4 +1,4 @@
-"""SIGHUP: workers come and go live, their sessions go on with exact tokens."""
+"""SIGHUP adds and removes workers at run time. Their sessions continue with exact tokens."""
 import os
 import signal
 import threading

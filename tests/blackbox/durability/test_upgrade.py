@@ -1,5 +1,5 @@
-"""Upgrades (SIGUSR2) that come to nothing: the generation that serves goes on serving, says so in one
-line, loses nothing and refuses nobody, and a good binary is taken afterwards."""
+"""Failed upgrades (SIGUSR2): the serving generation continues, reports it in one line, loses nothing and refuses no
+client. A good binary is accepted afterwards."""
 import ctypes
 import os
 import shutil

@@ -1,5 +1,5 @@
-"""Processes that are stuck, and processes without descriptors: what the supervisor and the processes
-themselves do about it, and that sessions go on."""
+"""Stuck processes, and processes without descriptors: the reaction of the supervisor and of the processes, and
+sessions that continue."""
 import os
 import resource
 import signal
