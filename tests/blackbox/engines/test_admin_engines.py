@@ -1,4 +1,4 @@
-"""Engines that come and go: /admin/engines, what all workers make of it, and what outlives them."""
+"""Adding and removing engines by /admin/engines: the effect in all workers, and what outlives them."""
 import json
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Engines that come and go as a file or an SGLang router tells (--engine-source)."""
+"""Engines that a file or an SGLang router adds and removes (--engine-source)."""
 import os
 import signal
 import subprocess

@@ -1,5 +1,5 @@
-"""sampling_params.engine_extra of a session: what the trainer gives reaches the engine's requests as it is, for every kind;
-nothing of ours is overridden; an agent cannot set it."""
+"""sampling_params.engine_extra of a session: the trainer's fields reach the engine's requests unchanged, for every
+kind. They override none of our fields, and an agent cannot set them."""
 import json
 
 import pytest

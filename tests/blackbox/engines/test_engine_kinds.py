@@ -1,4 +1,4 @@
-"""An engine of a different kind than --engine says, and addresses that hold a part of the API."""
+"""An engine of a different kind than --engine says, and addresses that contain a part of the API."""
 import json
 import subprocess
 

@@ -1,4 +1,4 @@
-"""An engine whose answers lack what its kind tells is named: in the log once, and in GET /admin/engines."""
+"""An engine whose answers lack fields of its kind is named in the log once, and in GET /admin/engines."""
 import pytest
 
 from asides_engine import AsidesEngine

@@ -1,5 +1,6 @@
-"""What an answer proves of its engine: one that ignores a field of a request is refused (502), and named in `lacks`. A stop
-string must end in the last token; what speculative decoding sampled after it in the same step is cut and reported."""
+"""Answers that prove that an engine ignores a field of a request are refused (502), and the field is in `lacks`. A
+stop string must end in the last token. Tokens that speculative decoding sampled after it in the same step are cut and
+reported."""
 import base64
 import json
 import struct

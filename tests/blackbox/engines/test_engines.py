@@ -1,5 +1,5 @@
-"""The engine pool against stub engines: what goes out, what comes back, and every way engines
-misbehave. Each fault ends as spec/engines.md says, and the next call works."""
+"""The engine pool with stub engines: requests, answers, and every way in which engines misbehave. Each fault ends as
+spec/engines.md says, and the next call works."""
 import base64
 import struct
 import threading

@@ -1,4 +1,4 @@
-"""Engines behind a whole gateway: what a client sees of them, and what a failed call leaves."""
+"""Engines of a whole gateway: what a client sees of them, and what a failed call leaves."""
 import json
 import signal
 import socket

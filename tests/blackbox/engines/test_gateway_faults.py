@@ -1,5 +1,5 @@
-"""Every way an engine can misbehave, for every kind and both forms of the answer, behind a whole
-gateway: it ends as spec/engines.md says, the session stays exactly as it was, the next good call works."""
+"""Every way in which an engine can misbehave, for every kind and both forms of the answer, with a whole gateway. It
+ends as spec/engines.md says, the session is unchanged, and the next good call works."""
 import json
 
 import pytest

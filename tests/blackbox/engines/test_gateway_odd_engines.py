@@ -1,6 +1,6 @@
-"""Odd and wrong answers of HTTP servers and engines beyond test_gateway_faults: framing, heads, and fields of
-every kind that are missing, of another type or changed on the way. What HTTP allows is read; what is wrong
-ends as spec/engines.md says, leaves the session as it was, and the next good call works."""
+"""Odd and wrong answers of HTTP servers and engines in addition to test_gateway_faults: framing, heads, and fields of
+every kind that are missing, of a different type or changed in transit. Valid HTTP is read. Faults end as
+spec/engines.md says and leave the session unchanged, and the next good call works."""
 import copy
 import gzip
 import json

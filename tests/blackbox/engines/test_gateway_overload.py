@@ -1,4 +1,4 @@
-"""What an engine says of its load: its Retry-After reaches the client, and who is full gives way to who is not."""
+"""An engine's report of overload: its Retry-After reaches the client, and calls move from full engines to others."""
 import contextlib
 import datetime
 import email.utils

@@ -1,5 +1,5 @@
-"""Replicas behind a whole gateway: affinity, failover, the load bound; weight updates with clients
-that stream; every way a call is given up."""
+"""Replicas of a whole gateway: affinity, failover, the limit of load; weight updates during streams; every way to
+cancel a call."""
 import collections
 import contextlib
 import json

@@ -1,5 +1,5 @@
-"""Kind `openai`: what an upstream signed of an answer (thought signatures and the like) comes back to it with the next turn, whatever
-the client makes of it, is on record, and a client of Chat Completions gets it."""
+"""Kind `openai`: an upstream's signatures of an answer (thought signatures and the like) return to it with the next
+turn, whatever the client does with the answer. They are recorded, and clients of Chat Completions get them."""
 import json
 
 import pytest

@@ -1,5 +1,5 @@
-"""TLS engines behind a whole gateway: the name goes out (SNI) and is checked, sessions are resumed,
-and an engine that cannot prove itself is refused with a line that says why."""
+"""TLS engines of a whole gateway: the name is sent (SNI) and verified, sessions are resumed, and an engine that fails
+verification is refused with a log line that says why."""
 import pathlib
 import ssl
 import threading

@@ -1,5 +1,4 @@
-"""Kind `openai` behind a whole gateway: text capture where the upstream gives no ids, exact tokens
-where it does."""
+"""Kind `openai` with a whole gateway: text capture if the upstream reports no ids, exact tokens if it does."""
 import json
 import os
 import signal

@@ -1,5 +1,5 @@
-"""Kind `openai`: the forms in which servers give an answer. Each is read as the API or common servers mean it, the same in
-every dialect, streamed and not, and on record; or it is 502 `engine_invalid` with the field's name."""
+"""Kind `openai`: the forms of servers' answers. Each is read as the API or common servers mean it, with equal results
+in every dialect, streamed or not, and in the record. Otherwise it is 502 `engine_invalid` with the field's name."""
 import json
 
 import pytest

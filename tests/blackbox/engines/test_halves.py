@@ -1,4 +1,5 @@
-"""A split of prefill and decode whose halves are named as engines: every call runs at one of each, at once."""
+"""A split of prefill and decode whose halves are configured as engines: every call runs at one of each at the same
+time."""
 import asyncio
 import threading
 import types

@@ -1,5 +1,5 @@
-"""Engines that make something else of a prompt with pictures, as SGLang and vLLM servers were seen to: right answers pass in every
-form in which they come, each fault is 502 and leaves no trace (docs/multimodal.md, 4)."""
+"""Engines that read a prompt with pictures wrongly, as SGLang and vLLM servers have done. Right answers pass in every
+form. Each fault is 502 and leaves no trace (docs/multimodal.md, 4)."""
 import json
 
 import pytest

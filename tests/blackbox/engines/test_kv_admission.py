@@ -1,4 +1,4 @@
-"""--kv-admission: new sessions wait for room in the engines' KV caches, running ones never do."""
+"""--kv-admission: new sessions wait for space in the engines' KV caches, running ones never do."""
 import threading
 
 import pytest

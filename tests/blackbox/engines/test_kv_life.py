@@ -1,4 +1,4 @@
-"""What engines keep of a session: told whose it is, when it has ended, how urgent its next turn is, and what must not be
+"""What engines keep of a session: they are sent its id, its end, the priority of its next turn, and what must not be
 shared."""
 import json
 

@@ -1,5 +1,5 @@
-"""What a real llama-server does, which the stub does as well: entries of logprobs that it leaves out, ends at the edge of its
-context, probabilities after sampling. Every answer is token-exact with true logprobs, or none."""
+"""Behaviour of a real llama-server, which the stub imitates: missing entries of logprobs, ends at the limit of its
+context, probabilities after sampling. Every answer is token-exact with true logprobs, or fails."""
 import math
 import struct
 import threading

@@ -1,5 +1,5 @@
-"""Long answers that an upstream asked with messages gives in one piece are read by a helper: what is told and kept is the same, and
-who leaves or ends anything meanwhile finds all as it should be. Here `print` holds the helper at the first logprob (faults.c)."""
+"""A helper reads long answers that an upstream returns in one piece. Answers and records are the same, and clients
+that leave or end things meanwhile have the usual results. `print` holds the helper at the first logprob (faults.c)."""
 import asyncio
 import contextlib
 import json

@@ -1,4 +1,5 @@
-"""LoRA adapters: a session samples with one, engines get its name, and turns have its version, not that of the weights below."""
+"""LoRA adapters: a session samples with one, engines get its name, and turns have its version instead of that of the
+base weights."""
 import asyncio
 import os
 import signal

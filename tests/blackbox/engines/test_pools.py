@@ -1,4 +1,4 @@
-"""Pools: several engines of one name beside the policy's, asked by a request's or a session's `model`."""
+"""Pools: several engines of one name in addition to the policy's, selected by `model` of a request or session."""
 import json
 import subprocess
 import threading

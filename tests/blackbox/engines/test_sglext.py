@@ -1,5 +1,5 @@
-"""SGLang's chat with ids (return_input_ids_in_sglext, return_output_ids_in_sglext): in the body of a whole answer, in a last
-chunk without choices of a streamed one."""
+"""SGLang's chat with ids (return_input_ids_in_sglext, return_output_ids_in_sglext): in the body of a whole answer,
+and in a last chunk without choices of a stream."""
 import pytest
 
 from stub_engines import StubEngine, logprob

@@ -1,5 +1,5 @@
-"""An answer too many on a kept connection of an engine, which comes in front of the one that is due: it is another request's, as its id
-says, and the call that finds it is asked again on a new connection."""
+"""A surplus answer on a kept connection of an engine, which precedes the right one. Its id shows that it belongs to a
+different request. The affected call is sent again on a new connection."""
 import pytest
 
 import engine_kit

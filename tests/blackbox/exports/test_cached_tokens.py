@@ -1,4 +1,5 @@
-"""Cached tokens are what the engine says that it had computed, of every kind and route, streamed or not; null when it says nothing."""
+"""Cached tokens are those that the engine reports as computed before, for every kind and route, streamed or not; null
+if it reports none."""
 import json
 
 import pytest

@@ -1,6 +1,5 @@
-"""Sessions of every kind, read back in every format by the readers of export_readers.py and compared
-with the native export: empty, branched, cut, without logprobs, versions as text, huge, chains,
-timelines, unicode; and what the options do together."""
+"""Sessions of every kind in every format, read by export_readers.py and compared with the native export: empty,
+branched, cut, without logprobs, versions as text, huge, chains, timelines, unicode; and combinations of options."""
 import json
 import struct
 import urllib.parse

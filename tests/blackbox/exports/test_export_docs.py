@@ -1,4 +1,4 @@
-"""The readers that docs/trajectories.md gives for formats, run as they stand there on a session's exports."""
+"""Runs the readers that docs/trajectories.md gives for formats on a session's exports."""
 import json
 import re
 

@@ -1,5 +1,5 @@
-"""Every export format read back by the readers of export_readers.py and compared with the native JSON
-of the same session, field by field; options, order, Accept."""
+"""Every export format, read by export_readers.py and compared with the native JSON of the same session, field by
+field; options, order, Accept."""
 import json
 import re
 import struct

@@ -1,4 +1,4 @@
-"""What trainers get of sessions with images: every array has room for the runs, formats have their trainers' members
+"""Exports of sessions with images: every array covers the runs of tokens, and formats have their trainers' members
 (docs/multimodal.md, 5)."""
 import base64
 import http.client

@@ -1,5 +1,5 @@
-"""The indexer's top-k (SGLang's return_indexer_topk): kept for sessions that want it, new rows only, whole in every format that has
-a place for it; bounded; an old engine is told, a wrong one refused."""
+"""The indexer's top-k (SGLang's return_indexer_topk): stored for sessions that request it, new rows only, complete in
+every format that supports it, and bounded. An old engine is reported, a wrong answer refused."""
 import base64
 import json
 import math

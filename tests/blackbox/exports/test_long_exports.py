@@ -1,5 +1,5 @@
-"""Exports of a long history: a helper audits it, what stands behind the arrays is made in parts, and the bytes are those
-of `rollgate export`, which does all of it in one thread."""
+"""Exports of a long history: a helper audits it, and the JSON after the arrays is made in parts. The bytes equal
+those of `rollgate export`, which uses one thread."""
 import json
 import subprocess
 

@@ -1,5 +1,5 @@
-"""What else could have been sampled: sampling supports and alternatives that a session wants kept, from engines as they
-are today and from old ones that ignore the field, in every format that has a place for them."""
+"""Sampling supports and alternatives that a session requests, from current engines and from old ones that ignore the
+field, in every format that supports them."""
 import base64
 import json
 import math

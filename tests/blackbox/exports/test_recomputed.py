@@ -1,5 +1,5 @@
-"""A SGLang that runs out of memory throws a request out and computes its tokens again (`num_retractions`): the routes and the indexer's
-top-k that it then returns are not those that the tokens were sampled with. They are left out, and that is told."""
+"""If SGLang runs out of memory, it evicts a request and computes its tokens again (`num_retractions`). The returned
+routes and indexer's top-k then differ from those of sampling. They are left out, which is reported."""
 import json
 import shutil
 import struct

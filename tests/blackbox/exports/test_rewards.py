@@ -1,5 +1,5 @@
-"""One rule for the reward of a session, wherever a trainer meets it: `reward`, else `score`, else the
-only number of reward_info; what is unknown is null or an absent column, never 0."""
+"""One rule for the reward of a session in all exports: `reward`, else `score`, else the only number of reward_info.
+An unknown reward is null or an absent column, never 0."""
 import itertools
 import json
 

@@ -1,5 +1,5 @@
-"""Scores of finished branches by other engines (--scorer): each branch's ids go once, as a prompt, and what comes back stands
-beside them in every format that has a place for it; what was scored survives a crash."""
+"""Scores of finished branches by other engines (--scorer): each branch's ids are sent once, as a prompt. The scores
+are in every format that supports them, and survive a crash."""
 import math
 import subprocess
 import threading

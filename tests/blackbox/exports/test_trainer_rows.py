@@ -1,6 +1,7 @@
-"""The rows of mismatches between exports and their trainers, each read by a reader of its own that is written from the
-trainer's rules and raises where the trainer would: verl 1dda039, miles 31f1ca9, slime 624b824, AReaL 4aef98d, prime-rl 559b447.
-Rows that are adapters' business (7, 10, 13, 17) are in tests/python/test_adapters.py, sinks' entries (18) in test_sinks.py."""
+"""The table of mismatches between exports and their trainers. A reader for each row is written from the trainer's
+rules and raises where the trainer would: verl 1dda039, miles 31f1ca9, slime 624b824, AReaL 4aef98d, prime-rl 559b447.
+Rows about adapters (7, 10, 13, 17) are in tests/python/test_adapters.py, those about sinks' entries (18) in
+test_sinks.py."""
 import base64
 import json
 import math

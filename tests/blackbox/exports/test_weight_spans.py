@@ -1,5 +1,5 @@
-"""Spans of weight versions that vLLM's answers have (October 2026): of /inference/v1/generate always, of completions and chat where
-they are asked for."""
+"""Spans of weight versions in vLLM's answers (October 2026): always in /inference/v1/generate, on request in
+completions and chat."""
 import threading
 
 import pytest

@@ -1,4 +1,4 @@
-"""Versions of the weights as trainer, gateway and engines tell them: what turns have, and what is said where nobody knows."""
+"""Weight versions from trainer, gateway and engines: the versions of turns, and the reports if no version is known."""
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,4 +1,5 @@
-"""docs/agents.md: its blocks run as they are written, and its settings and versions are those of the tests with real clients."""
+"""docs/agents.md: its blocks run as they are written, and its settings and versions are those of the tests with real
+clients."""
 import json
 import re
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""docs/api.md: every route has an example, and the examples are what the gateway answers."""
+"""docs/api.md: every route has an example, and the gateway gives the answers of the examples."""
 import sys
 
 import gateway as g

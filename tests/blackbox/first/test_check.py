@@ -1,5 +1,5 @@
-"""What `rollgate check` concludes about a model: which turns stay as written, which parsers were chosen and why, whether
-calls are read back, and what would make it better."""
+"""The conclusions of `rollgate check` about a model: which turns stay unchanged, which parsers were chosen and why,
+whether calls are read back, and what would be better."""
 import json
 import shutil
 import subprocess

@@ -1,6 +1,5 @@
-"""Real SDKs (tests/clients) against the built-in engine: multi-turn tool tasks, plain and streamed,
-an abort in the middle of a stream, retries of the SDKs themselves. After each run the finalized
-session must be one trajectory that holds every generated token."""
+"""Real SDKs (tests/clients) with the built-in engine: multi-turn tool tasks, plain and streamed, an abort within a
+stream, retries of the SDKs. After each run the finalized session must be one trajectory with every generated token."""
 import fcntl
 import json
 import shutil

@@ -1,6 +1,6 @@
-"""Coding agents as people install them (tests/clients/agents: `npm install` there, 2 GB, or RG_AGENTS =
-a folder that has them) do a task of three turns, with parallel calls, against the built-in engine,
-and most go on with it in a second process: one trajectory with every generated token."""
+"""Coding agents, installed as users do (tests/clients/agents: `npm install` there, 2 GB, or RG_AGENTS = a folder that
+has them), do a task of three turns with parallel calls with the built-in engine. Most continue in a second process.
+The result is one trajectory with every generated token."""
 import json
 import os
 import subprocess

@@ -1,5 +1,4 @@
-"""The commands of the binary that are no tool of a colleague: settings, live view, and what a running
-gateway says of itself."""
+"""Commands of the binary: settings, live view, and reports on a running gateway."""
 import json
 import os
 import pathlib

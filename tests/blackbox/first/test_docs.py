@@ -1,5 +1,5 @@
-"""docs/ and the code tell the same: every route, error, metric, export format and setting that one of them
-names, the other knows. Reads files only; no gateway is started but for the settings' names."""
+"""docs/ and the code agree: every route, error, metric, export format and setting of one is in the other. Reads files
+only. A gateway's binary is started only for the names of settings."""
 import re
 import subprocess
 import sys

@@ -1,4 +1,5 @@
-"""What a person sees first: the lines of `rollgate serve` at a terminal, and the findings of `rollgate doctor`."""
+"""The first output that a user sees: the lines of `rollgate serve` at a terminal, and the findings of `rollgate
+doctor`."""
 import http.server
 import json
 import os

@@ -1,6 +1,6 @@
-"""The first complete walk: a multi-turn session with a tool through router and worker, on the
-built-in model and engine, and back as exact tokens. The expected ids are built here, by hand, from
-the byte tokenizer's definition (bytes, 256 <|im_start|>, 257 <|im_end|>)."""
+"""The first complete test: a multi-turn session with a tool through router and worker, on the built-in model and
+engine, and its exact tokens. The expected ids are built here from the byte tokenizer's definition (bytes, 256
+<|im_start|>, 257 <|im_end|>)."""
 import json
 
 import pytest

@@ -1,4 +1,4 @@
-"""Help texts of settings, metrics and commands follow the laws of scripts/check_words.py: they are read most."""
+"""Help texts of settings, metrics and commands follow the laws of scripts/check_words.py."""
 import re
 import sys
 

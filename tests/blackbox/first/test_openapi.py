@@ -1,4 +1,4 @@
-"""GET / and /openapi.json: what the gateway tells of itself is what it does."""
+"""GET / and /openapi.json describe what the gateway does."""
 import itertools
 import re
 

@@ -1,4 +1,5 @@
-"""Paths in settings: relative ones, those inside of other values, those that are too long, in flags, YAML and the environment."""
+"""Paths in settings: relative ones, those within other values, and too long ones, in flags, YAML and the
+environment."""
 import os
 import subprocess
 import tempfile

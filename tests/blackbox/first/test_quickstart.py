@@ -1,4 +1,4 @@
-"""The first pages work as they are written: README's session, and each command of docs/quickstart.md with its output."""
+"""The first pages work as written: README's session, and each command of docs/quickstart.md with its output."""
 import os
 import re
 import subprocess

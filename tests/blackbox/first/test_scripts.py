@@ -1,5 +1,5 @@
-"""The scripts that people start: how they tell their progress, what they say at the end; what a container
-build takes along; the ids that the batch script deals out."""
+"""Scripts for users: their progress and final output, the files that a container build includes, the ids that the
+batch script assigns."""
 import fnmatch
 import json
 import os

@@ -1,4 +1,4 @@
-"""`rollgate support`: what it packs, and that neither a secret nor a word of an agent is in it."""
+"""`rollgate support`: what it packs, and that it contains neither secrets nor agents' texts."""
 import json
 import os
 import pathlib

@@ -1,5 +1,5 @@
-"""What the viewer is made of, as HTTP shows it: its files, and the routes that are there for it alone. The page itself is
-driven by a browser in test_viewer_page.py."""
+"""The viewer over HTTP: its files, and the routes that only it uses. A browser runs the page itself in
+test_viewer_page.py."""
 import base64
 import gzip
 import itertools

@@ -1,5 +1,5 @@
-"""The viewer in Debian's Chromium, headless, driven by tests/viewer/page.mjs: every page of a running gateway, a turn that
-streams, changes without lists, hostile content, keys. A scene's checks are told as one line of JSON."""
+"""The viewer in Debian's headless Chromium, driven by tests/viewer/page.mjs: every page of a running gateway, a turn
+that streams, changes without lists, hostile content, keys. A scene reports its checks as one line of JSON."""
 import json
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""What the viewer shows of training, in Debian's Chromium, driven by tests/viewer/training.mjs."""
+"""The viewer's pages about training, in Debian's Chromium, driven by tests/viewer/training.mjs."""
 import json
 import shutil
 

@@ -1,4 +1,4 @@
-"""What the control plane is asked for at once, much of it: it holds nobody for long, and says what it does not take."""
+"""Large requests to the control plane: they delay no other request, and refused ones say why."""
 import contextlib
 import json
 import os

@@ -1,5 +1,5 @@
-"""How sessions end (spec sessions.md section 7): DELETE, abort, finalize, TTL and a client that leaves,
-at every moment of a call and in every order; who is told what, and what stays."""
+"""Ends of sessions (spec sessions.md section 7): DELETE, abort, finalize, TTL and a client that leaves, at every
+moment of a call and in every order. Tests which answers are sent, and what remains."""
 import itertools
 import threading
 

@@ -1,5 +1,4 @@
-"""GET /events and GET /sessions/{id}/events: what changes is told to whoever follows, of all workers, bounded, and to
-nobody else."""
+"""GET /events and GET /sessions/{id}/events: changes of all workers are sent to their followers only, within limits."""
 import json
 import os
 import signal

@@ -1,5 +1,5 @@
-"""The golden scenarios (answers of the peers' own session code) against a whole gateway. The
-session layer alone plays them in tests/model."""
+"""The golden scenarios (answers of the peers' own session code) with a whole gateway. tests/model plays them with the
+session layer only."""
 import random
 import subprocess
 import sys

@@ -1,5 +1,5 @@
-"""A history comes back the way each client spells it, through any dialect, streamed or not, and still
-extends the one branch: random sessions whose every request re-spells all that was said before."""
+"""A history in each client's own spelling, through any dialect, streamed or not, still extends the one branch. Plays
+random sessions in which every request re-spells all earlier messages."""
 import json
 import random
 

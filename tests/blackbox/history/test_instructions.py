@@ -1,5 +1,5 @@
-"""Long instructions of a Responses request are the prompt's first message, and stored there alone: what is told of a stored
-response, and what follows from it, is as if they were kept with each call."""
+"""Long instructions of a Responses request are the first message of the prompt, and are stored only there. Stored
+responses, and requests that follow them, are as if each call had them."""
 import os
 import signal
 

@@ -1,6 +1,6 @@
-"""What a session's request began with is known (--known-bodies-memory), and of the next only what is
-new is read. Two gateways get the same bytes, one that knows from the first byte on and one that reads
-every body whole: answers, errors, records and exports are the same."""
+"""The start of a session's request is known (--known-bodies-memory), and only new bytes of the next request are read.
+Two gateways get the same bytes; one of them reads every body from the start. Answers, errors, records and exports are
+the same."""
 import json
 import random
 import re

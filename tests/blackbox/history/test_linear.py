@@ -1,5 +1,5 @@
-"""One history (spec sessions.md 5.3): what a retry drops is dropped for good, roles follow the
-model, counting tokens neither drops nor refuses."""
+"""One history (spec sessions.md 5.3): answers that a retry drops stay dropped, roles follow the model, counting
+tokens neither drops nor refuses."""
 import threading
 
 import pytest

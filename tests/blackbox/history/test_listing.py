@@ -1,4 +1,4 @@
-"""GET /sessions of sessions with much metadata: the page is made and sent a part at a time, and is what it would be at once."""
+"""GET /sessions with large metadata: the page is made and sent in parts, and equals a page that is made at once."""
 import json
 import socket
 from http.client import HTTPResponse

@@ -1,4 +1,4 @@
-"""Metadata and rewards of many values: kept as they were said, wherever they go."""
+"""Metadata and rewards with many values are returned unchanged everywhere."""
 import json
 
 import pytest

@@ -1,4 +1,4 @@
-"""Who speaks in a session and what for: what agents send, in turns, and in what exports take and train."""
+"""Purpose and role of turns: in agents' requests, in turns, and in the options of exports."""
 import json
 
 import pytest

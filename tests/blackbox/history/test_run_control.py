@@ -1,4 +1,4 @@
-"""Sessions that end: budgets, who stopped them, evaluations, and ends by labels."""
+"""Ends of sessions: budgets, stop reasons, evaluations, and ends by labels."""
 import subprocess
 import threading
 

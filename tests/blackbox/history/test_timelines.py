@@ -1,4 +1,4 @@
-"""Timelines (spec sessions.md 5.4): what merging repairs, and what it cannot find, is counted and named."""
+"""Timelines (spec sessions.md 5.4): merges are counted and named, and so are answers that cannot be merged."""
 import re
 
 from stub_engines import StubEngine

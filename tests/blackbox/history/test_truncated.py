@@ -1,4 +1,4 @@
-"""What a client meets that extends an answer cut by length, and one that goes on after `complete`."""
+"""A client that extends an answer cut by length, and one that continues after `complete`."""
 import json
 
 import pytest

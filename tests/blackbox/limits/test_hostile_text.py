@@ -1,4 +1,4 @@
-"""Names and texts that others choose, with control characters in them: neither the page of top nor a log line obeys them."""
+"""Foreign names and texts with control characters have no effect in the page of top or in log lines."""
 import json
 import re
 import subprocess

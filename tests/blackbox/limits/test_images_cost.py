@@ -1,4 +1,4 @@
-"""What pictures cost a worker beside text: memory, disk, the time for which its loop serves nobody else."""
+"""The cost of pictures in a worker in addition to text: memory, disk, and the longest block of its loop."""
 import os
 import random
 

@@ -1,5 +1,5 @@
-"""What pictures may not be, in each dialect, in its own shape of errors (docs/multimodal.md, 2): nothing is asked of the engine, and
-the session goes on."""
+"""Refused pictures, with errors in each dialect's form (docs/multimodal.md, 2): the engine gets no request, and the
+session continues."""
 import json
 import struct
 

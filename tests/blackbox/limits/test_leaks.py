@@ -1,5 +1,6 @@
-"""What stands in for earlier messages and tools never leaves: a prompt with it is a 500 before the engine is asked,
-and stands in the metrics; shapes of templates that once let it out; `check` finds them."""
+"""Placeholders for earlier messages and tools never leave the gateway. A prompt with one is a 500 before the engine
+is asked, and counts in the metrics. Tests forms of templates that once let them through, and that `check` finds
+them."""
 import json
 import os
 import shutil

@@ -1,5 +1,5 @@
-"""A worker that lies: what comes back from it is as little believed as what clients send. Whatever it says, nobody else
-gets a byte of it, its own client gets an error or a cut connection, and the router goes on."""
+"""A hostile worker: its answers are trusted as little as clients' requests. No other client gets a byte of them, its
+own client gets an error or a cut connection, and the router continues."""
 import contextlib
 import socket
 

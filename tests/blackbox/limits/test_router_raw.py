@@ -1,5 +1,5 @@
-"""Malformed and ambiguous HTTP/1.1: every case of tests/data/http1 against a real router, judged by
-the answers and by what the worker received. Format: tests/data/http1/README.md."""
+"""Malformed and ambiguous HTTP/1.1: sends every case of tests/data/http1 to a real router, and checks the answers and
+what the worker received. Format: tests/data/http1/README.md."""
 import pytest
 
 from router_kit import Gone, Reader, ROOT, Router, Worker, parse_head, read_body

@@ -1,5 +1,5 @@
-"""A model folder is untrusted: what its template or tokenizer does without end is an error that names the place, at the
-start or of the request that met it; the gateway goes on."""
+"""A model folder is untrusted: endless work of its template or tokenizer is an error that names the position, at the
+start or for the request. The gateway continues."""
 import json
 import os
 import re

@@ -1,4 +1,4 @@
-"""A gateway that dies under an agent is not the agent's fault: the attempt is `infra`, and tried again."""
+"""If a process of the gateway dies during an agent's run, the attempt is `infra`, and is repeated."""
 import os
 import re
 import signal

@@ -1,5 +1,5 @@
-"""Sessions that are samples of one task: POST /sessions {"count": n} mints a group, the sessions carry
-it through restarts, and exports name it to the trainer, so that the samples are compared with each other."""
+"""Sessions that are samples of one task: POST /sessions {"count": n} creates a group. The sessions keep it through
+restarts, and exports name it to the trainer, so that the samples are compared with each other."""
 import json
 import re
 

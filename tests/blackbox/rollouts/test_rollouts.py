@@ -1,4 +1,4 @@
-"""Groups of rollouts: the dispatcher from outside, with executors of our own (docs/rollouts.md)."""
+"""Groups of rollouts: the dispatcher from outside, with the test's own executors (docs/rollouts.md)."""
 import json
 import os
 import re

@@ -1,5 +1,5 @@
-"""How attempts end where something stands in the way: sessions that the gateway refuses, ends that cannot be kept, finalized
-sessions that do not count, scorers that take long, ids that are used again, records that are not on the disk yet."""
+"""Ends of attempts with obstacles: sessions that the gateway refuses, ends that cannot be kept, finalized sessions
+that do not count, slow scorers, ids that are used again, records that are not on disk yet."""
 import errno
 import os
 import signal

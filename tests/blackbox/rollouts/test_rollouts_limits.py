@@ -1,5 +1,5 @@
-"""What a group is refused for at its submission, so that no attempt of it is: what its parts come to together in a session, and
-rewards beyond what trainers can be given."""
+"""Groups that are refused at submission, so that none of their attempts is: the sum of their options in a session,
+and rewards that trainers cannot get."""
 import json
 import time
 

@@ -1,4 +1,5 @@
-"""Executors on several nodes, as network namespaces of one machine: one dispatcher, and a node whose link goes down."""
+"""Executors on several nodes, which are network namespaces of one machine: one dispatcher, and a node whose link
+fails."""
 import os
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""docs/rollouts.md: the steps of its first group, with the page's runner file and group."""
+"""docs/rollouts.md: runs the steps of its first group, with the page's runner file and group."""
 import json
 import re
 

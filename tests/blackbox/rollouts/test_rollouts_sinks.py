@@ -1,4 +1,4 @@
-"""What sinks get of rollouts: the sessions of attempts that count, and no other; and an entry for each settled group."""
+"""Sinks get the sessions of attempts that count, no other ones, and an entry for each settled group."""
 import json
 import os
 import random

@@ -1,4 +1,4 @@
-"""Weight updates under rollouts: pauses, versions, what is too old; and what of it outlives processes
+"""Weight updates during rollouts: pauses, versions, groups that are too old, and what survives processes
 (docs/weights.md)."""
 import os
 import signal

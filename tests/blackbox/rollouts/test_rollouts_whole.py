@@ -1,4 +1,5 @@
-"""Groups of rollouts against an engine that counts its tokens, with keys, with failures of everything (docs/rollouts.md)."""
+"""Groups of rollouts with an engine that counts its tokens, with keys, and with failures of every process
+(docs/rollouts.md)."""
 import collections
 import hashlib
 import hmac

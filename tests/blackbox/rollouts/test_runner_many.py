@@ -1,4 +1,4 @@
-"""`rollgate runner` with more attempts than one request may name, at a gateway of our own that counts."""
+"""`rollgate runner` with more attempts than one request may name, at a simulated gateway that counts."""
 import collections
 import http.server
 import json

@@ -1,4 +1,4 @@
-"""Sinks: what is finalized reaches files and a real Redis, at least once, whatever dies meanwhile."""
+"""Sinks: finalized sessions reach files and a real Redis at least once, whatever process dies meanwhile."""
 import os
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""What waits says why: in the group, in `blocked`, in the log, in /ready, in the answer of a submission."""
+"""Reasons of waits: in the group, in `blocked`, in the log, in /ready, and in the answer of a submission."""
 import concurrent.futures
 import os
 import signal

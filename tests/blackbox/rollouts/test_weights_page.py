@@ -1,4 +1,4 @@
-"""docs/weights.md: its commands run as they are written, and tokens carry the versions that the page promises."""
+"""docs/weights.md: its commands run as they are written, and tokens have the versions that the page promises."""
 from page_kit import play_shell, read_blocks
 
 import gateway as g
