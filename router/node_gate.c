@@ -112,6 +112,34 @@ static int upstream_of_owner(const struct hub *h, const struct route *route,
                                            : upstreams_find(h->upstreams, route->index);
 }
 
+/* Finds the slot of a node by its name; FLEET_NO_NODE: no node has the name. */
+static uint32_t slot_of_name(const struct place_table *t, struct str name, struct fleet_node *ret)
+{
+    uint32_t slot = 0;
+
+    while (slot < FLEET_NODES_MAX && !(place_table_node(t, slot, ret) && str_eq_c(name, ret->name)))
+        slot++;
+    return slot;
+}
+
+/* Finds the upstream of a request that names a node. -1 in *ret: it names this one, or a worker
+ * refuses the name. */
+static int find_named(const struct hub *h, struct str by, struct str name, int *ret, struct err *e)
+{
+    const struct place_table *t = h->heritage->fleet;
+    struct fleet_node node;
+    uint32_t slot = slot_of_name(t, name, &node);
+
+    if (slot == FLEET_NO_NODE || slot == place_table_self(t))
+        return 0;
+    if (is_by_node(by))
+        return err_set(e, ERR_MISDIRECTED, "this node has a different name than %s", node.name);
+    if (node.state == FLEET_LOST)
+        return err_set(e, ERR_WORKER_UNAVAILABLE, "the node %s is lost", node.name);
+    *ret = upstreams_find_node(h->upstreams, slot);
+    return *ret >= 0 ? 0 : err_set(e, ERR_NO_OWNER, "the node %s has no address now", node.name);
+}
+
 /* Finds the upstream in a fleet. A request whose place has no owner now fails with ERR_NO_OWNER,
  * and may be held. */
 static int find_in_fleet(const struct hub *h, const struct http1_head *head,
@@ -121,6 +149,8 @@ static int find_in_fleet(const struct hub *h, const struct http1_head *head,
     struct owner owner;
 
     *ret = -1;
+    if (route->node.p)
+        return find_named(h, by, route->node, ret, e);
     if (route->kind == ROUTE_ANY)
         return 0;
     owner = owner_find(h->heritage->fleet, node_gate_place(route));

@@ -3,6 +3,7 @@
 
 #include "router/route.h"
 
+#include "common/codec/query.h"
 #include "common/net/http1.h"
 #include "common/proc/ids.h"
 #include "common/proc/presented.h"
@@ -94,6 +95,18 @@ static void find_by_target(struct str path, struct route *ret)
                       str_eq(path, STR("/fleet"));
 }
 
+/* Finds the node whose figures are wanted. */
+static void find_node(struct str path, struct str target, struct route *ret)
+{
+    struct str left = str_sub(target, path.len + 1, SIZE_MAX), name, value;
+
+    if (!str_eq(path, STR("/stats")) && !str_eq(path, STR("/fleet")))
+        return;
+    while (query_split(&left, &name, &value))
+        if (str_eq(name, STR("node")))
+            ret->node = value;
+}
+
 /* Reports whether the request only reads and has no body. A worker would read the whole body of any
  * other request at an open path before it refuses it. */
 static bool only_reads(const struct http1_head *h)
@@ -108,6 +121,7 @@ int route_find(const struct http1_head *h, const struct keys *k, struct route *r
     struct presented shown;
 
     find_by_target(path, ret);
+    find_node(path, h->target, ret);
     ret->open = ret->open && only_reads(h);
     if (route_is_local(ret))
         return 0; /* local.c checks the key of the router's own routes */

@@ -46,6 +46,7 @@ struct route {
     bool renews;        /* an executor's renewal */
     struct str session; /* valid id in the path, else absent; borrows the head */
     struct str place;   /* id in the path, even if not valid; absent: no session in the path */
+    struct str node;    /* /stats and /fleet: node=NAME of the query, or absent; borrows the head */
     struct proof proof; /* proof of the key that the client sent */
 };
 

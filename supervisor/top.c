@@ -17,14 +17,15 @@
 #include "supervisor/commands.h"
 #include "supervisor/local_address.h"
 #include "supervisor/terminal_text.h"
+#include "supervisor/top_fleet.h"
 #include "supervisor/top_run.h"
 
 enum { EVERY_S = 1 };
 
-/* One reading: the metrics page and its time. Also the run's figures and the oldest attempts
- * (JSON), or nothing if the gateway does not return them. */
+/* One reading: the metrics page and its time. Also the run's figures, the nodes of the fleet and
+ * the oldest attempts (JSON), or nothing if the gateway does not return them. */
 struct top_view {
-    struct buf page, stats, attempts;
+    struct buf page, stats, fleet, attempts;
     uint64_t at_ms;
 };
 
@@ -38,6 +39,9 @@ static int fetch_look_page(struct gateway_client *c, struct top_view *look)
     if (status == 200 &&
         gateway_client_call(c, "GET", "/stats?step=14400", none, &look->stats) != 200)
         buf_clear(&look->stats);
+    buf_clear(&look->fleet);
+    if (status == 200)
+        top_fleet_read(c, buf_str(&look->stats), &look->fleet);
     if (status == 200 &&
         gateway_client_call(c, "GET", "/attempts?limit=10", none, &look->attempts) != 200)
         buf_clear(&look->attempts);
@@ -306,6 +310,7 @@ static void print_page(const struct top_view *now, const struct top_view *before
     show_totals(now, before);
     top_print_run(buf_str(&now->stats));
     printf("\n");
+    top_fleet_print(buf_str(&now->fleet));
     show_queues(now);
     show_runners(now);
     show_attempts(now);
@@ -328,7 +333,7 @@ static int watch_gateway(struct gateway_client *c, const char *url, bool once, b
             break;
         }
         if (json)
-            top_print_json(buf_str(&now->stats), buf_str(&now->page));
+            top_print_json(buf_str(&now->stats), buf_str(&now->fleet), buf_str(&now->page));
         else
             print_page(now, before, url, once);
         (void)fflush(stdout);
@@ -340,6 +345,7 @@ static int watch_gateway(struct gateway_client *c, const char *url, bool once, b
     for (unsigned i = 0; i < 2; i++) {
         buf_done(&looks[i].page);
         buf_done(&looks[i].stats);
+        buf_done(&looks[i].fleet);
         buf_done(&looks[i].attempts);
     }
     return rc;

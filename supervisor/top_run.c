@@ -110,17 +110,23 @@ static void put_metric(struct json_out *o, struct str line)
     json_out_double(o, v);
 }
 
-void top_print_json(struct str stats, struct str page)
+static void put_json(struct json_out *o, const char *name, struct str json)
+{
+    json_out_key(o, name);
+    if (json.len > 0)
+        json_out_raw(o, json);
+    else
+        json_out_null(o);
+}
+
+void top_print_json(struct str stats, struct str fleet, struct str page)
 {
     struct buf text = {0};
     struct json_out o = json_out_to(&text);
 
     json_out_obj(&o);
-    json_out_key(&o, "stats");
-    if (stats.len > 0)
-        json_out_raw(&o, stats);
-    else
-        json_out_null(&o);
+    put_json(&o, "stats", stats);
+    put_json(&o, "fleet", fleet);
     json_out_member_obj(&o, "metrics");
     while (page.len > 0) {
         size_t end = str_find(page, STR("\n"), 0);

@@ -9,7 +9,8 @@
 /* Prints the figures of an answer of GET /stats. Prints nothing while no session has ended. */
 void top_print_run(struct str stats);
 
-/* Prints one line of JSON: the answer of GET /stats (empty: null), and the metrics by name. */
-void top_print_json(struct str stats, struct str page);
+/* Prints one line of JSON: the answer of GET /stats and the nodes of the fleet (empty: null), and
+ * the metrics by name. */
+void top_print_json(struct str stats, struct str fleet, struct str page);
 
 #endif

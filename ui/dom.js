@@ -97,6 +97,14 @@ export function clear(el, ...children) {
   return el;
 }
 
+const PRESSED_MS = 50;
+
+// Draws at once, or once nothing in the box is pressed any more: an element that is replaced between press and release gets no click.
+export function drawReleased(box, draw) {
+  if (box.matches(":active")) setTimeout(() => drawReleased(box, draw), PRESSED_MS);
+  else draw();
+}
+
 // The head of a table; the names of numbers stand over them, at the end of their column.
 export function tableHead(names, numbers = []) {
   return h("thead", h("tr", names.map(n => h(`th${numbers.includes(n) ? ".num" : ""}`, {scope: "col"}, n))));

@@ -1,8 +1,29 @@
 // Trainer against sampler: the difference of their logprobs by weights and position, and the tokens that differ most.
 import {h, decimal, foreign, number, shortId, tableHead, wideTable} from "./dom.js";
 
+const WORST = 16;
+
 function places(positions, i) {
   return i + 1 < positions.length ? `${number(positions[i])}–${number(positions[i + 1] - 1)}` : `${number(positions[i])} on`;
+}
+
+// Adds tallies of several nodes. 99 % of all are below the largest p99.
+function addTallies(all) {
+  const known = all.filter(m => m.tokens > 0);
+  const tokens = known.reduce((sum, m) => sum + m.tokens, 0);
+  const mean = name => (tokens ? known.reduce((sum, m) => sum + m[name] * m.tokens, 0) / tokens : null);
+  const largest = name => (tokens ? Math.max(...known.map(m => m[name])) : null);
+  return {tokens, mean: mean("mean"), mean_abs: mean("mean_abs"), p99: largest("p99"), max: largest("max")};
+}
+
+// The `mismatch` of several nodes as that of one.
+export function addMismatch(all) {
+  const {positions, worst} = all[0];
+  const versions = new Map();
+  for (const v of all.flatMap(m => m.versions)) versions.set(`${v.other} ${v.version}`, [...(versions.get(`${v.other} ${v.version}`) || []), v]);
+  return {positions, total: addTallies(all.map(m => m.total)),
+    versions: [...versions.values()].map(same => ({...same[0], ...addTallies(same), positions: positions.map((_, i) => addTallies(same.map(v => v.positions[i])))})),
+    worst: all.flatMap(m => m.worst).sort((a, b) => Math.abs(b.difference) - Math.abs(a.difference)).slice(0, Math.max(WORST, worst.length))};
 }
 
 const shownDifference = v => (typeof v === "number" ? v.toFixed(4) : "–");
@@ -38,6 +59,6 @@ export function mismatchSection(mismatch) {
   if (!mismatch || !mismatch.total.tokens) return null;
   const {total} = mismatch;
   return h("section", h("h2", "Trainer against sampler"),
-    h("p", `The trainer's logprob less the sampler's, of ${number(total.tokens)} tokens since the node began: mean ${shownDifference(total.mean)}, mean size ${shownDifference(total.mean_abs)}, 99 % below ${shownDifference(total.p99)}, largest ${shownDifference(total.max)}.`),
+    h("p", `The trainer's logprob less the sampler's, of ${number(total.tokens)} tokens reported in this span: mean ${shownDifference(total.mean)}, mean size ${shownDifference(total.mean_abs)}, 99 % below ${shownDifference(total.p99)}, largest ${shownDifference(total.max)}.`),
     byVersion(mismatch), mismatch.worst.length > 0 && [h("h3.gap", "Tokens that differ most"), worstTokens(mismatch.worst)]);
 }

@@ -1,11 +1,13 @@
 // Everything at a glance: numbers and curves of /metrics, engines, and where the rest of the pages begin.
-import {h, clear, counted, number, short, bytes, ago, foreign, shortId, tableHead, wideTable} from "./dom.js";
+import {h, clear, drawReleased, counted, number, short, bytes, ago, foreign, shortId, tableHead, wideTable} from "./dom.js";
 import {ask, json, ApiError} from "./api.js";
 import {newestRows, store, readMetrics, sumOf} from "./store.js";
 import {sparkline, Series} from "./spark.js";
 import {groupTable, queueTable, runnerTable} from "./groups.js";
+import {nodeTable, readNodes} from "./nodes.js";
 
 const EVERY_MS = 2000;
+const NODES_EVERY_MS = 5000;
 const FIRST_MS = 500;      // between the first looks: a curve needs three
 
 // What is drawn over time: a rate of a counter, or a gauge as it is.
@@ -119,11 +121,13 @@ export function overviewPage(main) {
   const engines = h("div");
   const recent = h("div");
   const work = h("div");
+  const nodes = h("section", {hidden: true});
   const fault = h("p.fault", {hidden: true, role: "alert"});
-  clear(main, h("div.page", h("h1", "Overview"), fault, curves, h("div.columns", h("section", h("h2", "Gateway"), facts),
+  clear(main, h("div.page", h("h1", "Overview"), fault, curves, nodes, h("div.columns", h("section", h("h2", "Gateway"), facts),
     h("section", h("h2", "Last active sessions"), recent)), h("section", h("h2", "Engines"), engines), work));
   let ended = false;
   let timer = null;
+  let nodeTimer = null;
 
   const look = async () => {
     try {
@@ -150,15 +154,26 @@ export function overviewPage(main) {
     clear(recent, newest());
     clear(work, rollouts());
   };
+  const drawNodes = async () => {
+    const rows = document.visibilityState === "visible" || nodes.hidden ? await readNodes().catch(() => null) : null;      // the fault is shown by look()
+    if (ended) return;
+    if (rows) {
+      nodes.hidden = false;
+      drawReleased(nodes, () => clear(nodes, h("h2", "Nodes"), nodeTable(rows)));
+    }
+    if (!nodes.hidden) nodeTimer = setTimeout(drawNodes, NODES_EVERY_MS);
+  };
   const stop = store.listen(what => {
-    if (what !== "state" && !asked) asked = setTimeout(drawRecent, 500);
+    if (what !== "state" && !asked) asked = setTimeout(() => drawReleased(work, drawRecent), 500);
   });
   drawRecent();
   look();
+  drawNodes();
   return () => {
     ended = true;
     stop();
     clearTimeout(timer);
+    clearTimeout(nodeTimer);
     clearTimeout(asked);
   };
 }

@@ -1,6 +1,5 @@
 // How training goes: figures of ended sessions over time and by label, where the time goes, and trainer against sampler. All of it comes from GET /stats.
-import {h, clear, ago, clock, decimal, foreign, number, percent, seconds, shortId, tableHead, wideTable} from "./dom.js";
-import {json} from "./api.js";
+import {h, clear, drawReleased, ago, clock, decimal, foreign, number, percent, seconds, shortId, tableHead, wideTable} from "./dom.js";
 import {newestRows, store} from "./store.js";
 import {hourMinute, inRange, readRange} from "./range.js";
 import {MEASURES, addFigures, causesOf, shownValue} from "./figures.js";
@@ -8,6 +7,7 @@ import {timeChart} from "./charts.js";
 import {SHARES, timeBar} from "./shares.js";
 import {mismatchSection} from "./mismatch.js";
 import {groupTable} from "./groups.js";
+import {readStats} from "./nodes.js";
 
 const RUN_EVERY_MS = 5000;
 const WINDOWS = [[900, "15 min"], [3600, "1 h"], [14400, "4 h"]];
@@ -15,6 +15,7 @@ const LABELS = [["", "all sessions"], ["task", "by task"], ["model", "by model"]
 const CHART_STEPS = [60, 120, 300];      // seconds; the first that gives few enough
 const CHART_STEPS_MAX = 120;
 const ROWS_SHOWN = 10;
+const SPAN_STEP = 14400;         // of the selected span only the sums are read
 
 export function runPage(main, query) {
   const page = new RunPage(main, query);
@@ -28,6 +29,8 @@ class RunPage {
     this.window = WINDOWS.some(([s]) => s === Number(query.get("window"))) ? Number(query.get("window")) : 3600;
     this.range = readRange(query);
     this.drawn = query.getAll("label").slice(0, 2);
+    this.node = query.get("node") || "";
+    this.nodes = [];           // names of the fleet's nodes
     this.cursors = {};         // of charts, by what they draw: they outlive a drawing
     this.fault = h("p.fault", {hidden: true, role: "alert"});
     this.head = h("div.tools");
@@ -49,6 +52,7 @@ class RunPage {
 
   tell() {
     const query = new URLSearchParams();
+    if (this.node) query.set("node", this.node);
     if (this.by) query.set("by", this.by);
     if (this.window !== 3600) query.set("window", this.window);
     for (const name of this.drawn) query.append("label", name);
@@ -68,6 +72,8 @@ class RunPage {
       h("button", {role: "radio", "aria-checked": value === chosen ? "true" : "false", onclick: () => choose(value)}, title)));
     clear(this.head, h("h1", "Run"), group("Window", WINDOWS, this.window, window => this.set({window, range: null})),
       group("Labels", LABELS, this.by, by => this.set({by, drawn: []})),
+      this.nodes.length > 0 && h("select", {"aria-label": "Node", onchange: e => this.set({node: e.target.value})}, h("option", {value: "", selected: !this.node}, "all nodes"),
+        this.nodes.map(name => h("option", {value: name, selected: name === this.node}, name))),
       this.range && h("span.chip", `${hourMinute(this.range.from)} to ${hourMinute(this.range.to)} `, h("button.link", {onclick: () => this.set({range: null}), "aria-label": "Drop the span"}, "✕")));
   }
 
@@ -84,11 +90,18 @@ class RunPage {
     const query = new URLSearchParams(frame);
     if (this.by) query.set("by", this.by);
     try {
-      const stats = document.visibilityState === "visible" || !this.stats ? await json(`/stats?${query}`) : this.stats;
-      if (this.ended || asked !== this.asked) return;
-      this.stats = stats;
+      if (document.visibilityState === "visible" || !this.stats) {
+        const [stats, ranged] = await Promise.all([readStats(query, this.node), this.range && readStats(new URLSearchParams({...this.range, step: SPAN_STEP}), this.node)]);
+        if (this.ended || asked !== this.asked) return;
+        this.stats = stats;
+        this.ranged = ranged || stats;
+        if (String(stats.nodes) !== String(this.nodes)) {
+          this.nodes = stats.nodes;
+          this.drawHead();
+        }
+      }
       this.fault.hidden = true;
-      if (!this.body.querySelector(".timechart:active")) this.draw(frame);
+      drawReleased(this.body, () => !this.ended && this.draw(frame));
     } catch (error) {
       if (this.ended || asked !== this.asked) return;
       this.fault.hidden = false;
@@ -121,8 +134,8 @@ class RunPage {
       h("div.tiles.measures", MEASURES.map(measure => this.tile(measure, frame, series, figures))),
       this.by && this.rowTable(),
       h("div.columns", h("section", h("h2", "How sessions ended"), causeTable(main)), h("section", h("h2", "Where the time goes"), timeSection(main))),
-      this.stats.slowest.length > 0 && h("section", h("h2", "Slowest rollouts"), slowestTable(this.stats.slowest.filter(s => !this.range || inRange(this.range, s.ended_at)))),
-      mismatchSection(this.stats.mismatch), this.related);
+      this.stats.slowest.length > 0 && h("section", h("h2", "Slowest rollouts"), slowestTable(this.ranged.slowest)),
+      mismatchSection(this.ranged.mismatch), this.related);
     this.drawLinks();
     box.scrollTop = scroll;
     if (focused) this.body.querySelector(focused)?.focus({preventScroll: true});

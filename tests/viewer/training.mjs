@@ -325,6 +325,62 @@ const scenes = {
     check("nothing stands out of it", await narrow.evaluate(() => document.querySelector("main").scrollWidth <= document.querySelector("main").clientWidth));
   },
 
+  // Each tile says what GET /stats has.
+  async tiles(browser) {
+    const page = await open(browser, "#/run");
+    for (const [name, value] of Object.entries(told.tiles)) {
+      await until(page, `${name} is ${value}`, (n, v) => document.querySelector(`[data-measure="${n}"] .big span`)?.innerText.trim() === v, name, value);
+    }
+  },
+
+  // A fleet: the overview has every node, and the run page the sum of all or one of them.
+  async fleet(browser) {
+    const page = await newPage(browser, told.url);
+    await page.evaluateOnNewDocument(key => location.protocol === "http:" && sessionStorage.setItem("rollgate-key", key), told.key);
+    const cells = node => page.evaluate(name => {
+      const names = [...document.querySelectorAll("table.nodes th")].map(e => e.innerText);
+      const row = [...document.querySelector(`tr[data-node="${name}"]`).children].map(e => e.innerText.trim());
+      return Object.fromEntries(names.map((n, i) => [n, row[i]]));
+    }, node);
+    await page.goto(`${told.url}/ui#/`);
+    for (const [node, state] of Object.entries(told.states)) {
+      await until(page, `${node} is ${state}`, (n, s) => document.querySelector(`tr[data-node="${n}"] .state`)?.innerText === s, node, state);
+    }
+    for (const [node, want] of Object.entries(told.nodes)) {
+      await until(page, `the figures of ${node}`, n => /\d/.test(document.querySelector(`tr[data-node="${n}"]`)?.children[6].innerText || ""), node);
+      const row = await cells(node);
+      check(`${node} has its own figures`, Object.entries(want).every(([k, v]) => row[k] === v), row);
+    }
+    const all = await page.$$eval("table.nodes tfoot td", found => found.map(e => e.innerText.trim()));
+    check("and their sum", all[2] === told.places && all[7] === told.ended && all[8] === told.reward, all);
+    if (!told.run) return;
+    await press(page, "::-p-text(The run of all nodes)");
+    await has(page, "h1", "Run");
+    const shows = (name, value) => until(page, `${name} is ${value}`, (n, v) => document.querySelector(`[data-measure="${n}"] .big`)?.innerText.trim().startsWith(v), name, value);
+    await shows("Ended", told.ended);
+    await shows("Reward", told.reward);
+    await has(page, "main", told.span);
+    check("no node is left out", !(await page.$(".warning")));
+    await until(page, "the slowest of all nodes are listed", n => document.querySelectorAll("table.slowest tbody tr").length === n, Number(told.ended));
+    await press(page, "::-p-text(by task)");
+    await until(page, "the nodes' tasks are one row", v => document.querySelector('tr[data-label="sums"]')?.children[4].innerText === v, told.ended);
+    for (const [node, want] of Object.entries(told.run)) {
+      await page.select("select[aria-label=Node]", node);
+      await says(page, {node});
+      await shows("Ended", want.ended);
+      await shows("Reward", want.reward);
+    }
+    const link = page.url();
+    await page.goto("about:blank");
+    await page.goto(link);
+    await shows("Ended", Object.values(told.run).at(-1).ended);
+    const narrow = await newPage(browser, told.url, {width: 390, dark: true});
+    await narrow.evaluateOnNewDocument(key => location.protocol === "http:" && sessionStorage.setItem("rollgate-key", key), told.key);
+    await narrow.goto(`${told.url}/ui#/`);
+    await until(narrow, "a phone has the nodes", () => document.querySelectorAll("table.nodes tbody tr").length > 1);
+    check("nothing stands out of it", await narrow.evaluate(() => document.querySelector("main").scrollWidth <= document.querySelector("main").clientWidth));
+  },
+
   // Logprobs of a trainer: importance ratios of tokens, and what differs most of all.
   async ratios(browser) {
     const page = await open(browser, `#/sessions/${told.b}?tab=tokens`);

@@ -1,11 +1,14 @@
 """The viewer's pages about training, in Debian's Chromium, driven by tests/viewer/training.mjs."""
 import json
+import re
 import shutil
+import subprocess
 
 import pytest
 
 import gateway as g
 import rollouts_kit as kit
+from fleet_kit import ADMIN, AS_ADMIN, Fleet
 from test_viewer import read_tensors
 from test_viewer_page import browser, play  # noqa: F401 (a fixture)
 
@@ -144,6 +147,60 @@ def test_a_run(start):
         "ended": sum(row["phase"] != "open" for row in listed)}, script="training.mjs")
 
 
+def digits(x, n=3):
+    return f"{float(f'{x:.{n}g}'):g}"
+
+
+def test_figures_are_the_same_everywhere(start, tmp_path):
+    """Run page, GET /stats, /metrics and `rollgate top` have the same sessions."""
+    folder = words_model(tmp_path / "model")
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps([{"ids": spelt(folder, "The last letter is lost.")}, "All tests pass."]))
+    gateway = start(workers=2, model=str(folder), engine=f"policy=builtin:script:{script}")
+    for version in (1, 2):
+        assert gateway.post("/admin/weight_version", {"version": version}).status == 200
+        for reward, most in ((1.0, 50), (0.25, 3), (-1.0, 50)):
+            session = gateway.post("/sessions", {"labels": {"task": f"t{version}"}}).json()["session_id"]
+            messages = [{"role": "user", "content": "say it"}]
+            messages.append(chat(gateway, session, messages, max_tokens=most)["choices"][0]["message"])
+            chat(gateway, session, [*messages, {"role": "user", "content": "and on"}])
+            assert gateway.post(f"/sessions/{session}/complete", {"reward_info": {"reward": reward}}).status == 200
+            if reward < 0:
+                assert gateway.post("/admin/weight_version", {"version": version + 1}).status == 200
+            assert gateway.post(f"/sessions/{session}/finalize", {}).status == 200
+    given_up = gateway.post("/sessions", {}).json()["session_id"]
+    chat(gateway, given_up, [{"role": "user", "content": "hello"}])
+    assert gateway.post(f"/sessions/{given_up}/abort", {}).status in (200, 204)
+    t = gateway.get("/stats").json()["total"]
+    assert (t["sessions"], t["truncated"], t["staleness_sum"], t["ended"]["aborted"]) == (7, 2, 2, 1) and 0 < t["drifted"]
+    m = gateway.metrics()
+    named = {"turns": t["turns"], "tokens": t["tokens"], "sampled_tokens": t["sampled_tokens"], "trained_tokens": t["trained_tokens"],
+             "rewards": t["rewarded"], "passed": t["passed"], "truncated": t["truncated"], "drifted": t["drifted"], "trajectories": t["trajectories"]}
+    assert {name: m[f"rollgate_run_{name}_total"] for name in named} == named
+    assert sum(v for k, v in m.items() if k.startswith("rollgate_run_sessions_total")) == t["sessions"]
+    assert m["rollgate_run_reward"] == pytest.approx(t["reward_sum"])
+
+    def percent(a, b):
+        return f"{100 * t[a] / t[b]:.1f} %"
+    top = [str(g.BINARY), "top", "--once", "--listen", f"127.0.0.1:{gateway.port}"]
+    seen = json.loads(subprocess.run([*top, "--json"], capture_output=True, text=True, check=True).stdout)
+    assert seen["stats"]["total"] == t and seen["fleet"] is None
+    shown = subprocess.run(top, capture_output=True, text=True, check=True).stdout
+    for words in (f"{t['reward_mean']:.3f} mean", f"{t['reward_std']:.3f} deviation", f"{percent('passed', 'rewarded')} passed", "7 ended",
+                  f"staleness {t['staleness_mean']:.2f}", f"{t['tokens_mean']:.0f} tokens", f"{t['turns_mean']:.1f} turns",
+                  f"{percent('truncated', 'sessions')} truncated", f"{percent('trained_tokens', 'sampled_tokens')} of sampled",
+                  f"{t['drifted']} of {t['trajectories']} drifted", "1 aborted"):
+        assert words in shown, (words, shown)
+
+    def share(a, b):
+        return f"{digits(100 * t[a] / t[b])} %"
+    play("tiles", {"url": gateway.url, "tiles": {
+        "Reward": f"{t['reward_mean']:.3f}".rstrip("0"), "Pass rate": share("passed", "rewarded"), "Ended": "7", "Turns": digits(t["turns_mean"]),
+        "Tokens": f"{t['tokens_mean']:.0f}" if t["tokens_mean"] >= 100 else digits(t["tokens_mean"]), "Truncated": share("truncated", "sessions"),
+        "Failures": "1", "Staleness": f"{t['staleness_mean']:.2f}".rstrip("0"), "Drift": share("drifted", "trajectories"),
+        "Tokens trained": share("trained_tokens", "sampled_tokens")}}, script="training.mjs")
+
+
 def test_logprobs_of_a_trainer(start):
     gateway = start(engine="builtin:echo", workers=1)
     a, b = (gateway.post("/sessions", {}).json()["session_id"] for _ in range(2))
@@ -160,3 +217,46 @@ def test_logprobs_of_a_trainer(start):
     assert answer.status == 200, answer.text
     play("ratios", {"url": gateway.url, "a": a, "b": b, "version": "1.2500", "largest": "largest 1.2500", "difference": "-1.2500",
                     "token": bytes([ids[6]]).decode(), "at": first + turn["start"] + 6, "ratio": "0.2865"}, script="training.mjs")
+
+
+def finish(gateway, reward, headers=None, **options):
+    """A session from its creation to its end; its id."""
+    session = gateway.post("/sessions", options, headers=headers).json()["session_id"]
+    path = f"/sessions/{session}"
+    ask = {"model": "m", "messages": [{"role": "user", "content": "some words to say again"}], "max_tokens": 8}
+    for route, body in (("/v1/chat/completions", ask), ("/complete", {"reward_info": {"reward": reward}}), ("/finalize", {})):
+        answer = gateway.post(path + route, body, headers=headers, timeout=60)
+        assert answer.status == 200, answer.text
+    return session
+
+
+def test_a_fleet(tmp_path):
+    with Fleet(tmp_path, nodes="ab") as fleet:
+        for node, rewards in (("a", (1.0, 0.0)), ("b", (0.5,))):
+            for reward in rewards:
+                finish(fleet[node], reward, AS_ADMIN, labels={"task": "sums"})
+        fleet.create("b")
+        a = fleet["a"]
+        for node, n in (("a", 2), ("b", 1)):
+            got = a.get(f"/stats?node={node}", headers=AS_ADMIN).json()["total"]
+            assert got["sessions"] == n, got
+        g.wait_until(lambda: all(p["whole"] for p in a.get("/fleet", headers=AS_ADMIN).json()["places"]), 20, "the store has all")
+        places = len(a.get("/fleet", headers=AS_ADMIN).json()["places"])
+        told = {"url": a.url, "key": ADMIN, "places": str(places), "ended": "3", "reward": "0.5"}
+        play("fleet", {**told, "states": {"a": "up", "b": "up"}, "span": "Sessions that ended",
+                       "nodes": {"a": {"sessions": "0", "calls": "0", "behind": "0", "not whole": "0", "ended in 1 h": "2", "reward": "0.5"},
+                                 "b": {"sessions": "1", "calls": "0", "behind": "0", "not whole": "0", "ended in 1 h": "1", "reward": "0.5"}},
+                       "run": {"a": {"ended": "2", "reward": "0.5"}, "b": {"ended": "1", "reward": "0.5"}}}, script="training.mjs")
+        top = [str(g.BINARY), "top", "--once", "--gateway", a.url, "--key-file", str(fleet.keys["admin_key_file"])]
+        seen = json.loads(subprocess.run([*top, "--json"], capture_output=True, text=True, check=True).stdout)["fleet"]
+        assert [(n["name"], n["state"], n["behind"], n["sessions"], n["ended"], n["reward_mean"]) for n in seen["nodes"]] == [
+            ("a", "up", 0, 0, 2, 0.5), ("b", "up", 0, 1, 1, 0.5)]
+        assert sum(n["places"] for n in seen["nodes"]) == places and not any(n["not_whole"] for n in seen["nodes"])
+        fleet["b"].kill()
+        play("fleet", {**told, "states": {"a": "up", "b": "lost"}, "nodes": {"a": {"ended in 1 h": "2"}}, "ended": "2"}, script="training.mjs")
+        shown = subprocess.run(top, capture_output=True, text=True, check=True).stdout
+        assert re.search(r"^a +up +\d+ +0 +0 +0 +0 +2 +0.500  127", shown, re.M) and re.search(r"^b +lost +\d+ +0 +- +- +- +- +-  127", shown, re.M), shown
+        unknown = a.get("/stats?node=c", headers=AS_ADMIN)
+        assert unknown.status == 400 and 'no node of this fleet has the name \\"c' in unknown.text, unknown.text
+        answer = a.get("/stats?node=b", headers=AS_ADMIN)
+        assert answer.status == 503 and "the node b is lost" in answer.text, answer.text

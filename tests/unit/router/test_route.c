@@ -122,6 +122,15 @@ TEST(route, session_and_dialect)
     cr_assert(!route("/sessions/w1-" HEX "/v1/chat/completions", "").messages);
 }
 
+TEST(route, figures_are_those_of_the_named_node)
+{
+    cr_assert(str_eq_c(route("/stats?by=task&node=b", "").node, "b"));
+    cr_assert(str_eq_c(route("/fleet?node=a%62", "").node, "a%62"), "nothing is decoded");
+    cr_assert_null(route("/stats", "").node.p);
+    cr_assert_null(route("/stats?nodes=b", "").node.p);
+    cr_assert_null(route("/sessions?node=b", "").node.p);
+}
+
 TEST(route, open_is_what_is_read_and_brings_no_body)
 {
     static const struct {

@@ -26,6 +26,7 @@ static const struct input rows[] = {
 #define PAUSE INPUT_PAUSE
 #define STATE INPUT_STATE
 #define STATS INPUT_STATS
+#define FLEET INPUT_FLEET
 #define LOGPROBS INPUT_LOGPROBS
 #define REWARD INPUT_REWARD
 #define COMPLETE INPUT_COMPLETE

@@ -2,10 +2,13 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/codec/json.h"
+#include "common/codec/query.h"
 #include "common/fleet/place_table.h"
 #include "common/fleet/store_url.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
+#include "common/proc/metrics.h"
+#include "common/serve/exchange.h"
 #include "worker/plane/control/handlers.h"
 #include "worker/plane/service/respond.h"
 #include "worker/plane/service/service.h"
@@ -72,16 +75,19 @@ static void put_own(const struct place_table *t, struct json_out *out)
     json_out_end_arr(out);
 }
 
+/* What this node has to do now. */
+static void put_work(const struct metrics *m, struct json_out *out)
+{
+    json_out_member_i64(out, "sessions",
+                        (int64_t)metrics_read(m, METRIC_sessions, METRIC_PHASE_OPEN, 0));
+    json_out_member_i64(out, "calls", (int64_t)metrics_read(m, METRIC_calls_inflight, 0, 0));
+}
+
 static void put_fleet(const struct place_table *t, struct json_out *out)
 {
     struct fleet_node node = {0};
     struct fleet_place place;
 
-    json_out_key(out, "node");
-    if (place_table_node(t, place_table_self(t), &node))
-        json_out_cstr(out, node.name);
-    else
-        json_out_null(out);
     json_out_key(out, "nodes");
     json_out_arr(out);
     for (uint32_t slot = 0; slot < FLEET_NODES_MAX; slot++)
@@ -96,22 +102,59 @@ static void put_fleet(const struct place_table *t, struct json_out *out)
     put_own(t, out);
 }
 
+void control_put_node(const struct heritage *h, struct json_out *out)
+{
+    struct fleet_node node;
+
+    json_out_key(out, "node");
+    if (h->fleet && place_table_node(h->fleet, place_table_self(h->fleet), &node))
+        json_out_cstr(out, node.name);
+    else
+        json_out_null(out);
+}
+
+int control_check_node(const struct heritage *h, struct arena *a, struct str query, struct err *e)
+{
+    struct str name = query_get(a, query, "node");
+    struct fleet_node node;
+
+    if (!name.p)
+        return 0;
+    if (!h->fleet)
+        return err_field(e, "node", "node: this gateway is in no fleet");
+    if (place_table_node(h->fleet, place_table_self(h->fleet), &node) && str_eq_c(name, node.name))
+        return 0;
+    return err_field(e, "node", "node: no node of this fleet has the name \"%.*s\"", (int)name.len,
+                     name.p);
+}
+
 void fleet_get(struct service_request *r)
 {
     const struct heritage *h = r->service->heritage;
     struct store_url url;
     struct buf answer = {0};
     struct json_out out = json_out_to(&answer);
+    struct arena a = {0};
     struct err e;
+    int named;
 
     if (!h->fleet || store_url_parse(str_cstr(h->config->fleet), &url, &e)) {
         err_set(&e, ERR_NOT_FOUND, "this gateway is in no fleet: it was started without --fleet");
         respond_error(r, NULL, &e);
         return;
     }
+    named = control_check_node(h, &a, exchange_query(r->x), &e);
+    arena_done(&a);
+    if (named != 0) {
+        respond_error(r, NULL, &e);
+        store_url_done(&url);
+        return;
+    }
     json_out_obj(&out);
     json_out_member_cstr(&out, "name", url.name);
+    control_put_node(h, &out);
     put_fleet(h->fleet, &out);
+    put_work(h->metrics, &out);
     json_out_end_obj(&out);
     respond_json(r, &answer);
     buf_done(&answer);

@@ -23,6 +23,13 @@ struct session;
 /* fleet.c */
 void fleet_get(struct service_request *r);
 
+/* Writes a member "node" into an object: the name of this node in its fleet, or null. */
+void control_put_node(const struct heritage *h, struct json_out *out);
+
+/* Checks the parameter `node` of a query. A router sends a request that names a different node to
+ * that node. Returns -1 if no node has the name. */
+int control_check_node(const struct heritage *h, struct arena *a, struct str query, struct err *e);
+
 /* create.c */
 void control_create(struct service_request *r);
 

@@ -33,6 +33,7 @@ enum { MINUTE_S = 60 };
 
 /* A request for the figures. Times are minutes since 1970. */
 struct stats {
+    const struct heritage *heritage;
     struct run_board *run;
     uint32_t from, to, step, now;
     bool by;
@@ -319,6 +320,7 @@ static void put_range(struct json_out *o, const struct stats *v)
     json_out_member_i64(o, "to", (int64_t)v->to * MINUTE_S);
     json_out_member_i64(o, "step", (int64_t)v->step * MINUTE_S);
     json_out_member_i64(o, "held_s", (int64_t)RUN_MINUTES * MINUTE_S);
+    control_put_node(v->heritage, o);
 }
 
 MAY_PAUSE static int put_stats(struct answering *a, struct stats *v, struct err *e)
@@ -343,7 +345,7 @@ MAY_PAUSE static int put_stats(struct answering *a, struct stats *v, struct err 
         return -1;
     put_mismatch(&o, v);
     json_out_member_arr(&o, "unreachable");
-    heritage_put_peers(a->request.service->heritage, &o);
+    heritage_put_peers(v->heritage, &o);
     json_out_end_arr(&o);
     json_out_end_obj(&o);
     return 0;
@@ -405,12 +407,15 @@ static int read_query(struct stats *v, struct arena *a, struct str query, struct
 
 void stats_get(struct service_request *r)
 {
+    const struct heritage *h = r->service->heritage;
     struct stats *v = mem_zalloc(sizeof(*v));
     struct arena a = {0};
     struct err e = {0};
 
-    v->run = r->service->heritage->board->run;
-    if (read_query(v, &a, exchange_query(r->x), &e) == 0) {
+    v->heritage = h;
+    v->run = h->board->run;
+    if (control_check_node(h, &a, exchange_query(r->x), &e) == 0 &&
+        read_query(v, &a, exchange_query(r->x), &e) == 0) {
         answering_start(r, write_stats, v);
     } else {
         respond_error(r, NULL, &e);
