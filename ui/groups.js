@@ -1,5 +1,5 @@
 // Groups of rollouts, the queues they settle into, and one group with its members.
-import {h, clear, number, decimal, ago, clock, foreign, seconds, shortId, longText, tableHead, wideTable} from "./dom.js";
+import {h, clear, drawReleased, number, decimal, ago, clock, foreign, seconds, shortId, longText, tableHead, wideTable} from "./dom.js";
 import {json, post} from "./api.js";
 import {store} from "./store.js";
 import {addFigures} from "./figures.js";
@@ -50,8 +50,9 @@ export function groupsPage(main, query) {
   const groups = h("div");
   const search = h("input.search", {type: "search", id: "search", placeholder: "Search: id, state, queue, runner", "aria-label": "Search groups", value: query.get("q") || ""});
   const count = h("span.count", {role: "status"});
-  clear(main, h("div.page", h("div.tools", h("h1", "Groups"), search, rangeChip(range, "#/groups"), count), groups, h("section", h("h2", "Queues"), queues), h("section", h("h2", "Runners"), runners)));
+  clear(main, h("div.page", h("div.tools", h("h1", "Groups"), search, rangeChip(range, "#/groups"), count)));
   let timer = null;
+  const box = h("div", groups, h("section", h("h2", "Queues"), queues), h("section", h("h2", "Runners"), runners));
   const draw = () => {
     timer = null;
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -63,9 +64,10 @@ export function groupsPage(main, query) {
     clear(count, `${number(all.length)} of ${number(store.groups.size)}`);
   };
   draw();
+  main.firstChild.append(box);
   search.addEventListener("input", draw);
   const stop = store.listen(what => {
-    if (what === "groups" && !timer) timer = setTimeout(draw, 300);
+    if (what === "groups" && !timer) timer = setTimeout(() => drawReleased(box, draw), 300);
   });
   return () => {
     stop();
@@ -154,6 +156,8 @@ function groupFacts(group, rows) {
   ].filter(Boolean);
 }
 
+const RETRY_MS = 2000;
+const GONE = [404, 410];
 const SETTLED = ["finished", "partial", "failed", "cancelled"];
 
 class GroupPage {
@@ -189,37 +193,53 @@ class GroupPage {
 
   async draw() {
     try {
+      const turn = this.turn = (this.turn || 0) + 1;
       const group = await json(`/groups/${encodeURIComponent(this.id)}`);
-      if (this.ended) return;
+      if (this.ended || turn !== this.turn) return;
       this.group = group;
-      this.show();
+      this.showReleased();
       await this.readRows();
     } catch (error) {
       if (!this.ended) clear(this.body, h("p.fault", {role: "alert"}, error.message), h("p", h("a", {href: "#/groups"}, "All groups")));
     }
   }
 
-  // Sessions that ended are in the list no more: each is asked for once.
+  // Sessions that ended are in the list no more: each is asked for once, and again if the gateway could not answer.
   async readRows() {
-    const known = rowsOf(this.id);
-    const before = this.rows.size;
+    let read = false;
     for (const m of this.group.members) {
-      if (!m.session_id || known.has(m.rollout) || this.asked.has(m.session_id)) continue;
+      if (!m.session_id || store.sessions.has(m.session_id) || this.asked.has(m.session_id)) continue;
       this.asked.add(m.session_id);
       try {
         const s = await json(`/sessions/${m.session_id}`);
         this.rows.set(m.rollout, {...s, calls: s.num_calls, tokens: s.num_tokens});
-      } catch {
-        continue;      // its journal may be gone: its row stays without these figures
+        read = true;
+      } catch (error) {
+        if (GONE.includes(error.status)) continue;      // its row stays without these figures
+        this.asked.delete(m.session_id);
+        if (!this.timer && !this.ended) this.timer = setTimeout(() => this.changed(), RETRY_MS);
       }
       if (this.ended) return;
     }
-    if (this.rows.size > before) this.show();
+    if (read) this.showReleased();
+  }
+
+  showReleased() {
+    drawReleased(this.body, () => !this.ended && this.show());
+  }
+
+  // The sessions of the members: a row that has left the list stays here as it was.
+  rowsNow() {
+    for (const [rollout, row] of rowsOf(this.id)) {
+      const known = this.rows.get(rollout);
+      if (!known || known.created_at <= row.created_at) this.rows.set(rollout, row);
+    }
+    return this.rows;
   }
 
   show() {
     const {group} = this;
-    const rows = new Map([...this.rows, ...rowsOf(this.id)]);
+    const rows = this.rowsNow();
     const focused = this.body.contains(document.activeElement) && document.activeElement.closest("tr")?.dataset.rollout;
     const open = new Set([...this.body.querySelectorAll("details.log[open]")].map(e => e.closest("tr").dataset.rollout));
     clear(this.head, h("h1", "Group ", foreign(this.id)), h(`span.state.${group.state}`, group.state), h("span.spacer"), this.compare,

@@ -1,5 +1,5 @@
 // One session: its forest, one branch of it as a conversation or as tokens, its audit, its files, and what runs now.
-import {h, clear, announce, copyText, counted, number, decimal, ago, clock, foreign, visible, shortId, longText, perFrame, tableHead, wideTable} from "./dom.js";
+import {h, clear, announce, copyText, counted, number, decimal, ago, clock, foreign, visible, shortId, longText, perFrame, hintScroll, tableHead, wideTable} from "./dom.js";
 import {sessionState, branchBytes, curl, download, embedded, follow, json, key, keySession, post, saveBlob} from "./api.js";
 import {pictureAt, readBranch, textOf} from "./branch.js";
 import {pictureBox} from "./pictures.js";
@@ -103,7 +103,7 @@ class SessionPage {
     this.stripBox = h("div");
     this.body = h("div.body", {role: "tabpanel"});
     this.liveList = h("ol.talk.livelist");
-    this.dock = h("div.dock", {hidden: true}, this.tabs, this.finder.element, this.stripBox);
+    this.dock = h("div.dock", {hidden: true}, h("div.hinted", hintScroll(this.tabs)), this.finder.element, this.stripBox);
     clear(main, h("div.page", this.head, this.forest, this.dock, this.body, this.liveList));
     this.redraw = perFrame(() => !this.ended && this.state && this.drawForest());
     this.scrolled = () => {
@@ -143,6 +143,12 @@ class SessionPage {
     clear(mark, this.streaming === "lost" ? "reconnecting …" : "");
   }
 
+  // Calls that run: as the state had them, or as their events tell.
+  drawRunning() {
+    const mark = this.head.querySelector(".inflight");
+    if (mark) clear(mark, number(Math.max(this.state.num_inflight_generations, this.live.size)));
+  }
+
   dropLive() {
     this.live.clear();
     clear(this.liveList);
@@ -156,6 +162,7 @@ class SessionPage {
       const call = new LiveCall(data.call, data.parent);
       this.live.set(data.call, call);
       this.liveList.append(call.element);
+      this.drawRunning();
       this.redraw();
     } else if (name === "tokens") {
       if (!this.live.has(data.call)) this.take("call", data);
@@ -164,6 +171,7 @@ class SessionPage {
       const call = this.live.get(data.call);
       this.live.delete(data.call);
       if (call) call.element.remove();
+      this.drawRunning();
       this.redraw();
     } else if (name === "session" || name === "reset") {
       if (name === "reset" || !this.state || data.updated_at !== this.state.updated_at) this.later();
@@ -197,8 +205,8 @@ class SessionPage {
       if (!this.response || !this.nodes.has(this.response) || (this.response === newest && this.newest !== newest)) this.response = this.endOf(this.newest);
       this.drawHead();
       this.drawForest();
-      this.drawTabs();
       this.dock.hidden = false;
+      this.drawTabs();
       await this.show();
     } catch (error) {
       if (!this.ended) this.fail(error);
@@ -225,13 +233,14 @@ class SessionPage {
         admin && s.phase === "open" && h("button.danger", {onclick: () => this.abort()}, "Abort …")),
       h("dl.facts.wide.paired", [
         ["labels", foreign(labelText(s, true) || "–")], ["history", `${s.history}, ${s.message_matcher}`],
-        ["calls", `${number(s.num_calls)}, ${number(s.num_inflight_generations)} running`], ["branches", number(s.num_branches)], ["tokens", number(s.num_tokens)],
+        ["calls", [`${number(s.num_calls)}, `, h("span.inflight"), " running"]], ["branches", number(s.num_branches)], ["tokens", number(s.num_tokens)],
         ["reward", `${decimal(s.reward)} (${visible(rewards, true)})`], s.reason && ["ended because", foreign(s.reason)],
         ["created", h("span", {title: clock(s.created_at)}, `${ago(s.created_at)} ago`)], ["last activity", h("span", {title: clock(s.updated_at)}, `${ago(s.updated_at)} ago`)],
         forks.length > 0 && ["forks", forks.map(([k, v]) => `${k} ${v}`).join(", ")],
         s.time_s && ["time", timeBar(s.time_s, "Time of the session") || "–"],
         Object.keys(s.metadata).length > 0 && ["metadata", h("details", h("summary", "show"), longText(JSON.stringify(s.metadata, null, 1), "text.data"))],
       ].filter(Boolean).map(([k, v]) => [h("dt", k), h("dd", v)])));
+    this.drawRunning();
   }
 
   curls() {
@@ -333,6 +342,8 @@ class SessionPage {
       this.openTab(name);
       this.tabs.querySelector("[aria-selected=true]").focus();
     }}, title)));
+    const {offsetLeft, offsetWidth} = this.tabs.querySelector("[aria-selected=true]");
+    this.tabs.scrollLeft = offsetLeft - (this.tabs.clientWidth - offsetWidth) / 2;
   }
 
   openTab(name) {

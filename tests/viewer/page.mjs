@@ -127,13 +127,14 @@ const scenes = {
             const mark = document.querySelector(".forest .livemark");
             const at = document.querySelector(".answer circle");
             return {text: document.querySelector("li.live pre")?.textContent, count: mark?.querySelector("text").textContent,
-              place: mark && {at: mark.getAttribute("transform").match(/\d+/g).map(Number), from: at && [at.getAttribute("cx"), at.getAttribute("cy")].map(Number)}};
+              running: document.querySelector(".inflight")?.textContent, place: mark && {at: mark.getAttribute("transform").match(/\d+/g).map(Number), from: at && [at.getAttribute("cx"), at.getAttribute("cy")].map(Number)}};
           });
           if (seen.text) {
             lengths.add(seen.text.length);
             check("the text grows from its beginning", answer.startsWith(seen.text), seen.text.slice(0, 200));
           }
           if (seen.count) counts.add(seen.count);
+          if (seen.count) check("the head counts the call that runs", seen.running === "1", seen.running);
           place = seen.place || place;
         }
       })();

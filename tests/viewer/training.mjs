@@ -66,6 +66,13 @@ const scenes = {
     }, told.attempt);
     check("labels fit their column", cell.fits && cell.text.includes("task=one"), cell);
     check("the attempt is in their title", !cell.text.includes("attempt=") && cell.title.includes("attempt="), cell);
+    const lines = await page.$$eval(".row[data-id] .cell", all => all.map(e => getComputedStyle(e).borderTopWidth + getComputedStyle(e).paddingTop));
+    check("all cells of a row are alike", lines.length > 5 && new Set(lines).size === 1, lines);
+    const share = await page.evaluate(async () => {
+      const {timeBar} = await import("./ui/shares.js");
+      return timeBar({queue: 0.0001, engine: 10}).textContent;
+    });
+    check("a small share has no long number", share.includes("queue < 0.1 %") && share.includes("engine 100 %"), share);
     await go(page, `#/sessions/${told.a}`);
     await until(page, "its stream is there", () => document.querySelector(".streaming")?.dataset.state === "live");
     const live = await page.evaluate(() => document.body.innerText.split(/\s+/).filter(w => w === "live").length);
@@ -116,6 +123,11 @@ const scenes = {
       const box = document.querySelector("table.groups").closest(".hinted");
       return box.dataset.after === "no" && box.dataset.before === "yes";
     });
+    await go(page, `#/sessions/${told.a}?tab=json`);
+    await until(page, "the chosen tab is in sight", () => {
+      const b = document.querySelector("[role=tab][aria-selected=true]")?.getBoundingClientRect();
+      return b && b.left >= 0 && b.right <= innerWidth && document.querySelector(".tabs").parentElement.dataset.before === "yes";
+    });
     await go(page, "#/sessions");
     await until(page, "so does the list of sessions", () => document.querySelector(".page.full .hinted")?.dataset.after === "yes");
     await page.close();
@@ -138,7 +150,7 @@ const scenes = {
     check("the log's last line stands there", (await log.evaluate(e => e.innerText)).includes("AssertionError"));
     await page.click(`tr[data-rollout="${told.failed}"] details.log summary`);
     await has(page, "details.log pre", "Traceback");
-    for (const rollout of told.pair) await page.click(`tr[data-rollout="${rollout}"] input`);
+    await this.pressed(page);
     check("an open log stays open", await page.$eval(`tr[data-rollout="${told.failed}"] details.log`, e => e.open));
     await press(page, "::-p-text(Compare the two)");
     await has(page, "h1", "Compare");
@@ -157,10 +169,54 @@ const scenes = {
     await has(page, "table.groups td.why", told.why);
     await page.type("#search", told.waiting);
     await until(page, "the search finds one group", () => document.querySelectorAll("table.groups tbody tr").length === 1);
+    await go(page, "#/run");
+    await has(page, ".facts dd", told.measured);
+    await has(page, ".facts dt", "estimated from calls");
+    await this.repeated(browser);
     const narrow = await open(browser, `#/groups/${told.group}`, {width: 390, dark: true});
     await has(narrow, "h1", told.group);
     await until(narrow, "members", () => document.querySelector("table.members"));
     check("nothing stands out of a phone", await narrow.evaluate(() => document.querySelector("main").scrollWidth <= document.querySelector("main").clientWidth));
+  },
+
+  // A click counts although an event comes between press and release; and a session that could not be read is asked for again.
+  async pressed(page) {
+    const [first, second] = told.pair;
+    const box = await page.$(`tr[data-rollout="${first}"] input`);
+    await box.scrollIntoView();
+    const {x, y, width, height} = await box.boundingBox();
+    await page.mouse.move(x + width / 2, y + height / 2);
+    await page.mouse.down();
+    const answered = page.waitForResponse(r => r.url().endsWith(`/groups/${told.group}`));
+    await page.evaluate(async () => (await import("./ui/store.js")).store.tell("groups"));
+    await answered;
+    await page.evaluate(() => new Promise(done => setTimeout(done)));
+    await page.mouse.up();
+    await until(page, "the press is a click", k => document.querySelector(`tr[data-rollout="${k}"] input`)?.checked, first);
+    await page.click(`tr[data-rollout="${second}"] input`);
+  },
+
+  async repeated(browser) {
+    const page = await newPage(browser, told.url, {allow: ["503"]});
+    const refused = new Set();
+    await page.setRequestInterception(true);
+    page.on("request", r => {
+      const asked = new URL(r.url()).pathname;
+      if (!/^\/sessions\/w/.test(asked) || refused.has(asked)) r.continue();
+      else {
+        refused.add(asked);
+        r.respond({status: 503, contentType: "application/json", body: '{"error": {"message": "busy"}}'});
+      }
+    });
+    await page.goto(`${told.url}/ui#/groups/${told.group}`);
+    await until(page, "all members have their turns", n => [...document.querySelectorAll("table.members tbody tr")].filter(e => /\d/.test(e.children[6].innerText)).length === n, told.sessions);
+    await page.evaluate(async () => {
+      const {store} = await import("./ui/store.js");
+      store.forget([...store.sessions.keys()]);
+    });
+    await page.click(`tr[data-rollout="${told.pair[0]}"] input`);
+    await until(page, "a row that has left the list stays", n => [...document.querySelectorAll("table.members tbody tr")].filter(e => /\d/.test(e.children[6].innerText)).length === n, told.sessions);
+    await page.close();
   },
 
   // One session: jumps, folds, offered tools, samples, drift, the strip, the search; and addresses that bring back what was seen.
