@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """How the viewer paints very much: the list of 100,000 sessions, and a branch of 200,000 tokens; and what it costs a worker.
 
-    scripts/bench viewer [--sessions 100000] [--tokens 200000] [--turns 1000] [--pairs 20] [--only sessions|tokens|cost]
+    scripts/bench viewer [--sessions 100000] [--tokens 200000] [--turns 1000] [--pairs 20] [--only sessions|tokens|cost|unseen]
 
 A headless Chromium scrolls through each for 240 frames; told are the pauses between frames (60 a second are
 16.7 ms). Without a graphics card the browser paints on the CPU, which the machine's other work slows down. Needs
@@ -48,9 +48,17 @@ def many(n):
         rounds = (n + AT_ONCE - 1) // AT_ONCE
         for i in range(rounds):
             got = gateway.post("/sessions", {"count": AT_ONCE, "labels": {"batch": i}}, timeout=120).json()
-        return play("many", {"url": gateway.url, "n": rounds * AT_ONCE, "search": got["sessions"][-1]["session_id"][-20:]})
+        report = play("many", {"url": gateway.url, "n": rounds * AT_ONCE, "search": got["sessions"][-1]["session_id"][-20:]})
+        return {**report, **held(gateway)}
     finally:
         gateway.stop()
+
+
+def held(gateway):
+    """How long one iteration of an event loop has taken at most, in processor time, and how often a task took 20 ms or more."""
+    m = gateway.metrics()
+    loops = {k.split('"')[1]: round(1000 * v, 2) for k, v in m.items() if k.startswith("rollgate_loop_hold_cpu_max_seconds")}
+    return {"held_ms": loops, "task_stalls": m["rollgate_task_stalls_total"]}
 
 
 def long(n):
@@ -152,6 +160,28 @@ def cost(rate, pairs):
             "percent_more": 100 * statistics.median(more) / alone, "rounds": rounds}
 
 
+def unseen(rate, pairs):
+    """What the viewer costs while nobody looks: rounds of a gateway that has it and of one that has not (--ui off), in turn."""
+    gateways = {ui: g.Gateway(engine="builtin:echo", workers=1, ui=ui).start() for ui in ("off", "on")}
+    try:
+        sessions = {ui: [s["session_id"] for s in gateway.post("/sessions", {"count": COST_SESSIONS}).json()["sessions"]]
+                    for ui, gateway in gateways.items()}
+        def cpu_of_turn(ui):
+            return turn_cost(gateways[ui], gateways[ui].child("worker-0"), sessions[ui], rate)[1]
+        for ui in gateways:
+            cpu_of_turn(ui)
+        rounds = {ui: [] for ui in gateways}
+        for pair in range(pairs):
+            for ui in sorted(gateways, reverse=pair % 2 == 1):
+                rounds[ui].append(cpu_of_turn(ui))
+    finally:
+        for gateway in gateways.values():
+            gateway.stop()
+    ratios = [on / off for on, off in zip(rounds["on"], rounds["off"])]
+    return {"us_a_turn": statistics.median(rounds["on"]), "us_a_turn_off": statistics.median(rounds["off"]),
+            "ratio": statistics.median(rounds["on"]) / statistics.median(rounds["off"]), "ratio_of_pairs": statistics.median(ratios), "rounds": rounds}
+
+
 def tell_frames(what, report):
     frames = report["scroll"]
     print(f"{report['n']:,} {what}: a frame every {frames['median_ms']} ms (95 %: {frames['p95_ms']}, worst: "
@@ -160,6 +190,7 @@ def tell_frames(what, report):
     if "search_ms" in report:
         print(f"the first rows after {report['first_ms']} ms; a search typed into the list: {report['search_ms']} ms; "
               f"the longest stall while it was read: {report['stall_ms']} ms")
+        print(f"loops were held for, in ms of processor time: {report['held_ms']}; tasks stalled {report['task_stalls']:.0f} times")
 
 
 def main():
@@ -168,7 +199,7 @@ def main():
     ap.add_argument("--tokens", type=int, default=200000)
     ap.add_argument("--turns", type=int, default=1000, help="a second, for the cost")
     ap.add_argument("--pairs", type=int, default=20)
-    ap.add_argument("--only", choices=["sessions", "tokens", "cost"])
+    ap.add_argument("--only", choices=["sessions", "tokens", "cost", "unseen"])
     ap.add_argument("--json")
     args = ap.parse_args()
     if not (VIEWER / "node_modules/puppeteer-core").exists():
@@ -182,6 +213,10 @@ def main():
         c = got["cost"] = cost(args.turns, args.pairs)
         print(f"{c['n']} viewers at {c['turns_per_s']:.0f} turns a second: {c['us_a_turn_seen']:.1f} us of worker CPU a turn, "
               f"without them {c['us_a_turn']:.1f}; of neighbouring rounds {c['us_more']:+.1f} us, {c['percent_more']:+.1f} %")
+    if args.only in (None, "unseen"):
+        c = got["unseen"] = unseen(args.turns, args.pairs)
+        print(f"nobody looks: {c['us_a_turn']:.1f} us of worker CPU a turn, with --ui off {c['us_a_turn_off']:.1f}: ratio of medians "
+              f"{c['ratio']:.3f}, median ratio of pairs {c['ratio_of_pairs']:.3f}")
     print(f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(
