@@ -9,9 +9,10 @@
  *   make_durable        with `sync`, makes the names durable; if that fails, removes the name
  *
  * Workers of a node put at the same time without a common lock: one link() succeeds, and rename()
- * of a second link replaces a file that a power failure had cut. The threads of one worker lock the
- * count of a session's notes, so that no session exceeds MEDIA_PINS_MAX. The node's copy adds one
- * to the number of links, so a copy with only one link is unused (drop_copy).
+ * of a second link replaces a file that a power failure had cut. The threads of one worker lock a
+ * name until it is durable (lock_name): a put that finds the file must not return before. They also
+ * lock the count of a session's notes, so that no session exceeds MEDIA_PINS_MAX. The node's copy
+ * adds one to the number of links, so a copy with only one link is unused (drop_copy).
  */
 #include "worker/media/media_store.h"
 
@@ -30,13 +31,14 @@
 #include "common/codec/sha256.h"
 #include "common/os/file.h"
 
-enum { MEDIA_PATH_MAX = 4096, MEDIA_READ_MAX = 1 << 30, PIECE_BYTES = 64 << 10 };
+enum { MEDIA_PATH_MAX = 4096, MEDIA_READ_MAX = 1 << 30, PIECE_BYTES = 64 << 10, NAME_LOCKS = 64 };
 
 struct media_store {
     char *root;
     bool sync;
     uint64_t session_bytes;
     pthread_mutex_t *pinning; /* locked from the count of notes to the next note */
+    pthread_mutex_t *names;   /* NAME_LOCKS, then `pinning`; locked until a name is durable */
 };
 
 struct media_store *media_store_new(const struct media_options *o)
@@ -48,8 +50,10 @@ struct media_store *media_store_new(const struct media_options *o)
     m->root = mem_strndup(root.p, root.len);
     m->sync = o->sync;
     m->session_bytes = o->session_bytes;
-    m->pinning = mem_zalloc(sizeof(*m->pinning));
-    CHECK(pthread_mutex_init(m->pinning, NULL) == 0);
+    m->names = mem_zalloc((NAME_LOCKS + 1) * sizeof(*m->names));
+    for (size_t i = 0; i <= NAME_LOCKS; i++)
+        CHECK(pthread_mutex_init(&m->names[i], NULL) == 0);
+    m->pinning = &m->names[NAME_LOCKS];
     buf_done(&root);
     return m;
 }
@@ -58,8 +62,9 @@ void media_store_free(struct media_store *m)
 {
     if (!m)
         return;
-    (void)pthread_mutex_destroy(m->pinning);
-    free(m->pinning);
+    for (size_t i = 0; i <= NAME_LOCKS; i++)
+        (void)pthread_mutex_destroy(&m->names[i]);
+    free(m->names);
     free(m->root);
     free(m);
 }
@@ -87,6 +92,20 @@ static void fill_paths(const struct media_store *m, struct str id, struct str me
                    id.p, n, media.p, (int)gettid());
     (void)snprintf(ret->shelf, MEDIA_PATH_MAX, "%s/%.2s", m->root, media.p);
     (void)snprintf(ret->copy, MEDIA_PATH_MAX, "%s/%.2s/%.*s", m->root, media.p, n, media.p);
+}
+
+/* Locks the names of an image or a note. A thread that holds it may lock `pinning`. */
+static pthread_mutex_t *lock_name(const struct media_store *m, const struct media_place *p)
+{
+    pthread_mutex_t *lock = &m->names[str_hash(str_cstr(p->own), 0) % NAME_LOCKS];
+
+    CHECK(pthread_mutex_lock(lock) == 0);
+    return lock;
+}
+
+static void unlock_name(pthread_mutex_t *lock)
+{
+    CHECK(pthread_mutex_unlock(lock) == 0);
 }
 
 static int fail_storage(struct err *e)
@@ -240,11 +259,15 @@ int media_store_put(const struct media_store *m, struct str session_id, struct s
                     struct str bytes, struct err *e)
 {
     struct media_place p = {0};
+    pthread_mutex_t *lock;
+    int rc = 0;
 
     fill_paths(m, session_id, media, &p);
-    if (is_whole(p.own, bytes))
-        return 0;
-    return write_image(m, &p, bytes, e) == 0 ? make_durable(m, &p, e) : -1;
+    lock = lock_name(m, &p);
+    if (!is_whole(p.own, bytes))
+        rc = write_image(m, &p, bytes, e) == 0 ? make_durable(m, &p, e) : -1;
+    unlock_name(lock);
+    return rc;
 }
 
 int media_store_bring(const struct media_store *m, struct str session_id, struct str media,
@@ -392,16 +415,14 @@ static bool is_pin(struct str name)
     return str_ends(name, PIN_END) && sha256_is_hex(str_sub(name, 0, name.len - PIN_END.len));
 }
 
-int media_store_pinned(const struct media_store *m, const struct media_pin *pin, struct buf *out,
-                       struct err *e)
+/* Appends the note. Returns like media_store_pinned. */
+static int read_pin(const struct media_pin *pin, const struct media_place *p, struct buf *out,
+                    struct err *e)
 {
-    char name[PIN_NAME_MAX];
-    struct media_place p = {0};
     struct err why = {0};
     size_t start = out->len;
 
-    fill_paths(m, pin->session_id, pin_name(pin, name), &p);
-    if (file_read(p.own, PIN_READ_MAX, out, &why) == 0 &&
+    if (file_read(p->own, PIN_READ_MAX, out, &why) == 0 &&
         pin->is_whole(str_sub(buf_str(out), start, out->len)))
         return 1;
     out->len = start;
@@ -409,6 +430,21 @@ int media_store_pinned(const struct media_store *m, const struct media_pin *pin,
         return err_set(e, ERR_STORAGE_FAILED,
                        "what the session has had from an image's URL cannot be read back");
     return 0;
+}
+
+int media_store_pinned(const struct media_store *m, const struct media_pin *pin, struct buf *out,
+                       struct err *e)
+{
+    char name[PIN_NAME_MAX];
+    struct media_place p = {0};
+    pthread_mutex_t *lock;
+    int rc;
+
+    fill_paths(m, pin->session_id, pin_name(pin, name), &p);
+    lock = lock_name(m, &p);
+    rc = read_pin(pin, &p, out, e);
+    unlock_name(lock);
+    return rc;
 }
 
 static int check_pins(const struct media_place *p, struct err *e)
@@ -438,8 +474,8 @@ int media_store_pin_room(const struct media_store *m, struct str session_id, str
 }
 
 /* Gives the written note its final name. Returns 1 if a readable note already exists. */
-static int claim_pin(const struct media_store *m, const struct media_pin *pin,
-                     const struct media_place *p, struct buf *out, struct err *e)
+static int claim_pin(const struct media_pin *pin, const struct media_place *p, struct buf *out,
+                     struct err *e)
 {
     int rc;
 
@@ -449,7 +485,7 @@ static int claim_pin(const struct media_store *m, const struct media_pin *pin,
         return 0;
     if (errno != EEXIST)
         return fail_storage(e);
-    rc = media_store_pinned(m, pin, out, e);
+    rc = read_pin(pin, p, out, e);
     if (rc != 0)
         return rc;
     return rename(p->part, p->own) == 0 ? 0 : fail_storage(e); /* replaces an unreadable note */
@@ -464,7 +500,7 @@ static int write_pin(const struct media_store *m, const struct media_pin *pin,
     if (file_write(p->part, p->part, part, m->sync) != 0)
         return fail_storage(e);
     CHECK(pthread_mutex_lock(m->pinning) == 0);
-    rc = claim_pin(m, pin, p, out, e);
+    rc = claim_pin(pin, p, out, e);
     CHECK(pthread_mutex_unlock(m->pinning) == 0);
     (void)unlink(p->part);
     return rc;
@@ -485,15 +521,17 @@ int media_store_pin(const struct media_store *m, const struct media_pin *pin, st
 {
     char name[PIN_NAME_MAX];
     struct media_place p = {0};
+    pthread_mutex_t *lock;
     int rc;
 
     fill_paths(m, pin->session_id, pin_name(pin, name), &p);
+    lock = lock_name(m, &p);
     rc = write_pin(m, pin, &p, part, out, e);
     if (rc == 0 && m->sync && file_sync_folder(p.folder) != 0) {
-        (void)fail_storage(e);
+        rc = fail_storage(e);
         (void)unlink(p.own);
-        return -1;
     }
+    unlock_name(lock);
     return rc;
 }
 

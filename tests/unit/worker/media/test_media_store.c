@@ -1,5 +1,8 @@
 #include "testing.h"
 
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -430,6 +433,110 @@ TEST(media_store, a_picture_is_read_piece_by_piece)
     write_file(path, "pic");
     cr_expect_eq(media_file_read(&file, 7, &got), -1); /* the file was truncated */
     media_file_close(&file);
+    buf_done(&got);
+    end(&f);
+}
+
+/* A second writer of a name, which begins while the first one makes it durable. */
+struct rival {
+    struct fixture *f;
+    int (*write)(const struct fixture *f);
+    pthread_t thread;
+    bool begun;
+    int rc;
+    atomic_bool ended;
+};
+
+static struct rival *rival; /* NULL: folders are made durable as ever */
+
+static void *run_rival(void *ctx)
+{
+    struct rival *r = ctx;
+
+    r->rc = r->write(r->f);
+    atomic_store(&r->ended, true);
+    return NULL;
+}
+
+int __real_fsync(int fd); /* NOLINT(bugprone-reserved-identifier) */
+int __wrap_fsync(int fd); /* NOLINT(bugprone-reserved-identifier) */
+
+/* The first writer's folder cannot be made durable. Before it hears that, the second one has had
+ * time to do all that it can. */
+int __wrap_fsync(int fd) /* NOLINT(bugprone-reserved-identifier) */
+{
+    struct stat st;
+
+    if (!rival || rival->begun || fstat(fd, &st) != 0 || !S_ISDIR(st.st_mode))
+        return __real_fsync(fd);
+    rival->begun = true;
+    cr_assert_eq(pthread_create(&rival->thread, NULL, run_rival, rival), 0);
+    for (int i = 0; i < 200 && !atomic_load(&rival->ended); i++)
+        (void)usleep(1000);
+    errno = EIO;
+    return -1;
+}
+
+static int put_picture(const struct fixture *f)
+{
+    struct err e = {0};
+    char media[SHA256_HEX_LEN + 1];
+
+    sha256_hex(STR("picture"), media);
+    return media_store_put(f->store, str_cstr(A), str_cstr(media), STR("picture"), &e);
+}
+
+static int put_note(const struct fixture *f)
+{
+    struct buf held = {0};
+    struct err e = {0};
+    int rc = media_store_pin(f->store, &PIN, STR("{}"), &held, &e);
+
+    buf_done(&held);
+    return rc;
+}
+
+static int read_note(const struct fixture *f)
+{
+    struct buf held = {0};
+    struct err e = {0};
+    int rc = media_store_pinned(f->store, &PIN, &held, &e);
+
+    buf_done(&held);
+    return rc;
+}
+
+/* Has both write. The first one fails. */
+static int write_twice(struct fixture *f, int (*first)(const struct fixture *),
+                       int (*second)(const struct fixture *))
+{
+    struct rival r = {.f = f, .write = second};
+
+    rival = &r;
+    cr_expect_eq(first(f), -1);
+    cr_assert(r.begun);
+    cr_assert_eq(pthread_join(r.thread, NULL), 0);
+    rival = NULL;
+    return r.rc;
+}
+
+TEST(media_store, a_name_counts_when_it_is_durable)
+{
+    struct fixture f;
+    struct buf got = {0};
+    struct err e = {0};
+    char media[SHA256_HEX_LEN + 1];
+
+    begin(&f, 0);
+    sha256_hex(STR("picture"), media);
+    cr_expect_eq(write_twice(&f, put_picture, put_picture), 0);
+    cr_expect_eq(get(&f, A, media, &got, &e), 0, "it was said to be stored");
+    cr_expect_eq(write_twice(&f, put_note, put_note), 0);
+    cr_expect_eq(read_note(&f), 1, "it was said to be recorded");
+    end(&f);
+    begin(&f, 0);
+    put(&f, A, "picture", media);
+    cr_expect_eq(write_twice(&f, put_note, read_note), 0, "the note was not recorded");
     buf_done(&got);
     end(&f);
 }
