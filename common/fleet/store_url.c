@@ -6,8 +6,9 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/net/url.h"
 
-enum { REDIS_PORT = 6379, SENTINEL_PORT = 26379, HOST_MAX = 253, NAME_MAX_LEN = 63 };
+enum { REDIS_PORT = 6379, SENTINEL_PORT = 26379, NAME_MAX_LEN = 63 };
 
 static const char FORM[] =
     "redis://[USER@]HOST[:PORT][/DB][?name=NAME&password_file=FILE&sentinel=MASTER]";
@@ -69,21 +70,12 @@ static int read_user(struct store_url *u, struct str *text, struct err *e)
 /* HOST[:PORT] or [ADDRESS][:PORT]. u->port stays 0 without a port. */
 static int read_host(struct store_url *u, struct str text, struct err *e)
 {
-    bool bracketed = str_starts(text, STR("["));
-    struct str rest = str_sub(text, bracketed, text.len);
-    struct str host = cut_until(&rest, bracketed ? STR("]") : STR(":"));
-    uint64_t port = 0;
+    struct str host;
+    const char *fault = url_read_host(text, &host, &u->port);
 
-    if (bracketed && (str_find(text, STR("]"), 0) == SIZE_MAX || (rest.len && rest.p[0] != ':')))
-        return refuse_unseen(e, "the address has no closing ]");
-    if (bracketed)
-        rest = str_sub(rest, 1, rest.len);
-    if (host.len == 0 || host.len > HOST_MAX)
-        return refuse_unseen(e, "the host has not 1 to 253 bytes");
-    if (host.len < text.len - 2 * (size_t)bracketed && (str_to_u64(rest, 65535, &port) || !port))
-        return refuse_unseen(e, "the port is not 1 to 65535");
+    if (fault)
+        return refuse_unseen(e, fault);
     u->host = mem_strndup(host.p, host.len);
-    u->port = (uint16_t)port;
     return 0;
 }
 

@@ -3,40 +3,43 @@
 
 #include "common/net/url.h"
 
-/* Parses a port from 1 to 65535. */
-static int parse_port(struct str text, struct url *ret, struct err *e)
-{
-    uint64_t port;
+enum { HOST_MAX = 253 };
 
-    if (str_to_u64(text, 65535, &port) < 0 || port == 0)
-        return err_set(e, ERR_CONFIG, "bad port \"%.*s\"", (int)text.len, text.p);
-    ret->port = (uint16_t)port;
-    return 0;
+/* Cuts the host off the text. The rest begins with the colon. */
+static const char *cut_host(struct str *text, struct str *ret_host)
+{
+    bool v6 = str_starts(*text, STR("["));
+    size_t end = str_find(*text, v6 ? STR("]") : STR(":"), 0);
+
+    if (v6 && end == SIZE_MAX)
+        return "the address has no closing ]";
+    *ret_host = str_sub(*text, v6, end == SIZE_MAX ? end : end - v6);
+    *text = str_sub(*text, end == SIZE_MAX ? end : end + v6, text->len);
+    if (text->len > 0 && text->p[0] != ':')
+        return "the address has text after its closing ]";
+    return ret_host->len > 0 && ret_host->len <= HOST_MAX ? NULL
+                                                          : "the host has not 1 to 253 bytes";
 }
 
-/* Parses host, host:port, [v6] or [v6]:port. */
+const char *url_read_host(struct str text, struct str *ret_host, uint16_t *ret_port)
+{
+    const char *fault = cut_host(&text, ret_host);
+    uint64_t port;
+
+    if (fault || text.len == 0)
+        return fault;
+    if (str_to_u64(str_sub(text, 1, text.len), UINT16_MAX, &port) != 0 || port == 0)
+        return "the port is not 1 to 65535";
+    *ret_port = (uint16_t)port;
+    return NULL;
+}
+
 static int parse_authority(struct str text, struct url *ret, struct err *e)
 {
-    bool v6 = text.len > 0 && text.p[0] == '[';
-    size_t end = v6 ? str_find(text, STR("]"), 0) : str_find(text, STR(":"), 0);
+    const char *fault = url_read_host(text, &ret->host, &ret->port);
 
     ret->authority = text;
-    if (v6) {
-        if (end == SIZE_MAX)
-            return err_set(e, ERR_CONFIG, "no \"]\" after the address");
-        ret->host = str_sub(text, 1, end - 1);
-        end++;
-    } else {
-        end = end == SIZE_MAX ? text.len : end;
-        ret->host = str_sub(text, 0, end);
-    }
-    if (ret->host.len == 0 || ret->host.len > 253)
-        return err_set(e, ERR_CONFIG, "no host");
-    if (end == text.len)
-        return 0;
-    if (text.p[end] != ':')
-        return err_set(e, ERR_CONFIG, "text after the address");
-    return parse_port(str_sub(text, end + 1, text.len), ret, e);
+    return fault ? err_set(e, ERR_CONFIG, "%s: \"%.*s\"", fault, (int)text.len, text.p) : 0;
 }
 
 /* Reports whether s is printable ASCII, without characters that delimit parts which are not

@@ -24,4 +24,8 @@ struct url {
  * queries, bad ports or bytes. */
 int url_parse(struct str text, struct url *ret, struct err *e);
 
+/* Parses HOST, HOST:PORT, [V6] or [V6]:PORT. *ret_port does not change without a port. Returns
+ * NULL, or what is wrong: a sentence without the text, which may hold a password. */
+const char *url_read_host(struct str text, struct str *ret_host, uint16_t *ret_port);
+
 #endif

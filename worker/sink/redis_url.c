@@ -9,6 +9,7 @@
 #include <sys/un.h>
 
 #include "common/base/mem.h"
+#include "common/net/url.h"
 
 enum { PORT_DEFAULT = 6379, SOCKET_PATH_MAX = sizeof(((struct sockaddr_un *)0)->sun_path) - 1 };
 
@@ -38,40 +39,34 @@ static int fail_url(struct err *e, const char *what)
 /* Reads one NAME=VALUE option. */
 static int read_option(struct redis_url *u, struct str name, struct str value, struct err *e)
 {
-    char **place = str_eq_c(name, "stream")          ? &u->stream
+    char **field = str_eq_c(name, "stream")          ? &u->stream
                    : str_eq_c(name, "user")          ? &u->user
                    : str_eq_c(name, "password_file") ? &u->password_file
                                                      : NULL;
 
-    if (!place)
-        return fail_url(e, "unknown name behind \"?\"");
+    if (!field)
+        return fail_url(e, "a name after \"?\" is unknown");
+    if (*field)
+        return fail_url(e, "a name after \"?\" is given twice");
     if (value.len == 0)
-        return fail_url(e, "a name behind \"?\" has no value");
-    free(*place);
-    *place = copy_text(value);
+        return fail_url(e, "a name after \"?\" has no value");
+    *field = copy_text(value);
     return 0;
 }
 
 /* Reads HOST[:PORT] or [V6][:PORT]. */
 static int read_host(struct redis_url *u, struct str authority, struct err *e)
 {
-    bool v6 = authority.len > 0 && authority.p[0] == '[';
-    uint64_t port = PORT_DEFAULT;
     struct str host;
+    const char *fault;
 
     if (str_find(authority, STR("@"), 0) != SIZE_MAX)
         return fail_url(e, "user and password stand in no URL (use user and password_file)");
-    if (v6)
-        authority = str_sub(authority, 1, authority.len);
-    host = cut_until(&authority, v6 ? STR("]") : STR(":"));
-    if (v6 && authority.len > 0)
-        authority = str_sub(authority, 1, authority.len); /* the colon */
-    if (host.len == 0 || host.len > 253)
-        return fail_url(e, "no host");
-    if (authority.len > 0 && (str_to_u64(authority, 65535, &port) || port == 0))
-        return fail_url(e, "bad port");
+    u->port = PORT_DEFAULT;
+    fault = url_read_host(authority, &host, &u->port);
+    if (fault)
+        return fail_url(e, fault);
     u->host = copy_text(host);
-    u->port = (uint16_t)port;
     return 0;
 }
 
@@ -106,7 +101,7 @@ int redis_url_parse(struct str text, struct redis_url *ret, struct err *e)
     struct str options = text;
     struct str place = cut_until(&options, STR("?"));
 
-    *ret = (struct redis_url){.stream = mem_strdup("rollgate:trajectories")};
+    *ret = (struct redis_url){0};
     if (read_location(ret, place, e))
         goto out;
     while (options.len > 0) {
@@ -116,6 +111,12 @@ int redis_url_parse(struct str text, struct redis_url *ret, struct err *e)
         if (read_option(ret, name, value, e))
             goto out;
     }
+    if (ret->user && !ret->password_file) {
+        (void)fail_url(e, "a user needs password_file");
+        goto out;
+    }
+    if (!ret->stream)
+        ret->stream = mem_strdup("rollgate:trajectories");
     return 0;
 out:
     redis_url_done(ret);

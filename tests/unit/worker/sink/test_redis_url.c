@@ -41,8 +41,27 @@ TEST(redis_url, forms)
 TEST(redis_url, refused)
 {
     static const char *const bad[] = {
-        "",        "h:6379",    "//",          "//:1",       "//h:0", "//h:65536", "//h/x",
-        "//h?a=b", "//me:pw@h", "//h?stream=", "rediss://h", "unix:", "//h:1x",
+        "",
+        "h:6379",
+        "//",
+        "//:1",
+        "//h:0",
+        "//h:65536",
+        "//h/x",
+        "//h?a=b",
+        "//me:pw@h",
+        "//h?stream=",
+        "rediss://h",
+        "unix:",
+        "//h:1x",
+        "//h:",
+        "//[::1",
+        "//[::1]x6379",
+        "//[::1]:",
+        "//[]:1",
+        "//h?user=a&user=a&password_file=b",
+        "//h?user=a",
+        "//h?stream=a&stream=b",
     };
 
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
