@@ -6,11 +6,10 @@
 void keeper_publish_figures(struct fleet_keeper *k)
 {
     struct metrics_page *page = k->h->page;
-    uint64_t states[] = {0, 0, 0}, own = 0, whole = 0, unowned = 0, behind = 0;
+    uint64_t states[] = {0, 0, 0}, own = 0, whole = 0, behind = 0;
     struct fleet_own_place o;
     struct fleet_place place;
     struct fleet_node node;
-    struct map_slot *slot;
 
     for (uint32_t i = 0; i < FLEET_NODES_MAX; i++)
         if (place_table_node(k->table, i, &node))
@@ -20,13 +19,11 @@ void keeper_publish_figures(struct fleet_keeper *k)
         behind += o.epoch > 0 ? o.behind : 0;
         whole += o.epoch > 0 && place_table_find(k->table, o.index, &place) && place.whole;
     }
-    for (size_t at = 0; (slot = map_next(&k->view.places, &at));)
-        unowned += ((const struct seen_place *)slot->value)->owner[0] == 0;
     metrics_set_at(page, METRIC_fleet_nodes, METRIC_FLEET_NODE_UP, states[FLEET_UP]);
     metrics_set_at(page, METRIC_fleet_nodes, METRIC_FLEET_NODE_DRAINING, states[FLEET_DRAINING]);
     metrics_set_at(page, METRIC_fleet_nodes, METRIC_FLEET_NODE_LOST, states[FLEET_LOST]);
     metrics_set(page, METRIC_fleet_places, own);
     metrics_set(page, METRIC_fleet_whole, whole);
     metrics_set(page, METRIC_fleet_behind, behind);
-    metrics_set(page, METRIC_fleet_unowned, unowned);
+    metrics_set(page, METRIC_fleet_unowned, k->unserved);
 }

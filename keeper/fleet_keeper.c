@@ -3,7 +3,7 @@
  *
  *   start    opening.c, then the steps of join.c
  *   beat     every fifth of the lease: renews the places and lists all entries again, which shows
- *            the beats of other nodes
+ *            the beats of other nodes and their places. Lost places are claimed after a list
  *   drain    stops at once: the supervisor ends the keeper after the workers
  */
 #include "keeper/fleet_keeper.h"
@@ -53,6 +53,23 @@ static void publish_view(struct fleet_keeper *k)
     keeper_publish_figures(k);
 }
 
+static void on_early_look(struct loop_timer *t)
+{
+    struct fleet_keeper *k = CONTAINER_OF(t, struct fleet_keeper, look);
+
+    if (!k->listing)
+        keeper_list(k);
+}
+
+/* A place that may be lost before the next beat is looked at when it is due. */
+static void adopt_lost(struct fleet_keeper *k)
+{
+    uint64_t due_ms = adopting_claim_lost(k), now_ms = clock_boot_ms();
+
+    if (due_ms > now_ms && due_ms - now_ms < k->lease_ms / BEATS_PER_LEASE)
+        loop_timer_set(k->loop, &k->look, due_ms - now_ms, on_early_look);
+}
+
 /* An entry, the end of a list, or the loss of the connection. */
 static void on_entry(void *ctx, const struct store_entry *entry, const char *why)
 {
@@ -71,6 +88,8 @@ static void on_entry(void *ctx, const struct store_entry *entry, const char *why
         return;
     }
     fleet_view_end_list(&k->view, clock_boot_ms());
+    if (k->step == JOINED)
+        adopt_lost(k);
     publish_view(k);
     if (k->step == JOINED)
         join_restore(k);
@@ -177,8 +196,10 @@ int fleet_keeper_run(const struct heritage *h)
     loop_run(k->loop);
     status = k->child.draining ? 0 : 1;
 out:
-    if (k->loop)
+    if (k->loop) {
         loop_timer_stop(k->loop, &k->beat);
+        loop_timer_stop(k->loop, &k->look);
+    }
     k->ending = true;
     store_free(k->store);
     child_done(&k->child);

@@ -77,7 +77,8 @@ static void count_place(struct fleet_view *v, const struct seen_place *p, uint32
         v->places_of_block[p->index / FLEET_BLOCK_SIZE] += change;
 }
 
-static void add_place(struct fleet_view *v, uint32_t index, const struct store_entry *e)
+static void add_place(struct fleet_view *v, uint32_t index, const struct store_entry *e,
+                      uint64_t now_ms)
 {
     struct seen_place *p = fleet_view_place(v, index);
 
@@ -87,7 +88,11 @@ static void add_place(struct fleet_view *v, uint32_t index, const struct store_e
         (void)snprintf(p->key, sizeof(p->key), "%u", index);
         (void)map_set(&v->places, str_cstr(p->key), p);
         count_place(v, p, 1);
+        p->beat_ms = now_ms;
     }
+    if (p->beat != e->beat || !str_eq_c(e->owner, p->owner))
+        p->beat_ms = now_ms;
+    p->seen_ms = now_ms;
     copy_name(p->owner, e->owner);
     p->epoch = e->epoch;
     p->base = e->base;
@@ -118,7 +123,7 @@ void fleet_view_add(struct fleet_view *v, const struct store_entry *e, uint64_t 
     } else if (read_number(e->key, STR("block:"), FLEET_BLOCKS - 1, &number)) {
         add_block(v, number, e);
     } else if (read_number(e->key, STR("place:"), UINT32_MAX, &number)) {
-        add_place(v, number, e);
+        add_place(v, number, e, now_ms);
     } else if (str_eq_c(e->key, "fleet")) {
         buf_clear(&v->fleet);
         buf_add_str(&v->fleet, e->value);
@@ -210,6 +215,14 @@ bool fleet_view_has_beaten(const struct fleet_view *v, const struct seen_node *n
 bool fleet_view_is_lost(const struct fleet_view *v, const struct seen_node *n, uint64_t lease_ms)
 {
     return v->unbroken_ms > 0 && n->seen_ms >= MAX_OF(n->beat_ms, v->unbroken_ms) + lease_ms;
+}
+
+uint64_t fleet_view_lost_ms(const struct fleet_view *v, const struct seen_place *p,
+                            uint64_t lease_ms)
+{
+    if (v->unbroken_ms == 0)
+        return 0;
+    return p->owner[0] ? MAX_OF(p->beat_ms, v->unbroken_ms) + lease_ms : p->beat_ms;
 }
 
 static void count_owned(struct fleet_view *v)

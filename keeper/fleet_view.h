@@ -38,6 +38,7 @@ struct seen_place {
     uint32_t index;
     char owner[FLEET_NAME_MAX]; /* "": no owner */
     uint64_t epoch, base, beat, version;
+    uint64_t beat_ms, seen_ms; /* when this beat and owner were seen first and last */
     bool whole;
     uint32_t round;
 };
@@ -80,6 +81,11 @@ bool fleet_view_has_beaten(const struct fleet_view *v, const struct seen_node *n
 
 /* True if the same beat was seen for a whole lease, without a break of the connection. */
 bool fleet_view_is_lost(const struct fleet_view *v, const struct seen_node *n, uint64_t lease_ms);
+
+/* When the place has no living owner, if its beat stays: after a lease without a change, or a break
+ * of the connection; at once without an owner. 0: the connection is broken. */
+uint64_t fleet_view_lost_ms(const struct fleet_view *v, const struct seen_place *p,
+                            uint64_t lease_ms);
 
 /* Writes all of it to the place table. If its slots are used up, nodes that are lost and own no
  * place give theirs to others. Returns the number of places that did not fit. */

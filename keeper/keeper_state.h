@@ -5,6 +5,7 @@
  *     opening.c        the node's files, and the check of the server
  *     join.c           the way from the first connection to the first place
  *     ownership.c      claims and renewals
+ *     adopting.c       claims of places of lost nodes
  *     fleet_figures.c  metrics
  */
 #ifndef RG_KEEPER_KEEPER_STATE_H
@@ -46,7 +47,7 @@ struct fleet_keeper {
     struct store_url url;
     struct store *store;
     uint64_t lease_ms;
-    struct loop_timer beat;
+    struct loop_timer beat, look; /* look: a list between two beats */
 
     char name[FLEET_NAME_MAX];
     struct node_entry entry;   /* this node writes it */
@@ -63,10 +64,12 @@ struct fleet_keeper {
 
     VEC(struct store_renewal) renewals; /* the call with these has no answer yet */
     bool renewing;
-    uint64_t sent_ms;     /* when that call was sent */
-    VEC(uint32_t) claims; /* indexes of places whose claim has no answer yet */
-    char why[256];        /* why the store does not answer; "": it does */
-    bool ending;          /* the store is being freed: its calls end without effect */
+    uint64_t sent_ms;       /* when that call was sent */
+    VEC(uint32_t) claims;   /* indexes of places whose claim has no answer yet */
+    size_t unserved;        /* places that no living node owns */
+    uint64_t complained_ms; /* when they were logged last; 0: not yet */
+    char why[256];          /* why the store does not answer; "": it does */
+    bool ending;            /* the store is being freed: its calls end without effect */
 };
 
 /* --- fleet_keeper.c --- */
@@ -112,14 +115,30 @@ void join_restore(struct fleet_keeper *k);
 
 /* --- ownership.c --- */
 
-/* Claims all places of the node's block that the store has and no other node owns. Then claims new
- * ones until `wanted` are owned or claimed. Returns the number that are owned now. */
+/* Claims all places that the store says are this node's, and those of its block without an owner.
+ * Then claims new ones until `wanted` of the block are owned or claimed. Returns the number of
+ * those that are owned now. Ends the process if the block has too few. */
 size_t ownership_claim_block(struct fleet_keeper *k, size_t wanted);
 
-/* Claims places that workers of this node need and that no other node owns. */
+/* Claims new places that workers of this node need, and those whose claim had no answer. */
 void ownership_claim_needed(struct fleet_keeper *k);
+
+/* True if a claim of the place has no answer yet. */
+bool ownership_is_claimed(const struct fleet_keeper *k, uint32_t index);
+
+/* True if the state folder has sessions of the place. */
+bool ownership_has_folder(const struct fleet_keeper *k, uint32_t index);
+
+/* Claims a place that was claimed before, by this node or another. */
+void ownership_claim_seen(struct fleet_keeper *k, const struct seen_place *p);
 
 /* Renews the owned places that are not being claimed, unless a renewal has no answer yet. */
 void ownership_renew(struct fleet_keeper *k);
+
+/* --- adopting.c --- */
+
+/* Claims this node's share of the places that no living node owns. Returns when the next one may
+ * be due; 0: not before the next beat. Called after each list. */
+uint64_t adopting_claim_lost(struct fleet_keeper *k);
 
 #endif

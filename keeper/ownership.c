@@ -6,8 +6,10 @@
  *   renew    all places in one call. A place that is fenced has another owner, or the store has
  *            forgotten our claim: then it is claimed with the base that we know
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -27,6 +29,7 @@ struct place_claim {
     uint64_t known;
     uint64_t sent_ms;
     unsigned tries;
+    bool adopts; /* this node has not got the journal of the place */
 };
 
 static void on_claimed(void *ctx, const struct store_answer *a);
@@ -46,16 +49,37 @@ static void send_claim(struct place_claim *c, uint64_t beat)
     store_claim(k->store, &claim, (struct store_call){on_claimed, c});
 }
 
-static void claim_place(struct fleet_keeper *k, uint32_t index, uint64_t beat, uint64_t known)
+static void start_claim(struct fleet_keeper *k, struct place_claim what, uint64_t beat)
 {
     struct place_claim *c = mem_zalloc(sizeof(*c));
 
-    *c = (struct place_claim){.k = k, .index = index, .known = known};
-    *vec_push(&k->claims) = index;
+    *c = what;
+    c->k = k;
+    *vec_push(&k->claims) = c->index;
     send_claim(c, beat);
 }
 
-static bool is_claimed(const struct fleet_keeper *k, uint32_t index)
+static void claim_place(struct fleet_keeper *k, uint32_t index, uint64_t beat, uint64_t known)
+{
+    start_claim(k, (struct place_claim){.index = index, .known = known}, beat);
+}
+
+bool ownership_has_folder(const struct fleet_keeper *k, uint32_t index)
+{
+    char path[4096 + 32];
+
+    (void)snprintf(path, sizeof(path), "%s/worker-%u", k->h->state_dir, index);
+    return access(path, F_OK) == 0;
+}
+
+void ownership_claim_seen(struct fleet_keeper *k, const struct seen_place *p)
+{
+    start_claim(
+        k, (struct place_claim){.index = p->index, .adopts = !ownership_has_folder(k, p->index)},
+        p->beat);
+}
+
+bool ownership_is_claimed(const struct fleet_keeper *k, uint32_t index)
 {
     for (size_t i = 0; i < k->claims.n; i++)
         if (k->claims.at[i] == index)
@@ -75,17 +99,30 @@ static void forget_claim(struct fleet_keeper *k, uint32_t index)
 /* Enters a place that is ours now. `forgotten`: by the store, now or before an earlier claim of
  * this node, so that a node with a newer base may claim it yet. */
 static void enter_place(struct fleet_keeper *k, uint32_t index, uint64_t epoch, uint64_t base,
-                        bool forgotten)
+                        bool forgotten, bool adopted)
 {
     uint64_t answers_ms = forgotten ? clock_boot_ms() + k->lease_ms : 0;
 
-    if (!place_table_set_own(k->table, index, epoch, answers_ms)) {
+    if ((adopted && !place_table_set_adopted(k->table, index, epoch)) ||
+        !place_table_set_own(k->table, index, epoch, answers_ms)) {
         log_error(NULL, "a node owns 256 places at most, ignoring", LOG_U("index", index));
         return;
     }
     place_table_set_base(k->table, index, base);
     metrics_count(k->h->page, METRIC_fleet_claims, 1);
-    log_info(NULL, "place claimed", LOG_U("index", index), LOG_U("epoch", epoch));
+    log_info(NULL, adopted ? "place adopted" : "place claimed", LOG_U("index", index),
+             LOG_U("epoch", epoch));
+}
+
+static void log_refusal(const struct place_claim *c, const struct store_answer *a)
+{
+    if (c->adopts && a->verdict == STORE_ALIVE)
+        log_debug(NULL, "another node was faster", LOG_U("index", c->index),
+                  LOG_S("owner", a->owner));
+    else if (a->verdict != STORE_LOST)
+        log_warn(NULL, "place not claimed, ignoring", LOG_U("index", c->index),
+                 LOG_T("reason", a->why ? a->why : store_verdict_name(a->verdict)),
+                 LOG_S("owner", a->owner));
 }
 
 static void on_claimed(void *ctx, const struct store_answer *a)
@@ -104,12 +141,11 @@ static void on_claimed(void *ctx, const struct store_answer *a)
         return;
     }
     if (done) {
-        enter_place(k, c->index, a->epoch, a->base, c->known || (!a->whole && a->base != a->epoch));
+        enter_place(k, c->index, a->epoch, a->base, c->known || (!a->whole && a->base != a->epoch),
+                    c->adopts);
         place_table_set_renewed(k->table, c->index, c->sent_ms);
-    } else if (a->verdict != STORE_LOST) {
-        log_warn(NULL, "place not claimed, ignoring", LOG_U("index", c->index),
-                 LOG_T("reason", a->why ? a->why : store_verdict_name(a->verdict)),
-                 LOG_S("owner", a->owner));
+    } else {
+        log_refusal(c, a);
     }
     forget_claim(k, c->index);
     free(c);
@@ -117,11 +153,20 @@ static void on_claimed(void *ctx, const struct store_answer *a)
         keeper_list(k); /* after a refusal the next beat does it */
 }
 
-/* True if no other node has the place, and this build reads its records. */
+/* True if the store says that this node has the place. */
+static bool is_ours(const struct fleet_keeper *k, const struct seen_place *p)
+{
+    return strcmp(p->owner, k->name) == 0;
+}
+
+/* True if a start may claim a place: this build reads its records, and it is ours, or one of our
+ * block without an owner. Sessions here of a place without an owner are put aside first. */
 static bool is_claimable(const struct fleet_keeper *k, const struct seen_place *p)
 {
-    return !p || (p->version <= k->entry.newest_record &&
-                  (!p->owner[0] || strcmp(p->owner, k->name) == 0));
+    if (p->index == FLEET_DISPATCHER || p->version > k->entry.newest_record)
+        return false;
+    return is_ours(k, p) || (!p->owner[0] && p->index / FLEET_BLOCK_SIZE == k->entry.block &&
+                             !ownership_has_folder(k, p->index));
 }
 
 /* After an upgrade of this gateway the place is ours as before. */
@@ -129,49 +174,75 @@ static bool continue_place(struct fleet_keeper *k, const struct seen_place *p)
 {
     const struct seen_node *self = fleet_view_node(&k->view, k->name);
 
-    if (!k->h->upgraded || !p || !is_claimable(k, p) || !p->owner[0] || !self ||
+    if (!k->h->upgraded || !is_ours(k, p) || !self ||
         strcmp(self->entry.instance, k->entry.instance) != 0)
         return false;
-    enter_place(k, p->index, p->epoch, p->base, !p->whole && p->base != p->epoch);
+    enter_place(k, p->index, p->epoch, p->base, !p->whole && p->base != p->epoch, false);
     return true;
+}
+
+/* Claims the places that the store has. Returns the number of those of the block that are owned
+ * now; *claims: of those that are claimed. */
+static size_t claim_known(struct fleet_keeper *k, size_t *claims)
+{
+    struct map_slot *slot;
+    size_t owned = 0;
+
+    *claims = 0;
+    for (size_t at = 0; (slot = map_next(&k->view.places, &at));) {
+        const struct seen_place *p = slot->value;
+        bool of_block = p->index / FLEET_BLOCK_SIZE == k->entry.block;
+
+        if (!is_claimable(k, p))
+            continue;
+        if (place_table_own_epoch(k->table, p->index) || continue_place(k, p)) {
+            owned += of_block;
+        } else {
+            ownership_claim_seen(k, p);
+            *claims += of_block;
+        }
+    }
+    return owned;
 }
 
 size_t ownership_claim_block(struct fleet_keeper *k, size_t wanted)
 {
     uint32_t first = k->entry.block * FLEET_BLOCK_SIZE;
-    size_t owned = 0, claimed = 0;
+    size_t claimed = 0, owned = claim_known(k, &claimed);
 
-    for (uint32_t i = 0; i < FLEET_BLOCK_SIZE; i++) {
-        const struct seen_place *p = fleet_view_place(&k->view, first + i);
-
-        if (place_table_own_epoch(k->table, first + i) || continue_place(k, p)) {
+    for (uint32_t i = 0; i < FLEET_BLOCK_SIZE && owned + claimed < wanted; i++) {
+        if (fleet_view_place(&k->view, first + i))
+            continue;
+        if (place_table_own_epoch(k->table, first + i)) {
             owned++;
-        } else if (p && is_claimable(k, p)) {
-            claim_place(k, first + i, p->beat, 0);
+        } else {
+            claim_place(k, first + i, 0, 0);
             claimed++;
         }
     }
-    for (uint32_t i = 0; i < FLEET_BLOCK_SIZE && owned + claimed < wanted; i++) {
-        if (fleet_view_place(&k->view, first + i) || place_table_own_epoch(k->table, first + i))
-            continue;
-        claim_place(k, first + i, 0, 0);
-        claimed++;
-    }
+    if (owned + claimed < wanted)
+        keeper_fail(k, "other nodes have places of this node's 256 indexes, and too few are left: "
+                       "give this node another --fleet-node and --state-dir");
     return owned;
 }
 
+/* A place that this node has lost is not claimed for its worker, which has sessions of before. */
 void ownership_claim_needed(struct fleet_keeper *k)
 {
     const struct board *b = k->h->board;
-    uint32_t first = k->entry.block * FLEET_BLOCK_SIZE;
 
     for (uint32_t i = 0; i < BOARD_WORKERS_MAX; i++) {
-        const struct seen_place *p = fleet_view_place(&k->view, first + i);
+        enum board_state state = atomic_load(&b->slots[BOARD_WORKER0 + i].state);
+        uint32_t index = board_index(b, i);
+        const struct seen_place *p = fleet_view_place(&k->view, index);
 
-        if (atomic_load(&b->slots[BOARD_WORKER0 + i].state) != BOARD_EMPTY &&
-            place_table_own_epoch(k->table, first + i) == 0 && !is_claimed(k, first + i) &&
-            is_claimable(k, p))
-            claim_place(k, first + i, p ? p->beat : 0, 0);
+        if (state == BOARD_EMPTY || state == BOARD_RETIRING ||
+            place_table_own_epoch(k->table, index) || ownership_is_claimed(k, index))
+            continue;
+        if (!p && index / FLEET_BLOCK_SIZE == k->entry.block)
+            claim_place(k, index, 0, 0);
+        else if (p && is_ours(k, p) && is_claimable(k, p))
+            claim_place(k, index, p->beat, 0);
     }
 }
 
@@ -230,7 +301,8 @@ void ownership_renew(struct fleet_keeper *k)
         return;
     vec_clear(&k->renewals);
     for (size_t at = 0; place_table_next_own(k->table, &at, &own);) {
-        if (own.epoch > 0 && !is_claimed(k, own.index)) /* whose claim changes the epoch */
+        if (own.epoch > 0 &&
+            !ownership_is_claimed(k, own.index)) /* whose claim changes the epoch */
             *vec_push(&k->renewals) = (struct store_renewal){.place = own.index,
                                                              .epoch = own.epoch,
                                                              .whole = own.whole_epoch == own.epoch,

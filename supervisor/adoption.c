@@ -13,11 +13,6 @@
 #include "common/proc/status.h"
 #include "supervisor/supervisor_internal.h"
 
-static struct process *worker_at(struct supervisor *s, unsigned place)
-{
-    return &s->processes[BOARD_WORKER0 + place];
-}
-
 /* Returns the process of the role that remains and has the fewest places; NULL if none remains. */
 static struct process *choose_adopter(struct supervisor *s, enum heritage_role role)
 {
@@ -39,7 +34,7 @@ static void assign_to(struct supervisor *s, struct process *to, unsigned place)
 {
     bool router = to->heritage.role == ROLE_ROUTER;
     struct heritage_place given = {.place = place,
-                                   .index = router ? place : s->board->worker_base + place,
+                                   .index = router ? place : board_index(s->board, place),
                                    .listen_fd = router ? s->listeners.routers[place]
                                                        : s->listeners.workers[place]};
     struct order order = {.kind = ORDER_ADOPT, .place = place};
@@ -66,7 +61,8 @@ void adoption_pass_all(struct supervisor *s, struct process *from)
 
     if (!to)
         return;
-    assign_to(s, to, from->heritage.place);
+    if (from->heritage.role != ROLE_WORKER || !fleet_places_is_taken(s, from->heritage.index))
+        assign_to(s, to, from->heritage.place);
     for (size_t i = 0; i < from->heritage.n_adopted; i++)
         assign_to(s, to, from->heritage.adopted[i].place);
 }
@@ -77,59 +73,72 @@ void adoption_pass_slot(struct supervisor *s, unsigned slot)
 
     if (from->heritage.role == ROLE_WORKER)
         adoption_pass_all(s, from);
+    if (from->heritage.role == ROLE_WORKER && fleet_places_is_taken(s, from->heritage.index))
+        fleet_places_forget(s, slot);
     process_done(from);
 }
 
-/* Parses "worker-12" to the place 12 - base. Returns -1 for any other name, or an index beyond our
- * range: in a fleet, that of a block which this node had before. */
-static int parse_worker_folder(const struct supervisor *s, const char *name)
+/* Parses "worker-12". False for any other name. */
+static bool parse_worker_folder(const char *name, uint32_t *ret)
 {
     static const struct str head = STR_LIT("worker-");
     struct str text = str_cstr(name);
     uint64_t index;
 
     if (!str_starts(text, head) || str_to_u64(str_sub(text, head.len, SIZE_MAX), 999999, &index))
-        return -1;
-    if (index < s->board->worker_base || index - s->board->worker_base >= BOARD_WORKERS_MAX) {
-        if (s->fleet)
-            log_error(NULL, "this node does not have the index of a folder of sessions, ignoring",
-                      LOG_T("folder", name), LOG_U("first_index", s->board->worker_base));
-        return -1;
-    }
-    return (int)(index - s->board->worker_base);
+        return false;
+    *ret = (uint32_t)index;
+    return true;
 }
 
-bool adoption_is_foreign(const struct supervisor *s, unsigned slot)
+/* Makes a worker serve a place with a journal of this node's own indexes. */
+static int assign_leftover(struct supervisor *s, uint32_t index, struct err *e)
 {
-    struct fleet_place p;
+    int place = s->fleet ? fleet_places_choose(s, index) : (int)(index - s->board->worker_base);
 
-    return s->fleet && slot >= BOARD_WORKER0 &&
-           place_table_find(s->fleet, s->board->worker_base + slot - BOARD_WORKER0, &p) &&
-           p.node != FLEET_NO_NODE && p.node != place_table_self(s->fleet);
+    if (place < 0)
+        return err_set(e, ERR_CONFIG, "no place is left for the sessions of worker-%u", index);
+    if (listeners_worker(&s->listeners, s->config, (unsigned)place, e))
+        return -1;
+    assign_to(s, choose_adopter(s, ROLE_WORKER), (unsigned)place);
+    return 0;
+}
+
+/* Returns true if a worker that is wanted has to serve the folder's index. In a fleet a folder of a
+ * place that another node has is put aside. Other nodes' indexes get workers of their own. */
+static bool is_leftover(const struct supervisor *s, uint32_t index)
+{
+    uint32_t place = index - s->board->worker_base;
+
+    if (!s->fleet)
+        return place < BOARD_WORKERS_MAX && !s->processes[BOARD_WORKER0 + place].wanted;
+    if (fleet_places_is_taken(s, index))
+        fleet_places_put_aside(s, index);
+    else if (place_table_own_epoch(s->fleet, index) == 0)
+        log_warn(NULL, "a journal of a place that this node does not own, ignoring",
+                 LOG_U("index", index));
+    else
+        return place < BOARD_WORKERS_MAX && !fleet_places_is_served(s, index);
+    return false;
 }
 
 int adoption_assign_leftovers(struct supervisor *s, struct err *e)
 {
     DIR *d = opendir(s->config->state_dir);
+    VEC(uint32_t) indexes = {0};
     struct dirent *entry;
+    uint32_t index;
     int rc = 0;
 
-    while (d && rc == 0 && (entry = readdir(d))) {
-        int place = parse_worker_folder(s, entry->d_name);
-
-        if (place < 0 || worker_at(s, (unsigned)place)->wanted)
-            continue;
-        if (s->fleet && !place_table_own_epoch(s->fleet, s->board->worker_base + (uint32_t)place)) {
-            log_warn(NULL, "a journal of a place that this node does not own, ignoring",
-                     LOG_U("index", s->board->worker_base + (uint32_t)place));
-            continue;
-        }
-        rc = listeners_worker(&s->listeners, s->config, (unsigned)place, e);
-        if (rc == 0)
-            assign_to(s, choose_adopter(s, ROLE_WORKER), (unsigned)place);
-    }
+    while (d && (entry = readdir(d)))
+        if (parse_worker_folder(entry->d_name, &index))
+            *vec_push(&indexes) = index;
     if (d)
         (void)closedir(d);
+    for (size_t i = 0; rc == 0 && i < indexes.n; i++)
+        if (is_leftover(s, indexes.at[i]))
+            rc = assign_leftover(s, indexes.at[i], e);
+    vec_done(&indexes);
     return rc;
 }
 

@@ -11,7 +11,6 @@
 #include "common/fleet/store_url.h"
 #include "common/net/http1.h"
 #include "common/proc/config.h"
-#include "supervisor/supervisor_internal.h"
 
 /* 1 to 63 of a-z, 0-9 and -, but not the name of `rollgate route` (HTTP1_FORWARDED_BY). */
 static bool is_node_name(const char *name)

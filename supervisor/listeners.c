@@ -467,6 +467,13 @@ int listeners_worker(struct listeners *l, const struct config *c, unsigned place
     return listen_unix(&a, &l->workers[place], e);
 }
 
+void listeners_close_worker(struct listeners *l, unsigned place)
+{
+    if (l->workers[place] >= 0)
+        close(l->workers[place]);
+    l->workers[place] = -1;
+}
+
 int listeners_dispatcher(struct listeners *l, const struct config *c, struct err *e)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};

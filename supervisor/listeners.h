@@ -59,6 +59,9 @@ int listeners_router(struct listeners *l, const struct config *c, unsigned i, st
 /* Opens the unix socket of a place unless it is open. */
 int listeners_worker(struct listeners *l, const struct config *c, unsigned place, struct err *e);
 
+/* Closes it, so that connections in its queue end. */
+void listeners_close_worker(struct listeners *l, unsigned place);
+
 /* Opens the socket of the dispatcher, or takes the inherited one. */
 int listeners_dispatcher(struct listeners *l, const struct config *c, struct err *e);
 

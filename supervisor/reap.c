@@ -51,6 +51,12 @@ static void write_obituary(struct supervisor *s, struct process *p, pid_t pid, i
               LOG_T("how", how), LOG_T("last_words", p->why[0] ? p->why : words));
 }
 
+/* A place of a lost node must not end this gateway, too. */
+static bool serves_foreign(const struct supervisor *s, const struct process *p)
+{
+    return p->heritage.role == ROLE_WORKER && board_is_foreign(s->board, p->heritage.place);
+}
+
 /* Decides what a death means: start failed, too many deaths, or a restart. */
 static void after_crash(struct supervisor *s, struct process *p, pid_t pid, int wait_status)
 {
@@ -76,7 +82,7 @@ static void after_crash(struct supervisor *s, struct process *p, pid_t pid, int 
         supervisor_fail(s, p->heritage.name, p->why[0] ? p->why : "it did not report in time");
         return;
     }
-    if (!clean && !of_a_request && too_many_deaths(s)) {
+    if (!clean && !of_a_request && !serves_foreign(s, p) && too_many_deaths(s)) {
         upgrade_undo(s, "too many processes died");
         log_error(NULL, "too many processes died, giving up", LOG_U("deaths", s->deaths.n),
                   LOG_I("window_ms", s->config->restart_window_ms));

@@ -17,6 +17,7 @@
 #include "common/proc/logs.h"
 #include "common/proc/metrics.h"
 #include "common/proc/status.h"
+#include "supervisor/fleet_settings.h"
 #include "supervisor/key_files.h"
 #include "supervisor/supervisor.h"
 #include "supervisor/supervisor_internal.h"
@@ -25,8 +26,7 @@ extern char **environ;
 
 /* --- scaling --- */
 
-/* Ends a process that is not replaced. */
-static void retire_process(struct supervisor *s, unsigned slot)
+void reload_retire(struct supervisor *s, unsigned slot)
 {
     struct process *p = &s->processes[slot];
 
@@ -47,21 +47,33 @@ static void retire_process(struct supervisor *s, unsigned slot)
     }
 }
 
+/* Reports whether scaling is about the slot: workers of other nodes' places do not count. */
+static bool is_scaled(const struct supervisor *s, unsigned slot)
+{
+    return slot < BOARD_WORKER0 || !board_is_foreign(s->board, slot - BOARD_WORKER0);
+}
+
 /* Counts the wanted processes of n slots. */
 static unsigned count_wanted(const struct supervisor *s, unsigned first, unsigned n)
 {
     unsigned wanted = 0;
 
     for (unsigned i = 0; i < n; i++)
-        wanted += s->processes[first + i].wanted;
+        wanted += s->processes[first + i].wanted && is_scaled(s, first + i);
     return wanted;
 }
 
-/* Reports whether a slot can be used. Adopted places are not used again while we run, because their
- * sessions are served by their adopters. */
+/* Reports whether a new process can use the slot. Adopted places are not used again while we run,
+ * because their sessions are served by their adopters. */
 static bool is_free(struct supervisor *s, unsigned slot)
 {
-    return !adoption_is_foreign(s, slot) && !s->processes[slot].wanted && !s->processes[slot].pid &&
+    uint32_t place = slot - BOARD_WORKER0;
+
+    if (slot >= BOARD_WORKER0 &&
+        (board_place(s->board, s->board->worker_base + place) != (int)place ||
+         fleet_places_is_taken(s, s->board->worker_base + place)))
+        return false; /* other nodes, or other slots, have the index */
+    return !s->processes[slot].wanted && !s->processes[slot].pid &&
            atomic_load_explicit(&s->board->slots[slot].adopter, memory_order_relaxed) == 0;
 }
 
@@ -80,11 +92,16 @@ static void scale_role(struct supervisor *s, unsigned first, unsigned n, unsigne
     if (wanted < target)
         log_warn(NULL, "no place is left for more processes, ignoring", LOG_U("wanted", target));
     for (unsigned i = n; i-- > 0 && wanted > target;) {
-        if (s->processes[first + i].wanted) {
-            retire_process(s, first + i);
+        if (s->processes[first + i].wanted && is_scaled(s, first + i)) {
+            reload_retire(s, first + i);
             wanted--;
         }
     }
+}
+
+void reload_scale_workers(struct supervisor *s)
+{
+    scale_role(s, BOARD_WORKER0, BOARD_WORKERS_MAX, (unsigned)s->config->workers);
 }
 
 /* --- SIGHUP --- */
@@ -156,7 +173,7 @@ void reload_config(struct supervisor *s)
         scale_role(s, BOARD_ROUTER0, BOARD_ROUTERS_MAX, (unsigned)s->config->routers);
         if (s->config->upstream.n == 0) {
             atomic_store(&s->board->workers, (uint32_t)s->config->workers);
-            scale_role(s, BOARD_WORKER0, BOARD_WORKERS_MAX, (unsigned)s->config->workers);
+            reload_scale_workers(s);
         }
         local_executor_signal(s, SIGHUP);
         tls_front_reload(s);

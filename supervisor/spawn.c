@@ -56,7 +56,7 @@ void spawn_prepare(struct supervisor *s, unsigned slot)
 
     h->role = role_of(slot);
     h->place = slot - first_slots[h->role];
-    h->index = h->place + (h->role == ROLE_WORKER ? (uint32_t)s->config->worker_base : 0);
+    h->index = h->role == ROLE_WORKER ? board_index(s->board, h->place) : h->place;
     h->slot = slot;
     if (h->role == ROLE_DISPATCHER)
         (void)snprintf(h->name, sizeof(h->name), "dispatcher");

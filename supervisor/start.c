@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/fleet/place_table.h"
 #include "common/os/file_lock.h"
 #include "common/os/process_title.h"
 #include "common/proc/config.h"
@@ -51,24 +50,6 @@ static void fill_upstreams(struct supervisor *s)
     atomic_store(&s->board->workers, (uint32_t)s->config->upstream.n);
 }
 
-/* In a fleet, other nodes may own places of this node's block. */
-static bool owns_place(const struct supervisor *s, unsigned place)
-{
-    return !s->fleet || place_table_own_epoch(s->fleet, s->board->worker_base + place) > 0;
-}
-
-/* Takes the indexes that the keeper has got. From now on ids of other indexes are other nodes'. */
-static int take_block(struct supervisor *s, struct err *e)
-{
-    struct fleet_node self;
-
-    if (!place_table_node(s->fleet, place_table_self(s->fleet), &self))
-        return err_set(e, ERR_INTERNAL, "the keeper has joined the fleet without indexes");
-    s->config->worker_base = (int64_t)self.block * FLEET_BLOCK_SIZE;
-    s->config->worker_base_given = true;
-    return 0;
-}
-
 /* Fills the process table; nothing is started. */
 static void want_children(struct supervisor *s)
 {
@@ -81,11 +62,10 @@ static void want_children(struct supervisor *s)
         return;
     }
     atomic_store(&s->board->workers, (uint32_t)s->config->workers);
-    for (unsigned i = 0, n = 0; i < BOARD_WORKERS_MAX && n < (unsigned)s->config->workers; i++)
-        if (owns_place(s, i)) {
-            spawn_prepare(s, BOARD_WORKER0 + i);
-            n++;
-        }
+    if (s->fleet)
+        fleet_places_want_block(s);
+    for (unsigned i = 0; !s->fleet && i < (unsigned)s->config->workers; i++)
+        spawn_prepare(s, BOARD_WORKER0 + i);
     if (s->config->dispatcher && s->bodies->dispatcher)
         spawn_prepare(s, BOARD_DISPATCHER);
 }
@@ -100,7 +80,7 @@ static void end_previous(struct supervisor *s)
 int supervisor_start_children(struct supervisor *s, struct err *e)
 {
     s->joined = true;
-    if (s->fleet && take_block(s, e))
+    if (s->fleet && fleet_places_take_block(s, e))
         return -1;
     want_children(s);
     if (adoption_serve_given(s, e))
@@ -108,23 +88,13 @@ int supervisor_start_children(struct supervisor *s, struct err *e)
     if (s->config->durability != DURABILITY_NONE && s->config->upstream.n == 0 &&
         adoption_assign_leftovers(s, e))
         return -1;
+    if (s->fleet)
+        fleet_places_want(s);
     end_previous(s);
     for (unsigned slot = BOARD_SLOTS; slot-- > BOARD_ROUTER0;) { /* workers before routers */
         if (s->processes[slot].wanted && slot != BOARD_KEEPER)
             spawn_start(s, slot);
     }
-    return 0;
-}
-
-/* The other children follow when it has joined. */
-static int start_keeper(struct supervisor *s, struct err *e)
-{
-    if (fleet_settings_resolve(s->config, s->listeners.address, e))
-        return -1;
-    s->fleet = place_table_new();
-    atomic_store(&s->board->workers, (uint32_t)s->config->workers);
-    spawn_prepare(s, BOARD_KEEPER);
-    spawn_start(s, BOARD_KEEPER);
     return 0;
 }
 
@@ -145,6 +115,8 @@ int supervisor_start(struct supervisor *s, struct err *e)
     file_lock_allow_none(s->config->unlocked_state);
     s->board = board_new();
     upgrade_restore_orders(s->board);
+    s->board->worker_base = (uint32_t)s->config->worker_base;
+    upgrade_restore_indexes(s->board);
     if (s->upgrade.previous.n == 0)
         atomic_store(&s->board->started_ms, clock_wall_ms());
     s->metrics = metrics_new(BOARD_SLOTS);
@@ -159,7 +131,7 @@ int supervisor_start(struct supervisor *s, struct err *e)
         goto out;
     supervisor_announce(s, descriptors, buf_str(&remark));
     if (s->config->fleet) {
-        if (start_keeper(s, e))
+        if (fleet_places_start_keeper(s, e))
             goto out;
     } else if (supervisor_start_children(s, e)) {
         goto out;

@@ -259,6 +259,7 @@ static void on_heart_tick(struct loop_timer *t)
     int64_t now = (int64_t)clock_ms();
 
     reap_stuck(s);
+    fleet_places_follow(s);
     terminal_summary_advance(s);
     tls_front_watch(s);
     supervisor_measure_disk(s);

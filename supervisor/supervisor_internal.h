@@ -46,6 +46,7 @@ struct supervisor {
     struct metrics *metrics;
     struct metrics_page *page;
     struct place_table *fleet; /* own; NULL without --fleet */
+    uint32_t fleet_generation; /* of the place table, when workers were adjusted to it */
     bool joined; /* workers and routers were started: with --fleet, after the keeper */
     struct listeners listeners;
     int status_fds[2]; /* children write [1], we read [0] */
@@ -175,21 +176,49 @@ void supervisor_fail(struct supervisor *s, const char *process, const char *reas
 /* Checks whether the current phase is complete. Called after every death and report. */
 void supervisor_advance(struct supervisor *s);
 
-/* --- fleet_settings.c --- */
+/* --- fleet_places.c: places may come from lost nodes, and go to others --- */
 
-/* Fills in the node's name and address. `listens`: HOST:PORT of the gateway. -1 with ERR_CONFIG. */
-int fleet_settings_resolve(struct config *c, const char *listens, struct err *e);
+/* Starts the keeper. The other children follow when it has joined. */
+int fleet_places_start_keeper(struct supervisor *s, struct err *e);
 
-/* Copies to freshly loaded settings what the running gateway has filled in. */
-void fleet_settings_keep(const struct config *live, struct config *fresh);
+/* Takes the indexes that the keeper has got. From now on ids of other indexes are other nodes'. */
+int fleet_places_take_block(struct supervisor *s, struct err *e);
+
+/* Prepares as many workers as configured, for owned places of this node's own indexes. */
+void fleet_places_want_block(struct supervisor *s);
+
+/* True if the place of that index exists and this node does not own it. False without a fleet. */
+bool fleet_places_is_taken(const struct supervisor *s, uint32_t index);
+
+/* True if a place of the board has the index: a worker there is wanted, or lives, or was adopted.
+ */
+bool fleet_places_is_served(const struct supervisor *s, uint32_t index);
+
+/* Returns the place of the board that the index gets; -1: all are used. */
+int fleet_places_choose(struct supervisor *s, uint32_t index);
+
+/* Prepares a worker for each owned place that has none; starts it if all serve already. */
+void fleet_places_want(struct supervisor *s);
+
+/* Starts and ends workers after the place table has changed. Called every tick. */
+void fleet_places_follow(struct supervisor *s);
+
+/* Renames the folder of a place that another node has, if there is one: worker-INDEX.lost. */
+void fleet_places_put_aside(const struct supervisor *s, uint32_t index);
+
+/* The worker of a place that another node has is gone: the place of the board is free. */
+void fleet_places_forget(struct supervisor *s, unsigned slot);
 
 /* --- reload.c --- */
 void reload_config(struct supervisor *s);
 
-/* --- adoption.c --- */
+/* Ends a process that is not replaced. */
+void reload_retire(struct supervisor *s, unsigned slot);
 
-/* True if the slot is a worker's whose place another node of the fleet owns. */
-bool adoption_is_foreign(const struct supervisor *s, unsigned slot);
+/* Starts or retires workers of this node's own indexes until there are as many as configured. */
+void reload_scale_workers(struct supervisor *s);
+
+/* --- adoption.c --- */
 
 /* Makes a remaining process adopt a process's own place and those that it had adopted, if a process
  * remains. */

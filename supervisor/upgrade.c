@@ -6,6 +6,7 @@
  *   RG_BINARY           the program's path, remembered because the file may be replaced
  *   RG_BEFORE           a descriptor of the previous binary, for a return until all serve
  *   RG_BASE             the first index of this node, which the inherited sockets have
+ *   RG_INDEXES          in a fleet, "place:index," for each place of the board with another index
  *   RG_PAUSED           an order of the admin, which outlives a binary
  *   RG_FRONT            nginx, and the pipe of its output (tls_front.c)
  *   RG_EXECUTOR         the runner that belongs to this program (local_executor.c)
@@ -102,6 +103,20 @@ static void leave_orders(const struct board *b)
         (void)setenv("RG_PAUSED", "1", 1);
 }
 
+/* Leaves what the places of the board serve in a fleet. */
+static void leave_indexes(const struct supervisor *s)
+{
+    struct buf text = {0};
+
+    leave_number("RG_BASE", (int)s->board->worker_base);
+    for (unsigned place = 0; place < BOARD_WORKERS_MAX; place++)
+        if (board_index(s->board, place) != s->board->worker_base + place)
+            buf_printf(&text, "%u:%u,", place, board_index(s->board, place));
+    buf_add_c(&text, 0);
+    (void)setenv("RG_INDEXES", text.p, 1);
+    buf_done(&text);
+}
+
 static void forget_orders(void)
 {
     (void)unsetenv("RG_PAUSED");
@@ -125,7 +140,7 @@ static void become_program(struct supervisor *s, int fd, int before_fd)
     tls_front_leave(s);
     leave_orders(s->board);
     if (s->fleet)
-        leave_number("RG_BASE", (int)s->board->worker_base);
+        leave_indexes(s);
     listeners_hand_over(&s->listeners);
     set_inherited(s, true);
     *vec_push(&args) = s->upgrade.binary;
@@ -146,6 +161,7 @@ static void become_program(struct supervisor *s, int fd, int before_fd)
     (void)unsetenv("RG_BEFORE");
     (void)unsetenv("RG_EXECUTOR");
     (void)unsetenv("RG_BASE");
+    (void)unsetenv("RG_INDEXES");
     forget_orders();
     errno = failure;
 }
@@ -276,6 +292,23 @@ void upgrade_restore_orders(struct board *b)
 {
     atomic_store(&b->paused, getenv("RG_PAUSED") != NULL);
     forget_orders();
+}
+
+void upgrade_restore_indexes(struct board *b)
+{
+    const char *text = getenv("RG_INDEXES");
+    char *end;
+
+    while (text && *text) {
+        unsigned long place = strtoul(text, &end, 10), index;
+
+        index = *end == ':' ? strtoul(end + 1, &end, 10) : 0;
+        if (*end != ',' || place >= BOARD_WORKERS_MAX || index > UINT32_MAX - 1)
+            break;
+        board_set_index(b, (uint32_t)place, (uint32_t)index);
+        text = end + 1;
+    }
+    (void)unsetenv("RG_INDEXES");
 }
 
 void upgrade_commit(struct supervisor *s)

@@ -44,6 +44,9 @@ void upgrade_done(struct supervisor *s);
 /* Copies orders of the admin to the new board, so that they remain in force. */
 void upgrade_restore_orders(struct board *b);
 
+/* Copies what places of the board serve to the new board, whose worker_base is set. */
+void upgrade_restore_indexes(struct board *b);
+
 /* Starts the trial, unless one runs. */
 void upgrade_begin(struct supervisor *s);
 

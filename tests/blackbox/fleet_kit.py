@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import threading
@@ -113,7 +114,7 @@ class Fleet:
     def lose(self, node):
         """Kills the node's process tree and removes its disk."""
         self[node].kill()
-        self[node].destroy()
+        shutil.rmtree(f"{self[node].folder}/state")
 
     def freeze(self, node, signo=signal.SIGSTOP):
         for pid in self[node].family():

@@ -76,6 +76,7 @@ def test_a_lost_tail_is_sent_again(store):
 def test_a_place_with_another_owner_answers_nothing(store):
     gateway = started(store)
     s = session_of(gateway)
+    gateway.allow("a place without an owner")
     assert gateway.chat(s, "one").status == 200
     g.wait_until(lambda: is_whole(gateway), 30, "the place is whole")
     with Driver(store.url()) as d:

@@ -160,6 +160,7 @@ def test_a_request_is_held_until_a_node_claims_its_place(front):
 
 def test_a_hold_ends_with_no_owner(tmp_path):
     with Fleet(tmp_path, "a", fleet_hold="500ms") as front, PlayedNode(front, "x", 7) as x:
+        front["a"].allow("a place without an owner")
         x.claim(7 * 256)
         path = f"/sessions/{ID % (7 * 256)}"
         g.wait_until(lambda: front["a"].get(path, headers=AS_ADMIN).status == 200, what="the place is known")

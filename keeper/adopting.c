@@ -1,0 +1,57 @@
+/*
+ * Claims this node's share of lost places (lost_places.h). If the state folder has sessions of a
+ * place, which another node may have continued, the supervisor puts them aside first.
+ */
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/proc/board.h"
+#include "common/proc/heritage.h"
+#include "keeper/keeper_state.h"
+#include "keeper/lost_places.h"
+
+enum { COMPLAIN_MS = 60000 };
+
+/* Places that this node can yet serve. */
+static size_t count_free(const struct fleet_keeper *k)
+{
+    struct fleet_own_place own;
+    size_t used = k->claims.n, taken = 0;
+
+    for (size_t at = 0; place_table_next_own(k->table, &at, &own);)
+        used += own.epoch > 0 && own.index != FLEET_DISPATCHER;
+    for (uint32_t i = 0; i < BOARD_WORKERS_MAX; i++)
+        taken += atomic_load(&k->h->board->slots[BOARD_WORKER0 + i].state) != BOARD_EMPTY;
+    used = MAX_OF(used, taken);
+    return used < FLEET_OWN_MAX ? FLEET_OWN_MAX - used : 0;
+}
+
+/* Logs once a minute that places stay without an owner, and why. */
+static void complain(struct fleet_keeper *k, const struct lost_choice *choice, uint64_t now_ms)
+{
+    if (!choice->why || (k->complained_ms && now_ms - k->complained_ms < COMPLAIN_MS))
+        return;
+    k->complained_ms = now_ms;
+    log_error(NULL, "a place without an owner cannot be claimed, its requests wait",
+              LOG_U("index", choice->refused), LOG_T("reason", choice->why),
+              LOG_U("places", choice->unserved));
+}
+
+uint64_t adopting_claim_lost(struct fleet_keeper *k)
+{
+    struct lost_query q = {.self = &k->entry,
+                           .lease_ms = k->lease_ms,
+                           .now_ms = clock_boot_ms(),
+                           .free = count_free(k)};
+    struct lost_choice choice;
+
+    lost_places_choose(&k->view, &q, &choice);
+    k->unserved = choice.unserved;
+    complain(k, &choice, q.now_ms);
+    for (size_t i = 0; i < choice.n; i++) {
+        const struct seen_place *p = fleet_view_place(&k->view, choice.claims[i]);
+
+        if (!ownership_is_claimed(k, p->index) && !ownership_has_folder(k, p->index))
+            ownership_claim_seen(k, p);
+    }
+    return choice.due_ms;
+}

@@ -1,0 +1,185 @@
+/*
+ * Which workers serve the places that this node owns. The keeper decides what it owns; the
+ * supervisor looks at the place table when that has changed.
+ *
+ *   a place more    a worker for it, in a free place of the board. New sessions go to workers of
+ *                   this node's own block only
+ *   a place less    its worker ends. Its folder is put aside, because the owner continues from the
+ *                   store's records; a new worker of the block replaces the one that ended
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/fleet/place_table.h"
+#include "common/proc/config.h"
+#include "supervisor/fleet_settings.h"
+#include "supervisor/supervisor_internal.h"
+
+enum { PATH_SIZE = 4096 + 32, ASIDE_MAX = 1000 };
+
+/* --- start --- */
+
+int fleet_places_start_keeper(struct supervisor *s, struct err *e)
+{
+    if (fleet_settings_resolve(s->config, s->listeners.address, e))
+        return -1;
+    s->fleet = place_table_new();
+    atomic_store(&s->board->workers, (uint32_t)s->config->workers);
+    spawn_prepare(s, BOARD_KEEPER);
+    spawn_start(s, BOARD_KEEPER);
+    return 0;
+}
+
+int fleet_places_take_block(struct supervisor *s, struct err *e)
+{
+    struct fleet_node self;
+
+    if (!place_table_node(s->fleet, place_table_self(s->fleet), &self))
+        return err_set(e, ERR_INTERNAL, "the keeper has joined the fleet without indexes");
+    s->config->worker_base = (int64_t)self.block * FLEET_BLOCK_SIZE;
+    s->config->worker_base_given = true;
+    return 0;
+}
+
+bool fleet_places_is_taken(const struct supervisor *s, uint32_t index)
+{
+    struct fleet_place p;
+
+    return s->fleet && place_table_own_epoch(s->fleet, index) == 0 &&
+           place_table_find(s->fleet, index, &p) && p.node != place_table_self(s->fleet);
+}
+
+/* --- places of the board --- */
+
+static bool is_unused(const struct supervisor *s, uint32_t place)
+{
+    const struct process *p = &s->processes[BOARD_WORKER0 + place];
+
+    return !p->wanted && !p->pid &&
+           atomic_load(&s->board->slots[BOARD_WORKER0 + place].adopter) == 0;
+}
+
+bool fleet_places_is_served(const struct supervisor *s, uint32_t index)
+{
+    int place = board_place(s->board, index);
+
+    return place >= 0 && !is_unused(s, (uint32_t)place);
+}
+
+/* After an upgrade an index keeps its place, whose journal a process of the binary before may
+ * have. Otherwise the lowest unused one is chosen. */
+int fleet_places_choose(struct supervisor *s, uint32_t index)
+{
+    int usual = board_place(s->board, index);
+
+    if (s->upgrade.previous.n > 0 && usual >= 0 && is_unused(s, (uint32_t)usual))
+        return usual;
+    for (uint32_t place = 0; place < BOARD_WORKERS_MAX; place++) {
+        if (!is_unused(s, place))
+            continue;
+        board_set_index(s->board, place, index);
+        return (int)place;
+    }
+    return -1;
+}
+
+/* The first owned index gets the first place, whatever the index is. */
+void fleet_places_want_block(struct supervisor *s)
+{
+    unsigned wanted = 0;
+
+    for (uint32_t i = 0; i < BOARD_WORKERS_MAX && wanted < (unsigned)s->config->workers; i++) {
+        uint32_t index = s->board->worker_base + i;
+        int place = place_table_own_epoch(s->fleet, index) ? fleet_places_choose(s, index) : -1;
+
+        if (place < 0)
+            continue;
+        spawn_prepare(s, BOARD_WORKER0 + (unsigned)place);
+        wanted++;
+    }
+}
+
+/* --- folders --- */
+
+void fleet_places_put_aside(const struct supervisor *s, uint32_t index)
+{
+    char path[PATH_SIZE], aside[PATH_SIZE + 16];
+
+    (void)snprintf(path, sizeof(path), "%s/worker-%u", s->config->state_dir, index);
+    if (access(path, F_OK) != 0)
+        return;
+    (void)snprintf(aside, sizeof(aside), "%s.lost", path);
+    for (unsigned n = 2; access(aside, F_OK) == 0 && n < ASIDE_MAX; n++)
+        (void)snprintf(aside, sizeof(aside), "%s.lost-%u", path, n);
+    if (rename(path, aside))
+        log_error(NULL, "cannot put aside the sessions of a place that another node has",
+                  LOG_T("folder", path), LOG_T("reason", strerror(errno)));
+    else
+        log_warn(NULL, "another node has a place of this node, its folder is kept",
+                 LOG_U("index", index), LOG_T("folder", aside));
+}
+
+void fleet_places_forget(struct supervisor *s, unsigned slot)
+{
+    uint32_t place = slot - BOARD_WORKER0;
+
+    fleet_places_put_aside(s, board_index(s->board, place));
+    listeners_close_worker(&s->listeners, place);
+    board_set_index(s->board, place, s->board->worker_base + place);
+}
+
+/* --- changes --- */
+
+/* Prepares a worker for an owned place that has none. */
+static void want_worker(struct supervisor *s, uint32_t index)
+{
+    int place = fleet_places_choose(s, index);
+
+    if (place < 0) {
+        log_error(NULL, "no place is left for a worker, ignoring", LOG_U("index", index));
+        return;
+    }
+    spawn_prepare(s, BOARD_WORKER0 + (unsigned)place);
+    if (s->phase == PHASE_SERVING)
+        spawn_start(s, BOARD_WORKER0 + (unsigned)place);
+}
+
+void fleet_places_want(struct supervisor *s)
+{
+    struct fleet_own_place own;
+
+    for (size_t at = 0; place_table_next_own(s->fleet, &at, &own);)
+        if (own.epoch > 0 && own.index != FLEET_DISPATCHER && !fleet_places_is_served(s, own.index))
+            want_worker(s, own.index);
+}
+
+/* Returns the number of workers of this node's block that were ended. */
+static unsigned end_taken(struct supervisor *s)
+{
+    unsigned ended = 0;
+
+    for (uint32_t place = 0; place < BOARD_WORKERS_MAX; place++) {
+        uint32_t index = board_index(s->board, place);
+
+        if (!s->processes[BOARD_WORKER0 + place].wanted || !fleet_places_is_taken(s, index))
+            continue;
+        ended += !board_is_foreign(s->board, place);
+        reload_retire(s, BOARD_WORKER0 + place);
+    }
+    return ended;
+}
+
+void fleet_places_follow(struct supervisor *s)
+{
+    uint32_t generation = s->fleet ? place_table_generation(s->fleet) : 0;
+
+    if (!s->fleet || s->phase != PHASE_SERVING || generation == s->fleet_generation)
+        return;
+    s->fleet_generation = generation;
+    if (end_taken(s) > 0)
+        reload_scale_workers(s);
+    fleet_places_want(s);
+}

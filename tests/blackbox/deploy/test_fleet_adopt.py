@@ -1,0 +1,106 @@
+"""A lost node's places get other owners; a node that returns finds some of its places taken."""
+import os
+import signal
+
+import gateway as g
+import pytest
+
+from fleet_kit import AS_ADMIN, Fleet, index_of
+
+LEASE = "1s"
+ODD = ("the store does not answer", "store answers again", "another node owns", "place not claimed", "another node has a place",
+       "a place without an owner", "a journal of a place", "watching its beat", "process ended on a signal")
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    with Fleet(tmp_path, "ab", lease=LEASE, **{"fleet-hold": "20s"}) as f:
+        for gateway in f:
+            gateway.allow(*ODD)
+        yield f
+
+
+def wait_whole(fleet, session):
+    index = index_of(session["session_id"])
+    g.wait_until(lambda: fleet.entry(f"place:{{{index}}}")["whole"] == "1", 20, "the place is whole")
+
+
+def records(fleet, node, session):
+    """The ids of its answered turns."""
+    answer = fleet[node].get(f"/sessions/{session['session_id']}?records=1", headers=AS_ADMIN)
+    assert answer.status == 200, answer.text
+    return answer.json()["records"]
+
+
+def folders(gateway):
+    return sorted(name for name in os.listdir(f"{gateway.folder}/state") if name.startswith("worker-"))
+
+
+def test_sessions_of_a_lost_node_are_answered_by_another(fleet):
+    sessions = [fleet.create("a") for _ in range(3)]
+    for session in sessions:
+        for text in ("one", "two"):
+            assert fleet.chat("b", session, text).status == 200
+    before = [records(fleet, "a", s) for s in sessions]
+    wait_whole(fleet, sessions[0])
+    fleet.lose("a")
+    for session, text in zip(sessions, ("three", "four", "five")):
+        assert fleet.chat("b", session, text).status == 200
+    index = index_of(sessions[0]["session_id"])
+    assert fleet.owner(index) == "b"
+    for session, had in zip(sessions, before):
+        now = records(fleet, "b", session)
+        assert now[:2] == had and len(now) == 3
+    own = {fleet.block("b") * 256}
+    assert {index_of(fleet.create("b")["session_id"]) for _ in range(6)} == own, "new sessions have own indexes"
+    assert {f"worker-{i}" for i in {index} | own} <= set(folders(fleet["b"]))
+    fleet["b"].stop()
+    fleet["b"].start()
+    for session in sessions:
+        assert fleet.chat("b", session, "after a restart").status == 200
+
+
+def test_a_node_that_returns_finds_its_places_taken(fleet):
+    session = fleet.create("a")
+    assert fleet.chat("a", session, "one").status == 200
+    wait_whole(fleet, session)
+    fleet["a"].kill()
+    assert fleet.chat("b", session, "two").status == 200
+    index = index_of(session["session_id"])
+    fleet["a"].start()
+    assert f"worker-{index}.lost" in folders(fleet["a"])
+    assert fleet.owner(index) == "b"
+    assert fleet.chat("a", session, "three").status == 200
+    fresh = fleet.create("a")
+    assert index_of(fresh["session_id"]) == index + 1, "the next index of its block"
+    assert fleet.chat("b", fresh, "one").status == 200
+
+
+def test_a_frozen_node_loses_its_places_and_goes_on(fleet):
+    session = fleet.create("a")
+    assert fleet.chat("a", session, "one").status == 200
+    wait_whole(fleet, session)
+    index = index_of(session["session_id"])
+    fleet.freeze("a")
+    g.wait_until(lambda: fleet.owner(index) == "b", 20, "the place is adopted")
+    assert fleet.chat("b", session, "two").status == 200
+    fleet.thaw("a")
+    g.wait_until(lambda: f"worker-{index}.lost" in folders(fleet["a"]), 20, "the folder is put aside")
+    g.wait_until(lambda: fleet["a"].post("/sessions", {}, headers=AS_ADMIN).status == 200, 20, "a worker replaces the one that ended")
+    assert index_of(fleet.create("a")["session_id"]) == index + 1
+    assert fleet.chat("a", session, "three").status == 200
+    fleet.lose("b")
+    assert fleet.chat("a", session, "four").status == 200
+    assert fleet.owner(index) == "a"
+
+
+def test_an_upgrade_keeps_adopted_places(fleet):
+    session = fleet.create("a")
+    assert fleet.chat("a", session, "one").status == 200
+    wait_whole(fleet, session)
+    fleet.lose("a")
+    assert fleet.chat("b", session, "two").status == 200
+    fleet["b"].log_start = len(fleet["b"].log())
+    fleet["b"].signal(signal.SIGUSR2)
+    fleet["b"].wait_serving()
+    assert fleet.chat("b", session, "three").status == 200
