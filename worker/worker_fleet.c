@@ -13,17 +13,37 @@
 #include "worker/ledger/second_copy.h"
 #include "worker/residency/places.h"
 #include "worker/residency/residency.h"
+#include "worker/sink/sink.h"
 #include "worker/worker_state.h"
 
 enum { AWAIT_POLL_MS = 50 };
 
-/* A record that only the store has: the journal lost it in a power cut. */
-static int on_back(void *ctx, uint32_t place, struct str session, struct str record, struct err *e)
+/* A record that only the store has: the place was adopted, or the journal lost it in a power cut.
+ */
+static int on_back(void *ctx, uint32_t place, struct str session, struct str record, bool alone,
+                   struct err *e)
 {
     struct worker_state *w = ctx;
 
     (void)place; /* the id names it */
-    return ledger_add_back(w->service.calls.ledger, session, record, e);
+    return ledger_add_back(w->service.calls.ledger, session, record, alone, e);
+}
+
+static void on_read_back(void *ctx, uint32_t place, struct str session, const struct err *e)
+{
+    struct worker_state *w = ctx;
+
+    (void)place;
+    if (!e)
+        sinks_take_owed(w->service.sinks, session);
+    residency_fetched(w->service.calls.residency, session, e);
+}
+
+static bool on_wanted(void *ctx, struct str session)
+{
+    const struct worker_state *w = ctx;
+
+    return second_copy_fetch(w->service.calls.ledger->copy, session);
 }
 
 static void on_reconnect(void *ctx, const char *why)
@@ -41,6 +61,7 @@ int worker_fleet_open(struct worker_state *w, struct err *e)
                                     .lease_ms = (unsigned)c->fleet_lease_ms,
                                     .outage_ms = (unsigned)c->fleet_outage_ms,
                                     .add_back = on_back,
+                                    .on_read_back = on_read_back,
                                     .reconnect = on_reconnect,
                                     .ctx = w};
 
@@ -54,6 +75,9 @@ int worker_fleet_open(struct worker_state *w, struct err *e)
         return -1;
     w->store = o.store;
     w->service.calls.ledger->copy = second_copy_new(&o);
+    w->service.calls.residency->fetch = on_wanted;
+    w->service.calls.residency->fetch_ctx = w;
+    w->service.calls.residency->fetch_ms = (uint64_t)c->fleet_hold_ms;
     return 0;
 }
 
@@ -83,9 +107,11 @@ void worker_fleet_close(struct worker_state *w)
 {
     struct ledger *l = w->service.calls.ledger;
 
-    second_copy_free(l ? l->copy : NULL);
-    if (l)
+    if (l) {
+        l->residency->fetch = NULL;
+        second_copy_free(l->copy);
         l->copy = NULL;
+    }
     w->store = NULL;
     if (w->store_url)
         store_url_done(w->store_url);

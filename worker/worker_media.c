@@ -5,6 +5,7 @@
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
+#include "worker/ledger/ledger.h"
 #include "worker/media/media_store.h"
 #include "worker/plane/control/handlers.h"
 #include "worker/residency/places.h"
@@ -62,7 +63,8 @@ static bool media_is_kept(void *ctx, struct str id)
 {
     const struct worker_state *w = ctx;
 
-    return session_is_kept(w->service.calls.store, id) || control_copies(&w->service, id) ||
+    return session_is_kept(w->service.calls.store, id) ||
+           ledger_is_unread(w->service.calls.ledger, id) || control_copies(&w->service, id) ||
            control_copies_from(&w->service, id);
 }
 

@@ -1,6 +1,6 @@
 /*
  * struct second_copy from the inside, for second_copy.c (logs and waits), copy_send.c (appends and
- * drops) and copy_compare.c (lengths, and logs that are read back).
+ * drops), copy_compare.c (lengths) and copy_read.c (logs that are read back).
  */
 #ifndef RG_LEDGER_COPY_INTERNAL_H
 #define RG_LEDGER_COPY_INTERNAL_H
@@ -17,12 +17,12 @@ enum {
     COPY_IN_FLIGHT_MAX = 8 << 20, /* bytes from the journal without an answer */
     COPY_TICK_MS = 50,            /* interval of looks at the keeper's table */
     COPY_FULL_MS = 1000,          /* pause after the store was full */
+    COPY_READS_MAX = 4,           /* logs that are read at a time */
 };
 
 enum copy_state {
     COPY_CLOSED,    /* not owned: nothing is answered */
     COPY_COMPARING, /* lengths are asked for */
-    COPY_READING,   /* logs are read back */
     COPY_OPEN,
     COPY_FENCED, /* the keeper has to decide */
 };
@@ -44,8 +44,10 @@ struct copy_place {
     uint64_t n_behind, told_behind; /* records */
     size_t in_flight;               /* bytes */
     struct list_head behind;        /* struct copy_log */
-    size_t n_added;                 /* records of the log that is being read back */
-    VEC(char *) reads;              /* ids of logs that are to be read back; the last one is read */
+    struct list_head unasked;       /* unread logs (copy_log.unasked), the next one first */
+    size_t n_unread, n_reading;     /* logs; the latter are no longer in the list */
+    bool proved;                    /* in this round a record of a log that was read was sent */
+    bool told_read_back;            /* the keeper knows that no log is unread */
 };
 
 struct copy_wait {
@@ -80,6 +82,7 @@ struct second_copy {
 
 /* second_copy.c */
 struct copy_log *copy_find(const struct second_copy *c, struct str session);
+struct copy_log *copy_get(struct second_copy *c, struct copy_place *p, struct str session);
 void copy_set_stored(struct copy_log *l, size_t n);
 void copy_send_later(struct copy_log *l);
 void copy_send_again(struct copy_log *l, size_t n);
@@ -99,10 +102,17 @@ void copy_send(struct copy_place *p);
 int copy_read_journal(const struct copy_log *l, size_t from, size_t n, struct buf *ret,
                       size_t *ends, struct err *e);
 
-/* copy_compare.c: asks for the lengths of all logs; the connection was lost; drops the list of logs
- * that are to be read back. */
+/* copy_compare.c: asks for the lengths of all logs; the connection was lost; marks a log as one
+ * that must be read before its session is served, or does no longer. */
 void copy_compare(struct copy_place *p);
 void copy_lose(struct copy_place *p, const char *why);
-void copy_clear_reads(struct copy_place *p);
+void copy_begin_reading(struct copy_log *l);
+void copy_end_reading(struct copy_log *l);
+
+/* copy_read.c: reads unread logs of an open place, a few at a time. */
+void copy_read_unread(struct copy_place *p);
+
+/* Reports the end of a log's reading to the session's requests. */
+void copy_report_read(const struct copy_log *l);
 
 #endif

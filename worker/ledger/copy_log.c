@@ -20,6 +20,7 @@ struct copy_log *copy_log_new(struct copy_place *place, struct str session)
 void copy_log_free(struct copy_log *l)
 {
     list_remove(&l->behind);
+    list_remove(&l->unasked);
     vec_done(&l->numbers);
     vec_done(&l->fragments);
     free(l);

@@ -27,7 +27,9 @@ struct copy_log {
     size_t sent, stored;                 /* the first so many records */
     size_t first;                        /* number of the first record that the store is to have */
     uint64_t reset;                      /* refusals of calls before this one are void */
-    bool lost;                           /* two owners have written */
+    bool lost;                           /* two owners have written, or records are missing */
+    bool unread;                         /* the store has records that the journal lacks */
+    bool wanted;                         /* unread, and a request waits for it */
     bool ended;                          /* the last record is all that is needed */
     bool trimmed;                        /* the store has that one alone, or was asked for it */
     bool rewrite;  /* the store's log is deleted first, then sent from the start; ended: by its last
@@ -35,8 +37,9 @@ struct copy_log {
     bool seen;     /* by the comparison under way */
     bool dropping; /* the session is not needed any more */
     bool drop_sent;
-    struct list_item behind; /* among the logs that have more to send */
-    struct list_head waits;  /* struct copy_wait */
+    struct list_item behind;  /* among the logs that have more to send */
+    struct list_item unasked; /* unread: among the logs that are to be read */
+    struct list_head waits;   /* struct copy_wait */
     size_t id_len;
     char id[];
 };

@@ -309,19 +309,21 @@ static void send_ended(struct copy_place *p, struct copy_log *l)
 /* Sends a piece of the log. It leaves the list when all is sent. */
 static void send_piece(struct copy_place *p, struct copy_log *l)
 {
+    bool stays = l->lost || l->unread;
+
     if (l->dropping || l->drop_sent) { /* nothing follows a drop before its answer */
         if (!l->drop_sent)
             send_drop(p, l, false);
         l->drop_sent = true;
         list_remove(&l->behind);
-    } else if (l->ended && l->numbers.n > 0 && !l->lost) {
+    } else if (l->ended && l->numbers.n > 0 && !stays) {
         send_ended(p, l);
         list_remove(&l->behind);
-    } else if (l->rewrite && !l->lost) {
+    } else if (l->rewrite && !stays) {
         send_rewrite(p, l, 0);
         if (l->numbers.n == 0)
             list_remove(&l->behind);
-    } else if (l->sent < l->numbers.n && !l->lost) {
+    } else if (l->sent < l->numbers.n && !stays) {
         send_from_journal(p, l);
         if (l->sent == l->numbers.n)
             list_remove(&l->behind);

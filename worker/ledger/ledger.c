@@ -6,6 +6,7 @@
 #include "worker/ledger/ledger.h"
 
 #include "common/base/check.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/journal/journal.h"
 #include "common/os/task.h"
@@ -105,6 +106,11 @@ bool ledger_drop_session(struct ledger *l, struct str session_id)
     return !l->copy || second_copy_drop_session(l->copy, session_id);
 }
 
+bool ledger_is_unread(const struct ledger *l, struct str session_id)
+{
+    return l->copy && second_copy_is_unread(l->copy, session_id);
+}
+
 int ledger_check_owner(const struct ledger *l, struct str session_id, struct err *e)
 {
     const struct place_journal *place;
@@ -134,16 +140,33 @@ void ledger_add_replayed(struct ledger *l, uint32_t index, struct str session_id
     second_copy_add(l->copy, index, session_id, record, number);
 }
 
-int ledger_add_back(struct ledger *l, struct str session_id, struct str record, struct err *e)
+/* Nothing is known of a session but that it has ended. */
+static int check_end(const struct session *s, struct err *e)
+{
+    return s ? err_set(e, ERR_IO, "records are missing before the last one") : 0;
+}
+
+int ledger_add_back(struct ledger *l, struct str session_id, struct str record, bool alone,
+                    struct err *e)
 {
     const struct place_journal *place = places_find(l->residency->places, session_id);
+    struct session_store *store = l->residency->store;
     struct session_request q;
+    struct session *s;
     struct str id;
+    bool ended;
+    int rc;
 
     if (journal_append(place->journal, session_id, record, NULL, NULL, e) < 0)
         return -1;
     note_record(l, place, session_id, record);
-    if (session_apply(l->residency->store, record, e))
+    session_store_lazy(store, true);
+    rc = session_apply(store, record, e);
+    session_store_lazy(store, false);
+    s = session_find_any(store, session_id, &ended);
+    if (s)
+        session_wake(s, clock_wall_ms());
+    if (rc || (alone && check_end(s, e)))
         return -1;
     if (session_record_commits(record, &id, &q))
         ledger_open_delivery(l, id, q.body_hash, q.key, q.call);

@@ -93,8 +93,13 @@ bool ledger_drop_session(struct ledger *l, struct str session_id);
 void ledger_add_replayed(struct ledger *l, uint32_t index, struct str session_id, struct str record,
                          uint32_t number);
 
-/* Journals and applies a record that only the fleet's store has. */
-int ledger_add_back(struct ledger *l, struct str session_id, struct str record, struct err *e);
+/* Journals and applies a record that only the fleet's store has, as a replay does: no content is
+ * made. `alone`: earlier ones were dropped, so it must be the session's end. */
+int ledger_add_back(struct ledger *l, struct str session_id, struct str record, bool alone,
+                    struct err *e);
+
+/* Whether the fleet's store has records of the session that are not here yet. */
+bool ledger_is_unread(const struct ledger *l, struct str session_id);
 
 /* -1 if requests of the session may not be answered now (second_copy.h). */
 int ledger_check_owner(const struct ledger *l, struct str session_id, struct err *e);

@@ -1,8 +1,8 @@
 /* Places, logs and waits (second_copy.h).
  *
- *   CLOSED -> COMPARING -> (READING) -> OPEN     an epoch of the keeper; lengths; logs read back
- *     ^          ^------------------------|      the connection was lost
- *     '--------- FENCED <-----------------'      the keeper decides
+ *   CLOSED -> COMPARING -> OPEN                  an epoch of the keeper; lengths
+ *     ^          ^-----------|                   the connection was lost
+ *     '--------- FENCED <----'                   the keeper decides
  *                FENCED -> COMPARING             the keeper has renewed the refused epoch
  *
  * Records of this turn of the loop go from memory, all others from the journal. */
@@ -77,23 +77,32 @@ void copy_send_again(struct copy_log *l, size_t n)
         copy_send_later(l);
 }
 
+struct copy_log *copy_get(struct second_copy *c, struct copy_place *p, struct str session)
+{
+    struct copy_log *l = copy_find(c, session);
+
+    if (!l) {
+        l = copy_log_new(p, session);
+        (void)map_set(&c->logs, copy_log_id(l), l);
+    }
+    return l;
+}
+
 void second_copy_add(struct second_copy *c, uint32_t place, struct str session, struct str record,
                      uint32_t number)
 {
-    struct copy_log *l = copy_find(c, session);
+    struct copy_log *l = copy_get(c, get_place(c, place), session);
     size_t more;
 
-    if (!l) {
-        l = copy_log_new(get_place(c, place), session);
-        (void)map_set(&c->logs, copy_log_id(l), l);
-    }
     l->dropping = false;
     more = copy_log_add(l, record, number);
     l->place->n_behind += more;
     l->rewrite = l->rewrite || l->ended;
-    if (l->lost)
+    if (l->lost || l->unread) { /* unread: the record comes from the store */
+        l->sent = l->numbers.n;
         copy_set_stored(l, l->numbers.n);
-    if (more == 0 || l->lost)
+    }
+    if (more == 0 || l->lost || l->unread)
         return;
     if (l->place->state == COPY_OPEN && c->fresh_bytes.len + record.len <= COPY_FRESH_MAX) {
         *vec_push(&c->fresh) = (struct copy_fresh){
@@ -128,6 +137,8 @@ bool second_copy_drop_session(struct second_copy *c, struct str session)
 
     if (!l)
         return true;
+    if (l->unread)
+        return false;
     if (!l->dropping) {
         l->dropping = true;
         copy_send_later(l);
@@ -138,6 +149,7 @@ bool second_copy_drop_session(struct second_copy *c, struct str session)
 void copy_mark_lost(struct copy_log *l)
 {
     l->lost = true;
+    copy_end_reading(l);
     copy_set_stored(l, l->numbers.n);
     list_remove(&l->behind);
 }
@@ -192,21 +204,76 @@ static int fail_lost(const struct copy_log *l, struct err *e)
                    (int)l->id_len, l->id);
 }
 
-int second_copy_check(const struct second_copy *c, uint32_t place, struct str session,
-                      struct err *e)
+static int check_place(const struct second_copy *c, uint32_t place, const struct copy_log *l,
+                       struct err *e)
 {
     const struct copy_place *p = find_place(c, place);
-    const struct copy_log *l = copy_find(c, session);
 
     if (l && l->lost)
         return fail_lost(l, e);
     return p && p->journal && !p->served ? fail_place(p, e) : 0;
 }
 
+int second_copy_check(const struct second_copy *c, uint32_t place, struct str session,
+                      struct err *e)
+{
+    const struct copy_log *l = copy_find(c, session);
+
+    if (check_place(c, place, l, e))
+        return -1;
+    if (!l || !l->unread)
+        return 0;
+    return err_set(e, ERR_STORAGE_UNAVAILABLE,
+                   "the session's records are being read from the fleet's store: repeat the "
+                   "request");
+}
+
+bool second_copy_is_unread(const struct second_copy *c, struct str session)
+{
+    const struct copy_log *l = copy_find(c, session);
+
+    return l && l->unread;
+}
+
+bool second_copy_fetch(struct second_copy *c, struct str session)
+{
+    struct copy_log *l = copy_find(c, session);
+
+    if (!l || !l->unread)
+        return false;
+    l->wanted = true;
+    if (list_holds(&l->unasked)) {
+        list_remove(&l->unasked);
+        list_prepend(&l->place->unasked, &l->unasked);
+    }
+    return true;
+}
+
+size_t second_copy_unread(const struct second_copy *c)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < c->places.n; i++)
+        n += c->places.at[i]->n_unread;
+    return n;
+}
+
+void copy_report_read(const struct copy_log *l)
+{
+    const struct second_copy_options *o = &l->place->copy->o;
+    struct err e = {0};
+
+    if (l->lost)
+        (void)fail_lost(l, &e);
+    else if (l->unread)
+        (void)fail_place(l->place, &e);
+    o->on_read_back(o->ctx, l->place->index, copy_log_id(l), e.kind == ERR_NONE ? NULL : &e);
+}
+
 int second_copy_check_read(const struct second_copy *c, uint32_t place, struct str session,
                            struct err *e)
 {
-    if (second_copy_check(c, place, session, e))
+    if (check_place(c, place, copy_find(c, session), e))
         return -1;
     if (!find_place(c, place)) /* no such place: the id is unknown */
         return 0;
@@ -346,6 +413,19 @@ void second_copy_forget(struct second_copy *c, void *ctx)
 
 /* --- places --- */
 
+/* Requests for sessions that were to be read get an error. */
+static void give_up_unread(const struct copy_place *p)
+{
+    struct map_slot *slot;
+
+    for (size_t at = 0; p->n_unread > 0 && (slot = map_next(&p->copy->logs, &at));) {
+        const struct copy_log *l = slot->value;
+
+        if (l->place == p && l->unread)
+            copy_report_read(l);
+    }
+}
+
 /* Follows the keeper. */
 static void follow_epoch(struct copy_place *p)
 {
@@ -354,11 +434,13 @@ static void follow_epoch(struct copy_place *p)
     if (epoch == p->epoch || !p->journal)
         return;
     p->epoch = epoch;
-    p->asked = p->reported = false;
+    p->asked = p->reported = p->told_read_back = false;
     p->round++;
     p->verifies = true;
     p->served = false;
     p->state = epoch ? COPY_COMPARING : COPY_CLOSED;
+    if (!epoch)
+        give_up_unread(p);
 }
 
 /* When the last renewal that succeeded was sent. */
@@ -400,6 +482,10 @@ static void report_place(struct copy_place *p)
     if (!p->reported && p->n_behind == 0 && may_answer(p)) {
         place_table_report_whole(t, p->index, p->epoch);
         p->reported = true;
+    }
+    if (!p->told_read_back && p->served && p->n_unread == 0) {
+        place_table_report_read_back(t, p->index, p->epoch);
+        p->told_read_back = true;
     }
 }
 
@@ -486,11 +572,8 @@ void second_copy_free(struct second_copy *c)
     while ((slot = map_next(&c->logs, &at)))
         copy_log_free(slot->value);
     map_done(&c->logs);
-    for (size_t i = 0; i < c->places.n; i++) {
-        copy_clear_reads(c->places.at[i]);
-        vec_done(&c->places.at[i]->reads);
+    for (size_t i = 0; i < c->places.n; i++)
         free(c->places.at[i]);
-    }
     vec_done(&c->places);
     vec_done(&c->fresh);
     buf_done(&c->fresh_bytes);

@@ -17,11 +17,14 @@
  *             renews the same epoch after the refusal, a server refused that was replaced: the
  *             worker connects anew and compares lengths.
  *   lost      The outcome of calls without an answer is unknown. The lengths of all logs are
- * compared before anything else is sent, and each log goes on at its end. full      Waits fail; the
- * session is sent again after a pause. a new epoch, or a new process: the lengths are compared, and
- * the last common record is sent again, which shows whether its bytes are the same. A log that is
- * longer than the journal (a power cut took the journal's tail) is read back: `add_back` gets each
- *             record. No request of the place is served before.
+ *             compared before anything else is sent, and each log goes on at its end.
+ *   full      Waits fail; the session is sent again after a pause.
+ *   a new epoch, or a new process: the lengths are compared, and the last common record is sent
+ *             again, which shows whether its bytes are the same.
+ *   unread    A log is longer than the journal: the place was adopted, or a power cut took the
+ *             journal's tail. `add_back` gets each record that the journal lacks. Nothing is
+ *             recorded to the session before it has all. Sessions that are asked for come first,
+ *             the others follow without being asked. A log that does not fit loses its session.
  *   an end    A log is trimmed to its last record after that one is in the store. It is deleted
  *             before the journal forgets the session, since a log without a session is read back.
  * A place is whole when the store has all records of it under its epoch. Answers also wait until
@@ -50,9 +53,12 @@ struct second_copy_options {
     unsigned lease_ms;         /* after which another node may own a place */
     unsigned outage_ms;        /* longest wait */
     /* Puts a record that only the store has into journal and memory, and reports it with
-     * second_copy_add. -1: it does not fit. */
-    int (*add_back)(void *ctx, uint32_t place, struct str session, struct str record,
+     * second_copy_add. `alone`: earlier ones were dropped, since it ends the session. -1: it does
+     * not fit. */
+    int (*add_back)(void *ctx, uint32_t place, struct str session, struct str record, bool alone,
                     struct err *e);
+    /* The session is unread no longer; e: it is lost, or the place has another owner. */
+    void (*on_read_back)(void *ctx, uint32_t place, struct str session, const struct err *e);
     /* Connects to the store anew. */
     void (*reconnect)(void *ctx, const char *why);
     void *ctx;
@@ -80,16 +86,24 @@ void second_copy_release_call(struct second_copy *c, struct str session, uint64_
 /* The journal has dropped all but the session's last record (journal_drop_earlier). */
 void second_copy_end_session(struct second_copy *c, struct str session);
 
-/* True: the store has no log of the session. False: it is being deleted; ask again later. */
+/* Whether the store has records of the session that the journal lacks. _fetch: they are read
+ * next, and on_read_back follows. _unread: number of such sessions. */
+bool second_copy_is_unread(const struct second_copy *c, struct str session);
+bool second_copy_fetch(struct second_copy *c, struct str session);
+size_t second_copy_unread(const struct second_copy *c);
+
+/* True: the store has no log of the session. False: it is being deleted, or is unread; ask again
+ * later. */
 bool second_copy_drop_session(struct second_copy *c, struct str session);
 
-/* -1 if nothing of the session may be recorded or answered now: ERR_OWNER_CHANGED,
- * ERR_STORAGE_UNAVAILABLE (lengths are being compared) or ERR_SESSION_LOST. Before
- * second_copy_add_place the worker opens, and records. */
+/* -1 if nothing of the session may be recorded now: ERR_OWNER_CHANGED, ERR_STORAGE_UNAVAILABLE
+ * (lengths are being compared, or it is unread) or ERR_SESSION_LOST. Before second_copy_add_place
+ * the worker opens, and records. */
 int second_copy_check(const struct second_copy *c, uint32_t place, struct str session,
                       struct err *e);
 
-/* The same for a request that records nothing: -1 also if another node may own the place by now. */
+/* The same for a request, which may wait for an unread session. -1 also if another node may own the
+ * place by now. */
 int second_copy_check_read(const struct second_copy *c, uint32_t place, struct str session,
                            struct err *e);
 

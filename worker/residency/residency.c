@@ -12,6 +12,10 @@
  * What is read back may push others out (make_room). Finalized sessions also leave, when they were
  * not read for a while (session_leave_late in session/store/store.c).
  *
+ * In a fleet the records may be in the store alone (second_copy.h). Then they come first:
+ *
+ *   residency_ready -> fetch -> residency_fetched -> residency_ready
+ *
  * Payloads of sessions in memory come back at once, within the step that needs them (read_back). */
 
 #include "worker/residency/residency.h"
@@ -45,15 +49,18 @@ enum { READING_MAX = 20 };
 /* One session that is being read. */
 struct residency_load {
     struct residency *residency;
-    struct session *s; /* pinned */
-    size_t record;     /* next */
-    bool revived;      /* only its tombstone was left */
-    bool reads;        /* a task has it, or had */
-    bool over;         /* with rc: 1 all is read, -1 and err */
+    struct session *s; /* pinned; NULL while its records are fetched */
+    char *id;          /* own, then */
+    bool ended;        /* some waiter wants it even if it has ended */
+    struct loop_timer limit;
+    size_t record; /* next */
+    bool revived;  /* only its tombstone was left */
+    bool reads;    /* a task has it, or had */
+    bool over;     /* with rc: 1 all is read, -1 and err */
     int rc;
     struct err err;
     struct list_head waiters; /* in the order of their coming */
-    struct list_item item;    /* in residency->loads */
+    struct list_item item;    /* in residency->loads or ->fetches */
 };
 
 /* Work for when the loop has nothing else to do. */
@@ -334,6 +341,57 @@ static struct residency_load *load_begin(struct residency *r, struct session *s)
     return l;
 }
 
+/* --- records that come from the fleet's store --- */
+
+static struct residency_load *fetch_of(const struct residency *r, struct str session_id)
+{
+    struct residency_load *l;
+
+    LIST_EACH(&r->fetches, l, struct residency_load, item)
+        if (str_eq_c(session_id, l->id))
+            break;
+    return l;
+}
+
+static void fetch_free(struct residency_load *l)
+{
+    loop_timer_stop(l->residency->loop, &l->limit);
+    list_remove(&l->item);
+    free(l->id);
+    free(l);
+}
+
+static void on_fetch_late(struct loop_timer *t)
+{
+    struct residency_load *l = CONTAINER_OF(t, struct residency_load, limit);
+    struct err e = {0};
+
+    (void)err_set(&e, ERR_STORAGE_UNAVAILABLE,
+                  "the session's records were not read from the fleet's store within %u ms "
+                  "(--fleet-hold): repeat the request",
+                  (unsigned)l->residency->fetch_ms);
+    residency_fetched(l->residency, str_cstr(l->id), &e);
+}
+
+/* Returns true if the session waits for the fleet's store. */
+static bool fetch_begin(struct residency *r, struct str session_id, bool ended)
+{
+    struct residency_load *l;
+
+    if (!r->fetch || !r->fetch(r->fetch_ctx, session_id))
+        return false;
+    l = fetch_of(r, session_id);
+    if (!l) {
+        l = mem_zalloc(sizeof(*l));
+        l->residency = r;
+        l->id = mem_strndup(session_id.p, session_id.len);
+        list_append(&r->fetches, &l->item);
+        loop_timer_set(r->loop, &l->limit, r->fetch_ms, on_fetch_late);
+    }
+    l->ended = l->ended || ended;
+    return true;
+}
+
 /* Returns true if the session is in memory, or unknown. A short one is read at once, without a
  * wait. */
 bool residency_ready(struct residency *r, struct str session_id, bool ended)
@@ -342,6 +400,8 @@ bool residency_ready(struct residency *r, struct str session_id, bool ended)
     struct session *s;
     bool gone, revived;
 
+    if (fetch_begin(r, session_id, ended))
+        return false;
     s = session_find_any(r->store, session_id, &gone);
     revived = !s && ended;
     if (revived)
@@ -368,9 +428,33 @@ void residency_wait(struct residency *r, struct str session_id, struct residency
     bool gone;
     const struct session *s = session_find_any(r->store, session_id, &gone);
 
-    w->load = load_of(r, s);
+    w->load = fetch_of(r, session_id);
+    if (!w->load)
+        w->load = load_of(r, s);
     CHECK(w->load);
     list_append(&w->load->waiters, &w->item);
+}
+
+/* What came is in the journal, but not in memory: the waiters go on waiting for that. */
+void residency_fetched(struct residency *r, struct str session_id, const struct err *e)
+{
+    struct residency_load *l = fetch_of(r, session_id);
+    struct residency_waiter *w;
+    bool reads;
+
+    if (!l)
+        return;
+    list_remove(&l->item);
+    reads = !e && !residency_ready(r, session_id, l->ended);
+    while ((w = LIST_FIRST_OF(&l->waiters, struct residency_waiter, item))) {
+        list_remove(&w->item);
+        w->load = NULL;
+        if (reads)
+            residency_wait(r, session_id, w);
+        else
+            w->fn(w->ctx, e);
+    }
+    fetch_free(l);
 }
 
 void residency_leave(struct residency_waiter *w)
@@ -484,6 +568,8 @@ void residency_done(struct residency *r)
         free(r->posts);
         r->posts = NULL;
     }
+    LIST_EACH_SAFE(&r->fetches, l, next, struct residency_load, item)
+        fetch_free(l);
     LIST_EACH_SAFE(&r->loads, l, next, struct residency_load, item) {
         list_remove(&l->item);
         if (!l->over) /* a thread hangs, and its task waits for it */

@@ -37,6 +37,11 @@ struct residency {
     uint64_t limit;                  /* bytes of sessions and requests; 0: none */
     uint64_t (*requests)(void *ctx); /* bytes that requests hold; or NULL */
     void *requests_ctx;
+    /* In a fleet: whether records of the session must come from the store first. They are asked
+     * for, and residency_fetched follows. NULL: no fleet */
+    bool (*fetch)(void *ctx, struct str session_id);
+    void *fetch_ctx;
+    uint64_t fetch_ms;             /* longest wait for that */
     bool full;                     /* at the limit, and nothing can be evicted */
     bool watching;                 /* the task is posted */
     struct residency_posts *posts; /* own; made on first use */
@@ -44,6 +49,7 @@ struct residency {
     struct { /* in the metrics so far */
         uint64_t evictions, payload_evictions, payload_loads;
     } told;
+    struct list_head fetches;  /* loads that wait for the fleet's store */
     struct list_head loads;    /* being read, or waiting for that */
     unsigned n_reading;        /* number of loads that are being read */
     atomic_size_t texts_bytes; /* bytes of long texts that helpers make */
@@ -70,6 +76,10 @@ void residency_wait(struct residency *r, struct str session_id, struct residency
 
 /* The waiter waits no longer; fine when it does not wait. */
 void residency_leave(struct residency_waiter *w);
+
+/* The journal has all records of the session that the fleet's store has; e: that cannot be. Not on
+ * a task's stack. */
+void residency_fetched(struct residency *r, struct str session_id, const struct err *e);
 
 /* After sessions grew or came back: evicts others, soon. */
 void residency_watch(struct residency *r);

@@ -185,17 +185,31 @@ void sinks_configure(struct sinks *k, const struct config *c)
     k->targets_env.retention_ms = (uint64_t)c->export_retention_ms;
 }
 
+static bool is_owed(const struct session *s)
+{
+    struct str options;
+
+    return session_phase(s) == SESSION_FINALIZED && session_sink(s, &options) == SESSION_SINK_DUE;
+}
+
+void sinks_take_owed(struct sinks *k, struct str session_id)
+{
+    bool ended;
+    const struct session *s = k ? session_find_any(k->residency->store, session_id, &ended) : NULL;
+
+    if (s && is_owed(s))
+        sinks_take(k, session_id);
+}
+
 /* Queues the place's finalized sessions whose export was promised but not spooled. If --sink is not
  * set, only logs their number. */
 static void queue_owed(struct sinks *k, struct session_store *store, uint32_t index)
 {
-    struct str options;
     uint32_t place;
     size_t n = 0;
 
     for (struct session *s = session_next(store, NULL); s; s = session_next(store, s)) {
-        if (ids_parse(session_id(s), &place) || place != index ||
-            session_phase(s) != SESSION_FINALIZED || session_sink(s, &options) != SESSION_SINK_DUE)
+        if (ids_parse(session_id(s), &place) || place != index || !is_owed(s))
             continue;
         sinks_take(k, session_id(s));
         n++;

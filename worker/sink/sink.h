@@ -71,6 +71,9 @@ int sinks_promise(struct sinks *k, struct session *s, const struct export_option
 /* Queues a finalized session for its export. */
 void sinks_take(struct sinks *k, struct str session_id);
 
+/* Queues the promised export of a session that was read from a fleet's store, if it is owed. */
+void sinks_take_owed(struct sinks *k, struct str session_id);
+
 /* Reports whether the session is still needed for a promised export. */
 bool sinks_wait_for(const struct sinks *k, const struct session *s);
 

@@ -259,7 +259,10 @@ static void on_back(void *ctx, const struct err *e)
 
     exchange_watch(x, NULL, NULL);
     if (e) {
-        (void)err_set(&told, ERR_INTERNAL, "the session cannot be read back from the journal");
+        if (e->kind == ERR_IO || e->kind == ERR_INTERNAL)
+            (void)err_set(&told, ERR_INTERNAL, "the session cannot be read back from the journal");
+        else
+            told = *e;
         respond_error_to(a, x, p->dialect, METRIC_DIALECT_CONTROL, p->request_id, &told);
     } else {
         p->body = NULL;

@@ -36,12 +36,17 @@ void session_store_source(struct session_store *st, session_source source, void 
     st->source_ctx = ctx;
 }
 
+void session_wake(struct session *s, uint64_t now_ms)
+{
+    s->idle_ms = now_ms;
+}
+
 void session_store_woken(struct session_store *st, uint64_t now_ms)
 {
     struct session *s;
 
     LIST_EACH(&st->all, s, struct session, item)
-        s->idle_ms = now_ms;
+        session_wake(s, now_ms);
 }
 
 /* --- the order of use --- */

@@ -461,6 +461,7 @@ void session_clock_stepped(struct session_store *st, int64_t by_ms);
 /* Marks all sessions as used just now: after a replay, time without a serving process does not
  * count. */
 void session_store_woken(struct session_store *st, uint64_t now_ms);
+void session_wake(struct session *s, uint64_t now_ms);
 
 /* Returns its number in the order of session_next, from 1. A number is never given again. */
 uint64_t session_serial(const struct session *s);

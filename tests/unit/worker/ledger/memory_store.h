@@ -13,7 +13,7 @@
 #include "common/os/loop.h"
 #include "testing.h"
 
-enum { PLACE = 7, LOGS = 4 };
+enum { PLACE = 7, LOGS = 8 };
 
 struct memory_log {
     char id[16];
@@ -46,19 +46,23 @@ static struct memory_store *store_of(struct store *s)
     return CONTAINER_OF(s, struct memory_store, store);
 }
 
+static void answer_first(struct memory_store *s)
+{
+    struct memory_answer first = s->answers.at[0];
+
+    s->answers.n--;
+    memmove(s->answers.at, s->answers.at + 1, s->answers.n * sizeof(first));
+    if (s->loses || s->is_away)
+        first.a = (struct store_answer){.verdict = STORE_LOST, .why = "the cable"};
+    first.call.fn(first.call.ctx, &first.a);
+}
+
 static void on_work(struct loop_task *t)
 {
     struct memory_store *s = CONTAINER_OF(t, struct memory_store, work);
 
-    while (s->answers.n > 0 && !s->holds) {
-        struct memory_answer first = s->answers.at[0];
-
-        s->answers.n--;
-        memmove(s->answers.at, s->answers.at + 1, s->answers.n * sizeof(first));
-        if (s->loses || s->is_away)
-            first.a = (struct store_answer){.verdict = STORE_LOST, .why = "the cable"};
-        first.call.fn(first.call.ctx, &first.a);
-    }
+    while (s->answers.n > 0 && !s->holds)
+        answer_first(s);
 }
 
 static void answer(struct memory_store *s, struct store_call call, struct store_answer a)

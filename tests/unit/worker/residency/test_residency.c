@@ -35,6 +35,7 @@ struct fixture {
     struct buf states[SESSIONS_MAX];
     struct residency_waiter waiters[SESSIONS_MAX];
     unsigned told, failed;
+    bool away; /* the records of the first session */
     struct kit kits[SESSIONS_MAX];
 };
 
@@ -300,6 +301,50 @@ TEST(residency, others_are_read_while_helpers_work)
     cr_assert_eq(f->failed, 0);
     for (size_t i = 0; i < SESSIONS_MAX; i++)
         assert_back(f, i);
+    close_all(f);
+}
+
+static bool is_wanted(void *ctx, struct str id)
+{
+    struct fixture *f = ctx;
+
+    return f->away && str_eq(id, f->ids[0]);
+}
+
+/* What must come from a fleet's store first is waited for, then read like any other. */
+TEST(residency, a_session_of_the_store_comes_first_from_there)
+{
+    struct fixture *f = fixture();
+    struct err e = {0};
+
+    add(f, LONG);
+    add(f, 0);
+    begin_helpers(f, 1, 0);
+    f->residency.fetch = is_wanted;
+    f->residency.fetch_ctx = f;
+    f->residency.fetch_ms = LIMIT_MS;
+    f->away = true;
+    cr_assert_not(ask(f, 0));
+    cr_assert_not(ask(f, 0));
+    if (!ask(f, 1))
+        until_told(f, 1);
+    f->told = 0;
+    (void)err_set(&e, ERR_SESSION_LOST, "it is lost");
+    residency_fetched(&f->residency, f->ids[0], &e);
+    cr_assert(f->told == 1 && f->failed == 1);
+    f->residency.fetch_ms = 20;
+    cr_assert_not(ask(f, 0));
+    until_told(f, 2);
+    cr_assert_eq(f->failed, 2, "its time was over");
+    f->residency.fetch_ms = LIMIT_MS;
+    cr_assert_not(ask(f, 0));
+    f->away = false;
+    residency_fetched(&f->residency, f->ids[0], NULL);
+    until_told(f, 3);
+    cr_assert_eq(f->failed, 2);
+    assert_back(f, 0);
+    f->away = true;
+    cr_assert_not(ask(f, 0)); /* a waiter is left at the end */
     close_all(f);
 }
 

@@ -1,0 +1,106 @@
+"""A node whose disk is gone owns its places again: everything that it had answered comes back from the fleet's store, for each session
+when it is asked for. The same code serves a place that was another node's."""
+import json
+import shutil
+
+import gateway as g
+from test_fleet_copy import logs, session_of
+from test_fleet_join import is_whole, node, store  # noqa: F401
+from test_turn_recovery import kill_worker
+
+
+def started(store, **more):
+    gateway = node(store, "a", engine="builtin:random:1", **{"fleet-hold": "20s", **more})
+    gateway.allow("the store does not answer", "store answers again", "forgotten a place", "another node owns")
+    return served(gateway.start())
+
+
+def served(gateway):
+    g.wait_until(lambda: gateway.post("/sessions", {}).status == 200, 30, "the place is served")
+    return gateway
+
+
+def lose_disk(gateway):
+    """Kills the node, removes its folder, and starts it under its name."""
+    g.wait_until(lambda: is_whole(gateway), 30, "the place is whole")
+    gateway.kill()
+    shutil.rmtree(gateway.settings["state-dir"])
+    return gateway.start()
+
+
+def path_of(session):
+    return f"/sessions/{session['session_id']}"
+
+
+def content(gateway, session):
+    answer = gateway.get(f"{path_of(session)}?records=1", timeout=60)
+    assert answer.status == 200, answer.text
+    return {k: v for k, v in answer.json().items() if k not in ("updated_at", "records_bytes", "memory")}
+
+
+def test_answered_turns_forks_and_ends_come_back_with_the_same_tokens(store):
+    gateway = started(store)
+    open_ones, long = [session_of(gateway) for _ in range(12)], session_of(gateway)
+    for n, s in enumerate(open_ones):
+        for turn in range(n % 3 + 1):
+            assert gateway.chat(s, f"session {n} turn {turn}").status == 200
+    assert gateway.chat(long, "many words " * 60000).status == 200  # in fragments
+    fork = gateway.post(f"{path_of(open_ones[2])}/fork", {}).json()
+    assert gateway.chat(fork, "on its own").status == 200
+    finalized, deleted = session_of(gateway), session_of(gateway)
+    for s in (finalized, deleted):
+        assert gateway.chat(s, "once").status == 200
+    assert gateway.request("DELETE", path_of(deleted)).status == 204
+    exported = gateway.post(f"{path_of(finalized)}/finalize").json()["trajectories"]
+    g.wait_until(lambda: logs(store)[deleted["session_id"]][0] > 0, 20, "its end is left")
+    live = [*open_ones, long, fork]
+    before, lengths = [content(gateway, s) for s in live], logs(store)
+
+    lose_disk(gateway)
+    assert content(gateway, fork) == before[-1]     # an id of the store is never unknown, from the first answer on
+    assert [content(gateway, s) for s in live] == before
+    g.wait_until(lambda: {s: n for s, n in logs(store).items() if s in lengths} == lengths, 30, "nothing was sent anew")
+    assert gateway.post(f"{path_of(finalized)}/finalize").json()["trajectories"] == exported
+    gone = gateway.chat(deleted, "again")
+    assert (gone.status, gone.json()["error"]["code"]) == (410, "session_ended"), gone.text
+    assert gateway.get(f"/sessions/w0-{'0' * 32}").status == 404
+    assert gateway.chat(open_ones[1], "next").status == 200
+    assert len(content(gateway, open_ones[1])["records"]) == 3
+    kill_worker(gateway)                            # what came back is in the journal
+    g.wait_until(lambda: gateway.get(path_of(fork)).status == 200, 30, "the worker is replaced")
+    assert [content(gateway, s) for s in live[2:]] == before[2:]
+    g.wait_until(lambda: is_whole(gateway), 30, "the place is whole")
+
+
+def test_a_repeated_request_gets_its_recorded_answer(store):
+    gateway = started(store, **{"fleet-outage": "600ms", "fleet-lease": "2s"})
+    s = session_of(gateway)
+    first = gateway.chat(s, "one").json()
+    client = gateway.connect()                      # leaves before the answer
+    client.request("POST", f"{path_of(s)}/v1/chat/completions",
+                   json.dumps({"model": "m", "messages": [{"role": "user", "content": "two"}]}))
+    client.close()
+    g.wait_until(lambda: logs(store)[s["session_id"]][1] == 3, 20, "both are recorded")
+    before = content(gateway, s)
+    lose_disk(gateway)
+    assert gateway.chat(s, "two").status == 200
+    assert content(gateway, s) == before
+    assert len(before["records"]) == 2 and first["id"] in json.dumps(before)
+
+
+def test_a_log_with_a_hole_is_a_lost_session_by_name(store):
+    gateway = started(store)
+    whole, torn = session_of(gateway), session_of(gateway)
+    for s in (whole, torn):
+        assert gateway.chat(s, "one").status == 200
+    g.wait_until(lambda: is_whole(gateway), 30, "the place is whole")
+    gateway.kill()
+    store.ask("LTRIM", f"rg:test:log:{{0}}:{torn['session_id']}", 1, -1)
+    store.ask("HINCRBY", "rg:test:sessions:{0}", torn["session_id"], 1)
+    shutil.rmtree(gateway.settings["state-dir"])
+    gateway.allow("the session is lost")
+    gateway.start()
+    for answer in (gateway.get(path_of(torn), timeout=60), gateway.chat(torn, "two")):
+        assert (answer.status, answer.json()["error"]["code"]) == (410, "session_lost"), answer.text
+    assert gateway.chat(whole, "two").status == 200
+    assert torn["session_id"] in next(line for line in gateway.log().splitlines() if "the session is lost" in line)

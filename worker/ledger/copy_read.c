@@ -1,0 +1,155 @@
+/* Reading back what only the store has (second_copy.h): a log at a time from its first missing
+ * record, a few logs side by side. Sessions that are asked for come first (second_copy_fetch). */
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/fleet/fleet_store.h"
+#include "worker/ledger/copy_internal.h"
+
+/* A question without an answer. The log outlives it: an unread one is never deleted. */
+struct copy_reader {
+    struct copy_log *log;
+    unsigned round;
+    size_t from;   /* number of the first record */
+    size_t n_new;  /* records that were added before */
+    bool had_some; /* the journal had records before */
+};
+
+static void lose_log(struct copy_log *l, const char *why)
+{
+    copy_mark_lost(l);
+    log_error(&(struct log_scope){.session = copy_log_id(l)},
+              "the fleet's store does not fit the session: the session is lost",
+              LOG_T("error", why));
+}
+
+/* Whether the journal's record n has these bytes. */
+static bool is_same(const struct copy_log *l, size_t n, struct str bytes)
+{
+    struct buf own = {0};
+    struct err e = {0};
+    size_t end;
+    bool same = copy_read_journal(l, n, 1, &own, &end, &e) == 0 && str_eq(buf_str(&own), bytes);
+
+    buf_done(&own);
+    return same;
+}
+
+/* The store has dropped earlier records: the session has ended, and the log has its end alone. */
+static bool skip_dropped(struct copy_log *l, const struct store_answer *a)
+{
+    if (a->first <= l->numbers.n)
+        return false;
+    while (l->numbers.n < a->first)
+        *vec_push(&l->numbers) = 0;
+    l->first = (size_t)a->first;
+    l->sent = l->stored = l->numbers.n;
+    l->trimmed = true;
+    return true;
+}
+
+/* Adds the records of one answer. Returns NULL, or why they do not fit. */
+static const char *add_records(struct copy_reader *q, const struct store_answer *a, struct err *e)
+{
+    struct copy_log *l = q->log;
+    const struct second_copy_options *o = &l->place->copy->o;
+    bool ends = false;
+    size_t i = 0;
+
+    if (a->next == 0)
+        return "its records have left the store";
+    if (l->numbers.n > 0 && q->from + 1 == l->numbers.n && a->first == q->from && a->n_texts > 0) {
+        if (!is_same(l, q->from, a->texts[0]))
+            return "the last common record differs";
+        i = 1;
+    } else if (a->n_texts > 0 && l->fragments.n == 0) {
+        ends = skip_dropped(l, a);
+        if (ends && a->first + 1 != a->next)
+            return "records are missing";
+    }
+    for (; i < a->n_texts; i++, q->n_new++)
+        if (o->add_back(o->ctx, l->place->index, copy_log_id(l), a->texts[i], ends, e))
+            return e->text;
+    return NULL;
+}
+
+static void on_read(void *ctx, const struct store_answer *a);
+
+static void read_from(struct copy_reader *q, size_t from)
+{
+    struct copy_place *p = q->log->place;
+
+    q->from = from;
+    store_read(p->copy->o.store, p->index, copy_log_id(q->log), from,
+               (struct store_call){on_read, q});
+}
+
+/* All records are here, or the session is lost. */
+static void finish_log(struct copy_reader *q, uint64_t next)
+{
+    struct copy_log *l = q->log;
+    struct copy_place *p = l->place;
+
+    if (q->had_some && q->n_new > 0)
+        log_warn(&(struct log_scope){.session = copy_log_id(l)},
+                 "records that only the fleet's store had were added to the journal",
+                 LOG_U("records", q->n_new));
+    copy_end_reading(l);
+    if (next > l->numbers.n) { /* fragments whose commit is lost */
+        l->rewrite = true;
+        copy_send_again(l, 0);
+    } else if (!l->ended && (q->had_some || !p->proved || next < l->numbers.n)) {
+        /* an append under the epoch confirms what was read whatever the epoch is */
+        copy_send_again(l, (size_t)(next > 0 && next > l->first ? next - 1 : next));
+        p->proved = true;
+    }
+    if (l->ended)
+        copy_send_later(l);
+}
+
+static void on_read(void *ctx, const struct store_answer *a)
+{
+    struct copy_reader *q = ctx;
+    struct copy_log *l = q->log;
+    struct copy_place *p = l->place;
+    const char *why;
+    struct err e = {0};
+
+    if (q->round != p->round || a->verdict != STORE_DONE) {
+        bool current = q->round == p->round;
+
+        free(q);
+        if (current)
+            copy_lose(p, a->why);
+        return;
+    }
+    why = add_records(q, a, &e);
+    if (!why && a->n_texts > 0 && a->first + a->n_texts < a->next) {
+        read_from(q, (size_t)(a->first + a->n_texts));
+        return;
+    }
+    p->n_reading--;
+    if (why)
+        lose_log(l, why);
+    else
+        finish_log(q, a->next);
+    free(q);
+    copy_report_read(l);
+    copy_read_unread(p);
+}
+
+void copy_read_unread(struct copy_place *p)
+{
+    struct copy_log *l;
+
+    while (p->state == COPY_OPEN && p->n_reading < COPY_READS_MAX &&
+           (l = LIST_FIRST_OF(&p->unasked, struct copy_log, unasked))) {
+        struct copy_reader *q = mem_zalloc(sizeof(*q));
+
+        list_remove(&l->unasked);
+        p->n_reading++;
+        *q = (struct copy_reader){.log = l, .round = p->round, .had_some = l->numbers.n > 0};
+        read_from(q, l->numbers.n > 0 ? l->numbers.n - 1 : 0);
+    }
+}
