@@ -33,6 +33,22 @@ int fleet_command(int argc, char **argv);
  * support. */
 int support_command(int argc, char **argv);
 
+/* `rollgate top [--once] [settings]`: a live view of a running gateway in the terminal, made from
+ * its /metrics (with an admin key if --admin-key-file is set). Rates are per second since the last
+ * reading. --once prints one page and ends. Returns the exit status: 0, 1 (no gateway answers), 2
+ * (usage). */
+int top_command(int argc, char **argv);
+
+/* `rollgate session show ID`: the conversation of a session, with its tokens coloured by logprob or
+ * by the difference to the trainer's, and its drift. Returns the exit status: 0, 1 (no such
+ * session, or no gateway), 2 (usage). */
+int session_command(int argc, char **argv);
+
+/* `rollgate watch [ID]`: prints the events of the gateway (or of one session) as lines, until the
+ * stream ends. Returns the exit status: 0 (the gateway ended the stream), 1 (no gateway, or it
+ * refused), 2 (usage). */
+int watch_command(int argc, char **argv);
+
 /* How much of the settings commands_load checks. It prints every mistake to stderr, and then
  * returns NULL. */
 enum commands_care {

@@ -9,15 +9,7 @@
 #include "runner/runner.h"
 #include "supervisor/commands.h"
 #include "supervisor/doctor.h"
-#include "supervisor/session_command.h"
-#include "supervisor/top.h"
-#include "supervisor/watch_command.h"
-#include "worker/commands/backup_command.h"
-#include "worker/commands/check_command.h"
-#include "worker/commands/export_command.h"
-#include "worker/commands/journal_command.h"
-#include "worker/commands/render_command.h"
-#include "worker/commands/tokens_command.h"
+#include "worker/commands/offline_commands.h"
 
 /* Rows of commands.def: a command, then lines of its help. */
 static const struct row {

@@ -1,5 +1,5 @@
 /* `rollgate session show ID` (session_command.h): the state, and one branch with its tokens. */
-#include "supervisor/session_command.h"
+#include "supervisor/commands.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* `rollgate top`: a page of figures once a second, made from /metrics, /stats and /attempts of a
  * running gateway, like any other client would. Rates are differences of two readings. */
 
-#include "supervisor/top.h"
+#include "supervisor/commands.h"
 
 #include <stdio.h>
 #include <stdlib.h>

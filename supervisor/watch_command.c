@@ -1,5 +1,5 @@
 /* `rollgate watch` (watch_command.h): server-sent events, each printed when it is complete. */
-#include "supervisor/watch_command.h"
+#include "supervisor/commands.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  * An image is in the folder before the record that names it, and an export is spooled before its
  * session leaves the journal. So step 1 or step 4 copies each.
  */
-#include "worker/commands/backup_command.h"
+#include "worker/commands/offline_commands.h"
 
 #include <dirent.h>
 #include <errno.h>

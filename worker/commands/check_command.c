@@ -2,7 +2,7 @@
  * (check_command.h). Then tries random conversations: each prompt that is built step by step must
  * equal the rendering of the whole chat. */
 
-#include "worker/commands/check_command.h"
+#include "worker/commands/offline_commands.h"
 
 #include <stdio.h>
 #include <string.h>

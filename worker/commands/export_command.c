@@ -1,7 +1,7 @@
 /* Implements `rollgate export`. The journal is replayed into a session store (replayed.h). Then
  * each session is exported with the same code as over HTTP, so the bytes are the same. */
 
-#include "worker/commands/export_command.h"
+#include "worker/commands/offline_commands.h"
 
 #include <errno.h>
 #include <stdio.h>

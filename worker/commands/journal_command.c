@@ -2,7 +2,7 @@
  * the segments and change nothing. compact opens the journal like a worker, which must not have it
  * open, and rewrites the records that are still needed. */
 
-#include "worker/commands/journal_command.h"
+#include "worker/commands/offline_commands.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Implements `rollgate render`: renders one context from standard input, or one per JSON line.
  * Errors have the kinds and texts of the reference, so that a program can compare both. */
 
-#include "worker/commands/render_command.h"
+#include "worker/commands/offline_commands.h"
 
 #include <stdio.h>
 #include <stdlib.h>

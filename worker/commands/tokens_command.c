@@ -2,7 +2,7 @@
  * one JSON line at a time. Both share options, the loop over lines and the writing of errors. They
  * differ in two functions: line_fn, and the one for whole input. */
 
-#include "worker/commands/tokens_command.h"
+#include "worker/commands/offline_commands.h"
 
 #include <stdio.h>
 #include <stdlib.h>
