@@ -323,7 +323,7 @@ static void sweep_ask(struct desk *d)
 {
     char path[192];
 
-    (void)snprintf(path, sizeof(path), "/sessions?label=attempt&archived=false&limit=%d%s%s",
+    (void)snprintf(path, sizeof(path), "/sessions?here=1&label=attempt&archived=false&limit=%d%s%s",
                    PAGE >> (2 * d->sweep.fewer), d->sweep.cursor[0] ? "&cursor=" : "",
                    d->sweep.cursor);
     d->sweep.call =

@@ -156,7 +156,7 @@ void desk_events_get(struct desk_request *r)
     if (d->draining)
         (void)err_set(&e, ERR_DRAINING, "the dispatcher ends: ask again");
     else
-        (void)feed_join(d->events, r->x, false, STR(""), buf_str(&first), &e);
+        (void)feed_join(d->events, r->x, REACH_PROCESS, STR(""), buf_str(&first), &e);
     if (e.kind != ERR_NONE)
         desk_error(r->x, &e);
     buf_done(&first);

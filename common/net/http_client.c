@@ -632,13 +632,13 @@ void http_client_limits(struct http_client *c, uint64_t connect_timeout_ms, size
     c->max_idle = max_idle ? max_idle : IDLE_MAX;
 }
 
-/* The name is resolved now, blocking; later look-ups are done by a thread. */
+/* Later look-ups of the name are done by a thread. */
 int http_client_new(struct loop *loop, const char *url, const struct http_client_options *o,
                     struct http_client **ret, struct err *e)
 {
     struct http_client *c = mem_zalloc(sizeof(*c));
 
-    c->loop = loop;
+    *c = (struct http_client){.loop = loop, .background = o->background};
     c->url_text = mem_strdup(url);
     http_client_limits(c, o->connect_timeout_ms, o->max_idle);
     if (url_parse(str_cstr(c->url_text), &c->url, e) < 0)
@@ -649,7 +649,7 @@ int http_client_new(struct loop *loop, const char *url, const struct http_client
     if (c->url.tls && o->pinned)
         tls_context_pin(c->tls);
     if (!c->url.local)
-        resolve_init(&c->resolve, loop, c->host, c->url.port);
+        (o->background ? resolve_begin : resolve_init)(&c->resolve, loop, c->host, c->url.port);
     c->scratch = mem_alloc(SCRATCH_BYTES);
     *ret = c;
     return 0;

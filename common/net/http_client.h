@@ -29,6 +29,7 @@ struct http_client_options {
     bool pinned; /* the server must show the first certificate of ca_file (tls_context_pin) */
     uint64_t connect_timeout_ms; /* 0: 5 s; covers the TLS handshake */
     size_t max_idle;             /* connections kept for later calls; 0: 64 */
+    bool background; /* the name is resolved in the background; calls wait for it to connect */
 };
 
 /* A part of a body that is not copied into it: it is sent before the body's byte `at`. The caller's
@@ -68,8 +69,8 @@ struct http_events {
     void (*failed)(void *ctx, const struct err *e, bool began);
 };
 
-/* Makes a client for a URL (url.h). Resolves names now, blocking. Returns -1 with ERR_CONFIG for a
- * bad address or CA file. */
+/* Makes a client for a URL (url.h). Resolves names now, blocking, unless `background`. Returns -1
+ * with ERR_CONFIG for a bad address or CA file. */
 int http_client_new(struct loop *loop, const char *url, const struct http_client_options *o,
                     struct http_client **ret, struct err *e);
 

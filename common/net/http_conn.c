@@ -17,6 +17,8 @@
 #include "common/base/attrs.h"
 #include "common/base/mem.h"
 
+enum { NAME_DUE_MS = 20 };
+
 static void on_socket(struct loop_io *io, unsigned events);
 
 void http_conn_enter(struct http_conn *n)
@@ -54,6 +56,7 @@ void http_conn_close(struct http_conn *n)
         tls_close(n->tls);
     close_socket(n);
     loop_task_cancel(n->client->loop, &n->again);
+    loop_timer_stop(n->client->loop, &n->name);
     n->state = CONN_CLOSED;
     n->call = NULL;
     n->client->n_conns--;
@@ -146,13 +149,35 @@ static void fail_unreachable(struct http_conn *n, int sys)
     http_conn_broken(n, &e);
 }
 
-/* Reports a first try that failed at once, in the next loop iteration and not from inside the
- * caller. */
+static void on_name_due(struct loop_timer *t);
+
+/* Ends a first try that failed at once. While a name is looked up in the background for the first
+ * time, the call waits for its addresses. */
+static void end_first_try(struct http_conn *n)
+{
+    const struct resolve *r = &n->client->resolve;
+
+    if (n->client->background && n->address == 0 && r->n == 0 && r->job) {
+        loop_timer_set(n->client->loop, &n->name, NAME_DUE_MS, on_name_due);
+        return;
+    }
+    fail_unreachable(n, n->client->url.local ? n->first_error : EHOSTUNREACH);
+}
+
+static void on_name_due(struct loop_timer *t)
+{
+    struct http_conn *n = CONTAINER_OF(t, struct http_conn, name);
+
+    if (try_next(n) == 0)
+        return;
+    close_socket(n);
+    end_first_try(n);
+}
+
+/* A first try that failed at once ends in the next loop iteration, not inside of the caller. */
 static void on_unreachable(struct loop_task *t)
 {
-    struct http_conn *n = CONTAINER_OF(t, struct http_conn, again);
-
-    fail_unreachable(n, n->client->url.local ? n->first_error : EHOSTUNREACH);
+    end_first_try(CONTAINER_OF(t, struct http_conn, again));
 }
 
 /* An error at the first try is reported in the next loop iteration. */

@@ -36,6 +36,7 @@ struct http_conn {
     bool clean_end;         /* the peer ended properly (TLS: close_notify) */
     bool hangup;            /* the peer will send no more; sent bytes may not be read yet */
     struct loop_task again; /* continues to read in the next loop iteration */
+    struct loop_timer name; /* connecting: until the name's first addresses are looked for again */
     size_t read_bytes;      /* size of the next read */
 
     /* the answer being read */
@@ -52,6 +53,7 @@ struct http_client {
     struct loop *loop;
     char *url_text;
     struct url url;
+    bool background; /* calls wait for the name's first addresses */
     struct resolve resolve;
     struct tls_context *tls;
     struct tls_session *session;

@@ -60,7 +60,7 @@ int keys_make_executor(const struct keys *k, struct str name, char ret_text[KEY_
                        struct err *e);
 
 /* Writes the key with which the gateway's own processes call each other. It has an admin's
- * permissions and never leaves the node. */
+ * permissions, at all nodes of a fleet. */
 void keys_make_service(const struct keys *k, char ret_text[KEY_TEXT_MAX]);
 
 /* Writes the session's key of the scope (KEY_AGENT or KEY_RUNNER). id must be a valid session id.

@@ -25,7 +25,7 @@ struct feed_viewer {
     struct feed *feed;
     struct exchange *x;
     struct list_item item;
-    bool relayed;
+    enum reach reach;
     bool behind; /* the viewer has lost events and has not got `reset` yet */
 };
 
@@ -83,14 +83,13 @@ static void send_to_viewer(struct feed_viewer *v, struct str bytes)
     exchange_on_space(v->x, on_viewer_caught_up, v);
 }
 
-/* Sends bytes to all viewers. relayed: only to those that also want the events of other processes.
- */
-static void send_to_all(struct feed *f, struct str bytes, bool relayed)
+/* Sends bytes to all viewers that get events from there. */
+static void send_to_all(struct feed *f, struct str bytes, enum reach from)
 {
     struct feed_viewer *v, *next;
 
     LIST_EACH_SAFE(&f->viewers, v, next, struct feed_viewer, item) {
-        if (v->relayed || !relayed)
+        if (v->reach >= from)
             send_to_viewer(v, bytes);
     }
 }
@@ -113,7 +112,7 @@ static void viewer_free(struct feed_viewer *v)
 {
     list_remove(&v->item);
     v->feed->n_viewers--;
-    v->feed->n_relayed -= v->relayed;
+    v->feed->n_reach[v->reach]--;
     free(v);
 }
 
@@ -145,11 +144,11 @@ static void on_alive(struct loop_timer *t)
     struct feed *f = CONTAINER_OF(t, struct feed, alive);
 
     loop_timer_set(f->loop, t, ALIVE_MS, on_alive);
-    send_to_all(f, STR(": alive\n\n"), false);
+    send_to_all(f, STR(": alive\n\n"), REACH_PROCESS);
 }
 
-int feed_join(struct feed *f, struct exchange *x, bool relayed, struct str hello, struct str first,
-              struct err *e)
+int feed_join(struct feed *f, struct exchange *x, enum reach reach, struct str hello,
+              struct str first, struct err *e)
 {
     struct feed_viewer *v;
     struct buf greeting = {0};
@@ -158,9 +157,9 @@ int feed_join(struct feed *f, struct exchange *x, bool relayed, struct str hello
         return err_set(e, ERR_OVERLOADED, "%d viewers already follow these events",
                        FEED_VIEWERS_MAX);
     v = mem_zalloc(sizeof(*v));
-    *v = (struct feed_viewer){.feed = f, .x = x, .relayed = relayed};
+    *v = (struct feed_viewer){.feed = f, .x = x, .reach = reach};
     list_append(&f->viewers, &v->item);
-    f->n_relayed += relayed;
+    f->n_reach[reach]++;
     if (f->n_viewers++ == 0)
         loop_timer_set(f->loop, &f->alive, ALIVE_MS, on_alive);
     exchange_watch(x, on_viewer_left, v);
@@ -224,7 +223,7 @@ static void on_feed_tick(struct loop_timer *t)
 
     f->ready = (struct buf){0};
     if (out.len > 0)
-        send_to_all(f, buf_str(&out), false);
+        send_to_all(f, buf_str(&out), REACH_PROCESS);
     buf_done(&out);
     f->pause_ms = pause_behind(f, told, clock_thread_cpu_us() - began_us);
     if (!list_is_empty(&f->waiting))
@@ -253,16 +252,16 @@ struct buf *feed_queue(struct feed *f)
         struct buf out = f->ready;
 
         f->ready = (struct buf){0};
-        send_to_all(f, buf_str(&out), false);
+        send_to_all(f, buf_str(&out), REACH_PROCESS);
         buf_done(&out);
     }
     set_tick(f);
     return &f->ready;
 }
 
-void feed_relay(struct feed *f, struct str events)
+void feed_relay(struct feed *f, struct str events, enum reach from)
 {
-    send_to_all(f, events, true);
+    send_to_all(f, events, from);
 }
 
 void feed_end(struct feed *f)

@@ -19,6 +19,7 @@
 #include "common/base/list.h"
 #include "common/base/map.h"
 #include "common/os/loop.h"
+#include "common/serve/reach.h"
 
 struct exchange;
 struct loop;
@@ -34,10 +35,11 @@ struct feed {
     void *ctx;
     uint64_t tick_ms;
     struct list_head viewers;
-    uint32_t n_viewers, n_relayed; /* all viewers; those that joined with `relayed` */
-    struct map noted;              /* key -> struct feed_note, not written yet */
-    struct list_head waiting;      /* the notes of `noted`, the oldest first */
-    struct buf ready;              /* events that wait for the tick */
+    uint32_t n_viewers;
+    uint32_t n_reach[REACH_FLEET + 1]; /* of them, those of each reach */
+    struct map noted;                  /* key -> struct feed_note, not written yet */
+    struct list_head waiting;          /* the notes of `noted`, the oldest first */
+    struct buf ready;                  /* events that wait for the tick */
     uint64_t pause_ms; /* time until the next tick; longer after a tick with many events */
     struct loop_timer tick, alive;
 };
@@ -52,11 +54,10 @@ static inline bool feed_watched(const struct feed *f)
 }
 
 /* Takes ownership of the exchange. Begins the answer with the event `hello`, whose data is `hello`
- * (JSON; empty: {}), then sends `first` (may be empty). relayed: the viewer also gets the events of
- * feed_relay. If there are FEED_VIEWERS_MAX viewers, returns -1 with ERR_OVERLOADED, and the
- * exchange remains the caller's. */
-int feed_join(struct feed *f, struct exchange *x, bool relayed, struct str hello, struct str first,
-              struct err *e);
+ * (JSON; empty: {}), then sends `first` (may be empty). If there are FEED_VIEWERS_MAX viewers,
+ * returns -1 with ERR_OVERLOADED, and the exchange remains the caller's. */
+int feed_join(struct feed *f, struct exchange *x, enum reach reach, struct str hello,
+              struct str first, struct err *e);
 
 /* Records a change of the object with this key. Call it only while feed_watched. */
 void feed_record(struct feed *f, struct str key);
@@ -65,8 +66,8 @@ void feed_record(struct feed *f, struct str key);
  * precede them. */
 struct buf *feed_queue(struct feed *f);
 
-/* Sends whole events of a different feed, at once, to the viewers that joined with `relayed`. */
-void feed_relay(struct feed *f, struct str events);
+/* Sends whole events of a different feed, at once, to the viewers that get events `from` there. */
+void feed_relay(struct feed *f, struct str events, enum reach from);
 
 /* Ends the answers of all viewers; `left` is not called. */
 void feed_end(struct feed *f);

@@ -141,11 +141,11 @@ def _queue(name: str, tail: str = "") -> str:
 
 def next_cursor(page: Mapping[str, Any]) -> Optional[str]:
     """Returns the cursor of the next page of sessions, or None. Raises Unreachable if the page lacks sessions of a
-    worker or a peer."""
+    worker, a node or a peer."""
     missing = page.get("unreachable") or []
-    workers = [m for m in missing if not isinstance(m, str)]
-    if workers:
-        raise Unreachable(f"the list is not whole: workers {workers} did not answer", retry=True)
+    silent = [m for m in missing if not isinstance(m, str) or "=" not in m]
+    if silent:
+        raise Unreachable(f"the list is not whole: workers or nodes {silent} did not answer", retry=True)
     if missing:
         raise Unreachable(f"the list has one node's sessions only: ask the peers {missing} for theirs, by list_sessions")
     return page.get("next_cursor")
@@ -197,11 +197,12 @@ class Calls:
         return self._get(query("/stats", **known(**{"from": start, "to": end, "step": step, "by": by})))
 
     def list_sessions(self, *, phase: Optional[str] = None, label: Optional[str] = None, limit: Optional[int] = None,
-                      cursor: Optional[str] = None, reseeded: Optional[bool] = None, archived: Optional[bool] = None) -> Any:
+                      cursor: Optional[str] = None, reseeded: Optional[bool] = None, archived: Optional[bool] = None,
+                      here: Optional[bool] = None) -> Any:
         """Returns one page: {"sessions": [...], "next_cursor", "unreachable": [indexes of missing workers and
-        peers]}. archived=False: without finalized sessions that have left memory."""
+        peers]}. archived=False: without finalized sessions that have left memory. here=True: of one node of a fleet."""
         return self._get(query("/sessions", phase=phase, label=label, limit=limit, cursor=cursor, reseeded=reseeded,
-                               archived=archived))
+                               archived=archived, here=here))
 
     def reward(self, session_id: str, reward_info: Any, response_id: Optional[str] = None, *, key: Optional[str] = None) -> Any:
         """Sets a reward: a number, or an object whose `reward` is a number. response_id: the reward of that turn.

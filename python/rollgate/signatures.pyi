@@ -126,7 +126,8 @@ class SyncCalls:
     def session(self, session_id: str, records: bool = False) -> SessionState: ...
     def stats(self, start: Optional[float] = None, end: Optional[float] = None, step: Optional[int] = None,
               by: Optional[Literal['task', 'model', 'version']] = None) -> Stats: ...
-    def list_sessions(self, *, phase: Optional[Literal['open', 'completed', 'finalized', 'aborted', 'expired']] = None,
+    def list_sessions(self, *, here: Optional[bool] = None,
+                      phase: Optional[Literal['open', 'completed', 'finalized', 'aborted', 'expired']] = None,
                       label: Optional[str] = None, reseeded: Optional[bool] = None, archived: Optional[bool] = None,
                       limit: Optional[int] = None, cursor: Optional[str] = None) -> SessionPage: ...
     def reward(self, session_id: str, reward_info: Reward, response_id: Optional[str] = None, *,
@@ -339,7 +340,8 @@ class AsyncCalls:
     async def session(self, session_id: str, records: bool = False) -> SessionState: ...
     async def stats(self, start: Optional[float] = None, end: Optional[float] = None, step: Optional[int] = None,
                     by: Optional[Literal['task', 'model', 'version']] = None) -> Stats: ...
-    async def list_sessions(self, *, phase: Optional[Literal['open', 'completed', 'finalized', 'aborted', 'expired']] = None,
+    async def list_sessions(self, *, here: Optional[bool] = None,
+                            phase: Optional[Literal['open', 'completed', 'finalized', 'aborted', 'expired']] = None,
                             label: Optional[str] = None, reseeded: Optional[bool] = None, archived: Optional[bool] = None,
                             limit: Optional[int] = None, cursor: Optional[str] = None) -> SessionPage: ...
     async def reward(self, session_id: str, reward_info: Reward, response_id: Optional[str] = None, *,

@@ -95,6 +95,11 @@ class Fleet:
                 path = f"/sessions/w{NODE_PLACES * self.block(node)}-{'0' * 32}"
                 g.wait_until(lambda at=gateway, path=path: at.get(path, headers=AS_ADMIN).status == 404, what=f"{node} is reached")
 
+    def state(self, node, of):
+        """The state of a node, as another one sees it."""
+        nodes = self[node].get("/fleet", headers=AS_ADMIN).json()["nodes"]
+        return next((n["state"] for n in nodes if n["name"] == of), None)
+
     # --- requests ---
 
     def create(self, node, **body):
@@ -123,6 +128,22 @@ class Fleet:
 
     def thaw(self, node):
         self.freeze(node, signal.SIGCONT)
+
+
+class Later:
+    """A request in a thread of its own."""
+
+    def __init__(self, ask):
+        self.answer = None
+
+        def run():
+            self.answer = ask()
+        self.thread = threading.Thread(target=run)
+        self.thread.start()
+
+    def get(self):
+        self.thread.join(60 * g.PATIENCE)
+        return self.answer
 
 
 class PlayedNode(Worker):
@@ -173,6 +194,9 @@ class PlayedNode(Worker):
     def release(self, index):
         answer = self.ask("release", place=index, epoch=self.places.pop(index))
         assert answer["verdict"] == "done", answer
+
+    def answer(self, conn, body, status=200):
+        conn.sendall(f"HTTP/1.1 {status} Answer\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
 
     def misdirect(self, conn, _):
         """A handler that answers 421: this node does not own the place."""

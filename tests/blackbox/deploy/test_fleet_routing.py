@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import gateway as g
-from fleet_kit import ADMIN, AS_ADMIN, Fleet, PlayedNode, index_of
+from fleet_kit import ADMIN, AS_ADMIN, Fleet, Later, PlayedNode, index_of
 
 ID = "w%d-" + "0" * 32
 CALL = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -41,10 +41,6 @@ def released(gateway, place):
     g.wait_until(is_free, what="the place is released")
 
 
-def state_of(gateway, node):
-    return {n["name"]: n["state"] for n in gateway.get("/fleet", headers=AS_ADMIN).json()["nodes"]}.get(node)
-
-
 def broken(gateway, path):
     """True if the answer breaks off."""
     try:
@@ -57,22 +53,6 @@ def broken(gateway, path):
 def code(answer):
     error = answer.json()["error"]
     return error.get("code") or error["type"]
-
-
-class Later:
-    """A request in a thread of its own."""
-
-    def __init__(self, ask):
-        self.answer = None
-
-        def run():
-            self.answer = ask()
-        self.thread = threading.Thread(target=run)
-        self.thread.start()
-
-    def get(self):
-        self.thread.join(60 * g.PATIENCE)
-        return self.answer
 
 
 def test_every_node_answers_for_every_session(fleet):
@@ -106,8 +86,7 @@ def test_an_unknown_id_is_404_everywhere_and_makes_no_session(fleet):
 def test_answers_of_one_node_name_the_others(fleet):
     for node, gateway in fleet.nodes.items():
         others = sorted(set(fleet.nodes) - {node})
-        for method, path, body in (("GET", "/sessions", None), ("GET", "/groups", None), ("POST", "/sessions/abort", {"labels": {"run": "1"}}),
-                                   ("POST", "/admin/resume", {}), ("GET", "/health", None)):
+        for method, path, body in (("GET", "/groups", None), ("POST", "/admin/resume", {}), ("GET", "/health", None)):
             answer = gateway.request(method, path, body, headers=AS_ADMIN)
             assert answer.status == 200 and sorted(answer.json()["unreachable"]) == others, (path, answer.text)
 
@@ -213,7 +192,7 @@ def test_requests_of_a_frozen_node_go_to_the_new_owner(tmp_path):
         cut = Later(lambda: broken(a, f"{path}/export"))
         assert x.wait(lambda: len(x.requests) == 4)
         x.freeze()
-        g.wait_until(lambda: state_of(a, "x") == "lost", what="x is lost")
+        g.wait_until(lambda: front.state("a", "x") == "lost", what="x is lost")
         assert all(later.thread.is_alive() for later in [*asked.values(), cut]), "without a new owner they wait"
         y.claim(place)
         assert asked["v1/chat/completions"].get().json()["worker"] == asked["trace"].get().json()["worker"] == 8

@@ -8,7 +8,6 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
-#include "common/codec/query.h"
 #include "common/codec/session_rules.h"
 #include "common/os/loop.h"
 #include "common/proc/config.h"
@@ -94,12 +93,12 @@ static void on_obeyed(void *ctx, struct str body)
 }
 
 /* Called when all others have answered or failed. */
-static void on_round(void *ctx, size_t failed)
+static void on_round(void *ctx, const struct siblings_missing *missing)
 {
     struct pause_order *o = ctx;
 
     o->round = NULL;
-    o->failed = failed;
+    o->failed = missing->workers;
     order_end(o);
 }
 
@@ -166,22 +165,18 @@ static struct pause_order *order_new(struct service_request *r)
     return o;
 }
 
+static bool is_local(struct service_request *r)
+{
+    return reach_of_request(r->x) == REACH_PROCESS;
+}
+
 /* Sends the order to the others, and answers when all have obeyed. */
 static void order_give(struct pause_order *o, struct service_request *r)
 {
-    struct arena a = {0};
-    struct buf path = {0};
+    struct sibling_question q = {"POST", exchange_path(r->x), exchange_body(r->x), r->x};
 
-    if (!query_get(&a, exchange_query(r->x), "local").p) {
-        buf_add_str(&path, exchange_path(r->x));
-        buf_puts(&path, "?local=1");
-        o->round = sibling_ask_all(
-            siblings_of(r->service),
-            &(struct sibling_question){"POST", buf_str(&path), exchange_body(r->x), r->x},
-            &round_fns, o);
-    }
-    buf_done(&path);
-    arena_done(&a);
+    if (!is_local(r))
+        o->round = sibling_ask_all(siblings_of(r->service), &q, REACH_NODE, &round_fns, o);
     order_end(o);
 }
 
@@ -198,15 +193,6 @@ int weights_follow(struct service *a, struct err *e)
     engine_pool_follow(a->calls.engines, &told);
     weights_told_done(&told);
     return 0;
-}
-
-static bool is_local(struct service_request *r)
-{
-    struct arena a = {0};
-    bool local = query_get(&a, exchange_query(r->x), "local").p != NULL;
-
-    arena_done(&a);
-    return local;
 }
 
 /* Writes the trainer's version to the file, and applies it. */
@@ -241,11 +227,11 @@ static void on_engines_told(void *ctx, struct version_round *round)
     version_round_write(round, &out);
     if (keep_weights(o->service, (struct str){0}, buf_str(&o->version), &e) == 0) {
         if (o->x)
-            o->round = sibling_ask_all(
-                siblings_of(o->service),
-                &(struct sibling_question){"POST", STR("/admin/weight_version?local=1"),
-                                           STR("{\"version\":null}"), o->x},
-                &round_fns, o);
+            o->round =
+                sibling_ask_all(siblings_of(o->service),
+                                &(struct sibling_question){"POST", STR("/admin/weight_version"),
+                                                           STR("{\"version\":null}"), o->x},
+                                REACH_NODE, &round_fns, o);
         order_end(o);
         return;
     }

@@ -1,6 +1,6 @@
 /*
  * POST /sessions/abort and /sessions/finalize: end all sessions with certain labels. This worker
- * ends its own, one after the other, and asks the others to do the same ("?local=1"). The answer is
+ * ends its own, one after the other, and asks the others of all nodes to do the same. The answer is
  * sent when every record is durable, and counts all sessions. A session whose row is not known is
  * read back first. An order that was begun is carried out even if the client leaves.
  */
@@ -9,7 +9,6 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
-#include "common/codec/query.h"
 #include "common/proc/heritage.h"
 #include "common/serve/exchange.h"
 #include "worker/ledger/ledger.h"
@@ -32,8 +31,9 @@ struct bulk_order {
     size_t undurable; /* number of records that are not durable yet */
     struct err why;   /* why a record will not be durable in time */
     struct sibling_round *round;
-    struct waiter changed;        /* woken when a record is durable or a sibling has answered */
-    size_t ended, failed, silent; /* number of sessions, and of workers that did not answer */
+    struct waiter changed;           /* woken when a record is durable or a sibling has answered */
+    size_t ended, failed;            /* number of sessions */
+    struct siblings_missing missing; /* its names are in the arena */
 };
 
 static struct service *service_of(const struct bulk_order *b)
@@ -63,12 +63,13 @@ static void on_obeyed(void *ctx, struct str body)
     arena_done(&a);
 }
 
-static void on_round(void *ctx, size_t failed)
+static void on_round(void *ctx, const struct siblings_missing *missing)
 {
     struct bulk_order *b = ctx;
 
     b->round = NULL;
-    b->silent = failed;
+    b->missing = *missing;
+    b->missing.names = arena_str(&b->arena, missing->names);
     waiter_wake(&b->changed);
 }
 
@@ -198,14 +199,26 @@ static uint64_t newest_serial(struct session_store *st)
 static void ask_others(struct bulk_order *b, struct str body)
 {
     const struct exchange *x = b->answer->request.x;
-    struct sibling_question q = {.method = "POST", .body = body, .from = x};
-    struct buf path = {0};
+    struct sibling_question q = {"POST", exchange_path(x), body, x};
 
-    buf_add_str(&path, exchange_path(x));
-    buf_puts(&path, "?local=1");
-    q.path = buf_str(&path);
-    b->round = sibling_ask_all(siblings_of(service_of(b)), &q, &round_fns, b);
-    buf_done(&path);
+    b->round = sibling_ask_all(siblings_of(service_of(b)), &q, reach_of_request(x), &round_fns, b);
+}
+
+/* Fails if the order did not reach all. */
+static int check_reached(const struct bulk_order *b, struct err *e)
+{
+    const struct siblings_missing *m = &b->missing;
+
+    if (m->nodes > 0)
+        return err_set(e, ERR_WORKER_UNAVAILABLE,
+                       "%zu nodes did not obey (%.*s); of the others %zu sessions were ended: ask "
+                       "again",
+                       m->nodes, (int)MIN_OF(m->names.len, (size_t)200), m->names.p, b->ended);
+    if (m->workers > 0)
+        return err_set(e, ERR_WORKER_UNAVAILABLE,
+                       "%zu workers did not obey; of the others %zu sessions were ended: ask again",
+                       m->workers, b->ended);
+    return 0;
 }
 
 MAY_PAUSE static int end_all(struct bulk_order *b, struct err *e)
@@ -219,11 +232,7 @@ MAY_PAUSE static int end_all(struct bulk_order *b, struct err *e)
         *e = b->why;
         return -1;
     }
-    if (b->silent == 0)
-        return 0;
-    return err_set(e, ERR_WORKER_UNAVAILABLE,
-                   "%zu workers did not obey; of the others %zu sessions were ended: ask again",
-                   b->silent, b->ended);
+    return check_reached(b, e);
 }
 
 static void put_counts(struct bulk_order *b)
@@ -231,7 +240,8 @@ static void put_counts(struct bulk_order *b)
     struct buf *out = &b->answer->out;
 
     buf_printf(out, "{\"status\":\"ok\",\"ended\":%zu,\"failed\":%zu", b->ended, b->failed);
-    heritage_put_unreachable(service_of(b)->heritage, &(struct json_out){out, true});
+    if (!service_of(b)->heritage->fleet)
+        heritage_put_unreachable(service_of(b)->heritage, &(struct json_out){out, true});
     buf_add_c(out, '}');
 }
 
@@ -243,8 +253,7 @@ static void end_sessions(struct answering *a, void *ctx)
 
     b->answer = a;
     task_shield();
-    if (!query_get(&b->arena, exchange_query(r->x), "local").p)
-        ask_others(b, exchange_body(r->x));
+    ask_others(b, exchange_body(r->x));
     if (end_all(b, &e) == 0) {
         put_counts(b);
         answering_end(a);

@@ -224,13 +224,13 @@ static void on_obeyed(void *ctx, struct str body)
     (void)ctx, (void)body;
 }
 
-static void on_round(void *ctx, size_t failed)
+static void on_round(void *ctx, const struct siblings_missing *missing)
 {
     struct engine_order *o = ctx;
 
     o->round = NULL;
-    o->failed = failed;
-    if (failed > 0)
+    o->failed = missing->workers;
+    if (o->failed > 0)
         order_answer(o);
     else
         on_drain_check(&o->look);
@@ -240,9 +240,9 @@ static const struct sibling_round_fns round_fns = {on_obeyed, on_round};
 
 static void notify_others(struct engine_order *o)
 {
-    struct sibling_question q = {"PUT", STR("/admin/engines?local=1"), {0}, o->x};
+    struct sibling_question q = {"PUT", STR("/admin/engines"), {0}, o->x};
 
-    o->round = sibling_ask_all(siblings_of(o->service), &q, &round_fns, o);
+    o->round = sibling_ask_all(siblings_of(o->service), &q, REACH_NODE, &round_fns, o);
     if (!o->round)
         on_drain_check(&o->look);
 }
@@ -541,7 +541,7 @@ static void begin_change(struct service_request *r, enum engine_change change)
     struct engine_order *o;
     struct err e = {0};
 
-    if (query_get(&a, exchange_query(r->x), "local").p) {
+    if (reach_of_request(r->x) == REACH_PROCESS) {
         obey_order(r);
     } else if (source && *source) {
         (void)err_field(&e, "engines",

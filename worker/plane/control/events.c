@@ -16,8 +16,8 @@
 #include "common/base/mem.h"
 #include "common/codec/base64.h"
 #include "common/codec/json.h"
-#include "common/codec/query.h"
 #include "common/codec/utf8.h"
+#include "common/os/loop.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
 #include "common/serve/exchange.h"
@@ -225,13 +225,15 @@ static void set_hooks(struct watching *w)
 
 /* --- viewers join and leave --- */
 
-/* Stops following other processes when the last viewer of all sessions has left. */
+/* Leaves the sources that no viewer reaches any more. */
 static void on_left(void *ctx)
 {
     struct watching *w = ctx;
+    enum reach reach = REACH_FLEET;
 
-    if (w->all.n_relayed == 0)
-        event_sources_leave(w->sources);
+    while (reach > REACH_PROCESS && w->all.n_reach[reach] == 0)
+        reach--;
+    event_sources_leave(w->sources, reach);
     set_hooks(w);
 }
 
@@ -251,17 +253,17 @@ void events_sweep(struct service *a)
     set_hooks(w);
 }
 
-static void on_relay(void *ctx, struct str events)
+static void on_relay(void *ctx, struct str events, enum reach from)
 {
     struct watching *w = ctx;
 
-    feed_relay(&w->all, events);
+    feed_relay(&w->all, events, from);
 }
 
-/* Handles the loss of a worker that is being replaced: its last events may be lost. */
-static void on_lost(void *ctx)
+/* Handles the loss of a worker or node that is being replaced: its last events may be lost. */
+static void on_lost(void *ctx, enum reach from)
 {
-    on_relay(ctx, STR("event: reset\ndata: {\"reason\":\"worker\"}\n\n"));
+    on_relay(ctx, STR("event: reset\ndata: {\"reason\":\"worker\"}\n\n"), from);
 }
 
 /* Returns the service's struct watching, which is made for the first viewer. */
@@ -288,25 +290,23 @@ static int refuse_drain(const struct service *a, struct err *e)
     return a->draining ? err_set(e, ERR_DRAINING, "the worker ends: ask again") : 0;
 }
 
-/* Answers GET /events. With ?local=1, which other workers use, sends only this worker's events. */
+/* Answers GET /events with the events within the reach of the request. */
 void events_get(struct service_request *r)
 {
     struct watching *w = watching_of(r->service);
-    struct arena a = {0};
-    bool local = query_get(&a, exchange_query(r->x), "local").p != NULL;
+    enum reach reach = reach_of_request(r->x);
     struct exchange *x = r->x;
     struct buf hello = {0};
     struct err e = {0};
 
-    arena_done(&a);
     if (refuse_drain(r->service, &e)) {
         respond_error(r, NULL, &e);
         return;
     }
-    if (!local)
-        event_sources_follow(w->sources, x);
-    heritage_write_unreachable(r->service->heritage, &hello);
-    if (feed_join(&w->all, x, !local, buf_str(&hello), (struct str){0}, &e)) {
+    if (reach != REACH_PROCESS)
+        event_sources_follow(w->sources, x, reach);
+    siblings_write_lost(r->service->heritage, reach == REACH_FLEET, &hello);
+    if (feed_join(&w->all, x, reach, buf_str(&hello), (struct str){0}, &e)) {
         respond_error(r, NULL, &e);
     } else {
         respond_count(r->service, r->dialect, 200);
@@ -346,7 +346,7 @@ void session_events_get(struct service_request *r)
     }
     t = stream_made(w, r->id);
     write_session(w, r->id, &first);
-    if (feed_join(&t->feed, r->x, false, STR(""), buf_str(&first), &e)) {
+    if (feed_join(&t->feed, r->x, REACH_PROCESS, STR(""), buf_str(&first), &e)) {
         respond_error(r, NULL, &e);
     } else {
         respond_count(r->service, r->dialect, 200);
@@ -367,7 +367,7 @@ void events_end(struct service *a)
 
     if (!w)
         return;
-    event_sources_leave(w->sources);
+    event_sources_leave(w->sources, REACH_PROCESS);
     feed_end(&w->all);
     LIST_EACH_SAFE(&w->sessions, t, next, struct session_stream, item) {
         feed_end(&t->feed);

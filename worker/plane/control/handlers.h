@@ -6,12 +6,14 @@
 #define RG_CONTROL_HANDLERS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/attrs.h"
 #include "common/base/str.h"
 
 struct arena;
+struct buf;
 struct err;
 struct heritage;
 struct json;
@@ -128,6 +130,14 @@ void admin_group_result(struct service_request *r);
 
 /* sibling.c: reports whether this worker is the first of those that serve. */
 bool siblings_lead(const struct heritage *h);
+
+/* Writes the indexes of the workers that serve, including this one, ascending, and returns their
+ * number. `ret` must have space for BOARD_WORKERS_MAX. */
+size_t siblings_list(const struct heritage *h, uint32_t *ret);
+
+/* Writes the object of an event stream's begin, with "unreachable": in a fleet the nodes that are
+ * lost, if the stream is of all nodes; otherwise the peers. */
+void siblings_write_lost(const struct heritage *h, bool all_nodes, struct buf *out);
 
 /* engines.c: reads and changes the set of engines. All workers apply it, and the state folder keeps
  * it. */

@@ -2,10 +2,50 @@
 
 #include "common/base/arena.h"
 #include "common/codec/json_scan.h"
+#include "common/net/http_fetch.h"
+#include "common/os/task.h"
+#include "worker/plane/control/sibling.h"
+#include "worker/plane/service/service.h"
 
 enum { CURSOR_MAX = 256 };
 
-static int read_rows(struct json_scan *p, void (*row)(void *ctx, struct str text), void *ctx,
+/* A request to a sibling or node, and the answer. */
+struct asking {
+    struct waiter answered;
+    struct list_answer *answer;
+};
+
+static void on_answer(void *ctx, int status, struct str body, const struct err *e)
+{
+    struct asking *q = ctx;
+
+    q->answer->status = status;
+    buf_add_str(&q->answer->body, body);
+    if (e)
+        q->answer->err = *e;
+    waiter_wake(&q->answered);
+}
+
+int list_page_ask(const struct service_request *r, const uint32_t *index, const uint32_t *slot,
+                  struct str path, struct list_answer *ret, struct err *e)
+{
+    struct sibling_question sent = {.method = "GET", .path = path, .from = r->x};
+    struct siblings *s = siblings_of(r->service);
+    struct asking q = {.answer = ret};
+    struct http_fetch *f;
+
+    *ret = (struct list_answer){.body = ret->body};
+    f = slot ? sibling_ask_node(s, *slot, &sent, on_answer, &q)
+             : sibling_ask(s, *index, &sent, on_answer, &q);
+    if (!f)
+        return 0;
+    if (task_wait(&q.answered, e) == 0)
+        return 0;
+    http_fetch_cancel(f);
+    return -1;
+}
+
+static int read_list(struct json_scan *p, void (*item)(void *ctx, struct str text), void *ctx,
                      struct err *e)
 {
     int rc;
@@ -17,7 +57,7 @@ static int read_rows(struct json_scan *p, void (*row)(void *ctx, struct str text
 
         if (json_scan_skip(p, e) != 1)
             return -1;
-        row(ctx, str_of(from, (size_t)(p->at - from)));
+        item(ctx, str_of(from, (size_t)(p->at - from)));
     }
     return rc == 2 ? 0 : -1;
 }
@@ -27,12 +67,12 @@ static int read_cursor(struct json_scan *p, struct arena *a, struct str *ret, st
     if (json_scan_next(p, e) != 1)
         return -1;
     if (p->token == JSON_TOKEN_STRING)
-        *ret = arena_str(a, str_sub(p->text, str_find(p->text, STR("."), 0) + 1, SIZE_MAX));
+        *ret = arena_str(a, p->text);
     return 0;
 }
 
-int list_page_read(struct str page, struct arena *a, void (*row)(void *ctx, struct str text),
-                   void *ctx, struct str *ret_cursor, struct err *e)
+int list_page_read(struct str page, struct arena *a, const struct list_page_fns *fns, void *ctx,
+                   struct str *ret_cursor, struct err *e)
 {
     struct json_scan p;
     int rc = -1;
@@ -43,7 +83,9 @@ int list_page_read(struct str page, struct arena *a, void (*row)(void *ctx, stru
         rc = 0;
     while (rc == 0 && json_scan_next(&p, e) == 1 && p.token == JSON_TOKEN_KEY) {
         if (str_eq_c(p.text, "sessions"))
-            rc = read_rows(&p, row, ctx, e);
+            rc = read_list(&p, fns->row, ctx, e);
+        else if (str_eq_c(p.text, "unreachable"))
+            rc = read_list(&p, fns->unreachable, ctx, e);
         else if (str_eq_c(p.text, "next_cursor"))
             rc = read_cursor(&p, a, ret_cursor, e);
         else

@@ -1,7 +1,8 @@
 /*
- * GET /sessions over all workers: this worker asks its siblings one after the other for the rows
- * after the cursor until the page is full. A long page is sent as it is made. A sibling answers
- * with a page (?local=1) of about 192 KiB at most, in one piece.
+ * GET /sessions over all workers of all nodes: this worker asks the others one after the other for
+ * the rows after the cursor until the page is full. A long page is sent as it is made. A sibling or
+ * a node answers with a page of about 192 KiB at most, in one piece. Nodes follow each other by
+ * name, so that each node continues the pages of all.
  *
  * A worker lists first the sessions of its store, then finalized ones that have left the store and
  * are still kept (add_past_rows): each is read back for its row, and then evicted again.
@@ -10,6 +11,7 @@
  * gone, its serial distinguishes it from those after it, as long as the process is the same;
  * otherwise that worker's rows start from the beginning. Among the finalized ones the cursor is
  * "<worker index>.past.<last session id>.<its end>.<last serial of the store's rows>.<process>".
+ * In a fleet the name of the node and a dot precede both.
  */
 #include <stdlib.h>
 
@@ -21,10 +23,11 @@
 #include "common/proc/board.h"
 #include "common/proc/heritage.h"
 #include "common/serve/exchange.h"
+#include "common/serve/reach.h"
 #include "worker/plane/control/handlers.h"
 #include "worker/plane/control/list_page.h"
+#include "worker/plane/control/listed_nodes.h"
 #include "worker/plane/control/session_walk.h"
-#include "worker/plane/control/sibling.h"
 #include "worker/plane/service/answering.h"
 #include "worker/plane/service/service.h"
 #include "worker/residency/await_session.h"
@@ -41,15 +44,18 @@ struct listing {
     struct arena arena;
     struct str phase, label, reseeded; /* filters, decoded */
     bool archived;                     /* also list finalized sessions that have left the store */
-    bool local;                        /* the request is from a sibling */
-    struct str query;                  /* the query as given */
-    struct str cursor;                 /* cursor of the query; absent: none */
+    enum reach reach;
+    bool whole;        /* the page is sent in one piece: the request is from a sibling or a node */
+    struct str query;  /* the query as given */
+    struct str cursor; /* cursor of the query; absent: none */
     uint64_t limit, got;
     uint32_t workers[BOARD_WORKERS_MAX];
     size_t n_workers, at;
-    struct str after; /* cursor in workers[at], without its index; absent: from the start */
+    struct listed_nodes *nodes; /* NULL: this node alone is listed */
+    struct str after; /* cursor in workers[at] or in a different node, without the index or name of
+                         that; absent: from the start */
     struct buf last;  /* cursor of the last row */
-    /* indexes of workers that did not answer, then peers, separated by commas */
+    /* indexes of workers and names of nodes that did not answer, then peers, separated by commas */
     struct buf unreachable;
     struct session_walk walk; /* walk over this worker's own sessions */
 
@@ -66,6 +72,7 @@ static void listing_free(struct listing *v)
     session_walk_done(&v->walk);
     buf_done(&v->last);
     buf_done(&v->unreachable);
+    listed_nodes_free(v->nodes);
     buf_done(&v->past.id);
     arena_done(&v->arena);
     free(v);
@@ -130,13 +137,13 @@ static void add_row(struct listing *v, struct str text)
 /* Reports whether the page needs no further rows. */
 static bool is_full(const struct listing *v)
 {
-    return v->got >= v->limit || (v->local && v->answer->out.len >= PAGE_BYTES);
+    return v->got >= v->limit || (v->whole && v->answer->out.len >= PAGE_BYTES);
 }
 
 /* Called after each row: sends the rows so far. */
 MAY_PAUSE static int send_rows(struct listing *v, struct err *e)
 {
-    return v->local ? task_pause(e) : answering_flow(v->answer, e);
+    return v->whole ? task_pause(e) : answering_flow(v->answer, e);
 }
 
 /* Cuts a decimal number, with the dot after it, off the text and returns it. Returns 0 if there is
@@ -337,21 +344,37 @@ MAY_PAUSE static int add_past_rows(struct listing *v, struct err *e)
     return rc;
 }
 
-/* Writes the end of the page, with a cursor only if more rows may follow. */
+/* Writes the last row's cursor, if more rows may follow. */
+static void put_cursor(struct listing *v, struct buf *out)
+{
+    const struct listed_node *n = v->nodes ? listed_nodes_current(v->nodes) : NULL;
+    bool more = v->nodes ? n != NULL : v->at < v->n_workers;
+
+    if (!more || v->last.len == 0) {
+        buf_puts(out, "null");
+        return;
+    }
+    buf_add_c(out, '"');
+    if (n)
+        buf_printf(out, "%s.", n->name);
+    if (!n || n->is_self)
+        buf_printf(out, "%u.", v->workers[v->at]);
+    buf_add_str(out, buf_str(&v->last));
+    buf_add_c(out, '"');
+}
+
+/* Writes the end of the page. */
 static void put_end(struct listing *v)
 {
     struct json_out missing = {&v->unreachable, v->unreachable.len > 0};
     struct buf *out = &v->answer->out;
 
-    if (!v->local)
+    if (v->reach == REACH_FLEET && !v->nodes)
         heritage_put_peers(v->service->heritage, &missing);
     if (v->got == 0)
         buf_puts(out, "{\"sessions\":[");
     buf_puts(out, "],\"next_cursor\":");
-    if (v->at < v->n_workers && v->last.len > 0)
-        buf_printf(out, "\"%u.%.*s\"", v->workers[v->at], (int)v->last.len, v->last.p);
-    else
-        buf_puts(out, "null");
+    put_cursor(v, out);
     buf_puts(out, ",\"unreachable\":[");
     buf_add_str(out, buf_str(&v->unreachable));
     buf_puts(out, "]}");
@@ -369,13 +392,10 @@ static void next_worker(struct listing *v)
     buf_clear(&v->last);
 }
 
-static void mark_unreachable(struct listing *v, int status, const struct err *e)
+static void add_unreachable(struct listing *v, struct str text)
 {
-    uint32_t index = v->workers[v->at];
-
-    log_warn(NULL, "a worker did not list its sessions", LOG_U("index", index),
-             LOG_I("status", status), LOG_T("error", e->text));
-    buf_printf(&v->unreachable, "%s%u", v->unreachable.len > 0 ? "," : "", index);
+    buf_puts(&v->unreachable, v->unreachable.len > 0 ? "," : "");
+    buf_add_str(&v->unreachable, text);
 }
 
 static void on_page_row(void *ctx, struct str text)
@@ -383,34 +403,41 @@ static void on_page_row(void *ctx, struct str text)
     add_row(ctx, text);
 }
 
-/* A request to a sibling, and the answer. */
-struct asking {
-    struct waiter answered;
-    int status;
-    struct buf body;
-    struct err err;
-};
-
-static void on_answer(void *ctx, int status, struct str body, const struct err *e)
+static void on_page_unreachable(void *ctx, struct str text)
 {
-    struct asking *q = ctx;
-
-    q->status = status;
-    buf_add_str(&q->body, body);
-    if (e)
-        q->err = *e;
-    waiter_wake(&q->answered);
+    add_unreachable(ctx, text);
 }
 
-/* Adds a sibling's page. A sibling that cannot be reached is left out, and named in the answer. */
-static void add_page(struct listing *v, const struct asking *q)
+static const struct list_page_fns page_fns = {on_page_row, on_page_unreachable};
+
+/* Names the current worker, or `node`, in the answer. */
+static void mark_unreachable(struct listing *v, const struct listed_node *node, int status,
+                             const struct err *e)
+{
+    struct buf name = {0};
+
+    if (node)
+        buf_printf(&name, "\"%s\"", node->name);
+    else
+        buf_printf(&name, "%u", v->workers[v->at]);
+    log_warn(NULL, "a worker or node did not list its sessions", LOG_S("of", buf_str(&name)),
+             LOG_I("status", status), LOG_T("error", e->text));
+    add_unreachable(v, buf_str(&name));
+    buf_done(&name);
+}
+
+/* Adds the page of a sibling, or of `node`. If it cannot be reached, the answer names it instead.
+ */
+static void add_page(struct listing *v, const struct listed_node *node, const struct list_answer *q)
 {
     struct str cursor = {0};
     struct err bad = {0};
 
     if (q->status != 200 ||
-        list_page_read(buf_str(&q->body), &v->arena, on_page_row, v, &cursor, &bad))
-        mark_unreachable(v, q->status, &q->err);
+        list_page_read(buf_str(&q->body), &v->arena, &page_fns, v, &cursor, &bad))
+        mark_unreachable(v, node, q->status, &q->err);
+    if (!node && cursor.p)
+        cursor = str_sub(cursor, str_find(cursor, STR("."), 0) + 1, SIZE_MAX);
     buf_set(&v->last, cursor);
     v->after = cursor;
 }
@@ -419,7 +446,7 @@ static void add_page(struct listing *v, const struct asking *q)
  * page. */
 static void add_filters(struct str query, struct buf *path)
 {
-    static const char *const ours[] = {"limit", "cursor", "local"};
+    static const char *const ours[] = {"limit", "cursor", "local", "here"};
 
     while (query.len > 0) {
         size_t amp = str_find(query, STR("&"), 0);
@@ -437,49 +464,45 @@ static void add_filters(struct str query, struct buf *path)
     }
 }
 
-static struct http_fetch *ask_sibling(struct listing *v, struct asking *q)
+/* Writes the query for the next page of the current worker, or of `node`. */
+static void write_page_query(const struct listing *v, const struct listed_node *node,
+                             struct buf *path)
 {
-    struct buf path = {0};
-    uint32_t index = v->workers[v->at];
-    struct http_fetch *f;
-
-    buf_printf(&path, "/sessions?local=1&limit=%llu", (unsigned long long)(v->limit - v->got));
-    buf_printf(&path, "&cursor=%u.%.*s", index, (int)v->after.len, v->after.p ? v->after.p : "");
-    add_filters(v->query, &path);
-    f = sibling_ask(siblings_of(v->service), index,
-                    &(struct sibling_question){
-                        .method = "GET", .path = buf_str(&path), .from = v->answer->request.x},
-                    on_answer, q);
-    buf_done(&path);
-    return f;
+    buf_printf(path, "/sessions?%s=1&limit=%llu", node ? "here" : "local",
+               (unsigned long long)(v->limit - v->got));
+    if (!node)
+        buf_printf(path, "&cursor=%u.", v->workers[v->at]);
+    else if (v->after.p)
+        buf_puts(path, "&cursor=");
+    buf_add_str(path, v->after);
+    add_filters(v->query, path);
 }
 
-/* Adds rows of the current worker, page by page, until no more are needed. */
-MAY_PAUSE static int add_sibling_rows(struct listing *v, struct err *e)
+/* Adds rows of the current worker, or of `node`, page by page, until no more are needed. */
+MAY_PAUSE static int add_rows_of(struct listing *v, const struct listed_node *node, struct err *e)
 {
-    struct asking q = {0};
-    struct http_fetch *f;
+    struct list_answer answer = {0};
+    struct buf path = {0};
     int rc = 0;
 
     do {
-        buf_clear(&q.body);
-        f = ask_sibling(v, &q);
-        if (!f)
-            break;
-        rc = task_wait(&q.answered, e);
-        if (rc)
-            http_fetch_cancel(f);
-        else
-            add_page(v, &q);
-        if (rc == 0)
+        buf_clear(&answer.body);
+        buf_clear(&path);
+        write_page_query(v, node, &path);
+        rc = list_page_ask(&v->answer->request, node ? NULL : &v->workers[v->at],
+                           node ? &node->slot : NULL, buf_str(&path), &answer, e);
+        if (rc == 0) {
+            add_page(v, node, &answer);
             rc = send_rows(v, e);
+        }
     } while (rc == 0 && v->after.p && !is_full(v));
-    buf_done(&q.body);
+    buf_done(&answer.body);
+    buf_done(&path);
     return rc;
 }
 
 /* Adds rows worker by worker until the page is full. */
-MAY_PAUSE static int add_all(struct listing *v, struct err *e)
+MAY_PAUSE static int add_own_node(struct listing *v, struct err *e)
 {
     while (v->at < v->n_workers && !is_full(v)) {
         int rc = 0;
@@ -491,7 +514,7 @@ MAY_PAUSE static int add_all(struct listing *v, struct err *e)
             if (rc == 0 && v->archived && !is_full(v))
                 rc = add_past_rows(v, e);
         } else {
-            rc = add_sibling_rows(v, e);
+            rc = add_rows_of(v, NULL, e);
         }
         if (rc)
             return -1;
@@ -513,13 +536,13 @@ static void read_query(struct listing *v, struct str query)
 }
 
 /* Finds the workers to ask, and the place of the cursor. */
-static int read_cursor(struct listing *v, struct err *e)
+static int find_workers(struct listing *v, struct err *e)
 {
     struct str cursor = v->cursor;
     size_t dot = str_find(cursor, STR("."), 0);
     uint64_t index = 0;
 
-    if (v->local) {
+    if (v->reach == REACH_PROCESS) {
         v->workers[0] = v->service->heritage->index;
         v->n_workers = 1;
     } else {
@@ -536,13 +559,46 @@ static int read_cursor(struct listing *v, struct err *e)
     return 0;
 }
 
+/* Adds rows of this node. */
+MAY_PAUSE static int list_own_node(struct listing *v, struct err *e)
+{
+    return find_workers(v, e) ? -1 : add_own_node(v, e);
+}
+
+/* Adds rows node by node until the page is full. */
+MAY_PAUSE static int list_fleet(struct listing *v, struct err *e)
+{
+    const struct listed_node *n;
+
+    v->nodes = listed_nodes_new(v->service->heritage, &v->cursor, e);
+    if (!v->nodes)
+        return -1;
+    while ((n = listed_nodes_current(v->nodes)) && !is_full(v)) {
+        int rc;
+
+        if (!n->is_self)
+            v->after = v->cursor;
+        rc = n->is_self ? list_own_node(v, e) : add_rows_of(v, n, e);
+        if (rc)
+            return -1;
+        if (is_full(v))
+            break;
+        listed_nodes_advance(v->nodes);
+        v->cursor = v->after = (struct str){0};
+        buf_clear(&v->last);
+    }
+    return 0;
+}
+
 static void list_sessions(struct answering *a, void *ctx)
 {
     struct listing *v = ctx;
     struct err e = {0};
 
     v->answer = a;
-    if (read_cursor(v, &e) == 0 && add_all(v, &e) == 0) {
+    if ((v->reach == REACH_FLEET && a->request.service->heritage->fleet
+             ? list_fleet(v, &e)
+             : list_own_node(v, &e)) == 0) {
         put_end(v);
         answering_end(a);
     } else {
@@ -551,7 +607,7 @@ static void list_sessions(struct answering *a, void *ctx)
     listing_free(v);
 }
 
-/* With ?local=1, which other workers use, lists only this worker's sessions. */
+/* Lists the sessions within the reach of the request. */
 void listing_get(struct service_request *r)
 {
     struct listing *v = mem_zalloc(sizeof(*v));
@@ -559,7 +615,8 @@ void listing_get(struct service_request *r)
 
     v->service = r->service;
     v->query = query;
-    v->local = query_get(&v->arena, query, "local").p != NULL;
+    v->reach = reach_of_request(r->x);
+    v->whole = v->reach != REACH_FLEET;
     read_query(v, query);
     answering_start(r, list_sessions, v);
 }

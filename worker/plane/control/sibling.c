@@ -1,15 +1,20 @@
-/* Sends requests to the other workers of the node over their sockets (sibling.h). Clients are made
- * on first use and kept. A request carries the keys of the request for which it is sent, so that
- * the other worker checks them as if the client had asked it directly. The board lists the workers
- * that serve. */
+/* Sends requests to the other workers of the node over their sockets, and to other nodes of the
+ * fleet (sibling.h). Clients are made on first use and kept. A request carries the keys of the
+ * request for which it is sent, so that the receiver checks them as if the client had asked it
+ * directly. The board lists the workers that serve, the place table the nodes. A frozen node keeps
+ * its connections open, so requests to a node that is lost are ended here. */
 
 #include "worker/plane/control/sibling.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/mem.h"
+#include "common/codec/json.h"
+#include "common/fleet/place_table.h"
 #include "common/net/http_client.h"
+#include "common/os/loop.h"
 #include "common/proc/board.h"
 #include "common/proc/heritage.h"
 #include "common/proc/presented.h"
@@ -17,7 +22,15 @@
 #include "worker/plane/control/handlers.h"
 #include "worker/plane/service/service.h"
 
-enum { ANSWER_TIMEOUT_MS = 3600 * 1000 };
+enum { ANSWER_TIMEOUT_MS = 3600 * 1000, WATCH_MS = 200 };
+
+/* The client of a node. */
+struct node_link {
+    struct http_client *client;
+    char address[FLEET_ADDRESS_MAX];
+    struct list_head calls; /* fetches in progress */
+    struct list_item old;   /* in siblings->old: the node has a different address now */
+};
 
 struct siblings {
     const struct heritage *h;
@@ -25,6 +38,9 @@ struct siblings {
     struct list_head calls; /* fetches in progress */
     /* clients by worker index; NULL: not used yet */
     struct http_client *clients[BOARD_WORKERS_MAX];
+    struct node_link *nodes[FLEET_NODES_MAX]; /* by slot; NULL: not used yet */
+    struct list_head old;
+    struct loop_timer watch; /* looks for lost nodes; active while requests to nodes are pending */
 };
 
 /* Opens no client yet. */
@@ -37,6 +53,24 @@ static struct siblings *siblings_new(const struct heritage *h, struct loop *loop
     return s;
 }
 
+/* Answers pending requests with the reason. */
+static void node_link_free(struct node_link *n, const struct err *why)
+{
+    list_remove(&n->old);
+    http_fetches_end(&n->calls, why);
+    http_client_free(n->client);
+    free(n);
+}
+
+static void free_old_links(struct siblings *s, const struct err *why)
+{
+    struct node_link *n, *next;
+
+    LIST_EACH_SAFE(&s->old, n, next, struct node_link, old) {
+        node_link_free(n, why);
+    }
+}
+
 /* Answers pending requests with an error. */
 void siblings_free(struct siblings *s)
 {
@@ -45,7 +79,13 @@ void siblings_free(struct siblings *s)
     if (!s)
         return;
     (void)err_set(&e, ERR_WORKER_UNAVAILABLE, "this worker ends");
+    loop_timer_stop(s->loop, &s->watch);
     http_fetches_end(&s->calls, &e);
+    free_old_links(s, &e);
+    for (size_t i = 0; i < FLEET_NODES_MAX; i++) {
+        if (s->nodes[i])
+            node_link_free(s->nodes[i], &e);
+    }
     for (size_t i = 0; i < BOARD_WORKERS_MAX; i++) {
         if (s->clients[i])
             http_client_free(s->clients[i]);
@@ -73,19 +113,16 @@ static struct http_client *client_of(struct siblings *s, uint32_t index, struct 
     return s->clients[place];
 }
 
-/* Copies the body, so that the caller may free its own at once. */
-struct http_fetch *sibling_ask(struct siblings *s, uint32_t index, const struct sibling_question *q,
-                               http_fetch_fn fn, void *ctx)
+/* Sends the question. Copies the body, so that the caller may free its own at once. */
+static struct http_fetch *send_question(struct http_client *client,
+                                        const struct sibling_question *q, struct list_head *calls,
+                                        http_fetch_fn fn, void *ctx)
 {
-    struct err e = {0};
-    struct http_client *client = client_of(s, index, &e);
     struct http_fetch *f;
     struct buf headers = {0};
     struct buf sent = {0};
     struct presented shown = {.n = 0};
 
-    if (!client)
-        return NULL;
     exchange_keys(q->from, &shown); /* the keys from any place in the request */
     for (size_t i = 0; i < shown.n; i++)
         buf_printf(&headers, "x-api-key: %.*s\r\n", (int)shown.at[i].len, shown.at[i].p);
@@ -98,33 +135,185 @@ struct http_fetch *sibling_ask(struct siblings *s, uint32_t index, const struct 
                        .body = q->body.len > 0 ? &sent : NULL,
                        .total_timeout_ms = ANSWER_TIMEOUT_MS,
                    },
-                   &s->calls, fn, ctx);
+                   calls, fn, ctx);
     buf_done(&headers);
     buf_done(&sent);
     return f;
 }
 
+struct http_fetch *sibling_ask(struct siblings *s, uint32_t index, const struct sibling_question *q,
+                               http_fetch_fn fn, void *ctx)
+{
+    struct err e = {0};
+    struct http_client *client = client_of(s, index, &e);
+
+    return client ? send_question(client, q, &s->calls, fn, ctx) : NULL;
+}
+
+/* --- other nodes --- */
+
+static bool owns_place(const struct place_table *t, uint32_t slot)
+{
+    struct fleet_place place;
+
+    for (size_t at = 0; place_table_next(t, &at, &place);) {
+        if (place.node == slot)
+            return true;
+    }
+    return false;
+}
+
+bool siblings_next_node(const struct heritage *h, uint32_t *at, struct fleet_node *ret)
+{
+    while (h->fleet && *at < FLEET_NODES_MAX) {
+        uint32_t slot = (*at)++;
+
+        if (place_table_node(h->fleet, slot, ret) && !ret->is_self &&
+            (ret->state != FLEET_LOST || owns_place(h->fleet, slot)))
+            return true;
+    }
+    return false;
+}
+
+void siblings_write_lost(const struct heritage *h, bool all_nodes, struct buf *out)
+{
+    struct json_out o = json_out_to(out);
+    struct fleet_node node;
+
+    if (!h->fleet) {
+        heritage_write_unreachable(h, out);
+        return;
+    }
+    json_out_obj(&o);
+    if (all_nodes) {
+        json_out_member_arr(&o, "unreachable");
+        for (uint32_t at = 0; siblings_next_node(h, &at, &node);) {
+            if (node.state == FLEET_LOST)
+                json_out_cstr(&o, node.name);
+        }
+        json_out_end_arr(&o);
+    }
+    json_out_end_obj(&o);
+}
+
+/* Ends the requests to nodes that are lost. */
+static void on_watch(struct loop_timer *t)
+{
+    struct siblings *s = CONTAINER_OF(t, struct siblings, watch);
+    struct fleet_node node;
+    struct err e = {0};
+    bool pending = false;
+
+    (void)err_set(&e, ERR_WORKER_UNAVAILABLE, "the node was lost");
+    free_old_links(s, &e);
+    for (uint32_t slot = 0; slot < FLEET_NODES_MAX; slot++) {
+        struct node_link *n = s->nodes[slot];
+
+        if (!n || list_is_empty(&n->calls))
+            continue;
+        if (!place_table_node(s->h->fleet, slot, &node) || node.state == FLEET_LOST)
+            http_fetches_end(&n->calls, &e);
+        pending = true;
+    }
+    if (pending)
+        loop_timer_set(s->loop, t, WATCH_MS, on_watch);
+}
+
+/* Returns the client of the node at its present address, or NULL if that is no address. */
+static struct node_link *link_of(struct siblings *s, uint32_t slot, const struct fleet_node *node)
+{
+    struct http_client_options o = {.max_idle = 2, .background = true};
+    struct node_link *n = s->nodes[slot];
+    char url[FLEET_ADDRESS_MAX + 16];
+    struct err e;
+
+    if (n && strcmp(n->address, node->address) != 0) {
+        list_append(&s->old, &n->old); /* the caller may be a callback of its client */
+        s->nodes[slot] = n = NULL;
+    }
+    if (n)
+        return n;
+    (void)snprintf(url, sizeof(url), "http://%s", node->address);
+    n = mem_zalloc(sizeof(*n));
+    if (http_client_new(s->loop, url, &o, &n->client, &e)) {
+        free(n);
+        return NULL;
+    }
+    memcpy(n->address, node->address, sizeof(n->address));
+    s->nodes[slot] = n;
+    return n;
+}
+
+static struct http_fetch *refuse_question(struct siblings *s, const char *why, http_fetch_fn fn,
+                                          void *ctx)
+{
+    struct err e = {0};
+
+    (void)err_set(&e, ERR_WORKER_UNAVAILABLE, "%s", why);
+    return http_fetch_refused(s->loop, &e, &s->calls, fn, ctx);
+}
+
+struct http_fetch *sibling_ask_node(struct siblings *s, uint32_t slot,
+                                    const struct sibling_question *q, http_fetch_fn fn, void *ctx)
+{
+    struct fleet_node node;
+    struct node_link *n;
+
+    if (!place_table_node(s->h->fleet, slot, &node) || node.state == FLEET_LOST)
+        return refuse_question(s, "the node is lost", fn, ctx);
+    n = link_of(s, slot, &node);
+    if (!n)
+        return refuse_question(s, "the node's address is wrong", fn, ctx);
+    if (!loop_timer_active(&s->watch))
+        loop_timer_set(s->loop, &s->watch, WATCH_MS, on_watch);
+    return send_question(n->client, q, &n->calls, fn, ctx);
+}
+
+/* --- rounds --- */
+
 struct sibling_round {
     const struct sibling_round_fns *fns;
     void *ctx;
-    size_t waiting, failed;
+    size_t waiting;
+    struct siblings_missing missing;
+    struct buf names; /* of missing nodes */
     bool left;
 };
+
+/* One request of a round. */
+struct round_call {
+    struct sibling_round *round;
+    char node[FLEET_NAME_MAX]; /* "": a worker */
+};
+
+static void count_missing(struct sibling_round *r, const char *node)
+{
+    if (!node[0]) {
+        r->missing.workers++;
+        return;
+    }
+    r->missing.nodes++;
+    buf_printf(&r->names, "%s%s", r->names.len > 0 ? ", " : "", node);
+}
 
 /* Counts the answers. The last one ends the round. */
 static void on_sibling_answer(void *ctx, int status, struct str body, const struct err *e)
 {
-    struct sibling_round *r = ctx;
+    struct round_call *call = ctx;
+    struct sibling_round *r = call->round;
 
     (void)e;
     if (status < 200 || status > 299)
-        r->failed++;
+        count_missing(r, call->node);
     else if (!r->left)
         r->fns->one(r->ctx, body);
+    free(call);
     if (--r->waiting > 0)
         return;
+    r->missing.names = buf_str(&r->names);
     if (!r->left)
-        r->fns->all(r->ctx, r->failed);
+        r->fns->all(r->ctx, &r->missing);
+    buf_done(&r->names);
     free(r);
 }
 
@@ -134,18 +323,69 @@ void sibling_round_leave(struct sibling_round *r)
         r->left = true;
 }
 
-struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_question *q,
-                                      const struct sibling_round_fns *fns, void *ctx)
+static struct round_call *round_call_new(struct sibling_round *r, const char *node)
 {
-    struct sibling_round *r = mem_zalloc(sizeof(*r));
+    struct round_call *call = mem_zalloc(sizeof(*call));
+
+    call->round = r;
+    (void)snprintf(call->node, sizeof(call->node), "%s", node);
+    r->waiting++;
+    return call;
+}
+
+static void ask_workers(struct siblings *s, const struct sibling_question *q,
+                        struct sibling_round *r)
+{
     uint32_t workers[BOARD_WORKERS_MAX];
     size_t n = siblings_list(s->h, workers);
 
-    *r = (struct sibling_round){.fns = fns, .ctx = ctx};
     for (size_t i = 0; i < n; i++) {
-        if (workers[i] != s->h->index && sibling_ask(s, workers[i], q, on_sibling_answer, r))
-            r->waiting++;
+        struct round_call *call;
+
+        if (workers[i] == s->h->index)
+            continue;
+        call = round_call_new(r, "");
+        if (sibling_ask(s, workers[i], q, on_sibling_answer, call))
+            continue;
+        free(call);
+        r->waiting--;
     }
+}
+
+static void ask_nodes(struct siblings *s, const struct sibling_question *q, struct sibling_round *r)
+{
+    struct fleet_node node;
+
+    for (uint32_t at = 0; siblings_next_node(s->h, &at, &node);)
+        (void)sibling_ask_node(s, at - 1, q, on_sibling_answer, round_call_new(r, node.name));
+}
+
+/* Writes the path with the query that the receiver finds its reach in. */
+static struct str write_path(struct buf *out, struct str path, const char *query)
+{
+    buf_clear(out);
+    buf_add_str(out, path);
+    buf_add_c(out, str_find(path, STR("?"), 0) == SIZE_MAX ? '?' : '&');
+    buf_puts(out, query);
+    return buf_str(out);
+}
+
+struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_question *q,
+                                      enum reach reach, const struct sibling_round_fns *fns,
+                                      void *ctx)
+{
+    struct sibling_round *r = mem_zalloc(sizeof(*r));
+    struct sibling_question sent = *q;
+    struct buf path = {0};
+
+    *r = (struct sibling_round){.fns = fns, .ctx = ctx};
+    sent.path = write_path(&path, q->path, "local=1");
+    if (reach >= REACH_NODE)
+        ask_workers(s, &sent, r);
+    sent.path = write_path(&path, q->path, "here=1");
+    if (reach == REACH_FLEET)
+        ask_nodes(s, &sent, r);
+    buf_done(&path);
     if (r->waiting > 0)
         return r;
     free(r);

@@ -1,17 +1,21 @@
 /*
- * Requests to the other workers of this gateway over their unix sockets: for lists over all
- * workers, and for orders that concern all.
+ * Requests to the other workers of this gateway over their unix sockets, and to the other nodes of
+ * the fleet at their addresses: for lists over all workers, and for orders that concern all. Each
+ * receiver's query says how far it goes: "local=1" asks one worker, "here=1" all of one node.
  */
 #ifndef RG_CONTROL_SIBLING_H
 #define RG_CONTROL_SIBLING_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/str.h"
 #include "common/net/http_fetch.h"
+#include "common/serve/reach.h"
 
 struct exchange;
+struct fleet_node;
 struct heritage;
 struct http_fetch;
 struct service;
@@ -35,22 +39,35 @@ struct sibling_question {
 struct http_fetch *sibling_ask(struct siblings *s, uint32_t index, const struct sibling_question *q,
                                http_fetch_fn fn, void *ctx);
 
-/* Callbacks of a request to every other serving worker. `one` gets the body of each 2xx answer.
- * `all` is called once, after all answers, with the number of workers that failed. */
-struct sibling_round_fns {
-    void (*one)(void *ctx, struct str body);
-    void (*all)(void *ctx, size_t failed);
+/* Like sibling_ask, but sends the request to a worker of the node with that slot. A node that is
+ * lost, or gets lost meanwhile, does not answer. Never returns NULL. */
+struct http_fetch *sibling_ask_node(struct siblings *s, uint32_t slot,
+                                    const struct sibling_question *q, http_fetch_fn fn, void *ctx);
+
+/* Finds the next other node from slot *at on that must be asked, and advances *at beyond it: one
+ * that lives, or is lost with places that no node has taken. False: there is no further one. */
+bool siblings_next_node(const struct heritage *h, uint32_t *at, struct fleet_node *ret);
+
+/* Receivers that did not answer 2xx. */
+struct siblings_missing {
+    size_t workers, nodes;
+    struct str names; /* of the nodes, separated by commas; borrowed */
 };
 
-/* Sends the request to all siblings. Returns NULL if there is no other worker. */
+/* Callbacks of a request to every other receiver. `one` gets the body of each 2xx answer. `all` is
+ * called once, after all answers, with those that failed. */
+struct sibling_round_fns {
+    void (*one)(void *ctx, struct str body);
+    void (*all)(void *ctx, const struct siblings_missing *missing);
+};
+
+/* Sends the request to all others within reach: adds to its path how far each of them goes. Returns
+ * NULL if there are no others. */
 struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_question *q,
-                                      const struct sibling_round_fns *fns, void *ctx);
+                                      enum reach reach, const struct sibling_round_fns *fns,
+                                      void *ctx);
 
 /* Makes the round call none of its callbacks any more. Accepts NULL. */
 void sibling_round_leave(struct sibling_round *r);
-
-/* Writes the indexes of the workers that serve, including this one, ascending, and returns their
- * number. `ret` must have space for BOARD_WORKERS_MAX. */
-size_t siblings_list(const struct heritage *h, uint32_t *ret);
 
 #endif

@@ -170,3 +170,27 @@ TEST(http_fetch, all_end_together)
     cr_assert(list_is_empty(&f.among));
     close_all(&f);
 }
+
+static void assert_fails(struct fixture *f, const char *url, const char *why)
+{
+    struct http_client_options o = {.background = true};
+    struct err e;
+
+    http_client_free(f->client);
+    cr_assert_eq(http_client_new(f->loop, url, &o, &f->client, &e), 0, "%s", e.text);
+    (void)ask(f);
+    loop_run(f->loop);
+    cr_assert_eq(f->status, 0);
+    cr_assert_not_null(strstr(f->why, why), "%s", f->why);
+}
+
+/* The name is not looked up yet when the first call begins. */
+TEST(http_fetch, waits_for_a_name_in_the_background)
+{
+    struct fixture f;
+
+    open_all(&f, "");
+    assert_fails(&f, "http://localhost:1", "cannot connect");
+    assert_fails(&f, "http://no-such-name.invalid", "does not resolve");
+    close_all(&f);
+}

@@ -149,11 +149,11 @@ static int room_ask(struct feed_room *r)
     return i;
 }
 
-static void room_join(struct feed_room *r, bool relayed, const char *first)
+static void room_join(struct feed_room *r, enum reach reach, const char *first)
 {
     struct err e = {0};
 
-    cr_assert_eq(feed_join(&r->feed, r->x[room_ask(r)], relayed, STR(""), str_cstr(first), &e), 0,
+    cr_assert_eq(feed_join(&r->feed, r->x[room_ask(r)], reach, STR(""), str_cstr(first), &e), 0,
                  "%s", e.text);
 }
 
@@ -190,7 +190,7 @@ TEST(feed, tells_a_thing_once_a_tick_in_the_order_of_change)
     struct feed_room r;
 
     room_open(&r);
-    room_join(&r, false, "event: first\ndata: {}\n\n");
+    room_join(&r, REACH_PROCESS, "event: first\ndata: {}\n\n");
     for (int i = 0; i < 1000; i++) {
         feed_record(&r.feed, STR("b"));
         feed_record(&r.feed, STR("a"));
@@ -210,7 +210,7 @@ TEST(feed, queued_events_come_behind_what_was_noted_before)
     struct feed_room r;
 
     room_open(&r);
-    room_join(&r, false, "");
+    room_join(&r, REACH_PROCESS, "");
     feed_record(&r.feed, STR("early"));
     feed_event(feed_queue(&r.feed), "own", STR("{}"));
     feed_record(&r.feed, STR("late"));
@@ -225,15 +225,20 @@ TEST(feed, relays_to_those_who_joined_for_it)
     struct feed_room r;
 
     room_open(&r);
-    room_join(&r, true, "");
-    room_join(&r, false, "");
-    feed_relay(&r.feed, STR("event: relayed\ndata: {}\n\n"));
+    room_join(&r, REACH_NODE, "");
+    room_join(&r, REACH_PROCESS, "");
+    room_join(&r, REACH_FLEET, "");
+    feed_relay(&r.feed, STR("event: relayed\ndata: {}\n\n"), REACH_NODE);
+    feed_relay(&r.feed, STR("event: other-node\ndata: {}\n\n"), REACH_FLEET);
     feed_record(&r.feed, STR("both"));
     room_await(&r, "both");
     room_hear(&r);
     cr_assert(heard_at(&r, 0, "event: relayed") < heard_at(&r, 0, "both"));
     cr_assert_eq(heard_at(&r, 1, "event: relayed"), SIZE_MAX);
-    cr_assert_eq(r.feed.n_relayed, 1);
+    cr_assert_eq(heard_at(&r, 0, "event: other-node"), SIZE_MAX);
+    cr_assert_neq(heard_at(&r, 2, "event: relayed"), SIZE_MAX);
+    cr_assert_neq(heard_at(&r, 2, "event: other-node"), SIZE_MAX);
+    cr_assert_eq(r.feed.n_reach[REACH_NODE], 1);
     room_close(&r);
 }
 
@@ -277,7 +282,7 @@ TEST(feed, tells_less_often_while_there_is_much_to_tell)
     struct feed_room r;
 
     room_open(&r);
-    room_join(&r, false, "");
+    room_join(&r, REACH_PROCESS, "");
     r.write_cpu_us = 20;
     note_many(&r, 16);
     room_until(&r, ticked);
@@ -298,7 +303,7 @@ TEST(feed, who_does_not_read_loses_events_and_is_told)
     struct feed_room r;
 
     room_open(&r);
-    room_join(&r, false, "");
+    room_join(&r, REACH_PROCESS, "");
     r.deaf = true;
     overwhelm(&r);
     overwhelm(&r);
@@ -321,9 +326,10 @@ TEST(feed, refuses_one_viewer_too_many_and_forgets_who_leaves)
 
     room_open(&r);
     for (int i = 0; i < FEED_VIEWERS_MAX; i++)
-        room_join(&r, false, "");
+        room_join(&r, REACH_PROCESS, "");
     (void)room_ask(&r);
-    cr_assert_eq(feed_join(&r.feed, r.x[FEED_VIEWERS_MAX], false, STR(""), STR(""), &e), -1);
+    cr_assert_eq(feed_join(&r.feed, r.x[FEED_VIEWERS_MAX], REACH_PROCESS, STR(""), STR(""), &e),
+                 -1);
     cr_assert(e.kind == ERR_OVERLOADED && strstr(e.text, "64"));
     exchange_reply(r.x[FEED_VIEWERS_MAX], 503, "text/plain", STR("full"));
     close(r.fd[0]);
@@ -339,14 +345,14 @@ TEST(feed, the_last_one_takes_the_notes_along)
 
     room_open(&r);
     r.feed.pause_ms = 3600000; /* prevents ticks */
-    room_join(&r, true, "");
+    room_join(&r, REACH_NODE, "");
     feed_record(&r.feed, STR("never-told"));
     feed_event(feed_queue(&r.feed), "own", STR("{}"));
     close(r.fd[0]);
     r.fd[0] = -1;
     room_until(&r, somebody_left);
     cr_assert_not(feed_watched(&r.feed));
-    cr_assert_eq(r.feed.n_relayed, 0);
+    cr_assert_eq(r.feed.n_reach[REACH_NODE], 0);
     cr_assert(list_is_empty(&r.feed.waiting) && r.feed.ready.len == 0);
     cr_assert_not(loop_timer_active(&r.feed.tick));
     room_close(&r);
@@ -357,7 +363,7 @@ TEST(feed, the_end_ends_all_answers_without_a_word_of_leaving)
     struct feed_room r;
 
     room_open(&r);
-    room_join(&r, false, "");
+    room_join(&r, REACH_PROCESS, "");
     feed_end(&r.feed);
     cr_assert_not(feed_watched(&r.feed));
     room_await(&r, "\r\n0\r\n\r\n"); /* the last chunk */

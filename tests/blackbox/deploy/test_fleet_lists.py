@@ -1,0 +1,145 @@
+"""Lists, orders by label and events in a fleet: of all nodes, whichever node is asked; what is missing is named."""
+import threading
+
+import pytest
+
+import gateway as g
+from events_kit import Follower
+from fleet_kit import AS_ADMIN, Fleet, Later, PlayedNode, index_of
+
+NODES = "abc"
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory):
+    with Fleet(tmp_path_factory.mktemp("fleet"), NODES, workers=2) as f:
+        yield f
+
+
+@pytest.fixture
+def front(tmp_path):
+    """One gateway, in a fleet whose other nodes the test plays."""
+    with Fleet(tmp_path, "a", lease="1s") as f:
+        yield f
+
+
+def make(fleet, run, n=3):
+    """n sessions on each node, with a label of this test."""
+    return {node: [fleet.create(node, labels={"run": run})["session_id"] for _ in range(n)] for node in fleet.nodes}
+
+
+def ids(page):
+    return [s["session_id"] for s in page["sessions"]]
+
+
+def pages(fleet, nodes, query):
+    """The sessions of all pages, each from the next node of `nodes`."""
+    found, cursor = [], ""
+    for i in range(100):
+        answer = fleet[nodes[i % len(nodes)]].get(f"/sessions?{query}{cursor}", headers=AS_ADMIN)
+        assert answer.status == 200, answer.text
+        page = answer.json()
+        assert page["unreachable"] == []
+        found += ids(page)
+        if page["next_cursor"] is None:
+            return found
+        cursor = f"&cursor={page['next_cursor']}"
+    raise AssertionError("the list does not end")
+
+
+def test_a_list_has_the_sessions_of_all_nodes_at_each_node(fleet):
+    made = make(fleet, "list")
+    every = sorted(sum(made.values(), []))
+    for limit in (1, 2, 4, 9, 100):
+        lists = [pages(fleet, nodes, f"label=run=list&limit={limit}") for nodes in ("a", "b", "c", "acb")]
+        assert all(sorted(one) == every and len(one) == 9 for one in lists), limit
+        assert [id for id in lists[0] if id in made["b"]] == [id for id in lists[3] if id in made["b"]]
+    for node in NODES:
+        own = pages(fleet, node, "label=run=list&limit=2&here=1")
+        assert sorted(own) == sorted(made[node])
+        assert sorted(pages(fleet, node, "label=run=list&here=0")) == every
+    assert fleet["a"].get("/sessions?cursor=b.x", headers=AS_ADMIN).status == 200
+    assert fleet["a"].get("/sessions?cursor=x", headers=AS_ADMIN).status == 400
+    # a cursor of a node that has left continues after it
+    assert sorted(pages(fleet, "a", "label=run=list&cursor=bb.512.x")) == sorted(made["c"])
+
+
+@pytest.mark.parametrize("order,phase", [("abort", None), ("finalize", "finalized")])
+def test_an_order_by_label_reaches_all_nodes(fleet, order, phase):
+    made = make(fleet, order, 2)
+    answer = fleet["b"].post(f"/sessions/{order}?here=1", {"labels": {"run": order}}, headers=AS_ADMIN)
+    assert answer.status == 200 and answer.json()["ended"] == 2
+    answer = fleet["b"].post(f"/sessions/{order}", {"labels": {"run": order}}, headers=AS_ADMIN)
+    assert answer.status == 200 and answer.json() == {"status": "ok", "ended": 4, "failed": 0}
+    for node in NODES:
+        for id in made[node]:
+            state = fleet["c"].get(f"/sessions/{id}", headers=AS_ADMIN)
+            assert state.json()["phase"] == phase if phase else state.status == 410, state.text
+
+
+def test_events_of_all_nodes_come_once(fleet):
+    everywhere, here = (Follower(fleet["a"], path, headers=AS_ADMIN) for path in ("/events", "/events?here=1"))
+    mirror = Follower(fleet["b"], "/events", headers=AS_ADMIN)      # the nodes follow each other
+    try:
+        assert everywhere.wait("hello") == {"unreachable": []} and here.wait("hello") == {}
+        blocks = {fleet.block(node) for node in NODES}
+
+        def followed():
+            """Both streams have had events of all nodes."""
+            for node in NODES:
+                fleet.create(node, labels={"run": "probe"})
+            return all({index_of(e["session_id"]) // 256 for e in one.of("session")} == blocks for one in (everywhere, mirror))
+        g.wait_until(followed, what="all nodes are followed")
+        made = {node: fleet.create(node, labels={"run": "events"})["session_id"] for node in NODES}
+        for node, id in made.items():
+            for one in (everywhere, mirror):
+                one.wait("session", lambda row, id=id: row["session_id"] == id)
+        here.wait("session", lambda row: row["session_id"] == made["a"])
+        fleet["a"].post("/sessions/abort", {"labels": {"run": "events"}}, headers=AS_ADMIN)
+        for id in made.values():
+            everywhere.wait("session_gone", lambda row, id=id: row["session_id"] == id)
+        for id in made.values():
+            assert len([e for e in everywhere.of("session_gone") if e["session_id"] == id]) == 1, "an event came twice"
+        assert not {made["b"], made["c"]} & {e["session_id"] for e in here.of("session")}
+    finally:
+        for one in (everywhere, here, mirror):
+            one.close()
+
+
+def test_a_node_that_does_not_answer_is_named(front):
+    a, gone = front["a"], threading.Event()
+    own = [front.create("a", labels={"run": "1"})["session_id"] for _ in range(2)]
+    with PlayedNode(front, "x", 7) as x, PlayedNode(front, "y", 8) as y:
+        x.claim(7 * 256)
+        g.wait_until(lambda: front.state("a", "x") == front.state("a", "y") == "up", what="both are known")
+        rows = f'{{"sessions":[{{"session_id":"w1792-{"1" * 32}","phase":"open"}}],"next_cursor":null,"unreachable":[1793]}}'
+        x.handler = y.handler = lambda conn, r: x.answer(conn, rows if r.method == "GET" else '{"ended":3,"failed":1}')
+        page = a.get("/sessions", headers=AS_ADMIN).json()
+        assert len(page["sessions"]) == 4 and page["unreachable"] == [1793, 1793]
+        assert x.requests[-1].target == "/sessions?here=1&limit=98"       # a, then x, then y
+        order = a.post("/sessions/finalize", {"labels": {"run": "none"}}, headers=AS_ADMIN).json()
+        assert (order["ended"], order["failed"]) == (6, 2)
+        # one node is at fault, the other is frozen
+        y.handler = lambda conn, r: x.answer(conn, "{}", 500)
+        x.handler = lambda *_: gone.wait(60 * g.PATIENCE)
+        listed = Later(lambda: a.get("/sessions", headers=AS_ADMIN, timeout=60))
+        order = Later(lambda: a.post("/sessions/abort", {"labels": {"run": "1"}}, headers=AS_ADMIN, timeout=60))
+        assert x.wait(lambda: len([r for r in x.requests if "limit" in r.target or "abort" in r.target]) == 3)
+        x.freeze()
+        page = listed.get().json()
+        assert set(ids(page)) <= set(own) and page["unreachable"] == ["x", "y"]
+        answer = order.get()
+        assert answer.status == 503 and "2 nodes did not obey" in answer.text and "2 sessions were ended" in answer.text, answer.text
+        assert "x" in answer.text and "y" in answer.text
+        # a lost node is not asked; it is named while it owns places
+        g.wait_until(lambda: front.state("a", "x") == "lost", what="x is lost")
+        asked = len(x.requests)
+        y.handler = lambda conn, r: x.answer(conn, '{"sessions":[],"next_cursor":null,"unreachable":[]}')
+        assert a.get("/sessions", headers=AS_ADMIN).json() == {"sessions": [], "next_cursor": None, "unreachable": ["x"]}
+        follower = Follower(a, "/events", headers=AS_ADMIN)
+        assert follower.wait("hello") == {"unreachable": ["x"]}
+        follower.close()
+        y.claim(7 * 256)
+        g.wait_until(lambda: a.get("/sessions", headers=AS_ADMIN).json()["unreachable"] == [], what="another node has the place")
+        assert len(x.requests) == asked
+        gone.set()
