@@ -6,7 +6,6 @@
  * instead of data. Settled groups go to the stream NAME:groups. Only this file uses hiredis.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <hiredis/async.h>
 #include <hiredis/hiredis.h>
 #include <netdb.h>
@@ -20,12 +19,16 @@
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/net/resolve.h"
+#include "common/os/file.h"
 #include "common/os/loop.h"
 #include "worker/sink/redis_url.h"
 #include "worker/sink/sink_target.h"
 #include "worker/sink/spooled.h"
 
-enum { WINDOW_BYTES = 8 << 20, STALL_MS = 30 * 1000, PASSWORD_MAX = 4096, ENTRY_ARGS = 32 };
+enum { WINDOW_BYTES = 8 << 20, STALL_MS = 30 * 1000, PASSWORD_MAX = 4096 };
+
+/* Words of XADD before its fields; of a trajectory's longest XADD. */
+enum { XADD_WORDS = 3, ENTRY_WORDS = 32 };
 
 struct redis {
     struct target *target;
@@ -340,9 +343,8 @@ static int dial_next(struct redis *r)
 }
 
 /* Links the file under a name of its own in pointed/, for the entry's reader. An export made again
- * after a crash gets a different name (by inode), so old entries keep their file. Returns -1 and
- * errno on error. */
-static int link_pointed(const struct redis *r, struct buf *ret)
+ * after a crash gets a different name (by inode), so old entries keep their file. */
+static int link_pointed(const struct redis *r, struct buf *ret, struct err *e)
 {
     const struct parcel *p = r->target->first;
     struct buf from = {0};
@@ -358,15 +360,25 @@ static int link_pointed(const struct redis *r, struct buf *ret)
         buf_printf(ret, "/%s-%llx.msgpack", p->session_id, (unsigned long long)st.st_ino);
         rc = link(from.p, ret->p) && errno != EEXIST ? -1 : 0;
     }
+    if (rc)
+        (void)err_sys(e, ERR_IO, "cannot link a large export to %s", ret->p);
     buf_done(&from);
     return rc;
 }
 
+/* The words of an XADD. */
 struct stream_entry {
-    const char *argv[ENTRY_ARGS];
-    size_t len[ENTRY_ARGS];
+    const char **argv;
+    size_t *len;
     int n;
 };
+
+/* Makes an entry for at most n words, in the arena. */
+static struct stream_entry new_entry(struct arena *a, size_t n)
+{
+    return (struct stream_entry){.argv = arena_calloc(a, n, sizeof(char *)),
+                                 .len = arena_calloc(a, n, sizeof(size_t))};
+}
 
 static void add_word(struct stream_entry *en, struct str s)
 {
@@ -395,21 +407,29 @@ static void add_group_fields(struct stream_entry *en, struct str envelope,
     }
 }
 
+/* Passes the entry to hiredis, which copies it. */
+static int send_entry(struct redis *r, const struct stream_entry *en, struct err *e)
+{
+    if (redisAsyncCommandArgv(r->ac, on_added, r, en->n, en->argv, en->len) == REDIS_OK)
+        return 0;
+    return err_set(e, ERR_IO, "XADD was not sent: %s",
+                   r->ac->errstr[0] ? r->ac->errstr : "the connection is closing");
+}
+
 /* Sends a settled group: each member of its object becomes a field. Values that are not strings are
- * sent as JSON. Returns hiredis's status. */
-static int add_group(struct redis *r)
+ * sent as JSON. */
+static int add_group(struct redis *r, struct err *e)
 {
     const struct target *t = r->target;
-    struct stream_entry en = {.n = 0};
     struct arena a = {0};
     const struct json *v = NULL;
-    struct err e;
-    int rc;
+    int rc = json_parse(&a, t->open->bytes, &v, e);
+    size_t n = rc == 0 && json_is(v, JSON_OBJECT) ? v->n : 0;
+    struct stream_entry en = new_entry(&a, XADD_WORDS + 2 * n);
 
     put_field(&en, "XADD", arena_printf(&a, "%s:groups", r->url.stream).p);
     add_word(&en, STR("*"));
-    (void)json_parse(&a, t->open->bytes, &v, &e);
-    for (uint32_t i = 0; json_is(v, JSON_OBJECT) && i < v->n && en.n + 2 <= ENTRY_ARGS; i++) {
+    for (size_t i = 0; i < n; i++) {
         struct buf text = {0};
 
         add_word(&en, json_string(&v->members[i].key));
@@ -421,19 +441,21 @@ static int add_group(struct redis *r)
             add_word(&en, json_string(&v->members[i].value));
         }
     }
-    rc = redisAsyncCommandArgv(r->ac, on_added, r, en.n, en.argv, en.len);
+    if (rc == 0)
+        rc = send_entry(r, &en, e);
     arena_done(&a);
     return rc;
 }
 
-/* Sends trajectory i. hiredis copies it. Returns hiredis's status, or -1 and errno. */
-static int add_trajectory(struct redis *r, size_t i)
+/* Sends trajectory i. */
+static int add_trajectory(struct redis *r, size_t i, struct err *e)
 {
     const struct target *t = r->target;
     struct str piece = spooled_piece(t->open, i);
     struct buf key = {0}, file = {0}, uid = {0}, notes[ARRAY_LEN(GROUP_FIELDS)] = {0};
     char index[24], total[24], offset[24], length[24];
-    struct stream_entry en = {.n = 0};
+    struct arena a = {0};
+    struct stream_entry en = new_entry(&a, ENTRY_WORDS);
     int rc = 0;
 
     buf_printf(&key, "%s/%zu", t->first->session_id, i);
@@ -456,7 +478,7 @@ static int add_trajectory(struct redis *r, size_t i)
     if (piece.len <= t->env->inline_max) {
         add_word(&en, STR("data"));
         add_word(&en, piece);
-    } else if (link_pointed(r, &file) == 0) {
+    } else if (link_pointed(r, &file, e) == 0) {
         put_field(&en, "node", r->node);
         put_field(&en, "file", file.p);
         put_field(&en, "offset", offset);
@@ -465,7 +487,8 @@ static int add_trajectory(struct redis *r, size_t i)
         rc = -1;
     }
     if (rc == 0)
-        rc = redisAsyncCommandArgv(r->ac, on_added, r, en.n, en.argv, en.len);
+        rc = send_entry(r, &en, e);
+    arena_done(&a);
     for (size_t k = 0; k < ARRAY_LEN(GROUP_FIELDS); k++)
         buf_done(&notes[k]);
     buf_done(&key);
@@ -478,10 +501,11 @@ static int add_trajectory(struct redis *r, size_t i)
 static void pump_entries(struct redis *r)
 {
     struct target *t = r->target;
+    struct err e;
 
     while (r->next < t->open->pieces.n && (r->window < WINDOW_BYTES || r->next == r->acked)) {
-        if (t->first->group ? add_group(r) : add_trajectory(r, r->next)) {
-            fail_file(r, strerror(errno));
+        if (t->first->group ? add_group(r, &e) : add_trajectory(r, r->next, &e)) {
+            fail_file(r, e.text);
             return;
         }
         r->window += MIN_OF(spooled_piece(t->open, r->next).len, t->env->inline_max);
@@ -529,26 +553,22 @@ static void redis_send(struct target *t, const char *path)
 /* Reads the password from its file. Called once, at the start. */
 static int read_password(struct redis *r, struct err *e)
 {
-    char text[PASSWORD_MAX];
-    struct str s;
-    ssize_t n;
-    int fd;
+    struct buf text = {0};
+    struct err why = {0};
+    struct str word;
+    int rc = 0;
 
     if (!r->url.password_file)
         return 0;
-    fd = open(r->url.password_file, O_RDONLY | O_CLOEXEC);
-    n = fd < 0 ? -1 : read(fd, text, sizeof(text));
-    if (n < 0)
-        (void)err_sys(e, ERR_CONFIG, "--sink redis: cannot read %s", r->url.password_file);
-    if (fd >= 0)
-        (void)close(fd);
-    if (n < 0)
-        return -1;
-    s = str_trim(str_of(text, (size_t)n));
-    if (s.len == 0)
-        return err_set(e, ERR_CONFIG, "--sink redis: %s is empty", r->url.password_file);
-    r->password = mem_strndup(s.p, s.len);
-    return 0;
+    if (file_read(r->url.password_file, PASSWORD_MAX, &text, &why))
+        rc = err_set(e, ERR_CONFIG, "--sink redis: %s", why.text);
+    word = str_trim(buf_str(&text));
+    if (rc == 0 && word.len == 0)
+        rc = err_set(e, ERR_CONFIG, "--sink redis: %s is empty", r->url.password_file);
+    if (rc == 0)
+        r->password = mem_strndup(word.p, word.len);
+    buf_done(&text);
+    return rc;
 }
 
 /* Closes the target. No callback is called later. */

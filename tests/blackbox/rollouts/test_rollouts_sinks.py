@@ -149,6 +149,7 @@ def test_deliver_by_hand(start, tmp_path):
     g.wait_until(lambda: sessions_in(tmp_path / "out") == {s["session_id"]}, 20, "it is delivered")
     assert gw.post(f"{path}/deliver", {"slect": 1}).status == 400
     for body, field in (({}, "group"), ({"group": "a"}, "entry"), ({"group": "../x", "entry": {}}, "group"), ({"group": "a_b", "entry": {}}, "group"),
+                        ({"group": "a", "entry": {}}, "entry"),
                         ({"group": "a", "entry": {}, "x": 1}, "x")):
         answer = gw.post("/admin/group_result", body)
         assert answer.status == 400 and answer.json()["error"]["param"] == field, answer.text
@@ -249,6 +250,15 @@ def test_an_entry_given_twice_while_it_waits_is_one(start, server):
     s.start()
     g.wait_until(lambda: gw.metrics()["rollgate_sink_waiting"] == 0, 60, "they came")
     assert [e["try"] for e in group_entries(s)] == ["1", "2"]
+
+
+def test_an_entry_keeps_all_its_members(start, server):
+    """Members beyond the 14th were left out."""
+    s = server()
+    gw = start(workers=1, sink=f"redis://127.0.0.1:{s.port}")
+    entry = {"group": "g", **{f"m{i}": str(i) for i in range(40)}}
+    assert gw.post("/admin/group_result", {"group": "g", "entry": entry}).status == 200
+    g.wait_until(lambda: group_entries(s) == [entry], 20, "the whole entry")
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["the sink stays", "another sink"])

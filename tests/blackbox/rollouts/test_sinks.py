@@ -1,4 +1,5 @@
 """Sinks: finalized sessions reach files and a real Redis at least once, whatever process dies meanwhile."""
+import glob
 import os
 import re
 import shutil
@@ -216,6 +217,27 @@ def test_large_trajectories_are_pointed_to(start, server):
         f.seek(int(e[b"offset"]))
         same(unpack(f.read(int(e[b"length"]))), native["trajectories"][0])
     g.wait_until(lambda: not spooled(gw), 10, "nothing waits")
+
+
+def test_a_large_trajectory_that_cannot_be_linked_says_why(start, server):
+    """The reason was that of any earlier failure, often of none."""
+    r = server()
+    gw = start(sink=f"redis://127.0.0.1:{r.port}", sink_inline_max="1k", workers=1)
+    target, = glob.glob(f"{gw.folder}/state/worker-0/spool/*/")
+    open(f"{target}/pointed", "w").close()
+    episode(gw, text="long " * 500)
+    gw.wait_line("a sink takes nothing.*cannot link a large export.*Not a directory")
+    os.unlink(f"{target}/pointed")
+    g.wait_until(lambda: len(r.entries()) == 1, 20, "the entry is there")
+
+
+def test_a_password_file_is_read_whole_or_refused(tmp_path):
+    """One of more than 4096 bytes was cut."""
+    (tmp_path / "pw").write_text("x" * 4097)
+    gw = g.Gateway(sink=f"redis://h?password_file={tmp_path}/pw", workers=1, max_restarts=0).allow(".")
+    gw.start(wait=False)
+    assert gw.wait(30) != 0
+    assert f"{tmp_path}/pw is larger than 4096 bytes" in gw.log()
 
 
 def test_a_sink_that_is_down_loses_nothing(start, server):

@@ -358,15 +358,16 @@ void admin_group_result(struct service_request *r)
 {
     struct buf text = {0}, answer = {0};
     struct err e = {0};
-    const struct json *body = control_body(r);
+    const struct json *body = control_body(r), *entry = json_get(body, "entry");
     struct str group = json_string(json_get(body, "group"));
     bool named = session_rules_is_group_id(group);
 
-    if (!named || !json_is(json_get(body, "entry"), JSON_OBJECT)) {
-        (void)err_field(&e, named ? "entry" : "group", "a group's id and its entry are needed");
+    if (!named || !json_is(entry, JSON_OBJECT) || entry->n == 0) {
+        (void)err_field(&e, named ? "entry" : "group",
+                        "a group's id and its entry, an object with a member, are needed");
         goto out;
     }
-    json_write(&text, json_get(body, "entry"));
+    json_write(&text, entry);
     (void)sinks_give_group(r->service->sinks, group, buf_str(&text), &e);
 out:
     if (e.kind != ERR_NONE) {
