@@ -76,11 +76,11 @@ def test_a_repeated_request_gets_its_recorded_answer(store):
     gateway = started(store, **{"fleet-outage": "600ms", "fleet-lease": "2s"})
     s = session_of(gateway)
     first = gateway.chat(s, "one").json()
-    client = gateway.connect()                      # leaves before the answer
+    client = gateway.connect()                      # does not read the answer
     client.request("POST", f"{path_of(s)}/v1/chat/completions",
                    json.dumps({"model": "m", "messages": [{"role": "user", "content": "two"}]}))
-    client.close()
     g.wait_until(lambda: logs(store)[s["session_id"]][1] == 3, 20, "both are recorded")
+    client.close()
     before = content(gateway, s)
     lose_disk(gateway)
     assert gateway.chat(s, "two").status == 200

@@ -179,6 +179,7 @@ def test_a_call_of_a_lost_node_goes_to_its_follower_and_an_order_does_not(front)
 def test_requests_of_a_frozen_node_go_to_the_new_owner(tmp_path):
     with Fleet(tmp_path, "a", lease="1s") as front, PlayedNode(front, "x", 7) as x, PlayedNode(front, "y", 8) as y:
         a, place = front["a"], 7 * 256
+        a.allow("a place without an owner")             # those of x are of another tokenizer
         x.claim(place)
         path, gone = f"/sessions/{ID % place}", threading.Event()
 
