@@ -450,8 +450,8 @@ sys.stdout.flush()
 sys.stdout.buffer.write("the end \\u00e9\\n".encode() + b"\\xff\\xfe broken")
 """)
     with Runner(gateway, {"r": {"run": run}}):
-        submit(gateway, id="..", runner="r", reward="external", input=None)
-        member = wait_group(gateway, "..")["members"][0]
+        submit(gateway, id=".g", runner="r", reward="external", input=None)
+        member = wait_group(gateway, ".g")["members"][0]
     data = open(member["log"], "rb").read()
     assert len(data) <= 4 << 20 and len(data) > 3 << 20
     assert data.startswith(b"the beginning\n") and data.endswith(b"\xff\xfe broken")
