@@ -1,5 +1,4 @@
 /* `rollgate group`: submit, list, show, wait for and cancel groups of rollouts. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +6,7 @@
 
 #include "common/base/clock.h"
 #include "common/codec/json.h"
+#include "common/os/file.h"
 #include "common/proc/command_line.h"
 #include "common/proc/gateway_client.h"
 #include "runner/runner.h"
@@ -164,22 +164,19 @@ static void warn_of(struct group_call *g, const char *id)
 
 static int submit_groups(struct group_call *g, const char *file)
 {
-    FILE *f = !file || strcmp(file, "-") == 0 ? stdin : fopen(file, "re");
+    bool from_stdin = !file || strcmp(file, "-") == 0;
     struct buf body = {0};
     struct arena a = {0};
     const struct json *v = NULL, *list = NULL;
-    size_t got;
     struct err e;
     int rc;
 
-    if (!f) {
-        fprintf(stderr, "rollgate group: %s: %s\n", file, strerror(errno));
+    if (from_stdin ? file_read_rest(STDIN_FILENO, "standard input", INPUT_MAX, &body, &e)
+                   : file_read(file, INPUT_MAX, &body, &e)) {
+        buf_done(&body);
+        fprintf(stderr, "rollgate group: %s\n", e.text);
         return 1;
     }
-    while (body.len <= INPUT_MAX && (got = fread(buf_reserve(&body, 65536), 1, 65536, f)) > 0)
-        body.len += got;
-    if (f != stdin)
-        (void)fclose(f);
     rc = call_gateway(g, "POST", "/groups", buf_str(&body));
     buf_done(&body);
     if (rc == 0 && !g->json && json_parse(&a, buf_str(&g->body), &v, &e) == 0) {

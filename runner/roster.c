@@ -9,7 +9,6 @@
  */
 #include "runner/roster.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 
 #include "common/base/nearest.h"
 #include "common/net/url.h"
+#include "common/os/file.h"
 #include "common/proc/config.h"
 
 enum { ARGUMENT_MAX = 128 << 10, /* the kernel's limit for one argument */ WORDS_MAX = 4096 };
@@ -433,24 +433,14 @@ int roster_read(struct str text, const char *path, struct roster *ret, struct bu
 int roster_load(const char *path, struct roster *ret, struct buf *mistakes)
 {
     struct buf text = {0};
-    FILE *f = fopen(path, "re");
-    size_t got;
+    struct err e;
     int rc = -1;
 
     *ret = (struct roster){0};
-    if (!f) {
-        buf_printf(mistakes, "%s: %s\n", path, strerror(errno));
-        return -1;
-    }
-    while (text.len <= ROSTER_FILE_MAX && (got = fread(buf_reserve(&text, 65536), 1, 65536, f)) > 0)
-        text.len += got;
-    if (ferror(f))
-        buf_printf(mistakes, "%s: %s\n", path, strerror(errno));
-    else if (text.len > ROSTER_FILE_MAX)
-        buf_printf(mistakes, "%s: is longer than %d bytes\n", path, ROSTER_FILE_MAX);
+    if (file_read(path, ROSTER_FILE_MAX, &text, &e))
+        buf_printf(mistakes, "%s\n", e.text);
     else
         rc = roster_read(buf_str(&text), path, ret, mistakes);
-    (void)fclose(f);
     buf_done(&text);
     return rc;
 }

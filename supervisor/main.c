@@ -1,6 +1,7 @@
 /*
  * rollgate: one binary with a table of commands.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -122,6 +123,18 @@ static void print_unknown(const char *name)
     fprintf(stderr, "\n\n");
 }
 
+/* Returns the status, or 1 if what was printed has not been written, as on a full disk. */
+static int end_output(int status)
+{
+    bool flushed = fflush(stdout) == 0;
+
+    if (flushed && !ferror(stdout))
+        return status;
+    fprintf(stderr, "rollgate: cannot write to standard output: %s\n",
+            flushed ? "an earlier write failed" : strerror(errno));
+    return status ? status : 1;
+}
+
 /* Returns the command's exit status, or 2 for a wrong usage. */
 int main(int argc, char **argv)
 {
@@ -130,13 +143,13 @@ int main(int argc, char **argv)
     argv = process_title_begin(argc, argv);
     c = argc > 1 ? find_command(argv[1]) : NULL;
     if (wants_help(argc, argv))
-        return print_help(argc, argv);
+        return end_output(print_help(argc, argv));
     if (argc > 1 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0)) {
         printf("rollgate %s\n", RG_VERSION);
-        return 0;
+        return end_output(0);
     }
     if (c)
-        return c->run(argc - 1, argv + 1);
+        return end_output(c->run(argc - 1, argv + 1));
     if (argc > 1)
         print_unknown(argv[1]);
     print_command_list(stderr);

@@ -14,6 +14,7 @@
 
 #include "common/base/buf.h"
 #include "common/journal/scan.h"
+#include "common/os/file.h"
 #include "common/proc/command_line.h"
 #include "common/proc/config.h"
 #include "common/proc/gateway_client.h"
@@ -384,6 +385,8 @@ static int add_log(struct support_bundle *s, struct err *e)
         else
             removed++;
     }
+    if (file_check_end(f, s->log_path ? s->log_path : "journalctl's output", e))
+        buf_printf(&s->left_out, "log.jsonl: its rest: %s\n", e->text);
     free(line);
     (void)(s->log_path ? fclose(f) : pclose(f));
     if (removed)

@@ -30,9 +30,7 @@ static size_t read_size(int fd, size_t max)
     return (size_t)st.st_size + 1;
 }
 
-/* Appends the open file to out, and closes it. A file larger than max is an error, and out has some
- * of its bytes. */
-static int read_open(int fd, const char *path, size_t max, struct buf *out, struct err *e)
+int file_read_rest(int fd, const char *name, size_t max, struct buf *out, struct err *e)
 {
     size_t start = out->len, step = read_size(fd, max);
     ssize_t n = 1;
@@ -44,13 +42,25 @@ static int read_open(int fd, const char *path, size_t max, struct buf *out, stru
         out->len += n > 0 ? (size_t)n : 0;
     }
     if (n < 0)
-        (void)err_sys(e, ERR_IO, "cannot read %s", path);
-    (void)close(fd);
-    if (n < 0)
-        return -1;
+        return err_sys(e, ERR_IO, "cannot read %s", name);
     if (out->len - start > max)
-        return err_set(e, ERR_CONFIG, "%s is larger than %zu bytes", path, max);
+        return err_set(e, ERR_CONFIG, "%s is larger than %zu bytes", name, max);
     return 0;
+}
+
+int file_check_end(FILE *f, const char *name, struct err *e)
+{
+    return feof(f) && !ferror(f) ? 0 : err_sys(e, ERR_IO, "cannot read %s", name);
+}
+
+/* Appends the open file to out, and closes it. A file larger than max is an error, and out has some
+ * of its bytes. */
+static int read_open(int fd, const char *path, size_t max, struct buf *out, struct err *e)
+{
+    int rc = file_read_rest(fd, path, max, out, e);
+
+    (void)close(fd);
+    return rc;
 }
 
 int file_read(const char *path, size_t max, struct buf *out, struct err *e)

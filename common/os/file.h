@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
@@ -18,6 +19,14 @@ int file_read(const char *path, size_t max, struct buf *out, struct err *e);
 /* Like file_read, but reads only regular files. Others, such as named pipes, fail with ERR_IO at
  * once. For files that a different user may have made. */
 int file_read_regular(const char *path, size_t max, struct buf *out, struct err *e);
+
+/* Appends the rest of an open file, such as standard input, without closing it. Errors name it as
+ * `name`. Fails like file_read. */
+int file_read_rest(int fd, const char *name, size_t max, struct buf *out, struct err *e);
+
+/* Returns 0 if the reads of f have come to its end, or -1 with ERR_IO: they failed. Call it after a
+ * loop over lines, whose last read returned nothing for either reason. */
+int file_check_end(FILE *f, const char *name, struct err *e);
 
 /* Makes the file `path` of these bytes, readable by its owner only. It writes `part` in the same
  * folder and renames it, so `path` is whole or does not exist. durable: the bytes are on the disk

@@ -2,7 +2,6 @@
  * has the whole answer. */
 #include "common/proc/gateway_client.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +11,12 @@
 #include "common/net/http1.h"
 #include "common/net/http_client.h"
 #include "common/net/http_fetch.h"
+#include "common/os/file.h"
 #include "common/os/loop.h"
 #include "common/proc/command_line.h"
 #include "common/proc/keys.h"
 
-enum { ANSWER_MS = 60000 };
+enum { ANSWER_MS = 60000, KEY_FILE_MAX = 64 << 10 };
 
 struct gateway_client {
     struct loop *loop;
@@ -38,28 +38,39 @@ struct gateway_client_options gateway_client_take_options(int *argc, char **argv
     };
 }
 
+/* Returns the first line that has a key, without blanks at its ends; empty if there is none. */
+static struct str find_key(struct str text)
+{
+    while (text.len > 0) {
+        size_t end = str_find(text, STR("\n"), 0);
+        struct str line = str_trim(str_sub(text, 0, end));
+
+        if (line.len > 0 && line.p[0] != '#')
+            return line;
+        text = end == SIZE_MAX ? STR("") : str_sub(text, end + 1, text.len);
+    }
+    return text;
+}
+
 /* A blank inside the line is refused, because it would break the Authorization header. */
 char *gateway_client_read_key(const char *path, struct buf *mistakes)
 {
-    char line[KEY_TEXT_MAX + 64] = "";
-    FILE *f = fopen(path, "re");
-    struct str key;
+    struct buf text = {0};
+    struct str key = STR("");
+    char *ret = NULL;
+    struct err e;
 
-    if (!f) {
-        buf_printf(mistakes, "--key-file: %s: %s\n", path, strerror(errno));
-        return NULL;
+    if (file_read(path, KEY_FILE_MAX, &text, &e)) {
+        buf_printf(mistakes, "--key-file: %s\n", e.text);
+    } else {
+        key = find_key(buf_str(&text));
+        if (key.len == 0 || memchr(key.p, ' ', key.len))
+            buf_printf(mistakes, "--key-file: %s: the first line has no key\n", path);
+        else
+            ret = mem_strndup(key.p, key.len);
     }
-    do {
-        if (!fgets(line, sizeof(line), f))
-            line[0] = '\0';
-        key = str_trim(str_cstr(line));
-    } while (line[0] && (key.len == 0 || key.p[0] == '#'));
-    (void)fclose(f);
-    if (key.len == 0 || memchr(key.p, ' ', key.len)) {
-        buf_printf(mistakes, "--key-file: %s: the first line has no key\n", path);
-        return NULL;
-    }
-    return mem_strndup(key.p, key.len);
+    buf_done(&text);
+    return ret;
 }
 
 struct gateway_client *gateway_client_new(const struct gateway_client_options *o,

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/base/arena.h"
 #include "common/base/buf.h"
@@ -23,16 +24,6 @@ struct render_args {
     const char *model; /* folder of a model: its template and special tokens are used */
     const char *now;
 };
-
-/* Reads the whole file. Returns -1 if it cannot be read. */
-static int read_all(FILE *f, struct buf *out)
-{
-    size_t n;
-
-    while ((n = fread(buf_reserve(out, 65536), 1, 65536, f)) > 0)
-        out->len += n;
-    return ferror(f) ? -1 : 0;
-}
 
 /* Parses YYYY-MM-DDTHH:MM:SS. */
 static bool parse_now(struct str text, struct tm *ret)
@@ -139,7 +130,9 @@ static int run_jsonl(const struct source *from)
     struct buf out = {0};
     char *line = NULL;
     size_t cap = 0;
+    struct err failure;
     ssize_t n;
+    int rc;
 
     while ((n = getline(&line, &cap, stdin)) > 0) {
         struct json_out o = json_out_to(&out);
@@ -159,10 +152,13 @@ static int run_jsonl(const struct source *from)
         (void)fwrite(out.p, 1, out.len, stdout);
         arena_reset(&a);
     }
+    rc = file_check_end(stdin, "standard input", &failure);
+    if (rc)
+        (void)fprintf(stderr, "rollgate render: %s\n", failure.text);
     free(line);
     buf_done(&out);
     arena_done(&a);
-    return fflush(stdout) == 0 ? 0 : 1;
+    return rc ? 1 : 0;
 }
 
 /* Renders one context from standard input, and prints only the text. */
@@ -178,7 +174,9 @@ static int run_once(const struct source *from, const char *now_text)
 
     if (parse_now(str_cstr(now_text), &now))
         options.now = &now;
-    if (read_all(stdin, &in) != 0 || json_parse(&a, buf_str(&in), &context, &e) != 0)
+    if (file_read_rest(STDIN_FILENO, "standard input", SIZE_MAX, &in, &e) != 0)
+        (void)fprintf(stderr, "rollgate render: %s\n", e.text);
+    else if (json_parse(&a, buf_str(&in), &context, &e) != 0)
         (void)fprintf(stderr, "rollgate render: the context on stdin is no JSON\n");
     else if (template_render(source_template(from, context), &a, source_context(from, &a, context),
                              &options, &out, &e) != 0)

@@ -7,13 +7,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/vec.h"
 #include "common/codec/json.h"
+#include "common/os/file.h"
 #include "worker/text/tokens/span.h"
 #include "worker/text/tokens/tokenizer.h"
 
 enum { OUT_FLUSH = 1 << 16 };
+
+#define STDIN_NAME "standard input"
 
 struct options {
     const char *tokenizer; /* path, or NULL */
@@ -177,11 +181,18 @@ static bool run_line(struct tokens_mode *c, struct str text, line_fn *fn)
     return ok;
 }
 
-/* Converts all lines. Returns 1 if a line or the output failed. */
+static int fail_command(const struct err *e)
+{
+    fprintf(stderr, "rollgate: %s\n", e->text);
+    return 1;
+}
+
+/* Converts all lines. Returns 1 if a line, the input or the output failed. */
 static int run_lines(struct tokens_mode *c, line_fn *fn)
 {
     char *line = NULL;
     size_t cap = 0;
+    struct err e;
     ssize_t n;
     int rc = 0;
 
@@ -193,16 +204,10 @@ static int run_lines(struct tokens_mode *c, line_fn *fn)
         if (c->out.len > OUT_FLUSH && flush_output(c) < 0)
             rc = 1;
     }
+    if (file_check_end(stdin, STDIN_NAME, &e))
+        rc = fail_command(&e);
     free(line);
     return rc;
-}
-
-static void read_all(struct buf *in)
-{
-    size_t n;
-
-    while ((n = fread(buf_reserve(in, OUT_FLUSH), 1, OUT_FLUSH, stdin)) > 0)
-        in->len += n;
 }
 
 /* Encodes the whole input as one text. Appends ids separated by blanks. */
@@ -212,13 +217,12 @@ static int tokenize_text(struct tokens_mode *c)
     struct err e;
     int rc;
 
-    read_all(&in);
-    rc = encoder_encode(c->enc, buf_str(&in), c->options.special, &c->ids, &e);
+    rc = file_read_rest(STDIN_FILENO, STDIN_NAME, SIZE_MAX, &in, &e);
+    if (rc == 0)
+        rc = encoder_encode(c->enc, buf_str(&in), c->options.special, &c->ids, &e);
     buf_done(&in);
-    if (rc < 0) {
-        fprintf(stderr, "rollgate: %s\n", e.text);
-        return 1;
-    }
+    if (rc < 0)
+        return fail_command(&e);
     for (size_t i = 0; i < c->ids.n; i++)
         buf_printf(&c->out, "%s%d", i ? " " : "", c->ids.at[i]);
     buf_add_c(&c->out, '\n');
@@ -246,9 +250,13 @@ static int detokenize_text(struct tokens_mode *c)
 {
     struct buf in = {0};
     char *at, *end;
+    struct err e;
     int rc = 0;
 
-    read_all(&in);
+    if (file_read_rest(STDIN_FILENO, STDIN_NAME, SIZE_MAX, &in, &e)) {
+        buf_done(&in);
+        return fail_command(&e);
+    }
     buf_add_c(&in, '\0');
     for (at = in.p;; at = end) {
         long id;
@@ -263,7 +271,7 @@ static int detokenize_text(struct tokens_mode *c)
         }
         *vec_push(&c->ids) = (int32_t)id;
     }
-    if (*at != '\0')
+    if (at != in.p + in.len - 1) /* also a NUL byte of the input itself */
         rc = 1;
     buf_done(&in);
     if (rc != 0)

@@ -214,6 +214,43 @@ def test_detokenize_refuses_ids_that_no_token_has():
     assert told == [{"text": "hi", "unknown_ids": [99999, 4000000000]}, {"text": "h"}]
 
 
+@pytest.mark.parametrize("words", [
+    ["tokenize"], ["tokenize", "--jsonl"], ["detokenize"], ["detokenize", "--jsonl"], ["render"], ["render", "--jsonl"],
+    ["group", "submit", "-", "--gateway", "http://127.0.0.1:1"]])
+def test_an_input_that_cannot_be_read_is_an_error(words, tmp_path):
+    """It was the end of the input, with status 0. A folder can be opened and not read."""
+    folder = os.open(tmp_path, os.O_RDONLY)
+    done = run(*words, stdin=folder)
+    os.close(folder)
+    assert done.returncode == 1 and "cannot read standard input: Is a directory" in done.stderr, done
+
+
+@pytest.mark.parametrize("words, text", [
+    (["tokenize", "--jsonl"], '{"text": "hi"}'), (["render", "--jsonl"], '{"template": "x", "context": {}}'),
+    (["config", "--docs"], ""), (["help"], ""), (["--version"], "")])
+def test_an_output_that_cannot_be_written_is_an_error(words, text):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([str(g.BINARY), *words], input=text, text=True, stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 1 and "cannot write to standard output" in done.stderr, done
+
+
+def test_detokenize_reads_behind_a_nul_byte():
+    for text in ("104\0 105", "104 105\0"):
+        done = run("detokenize", input=text)
+        assert done.returncode == 1 and "not token ids" in done.stderr and not done.stdout, done
+
+
+def test_a_key_file_is_read_by_whole_lines(start, tmp_path):
+    """A long line was cut, and the rest of a long comment was the key."""
+    (tmp_path / "admins").write_text(f"{'k' * 400}\n")
+    gateway = start(admin_key_file=f"{tmp_path}/admins")
+    (tmp_path / "key").write_text(f"# {'c' * 300}\n\n{'k' * 400}\n")
+    done = run("group", "list", "--gateway", gateway.url, "--key-file", tmp_path / "key")
+    assert done.returncode == 0, done.stderr
+    done = run("group", "list", "--gateway", gateway.url, "--key-file", tmp_path)
+    assert done.returncode != 0 and "Is a directory" in done.stderr, done
+
+
 def test_a_mistake_in_the_environment_is_named_once():
     done = run("config", "--check", env={**os.environ, "ROLLGATE_WORKERS": "many"})
     assert done.returncode != 0 and 'ROLLGATE_WORKERS: "many"' in done.stdout + done.stderr
