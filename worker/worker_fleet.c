@@ -9,6 +9,7 @@
 #include "common/os/loop.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
+#include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
 #include "worker/ledger/second_copy.h"
 #include "worker/residency/places.h"
@@ -75,6 +76,7 @@ int worker_fleet_open(struct worker_state *w, struct err *e)
         return -1;
     w->store = o.store;
     w->service.calls.ledger->copy = second_copy_new(&o);
+    w->service.calls.ledger->deliveries->as_records = true;
     w->service.calls.residency->fetch = on_wanted;
     w->service.calls.residency->fetch_ctx = w;
     w->service.calls.residency->fetch_ms = (uint64_t)c->fleet_hold_ms;
@@ -108,6 +110,9 @@ void worker_fleet_close(struct worker_state *w)
     struct ledger *l = w->service.calls.ledger;
 
     if (l) {
+        if (l->copy)
+            ledger_write_deliveries(l);
+        l->deliveries->as_records = false;
         l->residency->fetch = NULL;
         second_copy_free(l->copy);
         l->copy = NULL;

@@ -41,8 +41,6 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
 {
     struct worker_state *w = ctx;
     struct err bad = {0};
-    struct session_request q;
-    struct str id;
 
     if (str_eq_c(session_id, JOURNAL_NOTE)) {
         deliveries_replay(w->service.calls.ledger->deliveries, payload);
@@ -62,8 +60,7 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
     }
     fragments_add(w->replayed, w->opening, session_id, payload,
                   (uint32_t)journal_records(w->opening, session_id));
-    if (session_record_commits(payload, &id, &q))
-        deliveries_open(w->service.calls.ledger->deliveries, id, q.body_hash, q.key, q.call);
+    ledger_replay_delivery(w->service.calls.ledger, payload);
     return 0;
 }
 

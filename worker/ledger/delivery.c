@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/base/vec.h"
 #include "common/proc/ids.h"
 
 enum { ID_MAX = 128, NAME_MAX_BYTES = 40 + ID_MAX };
@@ -252,8 +253,20 @@ void deliveries_close(struct deliveries *d, struct str session_id, const uint64_
     if (!v)
         return;
     (void)ids_parse(session_id, &note.index);
-    buf_add(&d->notes, &note, sizeof(note));
+    if (d->as_records)
+        *vec_push(&d->arrived) =
+            (struct delivery_note){mem_strndup(session_id.p, session_id.len), brief};
+    else
+        buf_add(&d->notes, &note, sizeof(note));
     forget_delivery(d, v);
+}
+
+bool deliveries_take_note(struct deliveries *d, struct delivery_note *ret)
+{
+    if (d->arrived.n == 0)
+        return false;
+    *ret = vec_pop(&d->arrived);
+    return true;
 }
 
 /* Takes the notes; they are not returned again. */
@@ -314,6 +327,9 @@ void deliveries_done(struct deliveries *d)
 
     while ((v = to_forget(d)))
         forget_delivery(d, v);
+    while (d->arrived.n > 0)
+        free(vec_pop(&d->arrived).session);
+    vec_done(&d->arrived);
     map_done(&d->by_request);
     map_done(&d->by_brief);
     map_done(&d->by_session);

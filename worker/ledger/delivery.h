@@ -19,6 +19,12 @@ enum { DELIVERY_MAX = 65536, DELIVERY_CLASSES = 17 };
 
 struct delivery;
 
+/* An answer that has arrived. */
+struct delivery_note {
+    char *session; /* own */
+    uint64_t brief;
+};
+
 struct deliveries {
     struct map by_request; /* session, hash, and maybe key -> struct delivery_chain */
     struct map by_brief;   /* hash of session, body and call -> the one undelivered call */
@@ -29,6 +35,12 @@ struct deliveries {
     struct list_head classes[DELIVERY_CLASSES];
     size_t n;
     struct buf notes; /* arrived answers that are not noted in a journal yet: struct noted */
+    bool as_records;  /* in a fleet: notes are records of their sessions */
+
+    struct {
+        struct delivery_note *at;
+        size_t n, cap;
+    } arrived; /* as_records: not recorded yet */
 };
 
 /* The answer of this call is committed and not (yet) delivered. key: its Idempotency-Key, or
@@ -54,6 +66,9 @@ uint64_t delivery_call(const struct delivery *v);
  * the payload of a journal note; empty if nothing was. After a crash these notes say which replayed
  * commits had reached their clients. */
 void deliveries_write_note(struct deliveries *d, uint32_t index, struct buf *note);
+
+/* as_records: takes the next note, whose id the caller frees. False: no more. */
+bool deliveries_take_note(struct deliveries *d, struct delivery_note *ret);
 
 /* A replayed note. Notes come behind the commits they speak of. */
 void deliveries_replay(struct deliveries *d, struct str note);

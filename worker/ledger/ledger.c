@@ -5,6 +5,8 @@
 
 #include "worker/ledger/ledger.h"
 
+#include <stdlib.h>
+
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -45,17 +47,69 @@ static void write_note_to(struct ledger *l, struct journal *j, uint32_t index)
     buf_done(&note);
 }
 
+void ledger_replay_delivery(struct ledger *l, struct str record)
+{
+    struct session_request q;
+    struct str id;
+    uint64_t brief;
+
+    if (session_record_commits(record, &id, &q))
+        ledger_open_delivery(l, id, q.body_hash, q.key, q.call);
+    else if (session_record_delivered(record, &brief))
+        deliveries_replay(l->deliveries, str_of((const char *)&brief, sizeof(brief)));
+}
+
 void ledger_open_delivery(struct ledger *l, struct str session_id, const uint64_t hash[2],
                           struct str key, uint64_t call)
 {
     deliveries_open(l->deliveries, session_id, hash, key, call);
 }
 
+/* Reports the record to all that follow the journal. */
+static void note_record(struct ledger *l, const struct place_journal *place, struct str session_id,
+                        struct str record)
+{
+    size_t records = journal_records(place->journal, session_id);
+
+    if (records == 0) /* a session that is over */
+        return;
+    fragments_add(l->fragments, place->journal, session_id, record, (uint32_t)(records - 1));
+    if (l->copy)
+        second_copy_add(l->copy, place->index, session_id, record, (uint32_t)(records - 1));
+}
+
+/* In a fleet the next owner of the place must know it, too. Nobody waits for the record. What
+ * cannot be recorded now is forgotten: a repeated request gets the answer that there is. */
+static void record_delivery(struct ledger *l, struct str session_id, uint64_t brief)
+{
+    const struct place_journal *place = places_find(l->residency->places, session_id);
+    struct buf record = {0};
+    struct err e = {0};
+    bool ended;
+
+    if (!session_find_any(l->residency->store, session_id, &ended) ||
+        second_copy_check(l->copy, place->index, session_id, &e))
+        return;
+    session_delivered_record(session_id, brief, clock_wall_ms(), &record);
+    if (journal_append(place->journal, session_id, buf_str(&record), NULL, NULL, &e) < 0) {
+        log_warn(NULL, "journal: deliveries were not noted", LOG_T("error", e.text));
+    } else {
+        note_record(l, place, session_id, buf_str(&record));
+        CHECK(session_apply(l->residency->store, buf_str(&record), &e) == 0);
+    }
+    buf_done(&record);
+}
+
 /* One note in each place's journal, and the rest in the worker's own. */
 void ledger_write_deliveries(struct ledger *l)
 {
     const struct places *p = l->residency->places;
+    struct delivery_note note;
 
+    while (deliveries_take_note(l->deliveries, &note)) {
+        record_delivery(l, str_cstr(note.session), note.brief);
+        free(note.session);
+    }
     for (size_t i = 0; i < p->n && l->deliveries->notes.len > 0; i++)
         write_note_to(l, p->at[i].journal, p->at[i].index);
     if (p->n > 0 && l->deliveries->notes.len > 0)
@@ -121,19 +175,6 @@ int ledger_check_owner(const struct ledger *l, struct str session_id, struct err
     return second_copy_check_read(l->copy, place->index, session_id, e);
 }
 
-/* Reports the record to all that follow the journal. */
-static void note_record(struct ledger *l, const struct place_journal *place, struct str session_id,
-                        struct str record)
-{
-    size_t records = journal_records(place->journal, session_id);
-
-    if (records == 0) /* a session that is over */
-        return;
-    fragments_add(l->fragments, place->journal, session_id, record, (uint32_t)(records - 1));
-    if (l->copy)
-        second_copy_add(l->copy, place->index, session_id, record, (uint32_t)(records - 1));
-}
-
 void ledger_add_replayed(struct ledger *l, uint32_t index, struct str session_id, struct str record,
                          uint32_t number)
 {
@@ -151,9 +192,7 @@ int ledger_add_back(struct ledger *l, struct str session_id, struct str record, 
 {
     const struct place_journal *place = places_find(l->residency->places, session_id);
     struct session_store *store = l->residency->store;
-    struct session_request q;
     struct session *s;
-    struct str id;
     bool ended;
     int rc;
 
@@ -168,8 +207,7 @@ int ledger_add_back(struct ledger *l, struct str session_id, struct str record, 
         session_wake(s, clock_wall_ms());
     if (rc || (alone && check_end(s, e)))
         return -1;
-    if (session_record_commits(record, &id, &q))
-        ledger_open_delivery(l, id, q.body_hash, q.key, q.call);
+    ledger_replay_delivery(l, record);
     residency_watch(l->residency);
     return 0;
 }

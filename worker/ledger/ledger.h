@@ -77,6 +77,9 @@ void ledger_write_deliveries(struct ledger *l);
 void ledger_open_delivery(struct ledger *l, struct str session_id, const uint64_t hash[2],
                           struct str key, uint64_t call);
 
+/* The record is replayed: it may open or close a delivery. */
+void ledger_replay_delivery(struct ledger *l, struct str record);
+
 /* Releases the fragments of a call that has failed or was abandoned: its commit will not come. A
  * call without fragments is no error. */
 void ledger_release_call(struct ledger *l, struct str session_id, uint64_t call);

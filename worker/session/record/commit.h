@@ -65,6 +65,7 @@
  *                       commit
  *     RECORD_LOGPROBS   weight version checkpoint n, n floats (NaN: none) of a trainer, for an
  *     answer
+ *     RECORD_DELIVERED  a call's brief (delivery.h); its answer has arrived. Only in a fleet
  *     RECORD_SINK       state, options; an export must be delivered to the sinks, or is in their
  *     spool
  */
@@ -91,7 +92,8 @@ enum record_type {
     RECORD_FORK,
     RECORD_IMPORT,
     RECORD_BULK,
-    RECORD_LOGPROBS
+    RECORD_LOGPROBS,
+    RECORD_DELIVERED
 };
 
 /* The version that is written, and the oldest that can be read: 9 has no COMMIT_AFTER. */

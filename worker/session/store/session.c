@@ -140,6 +140,23 @@ void session_exported_record(struct session *s, uint64_t now_ms, struct buf *rec
     record_begin(record, RECORD_EXPORTED, s->id, now_ms);
 }
 
+void session_delivered_record(struct str id, uint64_t brief, uint64_t now_ms, struct buf *record)
+{
+    record_begin(record, RECORD_DELIVERED, id, now_ms);
+    record_put_u64(record, brief);
+}
+
+bool session_record_delivered(struct str record, uint64_t *ret_brief)
+{
+    struct record_in r = record_in_of(record);
+    struct record_head h;
+
+    if (!record_read_head(&r, &h) || h.type != RECORD_DELIVERED)
+        return false;
+    *ret_brief = record_u64(&r);
+    return !r.bad;
+}
+
 /* --- applying --- */
 
 /* The options are kept only while the session is in memory. */
@@ -312,6 +329,8 @@ static int apply_to(struct session *s, const struct record_head *h, struct recor
         return session_apply_bulk(s, r, e);
     case RECORD_BUDGET:
         return session_apply_budget(s, r, e);
+    case RECORD_DELIVERED: /* changes nothing of the session */
+        return 0;
     default:
         return err_set(e, ERR_IO, "session record of an unknown type");
     }
@@ -389,11 +408,14 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
 const char *session_record_kind(struct str record)
 {
     static const char *const kinds[] = {
-        [RECORD_CREATE] = "create",     [RECORD_COMMIT] = "commit", [RECORD_REWARD] = "reward",
-        [RECORD_END] = "end",           [RECORD_DROP] = "drop",     [RECORD_SINK] = "sink",
-        [RECORD_EXPORTED] = "exported", [RECORD_ORIGIN] = "origin", [RECORD_SCORE] = "score",
-        [RECORD_LOGPROBS] = "logprobs", [RECORD_BUDGET] = "budget", [RECORD_FORK] = "fork",
-        [RECORD_IMPORT] = "import",     [RECORD_BULK] = "bulk"};
+        [RECORD_CREATE] = "create",      [RECORD_COMMIT] = "commit",
+        [RECORD_REWARD] = "reward",      [RECORD_END] = "end",
+        [RECORD_DROP] = "drop",          [RECORD_SINK] = "sink",
+        [RECORD_EXPORTED] = "exported",  [RECORD_ORIGIN] = "origin",
+        [RECORD_SCORE] = "score",        [RECORD_LOGPROBS] = "logprobs",
+        [RECORD_BUDGET] = "budget",      [RECORD_FORK] = "fork",
+        [RECORD_IMPORT] = "import",      [RECORD_BULK] = "bulk",
+        [RECORD_DELIVERED] = "delivered"};
     struct record_in r = record_in_of(record);
     struct record_head h;
 

@@ -302,6 +302,12 @@ enum session_sink session_sink(const struct session *s, struct str *ret_options)
 /* Writes the record that the client has received the whole export that closed the session. */
 void session_exported_record(struct session *s, uint64_t now_ms, struct buf *record);
 
+/* Writes the record that the answer of a call has arrived; the brief names the call. */
+void session_delivered_record(struct str id, uint64_t brief, uint64_t now_ms, struct buf *record);
+
+/* Reports whether it is such a record, and of which call. */
+bool session_record_delivered(struct str record, uint64_t *ret_brief);
+
 /* Returns the kind of a record as a word: "create", "commit" ...; NULL if it is not a session's. */
 const char *session_record_kind(struct str record);
 
