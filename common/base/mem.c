@@ -94,7 +94,7 @@ void *mem_grow(void *p, size_t had_bytes, size_t size_bytes)
     size_t room = p ? malloc_usable_size(p) : 0;
     void *q;
 
-    if (size_bytes < LARGE_PAGE || room >= LONG_ROOM)
+    if (size_bytes <= LARGE_PAGE || room >= LONG_ROOM)
         return room >= LONG_ROOM && room >= size_bytes ? p : mem_realloc(p, size_bytes);
     q = alloc_large(MAX_OF(size_bytes, (size_t)LONG_ROOM));
     if (!q) /* address space is short: RLIMIT_AS, or a system without overcommit */

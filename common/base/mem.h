@@ -23,7 +23,7 @@ void *mem_realloc(void *ptr, size_t size_bytes);
 void *mem_realloc_array(void *ptr, size_t n, size_t size_bytes);
 
 /* Enlarges a growing heap array. p has had_bytes (NULL: 0) and gets size_bytes; the array may move.
- * Free it with free(). From 2 MiB on the array reserves 32 MiB of address space from a large page
+ * Free it with free(). Above 2 MiB the array reserves 32 MiB of address space from a large page
  * on, so it is never copied again. Unused address space takes no memory. (realloc copies at each
  * doubling and touches each page: 9 ms for 16 MiB.) */
 void *mem_grow(void *p, size_t had_bytes, size_t size_bytes);

@@ -32,6 +32,9 @@ struct id_word {
 /* Larger ids are written digit by digit; no known vocabulary has them. */
 enum {
     ID_WORDS = 1 << 18,
+    ID_LEAST = 4, /* bytes of an id and its comma, at least usually */
+    ID_MOST = 11, /* and at most */
+    ID_BLOCK = 1024,
     JSON_COPIED = 16 << 10 /* longest text that is copied instead of referenced */
 };
 
@@ -53,34 +56,46 @@ static unsigned write_id(uint32_t id, char *out)
     return len;
 }
 
-static const struct id_word *word_of(uint32_t id)
+static struct id_word word_of(uint32_t id)
 {
     struct id_word *w = &id_words[id];
 
     if (RG_UNLIKELY(w->len == 0))
         w->len = (uint8_t)write_id(id, w->text);
-    return w;
+    return *w;
 }
 
-void wire_ids(struct json_out *o, struct token_span ids)
+/* Writes each id and a comma. Returns the end of the text. */
+static char *write_ids(char *p, struct token_span ids)
 {
-    char *p;
-
-    json_out_arr(o);
-    p = buf_reserve(o->b, ids.n * 11 + sizeof(struct id_word));
     for (size_t i = 0; i < ids.n; i++) {
         uint32_t id = (uint32_t)ids.at[i];
 
         if (RG_LIKELY(id < ID_WORDS)) {
-            const struct id_word *w = word_of(id);
+            struct id_word w = word_of(id);
 
-            memcpy(p, w, sizeof(*w)); /* the next id overwrites the bytes after len */
-            p += w->len;
+            memcpy(p, &w, sizeof(w)); /* the next id overwrites the bytes after len */
+            p += w.len;
         } else {
             p += write_id(id, p);
         }
     }
-    o->b->len = (size_t)(p - o->b->p) - (ids.n > 0); /* drops the last comma */
+    return p;
+}
+
+/* Reserves for all ids what they take at least usually, and for each block what it can take: long
+ * memory that stays unused is cleared by the kernel for each request. */
+void wire_ids(struct json_out *o, struct token_span ids)
+{
+    json_out_arr(o);
+    (void)buf_reserve(o->b, ids.n * ID_LEAST);
+    for (size_t i = 0; i < ids.n; i += ID_BLOCK) {
+        struct token_span block = {ids.at + i, MIN_OF(ids.n - i, (size_t)ID_BLOCK)};
+        char *p = buf_reserve(o->b, block.n * ID_MOST + sizeof(struct id_word));
+
+        o->b->len += (size_t)(write_ids(p, block) - p);
+    }
+    o->b->len -= ids.n > 0; /* drops the last comma */
     json_out_end_arr(o);
 }
 

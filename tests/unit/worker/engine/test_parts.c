@@ -91,6 +91,27 @@ TEST(wire_write, ids_are_plain_numbers)
     }
 }
 
+/* Long prompts are written in blocks; their text takes no more memory than its next power of two.
+ */
+TEST(wire_write, long_prompts_take_what_they_need)
+{
+    enum { LONG = 400000 };
+
+    static int32_t ids[LONG];
+    struct buf text = {0};
+    struct json_out o = json_out_to(&text);
+
+    for (int32_t i = 0; i < LONG; i++)
+        ids[i] = i % 1000;
+    wire_ids(&o, (struct token_span){ids, LONG});
+    cr_expect_leq(text.cap, 2 << 20, "%zu bytes", text.cap);
+    buf_done(&text);
+    for (size_t n = 1; n < LONG; n = n * 3 + 1)
+        expect_ids(ids, n);
+    ids[2000] = INT32_MAX;
+    expect_ids(ids, 4096);
+}
+
 TEST(experts, whole_rest_or_neither)
 {
     size_t row = 0;
