@@ -28,7 +28,7 @@
 #include "common/os/loop.h"
 
 enum {
-    FIRST_ROOM = 4096,     /* least memory for the first bytes of a request */
+    GROWTH = 4096,         /* bytes by which a request is usually longer than the last one */
     INTAKE_LONG = 1 << 20, /* longer requests are read in pieces */
     /* bytes of one read: making new memory costs a microsecond a kilobyte */
     INTAKE_PIECE = 128 << 10,
@@ -288,8 +288,8 @@ static ssize_t read_piece(struct server_conn *c)
     size_t whole = c->intake.whole_bytes;
     size_t rest = whole > (*in)->size ? whole - (*in)->size : 0, piece;
     size_t least = MIN_OF(rest, whole > INTAKE_LONG ? (size_t)INTAKE_PIECE : rest);
-    size_t first = whole == 0 ? FIRST_ROOM + MIN_OF(c->last_bytes, (size_t)INTAKE_LONG) : 0;
-    h2o_iovec_t room = h2o_buffer_reserve(in, MAX_OF(least + ROOM_AFTER, first));
+    size_t first = c->last_bytes > 0 ? MIN_OF(c->last_bytes, (size_t)INTAKE_LONG) + GROWTH : 0;
+    h2o_iovec_t room = h2o_buffer_reserve(in, (whole == 0 ? first : least) + ROOM_AFTER);
     ssize_t n;
 
     piece = piece_size(c, room.len);
