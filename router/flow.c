@@ -164,7 +164,7 @@ static ssize_t send_records(struct tls *t, int fd, const struct iovec *iov, int 
         }
         if (len == 0)
             break;
-        r = tls_or_plain_write(t, fd, str_of(record, len));
+        r = tls_or_plain_write(t, fd, str_of(record, len), false);
         if (r < 0)
             errno = EPIPE;
         if (r <= 0)

@@ -209,7 +209,7 @@ static void write_some(struct store_conn *c)
 
     while (c->sent < c->out.len && c->sent < until) {
         struct str bytes = str_sub(buf_str(&c->out), c->sent, until - c->sent);
-        ssize_t n = tls_or_plain_write(c->tls, c->fd, bytes);
+        ssize_t n = tls_or_plain_write(c->tls, c->fd, bytes, false);
 
         if (n == 0)
             return;

@@ -200,7 +200,8 @@ static size_t send_some(struct http_call *call, struct str bytes)
         loop_task_post(call->client->loop, &call->more, on_send_more);
         return 0;
     }
-    n = http_conn_write(call->conn, str_sub(bytes, 0, MAX_OF(call->share, (size_t)TLS_RECORD)));
+    n = http_conn_write(call->conn, str_sub(bytes, 0, MAX_OF(call->share, (size_t)TLS_RECORD)),
+                        call->out.len > 0 && call->body.len > 0);
     if (n <= 0)
         return 0;
     call->share -= MIN_OF(call->share, (size_t)n);

@@ -288,7 +288,7 @@ void http_conn_set_pace(struct http_conn *n, size_t got, uint64_t took_us)
 }
 
 /* Returns 0 if the socket is full, -1 for an error. */
-ssize_t http_conn_write(struct http_conn *n, struct str bytes)
+ssize_t http_conn_write(struct http_conn *n, struct str bytes, bool more)
 {
-    return tls_or_plain_write(n->tls, n->fd, bytes);
+    return tls_or_plain_write(n->tls, n->fd, bytes, more);
 }

@@ -80,9 +80,9 @@ struct http_conn *http_conn_open(struct http_client *c, struct http_call *call);
 void http_conn_close(struct http_conn *n);
 
 /* Read and write. Return the number of bytes, 0 if the call would block, -1 if the connection is
- * broken. A read at the end sets `ended`. */
+ * broken. A read at the end sets `ended`. more: as for tls_or_plain_write. */
 ssize_t http_conn_read(struct http_conn *n, char *p, size_t len);
-ssize_t http_conn_write(struct http_conn *n, struct str bytes);
+ssize_t http_conn_write(struct http_conn *n, struct str bytes, bool more);
 
 /* Sets the size of later reads by the time that handling the last one took. Handling the same
  * number of bytes may take a hundred times as long in one answer as in another. */

@@ -379,14 +379,14 @@ void tls_abandon(struct tls *t)
     t->staged_bytes = 0;
 }
 
-ssize_t tls_or_plain_write(struct tls *t, int fd, struct str bytes)
+ssize_t tls_or_plain_write(struct tls *t, int fd, struct str bytes, bool more)
 {
     ssize_t sent;
 
     if (t)
         return tls_write(t, bytes);
     do {
-        sent = send(fd, bytes.p, bytes.len, MSG_NOSIGNAL);
+        sent = send(fd, bytes.p, bytes.len, MSG_NOSIGNAL | (more ? MSG_MORE : 0));
     } while (sent < 0 && errno == EINTR);
     return sent < 0 && errno == EAGAIN ? 0 : sent;
 }

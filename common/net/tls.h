@@ -53,9 +53,10 @@ enum { TLS_CLOSED = -2 };
 
 ssize_t tls_read(struct tls *t, void *p, size_t n);
 
-/* Sends through t or, if t is NULL, through the socket itself. Returns the number of bytes, 0 if
- * the socket must become ready first, -1 if failed. */
-ssize_t tls_or_plain_write(struct tls *t, int fd, struct str bytes);
+/* Sends through t or, if t is NULL, through the socket itself. more: the caller writes more at
+ * once, so the kernel may wait for it. Returns the number of bytes, 0 if the socket must become
+ * ready first, -1 if failed. */
+ssize_t tls_or_plain_write(struct tls *t, int fd, struct str bytes, bool more);
 
 /* Longest plaintext of one write, in bytes. */
 enum { TLS_RECORD = 16 * 1024 };

@@ -113,7 +113,7 @@ static int send_all(const struct web_line *l, struct str bytes)
 
         if (check_limits(l))
             return -1;
-        sent = tls_or_plain_write(l->tls, l->fd, bytes);
+        sent = tls_or_plain_write(l->tls, l->fd, bytes, false);
         if (sent < 0)
             return err_set(l->e, ERR_IO, "its connection broke");
         bytes = str_sub(bytes, (size_t)sent, bytes.len);

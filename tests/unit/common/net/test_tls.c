@@ -115,7 +115,7 @@ static void close_ends(struct ends *x)
 
 static ssize_t server_write(struct ends *x, const char *text)
 {
-    return tls_or_plain_write(x->server, x->fds[0], str_cstr(text));
+    return tls_or_plain_write(x->server, x->fds[0], str_cstr(text), false);
 }
 
 /* Lets the client request a new handshake, which our server refuses with a warning. */
