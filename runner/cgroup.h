@@ -5,7 +5,7 @@
  *
  *     OWN GROUP/rollgate-<pid>/<number of the run>
  *
- * The folder of a living executor is locked. Without delegation only the keepers kill (keeper.h).
+ * The folder of a living executor is locked. Without delegation only the keepers kill (job.c).
  * No controller is switched on.
  */
 #ifndef RG_RUNNER_CGROUP_H

@@ -10,65 +10,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/buf.h"
-#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/nearest.h"
 #include "common/net/url.h"
-#include "common/os/process_title.h"
 #include "common/proc/config.h"
 #include "common/proc/gateway_client.h"
 #include "common/proc/keys.h"
 #include "runner/executor.h"
 #include "runner/runner.h"
-
-/* --- log --- */
-
-/* Sets log and title. `level` and `format` are the settings, or NULL for the defaults. A wrong one
- * adds a line to `mistakes`. */
-static void runner_log_begin(const char *level, const char *format, struct buf *mistakes)
-{
-    static const char *const levels[] = {"error", "warn", "info", "debug"};
-    size_t chosen = LOG_INFO;
-
-    if (level) {
-        for (chosen = 0; chosen < ARRAY_LEN(levels); chosen++)
-            if (strcmp(levels[chosen], level) == 0)
-                break;
-        if (chosen == ARRAY_LEN(levels))
-            buf_puts(mistakes, "--log-level: must be error, warn, info or debug\n");
-    }
-    if (format && strcmp(format, "text") != 0 && strcmp(format, "json") != 0)
-        buf_puts(mistakes, "--log-format: must be text or json\n");
-    log_setup("runner", (enum log_level)chosen,
-              format && strcmp(format, "json") == 0 ? LOG_JSON : LOG_TEXT);
-    process_title_set("rollgate: runner");
-    process_title_name_thread("rollgate-runner");
-}
-
-/* Prints a fault of the command. If the log is JSON, the fault is a line of the log. */
-static void runner_log_fault(const char *subject, const char *reason)
-{
-    if (log_is_json())
-        log_error(NULL, "the runner failed", LOG_T("subject", subject), LOG_T("reason", reason));
-    else
-        fprintf(stderr, "%s: %s\n", subject, reason);
-}
-
-/* Prints the mistakes in the arguments, one line for each. */
-static void runner_log_mistakes(struct str lines)
-{
-    if (!log_is_json())
-        (void)fwrite(lines.p, 1, lines.len, stderr);
-    while (log_is_json() && lines.len) {
-        size_t end = str_find(lines, STR("\n"), 0);
-
-        log_error(NULL, "a setting is wrong", LOG_S("reason", str_sub(lines, 0, end)));
-        lines = end == SIZE_MAX ? str_of("", 0) : str_sub(lines, end + 1, SIZE_MAX);
-    }
-}
-
-/* --- command --- */
+#include "runner/runner_log.h"
 
 struct command_line {
     const char *runners, *gateway, *executor, *key_file, *ca_file, *logs, *work, *grace, *reconnect,

@@ -7,7 +7,7 @@
  *   executor.c     claims, renewals, drain
  *   execution.c    one attempt: run, score, end
  *   surroundings.c input and variables of an attempt; workplace.c: its folder
- *   job.c          a process and its output; keeper.c, family.c, cgroup.c: ends all its processes
+ *   job.c          a process, its keeper and its output; family.c, cgroup.c: ends all its processes
  *   post.c         a call of the gateway or of a service
  *   command.c      the command line
  */

@@ -2,7 +2,7 @@
  * Reads the stat line of every process of the machine once. Then goes from each process up to root,
  * or to a process whose kinship is known. Reading /proc is expensive, so it happens when a run
  * stops or ends, not while it runs. A process that is forked between reading and signalling is
- * missed. A caller that must reach all processes signals again until none is left (keeper.c).
+ * missed. A caller that must reach all processes signals again until none is left (job.c).
  */
 #include "runner/family.h"
 

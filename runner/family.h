@@ -1,6 +1,6 @@
 /*
  * The descendants of a process, found in /proc: everything that a run has started, directly or by
- * double forks, while its keeper (keeper.h) is their subreaper.
+ * double forks, while its keeper (job.c) is their subreaper.
  */
 #ifndef RG_RUNNER_FAMILY_H
 #define RG_RUNNER_FAMILY_H

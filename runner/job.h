@@ -1,6 +1,6 @@
 /*
  * struct job: one run (or scorer) as a process on the loop: its output and its end. It ends when
- * all its processes have ended (keeper.h).
+ * all its processes have ended (job.c).
  */
 #ifndef RG_RUNNER_JOB_H
 #define RG_RUNNER_JOB_H

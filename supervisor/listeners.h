@@ -34,7 +34,7 @@ struct listeners {
     /* the giver (systemd) keeps the sockets open, so connections may wait for the next instance
      * while this one drains */
     bool kept;
-    bool aside; /* this is a trial (trial.h), on a loopback port of its own */
+    bool aside; /* this is a trial (upgrade.h), on a loopback port of its own */
     int lock_fd;
     char address[80]; /* listening address with its actual port: "127.0.0.1:8600" */
 };

@@ -33,8 +33,8 @@
 
 /* --- the built-in model --- */
 
-/* ChatML turns and Hermes tool calls. The template is probed like any other, so tests of the gateway
- * without a model folder use the same code as with one. */
+/* ChatML turns and Hermes tool calls. The template is probed like any other, so tests of the
+ * gateway without a model folder use the same code as with one. */
 static const char builtin_source[] =
     "{%- macro text(content) %}\n"
     "    {%- if content is string %}{{- content }}\n"
