@@ -142,9 +142,6 @@ MAY_PAUSE bool export_work_goes_on(struct export *x);
  * it stays until recall_done. Returns false like export_pause. */
 MAY_PAUSE bool export_recall(struct export *x);
 
-/* export_sums.c: adds a complete trajectory to x->sums, in the first pass only. */
-void export_sum_up(struct export *x, const struct trajectory *t);
-
 /* export_options.c: copies the options and everything that they borrow. Fills missing ones from the
  * session's group: uid, index, steps. */
 void export_take_options(struct export *x, const struct export_options *o);

@@ -144,11 +144,6 @@ int api_call_read(void *call, void *tool, struct err *e);
 /* api_call_settle.c, on the loop: passes the request's thought settings to template and engines. */
 void api_call_meet_session(struct api_call *c);
 
-/* locked_sampling.c: adds the parameters that the session (or NULL) replaces by a different value
- * to req->dropped. Locks apply to the session's own engines. */
-void api_call_note_locked(struct api_call *c, const struct session *s,
-                          const struct engine_pool *engines);
-
 /* Converts the history to the session's form, by call ids. */
 void api_call_regroup(struct api_call *c);
 
@@ -176,9 +171,6 @@ MAY_PAUSE RG_MUSTCHECK int api_call_await(struct api_call *c);
 /* Makes the model call's input. Texts are copied into the arena, because the call outlives this
  * request. */
 struct call_input api_call_input(struct api_call *c);
-
-/* api_call_count.c: answers how many tokens the prompt has. */
-MAY_PAUSE void api_call_count(struct api_call *c);
 
 /* api_call_repeat.c: reports whether the request is a retry that was answered, or will be: it joins
  * the running call, or gets the recorded answer again. Also true if it was cancelled. */

@@ -31,6 +31,31 @@
 #include "worker/plane/service/service.h"
 #include "worker/session/store/session.h"
 
+/* --- token counts --- */
+
+/* Answers how many tokens the prompt has. */
+MAY_PAUSE static void api_call_count(struct api_call *c)
+{
+    struct call_input in = api_call_input(c);
+    struct buf body = {0};
+    struct err e = {0};
+    size_t n;
+    int rc = call_count_tokens(&c->service->calls, &c->arena, &in, &n, &e);
+
+    if (c->left || e.kind == ERR_CANCELLED)
+        return;
+    api_call_free_arena(c);
+    if (rc) {
+        respond_error(&c->request, c->dialect, &e);
+        return;
+    }
+    anthropic_write_count(n, &body);
+    respond_json(&c->request, &body);
+    buf_done(&body);
+}
+
+/* --- entry --- */
+
 /* Returns the metrics label of the path's dialect, or of none (NULL). */
 static unsigned label_of(const struct dialect *d)
 {

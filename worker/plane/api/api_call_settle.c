@@ -1,17 +1,40 @@
 /* Adapts a request that was read to its session and the settings: calls that the client sent back
  * in a different grouping, its thought settings, answers that are not read, and members without
  * effect. On the loop. */
+#include "common/base/arena.h"
 #include "common/base/log.h"
+#include "common/codec/json.h"
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/dialect/dialect.h"
 #include "worker/dialect/regroup.h"
 #include "worker/dialect/request_members.h"
+#include "worker/engine/pool/engine_pool.h"
 #include "worker/plane/api/api_call.h"
 #include "worker/plane/api/thinking.h"
 #include "worker/plane/call/call_env.h"
+#include "worker/plane/call/sampling_merge.h"
 #include "worker/session/store/session.h"
 #include "worker/text/request/chat.h"
+
+/* --- parameters that the session locks (lock_sampling) --- */
+
+/* Adds the parameters that the session (or NULL) replaces by a different value
+ * to req->dropped. Locks apply to the session's own engines. */
+static void api_call_note_locked(struct api_call *c, const struct session *s,
+                                 const struct engine_pool *engines)
+{
+    struct arena *a = &c->arena;
+    struct json names;
+
+    if (!s || !str_eq(session_pool(s), str_cstr(engine_pool_name(engines))))
+        return;
+    names = sampling_list_overruled(a, c->req, session_sampling(s), session_lock_sampling(s));
+    for (uint32_t i = 0; i < names.n; i++)
+        request_add_unobeyed(a, arena_cstr(a, json_string(&names.items[i])), c->req);
+}
+
+/* --- settling --- */
 
 void api_call_meet_session(struct api_call *c)
 {

@@ -165,13 +165,6 @@ struct str plan_new_texts(const struct plan *p);
  * absent. Valid as long as the plan. */
 const struct message *plan_new_message(const struct plan *p);
 
-/* duplicate.c: returns the checkpoint of this same answer, with this message, if it was recorded at
- * this same position before: with idempotent_retry a client that sent a request twice gets one
- * checkpoint. Returns NULL if there is none, or if the policy is not tree. *ret_in_use: some
- * checkpoint continues it. */
-struct checkpoint *plan_duplicate(const struct plan *p, const struct json *message,
-                                  bool *ret_in_use);
-
 /* Positions of an answer's long values (call_bulk.h). */
 struct answer_place {
     /* pieces of its values and rows; apart is 0 if the rows are in `piece` */
