@@ -1,6 +1,7 @@
 // What the programs beside this one share: a headless Chromium of the system, and checks that are told as one line of JSON.
 import puppeteer from "puppeteer-core";
 
+const REDRAWN_MS = 60000;
 const failed = [];
 const told = {};
 
@@ -38,11 +39,11 @@ export async function newPage(browser, origin, {width = 1280, height = 800, dark
   page.setDefaultTimeout(60000);
   const click = page.click.bind(page);
   page.click = async selector => {  // an event may draw the element anew between its being found and its being clicked
-    for (;;) {
+    for (const end = Date.now() + REDRAWN_MS; ;) {
       try {
         return await click(selector);
       } catch (error) {
-        if (!/detached/.test(error.message)) throw error;
+        if (!/detached|not clickable/.test(error.message) || Date.now() > end) throw error;
       }
     }
   };
