@@ -86,7 +86,7 @@ export async function readNodes() {
     const places = fleet.places.filter(p => p.node === name);
     return {places: places.length, partial: places.filter(p => !p.whole).length};
   };
-  const rows = fleet.nodes.map(n => ({...n, self: n.name === fleet.node, ...owned(n.name), ...told.find(t => t.node === n.name)?.value}));
+  const rows = fleet.nodes.map(n => ({...n, self: n.name === fleet.node, ...owned(n.name), ...told.find(t => t.node === n.name)?.value})).sort((a, b) => (a.name < b.name ? -1 : 1));
   const unowned = owned(null);
   return unowned.places ? [...rows, {name: null, ...unowned}] : rows;
 }

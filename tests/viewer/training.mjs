@@ -407,6 +407,8 @@ const scenes = {
       const row = await cells(node);
       check(`${node} has its own figures`, Object.entries(want).every(([k, v]) => row[k] === v), row);
     }
+    const order = await page.$$eval("table.nodes tbody tr", found => found.map(e => e.dataset.node));
+    check("nodes are in the order of their names", order.join() === [...order].sort().join(), order);
     const all = await page.$$eval("table.nodes tfoot td", found => found.map(e => e.innerText.trim()));
     check("and their sum", all[2] === told.places && all[7] === told.ended && all[8] === told.reward, all);
     if (!told.run) return;
