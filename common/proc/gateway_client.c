@@ -56,7 +56,7 @@ static struct str find_key(struct str text)
 char *gateway_client_read_key(const char *path, struct buf *mistakes)
 {
     struct buf text = {0};
-    struct str key = STR("");
+    struct str key;
     char *ret = NULL;
     struct err e;
 

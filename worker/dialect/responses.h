@@ -1,8 +1,8 @@
 /*
  * OpenAI Responses: ids, and functions that the other dialects do not have.
  * Ids that the gateway makes: resp_R for the response, msg_R[_k], rs_R[_k], fc_R_i, ctc_R_i,
- * tsc_R_i, cmp_R for its items. R is the bare response id, which has no underscore, so an item's id leads
- * to its answer.
+ * tsc_R_i, cmp_R for its items. R is the bare response id, which has no underscore, so an item's id
+ * leads to its answer.
  */
 #ifndef RG_DIALECT_RESPONSES_H
 #define RG_DIALECT_RESPONSES_H

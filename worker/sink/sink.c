@@ -602,7 +602,8 @@ int sinks_give_group(struct sinks *k, struct str group, struct str entry, struct
     size_t n = 0;
     int rc = 0;
 
-    target_group_name(group, entry, &name);
+    if (target_group_name(group, entry, &name, e))
+        return -1;
     for (; k && n < k->targets.n && rc == 0; n++)
         if (takes_groups(k, n))
             rc = target_write_group(k->targets.at[n], index, buf_str(&name), entry, e);

@@ -79,8 +79,8 @@ bool sinks_wait_for(const struct sinks *k, const struct session *s);
 
 /* Spools a settled group's entry (a JSON object) for the Redis sinks, which add it to the stream
  * NAME:groups. Does nothing if there are no Redis sinks. Ignores an entry that already waits. A
- * different entry with the same id is queued after it. Fails with ERR_IO or ERR_STORAGE_FULL; then
- * no sink has the entry. */
+ * different entry with the same id is queued after it. Fails with ERR_INVALID (not a group's id),
+ * ERR_IO or ERR_STORAGE_FULL; then no sink has the entry. */
 int sinks_give_group(struct sinks *k, struct str group, struct str entry, struct err *e);
 
 /* Reports whether more than --sink-max-waiting bytes wait, so that no new session may begin. */

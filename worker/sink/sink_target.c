@@ -24,6 +24,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
+#include "common/codec/session_rules.h"
 #include "common/os/file.h"
 #include "common/os/loop.h"
 #include "common/proc/ids.h"
@@ -305,13 +306,16 @@ void target_add(struct target *t, uint32_t place, struct str session_id)
 
 /* Includes a hash of the entry in the name. The group's id may be reused while an entry of the
  * earlier group still waits. */
-void target_group_name(struct str group, struct str entry, struct buf *ret)
+int target_group_name(struct str group, struct str entry, struct buf *ret, struct err *e)
 {
     uint64_t sum[2];
 
+    if (!session_rules_is_group_id(group))
+        return err_field(e, "group", "group must be a group's id");
     str_hash128(entry, sum);
     buf_printf(ret, PARCEL_GROUP "%.*s@%016llx%016llx", (int)group.len, group.p,
                (unsigned long long)sum[0], (unsigned long long)sum[1]);
+    return 0;
 }
 
 bool target_is_part(struct str name)

@@ -102,8 +102,9 @@ int target_scan(struct target *t, uint32_t place, struct err *e);
 void target_add(struct target *t, uint32_t place, struct str session_id);
 
 /* Appends the name under which a group's entry is written and queued. Equal entries have equal
- * names. Different entries of the same group id have different names. */
-void target_group_name(struct str group, struct str entry, struct buf *ret);
+ * names. Different entries of the same group id have different names. Fails with ERR_INVALID if
+ * `group` is not a group's id. */
+int target_group_name(struct str group, struct str entry, struct buf *ret, struct err *e);
 
 /* Writes a group's entry into the target's folder, unless it already waits. target_add queues it.
  * Fails with ERR_IO or ERR_STORAGE_FULL; then no file is left. */

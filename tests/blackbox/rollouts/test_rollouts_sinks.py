@@ -148,7 +148,7 @@ def test_deliver_by_hand(start, tmp_path):
         assert gw.post(f"{path}/deliver").status == 200
     g.wait_until(lambda: sessions_in(tmp_path / "out") == {s["session_id"]}, 20, "it is delivered")
     assert gw.post(f"{path}/deliver", {"slect": 1}).status == 400
-    for body, field in (({}, "group"), ({"group": "a"}, "entry"), ({"group": "../x", "entry": {}}, "group"), ({"group": "a_b", "entry": {}}, "group"),
+    for body, field in (({}, "group"), ({"group": "a"}, "entry"), ({"group": "../x", "entry": {"a": 1}}, "group"), ({"group": "a_b", "entry": {"a": 1}}, "group"),
                         ({"group": "a", "entry": {}}, "entry"),
                         ({"group": "a", "entry": {}, "x": 1}, "x")):
         answer = gw.post("/admin/group_result", body)

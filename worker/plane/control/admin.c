@@ -8,7 +8,6 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
-#include "common/codec/session_rules.h"
 #include "common/os/loop.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
@@ -360,10 +359,9 @@ void admin_group_result(struct service_request *r)
     struct err e = {0};
     const struct json *body = control_body(r), *entry = json_get(body, "entry");
     struct str group = json_string(json_get(body, "group"));
-    bool named = session_rules_is_group_id(group);
 
-    if (!named || !json_is(entry, JSON_OBJECT) || entry->n == 0) {
-        (void)err_field(&e, named ? "entry" : "group",
+    if (!json_is(entry, JSON_OBJECT) || entry->n == 0) {
+        (void)err_field(&e, group.p ? "entry" : "group",
                         "a group's id and its entry, an object with a member, are needed");
         goto out;
     }
