@@ -120,6 +120,15 @@ void supervisor_publish_limits(struct supervisor *s);
 /* Publishes the free bytes of the state folder's disk, every few seconds. */
 void supervisor_measure_disk(struct supervisor *s);
 
+/* --- terminal_summary.c: address, viewer, keys, state folder and engine --- */
+
+/* Plans the summary, unless standard output is not a terminal or this process is a trial or an
+ * upgrade. Call it when all processes serve. */
+void terminal_summary_plan(struct supervisor *s);
+
+/* Prints the planned summary when an engine answers, or when the wait for one is over. */
+void terminal_summary_advance(struct supervisor *s);
+
 /* --- tls_front.c --- */
 
 /* Starts nginx if it is configured and does not run. */
