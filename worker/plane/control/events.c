@@ -14,10 +14,6 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
-#include "common/codec/base64.h"
-#include "common/codec/json.h"
-#include "common/codec/utf8.h"
-#include "common/os/loop.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
 #include "common/serve/exchange.h"
