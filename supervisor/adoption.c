@@ -5,10 +5,12 @@
  * found at the start and are beyond the number of workers are adopted in the same manner.
  */
 #include <dirent.h>
+#include <errno.h>
 #include <signal.h>
 
 #include "common/base/log.h"
 #include "common/fleet/place_table.h"
+#include "common/os/file.h"
 #include "common/proc/config.h"
 #include "common/proc/status.h"
 #include "supervisor/supervisor_internal.h"
@@ -130,9 +132,11 @@ int adoption_assign_leftovers(struct supervisor *s, struct err *e)
     uint32_t index;
     int rc = 0;
 
-    while (d && (entry = readdir(d)))
+    while (d && (entry = file_next_entry(d)))
         if (parse_worker_folder(entry->d_name, &index))
             *vec_push(&indexes) = index;
+    if (d && errno)
+        rc = err_sys(e, ERR_IO, "cannot read %s", s->config->state_dir);
     if (d)
         (void)closedir(d);
     for (size_t i = 0; rc == 0 && i < indexes.n; i++)

@@ -19,6 +19,7 @@
 #include "common/base/vec.h"
 #include "common/journal/files.h"
 #include "common/journal/segment.h"
+#include "common/os/file.h"
 
 enum { TRIES = 100, CHUNK = 1 << 20 };
 
@@ -249,17 +250,20 @@ int backup_find_journals(const char *state_dir, struct backup_folders *ret, stru
 {
     DIR *d = opendir(state_dir);
     const struct dirent *entry;
+    int rc = 0;
 
     if (!d)
         return err_sys(e, ERR_IO, "cannot open the folder");
-    while ((entry = readdir(d)) != NULL) {
+    while ((entry = file_next_entry(d)) != NULL) {
         if (strncmp(entry->d_name, "worker-", 7) == 0 || strcmp(entry->d_name, "dispatcher") == 0)
             add_folder(state_dir, entry->d_name, ret);
     }
+    if (errno)
+        rc = err_sys(e, ERR_IO, "cannot read the folder");
     (void)closedir(d);
     if (ret->n > 0) /* "dispatcher" sorts before "worker-N" */
         qsort(ret->at, ret->n, sizeof(*ret->at), compare_paths);
-    return 0;
+    return rc;
 }
 
 void backup_free_folders(struct backup_folders *v)

@@ -18,6 +18,7 @@
 #include "common/base/buf.h"
 #include "common/journal/format.h"
 #include "common/journal/segment.h"
+#include "common/os/file.h"
 #include "common/os/file_lock.h"
 
 enum { LOCK_PAUSE_MS = 20 };
@@ -237,10 +238,11 @@ int files_list_segments(int dirfd, struct numbers *ret, struct err *e)
 {
     DIR *d = fdopendir(openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     struct dirent *entry;
+    int rc = 0;
 
     if (!d)
         return err_sys(e, ERR_IO, "cannot read the journal's folder");
-    while ((entry = readdir(d)) != NULL) {
+    while ((entry = file_next_entry(d)) != NULL) {
         struct str name = str_cstr(entry->d_name);
         uint64_t number;
 
@@ -248,10 +250,12 @@ int files_list_segments(int dirfd, struct numbers *ret, struct err *e)
             str_to_u64(str_sub(name, 4, SIZE_MAX), UINT32_MAX, &number) == 0)
             *vec_push(ret) = (uint32_t)number;
     }
+    if (errno)
+        rc = err_sys(e, ERR_IO, "cannot read the journal's folder");
     (void)closedir(d);
     if (ret->n > 0)
         qsort(ret->at, ret->n, sizeof(*ret->at), compare_numbers);
-    return 0;
+    return rc;
 }
 
 int files_check_manifest(int dirfd, struct err *e)

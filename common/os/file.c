@@ -48,6 +48,12 @@ int file_read_rest(int fd, const char *name, size_t max, struct buf *out, struct
     return 0;
 }
 
+struct dirent *file_next_entry(DIR *d)
+{
+    errno = 0;
+    return readdir(d);
+}
+
 int file_check_end(FILE *f, const char *name, struct err *e)
 {
     return feof(f) && !ferror(f) ? 0 : err_sys(e, ERR_IO, "cannot read %s", name);

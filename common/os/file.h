@@ -4,6 +4,7 @@
 #ifndef RG_OS_FILE_H
 #define RG_OS_FILE_H
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -27,6 +28,10 @@ int file_read_rest(int fd, const char *name, size_t max, struct buf *out, struct
 /* Returns 0 if the reads of f have come to its end, or -1 with ERR_IO: they failed. Call it after a
  * loop over lines, whose last read returned nothing for either reason. */
 int file_check_end(FILE *f, const char *name, struct err *e);
+
+/* Returns the next entry of the folder. NULL: its end, with errno 0, or an error, with its errno.
+ */
+struct dirent *file_next_entry(DIR *d);
 
 /* Makes the file `path` of these bytes, readable by its owner only. It writes `part` in the same
  * folder and renames it, so `path` is whole or does not exist. durable: the bytes are on the disk

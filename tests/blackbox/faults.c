@@ -16,6 +16,7 @@
  *               helper that reads pictures, or a thread that fetches some, does not come back
  *   folder      opendir waits in threads beside the first until the file is gone: a helper that
  *               links pictures comes late
+ *   entries     readdir fails with the errno that stands in the file, for folders of "where"
  *   print       strtod waits in threads beside the first until the file is gone: a helper that
  *               writes logprobs does not come back
  *   steps       each reading of CLOCK_MONOTONIC is so many milliseconds later still: what is to
@@ -284,6 +285,23 @@ DIR *opendir(const char *path)
         *(void **)(&real) = dlsym(RTLD_NEXT, "opendir");
     wait_beside("folder");
     return real(path);
+}
+
+struct dirent *readdir(DIR *d)
+{
+    static struct dirent *(*real)(DIR *);
+    char text[64], where[64] = "/";
+    int before = errno;
+
+    (void)fault("where", where, sizeof(where));
+    if (fault("entries", text, sizeof(text)) && is_hurt(dirfd(d), where)) {
+        errno = (int)strtol(text, NULL, 10);
+        return NULL;
+    }
+    if (!real)
+        *(void **)(&real) = dlsym(RTLD_NEXT, "readdir");
+    errno = before; /* readdir leaves it at the folder's end */
+    return real(d);
 }
 
 int getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,

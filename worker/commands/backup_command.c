@@ -80,7 +80,7 @@ static int copy_folder(struct backup *b, const char *from, const char *to, struc
         return errno == ENOENT ? 0 : err_sys(e, ERR_IO, "cannot open %s", from);
     if (mkdir(to, 0700) && errno != EEXIST)
         rc = err_sys(e, ERR_IO, "cannot make %s", to);
-    while (rc == 0 && (entry = readdir(d)) != NULL) {
+    while (rc == 0 && (entry = file_next_entry(d)) != NULL) {
         char *in, *out;
 
         if (is_skipped(entry->d_name))
@@ -91,6 +91,8 @@ static int copy_folder(struct backup *b, const char *from, const char *to, struc
         free(in);
         free(out);
     }
+    if (rc == 0 && errno)
+        rc = err_sys(e, ERR_IO, "cannot read %s", from);
     (void)closedir(d);
     if (rc == 0 && file_sync_folder(to))
         rc = err_sys(e, ERR_IO, "cannot sync %s", to);

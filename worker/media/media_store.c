@@ -452,12 +452,16 @@ static int check_pins(const struct media_place *p, struct err *e)
     const struct dirent *entry;
     unsigned n = 0;
     DIR *d = opendir(p->folder);
+    int rc;
 
     if (!d)
         return errno == ENOENT ? 0 : fail_storage(e); /* the session has no images yet */
-    while ((entry = readdir(d)))
+    while ((entry = file_next_entry(d)))
         n += is_pin(str_cstr(entry->d_name));
+    rc = errno ? fail_storage(e) : 0;
     (void)closedir(d);
+    if (rc)
+        return rc;
     return n < MEDIA_PINS_MAX ? 0
                               : err_set(e, ERR_BODY_TOO_LARGE,
                                         "the session has had images from %d URLs, and takes none "
@@ -564,14 +568,14 @@ int media_pins_next(struct media_pins *p, char url[MEDIA_HASH_MAX], struct buf *
 {
     const struct dirent *entry;
 
-    while (p->dir && (entry = readdir(p->dir))) {
+    while (p->dir && (entry = file_next_entry(p->dir))) {
         if (!is_pin(str_cstr(entry->d_name)))
             continue;
         memcpy(url, entry->d_name, SHA256_HEX_LEN);
         url[SHA256_HEX_LEN] = 0;
         return read_file_of(p->dir, entry->d_name, out) == 0 ? 1 : cannot_read(e);
     }
-    return 0;
+    return p->dir && errno ? cannot_read(e) : 0;
 }
 
 void media_pins_close(struct media_pins *p)
@@ -597,7 +601,7 @@ static int lend_all(const struct media_store *m, DIR *d, struct str from, struct
 {
     const struct dirent *entry;
 
-    while ((entry = readdir(d))) {
+    while ((entry = file_next_entry(d))) {
         struct str media = str_cstr(entry->d_name);
         struct media_place old = {0}, new = {0};
 
@@ -611,7 +615,7 @@ static int lend_all(const struct media_store *m, DIR *d, struct str from, struct
         if (link(old.own, new.own) != 0 && errno != EEXIST)
             return fail_storage(e);
     }
-    return 0;
+    return errno ? fail_storage(e) : 0;
 }
 
 bool media_store_holds(const struct media_store *m, struct str session_id)

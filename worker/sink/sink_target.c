@@ -402,13 +402,15 @@ int target_scan(struct target *t, uint32_t place, struct err *e)
     dir = mkdir(path.p, 0700) && errno != EEXIST ? NULL : opendir(path.p);
     if (!dir)
         rc = err_sys(e, ERR_IO, "cannot open %s", path.p);
-    while (dir && (entry = readdir(dir))) {
+    while (dir && (entry = file_next_entry(dir))) {
         struct str id;
 
         if (parcel_name(str_cstr(entry->d_name), &id) &&
             fstatat(dirfd(dir), entry->d_name, &st, 0) == 0)
             *vec_push(&all) = (struct found){st.st_mtim, mem_strndup(id.p, id.len)};
     }
+    if (dir && errno)
+        rc = err_sys(e, ERR_IO, "cannot read %s", path.p);
     if (all.n > 1)
         qsort(all.at, all.n, sizeof(*all.at), by_age);
     for (size_t i = 0; i < all.n; i++) {

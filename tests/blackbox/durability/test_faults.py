@@ -47,7 +47,7 @@ def faulty(start, tmp_path):
         return start(env={**env, **settings.pop("env", {})}, workers=1, sandbox=False,
                      **{"engine": "builtin:echo", **settings}), inject
     yield make
-    for name in ("fdatasync", "hold", "writev", "clock", "steps", "where", "stick", "pictures", "slow", "keep", "print", "foldersync", "rename", "flock"):
+    for name in ("fdatasync", "hold", "writev", "clock", "steps", "where", "stick", "pictures", "slow", "keep", "print", "foldersync", "rename", "flock", "entries"):
         inject(name, None)
 
 
@@ -533,6 +533,27 @@ def test_a_flag_allows_a_file_system_without_locks(faulty):
     assert gateway.request("POST", "/admin/engines", {"engines": ["b=builtin:echo"]}).status == 200
     talk = Talk(gateway)
     assert talk.turn() == 200
+
+
+def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(faulty, tmp_path):
+    """readdir failed: a backup lacked the journals, and a start left those of former workers, with status 0."""
+    gateway, inject = faulty()
+    assert Talk(gateway).turn() == 200
+    gateway.stop()
+    state = gateway.settings["state-dir"]
+    env = {**os.environ, "LD_PRELOAD": f"{sanitizer()} {SHIM}", "RG_FAULTS": str(tmp_path / "faults")}
+    inject("entries", errno.EIO)
+    for where, command in (("/state", ["backup", state, tmp_path / "copy"]), ("/worker-0", ["journal", "repair", f"{state}/worker-0"])):
+        inject("where", where)
+        (Path(state) / "worker-0/MANIFEST").rename(tmp_path / "MANIFEST") if "repair" in command else None
+        said = subprocess.run([BINARY, *command], env=env, capture_output=True, text=True)
+        assert said.returncode == 1 and "cannot read" in said.stderr and "Input/output error" in said.stderr, said
+    assert not (tmp_path / "copy").exists()
+    (tmp_path / "MANIFEST").rename(Path(state) / "worker-0/MANIFEST")
+    inject("where", "/state")
+    gateway.allow("cannot read")
+    gateway.start(wait=False)
+    assert gateway.wait() != 0 and gateway.has_line(f"cannot read {state}.*Input/output error")
 
 
 def test_a_lock_that_another_gateway_has_is_no_refusal(faulty):
