@@ -165,6 +165,16 @@ bool ledger_is_unread(const struct ledger *l, struct str session_id)
     return l->copy && second_copy_is_unread(l->copy, session_id);
 }
 
+int ledger_check_all_read(const struct ledger *l, struct err *e)
+{
+    size_t n = l->copy ? second_copy_unread(l->copy) : 0;
+
+    if (n == 0)
+        return 0;
+    return err_set(e, ERR_STORAGE_UNAVAILABLE,
+                   "%zu sessions are being read from the fleet's store: repeat the request", n);
+}
+
 int ledger_check_owner(const struct ledger *l, struct str session_id, struct err *e)
 {
     const struct place_journal *place;

@@ -104,6 +104,9 @@ int ledger_add_back(struct ledger *l, struct str session_id, struct str record, 
 /* Whether the fleet's store has records of the session that are not here yet. */
 bool ledger_is_unread(const struct ledger *l, struct str session_id);
 
+/* -1, ERR_STORAGE_UNAVAILABLE, if there are such sessions. */
+int ledger_check_all_read(const struct ledger *l, struct err *e);
+
 /* -1 if requests of the session may not be answered now (second_copy.h). */
 int ledger_check_owner(const struct ledger *l, struct str session_id, struct err *e);
 

@@ -1,6 +1,7 @@
 """The fleet's store has every record before its answer is sent. Tests what waits, what a retry gets, and what happens
 if the store stops, is emptied, loses a tail, or gives a place to a different node."""
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import redis
 
@@ -109,3 +110,27 @@ def test_other_bytes_in_the_store_lose_the_session(store):
     assert (refused.status, refused.json()["error"]["code"]) == (410, "session_lost"), refused.text
     assert gateway.get(f"/sessions/{s['session_id']}").status == 410
     assert gateway.chat(other, "one").status == 200
+
+
+def test_requests_wait_while_the_store_does_not_answer(store):
+    gateway = started(store, **{"fleet-hold": "60s"})
+    s = session_of(gateway)
+    assert gateway.chat(s, "one").status == 200
+    store.process.send_signal(signal.SIGSTOP)
+    g.pause(1.3, "a lease without the store, of 1 s")
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(gateway.get, f"/sessions/{s['session_id']}", timeout=60), pool.submit(gateway.chat, s, "two")]
+        g.stays(lambda: not any(one.done() for one in asked), 0.3, "they wait")
+        store.process.send_signal(signal.SIGCONT)
+        assert [one.result().status for one in asked] == [200, 200]
+    assert turns(store, s) == 2
+
+
+def test_reads_end_with_503_after_the_hold(store):
+    gateway = started(store, **{"fleet-hold": "300ms"})
+    s = session_of(gateway)
+    store.process.send_signal(signal.SIGSTOP)
+    g.pause(1.3, "a lease without the store, of 1 s")
+    refused = gateway.get(f"/sessions/{s['session_id']}")
+    assert (refused.status, refused.json()["error"]["code"]) == (503, "storage_unavailable"), refused.text
+    store.process.send_signal(signal.SIGCONT)

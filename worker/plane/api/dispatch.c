@@ -11,12 +11,15 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/os/loop.h"
+#include "common/proc/config.h"
 #include "common/proc/ids.h"
 #include "common/proc/keys.h"
 #include "common/proc/metrics.h"
 #include "common/proc/presented.h"
 #include "common/serve/exchange.h"
 #include "worker/dialect/dialect.h"
+#include "worker/ledger/ledger.h"
 #include "worker/plane/api/check_inputs.h"
 #include "worker/plane/api/near_path.h"
 #include "worker/plane/api/routes.h"
@@ -220,19 +223,27 @@ static bool is_data_plane(const struct service_request *r, enum err_kind kind)
 
 /* --- requests for sessions that are not in memory --- */
 
+enum { HOLD_POLL_MS = 50 };
+
+/* Waits for the session, or (waiter.fn NULL) for the fleet's store. */
 struct parked_request {
     struct service *service;
     struct exchange *x;
     struct residency_waiter waiter;
+    struct service_request held; /* for the check of the owner */
+    char id[ID_TEXT_MAX];        /* of that */
+    uint64_t until_ms;
+    struct loop_timer again;
     struct body_read *body;        /* parsed body of a control request, owned */
     const struct dialect *dialect; /* dialect for errors; NULL: the control plane's form */
     char request_id[40];
 };
 
-static void enter(struct service *a, struct exchange *x, struct body_read *body);
+static void enter(struct service *a, struct exchange *x, struct body_read *body, bool was_held);
 
 static void parked_free(struct parked_request *p)
 {
+    loop_timer_stop(p->service->calls.loop, &p->again);
     inputs_drop(p->service, p->body);
     free(p);
 }
@@ -243,7 +254,8 @@ static void on_parked_closed(void *ctx, bool delivered)
     struct parked_request *p = ctx;
 
     (void)delivered;
-    residency_leave(&p->waiter);
+    if (p->waiter.fn)
+        residency_leave(&p->waiter);
     parked_free(p);
 }
 
@@ -269,7 +281,61 @@ static void on_back(void *ctx, const struct err *e)
     }
     parked_free(p);
     if (!e)
-        enter(a, x, body);
+        enter(a, x, body, true);
+}
+
+static struct parked_request *parked_new(struct service_request *r)
+{
+    struct parked_request *p = mem_zalloc(sizeof(*p));
+
+    p->service = r->service;
+    p->x = r->x;
+    p->body = r->body;
+    r->body = NULL;
+    exchange_watch(r->x, on_parked_closed, p);
+    return p;
+}
+
+/* The fleet's store answers again, the time is over, or this worker drains. */
+static void on_hold(struct loop_timer *t)
+{
+    struct parked_request *p = CONTAINER_OF(t, struct parked_request, again);
+    struct service *a = p->service;
+    struct exchange *x = p->x;
+    struct body_read *body = p->body;
+    struct err e = {0};
+
+    if (service_check_owner(&p->held, &e) && e.kind == ERR_STORAGE_UNAVAILABLE && !a->draining &&
+        loop_now_ms(a->calls.loop) < p->until_ms) {
+        loop_timer_set(a->calls.loop, t, HOLD_POLL_MS, on_hold);
+        return;
+    }
+    p->body = NULL;
+    exchange_watch(x, NULL, NULL);
+    parked_free(p);
+    enter(a, x, body, true);
+}
+
+/* Holds a request while the fleet's store cannot say who owns its session. The end of a model call
+ * would wait for the store, too, so it waits as long. Returns false for other errors. */
+static bool hold_request(struct service_request *r, bool control, const struct err *why)
+{
+    const struct config *c = r->service->config;
+    uint64_t ms = (uint64_t)(control ? c->fleet_hold_ms : c->fleet_outage_ms);
+    struct parked_request *p;
+
+    if (why->kind != ERR_STORAGE_UNAVAILABLE || r->was_held || ms == 0 || r->service->draining ||
+        r->id.len >= ID_TEXT_MAX)
+        return false;
+    p = parked_new(r);
+    p->held = *r;
+    if (r->id.p) {
+        memcpy(p->id, r->id.p, r->id.len);
+        p->held.id = str_of(p->id, r->id.len);
+    }
+    p->until_ms = loop_now_ms(r->service->calls.loop) + ms;
+    loop_timer_set(r->service->calls.loop, &p->again, HOLD_POLL_MS, on_hold);
+    return true;
 }
 
 /* Reports whether the request must wait for its session's content. Finalized sessions are read back
@@ -284,17 +350,12 @@ static bool park(struct service_request *r, bool control)
 
     if (!r->id_valid || residency_ready(r->service->calls.residency, r->id, ended))
         return false;
-    p = mem_zalloc(sizeof(*p));
-    p->service = r->service;
-    p->x = r->x;
-    p->body = r->body;
-    r->body = NULL;
+    p = parked_new(r);
     p->dialect = control ? NULL : dialect_for_path(dialect_path(r->rest));
     p->waiter.fn = on_back;
     p->waiter.ctx = p;
     memcpy(p->request_id, r->request_id, sizeof(p->request_id));
     residency_wait(r->service->calls.residency, r->id, &p->waiter);
-    exchange_watch(r->x, on_parked_closed, p);
     return true;
 }
 
@@ -328,7 +389,8 @@ static int check_born(const struct service_request *r, struct err *e)
     const struct session *s =
         r->id_valid ? session_find(r->service->calls.store, r->id, &ended) : NULL;
 
-    if (r->id_valid && (control_copies(r->service, r->id) || (s && session_copying(s))))
+    if (r->id_valid && !ledger_is_unread(r->service->calls.ledger, r->id) &&
+        (control_copies(r->service, r->id) || (s && session_copying(s))))
         return service_no_session(r, e);
     return 0;
 }
@@ -373,8 +435,12 @@ static void dispatch(struct service_request *r, const struct shown_key *k)
     }
     if (!route && dispatch_finishes(r->service, r->x))
         exchange_finish(r->x, 1); /* until its model call has begun */
-    if (check_born(r, &e) != 0 || service_check_owner(r, &e) != 0)
+    if (check_born(r, &e) != 0)
         refuse(r, route, &e);
+    else if (service_check_owner(r, &e) != 0 && !hold_request(r, route != NULL, &e))
+        refuse(r, route, &e);
+    else if (e.kind != ERR_NONE)
+        return; /* it is held */
     else if (route && r->body)
         call_handler(r, route);
     else if (route)
@@ -404,10 +470,13 @@ static int read_key(struct service_request *r, struct shown_key *ret, struct err
 
 /* Enters a request. body: parsed body of a control request whose inputs have passed; it is dropped.
  * NULL: not checked yet. */
-static void enter(struct service *a, struct exchange *x, struct body_read *body)
+static void enter(struct service *a, struct exchange *x, struct body_read *body, bool was_held)
 {
-    struct service_request r = {
-        .service = a, .x = x, .body = body, .dialect = METRIC_DIALECT_CONTROL};
+    struct service_request r = {.service = a,
+                                .x = x,
+                                .body = body,
+                                .dialect = METRIC_DIALECT_CONTROL,
+                                .was_held = was_held};
     struct shown_key key = {0};
     struct err e = {0};
     int rc;
@@ -424,5 +493,5 @@ static void enter(struct service *a, struct exchange *x, struct body_read *body)
 
 void dispatch_request(void *ctx, struct exchange *x)
 {
-    enter(ctx, x, NULL);
+    enter(ctx, x, NULL, false);
 }

@@ -24,9 +24,20 @@ static bool service_ends(const struct service *a)
            !(h->port_kept && h->config->durability != DURABILITY_NONE);
 }
 
+/* Reports whether the request is for all sessions: a list, or an order by label. */
+static bool is_for_all(const struct service_request *r)
+{
+    return (str_eq_c(r->rest, "/sessions") && str_eq_c(exchange_method(r->x), "GET")) ||
+           str_eq_c(r->rest, "/sessions/abort") || str_eq_c(r->rest, "/sessions/finalize");
+}
+
 int service_check_owner(const struct service_request *r, struct err *e)
 {
-    return r->id_valid ? ledger_check_owner(r->service->calls.ledger, r->id, e) : 0;
+    const struct ledger *l = r->service->calls.ledger;
+
+    if (r->id_valid)
+        return ledger_check_owner(l, r->id, e);
+    return !r->id.p && is_for_all(r) ? ledger_check_all_read(l, e) : 0;
 }
 
 int service_no_session(const struct service_request *r, struct err *e)

@@ -68,10 +68,11 @@ struct service_request {
     struct body_read *body;
     char request_id[40];
     unsigned dialect; /* dialect as a metric label */
+    bool was_held;    /* it has waited for the fleet's store */
 };
 
 /* Returns -1 with *e if a different node of the fleet may own the session's place, or the session
- * is lost. */
+ * is lost. A request for all sessions fails while some are being read from the fleet's store. */
 int service_check_owner(const struct service_request *r, struct err *e);
 
 /* Sets ERR_UNKNOWN_SESSION, with the form of an id and what is wrong with the request's. The text
