@@ -5,7 +5,8 @@
  *   sinks_promise    writes the DUE record, before the session's END record
  *   sinks_take       adds the session to `due`
  *   spooling_run     reads the session back if it is not in memory, and writes its export
- *   record_spooled   writes the SPOOLED record, and queues the file for each target (target_add)
+ *   queue_spooled    queues the file for each target (target_add), and writes the SPOOLED record;
+ *                    in a fleet that comes after every target has taken the file
  *
  * A crash in between leaves the DUE record, from which queue_owed fills the queue again. At worst
  * an export is made twice, with the same bytes under the same name. Failed reads and records are
@@ -89,6 +90,7 @@ static const struct target *find_target(const struct sinks *k, const char *name)
 }
 
 static void on_lost(void *ctx);
+static void on_delivered(void *ctx, struct str id);
 
 static int open_spooling(struct sinks *k, struct err *e)
 {
@@ -126,7 +128,9 @@ int sinks_new(const struct sinks_env *env, const struct config *c, const char *s
                                          .tasks = env->tasks,
                                          .page = k->residency->page,
                                          .state_dir = k->state_dir,
-                                         .durable = c->durability == DURABILITY_POWER};
+                                         .durable = c->durability == DURABILITY_POWER,
+                                         .delivered = on_delivered,
+                                         .ctx = k};
     sinks_configure(k, c);
     for (size_t i = 0; i < c->sink.n; i++) {
         struct target *t;
@@ -381,20 +385,45 @@ static int write_spooled(struct sinks *k, struct str id, struct err *e)
     return rc;
 }
 
-/* Queues the file for every target, and writes the SPOOLED record. If that fails,
- * write_missed_records tries again. */
+/* Writes the SPOOLED record. If that fails, write_missed_records tries again. */
 static void record_spooled(struct sinks *k, struct str id)
 {
     struct err e = {0};
 
-    for (size_t i = 0; i < k->targets.n; i++)
-        target_add(k->targets.at[i], places_find(k->residency->places, id)->index, id);
     if (write_spooled(k, id, &e) == 0)
         return;
     log_warn(&(struct log_scope){.session = id},
              "a spooled export is not noted yet: behind a crash it would come twice",
              LOG_T("error", e.text));
     *vec_push(&k->unrecorded) = mem_strndup(id.p, id.len);
+}
+
+/* Reports whether the spool is lost with this node, while the session's records are not. */
+static bool is_in_fleet(const struct sinks *k)
+{
+    return k->env.ledger->copy != NULL;
+}
+
+/* In a fleet the record is written when every target has taken the file: until then the next owner
+ * of the place makes the export again. */
+static void on_delivered(void *ctx, struct str id)
+{
+    struct sinks *k = ctx;
+
+    for (size_t i = 0; i < k->targets.n; i++)
+        if (map_get(&k->targets.at[i]->queued, id))
+            return;
+    if (is_in_fleet(k))
+        record_spooled(k, id);
+}
+
+/* Queues the file for every target. */
+static void queue_spooled(struct sinks *k, struct str id)
+{
+    for (size_t i = 0; i < k->targets.n; i++)
+        target_add(k->targets.at[i], places_find(k->residency->places, id)->index, id);
+    if (!is_in_fleet(k))
+        record_spooled(k, id);
 }
 
 /* Writes SPOOLED records that the journal rejected earlier. */
@@ -491,7 +520,7 @@ static bool end_first(struct sinks *k, enum spooling_end end, const struct err *
 {
     switch (end) {
     case SPOOLING_WHOLE:
-        record_spooled(k, str_cstr(k->due.at[k->next_due].id));
+        queue_spooled(k, str_cstr(k->due.at[k->next_due].id));
         free_first_due(k);
         k->delay_ms = DELAY_MIN_MS;
         return true;

@@ -241,6 +241,8 @@ static void remove_first(const struct target *t)
 void target_done(struct target *t, const struct err *why)
 {
     size_t trajectories = t->open->pieces.n;
+    bool group = t->first->group;
+    char *id;
 
     t->sending = false;
     spooled_close(t->open);
@@ -254,7 +256,11 @@ void target_done(struct target *t, const struct err *why)
     t->delay_ms = DELAY_MIN_MS;
     metrics_count(t->env->page, METRIC_sink_delivered, trajectories);
     remove_first(t);
+    id = mem_strdup(t->first->session_id);
     drop_first(t);
+    if (!group && t->env->delivered)
+        t->env->delivered(t->env->ctx, str_cstr(id));
+    free(id);
     send_soon(t);
 }
 

@@ -28,6 +28,9 @@ struct target_env {
     struct metrics_page *page;
     const char *state_dir;
     uint64_t inline_max, retention_ms;
+    /* The target has taken the session's file; with ctx. */
+    void (*delivered)(void *ctx, struct str session_id);
+    void *ctx;
     bool durable; /* a file must be on disk at its destination before it leaves the spool
                      (--durability power) */
 };

@@ -3,7 +3,10 @@ when it is asked for. The same code serves a place that was another node's."""
 import json
 import shutil
 
+import redis
+
 import gateway as g
+from store_kit import Server
 from test_fleet_copy import logs, session_of, turns
 from test_fleet_join import is_whole, node, store  # noqa: F401
 from test_turn_recovery import kill_worker
@@ -106,3 +109,21 @@ def test_a_log_with_a_hole_is_a_lost_session_by_name(store):
         assert (answer.status, answer.json()["error"]["code"]) == (410, "session_lost"), answer.text
     assert gateway.chat(whole, "two").status == 200
     assert torn["session_id"] in next(line for line in gateway.log().splitlines() if "the session is lost" in line)
+
+
+def test_an_export_that_a_lost_spool_had_goes_to_its_sink(store, tmp_path):
+    target = Server(tmp_path / "sink")              # is down
+    gateway = started(store, sink=f"redis://127.0.0.1:{target.port}")
+    gateway.allow("a sink")
+    ids = []
+    for n in range(3):
+        s = session_of(gateway)
+        assert gateway.chat(s, f"session {n}").status == 200
+        assert gateway.post(f"{path_of(s)}/finalize").status == 200
+        ids.append(s["session_id"])
+    g.wait_until(lambda: gateway.has_line("a sink takes nothing"), 20, "the first file is in the spool")
+    lose_disk(gateway)
+    with target, redis.Redis(port=target.port) as client:
+        g.wait_until(lambda: len(client.xrange("rollgate:trajectories")) >= 3, 60, "all are delivered")
+        assert sorted(fields[b"session_id"].decode() for _, fields in client.xrange("rollgate:trajectories")) == sorted(ids)
+        gateway.stop()
