@@ -152,15 +152,28 @@ struct http_fetch *sibling_ask(struct siblings *s, uint32_t index, const struct 
 
 /* --- other nodes --- */
 
+/* Whether the node owns a place. Reads the whole table once after each change. */
 static bool owns_place(const struct place_table *t, uint32_t slot)
 {
+    static struct {
+        bool known;
+        uint32_t generation;
+        bool owns[FLEET_NODES_MAX];
+    } seen;
+
+    uint32_t generation = place_table_generation(t);
     struct fleet_place place;
 
+    if (seen.known && seen.generation == generation)
+        return seen.owns[slot];
+    memset(seen.owns, 0, sizeof(seen.owns));
     for (size_t at = 0; place_table_next(t, &at, &place);) {
-        if (place.node == slot)
-            return true;
+        if (place.node < FLEET_NODES_MAX)
+            seen.owns[place.node] = true;
     }
-    return false;
+    seen.known = true;
+    seen.generation = generation;
+    return seen.owns[slot];
 }
 
 bool siblings_next_node(const struct heritage *h, uint32_t *at, struct fleet_node *ret)
@@ -392,7 +405,15 @@ struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_q
     return NULL;
 }
 
-/* Lists workers that are ready, and this one, by index. */
+static int compare_indexes(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* Lists workers that are ready, and this one, by index. Places that were adopted from other nodes
+ * have indexes out of order. */
 size_t siblings_list(const struct heritage *h, uint32_t *ret)
 {
     size_t n = 0;
@@ -401,6 +422,7 @@ size_t siblings_list(const struct heritage *h, uint32_t *ret)
         if (board_ready(h->board, BOARD_WORKER0 + place) || place == h->place)
             ret[n++] = board_index(h->board, place);
     }
+    qsort(ret, n, sizeof(*ret), compare_indexes);
     return n;
 }
 
