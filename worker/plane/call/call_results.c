@@ -3,7 +3,6 @@
 #include "common/base/buf.h"
 #include "common/os/task.h"
 #include "worker/plane/call/call_env.h"
-#include "worker/plane/call/commit_counts.h"
 #include "worker/plane/call/model_call_internal.h"
 #include "worker/plane/call/sample.h"
 #include "worker/plane/call/sampled_answer.h"
@@ -97,7 +96,6 @@ int call_make_results(struct model_call *t)
         if (write_told(t, &t->samples[i], &t->answers[i], &work))
             return -1;
     session_settle_answers(t->plan, t->answers, t->n_samples);
-    commit_count_answers(t, t->answers);
     return 0;
 }
 

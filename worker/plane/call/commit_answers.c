@@ -4,18 +4,80 @@
  * fragment at a time (worker/session/record/call_bulk.h). An ordinary call needs no pause. */
 #include "common/base/buf.h"
 #include "common/base/clock.h"
+#include "common/proc/metrics.h"
+#include "worker/engine/pool/engine_pool.h"
 #include "worker/ledger/ledger.h"
 #include "worker/plane/call/answer_check.h"
 #include "worker/plane/call/call_env.h"
 #include "worker/plane/call/call_listeners.h"
 #include "worker/plane/call/call_trace.h"
-#include "worker/plane/call/commit_counts.h"
 #include "worker/plane/call/model_call_internal.h"
 #include "worker/plane/call/sample.h"
 #include "worker/session/call/session_answer.h"
 #include "worker/session/call/session_call.h"
 #include "worker/session/store/session.h"
 #include "worker/text/request/chat_request.h"
+
+/* --- metrics of a call whose answers are complete --- */
+
+/* Reports whether the sample has a span without a weight version, or no span at all. */
+static bool is_versioned(const struct sample *r)
+{
+    for (size_t i = 0; i < r->n_versions; i++) {
+        if (r->versions[i].version.len == 0)
+            return false;
+    }
+    return r->n_versions > 0 || r->n_ids == 0;
+}
+
+static void count_unversioned(const struct model_call *t)
+{
+    for (uint32_t i = 0; !engine_pool_name(t->engines) && i < t->n_samples; i++) {
+        if (!is_versioned(&t->samples[i]))
+            metrics_count(t->env->page, METRIC_unversioned_answers, 1);
+    }
+}
+
+/* Counts the cause of each answer and returns that of the first. The cause differs from the planned
+ * one if the commit found that the session has this answer already. */
+static enum session_cause count_causes(const struct model_call *t, enum session_cause planned)
+{
+    bool ended = false;
+    const struct session *s = session_find(t->env->store, t->in.session_id, &ended);
+    enum session_cause first = planned;
+
+    for (uint32_t i = 0; i < t->n_samples; i++) {
+        enum session_cause c =
+            s ? session_response_cause(s, t->samples[i].response_id, planned) : planned;
+
+        metrics_count_at(t->env->page, METRIC_forks, (unsigned)c, 0, 1);
+        first = i == 0 ? c : first;
+    }
+    return first;
+}
+
+/* Counts the answers of a call, one for each of its samples, whether they are recorded or not. */
+static void count_answers(const struct model_call *t)
+{
+    for (uint32_t i = 0; i < t->n_samples; i++) {
+        metrics_count(t->env->page, METRIC_parse_warnings, t->answers[i].parse_warning.len > 0);
+        metrics_count(t->env->page, METRIC_media_drift, t->answers[i].drifted_tokens > 0);
+    }
+}
+
+/* Counts a call whose record is applied. `planned` is the cause of its plan, `trimmed` the number
+ * of tokens that the plan dropped. Returns the cause of the first answer. */
+static enum session_cause count_commit(const struct model_call *t, enum session_cause planned,
+                                       uint32_t trimmed)
+{
+    metrics_count(t->env->page, METRIC_tokens_generated, t->usage.completion_tokens);
+    metrics_count(t->env->page, METRIC_tokens_trimmed, trimmed);
+    count_unversioned(t);
+    metrics_observe_us(t->env->page, METRIC_turn_queue, t->answers[0].queue_us);
+    metrics_observe_us(t->env->page, METRIC_turn_engine, t->answers[0].engine_us);
+    metrics_observe_us(t->env->page, METRIC_turn_gateway, t->answers[0].gateway_us);
+    return count_causes(t, planned);
+}
 
 /* --- checks before recording --- */
 
@@ -112,7 +174,7 @@ static int commit(struct model_call *t)
     if (write_record(t))
         return lose_conflict(t);
     call_trace_mark(t, CALL_COMMITTED);
-    t->cause = session_cause_name(commit_count(t, t->answers, cause, trimmed));
+    t->cause = session_cause_name(count_commit(t, cause, trimmed));
     return 0;
 }
 
@@ -159,6 +221,7 @@ int call_commit_answers(struct model_call *t)
 {
     if (check_answers(t) || call_render_prompt(t) || call_make_results(t))
         return -1;
+    count_answers(t);
     if (!t->unrecorded && (call_make_messages(t) || write_fragments(t) || commit(t)))
         return -1;
     t->committed = true;
